@@ -1,0 +1,1 @@
+//! The command line: what was typed, and what it means.

@@ -1,0 +1,58 @@
+//! What went wrong in a cloud, classed by what the caller should do next.
+
+use std::time::Duration;
+
+/// Shorthand for results of provider calls.
+pub type CloudResult<T> = Result<T, CloudError>;
+
+/// An error of a provider call. Each variant is one next move; the message is for the operator.
+///
+/// Upstream: `cloud.go` (`NotImplemented`, `InstanceNotFound`, `ImplementedElsewhere`) and `api/retry_error.go`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CloudError {
+    /// The provider does not offer this call: go on without it.
+    #[error("not implemented by this cloud provider")]
+    NotImplemented,
+    /// The cloud says, freshly and directly, that the instance is gone.
+    #[error("instance not found")]
+    InstanceNotFound,
+    /// Another component does this work: treat as done, write no status.
+    #[error("implemented by an alternate to the cloud provider")]
+    ImplementedElsewhere,
+    /// Try again after this long; this is waiting, not failing, so it does not count towards back-off.
+    #[error("{message} (retrying after {after:?})")]
+    RetryAfter {
+        /// How long to wait.
+        after: Duration,
+        /// Why.
+        message: String,
+    },
+    /// The request can never succeed as it stands: the user has to change something. Retried only with long back-off.
+    #[error("{0}")]
+    Invalid(String),
+    /// This process may not write: it does not lead, or is shutting down. Drop the work; the leader will do it.
+    #[error("not the leader: {0}")]
+    NotLeader(String),
+    /// The call took longer than its deadline; whether it had an effect is unknown. Retried with back-off.
+    #[error("{call} gave no answer within {limit:?}")]
+    Deadline {
+        /// Which provider call.
+        call: &'static str,
+        /// The limit that passed.
+        limit: Duration,
+    },
+    /// Anything else: retry with back-off.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl CloudError {
+    /// A failure that is worth retrying with back-off.
+    pub fn failed(message: impl Into<String>) -> Self {
+        CloudError::Failed(message.into())
+    }
+    /// A request that the user has to change first.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        CloudError::Invalid(message.into())
+    }
+}

@@ -1,0 +1,57 @@
+//! Load balancers: Services of type `LoadBalancer`.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{Node, Service};
+
+pub use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, PortStatus};
+
+use super::{CloudError, CloudResult};
+
+/// Load balancers of a cloud. Upstream: `cloud.go`, `LoadBalancer`.
+///
+/// All methods must bear being repeated and being killed half-way: the next `ensure` finishes or cleans up. Calls for different
+/// Services come concurrently; calls for one Service never do.
+#[async_trait]
+pub trait LoadBalancer: Send + Sync {
+    /// Status of the load balancer of `service`, `None` when there is none.
+    async fn get_load_balancer(&self, cluster: &str, service: &Service) -> CloudResult<Option<LoadBalancerStatus>>;
+
+    /// Name of the load balancer, whether it exists or not. Upstream's default: `DefaultLoadBalancerName`.
+    fn get_load_balancer_name(&self, _cluster: &str, service: &Service) -> String {
+        default_load_balancer_name(service)
+    }
+
+    /// Creates or updates the load balancer so that it serves `service` from `nodes`; answers its status.
+    async fn ensure_load_balancer(
+        &self,
+        cluster: &str,
+        service: &Service,
+        nodes: &[Arc<Node>],
+    ) -> CloudResult<LoadBalancerStatus>;
+
+    /// Changes the hosts of an existing load balancer to `nodes`.
+    async fn update_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()>;
+
+    /// Deletes the load balancer and all that belongs to it; success when nothing is left, also when nothing was there.
+    async fn ensure_load_balancer_deleted(&self, cluster: &str, service: &Service) -> CloudResult<()>;
+
+    /// What [`LoadBalancer::ensure_load_balancer`] would do, for people to read. Writes nothing.
+    async fn plan_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
+        let _ = (cluster, service, nodes);
+        Err(CloudError::NotImplemented)
+    }
+
+    /// How many Services the provider can usefully have in flight at once; `None` for no limit of its own. Used when
+    /// `--concurrent-service-syncs` is 0.
+    fn max_in_flight(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// `a` and the Service's UID without dashes, cut to 32 characters. Upstream: `cloud.go`, `DefaultLoadBalancerName`.
+pub(crate) fn default_load_balancer_name(service: &Service) -> String {
+    let uid = service.metadata.uid.as_deref().unwrap_or_default();
+    std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(32).collect()
+}

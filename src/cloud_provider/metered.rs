@@ -1,0 +1,1 @@
+//! Decorators over the provider traits: times, counts, deadlines and the leadership check.

@@ -1,0 +1,84 @@
+//! The contract between the controllers and a cloud, name for name with `kubernetes/cloud-provider`'s `cloud.go`.
+//!
+//! In: plain Kubernetes objects (`&Service`, `&Node`, `&[Arc<Node>]`). Out: what the cloud knows, or a [`CloudError`] that says
+//! what the caller should do next. A provider implements [`CloudProvider`] and whichever optional parts its cloud has; a part
+//! that returns `None` switches off what needs it. Beyond `cloud.go`, each with a default so that a provider may ignore it:
+//! existence with three values ([`InstancesV2::existence`]), batches ([`InstancesV2::instance_metadata_batch`],
+//! [`Routes::apply_routes`]) and a printable plan ([`LoadBalancer::plan_load_balancer`]).
+//!
+//! Nothing here names a provider or a controller.
+
+mod error;
+mod instances;
+mod load_balancer;
+pub mod metered;
+pub mod registry;
+mod routes;
+mod zones;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+pub use error::{CloudError, CloudResult};
+pub use instances::{AddressType, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress};
+pub use load_balancer::{LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PortStatus};
+pub use registry::{ProviderContext, Registry};
+pub use routes::{Route, RouteChanges, RouteOutcomes, Routes};
+pub use zones::{Zone, Zones};
+
+/// A cloud. Upstream: `cloud.go`, `Interface`.
+///
+/// All methods are cheap accessors; work happens in the parts they hand out.
+#[async_trait]
+pub trait CloudProvider: Send + Sync {
+    /// The name in `--cloud-provider` and the scheme of provider ids (`<name>://…`).
+    fn provider_name(&self) -> &str;
+
+    /// Whether resources of this cluster can be told from those of others. Without it the manager refuses to start unless
+    /// `--allow-untagged-cloud` is given.
+    fn has_cluster_id(&self) -> bool {
+        true
+    }
+
+    /// Called once before any other part is used, on every replica, leading or not: warm caches, start housekeeping tasks on
+    /// [`ProviderContext::shutdown`]. An error here is retried with back-off; the process stays up and is not ready.
+    async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {
+        let _ = context;
+        Ok(())
+    }
+
+    /// Load balancers for Services of type `LoadBalancer`.
+    fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {
+        None
+    }
+    /// Instances, in the older form by name and provider id. Used only when [`CloudProvider::instances_v2`] is `None`.
+    fn instances(&self) -> Option<Arc<dyn Instances>> {
+        None
+    }
+    /// Instances, by Node object. Preferred.
+    fn instances_v2(&self) -> Option<Arc<dyn InstancesV2>> {
+        None
+    }
+    /// Zones and regions, for providers with [`CloudProvider::instances`] only.
+    fn zones(&self) -> Option<Arc<dyn Zones>> {
+        None
+    }
+    /// Other clusters of the same cloud account. No controller uses it; kept for parity.
+    fn clusters(&self) -> Option<Arc<dyn Clusters>> {
+        None
+    }
+    /// Routes for pod CIDRs.
+    fn routes(&self) -> Option<Arc<dyn Routes>> {
+        None
+    }
+}
+
+/// Clusters of a cloud. Upstream: `cloud.go`, `Clusters`.
+#[async_trait]
+pub trait Clusters: Send + Sync {
+    /// Names of the clusters known to the cloud.
+    async fn list_clusters(&self) -> CloudResult<Vec<String>>;
+    /// Address of the control plane of cluster `name`: host, DNS name or URL.
+    async fn master(&self, name: &str) -> CloudResult<String>;
+}

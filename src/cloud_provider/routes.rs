@@ -1,0 +1,66 @@
+//! Routes: how packets for a pod CIDR find its node.
+
+use async_trait::async_trait;
+use futures::StreamExt;
+
+use super::{CloudResult, NodeAddress};
+
+/// How many single calls the default batch keeps in flight. Upstream: `route_controller.go`, `maxConcurrentRouteOperations`.
+const MAX_CONCURRENT_ROUTE_OPERATIONS: usize = 200;
+
+/// One route. Upstream: `cloud.go`, `Route`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Route {
+    /// Name in the cloud; may be empty in a route to create.
+    pub name: String,
+    /// Name of the node that packets go to; empty when the provider does not know it.
+    pub target_node: String,
+    /// Whether the provider fills and compares `target_node_addresses`.
+    pub enable_node_addresses: bool,
+    /// Addresses of the target node.
+    pub target_node_addresses: Vec<NodeAddress>,
+    /// The pod CIDR, in the provider's spelling.
+    pub destination_cidr: String,
+    /// The route leads nowhere (its target is gone).
+    pub blackhole: bool,
+}
+
+/// Changes to make together. Deletions come before the creations that need their place.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RouteChanges {
+    /// Routes to remove, as listed.
+    pub delete: Vec<Route>,
+    /// Routes to add: name hint (the node's UID) and route.
+    pub create: Vec<(String, Route)>,
+}
+
+/// What became of each change, in the order of [`RouteChanges`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RouteOutcomes {
+    /// One per deletion.
+    pub deleted: Vec<CloudResult<()>>,
+    /// One per creation.
+    pub created: Vec<CloudResult<()>>,
+}
+
+/// Routes of a cloud. Upstream: `cloud.go`, `Routes`.
+#[async_trait]
+pub trait Routes: Send + Sync {
+    /// All managed routes of the cluster.
+    async fn list_routes(&self, cluster: &str) -> CloudResult<Vec<Route>>;
+    /// Creates a route; `name_hint` may become part of its name.
+    async fn create_route(&self, cluster: &str, name_hint: &str, route: &Route) -> CloudResult<()>;
+    /// Deletes a route, as it was listed.
+    async fn delete_route(&self, cluster: &str, route: &Route) -> CloudResult<()>;
+
+    /// Makes all changes, deletions first. The default makes single calls, many at once; override when the cloud takes
+    /// several changes in one request. One failing change must not keep others from happening.
+    async fn apply_routes(&self, cluster: &str, changes: &RouteChanges) -> RouteOutcomes {
+        // Collected first: a stream over a borrowing closure is not `Send` for every lifetime.
+        let deletions: Vec<_> = changes.delete.iter().map(|route| self.delete_route(cluster, route)).collect();
+        let deleted = futures::stream::iter(deletions).buffered(MAX_CONCURRENT_ROUTE_OPERATIONS).collect().await;
+        let creations: Vec<_> = changes.create.iter().map(|(hint, route)| self.create_route(cluster, hint, route)).collect();
+        let created = futures::stream::iter(creations).buffered(MAX_CONCURRENT_ROUTE_OPERATIONS).collect().await;
+        RouteOutcomes { deleted, created }
+    }
+}

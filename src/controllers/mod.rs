@@ -1,0 +1,69 @@
+//! The controllers. Each is a folder: `mod.rs` (which watches enqueue which keys), `plan.rs` (pure), `reconcile.rs` (reads the
+//! store, calls the provider, plans, writes) and `events.rs` (every event as a named function).
+//!
+//! A controller is built on every replica, leading or not, and subscribes to the informers before they start; [`Controller::run`]
+//! is called when this process leads. Controllers see the cloud through [`crate::cloud_provider`] alone.
+
+pub mod node;
+pub mod node_lifecycle;
+pub mod route;
+pub mod service;
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::{Node, Service};
+
+use crate::{
+    metrics::Metrics,
+    runtime::{
+        clock::Clock, events::EventRecorder, informer::Informer, patch::Writer, shutdown::Shutdown, work_queue::Unsettled,
+    },
+};
+
+/// The shared informers, before they start.
+pub struct Informers {
+    /// All Nodes.
+    pub nodes: Informer<Node>,
+    /// All Services.
+    pub services: Informer<Service>,
+}
+
+/// What every controller gets.
+#[derive(Clone)]
+pub struct ControllerContext {
+    /// `--cluster-name`.
+    pub cluster_name: String,
+    /// Reads and writes of objects, under the controller's own user agent and credentials.
+    pub writer: Writer,
+    /// Events, under the controller's own source component.
+    pub events: EventRecorder,
+    /// Time.
+    pub clock: Clock,
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+}
+
+/// How a controller is doing, for health checks and status pages.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ControllerStatus {
+    /// Why it cannot do its work, if so. Shown by `/readyz`.
+    pub problem: Option<String>,
+    /// Keys that are pending, running or failing.
+    pub unsettled: Vec<Unsettled>,
+    /// Facts worth showing, name and value.
+    pub facts: Vec<(String, String)>,
+}
+
+/// A controller that has been built.
+pub trait Controller: Send + Sync {
+    /// Canonical name, as in `--controllers`.
+    fn name(&self) -> &'static str;
+    /// Does its work until `shutdown` begins, then lets running steps end. Called once, when this process leads and the informers
+    /// have synced.
+    fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()>;
+    /// How it is doing.
+    fn status(&self) -> ControllerStatus;
+    /// Brings gauges up to date before metrics are read.
+    fn observe(&self) {}
+}

@@ -1,0 +1,14 @@
+//! A cloud-controller-manager: connects a Kubernetes cluster to its cloud.
+//!
+//! Data flows one way, and so do imports: `cli → app → controllers → cloud_provider ← providers`.
+
+pub mod cli;
+pub mod cloud_provider;
+pub mod controllers;
+pub mod metrics;
+pub mod node;
+pub mod providers;
+pub mod runtime;
+#[cfg(feature = "sandbox")]
+pub mod sandbox;
+pub mod serving;

@@ -1,0 +1,237 @@
+//! Every metric once: name, kind, labels, help. The registry, the handles and the reference page derive from this table.
+//!
+//! Names, labels and buckets are upstream's where upstream has the metric (`framework.md` §15); help texts carry the stability
+//! prefix as client tools expect it. A [`Metrics`] owns its registry, so tests do not share counts.
+
+use prometheus::{CounterVec, Encoder, GaugeVec, HistogramOpts, HistogramVec, Opts, Registry, TextEncoder};
+
+/// Kind of a metric, with the buckets of a histogram.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Distribution over these upper bounds.
+    Histogram(&'static [f64]),
+}
+
+/// One row of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Metric {
+    /// Name as exposed.
+    pub name: &'static str,
+    /// Kind.
+    pub kind: Kind,
+    /// Label names in order.
+    pub labels: &'static [&'static str],
+    /// Help text.
+    pub help: &'static str,
+}
+
+macro_rules! handle {
+    (counter) => {
+        CounterVec
+    };
+    (gauge) => {
+        GaugeVec
+    };
+    (histogram) => {
+        HistogramVec
+    };
+}
+macro_rules! kind {
+    (counter) => {
+        Kind::Counter
+    };
+    (gauge) => {
+        Kind::Gauge
+    };
+    (histogram $buckets:expr) => {
+        Kind::Histogram($buckets)
+    };
+}
+macro_rules! make {
+    (counter, $metric:expr) => {
+        CounterVec::new(Opts::new($metric.name, $metric.help), $metric.labels)
+    };
+    (gauge, $metric:expr) => {
+        GaugeVec::new(Opts::new($metric.name, $metric.help), $metric.labels)
+    };
+    (histogram, $metric:expr) => {
+        HistogramVec::new(HistogramOpts::new($metric.name, $metric.help).buckets(buckets(&$metric)), $metric.labels)
+    };
+}
+
+macro_rules! metrics {
+    ($($field:ident: $kind:ident $(($buckets:expr))? $name:literal [$($label:literal),*] $help:literal;)*) => {
+        /// All metrics, in the order of the reference page.
+        pub const TABLE: &[Metric] = &[$(Metric {
+            name: $name, kind: kind!($kind $($buckets)?), labels: &[$($label),*], help: $help,
+        }),*];
+
+        /// A handle per metric, registered in one registry.
+        pub struct Metrics {
+            registry: Registry,
+            $(#[doc = $help] pub $field: handle!($kind),)*
+        }
+
+        impl Metrics {
+            /// Registers every metric of the table.
+            pub fn new() -> Result<Self, prometheus::Error> {
+                let registry = Registry::new();
+                let mut rows = TABLE.iter();
+                $(
+                    let $field = {
+                        let metric = rows.next().copied().unwrap_or(TABLE[0]);
+                        let handle = make!($kind, metric)?;
+                        registry.register(Box::new(handle.clone()))?;
+                        handle
+                    };
+                )*
+                Ok(Self { registry, $($field),* })
+            }
+        }
+    };
+}
+
+fn buckets(metric: &Metric) -> Vec<f64> {
+    match metric.kind {
+        Kind::Histogram(buckets) => buckets.to_vec(),
+        Kind::Counter | Kind::Gauge => Vec::new(),
+    }
+}
+
+const POWERS_OF_FOUR: &[f64] = &[1.0, 4.0, 16.0, 64.0, 256.0, 1024.0];
+const POWERS_OF_TWO: &[f64] =
+    &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
+const POWERS_OF_TEN: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0];
+const REQUEST: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
+const PROVIDER_CALL: &[f64] =
+    &[0.1, 0.2, 0.5, 1.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 100.0, 200.0, 300.0, 600.0, 1200.0];
+const AUTH: &[f64] = &[0.001, 0.01, 0.1, 0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
+
+metrics! {
+    node_taint_removal_delay: histogram(POWERS_OF_FOUR) "node_controller_cloud_provider_taint_removal_delay_seconds" []
+        "[ALPHA] Seconds from the creation of a Node until its uninitialized taint was removed.";
+    node_initial_sync_delay: histogram(POWERS_OF_FOUR) "node_controller_initial_node_sync_delay_seconds" []
+        "[ALPHA] Seconds from the creation of a Node until its first complete synchronisation.";
+    route_sync_total: counter "route_controller_route_sync_total" []
+        "[ALPHA] Route reconciliations.";
+    service_loadbalancer_sync_total: counter "service_controller_loadbalancer_sync_total" []
+        "[ALPHA] Calls that change the hosts of a load balancer.";
+    service_nodesync_error_total: counter "service_controller_nodesync_error_total" []
+        "[ALPHA] Node changes that could not be carried to a load balancer.";
+    service_nodesync_latency: histogram(POWERS_OF_TWO) "service_controller_nodesync_latency_seconds" []
+        "[ALPHA] Seconds from a node change until all affected load balancers had it.";
+    service_update_host_latency: histogram(POWERS_OF_TWO) "service_controller_update_loadbalancer_host_latency_seconds" []
+        "[ALPHA] Seconds for changing the hosts of one load balancer.";
+    running_managed_controllers: gauge "running_managed_controllers" ["manager", "name"]
+        "[ALPHA] 1 while the named controller runs in this process.";
+    workqueue_depth: gauge "workqueue_depth" ["name"]
+        "[ALPHA] Keys that are due and wait for a worker.";
+    workqueue_adds_total: counter "workqueue_adds_total" ["name"]
+        "[ALPHA] Keys added.";
+    workqueue_queue_duration: histogram(POWERS_OF_TEN) "workqueue_queue_duration_seconds" ["name"]
+        "[ALPHA] Seconds a due key waited for a worker.";
+    workqueue_work_duration: histogram(POWERS_OF_TEN) "workqueue_work_duration_seconds" ["name"]
+        "[ALPHA] Seconds of one reconcile.";
+    workqueue_unfinished_work: gauge "workqueue_unfinished_work_seconds" ["name"]
+        "[ALPHA] Sum of the ages of all running reconciles.";
+    workqueue_longest_running: gauge "workqueue_longest_running_processor_seconds" ["name"]
+        "[ALPHA] Age of the oldest running reconcile.";
+    workqueue_retries_total: counter "workqueue_retries_total" ["name"]
+        "[ALPHA] Reconciles that are to be repeated after a failure.";
+    informer_objects: gauge "cloud_controller_manager_informer_objects" ["resource"]
+        "[ALPHA] Objects held in the informer's store.";
+    informer_restarts_total: counter "cloud_controller_manager_informer_errors_total" ["resource"]
+        "[ALPHA] Errors of list and watch calls, each followed by another attempt.";
+    informer_malformed_total: counter "cloud_controller_manager_informer_malformed_objects_total" ["resource"]
+        "[ALPHA] Objects that could not be decoded and were skipped.";
+    reconcile_panics_total: counter "cloud_controller_manager_reconcile_panics_total" ["name"]
+        "[ALPHA] Reconciles that panicked; the key is retried with back-off.";
+    node_deletions_refused_total: counter "cloud_controller_manager_node_deletions_refused_total" ["reason"]
+        "[ALPHA] Node deletions that the guard against wrong and mass deletion held back.";
+    events_discarded_total: counter "cloud_controller_manager_events_discarded_total" ["reason"]
+        "[ALPHA] Events that were not written: filtered as spam, queue full, or refused by the API server.";
+    rest_client_requests_total: counter "rest_client_requests_total" ["code", "method", "host"]
+        "[ALPHA] Requests to the API server by status code.";
+    rest_client_request_duration: histogram(REQUEST) "rest_client_request_duration_seconds" ["verb", "host"]
+        "[ALPHA] Seconds of requests to the API server until the response headers.";
+    rest_client_rate_limiter_duration: histogram(REQUEST) "rest_client_rate_limiter_duration_seconds" ["verb", "host"]
+        "[ALPHA] Seconds that requests waited for --kube-api-qps.";
+    leader_election_master_status: gauge "leader_election_master_status" ["name"]
+        "[ALPHA] 1 while this process holds the lease.";
+    leader_election_slowpath_total: counter "leader_election_slowpath_total" ["name"]
+        "[ALPHA] Renewals that needed a read first.";
+    authenticated_user_requests: counter "authenticated_user_requests" ["username"]
+        "[ALPHA] Requests to the secure port by authenticated user.";
+    authentication_attempts: counter "authentication_attempts" ["result"]
+        "[ALPHA] Authentication attempts on the secure port.";
+    authentication_duration: histogram(AUTH) "authentication_duration_seconds" ["result"]
+        "[ALPHA] Seconds of authentication.";
+    authorization_attempts_total: counter "authorization_attempts_total" ["result"]
+        "[ALPHA] Authorization attempts on the secure port.";
+    authorization_duration: histogram(AUTH) "authorization_duration_seconds" ["result"]
+        "[ALPHA] Seconds of authorization.";
+    delegated_authn_request_total: counter "apiserver_delegated_authn_request_total" ["code"]
+        "[ALPHA] TokenReview requests by status code.";
+    delegated_authn_request_duration: histogram(AUTH) "apiserver_delegated_authn_request_duration_seconds" ["code"]
+        "[ALPHA] Seconds of TokenReview requests.";
+    delegated_authz_request_total: counter "apiserver_delegated_authz_request_total" ["code"]
+        "[ALPHA] SubjectAccessReview requests by status code.";
+    delegated_authz_request_duration: histogram(AUTH) "apiserver_delegated_authz_request_duration_seconds" ["code"]
+        "[ALPHA] Seconds of SubjectAccessReview requests.";
+    healthcheck: gauge "kubernetes_healthcheck" ["name", "type"]
+        "[STABLE] 1 when the named check passes.";
+    healthchecks_total: counter "kubernetes_healthchecks_total" ["name", "status", "type"]
+        "[STABLE] Results of health checks.";
+    feature_enabled: gauge "kubernetes_feature_enabled" ["name", "stage"]
+        "[BETA] 1 when the feature gate is on.";
+    provider_call_duration: histogram(PROVIDER_CALL) "cloud_controller_manager_provider_call_duration_seconds" ["provider", "call"]
+        "[ALPHA] Seconds of calls to the cloud provider.";
+    provider_call_errors_total: counter "cloud_controller_manager_provider_call_errors_total" ["provider", "call", "reason"]
+        "[ALPHA] Failed calls to the cloud provider, by class of error.";
+}
+
+impl Metrics {
+    /// Adds the metrics of the process itself (`process_*`).
+    #[cfg(target_os = "linux")]
+    pub fn with_process(self) -> Result<Self, prometheus::Error> {
+        self.registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
+        Ok(self)
+    }
+
+    /// Where a provider registers its own metrics.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// All metrics as Prometheus text 0.0.4.
+    pub fn render(&self) -> Result<String, prometheus::Error> {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_registers_and_renders() {
+        let metrics = Metrics::new().unwrap();
+        metrics.workqueue_adds_total.with_label_values(&["service"]).inc();
+        assert!(metrics.render().unwrap().contains("workqueue_adds_total{name=\"service\"} 1"));
+    }
+
+    #[test]
+    fn names_are_unique_and_helps_carry_a_stability_level() {
+        let mut names: Vec<_> = TABLE.iter().map(|metric| metric.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), TABLE.len());
+        assert!(TABLE.iter().all(|metric| metric.help.starts_with('[')));
+    }
+}

@@ -1,0 +1,1 @@
+//! A cloud with memory.

@@ -1,0 +1,3 @@
+//! Providers. Each implements [`crate::cloud_provider`] and knows no controller.
+
+pub mod fake;

@@ -1,0 +1,251 @@
+//! One list and watch per kind, into a store of pruned objects.
+//!
+//! In: a watch of the API server. Out: a [`Store`] to read from, and [`Change`]s with old and new object for whoever
+//! subscribed before the start. Survives disconnects, restarts and expired resource versions; an object that cannot be decoded is
+//! counted, logged and skipped, so that one bad object never stops a watch.
+
+use std::{collections::HashMap, fmt, sync::Arc};
+
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{
+    Api, Resource,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event},
+    },
+};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+
+use super::{
+    shutdown::Shutdown,
+    store::{ObjectKey, Store},
+};
+use crate::metrics::Metrics;
+
+/// What happened to an object, as seen in the store.
+#[derive(Debug, Clone)]
+pub enum Change<K> {
+    /// It was not there before.
+    Added(Arc<K>),
+    /// It was there and differs.
+    Updated {
+        /// Before.
+        old: Arc<K>,
+        /// Now.
+        new: Arc<K>,
+    },
+    /// It is gone; this is how it was last seen.
+    Deleted(Arc<K>),
+}
+
+impl<K> Change<K> {
+    /// The object as it is now, or was when it went.
+    pub fn object(&self) -> &Arc<K> {
+        match self {
+            Change::Added(object) | Change::Updated { new: object, .. } | Change::Deleted(object) => object,
+        }
+    }
+}
+
+/// Is told of changes, after the store has them. Must be quick: it runs in the informer's task.
+pub type Handler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
+
+/// Takes out of an object what nobody reads.
+pub type Prune<K> = fn(&mut K);
+
+/// An informer that has not started: handlers are added, then [`Informer::start`] consumes it.
+pub struct Informer<K> {
+    store: Store<K>,
+    handlers: Vec<Handler<K>>,
+    prune: Prune<K>,
+}
+
+impl<K> Informer<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
+{
+    /// An informer that keeps what `prune` leaves of each object. `metadata.managedFields` always goes.
+    pub fn new(prune: Prune<K>) -> Self {
+        Self { store: Store::default(), handlers: Vec::new(), prune }
+    }
+
+    /// The store it will fill.
+    pub fn store(&self) -> Store<K> {
+        self.store.clone()
+    }
+
+    /// Adds a handler. Handlers run in the order they were added.
+    pub fn subscribe(&mut self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) {
+        self.handlers.push(Box::new(handler));
+    }
+
+    /// Lists and watches until `shutdown` begins.
+    pub fn start(self, api: Api<Checked<K>>, shutdown: &Shutdown, metrics: Arc<Metrics>) {
+        let token = shutdown.clone();
+        let feed = Feed { informer: self, relisted: None, resource: K::plural(&()).into_owned(), metrics };
+        shutdown.spawn(async move {
+            tokio::select! {
+                () = token.begun() => {}
+                () = feed.run(api) => {}
+            }
+        });
+    }
+
+    fn dispatch(&self, change: &Change<K>) {
+        self.handlers.iter().for_each(|handler| handler(change));
+    }
+
+    fn apply(&self, object: Arc<K>) {
+        let key = ObjectKey::of(object.as_ref());
+        match self.store.insert(key, Arc::clone(&object)) {
+            None => self.dispatch(&Change::Added(object)),
+            Some(old) if old.meta().resource_version == object.meta().resource_version => {}
+            Some(old) => self.dispatch(&Change::Updated { old, new: object }),
+        }
+    }
+
+    fn delete(&self, key: &ObjectKey) {
+        if let Some(old) = self.store.remove(key) {
+            self.dispatch(&Change::Deleted(old));
+        }
+    }
+}
+
+/// The running half: turns watch events into changes.
+struct Feed<K> {
+    informer: Informer<K>,
+    /// Objects of a list that is under way.
+    relisted: Option<HashMap<ObjectKey, Arc<K>>>,
+    resource: String,
+    metrics: Arc<Metrics>,
+}
+
+impl<K> Feed<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
+{
+    async fn run(mut self, api: Api<Checked<K>>) {
+        loop {
+            let watch = watcher::watcher(api.clone(), watcher::Config::default()).default_backoff();
+            let mut watch = watch.map_err(|error| (expired(&error), error.to_string())).boxed();
+            while let Some(event) = watch.next().await {
+                match event {
+                    Ok(event) => self.take(event),
+                    Err((expired, message)) => {
+                        self.failed(message);
+                        if expired {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn failed(&self, message: String) {
+        tracing::warn!(resource = self.resource, error = message, "list or watch failed, trying again");
+        self.metrics.informer_restarts_total.with_label_values(&[&self.resource]).inc();
+        self.informer.store.set_status(|status| status.error = Some(message));
+    }
+
+    fn take(&mut self, event: Event<Checked<K>>) {
+        match event {
+            Event::Init => self.relisted = Some(HashMap::new()),
+            Event::InitApply(object) => {
+                if let (Some((key, object)), Some(relisted)) = (self.accept(object), self.relisted.as_mut()) {
+                    relisted.insert(key, object);
+                }
+            }
+            Event::InitDone => self.replace(),
+            Event::Apply(object) => {
+                if let Some((_, object)) = self.accept(object) {
+                    self.informer.apply(object);
+                }
+                self.informer.store.set_status(|status| status.error = None);
+            }
+            Event::Delete(object) => self.informer.delete(&ObjectKey::of(&object)),
+        }
+        let count = u32::try_from(self.informer.store.len()).unwrap_or(u32::MAX);
+        self.metrics.informer_objects.with_label_values(&[&self.resource]).set(f64::from(count));
+    }
+
+    fn replace(&mut self) {
+        let relisted = self.relisted.take().unwrap_or_default();
+        let gone: Vec<_> = self.informer.store.keys().into_iter().filter(|key| !relisted.contains_key(key)).collect();
+        gone.iter().for_each(|key| self.informer.delete(key));
+        relisted.into_values().for_each(|object| self.informer.apply(object));
+        self.informer.store.set_status(|status| {
+            status.synced = true;
+            status.error = None;
+        });
+    }
+
+    /// Prunes a good object; counts a bad one. A bad update keeps the object as it was before.
+    fn accept(&self, checked: Checked<K>) -> Option<(ObjectKey, Arc<K>)> {
+        let key = ObjectKey::of(&checked);
+        match checked.object {
+            Ok(mut object) => {
+                object.meta_mut().managed_fields = None;
+                (self.informer.prune)(&mut object);
+                Some((key, Arc::new(object)))
+            }
+            Err(error) => {
+                tracing::error!(resource = self.resource, %key, error, "object cannot be decoded, skipped");
+                self.metrics.informer_malformed_total.with_label_values(&[&self.resource]).inc();
+                let last_seen = self.informer.store.get(&key)?;
+                Some((key, last_seen))
+            }
+        }
+    }
+}
+
+/// kube's watcher repeats a watch that the server refuses with HTTP 410 for ever; only a fresh one lists again.
+fn expired(error: &watcher::Error) -> bool {
+    let status = match error {
+        watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status)) => status,
+        _ => return false,
+    };
+    status.code == 410
+}
+
+/// An object of which at least the metadata could be decoded.
+#[derive(Debug, Clone)]
+pub struct Checked<K> {
+    metadata: ObjectMeta,
+    object: Result<K, String>,
+}
+
+impl<'de, K: DeserializeOwned> Deserialize<'de> for Checked<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        let metadata = value.get("metadata").cloned().unwrap_or_default();
+        let metadata = serde_json::from_value(metadata).unwrap_or_default();
+        Ok(Self { metadata, object: serde_json::from_value(value).map_err(|error| error.to_string()) })
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Resource for Checked<K> {
+    type DynamicType = ();
+    type Scope = K::Scope;
+
+    fn kind(_: &()) -> std::borrow::Cow<'_, str> {
+        K::kind(&())
+    }
+    fn group(_: &()) -> std::borrow::Cow<'_, str> {
+        K::group(&())
+    }
+    fn version(_: &()) -> std::borrow::Cow<'_, str> {
+        K::version(&())
+    }
+    fn plural(_: &()) -> std::borrow::Cow<'_, str> {
+        K::plural(&())
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}

@@ -1,0 +1,68 @@
+//! Who may write. [`Leadership`] is a value that every writer holds and asks at the write.
+
+use std::sync::Arc;
+
+use tokio::{sync::watch, time::Instant};
+
+/// Whether this process may write, and until when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Another replica leads, or nobody.
+    Standby,
+    /// This one leads; no write may start at or after this moment unless the lease is renewed before.
+    Leading {
+        /// End of the renew deadline that runs.
+        until: Instant,
+    },
+    /// No election: this one always may.
+    Unopposed,
+}
+
+/// This process does not lead (any more): drop the work, the leader will do it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this replica does not hold the lease")]
+pub struct NotLeading;
+
+/// Leadership as seen by writers. Clones see the same election.
+#[derive(Debug, Clone)]
+pub struct Leadership {
+    state: watch::Receiver<State>,
+    /// Keeps the channel open when there is no elector.
+    _unopposed: Option<Arc<watch::Sender<State>>>,
+}
+
+impl Leadership {
+    /// Leadership without election (`--leader-elect=false`).
+    pub fn unopposed() -> Self {
+        let (sender, state) = watch::channel(State::Unopposed);
+        Self { state, _unopposed: Some(Arc::new(sender)) }
+    }
+
+    /// Leadership that whoever holds the sender decides: the elector, or a test.
+    pub fn channel() -> (watch::Sender<State>, Self) {
+        let (sender, state) = watch::channel(State::Standby);
+        (sender, Self { state, _unopposed: None })
+    }
+
+    /// Asked before every write.
+    pub fn check(&self) -> Result<(), NotLeading> {
+        match *self.state.borrow() {
+            State::Unopposed => Ok(()),
+            State::Leading { until } if Instant::now() < until => Ok(()),
+            State::Leading { .. } | State::Standby => Err(NotLeading),
+        }
+    }
+
+    /// Whether this process leads now.
+    pub fn is_leading(&self) -> bool {
+        self.check().is_ok()
+    }
+
+    /// Resolves when this process leads.
+    pub async fn acquired(&self) {
+        let mut state = self.state.clone();
+        if state.wait_for(|state| *state != State::Standby).await.is_err() {
+            std::future::pending().await
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Shared controller machinery. Knows Kubernetes, knows no cloud and no controller.
+//!
+//! The life of an event, from watch to reconcile:
+//!
+//! ```text
+//! API server ─watch─► informer ─► store          (what the cluster looks like; everybody reads it)
+//!                        └─handlers─► work_queue  (which keys are due; keys only, never objects)
+//!                                        └─► worker ─► a controller's reconcile(key)
+//!                                               reads the store, asks the provider, plans, then writes:
+//!                                               patch::Writer (objects) and events::EventRecorder,
+//!                                               both asking leader_election::Leadership first
+//! ```
+
+pub mod clock;
+pub mod events;
+pub mod informer;
+pub mod leader_election;
+pub mod patch;
+pub mod shutdown;
+pub mod store;
+pub mod work_queue;
+pub mod worker;

@@ -1,0 +1,139 @@
+//! Writing to the cluster: minimal patches, leadership checked at each, errors classed by the caller's next move.
+//!
+//! In: a typed api call's coordinates and a JSON body. Out: the object as the server has it now. Nothing is ever read, modified and
+//! PUT back, so fields that this program does not know survive.
+
+use std::fmt;
+
+use kube::{
+    Api, Resource,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{
+    leader_election::{Leadership, NotLeading},
+    store::ObjectKey,
+};
+
+/// Why a request to the API server failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApiError {
+    /// The object is gone: nothing left to do.
+    #[error("{0} not found")]
+    NotFound(String),
+    /// Somebody else wrote in between: read again and decide again.
+    #[error("conflict on {0}")]
+    Conflict(String),
+    /// RBAC forbids it: the operator has to grant the verb that the message names.
+    #[error("{0}; grant it in the ClusterRole of this process")]
+    Forbidden(String),
+    /// This process may not write now.
+    #[error(transparent)]
+    NotLeading(#[from] NotLeading),
+    /// Anything else: retry with back-off.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl ApiError {
+    /// Classes an error of the client.
+    pub fn from_kube(about: impl fmt::Display, error: &kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) if status.code == 404 => ApiError::NotFound(about.to_string()),
+            kube::Error::Api(status) if status.code == 409 => ApiError::Conflict(about.to_string()),
+            kube::Error::Api(status) if status.code == 403 => ApiError::Forbidden(status.message.clone()),
+            kube::Error::Api(status) => ApiError::Failed(format!("{about}: {} ({})", status.message, status.code)),
+            other => ApiError::Failed(format!("{about}: {other}")),
+        }
+    }
+}
+
+/// How a patch is applied by the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PatchKind {
+    /// JSON merge patch (RFC 7386): lists are replaced.
+    Merge,
+    /// Strategic merge patch: lists with a merge key are merged.
+    Strategic,
+}
+
+/// Which part of the object is patched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The object itself.
+    Main,
+    /// Its `status` subresource.
+    Status,
+}
+
+/// The only way to write objects to the cluster.
+#[derive(Clone)]
+pub struct Writer {
+    client: kube::Client,
+    leadership: Leadership,
+}
+
+impl Writer {
+    /// A writer that writes while `leadership` holds.
+    pub fn new(client: kube::Client, leadership: Leadership) -> Self {
+        Self { client, leadership }
+    }
+
+    /// The client, for reads.
+    pub fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
+    /// Whether writes are allowed now.
+    pub fn leadership(&self) -> &Leadership {
+        &self.leadership
+    }
+
+    /// Reads an object afresh.
+    pub async fn get<K>(&self, api: &Api<K>, key: &ObjectKey) -> Result<K, ApiError>
+    where
+        K: Resource + Clone + DeserializeOwned + fmt::Debug,
+    {
+        api.get(&key.name).await.map_err(|error| ApiError::from_kube(key, &error))
+    }
+
+    /// Patches `part` of the object at `key`. With `resourceVersion` in the body's metadata the server refuses when somebody
+    /// else wrote in between ([`ApiError::Conflict`]).
+    pub async fn patch<K>(
+        &self,
+        api: &Api<K>,
+        key: &ObjectKey,
+        part: Part,
+        kind: PatchKind,
+        body: Value,
+    ) -> Result<K, ApiError>
+    where
+        K: Resource + Clone + DeserializeOwned + fmt::Debug,
+    {
+        self.leadership.check()?;
+        let params = PatchParams::default();
+        let patch = match kind {
+            PatchKind::Merge => Patch::Merge(body),
+            PatchKind::Strategic => Patch::Strategic(body),
+        };
+        let result = match part {
+            Part::Main => api.patch(&key.name, &params, &patch).await,
+            Part::Status => api.patch_status(&key.name, &params, &patch).await,
+        };
+        result.map_err(|error| ApiError::from_kube(key, &error))
+    }
+
+    /// Deletes the object at `key` if it still has this UID. [`ApiError::Conflict`] when another object has its name.
+    pub async fn delete<K>(&self, api: &Api<K>, key: &ObjectKey, uid: &str) -> Result<(), ApiError>
+    where
+        K: Resource + Clone + DeserializeOwned + fmt::Debug,
+    {
+        self.leadership.check()?;
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let result = api.delete(&key.name, &params).await;
+        result.map(|_| ()).map_err(|error| ApiError::from_kube(key, &error))
+    }
+}

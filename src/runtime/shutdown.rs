@@ -1,0 +1,57 @@
+//! One shutdown for the whole process: stop taking work, let running steps end, then stop.
+//!
+//! In: SIGTERM or SIGINT, or a fatal error. Out: a token everything waits on, and a tracker of what still runs. Work that must
+//! not be cut in half runs under [`Shutdown::spawn`]; [`Shutdown::drain`] waits for it, up to a deadline.
+
+use std::{future::Future, time::Duration};
+
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// Handle on the process's shutdown. Clones are the same shutdown.
+#[derive(Debug, Clone, Default)]
+pub struct Shutdown {
+    token: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Shutdown {
+    /// A shutdown that has not begun.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A part that can be stopped alone and stops with the whole. Its tasks are tracked separately.
+    pub fn child(&self) -> Self {
+        Self { token: self.token.child_token(), tasks: TaskTracker::new() }
+    }
+
+    /// Begins the shutdown. Repeating it changes nothing.
+    pub fn begin(&self) {
+        self.token.cancel();
+    }
+
+    /// Whether it has begun.
+    pub fn has_begun(&self) -> bool {
+        self.token.is_cancelled()
+    }
+
+    /// Resolves when it begins.
+    pub async fn begun(&self) {
+        self.token.cancelled().await;
+    }
+
+    /// Runs `task` to its end, so that [`Shutdown::drain`] waits for it. The task itself watches [`Shutdown::begun`].
+    pub fn spawn<F>(&self, task: F) -> tokio::task::JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.tasks.spawn(task)
+    }
+
+    /// Waits until every spawned task has ended, at most `limit`. Answers whether all did.
+    pub async fn drain(&self, limit: Duration) -> bool {
+        self.tasks.close();
+        tokio::time::timeout(limit, self.tasks.wait()).await.is_ok()
+    }
+}

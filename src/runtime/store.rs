@@ -1,0 +1,143 @@
+//! What the cluster looks like, as last seen: pruned objects by key, written by one informer, read by everybody.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use kube::Resource;
+use tokio::sync::watch;
+
+/// Namespace (empty for cluster-scoped kinds) and name. Prints as `namespace/name` or `name`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// Namespace, empty for cluster-scoped kinds.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl ObjectKey {
+    /// Key of a namespaced object.
+    pub fn namespaced(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+    /// Key of a cluster-scoped object.
+    pub fn cluster(name: impl Into<String>) -> Self {
+        Self::namespaced("", name)
+    }
+    /// Key of `object`.
+    pub fn of<K: Resource>(object: &K) -> Self {
+        let meta = object.meta();
+        Self::namespaced(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+    }
+}
+
+/// How an informer is doing, for readiness and status pages.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WatchStatus {
+    /// Whether the first list has been taken in.
+    pub synced: bool,
+    /// The last error of list or watch, while it lasts.
+    pub error: Option<String>,
+}
+
+/// Objects by key. Clones are the same store.
+pub struct Store<K> {
+    objects: Arc<RwLock<HashMap<ObjectKey, Arc<K>>>>,
+    status: watch::Sender<WatchStatus>,
+}
+
+impl<K> Clone for Store<K> {
+    fn clone(&self) -> Self {
+        Self { objects: Arc::clone(&self.objects), status: self.status.clone() }
+    }
+}
+
+impl<K> Default for Store<K> {
+    fn default() -> Self {
+        Self { objects: Arc::default(), status: watch::Sender::new(WatchStatus::default()) }
+    }
+}
+
+impl<K> Store<K> {
+    /// A store that holds `objects` and counts as synced, for tests.
+    pub fn of(objects: impl IntoIterator<Item = K>) -> Self
+    where
+        K: Resource,
+    {
+        let store = Self::default();
+        objects.into_iter().for_each(|object| {
+            store.insert(ObjectKey::of(&object), Arc::new(object));
+        });
+        store.set_status(|status| status.synced = true);
+        store
+    }
+
+    /// The object at `key`.
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.objects.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    /// All objects, in key order so that whatever is derived from them is stable.
+    pub fn list(&self) -> Vec<Arc<K>> {
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        let mut pairs: Vec<_> = objects.iter().collect();
+        pairs.sort_by(|a, b| a.0.cmp(b.0));
+        pairs.into_iter().map(|(_, object)| Arc::clone(object)).collect()
+    }
+
+    /// All keys, in order.
+    pub fn keys(&self) -> Vec<ObjectKey> {
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        let mut keys: Vec<_> = objects.keys().cloned().collect();
+        keys.sort();
+        keys
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.objects.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How the informer behind it is doing.
+    pub fn status(&self) -> WatchStatus {
+        self.status.borrow().clone()
+    }
+
+    /// Resolves when the first list has been taken in.
+    pub async fn synced(&self) {
+        // The sender lives in `self`, so waiting cannot fail.
+        let _ = self.status.subscribe().wait_for(|status| status.synced).await;
+    }
+
+    pub(super) fn set_status(&self, change: impl FnOnce(&mut WatchStatus)) {
+        self.status.send_if_modified(|status| {
+            let before = status.clone();
+            change(status);
+            *status != before
+        });
+    }
+
+    /// Puts `object` at `key`; answers what was there. Only an informer, or a test standing in for one, writes.
+    pub fn insert(&self, key: ObjectKey, object: Arc<K>) -> Option<Arc<K>> {
+        self.objects.write().unwrap_or_else(PoisonError::into_inner).insert(key, object)
+    }
+
+    /// Takes away what is at `key`.
+    pub fn remove(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.objects.write().unwrap_or_else(PoisonError::into_inner).remove(key)
+    }
+}

@@ -1,0 +1,260 @@
+//! Which keys are due: a pure state machine over (key, now).
+//!
+//! In: keys with a [`Priority`], and the [`Outcome`] of each reconcile. Out: the next key to reconcile, or how long to wait.
+//! Rules: a key is pending at most once and runs at most once at a time; a key added while it runs runs again afterwards; the
+//! earlier time and the more urgent priority win; failures back off exponentially per key; [`Outcome::After`] is waiting, not
+//! failing, and leaves the failure count alone. A resync never cuts a back-off short, every other reason does.
+//!
+//! The async shell is [`super::worker`]. Upstream: client-go `util/workqueue`.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+    hash::Hash,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// Why a key was added; among due keys the most urgent runs first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// Somebody changed the object and waits for the effect.
+    UserChange,
+    /// Somebody deleted the object.
+    Deletion,
+    /// The set of nodes changed.
+    NodeChange,
+    /// Nothing is known to have changed.
+    Resync,
+}
+
+/// How a reconcile ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The world is as it should be, as far as this key goes.
+    Done,
+    /// Not finished, and nothing failed: come back after this long.
+    After(Duration, String),
+    /// Failed, and why: come back after the key's back-off.
+    Failed(String),
+}
+
+/// Exponential back-off per key: `base`, doubled with each failure, up to `max`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    /// Delay after the first failure.
+    pub base: Duration,
+    /// Longest delay.
+    pub max: Duration,
+}
+
+impl Backoff {
+    /// client-go's default for controllers.
+    pub const DEFAULT: Self = Self { base: Duration::from_millis(5), max: Duration::from_secs(1000) };
+
+    /// Delay after `failures` failures in a row.
+    pub fn delay(&self, failures: u32) -> Duration {
+        let doublings = failures.saturating_sub(1).min(31);
+        self.base.saturating_mul(1 << doublings).min(self.max)
+    }
+}
+
+/// What the queue wants next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next<K> {
+    /// Reconcile this key and report with [`WorkQueue::finish`]. Carries how long it was due.
+    Run(K, Duration),
+    /// Nothing is due before this moment.
+    WaitUntil(Instant),
+    /// Nothing is pending.
+    Idle,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pending {
+    due: Instant,
+    priority: Priority,
+    order: u64,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    pending: Option<Pending>,
+    running: Option<Instant>,
+    failures: u32,
+    reason: Option<String>,
+}
+
+impl Entry {
+    fn is_idle(&self) -> bool {
+        self.pending.is_none() && self.running.is_none() && self.failures == 0
+    }
+}
+
+/// A key that is not settled, for status pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unsettled {
+    /// The key.
+    pub key: String,
+    /// Whether it is being reconciled right now, and for how long.
+    pub running_for: Option<Duration>,
+    /// Time until it is due; zero when it is due already; `None` when it is not pending.
+    pub due_in: Option<Duration>,
+    /// Failures in a row.
+    pub failures: u32,
+    /// Why it waits or failed.
+    pub reason: Option<String>,
+}
+
+/// The queue. `order` breaks ties, first come first served.
+#[derive(Debug)]
+pub struct WorkQueue<K> {
+    backoff: Backoff,
+    entries: HashMap<K, Entry>,
+    /// Pending keys that do not run and are not due yet.
+    later: BTreeSet<(Instant, u64, K)>,
+    /// Pending keys that do not run and are due.
+    ready: BTreeSet<(Priority, u64, K)>,
+    order: u64,
+}
+
+impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
+    /// An empty queue.
+    pub fn new(backoff: Backoff) -> Self {
+        Self { backoff, entries: HashMap::new(), later: BTreeSet::new(), ready: BTreeSet::new(), order: 0 }
+    }
+
+    /// Makes `key` due now.
+    pub fn add(&mut self, key: K, priority: Priority, now: Instant) {
+        self.add_at(key, priority, now);
+    }
+
+    /// Makes `key` due at `due`, or earlier if it is so already.
+    pub fn add_at(&mut self, key: K, priority: Priority, due: Instant) {
+        let waits_after_failure = self.entries.get(&key).is_some_and(|e| e.failures > 0 && e.pending.is_some());
+        if priority == Priority::Resync && waits_after_failure {
+            return;
+        }
+        self.merge(key, priority, due);
+    }
+
+    fn merge(&mut self, key: K, priority: Priority, due: Instant) {
+        self.order += 1;
+        let new = Pending { due, priority, order: self.order };
+        let entry = self.entries.entry(key.clone()).or_default();
+        let running = entry.running.is_some();
+        let merged = match entry.pending {
+            None => new,
+            Some(old) => Pending { due: old.due.min(new.due), priority: old.priority.min(new.priority), order: old.order },
+        };
+        let old = entry.pending.replace(merged);
+        if !running {
+            old.iter().for_each(|old| self.unschedule(&key, *old));
+            self.schedule(key, merged);
+        }
+    }
+
+    fn schedule(&mut self, key: K, pending: Pending) {
+        self.later.insert((pending.due, pending.order, key));
+    }
+
+    fn unschedule(&mut self, key: &K, pending: Pending) {
+        self.later.remove(&(pending.due, pending.order, key.clone()));
+        self.ready.remove(&(pending.priority, pending.order, key.clone()));
+    }
+
+    fn promote(&mut self, now: Instant) {
+        while let Some((due, order, key)) = self.later.pop_first() {
+            if due > now {
+                self.later.insert((due, order, key));
+                return;
+            }
+            let pending = self.entries.get(&key).and_then(|entry| entry.pending);
+            if let Some(pending) = pending {
+                self.ready.insert((pending.priority, order, key));
+            }
+        }
+    }
+
+    /// The most urgent due key, which counts as running from here on.
+    pub fn next(&mut self, now: Instant) -> Next<K> {
+        self.promote(now);
+        let Some((_, _, key)) = self.ready.pop_first() else {
+            return self.later.first().map_or(Next::Idle, |(due, _, _)| Next::WaitUntil(*due));
+        };
+        let entry = self.entries.entry(key.clone()).or_default();
+        let due = entry.pending.take().map_or(now, |pending| pending.due);
+        entry.running = Some(now);
+        Next::Run(key, now.saturating_duration_since(due))
+    }
+
+    /// Reports the end of a reconcile. Answers how long it ran.
+    pub fn finish(&mut self, key: &K, outcome: Outcome, now: Instant) -> Duration {
+        let Some(entry) = self.entries.get_mut(key) else { return Duration::ZERO };
+        let ran = entry.running.take().map_or(Duration::ZERO, |start| now.saturating_duration_since(start));
+        let again = match outcome {
+            Outcome::Done => {
+                entry.failures = 0;
+                entry.reason = None;
+                None
+            }
+            Outcome::After(delay, reason) => {
+                entry.reason = Some(reason);
+                Some(now + delay)
+            }
+            Outcome::Failed(reason) => {
+                entry.failures = entry.failures.saturating_add(1);
+                entry.reason = Some(reason);
+                Some(now + self.backoff.delay(entry.failures))
+            }
+        };
+        let pending = entry.pending;
+        match (again, pending) {
+            (Some(due), _) => {
+                let priority = pending.map_or(Priority::Resync, |p| p.priority);
+                if let Some(pending) = pending {
+                    self.schedule(key.clone(), pending);
+                }
+                self.merge(key.clone(), priority, due);
+            }
+            (None, Some(pending)) => self.schedule(key.clone(), pending),
+            (None, None) => {}
+        }
+        if self.entries.get(key).is_some_and(Entry::is_idle) {
+            self.entries.remove(key);
+        }
+        ran
+    }
+
+    /// Keys that are due and do not run.
+    pub fn depth(&mut self, now: Instant) -> usize {
+        self.promote(now);
+        self.ready.len()
+    }
+
+    /// Ages of running reconciles: their sum and the oldest.
+    pub fn running_ages(&self, now: Instant) -> (Duration, Duration) {
+        let ages = self.entries.values().filter_map(|e| e.running).map(|start| now.saturating_duration_since(start));
+        ages.fold((Duration::ZERO, Duration::ZERO), |(sum, oldest), age| (sum + age, oldest.max(age)))
+    }
+
+    /// How often `key` failed in a row.
+    pub fn failures(&self, key: &K) -> u32 {
+        self.entries.get(key).map_or(0, |entry| entry.failures)
+    }
+
+    /// Everything pending, running or failing, in key order.
+    pub fn unsettled(&self, now: Instant) -> Vec<Unsettled> {
+        let mut keys: Vec<_> = self.entries.iter().collect();
+        keys.sort_by(|a, b| a.0.cmp(b.0));
+        let row = |(key, entry): (&K, &Entry)| Unsettled {
+            key: key.to_string(),
+            running_for: entry.running.map(|start| now.saturating_duration_since(start)),
+            due_in: entry.pending.map(|pending| pending.due.saturating_duration_since(now)),
+            failures: entry.failures,
+            reason: entry.reason.clone(),
+        };
+        keys.into_iter().map(row).collect()
+    }
+}

@@ -1,0 +1,186 @@
+//! The only loop: due key → reconcile → [`Outcome`].
+//!
+//! In: keys, added by informers' handlers on any replica, leading or not (they are deduplicated, so a standby's queue is bounded
+//! by the number of objects). Out: calls of the controller's reconcile function, each its own task; a panic fails that key alone.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    future::Future,
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::Notify, task::JoinSet, time::Instant};
+
+use super::{
+    clock::Clock,
+    shutdown::Shutdown,
+    work_queue::{Backoff, Next, Outcome, Priority, Unsettled, WorkQueue},
+};
+use crate::metrics::Metrics;
+
+/// Handle on a work queue. Clones are the same queue.
+pub struct Queue<K> {
+    shared: Arc<Shared<K>>,
+}
+
+impl<K> Clone for Queue<K> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+struct Shared<K> {
+    name: &'static str,
+    /// Never held across an await.
+    state: Mutex<WorkQueue<K>>,
+    wake: Notify,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+}
+
+impl<K> Queue<K>
+where
+    K: Clone + Ord + Hash + fmt::Display + Send + Sync + 'static,
+{
+    /// An empty queue; `name` is its label in the `workqueue_*` metrics.
+    pub fn new(name: &'static str, backoff: Backoff, clock: Clock, metrics: Arc<Metrics>) -> Self {
+        let state = Mutex::new(WorkQueue::new(backoff));
+        Self { shared: Arc::new(Shared { name, state, wake: Notify::new(), clock, metrics }) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, WorkQueue<K>> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes `key` due now.
+    pub fn add(&self, key: K, priority: Priority) {
+        self.add_after(key, priority, Duration::ZERO);
+    }
+
+    /// Makes `key` due after `delay`, or earlier if it is so already.
+    pub fn add_after(&self, key: K, priority: Priority, delay: Duration) {
+        self.shared.metrics.workqueue_adds_total.with_label_values(&[self.shared.name]).inc();
+        self.state().add_at(key, priority, self.shared.clock.now() + delay);
+        self.shared.wake.notify_one();
+    }
+
+    /// How often `key` failed in a row.
+    pub fn failures(&self, key: &K) -> u32 {
+        self.state().failures(key)
+    }
+
+    /// Everything pending, running or failing, in key order.
+    pub fn unsettled(&self) -> Vec<Unsettled> {
+        self.state().unsettled(self.shared.clock.now())
+    }
+
+    /// Brings the gauges up to date; called when metrics are read.
+    pub fn observe(&self) {
+        let now = self.shared.clock.now();
+        let (depth, (sum, oldest)) = {
+            let mut state = self.state();
+            (state.depth(now), state.running_ages(now))
+        };
+        let (metrics, name) = (&self.shared.metrics, &[self.shared.name]);
+        metrics.workqueue_depth.with_label_values(name).set(f64::from(u32::try_from(depth).unwrap_or(u32::MAX)));
+        metrics.workqueue_unfinished_work.with_label_values(name).set(sum.as_secs_f64());
+        metrics.workqueue_longest_running.with_label_values(name).set(oldest.as_secs_f64());
+    }
+
+    fn next(&self) -> Next<K> {
+        let next = self.state().next(self.shared.clock.now());
+        if let Next::Run(_, waited) = &next {
+            let duration = &self.shared.metrics.workqueue_queue_duration;
+            duration.with_label_values(&[self.shared.name]).observe(waited.as_secs_f64());
+        }
+        next
+    }
+
+    fn finish(&self, key: &K, outcome: Outcome) {
+        let (metrics, name) = (&self.shared.metrics, &[self.shared.name]);
+        if let Outcome::Failed(reason) = &outcome {
+            metrics.workqueue_retries_total.with_label_values(name).inc();
+            tracing::warn!(queue = self.shared.name, %key, reason, "reconcile failed, retrying with back-off");
+        }
+        let ran = self.state().finish(key, outcome, self.shared.clock.now());
+        metrics.workqueue_work_duration.with_label_values(name).observe(ran.as_secs_f64());
+    }
+
+    /// Reconciles due keys, at most `limit` at once (`None`: as many as there are), until `shutdown` begins; then lets the
+    /// running ones end and returns. Keys that are left stay in the queue.
+    pub async fn run<F, R>(&self, limit: Option<usize>, shutdown: &Shutdown, reconcile: F)
+    where
+        F: Fn(K) -> R,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        let limit = limit.unwrap_or(usize::MAX);
+        let mut running = JoinSet::new();
+        let mut keys: HashMap<tokio::task::Id, K> = HashMap::new();
+        loop {
+            let wait_until = self.start_due(limit, &mut running, &mut keys, &reconcile, shutdown);
+            tokio::select! {
+                biased;
+                () = shutdown.begun() => break,
+                Some(ended) = running.join_next_with_id() => self.ended(ended, &mut keys),
+                () = self.shared.wake.notified(), if running.len() < limit => {}
+                () = sleep_until(wait_until), if wait_until.is_some() => {}
+            }
+        }
+        while let Some(ended) = running.join_next_with_id().await {
+            self.ended(ended, &mut keys);
+        }
+    }
+
+    /// Starts due keys up to the limit. Answers when the next one is due, if that is what to wait for.
+    fn start_due<F, R>(
+        &self,
+        limit: usize,
+        running: &mut JoinSet<Outcome>,
+        keys: &mut HashMap<tokio::task::Id, K>,
+        reconcile: &F,
+        shutdown: &Shutdown,
+    ) -> Option<Instant>
+    where
+        F: Fn(K) -> R,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        while running.len() < limit && !shutdown.has_begun() {
+            match self.next() {
+                Next::Run(key, _) => {
+                    let task = running.spawn(reconcile(key.clone()));
+                    keys.insert(task.id(), key);
+                }
+                Next::WaitUntil(due) => return Some(due),
+                Next::Idle => return None,
+            }
+        }
+        None
+    }
+
+    fn ended(
+        &self,
+        ended: Result<(tokio::task::Id, Outcome), tokio::task::JoinError>,
+        keys: &mut HashMap<tokio::task::Id, K>,
+    ) {
+        let (id, outcome) = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                self.shared.metrics.reconcile_panics_total.with_label_values(&[self.shared.name]).inc();
+                (error.id(), Outcome::Failed(format!("reconcile panicked: {error}")))
+            }
+        };
+        if let Some(key) = keys.remove(&id) {
+            self.finish(&key, outcome);
+        }
+    }
+}
+
+async fn sleep_until(when: Option<Instant>) {
+    match when {
+        Some(when) => tokio::time::sleep_until(when).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,1 @@
+//! The secure port: TLS, delegated authentication and authorization, health, metrics, status pages.
