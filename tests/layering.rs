@@ -1,0 +1,135 @@
+//! Imports point one way and pure modules stay pure: the cheap substitute for a workspace of crates.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Top-level module → the top-level modules of ours that it may name.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("metrics", &[]),
+    ("runtime", &["metrics"]),
+    ("cloud_provider", &["runtime", "metrics"]),
+    ("node", &["cloud_provider", "runtime"]),
+    ("controllers", &["cloud_provider", "runtime", "node", "metrics"]),
+    ("providers", &["cloud_provider", "runtime", "metrics"]),
+    ("serving", &["runtime", "metrics"]),
+    ("cli", &["runtime"]),
+    ("sandbox", &["app", "cli", "cloud_provider", "controllers", "metrics", "node", "providers", "runtime", "serving"]),
+    ("app", &["cli", "cloud_provider", "controllers", "metrics", "node", "runtime", "serving"]),
+];
+
+/// File names of modules that decide: no I/O, no clock, no `async`.
+const PURE_FILES: &[&str] =
+    &["plan.rs", "work_queue.rs", "lease.rs", "correlator.rs", "predicates.rs", "needs_update.rs", "conditions.rs"];
+
+/// Folders in which every file is pure.
+const PURE_FOLDERS: &[&str] = &["node"];
+
+/// What a pure module must not contain.
+const IMPURE: &[&str] = &["async fn", "async move", ".await", "kube::Client", "Api<", "tracing::", "Instant::now", "Timestamp::now"];
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(sources(&path));
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+/// The code of a file without its inline tests and comments.
+fn product_code(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+fn is_test_file(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().contains("tests"))
+        || path.components().any(|part| part.as_os_str() == "tests")
+}
+
+fn top_module(path: &Path) -> String {
+    let inside = path.strip_prefix("src").unwrap();
+    let first = inside.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// Names that follow `crate::` in `code`, also in a braced list.
+fn crate_imports(code: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for (position, _) in code.match_indices("crate::") {
+        let rest = &code[position + "crate::".len()..];
+        if let Some(list) = rest.strip_prefix('{') {
+            let mut depth = 0_usize;
+            let mut item = String::new();
+            for c in list.chars() {
+                match c {
+                    '{' => depth += 1,
+                    '}' if depth == 0 => break,
+                    '}' => depth -= 1,
+                    ',' if depth == 0 => names.push(std::mem::take(&mut item)),
+                    c if depth == 0 => item.push(c),
+                    _ => {}
+                }
+            }
+            names.push(item);
+        } else {
+            names.push(rest.to_owned());
+        }
+    }
+    let word = |name: &String| name.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    names.iter().map(word).filter(|name| !name.is_empty()).collect()
+}
+
+#[test]
+fn imports_point_one_way() {
+    let mut wrong = Vec::new();
+    for path in sources(Path::new("src")) {
+        let module = top_module(&path);
+        if module == "main" || module == "lib" || is_test_file(&path) {
+            continue;
+        }
+        let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == module) else {
+            wrong.push(format!("{}: module `{module}` has no row in ALLOWED", path.display()));
+            continue;
+        };
+        for import in crate_imports(&product_code(&path)) {
+            if import != module && !allowed.contains(&import.as_str()) {
+                wrong.push(format!("{}: `{module}` must not import `{import}`", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_decides_does_no_io() {
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for path in sources(Path::new("src")) {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let pure = PURE_FILES.contains(&name.as_str()) || PURE_FOLDERS.contains(&top_module(&path).as_str());
+        if !pure || is_test_file(&path) {
+            continue;
+        }
+        seen += 1;
+        let code = product_code(&path);
+        wrong.extend(
+            IMPURE.iter().filter(|word| code.contains(**word)).map(|word| format!("{}: contains `{word}`", path.display())),
+        );
+    }
+    assert!(seen >= 5, "only {seen} pure modules found: has a file been renamed?");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_import_scanner_sees_what_it_should() {
+    let code = "use crate::{\n    metrics::{A, B},\n    runtime::clock::Clock,\n};\nlet x = crate::cli::parse();";
+    assert_eq!(crate_imports(code), ["metrics", "runtime", "cli"]);
+}
