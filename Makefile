@@ -37,7 +37,7 @@ api-docs: ## Build the API documentation, warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --features sandbox --document-private-items
 
 deny: ## Licences, sources and banned crates
-	"$$(.ci/cargo-deny)" --all-features --offline check bans licenses sources
+	"$$(.ci/cargo-deny)" --all-features check bans licenses sources
 
 docs: ## Regenerate the reference pages under docs/reference
 	UPDATE_DOCS=1 $(CARGO) test --locked --features sandbox --test reference_docs

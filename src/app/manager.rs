@@ -1,0 +1,345 @@
+//! The life of a manager: serve, watch, campaign, lead, drain, release.
+//!
+//! In: [`Parts`] – everything that differs between the binary, the demo and a test. Out: how it [`Ended`]. What runs on every
+//! replica (servers, informers, the provider's caches) starts at once; controllers start when this replica leads.
+
+use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::Api;
+use tokio::sync::watch;
+
+use super::{health, status, wiring};
+use crate::{
+    cli::config::Config,
+    cloud_provider::{CloudProvider, ProviderContext, metered},
+    controllers::{Controller, Informers, service::prune_service},
+    metrics::Metrics,
+    node::prune_node,
+    runtime::{
+        clock::Clock,
+        events::{self, EventRecorder},
+        informer::Informer,
+        leader_election::{self, Elector, ElectorHealth, Ended as Election, Leadership},
+        patch::Writer,
+        shutdown::Shutdown,
+        store::Store,
+    },
+    serving::{self, Parts as ServingParts},
+};
+
+/// Source component of the manager's own events, and its user agent's last part.
+pub const COMPONENT: &str = "cloud-controller-manager";
+
+/// How long background tasks may take to end once the work is done; they only write what is already queued.
+const BACKGROUND_DRAIN: Duration = Duration::from_secs(2);
+
+/// Clients by who asks, so that audit logs and priority levels can tell controllers apart.
+pub trait ClientSource: Send + Sync {
+    /// A client whose user agent names `component`.
+    fn component(&self, component: &str) -> Result<kube::Client, kube::Error>;
+    /// A client for a controller; under `--use-service-account-credentials` it acts as ServiceAccount `account`.
+    fn controller(&self, account: &str) -> Result<kube::Client, kube::Error>;
+    /// A client for watches, which may stay silent for long.
+    fn watches(&self) -> Result<kube::Client, kube::Error>;
+}
+
+/// Everything a manager is made of.
+pub struct Parts {
+    /// The command line, validated.
+    pub config: Config,
+    /// Where clients come from.
+    pub clients: Arc<dyn ClientSource>,
+    /// The cloud.
+    pub provider: Arc<dyn CloudProvider>,
+    /// Metrics, one registry for the process.
+    pub metrics: Arc<Metrics>,
+    /// Time.
+    pub clock: Clock,
+    /// Sets the log verbosity (`PUT /debug/flags/v`).
+    pub set_verbosity: Arc<dyn Fn(u8) + Send + Sync>,
+}
+
+/// How a manager ended, when it started at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Asked to; everything was drained and the lease released.
+    Stopped,
+    /// The lease was lost: the process must end at once.
+    LeaseLost,
+    /// A part that must not end did.
+    Broken,
+}
+
+/// Why a manager could not start. The message names the flag to change.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The provider cannot tell its resources from those of other clusters.
+    #[error("the cloud has no cluster id: tag its resources with one, or give --allow-untagged-cloud")]
+    NoClusterId,
+    /// The API client cannot be built.
+    #[error("cannot build the Kubernetes client: {0}")]
+    Client(#[from] kube::Error),
+    /// The secure port cannot be served.
+    #[error(transparent)]
+    Serving(#[from] serving::ServingError),
+    /// A controller is configured wrongly.
+    #[error(transparent)]
+    Wiring(#[from] wiring::WiringError),
+}
+
+/// State that health checks and the status page read.
+pub(super) struct Watched {
+    pub(super) leadership: Leadership,
+    pub(super) election: Option<ElectorHealth>,
+    pub(super) nodes: Store<Node>,
+    pub(super) services: Store<Service>,
+    /// `None` until the provider is initialised; then `Ok`, or why not.
+    pub(super) provider: watch::Receiver<Option<Result<(), String>>>,
+    pub(super) controllers: Vec<Arc<dyn Controller>>,
+    pub(super) skipped: Vec<(&'static str, String)>,
+}
+
+/// Runs a manager until `stop` begins or it ends by itself.
+pub async fn run(parts: Parts, stop: &Shutdown) -> Result<Ended, StartError> {
+    if !parts.provider.has_cluster_id() && !parts.config.cloud.allow_untagged_cloud {
+        return Err(StartError::NoClusterId);
+    }
+    let background = Shutdown::new();
+    let manager = Manager::build(parts, &background).await?;
+    let ended = manager.lead(stop).await;
+    background.begin();
+    if ended == Ended::Stopped {
+        background.drain(BACKGROUND_DRAIN).await;
+    }
+    Ok(ended)
+}
+
+struct Manager {
+    config: Config,
+    watched: Arc<Watched>,
+    elector: Option<Elector>,
+    provider_ready: watch::Receiver<Option<Result<(), String>>>,
+    metrics: Arc<Metrics>,
+}
+
+impl Manager {
+    /// Builds everything and starts what every replica runs.
+    async fn build(parts: Parts, background: &Shutdown) -> Result<Self, StartError> {
+        let Parts { config, clients, provider, metrics, clock, set_verbosity } = parts;
+        let (recorder, recorded) = EventRecorder::channel(COMPONENT);
+        events::start_sink(recorded, clients.component(COMPONENT)?, clock, Arc::clone(&metrics), background);
+
+        let (elector, election, leadership) = election(&config, clients.as_ref(), clock, &recorder, &metrics)?;
+        let provider = metered::metered(provider, Arc::clone(&metrics), leadership.clone(), metered::Deadlines::default());
+
+        let mut informers = Informers { nodes: Informer::new(prune_node), services: Informer::new(prune_service) };
+        let context = wiring::Context {
+            config: &config,
+            clients: clients.as_ref(),
+            recorder: &recorder,
+            leadership: &leadership,
+            clock,
+            metrics: &metrics,
+        };
+        let wired = wiring::controllers(&context, &mut informers, &provider)?;
+
+        let client = clients.component(&format!("{}-cloud-provider", provider.provider_name()))?;
+        let provider_context = ProviderContext { client, leadership: leadership.clone(), shutdown: background.clone(), clock };
+        let provider_ready = initialize(provider, provider_context, background);
+
+        let watched = Arc::new(Watched {
+            leadership,
+            election,
+            nodes: informers.nodes.store(),
+            services: informers.services.store(),
+            provider: provider_ready.clone(),
+            controllers: wired.controllers,
+            skipped: wired.skipped,
+        });
+        let client = clients.component(COMPONENT)?;
+        serve(&config, &watched, client, &metrics, clock, set_verbosity, background).await?;
+
+        let watches = clients.watches()?;
+        informers.nodes.start(Api::all(watches.clone()), background, Arc::clone(&metrics));
+        informers.services.start(Api::all(watches), background, Arc::clone(&metrics));
+        Ok(Self { config, watched, elector, provider_ready, metrics })
+    }
+
+    /// Campaigns, leads, and ends in good order.
+    async fn lead(self, stop: &Shutdown) -> Ended {
+        let (work, campaign) = (Shutdown::new(), Shutdown::new());
+        let Self { config, watched, elector, provider_ready, metrics } = self;
+        let election = tokio::spawn({
+            let campaign = campaign.clone();
+            async move {
+                match elector {
+                    Some(elector) => elector.run(&campaign).await,
+                    None => {
+                        campaign.begun().await;
+                        Election::Stopped
+                    }
+                }
+            }
+        });
+        let controllers = tokio::spawn(run_controllers(config.start_interval, watched, provider_ready, metrics, work.clone()));
+        tokio::pin!(election, controllers);
+
+        tokio::select! {
+            biased;
+            () = stop.begun() => {}
+            ended = &mut election => return if matches!(ended, Ok(Election::Lost)) { Ended::LeaseLost } else { Ended::Broken },
+            _ = &mut controllers => return Ended::Broken,
+        }
+        tracing::info!("stopping: running steps end, then the lease is released");
+        work.begin();
+        if tokio::time::timeout(config.shutdown_grace_period, controllers).await.is_err() {
+            tracing::warn!(limit = ?config.shutdown_grace_period, "running steps did not end in time; the next leader finishes them");
+        }
+        campaign.begin();
+        let _ = election.await;
+        Ended::Stopped
+    }
+}
+
+/// The elector with its health, and the leadership it decides; without election, leadership that always holds.
+fn election(
+    config: &Config,
+    clients: &dyn ClientSource,
+    clock: Clock,
+    recorder: &EventRecorder,
+    metrics: &Arc<Metrics>,
+) -> Result<(Option<Elector>, Option<ElectorHealth>, Leadership), StartError> {
+    let settings = &config.leader_election;
+    if !settings.enabled {
+        return Ok((None, None, Leadership::unopposed()));
+    }
+    let settings = leader_election::ElectionConfig {
+        namespace: settings.resource_namespace.clone(),
+        name: settings.resource_name.clone(),
+        identity: leader_election::identity(),
+        lease_duration: settings.lease_duration,
+        renew_deadline: settings.renew_deadline,
+        retry_period: settings.retry_period,
+    };
+    let client = clients.component("leader-election")?;
+    let (elector, leadership) = Elector::new(client, settings, clock, recorder.clone(), Arc::clone(metrics));
+    let health = elector.health();
+    Ok((Some(elector), Some(health), leadership))
+}
+
+/// Initialises the provider in the background, again and again until it succeeds. Answers how far it is.
+fn initialize(
+    provider: Arc<dyn CloudProvider>,
+    context: ProviderContext,
+    background: &Shutdown,
+) -> watch::Receiver<Option<Result<(), String>>> {
+    const FIRST: Duration = Duration::from_secs(1);
+    const LONGEST: Duration = Duration::from_secs(60);
+    let (progress, ready) = watch::channel(None);
+    let stop = background.clone();
+    background.spawn(async move {
+        let mut delay = FIRST;
+        while let Err(error) = provider.initialize(context.clone()).await {
+            tracing::error!(%error, retry_in = ?delay, "the cloud provider cannot be initialised");
+            progress.send_replace(Some(Err(error.to_string())));
+            tokio::select! {
+                () = tokio::time::sleep(delay) => delay = (delay * 2).min(LONGEST),
+                () = stop.begun() => return,
+            }
+        }
+        progress.send_replace(Some(Ok(())));
+        // The sender stays alive as long as somebody may wait for it.
+        stop.begun().await;
+    });
+    ready
+}
+
+async fn serve(
+    config: &Config,
+    watched: &Arc<Watched>,
+    client: kube::Client,
+    metrics: &Arc<Metrics>,
+    clock: Clock,
+    set_verbosity: Arc<dyn Fn(u8) + Send + Sync>,
+    background: &Shutdown,
+) -> Result<(), StartError> {
+    if config.serving.secure_port == 0 {
+        return Ok(());
+    }
+    let (for_status, for_metrics) = (Arc::clone(watched), Arc::clone(watched));
+    let gauges = Arc::clone(metrics);
+    let parts = ServingParts {
+        metrics: Arc::clone(metrics),
+        health: health::checks(watched),
+        client: Some(client),
+        configz: config.configz(),
+        flagz: config.flagz(),
+        status: Arc::new(move || status::value(&for_status)),
+        before_metrics: Arc::new(move || status::observe(&for_metrics, &gauges)),
+        set_verbosity,
+    };
+    let address = serving::serve(wiring::serving(&config.serving), parts, background.clone(), clock).await?;
+    tracing::info!(%address, "serving on the secure port");
+    Ok(())
+}
+
+/// Waits until this replica leads and everything it reads is there, then runs all controllers until `work` begins. Returns early
+/// only when a controller ended by itself, which none should.
+async fn run_controllers(
+    start_interval: Duration,
+    watched: Arc<Watched>,
+    mut provider: watch::Receiver<Option<Result<(), String>>>,
+    metrics: Arc<Metrics>,
+    work: Shutdown,
+) {
+    let ready = async {
+        watched.leadership.acquired().await;
+        watched.nodes.synced().await;
+        watched.services.synced().await;
+        provider.wait_for(|state| matches!(state, Some(Ok(())))).await.is_ok()
+    };
+    tokio::select! {
+        () = work.begun() => return,
+        ready = ready => if !ready { return },
+    }
+    let mut running = tokio::task::JoinSet::new();
+    for (position, controller) in watched.controllers.iter().enumerate() {
+        let pause = start_interval.mul_f64(f64::from(u32::try_from(position).unwrap_or(0)) * rand::random_range(1.0..2.0));
+        running.spawn(supervise(Arc::clone(controller), pause, Arc::clone(&metrics), work.clone()));
+    }
+    while let Some(ended) = running.join_next().await {
+        if ended.is_ok_and(|orderly| orderly) {
+            continue;
+        }
+        return;
+    }
+    work.begun().await;
+}
+
+/// Runs one controller; answers whether it ended because it was told to.
+fn supervise(
+    controller: Arc<dyn Controller>,
+    pause: Duration,
+    metrics: Arc<Metrics>,
+    work: Shutdown,
+) -> impl Future<Output = bool> + Send {
+    async move {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = work.begun() => return true,
+        }
+        let name = controller.name();
+        tracing::info!(controller = name, "started");
+        let gauge = metrics.running_managed_controllers.with_label_values(&[COMPONENT, name]);
+        gauge.set(1.0);
+        let ended = AssertUnwindSafe(controller.run(work.clone())).catch_unwind().await;
+        gauge.set(0.0);
+        let orderly = ended.is_ok() && work.has_begun();
+        if !orderly {
+            tracing::error!(controller = name, "ended unexpectedly; the process ends so that another replica takes over");
+        }
+        orderly
+    }
+}

@@ -1,0 +1,364 @@
+//! The two clusters the suite runs on: a real kube-apiserver with etcd from `KUBEBUILDER_ASSETS`, and the in-memory one.
+//!
+//! Both hand out the same thing: an administrator's client, and kubeconfigs for managers that have exactly the rights of
+//! `manifests/rbac.yaml`.
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use k8s_openapi::api::{
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    core::v1::{Namespace, ServiceAccount},
+    rbac::v1::{ClusterRoleBinding, RoleBinding, Subject},
+};
+use kube::{
+    Api, Client,
+    api::{DynamicObject, Patch, PatchParams, PostParams},
+    core::{GroupVersionKind, discovery::ApiResource},
+};
+use serde::Deserialize;
+
+use crate::support::eventually;
+
+/// What a cluster must have for the suite.
+const ASSETS: &str = "KUBEBUILDER_ASSETS";
+
+/// A process that dies with its owner.
+pub(crate) struct Process(pub(crate) Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+}
+
+/// Directory with `etcd` and `kube-apiserver`, or what to do about it.
+fn assets() -> PathBuf {
+    let Some(folder) = std::env::var_os(ASSETS).map(PathBuf::from) else {
+        panic!("{ASSETS} is not set: run `make test`, or set it to a directory with etcd and kube-apiserver (.ci/envtest makes one)");
+    };
+    for binary in ["etcd", "kube-apiserver"] {
+        assert!(folder.join(binary).is_file(), "{ASSETS}={} has no {binary}: .ci/envtest makes one", folder.display());
+    }
+    folder
+}
+
+/// A running cluster.
+pub(crate) struct ControlPlane {
+    kind: Kind,
+    folder: tempfile::TempDir,
+    url: String,
+    ca: Option<String>,
+}
+
+enum Kind {
+    Real(Box<Real>),
+    Sandbox(cloud_controller_manager::sandbox::api_server::ApiServer),
+}
+
+struct Real {
+    assets: PathBuf,
+    port: u16,
+    etcd_port: u16,
+    apiserver: Option<Process>,
+    _etcd: Process,
+}
+
+/// Token of the administrator.
+pub(crate) const ADMIN_TOKEN: &str = "admin-token";
+
+impl ControlPlane {
+    /// Starts etcd and kube-apiserver and applies the shipped RBAC.
+    pub(crate) async fn real() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let assets = assets();
+        let ca = write_certificates(folder.path());
+        fs::write(folder.path().join("tokens.csv"), format!("{ADMIN_TOKEN},admin,admin,system:masters\n")).expect("tokens");
+        fs::write(folder.path().join("audit.yaml"), AUDIT_POLICY).expect("audit policy");
+        let (port, etcd_port) = (free_port(), free_port());
+        let etcd = start_etcd(&assets, folder.path(), etcd_port);
+        let mut real = Real { assets, port, etcd_port, apiserver: None, _etcd: etcd };
+        real.start(folder.path());
+        let url = format!("https://127.0.0.1:{port}");
+        let this = Self { kind: Kind::Real(Box::new(real)), folder, url, ca: Some(ca) };
+        this.ready().await;
+        this.apply_shipped_rbac().await;
+        this
+    }
+
+    /// Serves the in-memory API server on loopback.
+    pub(crate) async fn sandbox() -> Self {
+        use cloud_controller_manager::{
+            runtime::{clock::Clock, shutdown::Shutdown},
+            sandbox::api_server::ApiServer,
+        };
+        let server = ApiServer::new(Clock::System);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("address"));
+        let (serving, stop) = (server.clone(), Shutdown::new());
+        tokio::spawn(async move { serving.serve(listener, stop).await });
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let this = Self { kind: Kind::Sandbox(server), folder, url, ca: None };
+        this.ready().await;
+        this
+    }
+
+    /// Whether this is a real kube-apiserver.
+    pub(crate) fn is_real(&self) -> bool {
+        matches!(self.kind, Kind::Real(_))
+    }
+
+    /// Where scenarios may put files.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A client that may do everything.
+    pub(crate) async fn admin(&self) -> Client {
+        let path = self.folder.path().join("admin.kubeconfig");
+        self.write_kubeconfig(&path, ADMIN_TOKEN);
+        client(&path).await
+    }
+
+    /// A kubeconfig for a manager under its own ServiceAccount `name`, with the rights of the shipped manifests.
+    pub(crate) async fn manager_kubeconfig(&self, name: &str) -> PathBuf {
+        let path = self.folder.path().join(format!("{name}.kubeconfig"));
+        let token = match &self.kind {
+            Kind::Real(_) => self.token_of(name).await,
+            Kind::Sandbox(_) => ADMIN_TOKEN.to_owned(),
+        };
+        self.write_kubeconfig(&path, &token);
+        path
+    }
+
+    /// A kubeconfig for a ServiceAccount that was granted nothing. Only on a real API server.
+    pub(crate) async fn powerless_kubeconfig(&self, name: &str) -> PathBuf {
+        let path = self.folder.path().join(format!("{name}.kubeconfig"));
+        let token = self.request_token(name).await;
+        self.write_kubeconfig(&path, &token);
+        path
+    }
+
+    /// Stops kube-apiserver, as a crash would.
+    pub(crate) fn stop_apiserver(&mut self) {
+        if let Kind::Real(real) = &mut self.kind {
+            real.apiserver = None;
+        }
+    }
+
+    /// Starts kube-apiserver again on the same port and waits until it is ready.
+    pub(crate) async fn start_apiserver(&mut self) {
+        let folder = self.folder.path().to_owned();
+        if let Kind::Real(real) = &mut self.kind {
+            real.start(&folder);
+        }
+        self.ready().await;
+    }
+
+    /// Writes seen by kube-apiserver, in order: user and request.
+    pub(crate) fn audited_writes(&self) -> Vec<(String, String)> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Line {
+            user: User,
+            verb: String,
+            #[serde(rename = "requestURI")]
+            request_uri: String,
+        }
+        #[derive(Deserialize)]
+        struct User {
+            username: String,
+        }
+        let log = fs::read_to_string(self.folder.path().join("audit.log")).unwrap_or_default();
+        let lines = log.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
+        lines.map(|line| (line.user.username, format!("{} {}", line.verb, line.request_uri))).collect()
+    }
+
+    async fn ready(&self) {
+        let admin = self.admin().await;
+        eventually("the API server is ready", Duration::from_secs(90), async || {
+            admin.request_text(http::Request::get("/readyz").body(Vec::new()).expect("request")).await.is_ok()
+        })
+        .await;
+        let namespaces: Api<Namespace> = Api::all(admin);
+        eventually("kube-system exists", Duration::from_secs(60), async || {
+            let namespace = Namespace { metadata: meta("kube-system"), ..Namespace::default() };
+            let made = namespaces.create(&PostParams::default(), &namespace).await;
+            made.is_ok() || namespaces.get("kube-system").await.is_ok()
+        })
+        .await;
+    }
+
+    fn write_kubeconfig(&self, path: &Path, token: &str) {
+        let ca = self.ca.as_ref().map(|_| format!("certificate-authority: {}/ca.crt", self.folder.path().display()));
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: e2e\ncontexts: [{{name: e2e, context: {{cluster: e2e, user: e2e}}}}]\n\
+             clusters:\n- name: e2e\n  cluster:\n    server: {}\n    {}\nusers: [{{name: e2e, user: {{token: \"{token}\"}}}}]\n",
+            self.url,
+            ca.unwrap_or_default()
+        );
+        fs::write(path, text).expect("kubeconfig");
+    }
+
+    /// Every object of `manifests/rbac.yaml`, as `kubectl apply` would.
+    async fn apply_shipped_rbac(&self) {
+        let admin = self.admin().await;
+        let text = fs::read_to_string("manifests/rbac.yaml").expect("manifests/rbac.yaml");
+        for document in serde_yaml::Deserializer::from_str(&text) {
+            let value = serde_yaml::Value::deserialize(document).expect("YAML");
+            let object: DynamicObject = serde_json::from_value(serde_json::to_value(value).expect("JSON")).expect("an object");
+            let types = object.types.clone().expect("apiVersion and kind");
+            let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &types.kind));
+            let api: Api<DynamicObject> = match &object.metadata.namespace {
+                Some(namespace) => Api::namespaced_with(admin.clone(), namespace, &resource),
+                None => Api::all_with(admin.clone(), &resource),
+            };
+            let name = object.metadata.name.clone().expect("a name");
+            let params = PatchParams::apply("e2e").force();
+            // The bootstrap roles that the bindings refer to appear a little after readiness.
+            eventually(&format!("{} {name} is applied", types.kind), Duration::from_secs(30), async || {
+                api.patch(&name, &params, &Patch::Apply(&object)).await.is_ok()
+            })
+            .await;
+        }
+    }
+
+    /// Adds ServiceAccount `name` wherever the shipped one is bound.
+    async fn bind(&self, admin: &Client, name: &str) {
+        const SHIPPED: &str = "cloud-controller-manager";
+        let also = |subjects: &mut Option<Vec<Subject>>| {
+            let subjects = subjects.get_or_insert_default();
+            let shipped = subjects.iter().any(|subject| subject.name == SHIPPED);
+            let add = shipped && !subjects.iter().any(|subject| subject.name == name);
+            if add {
+                let namespace = Some("kube-system".to_owned());
+                subjects.push(Subject { kind: "ServiceAccount".into(), name: name.into(), namespace, api_group: None });
+            }
+            add
+        };
+        let cluster: Api<ClusterRoleBinding> = Api::all(admin.clone());
+        for mut binding in cluster.list(&Default::default()).await.expect("bindings") {
+            if also(&mut binding.subjects) {
+                let name = binding.metadata.name.clone().expect("name");
+                cluster.replace(&name, &PostParams::default(), &binding).await.expect("binding");
+            }
+        }
+        let namespaced: Api<RoleBinding> = Api::namespaced(admin.clone(), "kube-system");
+        for mut binding in namespaced.list(&Default::default()).await.expect("bindings") {
+            if also(&mut binding.subjects) {
+                let name = binding.metadata.name.clone().expect("name");
+                namespaced.replace(&name, &PostParams::default(), &binding).await.expect("binding");
+            }
+        }
+    }
+
+    /// A token of ServiceAccount `name`, bound to everything the shipped ServiceAccount is bound to.
+    async fn token_of(&self, name: &str) -> String {
+        let admin = self.admin().await;
+        self.bind(&admin, name).await;
+        self.request_token(name).await
+    }
+
+    async fn request_token(&self, name: &str) -> String {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.admin().await, "kube-system");
+        if accounts.get_opt(name).await.expect("service account").is_none() {
+            let account = ServiceAccount { metadata: meta(name), ..ServiceAccount::default() };
+            accounts.create(&PostParams::default(), &account).await.expect("service account");
+        }
+        let request = TokenRequest {
+            spec: TokenRequestSpec { audiences: vec![ISSUER.into()], expiration_seconds: Some(3600), bound_object_ref: None },
+            ..TokenRequest::default()
+        };
+        let answer = accounts.create_token_request(name, &PostParams::default(), &request).await.expect("token");
+        answer.status.expect("token status").token
+    }
+}
+
+const ISSUER: &str = "https://kubernetes.default.svc";
+
+/// Everything that writes, with who wrote it; leases and events are told apart by their path.
+const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n\
+    - level: Metadata\n  verbs: [create, update, patch, delete]\n- level: None\n";
+
+fn meta(name: &str) -> kube::core::ObjectMeta {
+    kube::core::ObjectMeta { name: Some(name.to_owned()), ..Default::default() }
+}
+
+async fn client(kubeconfig: &Path) -> Client {
+    let parsed = kube::config::Kubeconfig::read_from(kubeconfig).expect("kubeconfig");
+    let config = kube::Config::from_custom_kubeconfig(parsed, &Default::default()).await.expect("config");
+    Client::try_from(config).expect("client")
+}
+
+/// A CA, a serving certificate and a service account key in `folder`. Answers the CA.
+fn write_certificates(folder: &Path) -> String {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    let ca_key = KeyPair::generate().expect("key");
+    let mut ca = CertificateParams::new(Vec::new()).expect("parameters");
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca_certificate = ca.self_signed(&ca_key).expect("CA");
+    let issuer = Issuer::new(ca, &ca_key);
+    let key = KeyPair::generate().expect("key");
+    let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+    let certificate = CertificateParams::new(names).expect("parameters").signed_by(&key, &issuer).expect("certificate");
+    let write = |name: &str, text: String| fs::write(folder.join(name), text).expect("file");
+    write("ca.crt", ca_certificate.pem());
+    write("server.crt", certificate.pem());
+    write("server.key", key.serialize_pem());
+    write("sa.key", KeyPair::generate().expect("key").serialize_pem());
+    ca_certificate.pem()
+}
+
+fn log_file(folder: &Path, name: &str) -> (Stdio, Stdio) {
+    let open = || fs::OpenOptions::new().create(true).append(true).open(folder.join(name)).expect("log file").into();
+    (open(), open())
+}
+
+fn start_etcd(assets: &Path, folder: &Path, port: u16) -> Process {
+    let (out, err) = log_file(folder, "etcd.log");
+    let url = format!("http://127.0.0.1:{port}");
+    let peer = format!("http://127.0.0.1:{}", free_port());
+    let mut command = Command::new(assets.join("etcd"));
+    command.arg("--data-dir").arg(folder.join("etcd")).args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
+    command.args(["--listen-peer-urls", &peer, "--unsafe-no-fsync"]);
+    Process(command.stdout(out).stderr(err).spawn().expect("etcd starts"))
+}
+
+impl Real {
+    fn start(&mut self, folder: &Path) {
+        let (out, err) = log_file(folder, "kube-apiserver.log");
+        let path = |name: &str| folder.join(name).display().to_string();
+        let mut command = Command::new(self.assets.join("kube-apiserver"));
+        command.args([
+            format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port),
+            format!("--secure-port={}", self.port),
+            "--bind-address=127.0.0.1".into(),
+            format!("--cert-dir={}", path("apiserver")),
+            format!("--tls-cert-file={}", path("server.crt")),
+            format!("--tls-private-key-file={}", path("server.key")),
+            format!("--client-ca-file={}", path("ca.crt")),
+            format!("--requestheader-client-ca-file={}", path("ca.crt")),
+            format!("--token-auth-file={}", path("tokens.csv")),
+            "--authorization-mode=RBAC".into(),
+            "--service-cluster-ip-range=10.0.0.0/16".into(),
+            format!("--service-account-issuer={ISSUER}"),
+            format!("--service-account-key-file={}", path("sa.key")),
+            format!("--service-account-signing-key-file={}", path("sa.key")),
+            format!("--audit-policy-file={}", path("audit.yaml")),
+            format!("--audit-log-path={}", path("audit.log")),
+        ]);
+        self.apiserver = Some(Process(command.stdout(out).stderr(err).spawn().expect("kube-apiserver starts")));
+    }
+}

@@ -1,0 +1,89 @@
+//! End to end: the built binary on a real kube-apiserver with etcd (from `KUBEBUILDER_ASSETS`) under the shipped RBAC, and on the
+//! in-memory API server. Scenarios share a cluster and run one after the other, each on an emptied one.
+
+mod cloud;
+mod control_plane;
+mod objects;
+mod scenarios;
+mod support;
+
+use std::{
+    panic::AssertUnwindSafe,
+    process::ExitCode,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use control_plane::ControlPlane;
+
+type Scenario = for<'a> fn(&'a mut ControlPlane) -> BoxFuture<'a, ()>;
+
+/// Which clusters a scenario needs.
+#[derive(Clone, Copy, PartialEq)]
+enum On {
+    Both,
+    RealOnly,
+}
+
+const SCENARIOS: &[(&str, On, Scenario)] = &[
+    ("nodes_and_routes", On::Both, |plane| scenarios::nodes_and_routes(plane).boxed()),
+    ("services", On::Both, |plane| scenarios::services(plane).boxed()),
+    ("without_node_controller", On::Both, |plane| scenarios::without_node_controller(plane).boxed()),
+    ("high_availability", On::Both, |plane| scenarios::high_availability(plane).boxed()),
+    ("killed_at_every_step", On::Both, |plane| scenarios::killed_at_every_step(plane).boxed()),
+    ("secure_port", On::Both, |plane| scenarios::secure_port(plane).boxed()),
+    ("api_server_restart", On::RealOnly, |plane| scenarios::api_server_restart(plane).boxed()),
+    ("forbidden", On::RealOnly, |plane| scenarios::forbidden(plane).boxed()),
+];
+
+/// The clusters, started when first needed, ended with the process.
+#[derive(Default)]
+struct Clusters {
+    real: Option<ControlPlane>,
+    sandbox: Option<ControlPlane>,
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    let runtime = Arc::new(tokio::runtime::Runtime::new().expect("a runtime"));
+    let clusters = Arc::new(Mutex::new(Clusters::default()));
+    let mut trials = Vec::new();
+    for real in [true, false] {
+        for (name, on, scenario) in SCENARIOS {
+            if !real && *on == On::RealOnly {
+                continue;
+            }
+            let (runtime, clusters) = (Arc::clone(&runtime), Arc::clone(&clusters));
+            let name = format!("{}::{name}", if real { "real" } else { "sandbox" });
+            trials.push(Trial::test(name, move || run(&runtime, &clusters, real, *scenario)));
+        }
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    // Children die with their owner.
+    *clusters.lock().unwrap_or_else(PoisonError::into_inner) = Clusters::default();
+    conclusion.exit_code()
+}
+
+fn run(runtime: &tokio::runtime::Runtime, clusters: &Mutex<Clusters>, real: bool, scenario: Scenario) -> Result<(), Failed> {
+    let mut clusters = clusters.lock().unwrap_or_else(PoisonError::into_inner);
+    let slot = if real { &mut clusters.real } else { &mut clusters.sandbox };
+    let outcome = runtime.block_on(
+        AssertUnwindSafe(async {
+            if slot.is_none() {
+                *slot = Some(if real { ControlPlane::real().await } else { ControlPlane::sandbox().await });
+            }
+            if let Some(plane) = slot.as_mut() {
+                objects::Objects::new(&plane.admin().await).clear().await;
+                scenario(plane).await;
+            }
+        })
+        .catch_unwind(),
+    );
+    outcome.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        Failed::from(text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default())
+    })
+}

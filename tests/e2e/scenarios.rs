@@ -1,0 +1,308 @@
+//! The scenarios: the built binary, as its own ServiceAccount, on a cluster.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::{
+    cloud::Cloud,
+    control_plane::ControlPlane,
+    objects::{Objects, SHUTDOWN, UNINITIALIZED, condition, has_finalizer, has_taint, label, provider_id},
+    support::{Manager, SOON, eventually},
+};
+
+/// Flags that make the guard against wrong deletions quick enough to wait for, and routes possible.
+const FLAGS: &[&str] = &[
+    "--cluster-cidr=10.244.0.0/16",
+    "--node-monitor-period=500ms",
+    "--node-deletion-grace-period=1s",
+    "--leader-elect=false",
+];
+
+/// Nodes are initialised, tainted when shut down and deleted when gone; routes follow them.
+pub(crate) async fn nodes_and_routes(plane: &mut ControlPlane) {
+    let objects = Objects::new(&plane.admin().await);
+    let mut cloud = Cloud::new(plane.folder(), "nodes").with_instances(&["node-a", "node-b", "node-c"]);
+    objects.register_node("node-a", "10.244.0.0/24").await;
+    objects.register_node("node-b", "10.244.1.0/24").await;
+    let _manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
+    // One that joins while the manager runs.
+    objects.register_node("node-c", "10.244.2.0/24").await;
+
+    for name in ["node-a", "node-b", "node-c"] {
+        eventually(&format!("{name} is initialised"), SOON, async || {
+            objects.node(name).await.is_some_and(|node| !has_taint(&node, UNINITIALIZED))
+        })
+        .await;
+        eventually(&format!("{name} has its route"), SOON, async || {
+            objects.node(name).await.is_some_and(|node| condition(&node, "NetworkUnavailable") == Some("False"))
+        })
+        .await;
+    }
+    let node = objects.node("node-a").await.expect("node-a");
+    assert_eq!(provider_id(&node), Some("fake://node-a"));
+    assert_eq!(label(&node, "topology.kubernetes.io/zone"), Some("zone-1"));
+    assert_eq!(label(&node, "node.kubernetes.io/instance-type"), Some("fake.large"));
+    let addresses = node.status.and_then(|status| status.addresses).unwrap_or_default();
+    assert!(addresses.iter().any(|address| address.type_ == "InternalIP" && address.address == "10.1.0.1"), "{addresses:?}");
+    assert_eq!(cloud.made("routes").len(), 3);
+
+    cloud.edit(|config| config["instances"]["node-b"]["powerState"] = json!("stopped"));
+    objects.set_ready("node-b", "Unknown").await;
+    eventually("the stopped node is tainted", SOON, async || {
+        objects.node("node-b").await.is_some_and(|node| has_taint(&node, SHUTDOWN))
+    })
+    .await;
+
+    cloud.edit(|config| {
+        config["instances"].as_object_mut().expect("instances").remove("node-c");
+    });
+    objects.set_ready("node-c", "Unknown").await;
+    eventually("the node whose instance is gone is deleted", SOON, async || objects.node("node-c").await.is_none()).await;
+    eventually("its route goes with it", SOON, async || cloud.made("routes").len() == 2).await;
+    assert!(objects.node("node-a").await.is_some() && objects.node("node-b").await.is_some());
+}
+
+/// Load balancers are made, changed and deleted with their Services; the finalizer holds a Service until its cloud is clean.
+pub(crate) async fn services(plane: &mut ControlPlane) {
+    let objects = Objects::new(&plane.admin().await);
+    let cloud = Cloud::new(plane.folder(), "services").with_instances(&["node-a"]);
+    let _manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
+    objects.register_node("node-a", "10.244.0.0/24").await;
+    objects.create_service("web").await;
+    objects.until_service_has_address("web").await;
+    assert!(objects.service("web").await.is_some_and(|service| has_finalizer(&service)));
+    eventually("the load balancer sends to the node", SOON, async || {
+        cloud.load_balancer_of("default/web").is_some_and(|balancer| balancer["hosts"] == json!(["node-a"]))
+    })
+    .await;
+
+    objects.patch_service("web", json!({"spec": {"ports": [{"name": "http", "port": 8080, "protocol": "TCP"}]}})).await;
+    eventually("the load balancer has the new port", SOON, async || {
+        cloud.load_balancer_of("default/web").is_some_and(|balancer| balancer["ports"][0]["port"] == 8080)
+    })
+    .await;
+
+    objects.create_service("other").await;
+    objects.until_service_has_address("other").await;
+    objects.patch_service("other", json!({"spec": {"type": "ClusterIP"}})).await;
+    eventually("a Service that is no load balancer any more is cleaned up", SOON, async || {
+        let clean = objects.service("other").await.is_some_and(|service| !has_finalizer(&service));
+        clean && cloud.load_balancer_of("default/other").is_none() && objects.ingress("other").await.is_empty()
+    })
+    .await;
+
+    objects.delete_service("web").await;
+    objects.until_service_is_gone("web").await;
+    assert!(cloud.is_clean(), "left in the cloud: {:?} {:?}", cloud.made("loadBalancers"), cloud.made("addresses"));
+}
+
+/// With the node controller switched off the other three work and no node is initialised.
+pub(crate) async fn without_node_controller(plane: &mut ControlPlane) {
+    let objects = Objects::new(&plane.admin().await);
+    let mut cloud = Cloud::new(plane.folder(), "no-node-controller").with_instances(&["node-a", "node-b"]);
+    objects.register_node("node-a", "10.244.0.0/24").await;
+    objects.register_node("node-b", "10.244.1.0/24").await;
+    let flags = [FLAGS, &["--enable-node-controller=false"]].concat();
+    let _manager = Manager::start(plane, "manager-a", cloud.path(), &flags).await;
+
+    objects.create_service("web").await;
+    objects.until_service_has_address("web").await;
+    eventually("routes are made", SOON, async || cloud.made("routes").len() == 2).await;
+    cloud.edit(|config| {
+        config["instances"].as_object_mut().expect("instances").remove("node-b");
+    });
+    objects.set_ready("node-b", "Unknown").await;
+    eventually("the lifecycle controller deletes a gone node", SOON, async || objects.node("node-b").await.is_none()).await;
+    let node = objects.node("node-a").await.expect("node-a");
+    assert!(has_taint(&node, UNINITIALIZED), "the node was initialised");
+    assert_eq!(provider_id(&node), None);
+}
+
+/// Two replicas: a terminated leader hands over in under a second, a killed one within the lease time; never do two write.
+pub(crate) async fn high_availability(plane: &mut ControlPlane) {
+    const ELECTION: &[&str] = &[
+        "--leader-elect-lease-duration=6s",
+        "--leader-elect-renew-deadline=4s",
+        "--leader-elect-retry-period=1s",
+        "--cluster-cidr=10.244.0.0/16",
+    ];
+    let objects = Objects::new(&plane.admin().await);
+    let cloud = Cloud::new(plane.folder(), "ha").with_instances(&["node-a"]);
+    objects.register_node("node-a", "10.244.0.0/24").await;
+    let mut first = Manager::start(plane, "manager-a", cloud.path(), ELECTION).await;
+    eventually("the first replica leads", SOON, async || leads(&first).await).await;
+    let second = Manager::start(plane, "manager-b", cloud.path(), ELECTION).await;
+    eventually("the second replica is ready", SOON, async || is_ready(&second).await).await;
+    objects.create_service("one").await;
+    objects.until_service_has_address("one").await;
+    assert!(!leads(&second).await, "two replicas lead");
+
+    let asked = Instant::now();
+    first.terminate();
+    eventually("the second replica leads", SOON, async || leads(&second).await).await;
+    let took = asked.elapsed();
+    assert!(first.ended(SOON).await.success(), "a terminated manager ends with 0\n{}", first.log_text());
+    assert!(took < Duration::from_secs(1), "the hand-over took {took:?}");
+    objects.create_service("two").await;
+    objects.until_service_has_address("two").await;
+
+    let third = Manager::start(plane, "manager-c", cloud.path(), ELECTION).await;
+    eventually("the third replica is ready", SOON, async || is_ready(&third).await).await;
+    let killed = Instant::now();
+    second.kill();
+    eventually("the third replica leads", SOON, async || leads(&third).await).await;
+    let took = killed.elapsed();
+    assert!(took < Duration::from_secs(6 + 2 * 3), "the take-over took {took:?}, the lease is 6 s");
+    objects.create_service("three").await;
+    objects.until_service_has_address("three").await;
+    if plane.is_real() {
+        assert_one_writer_at_a_time(plane);
+    }
+}
+
+/// The audit log shows each replica's writes in one piece.
+fn assert_one_writer_at_a_time(plane: &ControlPlane) {
+    let writes = plane.audited_writes().into_iter().filter(|(user, request)| {
+        user.contains("manager-") && !request.contains("/leases") && !request.contains("/events") && !request.contains("reviews")
+    });
+    let mut terms: Vec<String> = writes.map(|(user, _)| user).collect();
+    assert!(!terms.is_empty(), "the audit log has no write of a manager");
+    terms.dedup();
+    let mut tail: Vec<&str> = terms.iter().rev().take(3).map(|user| user.rsplit(':').next().unwrap_or_default()).collect();
+    tail.reverse();
+    assert_eq!(tail, ["manager-a", "manager-b", "manager-c"], "writes of replicas interleave");
+}
+
+async fn leads(manager: &Manager) -> bool {
+    let log = manager.log_text();
+    manager.get("/healthz", None).await.is_some() && log.contains("became leader")
+}
+
+async fn is_ready(manager: &Manager) -> bool {
+    manager.get("/readyz", None).await.is_some_and(|(status, _)| status == 200)
+}
+
+/// Killed at every step of creating, updating and deleting, the next manager reaches the same end state and leaks nothing.
+pub(crate) async fn killed_at_every_step(plane: &mut ControlPlane) {
+    const CREATE: &[&str] = &["ensureLoadBalancer", "allocateAddress", "createLoadBalancer", "setPorts", "setHosts"];
+    const DELETE: &[&str] = &["ensureLoadBalancerDeleted", "removeLoadBalancer", "releaseAddress"];
+    let objects = Objects::new(&plane.admin().await);
+    let mut cloud = Cloud::new(plane.folder(), "kill").with_instances(&["node-a"]);
+    objects.register_node("node-a", "10.244.0.0/24").await;
+    let crash = |cloud: &mut Cloud, step: &str, answer_lost: bool| {
+        cloud.edit(|config| config["calls"] = json!({step: {"crash": true, "answerLost": answer_lost}}));
+    };
+    for answer_lost in [false, true] {
+        for step in CREATE {
+            crash(&mut cloud, step, answer_lost);
+            let mut manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
+            objects.create_service("web").await;
+            manager.ended(SOON).await;
+            survive(plane, &objects, &mut cloud, true).await;
+        }
+        objects.create_service("web").await;
+        survive_update(plane, &objects, &mut cloud, answer_lost).await;
+        for step in DELETE {
+            let mut manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
+            objects.create_service("web").await;
+            objects.until_service_has_address("web").await;
+            manager.terminate();
+            manager.ended(SOON).await;
+            crash(&mut cloud, step, answer_lost);
+            let mut manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
+            objects.delete_service("web").await;
+            manager.ended(SOON).await;
+            survive(plane, &objects, &mut cloud, false).await;
+        }
+    }
+}
+
+/// A new manager on a healthy cloud: the Service is served (`wanted`) and then deleted, or just deleted; nothing is left.
+async fn survive(plane: &ControlPlane, objects: &Objects, cloud: &mut Cloud, wanted: bool) {
+    cloud.edit(|config| config["calls"] = json!({}));
+    let mut manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
+    if wanted {
+        objects.until_service_has_address("web").await;
+        assert_eq!(cloud.made("addresses").len(), 1, "an address leaked");
+        objects.delete_service("web").await;
+    }
+    objects.until_service_is_gone("web").await;
+    assert!(cloud.is_clean(), "left in the cloud: {:?} {:?}", cloud.made("loadBalancers"), cloud.made("addresses"));
+    manager.terminate();
+    manager.ended(SOON).await;
+}
+
+/// Killed while the ports change: the next manager sets them.
+async fn survive_update(plane: &ControlPlane, objects: &Objects, cloud: &mut Cloud, answer_lost: bool) {
+    let mut manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
+    objects.until_service_has_address("web").await;
+    manager.terminate();
+    manager.ended(SOON).await;
+    cloud.edit(|config| config["calls"] = json!({"setPorts": {"crash": true, "answerLost": answer_lost}}));
+    objects.patch_service("web", json!({"spec": {"ports": [{"name": "http", "port": 8080, "protocol": "TCP"}]}})).await;
+    let mut manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
+    manager.ended(SOON).await;
+    cloud.edit(|config| config["calls"] = json!({}));
+    let mut manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
+    eventually("the new port is there", SOON, async || {
+        cloud.load_balancer_of("default/web").is_some_and(|balancer| balancer["ports"][0]["port"] == 8080)
+    })
+    .await;
+    objects.delete_service("web").await;
+    objects.until_service_is_gone("web").await;
+    assert!(cloud.is_clean(), "left in the cloud: {:?} {:?}", cloud.made("loadBalancers"), cloud.made("addresses"));
+    manager.terminate();
+    manager.ended(SOON).await;
+}
+
+/// The API server goes away and comes back: the manager stays, says so, and goes on.
+pub(crate) async fn api_server_restart(plane: &mut ControlPlane) {
+    let objects = Objects::new(&plane.admin().await);
+    let cloud = Cloud::new(plane.folder(), "restart").with_instances(&["node-a"]);
+    let kubeconfig = plane.manager_kubeconfig("manager-a").await;
+    plane.stop_apiserver();
+    let mut manager = Manager::start_with(plane, "manager-a", &kubeconfig, cloud.path(), FLAGS);
+    eventually("it serves although nobody answers it", SOON, async || manager.get("/healthz", None).await.is_some()).await;
+    assert!(!is_ready(&manager).await, "ready without an API server");
+    plane.start_apiserver().await;
+    eventually("it becomes ready", SOON, async || is_ready(&manager).await).await;
+
+    plane.stop_apiserver();
+    plane.start_apiserver().await;
+    objects.create_service("web").await;
+    objects.until_service_has_address("web").await;
+    assert!(manager.is_running(), "the manager ended\n{}", manager.log_text());
+}
+
+/// Without the shipped role nothing works, and the manager says which verb and resource it lacks.
+pub(crate) async fn forbidden(plane: &mut ControlPlane) {
+    let cloud = Cloud::new(plane.folder(), "forbidden").with_instances(&["node-a"]);
+    let kubeconfig = plane.powerless_kubeconfig("nobody").await;
+    let mut manager = Manager::start_with(plane, "nobody", &kubeconfig, cloud.path(), FLAGS);
+    eventually("it says what it may not do", SOON, async || {
+        let log = manager.log_text();
+        log.contains("cannot list resource \\\"nodes\\\"") || log.contains("cannot list resource \"nodes\"")
+    })
+    .await;
+    assert!(!is_ready(&manager).await, "ready without rights");
+    assert!(manager.is_running());
+}
+
+/// The secure port: health for everybody, the rest for those whom the cluster allows.
+pub(crate) async fn secure_port(plane: &mut ControlPlane) {
+    let cloud = Cloud::new(plane.folder(), "port").with_instances(&["node-a"]);
+    let manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
+    eventually("it is ready", SOON, async || is_ready(&manager).await).await;
+    for path in ["/metrics", "/configz", "/statusz", "/flagz"] {
+        let (status, _) = manager.get(path, None).await.expect("an answer");
+        assert_eq!(status, 403, "{path} for everybody");
+        let (status, body) = manager.get(path, Some(crate::control_plane::ADMIN_TOKEN)).await.expect("an answer");
+        assert_eq!(status, 200, "{path} for an administrator: {body}");
+    }
+    let (_, metrics) = manager.get("/metrics", Some(crate::control_plane::ADMIN_TOKEN)).await.expect("an answer");
+    for name in ["workqueue_depth", "running_managed_controllers", "rest_client_requests_total", "process_resident_memory_bytes"] {
+        assert!(metrics.contains(name), "{name} is missing from\n{metrics}");
+    }
+}

@@ -1,0 +1,113 @@
+//! Waiting for conditions, and running managers.
+
+use std::{
+    fs,
+    future::Future,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus},
+    time::Duration,
+};
+
+use tokio::time::{Instant, interval};
+
+use crate::control_plane::{ControlPlane, Process, free_port};
+
+/// Waits until `holds`; fails with `what` after `limit`. Conditions of other processes can only be asked for, so this asks often.
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, limit: Duration, mut holds: impl FnMut() -> F) {
+    let deadline = Instant::now() + limit;
+    let mut ticks = interval(Duration::from_millis(50));
+    while Instant::now() < deadline {
+        ticks.tick().await;
+        if tokio::time::timeout_at(deadline, holds()).await.unwrap_or(false) {
+            return;
+        }
+    }
+    panic!("not within {limit:?}: {what}");
+}
+
+/// Time for anything that should happen soon, on a machine that may be busy.
+pub(crate) const SOON: Duration = Duration::from_secs(45);
+
+/// A manager process.
+pub(crate) struct Manager {
+    process: Process,
+    /// Its secure port.
+    pub(crate) port: u16,
+    log: PathBuf,
+}
+
+impl Manager {
+    /// Starts the built binary as ServiceAccount `name` with the fake provider on `cloud` and further flags.
+    pub(crate) async fn start(plane: &ControlPlane, name: &str, cloud: &Path, flags: &[&str]) -> Self {
+        let kubeconfig = plane.manager_kubeconfig(name).await;
+        Self::start_with(plane, name, &kubeconfig, cloud, flags)
+    }
+
+    /// The same with a kubeconfig at hand.
+    pub(crate) fn start_with(plane: &ControlPlane, name: &str, kubeconfig: &Path, cloud: &Path, flags: &[&str]) -> Self {
+        let port = free_port();
+        let log = plane.folder().join(format!("{name}-{port}.log"));
+        let file = || fs::OpenOptions::new().create(true).append(true).open(&log).expect("log");
+        let mut command = Command::new(binary());
+        command
+            .args(["--cloud-provider=fake", "--bind-address=127.0.0.1", "--v=4"])
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .arg(format!("--cloud-config={}", cloud.display()))
+            .arg(format!("--secure-port={port}"))
+            .args(flags);
+        let child = command.stdout(file()).stderr(file()).spawn().expect("the manager starts");
+        Self { process: Process(child), port, log }
+    }
+
+    /// Sends SIGTERM.
+    pub(crate) fn terminate(&self) {
+        let status = Command::new("kill").arg(self.process.0.id().to_string()).status().expect("kill runs");
+        assert!(status.success(), "kill failed");
+    }
+
+    /// Sends SIGKILL and reaps it.
+    pub(crate) fn kill(mut self) {
+        self.process.0.kill().expect("kill");
+        self.process.0.wait().expect("wait");
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended(&mut self, limit: Duration) -> ExitStatus {
+        let deadline = Instant::now() + limit;
+        let mut ticks = interval(Duration::from_millis(10));
+        while Instant::now() < deadline {
+            if let Some(status) = self.process.0.try_wait().expect("wait") {
+                return status;
+            }
+            ticks.tick().await;
+        }
+        panic!("the manager did not end within {limit:?}\n{}", self.log_text());
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.process.0.try_wait().expect("wait").is_none()
+    }
+
+    /// GET of a path on its secure port: status and body. `None` when it does not answer.
+    pub(crate) async fn get(&self, path: &str, token: Option<&str>) -> Option<(u16, String)> {
+        let client = reqwest::Client::builder().danger_accept_invalid_certs(true).no_proxy().build().expect("client");
+        let mut request = client.get(format!("https://127.0.0.1:{}{path}", self.port));
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        let answer = request.send().await.ok()?;
+        let status = answer.status().as_u16();
+        Some((status, answer.text().await.ok()?))
+    }
+
+    /// What it logged.
+    pub(crate) fn log_text(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+/// Path of the built binary.
+pub(crate) fn binary() -> &'static str {
+    env!("CARGO_BIN_EXE_cloud-controller-manager")
+}
