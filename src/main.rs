@@ -1,3 +1,20 @@
-//! The binary.
+//! The binary: the providers that ship, and the mode.
 
-fn main() {}
+use std::process::ExitCode;
+
+use cloud_controller_manager::{app, cloud_provider::Registry, providers::fake};
+
+fn main() -> ExitCode {
+    let registry = Registry::new().register("fake", fake::factory);
+    #[cfg(feature = "sandbox")]
+    if std::env::args_os().nth(1).is_some_and(|mode| mode == "demo") {
+        return demo();
+    }
+    app::run(&registry)
+}
+
+#[cfg(feature = "sandbox")]
+fn demo() -> ExitCode {
+    use cloud_controller_manager::sandbox;
+    app::on_runtime(|stop| sandbox::demo::run(std::env::args_os().skip(2), stop)).unwrap_or(ExitCode::FAILURE)
+}

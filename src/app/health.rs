@@ -1,0 +1,46 @@
+//! The health checks of a manager.
+//!
+//! `/livez` fails only for what a restart can mend: leadership that is believed in but no longer renewed. `/readyz` also fails while
+//! something is missing that the process waits for. Upstream's `/healthz`, which manifests use as liveness probe, has a check per
+//! started controller under its canonical name that always succeeds; so has ours. What a controller cannot do is told by `/readyz`.
+
+use std::sync::Arc;
+
+use super::manager::Watched;
+use crate::{
+    runtime::store::WatchStatus,
+    serving::{Endpoints, HealthChecks},
+};
+
+/// Every check, over what `watched` shows.
+pub(super) fn checks(watched: &Arc<Watched>) -> HealthChecks {
+    let checks = HealthChecks::default();
+    if let Some(election) = watched.election.clone() {
+        checks.add("leaderElection", Endpoints::ALL, move || election.check());
+    }
+    let seen = Arc::clone(watched);
+    checks.add("informer-nodes", Endpoints::READYZ, move || informer("nodes", &seen.nodes.status()));
+    let seen = Arc::clone(watched);
+    checks.add("informer-services", Endpoints::READYZ, move || informer("services", &seen.services.status()));
+    let seen = Arc::clone(watched);
+    checks.add("cloud-provider", Endpoints::READYZ, move || match &*seen.provider.borrow() {
+        Some(Ok(())) => Ok(()),
+        Some(Err(reason)) => Err(format!("cannot be initialised, trying again: {reason}")),
+        None => Err("is being initialised".to_owned()),
+    });
+    for controller in &watched.controllers {
+        let controller = Arc::clone(controller);
+        let name = controller.name();
+        checks.add(name, Endpoints { readyz: false, ..Endpoints::ALL }, || Ok(()));
+        checks.add(format!("controller-{name}"), Endpoints::READYZ, move || controller.status().problem.map_or(Ok(()), Err));
+    }
+    checks
+}
+
+fn informer(what: &str, status: &WatchStatus) -> Result<(), String> {
+    match (&status.error, status.synced) {
+        (Some(error), _) => Err(format!("list or watch of {what} fails: {error}")),
+        (None, false) => Err(format!("the first list of {what} is under way")),
+        (None, true) => Ok(()),
+    }
+}

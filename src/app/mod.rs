@@ -1,0 +1,104 @@
+//! The composition root: the only place that knows controllers, provider, clients and servers alike.
+//!
+//! In: a [`Registry`] of providers and the process's arguments. Out: an exit code: 0 after an orderly stop, 1 for bad input, a
+//! failed start or a lost lease. A third party's whole `main.rs` is `app::run(Registry::new().register(…))`.
+
+mod clients;
+mod health;
+pub mod manager;
+mod status;
+mod wiring;
+
+use std::{ffi::OsString, io::Write, process::ExitCode, sync::Arc};
+
+use crate::{
+    cli::{self, Command, config::Config, logging},
+    cloud_provider::{ProviderConfig, Registry},
+    metrics::Metrics,
+    runtime::{clock::Clock, shutdown::Shutdown},
+};
+
+use manager::{Ended, Parts};
+
+/// Runs the program with the process's own arguments.
+pub fn run(registry: &Registry) -> ExitCode {
+    run_with(registry, std::env::args_os())
+}
+
+/// Runs the program with `arguments`, the first of which is the program's name.
+pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    match cli::parse(arguments, &registry.names()) {
+        Ok(Command::Print(text)) => {
+            let _ = writeln!(std::io::stdout().lock(), "{}", text.trim_end());
+            ExitCode::SUCCESS
+        }
+        Ok(Command::Run(config)) => start(registry, *config),
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(problem: &dyn std::fmt::Display) -> ExitCode {
+    let _ = writeln!(std::io::stderr().lock(), "{problem}");
+    ExitCode::FAILURE
+}
+
+fn start(registry: &Registry, config: Config) -> ExitCode {
+    let log = match logging::install(&config.logging) {
+        Ok(log) => log,
+        Err(error) => return fail(&error),
+    };
+    for notice in &config.notices {
+        tracing::warn!("{notice}");
+    }
+    match on_runtime(|stop| serve(registry, config, log, stop)) {
+        Ok(Ok(Ended::Stopped)) => ExitCode::SUCCESS,
+        Ok(Ok(Ended::LeaseLost)) => fail(&"leaderelection lost"),
+        Ok(Ok(Ended::Broken)) => fail(&"a part of the manager ended unexpectedly"),
+        Ok(Err(error)) => fail(&error),
+        Err(error) => fail(&format!("cannot start the runtime: {error}")),
+    }
+}
+
+/// Runs `work` with a shutdown that SIGTERM and SIGINT begin.
+pub fn on_runtime<F, R>(work: F) -> std::io::Result<R::Output>
+where
+    F: FnOnce(Shutdown) -> R,
+    R: Future,
+{
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ended = runtime.block_on(async {
+        let stop = Shutdown::new();
+        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;
+        let asked = stop.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            asked.begin();
+        });
+        Ok(work(stop).await)
+    });
+    // What still hangs must not keep the process from ending.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn serve(
+    registry: &Registry,
+    config: Config,
+    log: logging::LogHandle,
+    stop: Shutdown,
+) -> Result<Ended, Box<dyn std::error::Error + Send + Sync>> {
+    let metrics = Arc::new(Metrics::new()?.with_process()?);
+    let factory = registry.get(&config.cloud.provider).ok_or("the cloud provider is not registered")?;
+    let provider = factory(&ProviderConfig {
+        cloud_config: config.cloud.cloud_config.clone(),
+        cluster_name: config.cloud.cluster_name.clone(),
+    })?;
+    let clients = Arc::new(clients::from_config(&config, Arc::clone(&metrics)).await?);
+    let set_verbosity = Arc::new(move |level| log.set_verbosity(level));
+    let parts = Parts { config, clients, provider, metrics, clock: Clock::System, set_verbosity };
+    Ok(manager::run(parts, &stop).await?)
+}

@@ -1,0 +1,59 @@
+//! What the status page shows: what this process is doing, and why it is not doing more.
+
+use serde_json::{Value, json};
+
+use super::manager::Watched;
+use crate::{
+    metrics::Metrics,
+    runtime::{store::WatchStatus, work_queue::Unsettled},
+};
+
+/// The status as JSON.
+pub(super) fn value(watched: &Watched) -> Value {
+    let controllers: Vec<Value> = watched
+        .controllers
+        .iter()
+        .map(|controller| {
+            let status = controller.status();
+            json!({
+                "name": controller.name(),
+                "problem": status.problem,
+                "facts": status.facts.into_iter().map(|(name, value)| (name, Value::from(value))).collect::<serde_json::Map<_, _>>(),
+                "unsettled": status.unsettled.iter().map(unsettled).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    json!({
+        "leading": watched.leadership.is_leading(),
+        "informers": {
+            "nodes": informer(&watched.nodes.status(), watched.nodes.len()),
+            "services": informer(&watched.services.status(), watched.services.len()),
+        },
+        "cloudProvider": match &*watched.provider.borrow() {
+            None => Value::from("initialising"),
+            Some(Ok(())) => Value::from("initialised"),
+            Some(Err(reason)) => Value::from(format!("cannot be initialised, trying again: {reason}")),
+        },
+        "controllers": controllers,
+        "notRunning": watched.skipped.iter().map(|(name, why)| ((*name).to_owned(), Value::from(why.clone()))).collect::<serde_json::Map<_, _>>(),
+    })
+}
+
+/// Brings the controllers' gauges up to date.
+pub(super) fn observe(watched: &Watched, _metrics: &Metrics) {
+    watched.controllers.iter().for_each(|controller| controller.observe());
+}
+
+fn informer(status: &WatchStatus, objects: usize) -> Value {
+    json!({"synced": status.synced, "objects": objects, "error": status.error})
+}
+
+fn unsettled(row: &Unsettled) -> Value {
+    json!({
+        "key": row.key,
+        "runningForSeconds": row.running_for.map(|age| age.as_secs_f64()),
+        "dueInSeconds": row.due_in.map(|delay| delay.as_secs_f64()),
+        "failures": row.failures,
+        "reason": row.reason,
+    })
+}

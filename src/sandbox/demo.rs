@@ -1,0 +1,261 @@
+//! `make demo`: the real manager on the in-memory API server and the fake cloud, in one process.
+//!
+//! In: the demo's own few flags. Out: progress on the terminal, a kubeconfig for the user's kubectl, and an exit code: it stays up
+//! until Ctrl-C, or with `--exit-when-ready` ends with 0 once everything has converged (1 when it does not within `--timeout`).
+
+use std::{
+    collections::BTreeSet,
+    io::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use clap::Parser;
+use k8s_openapi::api::core::v1::{Event, Node, Service};
+use tokio::time::Instant;
+
+use super::{api_server::ApiServer, objects};
+use crate::{
+    app::manager::{self, ClientSource, Ended, Parts},
+    cli,
+    cloud_provider::CloudProvider,
+    metrics::Metrics,
+    node::well_known::UNINITIALIZED_TAINT,
+    providers::fake::{CallName, FakeCloud, FakeConfig, GeneratedInstances, InstanceSpec},
+    runtime::{clock::Clock, shutdown::Shutdown},
+};
+
+/// How long a load balancer takes in the demo, so that there is something to see.
+const LATENCY: Duration = Duration::from_millis(400);
+
+/// Runs the whole manager on an in-memory cluster and cloud.
+#[derive(Debug, Parser)]
+#[command(name = "cloud-controller-manager demo")]
+struct Arguments {
+    /// Nodes that register themselves.
+    #[arg(long, default_value_t = 3)]
+    nodes: u32,
+    /// Services of type LoadBalancer that a user creates.
+    #[arg(long, default_value_t = 3)]
+    services: u32,
+    /// Port of the API server on loopback; 0 takes a free one.
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    /// Where the kubeconfig for kubectl is written.
+    #[arg(long, default_value = ".kubeconfig")]
+    kubeconfig: PathBuf,
+    /// End with 0 once everything has converged.
+    #[arg(long)]
+    exit_when_ready: bool,
+    /// Seconds that everything may take to converge.
+    #[arg(long, default_value_t = 60)]
+    timeout: u64,
+}
+
+/// Clients that reach the API server in-process.
+struct InProcess(ApiServer);
+
+impl ClientSource for InProcess {
+    fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
+        Ok(self.0.client_as(&format!("cloud-controller-manager/{component}")))
+    }
+    fn controller(&self, account: &str) -> Result<kube::Client, kube::Error> {
+        self.component(account)
+    }
+    fn watches(&self) -> Result<kube::Client, kube::Error> {
+        self.component("shared-informers")
+    }
+}
+
+/// Runs the demo with the arguments after `demo`.
+pub async fn run(arguments: impl IntoIterator<Item = std::ffi::OsString>, stop: Shutdown) -> ExitCode {
+    let program = std::ffi::OsString::from("demo");
+    let arguments = match Arguments::try_parse_from(std::iter::once(program).chain(arguments)) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let help = !error.use_stderr();
+            let _ = error.print();
+            return if help { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
+    };
+    match demo(&arguments, stop).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            say(&format!("demo: {problem}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn demo(arguments: &Arguments, stop: Shutdown) -> Result<(), String> {
+    let started = Instant::now();
+    let server = ApiServer::new(Clock::System);
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", arguments.port)).await;
+    let listener = listener.map_err(|error| format!("--port={}: cannot listen: {error}", arguments.port))?;
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
+    write_kubeconfig(&server, &arguments.kubeconfig, &format!("http://{address}"))?;
+    stop.spawn({
+        let (server, stop) = (server.clone(), stop.clone());
+        async move { server.serve(listener, stop).await }
+    });
+    populate(&server, arguments);
+    say(&format!("in-memory cluster at http://{address}: {} nodes and {} services", arguments.nodes, arguments.services));
+
+    let work = stop.child();
+    let manager = start_manager(&server, arguments, work.clone())?;
+    let progress = tokio::spawn(report(server.clone(), started, stop.clone()));
+    let limit = Duration::from_secs(arguments.timeout);
+    let converged = tokio::select! {
+        converged = tokio::time::timeout(limit, server.wait_until(|server| is_converged(server, arguments))) => converged.is_ok(),
+        () = stop.begun() => true,
+    };
+    let outcome = summary(&server, arguments, converged, started);
+    say(&outcome);
+    if converged && !arguments.exit_when_ready && !stop.has_begun() {
+        say(&hint(&arguments.kubeconfig));
+        stop.begun().await;
+    }
+    work.begin();
+    let ended = manager.await.map_err(|error| error.to_string())?;
+    stop.begin();
+    let _ = progress.await;
+    match ended {
+        Ok(Ended::Stopped) if converged => Ok(()),
+        Ok(Ended::Stopped) => Err(format!("not converged within {limit:?}")),
+        Ok(other) => Err(format!("the manager ended: {other:?}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn write_kubeconfig(server: &ApiServer, path: &Path, url: &str) -> Result<(), String> {
+    server.write_kubeconfig(path, url).map_err(|error| format!("--kubeconfig={}: {error}", path.display()))
+}
+
+/// What kubelets and a user would have created.
+fn populate(server: &ApiServer, arguments: &Arguments) {
+    for index in 0..arguments.nodes {
+        let mut node = objects::uninitialized_node(&format!("demo-node-{index}"));
+        let cidr = format!("10.244.{index}.0/24");
+        let spec = node.spec.get_or_insert_default();
+        spec.pod_cidr = Some(cidr.clone());
+        spec.pod_cidrs = Some(vec![cidr]);
+        server.create::<Node>(&node);
+    }
+    for index in 0..arguments.services {
+        server.create::<Service>(&objects::load_balancer_service("default", &format!("demo-service-{index}")));
+    }
+}
+
+type Running = tokio::task::JoinHandle<Result<Ended, manager::StartError>>;
+
+fn start_manager(server: &ApiServer, arguments: &Arguments, work: Shutdown) -> Result<Running, String> {
+    let flags = ["cloud-controller-manager", "--cloud-provider=fake", "--cluster-cidr=10.244.0.0/16", "--secure-port=0"];
+    let command = cli::parse(flags.iter().map(std::ffi::OsString::from), &["fake"]).map_err(|error| error.to_string())?;
+    let cli::Command::Run(config) = command else { return Err("the demo's own flags ask for help".to_owned()) };
+    let parts = Parts {
+        config: *config,
+        clients: Arc::new(InProcess(server.clone())),
+        provider: Arc::new(cloud(arguments)) as Arc<dyn CloudProvider>,
+        metrics: Arc::new(Metrics::new().map_err(|error| error.to_string())?),
+        clock: Clock::System,
+        set_verbosity: Arc::new(|_| ()),
+    };
+    Ok(tokio::spawn(async move { manager::run(parts, &work).await }))
+}
+
+fn cloud(arguments: &Arguments) -> FakeCloud {
+    let instances = GeneratedInstances {
+        name_prefix: "demo-node-".into(),
+        count: arguments.nodes,
+        zones: vec!["zone-1".into(), "zone-2".into(), "zone-3".into()],
+        address_range: ipnet::IpNet::V4(ipnet::Ipv4Net::new_assert(std::net::Ipv4Addr::new(10, 64, 0, 0), 10)),
+        template: InstanceSpec::default(),
+    };
+    // Nodes that a user adds with kubectl find an instance as well.
+    let config = FakeConfig { generated_instances: vec![instances], ..FakeConfig::any_node() };
+    let cloud = FakeCloud::new(config);
+    cloud.set_latency(CallName::EnsureLoadBalancer, LATENCY);
+    cloud
+}
+
+fn is_initialised(node: &Node) -> bool {
+    let spec = node.spec.as_ref();
+    let tainted = spec.and_then(|spec| spec.taints.as_ref()).is_some_and(|t| t.iter().any(|t| t.key == UNINITIALIZED_TAINT));
+    !tainted && spec.is_some_and(|spec| spec.provider_id.is_some())
+}
+
+fn has_route(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "NetworkUnavailable" && c.status == "False"))
+}
+
+fn address(service: &Service) -> Option<String> {
+    let ingress = service.status.as_ref()?.load_balancer.as_ref()?.ingress.as_ref()?;
+    ingress.first().and_then(|entry| entry.ip.clone())
+}
+
+/// Nodes initialised, nodes with a route, Services with an address.
+fn progress(server: &ApiServer) -> (usize, usize, usize) {
+    let nodes = server.list::<Node>();
+    let services = server.list::<Service>();
+    let initialised = nodes.iter().filter(|node| is_initialised(node)).count();
+    let routed = nodes.iter().filter(|node| has_route(node)).count();
+    (initialised, routed, services.iter().filter(|service| address(service).is_some()).count())
+}
+
+fn is_converged(server: &ApiServer, arguments: &Arguments) -> bool {
+    let (nodes, services) = (arguments.nodes as usize, arguments.services as usize);
+    progress(server) == (nodes, nodes, services)
+}
+
+fn summary(server: &ApiServer, arguments: &Arguments, converged: bool, started: Instant) -> String {
+    let (initialised, routed, served) = progress(server);
+    let verdict = if converged { "converged" } else { "NOT converged" };
+    format!(
+        "{verdict} after {:.1} s: {initialised}/{nodes} nodes initialised, {routed}/{nodes} nodes routed, {served}/{} services with an address",
+        started.elapsed().as_secs_f64(),
+        arguments.services,
+        nodes = arguments.nodes,
+    )
+}
+
+/// Prints every event as it is written.
+async fn report(server: ApiServer, started: Instant, stop: Shutdown) {
+    let mut seen = BTreeSet::new();
+    loop {
+        let known = seen.len();
+        tokio::select! {
+            () = stop.begun() => return,
+            () = server.wait_until(|server| server.list::<Event>().len() > known) => {}
+        }
+        for event in server.list::<Event>() {
+            if seen.insert(event.metadata.name.clone()) {
+                let about = event.involved_object;
+                say(&format!(
+                    "{:6.1} s  {:<8} {}/{}: {}",
+                    started.elapsed().as_secs_f64(),
+                    event.type_.unwrap_or_default(),
+                    about.kind.unwrap_or_default(),
+                    about.name.unwrap_or_default(),
+                    event.message.unwrap_or_default()
+                ));
+            }
+        }
+    }
+}
+
+fn hint(kubeconfig: &Path) -> String {
+    let path = kubeconfig.display();
+    format!(
+        "look around with your own kubectl, end with Ctrl-C:\n\
+         \n  export KUBECONFIG={path}\n  kubectl get nodes,services\n  kubectl describe service demo-service-0\n  \
+         kubectl create service loadbalancer mine --tcp=80\n  kubectl delete service demo-service-0\n"
+    )
+}
+
+fn say(line: &str) {
+    // A terminal that went away is no reason to fail.
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}
