@@ -317,7 +317,9 @@ fn write_certificates(folder: &Path) -> String {
     write("ca.crt", ca_certificate.pem());
     write("server.crt", certificate.pem());
     write("server.key", key.serialize_pem());
-    write("sa.key", KeyPair::generate().expect("key").serialize_pem());
+    let accounts = KeyPair::generate().expect("key");
+    write("sa.key", accounts.serialize_pem());
+    write("sa.pub", accounts.public_key_pem());
     ca_certificate.pem()
 }
 
@@ -354,7 +356,7 @@ impl Real {
             "--authorization-mode=RBAC".into(),
             "--service-cluster-ip-range=10.0.0.0/16".into(),
             format!("--service-account-issuer={ISSUER}"),
-            format!("--service-account-key-file={}", path("sa.key")),
+            format!("--service-account-key-file={}", path("sa.pub")),
             format!("--service-account-signing-key-file={}", path("sa.key")),
             format!("--audit-policy-file={}", path("audit.yaml")),
             format!("--audit-log-path={}", path("audit.log")),
