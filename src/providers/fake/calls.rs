@@ -209,14 +209,25 @@ pub(super) fn judge(
     Verdict { latency: behaviour.latency, fault, answer_lost: behaviour.answer_lost }
 }
 
+struct DurationVisitor;
+
+/// A visitor, so that messages carry the path of the field.
+impl serde::de::Visitor<'_> for DurationVisitor {
+    type Value = Duration;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a duration: a number with its unit, e.g. 50ms, 42s or 1m30s")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Duration, E> {
+        let parsed: Option<jiff::SignedDuration> = text.parse().ok();
+        let positive = parsed.and_then(|duration| Duration::try_from(duration).ok());
+        positive.ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(text), &self))
+    }
+}
+
 fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    let parsed: Option<jiff::SignedDuration> = text.parse().ok();
-    parsed.and_then(|duration| Duration::try_from(duration).ok()).ok_or_else(|| {
-        serde::de::Error::custom(format!(
-            "{text:?} is not a duration; write a number with its unit, e.g. 50ms, 42s or 1m30s"
-        ))
-    })
+    deserializer.deserialize_str(DurationVisitor)
 }
 
 fn print_duration<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

@@ -83,11 +83,15 @@ struct Inner {
 
 impl Inner {
     fn verdict(&mut self, call: CallName, object: &str, whole_call: bool) -> Verdict {
-        let mut verdict = calls::judge(&self.config.calls, &mut self.faults_shown, call, object, whole_call);
-        if let Some(error) = self.failures.get_mut(&call).and_then(VecDeque::pop_front) {
-            (verdict.fault, verdict.answer_lost) = (Some(Fault::Error(error)), false);
+        let judge = |shown: &mut _| calls::judge(&self.config.calls, shown, call, object, whole_call);
+        match self.failures.get_mut(&call).and_then(VecDeque::pop_front) {
+            // What is configured waits its turn: its count stays as it is.
+            Some(error) => {
+                let latency = judge(&mut self.faults_shown.clone()).latency;
+                Verdict { latency, fault: Some(Fault::Error(error)), answer_lost: false }
+            }
+            None => judge(&mut self.faults_shown),
         }
-        verdict
     }
 
     fn refresh(&mut self) -> CloudResult<()> {
@@ -295,3 +299,8 @@ impl CloudProvider for FakeCloud {
         self.inner().config.routes.enabled.then(|| Arc::new(self.clone()) as Arc<dyn Routes>)
     }
 }
+
+/// Compiles and runs the guide's example.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/fake-provider.md")]
+struct Guide;
