@@ -1,1 +1,100 @@
 //! The secure port: TLS, delegated authentication and authorization, health, metrics, status pages.
+//!
+//! In: a [`ServingConfig`] (plain data, mapped from the flags) and [`Parts`] (what the pages show). Out: a listening HTTPS
+//! server, whose address [`serve`] returns and which ends gracefully when the shutdown begins.
+//!
+//! A request passes: `listener` (TCP, TLS, limits) → `authentication` (who) → `authorization` (may they) → `pages` (answer).
+//! Differences from upstream (`k8s.io/apiserver`): an unreachable API server never ends the process, it only makes `/readyz`
+//! fail until the authentication ConfigMap could be read; and a failing health check tells authenticated callers why.
+
+mod authentication;
+mod authorization;
+mod cache;
+mod config;
+mod delegate;
+mod health;
+mod listener;
+mod metrics_reference;
+mod pages;
+mod slis;
+mod tls;
+
+use std::{net::SocketAddr, sync::Arc};
+
+use serde_json::Value;
+
+pub use config::{AuthenticationConfig, AuthorizationConfig, RequestHeaderNames, ServingConfig, SniCertKey, TlsVersion};
+pub use health::{Check, Endpoint, Endpoints, HealthChecks};
+pub use metrics_reference::metrics_reference;
+pub use tls::accepted_cipher_suites;
+
+use crate::{
+    metrics::Metrics,
+    runtime::{clock::Clock, shutdown::Shutdown},
+};
+
+/// What the pages show, handed over by the application.
+#[derive(Clone)]
+pub struct Parts {
+    /// For `/metrics`, and where this server counts.
+    pub metrics: Arc<Metrics>,
+    /// For `/healthz`, `/livez` and `/readyz`.
+    pub health: HealthChecks,
+    /// Answers TokenReviews and SubjectAccessReviews. Without one, only always-allowed paths and `system:masters` pass.
+    pub client: Option<kube::Client>,
+    /// The configuration, shown by `/configz` under the key `cloudcontrollermanager.config.k8s.io`.
+    pub configz: Value,
+    /// Every flag with its value in effect, for `/flagz`.
+    pub flagz: Vec<(String, String)>,
+    /// What this process is doing now, for `/statusz`.
+    pub status: Arc<dyn Fn() -> Value + Send + Sync>,
+    /// Brings gauges up to date before they are rendered.
+    pub before_metrics: Arc<dyn Fn() + Send + Sync>,
+    /// Sets the log verbosity (`PUT /debug/flags/v`).
+    pub set_verbosity: Arc<dyn Fn(u8) + Send + Sync>,
+    /// Wall time, for the validity of certificates.
+    pub clock: Clock,
+}
+
+/// Why the secure port cannot be served. All are for the operator to fix.
+#[derive(Debug, thiserror::Error)]
+pub enum ServingError {
+    /// A flag has a value that cannot be used.
+    #[error("--{flag}: {reason}")]
+    Setting {
+        /// Name of the flag, without dashes.
+        flag: &'static str,
+        /// What is wrong, and what is accepted.
+        reason: String,
+    },
+    /// The address cannot be listened on.
+    #[error("--bind-address, --secure-port: cannot listen on {address}: {source}")]
+    Bind {
+        /// Address and port asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl ServingError {
+    fn setting(flag: &'static str, reason: impl Into<String>) -> Self {
+        Self::Setting { flag, reason: reason.into() }
+    }
+}
+
+/// Checks the settings, binds, serves in the background until `shutdown` begins, and returns the bound address.
+pub async fn serve(config: ServingConfig, parts: Parts, shutdown: Shutdown) -> Result<SocketAddr, ServingError> {
+    config::validate(&config)?;
+    let socket = listener::bind(&config)?;
+    let certificates = tls::Certificates::load(&config, parts.clock).await?;
+    let tls = tls::server_config(&config, Arc::clone(&certificates))?;
+    let authenticator = authentication::Authenticator::start(&config, &parts, &shutdown).await?;
+    let authorizer = authorization::Authorizer::new(&config.authorization, parts.client.clone(), &parts.metrics);
+    shutdown.spawn(certificates.reload(config.reload_interval, shutdown.clone()));
+    let router = pages::router(parts, authenticator, authorizer);
+    let address = socket.local;
+    tracing::info!(%address, "Serving securely");
+    shutdown.spawn(listener::run(socket, tls, router, listener::Limits::new(&config), shutdown.clone()));
+    Ok(address)
+}

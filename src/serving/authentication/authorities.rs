@@ -1,0 +1,159 @@
+//! CAs that vouch for callers: one set for clients, another for front proxies.
+//!
+//! In: PEM bundles from files, or the data of ConfigMap `kube-system/extension-apiserver-authentication`. Out: [`Authorities`],
+//! or which key is wrong.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use axum::http::HeaderMap;
+use jiff::Timestamp;
+use rustls::{
+    RootCertStore,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, UnixTime, pem::PemObject},
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
+
+use super::{Answer, client_certificate, request_header};
+use crate::serving::config::RequestHeaderNames;
+
+/// A bundle of CA certificates.
+#[derive(Clone)]
+pub(super) struct Bundle {
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+impl fmt::Debug for Bundle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Bundle")
+    }
+}
+
+impl Bundle {
+    /// Reads a PEM bundle.
+    pub(super) fn parse(pem: &[u8]) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(pem) {
+            let certificate = certificate.map_err(|error| format!("not PEM: {error}"))?;
+            roots.add(certificate).map_err(|error| format!("not a CA certificate: {error}"))?;
+        }
+        if roots.is_empty() {
+            return Err("no CERTIFICATE block".to_owned());
+        }
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        Ok(Self { verifier: verifier.map_err(|error| error.to_string())? })
+    }
+
+    /// Whether a chain, leaf first, leads to one of the CAs and is for clients and valid `now`.
+    pub(super) fn verify(&self, chain: &[CertificateDer<'static>], now: Timestamp) -> Result<(), String> {
+        let (leaf, intermediates) = chain.split_first().ok_or("no certificate")?;
+        let now = std::time::Duration::from_secs(u64::try_from(now.as_second()).unwrap_or(0));
+        let verified = self.verifier.verify_client_cert(leaf, intermediates, UnixTime::since_unix_epoch(now));
+        verified.map(|_| ()).map_err(|error| error.to_string())
+    }
+}
+
+/// A front proxy that may say who is asking.
+#[derive(Debug, Clone)]
+pub(super) struct FrontProxy {
+    pub(super) bundle: Bundle,
+    pub(super) names: RequestHeaderNames,
+}
+
+impl FrontProxy {
+    /// The user a proxy names, if the connection's certificate is that of a proxy.
+    pub(super) fn identify(&self, headers: &HeaderMap, chain: &[CertificateDer<'static>], now: Timestamp) -> Answer {
+        let Some(leaf) = chain.first() else { return Ok(None) };
+        self.bundle.verify(chain, now).map_err(|error| format!("the certificate is not that of a front proxy: {error}"))?;
+        let name = client_certificate::subject(leaf)?.common_name;
+        if !self.names.allowed_names.is_empty() && !self.names.allowed_names.contains(&name) {
+            return Err(format!("the front proxy {name:?} is not in the list of allowed names"));
+        }
+        Ok(request_header::identify(headers, &self.names))
+    }
+}
+
+/// Everyone who vouches.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Authorities {
+    pub(super) client: Option<Bundle>,
+    pub(super) front_proxy: Option<FrontProxy>,
+}
+
+impl Authorities {
+    /// Reads the data of the ConfigMap. Keys that are absent leave out what they configure.
+    pub(super) fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, String> {
+        let bundle = |key: &str| match data.get(key).filter(|pem| !pem.is_empty()) {
+            None => Ok(None),
+            Some(pem) => Bundle::parse(pem.as_bytes()).map(Some).map_err(|error| format!("key {key}: {error}")),
+        };
+        let names = RequestHeaderNames {
+            allowed_names: list(data, "requestheader-allowed-names")?,
+            username_headers: list(data, "requestheader-username-headers")?,
+            uid_headers: list(data, "requestheader-uid-headers")?,
+            group_headers: list(data, "requestheader-group-headers")?,
+            extra_headers_prefix: list(data, "requestheader-extra-headers-prefix")?,
+        };
+        let front_proxy = bundle("requestheader-client-ca-file")?.map(|bundle| FrontProxy { bundle, names });
+        Ok(Self { client: bundle("client-ca-file")?, front_proxy })
+    }
+
+    /// What files say comes before what the cluster says.
+    pub(super) fn or(self, cluster: Self) -> Self {
+        Self { client: self.client.or(cluster.client), front_proxy: self.front_proxy.or(cluster.front_proxy) }
+    }
+}
+
+fn list(data: &BTreeMap<String, String>, key: &str) -> Result<Vec<String>, String> {
+    match data.get(key).filter(|text| !text.is_empty()) {
+        None => Ok(Vec::new()),
+        Some(text) => serde_json::from_str(text).map_err(|_| format!("key {key}: not a JSON list of strings")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(rows: &[(&str, &str)]) -> BTreeMap<String, String> {
+        rows.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn ca() -> String {
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem()
+    }
+
+    #[test]
+    fn absent_keys_leave_out_what_they_configure() {
+        let ca = ca();
+        let none = Authorities::from_config_map(&data(&[])).unwrap();
+        assert!(none.client.is_none() && none.front_proxy.is_none());
+        let client = Authorities::from_config_map(&data(&[("client-ca-file", &ca)])).unwrap();
+        assert!(client.client.is_some() && client.front_proxy.is_none());
+        let rows =
+            [("requestheader-client-ca-file", ca.as_str()), ("requestheader-username-headers", "[\"X-Remote-User\"]")];
+        let proxy = Authorities::from_config_map(&data(&rows)).unwrap().or(client);
+        assert!(proxy.client.is_some());
+        assert_eq!(proxy.front_proxy.unwrap().names.username_headers, ["X-Remote-User"]);
+    }
+
+    #[test]
+    fn a_wrong_key_is_named() {
+        let rows = [
+            ("client-ca-file", "nonsense", "no CERTIFICATE block"),
+            (
+                "requestheader-client-ca-file",
+                "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+                "CA certificate",
+            ),
+            ("requestheader-group-headers", "x-remote-group", "JSON list"),
+        ];
+        for (key, value, expected) in rows {
+            let error = Authorities::from_config_map(&data(&[(key, value)])).unwrap_err();
+            assert!(error.contains(key) && error.contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Who is asking: front-proxy headers, client certificate, bearer token, or nobody in particular.
+//!
+//! In: the headers of a request and the certificates of its connection. Out: a [`User`], or that a presented credential is
+//! wrong. The order and the rule that a wrong credential is never taken for none are those of
+//! `k8s.io/apiserver/pkg/authentication/authenticatorfactory/delegating.go`.
+
+mod authorities;
+mod client_certificate;
+mod lookup;
+mod request_header;
+mod token;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use arc_swap::ArcSwap;
+use axum::http::HeaderMap;
+use jiff::Timestamp;
+use rustls::pki_types::CertificateDer;
+use tokio::time::Instant;
+
+use self::authorities::Authorities;
+use super::{Parts, ServingError, config::ServingConfig};
+use crate::{
+    metrics::Metrics,
+    runtime::{clock::Clock, shutdown::Shutdown},
+};
+
+const ANONYMOUS: &str = "system:anonymous";
+const UNAUTHENTICATED: &str = "system:unauthenticated";
+const AUTHENTICATED: &str = "system:authenticated";
+
+/// A caller.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct User {
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) groups: Vec<String>,
+    pub(super) extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    fn anonymous() -> Self {
+        Self { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..Default::default() }
+    }
+
+    pub(super) fn is_anonymous(&self) -> bool {
+        self.name == ANONYMOUS
+    }
+
+    /// Everyone who is known is in `system:authenticated`; a proxy may also pass on that someone is not known.
+    fn known(mut self) -> Self {
+        let grouped = self.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
+        if !grouped && !self.is_anonymous() {
+            self.groups.push(AUTHENTICATED.to_owned());
+        }
+        self
+    }
+}
+
+/// What one way of authentication says: someone, or that it does not apply; an error is a wrong credential.
+type Answer = Result<Option<User>, String>;
+
+/// The ways that need no API server. The first user wins, and an error counts only if nobody is found.
+fn identify_locally(
+    headers: &HeaderMap,
+    certificates: &[CertificateDer<'static>],
+    authorities: &Authorities,
+    now: Timestamp,
+) -> Answer {
+    let proxy = authorities.front_proxy.as_ref().map_or(Ok(None), |proxy| proxy.identify(headers, certificates, now));
+    if let Ok(Some(user)) = proxy {
+        return Ok(Some(user));
+    }
+    let client =
+        authorities.client.as_ref().map_or(Ok(None), |bundle| client_certificate::identify(certificates, bundle, now));
+    match (client, proxy) {
+        (Ok(Some(user)), _) => Ok(Some(user)),
+        (Err(error), _) | (Ok(None), Err(error)) => Err(error),
+        (Ok(None), Ok(_)) => Ok(None),
+    }
+}
+
+/// Authenticates requests, with CA data that is kept fresh in the background.
+pub(super) struct Authenticator {
+    authorities: Arc<ArcSwap<Authorities>>,
+    tokens: Option<token::TokenAuthenticator>,
+    metrics: Arc<Metrics>,
+    clock: Clock,
+}
+
+impl Authenticator {
+    /// Reads the CA files now, and looks the cluster's CA data up in the background.
+    pub(super) async fn start(
+        config: &ServingConfig,
+        parts: &Parts,
+        shutdown: &Shutdown,
+    ) -> Result<Arc<Self>, ServingError> {
+        let tokens = parts
+            .client
+            .clone()
+            .map(|client| token::TokenAuthenticator::new(client, config.authentication.token_cache_ttl, &parts.metrics));
+        let authorities = lookup::start(config, parts, shutdown).await?;
+        Ok(Arc::new(Self { authorities, tokens, metrics: Arc::clone(&parts.metrics), clock: parts.clock }))
+    }
+
+    /// The caller of a request; an error is a credential that was presented and is wrong.
+    pub(super) async fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        certificates: &[CertificateDer<'static>],
+    ) -> Result<User, String> {
+        let start = Instant::now();
+        let answer = self.identify(headers, certificates).await;
+        let result = match &answer {
+            Ok(Some(_)) => "success",
+            Ok(None) => "failure",
+            Err(_) => "error",
+        };
+        self.metrics.authentication_attempts.with_label_values(&[result]).inc();
+        self.metrics.authentication_duration.with_label_values(&[result]).observe(start.elapsed().as_secs_f64());
+        let user = answer?.map_or_else(User::anonymous, User::known);
+        self.metrics.authenticated_user_requests.with_label_values(&[username_label(&user.name)]).inc();
+        Ok(user)
+    }
+
+    async fn identify(&self, headers: &HeaderMap, certificates: &[CertificateDer<'static>]) -> Answer {
+        let local = identify_locally(headers, certificates, &self.authorities.load(), self.clock.wall());
+        if let Ok(Some(_)) = local {
+            return local;
+        }
+        let token = match (&self.tokens, token::bearer(headers)) {
+            (Some(tokens), Some(token)) => tokens.identify(token).await,
+            (None, Some(_)) => Err("no API server is configured that could review the bearer token".to_owned()),
+            (_, None) => Ok(None),
+        };
+        match (token, local) {
+            (Ok(None), local) => local,
+            (token, _) => token,
+        }
+    }
+}
+
+/// Few values for a label: upstream's known names, and classes for the rest
+/// (`k8s.io/apiserver/pkg/endpoints/filters/metrics.go`).
+fn username_label(name: &str) -> &str {
+    match name {
+        "admin" | "client" | "kube_proxy" | "kubelet" | "system:serviceaccount:kube-system:default" => name,
+        _ if name.contains('@') => "email_id",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_users_are_in_the_group_of_the_authenticated() {
+        let user = |name: &str, groups: &[&str]| User {
+            name: name.to_owned(),
+            groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+            ..Default::default()
+        };
+        let rows: [(User, &[&str]); 4] = [
+            (user("ann", &["dev"]), &["dev", AUTHENTICATED]),
+            (user("ann", &[AUTHENTICATED]), &[AUTHENTICATED]),
+            (user(ANONYMOUS, &[]), &[]),
+            (user("ann", &[UNAUTHENTICATED]), &[UNAUTHENTICATED]),
+        ];
+        for (user, expected) in rows {
+            assert_eq!(user.known().groups, expected);
+        }
+    }
+
+    #[test]
+    fn user_names_do_not_multiply_series() {
+        let rows = [("kubelet", "kubelet"), ("ann@example.com", "email_id"), ("system:serviceaccount:a:b", "other")];
+        for (name, expected) in rows {
+            assert_eq!(username_label(name), expected);
+        }
+    }
+}

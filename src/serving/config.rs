@@ -1,0 +1,257 @@
+//! Settings of the secure port as plain data, with upstream's defaults, and the pure checks on them.
+//!
+//! In: what the flags said (the command line maps into [`ServingConfig`]). Out: a [`ServingError::Setting`] that names the flag,
+//! or nothing. Defaults are those of `SecureServingOptions`, `DelegatingAuthenticationOptions` and
+//! `DelegatingAuthorizationOptions` in `k8s.io/apiserver/pkg/server/options`.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use super::{ServingError, authorization};
+
+/// Everything the secure port needs to know.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServingConfig {
+    /// `--bind-address`.
+    pub bind_address: IpAddr,
+    /// `--secure-port`; 0 binds any free port (a caller with `--secure-port=0` does not serve at all).
+    pub port: u16,
+    /// `--cert-dir`; none keeps a self-signed pair in memory.
+    pub cert_dir: Option<PathBuf>,
+    /// `--tls-cert-file`.
+    pub tls_cert_file: Option<PathBuf>,
+    /// `--tls-private-key-file`.
+    pub tls_private_key_file: Option<PathBuf>,
+    /// `--tls-sni-cert-key`.
+    pub tls_sni_cert_key: Vec<SniCertKey>,
+    /// `--tls-min-version`.
+    pub tls_min_version: TlsVersion,
+    /// `--tls-cipher-suites` by Go's names; empty takes all that are offered.
+    pub tls_cipher_suites: Vec<String>,
+    /// `--tls-curve-preferences` as Go's CurveID numbers; empty takes all that are offered.
+    pub tls_curve_preferences: Vec<i32>,
+    /// `--disable-http2-serving`.
+    pub disable_http2: bool,
+    /// `--http2-max-streams-per-connection`; 0 means 100.
+    pub http2_max_streams: u32,
+    /// `--permit-port-sharing` (SO_REUSEPORT).
+    pub permit_port_sharing: bool,
+    /// `--permit-address-sharing` (SO_REUSEADDR).
+    pub permit_address_sharing: bool,
+    /// Who is asking.
+    pub authentication: AuthenticationConfig,
+    /// What they may read.
+    pub authorization: AuthorizationConfig,
+    /// How often certificate files, CA files and the authentication ConfigMap are looked at again.
+    pub reload_interval: Duration,
+}
+
+impl Default for ServingConfig {
+    fn default() -> Self {
+        Self {
+            bind_address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            port: 10258,
+            cert_dir: None,
+            tls_cert_file: None,
+            tls_private_key_file: None,
+            tls_sni_cert_key: Vec::new(),
+            tls_min_version: TlsVersion::Tls12,
+            tls_cipher_suites: Vec::new(),
+            tls_curve_preferences: Vec::new(),
+            disable_http2: false,
+            http2_max_streams: 0,
+            permit_port_sharing: false,
+            permit_address_sharing: false,
+            authentication: AuthenticationConfig::default(),
+            authorization: AuthorizationConfig::default(),
+            reload_interval: Duration::from_secs(60),
+        }
+    }
+}
+
+/// One value of `--tls-sni-cert-key`: `cert,key[:pattern,...]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SniCertKey {
+    /// Certificate file.
+    pub cert_file: PathBuf,
+    /// Private key file.
+    pub key_file: PathBuf,
+    /// Names it serves, `*.example.com` allowed; empty takes the names of the certificate.
+    pub patterns: Vec<String>,
+}
+
+/// A value of `--tls-min-version`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// Accepted; 1.2 is served.
+    Tls10,
+    /// Accepted; 1.2 is served.
+    Tls11,
+    /// TLS 1.2 and later.
+    Tls12,
+    /// TLS 1.3 only.
+    Tls13,
+}
+
+impl TlsVersion {
+    /// Accepted values of the flag.
+    pub const NAMES: &[&str] = &["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"];
+
+    /// Parses a value of the flag; the empty value is the default.
+    pub fn parse(value: &str) -> Result<Self, ServingError> {
+        match value {
+            "VersionTLS10" => Ok(Self::Tls10),
+            "VersionTLS11" => Ok(Self::Tls11),
+            "" | "VersionTLS12" => Ok(Self::Tls12),
+            "VersionTLS13" => Ok(Self::Tls13),
+            other => Err(ServingError::setting(
+                "tls-min-version",
+                format!("unknown version {other:?}; accepted: {}", Self::NAMES.join(", ")),
+            )),
+        }
+    }
+}
+
+/// Settings of delegated authentication.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthenticationConfig {
+    /// `--authentication-skip-lookup`: do not read the cluster's authentication ConfigMap.
+    pub skip_lookup: bool,
+    /// `--authentication-tolerate-lookup-failure`: be ready although the ConfigMap could not be read.
+    pub tolerate_lookup_failure: bool,
+    /// `--authentication-token-webhook-cache-ttl`.
+    pub token_cache_ttl: Duration,
+    /// `--client-ca-file`; replaces the ConfigMap's client CA.
+    pub client_ca_file: Option<PathBuf>,
+    /// `--requestheader-client-ca-file`; replaces the ConfigMap's front-proxy settings.
+    pub requestheader_client_ca_file: Option<PathBuf>,
+    /// The other `--requestheader-*` flags; they count together with `requestheader_client_ca_file`.
+    pub requestheader: RequestHeaderNames,
+}
+
+impl Default for AuthenticationConfig {
+    fn default() -> Self {
+        Self {
+            skip_lookup: false,
+            tolerate_lookup_failure: false,
+            token_cache_ttl: Duration::from_secs(10),
+            client_ca_file: None,
+            requestheader_client_ca_file: None,
+            requestheader: RequestHeaderNames::default(),
+        }
+    }
+}
+
+/// Which headers a front proxy sets, and which proxies may.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestHeaderNames {
+    /// `--requestheader-allowed-names`: accepted common names of the proxy's certificate; empty accepts any.
+    pub allowed_names: Vec<String>,
+    /// `--requestheader-username-headers`.
+    pub username_headers: Vec<String>,
+    /// `--requestheader-uid-headers`.
+    pub uid_headers: Vec<String>,
+    /// `--requestheader-group-headers`.
+    pub group_headers: Vec<String>,
+    /// `--requestheader-extra-headers-prefix`.
+    pub extra_headers_prefix: Vec<String>,
+}
+
+impl Default for RequestHeaderNames {
+    fn default() -> Self {
+        Self {
+            allowed_names: Vec::new(),
+            username_headers: vec!["x-remote-user".to_owned()],
+            uid_headers: Vec::new(),
+            group_headers: vec!["x-remote-group".to_owned()],
+            extra_headers_prefix: vec!["x-remote-extra-".to_owned()],
+        }
+    }
+}
+
+/// Settings of delegated authorization.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthorizationConfig {
+    /// `--authorization-always-allow-paths`.
+    pub always_allow_paths: Vec<String>,
+    /// `--authorization-webhook-cache-authorized-ttl`.
+    pub authorized_ttl: Duration,
+    /// `--authorization-webhook-cache-unauthorized-ttl`.
+    pub unauthorized_ttl: Duration,
+}
+
+impl Default for AuthorizationConfig {
+    fn default() -> Self {
+        Self {
+            always_allow_paths: ["/healthz", "/readyz", "/livez"].map(str::to_owned).to_vec(),
+            authorized_ttl: Duration::from_secs(10),
+            unauthorized_ttl: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Checks that need no file and no socket.
+pub(super) fn validate(config: &ServingConfig) -> Result<(), ServingError> {
+    if config.tls_cert_file.is_some() != config.tls_private_key_file.is_some() {
+        let missing = if config.tls_cert_file.is_some() { "tls-private-key-file" } else { "tls-cert-file" };
+        return Err(ServingError::setting(
+            missing,
+            "missing; --tls-cert-file and --tls-private-key-file must be given together",
+        ));
+    }
+    authorization::validate_paths(&config.authorization.always_allow_paths)?;
+    let names = &config.authentication.requestheader;
+    if config.authentication.requestheader_client_ca_file.is_some() && names.username_headers.is_empty() {
+        return Err(ServingError::setting(
+            "requestheader-username-headers",
+            "empty; name at least one header, for example x-remote-user",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_parse_and_a_bad_one_lists_what_is_accepted() {
+        let rows = [
+            ("", TlsVersion::Tls12),
+            ("VersionTLS10", TlsVersion::Tls10),
+            ("VersionTLS11", TlsVersion::Tls11),
+            ("VersionTLS12", TlsVersion::Tls12),
+            ("VersionTLS13", TlsVersion::Tls13),
+        ];
+        for (value, expected) in rows {
+            assert_eq!(TlsVersion::parse(value).unwrap(), expected, "{value}");
+        }
+        let error = TlsVersion::parse("TLS1.2").unwrap_err().to_string();
+        assert!(error.contains("--tls-min-version") && error.contains("VersionTLS13"), "{error}");
+    }
+
+    #[test]
+    fn bad_settings_name_the_flag() {
+        let cert_only = ServingConfig { tls_cert_file: Some("a.crt".into()), ..Default::default() };
+        let key_only = ServingConfig { tls_private_key_file: Some("a.key".into()), ..Default::default() };
+        let mut wildcard = ServingConfig::default();
+        wildcard.authorization.always_allow_paths = vec!["/a*b".to_owned()];
+        let mut headers = ServingConfig::default();
+        headers.authentication.requestheader_client_ca_file = Some("ca.crt".into());
+        headers.authentication.requestheader.username_headers.clear();
+        let rows = [
+            (cert_only, "--tls-private-key-file"),
+            (key_only, "--tls-cert-file"),
+            (wildcard, "--authorization-always-allow-paths"),
+            (headers, "--requestheader-username-headers"),
+        ];
+        for (config, flag) in rows {
+            let error = validate(&config).unwrap_err().to_string();
+            assert!(error.starts_with(flag), "{error}");
+        }
+        assert!(validate(&ServingConfig::default()).is_ok());
+    }
+}

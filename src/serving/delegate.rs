@@ -1,0 +1,164 @@
+//! Questions to the API server: may be asked so often, take so long, are repeated so many times.
+//!
+//! In: a TokenReview or SubjectAccessReview. Out: the API server's answer, counted, or why there is none. Limits, time-out and
+//! back-off are those of `DelegatingAuthenticationOptions` in `k8s.io/apiserver/pkg/server/options`.
+
+use std::{
+    fmt::Debug,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use kube::{Api, api::PostParams};
+use prometheus::{CounterVec, HistogramVec};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::time::{Instant, sleep, timeout};
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+const QPS: f64 = 200.0;
+const BURST: f64 = 400.0;
+const FIRST_DELAY: f64 = 0.5;
+const FACTOR: f64 = 1.5;
+const JITTER: f64 = 0.2;
+const STEPS: u32 = 5;
+
+/// No answer, and why.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub(super) struct Failure {
+    /// Status code, or `<error>` if there was no response.
+    code: String,
+    message: String,
+    retriable: bool,
+}
+
+impl Failure {
+    fn timed_out() -> Self {
+        let message = format!("the API server did not answer within {} s", TIMEOUT.as_secs());
+        Self { code: "<error>".to_owned(), message, retriable: true }
+    }
+}
+
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self {
+                code: status.code.to_string(),
+                message: status.message.clone(),
+                retriable: status.code == 429 || status.code >= 500,
+            },
+            other => Self { code: "<error>".to_owned(), message: other.to_string(), retriable: true },
+        }
+    }
+}
+
+/// One kind of question, with its own budget and counters.
+pub(super) struct Delegate {
+    requests: CounterVec,
+    duration: HistogramVec,
+    budget: Mutex<Budget>,
+}
+
+impl Delegate {
+    pub(super) fn new(requests: CounterVec, duration: HistogramVec) -> Self {
+        Self { requests, duration, budget: Mutex::new(Budget { tokens: BURST, at: Instant::now() }) }
+    }
+
+    /// Asks, and asks again while that may help.
+    pub(super) async fn create<K>(&self, api: &Api<K>, question: &K) -> Result<K, Failure>
+    where
+        K: Serialize + DeserializeOwned + Clone + Debug,
+    {
+        let mut step = 0;
+        loop {
+            match self.once(api, question).await {
+                Err(failure) if failure.retriable && step + 1 < STEPS => {
+                    tracing::debug!(error = %failure, "Asking the API server again");
+                    sleep(delay(step, rand::random())).await;
+                    step += 1;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn once<K>(&self, api: &Api<K>, question: &K) -> Result<K, Failure>
+    where
+        K: Serialize + DeserializeOwned + Clone + Debug,
+    {
+        let wait = self.budget.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
+        sleep(wait).await;
+        let start = Instant::now();
+        let answer = match timeout(TIMEOUT, api.create(&PostParams::default(), question)).await {
+            Ok(answer) => answer.map_err(Failure::from),
+            Err(_) => Err(Failure::timed_out()),
+        };
+        let code = answer.as_ref().map_or_else(|failure| failure.code.as_str(), |_| "201");
+        self.requests.with_label_values(&[code]).inc();
+        self.duration.with_label_values(&[code]).observe(start.elapsed().as_secs_f64());
+        answer
+    }
+}
+
+/// The wait before repetition `step`, with `random` in [0, 1).
+fn delay(step: u32, random: f64) -> Duration {
+    let exponent = i32::try_from(step).unwrap_or(i32::MAX);
+    Duration::from_secs_f64(FIRST_DELAY * FACTOR.powi(exponent) * (1.0 + JITTER * random))
+}
+
+/// A token bucket that may be overdrawn: the debt is the wait.
+#[derive(Debug)]
+struct Budget {
+    tokens: f64,
+    at: Instant,
+}
+
+impl Budget {
+    fn take(&mut self, now: Instant) -> Duration {
+        let earned = now.duration_since(self.at).as_secs_f64() * QPS;
+        self.tokens = (self.tokens + earned).min(BURST) - 1.0;
+        self.at = now;
+        Duration::from_secs_f64((-self.tokens / QPS).max(0.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_grow_by_half_with_a_fifth_of_jitter() {
+        let rows = [(0, 0.0, 500), (0, 0.5, 550), (1, 0.0, 750), (2, 0.0, 1125), (3, 1.0, 2025)];
+        for (step, random, millis) in rows {
+            assert_eq!(delay(step, random).as_micros(), millis * 1000, "{step}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_passes_and_then_the_rate_holds() {
+        let now = Instant::now();
+        let mut budget = Budget { tokens: BURST, at: now };
+        for _ in 0..400 {
+            assert_eq!(budget.take(now), Duration::ZERO);
+        }
+        assert_eq!(budget.take(now), Duration::from_millis(5));
+        assert_eq!(budget.take(now), Duration::from_millis(10));
+        assert_eq!(budget.take(now + Duration::from_secs(60)), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_is_worth_asking_again() {
+        let status = |code| {
+            Failure::from(kube::Error::Api(Box::new(
+                serde_json::from_value(serde_json::json!({ "code": code, "message": "m" })).unwrap(),
+            )))
+        };
+        for (code, retriable) in
+            [(400, false), (401, false), (403, false), (404, false), (429, true), (500, true), (503, true)]
+        {
+            let failure = status(code);
+            assert_eq!((failure.code.as_str(), failure.retriable), (code.to_string().as_str(), retriable));
+        }
+        assert!(Failure::timed_out().retriable);
+    }
+}

@@ -1,0 +1,253 @@
+//! Health checks: the registry and what `/healthz`, `/livez` and `/readyz` answer.
+//!
+//! In: named checks (closures over whatever they check), each counting for some of the endpoints. Out: status and body in the
+//! format of `k8s.io/apiserver/pkg/server/healthz/healthz.go`. Unlike there, an authenticated caller is told the reason of a
+//! failure; an anonymous one is not.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// One of the three health endpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Endpoint {
+    /// `/healthz`, the oldest: everything.
+    Healthz,
+    /// `/livez`: a failure means the process should be restarted.
+    Livez,
+    /// `/readyz`: a failure means the process cannot do its work now.
+    Readyz,
+}
+
+impl Endpoint {
+    /// All three.
+    pub const ALL: [Endpoint; 3] = [Endpoint::Healthz, Endpoint::Livez, Endpoint::Readyz];
+
+    /// Its name, which is also its path without the slash.
+    pub fn name(self) -> &'static str {
+        match self {
+            Endpoint::Healthz => "healthz",
+            Endpoint::Livez => "livez",
+            Endpoint::Readyz => "readyz",
+        }
+    }
+}
+
+/// For which endpoints a check counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Endpoints {
+    /// Counts for `/healthz`.
+    pub healthz: bool,
+    /// Counts for `/livez`.
+    pub livez: bool,
+    /// Counts for `/readyz`.
+    pub readyz: bool,
+}
+
+impl Endpoints {
+    /// Counts everywhere.
+    pub const ALL: Endpoints = Endpoints { healthz: true, livez: true, readyz: true };
+    /// Counts for `/readyz` only: the process waits for something a restart does not bring.
+    pub const READYZ: Endpoints = Endpoints { healthz: false, livez: false, readyz: true };
+
+    /// Whether `endpoint` is among them.
+    pub fn contains(self, endpoint: Endpoint) -> bool {
+        match endpoint {
+            Endpoint::Healthz => self.healthz,
+            Endpoint::Livez => self.livez,
+            Endpoint::Readyz => self.readyz,
+        }
+    }
+}
+
+/// A check: `Err` carries the reason.
+pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+#[derive(Clone)]
+struct Entry {
+    name: String,
+    endpoints: Endpoints,
+    check: Check,
+}
+
+/// The registry of checks, in order of registration. Clones share it, so checks may be added while the port is served.
+#[derive(Clone, Default)]
+pub struct HealthChecks {
+    entries: Arc<RwLock<Vec<Entry>>>,
+}
+
+impl HealthChecks {
+    /// A registry without checks: all endpoints answer ok.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a check, or replaces the one of that name. Checks are called for every request, so they must be quick.
+    pub fn add<F>(&self, name: impl Into<String>, endpoints: Endpoints, check: F)
+    where
+        F: Fn() -> Result<(), String> + Send + Sync + 'static,
+    {
+        let entry = Entry { name: name.into(), endpoints, check: Arc::new(check) };
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        match entries.iter_mut().find(|known| known.name == entry.name) {
+            Some(known) => *known = entry,
+            None => entries.push(entry),
+        }
+    }
+
+    /// Removes the check of that name, if there is one.
+    pub fn remove(&self, name: &str) {
+        self.entries.write().unwrap_or_else(PoisonError::into_inner).retain(|entry| entry.name != name);
+    }
+
+    /// Runs the checks of `endpoint` that `wanted` names. Without any check of its own an endpoint has `ping`, as upstream.
+    pub(super) fn run(&self, endpoint: Endpoint, wanted: impl Fn(&str) -> bool) -> Vec<Outcome> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut checks: Vec<_> = entries.into_iter().filter(|entry| entry.endpoints.contains(endpoint)).collect();
+        if checks.is_empty() {
+            checks.push(Entry { name: "ping".to_owned(), endpoints: Endpoints::ALL, check: Arc::new(|| Ok(())) });
+        }
+        let run = |entry: Entry| {
+            let result = wanted(&entry.name).then(|| (entry.check)());
+            Outcome { name: entry.name, result }
+        };
+        checks.into_iter().map(run).collect()
+    }
+}
+
+/// What one check said; `None` if it was not asked.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Outcome {
+    pub(super) name: String,
+    pub(super) result: Option<Result<(), String>>,
+}
+
+/// How the caller wants it, and what the caller may know.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct View {
+    pub(super) verbose: bool,
+    pub(super) exclude: Vec<String>,
+    pub(super) reasons: bool,
+}
+
+/// Reads `?verbose` and the repeatable `?exclude=`.
+pub(super) fn view(query: &[(String, String)], reasons: bool) -> View {
+    let exclude = query.iter().filter(|(key, _)| key == "exclude").map(|(_, value)| value.clone()).collect();
+    View { verbose: query.iter().any(|(key, _)| key == "verbose"), exclude, reasons }
+}
+
+fn reason<'a>(error: &'a str, view: &View) -> &'a str {
+    if view.reasons { error } else { "reason withheld" }
+}
+
+/// Status and body for a whole endpoint.
+pub(super) fn render(endpoint: Endpoint, outcomes: &[Outcome], view: &View) -> (u16, String) {
+    let name = endpoint.name();
+    let lines: String = outcomes.iter().map(|outcome| line(outcome, view)).collect();
+    if outcomes.iter().any(|outcome| matches!(outcome.result, Some(Err(_)))) {
+        return (500, format!("{lines}{name} check failed\n"));
+    }
+    let warning = warning(outcomes, view);
+    if view.verbose { (200, format!("{lines}{warning}{name} check passed\n")) } else { (200, "ok".to_owned()) }
+}
+
+fn line(outcome: &Outcome, view: &View) -> String {
+    match &outcome.result {
+        None => format!("[+]{} excluded: ok\n", outcome.name),
+        Some(Ok(())) => format!("[+]{} ok\n", outcome.name),
+        Some(Err(error)) => format!("[-]{} failed: {}\n", outcome.name, reason(error, view)),
+    }
+}
+
+fn warning(outcomes: &[Outcome], view: &View) -> String {
+    let unknown = |name: &&String| !outcomes.iter().any(|outcome| outcome.name == **name);
+    let names: Vec<_> = view.exclude.iter().filter(unknown).map(|name| format!("{name:?}")).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    format!("warn: some health checks cannot be excluded: no matches for {}\n", names.join(", "))
+}
+
+/// Status and body for one check; `None` if there is none of that name.
+pub(super) fn render_one(name: &str, outcomes: &[Outcome], view: &View) -> Option<(u16, String)> {
+    let outcome = outcomes.iter().find(|outcome| outcome.name == name)?;
+    Some(match &outcome.result {
+        Some(Err(error)) => (500, format!("internal server error: {}\n", reason(error, view))),
+        Some(Ok(())) | None => (200, "ok".to_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(name: &str, result: Option<Result<(), &str>>) -> Outcome {
+        Outcome { name: name.to_owned(), result: result.map(|result| result.map_err(str::to_owned)) }
+    }
+
+    #[test]
+    fn bodies() {
+        let good = vec![outcome("leaderElection", Some(Ok(()))), outcome("service", Some(Ok(())))];
+        let bad = vec![outcome("leaderElection", Some(Ok(()))), outcome("service", Some(Err("stuck")))];
+        let skipped = vec![outcome("leaderElection", Some(Ok(()))), outcome("service", None)];
+        let terse = View::default();
+        let verbose = View { verbose: true, ..View::default() };
+        let known = View { reasons: true, ..View::default() };
+        let exclude = View { verbose: true, exclude: vec!["service".to_owned(), "x".to_owned()], reasons: false };
+        let rows = [
+            (&good, &terse, 200, "ok"),
+            (&good, &verbose, 200, "[+]leaderElection ok\n[+]service ok\nreadyz check passed\n"),
+            (&bad, &terse, 500, "[+]leaderElection ok\n[-]service failed: reason withheld\nreadyz check failed\n"),
+            (&bad, &known, 500, "[+]leaderElection ok\n[-]service failed: stuck\nreadyz check failed\n"),
+            (
+                &skipped,
+                &exclude,
+                200,
+                "[+]leaderElection ok\n[+]service excluded: ok\n\
+                 warn: some health checks cannot be excluded: no matches for \"x\"\nreadyz check passed\n",
+            ),
+        ];
+        for (outcomes, view, status, body) in rows {
+            assert_eq!(render(Endpoint::Readyz, outcomes, view), (status, body.to_owned()), "{view:?}");
+        }
+    }
+
+    #[test]
+    fn bodies_of_one_check() {
+        let outcomes = vec![outcome("node", Some(Ok(()))), outcome("route", Some(Err("no network")))];
+        let known = View { reasons: true, ..View::default() };
+        let rows = [
+            ("node", View::default(), Some((200, "ok"))),
+            ("route", View::default(), Some((500, "internal server error: reason withheld\n"))),
+            ("route", known, Some((500, "internal server error: no network\n"))),
+            ("absent", View::default(), None),
+        ];
+        for (name, view, expected) in rows {
+            let expected = expected.map(|(status, body)| (status, body.to_owned()));
+            assert_eq!(render_one(name, &outcomes, &view), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_check_counts_where_it_is_registered_and_may_be_replaced_and_removed() {
+        let checks = HealthChecks::new();
+        let names = |endpoint| checks.run(endpoint, |_| true).into_iter().map(|outcome| outcome.name).collect::<Vec<_>>();
+        assert_eq!(names(Endpoint::Healthz), ["ping"]);
+        checks.add("leaderElection", Endpoints::ALL, || Ok(()));
+        checks.add("informers", Endpoints::READYZ, || Err("not synced".to_owned()));
+        assert_eq!(names(Endpoint::Livez), ["leaderElection"]);
+        assert_eq!(names(Endpoint::Readyz), ["leaderElection", "informers"]);
+        checks.add("informers", Endpoints::READYZ, || Ok(()));
+        assert_eq!(checks.run(Endpoint::Readyz, |_| true)[1], outcome("informers", Some(Ok(()))));
+        checks.remove("informers");
+        assert_eq!(names(Endpoint::Readyz), ["leaderElection"]);
+    }
+
+    #[test]
+    fn queries() {
+        let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        assert_eq!(view(&pairs(&[]), false), View::default());
+        let view = view(&pairs(&[("verbose", ""), ("exclude", "a"), ("exclude", "b"), ("other", "c")]), true);
+        assert_eq!(view, View { verbose: true, exclude: vec!["a".to_owned(), "b".to_owned()], reasons: true });
+    }
+}

@@ -1,0 +1,66 @@
+//! The metrics page of the documentation, derived from the table of metrics.
+//!
+//! In: [`TABLE`]. Out: `docs/reference/metrics.md`, which a test compares with the file (`UPDATE_DOCS=1` rewrites it).
+
+use std::fmt::Write;
+
+use crate::metrics::{Kind, Metric, TABLE};
+
+/// The text of `docs/reference/metrics.md`.
+pub fn metrics_reference() -> String {
+    let mut page = String::from(
+        "# Metrics\n\n\
+         <!-- Generated from the table in src/metrics.rs; `UPDATE_DOCS=1 cargo test --lib metrics_reference` writes it. -->\n\n\
+         Served as Prometheus text on `/metrics` of the secure port (`--secure-port`), with the metrics of the process itself\n\
+         (`process_*`). `/metrics/slis` shows the two `kubernetes_healthcheck*` families alone. Names, labels and buckets are\n\
+         those of the Go cloud-controller-manager wherever it has the metric; metrics of this implementation alone begin with\n\
+         `cloud_controller_manager_`.\n\n\
+         | Metric | Kind | Stability | Labels | Meaning |\n|---|---|---|---|---|\n",
+    );
+    for metric in TABLE {
+        page.push_str(&row(metric));
+    }
+    page.push_str("\n## Buckets of the histograms\n\n| Metric | Upper bounds |\n|---|---|\n");
+    for metric in TABLE {
+        if let Kind::Histogram(buckets) = metric.kind {
+            let bounds: Vec<_> = buckets.iter().map(f64::to_string).collect();
+            let _ = writeln!(page, "| `{}` | {} |", metric.name, bounds.join(", "));
+        }
+    }
+    page
+}
+
+fn row(metric: &Metric) -> String {
+    let kind = match metric.kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+        Kind::Histogram(_) => "histogram",
+    };
+    let labels: Vec<_> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
+    let (stability, meaning) = metric.help.split_once("] ").unwrap_or(("", metric.help));
+    let stability = stability.trim_start_matches('[').to_lowercase();
+    format!("| `{}` | {kind} | {stability} | {} | {meaning} |\n", metric.name, labels.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_in_the_tree_is_the_generated_one() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/metrics.md");
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(path, metrics_reference()).unwrap();
+        }
+        let page = std::fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(page, metrics_reference(), "run the tests once with UPDATE_DOCS=1");
+    }
+
+    #[test]
+    fn every_metric_has_a_row() {
+        let page = metrics_reference();
+        for metric in TABLE {
+            assert!(page.contains(&format!("| `{}` |", metric.name)), "{}", metric.name);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The health SLIs of KEP-3466: how often each check passed or failed, and its state when last asked.
+//!
+//! In: outcomes of checks. Out: `kubernetes_healthcheck` and `kubernetes_healthchecks_total`, which `/metrics/slis` shows alone.
+
+use prometheus::{Encoder, TextEncoder};
+
+use super::health::{Endpoint, Outcome};
+use crate::metrics::Metrics;
+
+const FAMILIES: [&str; 2] = ["kubernetes_healthcheck", "kubernetes_healthchecks_total"];
+
+/// Counts outcomes.
+pub(super) fn observe(metrics: &Metrics, endpoint: Endpoint, outcomes: &[Outcome]) {
+    for outcome in outcomes {
+        let Some(result) = &outcome.result else { continue };
+        let status = if result.is_ok() { "success" } else { "error" };
+        let value = if result.is_ok() { 1.0 } else { 0.0 };
+        metrics.healthcheck.with_label_values(&[outcome.name.as_str(), endpoint.name()]).set(value);
+        metrics.healthchecks_total.with_label_values(&[outcome.name.as_str(), status, endpoint.name()]).inc();
+    }
+}
+
+/// Only the SLI families, as Prometheus text.
+pub(super) fn render(metrics: &Metrics) -> Result<String, prometheus::Error> {
+    let mut families = metrics.registry().gather();
+    families.retain(|family| FAMILIES.contains(&family.name()));
+    let mut text = Vec::new();
+    TextEncoder::new().encode(&families, &mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_asked_checks_are_counted_and_only_slis_are_shown() {
+        let metrics = Metrics::new().unwrap();
+        metrics.route_sync_total.with_label_values(&[] as &[&str]).inc();
+        let outcome = |name: &str, result| Outcome { name: name.to_owned(), result };
+        let outcomes = [outcome("a", Some(Ok(()))), outcome("b", Some(Err("broken".to_owned()))), outcome("excluded", None)];
+        observe(&metrics, Endpoint::Livez, &outcomes);
+        let text = render(&metrics).unwrap();
+        let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            lines,
+            [
+                "kubernetes_healthcheck{name=\"a\",type=\"livez\"} 1",
+                "kubernetes_healthcheck{name=\"b\",type=\"livez\"} 0",
+                "kubernetes_healthchecks_total{name=\"a\",status=\"success\",type=\"livez\"} 1",
+                "kubernetes_healthchecks_total{name=\"b\",status=\"error\",type=\"livez\"} 1",
+            ]
+        );
+    }
+}

@@ -1,0 +1,258 @@
+//! Which certificate a handshake shows, and keeping it fresh.
+//!
+//! In: files or a bind address to certify. Out: the pair for the name a client asks for. Files are read again at every interval
+//! by path, so that a Secret mount that swaps a whole directory is followed; a pair that cannot be used leaves the old one.
+
+use std::{
+    fmt,
+    net::IpAddr,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use jiff::{SignedDuration, Timestamp};
+use rustls::{
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+
+use super::pair::{self, Pair, Pem};
+use crate::{
+    runtime::{clock::Clock, shutdown::Shutdown},
+    serving::{ServingError, config::ServingConfig},
+};
+
+/// Base name of the files in `--cert-dir`.
+const PAIR_NAME: &str = "cloud-controller-manager";
+/// A pair in memory is valid for a year and replaced well before that.
+const RENEW_AFTER: SignedDuration = SignedDuration::from_hours(300 * 24);
+
+enum Source {
+    Files { cert: PathBuf, key: PathBuf },
+    Memory { bind_address: IpAddr, made: ArcSwap<Timestamp> },
+}
+
+struct Slot {
+    source: Source,
+    /// Names given by the operator; empty means those of the certificate.
+    patterns: Vec<String>,
+    pair: ArcSwap<Pair>,
+}
+
+/// The certificates in use. The first is the default, the others serve the names they match.
+pub(in crate::serving) struct Certificates {
+    slots: Vec<Slot>,
+    clock: Clock,
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Certificates").field("count", &self.slots.len()).finish_non_exhaustive()
+    }
+}
+
+impl Certificates {
+    /// Reads or makes everything once. Here a bad file is an error, later it is only logged.
+    pub(in crate::serving) async fn load(config: &ServingConfig, clock: Clock) -> Result<Arc<Self>, ServingError> {
+        let mut slots = vec![default_slot(config, clock).await?];
+        for sni in &config.tls_sni_cert_key {
+            let patterns = sni.patterns.iter().map(|pattern| pattern.to_ascii_lowercase()).collect();
+            slots.push(file_slot("tls-sni-cert-key", sni.cert_file.clone(), sni.key_file.clone(), patterns).await?);
+        }
+        Ok(Arc::new(Self { slots, clock }))
+    }
+
+    /// Looks at everything again at every interval, until the shutdown begins.
+    pub(in crate::serving) async fn reload(self: Arc<Self>, interval: Duration, shutdown: Shutdown) {
+        loop {
+            tokio::select! {
+                () = shutdown.begun() => return,
+                () = tokio::time::sleep(interval) => {}
+            }
+            for slot in &self.slots {
+                if let Err(error) = slot.refresh(self.clock.wall()).await {
+                    tracing::error!(%error, "Keeping the serving certificate in use; the new one cannot be used");
+                }
+            }
+        }
+    }
+
+    fn find(&self, server_name: Option<&str>) -> Option<Arc<CertifiedKey>> {
+        let named = server_name.map(str::to_ascii_lowercase).and_then(|name| {
+            let serves = |slot: &&Slot| slot.serves(&name);
+            self.slots.iter().skip(1).find(serves)
+        });
+        named.or(self.slots.first()).map(|slot| Arc::clone(&slot.pair.load().key))
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.find(client_hello.server_name())
+    }
+}
+
+impl Slot {
+    fn serves(&self, name: &str) -> bool {
+        let pair = self.pair.load();
+        let patterns = if self.patterns.is_empty() { &pair.names } else { &self.patterns };
+        patterns.iter().any(|pattern| matches(pattern, name))
+    }
+
+    async fn refresh(&self, now: Timestamp) -> Result<(), String> {
+        match &self.source {
+            Source::Files { cert, key } => {
+                let pem = read(cert, key).await?;
+                if pem != self.pair.load().pem {
+                    let pair = pair::parse(pem).map_err(|error| format!("{}: {error}", cert.display()))?;
+                    self.pair.store(Arc::new(pair));
+                    tracing::info!(certificate = %cert.display(), "Reloaded serving certificate");
+                }
+            }
+            Source::Memory { bind_address, made } => {
+                if now.duration_since(**made.load()) >= RENEW_AFTER {
+                    self.pair.store(Arc::new(generate(*bind_address, now)?));
+                    made.store(Arc::new(now));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a pattern (`name` or `*.rest`, one label for the star) covers a name.
+fn matches(pattern: &str, name: &str) -> bool {
+    let wildcard = || Some(name.split_once('.')?.1 == pattern.strip_prefix("*.")?);
+    pattern == name || wildcard().unwrap_or(false)
+}
+
+async fn default_slot(config: &ServingConfig, clock: Clock) -> Result<Slot, ServingError> {
+    if let (Some(cert), Some(key)) = (&config.tls_cert_file, &config.tls_private_key_file) {
+        return file_slot("tls-cert-file", cert.clone(), key.clone(), Vec::new()).await;
+    }
+    let now = clock.wall();
+    if let Some(directory) = &config.cert_dir {
+        let (cert, key) = cert_dir_pair(directory, config.bind_address, now).await?;
+        return file_slot("cert-dir", cert, key, Vec::new()).await;
+    }
+    let pair = generate(config.bind_address, now).map_err(|reason| ServingError::setting("cert-dir", reason))?;
+    let source = Source::Memory { bind_address: config.bind_address, made: ArcSwap::from_pointee(now) };
+    Ok(Slot { source, patterns: Vec::new(), pair: ArcSwap::from_pointee(pair) })
+}
+
+fn generate(bind_address: IpAddr, now: Timestamp) -> Result<Pair, String> {
+    let pem = pair::generate(bind_address, now).map_err(|error| format!("cannot make a certificate: {error}"))?;
+    pair::parse(pem)
+}
+
+async fn file_slot(flag: &'static str, cert: PathBuf, key: PathBuf, patterns: Vec<String>) -> Result<Slot, ServingError> {
+    let wrong = |reason| ServingError::setting(flag, reason);
+    let pem = read(&cert, &key).await.map_err(wrong)?;
+    let pair = pair::parse(pem).map_err(|error| wrong(format!("{}, {}: {error}", cert.display(), key.display())))?;
+    Ok(Slot { source: Source::Files { cert, key }, patterns, pair: ArcSwap::from_pointee(pair) })
+}
+
+async fn read(cert: &Path, key: &Path) -> Result<Pem, String> {
+    let read =
+        async |path: &Path| tokio::fs::read(path).await.map_err(|error| format!("cannot read {}: {error}", path.display()));
+    Ok(Pem { cert: read(cert).await?, key: read(key).await? })
+}
+
+/// The files of `--cert-dir`, made first if neither can be read. One without the other is an error, as upstream.
+async fn cert_dir_pair(directory: &Path, bind_address: IpAddr, now: Timestamp) -> Result<(PathBuf, PathBuf), ServingError> {
+    let (cert, key) = (directory.join(format!("{PAIR_NAME}.crt")), directory.join(format!("{PAIR_NAME}.key")));
+    let readable = (tokio::fs::read(&cert).await.is_ok(), tokio::fs::read(&key).await.is_ok());
+    let wrong = |reason: String| ServingError::setting("cert-dir", reason);
+    match readable {
+        (true, true) => {}
+        (true, false) => return Err(wrong(format!("cannot read {}, the key of the certificate beside it", key.display()))),
+        (false, true) => return Err(wrong(format!("cannot read {}, the certificate of the key beside it", cert.display()))),
+        (false, false) => {
+            let pem = pair::generate(bind_address, now).map_err(|error| wrong(error.to_string()))?;
+            write(directory, &cert, &key, &pem)
+                .map_err(|error| wrong(format!("cannot write a certificate into {}: {error}", directory.display())))?;
+        }
+    }
+    Ok((cert, key))
+}
+
+/// The key first and readable by its owner only: a crash in between leaves a key without a certificate, which is reported.
+fn write(directory: &Path, cert: &Path, key: &Path, pem: &Pem) -> std::io::Result<()> {
+    use std::io::Write;
+    std::fs::create_dir_all(directory)?;
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600).open(key)?.write_all(&pem.key)?;
+    std::fs::write(cert, &pem.cert)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        let rows = [
+            ("a.example.com", "a.example.com", true),
+            ("*.example.com", "a.example.com", true),
+            ("*.example.com", "b.a.example.com", false),
+            ("*.example.com", "example.com", false),
+            ("example.com", "a.example.com", false),
+            ("*", "example", false),
+        ];
+        for (pattern, name, expected) in rows {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_800_000_000).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pair_in_memory_is_renewed_before_it_ends() {
+        let clock = Clock::manual(now());
+        let slot = default_slot(&ServingConfig::default(), clock).await.unwrap();
+        let first = slot.pair.load().pem.cert.clone();
+        let days = |count: i64| now() + SignedDuration::from_hours(24 * count);
+        slot.refresh(days(299)).await.unwrap();
+        assert!(slot.pair.load().pem.cert == first);
+        slot.refresh(days(300)).await.unwrap();
+        assert!(slot.pair.load().pem.cert != first);
+    }
+
+    #[tokio::test]
+    async fn cert_dir_is_filled_once_and_half_a_pair_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = ServingConfig { cert_dir: Some(directory.path().join("made")), ..Default::default() };
+        let first = Certificates::load(&config, Clock::System).await.unwrap();
+        let second = Certificates::load(&config, Clock::System).await.unwrap();
+        assert!(first.slots[0].pair.load().pem == second.slots[0].pair.load().pem);
+        let key = directory.path().join("made/cloud-controller-manager.key");
+        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&key).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+        std::fs::remove_file(key).unwrap();
+        let error = Certificates::load(&config, Clock::System).await.unwrap_err().to_string();
+        assert!(error.starts_with("--cert-dir: cannot read"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_bad_file_later_keeps_the_old_pair() {
+        let directory = tempfile::tempdir().unwrap();
+        let (cert, key) = (directory.path().join("a.crt"), directory.path().join("a.key"));
+        let put = |pem: &Pem| write(directory.path(), &cert, &key, pem).unwrap();
+        let (old, new) = (pair::generate([0; 4].into(), now()).unwrap(), pair::generate([0; 4].into(), now()).unwrap());
+        put(&old);
+        let slot = file_slot("tls-cert-file", cert.clone(), key.clone(), Vec::new()).await.unwrap();
+        put(&Pem { cert: new.cert.clone(), key: old.key.clone() });
+        assert!(slot.refresh(now()).await.unwrap_err().contains("cannot be used together"));
+        std::fs::remove_file(&cert).unwrap();
+        assert!(slot.refresh(now()).await.unwrap_err().contains("cannot read"));
+        assert!(slot.pair.load().pem == old);
+        put(&new);
+        slot.refresh(now()).await.unwrap();
+        assert!(slot.pair.load().pem == new);
+    }
+}

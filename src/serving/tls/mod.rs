@@ -1,0 +1,162 @@
+//! TLS of the secure port: which versions, suites and curves are offered, which certificate is shown, and the handshake's rules
+//! for client certificates.
+//!
+//! In: the settings. Out: a rustls configuration. A client certificate is asked for and never required; the handshake only
+//! checks that the client holds its key. Whether the chain leads to a known CA is decided per request by `authentication`,
+//! because there are two sets of CAs and both may change while a connection lives.
+
+mod certificates;
+mod client_certificates;
+mod pair;
+
+use std::sync::Arc;
+
+use rustls::{
+    ServerConfig, SupportedCipherSuite, SupportedProtocolVersion,
+    crypto::{CryptoProvider, aws_lc_rs},
+    version::{TLS12, TLS13},
+};
+
+pub(super) use certificates::Certificates;
+
+use super::{
+    ServingError,
+    config::{ServingConfig, TlsVersion},
+};
+
+static TLS12_AND_LATER: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
+static TLS13_ONLY: &[&SupportedProtocolVersion] = &[&TLS13];
+
+/// Go's names of the cipher suites that `--tls-cipher-suites` accepts.
+pub fn accepted_cipher_suites() -> Vec<String> {
+    aws_lc_rs::ALL_CIPHER_SUITES.iter().map(go_name).collect()
+}
+
+/// rustls marks the suites of TLS 1.3 in the name, Go (like IANA) does not.
+fn go_name(suite: &SupportedCipherSuite) -> String {
+    format!("{:?}", suite.suite()).replace("TLS13_", "TLS_")
+}
+
+/// The cryptography with the suites and curves of the settings. As in Go, the suites of TLS 1.3 cannot be switched off.
+fn provider(config: &ServingConfig) -> Result<CryptoProvider, ServingError> {
+    let mut provider = aws_lc_rs::default_provider();
+    if !config.tls_cipher_suites.is_empty() {
+        provider.cipher_suites = select_suites(&config.tls_cipher_suites)?;
+    }
+    if !config.tls_curve_preferences.is_empty() {
+        check_curves(&config.tls_curve_preferences)?;
+        provider.kx_groups.retain(|group| config.tls_curve_preferences.contains(&i32::from(u16::from(group.name()))));
+    }
+    Ok(provider)
+}
+
+fn select_suites(names: &[String]) -> Result<Vec<SupportedCipherSuite>, ServingError> {
+    // The names that Go 1.14 renamed are still accepted there.
+    let wanted: Vec<_> = names.iter().map(|name| with_suffix(name)).collect();
+    let accepted = accepted_cipher_suites();
+    if let Some(unknown) = wanted.iter().find(|name| !accepted.contains(name)) {
+        return Err(ServingError::setting(
+            "tls-cipher-suites",
+            format!("unknown or unsupported cipher suite {unknown:?}; accepted: {}", accepted.join(", ")),
+        ));
+    }
+    let selected = |suite: &&SupportedCipherSuite| suite.tls13().is_some() || wanted.contains(&go_name(suite));
+    Ok(aws_lc_rs::ALL_CIPHER_SUITES.iter().filter(selected).copied().collect())
+}
+
+fn with_suffix(name: &str) -> String {
+    if name.ends_with("_CHACHA20_POLY1305") { format!("{name}_SHA256") } else { name.to_owned() }
+}
+
+fn check_curves(ids: &[i32]) -> Result<(), ServingError> {
+    let offered: Vec<_> =
+        aws_lc_rs::default_provider().kx_groups.iter().map(|group| i32::from(u16::from(group.name()))).collect();
+    match ids.iter().find(|id| !offered.contains(id)) {
+        None => Ok(()),
+        Some(id) => {
+            let accepted: Vec<_> = offered.iter().map(i32::to_string).collect();
+            Err(ServingError::setting(
+                "tls-curve-preferences",
+                format!("unknown or unsupported curve {id}; accepted: {}", accepted.join(", ")),
+            ))
+        }
+    }
+}
+
+fn versions(minimum: TlsVersion) -> &'static [&'static SupportedProtocolVersion] {
+    match minimum {
+        TlsVersion::Tls10 | TlsVersion::Tls11 | TlsVersion::Tls12 => TLS12_AND_LATER,
+        TlsVersion::Tls13 => TLS13_ONLY,
+    }
+}
+
+fn alpn(disable_http2: bool) -> Vec<Vec<u8>> {
+    if disable_http2 { vec![b"http/1.1".to_vec()] } else { vec![b"h2".to_vec(), b"http/1.1".to_vec()] }
+}
+
+/// The configuration of every handshake.
+pub(super) fn server_config(
+    config: &ServingConfig,
+    certificates: Arc<Certificates>,
+) -> Result<Arc<ServerConfig>, ServingError> {
+    if matches!(config.tls_min_version, TlsVersion::Tls10 | TlsVersion::Tls11) {
+        tracing::warn!("--tls-min-version: TLS 1.0 and 1.1 are not offered; serving TLS 1.2 and later");
+    }
+    let provider = Arc::new(provider(config)?);
+    let mut tls = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(versions(config.tls_min_version))
+        .map_err(|error| ServingError::setting("tls-min-version", error.to_string()))?
+        .with_client_cert_verifier(Arc::new(client_certificates::AnyCertificate::new(&provider)))
+        .with_cert_resolver(certificates);
+    tls.alpn_protocols = alpn(config.disable_http2);
+    Ok(Arc::new(tls))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(config: &ServingConfig) -> Vec<String> {
+        provider(config).unwrap().cipher_suites.iter().map(go_name).collect()
+    }
+
+    #[test]
+    fn suites_are_selected_by_gos_names_and_tls13_stays() {
+        let tls13 = ["TLS_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256"];
+        let rows: [(&[&str], &[&str]); 3] = [
+            (&["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"], &["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]),
+            (&["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305"], &["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"]),
+            (&["TLS_AES_128_GCM_SHA256"], &[]),
+        ];
+        for (listed, expected) in rows {
+            let listed = listed.iter().map(|name| (*name).to_owned()).collect();
+            let config = ServingConfig { tls_cipher_suites: listed, ..Default::default() };
+            let expected: Vec<_> = tls13.iter().chain(expected).map(|name| (*name).to_owned()).collect();
+            assert_eq!(names(&config), expected);
+        }
+        assert_eq!(names(&ServingConfig::default()).len(), 9);
+    }
+
+    #[test]
+    fn unknown_suites_and_curves_list_what_is_accepted() {
+        let suites = ServingConfig { tls_cipher_suites: vec!["TLS_RSA_WITH_RC4_128_SHA".to_owned()], ..Default::default() };
+        let error = provider(&suites).unwrap_err().to_string();
+        assert!(error.contains("--tls-cipher-suites") && error.contains("TLS_AES_128_GCM_SHA256"), "{error}");
+        let curves = ServingConfig { tls_curve_preferences: vec![29, 7], ..Default::default() };
+        let error = provider(&curves).unwrap_err().to_string();
+        assert!(error.contains("--tls-curve-preferences") && error.contains("curve 7") && error.contains("29"), "{error}");
+        let x25519 = ServingConfig { tls_curve_preferences: vec![29], ..Default::default() };
+        assert_eq!(provider(&x25519).unwrap().kx_groups.len(), 1);
+    }
+
+    #[test]
+    fn versions_and_protocols() {
+        for (minimum, count) in
+            [(TlsVersion::Tls10, 2), (TlsVersion::Tls11, 2), (TlsVersion::Tls12, 2), (TlsVersion::Tls13, 1)]
+        {
+            assert_eq!(versions(minimum).len(), count, "{minimum:?}");
+        }
+        assert_eq!(alpn(false), [b"h2".to_vec(), b"http/1.1".to_vec()]);
+        assert_eq!(alpn(true), [b"http/1.1".to_vec()]);
+    }
+}
