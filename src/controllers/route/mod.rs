@@ -1,1 +1,268 @@
-//! The route controller.
+//! The route controller: keeps one route in the cloud for each pod CIDR of each node, and tells through the node condition
+//! `NetworkUnavailable` whether a node has all of its routes.
+//!
+//! In: changes of Nodes, and a slow resync. Out: at most one list and one batch of changes at the provider per reconcile,
+//! conditions, events. There is one key for everything: a change makes it due after [`GATHERING_DELAY`], so that a burst of new
+//! nodes is one batch. What fails is repeated with back-off, everything together; a change of a node cuts the back-off short, and
+//! since every reconcile treats all nodes, none waits for a failing one.
+//!
+//! Upstream: `controllers/route/route_controller.go`, in the form of KEP-5237 (watch instead of a list every 10 s). Differences:
+//! - CIDRs are compared by what they mean: `10.0.0.1/24` is `10.0.0.0/24`, `FD00::/64` is `fd00::/64`. Upstream compares texts.
+//! - Deletions always come before creations; upstream waits for them only where routes carry node addresses.
+//! - A blackhole is never taken for the route of its node: it is replaced at once. Upstream deletes it and marks the node ready.
+//! - A CIDR that a node lists twice is one route; upstream creates it twice.
+//! - A node without pod CIDRs makes no work when it appears or changes.
+//! - What the provider does itself or defers is not reported as a failure (see [`CloudError`]'s variants).
+
+mod events;
+mod plan;
+mod reconcile;
+mod settle;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
+
+pub use events::EVENTS;
+use reconcile::Reconciler;
+
+use super::{Controller, ControllerContext, ControllerStatus, Informers};
+#[cfg(doc)]
+use crate::cloud_provider::CloudError;
+use crate::{
+    cloud_provider::CloudProvider,
+    runtime::{
+        informer::Change,
+        shutdown::Shutdown,
+        work_queue::{Backoff, Priority},
+        worker::Queue,
+    },
+};
+
+/// Name in `--controllers`.
+pub const NAME: &str = "node-route-controller";
+
+/// How long the first of several changes waits for the others.
+pub const GATHERING_DELAY: Duration = Duration::from_millis(500);
+
+/// Shortest time between two full reconciles when no node changes; finds what somebody else did to the routes.
+pub const RESYNC_PERIOD: Duration = Duration::from_secs(300);
+
+/// Delay before the first repetition of what failed; doubles up to [`Config::reconciliation_period`].
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+
+/// What the flags say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// `--cluster-cidr`: routes inside are ours. One, or one per address family.
+    pub cluster_cidrs: Vec<IpNet>,
+    /// `--route-reconciliation-period`: longest time between two attempts while something fails.
+    pub reconciliation_period: Duration,
+}
+
+impl Config {
+    /// Time between two full reconciles when no node changes and nothing fails: [`RESYNC_PERIOD`], or the reconciliation period
+    /// if that is longer.
+    pub fn resync_period(&self) -> Duration {
+        RESYNC_PERIOD.max(self.reconciliation_period)
+    }
+
+    fn backoff(&self) -> Backoff {
+        Backoff { base: FIRST_RETRY, max: FIRST_RETRY.max(self.reconciliation_period) }
+    }
+
+    fn check(&self) -> Result<(), NotStarted> {
+        match self.cluster_cidrs.as_slice() {
+            [] => Err(NotStarted::NoClusterCidr),
+            [_] | [IpNet::V4(_), IpNet::V6(_)] | [IpNet::V6(_), IpNet::V4(_)] => Ok(()),
+            [one, other] => Err(NotStarted::SameFamily(*one, *other)),
+            more => Err(NotStarted::TooManyClusterCidrs(more.len())),
+        }
+    }
+}
+
+/// Why the controller cannot be built.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotStarted {
+    /// The provider has no routes: go on without this controller.
+    #[error("cloud provider {0:?} does not support routes; --configure-cloud-routes=false says that none are wanted")]
+    RoutesUnsupported(String),
+    /// `--cluster-cidr` is missing: the operator has to set it.
+    #[error(
+        "--cluster-cidr is empty, but routes are to be configured: give one CIDR, or one per address family, separated by a comma"
+    )]
+    NoClusterCidr,
+    /// `--cluster-cidr` has more than two elements.
+    #[error("--cluster-cidr has {0} CIDRs: at most two are accepted, one per address family")]
+    TooManyClusterCidrs(usize),
+    /// `--cluster-cidr` has two elements of one address family.
+    #[error("--cluster-cidr has {0} and {1}, which are of the same address family: one IPv4 and one IPv6 CIDR are accepted")]
+    SameFamily(IpNet, IpNet),
+}
+
+/// The only key: all routes of the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct AllRoutes;
+
+impl fmt::Display for AllRoutes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("routes")
+    }
+}
+
+/// The route controller.
+pub struct RouteController {
+    queue: Queue<AllRoutes>,
+    reconciler: Arc<Reconciler>,
+    resync_period: Duration,
+}
+
+impl RouteController {
+    /// Subscribes to the informers.
+    pub fn new(
+        context: &ControllerContext,
+        informers: &mut Informers,
+        provider: Arc<dyn CloudProvider>,
+        config: Config,
+    ) -> Result<Arc<Self>, NotStarted> {
+        let unsupported = || NotStarted::RoutesUnsupported(provider.provider_name().to_owned());
+        let routes = provider.routes().ok_or_else(unsupported)?;
+        config.check()?;
+        // Upstream's queue name.
+        let queue = Queue::new("Routes", config.backoff(), context.clock, Arc::clone(&context.metrics));
+        let due = queue.clone();
+        informers.nodes.subscribe(move |change| {
+            if concerns_routes(change) {
+                due.add_after(AllRoutes, Priority::NodeChange, GATHERING_DELAY);
+            }
+        });
+        let resync_period = config.resync_period();
+        let reconciler = Reconciler::new(context, routes, informers.nodes.store(), config.cluster_cidrs);
+        Ok(Arc::new(Self { queue, reconciler: Arc::new(reconciler), resync_period }))
+    }
+
+    async fn resync(&self) {
+        let mut ticks = tokio::time::interval(self.resync_period);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.queue.add(AllRoutes, Priority::Resync);
+        }
+    }
+
+    async fn work(&self, shutdown: &Shutdown) {
+        let reconcile = |AllRoutes| {
+            let reconciler = Arc::clone(&self.reconciler);
+            async move { reconciler.reconcile().await }
+        };
+        self.queue.run(Some(1), shutdown, reconcile).await;
+    }
+}
+
+impl Controller for RouteController {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            tokio::select! {
+                () = self.work(&shutdown) => {}
+                () = self.resync() => {}
+            }
+        })
+    }
+
+    fn status(&self) -> ControllerStatus {
+        ControllerStatus { unsettled: self.queue.unsettled(), ..self.reconciler.status() }
+    }
+
+    fn observe(&self) {
+        self.queue.observe();
+    }
+}
+
+/// Whether a change of a node can change what routes there should be. Upstream: `handleNodeUpdate`; there is no periodic replay of
+/// unchanged objects here, [`RouteController::resync`] stands for it.
+fn concerns_routes(change: &Change<Node>) -> bool {
+    match change {
+        Change::Added(node) => has_pod_cidrs(node),
+        Change::Deleted(_) => true,
+        Change::Updated { old, new } => {
+            pod_cidrs(old) != pod_cidrs(new) || has_pod_cidrs(new) && plan::addresses(old) != plan::addresses(new)
+        }
+    }
+}
+
+fn has_pod_cidrs(node: &Node) -> bool {
+    !pod_cidrs(node).is_empty()
+}
+
+fn pod_cidrs(node: &Node) -> &[String] {
+    node.spec.as_ref().and_then(|spec| spec.pod_cidrs.as_deref()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(cidrs: &[&str], address: &str, condition: &str) -> Arc<Node> {
+        let node = json!({
+            "metadata": {"name": "n"},
+            "spec": {"podCIDRs": cidrs},
+            "status": {
+                "addresses": [{"type": "InternalIP", "address": address}],
+                "conditions": [{"type": "Ready", "status": condition}],
+            },
+        });
+        Arc::new(serde_json::from_value(node).unwrap())
+    }
+
+    #[test]
+    fn which_changes_concern_routes() {
+        let before = node(&["10.0.0.0/24"], "1.1.1.1", "True");
+        let bare = node(&[], "1.1.1.1", "True");
+        let updated = |old: &Arc<Node>, new: Arc<Node>| Change::Updated { old: Arc::clone(old), new };
+        let table = [
+            ("added", Change::Added(Arc::clone(&before)), true),
+            ("added without CIDR", Change::Added(Arc::clone(&bare)), false),
+            ("deleted", Change::Deleted(Arc::clone(&before)), true),
+            ("address changed", updated(&before, node(&["10.0.0.0/24"], "2.2.2.2", "True")), true),
+            ("address changed without CIDR", updated(&bare, node(&[], "2.2.2.2", "True")), false),
+            ("CIDR changed", updated(&before, node(&["10.0.1.0/24"], "1.1.1.1", "True")), true),
+            ("CIDR assigned", updated(&bare, node(&["10.0.1.0/24"], "1.1.1.1", "True")), true),
+            ("CIDR withdrawn", updated(&before, Arc::clone(&bare)), true),
+            ("condition changed", updated(&before, node(&["10.0.0.0/24"], "1.1.1.1", "False")), false),
+        ];
+        for (name, change, expected) in table {
+            assert_eq!(concerns_routes(&change), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn which_cluster_cidrs_are_accepted() {
+        let cidrs = |list: &[&str]| -> Vec<IpNet> { list.iter().map(|cidr| cidr.parse().unwrap()).collect() };
+        let check =
+            |list: &[&str]| Config { cluster_cidrs: cidrs(list), reconciliation_period: Duration::from_secs(10) }.check();
+        let (a, b, c) = ("10.0.0.0/8", "fd00::/48", "11.0.0.0/8");
+        for accepted in [&[a][..], &[b], &[a, b], &[b, a]] {
+            assert_eq!(check(accepted), Ok(()), "{accepted:?}");
+        }
+        assert_eq!(check(&[]), Err(NotStarted::NoClusterCidr));
+        assert_eq!(check(&[a, c]), Err(NotStarted::SameFamily(a.parse().unwrap(), c.parse().unwrap())));
+        assert_eq!(check(&[a, b, c]), Err(NotStarted::TooManyClusterCidrs(3)));
+    }
+
+    #[test]
+    fn periods_follow_the_flag() {
+        let config = |seconds| Config { cluster_cidrs: Vec::new(), reconciliation_period: Duration::from_secs(seconds) };
+        assert_eq!(config(10).resync_period(), RESYNC_PERIOD);
+        assert_eq!(config(3600).resync_period(), Duration::from_secs(3600));
+        assert_eq!(config(10).backoff().delay(20), Duration::from_secs(10));
+        assert_eq!(config(0).backoff().delay(1), FIRST_RETRY);
+    }
+}

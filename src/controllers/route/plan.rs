@@ -1,0 +1,173 @@
+//! Which routes to delete and to create: pure.
+//!
+//! In: the routes that the provider listed, the nodes, the cluster CIDRs. Out: a [`Plan`], that is the changes and, per node, what
+//! has to be there once they are made. Upstream: `route_controller.go`, `reconcile`.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+
+use super::pod_cidrs;
+use crate::cloud_provider::{AddressType, NodeAddress, Route, RouteChanges};
+
+/// What to do, and what it is good for.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Plan {
+    /// For the provider, in one batch.
+    pub(super) changes: RouteChanges,
+    /// The nodes concerned, in the order of the input.
+    pub(super) nodes: Vec<NodePlan>,
+    /// How many routes are as they should be.
+    pub(super) kept: usize,
+}
+
+/// What one node needs.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct NodePlan {
+    /// The node.
+    pub(super) node: Arc<Node>,
+    /// One per pod CIDR. Empty for a node without pod CIDRs that a route leads to all the same.
+    pub(super) routes: Vec<Needed>,
+}
+
+/// A route that a node needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Needed {
+    /// It is there.
+    There,
+    /// It is to be created: index in [`RouteChanges::create`].
+    Created(usize),
+}
+
+/// A CIDR by what it means; one that is none, by its text.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Cidr {
+    Net(IpNet),
+    Text(String),
+}
+
+impl Cidr {
+    fn of(text: &str) -> Self {
+        text.parse().map_or_else(|_| Cidr::Text(text.to_owned()), |net: IpNet| Cidr::Net(net.trunc()))
+    }
+}
+
+/// Compares what is with what should be.
+pub(super) fn plan(routes: &[Route], nodes: &[Arc<Node>], cluster_cidrs: &[IpNet]) -> Plan {
+    let listed = Listed::new(routes, cluster_cidrs);
+    let mut plan = Plan { changes: RouteChanges::default(), nodes: Vec::new(), kept: 0 };
+    let mut wanted = HashSet::new();
+    for node in nodes {
+        let name = node.name_any();
+        if pod_cidrs(node).is_empty() && !listed.targets.contains(name.as_str()) {
+            continue;
+        }
+        let routes = needs(node, &name, &listed, &mut wanted, &mut plan.changes.create);
+        plan.nodes.push(NodePlan { node: Arc::clone(node), routes });
+    }
+    let is_wanted = |index: &usize| wanted.contains(index) || !listed.ours.contains(index);
+    plan.kept = wanted.len();
+    plan.changes.delete = (0..routes.len()).filter(|index| !is_wanted(index)).map(|index| routes[index].clone()).collect();
+    plan
+}
+
+/// Routes as listed, indexed.
+struct Listed<'a> {
+    routes: &'a [Route],
+    /// By target node and CIDR; a blackhole serves nobody and is not in here.
+    serving: HashMap<(&'a str, Cidr), Vec<usize>>,
+    /// Nodes that any route leads to.
+    targets: HashSet<&'a str>,
+    /// Those that this cluster is responsible for.
+    ours: HashSet<usize>,
+}
+
+impl<'a> Listed<'a> {
+    fn new(routes: &'a [Route], cluster_cidrs: &[IpNet]) -> Self {
+        let mut serving: HashMap<_, Vec<usize>> = HashMap::new();
+        for (index, route) in routes.iter().enumerate().filter(|(_, route)| !route.blackhole) {
+            serving.entry((route.target_node.as_str(), Cidr::of(&route.destination_cidr))).or_default().push(index);
+        }
+        let targets = routes.iter().map(|route| route.target_node.as_str()).filter(|name| !name.is_empty()).collect();
+        let is_ours = |(index, route): (usize, &Route)| is_responsible_for(route, cluster_cidrs).then_some(index);
+        let ours = routes.iter().enumerate().filter_map(is_ours).collect();
+        Self { routes, serving, targets, ours }
+    }
+
+    /// A route that leads to the node is good as it is when it is not ours to change, carries no addresses, or the right ones.
+    fn is_good(&self, index: usize, node_addresses: &HashSet<NodeAddress>) -> bool {
+        let route = &self.routes[index];
+        let tracked = route.enable_node_addresses && self.ours.contains(&index);
+        !tracked || route.target_node_addresses.iter().cloned().collect::<HashSet<_>>() == *node_addresses
+    }
+}
+
+/// What `node` needs; marks the routes that serve it as `wanted` and adds the missing ones to `create`.
+fn needs(
+    node: &Node,
+    name: &str,
+    listed: &Listed<'_>,
+    wanted: &mut HashSet<usize>,
+    create: &mut Vec<(String, Route)>,
+) -> Vec<Needed> {
+    let addresses = addresses(node);
+    let address_set: HashSet<_> = addresses.iter().cloned().collect();
+    let mut seen = HashSet::new();
+    let mut needed = Vec::new();
+    for text in pod_cidrs(node) {
+        let cidr = Cidr::of(text);
+        if !seen.insert(cidr.clone()) {
+            continue;
+        }
+        let serving = listed.serving.get(&(name, cidr)).map(Vec::as_slice).unwrap_or_default();
+        let good: Vec<_> = serving.iter().copied().filter(|index| listed.is_good(*index, &address_set)).collect();
+        if good.is_empty() {
+            needed.push(Needed::Created(create.len()));
+            create.push((node.uid().unwrap_or_default(), route_to(name, &addresses, text)));
+        } else {
+            needed.push(Needed::There);
+            wanted.extend(good);
+        }
+    }
+    needed
+}
+
+fn route_to(node: &str, addresses: &[NodeAddress], cidr: &str) -> Route {
+    Route {
+        target_node: node.to_owned(),
+        target_node_addresses: addresses.to_vec(),
+        destination_cidr: cidr.to_owned(),
+        ..Route::default()
+    }
+}
+
+/// A route is ours when its first or last address lies in a cluster CIDR. Upstream: `isResponsibleForRoute`.
+fn is_responsible_for(route: &Route, cluster_cidrs: &[IpNet]) -> bool {
+    let Ok(cidr) = route.destination_cidr.parse::<IpNet>() else { return false };
+    cluster_cidrs.iter().any(|cluster| cluster.contains(&cidr.network()) || cluster.contains(&cidr.broadcast()))
+}
+
+/// Addresses in a node's status. One of a type that no provider can name is left out.
+pub(super) fn addresses(node: &Node) -> Vec<NodeAddress> {
+    let addresses = node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
+    let known = addresses.iter().filter_map(|address| {
+        let type_ = match address.type_.as_str() {
+            "Hostname" => AddressType::Hostname,
+            "InternalIP" => AddressType::InternalIP,
+            "ExternalIP" => AddressType::ExternalIP,
+            "InternalDNS" => AddressType::InternalDNS,
+            "ExternalDNS" => AddressType::ExternalDNS,
+            _ => return None,
+        };
+        Some(NodeAddress { type_, address: address.address.clone() })
+    });
+    known.collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+const CLUSTER: &[&str] = &["10.120.0.0/16", "a00:100::/24"];
+
+fn nets(texts: &[&str]) -> Vec<IpNet> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+fn node(name: &str, address: &str, cidrs: &[&str]) -> Arc<Node> {
+    let node = json!({
+        "metadata": {"name": name, "uid": format!("uid-{name}")},
+        "spec": {"podCIDRs": cidrs},
+        "status": {"addresses": [{"type": "InternalIP", "address": address}]},
+    });
+    Arc::new(serde_json::from_value(node).unwrap())
+}
+
+fn route(target: &str, cidr: &str) -> Route {
+    Route { target_node: target.into(), destination_cidr: cidr.into(), ..Route::default() }
+}
+
+/// A route that tracks node addresses.
+fn tracked(target: &str, cidr: &str, addresses: &[&str]) -> Route {
+    let internal = |address: &&str| NodeAddress { type_: AddressType::InternalIP, address: (*address).to_owned() };
+    let target_node_addresses = addresses.iter().map(internal).collect();
+    Route { enable_node_addresses: true, target_node_addresses, ..route(target, cidr) }
+}
+
+fn blackhole(cidr: &str) -> Route {
+    Route { blackhole: true, ..route("", cidr) }
+}
+
+/// What a plan changes, as `-target cidr` and `+target cidr`.
+fn changes(routes: &[Route], nodes: &[Arc<Node>]) -> Vec<String> {
+    let plan = plan(routes, nodes, &nets(CLUSTER));
+    let deletions = plan.changes.delete.iter().map(|route| format!("-{} {}", route.target_node, route.destination_cidr));
+    let creations =
+        plan.changes.create.iter().map(|(_, route)| format!("+{} {}", route.target_node, route.destination_cidr));
+    deletions.chain(creations).collect()
+}
+
+#[test]
+fn responsibility() {
+    let table = [
+        ("10.244.0.0/16", "10.244.0.0/24", true),
+        ("10.244.0.0/16", "10.244.10.0/24", true),
+        ("10.244.0.0/16", "10.244.255.0/24", true),
+        ("10.244.0.0/14", "10.244.0.0/24", true),
+        ("10.244.0.0/14", "10.247.255.0/24", true),
+        ("a00:100::/10", "a00:100::/24", true),
+        ("10.244.0.0/16", "10.224.0.0/24", false),
+        ("10.244.0.0/16", "10.0.10.0/24", false),
+        ("10.244.0.0/16", "10.255.255.0/24", false),
+        ("10.244.0.0/14", "10.248.0.0/24", false),
+        ("10.244.0.0/14", "10.243.255.0/24", false),
+        ("a00:100::/10", "b00:100::/24", false),
+        ("10.244.0.0/16", "not a CIDR", false),
+        ("10.244.0.0/16", "10.0.0.0/8", false),
+        ("10.244.0.0/16", "10.244.255.0/15", true),
+    ];
+    for (cluster, cidr, expected) in table {
+        assert_eq!(is_responsible_for(&route("n", cidr), &nets(&[cluster])), expected, "{cidr} in {cluster}");
+    }
+}
+
+#[test]
+fn dual_stack() {
+    let nodes = [
+        node("node-1", "10.10.0.1", &["10.120.0.0/24", "a00:100::/64"]),
+        node("node-2", "10.10.0.2", &["10.120.1.0/24", "a00:101::/64"]),
+    ];
+    let all = [
+        route("node-1", "10.120.0.0/24"),
+        route("node-1", "a00:100::/64"),
+        route("node-2", "10.120.1.0/24"),
+        route("node-2", "a00:101::/64"),
+    ];
+    let created = ["+node-1 10.120.0.0/24", "+node-1 a00:100::/64", "+node-2 10.120.1.0/24", "+node-2 a00:101::/64"];
+    let deleted = ["-node-1 10.120.0.0/24", "-node-1 a00:100::/64", "-node-2 10.120.1.0/24", "-node-2 a00:101::/64"];
+    let tracking = |one: &[&str], two: &[&str]| -> Vec<Route> {
+        let addresses = |name: &str| if name == "node-1" { one.to_vec() } else { two.to_vec() };
+        all.iter().map(|r| tracked(&r.target_node, &r.destination_cidr, &addresses(&r.target_node))).collect()
+    };
+    let with = |more: &[Route]| [&all[..], more].concat();
+    let table: Vec<(&str, Vec<Route>, Vec<&str>)> = vec![
+        ("routes without addresses", tracking(&[], &[]), [deleted, created].concat()),
+        ("addresses changed", tracking(&["10.9.0.1"], &["10.9.0.2"]), [deleted, created].concat()),
+        ("one address changed", tracking(&["10.10.0.1"], &["10.9.0.2"]), [&deleted[2..], &created[2..]].concat()),
+        ("addresses right", tracking(&["10.10.0.1"], &["10.10.0.2"]), vec![]),
+        ("no routes", vec![], created.to_vec()),
+        ("all present", all.to_vec(), vec![]),
+        ("some present", all[..2].to_vec(), created[2..].to_vec()),
+        (
+            "attached to wrong nodes",
+            vec![route("node-2", "10.120.0.0/24"), route("node-2", "a00:100::/64"), all[2].clone(), all[3].clone()],
+            vec!["-node-2 10.120.0.0/24", "-node-2 a00:100::/64", "+node-1 10.120.0.0/24", "+node-1 a00:100::/64"],
+        ),
+        (
+            "too many",
+            with(&[route("node-3", "10.120.2.0/24"), route("node-4", "a00:102::/64")]),
+            vec!["-node-3 10.120.2.0/24", "-node-4 a00:102::/64"],
+        ),
+    ];
+    for (name, routes, expected) in table {
+        assert_eq!(changes(&routes, &nodes), expected, "{name}");
+    }
+}
+
+#[test]
+fn single_stack() {
+    let nodes = [node("node-1", "10.10.0.1", &["10.120.0.0/24"]), node("node-2", "10.10.0.2", &["10.120.1.0/24"])];
+    let (one, two) = (route("node-1", "10.120.0.0/24"), route("node-2", "10.120.1.0/24"));
+    let table: Vec<(&str, Vec<Route>, Vec<&str>)> = vec![
+        ("present", vec![one.clone(), two.clone()], vec![]),
+        (
+            "address changed",
+            vec![tracked("node-1", "10.120.0.0/24", &["10.9.0.1"]), tracked("node-2", "10.120.1.0/24", &["10.10.0.2"])],
+            vec!["-node-1 10.120.0.0/24", "+node-1 10.120.0.0/24"],
+        ),
+        ("one missing", vec![one.clone()], vec!["+node-2 10.120.1.0/24"]),
+        ("none", vec![], vec!["+node-1 10.120.0.0/24", "+node-2 10.120.1.0/24"]),
+        (
+            "too many",
+            vec![one.clone(), two.clone(), route("node-3", "10.120.2.0/24"), route("node-4", "10.120.3.0/24")],
+            vec!["-node-3 10.120.2.0/24", "-node-4 10.120.3.0/24"],
+        ),
+        (
+            "one incorrect",
+            vec![one.clone(), route("node-2", "10.120.2.0/24")],
+            vec!["-node-2 10.120.2.0/24", "+node-2 10.120.1.0/24"],
+        ),
+        ("unknown target", vec![one.clone(), two.clone(), route("", "10.120.7.0/24")], vec!["- 10.120.7.0/24"]),
+        ("blackhole inside", vec![one.clone(), two.clone(), blackhole("10.120.9.0/24")], vec!["- 10.120.9.0/24"]),
+        ("blackhole outside", vec![one.clone(), two.clone(), blackhole("10.1.2.0/24")], vec![]),
+        (
+            "blackhole in place of a node's route",
+            vec![Route { blackhole: true, ..one }, two],
+            vec!["-node-1 10.120.0.0/24", "+node-1 10.120.0.0/24"],
+        ),
+    ];
+    for (name, routes, expected) in table {
+        assert_eq!(changes(&routes, &nodes), expected, "{name}");
+    }
+}
+
+#[test]
+fn nodes_without_cidrs_concern_only_when_a_route_leads_to_them() {
+    let nodes = [node("bare", "10.10.0.1", &[]), node("node-2", "10.10.0.2", &["10.120.1.0/24"])];
+    let names = |plan: &Plan| -> Vec<String> { plan.nodes.iter().map(|node| node.node.name_any()).collect() };
+    let fresh = plan(&[], &nodes, &nets(CLUSTER));
+    assert_eq!(names(&fresh), ["node-2"]);
+    let led_to = plan(&[route("bare", "10.120.0.0/24")], &nodes, &nets(CLUSTER));
+    assert_eq!(names(&led_to), ["bare", "node-2"]);
+    assert_eq!(led_to.nodes[0].routes, []);
+    assert_eq!(led_to.changes.delete, [route("bare", "10.120.0.0/24")]);
+}
+
+#[test]
+fn a_cidr_listed_twice_is_one_route() {
+    let nodes = [node("node-1", "10.10.0.1", &["10.120.0.0/24", "10.120.0.0/24"])];
+    assert_eq!(changes(&[], &nodes), ["+node-1 10.120.0.0/24"]);
+}
+
+#[test]
+fn cidrs_are_compared_by_meaning() {
+    let nodes = [node("node-1", "10.10.0.1", &["10.120.0.0/24", "a00:0100:0000::/64"])];
+    let routes = [route("node-1", "10.120.0.1/24"), route("node-1", "A00:100::/64")];
+    assert_eq!(changes(&routes, &nodes), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_not_ours_is_left_alone() {
+    let nodes = [node("node-1", "10.10.0.1", &["192.168.0.0/24"])];
+    let foreign = [tracked("node-1", "192.168.0.0/24", &["10.9.9.9"]), route("gone", "172.16.0.0/12"), route("gone", "?")];
+    assert_eq!(changes(&foreign, &nodes), Vec::<String>::new());
+}
+
+#[test]
+fn a_new_route_carries_target_addresses_cidr_and_hint() {
+    let plan = plan(&[], &[node("node-1", "10.10.0.1", &["10.120.0.0/24"])], &nets(CLUSTER));
+    let expected = Route { enable_node_addresses: false, ..tracked("node-1", "10.120.0.0/24", &["10.10.0.1"]) };
+    assert_eq!(plan.changes.create, [("uid-node-1".to_owned(), expected)]);
+    assert_eq!(plan.nodes[0].routes, [Needed::Created(0)]);
+}
+
+/// A cloud's routes: any target among few, any CIDR among few, some foreign, some blackholes, some tracking addresses.
+fn any_route() -> impl Strategy<Value = Route> {
+    let cidr =
+        prop_oneof![(0..6u8).prop_map(|i| format!("10.120.{i}.0/24")), (0..3u8).prop_map(|i| format!("10.7.{i}.0/24"))];
+    let target = prop_oneof![Just(String::new()), (0..6u8).prop_map(|i| format!("node-{i}"))];
+    (cidr, target, any::<bool>(), any::<bool>(), 0..3u8).prop_map(|(cidr, target, tracks, blackhole, address)| {
+        let route = if tracks { tracked(&target, &cidr, &[&format!("10.10.0.{address}")]) } else { route(&target, &cidr) };
+        Route { blackhole, ..route }
+    })
+}
+
+/// Nodes by number, each with an own CIDR or none.
+fn any_nodes() -> impl Strategy<Value = Vec<Arc<Node>>> {
+    proptest::collection::btree_map(0..6u8, (any::<bool>(), 0..3u8), 0..6).prop_map(|nodes: BTreeMap<_, _>| {
+        let build = |(i, (has_cidr, address)): (u8, (bool, u8))| {
+            let cidr = format!("10.120.{i}.0/24");
+            let cidrs = if has_cidr { vec![cidr.as_str()] } else { Vec::new() };
+            node(&format!("node-{i}"), &format!("10.10.0.{address}"), &cidrs)
+        };
+        nodes.into_iter().map(build).collect()
+    })
+}
+
+fn is_foreign(route: &Route) -> bool {
+    route.destination_cidr.starts_with("10.7.")
+}
+
+proptest! {
+    /// Whatever is there and whichever changes fail in the first rounds: once changes succeed, one more round is the last; the
+    /// foreign routes are as before; each node has its route and nobody else has one.
+    #[test]
+    fn converges(
+        mut routes in proptest::collection::vec(any_route(), 0..12),
+        nodes in any_nodes(),
+        failures in proptest::collection::vec(any::<bool>(), 0..30),
+    ) {
+        let foreign: Vec<_> = routes.iter().filter(|route| is_foreign(route)).cloned().collect();
+        let mut failures = failures.into_iter();
+        for _ in 0..40 {
+            let changes = plan(&routes, &nodes, &nets(CLUSTER)).changes;
+            if changes == RouteChanges::default() {
+                break;
+            }
+            for gone in changes.delete {
+                let position = routes.iter().position(|route| *route == gone);
+                prop_assert!(position.is_some(), "deletes what is not listed");
+                if !failures.next().unwrap_or(false) {
+                    routes.remove(position.unwrap());
+                }
+            }
+            for (_, new) in changes.create {
+                if !failures.next().unwrap_or(false) {
+                    routes.push(Route { enable_node_addresses: true, ..new });
+                }
+            }
+        }
+        prop_assert_eq!(plan(&routes, &nodes, &nets(CLUSTER)).changes, RouteChanges::default());
+        prop_assert_eq!(routes.iter().filter(|route| is_foreign(route)).cloned().collect::<Vec<_>>(), foreign);
+        let ours: BTreeSet<_> = routes.iter().filter(|route| !is_foreign(route))
+            .map(|route| (route.target_node.clone(), route.destination_cidr.clone())).collect();
+        let wanted: BTreeSet<_> = nodes.iter()
+            .flat_map(|node| pod_cidrs(node).iter().map(|cidr| (node.name_any(), cidr.clone()))).collect();
+        prop_assert_eq!(ours, wanted);
+        prop_assert!(routes.iter().all(|route| is_foreign(route) || !route.blackhole));
+    }
+}

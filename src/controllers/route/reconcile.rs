@@ -1,0 +1,154 @@
+//! One reconcile of all routes: list, plan, one batch, conditions and events.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::StreamExt;
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use serde_json::Value;
+
+use super::{
+    events,
+    plan::{Plan, plan},
+    settle::{Again, Settled, condition_of, condition_patch, outcome, settle},
+};
+use crate::{
+    cloud_provider::{CloudError, RouteOutcomes, Routes},
+    controllers::{ControllerContext, ControllerStatus},
+    runtime::{
+        patch::{ApiError, Part, PatchKind},
+        store::{ObjectKey, Store},
+        work_queue::Outcome,
+    },
+};
+
+/// How many conditions are written at once. Upstream: `maxConcurrentRouteOperations`.
+const MAX_CONCURRENT_PATCHES: usize = 200;
+
+/// Conflicts are retried this often, each time after 100 to 200 ms. Upstream: `updateNetworkConditionBackoff`.
+const CONFLICT_RETRIES: u32 = 5;
+const CONFLICT_DELAY_MILLIS: std::ops::Range<u64> = 100..200;
+
+/// What reconciles.
+pub(super) struct Reconciler {
+    context: ControllerContext,
+    routes: Arc<dyn Routes>,
+    nodes: Store<Node>,
+    cluster_cidrs: Vec<IpNet>,
+    /// Of the last reconcile, for status pages.
+    last: Mutex<Last>,
+}
+
+#[derive(Default)]
+struct Last {
+    list_error: Option<String>,
+    summary: Option<String>,
+}
+
+impl Reconciler {
+    pub(super) fn new(
+        context: &ControllerContext,
+        routes: Arc<dyn Routes>,
+        nodes: Store<Node>,
+        cluster_cidrs: Vec<IpNet>,
+    ) -> Self {
+        Self { context: context.clone(), routes, nodes, cluster_cidrs, last: Mutex::default() }
+    }
+
+    /// Brings all routes and conditions in line with the nodes.
+    pub(super) async fn reconcile(&self) -> Outcome {
+        // An empty store before the first list would read as "all nodes are gone".
+        self.nodes.synced().await;
+        self.context.metrics.route_sync_total.with_label_values::<&str>(&[]).inc();
+        let routes = match self.routes.list_routes(&self.context.cluster_name).await {
+            Ok(routes) => routes,
+            Err(error) => return self.cannot_list(&error),
+        };
+        // Nodes are read after the routes: a node that appears in between is not taken for one that is gone.
+        let plan = plan(&routes, &self.nodes.list(), &self.cluster_cidrs);
+        let started = self.context.clock.now();
+        let outcomes = self.apply(&plan).await;
+        let mut settled = settle(&plan, &outcomes);
+        self.report(&plan, &settled, started.elapsed());
+        settled.again.extend(self.write_conditions(&settled).await);
+        outcome(&settled.again)
+    }
+
+    fn cannot_list(&self, error: &CloudError) -> Outcome {
+        let again = Again::from_cloud("listing routes", error);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.list_error = again.is_some().then(|| format!("routes cannot be listed: {error}"));
+        outcome(again.as_slice())
+    }
+
+    async fn apply(&self, plan: &Plan) -> RouteOutcomes {
+        let changes = &plan.changes;
+        if changes.delete.is_empty() && changes.create.is_empty() {
+            return RouteOutcomes::default();
+        }
+        if let Err(error) = self.context.writer.leadership().check() {
+            let refused = || Err(CloudError::NotLeader(error.to_string()));
+            return RouteOutcomes {
+                deleted: changes.delete.iter().map(|_| refused()).collect(),
+                created: changes.create.iter().map(|_| refused()).collect(),
+            };
+        }
+        self.routes.apply_routes(&self.context.cluster_name, changes).await
+    }
+
+    fn report(&self, plan: &Plan, settled: &Settled, took: Duration) {
+        let (kept, deletions, creations) = (plan.kept, plan.changes.delete.len(), plan.changes.create.len());
+        if deletions + creations > 0 {
+            let unfinished = settled.again.len();
+            tracing::info!(kept, deletions, creations, unfinished, ?took, "changed routes in one batch");
+        }
+        for failed in &settled.failed {
+            let event = events::failed_to_create_route(&failed.node, &failed.hint, &failed.cidr, took, &failed.error);
+            self.context.events.record(event);
+        }
+        let summary =
+            format!("{kept} kept, {deletions} to delete, {creations} to create, {} unfinished", settled.again.len());
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Last { list_error: None, summary: Some(summary) };
+    }
+
+    async fn write_conditions(&self, settled: &Settled) -> Vec<Again> {
+        let now = self.context.clock.wall();
+        let patches = settled.verdicts.iter().filter_map(|(node, has_all)| {
+            let patch = condition_patch(node, *has_all, now)?;
+            Some(self.write_condition(Arc::clone(node), patch))
+        });
+        // Collected first: a stream over a borrowing closure is not `Send` for every lifetime.
+        let patches: Vec<_> = patches.collect();
+        let written = futures::stream::iter(patches).buffer_unordered(MAX_CONCURRENT_PATCHES);
+        written.filter_map(async |again| again).collect().await
+    }
+
+    async fn write_condition(&self, node: Arc<Node>, patch: Value) -> Option<Again> {
+        let api: Api<Node> = Api::all(self.context.writer.client().clone());
+        let key = ObjectKey::of(node.as_ref());
+        let mut retries = 0;
+        loop {
+            let written = self.context.writer.patch(&api, &key, Part::Status, PatchKind::Strategic, patch.clone()).await;
+            match written {
+                Ok(_) => return None,
+                Err(ApiError::Conflict(_)) if retries < CONFLICT_RETRIES => retries += 1,
+                Err(error) => return Again::from_api(&condition_of(&node), &error),
+            }
+            let delay = rand::random_range(CONFLICT_DELAY_MILLIS);
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+        }
+    }
+
+    /// How it is doing, without the queue.
+    pub(super) fn status(&self) -> ControllerStatus {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let cidrs: Vec<_> = self.cluster_cidrs.iter().map(IpNet::to_string).collect();
+        let mut facts = vec![("cluster CIDRs".to_owned(), cidrs.join(","))];
+        facts.extend(last.summary.clone().map(|summary| ("routes at the last reconcile".to_owned(), summary)));
+        ControllerStatus { problem: last.list_error.clone(), unsettled: Vec::new(), facts }
+    }
+}
