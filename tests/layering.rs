@@ -27,7 +27,8 @@ const PURE_FILES: &[&str] =
 const PURE_FOLDERS: &[&str] = &["node"];
 
 /// What a pure module must not contain.
-const IMPURE: &[&str] = &["async fn", "async move", ".await", "kube::Client", "Api<", "tracing::", "Instant::now", "Timestamp::now"];
+const IMPURE: &[&str] =
+    &["async fn", "async move", ".await", "kube::Client", "Api<", "tracing::", "Instant::now", "Timestamp::now"];
 
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();

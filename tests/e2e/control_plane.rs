@@ -46,7 +46,9 @@ pub(crate) fn free_port() -> u16 {
 /// Directory with `etcd` and `kube-apiserver`, or what to do about it.
 fn assets() -> PathBuf {
     let Some(folder) = std::env::var_os(ASSETS).map(PathBuf::from) else {
-        panic!("{ASSETS} is not set: run `make test`, or set it to a directory with etcd and kube-apiserver (.ci/envtest makes one)");
+        panic!(
+            "{ASSETS} is not set: run `make test`, or set it to a directory with etcd and kube-apiserver (.ci/envtest makes one)"
+        );
     };
     for binary in ["etcd", "kube-apiserver"] {
         assert!(folder.join(binary).is_file(), "{ASSETS}={} has no {binary}: .ci/envtest makes one", folder.display());
@@ -217,7 +219,8 @@ impl ControlPlane {
         let text = fs::read_to_string("manifests/rbac.yaml").expect("manifests/rbac.yaml");
         for document in serde_yaml::Deserializer::from_str(&text) {
             let value = serde_yaml::Value::deserialize(document).expect("YAML");
-            let object: DynamicObject = serde_json::from_value(serde_json::to_value(value).expect("JSON")).expect("an object");
+            let object: DynamicObject =
+                serde_json::from_value(serde_json::to_value(value).expect("JSON")).expect("an object");
             let types = object.types.clone().expect("apiVersion and kind");
             let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
             let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &types.kind));
@@ -278,7 +281,11 @@ impl ControlPlane {
             accounts.create(&PostParams::default(), &account).await.expect("service account");
         }
         let request = TokenRequest {
-            spec: TokenRequestSpec { audiences: vec![ISSUER.into()], expiration_seconds: Some(3600), bound_object_ref: None },
+            spec: TokenRequestSpec {
+                audiences: vec![ISSUER.into()],
+                expiration_seconds: Some(3600),
+                bound_object_ref: None,
+            },
             ..TokenRequest::default()
         };
         let answer = accounts.create_token_request(name, &PostParams::default(), &request).await.expect("token");

@@ -165,7 +165,10 @@ pub(crate) async fn high_availability(plane: &mut ControlPlane) {
 /// The audit log shows each replica's writes in one piece.
 fn assert_one_writer_at_a_time(plane: &ControlPlane) {
     let writes = plane.audited_writes().into_iter().filter(|(user, request)| {
-        user.contains("manager-") && !request.contains("/leases") && !request.contains("/events") && !request.contains("reviews")
+        user.contains("manager-")
+            && !request.contains("/leases")
+            && !request.contains("/events")
+            && !request.contains("reviews")
     });
     let mut terms: Vec<String> = writes.map(|(user, _)| user).collect();
     assert!(!terms.is_empty(), "the audit log has no write of a manager");
@@ -302,7 +305,9 @@ pub(crate) async fn secure_port(plane: &mut ControlPlane) {
         assert_eq!(status, 200, "{path} for an administrator: {body}");
     }
     let (_, metrics) = manager.get("/metrics", Some(crate::control_plane::ADMIN_TOKEN)).await.expect("an answer");
-    for name in ["workqueue_depth", "running_managed_controllers", "rest_client_requests_total", "process_resident_memory_bytes"] {
+    for name in
+        ["workqueue_depth", "running_managed_controllers", "rest_client_requests_total", "process_resident_memory_bytes"]
+    {
         assert!(metrics.contains(name), "{name} is missing from\n{metrics}");
     }
 }
