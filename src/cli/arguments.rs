@@ -15,7 +15,7 @@ use clap::{
 use super::{
     UsageError,
     flags::{self, Effect, Flag, SECTIONS, Spec, Visibility},
-    value::{FlagValue, parse_all},
+    value::{BadValue, FlagValue, parse_all},
 };
 
 /// Values of all flags.
@@ -48,7 +48,7 @@ impl Arguments {
         let (mut arguments, mut errors) = (Self::default(), Vec::new());
         for spec in flags::all() {
             let texts: Vec<String> = matches.get_many::<String>(spec.name).into_iter().flatten().cloned().collect();
-            if let Err((text, accepted)) = spec.canonical(&texts) {
+            if let Err(BadValue { text, accepted }) = spec.canonical(&texts) {
                 errors.push(format!("invalid value {text:?} for --{}: {accepted}", spec.name));
             }
             if matches.value_source(spec.name) == Some(ValueSource::CommandLine) {

@@ -220,6 +220,19 @@ mod tests {
     }
 
     #[test]
+    fn the_verbosity_of_a_running_log_changes() {
+        let handle = install(&LoggingConfig::default()).unwrap();
+        let enabled = || tracing::enabled!(target: "cloud_controller_manager::route", tracing::Level::DEBUG);
+        let library = || tracing::enabled!(target: "rustls::client", tracing::Level::DEBUG);
+        assert!(!enabled());
+        handle.set_verbosity(5).unwrap();
+        assert!(enabled() && !library());
+        handle.set_verbosity(0).unwrap();
+        assert!(!enabled());
+        assert!(install(&LoggingConfig::default()).is_err());
+    }
+
+    #[test]
     fn file_name_patterns() {
         for (pattern, name, expected) in [
             ("", "", true),

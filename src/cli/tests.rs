@@ -288,7 +288,7 @@ fn a_mistake_is_one_line() {
         ("--leader-elected=true", "unknown flag --leader-elected: did you mean --leader-elect?"),
         ("--port=0", "unknown flag --port: --help lists the flags"),
         ("--zzzzzz", "unknown flag --zzzzzz: --help lists the flags"),
-        ("--cluster-name", "--cluster-name needs a value"),
+        ("--cluster-name", "--cluster-name <string> needs a value"),
         (
             "stray",
             "unexpected argument \"stray\": only flags are accepted, and a switch takes its value after an equals sign, as in --leader-elect=false",

@@ -26,11 +26,20 @@ pub trait FlagValue: Sized + Default {
     fn print(&self) -> String;
 }
 
-/// Reads all occurrences of a flag; the error carries the text that is wrong.
-pub fn parse_all<T: FlagValue>(texts: &[String]) -> Result<T, (String, String)> {
+/// A text that is no value of its flag's kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadValue {
+    /// As typed.
+    pub text: String,
+    /// What would be right.
+    pub accepted: String,
+}
+
+/// Reads all occurrences of a flag.
+pub fn parse_all<T: FlagValue>(texts: &[String]) -> Result<T, BadValue> {
     let mut value: Option<T> = None;
     for text in texts {
-        let next = T::parse(text).map_err(|accepted| (text.clone(), accepted))?;
+        let next = T::parse(text).map_err(|accepted| BadValue { text: text.clone(), accepted })?;
         match &mut value {
             Some(value) => value.merge(next),
             None => value = Some(next),
@@ -454,7 +463,7 @@ mod tests {
         assert_eq!(parse_all::<Vec<i32>>(&texts(&["1,2", "3"])), Ok(vec![1, 2, 3]));
         assert_eq!(parse_all::<Switches>(&texts(&["A=true,B=false", "A=0"])).unwrap().print(), "A=false,B=false");
         let error = parse_all::<i32>(&texts(&["x", "2"])).unwrap_err();
-        assert_eq!(error.0, "x");
+        assert_eq!(error.text, "x");
     }
 
     #[test]

@@ -14,7 +14,8 @@ flags! {
         "CIDRs of the cluster's pods. Only routes inside them are touched. At most one per IP family.";
     CONFIGURE_CLOUD_ROUTES: bool = "configure-cloud-routes" "true"
         "Whether the route controller configures routes to the pods of each node.";
-    ALLOCATE_NODE_CIDRS: bool = "allocate-node-cidrs" "false" "Whether pod CIDRs are allocated for nodes." [ignored(NO_IPAM)];
+    ALLOCATE_NODE_CIDRS: bool = "allocate-node-cidrs" "false" "Whether pod CIDRs are allocated for nodes."
+        [ignored(NO_IPAM)];
     CIDR_ALLOCATOR_TYPE: String = "cidr-allocator-type" "RangeAllocator" "How pod CIDRs are allocated." [ignored(NO_IPAM)];
     ALLOW_UNTAGGED_CLOUD: bool = "allow-untagged-cloud" "false" "Whether a cloud without a cluster id is accepted."
         [deprecated("a provider without a cluster id will be refused in a later version")];

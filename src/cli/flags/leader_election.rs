@@ -20,5 +20,6 @@ flags! {
     ENABLE_LEADER_MIGRATION: bool = "enable-leader-migration" "false" "Whether controllers migrate between lease holders."
         [ignored(NO_MIGRATION)];
     LEADER_MIGRATION_CONFIG: String = "leader-migration-config" ""
-        "File with a LeaderMigrationConfiguration. It is checked when --enable-leader-migration is set." [ignored(NO_MIGRATION)];
+        "File with a LeaderMigrationConfiguration. It is checked when --enable-leader-migration is set."
+            [ignored(NO_MIGRATION)];
 }

@@ -15,7 +15,7 @@ pub mod webhooks;
 
 use std::marker::PhantomData;
 
-use super::value::{FlagValue, parse_all};
+use super::value::{BadValue, FlagValue, parse_all};
 
 /// Whether a flag changes anything in this program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,17 +60,17 @@ pub struct Spec {
     pub effect: Effect,
     /// Whether it is shown.
     pub visibility: Visibility,
-    check: fn(&[String]) -> Result<String, (String, String)>,
+    check: fn(&[String]) -> Result<String, BadValue>,
 }
 
 impl Spec {
-    /// Reads values as typed and prints what they mean; or the text that is wrong and what would be right.
-    pub fn canonical(&self, texts: &[String]) -> Result<String, (String, String)> {
+    /// Reads values as typed and prints what they mean.
+    pub fn canonical(&self, texts: &[String]) -> Result<String, BadValue> {
         (self.check)(texts)
     }
 }
 
-fn check<T: FlagValue>(texts: &[String]) -> Result<String, (String, String)> {
+fn check<T: FlagValue>(texts: &[String]) -> Result<String, BadValue> {
     parse_all::<T>(texts).map(|value| value.print())
 }
 
