@@ -1,5 +1,5 @@
-//! From words on the command line to values of flags. The parser is built from the table of flags; what comes out is the text of
-//! every flag, checked against its kind, and which flags were given.
+//! From words on the command line to values of flags. The parser is built from the table of flags; what comes out is the
+//! text of every flag, checked against its kind, and which flags were given.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -130,7 +130,8 @@ pub(super) fn complaint(error: &clap::Error) -> UsageError {
     let value = context(ContextKind::InvalidValue).unwrap_or_default();
     let line = match error.kind() {
         ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand if !word.starts_with('-') => format!(
-            "unexpected argument {word:?}: only flags are accepted, and a switch takes its value after an equals sign, as in \
+            "unexpected argument {word:?}: only flags are accepted, and a switch takes its value after an \
+            equals sign, as in \
              --leader-elect=false"
         ),
         ErrorKind::UnknownArgument => match context(ContextKind::SuggestedArg) {

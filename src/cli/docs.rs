@@ -13,8 +13,10 @@ const GENERATED: &str =
 pub fn flags() -> String {
     let mut page = format!(
         "# Flags\n\n{GENERATED}\n\n\
-         Names, kinds and defaults are those of the Go cloud-controller-manager unless a text says otherwise. `_` and `-` are \
-         the same in names. Values follow after `=` or, except for switches, as the next argument. Durations are Go's, such as \
+         Names, kinds and defaults are those of the Go cloud-controller-manager unless a text says otherwise. \
+         `_` and `-` are \
+         the same in names. Values follow after `=` or, except for switches, as the next argument. Durations \
+         are Go's, such as \
          `1m30s`. Lists are comma-separated and may be given in several parts; of anything else the last one counts. A bad \
          value or an unknown flag ends the program with exit code 1.\n"
     );
@@ -44,7 +46,8 @@ fn flag_row(spec: &Spec) -> String {
 pub fn feature_gates() -> String {
     let mut page = format!(
         "# Feature gates\n\n{GENERATED}\n\n\
-         Set with `--feature-gates=Name=true,Other=false`. Gates that steer an API server or a Go library are accepted, so that \
+         Set with `--feature-gates=Name=true,Other=false`. Gates that steer an API server or a Go library are \
+         accepted, so that \
          the flags of a Go deployment work, and do nothing here; the log says so at start. An unknown gate is an error.\n\n\
          ## Gates with an effect\n\n| Gate | Default | Stage | Effect |\n|---|---|---|---|\n"
     );
@@ -65,7 +68,8 @@ pub fn feature_gates() -> String {
 pub fn controllers() -> String {
     let mut page = format!(
         "# Controllers\n\n{GENERATED}\n\n\
-         | Name in `--controllers` | Alias | Client and ServiceAccount | Metric label | Event source |\n|---|---|---|---|---|\n"
+         | Name in `--controllers` | Alias | Client and ServiceAccount | Metric label | Event source |\n\
+         |---|---|---|---|---|\n"
     );
     for names in controllers::TABLE {
         let cells = [names.canonical, names.alias, names.client, names.metric, names.event_source];

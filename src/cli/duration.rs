@@ -1,6 +1,7 @@
 //! Go's notation for durations, as in `1h30m` or `1.5s`: text in, [`Duration`] out, and back.
 //!
-//! The grammar is that of Go's `time.ParseDuration`. A negative duration has no meaning for any of our flags, so it is refused.
+//! The grammar is that of Go's `time.ParseDuration`. A negative duration has no meaning for any of our flags, so it is
+//! refused.
 
 use std::time::Duration;
 

@@ -94,7 +94,8 @@ pub const TABLE: &[Gate] = &[
         WATCH_BASED_ROUTES,
         true,
         Stage::Alpha,
-        "Routes follow node events, with a slow comparison besides; off: --route-reconciliation-period alone. Upstream's default \
+        "Routes follow node events, with a slow comparison besides; off: --route-reconciliation-period alone. \
+        Upstream's default \
          is false.",
     ),
     ignored("CloudControllerManagerWebhook", false, Stage::Alpha),

@@ -1,5 +1,5 @@
-//! Checks the file of `--leader-migration-config`, which upstream reads strictly (`k8s.io/controller-manager/config`). Pure: text
-//! in, what is wrong out. The migration itself means nothing here.
+//! Checks the file of `--leader-migration-config`, which upstream reads strictly (`k8s.io/controller-manager/config`).
+//! Pure: text in, what is wrong out. The migration itself means nothing here.
 
 use serde::Deserialize;
 

@@ -1,8 +1,8 @@
 //! The command line: what was typed, and what it means.
 //!
-//! In: the words. Out: a [`Command`]: either a validated [`config::Config`] to run with, or a text to print. The tables in
-//! [`flags`], [`feature_gates`] and [`controllers`] say everything once; parser, help, completions, `/flagz`, `/configz` and the
-//! reference pages derive from them.
+//! In: the words. Out: a [`Command`]: either a validated [`config::Config`] to run with, or a text to print. The tables
+//! in [`flags`], [`feature_gates`] and [`controllers`] say everything once; parser, help, completions, `/flagz`,
+//! `/configz` and the reference pages derive from them.
 
 pub mod arguments;
 pub mod config;
@@ -95,6 +95,7 @@ fn command() -> clap::Command {
         .hide(true)
         .arg(choice("page").value_parser(["flags", "feature-gates", "controllers"]));
     let command = clap::Command::new(NAME)
+        .bin_name(NAME)
         .about("Connects a Kubernetes cluster to its cloud: nodes, routes and load balancers.")
         .args_override_self(true)
         .disable_version_flag(true)

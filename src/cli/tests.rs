@@ -346,8 +346,14 @@ fn weak_ciphers_are_left_out_and_told() {
 fn help_and_version_are_printed() {
     for line in ["--help", "-h", "--cloud-provider=nope --help"] {
         let help = printed(line);
-        for text in ["Leader election:", "Secure serving:", "--leader-elect-renew-deadline", "[default: 10s]", "completion"]
-        {
+        for text in [
+            "Usage: cloud-controller-manager",
+            "Leader election:",
+            "Secure serving:",
+            "--leader-elect-renew-deadline",
+            "[default: 10s]",
+            "completion",
+        ] {
             assert!(help.contains(text), "{line}: {text}\n{help}");
         }
         assert!(!help.contains("--node-sync-period") && !help.contains("generate-docs"), "{help}");

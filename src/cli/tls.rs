@@ -1,5 +1,5 @@
-//! Names of TLS versions and cipher suites as upstream's flags know them (`k8s.io/component-base/cli/flag/ciphersuites_flag.go`),
-//! and which of them the server can offer. Pure.
+//! Names of TLS versions and cipher suites as upstream's flags know them
+//! (`k8s.io/component-base/cli/flag/ciphersuites_flag.go`), and which of them the server can offer. Pure.
 
 /// A TLS version the server can speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,7 +1,8 @@
 //! The object behind `/configz`. Pure.
 //!
-//! Field names are those of the Go types (`k8s.io/cloud-provider/config/v1alpha1`, `k8s.io/controller-manager/config/v1alpha1`),
-//! which have no JSON tags and so appear in Go's spelling; the types of `k8s.io/component-base/config/v1alpha1` have tags.
+//! Field names are those of the Go types (`k8s.io/cloud-provider/config/v1alpha1`,
+//! `k8s.io/controller-manager/config/v1alpha1`), which have no JSON tags and so appear in Go's spelling; the types of
+//! `k8s.io/component-base/config/v1alpha1` have tags.
 
 use serde_json::{Value, json};
 

@@ -21,7 +21,8 @@ flags! {
     SHUTDOWN_GRACE_PERIOD: Duration = "shutdown-grace-period" "10s"
         "After SIGTERM or SIGINT, time for running steps to end before the lease is released.";
     FEATURE_GATES: Switches = "feature-gates" "" "Features to turn on or off; the reference page lists them.";
-    PROFILING: bool = "profiling" "true" "Whether /debug/flags/v is served, which changes the verbosity of a running process.";
+    PROFILING: bool = "profiling" "true"
+        "Whether /debug/flags/v is served, which changes the verbosity of a running process.";
     CONTENTION_PROFILING: bool = "contention-profiling" "false" "Whether contended locks are profiled."
         [ignored("profiles of Go's run time do not exist here")];
     VERSION: VersionRequest = "version" "false"

@@ -1,5 +1,5 @@
-//! Every flag once: name, kind of value, default, section, help and effect. The parser, `--help`, completions, `/flagz` and the
-//! reference page derive from [`SECTIONS`].
+//! Every flag once: name, kind of value, default, section, help and effect. The parser, `--help`, completions, `/flagz`
+//! and the reference page derive from [`SECTIONS`].
 //!
 //! Names, kinds and defaults are upstream's (`k8s.io/cloud-provider/options`, `k8s.io/apiserver/pkg/server/options`,
 //! `k8s.io/component-base`), so that the arguments of a Go deployment mean the same here.

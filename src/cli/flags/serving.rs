@@ -19,7 +19,8 @@ pub mod secure {
              Not used with --tls-cert-file.";
         TLS_CERT_FILE: String = "tls-cert-file" "" "PEM file of the certificate chain, read again when it changes.";
         TLS_PRIVATE_KEY_FILE: String = "tls-private-key-file" "" "PEM file of the private key for --tls-cert-file.";
-        TLS_CIPHER_SUITES: Vec<String> = "tls-cipher-suites" "" "Cipher suites by their IANA names; empty: the library's choice.";
+        TLS_CIPHER_SUITES: Vec<String> = "tls-cipher-suites" ""
+            "Cipher suites by their IANA names; empty: the library's choice.";
         TLS_MIN_VERSION: String = "tls-min-version" ""
             "Lowest TLS version: VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13. Never below 1.2 in effect.";
         TLS_CURVE_PREFERENCES: Vec<i32> = "tls-curve-preferences" "" "Key exchange groups by number, best first.";
@@ -46,7 +47,8 @@ pub mod authentication {
             "Whether the cluster's authentication ConfigMap is left unread.";
         TOLERATE_LOOKUP_FAILURE: bool = "authentication-tolerate-lookup-failure" "false"
             "Whether to go on when that ConfigMap cannot be read.";
-        TOKEN_CACHE_TTL: Duration = "authentication-token-webhook-cache-ttl" "10s" "How long a reviewed token is remembered.";
+        TOKEN_CACHE_TTL: Duration = "authentication-token-webhook-cache-ttl" "10s"
+            "How long a reviewed token is remembered.";
         CLIENT_CA_FILE: String = "client-ca-file" "" "PEM file of the authorities that sign client certificates.";
         REQUESTHEADER_CLIENT_CA_FILE: String = "requestheader-client-ca-file" ""
             "PEM file of the authorities that sign certificates of front proxies.";
@@ -73,7 +75,8 @@ pub mod authorization {
             "File for the API server that reviews access; empty: the one that the controllers use.";
         ALWAYS_ALLOW_PATHS: Vec<String> = "authorization-always-allow-paths" "/healthz,/readyz,/livez"
             "Paths open to everybody; a trailing * stands for anything.";
-        AUTHORIZED_TTL: Duration = "authorization-webhook-cache-authorized-ttl" "10s" "How long a granted access is remembered.";
+        AUTHORIZED_TTL: Duration = "authorization-webhook-cache-authorized-ttl" "10s"
+            "How long a granted access is remembered.";
         UNAUTHORIZED_TTL: Duration = "authorization-webhook-cache-unauthorized-ttl" "10s"
             "How long a refused access is remembered.";
     }
