@@ -1,1 +1,143 @@
 //! The command line: what was typed, and what it means.
+//!
+//! In: the words. Out: a [`Command`]: either a validated [`config::Config`] to run with, or a text to print. The tables
+//! in [`flags`], [`feature_gates`] and [`controllers`] say everything once; parser, help, completions, `/flagz`,
+//! `/configz` and the reference pages derive from them.
+
+pub mod arguments;
+pub mod config;
+pub mod controllers;
+pub mod docs;
+pub mod duration;
+pub mod feature_gates;
+pub mod flags;
+mod leader_migration;
+pub mod logging;
+pub mod tls;
+pub mod value;
+
+use std::{ffi::OsString, fmt, fs};
+
+use clap::{ArgMatches, error::ErrorKind};
+use clap_complete::Shell;
+
+use self::{arguments::Arguments, config::Config, flags::generic, flags::leader_election, value::VersionRequest};
+
+/// Name of the program.
+pub const NAME: &str = "cloud-controller-manager";
+/// Version of this build.
+pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+
+/// What the program should do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// Run the controllers.
+    Run(Box<Config>),
+    /// Print this to stdout and end with exit code 0.
+    Print(String),
+}
+
+/// The command line is wrong: one line per complaint; the program ends with exit code 1.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct UsageError {
+    lines: Vec<String>,
+}
+
+impl UsageError {
+    fn new(lines: Vec<String>) -> Self {
+        Self { lines }
+    }
+
+    /// The complaints.
+    pub fn lines(&self) -> &[String] {
+        &self.lines
+    }
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lines.join("\n"))
+    }
+}
+
+/// Reads the command line. `args` begins with the program's name; `providers` are the names for `--cloud-provider`.
+pub fn parse(args: impl IntoIterator<Item = OsString>, providers: &[&str]) -> Result<Command, UsageError> {
+    let matches = match command().try_get_matches_from(arguments::normalize(args)) {
+        Ok(matches) => matches,
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => return Ok(Command::Print(error.render().to_string())),
+        Err(error) => return Err(arguments::complaint(&error)),
+    };
+    match matches.subcommand() {
+        Some(("completion", chosen)) => Ok(Command::Print(completion(chosen))),
+        Some(("generate-docs", chosen)) => Ok(Command::Print(page(chosen))),
+        _ => run(Arguments::new(&matches)?, providers),
+    }
+}
+
+fn run(arguments: Arguments, providers: &[&str]) -> Result<Command, UsageError> {
+    match arguments.read(&generic::VERSION) {
+        VersionRequest::Short => return Ok(Command::Print(format!("{NAME} {VERSION}\n"))),
+        VersionRequest::Raw => return Ok(Command::Print(raw_version())),
+        VersionRequest::No | VersionRequest::Override(_) => {}
+    }
+    check_leader_migration(&arguments)?;
+    config::build(arguments, providers).map(|config| Command::Run(Box::new(config))).map_err(UsageError::new)
+}
+
+/// The parser: the table's flags, and subcommands beside them.
+fn command() -> clap::Command {
+    let choice = |name: &'static str| clap::Arg::new(name).required(true);
+    let completion = clap::Command::new("completion")
+        .about("Prints a completion script for a shell")
+        .arg(choice("shell").value_parser(clap::value_parser!(Shell)));
+    let generate = clap::Command::new("generate-docs")
+        .about("Prints a reference page")
+        .hide(true)
+        .arg(choice("page").value_parser(["flags", "feature-gates", "controllers"]));
+    let command = clap::Command::new(NAME)
+        .bin_name(NAME)
+        .about("Connects a Kubernetes cluster to its cloud: nodes, routes and load balancers.")
+        .args_override_self(true)
+        .disable_version_flag(true)
+        .disable_help_subcommand(true)
+        .max_term_width(125)
+        .subcommand(completion)
+        .subcommand(generate);
+    arguments::add_flags(command)
+}
+
+fn completion(chosen: &ArgMatches) -> String {
+    let shell = chosen.get_one::<Shell>("shell").copied().unwrap_or(Shell::Bash);
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command(), NAME, &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+fn page(chosen: &ArgMatches) -> String {
+    match chosen.get_one::<String>("page").map(String::as_str) {
+        Some("feature-gates") => docs::feature_gates(),
+        Some("controllers") => docs::controllers(),
+        _ => docs::flags(),
+    }
+}
+
+fn raw_version() -> String {
+    let mut numbers = env!("CARGO_PKG_VERSION").split('.');
+    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
+    format!("version.Info{{Major:{major:?}, Minor:{minor:?}, GitVersion:{VERSION:?}, Platform:{platform:?}}}\n")
+}
+
+/// The file means nothing here, but a broken one is told, as upstream does.
+fn check_leader_migration(arguments: &Arguments) -> Result<(), UsageError> {
+    let file = arguments.read(&leader_election::LEADER_MIGRATION_CONFIG);
+    if file.is_empty() || !arguments.read(&leader_election::ENABLE_LEADER_MIGRATION) {
+        return Ok(());
+    }
+    let text = fs::read_to_string(&file).map_err(|error| error.to_string());
+    text.and_then(|text| leader_migration::check(&text))
+        .map_err(|error| UsageError::new(vec![format!("invalid value {file:?} for --leader-migration-config: {error}")]))
+}
+
+#[cfg(test)]
+mod tests;

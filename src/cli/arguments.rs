@@ -1,0 +1,172 @@
+//! From words on the command line to values of flags. The parser is built from the table of flags; what comes out is the
+//! text of every flag, checked against its kind, and which flags were given.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
+};
+
+use clap::{
+    Arg, ArgAction, ArgMatches, Command,
+    error::{ContextKind, ContextValue, ErrorKind},
+    parser::ValueSource,
+};
+
+use super::{
+    UsageError,
+    flags::{self, Effect, Flag, SECTIONS, Spec, Visibility},
+    value::{BadValue, FlagValue, parse_all},
+};
+
+/// Values of all flags.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Arguments {
+    texts: BTreeMap<&'static str, Vec<String>>,
+    given: BTreeSet<&'static str>,
+}
+
+impl Arguments {
+    /// The value of a flag.
+    pub fn read<T: FlagValue>(&self, flag: &Flag<T>) -> T {
+        // Every text was checked when the arguments were made.
+        self.texts.get(flag.spec.name).and_then(|texts| parse_all(texts).ok()).unwrap_or_default()
+    }
+
+    /// Whether the flag was on the command line.
+    pub fn is_given(&self, spec: &Spec) -> bool {
+        self.given.contains(spec.name)
+    }
+
+    /// Every flag with its value in the form that would be typed.
+    pub fn effective(&self) -> Vec<(String, String)> {
+        let value = |spec: &Spec| self.texts.get(spec.name).and_then(|texts| spec.canonical(texts).ok()).unwrap_or_default();
+        flags::all().map(|spec| (spec.name.to_owned(), value(spec))).collect()
+    }
+
+    /// Takes the values out of what clap found; fails with a line for each that is not of its flag's kind.
+    pub(super) fn new(matches: &ArgMatches) -> Result<Self, UsageError> {
+        let (mut arguments, mut errors) = (Self::default(), Vec::new());
+        for spec in flags::all() {
+            let texts: Vec<String> = matches.get_many::<String>(spec.name).into_iter().flatten().cloned().collect();
+            if let Err(BadValue { text, accepted }) = spec.canonical(&texts) {
+                errors.push(format!("invalid value {text:?} for --{}: {accepted}", spec.name));
+            }
+            if matches.value_source(spec.name) == Some(ValueSource::CommandLine) {
+                arguments.given.insert(spec.name);
+            }
+            arguments.texts.insert(spec.name, texts);
+        }
+        if errors.is_empty() { Ok(arguments) } else { Err(UsageError::new(errors)) }
+    }
+}
+
+/// Adds every flag of the table to a command.
+pub(super) fn add_flags(command: Command) -> Command {
+    SECTIONS.iter().fold(command, |command, section| {
+        command.args(section.flags.iter().map(|spec| argument(spec).help_heading(section.title)))
+    })
+}
+
+fn argument(spec: &Spec) -> Arg {
+    let argument = Arg::new(spec.name)
+        .long(spec.name)
+        .visible_aliases(spec.aliases.iter().copied())
+        .value_name(spec.placeholder)
+        .default_value(spec.default)
+        .hide_default_value(spec.default.is_empty())
+        .hide(spec.visibility != Visibility::Shown)
+        .help(help(spec))
+        .action(if spec.repeated { ArgAction::Append } else { ArgAction::Set });
+    let argument = match spec.short {
+        Some(letter) => argument.short(letter),
+        None => argument,
+    };
+    match spec.bare {
+        Some(value) => argument.num_args(0..=1).require_equals(true).default_missing_value(value),
+        None => argument.num_args(1).allow_hyphen_values(true),
+    }
+}
+
+fn help(spec: &Spec) -> String {
+    match spec.effect {
+        Effect::Effective => spec.help.to_owned(),
+        Effect::Ignored(reason) => format!("{} Accepted without effect: {reason}.", spec.help),
+    }
+}
+
+/// Turns `_` into `-` in the names of flags, and in nothing else.
+pub(super) fn normalize(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let (mut is_value, mut ended) = (true, false);
+    let mut normalized = Vec::new();
+    for word in words {
+        let name = word.to_str().filter(|_| !is_value && !ended).and_then(|word| word.strip_prefix("--")).map(dashed);
+        ended |= name.as_deref() == Some("");
+        is_value = name.as_deref().is_some_and(wants_next) || (!is_value && word == "-v");
+        normalized.push(name.map_or(word, |name| format!("--{name}").into()));
+    }
+    normalized
+}
+
+fn dashed(word: &str) -> String {
+    match word.split_once('=') {
+        Some((name, value)) => format!("{}={value}", name.replace('_', "-")),
+        None => word.replace('_', "-"),
+    }
+}
+
+/// Whether the word after `--name` is the flag's value.
+fn wants_next(name: &str) -> bool {
+    flags::all().any(|spec| spec.bare.is_none() && (spec.name == name || spec.aliases.contains(&name)))
+}
+
+/// What clap complains about, in one line.
+pub(super) fn complaint(error: &clap::Error) -> UsageError {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
+    };
+    let word = context(ContextKind::InvalidArg).or_else(|| context(ContextKind::InvalidSubcommand)).unwrap_or_default();
+    let value = context(ContextKind::InvalidValue).unwrap_or_default();
+    let line = match error.kind() {
+        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand if !word.starts_with('-') => format!(
+            "unexpected argument {word:?}: only flags are accepted, and a switch takes its value after an \
+            equals sign, as in \
+             --leader-elect=false"
+        ),
+        ErrorKind::UnknownArgument => match context(ContextKind::SuggestedArg) {
+            Some(known) => format!("unknown flag {word}: did you mean {known}?"),
+            None => format!("unknown flag {word}: --help lists the flags"),
+        },
+        ErrorKind::InvalidValue if value.is_empty() => format!("{word} needs a value"),
+        ErrorKind::InvalidUtf8 => "an argument is not UTF-8 text".to_owned(),
+        _ => error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned(),
+    };
+    UsageError::new(vec![line])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn underscores_are_dashes_in_names_only() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        for (typed, meant) in [
+            ("ccm --cloud_config=a_b", "ccm --cloud-config=a_b"),
+            ("ccm --cloud_config a_b --leader_elect", "ccm --cloud-config a_b --leader-elect"),
+            ("ccm --cluster_name --a_b", "ccm --cluster-name --a_b"),
+            ("ccm --log_format --a_b", "ccm --log-format --a_b"),
+            ("ccm -v --a_b --c_d", "ccm -v --a_b --c-d"),
+            ("ccm -- --a_b", "ccm -- --a_b"),
+            ("--a_b --leader_elect --c_d", "--a_b --leader-elect --c-d"),
+        ] {
+            assert_eq!(normalize(words(typed)), words(meant), "{typed}");
+        }
+    }
+
+    #[test]
+    fn the_parser_is_sound() {
+        add_flags(Command::new("test").disable_version_flag(true)).debug_assert();
+    }
+}

@@ -1,0 +1,251 @@
+//! What the command line means: plain, typed, validated. In: [`Arguments`]. Out: a [`Config`], or every complaint at once.
+
+mod build;
+mod configz;
+
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
+
+use ipnet::IpNet;
+use serde_json::Value;
+
+pub(super) use self::build::build;
+use super::{
+    arguments::Arguments, feature_gates::FeatureGates, logging::LoggingConfig, tls::TlsVersion, value::SniCertificate,
+};
+
+/// Everything that the flags decide.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// The cloud and the cluster.
+    pub cloud: CloudConfig,
+    /// The way to the API server.
+    pub kube_api: KubeApiConfig,
+    /// The election.
+    pub leader_election: LeaderElectionConfig,
+    /// The HTTPS server.
+    pub serving: ServingConfig,
+    /// Canonical names of the controllers that run.
+    pub controllers: BTreeSet<&'static str>,
+    /// The node controller.
+    pub node: NodeConfig,
+    /// The node-lifecycle controller.
+    pub node_lifecycle: NodeLifecycleConfig,
+    /// The route controller.
+    pub route: RouteConfig,
+    /// The service controller.
+    pub service: ServiceConfig,
+    /// `--min-resync-period`.
+    pub min_resync_period: Duration,
+    /// `--controller-start-interval`.
+    pub start_interval: Duration,
+    /// `--shutdown-grace-period`.
+    pub shutdown_grace_period: Duration,
+    /// The log.
+    pub logging: LoggingConfig,
+    /// The features.
+    pub feature_gates: FeatureGates,
+    /// The version to report.
+    pub version: String,
+    /// What the operator should be told at start: flags and gates that mean nothing here.
+    pub notices: Vec<String>,
+    arguments: Arguments,
+}
+
+impl Config {
+    /// Every flag with its effective value, as `/flagz` shows it. No flag carries a secret.
+    pub fn flagz(&self) -> Vec<(String, String)> {
+        self.arguments.effective()
+    }
+
+    /// The configuration object that `/configz` shows, in upstream's shape
+    /// (`CloudControllerManagerConfiguration`, `cloudcontrollermanager.config.k8s.io/v1alpha1`).
+    pub fn configz(&self) -> Value {
+        configz::configz(&self.arguments)
+    }
+}
+
+/// The cloud and the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CloudConfig {
+    /// Name of the provider.
+    pub provider: String,
+    /// The provider's own configuration.
+    pub cloud_config: Option<PathBuf>,
+    /// Whether a cloud without cluster id is accepted.
+    pub allow_untagged_cloud: bool,
+    /// Name of the cluster.
+    pub cluster_name: String,
+    /// CIDRs of the pods, at most one per family when routes are configured.
+    pub cluster_cidrs: Vec<IpNet>,
+    /// Recorded only: this program allocates none.
+    pub allocate_node_cidrs: bool,
+    /// Whether the route controller works.
+    pub configure_cloud_routes: bool,
+}
+
+/// The way to the API server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KubeApiConfig {
+    /// Kubeconfig; `None`: in-cluster.
+    pub kubeconfig: Option<PathBuf>,
+    /// Address in place of the kubeconfig's.
+    pub master: Option<String>,
+    /// Requests per second; negative: unlimited.
+    pub qps: f32,
+    /// Requests at once.
+    pub burst: u32,
+    /// Recorded only: requests are JSON.
+    pub content_type: String,
+    /// Whether each controller has its own ServiceAccount.
+    pub use_service_account_credentials: bool,
+}
+
+/// The election. With `enabled`, the timing holds client-go's rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaderElectionConfig {
+    /// Whether there is an election.
+    pub enabled: bool,
+    /// How long others wait.
+    pub lease_duration: Duration,
+    /// How long the leader tries.
+    pub renew_deadline: Duration,
+    /// Pause between tries.
+    pub retry_period: Duration,
+    /// Name of the Lease.
+    pub resource_name: String,
+    /// Namespace of the Lease.
+    pub resource_namespace: String,
+}
+
+/// The HTTPS server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServingConfig {
+    /// Address to listen on.
+    pub bind_address: IpAddr,
+    /// Port; 0: no server.
+    pub secure_port: u16,
+    /// Directory of the pair that is made when none is given; `None`: in memory.
+    pub cert_dir: Option<PathBuf>,
+    /// Certificate chain and private key.
+    pub tls_files: Option<TlsFiles>,
+    /// Suites by IANA name; empty: the library's choice.
+    pub cipher_suites: Vec<&'static str>,
+    /// Lowest version.
+    pub min_version: TlsVersion,
+    /// Key exchange groups by TLS number, best first; empty: the library's choice.
+    pub curve_preferences: Vec<u16>,
+    /// Certificates for particular names.
+    pub sni_certificates: Vec<SniCertificate>,
+    /// Streams per HTTP/2 connection.
+    pub http2_max_streams: u32,
+    /// Whether HTTP/2 is served.
+    pub http2: bool,
+    /// SO_REUSEPORT.
+    pub permit_port_sharing: bool,
+    /// SO_REUSEADDR.
+    pub permit_address_sharing: bool,
+    /// Whether `/debug/flags/v` is served.
+    pub profiling: bool,
+    /// Who somebody is.
+    pub authentication: AuthenticationConfig,
+    /// What somebody may do.
+    pub authorization: AuthorizationConfig,
+}
+
+/// Certificate and key that belong together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Certificate chain.
+    pub cert: PathBuf,
+    /// Private key.
+    pub key: PathBuf,
+}
+
+/// Who somebody is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthenticationConfig {
+    /// API server for TokenReview; `None`: the controllers' own.
+    pub kubeconfig: Option<PathBuf>,
+    /// Whether the cluster's ConfigMap is left unread.
+    pub skip_lookup: bool,
+    /// Whether a failing read of it is tolerated.
+    pub tolerate_lookup_failure: bool,
+    /// How long a reviewed token is remembered.
+    pub token_cache_ttl: Duration,
+    /// Authorities for client certificates; `None`: the ConfigMap's.
+    pub client_ca_file: Option<PathBuf>,
+    /// Front proxies, when given by flags; `None`: the ConfigMap's.
+    pub request_header: Option<RequestHeaderConfig>,
+}
+
+/// Front proxies that speak for users.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestHeaderConfig {
+    /// Authorities for the proxies' certificates.
+    pub client_ca_file: PathBuf,
+    /// Common names they may have; empty: any.
+    pub allowed_names: Vec<String>,
+    /// Headers with the name.
+    pub username_headers: Vec<String>,
+    /// Headers with the UID.
+    pub uid_headers: Vec<String>,
+    /// Headers with the groups.
+    pub group_headers: Vec<String>,
+    /// Prefixes of headers with more.
+    pub extra_header_prefixes: Vec<String>,
+}
+
+/// What somebody may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthorizationConfig {
+    /// API server for SubjectAccessReview; `None`: the controllers' own.
+    pub kubeconfig: Option<PathBuf>,
+    /// Paths open to everybody; a trailing `*` stands for anything.
+    pub always_allow_paths: Vec<String>,
+    /// How long a granted access is remembered.
+    pub authorized_ttl: Duration,
+    /// How long a refused access is remembered.
+    pub unauthorized_ttl: Duration,
+}
+
+/// The node controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// Nodes initialised at a time.
+    pub workers: usize,
+    /// Nodes refreshed at a time.
+    pub status_update_workers: usize,
+    /// How often addresses are compared with the cloud.
+    pub status_update_frequency: Duration,
+}
+
+/// The node-lifecycle controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeLifecycleConfig {
+    /// How often the cloud is asked.
+    pub monitor_period: Duration,
+    /// How long an instance must be gone.
+    pub deletion_grace_period: Duration,
+    /// Deletions stop at more than this many…
+    pub deletion_max_count: usize,
+    /// …and more than this share of the nodes…
+    pub deletion_max_percent: u8,
+    /// …in this time.
+    pub deletion_window: Duration,
+}
+
+/// The route controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteConfig {
+    /// How often routes are compared with the cloud when they are not watch-driven.
+    pub reconciliation_period: Duration,
+    /// Whether they follow node events.
+    pub watch_based: bool,
+}
+
+/// The service controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceConfig {
+    /// Services at a time; `None`: as many as the provider can take.
+    pub concurrent_syncs: Option<usize>,
+}

@@ -1,0 +1,385 @@
+//! Builds a [`Config`] and gathers every complaint and notice on the way. Rules are those of upstream's options
+//! (`k8s.io/cloud-provider/options`, `k8s.io/client-go/tools/leaderelection`) unless said otherwise.
+
+use std::{path::PathBuf, time::Duration};
+
+use super::{
+    AuthenticationConfig, AuthorizationConfig, CloudConfig, Config, KubeApiConfig, LeaderElectionConfig, NodeConfig,
+    NodeLifecycleConfig, RequestHeaderConfig, RouteConfig, ServiceConfig, ServingConfig, TlsFiles,
+};
+use crate::cli::{
+    VERSION,
+    arguments::Arguments,
+    controllers,
+    feature_gates::{self, FeatureGates},
+    flags::{
+        self, Effect, Flag, Visibility, cloud, controllers as pace, generic, leader_election, logging as log,
+        serving::{authentication, authorization, secure},
+    },
+    logging::LoggingConfig,
+    tls,
+    value::{FlagValue, VersionRequest},
+};
+
+/// client-go's jitter: the renew deadline must leave room for a retry that is this much late.
+const JITTER: f64 = 1.2;
+
+/// The arguments, and what there is to say about them.
+struct Builder {
+    arguments: Arguments,
+    errors: Vec<String>,
+    notices: Vec<String>,
+}
+
+/// Turns arguments into the configuration, or into one line per complaint.
+pub(in crate::cli) fn build(arguments: Arguments, providers: &[&str]) -> Result<Config, Vec<String>> {
+    let mut builder = Builder { notices: notices(&arguments), arguments, errors: Vec::new() };
+    let feature_gates = builder.feature_gates();
+    let config = Config {
+        cloud: builder.cloud(providers),
+        kube_api: builder.kube_api(),
+        leader_election: builder.leader_election(),
+        serving: builder.serving_if_any(),
+        controllers: builder.controllers(),
+        node: builder.node(),
+        node_lifecycle: builder.node_lifecycle(),
+        route: builder.route(&feature_gates),
+        service: builder.service(),
+        min_resync_period: builder.positive(&generic::MIN_RESYNC_PERIOD),
+        start_interval: builder.read(&generic::CONTROLLER_START_INTERVAL),
+        shutdown_grace_period: builder.read(&generic::SHUTDOWN_GRACE_PERIOD),
+        logging: builder.logging(),
+        version: builder.version(),
+        feature_gates,
+        notices: builder.notices,
+        arguments: builder.arguments,
+    };
+    if builder.errors.is_empty() { Ok(config) } else { Err(builder.errors) }
+}
+
+/// Flags that were given and mean nothing here, or soon nothing any more.
+fn notices(arguments: &Arguments) -> Vec<String> {
+    let given = flags::all().filter(|spec| arguments.is_given(spec));
+    given
+        .flat_map(|spec| {
+            let ignored = match spec.effect {
+                Effect::Ignored(reason) => Some(format!("--{} has no effect: {reason}", spec.name)),
+                Effect::Effective => None,
+            };
+            let deprecated = match spec.visibility {
+                Visibility::Deprecated(advice) => Some(format!("--{} is deprecated: {advice}", spec.name)),
+                Visibility::Shown | Visibility::Hidden => None,
+            };
+            [ignored, deprecated]
+        })
+        .flatten()
+        .collect()
+}
+
+fn path(text: String) -> Option<PathBuf> {
+    (!text.is_empty()).then(|| PathBuf::from(text))
+}
+
+impl Builder {
+    fn read<T: FlagValue>(&self, flag: &Flag<T>) -> T {
+        self.arguments.read(flag)
+    }
+
+    fn refuse<T>(&mut self, flag: &Flag<T>, value: &str, accepted: &str) {
+        self.errors.push(format!("invalid value {value:?} for --{}: {accepted}", flag.spec.name));
+    }
+
+    /// A duration that a loop waits for: zero would make it spin. Upstream does not check.
+    fn positive(&mut self, flag: &Flag<Duration>) -> Duration {
+        let duration = self.read(flag);
+        if duration.is_zero() {
+            self.refuse(flag, "0s", "want more than zero");
+        }
+        duration
+    }
+
+    fn number<T: TryFrom<i32> + Default>(&mut self, flag: &Flag<i32>, from: i32, to: i32) -> T {
+        let number = self.read(flag);
+        match T::try_from(number) {
+            Ok(value) if (from..=to).contains(&number) => value,
+            _ if to == i32::MAX => {
+                self.refuse(flag, &number.to_string(), &format!("want a whole number of at least {from}"));
+                T::default()
+            }
+            _ => {
+                self.refuse(flag, &number.to_string(), &format!("want a whole number from {from} to {to}"));
+                T::default()
+            }
+        }
+    }
+
+    fn feature_gates(&mut self) -> FeatureGates {
+        let resolution = feature_gates::resolve(&self.read(&generic::FEATURE_GATES));
+        self.errors.extend(resolution.errors.iter().map(|error| {
+            format!("invalid value for --{}: {error}; the reference page lists the gates", generic::FEATURE_GATES.spec.name)
+        }));
+        self.notices.extend(resolution.without_effect.iter().map(|gate| format!("feature gate {gate} has no effect here")));
+        resolution.gates
+    }
+
+    fn cloud(&mut self, providers: &[&str]) -> CloudConfig {
+        let config = CloudConfig {
+            provider: self.read(&cloud::CLOUD_PROVIDER),
+            cloud_config: path(self.read(&cloud::CLOUD_CONFIG)),
+            allow_untagged_cloud: self.read(&cloud::ALLOW_UNTAGGED_CLOUD),
+            cluster_name: self.read(&cloud::CLUSTER_NAME),
+            cluster_cidrs: self.read(&cloud::CLUSTER_CIDR),
+            allocate_node_cidrs: self.read(&cloud::ALLOCATE_NODE_CIDRS),
+            configure_cloud_routes: self.read(&cloud::CONFIGURE_CLOUD_ROUTES),
+        };
+        let known = providers.join(", ");
+        if config.provider.is_empty() {
+            self.errors.push(format!("--cloud-provider cannot be empty: want one of {known}"));
+        } else if !providers.contains(&config.provider.as_str()) {
+            self.refuse(&cloud::CLOUD_PROVIDER, &config.provider, &format!("want one of {known}"));
+        }
+        let ipv4 = config.cluster_cidrs.iter().filter(|cidr| cidr.addr().is_ipv4()).count();
+        if config.configure_cloud_routes && (ipv4 > 1 || config.cluster_cidrs.len() - ipv4 > 1) {
+            self.refuse(&cloud::CLUSTER_CIDR, &config.cluster_cidrs.print(), "want at most one CIDR per IP family");
+        }
+        config
+    }
+
+    fn kube_api(&mut self) -> KubeApiConfig {
+        KubeApiConfig {
+            kubeconfig: path(self.read(&generic::KUBECONFIG)),
+            master: Some(self.read(&generic::MASTER)).filter(|master| !master.is_empty()),
+            qps: self.read(&generic::KUBE_API_QPS),
+            burst: self.number(&generic::KUBE_API_BURST, 0, i32::MAX),
+            content_type: self.read(&generic::KUBE_API_CONTENT_TYPE),
+            use_service_account_credentials: self.read(&generic::USE_SERVICE_ACCOUNT_CREDENTIALS),
+        }
+    }
+
+    fn leader_election(&mut self) -> LeaderElectionConfig {
+        let config = LeaderElectionConfig {
+            enabled: self.read(&leader_election::LEADER_ELECT),
+            lease_duration: self.read(&leader_election::LEASE_DURATION),
+            renew_deadline: self.read(&leader_election::RENEW_DEADLINE),
+            retry_period: self.read(&leader_election::RETRY_PERIOD),
+            resource_name: self.read(&leader_election::RESOURCE_NAME),
+            resource_namespace: self.read(&leader_election::RESOURCE_NAMESPACE),
+        };
+        if config.enabled {
+            self.check_election(&config);
+        }
+        config
+    }
+
+    fn check_election(&mut self, config: &LeaderElectionConfig) {
+        let lock = self.read(&leader_election::RESOURCE_LOCK);
+        if lock != "leases" {
+            self.refuse(&leader_election::RESOURCE_LOCK, &lock, "resourceLock value must be \"leases\"");
+        }
+        for (flag, value) in [
+            (&leader_election::RESOURCE_NAME, &config.resource_name),
+            (&leader_election::RESOURCE_NAMESPACE, &config.resource_namespace),
+        ] {
+            if value.is_empty() {
+                self.errors.push(format!("--{} cannot be empty when --leader-elect is true", flag.spec.name));
+            }
+        }
+        let print = |duration: Duration| duration.print();
+        // The Lease holds whole seconds, so a shorter lease would be one that is always over.
+        if config.lease_duration < Duration::from_secs(1) {
+            self.refuse(&leader_election::LEASE_DURATION, &print(config.lease_duration), "want at least 1s");
+        }
+        if config.renew_deadline >= config.lease_duration {
+            let accepted = format!("want less than --leader-elect-lease-duration ({})", print(config.lease_duration));
+            self.refuse(&leader_election::RENEW_DEADLINE, &print(config.renew_deadline), &accepted);
+        }
+        if config.retry_period.is_zero() {
+            self.refuse(&leader_election::RETRY_PERIOD, "0s", "want more than zero");
+        } else if config.renew_deadline <= config.retry_period.mul_f64(JITTER) {
+            let accepted =
+                format!("want more than {JITTER} times --leader-elect-retry-period ({})", print(config.retry_period));
+            self.refuse(&leader_election::RENEW_DEADLINE, &print(config.renew_deadline), &accepted);
+        }
+    }
+
+    /// Upstream judges the server's flags only when there is a server; so do we, the port apart.
+    fn serving_if_any(&mut self) -> ServingConfig {
+        let secure_port = self.number(&secure::SECURE_PORT, 0, i32::from(u16::MAX));
+        let (errors, notices) = (self.errors.len(), self.notices.len());
+        let config = self.serving(secure_port);
+        if self.read(&secure::SECURE_PORT) == 0 {
+            self.errors.truncate(errors);
+            self.notices.truncate(notices);
+        }
+        config
+    }
+
+    fn serving(&mut self, secure_port: u16) -> ServingConfig {
+        ServingConfig {
+            bind_address: self.read(&secure::BIND_ADDRESS).0,
+            secure_port,
+            cert_dir: path(self.read(&secure::CERT_DIR)),
+            tls_files: self.tls_files(),
+            cipher_suites: self.cipher_suites(),
+            min_version: self.min_version(),
+            curve_preferences: self.curves(),
+            sni_certificates: self.read(&secure::TLS_SNI_CERT_KEY),
+            http2_max_streams: match self.number(&secure::HTTP2_MAX_STREAMS, 0, i32::MAX) {
+                0 => 100,
+                streams => streams,
+            },
+            http2: !self.read(&secure::DISABLE_HTTP2),
+            permit_port_sharing: self.read(&secure::PERMIT_PORT_SHARING),
+            permit_address_sharing: self.read(&secure::PERMIT_ADDRESS_SHARING),
+            profiling: self.read(&generic::PROFILING),
+            authentication: self.authentication(),
+            authorization: self.authorization(),
+        }
+    }
+
+    fn tls_files(&mut self) -> Option<TlsFiles> {
+        match (path(self.read(&secure::TLS_CERT_FILE)), path(self.read(&secure::TLS_PRIVATE_KEY_FILE))) {
+            (Some(cert), Some(key)) => Some(TlsFiles { cert, key }),
+            (None, None) => None,
+            _ => {
+                self.errors.push("--tls-cert-file and --tls-private-key-file must be given together".to_owned());
+                None
+            }
+        }
+    }
+
+    fn cipher_suites(&mut self) -> Vec<&'static str> {
+        let given = self.read(&secure::TLS_CIPHER_SUITES);
+        let mut offered = Vec::new();
+        for name in &given {
+            match tls::suite(name.trim()) {
+                Some(tls::Suite::Offered(name)) => offered.push(name),
+                Some(tls::Suite::Weak(name)) => self.notices.push(format!("cipher suite {name} is too weak and left out")),
+                None => {
+                    self.refuse(&secure::TLS_CIPHER_SUITES, name, &format!("want names out of {}", tls::OFFERED.join(", ")))
+                }
+            }
+        }
+        if offered.is_empty() && !given.is_empty() {
+            self.refuse(&secure::TLS_CIPHER_SUITES, &given.print(), "no suite is left that this server offers");
+        }
+        offered
+    }
+
+    fn min_version(&mut self) -> tls::TlsVersion {
+        let name = self.read(&secure::TLS_MIN_VERSION);
+        tls::min_version(&name).unwrap_or_else(|| {
+            let accepted = "want VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13";
+            self.refuse(&secure::TLS_MIN_VERSION, &name, accepted);
+            tls::TlsVersion::V1_2
+        })
+    }
+
+    fn curves(&mut self) -> Vec<u16> {
+        let given = self.read(&secure::TLS_CURVE_PREFERENCES);
+        for id in given.iter().filter(|id| !tls::CURVES.iter().any(|(known, _)| known == *id)) {
+            let known: Vec<_> = tls::CURVES.iter().map(|(id, name)| format!("{id} ({name})")).collect();
+            self.refuse(
+                &secure::TLS_CURVE_PREFERENCES,
+                &id.to_string(),
+                &format!("want numbers out of {}", known.join(", ")),
+            );
+        }
+        given.iter().filter_map(|id| u16::try_from(*id).ok()).collect()
+    }
+
+    fn authentication(&mut self) -> AuthenticationConfig {
+        AuthenticationConfig {
+            kubeconfig: path(self.read(&authentication::KUBECONFIG)),
+            skip_lookup: self.read(&authentication::SKIP_LOOKUP),
+            tolerate_lookup_failure: self.read(&authentication::TOLERATE_LOOKUP_FAILURE),
+            token_cache_ttl: self.read(&authentication::TOKEN_CACHE_TTL),
+            client_ca_file: path(self.read(&authentication::CLIENT_CA_FILE)),
+            request_header: path(self.read(&authentication::REQUESTHEADER_CLIENT_CA_FILE)).map(|client_ca_file| {
+                RequestHeaderConfig {
+                    client_ca_file,
+                    allowed_names: self.read(&authentication::REQUESTHEADER_ALLOWED_NAMES),
+                    username_headers: self.read(&authentication::REQUESTHEADER_USERNAME_HEADERS),
+                    uid_headers: self.read(&authentication::REQUESTHEADER_UID_HEADERS),
+                    group_headers: self.read(&authentication::REQUESTHEADER_GROUP_HEADERS),
+                    extra_header_prefixes: self.read(&authentication::REQUESTHEADER_EXTRA_HEADERS_PREFIX),
+                }
+            }),
+        }
+    }
+
+    fn authorization(&mut self) -> AuthorizationConfig {
+        AuthorizationConfig {
+            kubeconfig: path(self.read(&authorization::KUBECONFIG)),
+            always_allow_paths: self.read(&authorization::ALWAYS_ALLOW_PATHS),
+            authorized_ttl: self.read(&authorization::AUTHORIZED_TTL),
+            unauthorized_ttl: self.read(&authorization::UNAUTHORIZED_TTL),
+        }
+    }
+
+    fn controllers(&mut self) -> std::collections::BTreeSet<&'static str> {
+        let mut selection = controllers::select(&self.read(&pace::CONTROLLERS));
+        let known: Vec<_> = controllers::TABLE.iter().map(|names| names.canonical).collect();
+        for name in &selection.unknown {
+            let known = known.join(", ");
+            self.errors.push(format!("{name:?} in --controllers is not in the list of known controllers: {known}"));
+        }
+        self.notices
+            .extend(selection.absent.iter().map(|(name, reason)| format!("controller {name} does not run: {reason}")));
+        if !self.read(&pace::ENABLE_NODE_CONTROLLER) {
+            selection.enabled.remove(controllers::NODE.canonical);
+        }
+        selection.enabled
+    }
+
+    fn node(&mut self) -> NodeConfig {
+        let workers = self.number(&pace::CONCURRENT_NODE_SYNCS, 1, i32::MAX);
+        NodeConfig {
+            workers,
+            status_update_workers: match self.number(&pace::CONCURRENT_NODE_STATUS_UPDATES, 0, i32::MAX) {
+                0 => workers,
+                updates => updates,
+            },
+            status_update_frequency: self.positive(&pace::NODE_STATUS_UPDATE_FREQUENCY),
+        }
+    }
+
+    fn node_lifecycle(&mut self) -> NodeLifecycleConfig {
+        NodeLifecycleConfig {
+            monitor_period: self.positive(&pace::NODE_MONITOR_PERIOD),
+            deletion_grace_period: self.read(&pace::NODE_DELETION_GRACE_PERIOD),
+            deletion_max_count: self.number(&pace::NODE_DELETION_MAX_COUNT, 0, i32::MAX),
+            deletion_max_percent: self.number(&pace::NODE_DELETION_MAX_PERCENT, 0, 100),
+            deletion_window: self.positive(&pace::NODE_DELETION_WINDOW),
+        }
+    }
+
+    fn route(&mut self, gates: &FeatureGates) -> RouteConfig {
+        RouteConfig {
+            reconciliation_period: self.positive(&pace::ROUTE_RECONCILIATION_PERIOD),
+            watch_based: gates.enabled(feature_gates::WATCH_BASED_ROUTES),
+        }
+    }
+
+    fn service(&mut self) -> ServiceConfig {
+        let syncs = self.number(&pace::CONCURRENT_SERVICE_SYNCS, 0, i32::MAX);
+        ServiceConfig { concurrent_syncs: (syncs > 0).then_some(syncs) }
+    }
+
+    fn logging(&mut self) -> LoggingConfig {
+        LoggingConfig {
+            format: self.read(&log::LOGGING_FORMAT),
+            // klog takes any number; what is out of range means the least or the most.
+            verbosity: u8::try_from(self.read(&log::V).clamp(0, i32::from(u8::MAX))).unwrap_or_default(),
+            modules: self.read(&log::VMODULE),
+            ..LoggingConfig::default()
+        }
+    }
+
+    fn version(&self) -> String {
+        match self.read(&generic::VERSION) {
+            VersionRequest::Override(version) => version,
+            VersionRequest::No | VersionRequest::Short | VersionRequest::Raw => VERSION.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The controllers' names, and the grammar of `--controllers`. Pure.
+//!
+//! Names and aliases are upstream's (`k8s.io/cloud-provider/names`), the grammar that of
+//! `k8s.io/controller-manager/app.IsControllerEnabled`.
+
+use std::collections::BTreeSet;
+
+/// What one controller is called in the places where it has a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Names {
+    /// In `--controllers`, health checks and logs.
+    pub canonical: &'static str,
+    /// Older name, also accepted by `--controllers`.
+    pub alias: &'static str,
+    /// User agent, and ServiceAccount with `--use-service-account-credentials`.
+    pub client: &'static str,
+    /// Label of `running_managed_controllers`.
+    pub metric: &'static str,
+    /// Source component of its events.
+    pub event_source: &'static str,
+}
+
+/// The node controller.
+pub const NODE: Names = Names {
+    canonical: "cloud-node-controller",
+    alias: "cloud-node",
+    client: "node-controller",
+    metric: "cloud-node",
+    event_source: "cloud-node-controller",
+};
+
+/// The node-lifecycle controller.
+pub const NODE_LIFECYCLE: Names = Names {
+    canonical: "cloud-node-lifecycle-controller",
+    alias: "cloud-node-lifecycle",
+    client: "node-controller",
+    metric: "cloud-node-lifecycle",
+    event_source: "cloud-node-lifecycle-controller",
+};
+
+/// The service controller.
+pub const SERVICE: Names = Names {
+    canonical: "service-lb-controller",
+    alias: "service",
+    client: "service-controller",
+    metric: "service",
+    event_source: "service-controller",
+};
+
+/// The route controller.
+pub const ROUTE: Names = Names {
+    canonical: "node-route-controller",
+    alias: "route",
+    client: "route-controller",
+    metric: "route",
+    event_source: "route_controller",
+};
+
+/// All controllers.
+pub const TABLE: &[Names] = &[NODE, NODE_LIFECYCLE, SERVICE, ROUTE];
+
+/// Names that other builds know and that have no controller here: accepted, with the reason why nothing runs.
+pub const ABSENT: &[(&str, &str)] =
+    &[("node-ipam", "this program allocates no pod CIDRs: kube-controller-manager's node-ipam controller does")];
+
+/// What `--controllers` selects.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Canonical names of the controllers that run.
+    pub enabled: BTreeSet<&'static str>,
+    /// Items that are no controller's name, without their dash.
+    pub unknown: Vec<String>,
+    /// Items that name a controller this program does not have, and why.
+    pub absent: Vec<(String, &'static str)>,
+}
+
+/// Reads the list of `--controllers`. The first item that names a controller decides about it; without one, `*` does.
+pub fn select(list: &[String]) -> Selection {
+    let mut selection = Selection::default();
+    for item in list.iter().filter(|item| *item != "*") {
+        let name = item.strip_prefix('-').unwrap_or(item);
+        match ABSENT.iter().find(|(absent, _)| *absent == name) {
+            Some((_, reason)) if !item.starts_with('-') => selection.absent.push((name.to_owned(), reason)),
+            Some(_) => {}
+            None if canonical(name).is_none() => selection.unknown.push(name.to_owned()),
+            None => {}
+        }
+    }
+    selection.enabled =
+        TABLE.iter().map(|names| names.canonical).filter(|controller| is_enabled(controller, list)).collect();
+    selection
+}
+
+fn is_enabled(controller: &str, list: &[String]) -> bool {
+    let decision = list.iter().find_map(|item| match item.strip_prefix('-') {
+        Some(name) => (canonical(name) == Some(controller)).then_some(false),
+        None => (canonical(item) == Some(controller)).then_some(true),
+    });
+    decision.unwrap_or_else(|| list.iter().any(|item| item == "*"))
+}
+
+/// The canonical name for a name or alias.
+fn canonical(name: &str) -> Option<&'static str> {
+    TABLE.iter().find(|names| name == names.canonical || name == names.alias).map(|names| names.canonical)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selected(list: &str) -> String {
+        let list: Vec<_> = list.split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect();
+        let selection = select(&list);
+        let aliases = TABLE.iter().filter(|names| selection.enabled.contains(names.canonical)).map(|names| names.alias);
+        aliases.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn the_grammar_of_the_list() {
+        const ALL: &str = "cloud-node cloud-node-lifecycle service route";
+        for (list, enabled) in [
+            ("*", ALL),
+            ("", ""),
+            ("*,-cloud-node", "cloud-node-lifecycle service route"),
+            ("-cloud-node,*", "cloud-node-lifecycle service route"),
+            ("*,-cloud-node-controller", "cloud-node-lifecycle service route"),
+            ("route", "route"),
+            ("node-route-controller,service", "service route"),
+            ("-route", ""),
+            ("route,-route", "route"),
+            ("-route,route", ""),
+            ("-route,node-route-controller,*", "cloud-node cloud-node-lifecycle service"),
+            ("*,*", ALL),
+            ("*,-node-ipam", ALL),
+            ("*,node-ipam", ALL),
+        ] {
+            assert_eq!(selected(list), enabled, "{list:?}");
+        }
+    }
+
+    #[test]
+    fn unknown_names_lose_their_dash_and_absent_ones_have_a_reason() {
+        let list = ["-x", "cloud-node", "*", "Route", "node-ipam", "-node-ipam", "-*"].map(str::to_owned);
+        let selection = select(&list);
+        assert_eq!(selection.unknown, ["x", "Route", "*"]);
+        assert_eq!(selection.absent.len(), 1);
+        assert_eq!(selection.absent[0].0, "node-ipam");
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let names: BTreeSet<_> = TABLE.iter().flat_map(|names| [names.canonical, names.alias]).collect();
+        assert_eq!(names.len(), 2 * TABLE.len());
+    }
+}

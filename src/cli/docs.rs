@@ -1,0 +1,110 @@
+//! The reference pages that derive from the tables here. Pure: a table in, Markdown out.
+
+use super::{
+    controllers,
+    feature_gates::{self, Gate},
+    flags::{Effect, SECTIONS, Spec, Visibility},
+};
+
+const GENERATED: &str =
+    "<!-- Generated from the tables in src/cli; do not edit. `UPDATE_DOCS=1 cargo test` writes it again. -->";
+
+/// `docs/reference/flags.md`.
+pub fn flags() -> String {
+    let mut page = format!(
+        "# Flags\n\n{GENERATED}\n\n\
+         Names, kinds and defaults are those of the Go cloud-controller-manager unless a text says otherwise. \
+         `_` and `-` are \
+         the same in names. Values follow after `=` or, except for switches, as the next argument. Durations \
+         are Go's, such as \
+         `1m30s`. Lists are comma-separated and may be given in several parts; of anything else the last one counts. A bad \
+         value or an unknown flag ends the program with exit code 1.\n"
+    );
+    for section in SECTIONS {
+        page += &format!("\n## {}\n\n| Flag | Value | Default | Meaning |\n|---|---|---|---|\n", section.title);
+        page.extend(section.flags.iter().map(flag_row));
+    }
+    page
+}
+
+fn flag_row(spec: &Spec) -> String {
+    let mut names = vec![format!("`--{}`", spec.name)];
+    names.extend(spec.short.map(|letter| format!("`-{letter}`")));
+    names.extend(spec.aliases.iter().map(|alias| format!("`--{alias}`")));
+    let default = if spec.default.is_empty() { String::new() } else { format!("`{}`", spec.default) };
+    let mut meaning = spec.help.to_owned();
+    if let Effect::Ignored(reason) = spec.effect {
+        meaning += &format!(" **Accepted without effect:** {reason}.");
+    }
+    if let Visibility::Deprecated(advice) = spec.visibility {
+        meaning += &format!(" **Deprecated:** {advice}.");
+    }
+    row(&[&names.join(", "), &format!("`{}`", spec.placeholder), &default, &meaning])
+}
+
+/// `docs/reference/feature-gates.md`.
+pub fn feature_gates() -> String {
+    let mut page = format!(
+        "# Feature gates\n\n{GENERATED}\n\n\
+         Set with `--feature-gates=Name=true,Other=false`. Gates that steer an API server or a Go library are \
+         accepted, so that \
+         the flags of a Go deployment work, and do nothing here; the log says so at start. An unknown gate is an error.\n\n\
+         ## Gates with an effect\n\n| Gate | Default | Stage | Effect |\n|---|---|---|---|\n"
+    );
+    let cells = |gate: &Gate| [format!("`{}`", gate.name), gate.default.to_string(), gate.stage.name().to_owned()];
+    for (gate, effect) in feature_gates::TABLE.iter().filter_map(|gate| gate.effect.map(|effect| (gate, effect))) {
+        let [name, default, stage] = cells(gate);
+        page += &row(&[&name, &default, &stage, effect]);
+    }
+    page += "\n## Gates without effect\n\n| Gate | Default | Stage |\n|---|---|---|\n";
+    for gate in feature_gates::TABLE.iter().filter(|gate| gate.effect.is_none()) {
+        let [name, default, stage] = cells(gate);
+        page += &row(&[&name, &default, &stage]);
+    }
+    page
+}
+
+/// The names of the controllers.
+pub fn controllers() -> String {
+    let mut page = format!(
+        "# Controllers\n\n{GENERATED}\n\n\
+         | Name in `--controllers` | Alias | Client and ServiceAccount | Metric label | Event source |\n\
+         |---|---|---|---|---|\n"
+    );
+    for names in controllers::TABLE {
+        let cells = [names.canonical, names.alias, names.client, names.metric, names.event_source];
+        let cells = cells.map(|name| format!("`{name}`"));
+        page += &row(&cells.each_ref().map(String::as_str));
+    }
+    page
+}
+
+fn row(cells: &[&str]) -> String {
+    let cells: Vec<_> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+    format!("| {} |\n", cells.join(" | "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs, path::Path};
+
+    use super::*;
+
+    #[test]
+    fn the_pages_are_up_to_date() {
+        for (name, page) in [("flags.md", flags()), ("feature-gates.md", feature_gates())] {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference").join(name);
+            if env::var_os("UPDATE_DOCS").is_some() {
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(&path, &page).unwrap();
+            }
+            let written = fs::read_to_string(&path).unwrap_or_default();
+            assert!(written == page, "docs/reference/{name} is out of date: run UPDATE_DOCS=1 cargo test cli::docs");
+        }
+    }
+
+    #[test]
+    fn bars_in_cells_are_escaped() {
+        assert_eq!(row(&["a|b", "c"]), "| a\\|b | c |\n");
+    }
+}

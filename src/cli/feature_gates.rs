@@ -1,0 +1,268 @@
+//! The feature gates: name, default, stage and effect of each, and how `--feature-gates` is resolved. Pure.
+//!
+//! A Go cloud-controller-manager accepts every gate that `k8s.io/apiserver`, `k8s.io/controller-manager` and
+//! `k8s.io/component-base` register; most of them steer an API server and mean nothing in a client.
+
+use std::collections::BTreeMap;
+
+use super::value::Switches;
+
+/// How settled a feature is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Off by default, may vanish.
+    Alpha,
+    /// Settled in substance.
+    Beta,
+    /// Settled.
+    Stable,
+    /// Settled, and cannot be changed any more.
+    Locked,
+    /// On its way out.
+    Deprecated,
+    /// On its way out, and cannot be changed any more.
+    DeprecatedLocked,
+}
+
+impl Stage {
+    /// As printed on the reference page.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Alpha => "alpha",
+            Stage::Beta => "beta",
+            Stage::Stable => "stable",
+            Stage::Locked => "stable, locked",
+            Stage::Deprecated => "deprecated",
+            Stage::DeprecatedLocked => "deprecated, locked",
+        }
+    }
+
+    fn is_locked(self) -> bool {
+        matches!(self, Stage::Locked | Stage::DeprecatedLocked)
+    }
+}
+
+/// One row of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Gate {
+    /// Name.
+    pub name: &'static str,
+    /// Whether the feature is on when nothing is said.
+    pub default: bool,
+    /// Stage.
+    pub stage: Stage,
+    /// What it does here; `None`: accepted, without effect.
+    pub effect: Option<&'static str>,
+}
+
+/// Routes follow node events (KEP-5237).
+pub const WATCH_BASED_ROUTES: &str = "CloudControllerManagerWatchBasedRoutesReconciliation";
+/// `/statusz`.
+pub const STATUSZ: &str = "ComponentStatusz";
+/// `/flagz`.
+pub const FLAGZ: &str = "ComponentFlagz";
+
+const ALL_ALPHA: &str = "AllAlpha";
+const ALL_BETA: &str = "AllBeta";
+
+const fn effective(name: &'static str, default: bool, stage: Stage, effect: &'static str) -> Gate {
+    Gate { name, default, stage, effect: Some(effect) }
+}
+
+const fn ignored(name: &'static str, default: bool, stage: Stage) -> Gate {
+    Gate { name, default, stage, effect: None }
+}
+
+/// The table, in order of names.
+pub const TABLE: &[Gate] = &[
+    ignored("APIResponseCompression", true, Stage::Beta),
+    ignored("APIServerIdentity", true, Stage::Beta),
+    ignored("APIServerTracing", true, Stage::Locked),
+    ignored("APIServingWithRoutine", false, Stage::Alpha),
+    ignored("AggregatedDiscoveryRemoveBetaType", true, Stage::DeprecatedLocked),
+    effective(ALL_ALPHA, false, Stage::Alpha, "Sets every alpha gate that is not set by name."),
+    effective(ALL_BETA, false, Stage::Beta, "Sets every beta gate that is not set by name."),
+    ignored("AllowParsingUserUIDFromCertAuth", true, Stage::Beta),
+    ignored("AllowUnsafeMalformedObjectDeletion", false, Stage::Alpha),
+    ignored("AnonymousAuthConfigurableEndpoints", true, Stage::Locked),
+    ignored("AtomicFIFO", true, Stage::Beta),
+    ignored("BtreeWatchCache", true, Stage::Locked),
+    ignored("CBORServingAndStorage", false, Stage::Alpha),
+    ignored("ClientsAllowCBOR", false, Stage::Alpha),
+    ignored("ClientsPreferCBOR", false, Stage::Alpha),
+    effective(
+        WATCH_BASED_ROUTES,
+        true,
+        Stage::Alpha,
+        "Routes follow node events, with a slow comparison besides; off: --route-reconciliation-period alone. \
+        Upstream's default \
+         is false.",
+    ),
+    ignored("CloudControllerManagerWebhook", false, Stage::Alpha),
+    effective(FLAGZ, true, Stage::Beta, "Serves /flagz."),
+    effective(STATUSZ, true, Stage::Beta, "Serves /statusz."),
+    ignored("ConcurrentWatchObjectDecode", false, Stage::Beta),
+    ignored("ConsistentListFromCache", true, Stage::Locked),
+    ignored("ConsistentListFromCacheSkipTimeoutFallback", false, Stage::Alpha),
+    ignored("ConstrainedImpersonation", true, Stage::Beta),
+    ignored("ContextualLogging", true, Stage::Beta),
+    ignored("ControllerManagerReleaseLeaderElectionLockOnExit", false, Stage::Alpha),
+    ignored("CoordinatedLeaderElection", false, Stage::Beta),
+    ignored("DeclarativeValidation", true, Stage::Locked),
+    ignored("DeclarativeValidationBeta", true, Stage::Beta),
+    ignored("DeclarativeValidationTakeover", false, Stage::Deprecated),
+    ignored("DetectCacheInconsistency", true, Stage::Beta),
+    ignored("InOrderInformers", true, Stage::Beta),
+    ignored("InformerResourceVersion", true, Stage::Beta),
+    ignored("KMSv1", false, Stage::Deprecated),
+    ignored("ListFromCacheSnapshot", true, Stage::Beta),
+    ignored("LoggingAlphaOptions", false, Stage::Alpha),
+    ignored("LoggingBetaOptions", true, Stage::Beta),
+    ignored("ManifestBasedAdmissionControlConfig", false, Stage::Alpha),
+    ignored("MutatingAdmissionPolicy", true, Stage::Stable),
+    ignored("NativeHistograms", false, Stage::Alpha),
+    ignored("OpenAPIEnums", true, Stage::Beta),
+    ignored("RemoteRequestHeaderUID", true, Stage::Beta),
+    ignored("ResilientWatchCacheInitialization", true, Stage::Locked),
+    ignored("RetryGenerateName", true, Stage::Locked),
+    ignored("SeparateCacheWatchRPC", false, Stage::DeprecatedLocked),
+    ignored("ShardedListAndWatch", false, Stage::Alpha),
+    ignored("SizeBasedListCostEstimate", true, Stage::Beta),
+    ignored("StorageVersionAPI", false, Stage::Alpha),
+    ignored("StorageVersionHash", true, Stage::Beta),
+    ignored("StreamingCollectionEncodingToJSON", true, Stage::Locked),
+    ignored("StreamingCollectionEncodingToProtobuf", true, Stage::Locked),
+    ignored("StructuredAuthenticationConfigurationEgressSelector", true, Stage::Beta),
+    ignored("StructuredAuthenticationConfigurationJWKSMetrics", true, Stage::Beta),
+    ignored("TokenRequestServiceAccountUIDValidation", true, Stage::Beta),
+    ignored("UnauthenticatedHTTP2DOSMitigation", true, Stage::Beta),
+    ignored("UnknownVersionInteroperabilityProxy", true, Stage::Beta),
+    ignored("WatchCacheInitializationPostStartHook", true, Stage::Beta),
+    ignored("WatchList", true, Stage::Beta),
+    ignored("WatchListClient", true, Stage::Beta),
+];
+
+/// Which features are on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeatureGates(BTreeMap<&'static str, bool>);
+
+impl Default for FeatureGates {
+    fn default() -> Self {
+        Self(TABLE.iter().map(|gate| (gate.name, gate.default)).collect())
+    }
+}
+
+impl FeatureGates {
+    /// Whether the feature called `name` is on.
+    pub fn enabled(&self, name: &str) -> bool {
+        self.0.get(name).copied().unwrap_or(false)
+    }
+
+    /// All gates and whether they are on.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, bool)> + '_ {
+        self.0.iter().map(|(name, on)| (*name, *on))
+    }
+}
+
+/// What `--feature-gates` comes to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Resolution {
+    /// The gates.
+    pub gates: FeatureGates,
+    /// Names and values that are refused.
+    pub errors: Vec<String>,
+    /// Gates that were set and do nothing here.
+    pub without_effect: Vec<&'static str>,
+}
+
+/// Applies what was given to the table. Gates set by name come before `AllAlpha` and `AllBeta`.
+pub fn resolve(given: &Switches) -> Resolution {
+    let mut resolution = Resolution::default();
+    let everything = [(ALL_ALPHA, Stage::Alpha), (ALL_BETA, Stage::Beta)];
+    for (all, stage) in everything {
+        if let Some(on) = given.get(all) {
+            let members = TABLE.iter().filter(|gate| gate.stage == stage);
+            resolution.gates.0.extend(members.map(|gate| (gate.name, *on)));
+        }
+    }
+    // A gate named AllBeta is no member of AllBeta, and what is set by name stands.
+    for (all, _) in everything {
+        resolution.gates.0.insert(all, given.get(all).copied().unwrap_or(false));
+    }
+    for (name, on) in given {
+        match TABLE.iter().find(|gate| gate.name == name) {
+            None => resolution.errors.push(format!("no feature gate is called {name:?}")),
+            Some(gate) if gate.stage.is_locked() && gate.default != *on => {
+                resolution.errors.push(format!("{name} is locked to {}", gate.default));
+            }
+            Some(gate) => {
+                resolution.gates.0.insert(gate.name, *on);
+                resolution.without_effect.extend(gate.effect.is_none().then_some(gate.name));
+            }
+        }
+    }
+    resolution
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::value::FlagValue;
+
+    fn resolved(text: &str) -> Resolution {
+        resolve(&Switches::parse(text).unwrap())
+    }
+
+    #[test]
+    fn names_are_unique_and_sorted_as_upstream_sorts() {
+        let names: Vec<_> = TABLE.iter().map(|gate| gate.name).collect();
+        assert!(names.is_sorted(), "{names:?}");
+        assert_eq!(names.len(), FeatureGates::default().iter().count());
+    }
+
+    #[test]
+    fn gates_that_a_go_deployment_may_set_have_their_defaults() {
+        // Facts of the sample binary, except the first, which is on here.
+        for (name, default) in [
+            (WATCH_BASED_ROUTES, true),
+            ("CloudControllerManagerWebhook", false),
+            ("ControllerManagerReleaseLeaderElectionLockOnExit", false),
+            ("ComponentStatusz", true),
+            ("ComponentFlagz", true),
+            ("WatchList", true),
+            ("WatchListClient", true),
+            ("NativeHistograms", false),
+            ("CoordinatedLeaderElection", false),
+            ("ContextualLogging", true),
+            ("LoggingAlphaOptions", false),
+            ("LoggingBetaOptions", true),
+            ("AllAlpha", false),
+            ("AllBeta", false),
+        ] {
+            let gate = TABLE.iter().find(|gate| gate.name == name).unwrap();
+            assert_eq!(gate.default, default, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_gate_set_by_name_beats_all_of_its_stage() {
+        let gates = resolved("AllBeta=false,ComponentFlagz=true").gates;
+        assert!(gates.enabled(FLAGZ) && !gates.enabled(STATUSZ) && !gates.enabled("AllBeta"));
+        let gates = resolved("AllAlpha=true").gates;
+        assert!(gates.enabled("NativeHistograms") && gates.enabled("AllAlpha") && !gates.enabled("AllBeta"));
+        assert!(!resolved("AllAlpha=false").gates.enabled(WATCH_BASED_ROUTES));
+    }
+
+    #[test]
+    fn unknown_and_locked_gates_are_refused() {
+        let errors = resolved("Nope=true,BtreeWatchCache=false,APIServerTracing=true").errors;
+        assert_eq!(errors, ["BtreeWatchCache is locked to true", "no feature gate is called \"Nope\""]);
+    }
+
+    #[test]
+    fn what_does_nothing_is_told() {
+        let resolution = resolved("WatchList=false,ComponentStatusz=false");
+        assert_eq!(resolution.without_effect, ["WatchList"]);
+        assert!(!resolution.gates.enabled(STATUSZ));
+    }
+}

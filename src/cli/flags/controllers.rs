@@ -1,0 +1,35 @@
+//! Flags that select the controllers and set their pace.
+
+use std::time::Duration;
+
+use super::flags;
+
+flags! {
+    CONTROLLERS: Vec<String> = "controllers" "*"
+        "Controllers to run: '*' stands for all, 'name' enables one, '-name' disables one; the first mention of a \
+         name counts.";
+    ENABLE_NODE_CONTROLLER: bool = "enable-node-controller" "true"
+        "Whether the node controller runs. Set to false where a cloud-node-manager on each node initialises it.";
+    CONCURRENT_NODE_SYNCS: i32 = "concurrent-node-syncs" "64"
+        "Nodes that are initialised at a time. Upstream's default is 1.";
+    CONCURRENT_NODE_STATUS_UPDATES: i32 = "concurrent-node-status-updates" "0"
+        "Nodes whose addresses are refreshed at a time; 0: as many as --concurrent-node-syncs.";
+    NODE_STATUS_UPDATE_FREQUENCY: Duration = "node-status-update-frequency" "5m"
+        "How often the addresses of nodes are compared with the cloud.";
+    NODE_MONITOR_PERIOD: Duration = "node-monitor-period" "5s"
+        "How often the node-lifecycle controller asks the cloud about nodes that are not ready.";
+    NODE_SYNC_PERIOD: Duration = "node-sync-period" "0s" "Once the period of node synchronisation."
+        [ignored("upstream has ignored it for years")] [deprecated("remove it")];
+    NODE_DELETION_GRACE_PERIOD: Duration = "node-deletion-grace-period" "30s"
+        "How long an instance must be known to be gone, counted from the first of two confirmations, before its \
+         node is deleted.";
+    NODE_DELETION_MAX_COUNT: i32 = "node-deletion-max-count" "10"
+        "Deletions of nodes stop when more than this many and more than --node-deletion-max-percent fall into one window.";
+    NODE_DELETION_MAX_PERCENT: i32 = "node-deletion-max-percent" "20"
+        "Share of the cluster's nodes for the stop described at --node-deletion-max-count; 100 turns the stop off.";
+    NODE_DELETION_WINDOW: Duration = "node-deletion-window" "5m" "Length of the window for --node-deletion-max-count.";
+    ROUTE_RECONCILIATION_PERIOD: Duration = "route-reconciliation-period" "10s"
+        "How often routes are compared with the cloud when nothing has changed, unless they are watch-driven.";
+    CONCURRENT_SERVICE_SYNCS: i32 = "concurrent-service-syncs" "0"
+        "Services that are synchronised at a time; 0: as many as the provider can take. Upstream's default is 1.";
+}

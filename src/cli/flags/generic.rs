@@ -1,0 +1,30 @@
+//! Flags about talking to the API server, starting, stopping and debugging.
+
+use std::time::Duration;
+
+use super::flags;
+use crate::cli::value::{Switches, VersionRequest};
+
+flags! {
+    KUBECONFIG: String = "kubeconfig" ""
+        "File with address and credentials of the API server; empty: the pod's service account.";
+    MASTER: String = "master" "" "Address of the API server, in place of the one in --kubeconfig.";
+    KUBE_API_QPS: f32 = "kube-api-qps" "20" "Requests per second to the API server; negative: unlimited.";
+    KUBE_API_BURST: i32 = "kube-api-burst" "30" "Requests that may exceed --kube-api-qps for a moment.";
+    KUBE_API_CONTENT_TYPE: String = "kube-api-content-type" "application/vnd.kubernetes.protobuf"
+        "Content type of requests to the API server." [ignored("requests are always JSON")];
+    USE_SERVICE_ACCOUNT_CREDENTIALS: bool = "use-service-account-credentials" "false"
+        "Whether each controller acts under a service account of its own.";
+    MIN_RESYNC_PERIOD: Duration = "min-resync-period" "12h"
+        "Informers present every object again after this time, times a random factor between 1 and 2.";
+    CONTROLLER_START_INTERVAL: Duration = "controller-start-interval" "0s" "Pause between the starts of two controllers.";
+    SHUTDOWN_GRACE_PERIOD: Duration = "shutdown-grace-period" "10s"
+        "After SIGTERM or SIGINT, time for running steps to end before the lease is released.";
+    FEATURE_GATES: Switches = "feature-gates" "" "Features to turn on or off; the reference page lists them.";
+    PROFILING: bool = "profiling" "true"
+        "Whether /debug/flags/v is served, which changes the verbosity of a running process.";
+    CONTENTION_PROFILING: bool = "contention-profiling" "false" "Whether contended locks are profiled."
+        [ignored("profiles of Go's run time do not exist here")];
+    VERSION: VersionRequest = "version" "false"
+        "Prints the version and ends; raw: with all details; vX.Y.Z: runs and reports that version.";
+}

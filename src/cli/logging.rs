@@ -1,0 +1,252 @@
+//! The log: which lines are written, and in which form. In: [`LoggingConfig`] and the program's `tracing` events. Out:
+//! lines on stderr, as klog writes them (`k8s.io/klog`) or as JSON with the keys of `k8s.io/component-base/logs/json`.
+//!
+//! Libraries below us are heard from `info` up at most, whatever the verbosity: below that, TLS and HTTP libraries print
+//! headers, and with them tokens.
+
+mod line;
+
+use tracing::{Metadata, Subscriber, level_filters::LevelFilter, subscriber::Interest};
+use tracing_subscriber::{
+    Registry,
+    fmt::format::JsonFields,
+    layer::{Context, Layer, SubscriberExt},
+    reload,
+    util::SubscriberInitExt,
+};
+
+use self::line::{JsonLine, KlogFields, KlogLine};
+use crate::runtime::clock::Clock;
+
+/// Form of the lines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Format {
+    /// klog's.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// An item of `--vmodule`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModuleLevel {
+    /// Source file without its suffix, or the name of a module; `*` and `?` as in file name patterns.
+    pub pattern: String,
+    /// Verbosity there.
+    pub verbosity: u8,
+}
+
+/// What the log should be like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoggingConfig {
+    /// Form of the lines.
+    pub format: Format,
+    /// `-v`.
+    pub verbosity: u8,
+    /// `--vmodule`.
+    pub modules: Vec<ModuleLevel>,
+    /// Crates that follow the verbosity. A third party's provider adds its own.
+    pub crates: Vec<String>,
+}
+
+impl Default for LoggingConfig {
+    fn default() -> Self {
+        Self { format: Format::Text, verbosity: 0, modules: Vec::new(), crates: vec!["cloud_controller_manager".to_owned()] }
+    }
+}
+
+/// The level for a klog verbosity.
+pub fn level(verbosity: u8) -> LevelFilter {
+    match verbosity {
+        0..=3 => LevelFilter::INFO,
+        4..=5 => LevelFilter::DEBUG,
+        6.. => LevelFilter::TRACE,
+    }
+}
+
+/// Decides which events are written.
+#[derive(Debug, Clone)]
+struct Filter {
+    verbosity: u8,
+    modules: Vec<ModuleLevel>,
+    crates: Vec<String>,
+}
+
+impl Filter {
+    /// The lowest level that is written for events of `target`, a path of modules, declared in `file`.
+    fn level_for(&self, target: &str, file: Option<&str>) -> LevelFilter {
+        if target.starts_with("kube_client::client::builder") {
+            return LevelFilter::WARN;
+        }
+        let origin = target.split("::").next().unwrap_or(target);
+        if !self.crates.iter().any(|name| name == origin) {
+            return LevelFilter::INFO;
+        }
+        let entry = self.modules.iter().find(|entry| names(target, file).any(|name| matches(&entry.pattern, name)));
+        level(entry.map_or(self.verbosity, |entry| entry.verbosity))
+    }
+
+    fn allows(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= &self.level_for(metadata.target(), metadata.file())
+    }
+
+    fn most(&self) -> LevelFilter {
+        self.modules
+            .iter()
+            .map(|entry| level(entry.verbosity))
+            .chain([level(self.verbosity)])
+            .max()
+            .unwrap_or(LevelFilter::INFO)
+    }
+}
+
+/// What a pattern of `--vmodule` may mean: the source file or one of the modules above it.
+fn names<'a>(target: &'a str, file: Option<&'a str>) -> impl Iterator<Item = &'a str> {
+    let file = file.and_then(|file| file.rsplit('/').next()).map(|file| file.trim_end_matches(".rs"));
+    target.split("::").chain(file)
+}
+
+/// File name patterns with `*` and `?`.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some(first) = pattern.chars().next() else { return name.is_empty() };
+    let rest = &pattern[first.len_utf8()..];
+    let mut letters = name.chars();
+    match first {
+        '*' => matches(rest, name) || letters.next().is_some_and(|_| matches(pattern, letters.as_str())),
+        '?' => letters.next().is_some_and(|_| matches(rest, letters.as_str())),
+        first => letters.next() == Some(first) && matches(rest, letters.as_str()),
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Filter {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if self.allows(metadata) { Interest::always() } else { Interest::never() }
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        self.allows(metadata)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.most())
+    }
+}
+
+/// The log could not be set up or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// Another part of the process has installed a log.
+    #[error("a log is installed already: {0}")]
+    Installed(#[from] tracing_subscriber::util::TryInitError),
+    /// The log is gone.
+    #[error("the verbosity cannot be changed: {0}")]
+    Gone(#[from] reload::Error),
+}
+
+/// Changes a running log. Clones change the same one.
+#[derive(Debug, Clone)]
+pub struct LogHandle(reload::Handle<Filter, Registry>);
+
+impl LogHandle {
+    /// Changes `-v`.
+    pub fn set_verbosity(&self, verbosity: u8) -> Result<(), LogError> {
+        Ok(self.0.modify(|filter| filter.verbosity = verbosity)?)
+    }
+}
+
+/// Installs the log for the whole process.
+pub fn install(config: &LoggingConfig) -> Result<LogHandle, LogError> {
+    let filter = Filter { verbosity: config.verbosity, modules: config.modules.clone(), crates: config.crates.clone() };
+    let (filter, handle) = reload::Layer::new(filter);
+    let clock = Clock::System;
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let registry = tracing_subscriber::registry().with(filter);
+    match config.format {
+        Format::Text => registry.with(lines.fmt_fields(KlogFields).event_format(KlogLine { clock })).try_init()?,
+        Format::Json => registry.with(lines.fmt_fields(JsonFields::new()).event_format(JsonLine { clock })).try_init()?,
+    }
+    Ok(LogHandle(handle))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(verbosity: u8, modules: &[(&str, u8)]) -> Filter {
+        let modules =
+            modules.iter().map(|(pattern, verbosity)| ModuleLevel { pattern: (*pattern).to_owned(), verbosity: *verbosity });
+        Filter { verbosity, modules: modules.collect(), crates: LoggingConfig::default().crates }
+    }
+
+    #[test]
+    fn verbosities_are_levels() {
+        for (verbosity, expected) in [
+            (0, LevelFilter::INFO),
+            (2, LevelFilter::INFO),
+            (3, LevelFilter::INFO),
+            (4, LevelFilter::DEBUG),
+            (5, LevelFilter::DEBUG),
+            (6, LevelFilter::TRACE),
+            (255, LevelFilter::TRACE),
+        ] {
+            assert_eq!(level(verbosity), expected, "{verbosity}");
+        }
+    }
+
+    #[test]
+    fn libraries_never_get_below_info() {
+        let filter = filter(10, &[("*", 10)]);
+        for target in ["hyper::proto::h1", "hyper_util", "rustls::client", "h2", "tower", "kube_client::client", "log"] {
+            assert_eq!(filter.level_for(target, Some("src/conn.rs")), LevelFilter::INFO, "{target}");
+        }
+        assert_eq!(filter.level_for("kube_client::client::builder", None), LevelFilter::WARN);
+        assert_eq!(filter.level_for("cloud_controller_manager", None), LevelFilter::TRACE);
+        assert_eq!(filter.level_for("cloud_controller_manager_x", None), LevelFilter::INFO);
+    }
+
+    #[test]
+    fn patterns_name_files_and_modules_and_the_first_counts() {
+        let filter = filter(0, &[("rou?e", 4), ("work_*", 6), ("plan", 5), ("route", 9)]);
+        for (target, file, expected) in [
+            ("cloud_controller_manager::controllers::route::plan", "src/controllers/route/plan.rs", LevelFilter::DEBUG),
+            ("cloud_controller_manager::runtime::work_queue", "src/runtime/work_queue.rs", LevelFilter::TRACE),
+            ("cloud_controller_manager", "src/plan.rs", LevelFilter::DEBUG),
+            ("cloud_controller_manager::serving", "src/serving/mod.rs", LevelFilter::INFO),
+        ] {
+            assert_eq!(filter.level_for(target, Some(file)), expected, "{target}");
+        }
+        assert_eq!(filter.most(), LevelFilter::TRACE);
+    }
+
+    #[test]
+    fn the_verbosity_of_a_running_log_changes() {
+        let handle = install(&LoggingConfig::default()).unwrap();
+        let enabled = || tracing::enabled!(target: "cloud_controller_manager::route", tracing::Level::DEBUG);
+        let library = || tracing::enabled!(target: "rustls::client", tracing::Level::DEBUG);
+        assert!(!enabled());
+        handle.set_verbosity(5).unwrap();
+        assert!(enabled() && !library());
+        handle.set_verbosity(0).unwrap();
+        assert!(!enabled());
+        assert!(install(&LoggingConfig::default()).is_err());
+    }
+
+    #[test]
+    fn file_name_patterns() {
+        for (pattern, name, expected) in [
+            ("", "", true),
+            ("", "a", false),
+            ("a", "a", true),
+            ("a", "ab", false),
+            ("*", "", true),
+            ("*", "abc", true),
+            ("a*c", "abbc", true),
+            ("a*c", "abbd", false),
+            ("?", "é", true),
+            ("?", "", false),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern:?} {name:?}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! How one event becomes one line.
+
+use std::fmt::{self, Debug, Write};
+
+use serde_json::{Map, Value};
+use tracing::{
+    Event, Level, Subscriber,
+    field::{Field, Visit},
+};
+use tracing_subscriber::{
+    field::RecordFields,
+    fmt::{
+        FmtContext, FormatEvent, FormatFields, FormattedFields,
+        format::{JsonFields, Writer},
+    },
+    registry::LookupSpan,
+};
+
+use crate::runtime::clock::Clock;
+
+/// `"key"="value"` pairs in klog's manner, for spans.
+pub(super) struct KlogFields;
+
+impl<'writer> FormatFields<'writer> for KlogFields {
+    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
+        let mut pairs = Pairs::default();
+        fields.record(&mut pairs);
+        writer.write_str(&pairs.text)
+    }
+}
+
+/// Collects an event's message and its other fields as text.
+#[derive(Default)]
+struct Pairs {
+    message: String,
+    text: String,
+}
+
+impl Pairs {
+    fn push(&mut self, field: &Field, value: &dyn fmt::Display) {
+        // Writing to a String cannot fail.
+        let _ = write!(self.text, " {}={value}", field.name());
+    }
+}
+
+impl Visit for Pairs {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let text = format!("{value:?}");
+        match field.name() {
+            "message" => self.message = text,
+            _ => self.push(field, &format_args!("{text:?}")),
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "message" => value.clone_into(&mut self.message),
+            _ => self.push(field, &format_args!("{value:?}")),
+        }
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.push(field, &value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.push(field, &value);
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.push(field, &value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.push(field, &value);
+    }
+}
+
+/// `I1121 02:39:20.656523       1 file.rs:7] "message" key="value"`.
+pub(super) struct KlogLine {
+    pub(super) clock: Clock,
+}
+
+impl<S> FormatEvent<S, KlogFields> for KlogLine
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn format_event(&self, ctx: &FmtContext<'_, S, KlogFields>, mut line: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let metadata = event.metadata();
+        let time = self.clock.wall().strftime("%m%d %H:%M:%S%.6f");
+        let mut pairs = Pairs::default();
+        event.record(&mut pairs);
+        let letter = severity(*metadata.level());
+        write!(line, "{letter}{time} {:>7} {}] {:?}", std::process::id(), caller(event), pairs.message)?;
+        for span in ctx.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
+            if let Some(fields) = span.extensions().get::<FormattedFields<KlogFields>>() {
+                line.write_str(&fields.fields)?;
+            }
+        }
+        writeln!(line, "{}", pairs.text)
+    }
+}
+
+fn severity(level: Level) -> char {
+    match level {
+        Level::ERROR => 'E',
+        Level::WARN => 'W',
+        _ => 'I',
+    }
+}
+
+/// Source file and line.
+fn caller(event: &Event<'_>) -> String {
+    let file = event.metadata().file().and_then(|file| file.rsplit('/').next()).unwrap_or("???");
+    format!("{file}:{}", event.metadata().line().unwrap_or(1))
+}
+
+/// Collects fields as JSON.
+struct Members<'a>(&'a mut Map<String, Value>);
+
+impl Members<'_> {
+    fn insert(&mut self, field: &Field, value: impl Into<Value>) {
+        let key = if field.name() == "message" { "msg" } else { field.name() };
+        self.0.insert(key.to_owned(), value.into());
+    }
+}
+
+impl Visit for Members<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.insert(field, format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.insert(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.insert(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.insert(field, value);
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.insert(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.insert(field, value);
+    }
+}
+
+/// `{"ts":…,"level":"info","caller":"file.rs:7","msg":"message","v":0,"key":"value"}`.
+pub(super) struct JsonLine {
+    pub(super) clock: Clock,
+}
+
+impl<S> FormatEvent<S, JsonFields> for JsonLine
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn format_event(&self, ctx: &FmtContext<'_, S, JsonFields>, mut line: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut members = Map::new();
+        for span in ctx.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
+            if let Some(fields) = span.extensions().get::<FormattedFields<JsonFields>>() {
+                members.extend(serde_json::from_str::<Map<_, _>>(&fields.fields).unwrap_or_default());
+            }
+        }
+        event.record(&mut Members(&mut members));
+        let level = *event.metadata().level();
+        members.insert("ts".to_owned(), self.clock.wall().as_duration().as_secs_f64().into());
+        members.insert("level".to_owned(), level.as_str().to_ascii_lowercase().into());
+        members.insert("caller".to_owned(), caller(event).into());
+        if let Some(verbosity) = verbosity(level) {
+            members.insert("v".to_owned(), verbosity.into());
+        }
+        writeln!(line, "{}", Value::Object(members))
+    }
+}
+
+/// klog's verbosity, which errors do not have.
+fn verbosity(level: Level) -> Option<u8> {
+    match level {
+        Level::ERROR => None,
+        Level::DEBUG => Some(4),
+        Level::TRACE => Some(6),
+        _ => Some(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io,
+        sync::{Arc, Mutex},
+    };
+
+    use tracing::{debug, error, info, info_span, warn};
+    use tracing_subscriber::{fmt::layer, layer::SubscriberExt};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Sink(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Sink {
+        fn lines(&self) -> Vec<String> {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap().lines().map(str::to_owned).collect()
+        }
+    }
+
+    fn clock() -> Clock {
+        Clock::System
+    }
+
+    fn events() {
+        let span = info_span!("reconcile", key = "default/web", attempt = 2);
+        let _inside = span.enter();
+        info!(node = "n1", count = 3, ready = true, "hello \"you\"");
+        warn!(error = %"boom", "line\nbreak");
+        error!("bad");
+        debug!("detail");
+    }
+
+    #[test]
+    fn text_lines_are_klogs() {
+        let sink = Sink::default();
+        let writer = sink.clone();
+        let layer =
+            layer().with_writer(move || writer.clone()).fmt_fields(KlogFields).event_format(KlogLine { clock: clock() });
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), events);
+        let lines = sink.lines();
+        let after_header = |line: &String| line.split_once("] ").unwrap().1.to_owned();
+        assert_eq!(
+            lines.iter().map(after_header).collect::<Vec<_>>(),
+            [
+                r#""hello \"you\"" key="default/web" attempt=2 node="n1" count=3 ready=true"#,
+                r#""line\nbreak" key="default/web" attempt=2 error="boom""#,
+                r#""bad" key="default/web" attempt=2"#,
+                r#""detail" key="default/web" attempt=2"#,
+            ]
+        );
+        assert_eq!(lines.iter().map(|line| &line[..1]).collect::<String>(), "IWEI");
+        let header: Vec<_> = lines[0].split("] ").next().unwrap().split_whitespace().collect();
+        assert_eq!(header[0].len(), 5, "letter, month and day: {header:?}");
+        assert_eq!(header[1].len(), "02:39:20.656523".len(), "{header:?}");
+        assert_eq!(header[2], std::process::id().to_string());
+        assert!(header[3].starts_with("line.rs:"), "{header:?}");
+    }
+
+    #[test]
+    fn json_lines_have_the_keys_of_component_base() {
+        let sink = Sink::default();
+        let writer = sink.clone();
+        let layer = layer()
+            .with_writer(move || writer.clone())
+            .fmt_fields(JsonFields::new())
+            .event_format(JsonLine { clock: clock() });
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), events);
+        let lines: Vec<Value> = sink.lines().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines[0]["msg"], "hello \"you\"");
+        assert_eq!(lines[0]["key"], "default/web");
+        assert_eq!(lines[0]["count"], 3);
+        assert_eq!(lines[0]["ready"], true);
+        assert_eq!(lines[0]["level"], "info");
+        assert_eq!(lines[0]["v"], 0);
+        assert!(lines[0]["ts"].as_f64().unwrap() > 1e9);
+        assert!(lines[0]["caller"].as_str().unwrap().starts_with("line.rs:"));
+        assert_eq!(lines[1]["error"], "boom");
+        assert_eq!(lines[2].get("v"), None);
+        assert_eq!(lines[3]["v"], 4);
+    }
+}

@@ -1,0 +1,424 @@
+use std::{io::Write, time::Duration};
+
+use super::{
+    config::{RequestHeaderConfig, TlsFiles},
+    feature_gates,
+    logging::{Format, ModuleLevel},
+    tls::TlsVersion,
+    *,
+};
+
+const PROVIDERS: &[&str] = &["azure", "fake", "gce"];
+
+fn parsed(line: &str) -> Result<Command, UsageError> {
+    let words = [NAME].into_iter().chain(line.split_whitespace()).map(OsString::from);
+    parse(words, PROVIDERS)
+}
+
+/// The configuration for these flags of the fake provider.
+fn config(line: &str) -> Config {
+    match parsed(&format!("--cloud-provider=fake {line}")) {
+        Ok(Command::Run(config)) => *config,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn printed(line: &str) -> String {
+    match parsed(line) {
+        Ok(Command::Print(text)) => text,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn complaints(line: &str) -> Vec<String> {
+    match parsed(&format!("--cloud-provider=fake {line}")) {
+        Err(error) => error.lines().to_vec(),
+        Ok(other) => panic!("{line}: {other:?}"),
+    }
+}
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn defaults_mean_what_upstreams_mean() {
+    let config = config("");
+    assert_eq!(config.controllers.len(), controllers::TABLE.len());
+    assert_eq!(config.cloud.cluster_name, "kubernetes");
+    assert_eq!((config.cloud.cloud_config, config.kube_api.kubeconfig, config.kube_api.master), (None, None, None));
+    assert!(config.cloud.configure_cloud_routes && config.cloud.cluster_cidrs.is_empty());
+    assert_eq!((config.kube_api.qps, config.kube_api.burst), (20.0, 30));
+    let election = config.leader_election;
+    assert!(election.enabled);
+    assert_eq!(
+        (election.lease_duration, election.renew_deadline, election.retry_period),
+        (seconds(15), seconds(10), seconds(2))
+    );
+    assert_eq!(election.resource_name, "cloud-controller-manager");
+    assert_eq!(election.resource_namespace, "kube-system");
+    let serving = config.serving;
+    assert_eq!((serving.bind_address.to_string().as_str(), serving.secure_port), ("0.0.0.0", 10258));
+    assert_eq!((serving.http2, serving.http2_max_streams, serving.min_version), (true, 100, TlsVersion::V1_2));
+    assert_eq!(serving.authorization.always_allow_paths, ["/healthz", "/readyz", "/livez"]);
+    assert_eq!(serving.authentication.request_header, None);
+    assert!(!serving.authentication.tolerate_lookup_failure && serving.profiling);
+    assert_eq!((config.node.workers, config.node.status_update_workers), (64, 64));
+    assert_eq!(config.node.status_update_frequency, seconds(300));
+    let lifecycle = config.node_lifecycle;
+    assert_eq!((lifecycle.monitor_period, lifecycle.deletion_grace_period), (seconds(5), seconds(30)));
+    assert_eq!((lifecycle.deletion_max_count, lifecycle.deletion_max_percent), (10, 20));
+    assert_eq!(lifecycle.deletion_window, seconds(300));
+    assert_eq!((config.route.reconciliation_period, config.route.watch_based), (seconds(10), true));
+    assert_eq!(config.service.concurrent_syncs, None);
+    assert_eq!((config.min_resync_period, config.start_interval), (seconds(43_200), Duration::ZERO));
+    assert_eq!(config.shutdown_grace_period, seconds(10));
+    assert_eq!((config.logging.format, config.logging.verbosity), (Format::Text, 0));
+    assert_eq!(config.version, VERSION);
+    assert_eq!(config.notices, Vec::<String>::new());
+}
+
+#[test]
+fn every_flag_reaches_the_configuration() {
+    let config = config(
+        "--allow-untagged-cloud --cloud-config=/c --cluster-cidr=10.0.0.0/8,fd00::/48 --cluster-name=n \
+         --configure-cloud-routes=false --controller-start-interval=2m --controllers=service,route \
+         --kube-api-burst=50 --kube-api-qps=50.5 --leader-elect-lease-duration=30s --leader-elect-renew-deadline=20s \
+         --leader-elect-retry-period=5s --leader-elect-resource-name=lock --leader-elect-resource-namespace=ns \
+         --min-resync-period=100m --node-monitor-period=6s --route-reconciliation-period=30s \
+         --use-service-account-credentials --profiling=false --concurrent-service-syncs=1 --concurrent-node-syncs=10 \
+         --concurrent-node-status-updates=3 --node-status-update-frequency=10m --master=https://m --kubeconfig=/k \
+         --bind-address=:: --secure-port=10001 --cert-dir=/certs --tls-cert-file=/t.crt --tls-private-key-file=/t.key \
+         --tls-cipher-suites=TLS_AES_128_GCM_SHA256 --tls-min-version=VersionTLS13 --tls-curve-preferences=29 \
+         --tls-sni-cert-key=a,b:c --http2-max-streams-per-connection=47 --disable-http2-serving --permit-port-sharing \
+         --permit-address-sharing --authentication-kubeconfig=/ak --authentication-skip-lookup \
+         --authentication-tolerate-lookup-failure --authentication-token-webhook-cache-ttl=1s --client-ca-file=/ca \
+         --requestheader-client-ca-file=/rca --requestheader-allowed-names=p --requestheader-username-headers=u \
+         --requestheader-uid-headers=i --requestheader-group-headers=g --requestheader-extra-headers-prefix=x \
+         --authorization-kubeconfig=/zk --authorization-always-allow-paths=/a* \
+         --authorization-webhook-cache-authorized-ttl=2s --authorization-webhook-cache-unauthorized-ttl=3s \
+         --node-deletion-grace-period=1m --node-deletion-max-count=1 --node-deletion-max-percent=2 \
+         --node-deletion-window=3m --shutdown-grace-period=4s --logging-format=json -v 4 --vmodule=a*=6 \
+         --feature-gates=CloudControllerManagerWatchBasedRoutesReconciliation=false --version=v9.8.7",
+    );
+    assert_eq!(config.controllers, [controllers::SERVICE.canonical, controllers::ROUTE.canonical].into());
+    assert!(config.cloud.allow_untagged_cloud && !config.cloud.configure_cloud_routes);
+    assert_eq!((config.cloud.cloud_config, config.cloud.cluster_name.as_str()), (Some("/c".into()), "n"));
+    assert_eq!(config.cloud.cluster_cidrs.len(), 2);
+    assert_eq!((config.kube_api.kubeconfig, config.kube_api.master), (Some("/k".into()), Some("https://m".to_owned())));
+    assert_eq!((config.kube_api.qps, config.kube_api.burst), (50.5, 50));
+    assert!(config.kube_api.use_service_account_credentials);
+    let election = config.leader_election;
+    assert_eq!(
+        (election.lease_duration, election.renew_deadline, election.retry_period),
+        (seconds(30), seconds(20), seconds(5))
+    );
+    assert_eq!((election.resource_name.as_str(), election.resource_namespace.as_str()), ("lock", "ns"));
+    let serving = config.serving;
+    assert_eq!((serving.bind_address.to_string().as_str(), serving.secure_port), ("::", 10001));
+    assert_eq!(serving.cert_dir, Some("/certs".into()));
+    assert_eq!(serving.tls_files, Some(TlsFiles { cert: "/t.crt".into(), key: "/t.key".into() }));
+    assert_eq!((serving.cipher_suites, serving.min_version), (vec!["TLS_AES_128_GCM_SHA256"], TlsVersion::V1_3));
+    assert_eq!((serving.curve_preferences, serving.sni_certificates.len()), (vec![29], 1));
+    assert_eq!((serving.http2_max_streams, serving.http2), (47, false));
+    assert!(serving.permit_port_sharing && serving.permit_address_sharing && !serving.profiling);
+    let authentication = serving.authentication;
+    assert_eq!((authentication.kubeconfig, authentication.client_ca_file), (Some("/ak".into()), Some("/ca".into())));
+    assert!(authentication.skip_lookup && authentication.tolerate_lookup_failure);
+    assert_eq!(authentication.token_cache_ttl, seconds(1));
+    let list = |item: &str| vec![item.to_owned()];
+    let request_header = RequestHeaderConfig {
+        client_ca_file: "/rca".into(),
+        allowed_names: list("p"),
+        username_headers: list("u"),
+        uid_headers: list("i"),
+        group_headers: list("g"),
+        extra_header_prefixes: list("x"),
+    };
+    assert_eq!(authentication.request_header, Some(request_header));
+    let authorization = serving.authorization;
+    assert_eq!((authorization.kubeconfig, authorization.always_allow_paths), (Some("/zk".into()), list("/a*")));
+    assert_eq!((authorization.authorized_ttl, authorization.unauthorized_ttl), (seconds(2), seconds(3)));
+    assert_eq!((config.node.workers, config.node.status_update_workers), (10, 3));
+    assert_eq!(config.node.status_update_frequency, seconds(600));
+    let lifecycle = config.node_lifecycle;
+    assert_eq!((lifecycle.monitor_period, lifecycle.deletion_grace_period), (seconds(6), seconds(60)));
+    assert_eq!((lifecycle.deletion_max_count, lifecycle.deletion_max_percent), (1, 2));
+    assert_eq!(lifecycle.deletion_window, seconds(180));
+    assert_eq!((config.route.reconciliation_period, config.route.watch_based), (seconds(30), false));
+    assert_eq!(config.service.concurrent_syncs, Some(1));
+    assert_eq!((config.min_resync_period, config.start_interval), (seconds(6000), seconds(120)));
+    assert_eq!(config.shutdown_grace_period, seconds(4));
+    assert_eq!((config.logging.format, config.logging.verbosity), (Format::Json, 4));
+    assert_eq!(config.logging.modules, [ModuleLevel { pattern: "a*".to_owned(), verbosity: 6 }]);
+    assert!(!config.feature_gates.enabled(feature_gates::WATCH_BASED_ROUTES));
+    assert_eq!(config.version, "v9.8.7");
+}
+
+#[test]
+fn existing_manifests_are_accepted() {
+    for line in [
+        // cloud-provider-azure: examples/out-of-tree/cloud-controller-manager.yaml
+        "--allocate-node-cidrs=true --cloud-config=/etc/kubernetes/cloud-config/azure.json --cloud-provider=azure \
+         --cluster-cidr=10.244.0.0/16 --cluster-name=k8s --controllers=*,-cloud-node --configure-cloud-routes=true \
+         --leader-elect=true --route-reconciliation-period=10s --v=4 --secure-port=10267",
+        // cloud-provider-azure: the Helm chart with every value present
+        "--allocate-node-cidrs=true --cloud-config=/c --cloud-provider=azure --cluster-cidr=10.0.0.0/16 --cluster-name=k \
+         --configure-cloud-routes=true --controllers=*,-cloud-node --leader-elect=true --route-reconciliation-period=10s \
+         --secure-port=10268 --v=2 --bind-address=0.0.0.0 --cert-dir=/c --cloud-config-secret-name=s --contention-profiling=true \
+         --controller-start-interval=1s --enable-dynamic-reloading=false --http2-max-streams-per-connection=47 \
+         --kube-api-burst=100 --kube-api-content-type=application/json --kube-api-qps=50 --kubeconfig=/k \
+         --leader-elect-lease-duration=60s --leader-elect-renew-deadline=40s --leader-elect-retry-period=10s \
+         --leader-elect-resource-lock=leases --leader-elect-resource-lock=leases --master=https://m --min-resync-period=10h \
+         --node-status-update-frequency=5m --profiling=false --use-service-account-credentials=true",
+        // kubetest2-aks
+        "--cloud-provider=azure --min-resync-period=10h0m0s --profiling=false --v=6",
+        // kubernetes: cluster/gce
+        "--v=4 --cloud-config=/etc/gce.conf --secure-port=10258 --use-service-account-credentials=true --cloud-provider=gce \
+         --concurrent-node-syncs=10 --kubeconfig=/k --authorization-kubeconfig=/k --authentication-kubeconfig=/k \
+         --cluster-name=c --cluster-cidr=10.64.0.0/14 --concurrent-service-syncs=3 --allocate-node-cidrs=true \
+         --cidr-allocator-type=CloudAllocator --configure-cloud-routes=false --feature-gates=WatchList=true \
+         --controllers=*,-node-ipam",
+        // the Go options test: another lock is no error without election
+        "--cloud-provider=azure --leader-elect=false --leader-elect-resource-lock=configmap --node-sync-period=1m \
+         --external-cloud-volume-plugin=v --log-format=json --node-cidr-mask-size=48",
+    ] {
+        assert!(matches!(parsed(line), Ok(Command::Run(_))), "{line}: {:?}", parsed(line));
+    }
+}
+
+#[test]
+fn spellings_of_one_flag_mean_the_same() {
+    for line in
+        ["--cluster-name=a", "--cluster-name a", "--cluster_name=a", "--cluster_name a", "--cluster-name=b --cluster-name=a"]
+    {
+        assert_eq!(config(line).cloud.cluster_name, "a", "{line}");
+    }
+    for line in ["-v 4", "-v=4", "-v4", "--v=4", "--v 4", "--v=2 -v 4", "--v=0x4"] {
+        assert_eq!(config(line).logging.verbosity, 4, "{line}");
+    }
+    for line in
+        ["--log-format=json", "--log_format json", "--logging-format=json", "--log-format=text --logging-format=json"]
+    {
+        assert_eq!(config(line).logging.format, Format::Json, "{line}");
+    }
+    for line in [
+        "--controllers=route,service",
+        "--controllers route --controllers=service",
+        "--controllers=*,-cloud-node,-cloud-node-lifecycle",
+    ] {
+        assert_eq!(config(line).controllers.len(), 2, "{line}");
+    }
+    assert!(!config("--leader-elect --leader-elect=f").leader_election.enabled);
+    assert!(config("--leader-elect=0 --leader_elect").leader_election.enabled);
+    assert_eq!(config("--controllers -route,*").controllers.len(), 3);
+    assert_eq!(config("--controllers=").controllers.len(), 0);
+    assert_eq!(config("--cluster-name=a_b").cloud.cluster_name, "a_b");
+    assert_eq!(config("-v=-1").logging.verbosity, 0);
+}
+
+#[test]
+fn the_node_controller_can_be_taken_out() {
+    let controllers = config("--enable-node-controller=false").controllers;
+    assert_eq!(controllers.len(), 3);
+    assert!(!controllers.contains(controllers::NODE.canonical));
+    assert!(config("--enable-node-controller=false --controllers=cloud-node").controllers.is_empty());
+}
+
+#[test]
+fn a_mistake_is_one_line() {
+    for (line, expected) in [
+        ("--secure-port=x", "invalid value \"x\" for --secure-port: want a whole number from -2147483648 to 2147483647"),
+        ("--secure-port=65536", "invalid value \"65536\" for --secure-port: want a whole number from 0 to 65535"),
+        ("--leader-elect=maybe", "invalid value \"maybe\" for --leader-elect: want true or false"),
+        (
+            "--min-resync-period=12",
+            "invalid value \"12\" for --min-resync-period: want a duration with units h, m, s, ms, us or ns, such as 1m30s",
+        ),
+        ("--node-monitor-period=-5s", "invalid value \"-5s\" for --node-monitor-period: a duration must not be negative"),
+        ("--node-monitor-period=0", "invalid value \"0s\" for --node-monitor-period: want more than zero"),
+        ("--bind-address=localhost", "invalid value \"localhost\" for --bind-address: want an IPv4 or IPv6 address"),
+        ("--logging-format=xml", "invalid value \"xml\" for --logging-format: want text or json"),
+        ("--log-format=xml", "invalid value \"xml\" for --logging-format: want text or json"),
+        (
+            "--webhook-secure-port=x",
+            "invalid value \"x\" for --webhook-secure-port: want a whole number from -2147483648 to 2147483647",
+        ),
+        (
+            "--cluster-cidr=10.0.0.0/8,11.0.0.0/8",
+            "invalid value \"10.0.0.0/8,11.0.0.0/8\" for --cluster-cidr: want at most one CIDR per IP family",
+        ),
+        ("--cloud-provider=acme", "invalid value \"acme\" for --cloud-provider: want one of azure, fake, gce"),
+        ("--cloud-provider=", "--cloud-provider cannot be empty: want one of azure, fake, gce"),
+        (
+            "--controllers=*,-nope",
+            "\"nope\" in --controllers is not in the list of known controllers: cloud-node-controller, cloud-node-lifecycle-controller, service-lb-controller, node-route-controller",
+        ),
+        (
+            "--feature-gates=Nope=true",
+            "invalid value for --feature-gates: no feature gate is called \"Nope\"; the reference page lists the gates",
+        ),
+        ("--feature-gates=Nope", "invalid value \"Nope\" for --feature-gates: want name=true or name=false, not \"Nope\""),
+        (
+            "--leader-elect-resource-lock=endpoints",
+            "invalid value \"endpoints\" for --leader-elect-resource-lock: resourceLock value must be \"leases\"",
+        ),
+        (
+            "--leader-elect-renew-deadline=15s",
+            "invalid value \"15s\" for --leader-elect-renew-deadline: want less than --leader-elect-lease-duration (15s)",
+        ),
+        (
+            "--leader-elect-renew-deadline=2.4s",
+            "invalid value \"2.4s\" for --leader-elect-renew-deadline: want more than 1.2 times --leader-elect-retry-period (2s)",
+        ),
+        ("--concurrent-node-syncs=0", "invalid value \"0\" for --concurrent-node-syncs: want a whole number of at least 1"),
+        (
+            "--node-deletion-max-percent=101",
+            "invalid value \"101\" for --node-deletion-max-percent: want a whole number from 0 to 100",
+        ),
+        ("--tls-cert-file=a", "--tls-cert-file and --tls-private-key-file must be given together"),
+        (
+            "--tls-min-version=1.2",
+            "invalid value \"1.2\" for --tls-min-version: want VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13",
+        ),
+        (
+            "--tls-cipher-suites=TLS_RSA_WITH_RC4_128_SHA",
+            "invalid value \"TLS_RSA_WITH_RC4_128_SHA\" for --tls-cipher-suites: no suite is left that this server offers",
+        ),
+        ("--leader-elected=true", "unknown flag --leader-elected: did you mean --leader-elect?"),
+        ("--port=0", "unknown flag --port: --help lists the flags"),
+        ("--zzzzzz", "unknown flag --zzzzzz: --help lists the flags"),
+        ("--cluster-name", "--cluster-name <string> needs a value"),
+        (
+            "stray",
+            "unexpected argument \"stray\": only flags are accepted, and a switch takes its value after an equals sign, as in --leader-elect=false",
+        ),
+        (
+            "--leader-elect false",
+            "unexpected argument \"false\": only flags are accepted, and a switch takes its value after an equals sign, as in --leader-elect=false",
+        ),
+    ] {
+        assert_eq!(complaints(line), [expected], "{line}");
+    }
+}
+
+#[test]
+fn several_mistakes_are_told_together() {
+    let lines = complaints("--controllers=x --leader-elect-resource-lock=y --secure-port=70000 --cloud-provider=");
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    let lines = complaints("--secure-port=x --leader-elect=y");
+    assert_eq!(lines.len(), 2, "{lines:?}");
+}
+
+#[test]
+fn flags_of_the_server_are_judged_only_when_it_serves() {
+    assert_eq!(config("--secure-port=0 --tls-min-version=bad").serving.secure_port, 0);
+    assert_eq!(
+        config("--leader-elect=false --leader-elect-renew-deadline=1h").leader_election.renew_deadline,
+        seconds(3600)
+    );
+    assert_eq!(config("--tls-min-version=VersionTLS10").serving.min_version, TlsVersion::V1_2);
+}
+
+#[test]
+fn what_means_nothing_here_is_told() {
+    let notices =
+        config("--webhooks=x --allow-untagged-cloud --feature-gates=WatchList=true --controllers=*,node-ipam").notices;
+    assert_eq!(notices.len(), 4, "{notices:?}");
+    for text in [
+        "--webhooks has no effect",
+        "--allow-untagged-cloud is deprecated",
+        "WatchList has no effect",
+        "node-ipam does not run",
+    ] {
+        assert!(notices.iter().any(|notice| notice.contains(text)), "{text}: {notices:?}");
+    }
+}
+
+#[test]
+fn weak_ciphers_are_left_out_and_told() {
+    let config = config("--tls-cipher-suites=TLS_RSA_WITH_RC4_128_SHA,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305");
+    assert_eq!(config.serving.cipher_suites, ["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"]);
+    assert_eq!(config.notices, ["cipher suite TLS_RSA_WITH_RC4_128_SHA is too weak and left out"]);
+}
+
+#[test]
+fn help_and_version_are_printed() {
+    for line in ["--help", "-h", "--cloud-provider=nope --help"] {
+        let help = printed(line);
+        for text in [
+            "Usage: cloud-controller-manager",
+            "Leader election:",
+            "Secure serving:",
+            "--leader-elect-renew-deadline",
+            "[default: 10s]",
+            "completion",
+        ] {
+            assert!(help.contains(text), "{line}: {text}\n{help}");
+        }
+        assert!(!help.contains("--node-sync-period") && !help.contains("generate-docs"), "{help}");
+    }
+    assert_eq!(printed("--version"), format!("{NAME} {VERSION}\n"));
+    assert_eq!(printed("--version=true"), printed("--version"));
+    assert!(printed("--version=raw").starts_with("version.Info{Major:\"0\""));
+}
+
+#[test]
+fn completions_for_every_shell_know_the_flags() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        assert!(printed(&format!("completion {shell}")).contains("leader-elect-renew-deadline"), "{shell}");
+    }
+    assert_eq!(parsed("completion csh").unwrap_err().lines().len(), 1);
+}
+
+#[test]
+fn pages_are_printed() {
+    assert_eq!(printed("generate-docs flags"), docs::flags());
+    assert_eq!(printed("generate-docs feature-gates"), docs::feature_gates());
+    assert_eq!(printed("generate-docs controllers"), docs::controllers());
+}
+
+#[test]
+fn the_leader_migration_file_is_checked_when_enabled() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    writeln!(file, "kind: Nothing").unwrap();
+    let flag = format!("--leader-migration-config={}", file.path().display());
+    assert_eq!(config(&flag).notices.len(), 1);
+    let lines = complaints(&format!("{flag} --enable-leader-migration"));
+    assert_eq!(lines.len(), 1);
+    assert!(lines[0].contains("for --leader-migration-config: "), "{lines:?}");
+    assert_eq!(complaints("--enable-leader-migration --leader-migration-config=/does/not/exist").len(), 1);
+}
+
+#[test]
+fn flagz_shows_every_flag_and_reads_back() {
+    let first = config("--min-resync-period=90s --controllers=route --feature-gates=AllBeta=false --profiling=0");
+    let flagz = first.flagz();
+    assert_eq!(flagz.len(), flags::all().count());
+    let value = |name: &str| flagz.iter().find(|(flag, _)| flag == name).unwrap().1.clone();
+    assert_eq!(value("min-resync-period"), "1m30s");
+    assert_eq!(value("profiling"), "false");
+    assert_eq!(value("feature-gates"), "AllBeta=false");
+    let words: Vec<OsString> = [NAME.to_owned()]
+        .into_iter()
+        .chain(flagz.iter().map(|(name, value)| format!("--{name}={value}")))
+        .map(OsString::from)
+        .collect();
+    let Command::Run(second) = parse(words, PROVIDERS).unwrap() else { panic!("not to run") };
+    assert_eq!(second.flagz(), flagz);
+    assert_eq!(second.controllers, first.controllers);
+}
+
+#[test]
+fn configz_has_upstreams_shape() {
+    let object = config("--leader-elect-lease-duration=1m --controllers=route --cluster-cidr=10.0.0.0/8").configz();
+    assert_eq!(object["kind"], "CloudControllerManagerConfiguration");
+    assert_eq!(object["apiVersion"], "cloudcontrollermanager.config.k8s.io/v1alpha1");
+    assert_eq!(object["Generic"]["LeaderElection"]["leaseDuration"], "1m0s");
+    assert_eq!(object["Generic"]["Controllers"], serde_json::json!(["route"]));
+    assert_eq!(object["Generic"]["ClientConnection"]["burst"], 30);
+    assert_eq!(object["KubeCloudShared"]["CloudProvider"]["Name"], "fake");
+    assert_eq!(object["KubeCloudShared"]["ClusterCIDR"], "10.0.0.0/8");
+    assert_eq!(object["NodeStatusUpdateFrequency"], "5m0s");
+    assert_eq!(object["Webhook"]["Webhooks"], serde_json::json!([]));
+}

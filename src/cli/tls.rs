@@ -1,0 +1,86 @@
+//! Names of TLS versions and cipher suites as upstream's flags know them
+//! (`k8s.io/component-base/cli/flag/ciphersuites_flag.go`), and which of them the server can offer. Pure.
+
+/// A TLS version the server can speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TlsVersion {
+    /// TLS 1.2.
+    V1_2,
+    /// TLS 1.3.
+    V1_3,
+}
+
+/// The lowest version for `--tls-min-version`; the older ones exist no more and mean 1.2.
+pub fn min_version(name: &str) -> Option<TlsVersion> {
+    match name {
+        "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => Some(TlsVersion::V1_2),
+        "VersionTLS13" => Some(TlsVersion::V1_3),
+        _ => None,
+    }
+}
+
+/// Suites that are offered when named.
+pub const OFFERED: &[&str] = &[
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+];
+
+/// Suites that upstream accepts and that are too weak to be offered.
+pub const WEAK: &[&str] = &[
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
+    "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
+    "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_RSA_WITH_RC4_128_SHA",
+];
+
+/// The older names of two suites.
+const ALIASES: &[(&str, &str)] = &[
+    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
+    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
+];
+
+/// What becomes of a suite named in `--tls-cipher-suites`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Suite {
+    /// It is offered under this name.
+    Offered(&'static str),
+    /// It is left out.
+    Weak(&'static str),
+}
+
+/// Looks a suite up.
+pub fn suite(name: &str) -> Option<Suite> {
+    let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
+    let find = |list: &[&'static str]| list.iter().copied().find(|known| *known == name);
+    find(OFFERED).map(Suite::Offered).or_else(|| find(WEAK).map(Suite::Weak))
+}
+
+/// Key exchange groups: Go's `CurveID` and its name.
+pub const CURVES: &[(i32, &str)] = &[
+    (23, "P-256"),
+    (24, "P-384"),
+    (25, "P-521"),
+    (29, "X25519"),
+    (4587, "SecP256r1MLKEM768"),
+    (4588, "X25519MLKEM768"),
+    (4589, "SecP384r1MLKEM1024"),
+];

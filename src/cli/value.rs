@@ -1,0 +1,392 @@
+//! The kinds of values a flag can have: how each is typed, printed, and what to say when it is wrong.
+//!
+//! Spellings are those of Go's `strconv` and of the value types in `k8s.io/component-base/cli/flag`.
+
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+
+use ipnet::IpNet;
+
+use super::{duration, logging};
+
+/// A type that a flag can have.
+pub trait FlagValue: Sized + Default {
+    /// Stands for the value in help texts.
+    const PLACEHOLDER: &'static str;
+    /// The value of a flag that is given without one, if that is allowed.
+    const BARE: Option<&'static str> = None;
+    /// Whether giving the flag twice adds up; otherwise the last one counts.
+    const REPEATED: bool = false;
+    /// Reads one occurrence. The error says what is accepted.
+    fn parse(text: &str) -> Result<Self, String>;
+    /// Adds a later occurrence of a repeated flag.
+    fn merge(&mut self, later: Self) {
+        *self = later;
+    }
+    /// The value as the flag would be written.
+    fn print(&self) -> String;
+}
+
+/// A text that is no value of its flag's kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadValue {
+    /// As typed.
+    pub text: String,
+    /// What would be right.
+    pub accepted: String,
+}
+
+/// Reads all occurrences of a flag.
+pub fn parse_all<T: FlagValue>(texts: &[String]) -> Result<T, BadValue> {
+    let mut value: Option<T> = None;
+    for text in texts {
+        let next = T::parse(text).map_err(|accepted| BadValue { text: text.clone(), accepted })?;
+        match &mut value {
+            Some(value) => value.merge(next),
+            None => value = Some(next),
+        }
+    }
+    Ok(value.unwrap_or_default())
+}
+
+impl FlagValue for bool {
+    const PLACEHOLDER: &'static str = "true|false";
+    const BARE: Option<&'static str> = Some("true");
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
+            "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
+            _ => Err("want true or false".to_owned()),
+        }
+    }
+
+    fn print(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl FlagValue for i32 {
+    const PLACEHOLDER: &'static str = "int";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        integer(text).ok_or_else(|| format!("want a whole number from {} to {}", i32::MIN, i32::MAX))
+    }
+
+    fn print(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// Go's base 0: a prefix names the base, and underscores may separate digits.
+fn integer(text: &str) -> Option<i32> {
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", text.strip_prefix('+').unwrap_or(text)),
+    };
+    let lower = digits.to_ascii_lowercase();
+    let (base, digits) = match lower.get(..2) {
+        Some("0x") => (16, &lower[2..]),
+        Some("0b") => (2, &lower[2..]),
+        Some("0o") => (8, &lower[2..]),
+        Some(_) if lower.starts_with('0') => (8, &lower[1..]),
+        _ => (10, lower.as_str()),
+    };
+    if digits.starts_with(['+', '-']) {
+        return None;
+    }
+    i32::from_str_radix(&format!("{sign}{}", digits.replace('_', "")), base).ok()
+}
+
+impl FlagValue for f32 {
+    const PLACEHOLDER: &'static str = "float";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        text.parse().ok().filter(|number: &f32| number.is_finite()).ok_or_else(|| "want a number".to_owned())
+    }
+
+    fn print(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl FlagValue for String {
+    const PLACEHOLDER: &'static str = "string";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        Ok(text.to_owned())
+    }
+
+    fn print(&self) -> String {
+        self.clone()
+    }
+}
+
+impl FlagValue for Duration {
+    const PLACEHOLDER: &'static str = "duration";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        duration::parse(text).map_err(|error| error.to_string())
+    }
+
+    fn print(&self) -> String {
+        duration::format(*self)
+    }
+}
+
+/// An address to listen on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ip(pub IpAddr);
+
+impl Default for Ip {
+    fn default() -> Self {
+        Self(IpAddr::from([0, 0, 0, 0]))
+    }
+}
+
+impl FlagValue for Ip {
+    const PLACEHOLDER: &'static str = "ip";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        text.trim().parse().map(Self).map_err(|_| "want an IPv4 or IPv6 address".to_owned())
+    }
+
+    fn print(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+/// Items of a comma-separated list; `None` for a quote that does not end. An item in double quotes may contain commas, and a
+/// doubled quote stands for one, as in the CSV that pflag reads.
+fn items(text: &str) -> Option<Vec<String>> {
+    if text.is_empty() {
+        return Some(Vec::new());
+    }
+    let (mut list, mut item, mut quoted) = (Vec::new(), String::new(), false);
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' if quoted && letters.peek() == Some(&'"') => item.extend(letters.next()),
+            '"' if quoted || item.is_empty() => quoted = !quoted,
+            ',' if !quoted => list.push(std::mem::take(&mut item)),
+            letter => item.push(letter),
+        }
+    }
+    list.push(item);
+    (!quoted).then_some(list)
+}
+
+impl FlagValue for Vec<String> {
+    const PLACEHOLDER: &'static str = "a,b,…";
+    const REPEATED: bool = true;
+
+    fn parse(text: &str) -> Result<Self, String> {
+        items(text).ok_or_else(|| "want a comma-separated list with closed quotes".to_owned())
+    }
+
+    fn merge(&mut self, later: Self) {
+        self.extend(later);
+    }
+
+    fn print(&self) -> String {
+        self.join(",")
+    }
+}
+
+impl FlagValue for Vec<i32> {
+    const PLACEHOLDER: &'static str = "1,2,…";
+    const REPEATED: bool = true;
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let numbers = text.split(',').filter(|_| !text.is_empty()).map(|item| integer(item.trim()));
+        numbers.collect::<Option<_>>().ok_or_else(|| "want a comma-separated list of whole numbers".to_owned())
+    }
+
+    fn merge(&mut self, later: Self) {
+        self.extend(later);
+    }
+
+    fn print(&self) -> String {
+        self.iter().map(i32::to_string).collect::<Vec<_>>().join(",")
+    }
+}
+
+impl FlagValue for Vec<IpNet> {
+    const PLACEHOLDER: &'static str = "cidr,…";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let networks = text.split(',').filter(|_| !text.is_empty()).map(|item| item.trim().parse::<IpNet>());
+        let networks: Result<Vec<_>, _> = networks.collect();
+        let networks = networks.map_err(|_| "want comma-separated CIDRs, such as 10.244.0.0/16,fd00::/48".to_owned())?;
+        Ok(networks.iter().map(IpNet::trunc).collect())
+    }
+
+    fn print(&self) -> String {
+        self.iter().map(IpNet::to_string).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// `name=true|false` pairs.
+pub type Switches = BTreeMap<String, bool>;
+
+impl FlagValue for Switches {
+    const PLACEHOLDER: &'static str = "name=true|false,…";
+    const REPEATED: bool = true;
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut switches = Self::new();
+        for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
+            let (name, value) = pair.split_once('=').ok_or_else(|| format!("want name=true or name=false, not {pair:?}"))?;
+            let value = bool::parse(value.trim()).map_err(|accepted| format!("{accepted} for {:?}", name.trim()))?;
+            switches.insert(name.trim().to_owned(), value);
+        }
+        Ok(switches)
+    }
+
+    fn merge(&mut self, later: Self) {
+        self.extend(later);
+    }
+
+    fn print(&self) -> String {
+        self.iter().map(|(name, on)| format!("{name}={on}")).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// A certificate for particular server names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SniCertificate {
+    /// PEM file of the certificate chain.
+    pub cert_file: String,
+    /// PEM file of the private key.
+    pub key_file: String,
+    /// Domain patterns; empty: the names in the certificate.
+    pub names: Vec<String>,
+}
+
+impl FlagValue for Vec<SniCertificate> {
+    const PLACEHOLDER: &'static str = "cert,key[:pattern,…]";
+    const REPEATED: bool = true;
+
+    fn parse(text: &str) -> Result<Self, String> {
+        sni_certificate(text).map(|certificate| certificate.into_iter().collect()).map_err(str::to_owned)
+    }
+
+    fn merge(&mut self, later: Self) {
+        self.extend(later);
+    }
+
+    fn print(&self) -> String {
+        let print = |sni: &SniCertificate| match sni.names.join(",") {
+            names if names.is_empty() => format!("{},{}", sni.cert_file, sni.key_file),
+            names => format!("{},{}:{names}", sni.cert_file, sni.key_file),
+        };
+        self.iter().map(print).collect::<Vec<_>>().join(";")
+    }
+}
+
+fn sni_certificate(text: &str) -> Result<Option<SniCertificate>, &'static str> {
+    const WANT: &str = "want certificate file, comma, key file, and optionally a colon and domain patterns";
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let (pair, names) = match text.split_once(':') {
+        Some((pair, names)) => (pair, names.split(',').map(|name| name.trim().to_owned()).collect()),
+        None => (text, Vec::new()),
+    };
+    let (cert, key) = pair.split_once(',').ok_or(WANT)?;
+    let (cert, key) = (cert.trim(), key.trim());
+    if cert.is_empty() || key.is_empty() || key.contains(',') || names.iter().any(String::is_empty) {
+        return Err(WANT);
+    }
+    Ok(Some(SniCertificate { cert_file: cert.to_owned(), key_file: key.to_owned(), names }))
+}
+
+/// What `--version` asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum VersionRequest {
+    /// Nothing.
+    #[default]
+    No,
+    /// Name and version.
+    Short,
+    /// Every field.
+    Raw,
+    /// Report this version in place of the real one, and run.
+    Override(String),
+}
+
+impl FlagValue for VersionRequest {
+    const PLACEHOLDER: &'static str = "true|raw|false|vX.Y.Z";
+    const BARE: Option<&'static str> = Some("true");
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "raw" => Ok(Self::Raw),
+            text if text.starts_with('v') && is_version(&text[1..]) => Ok(Self::Override(text.to_owned())),
+            text => match bool::parse(text) {
+                Ok(true) => Ok(Self::Short),
+                Ok(false) => Ok(Self::No),
+                Err(_) => Err("want true, false, raw or a version such as v1.2.3".to_owned()),
+            },
+        }
+    }
+
+    fn print(&self) -> String {
+        match self {
+            Self::No => "false".to_owned(),
+            Self::Short => "true".to_owned(),
+            Self::Raw => "raw".to_owned(),
+            Self::Override(version) => version.clone(),
+        }
+    }
+}
+
+fn is_version(text: &str) -> bool {
+    let core = text.split(['-', '+']).next().unwrap_or_default();
+    let numbers: Vec<_> = core.split('.').collect();
+    numbers.len() == 3 && numbers.iter().all(|number| number.parse::<u32>().is_ok())
+}
+
+impl FlagValue for logging::Format {
+    const PLACEHOLDER: &'static str = "text|json";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err("want text or json".to_owned()),
+        }
+    }
+
+    fn print(&self) -> String {
+        match self {
+            Self::Text => "text".to_owned(),
+            Self::Json => "json".to_owned(),
+        }
+    }
+}
+
+impl FlagValue for Vec<logging::ModuleLevel> {
+    const PLACEHOLDER: &'static str = "pattern=N,…";
+    const REPEATED: bool = true;
+
+    fn parse(text: &str) -> Result<Self, String> {
+        const WANT: &str = "want comma-separated pattern=N, such as route*=4";
+        let pairs = text.split(',').filter(|pair| !pair.is_empty()).map(|pair| {
+            let (pattern, level) = pair.split_once('=').filter(|(pattern, _)| !pattern.is_empty())?;
+            let verbosity = u8::try_from(integer(level)?).ok()?;
+            Some(logging::ModuleLevel { pattern: pattern.to_owned(), verbosity })
+        });
+        pairs.collect::<Option<_>>().ok_or_else(|| WANT.to_owned())
+    }
+
+    fn merge(&mut self, later: Self) {
+        self.extend(later);
+    }
+
+    fn print(&self) -> String {
+        self.iter().map(|entry| format!("{}={}", entry.pattern, entry.verbosity)).collect::<Vec<_>>().join(",")
+    }
+}
+
+#[cfg(test)]
+mod tests;
