@@ -2,6 +2,7 @@
 //!
 //! Data flows one way, and so do imports: `cli → app → controllers → cloud_provider ← providers`.
 
+pub mod app;
 pub mod cli;
 pub mod cloud_provider;
 pub mod controllers;

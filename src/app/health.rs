@@ -28,9 +28,9 @@ pub(super) fn checks(watched: &Arc<Watched>) -> HealthChecks {
         Some(Err(reason)) => Err(format!("cannot be initialised, trying again: {reason}")),
         None => Err("is being initialised".to_owned()),
     });
-    for controller in &watched.controllers {
+    for (names, controller) in &watched.controllers {
         let controller = Arc::clone(controller);
-        let name = controller.name();
+        let name = names.canonical;
         checks.add(name, Endpoints { readyz: false, ..Endpoints::ALL }, || Ok(()));
         checks.add(format!("controller-{name}"), Endpoints::READYZ, move || controller.status().problem.map_or(Ok(()), Err));
     }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::{health, status, wiring};
 use crate::{
-    cli::config::Config,
+    cli::{config::Config, controllers::Names},
     cloud_provider::{CloudProvider, ProviderContext, metered},
     controllers::{Controller, Informers, service::prune_service},
     metrics::Metrics,
@@ -97,7 +97,7 @@ pub(super) struct Watched {
     pub(super) services: Store<Service>,
     /// `None` until the provider is initialised; then `Ok`, or why not.
     pub(super) provider: watch::Receiver<Option<Result<(), String>>>,
-    pub(super) controllers: Vec<Arc<dyn Controller>>,
+    pub(super) controllers: Vec<(Names, Arc<dyn Controller>)>,
     pub(super) skipped: Vec<(&'static str, String)>,
 }
 
@@ -175,7 +175,7 @@ impl Manager {
             let campaign = campaign.clone();
             async move {
                 match elector {
-                    Some(elector) => elector.run(&campaign).await,
+                    Some(elector) => elector.run(campaign).await,
                     None => {
                         campaign.begun().await;
                         Election::Stopped
@@ -269,7 +269,6 @@ async fn serve(
         return Ok(());
     }
     let (for_status, for_metrics) = (Arc::clone(watched), Arc::clone(watched));
-    let gauges = Arc::clone(metrics);
     let parts = ServingParts {
         metrics: Arc::clone(metrics),
         health: health::checks(watched),
@@ -277,11 +276,11 @@ async fn serve(
         configz: config.configz(),
         flagz: config.flagz(),
         status: Arc::new(move || status::value(&for_status)),
-        before_metrics: Arc::new(move || status::observe(&for_metrics, &gauges)),
+        before_metrics: Arc::new(move || status::observe(&for_metrics)),
         set_verbosity,
+        clock,
     };
-    let address = serving::serve(wiring::serving(&config.serving), parts, background.clone(), clock).await?;
-    tracing::info!(%address, "serving on the secure port");
+    serving::serve(wiring::serving(&config.serving), parts, background.clone()).await?;
     Ok(())
 }
 
@@ -305,9 +304,9 @@ async fn run_controllers(
         ready = ready => if !ready { return },
     }
     let mut running = tokio::task::JoinSet::new();
-    for (position, controller) in watched.controllers.iter().enumerate() {
+    for (position, (names, controller)) in watched.controllers.iter().enumerate() {
         let pause = start_interval.mul_f64(f64::from(u32::try_from(position).unwrap_or(0)) * rand::random_range(1.0..2.0));
-        running.spawn(supervise(Arc::clone(controller), pause, Arc::clone(&metrics), work.clone()));
+        running.spawn(supervise(*names, Arc::clone(controller), pause, Arc::clone(&metrics), work.clone()));
     }
     while let Some(ended) = running.join_next().await {
         if ended.is_ok_and(|orderly| orderly) {
@@ -320,6 +319,7 @@ async fn run_controllers(
 
 /// Runs one controller; answers whether it ended because it was told to.
 fn supervise(
+    names: Names,
     controller: Arc<dyn Controller>,
     pause: Duration,
     metrics: Arc<Metrics>,
@@ -330,9 +330,9 @@ fn supervise(
             () = tokio::time::sleep(pause) => {}
             () = work.begun() => return true,
         }
-        let name = controller.name();
+        let name = names.canonical;
         tracing::info!(controller = name, "started");
-        let gauge = metrics.running_managed_controllers.with_label_values(&[COMPONENT, name]);
+        let gauge = metrics.running_managed_controllers.with_label_values(&[COMPONENT, names.metric]);
         gauge.set(1.0);
         let ended = AssertUnwindSafe(controller.run(work.clone())).catch_unwind().await;
         gauge.set(0.0);

@@ -97,7 +97,7 @@ async fn serve(
         cloud_config: config.cloud.cloud_config.clone(),
         cluster_name: config.cloud.cluster_name.clone(),
     })?;
-    let clients = Arc::new(clients::from_config(&config, Arc::clone(&metrics)).await?);
+    let clients = Arc::new(clients::from_config(&config, Arc::clone(&metrics), &stop).await?);
     let set_verbosity = Arc::new(move |level| log.set_verbosity(level));
     let parts = Parts { config, clients, provider, metrics, clock: Clock::System, set_verbosity };
     Ok(manager::run(parts, &stop).await?)

@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::manager::Watched;
 use crate::{
-    metrics::Metrics,
     runtime::{store::WatchStatus, work_queue::Unsettled},
 };
 
@@ -13,7 +12,7 @@ pub(super) fn value(watched: &Watched) -> Value {
     let controllers: Vec<Value> = watched
         .controllers
         .iter()
-        .map(|controller| {
+        .map(|(_, controller)| {
             let status = controller.status();
             json!({
                 "name": controller.name(),
@@ -40,8 +39,8 @@ pub(super) fn value(watched: &Watched) -> Value {
 }
 
 /// Brings the controllers' gauges up to date.
-pub(super) fn observe(watched: &Watched, _metrics: &Metrics) {
-    watched.controllers.iter().for_each(|controller| controller.observe());
+pub(super) fn observe(watched: &Watched) {
+    watched.controllers.iter().for_each(|(_, controller)| controller.observe());
 }
 
 fn informer(status: &WatchStatus, objects: usize) -> Value {

@@ -22,7 +22,7 @@ use crate::{
     cli,
     cloud_provider::CloudProvider,
     metrics::Metrics,
-    node::well_known::UNINITIALIZED_TAINT,
+    node::well_known::TAINT_UNINITIALIZED,
     providers::fake::{CallName, FakeCloud, FakeConfig, GeneratedInstances, InstanceSpec},
     runtime::{clock::Clock, shutdown::Shutdown},
 };
@@ -182,7 +182,7 @@ fn cloud(arguments: &Arguments) -> FakeCloud {
 
 fn is_initialised(node: &Node) -> bool {
     let spec = node.spec.as_ref();
-    let tainted = spec.and_then(|spec| spec.taints.as_ref()).is_some_and(|t| t.iter().any(|t| t.key == UNINITIALIZED_TAINT));
+    let tainted = spec.and_then(|spec| spec.taints.as_ref()).is_some_and(|t| t.iter().any(|t| t.key == TAINT_UNINITIALIZED));
     !tainted && spec.is_some_and(|spec| spec.provider_id.is_some())
 }
 

@@ -1,0 +1,61 @@
+//! Clients for the binary, from the flags.
+
+use std::sync::Arc;
+
+use super::manager::ClientSource;
+use crate::{
+    cli::config::Config,
+    metrics::Metrics,
+    runtime::{
+        client::{ClientConfig, ClientError, Clients},
+        service_account::Token,
+        shutdown::Shutdown,
+    },
+};
+
+/// Clients over the network.
+pub(super) struct Network {
+    clients: Clients,
+    /// Ends the refreshing of tokens; `None` when controllers act as the process itself.
+    tokens: Option<Shutdown>,
+}
+
+/// Reads the kubeconfig or the pod's environment. With `--use-service-account-credentials` tokens are refreshed until `stop`.
+pub(super) async fn from_config(config: &Config, metrics: Arc<Metrics>, stop: &Shutdown) -> Result<Network, ClientError> {
+    let api = &config.kube_api;
+    let settings = ClientConfig {
+        kubeconfig: api.kubeconfig.clone(),
+        master: api.master.clone(),
+        qps: api.qps,
+        burst: api.burst,
+        user_agent_base: user_agent(&config.version),
+    };
+    let clients = Clients::load(settings, metrics).await?;
+    Ok(Network { clients, tokens: api.use_service_account_credentials.then(|| stop.child()) })
+}
+
+/// What upstream's user agents look like: program, version, platform. Platform names are Go's.
+fn user_agent(version: &str) -> String {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("cloud-controller-manager/{version} ({}/{arch})", std::env::consts::OS)
+}
+
+impl ClientSource for Network {
+    fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
+        self.clients.for_component(component)
+    }
+
+    fn controller(&self, account: &str) -> Result<kube::Client, kube::Error> {
+        let Some(stop) = &self.tokens else { return self.component(account) };
+        let token = Token::keep_fresh(self.component(account)?, account, stop);
+        self.clients.with_token(&format!("system:serviceaccount:kube-system:{account}"), token)
+    }
+
+    fn watches(&self) -> Result<kube::Client, kube::Error> {
+        self.clients.for_watches()
+    }
+}
