@@ -71,6 +71,7 @@ macro_rules! metrics {
         }),*];
 
         /// A handle per metric, registered in one registry.
+        #[allow(rustdoc::broken_intra_doc_links, reason = "help texts begin with a stability level in brackets")]
         pub struct Metrics {
             registry: Registry,
             $(#[doc = $help] pub $field: handle!($kind),)*

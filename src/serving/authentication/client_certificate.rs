@@ -68,7 +68,7 @@ mod tests {
         };
         let user = User { name: "ann".to_owned(), groups: vec!["dev".to_owned()], ..Default::default() };
         let client = ExtendedKeyUsagePurpose::ClientAuth;
-        let rows: [(&str, Vec<CertificateDer<'static>>, &str, Result<Option<User>, ()>); 6] = [
+        let rows = [
             ("no certificate", Vec::new(), "2026-06-01T00:00:00Z", Ok(None)),
             ("good", sign(&ann, client.clone(), &issuer), "2026-06-01T00:00:00Z", Ok(Some(user))),
             ("expired", sign(&ann, client.clone(), &issuer), "2027-06-01T00:00:00Z", Err(())),

@@ -105,12 +105,13 @@ impl Lookup {
 
     async fn look_up(&self) -> Result<Authorities, String> {
         let Some(api) = &self.api else { return Ok(Authorities::default()) };
-        let object = match timeout(TIMEOUT, api.get_opt(NAME)).await {
+        let object = match timeout(TIMEOUT, api.get(NAME)).await {
             Ok(Ok(object)) => object,
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => return Ok(Authorities::default()),
             Ok(Err(error)) => return Err(explain(&error)),
             Err(_) => return Err(format!("no answer to get ConfigMap {NAMESPACE}/{NAME} within {} s", TIMEOUT.as_secs())),
         };
-        let data = object.and_then(|object| object.data).unwrap_or_default();
+        let data = object.data.unwrap_or_default();
         Authorities::from_config_map(&data).map_err(|error| format!("ConfigMap {NAMESPACE}/{NAME}: {error}"))
     }
 }
