@@ -64,3 +64,6 @@ impl Source {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
