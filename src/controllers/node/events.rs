@@ -31,7 +31,7 @@ pub const EVENTS: &[EventDoc] = &[
     EventDoc {
         reason: ADDRESSES_FAILED,
         type_: EventType::Warning,
-        when: "The addresses of a Node could not be brought up to date.",
+        when: "The addresses of a Node stay as they are because it names one that the cloud does not know.",
     },
 ];
 
@@ -70,4 +70,25 @@ pub(super) fn initialization_failed(node: &Node, error: &dyn Display) -> Event {
 /// Addresses cannot be told.
 pub(super) fn addresses_failed(node: &Node, error: &dyn Display) -> Event {
     event(node, EventType::Warning, ADDRESSES_FAILED, format!("The addresses of the node stay as they are: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::fixtures::node;
+
+    #[test]
+    fn every_event_stands_in_the_table() {
+        let (node, error) = (node("n"), "broken");
+        let all = [
+            synced(&node),
+            no_instance(&node),
+            metadata_failed(&node, &error),
+            initialization_failed(&node, &error),
+            addresses_failed(&node, &error),
+        ];
+        let table: Vec<_> = EVENTS.iter().map(|row| (row.reason, row.type_)).collect();
+        assert_eq!(all.map(|event| (event.reason, event.type_)).to_vec(), table);
+        assert_eq!(synced(&node).message, "Node synced successfully");
+    }
 }

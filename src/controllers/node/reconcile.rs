@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::{NodeController, events, plan};
 use crate::{
-    cloud_provider::InstanceMetadata,
+    cloud_provider::{CloudError, InstanceMetadata},
     node::{
         addresses, age_in_seconds,
         initialize::{Initialization, ProviderId, initialize},
@@ -120,11 +120,10 @@ impl NodeController {
         let slowly = self.config.status_update_frequency;
         let told = match self.addresses_of.ask(&node).await {
             Ok(Some((metadata, _))) => metadata.node_addresses,
-            Ok(None) => return Outcome::Done,
-            Err(error) => {
-                self.context.events.record(events::addresses_failed(&node, &error));
-                return plan::after_cloud_error(&error, slowly);
-            }
+            // Whether a Node without an instance stays is the node-lifecycle controller's business.
+            Ok(None) | Err(CloudError::InstanceNotFound) => return Outcome::Done,
+            // No event: an outage of the cloud would mean one for each Node.
+            Err(error) => return plan::after_cloud_error(&error, slowly),
         };
         let asked_for = uid(&node).to_owned();
         for _ in 0..ATTEMPTS {
@@ -158,8 +157,8 @@ impl NodeController {
             }
             Err(ApiError::Conflict(_)) => Attempt::Conflict,
             Err(error) => {
-                if let ApiError::Forbidden(message) = &error {
-                    *self.forbidden() = Some(message.clone());
+                if matches!(error, ApiError::Forbidden(_)) {
+                    *self.forbidden() = Some(error.to_string());
                 }
                 Attempt::Ended(plan::after_api_error(&error))
             }

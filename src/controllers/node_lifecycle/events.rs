@@ -60,3 +60,21 @@ pub(super) fn deleting_failed(node: &Node, error: &dyn Display) -> Event {
 pub(super) fn refused(node: &Node, crowd: Crowd) -> Event {
     event(node, EventType::Warning, REFUSED, format!("Not deleting node {}: {crowd}", name(node)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::fixtures::node;
+
+    #[test]
+    fn every_event_stands_in_the_table() {
+        let node = node("n");
+        let crowd = Crowd { gone: 15, all: 50, limits: (10, 20) };
+        let all = [instance_missing(&node), deleting(&node), deleting_failed(&node, &"broken"), refused(&node, crowd)];
+        let table: Vec<_> = EVENTS.iter().map(|row| (row.reason, row.type_)).collect();
+        assert_eq!(all.clone().map(|event| (event.reason, event.type_)).to_vec(), table);
+        assert_eq!(all[1].message, "Deleting node n because it does not exist in the cloud provider");
+        assert_eq!(all[2].message, "Failed deleting node n: broken");
+        assert!(all[3].message.contains("15 of 50 nodes"), "{}", all[3].message);
+    }
+}

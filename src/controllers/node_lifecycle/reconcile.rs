@@ -125,7 +125,7 @@ impl NodeLifecycleController {
         match error {
             ApiError::NotFound(_) => return Outcome::Done,
             ApiError::NotLeading(_) => return Outcome::After(self.config.monitor_period, error.to_string()),
-            ApiError::Forbidden(message) => *self.forbidden() = Some(message.clone()),
+            ApiError::Forbidden(_) => *self.forbidden() = Some(error.to_string()),
             ApiError::Conflict(_) | ApiError::Failed(_) => {}
         }
         Outcome::Failed(error.to_string())
