@@ -1,1 +1,88 @@
 //! Pure functions on Node objects, shared by the controllers and cloud-node-manager.
+//!
+//! In: a Node as last seen and what the cloud tells of its instance. Out: what should change ([`initialize`], [`labels`],
+//! [`addresses`], [`taints`]) and the minimal patches that say so ([`patch`]). Nothing here reads, writes, waits or logs.
+
+pub mod addresses;
+pub mod initialize;
+pub mod labels;
+pub mod patch;
+mod prune;
+pub mod taints;
+pub mod well_known;
+
+#[cfg(test)]
+pub(crate) mod fixtures;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+
+pub use prune::prune_node;
+
+/// Provider id of `node`, if it has one.
+pub fn provider_id(node: &Node) -> Option<&str> {
+    node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
+}
+
+/// Name of `node`.
+pub fn name(node: &Node) -> &str {
+    node.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// UID of `node`.
+pub fn uid(node: &Node) -> &str {
+    node.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// Whether the condition `Ready` of `node` is `True`. Absent counts as not ready.
+pub fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// Whether `node` is being deleted already.
+pub fn is_being_deleted(node: &Node) -> bool {
+    node.metadata.deletion_timestamp.is_some()
+}
+
+/// Seconds from the creation of `node` until `now`; zero when that is not known.
+pub fn age_in_seconds(node: &Node, now: Timestamp) -> f64 {
+    let created = node.metadata.creation_timestamp.as_ref().map_or(now, |created| created.0);
+    now.duration_since(created).as_secs_f64().max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{fixtures::*, *};
+
+    #[test]
+    fn only_the_status_true_is_ready() {
+        for (conditions, expected) in [
+            (vec![], false),
+            (vec![condition("Ready", "True")], true),
+            (vec![condition("Ready", "False")], false),
+            (vec![condition("Ready", "Unknown")], false),
+            (vec![condition("MemoryPressure", "True")], false),
+        ] {
+            let node = node("n").with(|n| status(n).conditions = Some(conditions.clone()));
+            assert_eq!(is_ready(&node), expected, "{conditions:?}");
+        }
+        assert!(!is_ready(&Node::default()));
+    }
+
+    #[test]
+    fn age_is_never_negative() {
+        let now: Timestamp = "2024-01-01T00:01:00Z".parse().unwrap();
+        let born =
+            |at: &str| node("n").with(|n| n.metadata.creation_timestamp = Some(at.parse::<Timestamp>().unwrap().into()));
+        assert!((age_in_seconds(&born("2024-01-01T00:00:00Z"), now) - 60.0).abs() < 1e-9);
+        assert!(age_in_seconds(&born("2024-01-01T00:02:00Z"), now) == 0.0);
+        assert!(age_in_seconds(&node("n"), now) == 0.0);
+    }
+
+    #[test]
+    fn an_empty_provider_id_counts_as_none() {
+        assert_eq!(provider_id(&node("n").with(|n| spec(n).provider_id = Some(String::new()))), None);
+        assert_eq!(provider_id(&node("n").with(|n| spec(n).provider_id = Some("fake://1".into()))), Some("fake://1"));
+    }
+}

@@ -40,6 +40,17 @@ pub struct Event {
     pub message: String,
 }
 
+/// One row of a controller's table of events, for the reference page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventDoc {
+    /// One CamelCase word, for machines.
+    pub reason: &'static str,
+    /// How bad it is.
+    pub type_: EventType,
+    /// When it is recorded.
+    pub when: &'static str,
+}
+
 /// Reference to `object`, with its UID.
 pub fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
     ObjectReference {

@@ -1,1 +1,181 @@
-//! The node controller.
+//! The node controller: initialises new Nodes from what the cloud tells of their instances, and keeps addresses and labels up to
+//! date. Upstream: `controllers/node`.
+//!
+//! Which watches enqueue which keys: a Node with the uninitialized taint, or with labels that drifted, goes to the queue `Nodes`;
+//! all initialised Nodes go to `NodeAddresses` every [`Config::status_update_frequency`].
+
+mod events;
+mod gatherer;
+pub(super) mod metadata;
+mod plan;
+mod reconcile;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Node;
+
+pub use events::EVENTS;
+
+use self::{
+    gatherer::Gatherer,
+    metadata::{Question, Source},
+};
+use super::{Controller, ControllerContext, ControllerStatus, Informers};
+use crate::{
+    cloud_provider::CloudProvider,
+    node::taints,
+    runtime::{
+        shutdown::Shutdown,
+        store::{ObjectKey, Store},
+        work_queue::{Backoff, Priority},
+        worker::Queue,
+    },
+};
+
+/// Canonical name, as in `--controllers`.
+pub const NAME: &str = "cloud-node-controller";
+
+/// Settings of the controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// How many Nodes are initialised at once; `None`: as many as there are.
+    pub workers: Option<usize>,
+    /// How many Nodes have their addresses updated at once; `None`: as many as there are.
+    pub status_workers: Option<usize>,
+    /// `--node-status-update-frequency`.
+    pub status_update_frequency: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { workers: None, status_workers: None, status_update_frequency: Duration::from_secs(300) }
+    }
+}
+
+/// The cloud offers no instances: neither the node nor the node-lifecycle controller can work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "cloud provider {provider:?} offers neither InstancesV2 nor Instances, which {controller} needs: take it out with \
+     --controllers=*,-{controller}, or choose another --cloud-provider"
+)]
+pub struct NoInstances {
+    /// Name of the provider.
+    pub provider: String,
+    /// Name of the controller.
+    pub controller: &'static str,
+}
+
+/// The controller.
+pub struct NodeController {
+    context: ControllerContext,
+    config: Config,
+    nodes: Store<Node>,
+    queue: Queue<ObjectKey>,
+    addresses: Queue<ObjectKey>,
+    everything_of: Arc<Gatherer>,
+    addresses_of: Arc<Gatherer>,
+    /// Resource versions that this controller has replaced; while the store still shows one, it is behind.
+    replaced: Mutex<HashMap<ObjectKey, Vec<String>>>,
+    /// What RBAC forbids, while it does.
+    forbidden: Mutex<Option<String>>,
+}
+
+impl fmt::Debug for NodeController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeController").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl NodeController {
+    /// Subscribes to Nodes; does nothing before it is run.
+    #[expect(clippy::needless_pass_by_value, reason = "all controllers are built alike")]
+    pub fn new(
+        context: &ControllerContext,
+        informers: &mut Informers,
+        provider: Arc<dyn CloudProvider>,
+        config: Config,
+    ) -> Result<Arc<Self>, NoInstances> {
+        let missing = || NoInstances { provider: provider.provider_name().to_owned(), controller: NAME };
+        let source = Arc::new(Source::of(provider.as_ref()).ok_or_else(missing)?);
+        let make = |name, backoff| Queue::new(name, backoff, context.clock, Arc::clone(&context.metrics));
+        let slow = Backoff { base: Duration::from_secs(1), max: config.status_update_frequency };
+        let queue = make("Nodes", Backoff::DEFAULT);
+        let feed = queue.clone();
+        informers.nodes.subscribe(move |change| {
+            if let Some(priority) = plan::urgency(change) {
+                feed.add(ObjectKey::of(change.object().as_ref()), priority);
+            }
+        });
+        Ok(Arc::new(Self {
+            context: context.clone(),
+            config,
+            nodes: informers.nodes.store(),
+            queue,
+            addresses: make("NodeAddresses", slow),
+            everything_of: Gatherer::new(Arc::clone(&source), Question::Everything),
+            addresses_of: Gatherer::new(source, Question::Addresses),
+            replaced: Mutex::default(),
+            forbidden: Mutex::default(),
+        }))
+    }
+
+    /// Every period: all initialised Nodes are due. Starts at once.
+    async fn enqueue_addresses(&self, shutdown: &Shutdown) {
+        loop {
+            let initialized = self.nodes.list().into_iter().filter(|node| !taints::is_uninitialized(node));
+            initialized.for_each(|node| self.addresses.add(ObjectKey::of(node.as_ref()), Priority::Resync));
+            self.forget_deleted();
+            tokio::select! {
+                () = shutdown.begun() => return,
+                () = tokio::time::sleep(self.config.status_update_frequency.max(Duration::from_millis(10))) => {}
+            }
+        }
+    }
+}
+
+impl Controller for NodeController {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let initialize = |key| {
+                let this = Arc::clone(&self);
+                async move { this.reconcile(&key).await }
+            };
+            let update = |key| {
+                let this = Arc::clone(&self);
+                async move { this.update_addresses(&key).await }
+            };
+            tokio::join!(
+                self.queue.run(self.config.workers, &shutdown, initialize),
+                self.addresses.run(self.config.status_workers, &shutdown, update),
+                self.enqueue_addresses(&shutdown),
+            );
+        })
+    }
+
+    fn status(&self) -> ControllerStatus {
+        let all = self.nodes.list();
+        let waiting = all.iter().filter(|node| taints::is_uninitialized(node)).count();
+        let mut unsettled = self.queue.unsettled();
+        unsettled.extend(self.addresses.unsettled());
+        let facts = vec![
+            ("nodes".to_owned(), all.len().to_string()),
+            ("nodes that wait for initialisation".to_owned(), waiting.to_string()),
+        ];
+        ControllerStatus { problem: self.forbidden().clone(), unsettled, facts }
+    }
+
+    fn observe(&self) {
+        self.queue.observe();
+        self.addresses.observe();
+    }
+}

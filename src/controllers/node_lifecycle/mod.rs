@@ -1,1 +1,141 @@
-//! The node_lifecycle controller.
+//! The node-lifecycle controller: marks Nodes whose instance is shut down, and deletes Nodes whose instance is gone.
+//!
+//! Upstream: `controllers/nodelifecycle`. Which watches enqueue which keys: none; every [`Config::monitor_period`] all Nodes that
+//! are not ready, or that still carry the shutdown taint, become due. Each is looked at on its own, so that a cloud call that
+//! hangs holds up nobody else.
+
+mod events;
+mod instances;
+mod plan;
+mod reconcile;
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Node;
+
+pub use events::EVENTS;
+pub use plan::Config;
+
+use self::{instances::Source, plan::State};
+use super::{Controller, ControllerContext, ControllerStatus, Informers, node::NoInstances};
+use crate::{
+    cloud_provider::CloudProvider,
+    node::{is_ready, taints, uid},
+    runtime::{
+        shutdown::Shutdown,
+        store::{ObjectKey, Store},
+        work_queue::{Backoff, Priority},
+        worker::Queue,
+    },
+};
+
+/// Canonical name, as in `--controllers`.
+pub const NAME: &str = "cloud-node-lifecycle-controller";
+
+/// How many Nodes are looked at at once.
+const CONCURRENT_CHECKS: usize = 100;
+
+/// The controller.
+pub struct NodeLifecycleController {
+    context: ControllerContext,
+    config: Config,
+    nodes: Store<Node>,
+    source: Source,
+    queue: Queue<ObjectKey>,
+    /// UIDs of all Nodes, as of the last period.
+    uids: ArcSwap<BTreeSet<String>>,
+    /// Never held across an await.
+    state: Mutex<State>,
+    /// What RBAC forbids, while it does.
+    forbidden: Mutex<Option<String>>,
+}
+
+impl fmt::Debug for NodeLifecycleController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeLifecycleController").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl NodeLifecycleController {
+    /// Takes the store of Nodes; does nothing before it is run.
+    #[expect(clippy::needless_pass_by_value, reason = "all controllers are built alike")]
+    pub fn new(
+        context: &ControllerContext,
+        informers: &mut Informers,
+        provider: Arc<dyn CloudProvider>,
+        config: Config,
+    ) -> Result<Arc<Self>, NoInstances> {
+        let missing = || NoInstances { provider: provider.provider_name().to_owned(), controller: NAME };
+        let source = Source::of(provider.as_ref()).ok_or_else(missing)?;
+        let backoff = Backoff { base: config.monitor_period, max: config.monitor_period.saturating_mul(12) };
+        Ok(Arc::new(Self {
+            context: context.clone(),
+            config,
+            nodes: informers.nodes.store(),
+            source,
+            queue: Queue::new("NodeLifecycle", backoff, context.clock, Arc::clone(&context.metrics)),
+            uids: ArcSwap::default(),
+            state: Mutex::default(),
+            forbidden: Mutex::default(),
+        }))
+    }
+
+    async fn enqueue(&self, shutdown: &Shutdown) {
+        loop {
+            let nodes = self.nodes.list();
+            self.uids.store(Arc::new(nodes.iter().map(|node| uid(node).to_owned()).collect()));
+            self.state().forget(&self.uids.load(), self.context.clock.now(), &self.config);
+            let watched = nodes.iter().filter(|node| !is_ready(node) || taints::has_shutdown(node));
+            watched.for_each(|node| self.queue.add(ObjectKey::of(node.as_ref()), Priority::Resync));
+            tokio::select! {
+                () = shutdown.begun() => return,
+                () = tokio::time::sleep(self.config.monitor_period.max(Duration::from_millis(10))) => {}
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forbidden(&self) -> MutexGuard<'_, Option<String>> {
+        self.forbidden.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Controller for NodeLifecycleController {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let check = |key| {
+                let this = Arc::clone(&self);
+                async move { this.reconcile(&key).await }
+            };
+            tokio::join!(self.queue.run(Some(CONCURRENT_CHECKS), &shutdown, check), self.enqueue(&shutdown));
+        })
+    }
+
+    fn status(&self) -> ControllerStatus {
+        let crowd = self.state().crowd(&self.uids.load(), self.context.clock.now(), &self.config);
+        let held_back = crowd.map_or_else(|| "no".to_owned(), |crowd| crowd.to_string());
+        ControllerStatus {
+            problem: self.forbidden().clone(),
+            unsettled: self.queue.unsettled(),
+            facts: vec![("node deletions held back".to_owned(), held_back)],
+        }
+    }
+
+    fn observe(&self) {
+        self.queue.observe();
+    }
+}

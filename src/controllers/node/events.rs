@@ -1,0 +1,94 @@
+//! Every event of the node controller.
+
+use std::fmt::Display;
+
+use k8s_openapi::api::core::v1::Node;
+
+use crate::runtime::events::{Event, EventDoc, EventType, reference};
+
+/// All of them, for the reference page.
+pub const EVENTS: &[EventDoc] = &[
+    EventDoc {
+        reason: SYNCED,
+        type_: EventType::Normal,
+        when: "A Node has been initialised: the uninitialized taint is gone.",
+    },
+    EventDoc {
+        reason: NO_INSTANCE,
+        type_: EventType::Normal,
+        when: "A Node keeps the uninitialized taint because the cloud provider has no instance for it.",
+    },
+    EventDoc {
+        reason: METADATA_FAILED,
+        type_: EventType::Warning,
+        when: "A Node keeps the uninitialized taint because the cloud provider failed to describe its instance.",
+    },
+    EventDoc {
+        reason: INITIALIZATION_FAILED,
+        type_: EventType::Warning,
+        when: "A Node keeps the uninitialized taint because it has no provider id, or names an address that the cloud does not know.",
+    },
+    EventDoc {
+        reason: ADDRESSES_FAILED,
+        type_: EventType::Warning,
+        when: "The addresses of a Node stay as they are because it names one that the cloud does not know.",
+    },
+];
+
+const SYNCED: &str = "Synced";
+const NO_INSTANCE: &str = "NoCloudInstance";
+const METADATA_FAILED: &str = "InstanceMetadataFailed";
+const INITIALIZATION_FAILED: &str = "NodeInitializationFailed";
+const ADDRESSES_FAILED: &str = "NodeAddressesFailed";
+
+fn event(node: &Node, type_: EventType, reason: &'static str, message: String) -> Event {
+    Event { about: reference(node), type_, reason, message }
+}
+
+/// Initialised. Upstream's words.
+pub(super) fn synced(node: &Node) -> Event {
+    event(node, EventType::Normal, SYNCED, "Node synced successfully".to_owned())
+}
+
+/// Not an instance of this cloud.
+pub(super) fn no_instance(node: &Node) -> Event {
+    let message = "The cloud provider has no instance for this node; the node stays uninitialized".to_owned();
+    event(node, EventType::Normal, NO_INSTANCE, message)
+}
+
+/// The cloud failed.
+pub(super) fn metadata_failed(node: &Node, error: &dyn Display) -> Event {
+    let message = format!("The cloud provider did not describe the instance, the node stays uninitialized: {error}");
+    event(node, EventType::Warning, METADATA_FAILED, message)
+}
+
+/// What the cloud says does not fit the Node.
+pub(super) fn initialization_failed(node: &Node, error: &dyn Display) -> Event {
+    event(node, EventType::Warning, INITIALIZATION_FAILED, format!("The node stays uninitialized: {error}"))
+}
+
+/// Addresses cannot be told.
+pub(super) fn addresses_failed(node: &Node, error: &dyn Display) -> Event {
+    event(node, EventType::Warning, ADDRESSES_FAILED, format!("The addresses of the node stay as they are: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::fixtures::node;
+
+    #[test]
+    fn every_event_stands_in_the_table() {
+        let (node, error) = (node("n"), "broken");
+        let all = [
+            synced(&node),
+            no_instance(&node),
+            metadata_failed(&node, &error),
+            initialization_failed(&node, &error),
+            addresses_failed(&node, &error),
+        ];
+        let table: Vec<_> = EVENTS.iter().map(|row| (row.reason, row.type_)).collect();
+        assert_eq!(all.map(|event| (event.reason, event.type_)).to_vec(), table);
+        assert_eq!(synced(&node).message, "Node synced successfully");
+    }
+}

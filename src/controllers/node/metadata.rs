@@ -1,0 +1,143 @@
+//! One way to ask for instances, whichever interface the cloud offers: `InstancesV2`, else `Instances` and `Zones`.
+//!
+//! In: Nodes. Out: an [`Answer`] for each. Upstream: `controllers/node/node_controller.go` (`getInstanceMetadata`,
+//! `getProviderID`).
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+
+use crate::{
+    cloud_provider::{
+        CloudError, CloudProvider, CloudResult, InstanceMetadata, Instances, InstancesV2, NodeAddress, Zone, Zones,
+    },
+    node::{initialize::ProviderId, name, provider_id},
+};
+
+/// What the cloud tells of one instance, and whether its Node needs a provider id. `None`: not an instance of this cloud.
+pub(crate) type Answer = CloudResult<Option<(InstanceMetadata, ProviderId)>>;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// All that initialisation needs.
+    Everything,
+    /// Addresses; the rest may be empty.
+    Addresses,
+}
+
+/// Where instances are looked up.
+pub(crate) enum Source {
+    V2(Arc<dyn InstancesV2>),
+    V1 { instances: Arc<dyn Instances>, zones: Option<Arc<dyn Zones>>, provider_name: String },
+}
+
+impl Source {
+    /// The interface that `provider` offers, the newer one first.
+    pub(crate) fn of(provider: &dyn CloudProvider) -> Option<Self> {
+        if let Some(v2) = provider.instances_v2() {
+            return Some(Source::V2(v2));
+        }
+        let instances = provider.instances()?;
+        Some(Source::V1 { instances, zones: provider.zones(), provider_name: provider.provider_name().to_owned() })
+    }
+
+    /// Answers for all `nodes`, in their order.
+    pub(crate) async fn ask(&self, question: Question, nodes: &[Arc<Node>]) -> Vec<Answer> {
+        match self {
+            Source::V2(v2) => {
+                let answers = v2.instance_metadata_batch(nodes).await;
+                let required = |metadata| (metadata, ProviderId::Required);
+                answers.into_iter().map(|answer| answer.map(|metadata| metadata.map(required))).collect()
+            }
+            Source::V1 { .. } => futures::future::join_all(nodes.iter().map(|node| self.ask_one(question, node))).await,
+        }
+    }
+
+    /// Answer for one node, not in a batch.
+    pub(crate) async fn ask_one(&self, question: Question, node: &Node) -> Answer {
+        match self {
+            Source::V2(v2) => Ok(v2.instance_metadata(node).await?.map(|metadata| (metadata, ProviderId::Required))),
+            Source::V1 { instances, zones, provider_name } => {
+                let old = Old { instances: instances.as_ref(), zones: zones.as_deref(), node };
+                match question {
+                    Question::Everything => old.everything(provider_name).await.map(Some),
+                    Question::Addresses => old.only_addresses().await.map(Some),
+                }
+            }
+        }
+    }
+}
+
+/// The provider id of `node`: its own, else made from the cloud's instance id. Upstream: `GetInstanceProviderID`.
+pub(crate) async fn find_provider_id(instances: &dyn Instances, provider_name: &str, node: &Node) -> CloudResult<String> {
+    match provider_id(node) {
+        Some(own) => Ok(own.to_owned()),
+        None => Ok(format!("{provider_name}://{}", instances.instance_id(name(node)).await?)),
+    }
+}
+
+/// The older interfaces, for one Node. Every look-up is by provider id, and by name when that fails.
+struct Old<'a> {
+    instances: &'a dyn Instances,
+    zones: Option<&'a dyn Zones>,
+    node: &'a Node,
+}
+
+impl Old<'_> {
+    async fn everything(&self, provider_name: &str) -> CloudResult<(InstanceMetadata, ProviderId)> {
+        let (id, rule) = match find_provider_id(self.instances, provider_name, self.node).await {
+            Ok(id) => (id, ProviderId::Required),
+            Err(CloudError::NotImplemented) => (String::new(), ProviderId::Unsupported),
+            Err(error) => return Err(error),
+        };
+        let node_addresses = self.addresses(&id).await?;
+        let instance_type = self.instance_type(&id).await?;
+        let zone = self.zone(&id).await?;
+        let metadata = InstanceMetadata {
+            provider_id: id,
+            instance_type,
+            node_addresses,
+            zone: zone.failure_domain,
+            region: zone.region,
+            ..InstanceMetadata::default()
+        };
+        Ok((metadata, rule))
+    }
+
+    async fn only_addresses(&self) -> CloudResult<(InstanceMetadata, ProviderId)> {
+        let node_addresses = self.addresses(provider_id(self.node).unwrap_or_default()).await?;
+        Ok((InstanceMetadata { node_addresses, ..InstanceMetadata::default() }, ProviderId::Unsupported))
+    }
+
+    async fn addresses(&self, id: &str) -> CloudResult<Vec<NodeAddress>> {
+        if !id.is_empty()
+            && let Ok(addresses) = self.instances.node_addresses_by_provider_id(id).await
+        {
+            return Ok(addresses);
+        }
+        self.instances.node_addresses(name(self.node)).await
+    }
+
+    async fn instance_type(&self, id: &str) -> CloudResult<String> {
+        if !id.is_empty()
+            && let Ok(instance_type) = self.instances.instance_type_by_provider_id(id).await
+        {
+            return Ok(instance_type);
+        }
+        self.instances.instance_type(name(self.node)).await
+    }
+
+    async fn zone(&self, id: &str) -> CloudResult<Zone> {
+        let Some(zones) = self.zones else { return Ok(Zone::default()) };
+        if !id.is_empty()
+            && let Ok(zone) = zones.get_zone_by_provider_id(id).await
+        {
+            return Ok(zone);
+        }
+        zones.get_zone_by_node_name(name(self.node)).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

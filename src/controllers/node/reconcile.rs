@@ -1,0 +1,216 @@
+//! The shell of the node controller: reads the store, asks the cloud, lets `plan` and [`crate::node`] decide, writes.
+//!
+//! At most two writes initialise a Node: its addresses (status), then all the rest with the taint. Both carry the resource version
+//! they were decided on, the second that which the first one answered. After a conflict the Node is read live and decided anew.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, MutexGuard, PoisonError},
+};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use serde_json::Value;
+
+use super::{NodeController, events, plan};
+use crate::{
+    cloud_provider::{CloudError, InstanceMetadata},
+    node::{
+        addresses, age_in_seconds,
+        initialize::{Initialization, ProviderId, initialize},
+        patch, taints, uid,
+    },
+    runtime::{
+        patch::{ApiError, Part, PatchKind},
+        store::ObjectKey,
+        work_queue::Outcome,
+    },
+};
+
+/// How often a decision is made anew after conflicts before the key backs off.
+const ATTEMPTS: usize = 5;
+
+/// How one attempt ended.
+enum Attempt {
+    /// With this.
+    Ended(Outcome),
+    /// Somebody else wrote in between.
+    Conflict,
+}
+
+impl NodeController {
+    pub(super) async fn reconcile(&self, key: &ObjectKey) -> Outcome {
+        let Some(mut node) = self.current(key) else { return Outcome::Done };
+        let mut described: Option<(String, (InstanceMetadata, ProviderId))> = None;
+        for _ in 0..ATTEMPTS {
+            let attempt = match plan::need(&node) {
+                plan::Need::Nothing => return Outcome::Done,
+                plan::Need::Labels(changes) => self.write(&node, Part::Main, patch::main(&node, &changes)).await.map(drop),
+                plan::Need::Initialize => {
+                    // What was told of an earlier Node of this name does not hold for this one.
+                    let known = described.take().filter(|(of, _)| of == uid(&node));
+                    let (metadata, id) = match known {
+                        Some((_, known)) => known,
+                        None => match self.describe(&node).await {
+                            Ok(told) => told,
+                            Err(outcome) => return outcome,
+                        },
+                    };
+                    match initialize(&node, &metadata, id) {
+                        Err(error) => {
+                            self.context.events.record(events::initialization_failed(&node, &error));
+                            return Outcome::Failed(error.to_string());
+                        }
+                        Ok(decided) => {
+                            described = Some((uid(&node).to_owned(), (metadata, id)));
+                            self.apply(&node, decided).await
+                        }
+                    }
+                }
+            };
+            match self.after_write(attempt) {
+                Attempt::Ended(outcome) => return outcome,
+                Attempt::Conflict => match self.read_live(key).await {
+                    Ok(live) => node = live,
+                    Err(outcome) => return outcome,
+                },
+            }
+        }
+        Outcome::Failed(format!("{key} kept being changed by others"))
+    }
+
+    /// What the cloud tells of the instance, or how the reconcile ends without it.
+    async fn describe(&self, node: &Arc<Node>) -> Result<(InstanceMetadata, ProviderId), Outcome> {
+        let slowly = self.config.status_update_frequency;
+        match self.everything_of.ask(node).await {
+            Ok(Some(told)) => Ok(told),
+            Ok(None) => {
+                self.context.events.record(events::no_instance(node));
+                Err(Outcome::After(slowly, "the cloud provider has no instance for this node".to_owned()))
+            }
+            Err(error) => {
+                self.context.events.record(events::metadata_failed(node, &error));
+                Err(plan::after_cloud_error(&error, slowly))
+            }
+        }
+    }
+
+    /// Writes what was decided: addresses first, the taint last.
+    async fn apply(&self, node: &Node, decided: Initialization) -> Result<(), ApiError> {
+        decided.dropped.iter().for_each(|dropped| tracing::warn!(node = crate::node::name(node), "{dropped}"));
+        let mut newest = None;
+        if let Some(addresses) = &decided.addresses {
+            newest = Some(self.write(node, Part::Status, patch::addresses(node, addresses)).await?);
+        }
+        let base = newest.as_ref().unwrap_or(node);
+        let written = self.write(base, Part::Main, patch::main(base, &decided.main)).await?;
+        let age = age_in_seconds(&written, self.context.clock.wall());
+        self.context.metrics.node_taint_removal_delay.with_label_values::<&str>(&[]).observe(age);
+        self.context.metrics.node_initial_sync_delay.with_label_values::<&str>(&[]).observe(age);
+        self.context.events.record(events::synced(&written));
+        Ok(())
+    }
+
+    /// Brings the addresses of an initialised Node up to date.
+    pub(super) async fn update_addresses(&self, key: &ObjectKey) -> Outcome {
+        let Some(mut node) = self.current(key) else { return Outcome::Done };
+        if taints::is_uninitialized(&node) {
+            return Outcome::Done;
+        }
+        let slowly = self.config.status_update_frequency;
+        let told = match self.addresses_of.ask(&node).await {
+            Ok(Some((metadata, _))) => metadata.node_addresses,
+            // Whether a Node without an instance stays is the node-lifecycle controller's business.
+            Ok(None) | Err(CloudError::InstanceNotFound) => return Outcome::Done,
+            // No event: an outage of the cloud would mean one for each Node.
+            Err(error) => return plan::after_cloud_error(&error, slowly),
+        };
+        let asked_for = uid(&node).to_owned();
+        for _ in 0..ATTEMPTS {
+            if taints::is_uninitialized(&node) || uid(&node) != asked_for {
+                return Outcome::Done;
+            }
+            let attempt = match addresses::changed(&node, &told) {
+                Ok(None) => return Outcome::Done,
+                Ok(Some(new)) => self.write(&node, Part::Status, patch::addresses(&node, &new)).await.map(drop),
+                Err(error) => {
+                    self.context.events.record(events::addresses_failed(&node, &error));
+                    return Outcome::After(slowly, error.to_string());
+                }
+            };
+            match self.after_write(attempt) {
+                Attempt::Ended(outcome) => return outcome,
+                Attempt::Conflict => match self.read_live(key).await {
+                    Ok(live) => node = live,
+                    Err(outcome) => return outcome,
+                },
+            }
+        }
+        Outcome::Failed(format!("{key} kept being changed by others"))
+    }
+
+    fn after_write(&self, result: Result<(), ApiError>) -> Attempt {
+        match result {
+            Ok(()) => {
+                *self.forbidden() = None;
+                Attempt::Ended(Outcome::Done)
+            }
+            Err(ApiError::Conflict(_)) => Attempt::Conflict,
+            Err(error) => {
+                if matches!(error, ApiError::Forbidden(_)) {
+                    *self.forbidden() = Some(error.to_string());
+                }
+                Attempt::Ended(plan::after_api_error(&error))
+            }
+        }
+    }
+
+    async fn write(&self, node: &Node, part: Part, body: Value) -> Result<Node, ApiError> {
+        let key = ObjectKey::of(node);
+        let written = self.context.writer.patch(&self.api(), &key, part, PatchKind::Merge, body).await?;
+        if let Some(version) = node.metadata.resource_version.clone().filter(|_| differs(node, &written)) {
+            self.replaced().entry(key).or_default().push(version);
+        }
+        Ok(written)
+    }
+
+    async fn read_live(&self, key: &ObjectKey) -> Result<Arc<Node>, Outcome> {
+        self.context.writer.get(&self.api(), key).await.map(Arc::new).map_err(|error| plan::after_api_error(&error))
+    }
+
+    fn api(&self) -> Api<Node> {
+        Api::all(self.context.writer.client().clone())
+    }
+
+    /// The Node in the store, unless that is one we have written over: then the watch will bring the newer one, and with it this
+    /// key if there is anything left to do.
+    fn current(&self, key: &ObjectKey) -> Option<Arc<Node>> {
+        let node = self.nodes.get(key);
+        let mut replaced = self.replaced();
+        let version = node.as_ref()?.metadata.resource_version.as_ref();
+        match replaced.get(key) {
+            Some(versions) if version.is_some_and(|version| versions.contains(version)) => None,
+            Some(_) => {
+                replaced.remove(key);
+                node
+            }
+            None => node,
+        }
+    }
+
+    pub(super) fn forget_deleted(&self) {
+        self.replaced().retain(|key, _| self.nodes.get(key).is_some());
+    }
+
+    fn replaced(&self) -> MutexGuard<'_, HashMap<ObjectKey, Vec<String>>> {
+        self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn forbidden(&self) -> MutexGuard<'_, Option<String>> {
+        self.forbidden.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn differs(before: &Node, after: &Node) -> bool {
+    before.metadata.resource_version != after.metadata.resource_version
+}

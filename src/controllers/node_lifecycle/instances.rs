@@ -1,0 +1,69 @@
+//! Existence and power state of instances, whichever interface the cloud offers.
+//!
+//! Upstream: `controllers/nodelifecycle/node_lifecycle_controller.go` (`ensureNodeExistsByProviderID`, `shutdownInCloudProvider`).
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+
+use super::{super::node::metadata::find_provider_id, plan::Observation};
+use crate::cloud_provider::{CloudError, CloudProvider, CloudResult, Existence, Instances, InstancesV2};
+
+/// Where instances are looked up.
+pub(super) enum Source {
+    V2(Arc<dyn InstancesV2>),
+    V1 { instances: Arc<dyn Instances>, provider_name: String },
+}
+
+impl Source {
+    /// The interface that `provider` offers, the newer one first.
+    pub(super) fn of(provider: &dyn CloudProvider) -> Option<Self> {
+        if let Some(v2) = provider.instances_v2() {
+            return Some(Source::V2(v2));
+        }
+        let instances = provider.instances()?;
+        Some(Source::V1 { instances, provider_name: provider.provider_name().to_owned() })
+    }
+
+    /// Looks afresh at the instance of `node`.
+    pub(super) async fn observe(&self, node: &Node) -> Observation {
+        match self.existence(node).await {
+            Existence::Gone => Observation::Gone,
+            Existence::Unknown(why) => Observation::Unknown(why),
+            Existence::Exists => match self.is_shut_down(node).await {
+                Ok(true) => Observation::ShutDown,
+                Ok(false) | Err(CloudError::NotImplemented) => Observation::Running,
+                Err(error) => Observation::Exists(error.to_string()),
+            },
+        }
+    }
+
+    async fn existence(&self, node: &Node) -> Existence {
+        let exists = match self {
+            Source::V2(v2) => return v2.existence(node).await,
+            Source::V1 { instances, provider_name } => match find_provider_id(instances.as_ref(), provider_name, node).await
+            {
+                Ok(id) => instances.instance_exists_by_provider_id(&id).await,
+                Err(error) => Err(error),
+            },
+        };
+        match exists {
+            Ok(true) => Existence::Exists,
+            Ok(false) | Err(CloudError::InstanceNotFound) => Existence::Gone,
+            Err(error) => Existence::Unknown(error.to_string()),
+        }
+    }
+
+    async fn is_shut_down(&self, node: &Node) -> CloudResult<bool> {
+        match self {
+            Source::V2(v2) => v2.instance_shutdown(node).await,
+            Source::V1 { instances, provider_name } => {
+                let id = find_provider_id(instances.as_ref(), provider_name, node).await?;
+                instances.instance_shutdown_by_provider_id(&id).await
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

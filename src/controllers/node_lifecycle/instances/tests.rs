@@ -1,0 +1,66 @@
+//! Upstream: the rows of `Test_NodesDeleted` and `Test_NodesShutdown` that ask the cloud, for both interfaces.
+
+use super::*;
+use crate::{
+    node::fixtures::{With, node, spec},
+    providers::fake::{CallName, FakeCloud, FakeConfig, InstancePresence, InstanceSpec, PowerState},
+};
+
+fn cloud(instances_v2: bool, spec: Option<InstanceSpec>) -> FakeCloud {
+    let cloud = FakeCloud::new(FakeConfig { instances_v2, ..FakeConfig::default() });
+    spec.into_iter().for_each(|spec| cloud.add_instance("n", spec));
+    cloud
+}
+
+async fn observe(cloud: &FakeCloud, node: &Node) -> Observation {
+    Source::of(cloud).unwrap().observe(node).await
+}
+
+fn with_id(id: &str) -> Node {
+    node("n").with(|n| spec(n).provider_id = Some(id.to_owned()))
+}
+
+#[tokio::test]
+async fn existence_and_power() {
+    let running = InstanceSpec::default();
+    let stopped = InstanceSpec { power_state: PowerState::Stopped, ..InstanceSpec::default() };
+    let unknown = InstanceSpec { existence: InstancePresence::Unknown, ..InstanceSpec::default() };
+    for v2 in [true, false] {
+        for id in [None, Some("fake://n")] {
+            let node = id.map_or_else(|| node("n"), with_id);
+            assert_eq!(observe(&cloud(v2, Some(running.clone())), &node).await, Observation::Running);
+            assert_eq!(observe(&cloud(v2, Some(stopped.clone())), &node).await, Observation::ShutDown);
+            assert_eq!(observe(&cloud(v2, None), &node).await, Observation::Gone);
+            assert!(matches!(observe(&cloud(v2, Some(unknown.clone())), &node).await, Observation::Unknown(_)));
+        }
+        let stranger = with_id("fake://gone-for-good");
+        assert_eq!(observe(&cloud(v2, Some(stopped.clone())), &stranger).await, Observation::Gone);
+    }
+}
+
+#[tokio::test]
+async fn errors_never_mean_gone() {
+    let stopped = InstanceSpec { power_state: PowerState::Stopped, ..InstanceSpec::default() };
+    let error = CloudError::failed("throttled");
+    for v2 in [true, false] {
+        let cloud = cloud(v2, Some(stopped.clone()));
+        cloud.fail_next(CallName::InstanceExists, &error, 1);
+        assert_eq!(observe(&cloud, &node("n")).await, Observation::Unknown("throttled".into()));
+        cloud.fail_next(CallName::InstanceShutdown, &error, 1);
+        assert_eq!(observe(&cloud, &node("n")).await, Observation::Exists("throttled".into()));
+        cloud.fail_next(CallName::InstanceShutdown, &CloudError::NotImplemented, 1);
+        assert_eq!(observe(&cloud, &node("n")).await, Observation::Running);
+    }
+}
+
+#[tokio::test]
+async fn finding_the_provider_id() {
+    let cloud = cloud(false, Some(InstanceSpec::default()));
+    cloud.fail_next(CallName::InstanceId, &CloudError::failed("throttled"), 1);
+    assert_eq!(observe(&cloud, &node("n")).await, Observation::Unknown("throttled".into()));
+    cloud.fail_next(CallName::InstanceId, &CloudError::InstanceNotFound, 1);
+    assert_eq!(observe(&cloud, &node("n")).await, Observation::Gone);
+    cloud.clear_calls();
+    observe(&cloud, &with_id("fake://n")).await;
+    assert_eq!(cloud.call_count(CallName::InstanceId), 0);
+}

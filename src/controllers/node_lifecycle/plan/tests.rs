@@ -1,0 +1,187 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const CONFIG: Config = Config {
+    monitor_period: Duration::from_secs(5),
+    grace_period: Duration::from_secs(15),
+    max_count: 3,
+    max_percent: 20,
+    window: Duration::from_secs(300),
+};
+
+fn uids(count: usize) -> BTreeSet<String> {
+    (0..count).map(|n| format!("uid-{n:03}")).collect()
+}
+
+/// A state machine and its clock.
+struct World {
+    state: State,
+    start: Instant,
+    nodes: BTreeSet<String>,
+}
+
+impl World {
+    fn new(nodes: usize) -> Self {
+        Self { state: State::default(), start: Instant::now(), nodes: uids(nodes) }
+    }
+    fn see(&mut self, at: u64, node: usize, observation: &Observation) -> Action {
+        let now = self.start + Duration::from_secs(at);
+        self.state.observe(&format!("uid-{node:03}"), observation, &self.nodes, now, &CONFIG)
+    }
+    fn remove(&mut self, at: u64, node: usize) {
+        self.nodes.remove(&format!("uid-{node:03}"));
+        self.state.forget(&self.nodes, self.start + Duration::from_secs(at), &CONFIG);
+    }
+}
+
+fn unknown() -> Observation {
+    Observation::Unknown("throttled".into())
+}
+
+#[test]
+fn gone_is_deleted_after_confirmation_and_grace() {
+    let mut world = World::new(10);
+    assert_eq!(world.see(0, 0, &Observation::Gone), Action::Report);
+    assert_eq!(world.see(5, 0, &Observation::Gone), Action::Nothing);
+    assert_eq!(world.see(14, 0, &Observation::Gone), Action::Nothing);
+    assert_eq!(world.see(15, 0, &Observation::Gone), Action::Delete);
+}
+
+#[test]
+fn without_grace_two_looks_a_period_apart_are_needed() {
+    let config = Config { grace_period: Duration::ZERO, ..CONFIG };
+    let (mut state, nodes, start) = (State::default(), uids(10), Instant::now());
+    let mut see = |at| state.observe("uid-000", &Observation::Gone, &nodes, start + Duration::from_secs(at), &config);
+    assert_eq!([see(0), see(4), see(5)], [Action::Report, Action::Nothing, Action::Delete]);
+}
+
+#[test]
+fn any_sign_of_life_starts_anew() {
+    for sign in [Observation::Ready, Observation::Running, Observation::ShutDown, Observation::Exists("?".into())] {
+        let mut world = World::new(10);
+        world.see(0, 0, &Observation::Gone);
+        world.see(10, 0, &sign);
+        assert_eq!(world.see(20, 0, &Observation::Gone), Action::Report, "{sign:?}");
+    }
+}
+
+#[test]
+fn unknown_confirms_nothing_and_forgets_nothing() {
+    let mut world = World::new(10);
+    world.see(0, 0, &Observation::Gone);
+    for at in 1..100 {
+        assert_eq!(world.see(at, 0, &unknown()), Action::Nothing);
+    }
+    assert_eq!(world.see(100, 0, &Observation::Gone), Action::Delete);
+    assert_eq!(world.see(0, 1, &unknown()), Action::Nothing);
+    assert_eq!(world.see(100, 1, &Observation::Gone), Action::Report, "an unknown before was no look");
+}
+
+#[test]
+fn taints() {
+    let mut world = World::new(10);
+    for (observation, expected) in [
+        (Observation::Ready, Action::RemoveShutdownTaint),
+        (Observation::ShutDown, Action::AddShutdownTaint),
+        (Observation::Running, Action::Nothing),
+        (Observation::Exists("error".into()), Action::Nothing),
+    ] {
+        assert_eq!(world.see(0, 0, &observation), expected);
+    }
+}
+
+#[test]
+fn a_crowd_is_not_deleted_and_the_breaker_recovers() {
+    let mut world = World::new(10);
+    (0..4).for_each(|node| assert_eq!(world.see(0, node, &Observation::Gone), Action::Report));
+    for (at, first) in [(15, true), (20, false)] {
+        for node in 0..4 {
+            let action = world.see(at, node, &Observation::Gone);
+            assert!(matches!(action, Action::Refuse { first: f, crowd: Crowd { gone: 4, all: 10, .. } } if f == first));
+        }
+    }
+    world.see(25, 3, &Observation::Running);
+    assert_eq!(world.see(25, 0, &Observation::Gone), Action::Delete, "three are not a crowd");
+}
+
+#[test]
+fn deletions_in_the_window_count_and_age() {
+    let mut world = World::new(10);
+    for node in 0..3 {
+        world.see(0, node, &Observation::Gone);
+        assert_eq!(world.see(20, node, &Observation::Gone), Action::Delete);
+        world.remove(20, node);
+    }
+    world.see(30, 3, &Observation::Gone);
+    assert!(matches!(world.see(50, 3, &Observation::Gone), Action::Refuse { crowd: Crowd { gone: 4, all: 10, .. }, .. }));
+    assert!(matches!(world.see(319, 3, &Observation::Gone), Action::Refuse { .. }));
+    assert_eq!(world.see(320, 3, &Observation::Gone), Action::Delete);
+}
+
+#[test]
+fn a_small_share_is_no_crowd_however_many() {
+    let mut world = World::new(20);
+    (0..4).for_each(|node| assert_eq!(world.see(0, node, &Observation::Gone), Action::Report));
+    (0..4).for_each(|node| assert_eq!(world.see(15, node, &Observation::Gone), Action::Delete, "4 of 20 are just 20 %"));
+}
+
+#[test]
+fn a_failed_deletion_is_confirmed_anew_and_does_not_count() {
+    let mut world = World::new(10);
+    world.see(0, 0, &Observation::Gone);
+    world.see(15, 0, &Observation::Gone);
+    world.state.not_deleted("uid-000");
+    assert_eq!(world.state, State::default());
+}
+
+#[derive(Debug, Clone)]
+struct Look {
+    after: u64,
+    node: usize,
+    observation: Observation,
+}
+
+fn look() -> impl Strategy<Value = Look> {
+    let observation = prop_oneof![
+        6 => Just(Observation::Gone),
+        1 => Just(Observation::Ready),
+        1 => Just(Observation::Running),
+        1 => Just(Observation::ShutDown),
+        2 => Just(unknown()),
+    ];
+    (0..8_u64, 0..12_usize, observation).prop_map(|(after, node, observation)| Look { after, node, observation })
+}
+
+proptest! {
+    /// Whatever is seen in whatever order: only `Gone` deletes, only after an uncontradicted `Gone` long enough before, and never
+    /// more than the limits allow within the window.
+    #[test]
+    fn deletions_keep_the_rules(looks in proptest::collection::vec(look(), 1..200)) {
+        let mut world = World::new(12);
+        let mut at = 0;
+        let mut since: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut deleted: Vec<u64> = Vec::new();
+        for Look { after, node, observation } in looks {
+            at += after;
+            if !world.nodes.contains(&format!("uid-{node:03}")) {
+                continue;
+            }
+            let action = world.see(at, node, &observation);
+            match (&observation, action) {
+                (Observation::Gone, Action::Delete) => {
+                    prop_assert!(since.get(&node).is_some_and(|since| at - since >= 15));
+                    deleted.push(at);
+                    prop_assert!(deleted.iter().filter(|then| at - **then < 300).count() <= 3, "a fourth of twelve is a crowd");
+                    world.remove(at, node);
+                }
+                (Observation::Gone, _) => drop(since.entry(node).or_insert(at)),
+                (Observation::Unknown(_), action) => prop_assert_eq!(action, Action::Nothing),
+                (_, action) => {
+                    prop_assert_ne!(action, Action::Delete);
+                    since.remove(&node);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What turns a Node that kubelet registered into one that Pods may run on.
+//!
+//! In: the Node with the uninitialized taint, and what the cloud tells of its instance. Out: the addresses for its status, and the
+//! rest in one patch that also takes the taint off. Upstream: `controllers/node/node_controller.go` (`syncNode`).
+//!
+//! Upstream takes the taint off first and sets the addresses afterwards, only logging when that fails, so that Pods may land on a
+//! Node without addresses. Here the addresses go first and the taint last: whoever sees the Node without the taint sees it whole.
+
+use k8s_openapi::api::core::v1::{Node, NodeAddress};
+
+use super::{
+    addresses::{self, AddressError},
+    labels::{self, Dropped},
+    patch::MainChanges,
+    provider_id, taints,
+};
+use crate::cloud_provider::InstanceMetadata;
+
+/// Whether a Node may do without a provider id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProviderId {
+    /// It may not: the taint stays until the cloud or the Node itself has one.
+    Required,
+    /// The cloud has none to give (`Instances` answered "not implemented").
+    Unsupported,
+}
+
+/// Why a Node cannot be initialised.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InitializeError {
+    /// Neither the cloud nor the Node has one.
+    #[error("the cloud provider does not set node provider ID, and spec.providerID of the node is empty")]
+    NoProviderId,
+    /// The addresses cannot be told.
+    #[error(transparent)]
+    Addresses(#[from] AddressError),
+}
+
+/// What initialises a Node, in the order of writing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Initialization {
+    /// First, if they change: the addresses.
+    pub addresses: Option<Vec<NodeAddress>>,
+    /// Last: provider id, labels, and the taint that goes.
+    pub main: MainChanges,
+    /// Labels of the cloud that are not set, and why.
+    pub dropped: Vec<Dropped>,
+}
+
+/// Decides what initialises `node`. Done again on the result it decides nothing.
+pub fn initialize(node: &Node, metadata: &InstanceMetadata, id: ProviderId) -> Result<Initialization, InitializeError> {
+    let new_id = Some(metadata.provider_id.clone()).filter(|new| !new.is_empty() && provider_id(node).is_none());
+    if id == ProviderId::Required && new_id.is_none() && provider_id(node).is_none() {
+        return Err(InitializeError::NoProviderId);
+    }
+    addresses::check(node, &metadata.node_addresses)?;
+    let (labels, dropped) = new_labels(node, metadata);
+    Ok(Initialization {
+        addresses: addresses::changed(node, &metadata.node_addresses)?,
+        main: MainChanges { provider_id: new_id, labels, taints: taints::without_uninitialized(node) },
+        dropped,
+    })
+}
+
+/// Labels to set, including those that would follow older names in the next reconcile: one write does for both.
+fn new_labels(node: &Node, metadata: &InstanceMetadata) -> (labels::Labels, Vec<Dropped>) {
+    let present = labels::of(node);
+    let mut after = present.clone();
+    after.extend(labels::of_instance(metadata));
+    let (additional, dropped) = labels::additional(&after, &metadata.additional_labels);
+    after.extend(additional);
+    after.extend(labels::follow_beta(&after));
+    after.retain(|key, value| present.get(key) != Some(value));
+    (after, dropped)
+}
+
+#[cfg(test)]
+mod tests;

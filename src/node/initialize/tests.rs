@@ -1,0 +1,114 @@
+//! The rows of upstream's `Test_syncNode` that decide; those that read or write are in `tests/controllers_node.rs`.
+
+use super::*;
+use crate::node::{
+    fixtures::{With, addresses as list, cloud, labels as labels_of, node, spec, status, taint},
+    well_known::*,
+};
+
+fn tainted() -> Node {
+    node("n").with(|n| {
+        spec(n).taints = Some(vec![taint("dedicated", "NoSchedule"), taint(TAINT_UNINITIALIZED, "NoSchedule")]);
+        status(n).addresses = Some(list(&["Hostname own"]));
+    })
+}
+
+fn metadata() -> InstanceMetadata {
+    InstanceMetadata {
+        provider_id: "fake://1".into(),
+        instance_type: "t1.micro".into(),
+        node_addresses: cloud(&["InternalIP 10.0.0.1", "ExternalIP 132.143.154.163"]),
+        zone: "us-east-1a".into(),
+        region: "us-east".into(),
+        ..InstanceMetadata::default()
+    }
+}
+
+fn annotated(ip: &str) -> Node {
+    tainted().with(|n| n.metadata.annotations = Some([(ANNOTATION_PROVIDED_NODE_IP.to_owned(), ip.to_owned())].into()))
+}
+
+#[test]
+fn everything_in_two_patches() {
+    let decided = initialize(&tainted(), &metadata(), ProviderId::Required).unwrap();
+    assert_eq!(decided.addresses, Some(list(&["InternalIP 10.0.0.1", "ExternalIP 132.143.154.163", "Hostname own"])));
+    assert_eq!(decided.main.provider_id.as_deref(), Some("fake://1"));
+    assert_eq!(decided.main.taints, Some(vec![taint("dedicated", "NoSchedule")]));
+    assert_eq!(
+        decided.main.labels,
+        labels_of(&[
+            (LABEL_INSTANCE_TYPE_BETA, "t1.micro"),
+            (LABEL_INSTANCE_TYPE, "t1.micro"),
+            (LABEL_ZONE_BETA, "us-east-1a"),
+            (LABEL_ZONE, "us-east-1a"),
+            (LABEL_REGION_BETA, "us-east"),
+            (LABEL_REGION, "us-east"),
+        ])
+    );
+}
+
+#[test]
+fn deciding_again_on_the_result_decides_nothing() {
+    let decided = initialize(&tainted(), &metadata(), ProviderId::Required).unwrap();
+    let after = tainted().with(|n| {
+        status(n).addresses = decided.addresses.clone();
+        spec(n).provider_id = decided.main.provider_id.clone();
+        spec(n).taints = decided.main.taints.clone();
+        n.metadata.labels = Some(decided.main.labels);
+    });
+    let again = initialize(&after, &metadata(), ProviderId::Required).unwrap();
+    assert_eq!(again.addresses, None);
+    assert!(again.main.is_empty());
+}
+
+#[test]
+fn provider_ids() {
+    let own = tainted().with(|n| spec(n).provider_id = Some("fake://own".into()));
+    let without = InstanceMetadata { provider_id: String::new(), ..metadata() };
+    use ProviderId::{Required, Unsupported};
+    for (name, node, metadata, rule, expected) in [
+        ("from the cloud", tainted(), metadata(), Required, Ok(Some("fake://1".to_owned()))),
+        ("already set", own.clone(), metadata(), Required, Ok(None)),
+        ("only on the node", own, without.clone(), Required, Ok(None)),
+        ("nowhere", tainted(), without.clone(), Required, Err(InitializeError::NoProviderId)),
+        ("not implemented", tainted(), without, Unsupported, Ok(None)),
+    ] {
+        let decided = initialize(&node, &metadata, rule);
+        if let Ok(decided) = &decided {
+            assert!(decided.main.taints.is_some(), "{name}: the taint goes");
+        }
+        assert_eq!(decided.map(|decided| decided.main.provider_id), expected, "{name}");
+    }
+}
+
+#[test]
+fn provided_ips_must_be_known_before_anything_is_written() {
+    for (name, ip, ok) in
+        [("matched", "10.0.0.1", true), ("not valid", "invalid-ip", false), ("not present", "10.0.0.2", false)]
+    {
+        assert_eq!(initialize(&annotated(ip), &metadata(), ProviderId::Required).is_ok(), ok, "{name}");
+    }
+    let silent = InstanceMetadata { node_addresses: Vec::new(), ..metadata() };
+    assert!(initialize(&annotated("10.0.0.1"), &silent, ProviderId::Required).is_err(), "a silent cloud knows no address");
+    assert_eq!(initialize(&tainted(), &silent, ProviderId::Required).unwrap().addresses, None);
+}
+
+#[test]
+fn additional_labels_come_after_the_cloud_facts() {
+    let node = tainted().with(|n| n.metadata.labels = Some(labels_of(&[("kept", "mine")])));
+    let additional_labels = labels_of(&[("kept", "theirs"), ("new", "1"), ("topology.kubernetes.io/zone", "no")]);
+    let decided = initialize(&node, &InstanceMetadata { additional_labels, ..metadata() }, ProviderId::Required).unwrap();
+    assert_eq!(decided.main.labels.get("new").map(String::as_str), Some("1"));
+    assert_eq!(decided.main.labels.get("kept"), None);
+    assert_eq!(decided.main.labels[LABEL_ZONE], "us-east-1a");
+    assert_eq!(decided.dropped.len(), 2);
+}
+
+#[test]
+fn older_labels_that_the_cloud_does_not_know_are_followed_in_the_same_write() {
+    let node = tainted().with(|n| n.metadata.labels = Some(labels_of(&[(LABEL_ZONE_BETA, "z")])));
+    let silent = InstanceMetadata { zone: String::new(), ..metadata() };
+    let decided = initialize(&node, &silent, ProviderId::Required).unwrap();
+    assert_eq!(decided.main.labels.get(LABEL_ZONE).map(String::as_str), Some("z"));
+    assert_eq!(decided.main.labels.get(LABEL_ZONE_BETA), None);
+}

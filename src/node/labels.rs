@@ -1,0 +1,168 @@
+//! Labels of a Node: those that the cloud's facts become, and the older names that newer ones follow.
+//!
+//! Upstream: `controllers/node/node_controller.go` (`labelReconcileInfo`, `getNodeModifiersFromCloudProvider`).
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Node;
+
+use super::well_known::{
+    LABEL_INSTANCE_TYPE, LABEL_INSTANCE_TYPE_BETA, LABEL_REGION, LABEL_REGION_BETA, LABEL_ZONE, LABEL_ZONE_BETA,
+    RESERVED_LABEL_DOMAINS,
+};
+use crate::cloud_provider::InstanceMetadata;
+
+/// Older name and the newer one that follows it.
+pub const PAIRS: &[(&str, &str)] =
+    &[(LABEL_ZONE_BETA, LABEL_ZONE), (LABEL_REGION_BETA, LABEL_REGION), (LABEL_INSTANCE_TYPE_BETA, LABEL_INSTANCE_TYPE)];
+
+/// Labels by key.
+pub type Labels = BTreeMap<String, String>;
+
+/// Labels of `node`.
+pub fn of(node: &Node) -> &Labels {
+    static NONE: Labels = Labels::new();
+    node.metadata.labels.as_ref().unwrap_or(&NONE)
+}
+
+/// Labels to set so that the newer names agree with the older ones, which are the source of truth. Where the older one is missing
+/// nothing happens.
+pub fn follow_beta(labels: &Labels) -> Labels {
+    let differing = |(beta, stable): &&(&str, &str)| labels.contains_key(*beta) && labels.get(*beta) != labels.get(*stable);
+    let to_set = PAIRS.iter().filter(differing);
+    to_set.filter_map(|(beta, stable)| Some(((*stable).to_owned(), labels.get(*beta)?.clone()))).collect()
+}
+
+/// Labels that machine type, zone and region of an instance become. What the cloud does not know is left alone.
+pub fn of_instance(metadata: &InstanceMetadata) -> Labels {
+    let facts = [
+        (&metadata.instance_type, [LABEL_INSTANCE_TYPE_BETA, LABEL_INSTANCE_TYPE]),
+        (&metadata.zone, [LABEL_ZONE_BETA, LABEL_ZONE]),
+        (&metadata.region, [LABEL_REGION_BETA, LABEL_REGION]),
+    ];
+    let known = facts.into_iter().filter(|(value, _)| !value.is_empty());
+    known.flat_map(|(value, keys)| keys.map(|key| (key.to_owned(), value.clone()))).collect()
+}
+
+/// Why an additional label of the cloud is not set.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Dropped {
+    /// Its domain belongs to Kubernetes.
+    #[error("label {0} of the cloud provider is dropped: its domain is reserved for Kubernetes")]
+    Reserved(String),
+    /// The Node has it with another value, which stays.
+    #[error("label {key} of the cloud provider is dropped: the node has it already, as {kept} instead of {offered}")]
+    Kept {
+        /// The label.
+        key: String,
+        /// Value on the Node.
+        kept: String,
+        /// Value that the cloud gave.
+        offered: String,
+    },
+}
+
+/// Which `additional` labels to set on a Node that has `present`, and why others are not.
+pub fn additional(present: &Labels, additional: &Labels) -> (Labels, Vec<Dropped>) {
+    let mut set = Labels::new();
+    let mut dropped = Vec::new();
+    for (key, offered) in additional {
+        match present.get(key) {
+            _ if is_reserved(key) => dropped.push(Dropped::Reserved(key.clone())),
+            Some(kept) if kept == offered => {}
+            Some(kept) => {
+                dropped.push(Dropped::Kept { key: key.clone(), kept: kept.clone(), offered: offered.clone() });
+            }
+            None => drop(set.insert(key.clone(), offered.clone())),
+        }
+    }
+    (set, dropped)
+}
+
+fn is_reserved(key: &str) -> bool {
+    let Some((domain, _)) = key.split_once('/') else { return false };
+    RESERVED_LABEL_DOMAINS
+        .iter()
+        .any(|reserved| domain.strip_suffix(reserved).is_some_and(|left| left.is_empty() || left.ends_with('.')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::fixtures::labels;
+
+    /// Upstream: `Test_reconcileNodeLabels`.
+    #[test]
+    fn stable_labels_follow_beta_labels() {
+        let beta = [(LABEL_ZONE_BETA, "z"), (LABEL_REGION_BETA, "r"), (LABEL_INSTANCE_TYPE_BETA, "t")];
+        let stable = [(LABEL_ZONE, "z"), (LABEL_REGION, "r"), (LABEL_INSTANCE_TYPE, "t")];
+        let wrong = [(LABEL_ZONE, "bad"), (LABEL_REGION, "bad"), (LABEL_INSTANCE_TYPE, "bad")];
+        for (name, present, expected) in [
+            ("stable missing", labels(&beta), labels(&stable)),
+            ("consistent", labels(&[beta, stable].concat()), labels(&[])),
+            ("stable wrong", labels(&[beta, wrong].concat()), labels(&stable)),
+            ("beta missing", labels(&stable), labels(&[])),
+            ("only one wrong", labels(&[&beta[..], &stable[1..]].concat()), labels(&stable[..1])),
+        ] {
+            assert_eq!(follow_beta(&present), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn facts_of_the_cloud_become_labels_of_both_names() {
+        let whole = InstanceMetadata {
+            instance_type: "t".into(),
+            zone: "z".into(),
+            region: "r".into(),
+            ..InstanceMetadata::default()
+        };
+        assert_eq!(of_instance(&whole).len(), 6);
+        let no_zone = InstanceMetadata { zone: String::new(), ..whole };
+        assert_eq!(
+            of_instance(&no_zone),
+            labels(&[
+                (LABEL_INSTANCE_TYPE_BETA, "t"),
+                (LABEL_INSTANCE_TYPE, "t"),
+                (LABEL_REGION_BETA, "r"),
+                (LABEL_REGION, "r")
+            ])
+        );
+        assert!(of_instance(&InstanceMetadata::default()).is_empty());
+    }
+
+    /// Upstream: `Test_syncNode`, "additional labels" and "labels to discard".
+    #[test]
+    fn additional_labels() {
+        let present = labels(&[("team", "a"), ("same", "x"), (LABEL_ZONE, "z")]);
+        let offered = labels(&[
+            ("my.custom.label/foo", "bar"),
+            ("team", "b"),
+            ("same", "x"),
+            ("kubernetes.io/hostname", "h"),
+            ("app.kubernetes.io/name", "n"),
+            ("k8s.io/x", "1"),
+            ("deep.app.k8s.io/x", "1"),
+            (LABEL_ZONE, "other"),
+            ("k8snio/bar", "1"),
+            ("app.k8snio/bar", "1"),
+            ("mykubernetes.io/bar", "1"),
+            ("kubernetes.io", "no domain"),
+        ]);
+        let (set, dropped) = additional(&present, &offered);
+        assert_eq!(
+            set,
+            labels(&[
+                ("my.custom.label/foo", "bar"),
+                ("k8snio/bar", "1"),
+                ("app.k8snio/bar", "1"),
+                ("mykubernetes.io/bar", "1"),
+                ("kubernetes.io", "no domain"),
+            ])
+        );
+        let reserved: Vec<_> = dropped.iter().filter(|reason| matches!(reason, Dropped::Reserved(_))).collect();
+        assert_eq!(reserved.len(), 5);
+        let kept = Dropped::Kept { key: "team".into(), kept: "a".into(), offered: "b".into() };
+        assert!(dropped.contains(&kept));
+        assert_eq!(dropped.len(), 6);
+    }
+}

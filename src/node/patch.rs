@@ -1,0 +1,95 @@
+//! Bodies of JSON merge patches of a Node. Each carries the resource version that the decision was made on, so that the server
+//! refuses it when somebody else wrote in between.
+//!
+//! Merge patches replace lists as wholes. For addresses that is the point: a strategic merge patch would merge them by type and
+//! lose one of two addresses of the same type.
+
+use k8s_openapi::api::core::v1::{Node, NodeAddress, Taint};
+use serde_json::{Map, Value, json};
+
+use super::labels::Labels;
+
+/// What changes in the Node itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct MainChanges {
+    /// `spec.providerID` to set.
+    pub provider_id: Option<String>,
+    /// Labels to set.
+    pub labels: Labels,
+    /// `spec.taints` as a whole.
+    pub taints: Option<Vec<Taint>>,
+}
+
+impl MainChanges {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+fn metadata(node: &Node) -> Map<String, Value> {
+    let mut metadata = Map::new();
+    if let Some(version) = &node.metadata.resource_version {
+        metadata.insert("resourceVersion".into(), json!(version));
+    }
+    metadata
+}
+
+/// Patch of the Node itself.
+pub fn main(node: &Node, changes: &MainChanges) -> Value {
+    let mut metadata = metadata(node);
+    if !changes.labels.is_empty() {
+        metadata.insert("labels".into(), json!(changes.labels));
+    }
+    let mut spec = Map::new();
+    if let Some(id) = &changes.provider_id {
+        spec.insert("providerID".into(), json!(id));
+    }
+    if let Some(taints) = &changes.taints {
+        spec.insert("taints".into(), if taints.is_empty() { Value::Null } else { json!(taints) });
+    }
+    let mut body = Map::from_iter([("metadata".to_owned(), Value::Object(metadata))]);
+    if !spec.is_empty() {
+        body.insert("spec".into(), Value::Object(spec));
+    }
+    Value::Object(body)
+}
+
+/// Patch of the status: the addresses as a whole.
+pub fn addresses(node: &Node, addresses: &[NodeAddress]) -> Value {
+    json!({ "metadata": metadata(node), "status": { "addresses": addresses } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::fixtures::{With, address, labels, node, taint};
+
+    #[test]
+    fn only_what_changes_is_sent() {
+        let node = node("n").with(|n| n.metadata.resource_version = Some("7".into()));
+        let changes = MainChanges { labels: labels(&[("a", "b")]), ..MainChanges::default() };
+        assert_eq!(main(&node, &changes), json!({"metadata": {"resourceVersion": "7", "labels": {"a": "b"}}}));
+        assert!(!changes.is_empty());
+        assert!(MainChanges::default().is_empty());
+    }
+
+    #[test]
+    fn the_last_taint_removes_the_field() {
+        let node = node("n").with(|n| n.metadata.resource_version = Some("7".into()));
+        let changes = MainChanges { provider_id: Some("fake://1".into()), taints: Some(vec![]), ..MainChanges::default() };
+        let expected = json!({"metadata": {"resourceVersion": "7"}, "spec": {"providerID": "fake://1", "taints": null}});
+        assert_eq!(main(&node, &changes), expected);
+        let changes = MainChanges { taints: Some(vec![taint("k", "NoSchedule")]), ..MainChanges::default() };
+        assert_eq!(main(&node, &changes)["spec"], json!({"taints": [{"key": "k", "effect": "NoSchedule"}]}));
+    }
+
+    #[test]
+    fn addresses_are_sent_as_a_whole() {
+        let node = node("n").with(|n| n.metadata.resource_version = Some("7".into()));
+        assert_eq!(
+            addresses(&node, &[address("InternalIP", "10.0.0.1")]),
+            json!({"metadata": {"resourceVersion": "7"}, "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}})
+        );
+    }
+}

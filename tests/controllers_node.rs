@@ -1,0 +1,515 @@
+//! The node and node-lifecycle controllers over the in-process API server and the fake cloud, on a paused clock.
+#![cfg(feature = "sandbox")]
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use cloud_controller_manager::{
+    cloud_provider::{AddressType, CloudError, NodeAddress},
+    controllers::{Controller, ControllerContext, Informers, node, node_lifecycle},
+    metrics::Metrics,
+    node::{prune_node, taints, well_known::*},
+    providers::fake::{CallName, FakeCloud, FakeConfig, InstancePresence, InstanceSpec, PowerState},
+    runtime::{
+        clock::Clock,
+        events::{Event, EventRecorder},
+        informer::Informer,
+        leader_election::Leadership,
+        patch::Writer,
+        shutdown::Shutdown,
+    },
+    sandbox::{
+        api_server::{ApiServer, RequestRecord},
+        http::Verb,
+    },
+};
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use kube::Api;
+use proptest::prelude::*;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+/// A cluster, a cloud and both controllers.
+struct World {
+    server: ApiServer,
+    cloud: FakeCloud,
+    metrics: Arc<Metrics>,
+    events: mpsc::Receiver<(&'static str, Event)>,
+    lifecycle: Arc<node_lifecycle::NodeLifecycleController>,
+    shutdown: Shutdown,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.shutdown.begin();
+    }
+}
+
+fn server() -> ApiServer {
+    ApiServer::new(Clock::manual("2024-01-01T00:00:00Z".parse().unwrap()))
+}
+
+fn limits() -> node_lifecycle::Config {
+    node_lifecycle::Config { max_count: 3, ..node_lifecycle::Config::default() }
+}
+
+impl World {
+    /// Starts both controllers on `server`.
+    async fn start(server: ApiServer, cloud: FakeCloud) -> Self {
+        let clock = Clock::manual("2024-01-01T00:00:00Z".parse().unwrap());
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let shutdown = Shutdown::new();
+        let mut informers = Informers { nodes: Informer::new(prune_node), services: Informer::new(|_| ()) };
+        let (recorder, events) = EventRecorder::channel("node-controller");
+        let context = ControllerContext {
+            cluster_name: "kubernetes".into(),
+            writer: Writer::new(server.client_as("controllers"), Leadership::unopposed()),
+            events: recorder,
+            clock,
+            metrics: Arc::clone(&metrics),
+        };
+        let provider = Arc::new(cloud.clone());
+        let node = node::NodeController::new(&context, &mut informers, provider.clone(), node::Config::default()).unwrap();
+        let lifecycle = node_lifecycle::NodeLifecycleController::new(&context, &mut informers, provider, limits()).unwrap();
+        let nodes = informers.nodes.store();
+        informers.nodes.start(Api::all(server.client()), &shutdown, Arc::clone(&metrics));
+        nodes.synced().await;
+        tokio::spawn(node.run(shutdown.clone()));
+        tokio::spawn(Arc::clone(&lifecycle).run(shutdown.clone()));
+        Self { server, cloud, metrics, events, lifecycle, shutdown }
+    }
+
+    fn node(&self, name: &str) -> Option<Node> {
+        self.server.get("", name)
+    }
+
+    /// Waits until `condition` holds for the node, for at most an hour of the paused clock.
+    async fn until(&self, name: &str, what: &str, condition: impl Fn(Option<Node>) -> bool) {
+        let reached = self.server.wait_until(|server| condition(server.get("", name)));
+        let waited = tokio::time::timeout(Duration::from_secs(3600), reached).await;
+        assert!(waited.is_ok(), "{name} never {what}: {:?}", self.node(name));
+    }
+
+    async fn until_initialized(&self, name: &str) {
+        self.until(name, "initialised", |node| node.is_some_and(|node| !taints::is_uninitialized(&node))).await;
+    }
+
+    async fn until_deleted(&self, name: &str) {
+        self.until(name, "deleted", |node| node.is_none()).await;
+    }
+
+    /// Reasons of the events so far.
+    fn reasons(&mut self) -> Vec<&'static str> {
+        std::iter::from_fn(|| self.events.try_recv().ok()).map(|(_, event)| event.reason).collect()
+    }
+
+    fn writes(&self) -> Vec<(Verb, String)> {
+        let requests = self.server.requests();
+        requests.into_iter().filter(is_node_write).map(|request| (request.verb, request.subresource)).collect()
+    }
+}
+
+fn is_node_write(request: &RequestRecord) -> bool {
+    request.resource == "nodes" && !matches!(request.verb, Verb::Get | Verb::List | Verb::Watch)
+}
+
+async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+fn plain(name: &str, ready: &str) -> Node {
+    serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {},
+        "status": {"conditions": [{"type": "Ready", "status": ready}], "addresses": [{"type": "Hostname", "address": name}]},
+    }))
+    .unwrap()
+}
+
+fn tainted(name: &str) -> Node {
+    let mut node = plain(name, "True");
+    let taint = json!([{"key": TAINT_UNINITIALIZED, "value": "true", "effect": "NoSchedule"}]);
+    node.spec.get_or_insert_default().taints = serde_json::from_value(taint).unwrap();
+    node
+}
+
+fn ready(node: &mut Node, status: &str) {
+    let condition = NodeCondition { type_: "Ready".into(), status: status.into(), ..NodeCondition::default() };
+    node.status.get_or_insert_default().conditions = Some(vec![condition]);
+}
+
+fn instance() -> InstanceSpec {
+    let address = |type_, address: &str| NodeAddress { type_, address: address.into() };
+    InstanceSpec {
+        addresses: vec![address(AddressType::InternalIP, "10.0.0.1"), address(AddressType::ExternalIP, "132.143.154.163")],
+        ..InstanceSpec::default()
+    }
+}
+
+fn cloud(names: &[&str]) -> FakeCloud {
+    let cloud = FakeCloud::new(FakeConfig::default());
+    names.iter().for_each(|name| cloud.add_instance(*name, instance()));
+    cloud
+}
+
+fn addresses(node: &Node) -> Vec<String> {
+    let all = node.status.as_ref().and_then(|status| status.addresses.clone()).unwrap_or_default();
+    all.iter().map(|address| format!("{} {}", address.type_, address.address)).collect()
+}
+
+fn provider_id(node: &Node) -> Option<&str> {
+    cloud_controller_manager::node::provider_id(node)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_node_is_initialised_in_two_writes() {
+    let mut world = World::start(server(), cloud(&["n"])).await;
+    world.server.create(&tainted("n"));
+    world.until_initialized("n").await;
+    pass(1000).await;
+
+    let node = world.node("n").unwrap();
+    assert_eq!(provider_id(&node), Some("fake://n"));
+    assert_eq!(addresses(&node), ["InternalIP 10.0.0.1", "ExternalIP 132.143.154.163", "Hostname n"]);
+    let labels = node.metadata.labels.clone().unwrap();
+    for (key, value) in [
+        (LABEL_ZONE, "fake-zone-1"),
+        (LABEL_ZONE_BETA, "fake-zone-1"),
+        (LABEL_REGION, "fake-region"),
+        (LABEL_REGION_BETA, "fake-region"),
+        (LABEL_INSTANCE_TYPE, "fake.standard"),
+        (LABEL_INSTANCE_TYPE_BETA, "fake.standard"),
+    ] {
+        assert_eq!(labels.get(key).map(String::as_str), Some(value), "{key}");
+    }
+    assert_eq!(world.writes(), [(Verb::Patch, "status".to_owned()), (Verb::Patch, String::new())]);
+    assert_eq!(world.reasons(), ["Synced"]);
+    assert_eq!(world.metrics.node_taint_removal_delay.with_label_values::<&str>(&[]).get_sample_count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_nodes_cost_two_writes_each_and_few_cloud_calls() {
+    let server = server();
+    let names: Vec<_> = (0..200).map(|n| format!("n{n}")).collect();
+    let cloud = cloud(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    names.iter().for_each(|name| drop(server.create(&tainted(name))));
+    let world = World::start(server, cloud).await;
+    for name in &names {
+        world.until_initialized(name).await;
+    }
+    pass(10).await;
+    assert_eq!(world.writes().len(), 400);
+    let batches = world.cloud.call_count(CallName::InstanceMetadataBatch);
+    assert!(batches <= 10, "{batches} batches for 200 nodes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_decided_anew_on_what_others_wrote() {
+    for subresource in ["status", ""] {
+        let world = World::start(server(), cloud(&["n"])).await;
+        world.server.faults().fail_next(1, 409, move |request| is_node_write(request) && request.subresource == subresource);
+        world.cloud.set_latency(CallName::InstanceMetadataBatch, Duration::from_secs(5));
+        world.server.create(&tainted("n"));
+        pass(2).await;
+        world.server.update_with::<Node>("", "n", |node| {
+            node.metadata.labels = Some(BTreeMap::from([("written".to_owned(), "by-others".to_owned())]));
+        });
+        world.until_initialized("n").await;
+        let node = world.node("n").unwrap();
+        assert_eq!(node.metadata.labels.unwrap()["written"], "by-others");
+        assert_eq!(world.cloud.call_count(CallName::InstanceMetadataBatch), 1, "the cloud is not asked again");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_initialised_in_between_is_left_alone() {
+    let world = World::start(server(), cloud(&["n"])).await;
+    world.cloud.set_latency(CallName::InstanceMetadataBatch, Duration::from_secs(5));
+    world.server.create(&tainted("n"));
+    pass(2).await;
+    world.server.update_with::<Node>("", "n", |node| node.spec.as_mut().unwrap().taints = None);
+    pass(100).await;
+    assert_eq!(provider_id(&world.node("n").unwrap()), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_of_nobody_keeps_its_taint() {
+    let cloud = cloud(&[]);
+    cloud.add_instance("n", InstanceSpec { managed: false, ..instance() });
+    let mut world = World::start(server(), cloud).await;
+    world.server.create(&tainted("n"));
+    pass(100).await;
+    assert!(taints::is_uninitialized(&world.node("n").unwrap()));
+    assert_eq!(world.writes(), []);
+    assert_eq!(world.reasons(), ["NoCloudInstance"]);
+
+    world.cloud.change_instance("n", |spec| spec.managed = true);
+    world.until_initialized("n").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_cloud_keeps_the_taint_until_it_passes() {
+    let mut world = World::start(server(), cloud(&["n", "other"])).await;
+    world.cloud.change_instance("n", |spec| spec.existence = InstancePresence::Unknown);
+    world.server.create(&tainted("n"));
+    world.server.create(&tainted("other"));
+    world.until_initialized("other").await;
+    pass(100).await;
+    assert!(taints::is_uninitialized(&world.node("n").unwrap()));
+    assert_eq!(provider_id(&world.node("n").unwrap()), None);
+    assert!(world.reasons().contains(&"InstanceMetadataFailed"));
+    world.cloud.change_instance("n", |spec| spec.existence = InstancePresence::Exists);
+    world.until_initialized("n").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_provided_ip_keeps_the_taint_and_writes_nothing() {
+    for ip in ["invalid-ip", "10.0.0.2"] {
+        let mut world = World::start(server(), cloud(&["n"])).await;
+        let mut node = tainted("n");
+        node.metadata.annotations = Some(BTreeMap::from([(ANNOTATION_PROVIDED_NODE_IP.to_owned(), ip.to_owned())]));
+        world.server.create(&node);
+        pass(100).await;
+        assert!(taints::is_uninitialized(&world.node("n").unwrap()));
+        assert_eq!(world.writes(), []);
+        assert!(world.reasons().contains(&"NodeInitializationFailed"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn addresses_and_labels_follow() {
+    let world = World::start(server(), cloud(&["n"])).await;
+    world.server.create(&tainted("n"));
+    world.until_initialized("n").await;
+    world.cloud.change_instance("n", |spec| spec.addresses[0].address = "10.0.0.9".into());
+    world.until("n", "updated", |node| addresses(&node.unwrap())[0] == "InternalIP 10.0.0.9").await;
+    world.server.update_with::<Node>("", "n", |node| {
+        node.metadata.labels.as_mut().unwrap().insert(LABEL_ZONE_BETA.into(), "moved".into());
+    });
+    world.until("n", "relabelled", |node| node.unwrap().metadata.labels.unwrap()[LABEL_ZONE] == "moved").await;
+    world.server.clear_requests();
+    pass(3000).await;
+    assert_eq!(world.writes(), [], "nothing changes: nothing is written");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shut_down_instance_is_tainted_until_the_node_is_ready() {
+    let world = World::start(server(), cloud(&["n"])).await;
+    world.server.create(&plain("n", "False"));
+    world.cloud.set_power("n", PowerState::Stopped);
+    world.until("n", "tainted", |node| taints::has_shutdown(&node.unwrap())).await;
+    pass(100).await;
+    world.server.update_with("", "n", |node| ready(node, "True"));
+    world.until("n", "untainted", |node| !taints::has_shutdown(&node.unwrap())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ready_node_is_neither_tainted_nor_deleted() {
+    let world = World::start(server(), cloud(&["off"])).await;
+    world.cloud.set_power("off", PowerState::Stopped);
+    world.server.create(&plain("off", "True"));
+    world.server.create(&plain("gone", "True"));
+    pass(1000).await;
+    assert!(!taints::has_shutdown(&world.node("off").unwrap()));
+    assert!(world.node("gone").is_some());
+    assert_eq!(world.cloud.call_count(CallName::InstanceExists), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gone_instance_is_deleted_after_confirmation_and_grace() {
+    for status in ["False", "Unknown"] {
+        let mut world = World::start(server(), cloud(&["exists"])).await;
+        world.server.create(&plain("exists", status));
+        world.server.create(&plain("n", status));
+        pass(14).await;
+        assert!(world.node("n").is_some(), "within the grace period");
+        assert!(world.cloud.objects_of(CallName::InstanceExists).iter().filter(|name| *name == "n").count() >= 2);
+        world.until_deleted("n").await;
+        pass(100).await;
+        assert!(world.node("exists").is_some());
+        assert_eq!(world.reasons(), ["InstanceMissing", "DeletingNode"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_never_deletes() {
+    let world = World::start(server(), cloud(&["n"])).await;
+    world.server.create(&plain("n", "Unknown"));
+    world.cloud.change_instance("n", |spec| spec.existence = InstancePresence::Unknown);
+    pass(10_000).await;
+    assert!(world.node("n").is_some());
+    let waiting = world.lifecycle.status().unsettled;
+    assert!(waiting[0].reason.as_ref().unwrap().contains("could not be told"), "{waiting:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_made_anew_is_not_deleted_for_the_old_one() {
+    let mut world = World::start(server(), cloud(&[])).await;
+    world.server.create(&plain("n", "False"));
+    world.server.faults().delay_every(Duration::from_secs(30), |request| request.verb == Verb::Delete);
+    while world.events.recv().await.unwrap().1.reason != "DeletingNode" {}
+    pass(1).await;
+    let old = world.node("n").unwrap().metadata.uid;
+    world.cloud.add_instance("n", instance());
+    assert!(world.server.delete::<Node>("", "n"));
+    world.server.create(&plain("n", "False"));
+    pass(1000).await;
+    let new = world.node("n").unwrap().metadata.uid;
+    assert_ne!(new, old);
+    assert_eq!(world.metrics.node_deletions_refused_total.with_label_values(&["recreated"]).get(), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn mass_deletion_is_refused_until_fewer_are_gone() {
+    let names: Vec<_> = (0..10).map(|n| format!("n{n}")).collect();
+    let mut world = World::start(server(), cloud(&names.iter().map(String::as_str).collect::<Vec<_>>())).await;
+    names.iter().for_each(|name| drop(world.server.create(&plain(name, "False"))));
+    names[..5].iter().for_each(|name| world.cloud.remove_instance(name));
+    pass(2000).await;
+    assert_eq!(world.server.list::<Node>().len(), 10);
+    assert_eq!(world.metrics.node_deletions_refused_total.with_label_values(&["mass_deletion"]).get(), 5.0);
+    assert!(world.reasons().contains(&"NodeDeletionRefused"));
+    assert!(world.lifecycle.status().facts[0].1.contains("5 of 10"));
+
+    names[3..5].iter().for_each(|name| world.cloud.change_instance(name, |spec| spec.existence = InstancePresence::Exists));
+    for name in &names[..3] {
+        world.until_deleted(name).await;
+    }
+    pass(1000).await;
+    assert_eq!(world.server.list::<Node>().len(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_hangs_holds_up_nobody_else() {
+    let world = World::start(server(), cloud(&["hangs"])).await;
+    let behaviour = serde_json::from_value(json!({"hang": true, "objects": ["hangs"]})).unwrap();
+    world.cloud.configure(|config| drop(config.calls.insert(CallName::InstanceExists, behaviour)));
+    world.server.create(&plain("hangs", "Unknown"));
+    world.server.create(&plain("n", "Unknown"));
+    world.until_deleted("n").await;
+    assert!(world.node("hangs").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_permission_is_named() {
+    let world = World::start(server(), cloud(&["n"])).await;
+    world.cloud.set_power("n", PowerState::Stopped);
+    world.server.faults().fail_every(403, is_node_write);
+    world.server.create(&plain("n", "False"));
+    world.server.wait_until(|server| server.requests().iter().any(is_node_write)).await;
+    pass(1).await;
+    assert!(world.lifecycle.status().problem.unwrap().contains("ClusterRole"));
+    world.server.faults().clear();
+    world.until("n", "tainted", |node| taints::has_shutdown(&node.unwrap())).await;
+    pass(1).await;
+    assert_eq!(world.lifecycle.status().problem, None);
+}
+
+/// Something that happens to a cluster.
+#[derive(Debug, Clone)]
+enum Happening {
+    Create(usize),
+    Relabel(usize),
+    Readiness(usize, bool),
+    CloudFails(usize),
+    ApiFails(usize, u16),
+    WatchBreaks,
+    Compaction,
+    Time(u64),
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    let node = 0..4_usize;
+    prop_oneof![
+        node.clone().prop_map(Happening::Create),
+        node.clone().prop_map(Happening::Relabel),
+        (node, any::<bool>()).prop_map(|(node, ready)| Happening::Readiness(node, ready)),
+        (1..4_usize).prop_map(Happening::CloudFails),
+        (1..4_usize, prop_oneof![Just(409_u16), Just(500), Just(403)]).prop_map(|(n, code)| Happening::ApiFails(n, code)),
+        Just(Happening::WatchBreaks),
+        Just(Happening::Compaction),
+        (0..20_u64).prop_map(Happening::Time),
+    ]
+}
+
+async fn happen(world: &World, happening: Happening) {
+    let name = |node: usize| format!("n{node}");
+    match happening {
+        Happening::Create(node) if world.node(&name(node)).is_none() => drop(world.server.create(&tainted(&name(node)))),
+        Happening::Relabel(node) if world.node(&name(node)).is_some() => {
+            drop(world.server.update_with::<Node>("", &name(node), |node| {
+                node.metadata.labels.get_or_insert_default().insert(LABEL_REGION.into(), "wrong".into());
+            }));
+        }
+        Happening::Readiness(node, is_ready) if world.node(&name(node)).is_some() => {
+            let status = if is_ready { "True" } else { "Unknown" };
+            drop(world.server.update_with("", &name(node), |node| ready(node, status)));
+        }
+        Happening::Create(_) | Happening::Relabel(_) | Happening::Readiness(..) => {}
+        Happening::CloudFails(times) => {
+            let error = CloudError::failed("injected");
+            for call in [CallName::InstanceMetadataBatch, CallName::InstanceExists, CallName::InstanceShutdown] {
+                world.cloud.fail_next(call, &error, times);
+            }
+        }
+        Happening::ApiFails(times, code) => {
+            world.server.faults().fail_next(times, code, |request| request.user_agent == "controllers");
+        }
+        Happening::WatchBreaks => world.server.faults().drop_watches(),
+        Happening::Compaction => world.server.faults().compact(),
+        Happening::Time(seconds) => pass(seconds).await,
+    }
+}
+
+/// Whatever happens in whatever order: nodes whose instance is there become whole, and go if and only if it is gone and they are
+/// not ready. Answers the nodes that are left. Nodes 0 to 2 have an instance, the one of node 2 is shut down; node 3 has none.
+async fn converges(happenings: Vec<Happening>) -> Vec<String> {
+    let cloud = cloud(&["n0", "n1", "n2"]);
+    cloud.set_power("n2", PowerState::Stopped);
+    let world = World::start(server(), cloud).await;
+    for happening in happenings {
+        happen(&world, happening).await;
+        for node in ["n0", "n1", "n2"].iter().filter_map(|name| world.node(name)) {
+            let is_whole = provider_id(&node).is_some() && addresses(&node).len() == 3;
+            assert!(is_whole || taints::is_uninitialized(&node), "the taint goes last: {node:?}");
+        }
+    }
+    world.server.faults().clear();
+    pass(4000).await;
+    for node in world.server.list::<Node>() {
+        let name = node.metadata.name.clone().unwrap();
+        let is_ready = cloud_controller_manager::node::is_ready(&node);
+        if name == "n3" {
+            assert!(is_ready, "an orphan stays only while it is ready");
+            continue;
+        }
+        assert!(!taints::is_uninitialized(&node), "{node:?}");
+        assert_eq!(provider_id(&node), Some(format!("fake://{name}").as_str()));
+        assert_eq!(addresses(&node)[0], "InternalIP 10.0.0.1");
+        assert_eq!(node.metadata.labels.clone().unwrap()[LABEL_REGION], "fake-region");
+        let may_keep = name == "n2";
+        assert!(!taints::has_shutdown(&node) || (may_keep && !is_ready), "{node:?}");
+        assert!(taints::has_shutdown(&node) || !may_keep || is_ready, "{node:?}");
+    }
+    world.server.clear_requests();
+    pass(4000).await;
+    assert_eq!(world.writes(), [], "converged");
+    world.server.list::<Node>().into_iter().filter_map(|node| node.metadata.name).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #[test]
+    fn any_order_of_events_and_failures_converges(happenings in proptest::collection::vec(happening(), 1..30)) {
+        let created = happenings.iter().filter_map(|happening| match happening {
+            Happening::Create(node) => Some(*node),
+            _ => None,
+        });
+        let with_instance: std::collections::BTreeSet<_> = created.filter(|node| *node < 3).collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let left = converges(happenings).await;
+            prop_assert!(with_instance.iter().all(|node| left.contains(&format!("n{node}"))), "none with an instance goes");
+            Ok(())
+        })?;
+    }
+}
