@@ -29,6 +29,17 @@ pub struct Event {
     pub message: String,
 }
 
+/// A kind of event, for the reference page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventDoc {
+    /// Reason, as in the event.
+    pub reason: &'static str,
+    /// How bad it is.
+    pub type_: EventType,
+    /// When it is recorded.
+    pub when: &'static str,
+}
+
 /// Reference to `object`, with its UID.
 pub fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
     ObjectReference {
