@@ -44,7 +44,10 @@ pub const EVENTS: &[EventDoc] = &[
     warning(reason::UPDATE_FAILED, "the load balancer could not be given the new set of nodes; tried again with back-off"),
     normal(reason::DELETING, "the load balancer is about to be deleted"),
     normal(reason::DELETED, "nothing is left of the load balancer"),
-    warning(reason::DELETE_FAILED, "the load balancer of a Service that is gone could not be deleted; tried again with back-off"),
+    warning(
+        reason::DELETE_FAILED,
+        "the load balancer of a Service that is gone could not be deleted; tried again with back-off",
+    ),
     warning(reason::SYNC_FAILED, "the load balancer could not be created, updated or deleted; tried again with back-off"),
     normal(reason::TYPE, "the type of the Service changed to or from LoadBalancer"),
     normal(reason::SOURCE_RANGES, "spec.loadBalancerSourceRanges changed"),

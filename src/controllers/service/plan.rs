@@ -31,8 +31,8 @@ pub struct Applied {
     pub settled: bool,
     /// The hosts that were last applied.
     pub nodes: Option<NodeSet>,
-    /// What the provider answered and the Service does not say yet.
-    pub unpublished: Option<LoadBalancerStatus>,
+    /// What the cloud answered and the Service may not say yet.
+    pub unpublished: Option<Answer>,
     /// Whether this is to be checked against the cloud although nothing changed.
     pub verify: bool,
     /// How far it is, for status pages.
@@ -44,6 +44,15 @@ impl Applied {
     pub fn unknown(service: Arc<Service>) -> Self {
         Self { service, settled: false, nodes: None, unpublished: None, verify: false, stage: None }
     }
+}
+
+/// What the cloud answered to a call that succeeded, for the Service's status.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// Addresses, if the call tells any.
+    pub status: Option<LoadBalancerStatus>,
+    /// How far the load balancer is now.
+    pub stage: Stage,
 }
 
 /// Why a load balancer is ensured.
@@ -71,7 +80,7 @@ pub enum Decision {
     /// Give the load balancer its new hosts, nothing else.
     UpdateHosts,
     /// The cloud is done; write its answer into the Service.
-    Publish(LoadBalancerStatus),
+    Publish(Answer),
 }
 
 /// Decides.
@@ -109,8 +118,8 @@ fn decide_known(service: &Service, applied: &Applied, hosts: &NodeSet) -> Decisi
         Decision::Ensure(Cause::Unsettled)
     } else if applied.verify {
         Decision::Ensure(Cause::Resync)
-    } else if let Some(status) = &applied.unpublished {
-        Decision::Publish(status.clone())
+    } else if let Some(answer) = &applied.unpublished {
+        Decision::Publish(answer.clone())
     } else if applied.nodes.as_ref() != Some(hosts) {
         Decision::UpdateHosts
     } else {
@@ -127,9 +136,11 @@ pub fn on_added(service: &Service, initial: bool) -> Option<Priority> {
     if needs_cleanup(service) {
         return Some(Priority::Deletion);
     }
-    let has_address = service.status.as_ref().and_then(|status| status.load_balancer.as_ref()).is_some_and(|status| {
-        status.ingress.as_ref().is_some_and(|ingress| !ingress.is_empty())
-    });
+    let has_address = service
+        .status
+        .as_ref()
+        .and_then(|status| status.load_balancer.as_ref())
+        .is_some_and(|status| status.ingress.as_ref().is_some_and(|ingress| !ingress.is_empty()));
     let urgency = if initial && has_address { Priority::Resync } else { Priority::UserChange };
     wants_load_balancer(service).then_some(urgency)
 }
@@ -180,6 +191,19 @@ pub struct Verdict {
 }
 
 impl Failure {
+    /// What the cloud or the server said, without what it was for.
+    pub fn cause(&self) -> &dyn std::fmt::Display {
+        match self {
+            Failure::Cloud { error, .. } => error,
+            Failure::Api { error, .. } => error,
+        }
+    }
+
+    /// Whether users should hear of it. A conflict is settled by reading again.
+    pub fn is_news(&self) -> bool {
+        !matches!(self, Failure::Api { error: ApiError::Conflict(_), .. }) && self.verdict().stage.is_some()
+    }
+
     /// What to do about it.
     pub fn verdict(&self) -> Verdict {
         let message = self.to_string();
