@@ -47,6 +47,19 @@ pub enum CloudError {
 }
 
 impl CloudError {
+    /// Short name of the class, for metrics and logs.
+    pub fn class(&self) -> &'static str {
+        match self {
+            CloudError::NotImplemented => "not_implemented",
+            CloudError::InstanceNotFound => "instance_not_found",
+            CloudError::ImplementedElsewhere => "implemented_elsewhere",
+            CloudError::RetryAfter { .. } => "retry_after",
+            CloudError::Invalid(_) => "invalid",
+            CloudError::NotLeader(_) => "not_leader",
+            CloudError::Deadline { .. } => "deadline",
+            CloudError::Failed(_) => "failed",
+        }
+    }
     /// A failure that is worth retrying with back-off.
     pub fn failed(message: impl Into<String>) -> Self {
         CloudError::Failed(message.into())

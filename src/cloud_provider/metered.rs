@@ -1,1 +1,314 @@
 //! Decorators over the provider traits: times, counts, deadlines and the leadership check.
+//!
+//! In: a provider. Out: the same provider, whose calls are measured, end at a deadline, and write only while this replica leads.
+//! Every method is passed on, also those with a default, so that what a provider overrides is never lost.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{Node, Service};
+use tokio::time::Instant;
+
+use super::{
+    CloudError, CloudProvider, CloudResult, Clusters, Existence, InstanceMetadata, Instances, InstancesV2, LoadBalancer,
+    LoadBalancerStatus, NodeAddress, ProviderContext, Route, RouteChanges, RouteOutcomes, Routes, Zone, Zones,
+};
+use crate::{metrics::Metrics, runtime::leader_election::Leadership};
+
+/// How long calls may take. A call that is cut off here may still have had an effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadlines {
+    /// Calls that only read.
+    pub reads: Duration,
+    /// Calls that write; clouds take minutes for a load balancer. Also the start of the provider, which may fill caches.
+    pub writes: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self { reads: Duration::from_secs(2 * 60), writes: Duration::from_secs(20 * 60) }
+    }
+}
+
+/// Wraps `provider` and every part that it hands out.
+pub fn metered(
+    provider: Arc<dyn CloudProvider>,
+    metrics: Arc<Metrics>,
+    leadership: Leadership,
+    deadlines: Deadlines,
+) -> Arc<dyn CloudProvider> {
+    let name = provider.provider_name().into();
+    Arc::new(Metered { inner: provider, meter: Meter { provider: name, metrics, leadership, deadlines } })
+}
+
+struct Metered<T: ?Sized> {
+    inner: Arc<T>,
+    meter: Meter,
+}
+
+#[derive(Clone)]
+struct Meter {
+    provider: Arc<str>,
+    metrics: Arc<Metrics>,
+    leadership: Leadership,
+    deadlines: Deadlines,
+}
+
+impl Meter {
+    fn around<T: ?Sized>(&self, inner: Arc<T>) -> Arc<Metered<T>> {
+        Arc::new(Metered { inner, meter: self.clone() })
+    }
+
+    async fn read<T>(&self, call: &'static str, work: impl Future<Output = CloudResult<T>> + Send) -> CloudResult<T> {
+        let answer = self.within(call, self.deadlines.reads, work).await.and_then(|answer| answer);
+        self.counted(call, answer)
+    }
+
+    async fn write<T>(&self, call: &'static str, work: impl Future<Output = CloudResult<T>> + Send) -> CloudResult<T> {
+        let answer = match self.may_write() {
+            Ok(()) => self.within(call, self.deadlines.writes, work).await.and_then(|answer| answer),
+            Err(error) => Err(error),
+        };
+        self.counted(call, answer)
+    }
+
+    fn may_write(&self) -> CloudResult<()> {
+        self.leadership.check().map_err(|error| CloudError::NotLeader(error.to_string()))
+    }
+
+    /// Measures `work`, also when it gives no answer in time.
+    async fn within<F: Future + Send>(&self, call: &'static str, limit: Duration, work: F) -> CloudResult<F::Output> {
+        let start = Instant::now();
+        let answer = tokio::time::timeout(limit, work).await;
+        let seconds = start.elapsed().as_secs_f64();
+        self.metrics.provider_call_duration.with_label_values(&[&*self.provider, call]).observe(seconds);
+        answer.map_err(|_| CloudError::Deadline { call, limit })
+    }
+
+    fn counted<T>(&self, call: &'static str, answer: CloudResult<T>) -> CloudResult<T> {
+        answer.inspect_err(|error| self.count(call, error.class()))
+    }
+
+    fn count(&self, call: &'static str, reason: &str) {
+        self.metrics.provider_call_errors_total.with_label_values(&[&*self.provider, call, reason]).inc();
+    }
+}
+
+#[async_trait]
+impl CloudProvider for Metered<dyn CloudProvider> {
+    fn provider_name(&self) -> &str {
+        self.inner.provider_name()
+    }
+
+    fn has_cluster_id(&self) -> bool {
+        self.inner.has_cluster_id()
+    }
+
+    async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {
+        let limit = self.meter.deadlines.writes;
+        let answer = self.meter.within("initialize", limit, self.inner.initialize(context)).await.and_then(|answer| answer);
+        self.meter.counted("initialize", answer)
+    }
+
+    fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {
+        Some(self.meter.around(self.inner.load_balancer()?))
+    }
+
+    fn instances(&self) -> Option<Arc<dyn Instances>> {
+        Some(self.meter.around(self.inner.instances()?))
+    }
+
+    fn instances_v2(&self) -> Option<Arc<dyn InstancesV2>> {
+        Some(self.meter.around(self.inner.instances_v2()?))
+    }
+
+    fn zones(&self) -> Option<Arc<dyn Zones>> {
+        Some(self.meter.around(self.inner.zones()?))
+    }
+
+    fn clusters(&self) -> Option<Arc<dyn Clusters>> {
+        Some(self.meter.around(self.inner.clusters()?))
+    }
+
+    fn routes(&self) -> Option<Arc<dyn Routes>> {
+        Some(self.meter.around(self.inner.routes()?))
+    }
+}
+
+#[async_trait]
+impl InstancesV2 for Metered<dyn InstancesV2> {
+    async fn instance_exists(&self, node: &Node) -> CloudResult<bool> {
+        self.meter.read("instance_exists", self.inner.instance_exists(node)).await
+    }
+
+    async fn instance_shutdown(&self, node: &Node) -> CloudResult<bool> {
+        self.meter.read("instance_shutdown", self.inner.instance_shutdown(node)).await
+    }
+
+    async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
+        self.meter.read("instance_metadata", self.inner.instance_metadata(node)).await
+    }
+
+    async fn existence(&self, node: &Node) -> Existence {
+        let call = "existence";
+        match self.meter.within(call, self.meter.deadlines.reads, self.inner.existence(node)).await {
+            Ok(Existence::Unknown(why)) => {
+                self.meter.count(call, "unknown");
+                Existence::Unknown(why)
+            }
+            Ok(known) => known,
+            Err(error) => {
+                self.meter.count(call, error.class());
+                Existence::Unknown(error.to_string())
+            }
+        }
+    }
+
+    async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
+        let call = "instance_metadata_batch";
+        let work = self.inner.instance_metadata_batch(nodes);
+        let answers = self.meter.within(call, self.meter.deadlines.reads, work).await;
+        let answers = answers.unwrap_or_else(|error| vec![Err(error); nodes.len()]);
+        answers.into_iter().map(|answer| self.meter.counted(call, answer)).collect()
+    }
+}
+
+#[async_trait]
+impl Instances for Metered<dyn Instances> {
+    async fn node_addresses(&self, name: &str) -> CloudResult<Vec<NodeAddress>> {
+        self.meter.read("node_addresses", self.inner.node_addresses(name)).await
+    }
+
+    async fn node_addresses_by_provider_id(&self, provider_id: &str) -> CloudResult<Vec<NodeAddress>> {
+        let work = self.inner.node_addresses_by_provider_id(provider_id);
+        self.meter.read("node_addresses_by_provider_id", work).await
+    }
+
+    async fn instance_id(&self, name: &str) -> CloudResult<String> {
+        self.meter.read("instance_id", self.inner.instance_id(name)).await
+    }
+
+    async fn instance_type(&self, name: &str) -> CloudResult<String> {
+        self.meter.read("instance_type", self.inner.instance_type(name)).await
+    }
+
+    async fn instance_type_by_provider_id(&self, provider_id: &str) -> CloudResult<String> {
+        let work = self.inner.instance_type_by_provider_id(provider_id);
+        self.meter.read("instance_type_by_provider_id", work).await
+    }
+
+    async fn add_ssh_key_to_all_instances(&self, user: &str, key_data: &[u8]) -> CloudResult<()> {
+        let work = self.inner.add_ssh_key_to_all_instances(user, key_data);
+        self.meter.write("add_ssh_key_to_all_instances", work).await
+    }
+
+    async fn current_node_name(&self, hostname: &str) -> CloudResult<String> {
+        self.meter.read("current_node_name", self.inner.current_node_name(hostname)).await
+    }
+
+    async fn instance_exists_by_provider_id(&self, provider_id: &str) -> CloudResult<bool> {
+        let work = self.inner.instance_exists_by_provider_id(provider_id);
+        self.meter.read("instance_exists_by_provider_id", work).await
+    }
+
+    async fn instance_shutdown_by_provider_id(&self, provider_id: &str) -> CloudResult<bool> {
+        let work = self.inner.instance_shutdown_by_provider_id(provider_id);
+        self.meter.read("instance_shutdown_by_provider_id", work).await
+    }
+}
+
+#[async_trait]
+impl Zones for Metered<dyn Zones> {
+    async fn get_zone(&self) -> CloudResult<Zone> {
+        self.meter.read("get_zone", self.inner.get_zone()).await
+    }
+
+    async fn get_zone_by_provider_id(&self, provider_id: &str) -> CloudResult<Zone> {
+        self.meter.read("get_zone_by_provider_id", self.inner.get_zone_by_provider_id(provider_id)).await
+    }
+
+    async fn get_zone_by_node_name(&self, name: &str) -> CloudResult<Zone> {
+        self.meter.read("get_zone_by_node_name", self.inner.get_zone_by_node_name(name)).await
+    }
+}
+
+#[async_trait]
+impl LoadBalancer for Metered<dyn LoadBalancer> {
+    async fn get_load_balancer(&self, cluster: &str, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
+        self.meter.read("get_load_balancer", self.inner.get_load_balancer(cluster, service)).await
+    }
+
+    fn get_load_balancer_name(&self, cluster: &str, service: &Service) -> String {
+        self.inner.get_load_balancer_name(cluster, service)
+    }
+
+    async fn ensure_load_balancer(
+        &self,
+        cluster: &str,
+        service: &Service,
+        nodes: &[Arc<Node>],
+    ) -> CloudResult<LoadBalancerStatus> {
+        self.meter.write("ensure_load_balancer", self.inner.ensure_load_balancer(cluster, service, nodes)).await
+    }
+
+    async fn update_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()> {
+        self.meter.write("update_load_balancer", self.inner.update_load_balancer(cluster, service, nodes)).await
+    }
+
+    async fn ensure_load_balancer_deleted(&self, cluster: &str, service: &Service) -> CloudResult<()> {
+        let work = self.inner.ensure_load_balancer_deleted(cluster, service);
+        self.meter.write("ensure_load_balancer_deleted", work).await
+    }
+
+    async fn plan_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
+        self.meter.read("plan_load_balancer", self.inner.plan_load_balancer(cluster, service, nodes)).await
+    }
+
+    fn max_in_flight(&self) -> Option<usize> {
+        self.inner.max_in_flight()
+    }
+}
+
+#[async_trait]
+impl Routes for Metered<dyn Routes> {
+    async fn list_routes(&self, cluster: &str) -> CloudResult<Vec<Route>> {
+        self.meter.read("list_routes", self.inner.list_routes(cluster)).await
+    }
+
+    async fn create_route(&self, cluster: &str, name_hint: &str, route: &Route) -> CloudResult<()> {
+        self.meter.write("create_route", self.inner.create_route(cluster, name_hint, route)).await
+    }
+
+    async fn delete_route(&self, cluster: &str, route: &Route) -> CloudResult<()> {
+        self.meter.write("delete_route", self.inner.delete_route(cluster, route)).await
+    }
+
+    async fn apply_routes(&self, cluster: &str, changes: &RouteChanges) -> RouteOutcomes {
+        let call = "apply_routes";
+        let outcomes = match self.meter.may_write() {
+            Ok(()) => self.meter.within(call, self.meter.deadlines.writes, self.inner.apply_routes(cluster, changes)).await,
+            Err(error) => Err(error),
+        };
+        let outcomes = outcomes.unwrap_or_else(|error| RouteOutcomes {
+            deleted: vec![Err(error.clone()); changes.delete.len()],
+            created: vec![Err(error); changes.create.len()],
+        });
+        let failures = outcomes.deleted.iter().chain(&outcomes.created).filter_map(|outcome| outcome.as_ref().err());
+        failures.for_each(|error| self.meter.count(call, error.class()));
+        outcomes
+    }
+}
+
+#[async_trait]
+impl Clusters for Metered<dyn Clusters> {
+    async fn list_clusters(&self) -> CloudResult<Vec<String>> {
+        self.meter.read("list_clusters", self.inner.list_clusters()).await
+    }
+
+    async fn master(&self, name: &str) -> CloudResult<String> {
+        self.meter.read("master", self.inner.master(name)).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

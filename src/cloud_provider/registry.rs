@@ -62,3 +62,8 @@ impl Registry {
         self.factories.get(name).cloned()
     }
 }
+
+/// Compiles and runs the guide's example.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guides/writing-a-provider.md")]
+struct WritingAProvider;

@@ -1,0 +1,385 @@
+//! Every method goes through, writes ask for leadership, calls end at their deadline, and all is counted.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{Node, Service};
+
+use super::{super::*, *};
+use crate::runtime::{clock::Clock, leader_election::State, shutdown::Shutdown};
+
+/// Overrides every method, notes its name, and answers after `latency` or with `error`.
+#[derive(Clone, Default)]
+struct Probe {
+    reached: Arc<Mutex<BTreeSet<&'static str>>>,
+    latency: Duration,
+    error: Option<CloudError>,
+}
+
+impl Probe {
+    fn note<T>(&self, name: &'static str, answer: T) -> T {
+        self.reached.lock().unwrap().insert(name);
+        answer
+    }
+
+    async fn answer<T>(&self, name: &'static str, answer: T) -> CloudResult<T> {
+        self.note(name, ());
+        tokio::time::sleep(self.latency).await;
+        self.error.clone().map_or(Ok(answer), Err)
+    }
+
+    fn part(&self, name: &'static str) -> Option<Arc<Self>> {
+        self.note(name, Some(Arc::new(self.clone())))
+    }
+
+    fn reached(&self) -> BTreeSet<&'static str> {
+        self.reached.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl CloudProvider for Probe {
+    fn provider_name(&self) -> &str {
+        self.note("provider_name", "probe")
+    }
+    fn has_cluster_id(&self) -> bool {
+        self.note("has_cluster_id", false)
+    }
+    async fn initialize(&self, _: ProviderContext) -> CloudResult<()> {
+        self.answer("initialize", ()).await
+    }
+    fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {
+        Some(self.part("load_balancer")?)
+    }
+    fn instances(&self) -> Option<Arc<dyn Instances>> {
+        Some(self.part("instances")?)
+    }
+    fn instances_v2(&self) -> Option<Arc<dyn InstancesV2>> {
+        Some(self.part("instances_v2")?)
+    }
+    fn zones(&self) -> Option<Arc<dyn Zones>> {
+        Some(self.part("zones")?)
+    }
+    fn clusters(&self) -> Option<Arc<dyn Clusters>> {
+        Some(self.part("clusters")?)
+    }
+    fn routes(&self) -> Option<Arc<dyn Routes>> {
+        Some(self.part("routes")?)
+    }
+}
+
+#[async_trait]
+impl InstancesV2 for Probe {
+    async fn instance_exists(&self, _: &Node) -> CloudResult<bool> {
+        self.answer("instance_exists", true).await
+    }
+    async fn instance_shutdown(&self, _: &Node) -> CloudResult<bool> {
+        self.answer("instance_shutdown", true).await
+    }
+    async fn instance_metadata(&self, _: &Node) -> CloudResult<Option<InstanceMetadata>> {
+        self.answer("instance_metadata", None).await
+    }
+    async fn existence(&self, _: &Node) -> Existence {
+        match self.answer("existence", Existence::Gone).await {
+            Ok(existence) => existence,
+            Err(error) => Existence::Unknown(error.to_string()),
+        }
+    }
+    async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
+        vec![self.answer("instance_metadata_batch", None).await; nodes.len()]
+    }
+}
+
+#[async_trait]
+impl Instances for Probe {
+    async fn node_addresses(&self, _: &str) -> CloudResult<Vec<NodeAddress>> {
+        self.answer("node_addresses", Vec::new()).await
+    }
+    async fn node_addresses_by_provider_id(&self, _: &str) -> CloudResult<Vec<NodeAddress>> {
+        self.answer("node_addresses_by_provider_id", Vec::new()).await
+    }
+    async fn instance_id(&self, _: &str) -> CloudResult<String> {
+        self.answer("instance_id", String::new()).await
+    }
+    async fn instance_type(&self, _: &str) -> CloudResult<String> {
+        self.answer("instance_type", String::new()).await
+    }
+    async fn instance_type_by_provider_id(&self, _: &str) -> CloudResult<String> {
+        self.answer("instance_type_by_provider_id", String::new()).await
+    }
+    async fn add_ssh_key_to_all_instances(&self, _: &str, _: &[u8]) -> CloudResult<()> {
+        self.answer("add_ssh_key_to_all_instances", ()).await
+    }
+    async fn current_node_name(&self, _: &str) -> CloudResult<String> {
+        self.answer("current_node_name", String::new()).await
+    }
+    async fn instance_exists_by_provider_id(&self, _: &str) -> CloudResult<bool> {
+        self.answer("instance_exists_by_provider_id", true).await
+    }
+    async fn instance_shutdown_by_provider_id(&self, _: &str) -> CloudResult<bool> {
+        self.answer("instance_shutdown_by_provider_id", true).await
+    }
+}
+
+#[async_trait]
+impl Zones for Probe {
+    async fn get_zone(&self) -> CloudResult<Zone> {
+        self.answer("get_zone", Zone::default()).await
+    }
+    async fn get_zone_by_provider_id(&self, _: &str) -> CloudResult<Zone> {
+        self.answer("get_zone_by_provider_id", Zone::default()).await
+    }
+    async fn get_zone_by_node_name(&self, _: &str) -> CloudResult<Zone> {
+        self.answer("get_zone_by_node_name", Zone::default()).await
+    }
+}
+
+#[async_trait]
+impl LoadBalancer for Probe {
+    async fn get_load_balancer(&self, _: &str, _: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
+        self.answer("get_load_balancer", None).await
+    }
+    fn get_load_balancer_name(&self, _: &str, _: &Service) -> String {
+        self.note("get_load_balancer_name", "of-the-probe".into())
+    }
+    async fn ensure_load_balancer(&self, _: &str, _: &Service, _: &[Arc<Node>]) -> CloudResult<LoadBalancerStatus> {
+        self.answer("ensure_load_balancer", LoadBalancerStatus::default()).await
+    }
+    async fn update_load_balancer(&self, _: &str, _: &Service, _: &[Arc<Node>]) -> CloudResult<()> {
+        self.answer("update_load_balancer", ()).await
+    }
+    async fn ensure_load_balancer_deleted(&self, _: &str, _: &Service) -> CloudResult<()> {
+        self.answer("ensure_load_balancer_deleted", ()).await
+    }
+    async fn plan_load_balancer(&self, _: &str, _: &Service, _: &[Arc<Node>]) -> CloudResult<String> {
+        self.answer("plan_load_balancer", "the plan".into()).await
+    }
+    fn max_in_flight(&self) -> Option<usize> {
+        self.note("max_in_flight", Some(7))
+    }
+}
+
+#[async_trait]
+impl Routes for Probe {
+    async fn list_routes(&self, _: &str) -> CloudResult<Vec<Route>> {
+        self.answer("list_routes", Vec::new()).await
+    }
+    async fn create_route(&self, _: &str, _: &str, _: &Route) -> CloudResult<()> {
+        self.answer("create_route", ()).await
+    }
+    async fn delete_route(&self, _: &str, _: &Route) -> CloudResult<()> {
+        self.answer("delete_route", ()).await
+    }
+    async fn apply_routes(&self, _: &str, changes: &RouteChanges) -> RouteOutcomes {
+        let outcome = self.answer("apply_routes", ()).await;
+        let created = vec![outcome.clone(); changes.create.len()];
+        RouteOutcomes { deleted: vec![outcome; changes.delete.len()], created }
+    }
+}
+
+#[async_trait]
+impl Clusters for Probe {
+    async fn list_clusters(&self) -> CloudResult<Vec<String>> {
+        self.answer("list_clusters", Vec::new()).await
+    }
+    async fn master(&self, _: &str) -> CloudResult<String> {
+        self.answer("master", String::new()).await
+    }
+}
+
+const WRITES: [&str; 7] = [
+    "add_ssh_key_to_all_instances",
+    "apply_routes",
+    "create_route",
+    "delete_route",
+    "ensure_load_balancer",
+    "ensure_load_balancer_deleted",
+    "update_load_balancer",
+];
+
+/// Accessors that answer at once; all other methods are calls.
+const ACCESSORS: [&str; 10] = [
+    "clusters",
+    "get_load_balancer_name",
+    "has_cluster_id",
+    "instances",
+    "instances_v2",
+    "load_balancer",
+    "max_in_flight",
+    "provider_name",
+    "routes",
+    "zones",
+];
+
+/// Names of all methods of the contract, from its source, so that a new one cannot be forgotten here.
+fn methods_of_the_contract() -> BTreeSet<&'static str> {
+    let sources = [
+        include_str!("../mod.rs"),
+        include_str!("../instances.rs"),
+        include_str!("../load_balancer.rs"),
+        include_str!("../routes.rs"),
+        include_str!("../zones.rs"),
+    ];
+    let traits = sources.iter().flat_map(|source| source.split("\npub trait ").skip(1));
+    let bodies = traits.map(|text| text.split("\n}\n").next().unwrap());
+    let lines = bodies.flat_map(str::lines).map(str::trim_start);
+    let methods = lines.filter_map(|line| line.strip_prefix("async fn ").or_else(|| line.strip_prefix("fn ")));
+    methods.map(|rest| rest.split('(').next().unwrap()).collect()
+}
+
+fn context(leadership: Leadership) -> ProviderContext {
+    let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+        Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no API server here"))
+    });
+    let client = kube::Client::new(nobody, "default");
+    ProviderContext { client, leadership, shutdown: Shutdown::new(), clock: Clock::default() }
+}
+
+fn changes() -> RouteChanges {
+    RouteChanges { delete: vec![Route::default()], create: vec![(String::new(), Route::default()); 2] }
+}
+
+struct Answers {
+    calls: Vec<(&'static str, Result<(), CloudError>)>,
+    existence: Existence,
+}
+
+/// Calls every method once, as controllers would see the provider.
+async fn call_everything(cloud: &dyn CloudProvider, leadership: Leadership) -> Answers {
+    let (node, service, nodes) = (Node::default(), Service::default(), [Arc::new(Node::default())]);
+    let mut calls = vec![("initialize", cloud.initialize(context(leadership)).await)];
+    let v2 = cloud.instances_v2().unwrap();
+    calls.push(("instance_exists", v2.instance_exists(&node).await.map(drop)));
+    calls.push(("instance_shutdown", v2.instance_shutdown(&node).await.map(drop)));
+    calls.push(("instance_metadata", v2.instance_metadata(&node).await.map(drop)));
+    let batch = v2.instance_metadata_batch(&nodes).await;
+    assert_eq!(batch.len(), 1);
+    calls.extend(batch.into_iter().map(|answer| ("instance_metadata_batch", answer.map(drop))));
+    let existence = v2.existence(&node).await;
+    let v1 = cloud.instances().unwrap();
+    calls.push(("node_addresses", v1.node_addresses("").await.map(drop)));
+    calls.push(("node_addresses_by_provider_id", v1.node_addresses_by_provider_id("").await.map(drop)));
+    calls.push(("instance_id", v1.instance_id("").await.map(drop)));
+    calls.push(("instance_type", v1.instance_type("").await.map(drop)));
+    calls.push(("instance_type_by_provider_id", v1.instance_type_by_provider_id("").await.map(drop)));
+    calls.push(("add_ssh_key_to_all_instances", v1.add_ssh_key_to_all_instances("", b"").await));
+    calls.push(("current_node_name", v1.current_node_name("").await.map(drop)));
+    calls.push(("instance_exists_by_provider_id", v1.instance_exists_by_provider_id("").await.map(drop)));
+    calls.push(("instance_shutdown_by_provider_id", v1.instance_shutdown_by_provider_id("").await.map(drop)));
+    let zones = cloud.zones().unwrap();
+    calls.push(("get_zone", zones.get_zone().await.map(drop)));
+    calls.push(("get_zone_by_provider_id", zones.get_zone_by_provider_id("").await.map(drop)));
+    calls.push(("get_zone_by_node_name", zones.get_zone_by_node_name("").await.map(drop)));
+    let balancer = cloud.load_balancer().unwrap();
+    calls.push(("get_load_balancer", balancer.get_load_balancer("", &service).await.map(drop)));
+    calls.push(("ensure_load_balancer", balancer.ensure_load_balancer("", &service, &nodes).await.map(drop)));
+    calls.push(("update_load_balancer", balancer.update_load_balancer("", &service, &nodes).await));
+    calls.push(("ensure_load_balancer_deleted", balancer.ensure_load_balancer_deleted("", &service).await));
+    calls.push(("plan_load_balancer", balancer.plan_load_balancer("", &service, &nodes).await.map(drop)));
+    let routes = cloud.routes().unwrap();
+    calls.push(("list_routes", routes.list_routes("").await.map(drop)));
+    calls.push(("create_route", routes.create_route("", "", &Route::default()).await));
+    calls.push(("delete_route", routes.delete_route("", &Route::default()).await));
+    let outcomes = routes.apply_routes("", &changes()).await;
+    assert_eq!((outcomes.deleted.len(), outcomes.created.len()), (1, 2));
+    calls.extend(outcomes.deleted.into_iter().chain(outcomes.created).map(|outcome| ("apply_routes", outcome)));
+    let clusters = cloud.clusters().unwrap();
+    calls.push(("list_clusters", clusters.list_clusters().await.map(drop)));
+    calls.push(("master", clusters.master("").await.map(drop)));
+    Answers { calls, existence }
+}
+
+fn wrapped(probe: &Probe, leadership: Leadership) -> (Arc<dyn CloudProvider>, Arc<Metrics>) {
+    let metrics = Arc::new(Metrics::new().unwrap());
+    (metered(Arc::new(probe.clone()), metrics.clone(), leadership, Deadlines::default()), metrics)
+}
+
+fn errors(metrics: &Metrics, call: &str, reason: &str) -> f64 {
+    metrics.provider_call_errors_total.with_label_values(&["probe", call, reason]).get()
+}
+
+fn measured(metrics: &Metrics, call: &str) -> u64 {
+    metrics.provider_call_duration.with_label_values(&["probe", call]).get_sample_count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_method_reaches_the_provider_and_its_answer_comes_back() {
+    let probe = Probe::default();
+    let (cloud, metrics) = wrapped(&probe, Leadership::unopposed());
+    let answers = call_everything(&*cloud, Leadership::unopposed()).await;
+
+    assert!(answers.calls.iter().all(|(_, answer)| answer.is_ok()));
+    assert_eq!(answers.existence, Existence::Gone);
+    assert_eq!(cloud.provider_name(), "probe");
+    assert!(!cloud.has_cluster_id());
+    let balancer = cloud.load_balancer().unwrap();
+    assert_eq!(balancer.get_load_balancer_name("", &Service::default()), "of-the-probe");
+    assert_eq!(balancer.max_in_flight(), Some(7));
+    assert_eq!(balancer.plan_load_balancer("", &Service::default(), &[]).await.unwrap(), "the plan");
+
+    let contract = methods_of_the_contract();
+    assert_eq!(probe.reached(), contract);
+    for call in contract.iter().filter(|name| !ACCESSORS.contains(name)) {
+        assert!(measured(&metrics, call) > 0, "{call} is not measured");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_leadership_only_reads_reach_the_provider() {
+    let (sender, leadership) = Leadership::channel();
+    let probe = Probe::default();
+    let (cloud, metrics) = wrapped(&probe, leadership.clone());
+    let answers = call_everything(&*cloud, leadership).await;
+    for (call, answer) in answers.calls {
+        assert_eq!(matches!(answer, Err(CloudError::NotLeader(_))), WRITES.contains(&call), "{call}");
+        assert_eq!(errors(&metrics, call, "not_leader") > 0.0, WRITES.contains(&call), "{call}");
+    }
+    assert!(WRITES.iter().all(|call| !probe.reached().contains(call)));
+
+    sender.send_replace(State::Leading { until: Instant::now() + Duration::from_secs(10) });
+    let ensure = || async { cloud.load_balancer().unwrap().ensure_load_balancer("", &Service::default(), &[]).await };
+    assert!(ensure().await.is_ok());
+    tokio::time::advance(Duration::from_secs(10)).await;
+    assert!(matches!(ensure().await, Err(CloudError::NotLeader(_))), "the renew deadline has passed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_end_at_their_deadline() {
+    let limits = Deadlines::default();
+    for (latency, late_reads, late_writes) in [
+        (limits.reads - Duration::from_secs(1), false, false),
+        (limits.reads + Duration::from_secs(1), true, false),
+        (limits.writes + Duration::from_secs(1), true, true),
+    ] {
+        let probe = Probe { latency, ..Probe::default() };
+        let (cloud, metrics) = wrapped(&probe, Leadership::unopposed());
+        let answers = call_everything(&*cloud, Leadership::unopposed()).await;
+        for (call, answer) in answers.calls {
+            let is_long = WRITES.contains(&call) || call == "initialize";
+            let (late, limit) = if is_long { (late_writes, limits.writes) } else { (late_reads, limits.reads) };
+            let expected = if late { Err(CloudError::Deadline { call, limit }) } else { Ok(()) };
+            assert_eq!(answer, expected, "{call} after {latency:?}");
+            assert_eq!(errors(&metrics, call, "deadline") > 0.0, late, "{call} after {latency:?}");
+        }
+        assert_eq!(matches!(answers.existence, Existence::Unknown(_)), late_reads);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_counted_by_class_and_passed_on() {
+    let error = CloudError::RetryAfter { after: Duration::from_secs(42), message: "busy".into() };
+    let probe = Probe { error: Some(error.clone()), ..Probe::default() };
+    let (cloud, metrics) = wrapped(&probe, Leadership::unopposed());
+    let answers = call_everything(&*cloud, Leadership::unopposed()).await;
+    for (call, answer) in answers.calls {
+        assert_eq!(answer, Err(error.clone()), "{call}");
+        let expected = if call == "apply_routes" { 3.0 } else { 1.0 };
+        assert_eq!(errors(&metrics, call, "retry_after"), expected, "{call}");
+    }
+    assert_eq!(answers.existence, Existence::Unknown(error.to_string()));
+    assert_eq!(errors(&metrics, "existence", "unknown"), 1.0);
+}

@@ -1,0 +1,288 @@
+//! Instances of a fake cloud: which there are, and the three traits that answer for them.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
+
+use super::{
+    FakeCloud, PROVIDER_NAME,
+    calls::CallName,
+    config::{FakeConfig, GeneratedInstances, InstancePresence, InstanceSpec, PowerState},
+};
+use crate::cloud_provider::{
+    AddressType, CloudError, CloudResult, Clusters, InstanceMetadata, Instances, InstancesV2, NodeAddress, Zone, Zones,
+};
+
+/// The addresses a kubelet was told to use. Upstream: `cloud-provider/api/well_known_annotations.go`.
+const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
+
+pub(super) fn provider_id_of(name: &str, spec: &InstanceSpec) -> String {
+    spec.provider_id.clone().unwrap_or_else(|| format!("{PROVIDER_NAME}://{name}"))
+}
+
+/// An instance found in the configuration, with everything filled in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Instance {
+    pub(super) name: String,
+    pub(super) spec: InstanceSpec,
+    /// Internal address, for specs that list none.
+    own_address: IpAddr,
+}
+
+/// Answer to the question for an instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Found {
+    Here(Box<Instance>),
+    Gone,
+    /// It belongs to another cloud.
+    Foreign,
+    Unknown(String),
+}
+
+impl FakeConfig {
+    /// What is configured for the node called `name`.
+    pub(super) fn spec_of(&self, name: &str) -> Option<InstanceSpec> {
+        let generated = || self.generated_instances.iter().find_map(|group| Some(group.member(name)?.0));
+        self.instances.get(name).cloned().or_else(generated).or_else(|| self.any_instance.clone())
+    }
+
+    /// The instance of the node called `name`.
+    pub(super) fn by_name(&self, name: &str) -> Found {
+        let Some(spec) = self.spec_of(name) else { return Found::Gone };
+        // One that was listed only to change something about it keeps the address it was generated with.
+        let generated = self.generated_instances.iter().find_map(|group| Some(group.member(name)?.1));
+        let own_address = generated.unwrap_or_else(|| address_from_name(name));
+        match spec.existence {
+            InstancePresence::Gone => Found::Gone,
+            InstancePresence::Unknown => Found::Unknown(format!("instance {name:?} is configured as `existence: unknown`")),
+            InstancePresence::Exists if !spec.managed => Found::Foreign,
+            InstancePresence::Exists => Found::Here(Box::new(Instance { name: name.to_owned(), spec, own_address })),
+        }
+    }
+
+    /// The instance with this provider id.
+    pub(super) fn by_provider_id(&self, id: &str) -> Found {
+        let listed =
+            self.instances.iter().find(|(name, spec)| provider_id_of(name, spec) == id).map(|(name, _)| name.as_str());
+        let own = id.strip_prefix(PROVIDER_NAME).and_then(|rest| rest.strip_prefix("://"));
+        match (listed, own) {
+            (Some(name), _) => self.by_name(name),
+            // An instance with an id of its own is not found by its name.
+            (None, Some(name)) if self.instances.contains_key(name) => Found::Gone,
+            (None, Some(name)) => self.by_name(name),
+            (None, None) => Found::Foreign,
+        }
+    }
+
+    /// The instance of `node`: by provider id, or by name when it has none yet.
+    pub(super) fn by_node(&self, node: &Node) -> Found {
+        match node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).filter(|id| !id.is_empty()) {
+            Some(id) => self.by_provider_id(id),
+            None => self.by_name(node.metadata.name.as_deref().unwrap_or_default()),
+        }
+    }
+}
+
+impl GeneratedInstances {
+    fn member(&self, name: &str) -> Option<(InstanceSpec, IpAddr)> {
+        let digits = name.strip_prefix(&self.name_prefix)?;
+        let index = digits.parse::<u32>().ok().filter(|index| *index < self.count && index.to_string() == digits)?;
+        let mut spec = self.template.clone();
+        let turn = usize::try_from(index).ok()?.checked_rem(self.zones.len());
+        spec.zone = turn.and_then(|turn| self.zones.get(turn)).cloned().unwrap_or(spec.zone);
+        let address = match self.address_range {
+            IpNet::V4(net) => IpAddr::V4(Ipv4Addr::from_bits(net.network().to_bits().wrapping_add(index).wrapping_add(1))),
+            IpNet::V6(net) => IpAddr::V6(Ipv6Addr::from_bits(net.network().to_bits().wrapping_add(u128::from(index) + 1))),
+        };
+        Some((spec, address))
+    }
+}
+
+/// An address in 10.128.0.0/9, always the same for a name (FNV-1a).
+fn address_from_name(name: &str) -> IpAddr {
+    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    IpAddr::V4(Ipv4Addr::from_bits(0x0a80_0000 | (hash ^ (hash >> 23)) & 0x007f_ffff))
+}
+
+impl Instance {
+    fn metadata(&self, node: Option<&Node>) -> InstanceMetadata {
+        InstanceMetadata {
+            provider_id: provider_id_of(&self.name, &self.spec),
+            instance_type: self.spec.instance_type.clone(),
+            node_addresses: self.addresses(node),
+            zone: self.spec.zone.clone(),
+            region: self.spec.region.clone(),
+            additional_labels: self.spec.labels.clone(),
+        }
+    }
+
+    fn addresses(&self, node: Option<&Node>) -> Vec<NodeAddress> {
+        if !self.spec.addresses.is_empty() {
+            return self.spec.addresses.clone();
+        }
+        let asked_for = node.and_then(|node| node.metadata.annotations.as_ref()?.get(PROVIDED_NODE_IP));
+        let mut addresses: Vec<NodeAddress> = asked_for
+            .into_iter()
+            .flat_map(|list| list.split(','))
+            .filter_map(|address| address.trim().parse::<IpAddr>().ok())
+            .map(|address| NodeAddress { type_: AddressType::InternalIP, address: address.to_string() })
+            .collect();
+        if addresses.is_empty() {
+            addresses.push(NodeAddress { type_: AddressType::InternalIP, address: self.own_address.to_string() });
+        }
+        addresses.push(NodeAddress { type_: AddressType::Hostname, address: self.name.clone() });
+        addresses
+    }
+
+    fn zone(&self) -> Zone {
+        Zone { failure_domain: self.spec.zone.clone(), region: self.spec.region.clone() }
+    }
+}
+
+impl Found {
+    /// Something of another cloud counts as there: nothing may be deleted on its account.
+    fn exists(self) -> CloudResult<bool> {
+        match self {
+            Found::Here(_) | Found::Foreign => Ok(true),
+            Found::Gone => Ok(false),
+            Found::Unknown(why) => Err(CloudError::Failed(why)),
+        }
+    }
+
+    fn shutdown(self) -> CloudResult<bool> {
+        match self {
+            Found::Here(instance) => Ok(instance.spec.power_state == PowerState::Stopped),
+            Found::Foreign => Ok(false),
+            Found::Gone => Err(CloudError::InstanceNotFound),
+            Found::Unknown(why) => Err(CloudError::Failed(why)),
+        }
+    }
+
+    fn metadata(self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
+        match self {
+            Found::Here(instance) => Ok(Some(instance.metadata(Some(node)))),
+            Found::Foreign => Ok(None),
+            Found::Gone => Err(CloudError::InstanceNotFound),
+            Found::Unknown(why) => Err(CloudError::Failed(why)),
+        }
+    }
+
+    fn here(self) -> CloudResult<Instance> {
+        match self {
+            Found::Here(instance) => Ok(*instance),
+            Found::Foreign | Found::Gone => Err(CloudError::InstanceNotFound),
+            Found::Unknown(why) => Err(CloudError::Failed(why)),
+        }
+    }
+}
+
+fn name_of(node: &Node) -> &str {
+    node.metadata.name.as_deref().unwrap_or_default()
+}
+
+#[async_trait]
+impl InstancesV2 for FakeCloud {
+    async fn instance_exists(&self, node: &Node) -> CloudResult<bool> {
+        self.read_call(CallName::InstanceExists, name_of(node), |config| config.by_node(node).exists()).await
+    }
+
+    async fn instance_shutdown(&self, node: &Node) -> CloudResult<bool> {
+        self.read_call(CallName::InstanceShutdown, name_of(node), |config| config.by_node(node).shutdown()).await
+    }
+
+    async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
+        self.read_call(CallName::InstanceMetadata, name_of(node), |config| config.by_node(node).metadata(node)).await
+    }
+
+    async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
+        let body = async {
+            let mut answers = Vec::with_capacity(nodes.len());
+            for node in nodes {
+                let answer = || self.inner().config.by_node(node).metadata(node);
+                answers.push(self.item(CallName::InstanceMetadata, name_of(node), answer).await);
+            }
+            Ok(answers)
+        };
+        let object = format!("{} nodes", nodes.len());
+        match self.call(CallName::InstanceMetadataBatch, &object, body).await {
+            Ok(answers) => answers,
+            Err(error) => vec![Err(error); nodes.len()],
+        }
+    }
+}
+
+#[async_trait]
+impl Instances for FakeCloud {
+    async fn node_addresses(&self, name: &str) -> CloudResult<Vec<NodeAddress>> {
+        self.read_call(CallName::NodeAddresses, name, |config| Ok(config.by_name(name).here()?.addresses(None))).await
+    }
+
+    async fn node_addresses_by_provider_id(&self, provider_id: &str) -> CloudResult<Vec<NodeAddress>> {
+        let answer = |config: &FakeConfig| Ok(config.by_provider_id(provider_id).here()?.addresses(None));
+        self.read_call(CallName::NodeAddresses, provider_id, answer).await
+    }
+
+    async fn instance_id(&self, name: &str) -> CloudResult<String> {
+        let answer = |config: &FakeConfig| {
+            let id = provider_id_of(name, &config.by_name(name).here()?.spec);
+            Ok(id.split_once("://").map_or(id.clone(), |(_, rest)| rest.to_owned()))
+        };
+        self.read_call(CallName::InstanceId, name, answer).await
+    }
+
+    async fn instance_type(&self, name: &str) -> CloudResult<String> {
+        self.read_call(CallName::InstanceType, name, |config| Ok(config.by_name(name).here()?.spec.instance_type)).await
+    }
+
+    async fn instance_type_by_provider_id(&self, provider_id: &str) -> CloudResult<String> {
+        let answer = |config: &FakeConfig| Ok(config.by_provider_id(provider_id).here()?.spec.instance_type);
+        self.read_call(CallName::InstanceType, provider_id, answer).await
+    }
+
+    async fn instance_exists_by_provider_id(&self, provider_id: &str) -> CloudResult<bool> {
+        let answer = |config: &FakeConfig| config.by_provider_id(provider_id).exists();
+        self.read_call(CallName::InstanceExists, provider_id, answer).await
+    }
+
+    async fn instance_shutdown_by_provider_id(&self, provider_id: &str) -> CloudResult<bool> {
+        let answer = |config: &FakeConfig| config.by_provider_id(provider_id).shutdown();
+        self.read_call(CallName::InstanceShutdown, provider_id, answer).await
+    }
+}
+
+#[async_trait]
+impl Zones for FakeCloud {
+    async fn get_zone(&self) -> CloudResult<Zone> {
+        let InstanceSpec { zone: failure_domain, region, .. } = InstanceSpec::default();
+        self.read_call(CallName::GetZone, "", |_| Ok(Zone { failure_domain, region })).await
+    }
+
+    async fn get_zone_by_provider_id(&self, provider_id: &str) -> CloudResult<Zone> {
+        let answer = |config: &FakeConfig| Ok(config.by_provider_id(provider_id).here()?.zone());
+        self.read_call(CallName::GetZone, provider_id, answer).await
+    }
+
+    async fn get_zone_by_node_name(&self, name: &str) -> CloudResult<Zone> {
+        self.read_call(CallName::GetZone, name, |config| Ok(config.by_name(name).here()?.zone())).await
+    }
+}
+
+#[async_trait]
+impl Clusters for FakeCloud {
+    async fn list_clusters(&self) -> CloudResult<Vec<String>> {
+        self.read_call(CallName::ListClusters, "", |config| Ok(config.clusters.keys().cloned().collect())).await
+    }
+
+    async fn master(&self, name: &str) -> CloudResult<String> {
+        let answer = |config: &FakeConfig| {
+            let unknown = || CloudError::failed(format!("cluster {name:?} is not listed under `clusters`"));
+            config.clusters.get(name).cloned().ok_or_else(unknown)
+        };
+        self.read_call(CallName::Master, name, answer).await
+    }
+}

@@ -1,0 +1,136 @@
+//! Load balancers of a fake cloud: what a Service wants, carried out step by step.
+
+use std::{net::IpAddr, sync::Arc};
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{Node, Service, ServicePort};
+
+use super::{
+    FakeCloud,
+    calls::CallName,
+    memory::{FakeLoadBalancer, FakePort, Family, Memory, Step, Wanted},
+};
+use crate::cloud_provider::{CloudError, CloudResult, LoadBalancer, LoadBalancerIngress, LoadBalancerStatus};
+
+/// `namespace/name`, as calls are recorded under.
+pub(super) fn service_key(service: &Service) -> String {
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    format!("{}/{}", part(&service.metadata.namespace), part(&service.metadata.name))
+}
+
+fn wanted(name: String, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<Wanted> {
+    if service.metadata.uid.as_deref().unwrap_or_default().is_empty() {
+        return Err(CloudError::invalid(format!(
+            "Service {} has no metadata.uid to name its load balancer by",
+            service_key(service)
+        )));
+    }
+    let spec = service.spec.clone().unwrap_or_default();
+    let requested = match spec.load_balancer_ip.as_deref().filter(|text| !text.is_empty()) {
+        None => None,
+        Some(text) => {
+            let bad = |_| CloudError::invalid(format!("spec.loadBalancerIP: {text:?} is not an IP address"));
+            Some(text.parse::<IpAddr>().map_err(bad)?)
+        }
+    };
+    let families = spec.ip_families.unwrap_or_default();
+    let families = families.iter().map(|family| if family == "IPv6" { Family::V6 } else { Family::V4 }).collect();
+    let ports = spec.ports.unwrap_or_default().iter().map(port).collect();
+    Ok(Wanted {
+        name,
+        cluster: cluster.to_owned(),
+        service: service_key(service),
+        families,
+        requested,
+        ports,
+        hosts: hosts(nodes),
+    })
+}
+
+fn port(port: &ServicePort) -> FakePort {
+    let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".into());
+    FakePort { protocol, port: port.port, node_port: port.node_port.unwrap_or_default() }
+}
+
+fn hosts(nodes: &[Arc<Node>]) -> Vec<String> {
+    let mut hosts: Vec<String> = nodes.iter().filter_map(|node| node.metadata.name.clone()).collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    hosts
+}
+
+/// `None` when nothing is left of it at all. Remains count as existing, so that a deletion is not skipped.
+fn status(memory: &Memory, name: &str) -> Option<LoadBalancerStatus> {
+    let existing = memory.load_balancers.get(name);
+    if existing.is_none() && memory.owned_by(name).next().is_none() {
+        return None;
+    }
+    let addresses = existing.map(|lb: &FakeLoadBalancer| lb.addresses.clone()).unwrap_or_default();
+    let ingress = |address: IpAddr| LoadBalancerIngress { ip: Some(address.to_string()), ..LoadBalancerIngress::default() };
+    Some(LoadBalancerStatus { ingress: Some(addresses.into_iter().map(ingress).collect()) })
+}
+
+#[async_trait]
+impl LoadBalancer for FakeCloud {
+    async fn get_load_balancer(&self, cluster: &str, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
+        let name = self.get_load_balancer_name(cluster, service);
+        let body = async { self.with_memory(|_, memory| Ok(status(memory, &name))) };
+        self.call(CallName::GetLoadBalancer, &service_key(service), body).await
+    }
+
+    async fn ensure_load_balancer(
+        &self,
+        cluster: &str,
+        service: &Service,
+        nodes: &[Arc<Node>],
+    ) -> CloudResult<LoadBalancerStatus> {
+        let name = self.get_load_balancer_name(cluster, service);
+        let key = service_key(service);
+        let body = async {
+            let wanted = wanted(name.clone(), cluster, service, nodes)?;
+            self.steps(&key, |config, memory| memory.next_to_ensure(&config.load_balancers.address_pool, &wanted)).await?;
+            self.with_memory(|_, memory| Ok(status(memory, &name).unwrap_or_default()))
+        };
+        self.call(CallName::EnsureLoadBalancer, &key, body).await
+    }
+
+    async fn update_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()> {
+        let (name, hosts) = (self.get_load_balancer_name(cluster, service), hosts(nodes));
+        let key = service_key(service);
+        let body = self.steps(&key, |_, memory| memory.next_to_update(&name, &hosts));
+        self.call(CallName::UpdateLoadBalancer, &key, body).await
+    }
+
+    async fn ensure_load_balancer_deleted(&self, cluster: &str, service: &Service) -> CloudResult<()> {
+        let name = self.get_load_balancer_name(cluster, service);
+        let key = service_key(service);
+        let body = self.steps(&key, |_, memory| Ok(memory.next_to_delete(&name)));
+        self.call(CallName::EnsureLoadBalancerDeleted, &key, body).await
+    }
+
+    async fn plan_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
+        let name = self.get_load_balancer_name(cluster, service);
+        let body = async {
+            let wanted = wanted(name, cluster, service, nodes)?;
+            let plan = self.with_memory(|config, memory| {
+                plan(memory.clone(), |memory| memory.next_to_ensure(&config.load_balancers.address_pool, &wanted))
+            })?;
+            Ok(if plan.is_empty() { "nothing to do".to_owned() } else { plan.join("\n") })
+        };
+        self.call(CallName::PlanLoadBalancer, &service_key(service), body).await
+    }
+
+    fn max_in_flight(&self) -> Option<usize> {
+        self.inner().config.load_balancers.max_in_flight
+    }
+}
+
+/// All steps that would follow one another, tried on a copy.
+fn plan(mut memory: Memory, next: impl Fn(&Memory) -> CloudResult<Option<Step>>) -> CloudResult<Vec<String>> {
+    let mut lines = Vec::new();
+    while let Some(step) = next(&memory)? {
+        lines.push(step.to_string());
+        memory.apply(step);
+    }
+    Ok(lines)
+}

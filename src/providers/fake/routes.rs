@@ -1,0 +1,107 @@
+//! Routes of a fake cloud.
+
+use async_trait::async_trait;
+use ipnet::IpNet;
+
+use super::{
+    FakeCloud,
+    calls::CallName,
+    config::FakeConfig,
+    instances::Found,
+    memory::{FakeRoute, Memory},
+};
+use crate::cloud_provider::{CloudError, CloudResult, Route, RouteChanges, RouteOutcomes, Routes};
+
+/// Two spellings of a destination are one route.
+fn key(cluster: &str, cidr: &str) -> CloudResult<String> {
+    let bad = |_| CloudError::invalid(format!("route destination {cidr:?} is not a CIDR, e.g. 10.244.1.0/24"));
+    Ok(format!("{cluster} {}", cidr.parse::<IpNet>().map_err(bad)?.trunc()))
+}
+
+/// Name of the node, for recording; the destination when the node is not known.
+fn object(route: &Route) -> &str {
+    if route.target_node.is_empty() { &route.destination_cidr } else { &route.target_node }
+}
+
+fn listed(config: &FakeConfig, route: &FakeRoute) -> Route {
+    let with_addresses = config.routes.enable_node_addresses;
+    Route {
+        name: route.name.clone(),
+        target_node: route.target_node.clone(),
+        enable_node_addresses: with_addresses,
+        target_node_addresses: if with_addresses { route.target_node_addresses.clone() } else { Vec::new() },
+        destination_cidr: route.destination_cidr.clone(),
+        blackhole: config.by_name(&route.target_node) == Found::Gone,
+    }
+}
+
+fn create(config: &FakeConfig, memory: &mut Memory, cluster: &str, hint: &str, route: &Route) -> CloudResult<bool> {
+    let key = key(cluster, &route.destination_cidr)?;
+    if config.by_name(&route.target_node) == Found::Gone {
+        return Err(CloudError::failed(format!("no instance for node {:?}: a route cannot lead there", route.target_node)));
+    }
+    let taken = memory.routes.get(&key).filter(|existing| existing.target_node != route.target_node);
+    if let Some(existing) = taken {
+        let (cidr, name, node) = (&route.destination_cidr, &existing.name, &existing.target_node);
+        return Err(CloudError::failed(format!("{cidr} is routed to node {node:?} by {name}: delete that route first")));
+    }
+    let named = || format!("{cluster}-{hint}-{}", route.destination_cidr.replace('/', "_"));
+    let stored = FakeRoute {
+        cluster: cluster.to_owned(),
+        name: if route.name.is_empty() { named() } else { route.name.clone() },
+        target_node: route.target_node.clone(),
+        target_node_addresses: route.target_node_addresses.clone(),
+        destination_cidr: route.destination_cidr.clone(),
+    };
+    Ok(memory.routes.insert(key, stored.clone()).as_ref() != Some(&stored))
+}
+
+fn delete(memory: &mut Memory, cluster: &str, route: &Route) -> CloudResult<bool> {
+    let key = key(cluster, &route.destination_cidr)?;
+    let matches = |existing: &FakeRoute| route.name.is_empty() || existing.name == route.name;
+    let there = memory.routes.get(&key).is_some_and(matches);
+    Ok(there && memory.routes.remove(&key).is_some())
+}
+
+#[async_trait]
+impl Routes for FakeCloud {
+    async fn list_routes(&self, cluster: &str) -> CloudResult<Vec<Route>> {
+        let answer = |config: &FakeConfig, memory: &Memory| {
+            Ok(memory.routes.values().filter(|route| route.cluster == cluster).map(|route| listed(config, route)).collect())
+        };
+        self.call(CallName::ListRoutes, cluster, async { self.with_memory(answer) }).await
+    }
+
+    async fn create_route(&self, cluster: &str, name_hint: &str, route: &Route) -> CloudResult<()> {
+        let body = async { self.write(|config, memory| create(config, memory, cluster, name_hint, route)) };
+        self.call(CallName::CreateRoute, object(route), body).await
+    }
+
+    async fn delete_route(&self, cluster: &str, route: &Route) -> CloudResult<()> {
+        let body = async { self.write(|_, memory| delete(memory, cluster, route)) };
+        self.call(CallName::DeleteRoute, object(route), body).await
+    }
+
+    async fn apply_routes(&self, cluster: &str, changes: &RouteChanges) -> RouteOutcomes {
+        let body = async {
+            let mut outcomes = RouteOutcomes::default();
+            for route in &changes.delete {
+                let change = || self.write(|_, memory| delete(memory, cluster, route));
+                outcomes.deleted.push(self.item(CallName::DeleteRoute, object(route), change).await);
+            }
+            for (hint, route) in &changes.create {
+                let change = || self.write(|config, memory| create(config, memory, cluster, hint, route));
+                outcomes.created.push(self.item(CallName::CreateRoute, object(route), change).await);
+            }
+            Ok(outcomes)
+        };
+        let summary = format!("{} deleted, {} created", changes.delete.len(), changes.create.len());
+        match self.call(CallName::ApplyRoutes, &summary, body).await {
+            Ok(outcomes) => outcomes,
+            Err(error) => RouteOutcomes {
+                deleted: vec![Err(error.clone()); changes.delete.len()],
+                created: vec![Err(error); changes.create.len()],
+            },
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The file that keeps a fake cloud's memory across `kill -9`, and shares it between replicas.
+//!
+//! Written whole and renamed into place, so a reader never sees half of it. Read again before each call when it changed.
+
+use std::{
+    fs,
+    io::ErrorKind,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use super::memory::Memory;
+use crate::cloud_provider::{CloudError, CloudResult};
+
+/// What tells one version of a file from the next. A renamed file has another inode, however coarse the time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fingerprint {
+    modified: Option<SystemTime>,
+    inode: u64,
+    length: u64,
+}
+
+impl Fingerprint {
+    /// `None` when there is no such file.
+    pub(super) fn of(path: &Path) -> std::io::Result<Option<Self>> {
+        match fs::metadata(path) {
+            Ok(found) => Ok(Some(Self { modified: found.modified().ok(), inode: found.ino(), length: found.len() })),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The file and the version of it that is in memory.
+#[derive(Debug)]
+pub(super) struct StateFile {
+    path: PathBuf,
+    seen: Option<Fingerprint>,
+}
+
+impl StateFile {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, seen: None }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The memory in the file, when it is another than was seen last. A file that was removed is an empty memory.
+    pub(super) fn changed(&mut self) -> CloudResult<Option<Memory>> {
+        let now = Fingerprint::of(&self.path).map_err(|error| self.about(&error))?;
+        if now == self.seen {
+            return Ok(None);
+        }
+        let memory = match &now {
+            None => Memory::default(),
+            Some(_) => {
+                let text = fs::read(&self.path).map_err(|error| self.about(&error))?;
+                serde_json::from_slice(&text).map_err(|error| self.about(&error))?
+            }
+        };
+        self.seen = now;
+        Ok(Some(memory))
+    }
+
+    /// Replaces the file.
+    pub(super) fn save(&mut self, memory: &Memory) -> CloudResult<()> {
+        let written = self.replace(memory);
+        // After a failure nobody knows what the file holds: read it again.
+        self.seen = if written.is_ok() { Fingerprint::of(&self.path).ok().flatten() } else { None };
+        written.map_err(|error| self.about(&error))
+    }
+
+    fn replace(&self, memory: &Memory) -> std::io::Result<()> {
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!(".{}.tmp", std::process::id()));
+        fs::write(&name, serde_json::to_vec_pretty(memory)?)?;
+        fs::rename(&name, &self.path)
+    }
+
+    fn about(&self, error: &dyn std::fmt::Display) -> CloudError {
+        CloudError::failed(format!("stateFile {}: {error}", self.path.display()))
+    }
+}

@@ -1,0 +1,158 @@
+//! Reading, refusing and following the configuration.
+
+use std::{fs, time::Duration};
+
+use super::*;
+
+const GUIDE: &str = include_str!("../../../../docs/guides/fake-provider.md");
+
+#[test]
+fn bad_configuration_is_refused_with_the_field_and_what_it_accepts() {
+    for (yaml, expected) in [
+        ("instanses: {}", &["unknown field `instanses`", "`instances`"][..]),
+        ("instances: {a: {powerstate: off}}", &["instances.a", "unknown field `powerstate`", "`powerState`"]),
+        (
+            "instances: {a: {powerState: off}}",
+            &["instances.a.powerState", "unknown variant `off`", "`running`", "`stopped`"],
+        ),
+        ("instances: {a: {providerID: fake://b}, b: {}}", &["instances.b.providerID", "fake://b", "unique"]),
+        ("calls: {ensureLoadbalancer: {}}", &["unknown variant `ensureLoadbalancer`", "`ensureLoadBalancer`"]),
+        ("calls: {listRoutes: {latency: 50}}", &["calls.listRoutes.latency", "50ms"]),
+        ("calls: {listRoutes: {latency: -1s}}", &["calls.listRoutes.latency", "\"-1s\"", "1m30s"]),
+        ("calls: {listRoutes: {hang: true, panic: true}}", &["calls.listRoutes", "keep one"]),
+        ("calls: {listRoutes: {class: retryAfter}}", &["calls.listRoutes", "`retryAfter`", "42s"]),
+        ("calls: {listRoutes: {retryAfter: 3s}}", &["calls.listRoutes", "`class: retryAfter`"]),
+        ("calls: {listRoutes: {times: 3}}", &["calls.listRoutes", "`times`", "`error`"]),
+        ("generatedInstances: [{namePrefix: '', count: 1}]", &["generatedInstances[0].namePrefix"]),
+        ("generatedInstances: [{namePrefix: n, count: 256, addressRange: 10.0.0.0/24}]", &["[0].addressRange", "no room"]),
+        ("generatedInstances: [{namePrefix: n, count: 2, template: {providerID: x}}]", &["[0].template", "leave"]),
+        ("anyInstance: {providerID: x}", &["anyInstance.providerID"]),
+        ("loadBalancers: {addressPool: [203.0.113.0/33]}", &["loadBalancers.addressPool"]),
+    ] {
+        let message = FakeConfig::parse(yaml).unwrap_err().to_string();
+        for part in expected {
+            assert!(message.contains(part), "{yaml}: {message:?} lacks {part:?}");
+        }
+    }
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let config = ProviderConfig { cloud_config: Some("/nowhere/cloud.yaml".into()), ..ProviderConfig::default() };
+    let Err(CloudError::Invalid(message)) = factory(&config) else { panic!("a missing file is bad configuration") };
+    assert!(message.contains("/nowhere/cloud.yaml"), "{message}");
+}
+
+#[test]
+fn an_empty_file_is_an_empty_cloud_and_no_file_is_a_cloud_for_any_node() {
+    assert_eq!(FakeConfig::parse("# nothing yet\n").unwrap(), FakeConfig::default());
+    assert_eq!(FakeConfig::default().by_name("a"), super::super::instances::Found::Gone);
+    assert!(matches!(FakeConfig::any_node().by_name("a"), super::super::instances::Found::Here(_)));
+    assert_eq!(factory(&ProviderConfig::default()).unwrap().provider_name(), "fake");
+}
+
+#[test]
+fn configuration_switches_parts_on_and_off() {
+    let all = cloud("");
+    assert!(all.instances_v2().is_some() && all.instances().is_none() && all.zones().is_none());
+    assert!(
+        all.load_balancer().is_some()
+            && CloudProvider::routes(&all).is_some()
+            && all.clusters().is_some()
+            && all.has_cluster_id()
+    );
+    let few = cloud("{instancesV2: false, clusterID: '', loadBalancers: {enabled: false}, routes: {enabled: false}}");
+    assert!(few.instances_v2().is_none() && few.instances().is_some() && few.zones().is_some());
+    assert!(few.load_balancer().is_none() && CloudProvider::routes(&few).is_none() && !few.has_cluster_id());
+}
+
+#[test]
+fn every_example_of_the_guide_is_valid_and_every_call_is_listed_there() {
+    let examples: Vec<&str> = GUIDE.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(examples.len() > 3);
+    for example in examples {
+        FakeConfig::parse(example).unwrap_or_else(|error| panic!("{error} in\n{example}"));
+    }
+    for (call, meaning) in CallName::TABLE {
+        let row = format!("| `{}` | {meaning} |", call.name());
+        assert!(GUIDE.contains(&row), "the guide lacks this row: {row}");
+    }
+}
+
+#[test]
+fn what_is_printed_can_be_read_again() {
+    let yaml = "calls: {'*': {latency: 1m30s}, listRoutes: {class: retryAfter, retryAfter: 42s, times: 2}}";
+    let config = FakeConfig::parse(yaml).unwrap();
+    assert_eq!(FakeConfig::parse(&serde_yaml::to_string(&config).unwrap()).unwrap(), config);
+}
+
+#[tokio::test(start_paused = true)]
+async fn edits_of_the_file_count_and_bad_ones_change_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cloud.yaml");
+    fs::write(&path, "instances: {a: {}}").unwrap();
+    let cloud = FakeCloud::from_file(&path).unwrap();
+    let context = context(Leadership::unopposed());
+    cloud.initialize(context.clone()).await.unwrap();
+
+    fs::write(&path, "instances: {a: {powerState: stopped}}").unwrap();
+    cloud.wait_until(|cloud| cloud.config().instances["a"].power_state == PowerState::Stopped).await;
+    assert!(cloud.instances_v2().unwrap().instance_shutdown(&node("a")).await.unwrap());
+
+    fs::write(&path, "instances: {a: {powerState: exploded}}").unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(cloud.config().instances["a"].power_state, PowerState::Stopped);
+    fs::remove_file(&path).unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(cloud.config().instances.len(), 1);
+
+    fs::write(&path, "instances: {a: {}, b: {}}").unwrap();
+    cloud.wait_until(|cloud| cloud.config().instances.len() == 2).await;
+    context.shutdown.begin();
+    assert!(context.shutdown.drain(Duration::from_secs(2)).await, "the task ends with the process");
+}
+
+#[tokio::test(start_paused = true)]
+async fn faults_come_as_often_and_for_whom_they_are_configured() {
+    let routes = |yaml: &str| {
+        let cloud = cloud(yaml);
+        async move {
+            let mut answers = Vec::new();
+            for cluster in ["a", "b", "a", "a"] {
+                answers.push(
+                    CloudProvider::routes(&cloud).unwrap().list_routes(cluster).await.err().map(|error| error.class()),
+                );
+            }
+            answers
+        }
+    };
+    let failed = Some("failed");
+    for (yaml, expected) in [
+        ("", [None; 4]),
+        ("calls: {listRoutes: {error: no}}", [failed; 4]),
+        ("calls: {'*': {error: no}}", [failed; 4]),
+        ("calls: {'*': {error: no}, listRoutes: {}}", [None; 4]),
+        ("calls: {listRoutes: {error: no, times: 2}}", [failed, failed, None, None]),
+        ("calls: {listRoutes: {error: no, times: 2, objects: [a]}}", [failed, None, failed, None]),
+        ("calls: {listRoutes: {class: invalid}}", [Some("invalid"); 4]),
+        ("calls: {listRoutes: {class: retryAfter, retryAfter: 42s}}", [Some("retry_after"); 4]),
+        ("calls: {listRoutes: {class: notImplemented}}", [Some("not_implemented"); 4]),
+        ("calls: {listRoutes: {class: implementedElsewhere}}", [Some("implemented_elsewhere"); 4]),
+        ("calls: {listRoutes: {class: notLeader}}", [Some("not_leader"); 4]),
+    ] {
+        assert_eq!(routes(yaml).await, expected, "{yaml}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_take_their_time_hang_and_panic_on_request() {
+    let cloud = cloud("calls: {listRoutes: {latency: 50ms}, listClusters: {hang: true}, master: {panic: true}}");
+    let start = tokio::time::Instant::now();
+    CloudProvider::routes(&cloud).unwrap().list_routes("c").await.unwrap();
+    assert_eq!(start.elapsed(), Duration::from_millis(50));
+    let clusters = cloud.clusters().unwrap();
+    assert!(tokio::time::timeout(Duration::from_secs(3600), clusters.list_clusters()).await.is_err());
+    assert!(tokio::spawn(async move { clusters.master("c").await }).await.unwrap_err().is_panic());
+    cloud.configure(|config| config.calls.clear());
+    assert_eq!(cloud.clusters().unwrap().list_clusters().await, Ok(vec![]));
+}

@@ -1,0 +1,198 @@
+//! Instances, by node, by name and by provider id; routes to them; records.
+
+use std::time::Duration;
+
+use super::*;
+use crate::cloud_provider::{AddressType, Existence, NodeAddress, Route, RouteChanges};
+
+fn with_id(name: &str, id: &str) -> Node {
+    serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"providerID": id}})).unwrap()
+}
+
+fn address(type_: AddressType, address: &str) -> NodeAddress {
+    NodeAddress { type_, address: address.into() }
+}
+
+const INSTANCES: &str = "
+instances:
+  plain: {}
+  full: {providerID: 'fake://zone-b/vm-7', instanceType: big, zone: b, region: r, labels: {rack: '7'},
+         addresses: [{type: ExternalIP, address: 203.0.113.9}]}
+  off: {powerState: stopped}
+  gone: {existence: gone}
+  unclear: {existence: unknown}
+  other: {managed: false}
+generatedInstances:
+  - {namePrefix: gen-, count: 300, zones: [a, b], addressRange: 10.9.0.0/16, template: {instanceType: small}}
+";
+
+#[tokio::test]
+async fn existence_power_and_ownership() {
+    let cloud = cloud(INSTANCES);
+    let v2 = cloud.instances_v2().unwrap();
+    let failed = |result: &str| result.starts_with("Err(Failed");
+    for (node, existence, shutdown, metadata) in [
+        (node("plain"), "Exists", "Ok(false)", "Ok(true)"),
+        (node("full"), "Exists", "Ok(false)", "Ok(true)"),
+        (with_id("full", "fake://zone-b/vm-7"), "Exists", "Ok(false)", "Ok(true)"),
+        (with_id("full", "fake://full"), "Gone", "Err(InstanceNotFound)", "Err(InstanceNotFound)"),
+        (with_id("renamed", "fake://plain"), "Exists", "Ok(false)", "Ok(true)"),
+        (node("off"), "Exists", "Ok(true)", "Ok(true)"),
+        (node("gone"), "Gone", "Err(InstanceNotFound)", "Err(InstanceNotFound)"),
+        (node("absent"), "Gone", "Err(InstanceNotFound)", "Err(InstanceNotFound)"),
+        (node("unclear"), "Unknown", "Err(Failed", "Err(Failed"),
+        (node("other"), "Exists", "Ok(false)", "Ok(false)"),
+        (with_id("plain", "azure:///subscriptions/x"), "Exists", "Ok(false)", "Ok(false)"),
+        (node("gen-0"), "Exists", "Ok(false)", "Ok(true)"),
+        (node("gen-299"), "Exists", "Ok(false)", "Ok(true)"),
+        (node("gen-300"), "Gone", "Err(InstanceNotFound)", "Err(InstanceNotFound)"),
+        (node("gen-007"), "Gone", "Err(InstanceNotFound)", "Err(InstanceNotFound)"),
+    ] {
+        let seen = format!("{:?}", v2.existence(&node).await);
+        assert!(seen.starts_with(existence), "{node:?}: {seen}");
+        let seen = format!("{:?}", v2.instance_shutdown(&node).await);
+        assert!(seen == shutdown || failed(shutdown) && failed(&seen), "{node:?}: {seen}");
+        let seen = format!("{:?}", v2.instance_metadata(&node).await.map(|known| known.is_some()));
+        assert!(seen == metadata || failed(metadata) && failed(&seen), "{node:?}: {seen}");
+    }
+}
+
+#[tokio::test]
+async fn metadata_is_what_is_configured() {
+    let cloud = cloud(INSTANCES);
+    let v2 = cloud.instances_v2().unwrap();
+    let full = v2.instance_metadata(&node("full")).await.unwrap().unwrap();
+    assert_eq!(full.provider_id, "fake://zone-b/vm-7");
+    assert_eq!((full.instance_type.as_str(), full.zone.as_str(), full.region.as_str()), ("big", "b", "r"));
+    assert_eq!(full.node_addresses, [address(AddressType::ExternalIP, "203.0.113.9")]);
+    assert_eq!(full.additional_labels["rack"], "7");
+
+    let generated = v2.instance_metadata(&node("gen-257")).await.unwrap().unwrap();
+    assert_eq!((generated.provider_id.as_str(), generated.zone.as_str()), ("fake://gen-257", "b"));
+    let expected = [address(AddressType::InternalIP, "10.9.1.2"), address(AddressType::Hostname, "gen-257")];
+    assert_eq!(generated.node_addresses, expected);
+
+    let asking =
+        json!({"metadata": {"name": "plain", "annotations": {"alpha.kubernetes.io/provided-node-ip": "10.1.2.3, fd00::3"}}});
+    let asking = v2.instance_metadata(&serde_json::from_value(asking).unwrap()).await.unwrap().unwrap();
+    let expected = [
+        address(AddressType::InternalIP, "10.1.2.3"),
+        address(AddressType::InternalIP, "fd00::3"),
+        address(AddressType::Hostname, "plain"),
+    ];
+    assert_eq!(asking.node_addresses, expected);
+}
+
+#[tokio::test]
+async fn a_batch_answers_in_order_and_shows_single_failures() {
+    let cloud =
+        cloud("{anyInstance: {}, instances: {b: {existence: gone}}, calls: {instanceMetadata: {error: no, objects: [c]}}}");
+    let answers = cloud.instances_v2().unwrap().instance_metadata_batch(&nodes(&["a", "b", "c", "d"])).await;
+    let ids: Vec<_> = answers.into_iter().map(|answer| answer.map(|known| known.unwrap().provider_id)).collect();
+    let expected =
+        [Ok("fake://a".into()), Err(CloudError::InstanceNotFound), Err(CloudError::failed("no")), Ok("fake://d".into())];
+    assert_eq!(ids, expected);
+    assert_eq!(cloud.calls().len(), 1);
+}
+
+#[tokio::test]
+async fn the_older_traits_answer_the_same() {
+    let cloud = cloud(&format!("instancesV2: false\nclusters: {{one: 'https://one'}}\n{INSTANCES}"));
+    let (v1, zones, clusters) = (cloud.instances().unwrap(), cloud.zones().unwrap(), cloud.clusters().unwrap());
+    let id = "fake://zone-b/vm-7";
+    assert_eq!(v1.instance_id("full").await.unwrap(), "zone-b/vm-7");
+    assert_eq!(v1.instance_type("full").await.unwrap(), "big");
+    assert_eq!(v1.instance_type_by_provider_id(id).await.unwrap(), "big");
+    assert_eq!(v1.node_addresses("full").await, v1.node_addresses_by_provider_id(id).await);
+    assert_eq!(v1.node_addresses("gone").await, Err(CloudError::InstanceNotFound));
+    assert_eq!(v1.instance_exists_by_provider_id("fake://gone").await, Ok(false));
+    assert_eq!(v1.instance_shutdown_by_provider_id("fake://off").await, Ok(true));
+    assert_eq!(zones.get_zone_by_node_name("full").await, zones.get_zone_by_provider_id(id).await);
+    assert_eq!(zones.get_zone_by_node_name("full").await.unwrap().failure_domain, "b");
+    assert_eq!(zones.get_zone().await.unwrap().region, "fake-region");
+    assert_eq!(clusters.list_clusters().await, Ok(vec!["one".into()]));
+    assert_eq!(clusters.master("one").await, Ok("https://one".into()));
+    assert!(clusters.master("two").await.unwrap_err().to_string().contains("`clusters`"));
+}
+
+#[tokio::test]
+async fn instances_change_under_a_running_test() {
+    let cloud = cloud(INSTANCES);
+    let v2 = cloud.instances_v2().unwrap();
+    let address_before = v2.instance_metadata(&node("gen-5")).await.unwrap().unwrap().node_addresses;
+    cloud.set_power("gen-5", PowerState::Stopped);
+    assert_eq!(v2.instance_shutdown(&node("gen-5")).await, Ok(true));
+    assert_eq!(v2.instance_metadata(&node("gen-5")).await.unwrap().unwrap().node_addresses, address_before);
+    cloud.remove_instance("gen-5");
+    assert_eq!(v2.existence(&node("gen-5")).await, Existence::Gone);
+    cloud.add_instance("new", InstanceSpec::default());
+    assert_eq!(v2.existence(&node("new")).await, Existence::Exists);
+}
+
+fn route(target: &str, cidr: &str) -> Route {
+    Route { target_node: target.into(), destination_cidr: cidr.into(), ..Route::default() }
+}
+
+#[tokio::test]
+async fn routes_are_remembered_per_cluster_and_turn_black_when_their_node_goes() {
+    let cloud = cloud("{instances: {a: {}, b: {}}, routes: {enableNodeAddresses: true}}");
+    let routes = CloudProvider::routes(&cloud).unwrap();
+    let mut to_a = route("a", "10.244.1.0/24");
+    to_a.target_node_addresses = vec![address(AddressType::InternalIP, "10.0.0.1")];
+    routes.create_route("one", "uid-a", &to_a).await.unwrap();
+    routes.create_route("one", "uid-a", &to_a).await.unwrap();
+    assert_eq!(cloud.write_count(), 1, "what is there already is not written");
+    routes.create_route("two", "uid-a", &to_a).await.unwrap();
+    let listed = routes.list_routes("one").await.unwrap();
+    let [only] = &listed[..] else { panic!("{listed:?}") };
+    assert_eq!((only.name.as_str(), only.blackhole, only.enable_node_addresses), ("one-uid-a-10.244.1.0_24", false, true));
+    assert_eq!(only.target_node_addresses, to_a.target_node_addresses);
+
+    let refused = |answer: CloudResult<()>| answer.unwrap_err().to_string();
+    assert!(
+        refused(routes.create_route("one", "x", &route("b", "10.244.1.77/24")).await).contains("\"a\""),
+        "same destination"
+    );
+    assert!(refused(routes.create_route("one", "x", &route("z", "10.244.9.0/24")).await).contains("no instance"));
+    assert!(refused(routes.create_route("one", "x", &route("b", "pods")).await).contains("not a CIDR"));
+
+    cloud.remove_instance("a");
+    let black = routes.list_routes("one").await.unwrap();
+    assert!(black[0].blackhole);
+    routes.delete_route("one", &black[0]).await.unwrap();
+    routes.delete_route("one", &black[0]).await.unwrap();
+    assert_eq!(cloud.routes().len(), 1, "the other cluster keeps its own");
+}
+
+#[tokio::test]
+async fn a_batch_of_routes_deletes_first_and_one_failure_keeps_nothing_else() {
+    let cloud = cloud("{anyInstance: {}, calls: {createRoute: {error: no, objects: [b]}}}");
+    let routes = CloudProvider::routes(&cloud).unwrap();
+    routes.create_route("c", "old", &route("old", "10.244.1.0/24")).await.unwrap();
+    cloud.clear_calls();
+    let create = ["a", "b", "c"].iter().zip(1..).map(|(name, i)| (String::new(), route(name, &format!("10.244.{i}.0/24"))));
+    let changes = RouteChanges { delete: routes.list_routes("c").await.unwrap(), create: create.collect() };
+    let outcomes = routes.apply_routes("c", &changes).await;
+    assert_eq!(outcomes.deleted, [Ok(())]);
+    assert_eq!(outcomes.created, [Ok(()), Err(CloudError::failed("no")), Ok(())]);
+    let targets: Vec<_> = cloud.routes().into_iter().map(|route| route.target_node).collect();
+    assert_eq!(targets, ["a", "c"]);
+    assert_eq!(cloud.objects_of(CallName::ApplyRoutes), ["1 deleted, 3 created"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_are_recorded_and_counted_while_they_run() {
+    let cloud = cloud("anyInstance: {}");
+    cloud.set_latency(CallName::InstanceExists, Duration::from_millis(50));
+    let v2 = cloud.instances_v2().unwrap();
+    let names = nodes(&["a", "b", "c"]);
+    let asking = futures::future::join_all(names.iter().map(|node| v2.instance_exists(node)));
+    let waiting = cloud.wait_until(|cloud| cloud.call_count(CallName::InstanceExists) == 3);
+    let (_, ()) = futures::future::join(asking, waiting).await;
+    assert_eq!((cloud.max_in_flight_seen(), cloud.max_in_flight_seen_of(CallName::InstanceExists)), (3, 3));
+    assert_eq!(cloud.objects_of(CallName::InstanceExists), ["a", "b", "c"]);
+    assert!(cloud.calls().iter().all(|call| !call.mutating));
+    cloud.clear_calls();
+    v2.instance_exists(&names[0]).await.unwrap();
+    assert_eq!((cloud.calls().len(), cloud.max_in_flight_seen()), (1, 1));
+}
