@@ -9,6 +9,7 @@
 //! Nothing here names a provider or a controller.
 
 mod error;
+pub mod helpers;
 mod instances;
 mod load_balancer;
 pub mod metered;

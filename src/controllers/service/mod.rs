@@ -1,1 +1,192 @@
-//! The service controller.
+//! The service controller: gives every Service of type LoadBalancer its load balancer.
+//!
+//! ```text
+//! Service changes ─► queue "service" ─► plan::decide(Service, applied, hosts) ─► Ensure | UpdateHosts | Cleanup | …
+//! Node changes ─► queue "node" (gathers a second) ─► which load balancers have other hosts? ─► queue "service"
+//! ```
+//!
+//! In: Services and Nodes from the stores. Out: calls of [`crate::cloud_provider::LoadBalancer`], one for a Service at a time, for
+//! many Services at once; patches of the Services' status (finalizer, ingress, condition); events. What was last *applied* is
+//! remembered per Service and compared with the store, so that no change is lost however events come.
+//!
+//! Upstream: `controllers/service/controller.go`.
+
+pub mod conditions;
+pub mod events;
+pub mod needs_update;
+pub mod plan;
+pub mod predicates;
+mod prune;
+mod reconcile;
+mod state;
+pub mod status_patch;
+
+use std::{
+    sync::{Arc, Mutex, atomic::Ordering},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::{Node, Service};
+
+pub use prune::prune_service;
+
+use self::reconcile::{COALESCE, NodeSync, Reconciler};
+use super::{Controller, ControllerContext, ControllerStatus, Informers};
+use crate::{
+    cloud_provider::CloudProvider,
+    runtime::{
+        informer::Change,
+        shutdown::Shutdown,
+        store::ObjectKey,
+        work_queue::{Priority, Unsettled},
+        worker::Queue,
+    },
+};
+
+/// Canonical name, as in `--controllers`.
+pub const NAME: &str = "service-lb-controller";
+
+/// Settings of the controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// `--concurrent-service-syncs`: most Services in flight; 0 leaves it to the provider.
+    pub concurrent_syncs: usize,
+    /// How often every load balancer is checked against the cloud; zero for never.
+    pub resync_period: Duration,
+}
+
+/// The cloud has no load balancers: this controller cannot run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the cloud provider {0:?} does not support external load balancers")]
+pub struct NoLoadBalancer(String);
+
+/// The controller.
+pub struct ServiceController {
+    reconciler: Arc<Reconciler>,
+    limit: Option<usize>,
+    resync_period: Duration,
+}
+
+/// Builds the controller and subscribes it to the informers.
+pub fn new(
+    context: &ControllerContext,
+    informers: &mut Informers,
+    provider: Arc<dyn CloudProvider>,
+    config: Config,
+) -> Result<Arc<ServiceController>, NoLoadBalancer> {
+    let balancer = provider.load_balancer().ok_or_else(|| NoLoadBalancer(provider.provider_name().to_owned()))?;
+    let limit = Some(config.concurrent_syncs).filter(|limit| *limit > 0).or_else(|| balancer.max_in_flight());
+    let metrics = || Arc::clone(&context.metrics);
+    let reconciler = Arc::new(Reconciler {
+        context: context.clone(),
+        services: informers.services.store(),
+        nodes: informers.nodes.store(),
+        balancer,
+        queue: Queue::new("service", plan::BACKOFF, context.clock, metrics()),
+        node_queue: Queue::new("node", plan::BACKOFF, context.clock, metrics()),
+        state: Mutex::default(),
+        node_changes: 0.into(),
+        conditions_are_dropped: false.into(),
+    });
+    let observer = Arc::clone(&reconciler);
+    informers.services.subscribe(move |change| observer.observe_service(change));
+    let observer = Arc::clone(&reconciler);
+    informers.nodes.subscribe(move |change| observer.observe_node(change));
+    Ok(Arc::new(ServiceController { reconciler, limit, resync_period: config.resync_period }))
+}
+
+impl Reconciler {
+    fn observe_service(&self, change: &Change<Service>) {
+        let vanished = self.state().observe(change, self.context.writer.leadership().is_leading());
+        let priority = match change {
+            Change::Added(new) => plan::on_added(new, !self.services.status().synced),
+            Change::Updated { old, new } => plan::on_updated(old, new),
+            Change::Deleted(_) => vanished.then_some(Priority::Deletion),
+        };
+        if let Some(priority) = priority {
+            self.queue.add(ObjectKey::of(change.object().as_ref()), priority);
+        }
+    }
+
+    fn observe_node(&self, change: &Change<Node>) {
+        self.state().nodes_are_stale();
+        let matters = match change {
+            Change::Added(_) | Change::Deleted(_) => true,
+            Change::Updated { old, new } => predicates::should_sync_updated_node(old, new),
+        };
+        if matters {
+            self.state().nodes_changed(self.context.clock.now());
+            self.node_changes.fetch_add(1, Ordering::SeqCst);
+            self.node_queue.add_after(NodeSync, Priority::NodeChange, COALESCE);
+        }
+    }
+
+    /// Has every load balancer checked against the cloud, whenever there is nothing more urgent.
+    fn resync(&self) {
+        let keys = self.state().verify_all();
+        keys.into_iter().for_each(|key| self.queue.add(key, Priority::Resync));
+    }
+}
+
+impl ServiceController {
+    async fn reconcile_services(&self, shutdown: &Shutdown) {
+        let reconcile = |key| Arc::clone(&self.reconciler).reconcile(key);
+        self.reconciler.queue.run(self.limit, shutdown, reconcile).await;
+    }
+
+    async fn reconcile_nodes(&self, shutdown: &Shutdown) {
+        let reconcile = |_: NodeSync| {
+            let reconciler = Arc::clone(&self.reconciler);
+            async move { reconciler.sync_nodes() }
+        };
+        self.reconciler.node_queue.run(Some(1), shutdown, reconcile).await;
+    }
+
+    async fn resync(&self, shutdown: &Shutdown) {
+        while !self.resync_period.is_zero() {
+            tokio::select! {
+                () = shutdown.begun() => return,
+                () = tokio::time::sleep(self.resync_period) => self.reconciler.resync(),
+            }
+        }
+    }
+
+    /// Without the Nodes every load balancer would lose its hosts.
+    async fn synced(&self) {
+        self.reconciler.nodes.synced().await;
+        self.reconciler.services.synced().await;
+    }
+}
+
+impl Controller for ServiceController {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            tokio::select! {
+                () = shutdown.begun() => return,
+                () = self.synced() => {}
+            }
+            tokio::join!(self.reconcile_services(&shutdown), self.reconcile_nodes(&shutdown), self.resync(&shutdown));
+        })
+    }
+
+    fn status(&self) -> ControllerStatus {
+        let nodes = self.reconciler.node_queue.unsettled();
+        let hosts = self.reconciler.hosts().nodes.len();
+        let limit = self.limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
+        let mut facts = vec![("hosts".to_owned(), hosts.to_string()), ("limit of Services in flight".to_owned(), limit)];
+        let stages = self.reconciler.state().stages();
+        facts.extend(stages.into_iter().map(|(stage, count)| (format!("load balancers: {stage}"), count.to_string())));
+        let unsettled: Vec<Unsettled> = self.reconciler.queue.unsettled().into_iter().chain(nodes).collect();
+        ControllerStatus { problem: None, unsettled, facts }
+    }
+
+    fn observe(&self) {
+        self.reconciler.queue.observe();
+        self.reconciler.node_queue.observe();
+    }
+}

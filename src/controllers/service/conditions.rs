@@ -1,0 +1,154 @@
+//! The condition of a Service that says how far its load balancer is, and when it is worth a write. Pure.
+//!
+//! It rides on patches that are made anyway; alone it is written only when a Service enters failure or waiting, or leaves them.
+//! A Service without it that is as it should be is left alone, so that taking over a cluster writes nothing.
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::Service,
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+};
+
+/// Type of the condition in `status.conditions`.
+pub const CONDITION_TYPE: &str = "cloud-controller-manager.io/LoadBalancer";
+
+/// Longest message that is written.
+const MAX_MESSAGE: usize = 1024;
+
+/// How far a load balancer is. `True`: it serves the Service; `False`: it does not, somebody should look; `Unknown`: on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stage {
+    /// Being created or updated.
+    Ensuring,
+    /// Being given another set of nodes.
+    Updating,
+    /// Being deleted.
+    Deleting,
+    /// Serves the Service.
+    Ready,
+    /// Somebody else implements it.
+    ImplementedElsewhere,
+    /// The cloud asked for patience, and why.
+    Waiting(String),
+    /// Failed and will be tried again, and why.
+    Failed(String),
+    /// Cannot succeed until the user changes something, and why.
+    Invalid(String),
+}
+
+impl Stage {
+    /// Reason of the condition.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Stage::Ensuring => "Ensuring",
+            Stage::Updating => "Updating",
+            Stage::Deleting => "Deleting",
+            Stage::Ready => "Ready",
+            Stage::ImplementedElsewhere => "ImplementedElsewhere",
+            Stage::Waiting(_) => "Waiting",
+            Stage::Failed(_) => "Failed",
+            Stage::Invalid(_) => "Invalid",
+        }
+    }
+
+    fn status(&self) -> &'static str {
+        match self {
+            Stage::Ready | Stage::ImplementedElsewhere => "True",
+            Stage::Deleting | Stage::Failed(_) | Stage::Invalid(_) => "False",
+            Stage::Ensuring | Stage::Updating | Stage::Waiting(_) => "Unknown",
+        }
+    }
+
+    fn message(&self) -> String {
+        let message = match self {
+            Stage::Ensuring => "The load balancer is being created or updated",
+            Stage::Updating => "The load balancer is being given the new set of nodes",
+            Stage::Deleting => "The load balancer is being deleted",
+            Stage::Ready => "The load balancer serves the Service",
+            Stage::ImplementedElsewhere => "Another component provides the load balancer",
+            Stage::Waiting(why) | Stage::Failed(why) | Stage::Invalid(why) => why,
+        };
+        message.chars().take(MAX_MESSAGE).collect()
+    }
+
+    /// Whether this stage is worth a write of its own, when the Service says `current`.
+    pub fn is_worth_a_write(&self, current: Option<&Condition>) -> bool {
+        let differs = current.is_some_and(|current| current.reason != self.reason());
+        match self {
+            Stage::Waiting(_) | Stage::Failed(_) | Stage::Invalid(_) => differs || current.is_none(),
+            Stage::Ready | Stage::ImplementedElsewhere => differs,
+            Stage::Ensuring | Stage::Updating | Stage::Deleting => false,
+        }
+    }
+
+    /// The condition for this stage, following `current`.
+    pub fn condition(&self, current: Option<&Condition>, generation: Option<i64>, now: Timestamp) -> Condition {
+        let unchanged = current.filter(|current| current.status == self.status());
+        Condition {
+            type_: CONDITION_TYPE.to_owned(),
+            status: self.status().to_owned(),
+            reason: self.reason().to_owned(),
+            message: self.message(),
+            observed_generation: generation,
+            last_transition_time: unchanged.map_or(Time(now), |current| current.last_transition_time.clone()),
+        }
+    }
+}
+
+/// Our condition of `service`.
+pub fn current(service: &Service) -> Option<&Condition> {
+    let conditions = service.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().find(|condition| condition.type_ == CONDITION_TYPE)
+}
+
+/// All conditions of `service` with ours replaced, added or (`None`) taken out.
+pub fn all_with(service: &Service, ours: Option<Condition>) -> Vec<Condition> {
+    let conditions = service.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    conditions.into_iter().filter(|condition| condition.type_ != CONDITION_TYPE).chain(ours).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    #[test]
+    fn only_entering_and_leaving_trouble_is_worth_a_write() {
+        let failed = Stage::Failed("first".into()).condition(None, None, NOW);
+        let ready = Stage::Ready.condition(None, None, NOW);
+        let again = Stage::Failed("second".into());
+        assert!(again.is_worth_a_write(None) && again.is_worth_a_write(Some(&ready)));
+        assert!(!again.is_worth_a_write(Some(&failed)), "not on every retry");
+        assert!(Stage::Waiting(String::new()).is_worth_a_write(Some(&failed)));
+        assert!(Stage::Ready.is_worth_a_write(Some(&failed)));
+        assert!(!Stage::Ready.is_worth_a_write(None), "taking over writes nothing");
+        assert!(!Stage::Ready.is_worth_a_write(Some(&ready)));
+        assert!(!Stage::Ensuring.is_worth_a_write(None) && !Stage::Deleting.is_worth_a_write(Some(&ready)));
+    }
+
+    #[test]
+    fn transition_time_follows_the_status() {
+        let later = NOW + jiff::SignedDuration::from_secs(60);
+        let failed = Stage::Failed("a".into()).condition(None, Some(1), NOW);
+        let invalid = Stage::Invalid("b".into()).condition(Some(&failed), Some(2), later);
+        assert_eq!((invalid.last_transition_time.0, invalid.observed_generation), (NOW, Some(2)));
+        assert_eq!(Stage::Ready.condition(Some(&invalid), None, later).last_transition_time.0, later);
+    }
+
+    #[test]
+    fn conditions_of_others_stay() {
+        let other = Condition { type_: "Other".into(), ..Stage::Ready.condition(None, None, NOW) };
+        let ours = Stage::Ready.condition(None, None, NOW);
+        let mut service = Service::default();
+        service.status.get_or_insert_default().conditions = Some(vec![ours, other.clone()]);
+        assert_eq!(current(&service).unwrap().type_, CONDITION_TYPE);
+        assert_eq!(all_with(&service, None), vec![other]);
+    }
+
+    #[test]
+    fn long_messages_are_cut() {
+        let condition = Stage::Failed("ä".repeat(5000)).condition(None, None, NOW);
+        assert_eq!(condition.message.chars().count(), MAX_MESSAGE);
+    }
+}

@@ -1,0 +1,172 @@
+//! Every event of the service controller, as a named function. Reasons and messages are upstream's (`service/controller.go`).
+
+use std::{fmt, sync::Arc};
+
+use k8s_openapi::api::core::v1::{Node, Service};
+
+use super::needs_update::Announcement;
+use crate::runtime::events::{Event, EventDoc, EventType, reference};
+
+/// Reasons of the events.
+pub(super) mod reason {
+    pub(in super::super) const ENSURING: &str = "EnsuringLoadBalancer";
+    pub(in super::super) const ENSURED: &str = "EnsuredLoadBalancer";
+    pub(in super::super) const UNAVAILABLE: &str = "UnAvailableLoadBalancer";
+    pub(in super::super) const UPDATED: &str = "UpdatedLoadBalancer";
+    pub(in super::super) const UPDATE_FAILED: &str = "UpdateLoadBalancerFailed";
+    pub(in super::super) const DELETING: &str = "DeletingLoadBalancer";
+    pub(in super::super) const DELETED: &str = "DeletedLoadBalancer";
+    pub(in super::super) const DELETE_FAILED: &str = "DeleteLoadBalancerFailed";
+    pub(in super::super) const SYNC_FAILED: &str = "SyncLoadBalancerFailed";
+    pub(in super::super) const TYPE: &str = "Type";
+    pub(in super::super) const SOURCE_RANGES: &str = "LoadBalancerSourceRanges";
+    pub(in super::super) const LOAD_BALANCER_IP: &str = "LoadbalancerIP";
+    pub(in super::super) const EXTERNAL_IP: &str = "ExternalIP";
+    pub(in super::super) const UID: &str = "UID";
+    pub(in super::super) const EXTERNAL_TRAFFIC_POLICY: &str = "ExternalTrafficPolicy";
+    pub(in super::super) const HEALTH_CHECK_NODE_PORT: &str = "HealthCheckNodePort";
+    pub(in super::super) const IP_FAMILIES: &str = "IPFamilies";
+}
+
+const fn normal(reason: &'static str, when: &'static str) -> EventDoc {
+    EventDoc { reason, type_: EventType::Normal, when }
+}
+const fn warning(reason: &'static str, when: &'static str) -> EventDoc {
+    EventDoc { reason, type_: EventType::Warning, when }
+}
+
+/// Every event of this controller, for the reference page.
+pub const EVENTS: &[EventDoc] = &[
+    normal(reason::ENSURING, "the load balancer of a new or changed Service is about to be created or updated"),
+    normal(reason::ENSURED, "the load balancer serves the Service"),
+    warning(reason::UNAVAILABLE, "there is no node that the load balancer could send traffic to"),
+    normal(reason::UPDATED, "the load balancer has the new set of nodes"),
+    warning(reason::UPDATE_FAILED, "the load balancer could not be given the new set of nodes; tried again with back-off"),
+    normal(reason::DELETING, "the load balancer is about to be deleted"),
+    normal(reason::DELETED, "nothing is left of the load balancer"),
+    warning(
+        reason::DELETE_FAILED,
+        "the load balancer of a Service that is gone could not be deleted; tried again with back-off",
+    ),
+    warning(reason::SYNC_FAILED, "the load balancer could not be created, updated or deleted; tried again with back-off"),
+    normal(reason::TYPE, "the type of the Service changed to or from LoadBalancer"),
+    normal(reason::SOURCE_RANGES, "spec.loadBalancerSourceRanges changed"),
+    normal(reason::LOAD_BALANCER_IP, "spec.loadBalancerIP changed"),
+    normal(reason::EXTERNAL_IP, "spec.externalIPs changed"),
+    normal(reason::UID, "the Service was replaced by another with the same name"),
+    normal(reason::EXTERNAL_TRAFFIC_POLICY, "spec.externalTrafficPolicy changed"),
+    normal(reason::HEALTH_CHECK_NODE_PORT, "spec.healthCheckNodePort changed"),
+    normal(reason::IP_FAMILIES, "the number of spec.ipFamilies changed"),
+];
+
+/// Most node names in one message. Upstream: `maxNodeNamesToLog`.
+const MAX_NODE_NAMES: usize = 20;
+
+fn event(service: &Service, type_: EventType, reason: &'static str, message: impl Into<String>) -> Event {
+    Event { about: reference(service), type_, reason, message: message.into() }
+}
+
+/// The load balancer is about to be created or updated.
+pub fn ensuring(service: &Service) -> Event {
+    event(service, EventType::Normal, reason::ENSURING, "Ensuring load balancer")
+}
+
+/// The load balancer serves the Service.
+pub fn ensured(service: &Service) -> Event {
+    event(service, EventType::Normal, reason::ENSURED, "Ensured load balancer")
+}
+
+/// There is no node to send traffic to.
+pub fn unavailable(service: &Service) -> Event {
+    event(service, EventType::Warning, reason::UNAVAILABLE, "There are no available nodes for LoadBalancer")
+}
+
+/// The load balancer has the new nodes.
+pub fn updated(service: &Service) -> Event {
+    event(service, EventType::Normal, reason::UPDATED, "Updated load balancer with new hosts")
+}
+
+/// The load balancer could not be given the new nodes.
+pub fn update_failed(service: &Service, nodes: &[Arc<Node>], error: &dyn fmt::Display) -> Event {
+    let (names, total) = (node_names(nodes), nodes.len());
+    let limited = format!("[node names limited, total number of nodes: {total}]");
+    let message = format!("Error updating load balancer with new hosts [{names}] {limited}, error: {error}");
+    event(service, EventType::Warning, reason::UPDATE_FAILED, message)
+}
+
+/// The load balancer is about to be deleted.
+pub fn deleting(service: &Service) -> Event {
+    event(service, EventType::Normal, reason::DELETING, "Deleting load balancer")
+}
+
+/// Nothing is left of the load balancer.
+pub fn deleted(service: &Service) -> Event {
+    event(service, EventType::Normal, reason::DELETED, "Deleted load balancer")
+}
+
+/// The load balancer of a Service that is gone could not be deleted.
+pub fn delete_failed(service: &Service, error: &dyn fmt::Display) -> Event {
+    event(service, EventType::Warning, reason::DELETE_FAILED, format!("Error deleting load balancer: {error}"))
+}
+
+/// The sync failed.
+pub fn sync_failed(service: &Service, error: &dyn fmt::Display) -> Event {
+    event(service, EventType::Warning, reason::SYNC_FAILED, format!("Error syncing load balancer: {error}"))
+}
+
+/// The user changed something that upstream announces.
+pub fn changed(service: &Service, announcement: Announcement) -> Event {
+    event(service, EventType::Normal, announcement.reason, announcement.message)
+}
+
+fn node_names(nodes: &[Arc<Node>]) -> String {
+    let mut names: Vec<_> =
+        nodes.iter().take(MAX_NODE_NAMES).map(|node| node.metadata.name.clone().unwrap_or_default()).collect();
+    if nodes.len() > MAX_NODE_NAMES {
+        names.push(format!("<{} more>", nodes.len() - MAX_NODE_NAMES));
+    }
+    names.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_long_list_of_nodes_is_cut() {
+        let node = |index: usize| {
+            let mut node = Node::default();
+            node.metadata.name = Some(format!("n{index}"));
+            Arc::new(node)
+        };
+        let nodes: Vec<_> = (0..22).map(node).collect();
+        let few = update_failed(&Service::default(), &nodes[..2], &"boom").message;
+        let all = "[n0 n1] [node names limited, total number of nodes: 2], error: boom";
+        assert_eq!(few, format!("Error updating load balancer with new hosts {all}"));
+        let many = update_failed(&Service::default(), &nodes, &"boom").message;
+        assert!(many.contains(" n19 <2 more>] [node names limited, total number of nodes: 22]"), "{many}");
+    }
+
+    #[test]
+    fn events_are_documented_once_and_as_they_are() {
+        let reasons: BTreeSet<_> = EVENTS.iter().map(|doc| doc.reason).collect();
+        assert_eq!(reasons.len(), EVENTS.len());
+        let service = Service::default();
+        let all = [
+            ensuring(&service),
+            ensured(&service),
+            unavailable(&service),
+            updated(&service),
+            update_failed(&service, &[], &""),
+            deleting(&service),
+            deleted(&service),
+            delete_failed(&service, &""),
+            sync_failed(&service, &""),
+        ];
+        for event in all {
+            assert!(EVENTS.iter().any(|doc| doc.reason == event.reason && doc.type_ == event.type_), "{}", event.reason);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What of a Service makes its load balancer: who wants one, who needs its removal, and which changes matter. Pure.
+//!
+//! Upstream: `service/controller.go` (`wantsLoadBalancer`, `needsCleanup`, `needsUpdate`) and `service/helpers`. Not compared, as
+//! upstream: labels, selector, internalTrafficPolicy, allocateLoadBalancerNodePorts.
+
+use std::{collections::BTreeMap, fmt, sync::LazyLock};
+
+use k8s_openapi::{
+    api::core::v1::{Service, ServicePort, ServiceSpec, SessionAffinityConfig},
+    apimachinery::pkg::util::intstr::IntOrString,
+};
+
+/// Keeps a Service from vanishing before its load balancer has. Upstream: `LoadBalancerCleanupFinalizer`.
+pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+
+const LOAD_BALANCER: &str = "LoadBalancer";
+
+fn type_of(service: &Service) -> &str {
+    service.spec.as_ref().and_then(|spec| spec.type_.as_deref()).unwrap_or("ClusterIP")
+}
+
+/// Whether `service` is of type LoadBalancer and left to the cloud's own implementation.
+pub fn wants_load_balancer(service: &Service) -> bool {
+    type_of(service) == LOAD_BALANCER && !is_of_another_class(service)
+}
+
+/// Whether `service` asks for a load balancer that somebody else implements.
+pub fn is_of_another_class(service: &Service) -> bool {
+    let class = service.spec.as_ref().and_then(|spec| spec.load_balancer_class.as_ref());
+    type_of(service) == LOAD_BALANCER && class.is_some()
+}
+
+/// Whether `service` carries [`FINALIZER`].
+pub fn has_finalizer(service: &Service) -> bool {
+    service.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
+}
+
+/// Whether somebody has asked for the deletion of `service`.
+pub fn is_being_deleted(service: &Service) -> bool {
+    service.metadata.deletion_timestamp.is_some()
+}
+
+/// Whether the finalizer says that there is a load balancer to remove. The class does not matter once the type is another: then
+/// it is gone from the spec.
+pub fn needs_cleanup(service: &Service) -> bool {
+    has_finalizer(service) && (is_being_deleted(service) || type_of(service) != LOAD_BALANCER)
+}
+
+/// Whether a change from `old` to `new` needs work on the load balancer.
+pub fn needs_update(old: &Service, new: &Service) -> bool {
+    (wants_load_balancer(old) || wants_load_balancer(new)) && Fingerprint::of(old) != Fingerprint::of(new)
+}
+
+/// All of a Service that its load balancer is made from, borrowed from it.
+#[derive(Debug, PartialEq)]
+pub struct Fingerprint<'a> {
+    wants: bool,
+    uid: &'a str,
+    source_ranges: &'a [String],
+    ports: Vec<Port<'a>>,
+    session_affinity: &'a str,
+    session_affinity_config: Option<&'a SessionAffinityConfig>,
+    load_balancer_ip: &'a str,
+    external_ips: &'a [String],
+    annotations: Option<&'a BTreeMap<String, String>>,
+    external_traffic_policy: &'a str,
+    health_check_node_port: i32,
+    ip_families: usize,
+}
+
+#[derive(Debug, PartialEq)]
+struct Port<'a> {
+    name: &'a str,
+    protocol: &'a str,
+    port: i32,
+    node_port: i32,
+    target_port: Option<&'a IntOrString>,
+    app_protocol: Option<&'a str>,
+}
+
+impl<'a> Fingerprint<'a> {
+    /// The fingerprint of `service`. Absent and empty are the same.
+    pub fn of(service: &'a Service) -> Self {
+        static NOTHING: LazyLock<ServiceSpec> = LazyLock::new(ServiceSpec::default);
+        let spec = service.spec.as_ref().unwrap_or_else(|| &NOTHING);
+        Self {
+            wants: wants_load_balancer(service),
+            uid: service.metadata.uid.as_deref().unwrap_or_default(),
+            source_ranges: spec.load_balancer_source_ranges.as_deref().unwrap_or_default(),
+            ports: spec.ports.iter().flatten().map(Port::of).collect(),
+            session_affinity: spec.session_affinity.as_deref().unwrap_or("None"),
+            session_affinity_config: spec.session_affinity_config.as_ref(),
+            load_balancer_ip: spec.load_balancer_ip.as_deref().unwrap_or_default(),
+            external_ips: spec.external_ips.as_deref().unwrap_or_default(),
+            annotations: service.metadata.annotations.as_ref().filter(|annotations| !annotations.is_empty()),
+            external_traffic_policy: spec.external_traffic_policy.as_deref().unwrap_or("Cluster"),
+            health_check_node_port: spec.health_check_node_port.unwrap_or_default(),
+            ip_families: spec.ip_families.as_ref().map_or(0, Vec::len),
+        }
+    }
+}
+
+impl<'a> Port<'a> {
+    fn of(port: &'a ServicePort) -> Self {
+        Self {
+            name: port.name.as_deref().unwrap_or_default(),
+            protocol: port.protocol.as_deref().unwrap_or("TCP"),
+            port: port.port,
+            node_port: port.node_port.unwrap_or_default(),
+            target_port: port.target_port.as_ref(),
+            app_protocol: port.app_protocol.as_deref(),
+        }
+    }
+}
+
+/// A change that upstream announces with an event: its reason and message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announcement {
+    /// Reason of the event.
+    pub reason: &'static str,
+    /// Message of the event.
+    pub message: String,
+}
+
+impl Announcement {
+    fn change(reason: &'static str, old: impl fmt::Display, new: impl fmt::Display) -> Option<Self> {
+        Some(Self { reason, message: format!("{old} -> {new}") })
+    }
+}
+
+/// What to announce of a change from `old` to `new`: the first difference in upstream's order, if upstream has an event for it.
+pub fn announcement(old: &Service, new: &Service) -> Option<Announcement> {
+    use super::events::reason;
+    let (a, b) = (Fingerprint::of(old), Fingerprint::of(new));
+    if a.wants != b.wants {
+        return Announcement::change(reason::TYPE, type_of(old), type_of(new));
+    }
+    if a.source_ranges != b.source_ranges {
+        return Announcement::change(reason::SOURCE_RANGES, go_list(a.source_ranges), go_list(b.source_ranges));
+    }
+    let silent = |f: &Fingerprint<'_>| f.session_affinity_config.cloned();
+    if a.ports != b.ports || a.session_affinity != b.session_affinity || silent(&a) != silent(&b) {
+        return None;
+    }
+    if a.load_balancer_ip != b.load_balancer_ip {
+        return Announcement::change(reason::LOAD_BALANCER_IP, a.load_balancer_ip, b.load_balancer_ip);
+    }
+    if a.external_ips.len() != b.external_ips.len() {
+        return count(reason::EXTERNAL_IP, a.external_ips.len(), b.external_ips.len());
+    }
+    if let Some((_, added)) = a.external_ips.iter().zip(b.external_ips).find(|(old, new)| old != new) {
+        return Some(Announcement { reason: reason::EXTERNAL_IP, message: format!("Added: {added}") });
+    }
+    if a.annotations != b.annotations {
+        return None;
+    }
+    announcement_of_the_rest(&a, &b)
+}
+
+fn announcement_of_the_rest(a: &Fingerprint<'_>, b: &Fingerprint<'_>) -> Option<Announcement> {
+    use super::events::reason;
+    if a.uid != b.uid {
+        return Announcement::change(reason::UID, a.uid, b.uid);
+    }
+    if a.external_traffic_policy != b.external_traffic_policy {
+        let (old, new) = (a.external_traffic_policy, b.external_traffic_policy);
+        return Announcement::change(reason::EXTERNAL_TRAFFIC_POLICY, old, new);
+    }
+    if a.health_check_node_port != b.health_check_node_port {
+        let (old, new) = (a.health_check_node_port, b.health_check_node_port);
+        return Announcement::change(reason::HEALTH_CHECK_NODE_PORT, old, new);
+    }
+    (a.ip_families != b.ip_families).then(|| count(reason::IP_FAMILIES, a.ip_families, b.ip_families)).flatten()
+}
+
+fn count(reason: &'static str, old: usize, new: usize) -> Option<Announcement> {
+    Some(Announcement { reason, message: format!("Count: {old} -> {new}") })
+}
+
+/// A list as Go's `%v` prints it.
+fn go_list(items: &[String]) -> String {
+    format!("[{}]", items.join(" "))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! What to do for one Service: a pure function of the Service as it is, what this process last applied for it, and the hosts.
+//!
+//! Level-triggered: nothing here knows which event led to the question, so lost, repeated and reordered events make no difference.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
+
+use super::{
+    conditions::Stage,
+    needs_update::{is_being_deleted, is_of_another_class, needs_cleanup, needs_update, wants_load_balancer},
+    predicates::NodeSet,
+};
+use crate::{
+    cloud_provider::CloudError,
+    runtime::{
+        patch::ApiError,
+        work_queue::{Backoff, Outcome, Priority},
+    },
+};
+
+/// Back-off of failing Services. Upstream: `minRetryDelay`, `maxRetryDelay`.
+pub const BACKOFF: Backoff = Backoff { base: Duration::from_secs(5), max: Duration::from_secs(300) };
+
+/// What this process knows to have asked of the cloud for one Service. Upstream: `cachedService`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Applied {
+    /// The Service as it was last asked for, or will be: what to delete when it vanishes.
+    pub service: Arc<Service>,
+    /// Whether the cloud is known to be as `service` and `nodes` say. `false` from before a call until it has succeeded.
+    pub settled: bool,
+    /// The hosts that were last applied.
+    pub nodes: Option<NodeSet>,
+    /// What the cloud answered and the Service may not say yet.
+    pub unpublished: Option<Answer>,
+    /// Whether this is to be checked against the cloud although nothing changed.
+    pub verify: bool,
+    /// How far it is, for status pages.
+    pub stage: Option<Stage>,
+}
+
+impl Applied {
+    /// A Service of which only is known that it wants, or wanted, a load balancer.
+    pub fn unknown(service: Arc<Service>) -> Self {
+        Self { service, settled: false, nodes: None, unpublished: None, verify: false, stage: None }
+    }
+}
+
+/// What the cloud answered to a call that succeeded, for the Service's status.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// Addresses, if the call tells any.
+    pub status: Option<LoadBalancerStatus>,
+    /// How far the load balancer is now.
+    pub stage: Stage,
+}
+
+/// Why a load balancer is ensured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// This process has not done so yet, or the last attempt did not succeed.
+    Unsettled,
+    /// The Service changed.
+    Changed,
+    /// It is time to look whether the cloud still is as it should be.
+    Resync,
+}
+
+/// The next step for one Service.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decision {
+    /// All is as it should be, or it is not ours.
+    Ignore,
+    /// Delete the load balancer of this Service, which is gone without our having cleaned up; then decide again.
+    DeleteOrphan(Arc<Service>),
+    /// Delete the load balancer, then take finalizer and status away.
+    Cleanup,
+    /// Create or update the load balancer.
+    Ensure(Cause),
+    /// Give the load balancer its new hosts, nothing else.
+    UpdateHosts,
+    /// The cloud is done; write its answer into the Service.
+    Publish(Answer),
+}
+
+/// Decides.
+pub fn decide(service: Option<&Service>, applied: Option<&Applied>, hosts: &NodeSet) -> Decision {
+    match (service, applied) {
+        (None, None) => Decision::Ignore,
+        (None, Some(applied)) => Decision::DeleteOrphan(Arc::clone(&applied.service)),
+        (Some(service), Some(applied)) if service.metadata.uid != applied.service.metadata.uid => {
+            Decision::DeleteOrphan(Arc::clone(&applied.service))
+        }
+        (Some(service), None) => decide_unknown(service),
+        (Some(service), Some(applied)) => decide_known(service, applied, hosts),
+    }
+}
+
+fn decide_unknown(service: &Service) -> Decision {
+    if is_of_another_class(service) {
+        Decision::Ignore
+    } else if needs_cleanup(service) {
+        Decision::Cleanup
+    } else if wants_load_balancer(service) && !is_being_deleted(service) {
+        Decision::Ensure(Cause::Unsettled)
+    } else {
+        // Being deleted without our finalizer: cleaned up already, something else holds it.
+        Decision::Ignore
+    }
+}
+
+fn decide_known(service: &Service, applied: &Applied, hosts: &NodeSet) -> Decision {
+    if needs_cleanup(service) || !wants_load_balancer(service) || is_being_deleted(service) {
+        Decision::Cleanup
+    } else if needs_update(&applied.service, service) {
+        Decision::Ensure(Cause::Changed)
+    } else if !applied.settled {
+        Decision::Ensure(Cause::Unsettled)
+    } else if applied.verify {
+        Decision::Ensure(Cause::Resync)
+    } else if let Some(answer) = &applied.unpublished {
+        Decision::Publish(answer.clone())
+    } else if applied.nodes.as_ref() != Some(hosts) {
+        Decision::UpdateHosts
+    } else {
+        Decision::Ignore
+    }
+}
+
+/// Whether a Service that was just seen for the first time is enqueued, and how urgent it is. In the first list (`initial`),
+/// Services that have their address already give way to whatever users do meanwhile.
+pub fn on_added(service: &Service, initial: bool) -> Option<Priority> {
+    if is_of_another_class(service) {
+        return None;
+    }
+    if needs_cleanup(service) {
+        return Some(Priority::Deletion);
+    }
+    let has_address = service
+        .status
+        .as_ref()
+        .and_then(|status| status.load_balancer.as_ref())
+        .is_some_and(|status| status.ingress.as_ref().is_some_and(|ingress| !ingress.is_empty()));
+    let urgency = if initial && has_address { Priority::Resync } else { Priority::UserChange };
+    wants_load_balancer(service).then_some(urgency)
+}
+
+/// Whether an update of a Service is enqueued, and how urgent it is. An update that changes nothing we compare (such as our own
+/// write of the status) must not cut a back-off short.
+pub fn on_updated(old: &Service, new: &Service) -> Option<Priority> {
+    if needs_cleanup(new) && !is_of_another_class(new) {
+        return (!needs_cleanup(old) || old.metadata.uid != new.metadata.uid).then_some(Priority::Deletion);
+    }
+    needs_update(old, new).then_some(Priority::UserChange)
+}
+
+/// Which load balancers have other hosts than `hosts`, of those that are settled; the others get them anyway.
+pub fn affected<'a, K>(applied: impl IntoIterator<Item = (&'a K, &'a Applied)>, hosts: &NodeSet) -> Vec<&'a K> {
+    let stale = |applied: &Applied| applied.settled && applied.nodes.as_ref() != Some(hosts);
+    applied.into_iter().filter(|(_, applied)| stale(applied)).map(|(key, _)| key).collect()
+}
+
+/// What went wrong in a step, classed by what to do next.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// A call of the provider.
+    #[error("{doing}: {error}")]
+    Cloud {
+        /// What it was for, in upstream's words.
+        doing: &'static str,
+        /// What the provider said.
+        error: CloudError,
+    },
+    /// A write to the cluster.
+    #[error("{doing}: {error}")]
+    Api {
+        /// What it was for, in upstream's words.
+        doing: &'static str,
+        /// What the API server said.
+        error: ApiError,
+    },
+}
+
+/// What a failure means for the queue and for the Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// For the queue.
+    pub outcome: Outcome,
+    /// For the condition; `None` when users need not hear of it.
+    pub stage: Option<Stage>,
+}
+
+impl Failure {
+    /// What the cloud or the server said, without what it was for.
+    pub fn cause(&self) -> &dyn std::fmt::Display {
+        match self {
+            Failure::Cloud { error, .. } => error,
+            Failure::Api { error, .. } => error,
+        }
+    }
+
+    /// Whether users should hear of it. A conflict is settled by reading again.
+    pub fn is_news(&self) -> bool {
+        !matches!(self, Failure::Api { error: ApiError::Conflict(_), .. }) && self.verdict().stage.is_some()
+    }
+
+    /// What to do about it.
+    pub fn verdict(&self) -> Verdict {
+        let message = self.to_string();
+        match self {
+            Failure::Cloud { error: CloudError::RetryAfter { after, .. }, .. } => {
+                Verdict { outcome: Outcome::After(*after, message.clone()), stage: Some(Stage::Waiting(message)) }
+            }
+            Failure::Cloud { error: CloudError::Invalid(_), .. } => {
+                Verdict { outcome: Outcome::After(BACKOFF.max, message.clone()), stage: Some(Stage::Invalid(message)) }
+            }
+            // The leader will do it. Should this process turn out to lead after all, nothing is lost.
+            Failure::Cloud { error: CloudError::NotLeader(_), .. } | Failure::Api { error: ApiError::NotLeading(_), .. } => {
+                Verdict { outcome: Outcome::After(BACKOFF.base, message), stage: None }
+            }
+            Failure::Api { error: ApiError::NotFound(_), .. } => Verdict { outcome: Outcome::Done, stage: None },
+            Failure::Cloud { .. } | Failure::Api { .. } => {
+                Verdict { outcome: Outcome::Failed(message.clone()), stage: Some(Stage::Failed(message)) }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! Which nodes stand behind load balancers, and which changes of a Node can change that. Pure.
+//!
+//! Upstream: `service/controller.go` (`stableNodeSetPredicates`, `shouldSyncUpdatedNode`), KEP-3458. Readiness is left to the
+//! health checks of the load balancer, so that a flapping node causes no writes.
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
+
+use k8s_openapi::api::core::v1::Node;
+
+/// Keeps a node out of load balancers. Upstream: `LabelNodeExcludeBalancers`, KEP-1143.
+pub const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+/// The cluster autoscaler is about to delete the node.
+pub const TO_BE_DELETED_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
+
+/// Spellings of "false" that Go's `strconv.ParseBool` accepts.
+const FALSE: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
+
+/// Whether the exclusion label keeps `node` out. Anything but a spelling of "false" does.
+pub fn is_excluded(node: &Node) -> bool {
+    let value = node.metadata.labels.as_ref().and_then(|labels| labels.get(EXCLUDE_LABEL));
+    value.is_some_and(|value| !FALSE.contains(&value.as_str()))
+}
+
+/// Whether the cluster autoscaler is about to delete `node`.
+pub fn is_being_scaled_down(node: &Node) -> bool {
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    taints.into_iter().any(|taint| taint.key == TO_BE_DELETED_TAINT)
+}
+
+/// Whether `node` belongs to the stable node set, which load balancers send traffic to.
+pub fn is_host(node: &Node) -> bool {
+    node.metadata.deletion_timestamp.is_none() && !is_excluded(node) && !is_being_scaled_down(node)
+}
+
+/// The provider id of `node`, empty when it has none yet.
+pub fn provider_id(node: &Node) -> &str {
+    node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default()
+}
+
+/// Whether the update of a Node is a reason to look at the hosts of load balancers. Taints and deletion are not: they are taken
+/// in with the next change that is, so that connections to a node that goes can drain.
+pub fn should_sync_updated_node(old: &Node, new: &Node) -> bool {
+    is_excluded(old) != is_excluded(new) || provider_id(old) != provider_id(new)
+}
+
+/// Names and provider ids of the hosts: two sets that are equal need no call of the provider.
+///
+/// Cheap to compare: sets that differ nearly always differ in their hash, and equal ones are nearly always the same allocation.
+#[derive(Debug, Clone)]
+pub struct NodeSet {
+    hash: u64,
+    members: Arc<[(String, String)]>,
+}
+
+impl NodeSet {
+    /// The set of `nodes`, in whatever order they come.
+    pub fn of<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Self {
+        let member = |node: &Node| (node.metadata.name.clone().unwrap_or_default(), provider_id(node).to_owned());
+        let mut members: Vec<_> = nodes.into_iter().map(member).collect();
+        members.sort();
+        let mut hasher = DefaultHasher::new();
+        members.hash(&mut hasher);
+        Self { hash: hasher.finish(), members: members.into() }
+    }
+
+    /// How many hosts there are.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+}
+
+impl PartialEq for NodeSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && (Arc::ptr_eq(&self.members, &other.members) || self.members == other.members)
+    }
+}
+
+impl Eq for NodeSet {}
+
+/// The hosts of all load balancers: the nodes as the provider gets them, and their set.
+#[derive(Debug, Clone)]
+pub struct Hosts {
+    /// The nodes, in name order.
+    pub nodes: Vec<Arc<Node>>,
+    /// What is compared.
+    pub set: NodeSet,
+}
+
+impl Hosts {
+    /// The hosts among `nodes`. Keeps `previous`' set when it is the same, so that all load balancers share one.
+    pub fn among(nodes: Vec<Arc<Node>>, previous: Option<&NodeSet>) -> Self {
+        let nodes: Vec<_> = nodes.into_iter().filter(|node| is_host(node)).collect();
+        let set = NodeSet::of(nodes.iter().map(AsRef::as_ref));
+        let set = previous.filter(|previous| **previous == set).cloned().unwrap_or(set);
+        Self { nodes, set }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! What is written into a Service: one patch of its status subresource for finalizer, ingress and condition together. Pure.
+//!
+//! Upstream (`service/helpers`) sends strategic merge patches; these are JSON merge patches with `resourceVersion`, because a
+//! server that does not know `status.conditions` refuses a strategic merge of it. Lists are sent whole, and the version guards them.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Service};
+use serde_json::{Value, json};
+
+use super::{
+    conditions::{self, Stage},
+    needs_update::{FINALIZER, has_finalizer},
+};
+
+/// The patch that adds the finalizer; `None` when it is there.
+pub fn add_finalizer(service: &Service, now: Timestamp) -> Option<Value> {
+    if has_finalizer(service) {
+        return None;
+    }
+    let finalizers: Vec<_> = service.metadata.finalizers.iter().flatten().map(String::as_str).chain([FINALIZER]).collect();
+    let mut body = body(service);
+    body["metadata"]["finalizers"] = json!(finalizers);
+    set_condition(&mut body, service, &Stage::Ensuring, now);
+    Some(body)
+}
+
+/// The patch that says what `stage` is and publishes `status`, if the provider gave one; `None` when nothing needs a write.
+pub fn publish(service: &Service, status: Option<&LoadBalancerStatus>, stage: &Stage, now: Timestamp) -> Option<Value> {
+    let new = status.filter(|status| !is_published(service, status));
+    if new.is_none() && !stage.is_worth_a_write(conditions::current(service)) {
+        return None;
+    }
+    let mut body = body(service);
+    if let Some(new) = new {
+        body["status"]["loadBalancer"] = json!({ "ingress": new.ingress });
+    }
+    set_condition(&mut body, service, stage, now);
+    Some(body)
+}
+
+/// The patch that takes away every trace of a load balancer that is gone; `None` when there is none.
+pub fn clean(service: &Service) -> Option<Value> {
+    let (finalizer, ingress) = (has_finalizer(service), !ingress(service).is_empty());
+    let condition = conditions::current(service).is_some();
+    if !finalizer && !ingress && !condition {
+        return None;
+    }
+    let mut body = body(service);
+    if finalizer {
+        let others: Vec<_> = service.metadata.finalizers.iter().flatten().filter(|other| *other != FINALIZER).collect();
+        body["metadata"]["finalizers"] = json!(others);
+    }
+    if ingress {
+        body["status"]["loadBalancer"] = json!({ "ingress": null });
+    }
+    if condition {
+        body["status"]["conditions"] = json!(conditions::all_with(service, None));
+    }
+    Some(body)
+}
+
+fn body(service: &Service) -> Value {
+    json!({ "metadata": { "resourceVersion": service.metadata.resource_version } })
+}
+
+fn set_condition(body: &mut Value, service: &Service, stage: &Stage, now: Timestamp) {
+    let condition = stage.condition(conditions::current(service), service.metadata.generation, now);
+    body["status"]["conditions"] = json!(conditions::all_with(service, Some(condition)));
+}
+
+fn ingress(service: &Service) -> &[LoadBalancerIngress] {
+    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    status.and_then(|status| status.ingress.as_deref()).unwrap_or_default()
+}
+
+fn is_published(service: &Service, status: &LoadBalancerStatus) -> bool {
+    let (old, new) = (ingress(service), status.ingress.as_deref().unwrap_or_default());
+    old.len() == new.len() && old.iter().zip(new).all(|(old, new)| is_same(old, new))
+}
+
+/// Whether `old` says what `new` says. The server fills in `ipMode`, so what the provider leaves open is not compared.
+fn is_same(old: &LoadBalancerIngress, new: &LoadBalancerIngress) -> bool {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    text(&old.ip) == text(&new.ip)
+        && text(&old.hostname) == text(&new.hostname)
+        && (new.ip_mode.is_none() || old.ip_mode == new.ip_mode)
+        && (new.ports.is_none() || old.ports == new.ports)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ServiceStatus;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn status(ips: &[&str]) -> LoadBalancerStatus {
+        let entry = |ip: &&str| LoadBalancerIngress { ip: Some((*ip).to_owned()), ..Default::default() };
+        LoadBalancerStatus { ingress: Some(ips.iter().map(entry).collect()) }
+    }
+
+    fn service(finalizers: &[&str], ips: &[&str]) -> Service {
+        let mut service = Service::default();
+        service.metadata.resource_version = Some("7".into());
+        service.metadata.finalizers = Some(finalizers.iter().map(|f| (*f).to_owned()).collect());
+        service.status = Some(ServiceStatus { load_balancer: Some(status(ips)), conditions: None });
+        service
+    }
+
+    #[test]
+    fn the_finalizer_is_added_once_beside_others() {
+        let body = add_finalizer(&service(&["other"], &[]), NOW).unwrap();
+        assert_eq!(body["metadata"], json!({ "resourceVersion": "7", "finalizers": ["other", FINALIZER] }));
+        assert_eq!(body["status"]["conditions"][0]["reason"], "Ensuring");
+        assert_eq!(add_finalizer(&service(&[FINALIZER], &[]), NOW), None);
+    }
+
+    #[test]
+    fn everything_is_taken_out_in_one_patch() {
+        let body = clean(&service(&["other", FINALIZER], &["1.2.3.4"])).unwrap();
+        assert_eq!(body["metadata"]["finalizers"], json!(["other"]));
+        assert_eq!(body["status"], json!({ "loadBalancer": { "ingress": null } }));
+        assert_eq!(clean(&service(&["other"], &[])), None);
+    }
+
+    #[test]
+    fn status_is_patched_only_when_it_differs() {
+        let old = service(&[FINALIZER], &["1.2.3.4"]);
+        assert_eq!(publish(&old, Some(&status(&["1.2.3.4"])), &Stage::Ready, NOW), None);
+        assert_eq!(publish(&service(&[], &[]), Some(&status(&[])), &Stage::Ready, NOW), None);
+        let body = publish(&old, Some(&status(&["5.6.7.8"])), &Stage::Ready, NOW).unwrap();
+        assert_eq!(body["status"]["loadBalancer"]["ingress"][0]["ip"], "5.6.7.8");
+        assert_eq!(body["status"]["conditions"][0]["status"], "True");
+        assert!(publish(&old, Some(&status(&[])), &Stage::Ready, NOW).is_some(), "cleared");
+    }
+
+    #[test]
+    fn what_the_server_fills_in_is_no_difference() {
+        let mut old = service(&[FINALIZER], &["1.2.3.4"]);
+        let ingress = old.status.as_mut().and_then(|s| s.load_balancer.as_mut()).and_then(|l| l.ingress.as_mut()).unwrap();
+        ingress[0].ip_mode = Some("VIP".into());
+        assert_eq!(publish(&old, Some(&status(&["1.2.3.4"])), &Stage::Ready, NOW), None);
+    }
+
+    #[test]
+    fn a_failure_is_written_alone() {
+        let body = publish(&service(&[], &[]), None, &Stage::Failed("no quota".into()), NOW).unwrap();
+        assert_eq!(body["status"]["conditions"][0]["message"], "no quota");
+        assert!(body["status"].get("loadBalancer").is_none());
+    }
+}
