@@ -123,7 +123,7 @@ fn answer(code: StatusCode, body: &Value) -> Response<Answer> {
 
 fn status(code: StatusCode) -> Response<Answer> {
     let body = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code.as_u16(),
-        "message": "refused", "reason": code.canonical_reason() });
+        "message": "refused", "reason": code.canonical_reason().unwrap_or_default().replace(" ", "") });
     answer(code, &body)
 }
 
