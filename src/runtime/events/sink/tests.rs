@@ -30,7 +30,7 @@ impl Server {
     async fn answer(&self, request: Request<Body>) -> Result<Response<Body>, std::io::Error> {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let body: Value = serde_json::from_slice(&request.into_body().collect().await.unwrap().to_bytes()).unwrap();
-        self.requests.lock().unwrap().push((method, path, body.clone()));
+        self.requests.lock().unwrap().push((method, path, body));
         let code = self.answers.lock().unwrap().pop().unwrap_or(200);
         if code == 0 {
             return Err(std::io::Error::other("broken"));

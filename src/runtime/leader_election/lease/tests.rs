@@ -152,7 +152,7 @@ const RENEW_DEADLINE: f64 = 10.0;
 const RETRY: f64 = 2.0;
 
 /// What is under way for one candidate, in real (simulated) milliseconds.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Look(usize),
     LookAnswered(usize, u64),
@@ -178,7 +178,7 @@ impl Player {
         self.origin + Duration::from_millis(real).mul_f64(self.rate)
     }
     fn real(&self, local: f64) -> u64 {
-        Duration::from_secs_f64(local / self.rate).as_millis() as u64
+        u64::try_from(Duration::from_secs_f64(local / self.rate).as_millis()).unwrap()
     }
 }
 
