@@ -3,9 +3,18 @@
 //! In: [`Event`] values that controllers build in their `events.rs`. Out: core/v1 Events, similar ones aggregated and floods
 //! filtered. Recording never blocks and never fails the caller.
 
+mod correlator;
+mod lru;
+mod sink;
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
+use prometheus::CounterVec;
 use tokio::sync::mpsc;
+
+pub use sink::start_sink;
+
+use crate::metrics::Metrics;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,6 +78,7 @@ pub fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
 pub struct EventRecorder {
     component: &'static str,
     queue: mpsc::Sender<(&'static str, Event)>,
+    discarded: Option<CounterVec>,
 }
 
 impl EventRecorder {
@@ -78,18 +88,24 @@ impl EventRecorder {
     /// A recorder for `component` and where its events come out: the sink, or a test.
     pub fn channel(component: &'static str) -> (Self, mpsc::Receiver<(&'static str, Event)>) {
         let (queue, events) = mpsc::channel(Self::QUEUE);
-        (Self { component, queue }, events)
+        (Self { component, queue, discarded: None }, events)
+    }
+
+    /// Counts what is dropped because the queue is full in `metrics`.
+    pub fn counting(self, metrics: &Metrics) -> Self {
+        Self { discarded: Some(metrics.events_discarded_total.clone()), ..self }
     }
 
     /// The same sink under another source component.
     pub fn for_component(&self, component: &'static str) -> Self {
-        Self { component, queue: self.queue.clone() }
+        Self { component, ..self.clone() }
     }
 
     /// Records `event`; drops it when the queue is full.
     pub fn record(&self, event: Event) {
         if self.queue.try_send((self.component, event)).is_err() {
             tracing::debug!(component = self.component, "event dropped: the queue is full or closed");
+            self.discarded.iter().for_each(|discarded| discarded.with_label_values(&["queue_full"]).inc());
         }
     }
 }

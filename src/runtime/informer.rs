@@ -4,7 +4,7 @@
 //! subscribed before the start. Survives disconnects, restarts and expired resource versions; an object that cannot be decoded is
 //! counted, logged and skipped, so that one bad object never stops a watch.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -22,6 +22,9 @@ use super::{
     store::{ObjectKey, Store},
 };
 use crate::metrics::Metrics;
+
+/// Before a fresh list after HTTP 410: a server that always answers so must not be flooded with lists.
+const RELIST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What happened to an object, as seen in the store.
 #[derive(Debug, Clone)]
@@ -135,6 +138,7 @@ where
                     Err((expired, message)) => {
                         self.failed(message);
                         if expired {
+                            tokio::time::sleep(RELIST_PAUSE).await;
                             break;
                         }
                     }
@@ -164,7 +168,10 @@ where
                 }
                 self.informer.store.set_status(|status| status.error = None);
             }
-            Event::Delete(object) => self.informer.delete(&ObjectKey::of(&object)),
+            Event::Delete(object) => {
+                self.informer.delete(&ObjectKey::of(&object));
+                self.informer.store.set_status(|status| status.error = None);
+            }
         }
         let count = u32::try_from(self.informer.store.len()).unwrap_or(u32::MAX);
         self.metrics.informer_objects.with_label_values(&[&self.resource]).set(f64::from(count));

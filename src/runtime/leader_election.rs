@@ -1,6 +1,14 @@
 //! Who may write. [`Leadership`] is a value that every writer holds and asks at the write.
+//!
+//! In: a `coordination.k8s.io/v1` Lease that all replicas contend for, in client-go's format. Out: [`Leadership`]. `lease` decides
+//! (pure), [`Elector`] does.
+
+mod elector;
+pub mod lease;
 
 use std::sync::Arc;
+
+pub use elector::{ElectionConfig, Elector, ElectorHealth, Ended, identity};
 
 use tokio::{sync::watch, time::Instant};
 
@@ -56,6 +64,14 @@ impl Leadership {
     /// Whether this process leads now.
     pub fn is_leading(&self) -> bool {
         self.check().is_ok()
+    }
+
+    /// Resolves when this process does not lead any more, after it did.
+    pub async fn lost(&self) {
+        self.acquired().await;
+        let mut state = self.state.clone();
+        // An elector that is gone renews nothing, so a closed channel is a loss too.
+        let _ = state.wait_for(|state| *state == State::Standby).await;
     }
 
     /// Resolves when this process leads.

@@ -11,11 +11,13 @@
 //!                                               both asking leader_election::Leadership first
 //! ```
 
+pub mod client;
 pub mod clock;
 pub mod events;
 pub mod informer;
 pub mod leader_election;
 pub mod patch;
+pub mod service_account;
 pub mod shutdown;
 pub mod store;
 pub mod work_queue;

@@ -192,7 +192,8 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
     /// Reports the end of a reconcile. Answers how long it ran.
     pub fn finish(&mut self, key: &K, outcome: Outcome, now: Instant) -> Duration {
         let Some(entry) = self.entries.get_mut(key) else { return Duration::ZERO };
-        let ran = entry.running.take().map_or(Duration::ZERO, |start| now.saturating_duration_since(start));
+        let Some(start) = entry.running.take() else { return Duration::ZERO };
+        let ran = now.saturating_duration_since(start);
         let again = match outcome {
             Outcome::Done => {
                 entry.failures = 0;
@@ -206,6 +207,8 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
             Outcome::Failed(reason) => {
                 entry.failures = entry.failures.saturating_add(1);
                 entry.reason = Some(reason);
+                // A resync that came meanwhile must not cut the back-off short; every other reason does.
+                entry.pending = entry.pending.filter(|pending| pending.priority != Priority::Resync);
                 Some(now + self.backoff.delay(entry.failures))
             }
         };
@@ -258,3 +261,6 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
         keys.into_iter().map(row).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

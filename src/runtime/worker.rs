@@ -184,3 +184,6 @@ async fn sleep_until(when: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

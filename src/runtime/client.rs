@@ -1,0 +1,156 @@
+//! Clients of the API server: one per component, so that audit logs and priority levels can tell them apart.
+//!
+//! In: `--kubeconfig`, `--master`, `--kube-api-qps`, `--kube-api-burst`. Out: [`kube::Client`]s that carry a user agent, wait for the
+//! client-side rate limit, count themselves, and retry nothing (whoever calls owns the back-off). Certificates and tokens that a
+//! kubeconfig names by path: tokens are read again each minute, certificates when the process starts.
+
+mod rate_limit;
+mod request_metrics;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use http::{HeaderValue, header::USER_AGENT};
+use kube::{
+    Client, Config,
+    client::ClientBuilder,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+
+use self::{rate_limit::RateLimitLayer, request_metrics::RequestMetricsLayer};
+use super::service_account::{Token, TokenLayer};
+use crate::metrics::Metrics;
+
+/// How long an ordinary call may stay silent; watches have no such limit.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How to reach the API server.
+#[derive(Debug, Clone, Default)]
+pub struct ClientConfig {
+    /// `--kubeconfig`; `None` uses the ServiceAccount of the pod.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--master`: replaces the server's address.
+    pub master: Option<String>,
+    /// `--kube-api-qps`: requests per second and client; 0 or less: no limit.
+    pub qps: f32,
+    /// `--kube-api-burst`: how many may go at once before the limit holds.
+    pub burst: u32,
+    /// What user agents begin with: `program/version (os/arch)`.
+    pub user_agent_base: String,
+}
+
+/// The API server cannot be reached as configured. The message names the flag.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The kubeconfig cannot be read or used.
+    #[error("--kubeconfig {path}: {reason}")]
+    Kubeconfig {
+        /// Its path.
+        path: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// There is no kubeconfig and no pod around the process.
+    #[error("no --kubeconfig was given and this is not a pod ({0}): give --kubeconfig=FILE")]
+    NotInCluster(String),
+    /// `--master` is no URL.
+    #[error("--master {value:?}: {reason}; accepted is a URL such as https://10.0.0.1:6443")]
+    Master {
+        /// As given.
+        value: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// Makes clients.
+#[derive(Clone)]
+pub struct Clients {
+    settings: ClientConfig,
+    base: Config,
+    metrics: Arc<Metrics>,
+}
+
+impl Clients {
+    /// Reads the configuration; contacts nobody.
+    pub async fn load(settings: ClientConfig, metrics: Arc<Metrics>) -> Result<Self, ClientError> {
+        let mut base = match &settings.kubeconfig {
+            Some(path) => from_kubeconfig(path).await?,
+            None => Config::incluster().map_err(|error| ClientError::NotInCluster(error.to_string()))?,
+        };
+        if let Some(master) = settings.master.as_ref().filter(|master| !master.is_empty()) {
+            let about =
+                |reason: &dyn std::fmt::Display| ClientError::Master { value: master.clone(), reason: reason.to_string() };
+            base.cluster_url = master.parse().map_err(|error| about(&error))?;
+            if base.cluster_url.host().is_none() {
+                return Err(about(&"it names no host"));
+            }
+        }
+        base.default_retry = false;
+        Ok(Self { settings, base, metrics })
+    }
+
+    /// The API server's address.
+    pub fn cluster_url(&self) -> &http::Uri {
+        &self.base.cluster_url
+    }
+
+    /// A client for reads and writes whose user agent ends with `component`.
+    pub fn for_component(&self, component: &str) -> Result<Client, kube::Error> {
+        self.limited(self.config(component), None)
+    }
+
+    /// A client for watches: they may stay silent for long and are not rate limited.
+    pub fn for_watches(&self) -> Result<Client, kube::Error> {
+        let mut config = self.config("shared-informers");
+        config.read_timeout = None;
+        let host = host(&config);
+        let builder = ClientBuilder::try_from(config)?;
+        Ok(builder.with_layer(&RequestMetricsLayer::new(host, Arc::clone(&self.metrics))).build())
+    }
+
+    /// A client that carries `token` instead of the process's own credentials (`--use-service-account-credentials`).
+    pub fn with_token(&self, component: &str, token: Token) -> Result<Client, kube::Error> {
+        let mut config = self.config(component);
+        config.auth_info = kube::config::AuthInfo::default();
+        self.limited(config, Some(token))
+    }
+
+    fn config(&self, component: &str) -> Config {
+        let mut config = self.base.clone();
+        config.read_timeout = Some(READ_TIMEOUT);
+        let agent = format!("{}/{component}", self.settings.user_agent_base);
+        // Only a component with control characters in its name could fail here; it goes without a user agent.
+        config.headers.extend(HeaderValue::try_from(agent).ok().map(|value| (USER_AGENT, value)));
+        config
+    }
+
+    fn limited(&self, config: Config, token: Option<Token>) -> Result<Client, kube::Error> {
+        let host = host(&config);
+        let metrics = RequestMetricsLayer::new(host.clone(), Arc::clone(&self.metrics));
+        let limit = RateLimitLayer::new(self.settings.qps, self.settings.burst, host, Arc::clone(&self.metrics));
+        let builder = ClientBuilder::try_from(config)?;
+        Ok(builder.with_layer(&TokenLayer::new(token)).with_layer(&metrics).with_layer(&limit).build())
+    }
+}
+
+fn url(value: &str) -> Result<http::Uri, ClientError> {
+    let about = |reason: &dyn std::fmt::Display| ClientError::Master { value: value.to_owned(), reason: reason.to_string() };
+    let url: http::Uri = value.parse().map_err(|error| about(&error))?;
+    if url.scheme().is_some() { Ok(url) } else { Err(about(&"it has no scheme")) }
+}
+
+fn host(config: &Config) -> String {
+    config.cluster_url.authority().map(ToString::to_string).unwrap_or_default()
+}
+
+async fn from_kubeconfig(path: &std::path::Path) -> Result<Config, ClientError> {
+    let about = |error: &dyn std::fmt::Display| ClientError::Kubeconfig {
+        path: path.display().to_string(),
+        reason: error.to_string(),
+    };
+    let parsed = Kubeconfig::read_from(path).map_err(|error| about(&error))?;
+    Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await.map_err(|error| about(&error))
+}
+
+#[cfg(test)]
+mod tests;

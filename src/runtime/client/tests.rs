@@ -1,0 +1,76 @@
+use std::io::Write;
+
+use axum::{Router, routing::any};
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+
+use super::*;
+
+fn settings(kubeconfig: Option<PathBuf>, master: Option<&str>) -> ClientConfig {
+    let user_agent_base = "ccm/v1 (linux/amd64) kubernetes/abc".to_owned();
+    ClientConfig { kubeconfig, master: master.map(str::to_owned), qps: 20.0, burst: 30, user_agent_base }
+}
+
+fn metrics() -> Arc<Metrics> {
+    Arc::new(Metrics::new().unwrap())
+}
+
+async fn error(settings: ClientConfig) -> String {
+    Clients::load(settings, metrics()).await.err().unwrap().to_string()
+}
+
+#[tokio::test]
+async fn errors_name_the_flag_and_the_file() {
+    let missing = error(settings(Some("/nowhere/kubeconfig".into()), None)).await;
+    assert!(missing.starts_with("--kubeconfig /nowhere/kubeconfig: "), "{missing}");
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"clusters: 7").unwrap();
+    let invalid = error(settings(Some(file.path().into()), None)).await;
+    assert!(invalid.starts_with(&format!("--kubeconfig {}: ", file.path().display())), "{invalid}");
+    let master = error(settings(None, Some("not a url"))).await;
+    assert!(master.starts_with("--master \"not a url\": "), "{master}");
+}
+
+#[tokio::test]
+async fn the_master_flag_replaces_the_server() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let text = "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: 'https://a:1'}}]\n\
+                contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {token: t}}]\n";
+    file.write_all(text.as_bytes()).unwrap();
+    for (master, expected) in [(None, "https://a:1/"), (Some("https://b:2"), "https://b:2/")] {
+        let clients = Clients::load(settings(Some(file.path().into()), master), metrics()).await.unwrap();
+        assert_eq!(clients.cluster_url().to_string(), expected);
+    }
+}
+
+#[tokio::test]
+async fn requests_carry_the_component_and_are_counted_once_without_retry() {
+    let (agents, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let router = Router::new().fallback(any(move |headers: http::HeaderMap| {
+        agents.send(headers[header::USER_AGENT].to_str().unwrap().to_owned()).unwrap();
+        async { http::StatusCode::SERVICE_UNAVAILABLE }
+    }));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = listener.local_addr().unwrap().to_string();
+    let server = tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let service = hyper_util::service::TowerToHyperService::new(router.clone());
+            let io = hyper_util::rt::TokioIo::new(stream);
+            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(io, service));
+        }
+    });
+    let metrics = metrics();
+    let clients = Clients::load(settings(None, Some(&format!("http://{host}"))), Arc::clone(&metrics)).await.unwrap();
+    for (client, agent) in [
+        (clients.for_component("node-controller").unwrap(), "ccm/v1 (linux/amd64) kubernetes/abc/node-controller"),
+        (clients.for_watches().unwrap(), "ccm/v1 (linux/amd64) kubernetes/abc/shared-informers"),
+    ] {
+        Api::<Node>::all(client).get("n").await.unwrap_err();
+        assert_eq!(seen.recv().await.unwrap(), agent);
+    }
+    assert!(seen.try_recv().is_err(), "no request is repeated behind the caller's back");
+    let counted = metrics.rest_client_requests_total.with_label_values(&["503", "GET", &host]).get();
+    assert_eq!(counted, 2.0);
+    server.abort();
+}

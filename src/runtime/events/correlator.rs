@@ -1,0 +1,304 @@
+//! What becomes of an event: written as new, counted up, combined with similar ones, or dropped as spam. Pure.
+//!
+//! In: events with the time. Out: a [`Decision`]. Upstream: client-go `tools/record/events_cache.go`.
+
+use std::{collections::HashSet, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{Event as CoreEvent, EventSource, ObjectReference},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
+use tokio::time::Instant;
+
+use super::{Event, EventType, lru::Lru};
+
+/// Keys remembered, per purpose.
+const MEMORY: usize = 4096;
+/// Different messages with the same reason on the same object before they are combined.
+const SIMILAR: usize = 10;
+/// How long a pause makes similar events start anew.
+const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
+/// Events per source and object in one go.
+const BURST: f64 = 25.0;
+/// After that, one per this long.
+const REFILL: Duration = Duration::from_secs(300);
+const COMBINED: &str = "(combined from similar events): ";
+/// Longest object name that Kubernetes takes.
+const LONGEST_NAME: usize = 253;
+
+/// Component and object.
+type Source = (&'static str, String);
+/// Source, type and reason: what makes events similar.
+type Group = (Source, EventType, &'static str);
+/// Group and message, which is empty for combined events: what makes events the same.
+pub(super) type Identity = (Group, String);
+
+/// Time in both kinds: one to write, one to measure with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moment {
+    /// Written into events.
+    pub(super) wall: Timestamp,
+    /// Measures pauses.
+    pub(super) monotonic: Instant,
+}
+
+/// What to do with an event.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Decision {
+    /// Too many from this source on this object.
+    Drop,
+    /// Write it as a new object.
+    Create(Identity, Box<CoreEvent>),
+    /// It was written before: raise `count` on that object. Should that be gone, create it whole.
+    Recount(Identity, Box<CoreEvent>),
+}
+
+struct Similar {
+    messages: HashSet<String>,
+    last: Instant,
+}
+
+struct Written {
+    name: String,
+    count: i32,
+    first: Timestamp,
+}
+
+struct Bucket {
+    tokens: f64,
+    refilled: Instant,
+}
+
+/// Remembers enough of past events to judge new ones.
+pub(super) struct Correlator {
+    similar: Lru<Group, Similar>,
+    written: Lru<Identity, Written>,
+    buckets: Lru<Source, Bucket>,
+    /// Makes names unique when two events fall on one nanosecond.
+    last_name: i128,
+}
+
+impl Correlator {
+    /// One that has seen nothing.
+    pub(super) fn new() -> Self {
+        Self { similar: Lru::new(MEMORY), written: Lru::new(MEMORY), buckets: Lru::new(MEMORY), last_name: 0 }
+    }
+
+    /// What to do with `event` of `component`.
+    pub(super) fn judge(&mut self, component: &'static str, event: Event, now: Moment) -> Decision {
+        let source = (component, object_key(&event.about));
+        if !self.take_token(&source, now.monotonic) {
+            return Decision::Drop;
+        }
+        let group = (source, event.type_, event.reason);
+        let combined = self.is_one_of_many(&group, &event.message, now.monotonic);
+        let identity = (group, if combined { String::new() } else { event.message.clone() });
+        let message = if combined { format!("{COMBINED}{}", event.message) } else { event.message.clone() };
+        let previous = self.written.get(&identity).filter(|written| written.count > 0);
+        let previous = previous.map(|written| (written.name.clone(), written.count, written.first));
+        let (name, count, first) = match &previous {
+            Some((name, count, first)) => (name.clone(), count.saturating_add(1), *first),
+            None => (self.new_name(&event.about, now.wall), 1, now.wall),
+        };
+        let object = core_event(component, event, message, name.clone(), count, first, now.wall);
+        self.written.put(identity.clone(), Written { name, count, first });
+        match previous {
+            Some(_) => Decision::Recount(identity, Box::new(object)),
+            None => Decision::Create(identity, Box::new(object)),
+        }
+    }
+
+    /// The server does not have the event: the next one of its kind is new again.
+    pub(super) fn forget(&mut self, identity: &Identity) {
+        if let Some(written) = self.written.get(identity) {
+            written.count = 0;
+        }
+    }
+
+    fn take_token(&mut self, source: &Source, now: Instant) -> bool {
+        let full = Bucket { tokens: BURST, refilled: now };
+        if self.buckets.get(source).is_none() {
+            self.buckets.put(source.clone(), full);
+        }
+        let Some(bucket) = self.buckets.get(source) else { return true };
+        let refill = now.saturating_duration_since(bucket.refilled).as_secs_f64() / REFILL.as_secs_f64();
+        bucket.tokens = (bucket.tokens + refill).min(BURST);
+        bucket.refilled = now;
+        let allowed = bucket.tokens >= 1.0;
+        if allowed {
+            bucket.tokens -= 1.0;
+        }
+        allowed
+    }
+
+    fn is_one_of_many(&mut self, group: &Group, message: &str, now: Instant) -> bool {
+        let fresh = |similar: &mut Similar| now.saturating_duration_since(similar.last) <= SIMILAR_WITHIN;
+        if !self.similar.get(group).is_some_and(fresh) {
+            self.similar.put(group.clone(), Similar { messages: HashSet::new(), last: now });
+        }
+        let Some(similar) = self.similar.get(group) else { return false };
+        similar.last = now;
+        if similar.messages.contains(message) {
+            return false;
+        }
+        if similar.messages.len() + 1 >= SIMILAR {
+            return true;
+        }
+        similar.messages.insert(message.to_owned());
+        false
+    }
+
+    fn new_name(&mut self, about: &ObjectReference, wall: Timestamp) -> String {
+        self.last_name = wall.as_nanosecond().max(self.last_name + 1);
+        let suffix = format!(".{:x}", self.last_name);
+        let object = about.name.as_deref().unwrap_or("unknown");
+        let room = LONGEST_NAME - suffix.len();
+        let object: String = object.chars().take(room).collect();
+        format!("{}{suffix}", object.trim_end_matches(['-', '.']))
+    }
+}
+
+fn object_key(about: &ObjectReference) -> String {
+    let parts = [&about.api_version, &about.kind, &about.namespace, &about.name, &about.uid];
+    parts.map(|part| part.as_deref().unwrap_or_default()).join("/")
+}
+
+fn core_event(
+    component: &str,
+    event: Event,
+    message: String,
+    name: String,
+    count: i32,
+    first: Timestamp,
+    last: Timestamp,
+) -> CoreEvent {
+    let namespace = event.about.namespace.clone().filter(|namespace| !namespace.is_empty());
+    let type_ = match event.type_ {
+        EventType::Normal => "Normal",
+        EventType::Warning => "Warning",
+    };
+    CoreEvent {
+        metadata: ObjectMeta {
+            name: Some(name),
+            namespace: Some(namespace.unwrap_or_else(|| "default".to_owned())),
+            ..ObjectMeta::default()
+        },
+        involved_object: event.about,
+        type_: Some(type_.to_owned()),
+        reason: Some(event.reason.to_owned()),
+        message: Some(message),
+        count: Some(count),
+        first_timestamp: Some(Time(first)),
+        last_timestamp: Some(Time(last)),
+        source: Some(EventSource { component: Some(component.to_owned()), host: None }),
+        reporting_component: Some(component.to_owned()),
+        reporting_instance: Some(String::new()),
+        ..CoreEvent::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Bench {
+        correlator: Correlator,
+        now: Moment,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let wall = Timestamp::from_second(1_700_000_000).unwrap();
+            Self { correlator: Correlator::new(), now: Moment { wall, monotonic: Instant::now() } }
+        }
+        fn pass(&mut self, seconds: u64) {
+            self.now.monotonic += Duration::from_secs(seconds);
+            self.now.wall += jiff::SignedDuration::from_secs(i64::try_from(seconds).unwrap());
+        }
+        fn judge(&mut self, object: &str, message: &str) -> Decision {
+            let about =
+                ObjectReference { kind: Some("Node".into()), name: Some(object.into()), ..ObjectReference::default() };
+            let event = Event { about, type_: EventType::Normal, reason: "Tested", message: message.into() };
+            self.correlator.judge("tester", event, self.now)
+        }
+        fn created(&mut self, object: &str, message: &str) -> CoreEvent {
+            match self.judge(object, message) {
+                Decision::Create(_, event) => *event,
+                other => panic!("not created: {other:?}"),
+            }
+        }
+        fn recounted(&mut self, object: &str, message: &str) -> CoreEvent {
+            match self.judge(object, message) {
+                Decision::Recount(_, event) => *event,
+                other => panic!("not recounted: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_new_event_is_complete() {
+        let event = Bench::new().created("node-1", "hello");
+        assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
+        assert_eq!(event.metadata.name.as_deref(), Some("node-1.17979cfe362a0000"));
+        assert_eq!(
+            (event.count, event.type_.as_deref(), event.reason.as_deref()),
+            (Some(1), Some("Normal"), Some("Tested"))
+        );
+        assert_eq!(event.source.unwrap().component.as_deref(), Some("tester"));
+        assert_eq!(event.reporting_component.as_deref(), Some("tester"));
+        assert_eq!(event.first_timestamp, event.last_timestamp);
+    }
+
+    #[test]
+    fn the_same_event_is_counted_and_keeps_its_name_and_first_time() {
+        let mut bench = Bench::new();
+        let first = bench.created("node-1", "hello");
+        bench.pass(60);
+        let second = bench.recounted("node-1", "hello");
+        assert_eq!((second.count, &second.metadata.name), (Some(2), &first.metadata.name));
+        assert_eq!(second.first_timestamp, first.first_timestamp);
+        assert_ne!(second.last_timestamp, first.last_timestamp);
+        assert_ne!(bench.created("node-2", "hello").metadata.name, first.metadata.name);
+    }
+
+    #[test]
+    fn from_the_tenth_on_similar_events_are_combined_until_a_pause() {
+        let mut bench = Bench::new();
+        for i in 0..9 {
+            bench.created("node-1", &format!("message {i}"));
+        }
+        let combined = bench.created("node-1", "message 9");
+        assert_eq!(combined.message.as_deref(), Some("(combined from similar events): message 9"));
+        let again = bench.recounted("node-1", "message 10");
+        assert_eq!(again.message.as_deref(), Some("(combined from similar events): message 10"));
+        assert_eq!((again.count, again.metadata.name), (Some(2), combined.metadata.name));
+        assert_eq!(bench.created("node-2", "message 9").message.as_deref(), Some("message 9"));
+        bench.pass(601);
+        assert_eq!(bench.created("node-1", "message 11").message.as_deref(), Some("message 11"));
+    }
+
+    #[test]
+    fn a_flood_on_one_object_is_cut_to_the_burst_and_then_one_per_five_minutes() {
+        let mut bench = Bench::new();
+        for _ in 0..25 {
+            assert_ne!(bench.judge("node-1", "hello"), Decision::Drop);
+        }
+        assert_eq!(bench.judge("node-1", "hello"), Decision::Drop);
+        assert_ne!(bench.judge("node-2", "hello"), Decision::Drop);
+        bench.pass(299);
+        assert_eq!(bench.judge("node-1", "hello"), Decision::Drop);
+        bench.pass(2);
+        assert_eq!(bench.recounted("node-1", "hello").count, Some(26));
+        assert_eq!(bench.judge("node-1", "hello"), Decision::Drop);
+    }
+
+    #[test]
+    fn names_stay_unique_and_valid() {
+        let mut bench = Bench::new();
+        let long = format!("{}-{}", "a".repeat(235), "b".repeat(17));
+        let names = [bench.created(&long, "x"), bench.created(&long, "y")].map(|event| event.metadata.name.unwrap());
+        assert_ne!(names[0], names[1]);
+        assert!(names.iter().all(|name| name.len() <= 253 && !name.contains("-.")), "{names:?}");
+    }
+}

@@ -1,0 +1,396 @@
+//! Running for the lease: reads, writes and waits as [`super::lease`] decides.
+//!
+//! In: a client, an [`ElectionConfig`] and a stop signal that begins only after the controllers have drained. Out: a [`Leadership`]
+//! whose `until` is the start of the last successful write plus the renew deadline: it ends before anybody else may take over.
+
+use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
+
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{
+    Api,
+    api::{PostParams, WatchEvent, WatchParams},
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until, timeout, timeout_at},
+};
+
+use super::{
+    Leadership, State,
+    lease::{self, Action, Candidate, JITTER_FACTOR, Observation},
+};
+use crate::{
+    metrics::Metrics,
+    runtime::{
+        clock::Clock,
+        events::{Event, EventRecorder, EventType, reference},
+        patch::ApiError,
+        shutdown::Shutdown,
+    },
+};
+
+/// How long a leader may go without renewing, beyond the lease duration, before its health check fails.
+/// Upstream: cloud-provider `app/controllermanager.go`, `leaderElectionHealthTimeout`.
+const HEALTH_TOLERANCE: Duration = Duration::from_secs(20);
+/// Shorter than the client's read timeout, so that a quiet watch ends in good order.
+const WATCH_SECONDS: u32 = 25;
+
+/// An identity nobody else has: `<hostname>_<random UUID>`.
+pub fn identity() -> String {
+    format!("{}_{}", gethostname::gethostname().to_string_lossy(), uuid::Uuid::new_v4())
+}
+
+/// The `--leader-elect-*` flags and who runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ElectionConfig {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of the Lease.
+    pub name: String,
+    /// See [`identity`].
+    pub identity: String,
+    /// How long a silent leader keeps the lease.
+    pub lease_duration: Duration,
+    /// How long a leader tries to renew before it gives up.
+    pub renew_deadline: Duration,
+    /// Pause between tries.
+    pub retry_period: Duration,
+}
+
+impl ElectionConfig {
+    /// Whether these times can keep two leaders apart. Upstream: `leaderelection.NewLeaderElector`.
+    pub fn validate(&self) -> Result<(), String> {
+        let Self { lease_duration, renew_deadline, retry_period, .. } = self;
+        if retry_period.is_zero() {
+            return Err("--leader-elect-retry-period must be greater than zero".to_owned());
+        }
+        if renew_deadline.as_secs_f64() <= JITTER_FACTOR * retry_period.as_secs_f64() {
+            return Err(format!(
+                "--leader-elect-renew-deadline ({renew_deadline:?}) must be greater than {JITTER_FACTOR} times \
+                 --leader-elect-retry-period ({retry_period:?})"
+            ));
+        }
+        if lease_duration <= renew_deadline {
+            return Err(format!(
+                "--leader-elect-lease-duration ({lease_duration:?}) must be greater than --leader-elect-renew-deadline \
+                 ({renew_deadline:?})"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Limit of one request: two must fit into the renew deadline.
+    fn request_timeout(&self) -> Duration {
+        (self.renew_deadline / 2).max(Duration::from_secs(1))
+    }
+
+    fn candidate(&self) -> Candidate {
+        Candidate {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            identity: self.identity.clone(),
+            lease_duration: self.lease_duration,
+        }
+    }
+}
+
+/// How an election ended for this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It led and could not renew, or somebody else took the lease: the process must exit.
+    Lost,
+    /// It led, was told to stop and gave the lease up.
+    Released,
+    /// It was told to stop before it led.
+    Stopped,
+}
+
+/// Health check `leaderElection`.
+#[derive(Debug, Clone)]
+pub struct ElectorHealth {
+    state: watch::Receiver<State>,
+    renew_deadline: Duration,
+    limit: Duration,
+}
+
+impl ElectorHealth {
+    /// Fails when this process believes that it leads but has not renewed for the lease duration plus 20 s: the elector hangs.
+    pub fn check(&self) -> Result<(), String> {
+        let State::Leading { until } = *self.state.borrow() else { return Ok(()) };
+        let silent = Instant::now().saturating_duration_since(until) + self.renew_deadline;
+        if Instant::now() < until || silent <= self.limit {
+            return Ok(());
+        }
+        Err(format!("the lease was last renewed {silent:?} ago, more than {:?}", self.limit))
+    }
+}
+
+enum Attempt {
+    Holding { until: Instant },
+    Waiting { expires_in: Duration },
+}
+
+/// Runs for the lease; see [`Elector::run`].
+pub struct Elector {
+    api: Api<Lease>,
+    config: ElectionConfig,
+    me: Candidate,
+    clock: Clock,
+    events: EventRecorder,
+    metrics: Arc<Metrics>,
+    state: watch::Sender<State>,
+    /// Holder as the watch last reported it: a reason to look at once, never a fact to decide on.
+    hints: watch::Receiver<Option<String>>,
+    hint_sender: Option<watch::Sender<Option<String>>>,
+    seen: Option<Observation>,
+}
+
+impl Elector {
+    /// An elector that has not started, and the leadership it will decide. `client` must not retry by itself.
+    pub fn new(
+        client: kube::Client,
+        config: ElectionConfig,
+        clock: Clock,
+        events: EventRecorder,
+        metrics: Arc<Metrics>,
+    ) -> (Self, Leadership) {
+        let (state, leadership) = Leadership::channel();
+        let (hint_sender, hints) = watch::channel(None);
+        let api = Api::namespaced(client, &config.namespace);
+        let me = config.candidate();
+        metrics.leader_election_master_status.with_label_values(&[&config.name]).set(0.0);
+        let hint_sender = Some(hint_sender);
+        (Self { api, config, me, clock, events, metrics, state, hints, hint_sender, seen: None }, leadership)
+    }
+
+    /// The health check of this election.
+    pub fn health(&self) -> ElectorHealth {
+        ElectorHealth {
+            state: self.state.subscribe(),
+            renew_deadline: self.config.renew_deadline,
+            limit: self.config.lease_duration + HEALTH_TOLERANCE,
+        }
+    }
+
+    /// Waits for the lease, holds it, and answers how that ended. Begin `stop` only when nothing writes any more: the lease is
+    /// renewed until then and given up at once after.
+    pub async fn run(mut self, stop: Shutdown) -> Ended {
+        let hints =
+            watch_holder(self.api.clone(), self.config.name.clone(), self.hint_sender.take(), self.config.retry_period);
+        tokio::select! {
+            ended = self.elect(&stop) => ended,
+            never = hints => match never {},
+        }
+    }
+
+    async fn elect(&mut self, stop: &Shutdown) -> Ended {
+        let Some(mut until) = self.acquire(stop).await else { return Ended::Stopped };
+        self.started_leading(until);
+        loop {
+            let me = self.me.identity.clone();
+            tokio::select! {
+                biased;
+                () = stop.begun() => {
+                    self.stopped_leading();
+                    self.release().await;
+                    return Ended::Released;
+                }
+                () = sleep_until(until) => return self.lost("it could not be renewed within the renew deadline"),
+                () = sleep(self.config.retry_period) => {}
+                () = hint(&mut self.hints, |holder| !holder.is_empty() && holder != me) => {}
+            }
+            match timeout_at(until, self.renew()).await {
+                Ok(Ok(Attempt::Holding { until: renewed })) => {
+                    until = renewed;
+                    self.state.send_replace(State::Leading { until });
+                }
+                Ok(Ok(Attempt::Waiting { .. })) => return self.lost("another replica holds it"),
+                Ok(Err(error)) => tracing::error!(lease = self.config.name, %error, "cannot renew the lease, trying again"),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Waits until the lease is held; answers until when. `None`: told to stop.
+    async fn acquire(&mut self, stop: &Shutdown) -> Option<Instant> {
+        tracing::info!(lease = self.config.name, identity = self.me.identity, "attempting to acquire the leader lease");
+        while !stop.has_begun() {
+            // Not cut short by `stop`: a write under way would leave a lease that nobody releases.
+            let expires_in = match self.look_and_act().await {
+                Ok(Attempt::Holding { until }) => return Some(until),
+                Ok(Attempt::Waiting { expires_in }) => Some(expires_in),
+                Err(error) => {
+                    tracing::error!(lease = self.config.name, %error, "cannot acquire the lease, trying again");
+                    None
+                }
+            };
+            tokio::select! {
+                () = stop.begun() => {}
+                () = sleep(lease::look_again(self.config.retry_period, expires_in, rand::random())) => {}
+                () = hint(&mut self.hints, str::is_empty) => {}
+            }
+        }
+        None
+    }
+
+    /// Writes without reading first, as long as nobody else writes; else reads and decides again.
+    async fn renew(&mut self) -> Result<Attempt, ApiError> {
+        match self.act().await {
+            Err(error) => {
+                self.metrics.leader_election_slowpath_total.with_label_values(&[&self.config.name]).inc();
+                tracing::info!(lease = self.config.name, %error, "lease not renewed directly, reading it");
+            }
+            held => return held,
+        }
+        self.look().await?;
+        match lease::taken_by(self.seen.as_ref(), &self.me) {
+            Some(_) => Ok(Attempt::Waiting { expires_in: Duration::ZERO }),
+            None => self.act().await,
+        }
+    }
+
+    async fn look_and_act(&mut self) -> Result<Attempt, ApiError> {
+        self.look().await?;
+        self.act().await
+    }
+
+    async fn look(&mut self) -> Result<(), ApiError> {
+        let lease = self.limited(self.api.get_opt(&self.config.name)).await?;
+        let before = self.seen.take();
+        self.seen = lease.map(|lease| Observation::of(before.as_ref(), lease, self.clock.now()));
+        let (old, new) = (before.as_ref().map(Observation::holder), self.seen.as_ref().map(Observation::holder));
+        if old != new {
+            tracing::info!(lease = self.config.name, holder = new.unwrap_or_default(), "new leader seen");
+        }
+        Ok(())
+    }
+
+    async fn act(&mut self) -> Result<Attempt, ApiError> {
+        let started = self.clock.now();
+        let params = PostParams::default();
+        let written = match lease::decide(self.seen.as_ref(), started, self.clock.wall(), &self.me) {
+            Action::Wait(expires_in) => return Ok(Attempt::Waiting { expires_in }),
+            Action::Create(lease) => self.limited(self.api.create(&params, &lease)).await?,
+            Action::TakeOver(lease) | Action::Renew(lease) => {
+                self.limited(self.api.replace(&self.config.name, &params, &lease)).await?
+            }
+        };
+        self.seen = Some(Observation::of(None, written, self.clock.now()));
+        Ok(Attempt::Holding { until: started + self.config.renew_deadline })
+    }
+
+    async fn limited<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
+        let (about, limit) =
+            (format!("lease {}/{}", self.config.namespace, self.config.name), self.config.request_timeout());
+        match timeout(limit, request).await {
+            Ok(result) => result.map_err(|error| ApiError::from_kube(about, &error)),
+            Err(_) => Err(ApiError::Failed(format!("{about}: the API server gave no answer within {limit:?}"))),
+        }
+    }
+
+    fn started_leading(&self, until: Instant) {
+        tracing::info!(lease = self.config.name, identity = self.me.identity, "became leader");
+        self.metrics.leader_election_master_status.with_label_values(&[&self.config.name]).set(1.0);
+        self.state.send_replace(State::Leading { until });
+        self.announce("became leader");
+    }
+
+    fn stopped_leading(&self) {
+        self.state.send_replace(State::Standby);
+        self.metrics.leader_election_master_status.with_label_values(&[&self.config.name]).set(0.0);
+        self.announce("stopped leading");
+    }
+
+    fn lost(&self, why: &'static str) -> Ended {
+        self.stopped_leading();
+        tracing::error!(lease = self.config.name, identity = self.me.identity, why, "leaderelection lost");
+        Ended::Lost
+    }
+
+    fn announce(&self, what: &str) {
+        let Some(seen) = &self.seen else { return };
+        self.events.record(Event {
+            about: reference(&seen.lease),
+            type_: EventType::Normal,
+            reason: "LeaderElection",
+            message: format!("{} {what}", self.me.identity),
+        });
+    }
+
+    /// Gives the lease up. Failing is harmless: then it expires.
+    async fn release(&mut self) {
+        let mut result = self.write_release().await;
+        if result.is_err() && self.look().await.is_ok() {
+            result = self.write_release().await;
+        }
+        match result {
+            Ok(()) => tracing::info!(lease = self.config.name, "lease released"),
+            Err(error) => tracing::warn!(lease = self.config.name, %error, "lease not released, it will expire"),
+        }
+    }
+
+    async fn write_release(&self) -> Result<(), ApiError> {
+        let Some(seen) = self.seen.as_ref().filter(|seen| seen.holder() == self.me.identity) else { return Ok(()) };
+        let lease = lease::released(&seen.lease, self.clock.wall());
+        self.limited(self.api.replace(&self.config.name, &PostParams::default(), &lease)).await.map(drop)
+    }
+}
+
+/// Resolves when the watch reports a new holder that `matters`.
+async fn hint(hints: &mut watch::Receiver<Option<String>>, matters: impl Fn(&str) -> bool) {
+    loop {
+        if hints.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        if hints.borrow_and_update().as_deref().is_some_and(&matters) {
+            return;
+        }
+    }
+}
+
+/// Keeps `hints` at the holder of the Lease. Polling goes on besides, so RBAC without `watch` on leases only costs speed.
+async fn watch_holder(
+    api: Api<Lease>,
+    name: String,
+    mut hints: Option<watch::Sender<Option<String>>>,
+    pause: Duration,
+) -> Infallible {
+    while let Some(sender) = &hints {
+        let started = Instant::now();
+        match watch_once(&api, &name, sender).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                tracing::info!(lease = name, error = status.message, "cannot watch the lease, polling it alone");
+                hints = None;
+            }
+            Err(error) => tracing::debug!(lease = name, %error, "watch of the lease ended"),
+            Ok(()) if started.elapsed() >= pause => continue,
+            Ok(()) => {}
+        }
+        sleep(pause).await;
+    }
+    std::future::pending().await
+}
+
+async fn watch_once(api: &Api<Lease>, name: &str, hints: &watch::Sender<Option<String>>) -> kube::Result<()> {
+    let params = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(WATCH_SECONDS);
+    // Version "0": starts with the object as it is, without a list.
+    let mut changes = api.watch(&params, "0").await?.boxed();
+    while let Some(change) = changes.try_next().await? {
+        let holder = match change {
+            WatchEvent::Added(lease) | WatchEvent::Modified(lease) => lease::holder(&lease).to_owned(),
+            WatchEvent::Deleted(_) => String::new(),
+            WatchEvent::Bookmark(_) => continue,
+            WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
+        };
+        hints.send_if_modified(|known| {
+            let news = known.as_deref() != Some(holder.as_str());
+            *known = Some(holder);
+            news
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

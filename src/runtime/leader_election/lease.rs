@@ -1,0 +1,148 @@
+//! What to do about the Lease: pure decisions.
+//!
+//! In: the Lease as last read, since when it has been seen unchanged, and the time. Out: an [`Action`]. Expiry is judged by the local
+//! monotonic clock alone, from the moment a change was *seen*, so skewed wall clocks cannot make two leaders.
+//! Upstream: client-go `tools/leaderelection/leaderelection.go`, `tryAcquireOrRenew` and `release`.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+};
+use tokio::time::Instant;
+
+/// Waiting candidates poll at the retry period times 1 to 1 + this. Upstream: `leaderelection.JitterFactor`.
+pub const JITTER_FACTOR: f64 = 1.2;
+
+/// Who asks, and for which lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of the Lease.
+    pub name: String,
+    /// What goes into `holderIdentity`.
+    pub identity: String,
+    /// How long others must see the Lease unchanged before they may take it.
+    pub lease_duration: Duration,
+}
+
+/// The Lease as last read or written, and since when its spec has been seen unchanged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observation {
+    /// The object.
+    pub lease: Lease,
+    /// When this spec was first seen; taken after the answer arrived, so never too early.
+    pub since: Instant,
+}
+
+impl Observation {
+    /// What is known after `lease` arrived at `now`.
+    pub fn of(previous: Option<&Self>, lease: Lease, now: Instant) -> Self {
+        let since = previous.filter(|previous| previous.lease.spec == lease.spec).map_or(now, |previous| previous.since);
+        Self { lease, since }
+    }
+
+    /// `holderIdentity`; empty when nobody holds the lease.
+    pub fn holder(&self) -> &str {
+        holder(&self.lease)
+    }
+
+    /// When the lease may be taken: counted with the duration that the *holder* recorded.
+    fn expires(&self, me: &Candidate) -> Instant {
+        let recorded = self.lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+        let recorded = recorded.and_then(|seconds| u64::try_from(seconds).ok());
+        self.since + recorded.map_or(me.lease_duration, Duration::from_secs)
+    }
+}
+
+/// What to do next. The leases are complete objects to send.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// There is none: create it.
+    Create(Lease),
+    /// It is free or expired: replace it, provided nobody else wrote in between.
+    TakeOver(Lease),
+    /// It is ours: replace it with a new renew time.
+    Renew(Lease),
+    /// Somebody else holds it for at least this long, unless released.
+    Wait(Duration),
+}
+
+/// `holderIdentity` of `lease`, empty when nobody holds it.
+pub fn holder(lease: &Lease) -> &str {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
+}
+
+/// The next step for `me`, who last saw `seen` (`None`: there is no Lease). `wall` is only written, never compared.
+pub fn decide(seen: Option<&Observation>, now: Instant, wall: Timestamp, me: &Candidate) -> Action {
+    let Some(seen) = seen else {
+        return Action::Create(create(wall, me));
+    };
+    if seen.holder() == me.identity {
+        return Action::Renew(renew(&seen.lease, wall, me));
+    }
+    let expires = seen.expires(me);
+    if seen.holder().is_empty() || expires <= now {
+        return Action::TakeOver(take_over(&seen.lease, wall, me));
+    }
+    Action::Wait(expires - now)
+}
+
+/// Who took the lease from `me`, if somebody did. A leader that sees another holder stops at once instead of contending.
+pub fn taken_by<'a>(seen: Option<&'a Observation>, me: &Candidate) -> Option<&'a str> {
+    seen.map(Observation::holder).filter(|holder| !holder.is_empty() && *holder != me.identity)
+}
+
+fn create(wall: Timestamp, me: &Candidate) -> Lease {
+    let metadata =
+        ObjectMeta { namespace: Some(me.namespace.clone()), name: Some(me.name.clone()), ..ObjectMeta::default() };
+    let spec = LeaseSpec { lease_transitions: Some(0), acquire_time: Some(MicroTime(wall)), ..LeaseSpec::default() };
+    renew(&Lease { metadata, spec: Some(spec) }, wall, me)
+}
+
+fn take_over(old: &Lease, wall: Timestamp, me: &Candidate) -> Lease {
+    let mut lease = renew(old, wall, me);
+    let spec = lease.spec.get_or_insert_default();
+    spec.acquire_time = Some(MicroTime(wall));
+    spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
+    lease
+}
+
+fn renew(old: &Lease, wall: Timestamp, me: &Candidate) -> Lease {
+    let mut lease = old.clone();
+    let spec = lease.spec.get_or_insert_default();
+    spec.holder_identity = Some(me.identity.clone());
+    spec.lease_duration_seconds = Some(whole_seconds(me.lease_duration));
+    spec.renew_time = Some(MicroTime(wall));
+    lease
+}
+
+/// The Lease given up: nobody holds it and the next candidate need not wait.
+pub fn released(old: &Lease, wall: Timestamp) -> Lease {
+    let mut lease = old.clone();
+    let spec = lease.spec.get_or_insert_default();
+    spec.holder_identity = Some(String::new());
+    spec.lease_duration_seconds = Some(1);
+    spec.renew_time = Some(MicroTime(wall));
+    spec.acquire_time = Some(MicroTime(wall));
+    lease
+}
+
+/// Rounded up: what others wait for must not be shorter than what was configured.
+fn whole_seconds(duration: Duration) -> i32 {
+    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    i32::try_from(seconds).unwrap_or(i32::MAX).max(1)
+}
+
+/// When a waiting candidate looks again: the retry period with jitter, or earlier if the lease expires before that. `random` is
+/// in [0, 1).
+pub fn look_again(retry_period: Duration, expires_in: Option<Duration>, random: f64) -> Duration {
+    let jittered = retry_period.mul_f64(1.0 + JITTER_FACTOR * random.clamp(0.0, 1.0));
+    expires_in.map_or(jittered, |rest| rest.min(jittered))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! `--use-service-account-credentials`: each controller acts as a ServiceAccount of its own.
+//!
+//! In: a client with the process's credentials and the account's name. Out: a [`Token`] that is always fresh: the account is made
+//! when it is missing, and a token is asked for (TokenRequest, one hour) again when a fifth of its life is left.
+//! Upstream: `k8s.io/controller-manager/pkg/clientbuilder/client_builder_dynamic.go`.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use futures::future::{Either, Ready, ready};
+use http::{HeaderValue, header::AUTHORIZATION};
+use k8s_openapi::api::{
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    core::v1::ServiceAccount,
+};
+use kube::{Api, Client, api::PostParams, core::ObjectMeta};
+use tower::{BoxError, Layer, Service};
+
+use super::shutdown::Shutdown;
+
+/// Where the accounts live.
+pub const NAMESPACE: &str = "kube-system";
+
+/// Life of a token.
+const LIFE: Duration = Duration::from_secs(3600);
+/// After which part of its life a token is replaced.
+const REPLACED_AFTER: Duration = Duration::from_secs(48 * 60);
+/// First pause after a failure; doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The token of one account, or why there is none yet. Clones see the same token; it is never printed.
+#[derive(Clone)]
+pub struct Token(Arc<ArcSwap<Result<HeaderValue, String>>>);
+
+impl Token {
+    /// Keeps the token of ServiceAccount `account` fresh until `shutdown` begins.
+    pub fn keep_fresh(client: Client, account: &str, shutdown: &Shutdown) -> Self {
+        let token = Self(Arc::new(ArcSwap::from_pointee(Err(format!(
+            "the token of ServiceAccount {NAMESPACE}/{account} is not there yet"
+        )))));
+        let (kept, account, stop) = (token.clone(), account.to_owned(), shutdown.clone());
+        shutdown.spawn(async move {
+            tokio::select! {
+                () = stop.begun() => {}
+                () = kept.refresh(client, &account) => {}
+            }
+        });
+        token
+    }
+
+    async fn refresh(self, client: Client, account: &str) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match request(&client, account).await {
+                Ok(header) => {
+                    self.0.store(Arc::new(Ok(header)));
+                    pause = FIRST_PAUSE;
+                    tokio::time::sleep(REPLACED_AFTER).await;
+                }
+                Err(reason) => {
+                    let problem = format!("no token for ServiceAccount {NAMESPACE}/{account}: {reason}");
+                    tracing::warn!(problem, retry_in = ?pause, "--use-service-account-credentials");
+                    // A token that is still valid is better than none.
+                    if self.0.load().is_err() {
+                        self.0.store(Arc::new(Err(problem)));
+                    }
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+}
+
+async fn request(client: &Client, account: &str) -> Result<HeaderValue, String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
+    let found = accounts.get_opt(account).await.map_err(|error| error.to_string())?;
+    if found.is_none() {
+        let metadata = ObjectMeta { name: Some(account.to_owned()), ..ObjectMeta::default() };
+        let made = accounts.create(&PostParams::default(), &ServiceAccount { metadata, ..ServiceAccount::default() }).await;
+        // Another replica may have been quicker.
+        if let Err(kube::Error::Api(status)) = &made
+            && status.code != 409
+        {
+            return Err(status.message.clone());
+        }
+    }
+    let spec = TokenRequestSpec { expiration_seconds: i64::try_from(LIFE.as_secs()).ok(), ..TokenRequestSpec::default() };
+    let asked = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
+    let answer =
+        accounts.create_token_request(account, &PostParams::default(), &asked).await.map_err(|error| error.to_string())?;
+    let token = answer.status.and_then(|status| status.token).ok_or("the answer has no token")?;
+    let mut header =
+        HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| "the token is not a header value".to_owned())?;
+    header.set_sensitive(true);
+    Ok(header)
+}
+
+/// Puts a [`Token`] on every request; without one it does nothing.
+#[derive(Clone)]
+pub(super) struct TokenLayer(Option<Token>);
+
+impl TokenLayer {
+    pub(super) fn new(token: Option<Token>) -> Self {
+        Self(token)
+    }
+}
+
+impl<S> Layer<S> for TokenLayer {
+    type Service = WithToken<S>;
+
+    fn layer(&self, inner: S) -> WithToken<S> {
+        WithToken { inner, token: self.0.clone() }
+    }
+}
+
+/// See [`TokenLayer`].
+pub(super) struct WithToken<S> {
+    inner: S,
+    token: Option<Token>,
+}
+
+impl<S, B> Service<http::Request<B>> for WithToken<S>
+where
+    S: Service<http::Request<B>, Error = BoxError>,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = Either<S::Future, Ready<Result<S::Response, BoxError>>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: http::Request<B>) -> Self::Future {
+        if let Some(token) = &self.token {
+            match token.0.load().as_ref() {
+                Ok(header) => {
+                    request.headers_mut().insert(AUTHORIZATION, header.clone());
+                }
+                Err(problem) => return Either::Right(ready(Err(problem.clone().into()))),
+            }
+        }
+        Either::Left(self.inner.call(request))
+    }
+}

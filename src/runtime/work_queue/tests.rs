@@ -1,0 +1,225 @@
+use std::collections::{BTreeMap, HashSet};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+const BACKOFF: Backoff = Backoff { base: SECOND, max: Duration::from_secs(8) };
+
+fn queue() -> (WorkQueue<u8>, Instant) {
+    (WorkQueue::new(BACKOFF), Instant::now())
+}
+
+fn failed() -> Outcome {
+    Outcome::Failed("broken".into())
+}
+
+fn run(queue: &mut WorkQueue<u8>, now: Instant) -> u8 {
+    match queue.next(now) {
+        Next::Run(key, _) => key,
+        other => panic!("nothing to run: {other:?}"),
+    }
+}
+
+#[test]
+fn backoff_doubles_up_to_its_limit() {
+    let delays: Vec<_> = [1, 2, 3, 4, 5, 40, u32::MAX].map(|failures| BACKOFF.delay(failures).as_secs()).into();
+    assert_eq!(delays, [1, 2, 4, 8, 8, 8, 8]);
+    assert_eq!(Backoff::DEFAULT.delay(u32::MAX), Duration::from_secs(1000));
+}
+
+#[test]
+fn due_keys_run_by_priority_and_then_in_order() {
+    let (mut queue, now) = queue();
+    for (key, priority) in
+        [(1, Priority::Resync), (2, Priority::NodeChange), (3, Priority::UserChange), (4, Priority::Deletion)]
+    {
+        queue.add(key, priority, now);
+    }
+    queue.add(5, Priority::UserChange, now);
+    queue.add(1, Priority::UserChange, now);
+    let order: Vec<_> = (0..5).map(|_| run(&mut queue, now)).collect();
+    assert_eq!(order, [1, 3, 5, 4, 2], "key 1 became urgent and had been first");
+    assert_eq!(queue.next(now), Next::Idle);
+}
+
+#[test]
+fn failures_back_off_and_success_forgets_them() {
+    let (mut queue, mut now) = queue();
+    queue.add(1, Priority::UserChange, now);
+    for seconds in [1, 2, 4, 8, 8] {
+        run(&mut queue, now);
+        queue.finish(&1, failed(), now);
+        assert_eq!(queue.next(now), Next::WaitUntil(now + seconds * SECOND));
+        now += seconds * SECOND;
+    }
+    run(&mut queue, now);
+    queue.finish(&1, Outcome::Done, now);
+    assert_eq!((queue.failures(&1), queue.next(now), queue.unsettled(now)), (0, Next::Idle, Vec::new()));
+}
+
+#[test]
+fn waiting_is_not_failing() {
+    let (mut queue, now) = queue();
+    queue.add(1, Priority::UserChange, now);
+    run(&mut queue, now);
+    queue.finish(&1, failed(), now);
+    run(&mut queue, now + SECOND);
+    queue.finish(&1, Outcome::After(5 * SECOND, "creating".into()), now + SECOND);
+    assert_eq!(queue.failures(&1), 1);
+    assert_eq!(queue.next(now + SECOND), Next::WaitUntil(now + 6 * SECOND));
+    assert_eq!(queue.unsettled(now)[0].reason.as_deref(), Some("creating"));
+}
+
+#[test]
+fn a_resync_never_cuts_a_backoff_short_and_every_other_reason_does() {
+    for (priority, while_running, expected) in [
+        (Priority::Resync, false, 1),
+        (Priority::Resync, true, 1),
+        (Priority::UserChange, false, 0),
+        (Priority::UserChange, true, 0),
+        (Priority::NodeChange, false, 0),
+        (Priority::Deletion, true, 0),
+    ] {
+        let (mut queue, now) = queue();
+        queue.add(1, Priority::UserChange, now);
+        run(&mut queue, now);
+        if while_running {
+            queue.add(1, priority, now);
+        }
+        queue.finish(&1, failed(), now);
+        if !while_running {
+            queue.add(1, priority, now);
+        }
+        let due_in = queue.unsettled(now)[0].due_in;
+        assert_eq!(due_in, Some(expected * SECOND), "{priority:?}, while running: {while_running}");
+    }
+}
+
+#[test]
+fn a_key_added_while_it_runs_runs_again_afterwards() {
+    let (mut queue, now) = queue();
+    queue.add(1, Priority::UserChange, now);
+    run(&mut queue, now);
+    queue.add(1, Priority::UserChange, now);
+    assert_eq!(queue.next(now), Next::Idle);
+    assert_eq!(queue.finish(&1, Outcome::Done, now + SECOND), SECOND);
+    assert_eq!(queue.next(now + SECOND), Next::Run(1, SECOND));
+    queue.finish(&1, Outcome::Done, now + SECOND);
+    assert_eq!(queue.finish(&1, failed(), now + SECOND), Duration::ZERO, "finishing twice changes nothing");
+    assert_eq!(queue.next(now + SECOND), Next::Idle);
+}
+
+#[test]
+fn the_earlier_time_wins() {
+    let (mut queue, now) = queue();
+    queue.add_at(1, Priority::Resync, now + 9 * SECOND);
+    queue.add_at(1, Priority::UserChange, now + 3 * SECOND);
+    queue.add_at(1, Priority::UserChange, now + 6 * SECOND);
+    assert_eq!(queue.next(now), Next::WaitUntil(now + 3 * SECOND));
+    assert_eq!(queue.next(now + 5 * SECOND), Next::Run(1, 2 * SECOND));
+    assert_eq!((queue.depth(now), queue.running_ages(now + 6 * SECOND)), (0, (SECOND, SECOND)));
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Add(u8, Priority, u64),
+    Next,
+    Finish(usize, Outcome),
+    Pass(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    use Priority::{Deletion, NodeChange, Resync, UserChange};
+    let priority = prop::sample::select(vec![UserChange, Deletion, NodeChange, Resync]);
+    let outcome = prop_oneof![
+        2 => Just(Outcome::Done),
+        1 => (0u64..5).prop_map(|seconds| Outcome::After(Duration::from_secs(seconds), "waiting".into())),
+        1 => Just(failed()),
+    ];
+    prop_oneof![
+        3 => (0u8..6, priority, 0u64..4).prop_map(|(key, priority, delay)| Step::Add(key, priority, delay)),
+        3 => Just(Step::Next),
+        2 => (0usize..6, outcome).prop_map(|(index, outcome)| Step::Finish(index, outcome)),
+        1 => (0u64..5).prop_map(Step::Pass),
+    ]
+}
+
+/// What the queue owes: runs that were asked for, by an add or an outcome, and have not started.
+#[derive(Default)]
+struct Model {
+    owed: HashSet<u8>,
+    running: Vec<u8>,
+    /// Keys in back-off that only resyncs were added to since: not before this moment.
+    backing_off: BTreeMap<u8, Instant>,
+}
+
+impl Model {
+    fn start(&mut self, key: u8, now: Instant) {
+        assert!(!self.running.contains(&key), "key {key} runs twice at a time");
+        assert!(self.owed.remove(&key), "key {key} runs without anybody asking");
+        assert!(self.backing_off.remove(&key).is_none_or(|until| until <= now), "key {key} runs before its back-off ends");
+        self.running.push(key);
+    }
+
+    fn take(&mut self, queue: &mut WorkQueue<u8>, now: &mut Instant, step: Step) {
+        match step {
+            Step::Pass(seconds) => *now += Duration::from_secs(seconds),
+            Step::Add(key, priority, delay) => {
+                self.owed.insert(key);
+                if priority != Priority::Resync {
+                    self.backing_off.remove(&key);
+                }
+                queue.add_at(key, priority, *now + Duration::from_secs(delay));
+            }
+            Step::Next => {
+                if let Next::Run(key, _) = queue.next(*now) {
+                    self.start(key, *now);
+                }
+            }
+            Step::Finish(index, outcome) => {
+                if self.running.is_empty() {
+                    return;
+                }
+                let key = self.running.remove(index % self.running.len());
+                self.finish(queue, key, outcome, *now);
+            }
+        }
+    }
+
+    fn finish(&mut self, queue: &mut WorkQueue<u8>, key: u8, outcome: Outcome, now: Instant) {
+        let pending = queue.entries.get(&key).and_then(|entry| entry.pending);
+        let only_resync = pending.is_none_or(|pending| pending.priority == Priority::Resync);
+        let failed = matches!(outcome, Outcome::Failed(_));
+        if outcome != Outcome::Done {
+            self.owed.insert(key);
+        }
+        queue.finish(&key, outcome, now);
+        if failed && only_resync {
+            self.backing_off.insert(key, now + BACKOFF.delay(queue.failures(&key)));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_lost_doubled_or_early(steps in prop::collection::vec(step(), 1..120)) {
+        let (mut queue, mut now) = queue();
+        let mut model = Model::default();
+        for step in steps {
+            model.take(&mut queue, &mut now, step);
+        }
+        for key in std::mem::take(&mut model.running) {
+            model.finish(&mut queue, key, Outcome::Done, now);
+        }
+        now += Duration::from_secs(3600);
+        while let Next::Run(key, _) = queue.next(now) {
+            model.start(key, now);
+            model.running.clear();
+            queue.finish(&key, Outcome::Done, now);
+        }
+        prop_assert!(model.owed.is_empty(), "lost: {:?}", model.owed);
+        prop_assert!(queue.entries.is_empty() && queue.later.is_empty() && queue.ready.is_empty(), "left behind: {queue:?}");
+    }
+}

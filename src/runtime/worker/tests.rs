@@ -1,0 +1,117 @@
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use jiff::Timestamp;
+use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Bench {
+    queue: Queue<u8>,
+    metrics: Arc<Metrics>,
+    shutdown: Shutdown,
+}
+
+fn bench() -> Bench {
+    let metrics = Arc::new(Metrics::new().unwrap());
+    let clock = Clock::manual(Timestamp::from_second(1_700_000_000).unwrap());
+    let queue = Queue::new("test", Backoff { base: SECOND, max: 8 * SECOND }, clock, Arc::clone(&metrics));
+    Bench { queue, metrics, shutdown: Shutdown::new() }
+}
+
+impl Bench {
+    fn run<F, R>(&self, limit: Option<usize>, reconcile: F) -> JoinHandle<()>
+    where
+        F: Fn(u8) -> R + Send + Sync + 'static,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        let (queue, shutdown) = (self.queue.clone(), self.shutdown.clone());
+        tokio::spawn(async move { queue.run(limit, &shutdown, reconcile).await })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_fails_its_key_alone_and_is_retried() {
+    let bench = bench();
+    let (done, mut runs) = mpsc::unbounded_channel();
+    let tries = Arc::new(AtomicUsize::new(0));
+    bench.run(None, move |key| {
+        let (done, tries) = (done.clone(), Arc::clone(&tries));
+        async move {
+            assert!(key != 1 || tries.fetch_add(1, SeqCst) > 0, "first try of key 1");
+            done.send(key).unwrap();
+            Outcome::Done
+        }
+    });
+    bench.queue.add(1, Priority::UserChange);
+    bench.queue.add(2, Priority::UserChange);
+    let started = Instant::now();
+    assert_eq!((runs.recv().await, runs.recv().await), (Some(2), Some(1)));
+    assert_eq!(started.elapsed().as_secs(), 1, "the back-off after one failure");
+    assert_eq!(bench.metrics.reconcile_panics_total.with_label_values(&["test"]).get(), 1.0);
+    assert_eq!(bench.metrics.workqueue_retries_total.with_label_values(&["test"]).get(), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_run_at_once_than_the_limit_allows() {
+    for (limit, seconds) in [(Some(1), 6), (Some(4), 2), (None, 1)] {
+        let bench = bench();
+        let (done, mut runs) = mpsc::unbounded_channel();
+        bench.run(limit, move |_| {
+            let done = done.clone();
+            async move {
+                sleep(SECOND).await;
+                done.send(()).unwrap();
+                Outcome::Done
+            }
+        });
+        (0..6).for_each(|key| bench.queue.add(key, Priority::Resync));
+        let started = Instant::now();
+        for _ in 0..6 {
+            runs.recv().await.unwrap();
+        }
+        assert_eq!(started.elapsed().as_secs(), seconds, "limit {limit:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_lets_running_keys_end_and_keeps_the_others() {
+    let bench = bench();
+    let ended = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&ended);
+    let worker = bench.run(Some(1), move |_| {
+        let count = Arc::clone(&count);
+        async move {
+            sleep(5 * SECOND).await;
+            count.fetch_add(1, SeqCst);
+            Outcome::Done
+        }
+    });
+    bench.queue.add(1, Priority::UserChange);
+    bench.queue.add(2, Priority::UserChange);
+    sleep(SECOND).await;
+    bench.queue.observe();
+    assert_eq!(bench.metrics.workqueue_depth.with_label_values(&["test"]).get(), 1.0);
+    assert_eq!(bench.metrics.workqueue_longest_running.with_label_values(&["test"]).get(), 1.0);
+    bench.shutdown.begin();
+    worker.await.unwrap();
+    assert_eq!(ended.load(SeqCst), 1);
+    assert_eq!(bench.queue.unsettled().iter().map(|row| row.key.as_str()).collect::<Vec<_>>(), ["2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sooner_key_wakes_a_worker_that_waits_for_a_later_one() {
+    let bench = bench();
+    let (done, mut runs) = mpsc::unbounded_channel();
+    bench.run(None, move |key| {
+        done.send(key).unwrap();
+        async { Outcome::Done }
+    });
+    bench.queue.add_after(1, Priority::Resync, 60 * SECOND);
+    sleep(SECOND).await;
+    let before = Instant::now();
+    bench.queue.add(2, Priority::UserChange);
+    assert_eq!((runs.recv().await, before.elapsed()), (Some(2), Duration::ZERO));
+    assert_eq!((runs.recv().await, before.elapsed()), (Some(1), 59 * SECOND));
+}
