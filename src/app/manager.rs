@@ -22,7 +22,6 @@ use crate::{
         events::{self, EventRecorder},
         informer::Informer,
         leader_election::{self, Elector, ElectorHealth, Ended as Election, Leadership},
-        patch::Writer,
         shutdown::Shutdown,
         store::Store,
     },
@@ -146,7 +145,8 @@ impl Manager {
         let wired = wiring::controllers(&context, &mut informers, &provider)?;
 
         let client = clients.component(&format!("{}-cloud-provider", provider.provider_name()))?;
-        let provider_context = ProviderContext { client, leadership: leadership.clone(), shutdown: background.clone(), clock };
+        let provider_context =
+            ProviderContext { client, leadership: leadership.clone(), shutdown: background.clone(), clock };
         let provider_ready = initialize(provider, provider_context, background);
 
         let watched = Arc::new(Watched {
@@ -183,7 +183,8 @@ impl Manager {
                 }
             }
         });
-        let controllers = tokio::spawn(run_controllers(config.start_interval, watched, provider_ready, metrics, work.clone()));
+        let controllers =
+            tokio::spawn(run_controllers(config.start_interval, watched, provider_ready, metrics, work.clone()));
         tokio::pin!(election, controllers);
 
         tokio::select! {

@@ -13,7 +13,7 @@ use std::{ffi::OsString, io::Write, process::ExitCode, sync::Arc};
 
 use crate::{
     cli::{self, Command, config::Config, logging},
-    cloud_provider::{ProviderConfig, Registry},
+    cloud_provider::{Registry, registry::ProviderConfig},
     metrics::Metrics,
     runtime::{clock::Clock, shutdown::Shutdown},
 };
@@ -98,7 +98,11 @@ async fn serve(
         cluster_name: config.cloud.cluster_name.clone(),
     })?;
     let clients = Arc::new(clients::from_config(&config, Arc::clone(&metrics), &stop).await?);
-    let set_verbosity = Arc::new(move |level| log.set_verbosity(level));
+    let set_verbosity = Arc::new(move |level| {
+        if let Err(error) = log.set_verbosity(level) {
+            tracing::warn!(%error, level, "the verbosity stays as it was");
+        }
+    });
     let parts = Parts { config, clients, provider, metrics, clock: Clock::System, set_verbosity };
     Ok(manager::run(parts, &stop).await?)
 }

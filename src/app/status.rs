@@ -3,9 +3,7 @@
 use serde_json::{Value, json};
 
 use super::manager::Watched;
-use crate::{
-    runtime::{store::WatchStatus, work_queue::Unsettled},
-};
+use crate::runtime::{store::WatchStatus, work_queue::Unsettled};
 
 /// The status as JSON.
 pub(super) fn value(watched: &Watched) -> Value {

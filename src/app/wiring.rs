@@ -133,7 +133,7 @@ fn lifecycle_settings(config: &config::NodeLifecycleConfig) -> node_lifecycle::C
         monitor_period: config.monitor_period,
         grace_period: config.deletion_grace_period,
         max_count: config.deletion_max_count,
-        max_percent: config.deletion_max_percent,
+        max_percent: usize::from(config.deletion_max_percent),
         window: config.deletion_window,
     }
 }

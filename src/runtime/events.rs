@@ -25,17 +25,6 @@ pub enum EventType {
     Warning,
 }
 
-/// A kind of event, for the reference page: each controller lists its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EventDoc {
-    /// Reason, as in [`Event`].
-    pub reason: &'static str,
-    /// How bad it is.
-    pub type_: EventType,
-    /// When it is recorded.
-    pub when: &'static str,
-}
-
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {

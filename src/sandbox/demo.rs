@@ -95,7 +95,7 @@ async fn demo(arguments: &Arguments, stop: Shutdown) -> Result<(), String> {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", arguments.port)).await;
     let listener = listener.map_err(|error| format!("--port={}: cannot listen: {error}", arguments.port))?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
-    write_kubeconfig(&server, &arguments.kubeconfig, &format!("http://{address}"))?;
+    write_kubeconfig(&arguments.kubeconfig, &format!("http://{address}"))?;
     stop.spawn({
         let (server, stop) = (server.clone(), stop.clone());
         async move { server.serve(listener, stop).await }
@@ -129,8 +129,8 @@ async fn demo(arguments: &Arguments, stop: Shutdown) -> Result<(), String> {
     }
 }
 
-fn write_kubeconfig(server: &ApiServer, path: &Path, url: &str) -> Result<(), String> {
-    server.write_kubeconfig(path, url).map_err(|error| format!("--kubeconfig={}: {error}", path.display()))
+fn write_kubeconfig(path: &Path, url: &str) -> Result<(), String> {
+    ApiServer::write_kubeconfig(path, url, None).map_err(|error| format!("--kubeconfig={}: {error}", path.display()))
 }
 
 /// What kubelets and a user would have created.

@@ -66,7 +66,7 @@ pub(crate) struct ControlPlane {
 
 enum Kind {
     Real(Box<Real>),
-    Sandbox(cloud_controller_manager::sandbox::api_server::ApiServer),
+    Sandbox,
 }
 
 struct Real {
@@ -108,10 +108,10 @@ impl ControlPlane {
         let server = ApiServer::new(Clock::System);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("address"));
-        let (serving, stop) = (server.clone(), Shutdown::new());
-        tokio::spawn(async move { serving.serve(listener, stop).await });
+        let stop = Shutdown::new();
+        tokio::spawn(async move { server.serve(listener, stop).await.expect("the sandbox serves") });
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let this = Self { kind: Kind::Sandbox(server), folder, url, ca: None };
+        let this = Self { kind: Kind::Sandbox, folder, url, ca: None };
         this.ready().await;
         this
     }
@@ -138,7 +138,7 @@ impl ControlPlane {
         let path = self.folder.path().join(format!("{name}.kubeconfig"));
         let token = match &self.kind {
             Kind::Real(_) => self.token_of(name).await,
-            Kind::Sandbox(_) => ADMIN_TOKEN.to_owned(),
+            Kind::Sandbox => ADMIN_TOKEN.to_owned(),
         };
         self.write_kubeconfig(&path, &token);
         path
@@ -280,16 +280,9 @@ impl ControlPlane {
             let account = ServiceAccount { metadata: meta(name), ..ServiceAccount::default() };
             accounts.create(&PostParams::default(), &account).await.expect("service account");
         }
-        let request = TokenRequest {
-            spec: TokenRequestSpec {
-                audiences: vec![ISSUER.into()],
-                expiration_seconds: Some(3600),
-                bound_object_ref: None,
-            },
-            ..TokenRequest::default()
-        };
+        let request = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
         let answer = accounts.create_token_request(name, &PostParams::default(), &request).await.expect("token");
-        answer.status.expect("token status").token
+        answer.status.and_then(|status| status.token).expect("a token")
     }
 }
 
