@@ -73,17 +73,14 @@ pub struct Clients {
 impl Clients {
     /// Reads the configuration; contacts nobody.
     pub async fn load(settings: ClientConfig, metrics: Arc<Metrics>) -> Result<Self, ClientError> {
-        let mut base = match &settings.kubeconfig {
-            Some(path) => from_kubeconfig(path).await?,
-            None => Config::incluster().map_err(|error| ClientError::NotInCluster(error.to_string()))?,
+        let master = settings.master.as_deref().filter(|master| !master.is_empty()).map(url).transpose()?;
+        let mut base = match (&settings.kubeconfig, &master) {
+            (Some(path), _) => from_kubeconfig(path).await?,
+            (None, Some(master)) => Config::new(master.clone()),
+            (None, None) => Config::incluster().map_err(|error| ClientError::NotInCluster(error.to_string()))?,
         };
-        if let Some(master) = settings.master.as_ref().filter(|master| !master.is_empty()) {
-            let about =
-                |reason: &dyn std::fmt::Display| ClientError::Master { value: master.clone(), reason: reason.to_string() };
-            base.cluster_url = master.parse().map_err(|error| about(&error))?;
-            if base.cluster_url.host().is_none() {
-                return Err(about(&"it names no host"));
-            }
+        if let Some(master) = master {
+            base.cluster_url = master;
         }
         base.default_retry = false;
         Ok(Self { settings, base, metrics })
@@ -136,7 +133,11 @@ impl Clients {
 fn url(value: &str) -> Result<http::Uri, ClientError> {
     let about = |reason: &dyn std::fmt::Display| ClientError::Master { value: value.to_owned(), reason: reason.to_string() };
     let url: http::Uri = value.parse().map_err(|error| about(&error))?;
-    if url.scheme().is_some() { Ok(url) } else { Err(about(&"it has no scheme")) }
+    match (url.scheme(), url.host()) {
+        (None, _) => Err(about(&"it has no scheme")),
+        (_, None) => Err(about(&"it names no host")),
+        _ => Ok(url),
+    }
 }
 
 fn host(config: &Config) -> String {

@@ -47,7 +47,7 @@ async fn the_master_flag_replaces_the_server() {
 async fn requests_carry_the_component_and_are_counted_once_without_retry() {
     let (agents, mut seen) = tokio::sync::mpsc::unbounded_channel();
     let router = Router::new().fallback(any(move |headers: http::HeaderMap| {
-        agents.send(headers[header::USER_AGENT].to_str().unwrap().to_owned()).unwrap();
+        agents.send(headers[USER_AGENT].to_str().unwrap().to_owned()).unwrap();
         async { http::StatusCode::SERVICE_UNAVAILABLE }
     }));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
