@@ -76,10 +76,12 @@ impl Clients {
         let master = settings.master.as_deref().filter(|master| !master.is_empty()).map(url).transpose()?;
         let mut base = match (&settings.kubeconfig, &master) {
             (Some(path), _) => from_kubeconfig(path).await?,
-            (None, Some(master)) => Config::incluster().unwrap_or_else(|_| Config::new(master.clone())),
+            (None, Some(master)) => Config::new(master.clone()),
             (None, None) => Config::incluster().map_err(|error| ClientError::NotInCluster(error.to_string()))?,
         };
-        base.cluster_url = master.unwrap_or(base.cluster_url);
+        if let Some(master) = master {
+            base.cluster_url = master;
+        }
         base.default_retry = false;
         Ok(Self { settings, base, metrics })
     }
@@ -131,7 +133,11 @@ impl Clients {
 fn url(value: &str) -> Result<http::Uri, ClientError> {
     let about = |reason: &dyn std::fmt::Display| ClientError::Master { value: value.to_owned(), reason: reason.to_string() };
     let url: http::Uri = value.parse().map_err(|error| about(&error))?;
-    if url.scheme().is_some() { Ok(url) } else { Err(about(&"it has no scheme")) }
+    match (url.scheme(), url.host()) {
+        (None, _) => Err(about(&"it has no scheme")),
+        (_, None) => Err(about(&"it names no host")),
+        _ => Ok(url),
+    }
 }
 
 fn host(config: &Config) -> String {

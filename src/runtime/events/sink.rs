@@ -61,24 +61,32 @@ struct Sink {
 }
 
 impl Sink {
-    async fn run(mut self, mut events: Queue, stop: Shutdown) {
+    async fn run(mut self, events: Queue, stop: Shutdown) {
+        // One limit for everything, a write under way included.
+        let overdue = async {
+            stop.begun().await;
+            sleep(FLUSH).await;
+        };
+        tokio::select! {
+            () = self.work(events, &stop) => {}
+            () = overdue => tracing::warn!("stopped before all events were written"),
+        }
+    }
+
+    async fn work(&mut self, mut events: Queue, stop: &Shutdown) {
         loop {
             tokio::select! {
+                biased;
                 () = stop.begun() => break,
                 event = events.recv() => match event {
-                    Some((component, event)) => self.take(component, event, &stop).await,
+                    Some((component, event)) => self.take(component, event, stop).await,
                     None => return,
                 },
             }
         }
         events.close();
-        let flush = async {
-            while let Some((component, event)) = events.recv().await {
-                self.take(component, event, &stop).await;
-            }
-        };
-        if timeout(FLUSH, flush).await.is_err() {
-            tracing::warn!("stopped before all events were written");
+        while let Some((component, event)) = events.recv().await {
+            self.take(component, event, stop).await;
         }
     }
 

@@ -124,9 +124,10 @@ async fn a_shutdown_does_not_wait_for_a_silent_server() {
     let (recorder, events) = EventRecorder::channel("tester");
     let silent = tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>());
     let (metrics, stop) = (Arc::new(Metrics::new().unwrap()), Shutdown::new());
-    stop.begin();
     let sink = Running { recorder, metrics: Arc::clone(&metrics), stop };
     sink.record("hello");
     start_sink(events, kube::Client::new(silent, "default"), Clock::System, metrics, &sink.stop);
+    sleep(Duration::from_secs(5)).await;
+    sink.stop.begin();
     assert!(sink.stop.drain(Duration::from_millis(1500)).await);
 }
