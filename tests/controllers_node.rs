@@ -1,5 +1,6 @@
 //! The node and node-lifecycle controllers over the in-process API server and the fake cloud, on a paused clock.
 #![cfg(feature = "sandbox")]
+#![expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -170,7 +171,7 @@ async fn a_new_node_is_initialised_in_two_writes() {
     let node = world.node("n").unwrap();
     assert_eq!(provider_id(&node), Some("fake://n"));
     assert_eq!(addresses(&node), ["InternalIP 10.0.0.1", "ExternalIP 132.143.154.163", "Hostname n"]);
-    let labels = node.metadata.labels.clone().unwrap();
+    let labels = node.metadata.labels.unwrap();
     for (key, value) in [
         (LABEL_ZONE, "fake-zone-1"),
         (LABEL_ZONE_BETA, "fake-zone-1"),
