@@ -156,13 +156,15 @@ impl NodeController {
                 Attempt::Ended(Outcome::Done)
             }
             Err(ApiError::Conflict(_)) => Attempt::Conflict,
-            Err(error) => {
-                if matches!(error, ApiError::Forbidden(_)) {
-                    *self.forbidden() = Some(error.to_string());
-                }
-                Attempt::Ended(plan::after_api_error(&error))
-            }
+            Err(error) => Attempt::Ended(self.failed(&error)),
         }
+    }
+
+    fn failed(&self, error: &ApiError) -> Outcome {
+        if matches!(error, ApiError::Forbidden(_)) {
+            *self.forbidden() = Some(error.to_string());
+        }
+        plan::after_api_error(error)
     }
 
     async fn write(&self, node: &Node, part: Part, body: Value) -> Result<Node, ApiError> {
@@ -175,7 +177,7 @@ impl NodeController {
     }
 
     async fn read_live(&self, key: &ObjectKey) -> Result<Arc<Node>, Outcome> {
-        self.context.writer.get(&self.api(), key).await.map(Arc::new).map_err(|error| plan::after_api_error(&error))
+        self.context.writer.get(&self.api(), key).await.map(Arc::new).map_err(|error| self.failed(&error))
     }
 
     fn api(&self) -> Api<Node> {
