@@ -226,8 +226,8 @@ impl Memory {
             return self.requested_address(pool, wanted, address).map(|taken| (address, taken));
         }
         let mine: BTreeSet<IpAddr> = self.owned_by(&wanted.name).filter(|address| Family::of(*address) == family).collect();
-        let used = self.load_balancers.get(&wanted.name).into_iter().flat_map(|lb| lb.addresses.iter().copied());
-        if let Some(address) = used.filter(|address| mine.contains(address)).next().or_else(|| mine.first().copied()) {
+        let mut used = self.load_balancers.get(&wanted.name).into_iter().flat_map(|lb| lb.addresses.iter().copied());
+        if let Some(address) = used.find(|address| mine.contains(address)).or_else(|| mine.first().copied()) {
             return Ok((address, true));
         }
         let ranges = pool.iter().filter(|range| Family::of_range(range) == family);

@@ -231,3 +231,31 @@ async fn the_state_file_outlives_the_process_and_is_shared() {
     std::fs::remove_file(folder.path().join("state.json")).unwrap();
     assert_eq!(ensure(&standby, &web, &["a"]).await.unwrap(), ["203.0.113.1"], "a removed file is an empty cloud");
 }
+
+/// The test runs itself as the process that dies.
+#[tokio::test]
+async fn a_crash_ends_the_process_and_keeps_what_was_made() {
+    const DYING: &str = "FAKE_CLOUD_OF_DYING_PROCESS";
+    let web = service("web");
+    if let Some(path) = std::env::var_os(DYING) {
+        let _ = ensure(&FakeCloud::from_file(path.as_ref()).unwrap(), &web, &["a"]).await;
+        return;
+    }
+    for (answer_lost, ports) in [(false, 0), (true, 1)] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cloud.yaml");
+        let text = format!("stateFile: state.json\ncalls: {{setPorts: {{crash: true, answerLost: {answer_lost}}}}}");
+        std::fs::write(&path, text).unwrap();
+        let mut dying = std::process::Command::new(std::env::current_exe().unwrap());
+        let name = "providers::fake::tests::load_balancers::a_crash_ends_the_process_and_keeps_what_was_made";
+        let status = dying.args(["--exact", name]).env(DYING, &path).output().unwrap().status;
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(6), "SIGABRT");
+
+        let survivor = FakeCloud::from_file(&path).unwrap();
+        assert_eq!(survivor.load_balancer_of("default/web").unwrap().ports.len(), ports);
+        survivor.configure(|config| config.calls.clear());
+        ensure(&survivor, &web, &["a"]).await.unwrap();
+        assert_eq!(survivor.leaks([&web]), Vec::<String>::new());
+        assert_eq!(survivor.load_balancer_of("default/web").unwrap().hosts, ["a"]);
+    }
+}
