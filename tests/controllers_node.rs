@@ -1,10 +1,11 @@
 //! The node and node-lifecycle controllers over the in-process API server and the fake cloud, on a paused clock.
 #![cfg(feature = "sandbox")]
+#![expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
-    cloud_provider::{AddressType, CloudError, NodeAddress},
+    cloud_provider::{AddressType, CloudError, CloudProvider, NodeAddress},
     controllers::{Controller, ControllerContext, Informers, node, node_lifecycle},
     metrics::Metrics,
     node::{prune_node, taints, well_known::*},
@@ -13,7 +14,7 @@ use cloud_controller_manager::{
         clock::Clock,
         events::{Event, EventRecorder},
         informer::Informer,
-        leader_election::Leadership,
+        leader_election::{Leadership, State},
         patch::Writer,
         shutdown::Shutdown,
     },
@@ -55,6 +56,10 @@ fn limits() -> node_lifecycle::Config {
 impl World {
     /// Starts both controllers on `server`.
     async fn start(server: ApiServer, cloud: FakeCloud) -> Self {
+        Self::start_as(server, cloud, Leadership::unopposed()).await
+    }
+
+    async fn start_as(server: ApiServer, cloud: FakeCloud, leadership: Leadership) -> Self {
         let clock = Clock::manual("2024-01-01T00:00:00Z".parse().unwrap());
         let metrics = Arc::new(Metrics::new().unwrap());
         let shutdown = Shutdown::new();
@@ -62,7 +67,7 @@ impl World {
         let (recorder, events) = EventRecorder::channel("node-controller");
         let context = ControllerContext {
             cluster_name: "kubernetes".into(),
-            writer: Writer::new(server.client_as("controllers"), Leadership::unopposed()),
+            writer: Writer::new(server.client_as("controllers"), leadership),
             events: recorder,
             clock,
             metrics: Arc::clone(&metrics),
@@ -170,7 +175,7 @@ async fn a_new_node_is_initialised_in_two_writes() {
     let node = world.node("n").unwrap();
     assert_eq!(provider_id(&node), Some("fake://n"));
     assert_eq!(addresses(&node), ["InternalIP 10.0.0.1", "ExternalIP 132.143.154.163", "Hostname n"]);
-    let labels = node.metadata.labels.clone().unwrap();
+    let labels = node.metadata.labels.unwrap();
     for (key, value) in [
         (LABEL_ZONE, "fake-zone-1"),
         (LABEL_ZONE_BETA, "fake-zone-1"),
@@ -184,6 +189,76 @@ async fn a_new_node_is_initialised_in_two_writes() {
     assert_eq!(world.writes(), [(Verb::Patch, "status".to_owned()), (Verb::Patch, String::new())]);
     assert_eq!(world.reasons(), ["Synced"]);
     assert_eq!(world.metrics.node_taint_removal_delay.with_label_values::<&str>(&[]).get_sample_count(), 1);
+}
+
+/// Upstream: `Test_syncNode`, the rows for `Instances`.
+#[tokio::test(start_paused = true)]
+async fn a_cloud_with_the_older_interfaces_does_as_well() {
+    let cloud = cloud(&["n"]);
+    cloud.configure(|config| config.instances_v2 = false);
+    let world = World::start(server(), cloud).await;
+    world.server.create(&tainted("n"));
+    world.server.create(&plain("gone", "Unknown"));
+    world.until_initialized("n").await;
+    world.until_deleted("gone").await;
+    let node = world.node("n").unwrap();
+    assert_eq!(provider_id(&node), Some("fake://n"));
+    assert_eq!(addresses(&node).len(), 3);
+    assert_eq!(node.metadata.labels.unwrap()[LABEL_ZONE], "fake-zone-1");
+}
+
+/// Upstream: "provider ID not implemented".
+#[tokio::test(start_paused = true)]
+async fn a_cloud_without_provider_ids_initialises_without_one() {
+    let cloud = cloud(&["n"]);
+    cloud.configure(|config| config.instances_v2 = false);
+    cloud.fail_next(CallName::InstanceId, &CloudError::NotImplemented, 1);
+    let world = World::start(server(), cloud).await;
+    world.server.create(&tainted("n"));
+    world.until_initialized("n").await;
+    assert_eq!(provider_id(&world.node("n").unwrap()), None);
+    assert_eq!(addresses(&world.node("n").unwrap()).len(), 3);
+}
+
+struct NoCloud;
+
+impl CloudProvider for NoCloud {
+    fn provider_name(&self) -> &str {
+        "none"
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cloud_without_instances_is_refused() {
+    let mut informers = Informers { nodes: Informer::new(prune_node), services: Informer::new(|_| ()) };
+    let context = ControllerContext {
+        cluster_name: "kubernetes".into(),
+        writer: Writer::new(server().client(), Leadership::unopposed()),
+        events: EventRecorder::channel("node-controller").0,
+        clock: Clock::System,
+        metrics: Arc::new(Metrics::new().unwrap()),
+    };
+    let error = node::NodeController::new(&context, &mut informers, Arc::new(NoCloud), node::Config::default()).unwrap_err();
+    assert!(error.to_string().contains("--controllers=*,-cloud-node-controller"), "{error}");
+    let lifecycle = node_lifecycle::NodeLifecycleController::new(&context, &mut informers, Arc::new(NoCloud), limits());
+    assert!(lifecycle.unwrap_err().to_string().contains("cloud-node-lifecycle-controller"));
+}
+
+/// Only a replica that leads writes; what it could not write is not forgotten.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_without_leading() {
+    let (election, leadership) = Leadership::channel();
+    let world = World::start_as(server(), cloud(&["n", "off"]), leadership).await;
+    world.cloud.set_power("off", PowerState::Stopped);
+    for node in [tainted("n"), plain("off", "False"), plain("gone", "False")] {
+        world.server.create(&node);
+    }
+    pass(500).await;
+    assert_eq!(world.writes(), []);
+    election.send_replace(State::Unopposed);
+    world.until_initialized("n").await;
+    world.until("off", "tainted", |node| taints::has_shutdown(&node.unwrap())).await;
+    world.until_deleted("gone").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -218,6 +293,23 @@ async fn a_conflict_is_decided_anew_on_what_others_wrote() {
         assert_eq!(node.metadata.labels.unwrap()["written"], "by-others");
         assert_eq!(world.cloud.call_count(CallName::InstanceMetadataBatch), 1, "the cloud is not asked again");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_lags_costs_no_further_writes() {
+    let world = World::start(server(), cloud(&["n"])).await;
+    world.cloud.set_latency(CallName::InstanceMetadataBatch, Duration::from_secs(5));
+    world.server.create(&tainted("n"));
+    pass(2).await;
+    world.server.update_with("", "n", |node| ready(node, "Unknown"));
+    pass(1).await;
+    world.server.faults().delay_every(Duration::from_secs(60), |request| request.verb == Verb::Watch);
+    world.server.faults().drop_watches();
+    world.until_initialized("n").await;
+    pass(30).await;
+    let codes: Vec<_> = world.server.requests().iter().filter(|request| is_node_write(request)).map(|r| r.code).collect();
+    assert_eq!(codes, [409, 200, 200], "one decision on what was known before the update, then one on the live node");
+    assert_eq!(world.cloud.call_count(CallName::InstanceMetadataBatch), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -38,37 +38,18 @@ enum Attempt {
     Conflict,
 }
 
+/// What the cloud told of the instance of the Node with this UID.
+struct Described {
+    uid: String,
+    told: (InstanceMetadata, ProviderId),
+}
+
 impl NodeController {
     pub(super) async fn reconcile(&self, key: &ObjectKey) -> Outcome {
         let Some(mut node) = self.current(key) else { return Outcome::Done };
-        let mut described: Option<(String, (InstanceMetadata, ProviderId))> = None;
+        let mut described = None;
         for _ in 0..ATTEMPTS {
-            let attempt = match plan::need(&node) {
-                plan::Need::Nothing => return Outcome::Done,
-                plan::Need::Labels(changes) => self.write(&node, Part::Main, patch::main(&node, &changes)).await.map(drop),
-                plan::Need::Initialize => {
-                    // What was told of an earlier Node of this name does not hold for this one.
-                    let known = described.take().filter(|(of, _)| of == uid(&node));
-                    let (metadata, id) = match known {
-                        Some((_, known)) => known,
-                        None => match self.describe(&node).await {
-                            Ok(told) => told,
-                            Err(outcome) => return outcome,
-                        },
-                    };
-                    match initialize(&node, &metadata, id) {
-                        Err(error) => {
-                            self.context.events.record(events::initialization_failed(&node, &error));
-                            return Outcome::Failed(error.to_string());
-                        }
-                        Ok(decided) => {
-                            described = Some((uid(&node).to_owned(), (metadata, id)));
-                            self.apply(&node, decided).await
-                        }
-                    }
-                }
-            };
-            match self.after_write(attempt) {
+            match self.attempt(&node, &mut described).await {
                 Attempt::Ended(outcome) => return outcome,
                 Attempt::Conflict => match self.read_live(key).await {
                     Ok(live) => node = live,
@@ -77,6 +58,35 @@ impl NodeController {
             }
         }
         Outcome::Failed(format!("{key} kept being changed by others"))
+    }
+
+    async fn attempt(&self, node: &Arc<Node>, described: &mut Option<Described>) -> Attempt {
+        match plan::need(node) {
+            plan::Need::Nothing => Attempt::Ended(Outcome::Done),
+            plan::Need::Labels(changes) => {
+                let written = self.write(node, Part::Main, patch::main(node, &changes)).await;
+                self.after_write(written.map(drop))
+            }
+            plan::Need::Initialize => match self.initialization(node, described).await {
+                Ok(decided) => self.after_write(self.apply(node, decided).await),
+                Err(outcome) => Attempt::Ended(outcome),
+            },
+        }
+    }
+
+    /// What initialises `node`, or how the reconcile ends without. The cloud is asked once, however often others write; but what
+    /// it told of an earlier Node of this name does not hold for this one.
+    async fn initialization(&self, node: &Arc<Node>, described: &mut Option<Described>) -> Result<Initialization, Outcome> {
+        let told = match described.take().filter(|described| described.uid == uid(node)) {
+            Some(described) => described.told,
+            None => self.describe(node).await?,
+        };
+        let decided = initialize(node, &told.0, told.1);
+        *described = Some(Described { uid: uid(node).to_owned(), told });
+        decided.map_err(|error| {
+            self.context.events.record(events::initialization_failed(node, &error));
+            Outcome::Failed(error.to_string())
+        })
     }
 
     /// What the cloud tells of the instance, or how the reconcile ends without it.
@@ -156,13 +166,15 @@ impl NodeController {
                 Attempt::Ended(Outcome::Done)
             }
             Err(ApiError::Conflict(_)) => Attempt::Conflict,
-            Err(error) => {
-                if matches!(error, ApiError::Forbidden(_)) {
-                    *self.forbidden() = Some(error.to_string());
-                }
-                Attempt::Ended(plan::after_api_error(&error))
-            }
+            Err(error) => Attempt::Ended(self.failed(&error)),
         }
+    }
+
+    fn failed(&self, error: &ApiError) -> Outcome {
+        if matches!(error, ApiError::Forbidden(_)) {
+            *self.forbidden() = Some(error.to_string());
+        }
+        plan::after_api_error(error)
     }
 
     async fn write(&self, node: &Node, part: Part, body: Value) -> Result<Node, ApiError> {
@@ -175,7 +187,7 @@ impl NodeController {
     }
 
     async fn read_live(&self, key: &ObjectKey) -> Result<Arc<Node>, Outcome> {
-        self.context.writer.get(&self.api(), key).await.map(Arc::new).map_err(|error| plan::after_api_error(&error))
+        self.context.writer.get(&self.api(), key).await.map(Arc::new).map_err(|error| self.failed(&error))
     }
 
     fn api(&self) -> Api<Node> {
