@@ -1,1 +1,32 @@
-//! In-memory Kubernetes API server, object builders and the demo.
+//! In-memory Kubernetes API server and object builders, for tests and for the demo.
+//!
+//! ```text
+//! client() or socket ─► api_server ─► http (what is asked for) ─► faults (whether it is served)
+//!                                        └─► handler ─► patch, selectors ─► storage ─► strategy, service, validation
+//!                        response ◄── render, table ◄──────┘        └─history─► watch
+//! ```
+//!
+//! Everything right of `api_server` is pure. [`kinds`] is the one table of what the server knows of each kind.
+
+pub mod allocations;
+pub mod api_server;
+pub mod discovery;
+pub mod fault_handle;
+pub mod faults;
+pub mod handler;
+pub mod http;
+pub mod kinds;
+pub mod objects;
+pub mod patch;
+pub mod refusal;
+pub mod render;
+pub mod reviews;
+pub mod selectors;
+pub mod serve;
+pub mod service;
+pub mod storage;
+pub mod strategy;
+pub mod table;
+pub mod typed;
+pub mod validation;
+pub mod watch;

@@ -1,0 +1,94 @@
+//! The handle by which tests set up faults on a running server.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{
+    api_server::{ApiServer, RequestRecord, locked},
+    faults::{Crash, any},
+    kinds,
+};
+
+/// Sets up faults. Rules hold until they are used up or [`Faults::clear`]ed.
+#[derive(Clone)]
+pub struct Faults {
+    server: ApiServer,
+}
+
+impl Faults {
+    pub(super) fn new(server: ApiServer) -> Self {
+        Self { server }
+    }
+
+    /// Refuses the next `count` matching requests with `code`.
+    pub fn fail_next(&self, count: usize, code: u16, matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static) {
+        locked(&self.server.shared.faults).fail(Some(count), code, Box::new(matches));
+    }
+
+    /// Refuses every matching request with `code`.
+    pub fn fail_every(&self, code: u16, matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static) {
+        locked(&self.server.shared.faults).fail(None, code, Box::new(matches));
+    }
+
+    /// Holds every matching request for `time` before it is served.
+    pub fn delay_every(&self, time: Duration, matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static) {
+        locked(&self.server.shared.faults).delay(time, Box::new(matches));
+    }
+
+    /// Crashes the client at its `nth` write from now, counted from 1: from then on every connection breaks, until
+    /// [`Faults::recover`]. Typed calls on [`ApiServer`] itself go on working and do not count.
+    pub fn crash_after(&self, nth: usize, crash: Crash) {
+        self.crash_after_matching(nth, crash, any);
+    }
+
+    /// The same, counting only matching writes.
+    pub fn crash_after_matching(
+        &self,
+        nth: usize,
+        crash: Crash,
+        matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static,
+    ) {
+        locked(&self.server.shared.faults).crash(nth, crash, Box::new(matches));
+    }
+
+    /// Whether the crash has happened, and was not recovered from.
+    pub fn has_crashed(&self) -> bool {
+        locked(&self.server.shared.faults).has_crashed()
+    }
+
+    /// Ends a crash: connections work again.
+    pub fn recover(&self) {
+        locked(&self.server.shared.faults).recover();
+    }
+
+    /// Takes all rules away, and ends a crash.
+    pub fn clear(&self) {
+        *locked(&self.server.shared.faults) = super::faults::FaultTable::default();
+    }
+
+    /// Breaks the connection of every open watch.
+    pub fn drop_watches(&self) {
+        self.server.shared.dropped.send_modify(|count| *count += 1);
+    }
+
+    /// Forgets the history and moves on: every resourceVersion handed out so far is too old. Watches, open or resumed, get an
+    /// ERROR event of code 410, pages an HTTP 410.
+    pub fn compact(&self) {
+        self.server.with_storage(super::storage::Storage::compact);
+    }
+
+    /// Stores `object`, whatever it is, as long as its kind is known and its metadata names it. Answers whether it was stored.
+    pub fn insert_malformed(&self, object: Value) -> bool {
+        let text = |field: &str| object[field].as_str().unwrap_or_default();
+        let named = object["metadata"]["name"].as_str().is_some_and(|name| !name.is_empty());
+        match kinds::by_type(text("apiVersion"), text("kind")).filter(|_| named) {
+            Some(kind) => {
+                let write = self.server.write_now();
+                self.server.with_storage(|storage| storage.insert_unchecked(kind, object, write));
+                true
+            }
+            None => false,
+        }
+    }
+}

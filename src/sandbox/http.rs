@@ -1,0 +1,299 @@
+//! From HTTP to what is meant: paths, verbs, query parameters and accepted representations. Pure.
+//! Upstream: apiserver `pkg/endpoints/request/requestinfo.go`.
+
+use std::{collections::HashMap, fmt, time::Duration};
+
+use axum::extract::Query;
+use http::{HeaderMap, Method, Uri, header};
+
+use super::{
+    kinds::{self, Kind},
+    refusal::Refusal,
+};
+
+/// What is done to a resource, in the words of RBAC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the API's own verbs")]
+pub enum Verb {
+    Get,
+    List,
+    Watch,
+    Create,
+    Update,
+    Patch,
+    Delete,
+    DeleteCollection,
+}
+
+impl Verb {
+    /// The verb as in RBAC rules.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verb::Get => "get",
+            Verb::List => "list",
+            Verb::Watch => "watch",
+            Verb::Create => "create",
+            Verb::Update => "update",
+            Verb::Patch => "patch",
+            Verb::Delete => "delete",
+            Verb::DeleteCollection => "deletecollection",
+        }
+    }
+
+    /// Whether it changes anything.
+    pub fn is_write(self) -> bool {
+        !matches!(self, Verb::Get | Verb::List | Verb::Watch)
+    }
+
+    fn of(method: &Method, named: bool, watch: bool) -> Option<Self> {
+        match (method.as_str(), named) {
+            ("GET", _) if watch => Some(Verb::Watch),
+            ("GET", true) => Some(Verb::Get),
+            ("GET", false) => Some(Verb::List),
+            ("POST", _) => Some(Verb::Create),
+            ("PUT", true) => Some(Verb::Update),
+            ("PATCH", true) => Some(Verb::Patch),
+            ("DELETE", true) => Some(Verb::Delete),
+            ("DELETE", false) => Some(Verb::DeleteCollection),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How the client wants objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Representation {
+    /// As they are.
+    #[default]
+    Full,
+    /// `PartialObjectMetadata`.
+    Metadata,
+    /// `Table`, for kubectl.
+    Table,
+}
+
+impl Representation {
+    /// The first one of the `Accept` header that the server has.
+    pub fn of_accept(accept: &str) -> Self {
+        let known = accept.split(',').find_map(|part| match part {
+            _ if part.contains("as=Table") => Some(Representation::Table),
+            _ if part.contains("as=PartialObjectMetadata") => Some(Representation::Metadata),
+            _ if part.trim().starts_with("application/json") || part.contains("*/*") => Some(Representation::Full),
+            _ => None,
+        });
+        known.unwrap_or_default()
+    }
+}
+
+/// Query parameters.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Parameters(HashMap<String, String>);
+
+impl Parameters {
+    /// Of an address.
+    pub fn of(uri: &Uri) -> Self {
+        Self(Query::try_from_uri(uri).map(|Query(parameters)| parameters).unwrap_or_default())
+    }
+    /// A parameter, empty if it is not there.
+    pub fn text(&self, name: &str) -> &str {
+        self.0.get(name).map(String::as_str).unwrap_or_default()
+    }
+    /// A switch.
+    pub fn flag(&self, name: &str) -> bool {
+        matches!(self.text(name), "true" | "1" | "True")
+    }
+    /// A number, `None` if it is not there.
+    pub fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
+        match self.text(name) {
+            "" => Ok(None),
+            text => {
+                let refused = |_| Refusal::bad_request(format!("{name} is {text:?}; it must be a whole number"));
+                text.parse().map(Some).map_err(refused)
+            }
+        }
+    }
+    /// A number of seconds.
+    pub fn seconds(&self, name: &str) -> Result<Option<Duration>, Refusal> {
+        Ok(self.number(name)?.map(Duration::from_secs))
+    }
+}
+
+/// A request for objects.
+#[derive(Debug, Clone)]
+pub struct ResourceRequest {
+    /// What to do.
+    pub verb: Verb,
+    /// To which kind.
+    pub kind: &'static Kind,
+    /// In which namespace; `None` is all of them, or a kind without.
+    pub namespace: Option<String>,
+    /// To which object; `None` is all.
+    pub name: Option<String>,
+    /// `status`, `token`, …; empty for the object itself.
+    pub subresource: String,
+    /// Query parameters.
+    pub parameters: Parameters,
+    /// How to answer.
+    pub representation: Representation,
+}
+
+/// A review of a token or of an access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names of the kinds")]
+pub enum Review {
+    Token,
+    SubjectAccess,
+    SelfSubjectAccess,
+}
+
+/// What a request is for.
+#[derive(Debug, Clone)]
+pub enum Route {
+    /// Objects.
+    Resource(ResourceRequest),
+    /// An answer about rights.
+    Review(Review),
+    /// Discovery, version and health.
+    Document(String),
+}
+
+/// What a request means.
+pub fn route(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Route, Refusal> {
+    let segments: Vec<&str> = uri.path().split('/').filter(|segment| !segment.is_empty()).collect();
+    match segments.as_slice() {
+        ["api", version, rest @ ..] if !rest.is_empty() => resource(method, uri, headers, ("", version), rest),
+        ["apis", "authentication.k8s.io", "v1", "tokenreviews"] => review(method, Review::Token),
+        ["apis", "authorization.k8s.io", "v1", "subjectaccessreviews"] => review(method, Review::SubjectAccess),
+        ["apis", "authorization.k8s.io", "v1", "selfsubjectaccessreviews"] => review(method, Review::SelfSubjectAccess),
+        ["apis", group, version, rest @ ..] if !rest.is_empty() => resource(method, uri, headers, (group, version), rest),
+        _ if method == Method::GET => Ok(Route::Document(uri.path().to_owned())),
+        _ => Err(Refusal::method_not_allowed()),
+    }
+}
+
+fn review(method: &Method, review: Review) -> Result<Route, Refusal> {
+    if method == Method::POST { Ok(Route::Review(review)) } else { Err(Refusal::method_not_allowed()) }
+}
+
+fn resource(
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+    (group, version): (&str, &str),
+    rest: &[&str],
+) -> Result<Route, Refusal> {
+    let (namespace, plural, rest) = match rest {
+        ["namespaces", _, "status"] => (None, "namespaces", &rest[1..]),
+        ["namespaces", namespace, plural, rest @ ..] => (Some(*namespace), *plural, rest),
+        [plural, rest @ ..] => (None, *plural, rest),
+        [] => return Err(Refusal::no_such_path()),
+    };
+    let kind = kinds::by_plural(group, version, plural).ok_or_else(Refusal::no_such_path)?;
+    let (name, subresource) = match rest {
+        [] => (None, ""),
+        [name] => (Some(*name), ""),
+        [name, subresource] => (Some(*name), *subresource),
+        _ => return Err(Refusal::no_such_path()),
+    };
+    check_subresource(kind, subresource)?;
+    if (namespace.is_some() && !kind.namespaced) || (namespace.is_none() && kind.namespaced && name.is_some()) {
+        return Err(Refusal::no_such_path());
+    }
+    let parameters = Parameters::of(uri);
+    let verb = Verb::of(method, name.is_some(), parameters.flag("watch")).ok_or_else(Refusal::method_not_allowed)?;
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    Ok(Route::Resource(ResourceRequest {
+        verb,
+        kind,
+        namespace: namespace.map(str::to_owned),
+        name: name.map(str::to_owned),
+        subresource: subresource.to_owned(),
+        parameters,
+        representation: Representation::of_accept(accept),
+    }))
+}
+
+fn check_subresource(kind: &Kind, subresource: &str) -> Result<(), Refusal> {
+    let known = match subresource {
+        "" => true,
+        "status" => kind.status,
+        "token" => kind.plural == kinds::SERVICE_ACCOUNT.plural,
+        _ => false,
+    };
+    if known { Ok(()) } else { Err(Refusal::no_such_path()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn routed(method: Method, uri: &str) -> Result<Route, u16> {
+        route(&method, &uri.parse().unwrap(), &HeaderMap::new()).map_err(|refusal| refusal.code)
+    }
+
+    #[test]
+    fn paths_become_requests() {
+        let cases = [
+            (Method::GET, "/api/v1/nodes", "list nodes"),
+            (Method::GET, "/api/v1/nodes?watch=true", "watch nodes"),
+            (Method::GET, "/api/v1/nodes/a", "get nodes a"),
+            (Method::PATCH, "/api/v1/nodes/a/status", "patch nodes a status"),
+            (Method::GET, "/api/v1/namespaces/n", "get namespaces n"),
+            (Method::PUT, "/api/v1/namespaces/n/status", "update namespaces n status"),
+            (Method::POST, "/api/v1/namespaces/n/services", "create services in n"),
+            (Method::GET, "/api/v1/services", "list services"),
+            (Method::DELETE, "/api/v1/namespaces/n/services/s", "delete services in n s"),
+            (Method::DELETE, "/api/v1/namespaces/n/services", "deletecollection services in n"),
+            (Method::POST, "/api/v1/namespaces/n/serviceaccounts/s/token", "create serviceaccounts in n s token"),
+            (Method::PUT, "/apis/coordination.k8s.io/v1/namespaces/n/leases/l", "update leases in n l"),
+        ];
+        for (method, uri, expected) in cases {
+            let Ok(Route::Resource(request)) = routed(method, uri) else { panic!("{uri} is not a resource") };
+            let mut said = format!("{} {}", request.verb, request.kind.plural);
+            request.namespace.iter().for_each(|namespace| said.push_str(&format!(" in {namespace}")));
+            request.name.iter().for_each(|name| said.push_str(&format!(" {name}")));
+            if !request.subresource.is_empty() {
+                said.push_str(&format!(" {}", request.subresource));
+            }
+            assert_eq!(said, expected, "{uri}");
+        }
+    }
+
+    #[test]
+    fn other_paths_are_refused() {
+        let cases = [
+            (Method::GET, "/api/v1/bogus", 404),
+            (Method::GET, "/apis/apps/v1/deployments", 404),
+            (Method::GET, "/api/v1/nodes/a/bogus", 404),
+            (Method::GET, "/api/v1/services/s", 404),
+            (Method::PUT, "/api/v1/nodes", 405),
+            (Method::POST, "/healthz", 405),
+        ];
+        for (method, uri, code) in cases {
+            assert_eq!(routed(method, uri).map(|_| ()), Err(code), "{uri}");
+        }
+    }
+
+    #[test]
+    fn accept_headers() {
+        let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+        let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        let cases = [
+            ("", Representation::Full),
+            ("*/*", Representation::Full),
+            ("application/json", Representation::Full),
+            ("application/vnd.kubernetes.protobuf,application/json", Representation::Full),
+            (kubectl, Representation::Table),
+            (metadata, Representation::Metadata),
+        ];
+        for (accept, expected) in cases {
+            assert_eq!(Representation::of_accept(accept), expected, "{accept}");
+        }
+    }
+}

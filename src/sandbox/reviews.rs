@@ -1,0 +1,136 @@
+//! Tokens and rights: TokenRequest, TokenReview and SubjectAccessReview. Pure, but for the rule that a test may set.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::{http::Review, strategy};
+use crate::runtime::store::ObjectKey;
+
+/// Decides on the `spec` of a SubjectAccessReview.
+pub type Authorizer = Box<dyn Fn(&Value) -> bool + Send + Sync>;
+
+/// Who a token stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// Name.
+    pub name: String,
+    /// Groups.
+    pub groups: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Known {
+    user: User,
+    audiences: Vec<String>,
+    expires: Option<Timestamp>,
+}
+
+/// What the server knows of users. The default allows everything to everybody whose token is known.
+#[derive(Default)]
+pub struct Users {
+    tokens: BTreeMap<String, Known>,
+    authorizer: Option<Authorizer>,
+}
+
+impl Users {
+    /// Makes a token known.
+    pub fn add(&mut self, token: &str, user: User) {
+        self.tokens.insert(token.to_owned(), Known { user, audiences: Vec::new(), expires: None });
+    }
+
+    /// Sets the rule of SubjectAccessReviews.
+    pub fn authorize(&mut self, authorizer: Authorizer) {
+        self.authorizer = Some(authorizer);
+    }
+
+    /// Answers a TokenRequest for the ServiceAccount `key`. `serial` makes the token unlike others.
+    pub fn issue(&mut self, key: &ObjectKey, mut request: Value, now: Timestamp, serial: u64) -> Value {
+        let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(3600);
+        let expires = now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
+        let token = format!("sandbox.{}.{}.{}", key.namespace, key.name, strategy::uid(serial));
+        let groups =
+            ["system:serviceaccounts", &format!("system:serviceaccounts:{}", key.namespace), "system:authenticated"];
+        let user = User {
+            name: format!("system:serviceaccount:{}:{}", key.namespace, key.name),
+            groups: groups.map(str::to_owned).to_vec(),
+        };
+        let audiences = texts(&request["spec"]["audiences"]);
+        self.tokens.insert(token.clone(), Known { user, audiences, expires: Some(expires) });
+        request["kind"] = json!("TokenRequest");
+        request["apiVersion"] = json!("authentication.k8s.io/v1");
+        request["spec"]["expirationSeconds"] = json!(seconds);
+        request["status"] = json!({"token": token, "expirationTimestamp": strategy::timestamp(expires)});
+        request
+    }
+
+    /// Answers a review.
+    pub fn review(&self, review: Review, mut request: Value, now: Timestamp) -> Value {
+        request["status"] = match review {
+            Review::Token => self.authenticate(&request["spec"], now),
+            Review::SubjectAccess | Review::SelfSubjectAccess => self.access(&request["spec"]),
+        };
+        request
+    }
+
+    fn authenticate(&self, spec: &Value, now: Timestamp) -> Value {
+        let known = spec["token"].as_str().and_then(|token| self.tokens.get(token));
+        let valid = known.filter(|known| known.expires.is_none_or(|expires| now < expires));
+        let wanted: BTreeSet<_> = texts(&spec["audiences"]).into_iter().collect();
+        let audiences = |known: &Known| -> Vec<String> {
+            if known.audiences.is_empty() {
+                return wanted.iter().cloned().collect();
+            }
+            known.audiences.iter().filter(|audience| wanted.contains(*audience)).cloned().collect()
+        };
+        match valid.map(|known| (known, audiences(known))) {
+            Some((known, audiences)) if wanted.is_empty() || !audiences.is_empty() => {
+                let user = json!({"username": known.user.name, "groups": known.user.groups});
+                json!({"authenticated": true, "user": user, "audiences": audiences})
+            }
+            _ => json!({"authenticated": false, "error": "token is not known or has expired"}),
+        }
+    }
+
+    fn access(&self, spec: &Value) -> Value {
+        match self.authorizer.as_ref().map(|authorizer| authorizer(spec)) {
+            Some(false) => json!({"allowed": false, "reason": "denied by the sandbox"}),
+            Some(true) | None => json!({"allowed": true}),
+        }
+    }
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    super::validation::items(list).iter().filter_map(|item| item.as_str().map(str::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_known_until_they_expire() {
+        let mut users = Users::default();
+        let key = ObjectKey::namespaced("kube-system", "node-controller");
+        let issued = users.issue(&key, json!({"spec": {"expirationSeconds": 600}}), Timestamp::UNIX_EPOCH, 1);
+        let token = issued["status"]["token"].clone();
+        assert_eq!(issued["status"]["expirationTimestamp"], "1970-01-01T00:10:00Z");
+        let ask = |token: &Value, seconds: i64| {
+            let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds);
+            users.review(Review::Token, json!({"spec": {"token": token}}), now)["status"].clone()
+        };
+        assert_eq!(ask(&token, 599)["user"]["username"], "system:serviceaccount:kube-system:node-controller");
+        assert_eq!(ask(&token, 600)["authenticated"], false);
+        assert_eq!(ask(&json!("other"), 0)["authenticated"], false);
+    }
+
+    #[test]
+    fn access_is_allowed_unless_a_rule_says_no() {
+        let mut users = Users::default();
+        let ask = |users: &Users| users.review(Review::SubjectAccess, json!({"spec": {"user": "a"}}), Timestamp::UNIX_EPOCH);
+        assert_eq!(ask(&users)["status"]["allowed"], true);
+        users.authorize(Box::new(|spec| spec["user"] != "a"));
+        assert_eq!(ask(&users)["status"]["allowed"], false);
+    }
+}

@@ -1,0 +1,269 @@
+//! Watches: a request, the events it gets out of the history (pure), and the stream that waits for more.
+//!
+//! A watch holds a resourceVersion, not a queue: it reads the shared history on from there, and when the history no longer reaches
+//! so far it gets an ERROR event with code 410 in a response of HTTP 200, as upstream.
+//! Upstream: apiserver `pkg/storage/cacher`.
+
+use std::{io, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::{Stream, stream};
+use serde_json::{Value, json};
+use tokio::{
+    sync::watch::Receiver,
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    http::{Representation, ResourceRequest},
+    kinds::Kind,
+    refusal::{Cause, Refusal},
+    render,
+    selectors::Selector,
+    storage::{Change, Storage, key_of},
+};
+use crate::runtime::store::ObjectKey;
+
+/// How long a watch lasts that does not say.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// How often a watch that allows bookmarks gets one.
+const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+/// How many changes are sent at once.
+const BATCH: usize = 500;
+
+/// Where a watch begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// With an ADDED for each object there is; then with a bookmark that says so, if asked for.
+    Initial {
+        /// `sendInitialEvents`: whether the bookmark is asked for.
+        bookmark: bool,
+    },
+    /// After a resourceVersion.
+    After(u64),
+}
+
+/// A watch as asked for.
+#[derive(Debug, Clone)]
+pub struct WatchRequest {
+    kind: &'static Kind,
+    namespace: Option<String>,
+    name: Option<String>,
+    selector: Selector,
+    start: Start,
+    bookmarks: bool,
+    timeout: Duration,
+    representation: Representation,
+}
+
+impl WatchRequest {
+    /// The watch that `request` asks for.
+    pub fn of(request: &ResourceRequest) -> Result<Self, Refusal> {
+        let parameters = &request.parameters;
+        let selector = Selector::parse(parameters.text("labelSelector"), parameters.text("fieldSelector"))?;
+        let start = match (parameters.flag("sendInitialEvents"), parameters.number("resourceVersion")?) {
+            (true, _) if parameters.text("resourceVersionMatch") != "NotOlderThan" => {
+                let message = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+                let cause = Cause::forbidden("resourceVersionMatch", message);
+                return Err(Refusal::invalid(request.kind, "", &[cause]));
+            }
+            (true, _) => Start::Initial { bookmark: true },
+            (false, None | Some(0)) => Start::Initial { bookmark: false },
+            (false, Some(revision)) => Start::After(revision),
+        };
+        Ok(Self {
+            kind: request.kind,
+            namespace: request.namespace.clone(),
+            name: request.name.clone(),
+            selector,
+            start,
+            bookmarks: parameters.flag("allowWatchBookmarks"),
+            timeout: parameters.seconds("timeoutSeconds")?.filter(|limit| !limit.is_zero()).unwrap_or(DEFAULT_TIMEOUT),
+            representation: request.representation,
+        })
+    }
+
+    fn wants(&self, object: &Value) -> bool {
+        let ObjectKey { namespace, name } = key_of(object);
+        self.namespace.as_ref().is_none_or(|wanted| *wanted == namespace)
+            && self.name.as_ref().is_none_or(|wanted| *wanted == name)
+            && self.selector.matches(object)
+    }
+
+    /// The event that `change` is for this watch. An object that stops matching is DELETED, one that starts is ADDED.
+    pub fn event(&self, change: &Change) -> Option<(&'static str, Arc<Value>)> {
+        if change.kind.plural != self.kind.plural {
+            return None;
+        }
+        let was = change.old.as_ref().is_some_and(|old| self.wants(old));
+        let is = !change.deleted && self.wants(&change.new);
+        match (was, is) {
+            (false, false) => None,
+            (false, true) => Some(("ADDED", self.shown(&change.new))),
+            (true, true) => Some(("MODIFIED", self.shown(&change.new))),
+            (true, false) if change.deleted => Some(("DELETED", self.shown(&change.new))),
+            (true, false) => {
+                let mut last = change.old.as_deref().cloned().unwrap_or_default();
+                last["metadata"]["resourceVersion"] = change.new["metadata"]["resourceVersion"].clone();
+                Some(("DELETED", self.shown(&Arc::new(last))))
+            }
+        }
+    }
+
+    fn shown(&self, object: &Arc<Value>) -> Arc<Value> {
+        render::object(self.kind, object, self.representation)
+    }
+
+    fn bookmark(&self, revision: u64, initial_events_end: bool) -> Value {
+        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        if initial_events_end {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        json!({"kind": self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": metadata})
+    }
+}
+
+/// How far a watch has come.
+#[derive(Debug)]
+pub struct Cursor {
+    request: WatchRequest,
+    position: Position,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Position {
+    Beginning,
+    After(u64),
+    Ended,
+}
+
+impl Cursor {
+    /// At the beginning of `request`.
+    pub fn new(request: WatchRequest) -> Self {
+        let position = match request.start {
+            Start::Initial { .. } => Position::Beginning,
+            Start::After(revision) => Position::After(revision),
+        };
+        Self { request, position }
+    }
+
+    /// The lines that are due, and moves on. Empty when there is nothing new.
+    pub fn read(&mut self, storage: &Storage) -> Vec<u8> {
+        let mut lines = Vec::new();
+        match self.position {
+            Position::Beginning => self.read_initial(storage, &mut lines),
+            Position::After(revision) => {
+                if let Err(refusal) = self.read_changes(storage, revision, &mut lines) {
+                    self.position = Position::Ended;
+                    write_event(&mut lines, "ERROR", &refusal.body());
+                }
+            }
+            Position::Ended => {}
+        }
+        lines
+    }
+
+    fn read_initial(&mut self, storage: &Storage, lines: &mut Vec<u8>) {
+        let revision = storage.revision();
+        let objects = storage.list(self.request.kind, revision).unwrap_or_default();
+        for object in objects.values().filter(|object| self.request.wants(object)) {
+            write_event(lines, "ADDED", &self.request.shown(object));
+        }
+        if self.request.start == (Start::Initial { bookmark: true }) {
+            write_event(lines, "BOOKMARK", &self.request.bookmark(revision, true));
+        }
+        self.position = Position::After(revision);
+    }
+
+    fn read_changes(&mut self, storage: &Storage, revision: u64, lines: &mut Vec<u8>) -> Result<(), Refusal> {
+        let mut reached = storage.revision().max(revision);
+        for (count, change) in storage.changes_after(revision)?.enumerate() {
+            if count == BATCH {
+                reached = change.revision - 1;
+                break;
+            }
+            if let Some((event, object)) = self.request.event(change) {
+                write_event(lines, event, &object);
+            }
+        }
+        self.position = Position::After(reached);
+        Ok(())
+    }
+
+    /// Whether more is in the history than was read.
+    fn is_behind(&self, storage: &Storage) -> bool {
+        matches!(self.position, Position::After(revision) if revision < storage.revision())
+    }
+
+    fn bookmark(&self) -> Vec<u8> {
+        let mut lines = Vec::new();
+        if let Position::After(revision) = self.position {
+            write_event(&mut lines, "BOOKMARK", &self.request.bookmark(revision, false));
+        }
+        lines
+    }
+}
+
+fn write_event(lines: &mut Vec<u8>, event: &str, object: &Value) {
+    lines.extend_from_slice(format!("{{\"type\":\"{event}\",\"object\":").as_bytes());
+    lines.extend_from_slice(&render::bytes(object));
+    lines.extend_from_slice(b"}\n");
+}
+
+/// What a stream of events listens to.
+pub struct Signals {
+    /// The resourceVersion of the last write.
+    pub revision: Receiver<u64>,
+    /// Counts up when open watches are to break.
+    pub dropped: Receiver<u64>,
+}
+
+struct Watching<R> {
+    cursor: Cursor,
+    read: R,
+    signals: Signals,
+    deadline: Instant,
+    next_bookmark: Instant,
+}
+
+/// The events of `request` until it times out or breaks. `with_storage` gives access to the state.
+pub fn events<R>(request: WatchRequest, with_storage: R, signals: Signals) -> impl Stream<Item = io::Result<Bytes>>
+where
+    R: Fn(&mut dyn FnMut(&Storage)) + Send + 'static,
+{
+    let now = Instant::now();
+    let (deadline, next_bookmark) = (now + request.timeout, now + BOOKMARK_PERIOD);
+    let watching = Watching { cursor: Cursor::new(request), read: with_storage, signals, deadline, next_bookmark };
+    stream::unfold(Some(watching), |watching| async { watching?.next().await })
+}
+
+impl<R: Fn(&mut dyn FnMut(&Storage))> Watching<R> {
+    async fn next(mut self) -> Option<(io::Result<Bytes>, Option<Self>)> {
+        loop {
+            self.signals.revision.mark_unchanged();
+            let (mut lines, mut behind) = (Vec::new(), false);
+            (self.read)(&mut |storage| {
+                lines = self.cursor.read(storage);
+                behind = self.cursor.is_behind(storage);
+            });
+            let ended = matches!(self.cursor.position, Position::Ended);
+            if !lines.is_empty() {
+                return Some((Ok(Bytes::from(lines)), (!ended).then_some(self)));
+            }
+            if behind {
+                continue;
+            }
+            tokio::select! {
+                biased;
+                _ = self.signals.dropped.changed() => return Some((Err(io::ErrorKind::ConnectionReset.into()), None)),
+                changed = self.signals.revision.changed() => { changed.ok()?; }
+                () = sleep_until(self.deadline) => return None,
+                () = sleep_until(self.next_bookmark), if self.cursor.request.bookmarks => {
+                    self.next_bookmark += BOOKMARK_PERIOD;
+                    let bookmark = self.cursor.bookmark();
+                    return Some((Ok(Bytes::from(bookmark)), Some(self)));
+                }
+            }
+        }
+    }
+}
