@@ -1,0 +1,408 @@
+//! The route controller against the in-memory API server and the fake cloud.
+#![cfg(feature = "sandbox")]
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use cloud_controller_manager::{
+    cloud_provider::{CloudError, Route, Routes},
+    controllers::{
+        Controller, ControllerContext, Informers,
+        route::{Config, NotStarted, RESYNC_PERIOD, RouteController},
+    },
+    metrics::Metrics,
+    providers::fake::{Behaviour, CallName, FakeCloud, FakeConfig},
+    runtime::{
+        clock::Clock,
+        events::{Event, EventRecorder},
+        informer::Informer,
+        leader_election::{Leadership, State},
+        patch::Writer,
+        shutdown::Shutdown,
+        store::Store,
+    },
+    sandbox::api_server::ApiServer,
+};
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, ResourceExt};
+use proptest::prelude::*;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+const CLUSTER: &str = "kubernetes";
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// A cluster with a running controller.
+struct Bench {
+    server: ApiServer,
+    cloud: FakeCloud,
+    controller: Arc<RouteController>,
+    metrics: Arc<Metrics>,
+    nodes: Store<Node>,
+    events: mpsc::Receiver<(&'static str, Event)>,
+    shutdown: Shutdown,
+}
+
+impl Bench {
+    async fn start(server: ApiServer, cloud: FakeCloud, leadership: Leadership) -> Self {
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let (recorder, events) = EventRecorder::channel("route-controller");
+        let context = ControllerContext {
+            cluster_name: CLUSTER.into(),
+            writer: Writer::new(server.client(), leadership),
+            events: recorder,
+            clock: Clock::System,
+            metrics: Arc::clone(&metrics),
+        };
+        let mut informers = Informers { nodes: Informer::new(|_| {}), services: Informer::new(|_| {}) };
+        let config = Config { cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()], reconciliation_period: PERIOD };
+        let controller = RouteController::new(&context, &mut informers, Arc::new(cloud.clone()), config).unwrap();
+        let (nodes, shutdown) = (informers.nodes.store(), Shutdown::new());
+        informers.nodes.start(Api::all(server.client()), &shutdown, Arc::clone(&metrics));
+        nodes.synced().await;
+        tokio::spawn(Arc::clone(&controller).run(shutdown.clone()));
+        Self { server, cloud, controller, metrics, nodes, events, shutdown }
+    }
+
+    async fn new() -> Self {
+        let server = ApiServer::new(Clock::System);
+        Self::start(server, FakeCloud::new(FakeConfig::any_node()), Leadership::unopposed()).await
+    }
+
+    /// Waits for the reconcile that every start makes.
+    async fn begun(&self) {
+        self.cloud.wait_until(|cloud| cloud.call_count(CallName::ListRoutes) > 0).await;
+        self.settled().await;
+    }
+
+    /// Waits until nothing is pending, running or failing.
+    async fn settled(&self) {
+        while !self.controller.status().unsettled.is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Waits until the controller's view of the nodes is `count` large.
+    async fn seen(&self, count: usize) {
+        while self.nodes.len() != count {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    async fn wait_for_condition(&self, node: &str, expected: (&str, &str)) {
+        self.server
+            .wait_until(|server| condition(server, node).is_some_and(|(s, r)| (s.as_str(), r.as_str()) == expected))
+            .await;
+    }
+
+    fn routes(&self) -> BTreeSet<(String, String)> {
+        self.cloud.routes().into_iter().map(|route| (route.target_node, route.destination_cidr)).collect()
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.shutdown.begin();
+    }
+}
+
+const CREATED: (&str, &str) = ("False", "RouteCreated");
+const NOT_CREATED: (&str, &str) = ("True", "NoRouteCreated");
+
+fn condition(server: &ApiServer, node: &str) -> Option<(String, String)> {
+    let status = server.get::<Node>("", node)?.status?;
+    let condition = status.conditions?.into_iter().find(|condition| condition.type_ == "NetworkUnavailable")?;
+    Some((condition.status, condition.reason?))
+}
+
+fn name(i: usize) -> String {
+    format!("node-{i:03}")
+}
+
+fn cidr(i: usize) -> String {
+    format!("10.244.{}.{}/25", i / 2, (i % 2) * 128)
+}
+
+fn node(i: usize) -> Node {
+    let node = json!({
+        "metadata": {"name": name(i)},
+        "spec": {"podCIDR": cidr(i), "podCIDRs": [cidr(i)]},
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": format!("10.0.{}.{}", i / 200, i % 200 + 1)}],
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+        },
+    });
+    serde_json::from_value(node).unwrap()
+}
+
+fn wanted(nodes: impl IntoIterator<Item = usize>) -> BTreeSet<(String, String)> {
+    nodes.into_iter().map(|i| (name(i), cidr(i))).collect()
+}
+
+fn route(target: &str, cidr: &str) -> Route {
+    Route { target_node: target.into(), destination_cidr: cidr.into(), ..Route::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn four_hundred_nodes_at_once_cost_one_list_and_one_batch() {
+    let bench = Bench::new().await;
+    bench.begun().await;
+    bench.cloud.clear_calls();
+    (0..400).for_each(|i| drop(bench.server.create(&node(i))));
+    bench.seen(400).await;
+    bench.settled().await;
+    assert_eq!(bench.routes(), wanted(0..400));
+    assert_eq!(bench.cloud.objects_of(CallName::ApplyRoutes), ["0 deleted, 400 created"]);
+    assert_eq!(bench.cloud.call_count(CallName::ListRoutes), 1);
+    for i in 0..400 {
+        assert_eq!(condition(&bench.server, &name(i)), Some((CREATED.0.into(), CREATED.1.into())), "{}", name(i));
+    }
+    let patches = bench.server.requests().into_iter().filter(|request| request.subresource == "status").count();
+    assert_eq!(patches, 400);
+    let ready = bench.server.get::<Node>("", &name(0)).unwrap().status.unwrap().conditions.unwrap();
+    assert!(
+        ready.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"),
+        "others' conditions stay"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_rest_there_is_one_list_per_resync_and_no_write() {
+    let bench = Bench::new().await;
+    bench.server.create(&node(0));
+    bench.wait_for_condition(&name(0), CREATED).await;
+    bench.settled().await;
+    bench.cloud.clear_calls();
+    bench.server.clear_requests();
+    let syncs = bench.metrics.route_sync_total.with_label_values::<&str>(&[]).get();
+    tokio::time::sleep(3 * RESYNC_PERIOD).await;
+    assert_eq!(bench.cloud.call_count(CallName::ListRoutes), 3);
+    assert_eq!(bench.cloud.write_count(), bench.cloud.routes().len() as u64);
+    assert_eq!(bench.cloud.call_count(CallName::ApplyRoutes), 0);
+    assert_eq!(bench.server.requests().into_iter().filter(|request| request.subresource == "status").count(), 0);
+    let now = bench.metrics.route_sync_total.with_label_values::<&str>(&[]).get();
+    assert!((now - syncs - 3.0).abs() < f64::EPSILON);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_that_somebody_deleted_is_back_after_a_resync() {
+    let bench = Bench::new().await;
+    bench.server.create(&node(0));
+    bench.wait_for_condition(&name(0), CREATED).await;
+    bench.cloud.delete_route(CLUSTER, &route(&name(0), &cidr(0))).await.unwrap();
+    assert_eq!(bench.routes(), wanted([]));
+    bench.cloud.wait_until(|cloud| !cloud.routes().is_empty()).await;
+    assert_eq!(bench.routes(), wanted([0]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn routes_go_with_their_node_and_foreign_ones_stay() {
+    let bench = Bench::new().await;
+    let foreign = [("elsewhere", "192.168.7.0/24"), ("elsewhere", "10.0.0.0/8")];
+    for (target, cidr) in foreign {
+        bench.cloud.create_route(CLUSTER, "hint", &route(target, cidr)).await.unwrap();
+    }
+    let foreign: BTreeSet<_> = foreign.iter().map(|(target, cidr)| ((*target).to_owned(), (*cidr).to_owned())).collect();
+    bench.cloud.create_route(CLUSTER, "hint", &route("gone", "10.244.200.0/24")).await.unwrap();
+    bench.server.create(&node(0));
+    bench.server.create(&node(1));
+    bench.wait_for_condition(&name(1), CREATED).await;
+    assert_eq!(bench.routes(), &wanted([0, 1]) | &foreign);
+    bench.server.delete::<Node>("", &name(0));
+    bench.cloud.wait_until(|cloud| cloud.routes().iter().all(|route| route.target_node != name(0))).await;
+    assert_eq!(bench.routes(), &wanted([1]) | &foreign);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_node_does_not_starve_others() {
+    let mut bench = Bench::new().await;
+    bench.begun().await;
+    let refused = Behaviour { error: Some("no quota".into()), objects: vec![name(0)], ..Behaviour::default() };
+    bench.cloud.configure(|config| drop(config.calls.insert(CallName::CreateRoute, refused)));
+    (0..10).for_each(|i| drop(bench.server.create(&node(i))));
+    bench.wait_for_condition(&name(0), NOT_CREATED).await;
+    bench.wait_for_condition(&name(9), CREATED).await;
+    assert_eq!(bench.routes(), wanted(1..10));
+    let (_, event) = bench.events.recv().await.unwrap();
+    assert_eq!((event.reason, event.about.name.as_deref()), ("FailedToCreateRoute", Some("node-000")));
+    let uid = bench.server.get::<Node>("", &name(0)).unwrap().uid().unwrap();
+    assert!(event.message.starts_with(&format!("Could not create route {uid} 10.244.0.0/25 for node node-000 after ")));
+    assert!(event.message.ends_with(": no quota"), "{}", event.message);
+    assert!(bench.events.try_recv().is_err(), "one event, for the failing node alone");
+
+    // Long in back-off by now; a new node does not wait for its end.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    bench.cloud.clear_calls();
+    let came = tokio::time::Instant::now();
+    bench.server.create(&node(10));
+    bench.wait_for_condition(&name(10), CREATED).await;
+    assert!(came.elapsed() < Duration::from_secs(1), "{:?}", came.elapsed());
+
+    bench.cloud.configure(|config| drop(config.calls.clear()));
+    bench.wait_for_condition(&name(0), CREATED).await;
+    bench.settled().await;
+    assert_eq!(bench.routes(), wanted(0..11));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_fails_is_repeated_with_back_off_and_reported() {
+    let server = ApiServer::new(Clock::System);
+    let cloud = FakeCloud::new(FakeConfig::any_node());
+    cloud.create_route(CLUSTER, "hint", &route("gone", "10.244.200.0/24")).await.unwrap();
+    cloud.fail_next(CallName::ListRoutes, &CloudError::failed("cloud is down"), 7);
+    server.create(&node(0));
+    let began = tokio::time::Instant::now();
+    let bench = Bench::start(server, cloud, Leadership::unopposed()).await;
+    bench.cloud.wait_until(|cloud| cloud.call_count(CallName::ListRoutes) == 3).await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(bench.controller.status().problem.as_deref(), Some("routes cannot be listed: cloud is down"));
+    assert_eq!(bench.cloud.routes().len(), 1, "nothing is changed without a list");
+    assert_eq!(condition(&bench.server, &name(0)), None);
+    bench.wait_for_condition(&name(0), CREATED).await;
+    // 0.5 + 1 + 2 + 4 + 8 + 10 + 10 s.
+    assert_eq!(began.elapsed().as_secs(), 35);
+    assert_eq!(bench.controller.status().problem, None);
+    assert_eq!(bench.routes(), wanted([0]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflicts_on_the_condition_are_retried_at_once() {
+    let bench = Bench::new().await;
+    bench.begun().await;
+    bench.server.faults().fail_next(3, 409, |request| request.subresource == "status");
+    bench.server.create(&node(0));
+    bench.wait_for_condition(&name(0), CREATED).await;
+    bench.settled().await;
+    assert_eq!(bench.cloud.call_count(CallName::ApplyRoutes), 1);
+    assert_eq!(bench.cloud.call_count(CallName::ListRoutes), 2, "the condition alone is repeated");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forbidden_condition_is_a_failure_that_recovers() {
+    let bench = Bench::new().await;
+    bench.begun().await;
+    bench.server.faults().fail_every(403, |request| request.subresource == "status");
+    bench.server.create(&node(0));
+    bench.cloud.wait_until(|cloud| cloud.call_count(CallName::ListRoutes) == 4).await;
+    let unsettled = bench.controller.status().unsettled;
+    assert!(
+        unsettled[0].failures > 0 && unsettled[0].reason.as_deref().unwrap().contains("NetworkUnavailable"),
+        "{unsettled:?}"
+    );
+    assert_eq!(bench.cloud.call_count(CallName::ApplyRoutes), 1);
+    bench.server.faults().clear();
+    bench.wait_for_condition(&name(0), CREATED).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_lease_nothing_is_written() {
+    let server = ApiServer::new(Clock::System);
+    let (leading, leadership) = Leadership::channel();
+    let bench = Bench::start(server, FakeCloud::new(FakeConfig::any_node()), leadership).await;
+    bench.server.create(&node(0));
+    bench.seen(1).await;
+    bench.settled().await;
+    assert_eq!((bench.routes(), condition(&bench.server, &name(0))), (wanted([]), None));
+    leading.send(State::Unopposed).unwrap();
+    bench.wait_for_condition(&name(0), CREATED).await;
+    assert_eq!(bench.routes(), wanted([0]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_the_provider_is_survived() {
+    let bench = Bench::new().await;
+    bench.begun().await;
+    let panic = Behaviour { panic: true, times: Some(2), ..Behaviour::default() };
+    bench.cloud.configure(|config| drop(config.calls.insert(CallName::ApplyRoutes, panic)));
+    bench.server.create(&node(0));
+    bench.wait_for_condition(&name(0), CREATED).await;
+    assert_eq!(bench.routes(), wanted([0]));
+}
+
+#[test]
+fn a_provider_without_routes_is_told_apart() {
+    let cloud = FakeCloud::new(FakeConfig::parse("routes: {enabled: false}").unwrap());
+    let server = ApiServer::new(Clock::System);
+    let context = ControllerContext {
+        cluster_name: CLUSTER.into(),
+        writer: Writer::new(server_client(&server), Leadership::unopposed()),
+        events: EventRecorder::channel("route-controller").0,
+        clock: Clock::System,
+        metrics: Arc::new(Metrics::new().unwrap()),
+    };
+    let mut informers = Informers { nodes: Informer::new(|_| {}), services: Informer::new(|_| {}) };
+    let config = Config { cluster_cidrs: Vec::new(), reconciliation_period: PERIOD };
+    let built = RouteController::new(&context, &mut informers, Arc::new(cloud), config);
+    assert_eq!(built.err(), Some(NotStarted::RoutesUnsupported("fake".into())));
+}
+
+/// kube spawns a task for each client.
+fn server_client(server: &ApiServer) -> kube::Client {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _inside = runtime.enter();
+    server.client()
+}
+
+/// What the rest of the cluster does next.
+#[derive(Debug, Clone)]
+enum Deed {
+    Join(usize),
+    Leave(usize),
+    Vandalise(usize),
+    FailCreations(usize),
+    FailList,
+    Wait(u64),
+}
+
+fn any_deed() -> impl Strategy<Value = Deed> {
+    prop_oneof![
+        4 => (0..8usize).prop_map(Deed::Join),
+        2 => (0..8usize).prop_map(Deed::Leave),
+        1 => (0..8usize).prop_map(Deed::Vandalise),
+        1 => (1..4usize).prop_map(Deed::FailCreations),
+        1 => Just(Deed::FailList),
+        3 => (0..2000u64).prop_map(Deed::Wait),
+    ]
+}
+
+async fn do_deeds(bench: &Bench, deeds: Vec<Deed>) -> BTreeSet<usize> {
+    let mut there = BTreeSet::new();
+    for deed in deeds {
+        match deed {
+            Deed::Join(i) if there.insert(i) => drop(bench.server.create(&node(i))),
+            Deed::Leave(i) if there.remove(&i) => drop(bench.server.delete::<Node>("", &name(i))),
+            Deed::Join(_) | Deed::Leave(_) => {}
+            Deed::Vandalise(i) => {
+                // May be refused by a failure that was set up before.
+                let _ = bench.cloud.delete_route(CLUSTER, &route(&name(i), &cidr(i))).await;
+            }
+            Deed::FailCreations(times) => bench.cloud.fail_next(CallName::CreateRoute, &CloudError::failed("boom"), times),
+            Deed::FailList => bench.cloud.fail_next(CallName::ListRoutes, &CloudError::failed("boom"), 1),
+            Deed::Wait(millis) => tokio::time::sleep(Duration::from_millis(millis)).await,
+        }
+    }
+    there
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    /// Whatever nodes do and whatever fails: at the latest one resync later every node has its route and its condition, nobody
+    /// else has one, and nothing is written any more.
+    #[test]
+    fn converges(deeds in proptest::collection::vec(any_deed(), 1..25)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let bench = Bench::new().await;
+            let there = do_deeds(&bench, deeds).await;
+            tokio::time::sleep(2 * RESYNC_PERIOD).await;
+            bench.settled().await;
+            prop_assert_eq!(bench.routes(), wanted(there.iter().copied()));
+            for i in &there {
+                prop_assert_eq!(condition(&bench.server, &name(*i)), Some((CREATED.0.to_owned(), CREATED.1.to_owned())));
+            }
+            let writes = bench.cloud.write_count();
+            tokio::time::sleep(RESYNC_PERIOD).await;
+            prop_assert_eq!(bench.cloud.write_count(), writes);
+            Ok(())
+        })?;
+    }
+}
