@@ -103,9 +103,11 @@ impl ControlPlane {
     pub(crate) async fn sandbox() -> Self {
         use cloud_controller_manager::{
             runtime::{clock::Clock, shutdown::Shutdown},
-            sandbox::api_server::ApiServer,
+            sandbox::{api_server::ApiServer, reviews::User},
         };
         let server = ApiServer::new(Clock::System);
+        server.add_token(ADMIN_TOKEN, User { name: "admin".into(), groups: vec!["system:masters".into()] });
+        server.authorize(Box::new(|review| review["user"] != "system:anonymous"));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("address"));
         let stop = Shutdown::new();
