@@ -91,10 +91,12 @@ fn only_settled_load_balancers_with_other_hosts_are_affected() {
     let (same, old) = (settled(&service("LoadBalancer", true)), hosts(&["a"]));
     let unsettled = Applied { settled: false, ..same.clone() };
     let all = [("same", &same), ("unsettled", &unsettled)];
-    let affected = |hosts| super::affected(all.iter().map(|(name, applied)| (name, *applied)), hosts);
-    assert_eq!(affected(&old), Vec::<&&str>::new());
-    assert_eq!(affected(&hosts(&["a", "b"])), [&"same"]);
-    assert_eq!(affected(&hosts(&[])), [&"same"]);
+    let affected = |hosts: &NodeSet| -> Vec<&str> {
+        super::affected(all.iter().map(|(name, applied)| (name, *applied)), hosts).into_iter().copied().collect()
+    };
+    assert_eq!(affected(&old), Vec::<&str>::new());
+    assert_eq!(affected(&hosts(&["a", "b"])), ["same"]);
+    assert_eq!(affected(&hosts(&[])), ["same"]);
 }
 
 #[test]
