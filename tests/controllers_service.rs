@@ -1,5 +1,6 @@
 //! The service controller over the in-process API server and the fake cloud, under a paused clock.
 #![cfg(feature = "sandbox")]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{sync::Arc, time::Duration};
 
@@ -278,6 +279,27 @@ async fn a_node_change_costs_one_call_per_affected_service_and_no_write() {
     assert_eq!(world.patches(), []);
     assert_eq!(life.reasons(), ["UpdatedLoadBalancer"; 20]);
     world.assert_converged();
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_changes_of_the_stable_node_set_reach_the_cloud() {
+    let world = World::new();
+    let mut life = world.start();
+    world.create("web");
+    pass(3).await;
+    life.reasons();
+    let label = |key: &str| {
+        world.server.update_with("", "n1", |node: &mut Node| {
+            node.metadata.labels.get_or_insert_default().insert(key.to_owned(), "true".to_owned());
+        });
+    };
+    label("colour");
+    pass(5).await;
+    assert_eq!(world.cloud.call_count(CallName::UpdateLoadBalancer), 0);
+    label("node.kubernetes.io/exclude-from-external-load-balancers");
+    pass(5).await;
+    assert_eq!(world.cloud.load_balancer_of("default/web").unwrap().hosts, Vec::<String>::new());
+    assert_eq!(life.reasons(), ["UnAvailableLoadBalancer"]);
 }
 
 #[tokio::test(start_paused = true)]

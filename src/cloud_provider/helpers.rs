@@ -45,10 +45,15 @@ fn parse_all<'a>(ranges: impl Iterator<Item = &'a str>, field: &str, expected: &
 /// A CIDR, cut to its network. Leading zeros in IPv4 are decimal, as Go's `ParseCIDRSloppy` takes them.
 fn parse(range: &str) -> Option<IpNet> {
     let (address, length) = range.split_once('/')?;
-    let strict = |octet: &str| octet.trim_start_matches('0').to_owned();
-    let octets = address.split('.').map(|octet| if octet.bytes().all(|b| b == b'0') { "0".into() } else { strict(octet) });
+    let octets = address.split('.').map(without_leading_zeros);
     let address = if address.contains(':') { address.to_owned() } else { octets.collect::<Vec<_>>().join(".") };
     format!("{address}/{length}").parse::<IpNet>().ok().map(|net| net.trunc())
+}
+
+fn without_leading_zeros(octet: &str) -> &str {
+    let trimmed = octet.trim_start_matches('0');
+    // All zeros is zero; nothing at all stays wrong.
+    if trimmed.is_empty() { &octet[..octet.len().min(1)] } else { trimmed }
 }
 
 /// Whether `ranges` let everybody in, over IPv4. Upstream: `IsAllowAll`.

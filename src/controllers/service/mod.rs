@@ -69,6 +69,7 @@ pub struct ServiceController {
 }
 
 /// Builds the controller and subscribes it to the informers.
+#[expect(clippy::needless_pass_by_value, reason = "all controllers are built with the same arguments")]
 pub fn new(
     context: &ControllerContext,
     informers: &mut Informers,

@@ -214,8 +214,11 @@ impl Reconciler {
     async fn update_hosts(&self, key: &ObjectKey, service: &Arc<Service>, hosts: &Hosts) -> Result<Round, Failure> {
         self.state().begin(key, service, Stage::Updating);
         let stage = match self.call_update(service, hosts).await {
-            Ok(()) if hosts.nodes.is_empty() => Ok(self.record(events::unavailable(service))).map(|()| Stage::Ready),
-            Ok(()) => Ok(self.record(events::updated(service))).map(|()| Stage::Ready),
+            Ok(()) => {
+                let event = if hosts.nodes.is_empty() { events::unavailable } else { events::updated };
+                self.record(event(service));
+                Ok(Stage::Ready)
+            }
             Err(CloudError::ImplementedElsewhere) => Ok(Stage::ImplementedElsewhere),
             // Upstream: an update of a load balancer that is gone is no error.
             Err(error) if self.is_gone(service, &error).await => Ok(Stage::Ready),
