@@ -243,7 +243,8 @@ impl ApiServer {
         let key = ObjectKey::namespaced(namespace, request.name.as_deref().unwrap_or_default());
         let asked = body.value()?;
         self.with_storage(|storage| storage.get(&kinds::SERVICE_ACCOUNT, &key))?;
-        let serial = self.shared.activity.send_replace(*self.shared.activity.borrow() + 1);
+        self.shared.activity.send_modify(|count| *count += 1);
+        let serial = *self.shared.activity.borrow();
         let issued = locked(&self.shared.users).issue(&key, asked, self.shared.clock.wall(), serial);
         Ok(json(201, render::bytes(&issued)))
     }

@@ -44,10 +44,33 @@ pub fn document(path: &str) -> Result<Document, Refusal> {
         ["openapi", "v2"] => {
             json!({"swagger": "2.0", "info": {"title": "sandbox", "version": "v1"}, "paths": {}, "definitions": {}})
         }
-        ["openapi", "v3"] => json!({"paths": {}}),
+        ["openapi", "v3"] => json!({"paths": KINDS.into_iter().map(openapi_entry).collect::<serde_json::Map<_, _>>()}),
+        ["openapi", "v3", "api", "v1"] => openapi(""),
+        ["openapi", "v3", "apis", name, "v1"] if groups().contains(name) => openapi(name),
         _ => return Err(Refusal::no_such_path()),
     };
     Ok(Document::Json(json))
+}
+
+fn base(kind: &Kind) -> String {
+    if kind.group.is_empty() { "api/v1".to_owned() } else { format!("apis/{}/v1", kind.group) }
+}
+
+fn openapi_entry(kind: &Kind) -> (String, Value) {
+    (base(kind), json!({"serverRelativeURL": format!("/openapi/v3/{}", base(kind))}))
+}
+
+/// Just enough for kubectl to leave validation to the server: that PATCH of each kind takes `fieldValidation`.
+fn openapi(group: &str) -> Value {
+    let paths = KINDS.into_iter().filter(|kind| kind.group == group).map(|kind| {
+        let patch = json!({
+            "parameters": [{"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}], "responses": {},
+            "x-kubernetes-group-version-kind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
+        });
+        (format!("/{}/{}/{{name}}", base(kind), kind.plural), json!({"patch": patch}))
+    });
+    let paths: serde_json::Map<_, _> = paths.collect();
+    json!({"openapi": "3.0.0", "info": {"title": "sandbox", "version": "v1"}, "paths": paths})
 }
 
 /// The minor version that the crate's types have.

@@ -233,8 +233,8 @@ fn check_subresource(kind: &Kind, subresource: &str) -> Result<(), Refusal> {
 mod tests {
     use super::*;
 
-    fn routed(method: Method, uri: &str) -> Result<Route, u16> {
-        route(&method, &uri.parse().unwrap(), &HeaderMap::new()).map_err(|refusal| refusal.code)
+    fn routed(method: &Method, uri: &str) -> Result<Route, u16> {
+        route(method, &uri.parse().unwrap(), &HeaderMap::new()).map_err(|refusal| refusal.code)
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
             (Method::PUT, "/apis/coordination.k8s.io/v1/namespaces/n/leases/l", "update leases in n l"),
         ];
         for (method, uri, expected) in cases {
-            let Ok(Route::Resource(request)) = routed(method, uri) else { panic!("{uri} is not a resource") };
+            let Ok(Route::Resource(request)) = routed(&method, uri) else { panic!("{uri} is not a resource") };
             let mut said = format!("{} {}", request.verb, request.kind.plural);
             request.namespace.iter().for_each(|namespace| said.push_str(&format!(" in {namespace}")));
             request.name.iter().for_each(|name| said.push_str(&format!(" {name}")));
@@ -276,7 +276,7 @@ mod tests {
             (Method::POST, "/healthz", 405),
         ];
         for (method, uri, code) in cases {
-            assert_eq!(routed(method, uri).map(|_| ()), Err(code), "{uri}");
+            assert_eq!(routed(&method, uri).map(|_| ()), Err(code), "{uri}");
         }
     }
 

@@ -14,7 +14,7 @@ pub fn object(kind: &Kind, object: &Arc<Value>, representation: Representation) 
         Representation::Metadata => Arc::new(partial(object)),
         Representation::Table => {
             let metadata = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
-            Arc::new(table::table(kind, std::slice::from_ref(object), metadata))
+            Arc::new(table::table(kind, std::slice::from_ref(object), &metadata))
         }
     }
 }
@@ -42,7 +42,7 @@ pub fn list(kind: &Kind, list: &List, representation: Representation) -> Vec<u8>
         metadata["remainingItemCount"] = json!(remaining);
     }
     let (kind, api_version, items) = match representation {
-        Representation::Table => return bytes(&table::table(kind, &list.items, metadata)),
+        Representation::Table => return bytes(&table::table(kind, &list.items, &metadata)),
         Representation::Metadata => {
             let items: Vec<_> = list.items.iter().map(|object| partial(object)).collect();
             let body = json!({

@@ -317,8 +317,8 @@ fn immutable(old: &Value, new: &Value) -> Vec<Cause> {
 mod tests {
     use super::*;
 
-    fn completed(old: Option<&Value>, spec: Value) -> Value {
-        let mut service = json!({"spec": spec});
+    fn completed(old: Option<&Value>, spec: impl Into<Value>) -> Value {
+        let mut service = json!({"spec": spec.into()});
         let mut allocations = Allocations::default();
         old.iter().for_each(|old| allocations.hold(old));
         assert_eq!(complete(old, &mut service, &allocations), []);

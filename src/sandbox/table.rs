@@ -74,7 +74,7 @@ fn columns(kind: &Kind) -> &'static [Column] {
 }
 
 /// The table of `objects`.
-pub fn table(kind: &Kind, objects: &[Arc<Value>], metadata: Value) -> Value {
+pub fn table(kind: &Kind, objects: &[Arc<Value>], metadata: &Value) -> Value {
     let columns = columns(kind);
     let definitions: Vec<_> = columns
         .iter()
@@ -166,7 +166,7 @@ mod tests {
             "metadata": {"name": "web", "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"type": "LoadBalancer", "clusterIP": "10.0.0.1", "ports": [{"port": 80, "nodePort": 30000, "protocol": "TCP"}]},
         });
-        let table = table(&kinds::SERVICE, &[Arc::new(service)], json!({}));
+        let table = table(&kinds::SERVICE, &[Arc::new(service)], &json!({}));
         let expected =
             json!(["web", "LoadBalancer", "10.0.0.1", "<pending>", "80:30000/TCP", "2026-01-01T00:00:00Z", "<none>"]);
         assert_eq!(table["rows"][0]["cells"], expected);
