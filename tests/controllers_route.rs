@@ -176,7 +176,7 @@ async fn at_rest_there_is_one_list_per_resync_and_no_write() {
     let syncs = bench.metrics.route_sync_total.with_label_values::<&str>(&[]).get();
     tokio::time::sleep(3 * RESYNC_PERIOD).await;
     assert_eq!(bench.cloud.call_count(CallName::ListRoutes), 3);
-    assert_eq!(bench.cloud.write_count(), bench.cloud.routes().len() as u64);
+    assert_eq!(bench.cloud.write_count(), 0);
     assert_eq!(bench.cloud.call_count(CallName::ApplyRoutes), 0);
     assert_eq!(bench.server.requests().into_iter().filter(|request| request.subresource == "status").count(), 0);
     let now = bench.metrics.route_sync_total.with_label_values::<&str>(&[]).get();
@@ -237,7 +237,7 @@ async fn a_failing_node_does_not_starve_others() {
     bench.wait_for_condition(&name(10), CREATED).await;
     assert!(came.elapsed() < Duration::from_secs(1), "{:?}", came.elapsed());
 
-    bench.cloud.configure(|config| drop(config.calls.clear()));
+    bench.cloud.configure(|config| config.calls.clear());
     bench.wait_for_condition(&name(0), CREATED).await;
     bench.settled().await;
     assert_eq!(bench.routes(), wanted(0..11));

@@ -121,6 +121,7 @@ pub struct RouteController {
 
 impl RouteController {
     /// Subscribes to the informers.
+    #[expect(clippy::needless_pass_by_value, reason = "every controller is built from the same arguments")]
     pub fn new(
         context: &ControllerContext,
         informers: &mut Informers,
