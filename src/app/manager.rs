@@ -3,7 +3,7 @@
 //! In: [`Parts`] – everything that differs between the binary, the demo and a test. Out: how it [`Ended`]. What runs on every
 //! replica (servers, informers, the provider's caches) starts at once; controllers start when this replica leads.
 
-use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -128,6 +128,7 @@ impl Manager {
     async fn build(parts: Parts, background: &Shutdown) -> Result<Self, StartError> {
         let Parts { config, clients, provider, metrics, clock, set_verbosity } = parts;
         let (recorder, recorded) = EventRecorder::channel(COMPONENT);
+        let recorder = recorder.counting(&metrics);
         events::start_sink(recorded, clients.component(COMPONENT)?, clock, Arc::clone(&metrics), background);
 
         let (elector, election, leadership) = election(&config, clients.as_ref(), clock, &recorder, &metrics)?;
@@ -319,28 +320,26 @@ async fn run_controllers(
 }
 
 /// Runs one controller; answers whether it ended because it was told to.
-fn supervise(
+async fn supervise(
     names: Names,
     controller: Arc<dyn Controller>,
     pause: Duration,
     metrics: Arc<Metrics>,
     work: Shutdown,
-) -> impl Future<Output = bool> + Send {
-    async move {
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = work.begun() => return true,
-        }
-        let name = names.canonical;
-        tracing::info!(controller = name, "started");
-        let gauge = metrics.running_managed_controllers.with_label_values(&[COMPONENT, names.metric]);
-        gauge.set(1.0);
-        let ended = AssertUnwindSafe(controller.run(work.clone())).catch_unwind().await;
-        gauge.set(0.0);
-        let orderly = ended.is_ok() && work.has_begun();
-        if !orderly {
-            tracing::error!(controller = name, "ended unexpectedly; the process ends so that another replica takes over");
-        }
-        orderly
+) -> bool {
+    tokio::select! {
+        () = tokio::time::sleep(pause) => {}
+        () = work.begun() => return true,
     }
+    let name = names.canonical;
+    tracing::info!(controller = name, "started");
+    let gauge = metrics.running_managed_controllers.with_label_values(&[COMPONENT, names.metric]);
+    gauge.set(1.0);
+    let ended = AssertUnwindSafe(controller.run(work.clone())).catch_unwind().await;
+    gauge.set(0.0);
+    let orderly = ended.is_ok() && work.has_begun();
+    if !orderly {
+        tracing::error!(controller = name, "ended unexpectedly; the process ends so that another replica takes over");
+    }
+    orderly
 }
