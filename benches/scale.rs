@@ -47,13 +47,18 @@ async fn nodes() {
     let cloud = FakeCloud::new(FakeConfig { generated_instances: vec![instances(NODES)], ..FakeConfig::default() });
     let started = Instant::now();
     let manager = Manager::start(&server, &cloud, &["--controllers=cloud-node-controller,cloud-node-lifecycle-controller"]);
-    let done = until(Duration::from_secs(300), async || server.counts().get("patch nodes").copied().unwrap_or(0) >= NODES).await;
+    let done =
+        until(Duration::from_secs(300), async || server.counts().get("patch nodes").copied().unwrap_or(0) >= NODES).await;
     let wall = started.elapsed();
     let counts = settled(&mut server).await;
     let count = |what: &str| counts.get(what).copied().unwrap_or(0);
     let writes = count("patch nodes") + count("patch nodes/status") + count("update nodes");
     let lists = count("list nodes");
-    println!("{NODES} uninitialised nodes: {:.2} s, {writes} node writes, {lists} list pages, peak RSS {} MiB", wall.as_secs_f64(), peak_mib());
+    println!(
+        "{NODES} uninitialised nodes: {:.2} s, {writes} node writes, {lists} list pages, peak RSS {} MiB",
+        wall.as_secs_f64(),
+        peak_mib()
+    );
     assert!(done, "not all nodes were initialised: {counts:?}");
     assert!(writes <= 2 * NODES, "{writes} writes for {NODES} nodes");
     assert_eq!(lists, NODES.div_ceil(500), "one list, in pages of 500: {counts:?}");
@@ -69,7 +74,8 @@ async fn services() {
     let started = Instant::now();
     let manager = Manager::start(&server, &cloud, &["--controllers=service-lb-controller"]);
     let done = until(Duration::from_secs(120), async || {
-        cloud.load_balancers().len() == SERVICES as usize && server.counts().get("patch services/status").copied().unwrap_or(0) >= 2 * SERVICES
+        cloud.load_balancers().len() == SERVICES as usize
+            && server.counts().get("patch services/status").copied().unwrap_or(0) >= 2 * SERVICES
     })
     .await;
     let wall = started.elapsed();
@@ -87,12 +93,15 @@ async fn services() {
     server.clear();
     cloud.clear_calls();
     server.command("node");
-    let done = until(Duration::from_secs(60), async || cloud.call_count(CallName::UpdateLoadBalancer) >= u64::from(SERVICES)).await;
+    let done =
+        until(Duration::from_secs(60), async || cloud.call_count(CallName::UpdateLoadBalancer) >= u64::from(SERVICES)).await;
     let counts = settled(&mut server).await;
     let updates = cloud.call_count(CallName::UpdateLoadBalancer);
-    let writes: u32 = counts.iter().filter(|(what, _)| what.contains("services") || what.contains("nodes")).map(|(what, n)| {
-        if what.starts_with("patch") || what.starts_with("update") { *n } else { 0 }
-    }).sum();
+    let writes: u32 = counts
+        .iter()
+        .filter(|(what, _)| what.contains("services") || what.contains("nodes"))
+        .map(|(what, n)| if what.starts_with("patch") || what.starts_with("update") { *n } else { 0 })
+        .sum();
     println!("one node added: {updates} provider calls for {SERVICES} services, {writes} writes of nodes or services");
     assert!(done && updates == u64::from(SERVICES), "{updates} calls for {SERVICES} services");
     assert_eq!(cloud.call_count(CallName::EnsureLoadBalancer), 0);
@@ -156,7 +165,12 @@ struct Server {
 impl Server {
     fn start(what: &str, count: u32) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
-        let mut child = command.args(["serve", what, &count.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a child");
+        let mut child = command
+            .args(["serve", what, &count.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a child");
         let mut answers = BufReader::new(child.stdout.take().expect("stdout"));
         let commands = child.stdin.take().expect("stdin");
         let mut url = String::new();
@@ -256,7 +270,9 @@ impl Manager {
     fn start(server: &Server, cloud: &FakeCloud, flags: &[&str]) -> Self {
         let fixed = ["cloud-controller-manager", "--cloud-provider=fake", "--secure-port=0", "--leader-elect=false"];
         let arguments = fixed.iter().chain(flags).map(std::ffi::OsString::from);
-        let cli::Command::Run(config) = cli::parse(arguments, &["fake"]).expect("flags") else { unreachable!("no help asked for") };
+        let cli::Command::Run(config) = cli::parse(arguments, &["fake"]).expect("flags") else {
+            unreachable!("no help asked for")
+        };
         let parts = Parts {
             config: *config,
             clients: Arc::new(Plain(server.url.clone())),

@@ -1,4 +1,5 @@
 //! The route controller against the in-memory API server and the fake cloud.
+#![allow(clippy::unwrap_used)]
 #![cfg(feature = "sandbox")]
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -174,7 +175,7 @@ async fn at_rest_there_is_one_list_per_resync_and_no_write() {
     bench.cloud.clear_calls();
     bench.server.clear_requests();
     let syncs = bench.metrics.route_sync_total.with_label_values::<&str>(&[]).get();
-    tokio::time::sleep(3 * RESYNC_PERIOD).await;
+    tokio::time::sleep(3 * RESYNC_PERIOD + PERIOD).await;
     assert_eq!(bench.cloud.call_count(CallName::ListRoutes), 3);
     assert_eq!(bench.cloud.write_count(), 0);
     assert_eq!(bench.cloud.call_count(CallName::ApplyRoutes), 0);

@@ -124,7 +124,7 @@ impl Reconciler {
         // Collected first: a stream over a borrowing closure is not `Send` for every lifetime.
         let patches: Vec<_> = patches.collect();
         let written = futures::stream::iter(patches).buffer_unordered(MAX_CONCURRENT_PATCHES);
-        written.filter_map(async |again| again).collect().await
+        written.filter_map(std::future::ready).collect().await
     }
 
     async fn write_condition(&self, node: Arc<Node>, patch: Value) -> Option<Again> {
