@@ -30,6 +30,9 @@ use crate::{
 /// How long a load balancer takes in the demo, so that there is something to see.
 const LATENCY: Duration = Duration::from_millis(400);
 
+/// A Service for the user to try; `kubectl create service` speaks protobuf, which the in-memory API server does not.
+const SERVICE: &str = r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"mine"},"spec":{"type":"LoadBalancer","ports":[{"port":80}]}}"#;
+
 /// Runs the whole manager on an in-memory cluster and cloud.
 #[derive(Debug, Parser)]
 #[command(name = "cloud-controller-manager demo")]
@@ -251,7 +254,8 @@ fn hint(kubeconfig: &Path) -> String {
     format!(
         "look around with your own kubectl, end with Ctrl-C:\n\
          \n  export KUBECONFIG={path}\n  kubectl get nodes,services\n  kubectl describe service demo-service-0\n  \
-         kubectl create service loadbalancer mine --tcp=80\n  kubectl delete service demo-service-0\n"
+         kubectl delete service demo-service-0\n  \
+         echo '{SERVICE}' | kubectl apply -f -\n"
     )
 }
 
