@@ -120,7 +120,7 @@ fn instances(count: u32) -> GeneratedInstances {
 }
 
 /// Asks until it holds; a child process has nothing to await.
-async fn until<F: Future<Output = bool>>(limit: Duration, mut holds: impl FnMut() -> F) -> bool {
+async fn until(limit: Duration, mut holds: impl AsyncFnMut() -> bool) -> bool {
     let deadline = Instant::now() + limit;
     let mut ticks = tokio::time::interval(Duration::from_millis(100));
     while Instant::now() < deadline {
@@ -234,7 +234,7 @@ async fn serve(what: &str, count: u32) {
             }
         }
     });
-    server.serve(listener, Shutdown::new()).await;
+    server.serve(listener, Shutdown::new()).await.expect("the server serves");
 }
 
 fn counts(server: &ApiServer) -> String {
