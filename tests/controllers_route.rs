@@ -58,7 +58,8 @@ impl Bench {
             metrics: Arc::clone(&metrics),
         };
         let mut informers = Informers { nodes: Informer::new(|_| {}), services: Informer::new(|_| {}) };
-        let config = Config { cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()], reconciliation_period: PERIOD, watch_based };
+        let config =
+            Config { cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()], reconciliation_period: PERIOD, watch_based };
         let controller = RouteController::new(&context, &mut informers, Arc::new(cloud.clone()), config).unwrap();
         let (nodes, shutdown) = (informers.nodes.store(), Shutdown::new());
         informers.nodes.start(Api::all(server.client()), &shutdown, Arc::clone(&metrics));

@@ -124,7 +124,8 @@ impl Reconciler {
         // Collected first: a stream over a borrowing closure is not `Send` for every lifetime.
         let patches: Vec<_> = patches.collect();
         let written = futures::stream::iter(patches).buffer_unordered(MAX_CONCURRENT_PATCHES);
-        written.filter_map(async |again| again).collect().await
+        let again: Vec<Option<Again>> = written.collect().await;
+        again.into_iter().flatten().collect()
     }
 
     async fn write_condition(&self, node: Arc<Node>, patch: Value) -> Option<Again> {

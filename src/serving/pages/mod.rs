@@ -1,7 +1,7 @@
 //! The pages of the secure port, and the guard in front of them.
 //!
 //! In: requests that carry their peer. Out: answers, after authentication and authorization of every request, also of one for a
-//! page that does not exist. Paths are those of the Go binaries (`framework.md` §5.4) plus `/livez`, `/statusz` and `/flagz`.
+//! page that does not exist. Paths are those of the Go binaries plus `/livez`, `/statusz` and `/flagz`.
 
 mod text;
 
