@@ -2,6 +2,8 @@
 //!
 //! `UPDATE_DOCS=1` (`make docs`) writes the generated pages instead of failing.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
+
 use std::{
     env, fs,
     path::{Path, PathBuf},
