@@ -1,6 +1,6 @@
 //! Every metric once: name, kind, labels, help. The registry, the handles and the reference page derive from this table.
 //!
-//! Names, labels and buckets are upstream's where upstream has the metric (`framework.md` §15); help texts carry the stability
+//! Names, labels and buckets are upstream's where upstream has the metric; help texts carry the stability
 //! prefix as client tools expect it. A [`Metrics`] owns its registry, so tests do not share counts.
 
 use prometheus::{CounterVec, Encoder, GaugeVec, HistogramOpts, HistogramVec, Opts, Registry, TextEncoder};

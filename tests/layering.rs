@@ -1,5 +1,7 @@
 //! Imports point one way and pure modules stay pure: the cheap substitute for a workspace of crates.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
+
 use std::{
     fs,
     path::{Path, PathBuf},

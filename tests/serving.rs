@@ -404,6 +404,16 @@ async fn failing_checks_are_seen_by_probes_and_explained_to_users() {
 }
 
 #[tokio::test]
+async fn pages_that_are_switched_off_do_not_exist() {
+    let off = ServingConfig { profiling: false, flagz: false, statusz: false, ..config() };
+    let served = start(off, Some(&reader("ann"))).await;
+    for path in ["/flagz", "/statusz", "/debug/flags/v", "/debug/pprof/"] {
+        assert_eq!(served.get_as("token-of-ann", path).await.0, 404, "{path}");
+    }
+    assert_eq!(served.get_as("token-of-ann", "/metrics").await.0, 200);
+}
+
+#[tokio::test]
 async fn pages_and_methods() {
     let served = start(config(), Some(&reader("ann"))).await;
     let rows = [

@@ -282,7 +282,7 @@ async fn serve(
         set_verbosity,
         clock,
     };
-    serving::serve(wiring::serving(&config.serving), parts, background.clone()).await?;
+    serving::serve(wiring::serving(&config.serving, &config.feature_gates), parts, background.clone()).await?;
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 //! failed start or a lost lease. A third party's whole `main.rs` is `app::run(Registry::new().register(…))`.
 
 mod clients;
+mod events_reference;
 mod health;
 pub mod manager;
 mod status;
@@ -17,6 +18,8 @@ use crate::{
     metrics::Metrics,
     runtime::{clock::Clock, shutdown::Shutdown},
 };
+
+pub use events_reference::events_reference;
 
 use manager::{Ended, Parts};
 

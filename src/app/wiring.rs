@@ -7,6 +7,7 @@ use crate::{
     cli::{
         config::{self, Config},
         controllers::{NODE, NODE_LIFECYCLE, Names, ROUTE, SERVICE, TABLE},
+        feature_gates::{self, FeatureGates},
         tls,
     },
     cloud_provider::CloudProvider,
@@ -108,6 +109,7 @@ fn routes(
     let settings = route::Config {
         cluster_cidrs: config.cloud.cluster_cidrs.clone(),
         reconciliation_period: config.route.reconciliation_period,
+        watch_based: config.route.watch_based,
     };
     match route::RouteController::new(own, informers, provider, settings) {
         Ok(controller) => Ok(Ok(controller)),
@@ -139,7 +141,7 @@ fn lifecycle_settings(config: &config::NodeLifecycleConfig) -> node_lifecycle::C
 }
 
 /// The settings of the secure port.
-pub(super) fn serving(config: &config::ServingConfig) -> serving::ServingConfig {
+pub(super) fn serving(config: &config::ServingConfig, gates: &FeatureGates) -> serving::ServingConfig {
     serving::ServingConfig {
         bind_address: config.bind_address,
         port: config.secure_port,
@@ -157,6 +159,9 @@ pub(super) fn serving(config: &config::ServingConfig) -> serving::ServingConfig 
         http2_max_streams: config.http2_max_streams,
         permit_port_sharing: config.permit_port_sharing,
         permit_address_sharing: config.permit_address_sharing,
+        profiling: config.profiling,
+        flagz: gates.enabled(feature_gates::FLAGZ),
+        statusz: gates.enabled(feature_gates::STATUSZ),
         authentication: authentication(&config.authentication),
         authorization: serving::AuthorizationConfig {
             always_allow_paths: config.authorization.always_allow_paths.clone(),

@@ -63,7 +63,7 @@ impl Registry {
     }
 }
 
-/// Compiles and runs the guide's example.
+/// Compiles the guide's example.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/guides/writing-a-provider.md")]
 struct WritingAProvider;

@@ -8,7 +8,7 @@ pub mod lease;
 
 use std::sync::Arc;
 
-pub use elector::{ElectionConfig, Elector, ElectorHealth, Ended, identity};
+pub use elector::{EVENTS, ElectionConfig, Elector, ElectorHealth, Ended, identity};
 
 use tokio::{sync::watch, time::Instant};
 

@@ -41,6 +41,12 @@ pub struct ServingConfig {
     pub permit_port_sharing: bool,
     /// `--permit-address-sharing` (SO_REUSEADDR).
     pub permit_address_sharing: bool,
+    /// `--profiling`: serve `/debug/*`.
+    pub profiling: bool,
+    /// Feature gate `ComponentFlagz`: serve `/flagz`.
+    pub flagz: bool,
+    /// Feature gate `ComponentStatusz`: serve `/statusz`.
+    pub statusz: bool,
     /// Who is asking.
     pub authentication: AuthenticationConfig,
     /// What they may read.
@@ -65,6 +71,9 @@ impl Default for ServingConfig {
             http2_max_streams: 0,
             permit_port_sharing: false,
             permit_address_sharing: false,
+            profiling: true,
+            flagz: true,
+            statusz: true,
             authentication: AuthenticationConfig::default(),
             authorization: AuthorizationConfig::default(),
             reload_interval: Duration::from_secs(60),

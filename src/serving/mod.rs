@@ -92,7 +92,7 @@ pub async fn serve(config: ServingConfig, parts: Parts, shutdown: Shutdown) -> R
     let authenticator = authentication::Authenticator::start(&config, &parts, &shutdown).await?;
     let authorizer = authorization::Authorizer::new(&config.authorization, parts.client.clone(), &parts.metrics);
     shutdown.spawn(certificates.reload(config.reload_interval, shutdown.clone()));
-    let router = pages::router(parts, authenticator, authorizer);
+    let router = pages::router(&config, parts, authenticator, authorizer);
     let address = socket.local;
     tracing::info!(%address, "Serving securely");
     shutdown.spawn(listener::run(socket, tls, router, listener::Limits::new(&config), shutdown.clone()));

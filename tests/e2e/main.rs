@@ -1,6 +1,8 @@
 //! End to end: the built binary on a real kube-apiserver with etcd (from `KUBEBUILDER_ASSETS`) under the shipped RBAC, and on the
 //! in-memory API server. Scenarios share a cluster and run one after the other, each on an emptied one.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
+
 mod cloud;
 mod control_plane;
 mod objects;

@@ -16,13 +16,13 @@ flags! {
     USE_SERVICE_ACCOUNT_CREDENTIALS: bool = "use-service-account-credentials" "false"
         "Whether each controller acts under a service account of its own.";
     MIN_RESYNC_PERIOD: Duration = "min-resync-period" "12h"
-        "Informers present every object again after this time, times a random factor between 1 and 2.";
+        "How often every load balancer is checked against the cloud although nothing changed.";
     CONTROLLER_START_INTERVAL: Duration = "controller-start-interval" "0s" "Pause between the starts of two controllers.";
     SHUTDOWN_GRACE_PERIOD: Duration = "shutdown-grace-period" "10s"
         "After SIGTERM or SIGINT, time for running steps to end before the lease is released.";
     FEATURE_GATES: Switches = "feature-gates" "" "Features to turn on or off; the reference page lists them.";
     PROFILING: bool = "profiling" "true"
-        "Whether /debug/flags/v is served, which changes the verbosity of a running process.";
+        "Whether /debug is served: PUT /debug/flags/v changes the verbosity of a running process.";
     CONTENTION_PROFILING: bool = "contention-profiling" "false" "Whether contended locks are profiled."
         [ignored("profiles of Go's run time do not exist here")];
     VERSION: VersionRequest = "version" "false"

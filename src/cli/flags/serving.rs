@@ -41,8 +41,8 @@ pub mod authentication {
     use crate::cli::flags::flags;
 
     flags! {
-        KUBECONFIG: String = "authentication-kubeconfig" ""
-            "File for the API server that reviews tokens; empty: the one that the controllers use.";
+        KUBECONFIG: String = "authentication-kubeconfig" "" "File for the API server that reviews tokens."
+            [ignored("tokens are reviewed by the API server of --kubeconfig")];
         SKIP_LOOKUP: bool = "authentication-skip-lookup" "false"
             "Whether the cluster's authentication ConfigMap is left unread.";
         TOLERATE_LOOKUP_FAILURE: bool = "authentication-tolerate-lookup-failure" "false"
@@ -71,8 +71,8 @@ pub mod authorization {
     use crate::cli::flags::flags;
 
     flags! {
-        KUBECONFIG: String = "authorization-kubeconfig" ""
-            "File for the API server that reviews access; empty: the one that the controllers use.";
+        KUBECONFIG: String = "authorization-kubeconfig" "" "File for the API server that reviews access."
+            [ignored("access is reviewed by the API server of --kubeconfig")];
         ALWAYS_ALLOW_PATHS: Vec<String> = "authorization-always-allow-paths" "/healthz,/readyz,/livez"
             "Paths open to everybody; a trailing * stands for anything.";
         AUTHORIZED_TTL: Duration = "authorization-webhook-cache-authorized-ttl" "10s"

@@ -60,13 +60,16 @@ pub struct Config {
     pub cluster_cidrs: Vec<IpNet>,
     /// `--route-reconciliation-period`: longest time between two attempts while something fails.
     pub reconciliation_period: Duration,
+    /// Feature gate `CloudControllerManagerWatchBasedRoutesReconciliation`: changes of nodes make routes due. Without it only time
+    /// does: every [`Self::reconciliation_period`].
+    pub watch_based: bool,
 }
 
 impl Config {
     /// Time between two full reconciles when no node changes and nothing fails: [`RESYNC_PERIOD`], or the reconciliation period
-    /// if that is longer.
+    /// if that is longer or nodes are not watched.
     pub fn resync_period(&self) -> Duration {
-        RESYNC_PERIOD.max(self.reconciliation_period)
+        if self.watch_based { RESYNC_PERIOD.max(self.reconciliation_period) } else { self.reconciliation_period }
     }
 
     fn backoff(&self) -> Backoff {
@@ -135,7 +138,7 @@ impl RouteController {
         let queue = Queue::new("Routes", config.backoff(), context.clock, Arc::clone(&context.metrics));
         let due = queue.clone();
         informers.nodes.subscribe(move |change| {
-            if concerns_routes(change) {
+            if config.watch_based && concerns_routes(change) {
                 due.add_after(AllRoutes, Priority::NodeChange, GATHERING_DELAY);
             }
         });
@@ -247,8 +250,9 @@ mod tests {
     #[test]
     fn which_cluster_cidrs_are_accepted() {
         let cidrs = |list: &[&str]| -> Vec<IpNet> { list.iter().map(|cidr| cidr.parse().unwrap()).collect() };
-        let check =
-            |list: &[&str]| Config { cluster_cidrs: cidrs(list), reconciliation_period: Duration::from_secs(10) }.check();
+        let check = |list: &[&str]| {
+            Config { cluster_cidrs: cidrs(list), reconciliation_period: Duration::from_secs(10), watch_based: true }.check()
+        };
         let (a, b, c) = ("10.0.0.0/8", "fd00::/48", "11.0.0.0/8");
         for accepted in [&[a][..], &[b], &[a, b], &[b, a]] {
             assert_eq!(check(accepted), Ok(()), "{accepted:?}");
@@ -260,7 +264,12 @@ mod tests {
 
     #[test]
     fn periods_follow_the_flag() {
-        let config = |seconds| Config { cluster_cidrs: Vec::new(), reconciliation_period: Duration::from_secs(seconds) };
+        let config = |seconds| Config {
+            cluster_cidrs: Vec::new(),
+            reconciliation_period: Duration::from_secs(seconds),
+            watch_based: true,
+        };
+        assert_eq!(Config { watch_based: false, ..config(10) }.resync_period(), Duration::from_secs(10));
         assert_eq!(config(10).resync_period(), RESYNC_PERIOD);
         assert_eq!(config(3600).resync_period(), Duration::from_secs(3600));
         assert_eq!(config(10).backoff().delay(20), Duration::from_secs(10));

@@ -37,26 +37,26 @@ const fn warning(reason: &'static str, when: &'static str) -> EventDoc {
 
 /// Every event of this controller, for the reference page.
 pub const EVENTS: &[EventDoc] = &[
-    normal(reason::ENSURING, "the load balancer of a new or changed Service is about to be created or updated"),
-    normal(reason::ENSURED, "the load balancer serves the Service"),
-    warning(reason::UNAVAILABLE, "there is no node that the load balancer could send traffic to"),
-    normal(reason::UPDATED, "the load balancer has the new set of nodes"),
-    warning(reason::UPDATE_FAILED, "the load balancer could not be given the new set of nodes; tried again with back-off"),
-    normal(reason::DELETING, "the load balancer is about to be deleted"),
-    normal(reason::DELETED, "nothing is left of the load balancer"),
+    normal(reason::ENSURING, "The load balancer of a new or changed Service is about to be created or updated."),
+    normal(reason::ENSURED, "The load balancer serves the Service."),
+    warning(reason::UNAVAILABLE, "There is no node that the load balancer could send traffic to."),
+    normal(reason::UPDATED, "The load balancer has the new set of nodes."),
+    warning(reason::UPDATE_FAILED, "The load balancer could not be given the new set of nodes; tried again with back-off."),
+    normal(reason::DELETING, "The load balancer is about to be deleted."),
+    normal(reason::DELETED, "Nothing is left of the load balancer."),
     warning(
         reason::DELETE_FAILED,
-        "the load balancer of a Service that is gone could not be deleted; tried again with back-off",
+        "The load balancer of a Service that is gone could not be deleted; tried again with back-off.",
     ),
-    warning(reason::SYNC_FAILED, "the load balancer could not be created, updated or deleted; tried again with back-off"),
-    normal(reason::TYPE, "the type of the Service changed to or from LoadBalancer"),
-    normal(reason::SOURCE_RANGES, "spec.loadBalancerSourceRanges changed"),
-    normal(reason::LOAD_BALANCER_IP, "spec.loadBalancerIP changed"),
-    normal(reason::EXTERNAL_IP, "spec.externalIPs changed"),
-    normal(reason::UID, "the Service was replaced by another with the same name"),
-    normal(reason::EXTERNAL_TRAFFIC_POLICY, "spec.externalTrafficPolicy changed"),
-    normal(reason::HEALTH_CHECK_NODE_PORT, "spec.healthCheckNodePort changed"),
-    normal(reason::IP_FAMILIES, "the number of spec.ipFamilies changed"),
+    warning(reason::SYNC_FAILED, "The load balancer could not be created, updated or deleted; tried again with back-off."),
+    normal(reason::TYPE, "The type of the Service changed to or from LoadBalancer."),
+    normal(reason::SOURCE_RANGES, "`spec.loadBalancerSourceRanges` changed."),
+    normal(reason::LOAD_BALANCER_IP, "`spec.loadBalancerIP` changed."),
+    normal(reason::EXTERNAL_IP, "`spec.externalIPs` changed."),
+    normal(reason::UID, "The Service was replaced by another with the same name."),
+    normal(reason::EXTERNAL_TRAFFIC_POLICY, "`spec.externalTrafficPolicy` changed."),
+    normal(reason::HEALTH_CHECK_NODE_PORT, "`spec.healthCheckNodePort` changed."),
+    normal(reason::IP_FAMILIES, "The number of `spec.ipFamilies` changed."),
 ];
 
 /// Most node names in one message. Upstream: `maxNodeNamesToLog`.

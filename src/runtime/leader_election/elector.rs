@@ -24,11 +24,20 @@ use crate::{
     metrics::Metrics,
     runtime::{
         clock::Clock,
-        events::{Event, EventRecorder, EventType, reference},
+        events::{Event, EventDoc, EventRecorder, EventType, reference},
         patch::ApiError,
         shutdown::Shutdown,
     },
 };
+
+const LEADER_ELECTION: EventDoc = EventDoc {
+    reason: "LeaderElection",
+    type_: EventType::Normal,
+    when: "A replica became leader or stopped leading; recorded about the Lease.",
+};
+
+/// Every event of the election, for the reference page. Upstream: client-go `resourcelock/leaselock.go`, `RecordEvent`.
+pub const EVENTS: &[EventDoc] = &[LEADER_ELECTION];
 
 /// How long a leader may go without renewing, beyond the lease duration, before its health check fails.
 /// Upstream: cloud-provider `app/controllermanager.go`, `leaderElectionHealthTimeout`.
@@ -312,8 +321,8 @@ impl Elector {
         let Some(seen) = &self.seen else { return };
         self.events.record(Event {
             about: reference(&seen.lease),
-            type_: EventType::Normal,
-            reason: "LeaderElection",
+            type_: LEADER_ELECTION.type_,
+            reason: LEADER_ELECTION.reason,
             message: format!("{} {what}", self.me.identity),
         });
     }

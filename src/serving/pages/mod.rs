@@ -1,7 +1,7 @@
 //! The pages of the secure port, and the guard in front of them.
 //!
 //! In: requests that carry their peer. Out: answers, after authentication and authorization of every request, also of one for a
-//! page that does not exist. Paths are those of the Go binaries (`framework.md` §5.4) plus `/livez`, `/statusz` and `/flagz`.
+//! page that does not exist. Paths are those of the Go binaries plus `/livez`, `/statusz` and `/flagz`.
 
 mod text;
 
@@ -22,7 +22,7 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::{
-    Parts,
+    Parts, ServingConfig,
     authentication::{Authenticator, User},
     authorization::{Authorizer, Decision},
     health::{self, Endpoint},
@@ -44,7 +44,12 @@ struct App {
 }
 
 /// Everything the secure port answers.
-pub(super) fn router(parts: Parts, authenticator: Arc<Authenticator>, authorizer: Arc<Authorizer>) -> Router {
+pub(super) fn router(
+    config: &ServingConfig,
+    parts: Parts,
+    authenticator: Arc<Authenticator>,
+    authorizer: Arc<Authorizer>,
+) -> Router {
     let app = App { parts, authenticator, authorizer };
     let mut router = Router::new();
     for endpoint in Endpoint::ALL {
@@ -53,17 +58,24 @@ pub(super) fn router(parts: Parts, authenticator: Arc<Authenticator>, authorizer
             .route(&format!("{path}/{{check}}"), get(health_check).layer(Extension(endpoint)))
             .route(&path, get(health_endpoint).layer(Extension(endpoint)));
     }
+    if config.flagz {
+        router = router.route("/flagz", get(flagz));
+    }
+    if config.statusz {
+        router = router.route("/statusz", get(statusz));
+    }
+    if config.profiling {
+        router = router
+            .route("/debug/flags/v", put(set_verbosity).fallback(verbosity_not_acceptable))
+            .route("/debug/pprof", any(profiles))
+            .route("/debug/pprof/", any(profiles))
+            .route("/debug/pprof/{*profile}", any(profiles));
+    }
     router
         .route("/metrics", get(metrics))
         .route("/metrics/v2", get(metrics))
         .route("/metrics/slis", get(metrics_slis))
         .route("/configz", get(configz))
-        .route("/flagz", get(flagz))
-        .route("/statusz", get(statusz))
-        .route("/debug/flags/v", put(set_verbosity).fallback(verbosity_not_acceptable))
-        .route("/debug/pprof", any(profiles))
-        .route("/debug/pprof/", any(profiles))
-        .route("/debug/pprof/{*profile}", any(profiles))
         .fallback(not_found)
         .layer(from_fn_with_state(app.clone(), guard))
         .layer(from_fn(common_headers))

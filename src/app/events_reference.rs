@@ -1,0 +1,63 @@
+//! The page of events, derived from the controllers' tables.
+//!
+//! In: every table of events, with the source component that records them. Out: `docs/reference/events.md`, which
+//! `tests/reference_docs.rs` compares with the file.
+
+use super::manager::COMPONENT;
+use crate::{
+    cli::controllers::{NODE, NODE_LIFECYCLE, ROUTE, SERVICE},
+    controllers::{node, node_lifecycle, route, service},
+    runtime::{
+        events::{EventDoc, EventType},
+        leader_election,
+    },
+};
+
+/// Who records, its source component, and what.
+const TABLES: &[(&str, &str, &[EventDoc])] = &[
+    (NODE.canonical, NODE.event_source, node::EVENTS),
+    (NODE_LIFECYCLE.canonical, NODE_LIFECYCLE.event_source, node_lifecycle::EVENTS),
+    (SERVICE.canonical, SERVICE.event_source, service::events::EVENTS),
+    (ROUTE.canonical, ROUTE.event_source, route::EVENTS),
+    ("Leader election", COMPONENT, leader_election::EVENTS),
+];
+
+/// The text of `docs/reference/events.md`.
+pub fn events_reference() -> String {
+    let mut page = String::from(
+        "# Events\n\n\
+         <!-- Generated from the tables of events in src; do not edit. `make docs` writes it again. -->\n\n\
+         Written as core/v1 Events about the Node, Service or Lease concerned; `kubectl describe` shows them. Similar events are\n\
+         aggregated and floods are filtered, as client-go does.\n",
+    );
+    for (title, component, events) in TABLES {
+        page += &format!("\n## {title}\n\nSource component `{component}`.\n\n| Reason | Type | When |\n|---|---|---|\n");
+        page.extend(events.iter().map(row));
+    }
+    page
+}
+
+fn row(event: &EventDoc) -> String {
+    let type_ = match event.type_ {
+        EventType::Normal => "Normal",
+        EventType::Warning => "Warning",
+    };
+    format!("| `{}` | {type_} | {} |\n", event.reason, event.when.replace('|', "\\|"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::controllers;
+
+    #[test]
+    fn every_controller_and_every_event_is_on_the_page() {
+        let page = events_reference();
+        for names in controllers::TABLE {
+            assert!(page.contains(&format!("\n## {}\n\nSource component `{}`", names.canonical, names.event_source)));
+        }
+        for event in TABLES.iter().flat_map(|(_, _, events)| *events) {
+            assert!(page.contains(&row(event)), "{}", event.reason);
+        }
+    }
+}
