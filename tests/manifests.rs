@@ -2,7 +2,7 @@
 //!
 //! That the rights suffice is shown by `tests/e2e`, which runs the manager under them; here they are compared with what the code
 //! calls, so that nothing is granted beyond it.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{collections::BTreeSet, ffi::OsString, fs, path::Path, time::Duration};
 
@@ -311,10 +311,10 @@ fn arguments_are_accepted_and_name_files_that_are_mounted() {
 #[test]
 fn the_configured_cloud_knows_every_node() {
     let [map] = <[ConfigMap; 1]>::try_from(of_kind("ConfigMap")).unwrap();
-    let (name, data) = (map.metadata.name, map.data.unwrap());
+    let (name, data) = (map.metadata.name.unwrap(), map.data.unwrap());
     for (_, spec) in pod_specs().into_iter().filter(|(owner, _)| owner == "Deployment") {
         let mounted = spec.volumes.unwrap().into_iter().filter_map(|volume| volume.config_map);
-        assert_eq!(mounted.map(|source| Some(source.name)).collect::<Vec<_>>(), [name.clone()]);
+        assert_eq!(mounted.map(|source| source.name).collect::<Vec<_>>(), [name.as_str()]);
         let config = config(&spec.containers[0]);
         let file = config.cloud.cloud_config.unwrap();
         let cloud = FakeConfig::parse(&data[file.file_name().unwrap().to_str().unwrap()]).unwrap();
