@@ -1,0 +1,325 @@
+//! The manifests that ship: complete, harmless, and accepted by the program they start.
+//!
+//! That the rights suffice is shown by `tests/e2e`, which runs the manager under them; here they are compared with what the code
+//! calls, so that nothing is granted beyond it.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::{collections::BTreeSet, ffi::OsString, fs, path::Path, time::Duration};
+
+use cloud_controller_manager::{
+    cli::{self, Command, config::Config},
+    providers::fake::FakeConfig,
+};
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        core::v1::{ConfigMap, Container, Pod, PodSpec, Probe, SecurityContext, ServiceAccount},
+        policy::v1::PodDisruptionBudget,
+        rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject},
+    },
+    apimachinery::pkg::util::intstr::IntOrString,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+const FOLDER: &str = "manifests";
+const KUSTOMIZATION: &str = "kustomization.yaml";
+const NAME: &str = "cloud-controller-manager";
+const NAMESPACE: &str = "kube-system";
+const NON_ROOT: i64 = 65532;
+
+/// What the code calls: where it is granted, API group, resource, object name (`*`: any), verbs, and who calls.
+#[rustfmt::skip]
+const CALLS: &[(&str, &str, &str, &str, &[&str])] = &[
+    // Informers; `Writer::get` in the node and node-lifecycle controllers; `Part::Main` in both; `Writer::delete`.
+    ("cluster", "", "nodes", "*", &["get", "list", "watch", "patch", "delete"]),
+    // `Part::Status` in the node and route controllers.
+    ("cluster", "", "nodes/status", "*", &["patch"]),
+    // Informer; `Writer::get` in the service controller.
+    ("cluster", "", "services", "*", &["get", "list", "watch"]),
+    // `Part::Status` in the service controller, which is also how the finalizer is written.
+    ("cluster", "", "services/status", "*", &["patch"]),
+    // runtime/events/sink.rs
+    ("cluster", "", "events", "*", &["create", "patch"]),
+    // serving/authentication/token.rs, serving/authorization.rs
+    ("cluster", "authentication.k8s.io", "tokenreviews", "*", &["create"]),
+    ("cluster", "authorization.k8s.io", "subjectaccessreviews", "*", &["create"]),
+    // runtime/leader_election/elector.rs: the watch begins without a list.
+    (NAMESPACE, "coordination.k8s.io", "leases", "*", &["create"]),
+    (NAMESPACE, "coordination.k8s.io", "leases", NAME, &["get", "watch", "update"]),
+];
+
+/// Roles of Kubernetes' own that are bound: serving/authentication/lookup.rs reads the ConfigMap that this one is about.
+const BOUND_FOREIGN_ROLES: &[&str] = &["extension-apiserver-authentication-reader"];
+
+fn read(file: &str) -> String {
+    fs::read_to_string(Path::new(FOLDER).join(file)).unwrap()
+}
+
+fn documents(file: &str) -> Vec<Value> {
+    let text = read(file);
+    serde_yaml::Deserializer::from_str(&text).map(|document| Value::deserialize(document).unwrap()).collect()
+}
+
+fn files() -> BTreeSet<String> {
+    fs::read_dir(FOLDER).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// Every object of every manifest, with its file.
+fn objects() -> Vec<(String, Value)> {
+    let files = files().into_iter().filter(|file| file != KUSTOMIZATION);
+    files.flat_map(|file| documents(&file).into_iter().map(move |document| (file.clone(), document))).collect()
+}
+
+/// The objects of one kind, over all files.
+fn of_kind<K: DeserializeOwned>(kind: &str) -> Vec<K> {
+    let matching = objects().into_iter().filter(|(_, object)| object["kind"] == kind);
+    let found: Vec<K> = matching.map(|(_, object)| serde_json::from_value(object).unwrap()).collect();
+    assert!(!found.is_empty(), "no {kind}");
+    found
+}
+
+/// Reads and writes again. What the type does not know is lost on the way.
+fn round_trip<K: DeserializeOwned + Serialize>(object: &Value) -> Value {
+    serde_json::to_value(serde_json::from_value::<K>(object.clone()).unwrap()).unwrap()
+}
+
+/// Pod specs and what they are part of.
+fn pod_specs() -> Vec<(String, PodSpec)> {
+    let deployments = of_kind::<Deployment>("Deployment").into_iter();
+    let deployed = deployments.map(|object| ("Deployment".to_owned(), object.spec.template.spec.unwrap()));
+    deployed.chain(of_kind::<Pod>("Pod").into_iter().map(|pod| ("Pod".to_owned(), pod.spec.unwrap()))).collect()
+}
+
+fn containers() -> Vec<Container> {
+    let all =
+        pod_specs().into_iter().flat_map(|(_, spec)| spec.init_containers.into_iter().flatten().chain(spec.containers));
+    all.collect()
+}
+
+fn config(container: &Container) -> Config {
+    assert!(container.command.is_none(), "the image has an entry point");
+    let given = container.args.iter().flatten().map(OsString::from);
+    let args = std::iter::once(OsString::from(NAME)).chain(given);
+    match cli::parse(args, &["fake"]) {
+        Ok(Command::Run(config)) => *config,
+        other => panic!("{:?}: {other:?}", container.args),
+    }
+}
+
+#[test]
+fn every_object_has_its_schema_a_name_and_our_namespace() {
+    for (file, object) in objects() {
+        let (version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        assert!(!name.is_empty(), "{file}: a {kind} without a name");
+        let known = match (version, kind) {
+            ("v1", "ServiceAccount") => round_trip::<ServiceAccount>(&object),
+            ("v1", "ConfigMap") => round_trip::<ConfigMap>(&object),
+            ("v1", "Pod") => round_trip::<Pod>(&object),
+            ("apps/v1", "Deployment") => round_trip::<Deployment>(&object),
+            ("policy/v1", "PodDisruptionBudget") => round_trip::<PodDisruptionBudget>(&object),
+            ("rbac.authorization.k8s.io/v1", "ClusterRole") => round_trip::<ClusterRole>(&object),
+            ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding") => round_trip::<ClusterRoleBinding>(&object),
+            ("rbac.authorization.k8s.io/v1", "Role") => round_trip::<Role>(&object),
+            ("rbac.authorization.k8s.io/v1", "RoleBinding") => round_trip::<RoleBinding>(&object),
+            other => panic!("{file}: {other:?} is not known to this test"),
+        };
+        assert_eq!(known, object, "{file}: {kind} {name} has fields that Kubernetes does not know");
+        let namespace = if kind.starts_with("Cluster") { Value::Null } else { NAMESPACE.into() };
+        assert_eq!(object["metadata"]["namespace"], namespace, "{file}: {kind} {name}");
+    }
+}
+
+#[test]
+fn kustomization_lists_every_file_but_the_static_pod() {
+    let kustomization = documents(KUSTOMIZATION).remove(0);
+    let listed: BTreeSet<_> =
+        kustomization["resources"].as_array().unwrap().iter().map(|file| file.as_str().unwrap().to_owned()).collect();
+    let mut expected = files();
+    assert!(expected.remove("static-pod.yaml") && expected.remove(KUSTOMIZATION));
+    assert_eq!(listed, expected);
+
+    // Each image override applies to something, and the image gets a tag.
+    let image = &kustomization["images"][0];
+    assert!(of_kind::<Deployment>("Deployment").iter().all(|object| {
+        let containers = &object.spec.template.spec.as_ref().unwrap().containers;
+        containers.iter().all(|container| container.image.as_deref() == image["name"].as_str())
+    }));
+    assert!(image["newTag"].is_string() && image["newName"].is_string());
+}
+
+type Grant = (String, String, String, String, String);
+
+fn grants(scope: &str, rules: Option<Vec<PolicyRule>>) -> Vec<Grant> {
+    let mut grants = Vec::new();
+    for rule in rules.unwrap_or_default() {
+        assert!(rule.non_resource_urls.is_none(), "the code calls no such URL");
+        let names = rule.resource_names.unwrap_or_else(|| vec!["*".into()]);
+        for group in rule.api_groups.unwrap() {
+            for resource in rule.resources.as_deref().unwrap() {
+                for name in &names {
+                    let to = |verb: &String| (scope.into(), group.clone(), resource.clone(), name.clone(), verb.clone());
+                    grants.extend(rule.verbs.iter().map(to));
+                }
+            }
+        }
+    }
+    grants
+}
+
+#[test]
+fn rights_are_those_that_the_code_uses() {
+    let cluster = of_kind::<ClusterRole>("ClusterRole").into_iter().flat_map(|role| grants("cluster", role.rules));
+    let namespaced = of_kind::<Role>("Role").into_iter();
+    let namespaced = namespaced.flat_map(|role| grants(&role.metadata.namespace.unwrap(), role.rules));
+    let granted: Vec<Grant> = cluster.chain(namespaced).collect();
+
+    let used = CALLS.iter().flat_map(|&(scope, group, resource, name, verbs)| {
+        verbs.iter().map(move |verb| [scope, group, resource, name, verb].map(str::to_owned).into())
+    });
+    let used: BTreeSet<Grant> = used.collect();
+    assert_eq!(granted.iter().cloned().collect::<BTreeSet<_>>(), used);
+    assert_eq!(granted.len(), used.len(), "nothing is granted twice");
+}
+
+#[test]
+fn every_role_is_bound_to_the_account_and_no_other() {
+    let account = |subjects: Option<Vec<Subject>>| {
+        let [subject] = <[Subject; 1]>::try_from(subjects.unwrap()).unwrap();
+        let who = (subject.kind.as_str(), subject.name.as_str(), subject.namespace.as_deref());
+        assert_eq!(who, ("ServiceAccount", NAME, Some(NAMESPACE)));
+    };
+    let mut bound: BTreeSet<(String, String)> = BTreeSet::new();
+    let mut bind = |role: RoleRef, subjects| {
+        account(subjects);
+        assert_eq!(role.api_group.as_deref(), Some("rbac.authorization.k8s.io"));
+        bound.insert((role.kind, role.name));
+    };
+    of_kind::<ClusterRoleBinding>("ClusterRoleBinding").into_iter().for_each(|one| bind(one.role_ref, one.subjects));
+    of_kind::<RoleBinding>("RoleBinding").into_iter().for_each(|one| bind(one.role_ref, one.subjects));
+
+    let cluster = of_kind::<ClusterRole>("ClusterRole").into_iter().map(|role| ("ClusterRole", role.metadata.name.unwrap()));
+    let namespaced = of_kind::<Role>("Role").into_iter().map(|role| ("Role", role.metadata.name.unwrap()));
+    let foreign = BOUND_FOREIGN_ROLES.iter().map(|name| ("Role", (*name).to_owned()));
+    let expected = cluster.chain(namespaced).chain(foreign).map(|(kind, name)| (kind.to_owned(), name)).collect();
+    assert_eq!(bound, expected);
+    assert_eq!(of_kind::<ServiceAccount>("ServiceAccount").len(), 1);
+}
+
+#[test]
+fn pods_have_no_privileges() {
+    for (owner, spec) in pod_specs() {
+        let pod = spec.security_context.unwrap();
+        assert_eq!(pod.run_as_non_root, Some(true), "{owner}");
+        assert_eq!((pod.run_as_user, pod.run_as_group), (Some(NON_ROOT), Some(NON_ROOT)), "{owner}");
+        assert_eq!(pod.seccomp_profile.unwrap().type_, "RuntimeDefault", "{owner}");
+        assert!(spec.host_pid.is_none() && spec.host_ipc.is_none(), "{owner}");
+    }
+    for container in containers() {
+        let security: SecurityContext = container.security_context.unwrap();
+        assert_eq!(security.allow_privilege_escalation, Some(false));
+        assert_eq!(security.read_only_root_filesystem, Some(true));
+        assert_eq!((security.privileged, security.run_as_user, security.run_as_non_root), (None, None, None));
+        let capabilities = security.capabilities.unwrap();
+        assert_eq!((capabilities.add, capabilities.drop), (None, Some(vec!["ALL".to_owned()])));
+        assert!(container.volume_mounts.unwrap().iter().all(|mount| mount.read_only == Some(true)));
+    }
+}
+
+#[test]
+fn pods_can_run_before_the_cluster_works() {
+    for (owner, spec) in pod_specs() {
+        assert_eq!((spec.host_network, spec.dns_policy.as_deref()), (Some(true), Some("Default")), "{owner}");
+        assert!(spec.priority_class_name.unwrap().starts_with("system-"), "{owner}");
+        let grace = Duration::from_secs(spec.termination_grace_period_seconds.unwrap().try_into().unwrap());
+        assert!(spec.containers.iter().all(|container| config(container).shutdown_grace_period * 2 <= grace), "{owner}");
+        for container in &spec.containers {
+            let resources = container.resources.as_ref().unwrap();
+            let requests = resources.requests.as_ref().unwrap();
+            assert!(requests.contains_key("cpu") && requests.contains_key("memory"), "{owner}");
+            assert!(resources.limits.as_ref().unwrap().contains_key("memory"), "{owner}");
+        }
+    }
+    let [deployment] = <[Deployment; 1]>::try_from(of_kind("Deployment")).unwrap();
+    let pod = deployment.spec.template.spec.unwrap();
+    assert_eq!(pod.service_account_name.as_deref(), Some(NAME));
+    let tolerated: BTreeSet<_> = pod.tolerations.unwrap().into_iter().map(|toleration| toleration.key.unwrap()).collect();
+    for taint in [
+        "node.cloudprovider.kubernetes.io/uninitialized",
+        "node.kubernetes.io/network-unavailable",
+        "node.kubernetes.io/not-ready",
+        "node-role.kubernetes.io/control-plane",
+        "node-role.kubernetes.io/master",
+    ] {
+        assert!(tolerated.contains(taint), "{taint}");
+    }
+}
+
+#[test]
+fn a_rollout_frees_a_port_before_it_takes_one() {
+    let [deployment] = <[Deployment; 1]>::try_from(of_kind("Deployment")).unwrap();
+    let spec = deployment.spec;
+    let rolling = spec.strategy.unwrap().rolling_update.unwrap();
+    assert_eq!((rolling.max_surge, rolling.max_unavailable), (Some(IntOrString::Int(0)), Some(IntOrString::Int(1))));
+
+    let [budget] = <[PodDisruptionBudget; 1]>::try_from(of_kind("PodDisruptionBudget")).unwrap();
+    let budget = budget.spec.unwrap();
+    let Some(IntOrString::Int(available)) = budget.min_available else { panic!("{:?}", budget.min_available) };
+    assert!(available < spec.replicas.unwrap(), "a drain must be able to end");
+    assert_eq!(budget.selector.unwrap(), spec.selector);
+    assert_eq!(spec.template.metadata.unwrap().labels, spec.selector.match_labels);
+}
+
+#[test]
+fn probes_ask_for_what_they_decide_on_the_port_that_is_served() {
+    for container in containers() {
+        let served = config(&container).serving.secure_port;
+        let [port] = <[_; 1]>::try_from(container.ports.unwrap()).unwrap();
+        assert_eq!(port.container_port, i32::from(served));
+        let probe = |probe: Option<Probe>| {
+            let request = probe.unwrap().http_get.unwrap();
+            assert_eq!(request.scheme.as_deref(), Some("HTTPS"));
+            assert_eq!(request.port, IntOrString::String(port.name.clone().unwrap()));
+            request.path.unwrap()
+        };
+        assert_eq!(probe(container.startup_probe), "/livez");
+        assert_eq!(probe(container.liveness_probe), "/livez");
+        assert_eq!(probe(container.readiness_probe), "/readyz");
+    }
+}
+
+#[test]
+fn arguments_are_accepted_and_name_files_that_are_mounted() {
+    for (owner, spec) in pod_specs() {
+        for container in spec.containers {
+            let config = config(&container);
+            assert_eq!(config.notices, Vec::<String>::new(), "{owner}: flags without effect");
+            assert!(config.leader_election.enabled, "{owner}: two replicas must not both write");
+            let mounts = container.volume_mounts.unwrap();
+            for file in [config.cloud.cloud_config.clone(), config.kube_api.kubeconfig.clone()].into_iter().flatten() {
+                assert!(mounts.iter().any(|mount| file.starts_with(&mount.mount_path)), "{owner}: {}", file.display());
+            }
+            let volumes: BTreeSet<_> = spec.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect();
+            assert_eq!(mounts.iter().map(|mount| mount.name.as_str()).collect::<BTreeSet<_>>(), volumes, "{owner}");
+            // A pod with an account finds the API server by itself; a static pod has none.
+            assert_eq!(config.kube_api.kubeconfig.is_none(), spec.service_account_name.is_some(), "{owner}");
+        }
+    }
+}
+
+#[test]
+fn the_configured_cloud_knows_every_node() {
+    let [map] = <[ConfigMap; 1]>::try_from(of_kind("ConfigMap")).unwrap();
+    let (name, data) = (map.metadata.name.unwrap(), map.data.unwrap());
+    for (_, spec) in pod_specs().into_iter().filter(|(owner, _)| owner == "Deployment") {
+        let mounted = spec.volumes.unwrap().into_iter().filter_map(|volume| volume.config_map);
+        assert_eq!(mounted.map(|source| source.name).collect::<Vec<_>>(), [name.as_str()]);
+        let config = config(&spec.containers[0]);
+        let file = config.cloud.cloud_config.unwrap();
+        let cloud = FakeConfig::parse(&data[file.file_name().unwrap().to_str().unwrap()]).unwrap();
+        assert!(cloud.any_instance.is_some());
+        assert_eq!(cloud.routes.enabled, config.cloud.configure_cloud_routes);
+        assert!(cloud.state_file.is_none(), "the volume cannot be written");
+    }
+}
