@@ -3,6 +3,8 @@
 //! The API server lives in a child process (this program with `serve`), so that the memory reported is the manager's own. The
 //! child answers two commands on its standard input: `counts` (requests by verb and resource, as JSON) and `clear`.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
+
 use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Write},
