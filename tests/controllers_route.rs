@@ -1,5 +1,6 @@
 //! The route controller against the in-memory API server and the fake cloud.
-#![allow(clippy::unwrap_used)]
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
 #![cfg(feature = "sandbox")]
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -45,6 +46,10 @@ struct Bench {
 
 impl Bench {
     async fn start(server: ApiServer, cloud: FakeCloud, leadership: Leadership) -> Self {
+        Self::start_with(server, cloud, leadership, true).await
+    }
+
+    async fn start_with(server: ApiServer, cloud: FakeCloud, leadership: Leadership, watch_based: bool) -> Self {
         let metrics = Arc::new(Metrics::new().unwrap());
         let (recorder, events) = EventRecorder::channel("route-controller");
         let context = ControllerContext {
@@ -55,7 +60,8 @@ impl Bench {
             metrics: Arc::clone(&metrics),
         };
         let mut informers = Informers { nodes: Informer::new(|_| {}), services: Informer::new(|_| {}) };
-        let config = Config { cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()], reconciliation_period: PERIOD };
+        let config =
+            Config { cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()], reconciliation_period: PERIOD, watch_based };
         let controller = RouteController::new(&context, &mut informers, Arc::new(cloud.clone()), config).unwrap();
         let (nodes, shutdown) = (informers.nodes.store(), Shutdown::new());
         informers.nodes.start(Api::all(server.client()), &shutdown, Arc::clone(&metrics));
@@ -175,13 +181,28 @@ async fn at_rest_there_is_one_list_per_resync_and_no_write() {
     bench.cloud.clear_calls();
     bench.server.clear_requests();
     let syncs = bench.metrics.route_sync_total.with_label_values::<&str>(&[]).get();
-    tokio::time::sleep(3 * RESYNC_PERIOD + PERIOD).await;
+    // Not just as the third one is due: it could go either way then.
+    tokio::time::sleep(3 * RESYNC_PERIOD + Duration::from_secs(1)).await;
     assert_eq!(bench.cloud.call_count(CallName::ListRoutes), 3);
     assert_eq!(bench.cloud.write_count(), 0);
     assert_eq!(bench.cloud.call_count(CallName::ApplyRoutes), 0);
     assert_eq!(bench.server.requests().into_iter().filter(|request| request.subresource == "status").count(), 0);
     let now = bench.metrics.route_sync_total.with_label_values::<&str>(&[]).get();
     assert!((now - syncs - 3.0).abs() < f64::EPSILON);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_feature_gate_off_only_time_makes_routes_due() {
+    let cloud = FakeCloud::new(FakeConfig::any_node());
+    let bench = Bench::start_with(ApiServer::new(Clock::System), cloud, Leadership::unopposed(), false).await;
+    tokio::time::sleep(PERIOD / 2).await;
+    bench.cloud.clear_calls();
+    bench.server.create(&node(0));
+    tokio::time::sleep(PERIOD / 4).await;
+    assert_eq!(bench.cloud.call_count(CallName::ListRoutes), 0);
+    tokio::time::sleep(3 * PERIOD).await;
+    assert_eq!(bench.cloud.call_count(CallName::ListRoutes), 3);
+    assert_eq!(bench.routes(), wanted([0]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -331,7 +352,7 @@ fn a_provider_without_routes_is_told_apart() {
         metrics: Arc::new(Metrics::new().unwrap()),
     };
     let mut informers = Informers { nodes: Informer::new(|_| {}), services: Informer::new(|_| {}) };
-    let config = Config { cluster_cidrs: Vec::new(), reconciliation_period: PERIOD };
+    let config = Config { cluster_cidrs: Vec::new(), reconciliation_period: PERIOD, watch_based: true };
     let built = RouteController::new(&context, &mut informers, Arc::new(cloud), config);
     assert_eq!(built.err(), Some(NotStarted::RoutesUnsupported("fake".into())));
 }
