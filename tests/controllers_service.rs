@@ -250,6 +250,19 @@ async fn waiting_is_not_failing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_every_condition_is_not_hammered() {
+    let world = World::new();
+    world.cloud.set_latency(CallName::EnsureLoadBalancer, Duration::from_secs(1));
+    world.cloud.fail_next(CallName::EnsureLoadBalancer, &CloudError::failed("no quota"), 1000);
+    let _life = world.start();
+    world.create("web");
+    world.cloud.wait_until(|cloud| cloud.call_count(CallName::EnsureLoadBalancer) == 1).await;
+    world.server.faults().fail_next(1000, 409, on(Verb::Patch, "services"));
+    pass(3).await;
+    assert!((2..20).contains(&world.patches().len()), "{}", world.patches().len());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_service_that_vanished_by_force_leaves_nothing() {
     let world = World::new();
     let _life = world.start();
@@ -279,6 +292,25 @@ async fn a_node_change_costs_one_call_per_affected_service_and_no_write() {
     assert_eq!(world.patches(), []);
     assert_eq!(life.reasons(), ["UpdatedLoadBalancer"; 20]);
     world.assert_converged();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_growing_cluster_is_no_failure_however_slow_the_cloud() {
+    let world = World::new();
+    let life = world.start();
+    world.create("web");
+    pass(3).await;
+    world.cloud.set_latency(CallName::UpdateLoadBalancer, Duration::from_secs(2));
+    for index in 2..40 {
+        world.server.create(&node(&format!("n{index}")));
+        pass(1).await;
+        assert!(life.controller.status().unsettled.iter().all(|key| key.failures == 0), "at node {index}");
+    }
+    pass(10).await;
+    world.assert_converged();
+    let calls = world.cloud.call_count(CallName::UpdateLoadBalancer);
+    assert!((8..=20).contains(&calls), "one call at a time takes in what came meanwhile: {calls}");
+    assert_eq!(world.cloud.call_count(CallName::EnsureLoadBalancer), 1);
 }
 
 #[tokio::test(start_paused = true)]
