@@ -250,6 +250,19 @@ async fn waiting_is_not_failing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_resync_does_not_disturb_a_cloud_that_asked_for_patience() {
+    let world = World::new();
+    let wait = CloudError::RetryAfter { after: Duration::from_secs(42), message: "throttled".into() };
+    world.cloud.fail_next(CallName::EnsureLoadBalancer, &wait, 1);
+    let _life = world.start_with(0, Duration::from_secs(10));
+    world.create("web");
+    pass(41).await;
+    assert_eq!(world.cloud.call_count(CallName::EnsureLoadBalancer), 1);
+    pass(3).await;
+    world.assert_converged();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_refuses_every_condition_is_not_hammered() {
     let world = World::new();
     world.cloud.set_latency(CallName::EnsureLoadBalancer, Duration::from_secs(1));
