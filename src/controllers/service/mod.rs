@@ -111,13 +111,18 @@ impl Reconciler {
     }
 
     fn observe_node(&self, change: &Change<Node>) {
+        if matches!(change, Change::Updated { old, new } if predicates::is_heartbeat(old, new)) {
+            return;
+        }
         self.state().nodes_are_stale();
         let matters = match change {
             Change::Added(_) | Change::Deleted(_) => true,
             Change::Updated { old, new } => predicates::should_sync_updated_node(old, new),
         };
         if matters {
-            self.state().nodes_changed(self.context.clock.now());
+            if self.context.writer.leadership().is_leading() {
+                self.state().nodes_changed(self.context.clock.now());
+            }
             self.node_changes.fetch_add(1, Ordering::SeqCst);
             self.node_queue.add_after(NodeSync, Priority::NodeChange, COALESCE);
         }
