@@ -235,6 +235,17 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
         ran
     }
 
+    /// Takes out a key whose object is gone for good; what runs, runs to its end. Without this the queue of a replica that does
+    /// not lead would keep the name of every object there ever was.
+    pub fn forget(&mut self, key: &K) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        let pending = entry.pending.take();
+        if entry.running.is_none() {
+            self.entries.remove(key);
+            pending.iter().for_each(|pending| self.unschedule(key, *pending));
+        }
+    }
+
     /// Keys that are due and do not run.
     pub fn depth(&mut self, now: Instant) -> usize {
         self.promote(now);

@@ -105,8 +105,11 @@ impl Reconciler {
             Change::Updated { old, new } => plan::on_updated(old, new),
             Change::Deleted(_) => vanished.then_some(Priority::Deletion),
         };
-        if let Some(priority) = priority {
-            self.queue.add(ObjectKey::of(change.object().as_ref()), priority);
+        let key = ObjectKey::of(change.object().as_ref());
+        match (priority, change) {
+            (Some(priority), _) => self.queue.add(key, priority),
+            (None, Change::Deleted(_)) => self.queue.forget(&key),
+            (None, _) => {}
         }
     }
 

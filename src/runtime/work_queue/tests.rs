@@ -156,6 +156,20 @@ fn the_earlier_time_wins() {
     assert_eq!((queue.depth(now), queue.running_ages(now + 6 * SECOND)), (0, (SECOND, SECOND)));
 }
 
+#[test]
+fn what_is_gone_is_forgotten_unless_it_runs() {
+    let (mut queue, now) = queue();
+    for key in 1..=3 {
+        queue.add(key, Priority::UserChange, now);
+    }
+    assert_eq!(run(&mut queue, now), 1);
+    queue.add(1, Priority::UserChange, now);
+    (1..=4).for_each(|key| queue.forget(&key));
+    assert_eq!((queue.next(now), queue.entries.len()), (Next::Idle, 1));
+    queue.finish(&1, Outcome::Done, now);
+    assert!(queue.entries.is_empty() && queue.later.is_empty() && queue.ready.is_empty(), "left behind: {queue:?}");
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Add(u8, Priority, u64),
