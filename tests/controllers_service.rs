@@ -16,7 +16,7 @@ use cloud_controller_manager::{
         clock::Clock,
         events::{Event, EventRecorder},
         informer::Informer,
-        leader_election::Leadership,
+        leader_election::{Leadership, State},
         patch::Writer,
         shutdown::Shutdown,
     },
@@ -45,6 +45,7 @@ struct Life {
     shutdown: Shutdown,
     task: JoinHandle<()>,
     events: mpsc::Receiver<(&'static str, Event)>,
+    metrics: Arc<Metrics>,
 }
 
 impl World {
@@ -60,23 +61,31 @@ impl World {
     }
 
     fn start_with(&self, concurrent_syncs: usize, resync_period: Duration) -> Life {
+        self.start_under(Leadership::unopposed(), Config { concurrent_syncs, resync_period })
+    }
+
+    /// Runs the controller as soon as this replica leads.
+    fn start_under(&self, leadership: Leadership, config: Config) -> Life {
         let (recorder, events) = EventRecorder::channel("service-controller");
         let metrics = Arc::new(Metrics::new().unwrap());
         let context = ControllerContext {
             cluster_name: "kubernetes".to_owned(),
-            writer: Writer::new(self.server.client(), Leadership::unopposed()),
+            writer: Writer::new(self.server.client(), leadership.clone()),
             events: recorder,
             clock: self.clock,
             metrics: Arc::clone(&metrics),
         };
         let mut informers = Informers { nodes: Informer::new(|_: &mut Node| {}), services: Informer::new(prune_service) };
-        let config = Config { concurrent_syncs, resync_period };
         let controller = service::new(&context, &mut informers, Arc::new(self.cloud.clone()), config).unwrap();
         let shutdown = Shutdown::new();
         informers.nodes.start(Api::all(self.server.client()), &shutdown, Arc::clone(&metrics));
-        informers.services.start(Api::all(self.server.client()), &shutdown, metrics);
-        let task = tokio::spawn(Arc::clone(&controller).run(shutdown.clone()));
-        Life { controller, shutdown, task, events }
+        informers.services.start(Api::all(self.server.client()), &shutdown, Arc::clone(&metrics));
+        let (running, stop) = (Arc::clone(&controller), shutdown.clone());
+        let task = tokio::spawn(async move {
+            leadership.acquired().await;
+            running.run(stop).await;
+        });
+        Life { controller, shutdown, task, events, metrics }
     }
 
     fn service(&self, name: &str) -> Option<Service> {
@@ -250,6 +259,55 @@ async fn waiting_is_not_failing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_resync_does_not_disturb_a_cloud_that_asked_for_patience() {
+    let world = World::new();
+    let wait = CloudError::RetryAfter { after: Duration::from_secs(42), message: "throttled".into() };
+    world.cloud.fail_next(CallName::EnsureLoadBalancer, &wait, 1);
+    let _life = world.start_with(0, Duration::from_secs(10));
+    world.create("web");
+    pass(41).await;
+    assert_eq!(world.cloud.call_count(CallName::EnsureLoadBalancer), 1);
+    pass(3).await;
+    world.assert_converged();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_every_condition_is_not_hammered() {
+    let world = World::new();
+    world.cloud.set_latency(CallName::EnsureLoadBalancer, Duration::from_secs(1));
+    world.cloud.fail_next(CallName::EnsureLoadBalancer, &CloudError::failed("no quota"), 1000);
+    let _life = world.start();
+    world.create("web");
+    world.cloud.wait_until(|cloud| cloud.call_count(CallName::EnsureLoadBalancer) == 1).await;
+    world.server.faults().fail_next(1000, 409, on(Verb::Patch, "services"));
+    pass(3).await;
+    assert!((2..20).contains(&world.patches().len()), "{}", world.patches().len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_keeps_nothing_of_what_is_gone_and_a_new_leader_measures_nothing_of_the_past() {
+    let world = World::new();
+    let (lead, leadership) = Leadership::channel();
+    let config = Config { concurrent_syncs: 0, resync_period: Duration::ZERO };
+    let life = world.start_under(leadership, config);
+    let keys = || -> Vec<_> { life.controller.status().unsettled.into_iter().map(|key| key.key).collect() };
+    ["gone", "web"].iter().for_each(|name| world.create(name));
+    pass(3600).await;
+    assert_eq!(keys(), ["default/gone", "default/web", "nodes"]);
+    world.server.delete::<Service>("default", "gone");
+    pass(10).await;
+    assert_eq!(keys(), ["default/web", "nodes"]);
+    assert_eq!(world.cloud.calls(), []);
+
+    lead.send_replace(State::Unopposed);
+    pass(10).await;
+    world.assert_converged();
+    assert_eq!(keys(), Vec::<String>::new());
+    let latency = life.metrics.service_nodesync_latency.with_label_values::<&str>(&[]);
+    assert!(latency.get_sample_count() > 0 && latency.get_sample_sum() < 10.0, "{}", latency.get_sample_sum());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_service_that_vanished_by_force_leaves_nothing() {
     let world = World::new();
     let _life = world.start();
@@ -279,6 +337,25 @@ async fn a_node_change_costs_one_call_per_affected_service_and_no_write() {
     assert_eq!(world.patches(), []);
     assert_eq!(life.reasons(), ["UpdatedLoadBalancer"; 20]);
     world.assert_converged();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_growing_cluster_is_no_failure_however_slow_the_cloud() {
+    let world = World::new();
+    let life = world.start();
+    world.create("web");
+    pass(3).await;
+    world.cloud.set_latency(CallName::UpdateLoadBalancer, Duration::from_secs(2));
+    for index in 2..40 {
+        world.server.create(&node(&format!("n{index}")));
+        pass(1).await;
+        assert!(life.controller.status().unsettled.iter().all(|key| key.failures == 0), "at node {index}");
+    }
+    pass(10).await;
+    world.assert_converged();
+    let calls = world.cloud.call_count(CallName::UpdateLoadBalancer);
+    assert!((8..=20).contains(&calls), "one call at a time takes in what came meanwhile: {calls}");
+    assert_eq!(world.cloud.call_count(CallName::EnsureLoadBalancer), 1);
 }
 
 #[tokio::test(start_paused = true)]

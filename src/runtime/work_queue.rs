@@ -3,7 +3,7 @@
 //! In: keys with a [`Priority`], and the [`Outcome`] of each reconcile. Out: the next key to reconcile, or how long to wait.
 //! Rules: a key is pending at most once and runs at most once at a time; a key added while it runs runs again afterwards; the
 //! earlier time and the more urgent priority win; failures back off exponentially per key; [`Outcome::After`] is waiting, not
-//! failing, and leaves the failure count alone. A resync never cuts a back-off short, every other reason does.
+//! failing, and leaves the failure count alone. A resync never cuts a back-off or a wait short, every other reason does.
 //!
 //! The async shell is [`super::worker`]. Upstream: client-go `util/workqueue`.
 
@@ -28,6 +28,9 @@ pub enum Priority {
     /// Nothing is known to have changed.
     Resync,
 }
+
+/// Bounds of [`Outcome::After`], whatever a cloud asks for: "at once" must not become a busy loop, and "never" no overflow.
+const WAIT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30 * 24 * 3600));
 
 /// How a reconcile ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,8 +135,8 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
 
     /// Makes `key` due at `due`, or earlier if it is so already.
     pub fn add_at(&mut self, key: K, priority: Priority, due: Instant) {
-        let waits_after_failure = self.entries.get(&key).is_some_and(|e| e.failures > 0 && e.pending.is_some());
-        if priority == Priority::Resync && waits_after_failure {
+        let waits = self.entries.get(&key).is_some_and(|e| e.reason.is_some() && e.pending.is_some());
+        if priority == Priority::Resync && waits {
             return;
         }
         self.merge(key, priority, due);
@@ -194,6 +197,10 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
         let Some(entry) = self.entries.get_mut(key) else { return Duration::ZERO };
         let Some(start) = entry.running.take() else { return Duration::ZERO };
         let ran = now.saturating_duration_since(start);
+        if outcome != Outcome::Done {
+            // A resync that came meanwhile must not cut the wait short; every other reason does.
+            entry.pending = entry.pending.filter(|pending| pending.priority != Priority::Resync);
+        }
         let again = match outcome {
             Outcome::Done => {
                 entry.failures = 0;
@@ -202,13 +209,11 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
             }
             Outcome::After(delay, reason) => {
                 entry.reason = Some(reason);
-                Some(now + delay)
+                Some(now + delay.clamp(WAIT.0, WAIT.1))
             }
             Outcome::Failed(reason) => {
                 entry.failures = entry.failures.saturating_add(1);
                 entry.reason = Some(reason);
-                // A resync that came meanwhile must not cut the back-off short; every other reason does.
-                entry.pending = entry.pending.filter(|pending| pending.priority != Priority::Resync);
                 Some(now + self.backoff.delay(entry.failures))
             }
         };
@@ -228,6 +233,17 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
             self.entries.remove(key);
         }
         ran
+    }
+
+    /// Takes out a key whose object is gone for good; what runs, runs to its end. Without this the queue of a replica that does
+    /// not lead would keep the name of every object there ever was.
+    pub fn forget(&mut self, key: &K) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        let pending = entry.pending.take();
+        if entry.running.is_none() {
+            self.entries.remove(key);
+            pending.iter().for_each(|pending| self.unschedule(key, *pending));
+        }
     }
 
     /// Keys that are due and do not run.

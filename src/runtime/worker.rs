@@ -1,7 +1,7 @@
 //! The only loop: due key → reconcile → [`Outcome`].
 //!
 //! In: keys, added by informers' handlers on any replica, leading or not (they are deduplicated, so a standby's queue is bounded
-//! by the number of objects). Out: calls of the controller's reconcile function, each its own task; a panic fails that key alone.
+//! by the number of objects, as long as handlers have those that are gone forgotten). Out: calls of the controller's reconcile function, each its own task; a panic fails that key alone.
 
 use std::{
     collections::HashMap,
@@ -65,6 +65,11 @@ where
         self.shared.metrics.workqueue_adds_total.with_label_values(&[self.shared.name]).inc();
         self.state().add_at(key, priority, self.shared.clock.now() + delay);
         self.shared.wake.notify_one();
+    }
+
+    /// Takes out `key`, whose object is gone and leaves nothing to do.
+    pub fn forget(&self, key: &K) {
+        self.state().forget(key);
     }
 
     /// How often `key` failed in a row.

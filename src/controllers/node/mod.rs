@@ -31,6 +31,7 @@ use crate::{
     cloud_provider::CloudProvider,
     node::taints,
     runtime::{
+        informer::Change,
         shutdown::Shutdown,
         store::{ObjectKey, Store},
         work_queue::{Backoff, Priority},
@@ -108,8 +109,11 @@ impl NodeController {
         let queue = make("Nodes", Backoff::DEFAULT);
         let feed = queue.clone();
         informers.nodes.subscribe(move |change| {
-            if let Some(priority) = plan::urgency(change) {
-                feed.add(ObjectKey::of(change.object().as_ref()), priority);
+            let key = ObjectKey::of(change.object().as_ref());
+            match (plan::urgency(change), change) {
+                (Some(priority), _) => feed.add(key, priority),
+                (None, Change::Deleted(_)) => feed.forget(&key),
+                (None, _) => {}
             }
         });
         Ok(Arc::new(Self {

@@ -105,19 +105,27 @@ impl Reconciler {
             Change::Updated { old, new } => plan::on_updated(old, new),
             Change::Deleted(_) => vanished.then_some(Priority::Deletion),
         };
-        if let Some(priority) = priority {
-            self.queue.add(ObjectKey::of(change.object().as_ref()), priority);
+        let key = ObjectKey::of(change.object().as_ref());
+        match (priority, change) {
+            (Some(priority), _) => self.queue.add(key, priority),
+            (None, Change::Deleted(_)) => self.queue.forget(&key),
+            (None, _) => {}
         }
     }
 
     fn observe_node(&self, change: &Change<Node>) {
+        if matches!(change, Change::Updated { old, new } if predicates::is_heartbeat(old, new)) {
+            return;
+        }
         self.state().nodes_are_stale();
         let matters = match change {
             Change::Added(_) | Change::Deleted(_) => true,
             Change::Updated { old, new } => predicates::should_sync_updated_node(old, new),
         };
         if matters {
-            self.state().nodes_changed(self.context.clock.now());
+            if self.context.writer.leadership().is_leading() {
+                self.state().nodes_changed(self.context.clock.now());
+            }
             self.node_changes.fetch_add(1, Ordering::SeqCst);
             self.node_queue.add_after(NodeSync, Priority::NodeChange, COALESCE);
         }

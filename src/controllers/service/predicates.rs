@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeAddress};
 
 /// Keeps a node out of load balancers. Upstream: `LabelNodeExcludeBalancers`, KEP-1143.
 pub const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
@@ -44,6 +44,26 @@ pub fn provider_id(node: &Node) -> &str {
 /// in with the next change that is, so that connections to a node that goes can drain.
 pub fn should_sync_updated_node(old: &Node, new: &Node) -> bool {
     is_excluded(old) != is_excluded(new) || provider_id(old) != provider_id(new)
+}
+
+/// Whether the update of a Node says nothing new to a provider: kubelet's regular report changes times and messages only. In a
+/// large cluster these come by the hundred each second, and the list of hosts outlives them.
+pub fn is_heartbeat(old: &Node, new: &Node) -> bool {
+    let (a, b) = (&old.metadata, &new.metadata);
+    let same_metadata = a.uid == b.uid
+        && a.labels == b.labels
+        && a.annotations == b.annotations
+        && a.deletion_timestamp == b.deletion_timestamp;
+    same_metadata && old.spec == new.spec && addresses(old) == addresses(new) && conditions(old).eq(conditions(new))
+}
+
+fn addresses(node: &Node) -> Option<&[NodeAddress]> {
+    node.status.as_ref()?.addresses.as_deref()
+}
+
+fn conditions(node: &Node) -> impl Iterator<Item = (&str, &str)> {
+    let conditions = node.status.iter().filter_map(|status| status.conditions.as_ref()).flatten();
+    conditions.map(|condition| (condition.type_.as_str(), condition.status.as_str()))
 }
 
 /// Names and provider ids of the hosts: two sets that are equal need no call of the provider.

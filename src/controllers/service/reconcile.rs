@@ -61,6 +61,8 @@ enum Round {
     Settled,
     /// Ask the plan again.
     Again,
+    /// As [`Round::Again`]; the load balancer has been given the hosts of now.
+    Applied,
 }
 
 /// Everything a reconcile needs.
@@ -122,10 +124,15 @@ impl Reconciler {
 
     async fn rounds(&self, key: &ObjectKey) -> Outcome {
         let mut service = self.services.get(key);
+        let mut applied = false;
         for _ in 0..MAX_ROUNDS {
-            let failure = match self.round(key, &mut service).await {
+            let failure = match self.round(key, &mut service, applied).await {
                 Ok(Round::Settled) => return Outcome::Done,
                 Ok(Round::Again) => continue,
+                Ok(Round::Applied) => {
+                    applied = true;
+                    continue;
+                }
                 Err(Failure::Api { error: ApiError::Conflict(_), .. }) => match self.read(key).await {
                     Ok(fresh) => {
                         service = fresh;
@@ -140,12 +147,15 @@ impl Reconciler {
         Outcome::Failed("the Service kept changing while its load balancer was reconciled".to_owned())
     }
 
-    async fn round(&self, key: &ObjectKey, current: &mut Option<Arc<Service>>) -> Result<Round, Failure> {
+    /// One step. Nodes that change after this reconcile `applied` hosts are left to the node sync, which gathers them: while
+    /// a cluster grows, a load balancer would else be updated back to back until the rounds run out.
+    async fn round(&self, key: &ObjectKey, current: &mut Option<Arc<Service>>, applied: bool) -> Result<Round, Failure> {
         let hosts = self.hosts();
         let decision = plan::decide(current.as_deref(), self.state().get(key), &hosts.set);
         let service = match (&decision, current) {
             (Decision::DeleteOrphan(old), _) => return self.delete_orphan(key, old).await,
             (Decision::Ignore, _) | (_, None) => return Ok(Round::Settled),
+            (Decision::UpdateHosts, _) if applied => return Ok(Round::Settled),
             (_, Some(service)) => service,
         };
         let result = match decision {
@@ -195,7 +205,7 @@ impl Reconciler {
             self.record(events::ensured(service));
         }
         self.state().settle(key, &hosts.set, answer);
-        Ok(Round::Again)
+        Ok(Round::Applied)
     }
 
     async fn publish(&self, key: &ObjectKey, service: &mut Arc<Service>, answer: &Answer) -> Result<Round, Failure> {
@@ -227,7 +237,7 @@ impl Reconciler {
         match stage {
             Ok(stage) => {
                 self.state().settle(key, &hosts.set, Answer { status: None, stage });
-                Ok(Round::Again)
+                Ok(Round::Applied)
             }
             Err(error) => Err(self.update_failed(key, service, hosts, error)),
         }
@@ -318,7 +328,8 @@ impl Reconciler {
 
     /// Writes the condition if it is worth it. Best effort: the failure itself is in log, event and queue already.
     async fn report(&self, key: &ObjectKey, mut service: Option<Arc<Service>>, stage: &Stage) {
-        while let Some(current) = service.take() {
+        for _ in 0..MAX_ROUNDS {
+            let Some(current) = service.take() else { return };
             let body = status_patch::publish(&current, None, stage, self.context.clock.wall());
             let Some(body) = body.filter(|_| !self.conditions_are_dropped.load(Ordering::Relaxed)) else { return };
             match self.patch(key, body, "failed to update condition").await {

@@ -107,12 +107,12 @@ impl State {
         self.applied.keys().cloned().collect()
     }
 
-    /// A Node changed in whatever way: the hosts are read again when next needed.
+    /// A Node changed by more than a heartbeat: the hosts are read again when next needed.
     pub(super) fn nodes_are_stale(&mut self) {
         self.hosts = None;
     }
 
-    /// A Node changed in a way that load balancers care about.
+    /// A Node changed in a way that load balancers care about, while this process leads: what a standby sees is carried by others.
     pub(super) fn nodes_changed(&mut self, now: Instant) {
         self.nodes_changed.get_or_insert(now);
     }

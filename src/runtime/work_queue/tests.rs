@@ -98,6 +98,40 @@ fn a_resync_never_cuts_a_backoff_short_and_every_other_reason_does() {
 }
 
 #[test]
+fn a_resync_never_cuts_a_wait_short_and_every_other_reason_does() {
+    for (priority, while_running, expected) in [
+        (Priority::Resync, false, 42),
+        (Priority::Resync, true, 42),
+        (Priority::UserChange, false, 0),
+        (Priority::NodeChange, true, 0),
+    ] {
+        let (mut queue, now) = queue();
+        queue.add(1, Priority::UserChange, now);
+        run(&mut queue, now);
+        if while_running {
+            queue.add(1, priority, now);
+        }
+        queue.finish(&1, Outcome::After(42 * SECOND, "throttled".into()), now);
+        if !while_running {
+            queue.add(1, priority, now);
+        }
+        let due_in = queue.unsettled(now)[0].due_in;
+        assert_eq!(due_in, Some(expected * SECOND), "{priority:?}, while running: {while_running}");
+    }
+}
+
+#[test]
+fn a_wait_is_neither_a_busy_loop_nor_an_overflow() {
+    for (asked, expected) in [(Duration::ZERO, WAIT.0), (Duration::MAX, WAIT.1), (SECOND, SECOND)] {
+        let (mut queue, now) = queue();
+        queue.add(1, Priority::UserChange, now);
+        run(&mut queue, now);
+        queue.finish(&1, Outcome::After(asked, "later".into()), now);
+        assert_eq!(queue.unsettled(now)[0].due_in, Some(expected), "{asked:?}");
+    }
+}
+
+#[test]
 fn a_key_added_while_it_runs_runs_again_afterwards() {
     let (mut queue, now) = queue();
     queue.add(1, Priority::UserChange, now);
@@ -120,6 +154,20 @@ fn the_earlier_time_wins() {
     assert_eq!(queue.next(now), Next::WaitUntil(now + 3 * SECOND));
     assert_eq!(queue.next(now + 5 * SECOND), Next::Run(1, 2 * SECOND));
     assert_eq!((queue.depth(now), queue.running_ages(now + 6 * SECOND)), (0, (SECOND, SECOND)));
+}
+
+#[test]
+fn what_is_gone_is_forgotten_unless_it_runs() {
+    let (mut queue, now) = queue();
+    for key in 1..=3 {
+        queue.add(key, Priority::UserChange, now);
+    }
+    assert_eq!(run(&mut queue, now), 1);
+    queue.add(1, Priority::UserChange, now);
+    (1..=4).for_each(|key| queue.forget(&key));
+    assert_eq!((queue.next(now), queue.entries.len()), (Next::Idle, 1));
+    queue.finish(&1, Outcome::Done, now);
+    assert!(queue.entries.is_empty() && queue.later.is_empty() && queue.ready.is_empty(), "left behind: {queue:?}");
 }
 
 #[derive(Debug, Clone)]
@@ -151,7 +199,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     owed: HashSet<u8>,
     running: Vec<u8>,
-    /// Keys in back-off that only resyncs were added to since: not before this moment.
+    /// Keys in back-off or waiting that only resyncs were added to since: not before this moment.
     backing_off: BTreeMap<u8, Instant>,
 }
 
@@ -191,13 +239,18 @@ impl Model {
     fn finish(&mut self, queue: &mut WorkQueue<u8>, key: u8, outcome: Outcome, now: Instant) {
         let pending = queue.entries.get(&key).and_then(|entry| entry.pending);
         let only_resync = pending.is_none_or(|pending| pending.priority == Priority::Resync);
+        let asked = match &outcome {
+            Outcome::After(delay, _) => Some(*delay),
+            _ => None,
+        };
         let failed = matches!(outcome, Outcome::Failed(_));
         if outcome != Outcome::Done {
             self.owed.insert(key);
         }
         queue.finish(&key, outcome, now);
-        if failed && only_resync {
-            self.backing_off.insert(key, now + BACKOFF.delay(queue.failures(&key)));
+        let wait = asked.or_else(|| failed.then(|| BACKOFF.delay(queue.failures(&key))));
+        if let Some(wait) = wait.filter(|_| only_resync) {
+            self.backing_off.insert(key, now + wait);
         }
     }
 }

@@ -121,6 +121,33 @@ fn only_exclusion_and_provider_id_are_reasons_to_sync_whatever_else_the_node_is(
 }
 
 #[test]
+fn only_times_and_messages_make_a_heartbeat() {
+    let before = with(&node("n", Some("fake://n")), READY);
+    let beat = with(&before, |node| {
+        node.metadata.resource_version = Some("8".into());
+        let condition = &mut node.status.as_mut().unwrap().conditions.as_mut().unwrap()[0];
+        condition.last_heartbeat_time = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+        condition.message = Some("kubelet is posting ready status".into());
+    });
+    assert!(is_heartbeat(&before, &beat) && is_heartbeat(&before, &before));
+    let news: [(&str, Change); 9] = [
+        ("exclusion", EXCLUDE),
+        ("scale-down", SCALE_DOWN),
+        ("label", LABEL),
+        ("annotation", |node| node.metadata.annotations = Some([("a".to_owned(), "b".to_owned())].into())),
+        ("readiness", NOT_READY),
+        ("deletion", DELETE),
+        ("provider id", NEW_ID),
+        ("addresses", |node| node.status.as_mut().unwrap().addresses = Some(vec![NodeAddress::default()])),
+        ("another of its name", |node| node.metadata.uid = Some("other".into())),
+    ];
+    for (name, change) in news {
+        assert!(!is_heartbeat(&before, &with(&beat, change)), "{name}");
+        assert!(!is_heartbeat(&with(&beat, change), &before), "{name} undone");
+    }
+}
+
+#[test]
 fn node_sets_are_equal_when_names_and_provider_ids_are() {
     let (one, two) = (node("one", Some("fake://1")), node("two", Some("fake://2")));
     let set = NodeSet::of([&one, &two]);
