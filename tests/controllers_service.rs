@@ -28,7 +28,6 @@ use cloud_controller_manager::{
     },
 };
 use k8s_openapi::api::core::v1::{Node, Service};
-use kube::Api;
 use proptest::prelude::*;
 use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
 
@@ -73,8 +72,8 @@ impl World {
         let config = Config { concurrent_syncs, resync_period };
         let controller = service::new(&context, &mut informers, Arc::new(self.cloud.clone()), config).unwrap();
         let shutdown = Shutdown::new();
-        informers.nodes.start(Api::all(self.server.client()), &shutdown, Arc::clone(&metrics));
-        informers.services.start(Api::all(self.server.client()), &shutdown, metrics);
+        informers.nodes.start(self.server.client(), &shutdown, Arc::clone(&metrics));
+        informers.services.start(self.server.client(), &shutdown, metrics);
         let task = tokio::spawn(Arc::clone(&controller).run(shutdown.clone()));
         Life { controller, shutdown, task, events }
     }

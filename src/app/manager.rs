@@ -7,7 +7,6 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Node, Service};
-use kube::Api;
 use tokio::sync::watch;
 
 use super::{health, status, wiring};
@@ -163,8 +162,8 @@ impl Manager {
         serve(&config, &watched, client, &metrics, clock, set_verbosity, background).await?;
 
         let watches = clients.watches()?;
-        informers.nodes.start(Api::all(watches.clone()), background, Arc::clone(&metrics));
-        informers.services.start(Api::all(watches), background, Arc::clone(&metrics));
+        informers.nodes.start(watches.clone(), background, Arc::clone(&metrics));
+        informers.services.start(watches, background, Arc::clone(&metrics));
         Ok(Self { config, watched, elector, provider_ready, metrics })
     }
 
