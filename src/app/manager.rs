@@ -11,9 +11,9 @@ use tokio::{sync::watch, task::JoinHandle};
 
 use super::{health, status, wiring};
 use crate::{
-    cli::{config::Config, controllers::Names},
+    cli::config::Config,
     cloud_provider::{CloudProvider, ProviderContext, metered},
-    controllers::{Controller, Informers, service::prune_service},
+    controllers::{Controller, Informers, names::Names, service::prune_service},
     metrics::Metrics,
     node::prune_node,
     runtime::{
