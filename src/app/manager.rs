@@ -11,7 +11,7 @@ use tokio::{sync::watch, task::JoinHandle};
 
 use super::{health, status, wiring};
 use crate::{
-    cli::config::Config,
+    cli::{config::Config, feature_gates},
     cloud_provider::{CloudProvider, ProviderContext, metered},
     controllers::{Controller, Informers, names::Names, service::prune_service},
     metrics::Metrics,
@@ -126,6 +126,7 @@ impl Manager {
     /// Builds everything and starts what every replica runs.
     async fn build(parts: Parts, background: &Shutdown) -> Result<Self, StartError> {
         let Parts { config, clients, provider, metrics, clock, set_verbosity } = parts;
+        show_features(&config.feature_gates, &metrics);
         let (recorder, recorded) = EventRecorder::channel(COMPONENT);
         let recorder = recorder.counting(&metrics);
         events::start_sink(recorded, clients.component(COMPONENT)?, clock, Arc::clone(&metrics), background);
@@ -270,6 +271,14 @@ fn initialize(
     ready
 }
 
+/// Upstream: `k8s.io/component-base/metrics/prometheus/feature`.
+fn show_features(gates: &feature_gates::FeatureGates, metrics: &Metrics) {
+    for gate in feature_gates::TABLE {
+        let on = if gates.enabled(gate.name) { 1.0 } else { 0.0 };
+        metrics.feature_enabled.with_label_values(&[gate.name, gate.stage.label()]).set(on);
+    }
+}
+
 async fn serve(
     config: &Config,
     watched: &Arc<Watched>,
@@ -359,6 +368,7 @@ async fn supervise(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::value::{FlagValue, Switches};
 
     /// Tells when it is dropped.
     struct Step(Arc<std::sync::atomic::AtomicBool>);
@@ -389,5 +399,16 @@ mod tests {
         let started = tokio::time::Instant::now();
         drain(&mut controllers, Duration::from_secs(10)).await;
         assert_eq!(started.elapsed().as_secs(), 1);
+    }
+
+    #[test]
+    fn every_feature_gate_is_a_metric() {
+        let metrics = Metrics::new().unwrap();
+        let given = Switches::parse("ComponentFlagz=false").unwrap();
+        show_features(&feature_gates::resolve(&given).gates, &metrics);
+        let text = metrics.render().unwrap();
+        assert!(text.contains("kubernetes_feature_enabled{name=\"ComponentFlagz\",stage=\"BETA\"} 0"), "{text}");
+        assert!(text.contains("kubernetes_feature_enabled{name=\"ConsistentListFromCache\",stage=\"\"} 1"), "{text}");
+        assert!(text.contains("kubernetes_feature_enabled{name=\"AllAlpha\",stage=\"ALPHA\"} 0"), "{text}");
     }
 }
