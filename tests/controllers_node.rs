@@ -24,7 +24,6 @@ use cloud_controller_manager::{
     },
 };
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
-use kube::Api;
 use proptest::prelude::*;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -76,7 +75,7 @@ impl World {
         let node = node::NodeController::new(&context, &mut informers, provider.clone(), node::Config::default()).unwrap();
         let lifecycle = node_lifecycle::NodeLifecycleController::new(&context, &mut informers, provider, limits()).unwrap();
         let nodes = informers.nodes.store();
-        informers.nodes.start(Api::all(server.client()), &shutdown, Arc::clone(&metrics));
+        informers.nodes.start(server.client(), &shutdown, Arc::clone(&metrics));
         nodes.synced().await;
         tokio::spawn(node.run(shutdown.clone()));
         tokio::spawn(Arc::clone(&lifecycle).run(shutdown.clone()));

@@ -25,7 +25,7 @@ use cloud_controller_manager::{
     sandbox::api_server::ApiServer,
 };
 use k8s_openapi::api::core::v1::Node;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use proptest::prelude::*;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -64,7 +64,7 @@ impl Bench {
             Config { cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()], reconciliation_period: PERIOD, watch_based };
         let controller = RouteController::new(&context, &mut informers, Arc::new(cloud.clone()), config).unwrap();
         let (nodes, shutdown) = (informers.nodes.store(), Shutdown::new());
-        informers.nodes.start(Api::all(server.client()), &shutdown, Arc::clone(&metrics));
+        informers.nodes.start(server.client(), &shutdown, Arc::clone(&metrics));
         nodes.synced().await;
         tokio::spawn(Arc::clone(&controller).run(shutdown.clone()));
         Self { server, cloud, controller, metrics, nodes, events, shutdown }

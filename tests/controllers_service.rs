@@ -28,7 +28,6 @@ use cloud_controller_manager::{
     },
 };
 use k8s_openapi::api::core::v1::{Node, Service};
-use kube::Api;
 use proptest::prelude::*;
 use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
 
@@ -78,8 +77,8 @@ impl World {
         let mut informers = Informers { nodes: Informer::new(|_: &mut Node| {}), services: Informer::new(prune_service) };
         let controller = service::new(&context, &mut informers, Arc::new(self.cloud.clone()), config).unwrap();
         let shutdown = Shutdown::new();
-        informers.nodes.start(Api::all(self.server.client()), &shutdown, Arc::clone(&metrics));
-        informers.services.start(Api::all(self.server.client()), &shutdown, Arc::clone(&metrics));
+        informers.nodes.start(self.server.client(), &shutdown, Arc::clone(&metrics));
+        informers.services.start(self.server.client(), &shutdown, Arc::clone(&metrics));
         let (running, stop) = (Arc::clone(&controller), shutdown.clone());
         let task = tokio::spawn(async move {
             leadership.acquired().await;

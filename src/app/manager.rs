@@ -7,14 +7,13 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Node, Service};
-use kube::Api;
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinHandle};
 
 use super::{health, status, wiring};
 use crate::{
-    cli::{config::Config, controllers::Names},
+    cli::{config::Config, feature_gates},
     cloud_provider::{CloudProvider, ProviderContext, metered},
-    controllers::{Controller, Informers, service::prune_service},
+    controllers::{Controller, Informers, names::Names, service::prune_service},
     metrics::Metrics,
     node::prune_node,
     runtime::{
@@ -127,6 +126,7 @@ impl Manager {
     /// Builds everything and starts what every replica runs.
     async fn build(parts: Parts, background: &Shutdown) -> Result<Self, StartError> {
         let Parts { config, clients, provider, metrics, clock, set_verbosity } = parts;
+        show_features(&config.feature_gates, &metrics);
         let (recorder, recorded) = EventRecorder::channel(COMPONENT);
         let recorder = recorder.counting(&metrics);
         events::start_sink(recorded, clients.component(COMPONENT)?, clock, Arc::clone(&metrics), background);
@@ -163,8 +163,8 @@ impl Manager {
         serve(&config, &watched, client, &metrics, clock, set_verbosity, background).await?;
 
         let watches = clients.watches()?;
-        informers.nodes.start(Api::all(watches.clone()), background, Arc::clone(&metrics));
-        informers.services.start(Api::all(watches), background, Arc::clone(&metrics));
+        informers.nodes.start(watches.clone(), background, Arc::clone(&metrics));
+        informers.services.start(watches, background, Arc::clone(&metrics));
         Ok(Self { config, watched, elector, provider_ready, metrics })
     }
 
@@ -172,7 +172,7 @@ impl Manager {
     async fn lead(self, stop: &Shutdown) -> Ended {
         let (work, campaign) = (Shutdown::new(), Shutdown::new());
         let Self { config, watched, elector, provider_ready, metrics } = self;
-        let election = tokio::spawn({
+        let mut election = tokio::spawn({
             let campaign = campaign.clone();
             async move {
                 match elector {
@@ -184,24 +184,37 @@ impl Manager {
                 }
             }
         });
-        let controllers =
+        let mut controllers =
             tokio::spawn(run_controllers(config.start_interval, watched, provider_ready, metrics, work.clone()));
-        tokio::pin!(election, controllers);
+        let unasked = |ended| if matches!(ended, Ok(Election::Lost)) { Ended::LeaseLost } else { Ended::Broken };
 
         tokio::select! {
             biased;
             () = stop.begun() => {}
-            ended = &mut election => return if matches!(ended, Ok(Election::Lost)) { Ended::LeaseLost } else { Ended::Broken },
+            ended = &mut election => return unasked(ended),
             _ = &mut controllers => return Ended::Broken,
         }
         tracing::info!("stopping: running steps end, then the lease is released");
         work.begin();
-        if tokio::time::timeout(config.shutdown_grace_period, controllers).await.is_err() {
-            tracing::warn!(limit = ?config.shutdown_grace_period, "running steps did not end in time; the next leader finishes them");
+        tokio::select! {
+            biased;
+            // Somebody else leads already: what still runs must not go on beside them.
+            ended = &mut election => return unasked(ended),
+            () = drain(&mut controllers, config.shutdown_grace_period) => {}
         }
         campaign.begin();
         let _ = election.await;
         Ended::Stopped
+    }
+}
+
+/// Lets running steps end, for at most `limit`. Those that do not are dropped where they wait: once the lease is released the next
+/// leader begins, and two must not write.
+async fn drain(controllers: &mut JoinHandle<()>, limit: Duration) {
+    if tokio::time::timeout(limit, &mut *controllers).await.is_err() {
+        tracing::warn!(?limit, "running steps did not end in time; the next leader finishes them");
+        controllers.abort();
+        let _ = controllers.await;
     }
 }
 
@@ -256,6 +269,14 @@ fn initialize(
         stop.begun().await;
     });
     ready
+}
+
+/// Upstream: `k8s.io/component-base/metrics/prometheus/feature`.
+fn show_features(gates: &feature_gates::FeatureGates, metrics: &Metrics) {
+    for gate in feature_gates::TABLE {
+        let on = if gates.enabled(gate.name) { 1.0 } else { 0.0 };
+        metrics.feature_enabled.with_label_values(&[gate.name, gate.stage.label()]).set(on);
+    }
 }
 
 async fn serve(
@@ -342,4 +363,52 @@ async fn supervise(
         tracing::error!(controller = name, "ended unexpectedly; the process ends so that another replica takes over");
     }
     orderly
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::value::{FlagValue, Switches};
+
+    /// Tells when it is dropped.
+    struct Step(Arc<std::sync::atomic::AtomicBool>);
+
+    impl Drop for Step {
+        fn drop(&mut self) {
+            self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn steps_that_outlast_the_grace_period_are_dropped_before_the_lease_is_released() {
+        let dropped = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let step = Step(Arc::clone(&dropped));
+        let mut controllers = tokio::spawn(async move {
+            let _step = step;
+            std::future::pending().await
+        });
+        let started = tokio::time::Instant::now();
+        drain(&mut controllers, Duration::from_secs(10)).await;
+        assert!(dropped.load(std::sync::atomic::Ordering::SeqCst));
+        assert_eq!(started.elapsed().as_secs(), 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_longer_than_the_steps_run() {
+        let mut controllers = tokio::spawn(tokio::time::sleep(Duration::from_secs(1)));
+        let started = tokio::time::Instant::now();
+        drain(&mut controllers, Duration::from_secs(10)).await;
+        assert_eq!(started.elapsed().as_secs(), 1);
+    }
+
+    #[test]
+    fn every_feature_gate_is_a_metric() {
+        let metrics = Metrics::new().unwrap();
+        let given = Switches::parse("ComponentFlagz=false").unwrap();
+        show_features(&feature_gates::resolve(&given).gates, &metrics);
+        let text = metrics.render().unwrap();
+        assert!(text.contains("kubernetes_feature_enabled{name=\"ComponentFlagz\",stage=\"BETA\"} 0"), "{text}");
+        assert!(text.contains("kubernetes_feature_enabled{name=\"ConsistentListFromCache\",stage=\"\"} 1"), "{text}");
+        assert!(text.contains("kubernetes_feature_enabled{name=\"AllAlpha\",stage=\"ALPHA\"} 0"), "{text}");
+    }
 }

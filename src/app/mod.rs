@@ -58,11 +58,11 @@ fn start(registry: &Registry, config: Config) -> ExitCode {
         Ok(Ok(Ended::LeaseLost)) => fail(&"leaderelection lost"),
         Ok(Ok(Ended::Broken)) => fail(&"a part of the manager ended unexpectedly"),
         Ok(Err(error)) => fail(&error),
-        Err(error) => fail(&format!("cannot start the runtime: {error}")),
+        Err(error) => fail(&format!("cannot go on: {error}")),
     }
 }
 
-/// Runs `work` with a shutdown that SIGTERM and SIGINT begin.
+/// Runs `work` with a shutdown that SIGTERM and SIGINT begin; a second signal ends it at once, as in `k8s.io/apiserver/pkg/server`.
 pub fn on_runtime<F, R>(work: F) -> std::io::Result<R::Output>
 where
     F: FnOnce(Shutdown) -> R,
@@ -74,14 +74,21 @@ where
         let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
         let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;
         let asked = stop.clone();
-        tokio::spawn(async move {
+        let mut signal = async move || {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
+        };
+        let again = tokio::spawn(async move {
+            signal().await;
             asked.begin();
+            signal().await;
         });
-        Ok(work(stop).await)
+        tokio::select! {
+            output = work(stop) => Ok(output),
+            _ = again => Err(std::io::Error::other("a second signal came: ending at once, the lease is not released")),
+        }
     });
     // What still hangs must not keep the process from ending.
     runtime.shutdown_background();

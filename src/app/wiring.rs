@@ -6,12 +6,15 @@ use super::manager::{ClientSource, StartError};
 use crate::{
     cli::{
         config::{self, Config},
-        controllers::{NODE, NODE_LIFECYCLE, Names, ROUTE, SERVICE, TABLE},
         feature_gates::{self, FeatureGates},
         tls,
     },
     cloud_provider::CloudProvider,
-    controllers::{Controller, ControllerContext, Informers, node, node_lifecycle, route, service},
+    controllers::{
+        Controller, ControllerContext, Informers,
+        names::{NODE, NODE_LIFECYCLE, Names, ROUTE, SERVICE, TABLE},
+        node, node_lifecycle, route, service,
+    },
     metrics::Metrics,
     runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, patch::Writer},
     serving,

@@ -37,6 +37,16 @@ impl Stage {
         }
     }
 
+    /// Label `stage` of `kubernetes_feature_enabled`; upstream leaves it empty for what is settled.
+    pub fn label(self) -> &'static str {
+        match self {
+            Stage::Alpha => "ALPHA",
+            Stage::Beta => "BETA",
+            Stage::Stable | Stage::Locked => "",
+            Stage::Deprecated | Stage::DeprecatedLocked => "DEPRECATED",
+        }
+    }
+
     fn is_locked(self) -> bool {
         matches!(self, Stage::Locked | Stage::DeprecatedLocked)
     }

@@ -130,6 +130,21 @@ impl Clients {
     }
 }
 
+/// `error` with what caused it, since libraries leave the cause out of the message: "client error (Connect)" alone tells nobody
+/// whether the address or the certificate is wrong.
+pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        if !text.contains(&message) {
+            text = format!("{text}: {message}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
 fn url(value: &str) -> Result<http::Uri, ClientError> {
     let about = |reason: &dyn std::fmt::Display| ClientError::Master { value: value.to_owned(), reason: reason.to_string() };
     let url: http::Uri = value.parse().map_err(|error| about(&error))?;
@@ -145,9 +160,10 @@ fn host(config: &Config) -> String {
 }
 
 async fn from_kubeconfig(path: &std::path::Path) -> Result<Config, ClientError> {
+    // The first line says what and where; those after it would show what stands there, which may be a token.
     let about = |error: &dyn std::fmt::Display| ClientError::Kubeconfig {
         path: path.display().to_string(),
-        reason: error.to_string(),
+        reason: error.to_string().lines().next().unwrap_or_default().to_owned(),
     };
     let parsed = Kubeconfig::read_from(path).map_err(|error| about(&error))?;
     Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await.map_err(|error| about(&error))

@@ -4,12 +4,19 @@
 //! subscribed before the start. Survives disconnects, restarts and expired resource versions; an object that cannot be decoded is
 //! counted, logged and skipped, so that one bad object never stops a watch.
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Resource,
+    client::Body,
     runtime::{
         WatchStreamExt,
         watcher::{self, Event},
@@ -18,6 +25,7 @@ use kube::{
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
 use super::{
+    client::with_causes,
     shutdown::Shutdown,
     store::{ObjectKey, Store},
 };
@@ -83,9 +91,10 @@ where
         self.handlers.push(Box::new(handler));
     }
 
-    /// Lists and watches until `shutdown` begins.
-    pub fn start(self, api: Api<Checked<K>>, shutdown: &Shutdown, metrics: Arc<Metrics>) {
+    /// Lists and watches all objects of the kind until `shutdown` begins.
+    pub fn start(self, client: kube::Client, shutdown: &Shutdown, metrics: Arc<Metrics>) {
         let token = shutdown.clone();
+        let api = Api::all(noticing(client, self.store.clone()));
         let feed = Feed { informer: self, relisted: None, resource: K::plural(&()).into_owned(), metrics };
         shutdown.spawn(async move {
             tokio::select! {
@@ -95,15 +104,20 @@ where
         });
     }
 
+    /// A handler that panics must end neither the informer nor the handlers after it.
     fn dispatch(&self, change: &Change<K>) {
-        self.handlers.iter().for_each(|handler| handler(change));
+        for handler in &self.handlers {
+            if catch_unwind(AssertUnwindSafe(|| handler(change))).is_err() {
+                tracing::error!(key = %ObjectKey::of(change.object().as_ref()), "a handler panicked over a change, which is lost to it");
+            }
+        }
     }
 
     fn apply(&self, object: Arc<K>) {
         let key = ObjectKey::of(object.as_ref());
         match self.store.insert(key, Arc::clone(&object)) {
             None => self.dispatch(&Change::Added(object)),
-            Some(old) if old.meta().resource_version == object.meta().resource_version => {}
+            Some(old) if is_same(&old, &object) => {}
             Some(old) => self.dispatch(&Change::Updated { old, new: object }),
         }
     }
@@ -131,7 +145,7 @@ where
     async fn run(mut self, api: Api<Checked<K>>) {
         loop {
             let watch = watcher::watcher(api.clone(), watcher::Config::default()).default_backoff();
-            let mut watch = watch.map_err(|error| (expired(&error), error.to_string())).boxed();
+            let mut watch = watch.map_err(|error| (expired(&error), with_causes(&error))).boxed();
             while let Some(event) = watch.next().await {
                 match event {
                     Ok(event) => self.take(event),
@@ -157,8 +171,11 @@ where
         match event {
             Event::Init => self.relisted = Some(HashMap::new()),
             Event::InitApply(object) => {
-                if let (Some((key, object)), Some(relisted)) = (self.accept(object), self.relisted.as_mut()) {
-                    relisted.insert(key, object);
+                let accepted = self.accept(object);
+                if let (Some((key, object)), Some(relisted)) = (accepted, self.relisted.as_mut()) {
+                    // What is known already is not held twice.
+                    let known = self.informer.store.get(&key).filter(|known| is_same(known, &object));
+                    relisted.insert(key, known.unwrap_or(object));
                 }
             }
             Event::InitDone => self.replace(),
@@ -207,6 +224,28 @@ where
     }
 }
 
+fn is_same<K: Resource>(old: &Arc<K>, new: &Arc<K>) -> bool {
+    old.meta().resource_version == new.meta().resource_version
+}
+
+/// `client`, which takes the error off `store` as soon as the server accepts a watch again. kube's watcher keeps that to itself: it
+/// speaks up only at the next change, which in a quiet cluster may be hours away.
+fn noticing<K: Send + Sync + 'static>(client: kube::Client, store: Store<K>) -> kube::Client {
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (client, store) = (client.clone(), store.clone());
+        async move {
+            let is_watch =
+                request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
+            let response = client.send(request).await?;
+            if is_watch && response.status().is_success() {
+                store.set_status(|status| status.error = None);
+            }
+            Ok::<_, kube::Error>(response)
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
 /// kube's watcher repeats a watch that the server refuses with HTTP 410 for ever; only a fresh one lists again.
 fn expired(error: &watcher::Error) -> bool {
     let status = match error {
@@ -226,7 +265,11 @@ pub struct Checked<K> {
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Checked<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = serde_json::Value::deserialize(deserializer)?;
+        let mut value = serde_json::Value::deserialize(deserializer)?;
+        // Often half of the object, and a page of a list holds hundreds of them until they are pruned.
+        if let Some(metadata) = value.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
         let metadata = value.get("metadata").cloned().unwrap_or_default();
         let metadata = serde_json::from_value(metadata).unwrap_or_default();
         Ok(Self { metadata, object: serde_json::from_value(value).map_err(|error| error.to_string()) })
@@ -256,3 +299,6 @@ impl<K: Resource<DynamicType = ()>> Resource for Checked<K> {
         &mut self.metadata
     }
 }
+
+#[cfg(test)]
+mod tests;

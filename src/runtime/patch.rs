@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
+    client::with_causes,
     leader_election::{Leadership, NotLeading},
     store::ObjectKey,
 };
@@ -45,7 +46,7 @@ impl ApiError {
             kube::Error::Api(status) if status.code == 409 => ApiError::Conflict(about.to_string()),
             kube::Error::Api(status) if status.code == 403 => ApiError::Forbidden(status.message.clone()),
             kube::Error::Api(status) => ApiError::Failed(format!("{about}: {} ({})", status.message, status.code)),
-            other => ApiError::Failed(format!("{about}: {other}")),
+            other => ApiError::Failed(format!("{about}: {}", with_causes(other))),
         }
     }
 }

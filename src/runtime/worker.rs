@@ -8,6 +8,7 @@ use std::{
     fmt,
     future::Future,
     hash::Hash,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -155,7 +156,7 @@ where
         while running.len() < limit && !shutdown.has_begun() {
             match self.next() {
                 Next::Run(key, _) => {
-                    let task = running.spawn(reconcile(key.clone()));
+                    let task = running.spawn(isolated(reconcile, key.clone()));
                     keys.insert(task.id(), key);
                 }
                 Next::WaitUntil(due) => return Some(due),
@@ -179,6 +180,21 @@ where
         };
         if let Some(key) = keys.remove(&id) {
             self.finish(&key, outcome);
+        }
+    }
+}
+
+/// The reconcile of `key`, also when `reconcile` panics before it gives its future back: then the future panics in its place.
+fn isolated<K, F, R>(reconcile: &F, key: K) -> impl Future<Output = Outcome> + Send + 'static + use<K, F, R>
+where
+    F: Fn(K) -> R,
+    R: Future<Output = Outcome> + Send + 'static,
+{
+    let built = catch_unwind(AssertUnwindSafe(|| reconcile(key)));
+    async move {
+        match built {
+            Ok(work) => work.await,
+            Err(panic) => resume_unwind(panic),
         }
     }
 }

@@ -14,6 +14,8 @@ use prometheus::{CounterVec, HistogramVec};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::runtime::client::with_causes;
+
 const TIMEOUT: Duration = Duration::from_secs(10);
 const QPS: f64 = 200.0;
 const BURST: f64 = 400.0;
@@ -47,7 +49,7 @@ impl From<kube::Error> for Failure {
                 message: status.message.clone(),
                 retriable: status.code == 429 || status.code >= 500,
             },
-            other => Self { code: "<error>".to_owned(), message: other.to_string(), retriable: true },
+            other => Self { code: "<error>".to_owned(), message: with_causes(&other), retriable: true },
         }
     }
 }

@@ -40,7 +40,7 @@ use crate::{
 };
 
 /// Canonical name, as in `--controllers`.
-pub const NAME: &str = "cloud-node-controller";
+pub const NAME: &str = super::names::NODE.canonical;
 
 /// Settings of the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

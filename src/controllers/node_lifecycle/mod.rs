@@ -37,7 +37,7 @@ use crate::{
 };
 
 /// Canonical name, as in `--controllers`.
-pub const NAME: &str = "cloud-node-lifecycle-controller";
+pub const NAME: &str = super::names::NODE_LIFECYCLE.canonical;
 
 /// How many Nodes are looked at at once.
 const CONCURRENT_CHECKS: usize = 100;

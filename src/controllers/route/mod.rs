@@ -42,7 +42,7 @@ use crate::{
 };
 
 /// Name in `--controllers`.
-pub const NAME: &str = "node-route-controller";
+pub const NAME: &str = super::names::ROUTE.canonical;
 
 /// How long the first of several changes waits for the others.
 pub const GATHERING_DELAY: Duration = Duration::from_millis(500);

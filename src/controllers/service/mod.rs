@@ -45,7 +45,7 @@ use crate::{
 };
 
 /// Canonical name, as in `--controllers`.
-pub const NAME: &str = "service-lb-controller";
+pub const NAME: &str = super::names::SERVICE.canonical;
 
 /// Settings of the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

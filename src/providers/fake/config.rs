@@ -208,7 +208,8 @@ impl FakeConfig {
 
     /// Reads and checks a file.
     pub fn read(path: &Path) -> CloudResult<Self> {
-        let about = |error: &dyn std::fmt::Display| CloudError::invalid(format!("cloud config {}: {error}", path.display()));
+        let about =
+            |error: &dyn std::fmt::Display| CloudError::invalid(format!("--cloud-config {}: {error}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| about(&error))?;
         let mut config = Self::parse(&text).map_err(|error| about(&error))?;
         let folder = path.parent().unwrap_or(Path::new(""));

@@ -32,6 +32,18 @@ async fn errors_name_the_flag_and_the_file() {
 }
 
 #[tokio::test]
+async fn an_unreachable_server_is_told_with_the_cause() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let clients = Clients::load(settings(None, Some(&format!("http://{address}"))), metrics()).await.unwrap();
+    let error = Api::<Node>::all(clients.for_component("c").unwrap()).get("n").await.unwrap_err();
+    let text = with_causes(&error);
+    assert!(text.contains("Connection refused"), "{text}");
+    assert_eq!(text.matches("client error (Connect)").count(), 1, "{text}");
+}
+
+#[tokio::test]
 async fn the_master_flag_replaces_the_server() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     let text = "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: 'https://a:1'}}]\n\

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     metrics::Metrics,
-    runtime::{clock::Clock, shutdown::Shutdown},
+    runtime::{client::with_causes, clock::Clock, shutdown::Shutdown},
 };
 
 /// Tries per event while the API server cannot be reached.
@@ -154,7 +154,7 @@ fn answer(result: Result<kube::Result<CoreEvent>, tokio::time::error::Elapsed>) 
         Ok(Ok(_)) => Written::Yes,
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Written::Gone,
         Ok(Err(kube::Error::Api(status))) => Written::Refused(format!("{} ({})", status.message, status.code)),
-        Ok(Err(error)) => Written::Unreachable(error.to_string()),
+        Ok(Err(error)) => Written::Unreachable(with_causes(&error)),
         Err(_) => Written::Unreachable(format!("no answer within {REQUEST:?}")),
     }
 }

@@ -54,6 +54,22 @@ async fn a_panic_fails_its_key_alone_and_is_retried() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_panic_before_the_future_exists_fails_its_key_alone_too() {
+    let bench = bench();
+    let (done, mut runs) = mpsc::unbounded_channel();
+    let tries = AtomicUsize::new(0);
+    bench.run(None, move |key| {
+        assert!(key != 1 || tries.fetch_add(1, SeqCst) > 0, "first try of key 1");
+        done.send(key).unwrap();
+        async { Outcome::Done }
+    });
+    bench.queue.add(1, Priority::UserChange);
+    bench.queue.add(2, Priority::UserChange);
+    assert_eq!((runs.recv().await, runs.recv().await), (Some(2), Some(1)));
+    assert_eq!(bench.metrics.reconcile_panics_total.with_label_values(&["test"]).get(), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_more_run_at_once_than_the_limit_allows() {
     for (limit, seconds) in [(Some(1), 6), (Some(4), 2), (None, 1)] {
         let bench = bench();

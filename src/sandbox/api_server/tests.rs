@@ -16,7 +16,7 @@ use super::*;
 use crate::{
     metrics::Metrics,
     runtime::{
-        informer::{Checked, Informer},
+        informer::Informer,
         leader_election::Leadership,
         patch::{ApiError, Part, PatchKind, Writer},
         shutdown::Shutdown,
@@ -254,7 +254,7 @@ fn informed(server: &ApiServer, shutdown: &Shutdown) -> (Store<Node>, Arc<Metric
     let metrics = Arc::new(Metrics::new().unwrap());
     let informer = Informer::<Node>::new(|_| ());
     let store = informer.store();
-    informer.start(Api::<Checked<Node>>::all(server.client()), shutdown, Arc::clone(&metrics));
+    informer.start(server.client(), shutdown, Arc::clone(&metrics));
     (store, metrics)
 }
 

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use super::authorities::{Authorities, Bundle, FrontProxy};
 use crate::{
-    runtime::shutdown::Shutdown,
+    runtime::{client::with_causes, shutdown::Shutdown},
     serving::{Endpoints, Parts, ServingError, config::AuthenticationConfig, config::ServingConfig},
 };
 
@@ -125,7 +125,7 @@ fn explain(error: &kube::Error) -> String {
             status.message
         ),
         kube::Error::Api(status) => format!("cannot get ConfigMap {NAMESPACE}/{NAME}: {}", status.message),
-        other => format!("cannot get ConfigMap {NAMESPACE}/{NAME}: {other}"),
+        other => format!("cannot get ConfigMap {NAMESPACE}/{NAME}: {}", with_causes(other)),
     }
 }
 

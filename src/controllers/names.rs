@@ -1,0 +1,57 @@
+//! What each controller is called, wherever it has a name. Plain data, which the command line and the reference page derive from.
+//!
+//! Names and aliases are upstream's (`k8s.io/cloud-provider/names`).
+
+/// What one controller is called in the places where it has a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Names {
+    /// In `--controllers`, health checks and logs.
+    pub canonical: &'static str,
+    /// Older name, also accepted by `--controllers`.
+    pub alias: &'static str,
+    /// User agent, and ServiceAccount with `--use-service-account-credentials`.
+    pub client: &'static str,
+    /// Label of `running_managed_controllers`.
+    pub metric: &'static str,
+    /// Source component of its events.
+    pub event_source: &'static str,
+}
+
+/// The node controller.
+pub const NODE: Names = Names {
+    canonical: "cloud-node-controller",
+    alias: "cloud-node",
+    client: "node-controller",
+    metric: "cloud-node",
+    event_source: "cloud-node-controller",
+};
+
+/// The node-lifecycle controller.
+pub const NODE_LIFECYCLE: Names = Names {
+    canonical: "cloud-node-lifecycle-controller",
+    alias: "cloud-node-lifecycle",
+    client: "node-controller",
+    metric: "cloud-node-lifecycle",
+    event_source: "cloud-node-lifecycle-controller",
+};
+
+/// The service controller.
+pub const SERVICE: Names = Names {
+    canonical: "service-lb-controller",
+    alias: "service",
+    client: "service-controller",
+    metric: "service",
+    event_source: "service-controller",
+};
+
+/// The route controller.
+pub const ROUTE: Names = Names {
+    canonical: "node-route-controller",
+    alias: "route",
+    client: "route-controller",
+    metric: "route",
+    event_source: "route_controller",
+};
+
+/// All controllers.
+pub const TABLE: &[Names] = &[NODE, NODE_LIFECYCLE, SERVICE, ROUTE];
