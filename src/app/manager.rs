@@ -9,7 +9,11 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Node, Service};
 use tokio::{sync::watch, task::JoinHandle};
 
-use super::{health, status, wiring};
+use super::{
+    health,
+    initialize::{Initialised, initialize},
+    status, wiring,
+};
 use crate::{
     cli::{config::Config, feature_gates},
     cloud_provider::{CloudProvider, ProviderContext, metered},
@@ -94,7 +98,7 @@ pub(super) struct Watched {
     pub(super) nodes: Store<Node>,
     pub(super) services: Store<Service>,
     /// `None` until the provider is initialised; then `Ok`, or why not.
-    pub(super) provider: watch::Receiver<Option<Result<(), String>>>,
+    pub(super) provider: watch::Receiver<Initialised>,
     pub(super) controllers: Vec<(Names, Arc<dyn Controller>)>,
     pub(super) skipped: Vec<(&'static str, String)>,
 }
@@ -118,7 +122,7 @@ struct Manager {
     config: Config,
     watched: Arc<Watched>,
     elector: Option<Elector>,
-    provider_ready: watch::Receiver<Option<Result<(), String>>>,
+    provider_ready: watch::Receiver<Initialised>,
     metrics: Arc<Metrics>,
 }
 
@@ -244,33 +248,6 @@ fn election(
     Ok((Some(elector), Some(health), leadership))
 }
 
-/// Initialises the provider in the background, again and again until it succeeds. Answers how far it is.
-fn initialize(
-    provider: Arc<dyn CloudProvider>,
-    context: ProviderContext,
-    background: &Shutdown,
-) -> watch::Receiver<Option<Result<(), String>>> {
-    const FIRST: Duration = Duration::from_secs(1);
-    const LONGEST: Duration = Duration::from_secs(60);
-    let (progress, ready) = watch::channel(None);
-    let stop = background.clone();
-    background.spawn(async move {
-        let mut delay = FIRST;
-        while let Err(error) = provider.initialize(context.clone()).await {
-            tracing::error!(%error, retry_in = ?delay, "the cloud provider cannot be initialised");
-            progress.send_replace(Some(Err(error.to_string())));
-            tokio::select! {
-                () = tokio::time::sleep(delay) => delay = (delay * 2).min(LONGEST),
-                () = stop.begun() => return,
-            }
-        }
-        progress.send_replace(Some(Ok(())));
-        // The sender stays alive as long as somebody may wait for it.
-        stop.begun().await;
-    });
-    ready
-}
-
 /// Upstream: `k8s.io/component-base/metrics/prometheus/feature`.
 fn show_features(gates: &feature_gates::FeatureGates, metrics: &Metrics) {
     for gate in feature_gates::TABLE {
@@ -312,7 +289,7 @@ async fn serve(
 async fn run_controllers(
     start_interval: Duration,
     watched: Arc<Watched>,
-    mut provider: watch::Receiver<Option<Result<(), String>>>,
+    mut provider: watch::Receiver<Initialised>,
     metrics: Arc<Metrics>,
     work: Shutdown,
 ) {

@@ -6,6 +6,7 @@
 mod clients;
 mod events_reference;
 mod health;
+mod initialize;
 pub mod manager;
 mod status;
 mod wiring;

@@ -1,0 +1,88 @@
+//! The provider's start: in the background, again and again until it succeeds.
+//!
+//! In: the provider and what it is handed. Out: how far it is, for readiness and the status page. A provider that fails or panics
+//! here costs readiness, never the process.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use tokio::sync::watch;
+
+use crate::{
+    cloud_provider::{CloudProvider, ProviderContext},
+    runtime::shutdown::Shutdown,
+};
+
+/// How far the provider's start is: `None` while it is under way, then that it is done, or why it failed last.
+pub(super) type Initialised = Option<Result<(), String>>;
+
+/// Initialises the provider in the background, again and again until it succeeds. Answers how far it is.
+pub(super) fn initialize(
+    provider: Arc<dyn CloudProvider>,
+    context: ProviderContext,
+    background: &Shutdown,
+) -> watch::Receiver<Initialised> {
+    let (progress, ready) = watch::channel(None);
+    let stop = background.clone();
+    background.spawn(async move {
+        let attempts = until_initialised(provider.as_ref(), &context, &progress);
+        tokio::select! {
+            () = attempts => stop.begun().await, // The sender stays alive as long as somebody may wait for it.
+            () = stop.begun() => {}
+        }
+    });
+    ready
+}
+
+async fn until_initialised(provider: &dyn CloudProvider, context: &ProviderContext, progress: &watch::Sender<Initialised>) {
+    const FIRST: Duration = Duration::from_secs(1);
+    const LONGEST: Duration = Duration::from_secs(60);
+    let mut delay = FIRST;
+    loop {
+        let attempt = AssertUnwindSafe(provider.initialize(context.clone())).catch_unwind().await;
+        let reason = match attempt {
+            Ok(Ok(())) => break,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it panicked, see the log".to_owned(),
+        };
+        tracing::error!(reason, retry_in = ?delay, "the cloud provider cannot be initialised");
+        progress.send_replace(Some(Err(reason)));
+        tokio::time::sleep(delay).await;
+        delay = (delay * 2).min(LONGEST);
+    }
+    progress.send_replace(Some(Ok(())));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cloud_provider::CloudError,
+        providers::fake::{CallName, FakeCloud, FakeConfig},
+        runtime::{clock::Clock, leader_election::Leadership},
+    };
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_fails_or_panics_at_its_start_is_tried_again() {
+        let cloud = FakeCloud::new(FakeConfig::parse("calls: {initialize: {panic: true, times: 1}}").unwrap());
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("not asked for"))
+        });
+        let context = ProviderContext {
+            client: kube::Client::new(service, "default"),
+            leadership: Leadership::unopposed(),
+            shutdown: Shutdown::new(),
+            clock: Clock::System,
+        };
+        let background = Shutdown::new();
+        let mut ready = initialize(Arc::new(cloud.clone()), context.clone(), &background);
+        ready.wait_for(|state| matches!(state, Some(Err(reason)) if reason.contains("panicked"))).await.unwrap();
+        ready.wait_for(|state| *state == Some(Ok(()))).await.unwrap();
+
+        cloud.fail_next(CallName::Initialize, &CloudError::failed("no network"), 1);
+        let mut ready = initialize(Arc::new(cloud), context, &background);
+        ready.wait_for(|state| *state == Some(Err("no network".to_owned()))).await.unwrap();
+        background.begin();
+        assert!(background.drain(Duration::from_secs(1)).await, "it ends while it waits to try again");
+    }
+}
