@@ -19,7 +19,7 @@ use cloud_controller_manager::{
     cloud_provider::CloudProvider,
     metrics::Metrics,
     providers::fake::{CallName, FakeCloud, FakeConfig, GeneratedInstances, InstanceSpec},
-    runtime::{clock::Clock, shutdown::Shutdown},
+    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
     sandbox::{api_server::ApiServer, objects},
 };
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -260,7 +260,7 @@ impl ClientSource for Plain {
     fn component(&self, _: &str) -> Result<kube::Client, kube::Error> {
         kube::Client::try_from(kube::Config::new(self.0.parse().expect("a url")))
     }
-    fn controller(&self, account: &str) -> Result<kube::Client, kube::Error> {
+    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
         self.component(account)
     }
     fn watches(&self) -> Result<kube::Client, kube::Error> {

@@ -51,7 +51,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 /// The code of a file without its inline tests and comments.
 fn product_code(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
-    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let code = text.split("\nmod tests {").next().unwrap_or_default();
     code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 

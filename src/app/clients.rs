@@ -8,6 +8,7 @@ use crate::{
     metrics::Metrics,
     runtime::{
         client::{ClientConfig, ClientError, Clients},
+        leader_election::Leadership,
         service_account::Token,
         shutdown::Shutdown,
     },
@@ -49,10 +50,11 @@ impl ClientSource for Network {
         self.clients.for_component(component)
     }
 
-    fn controller(&self, account: &str) -> Result<kube::Client, kube::Error> {
-        let Some(stop) = &self.tokens else { return self.component(account) };
+    fn controller(&self, account: &str, leadership: &Leadership) -> Result<kube::Client, kube::Error> {
+        let Some(stop) = &self.tokens else { return self.clients.for_writer(account, leadership.clone()) };
         let token = Token::keep_fresh(self.component(account)?, account, stop);
-        self.clients.with_token(&format!("system:serviceaccount:kube-system:{account}"), token)
+        let component = format!("system:serviceaccount:kube-system:{account}");
+        self.clients.with_token(&component, token, leadership.clone())
     }
 
     fn watches(&self) -> Result<kube::Client, kube::Error> {

@@ -41,8 +41,8 @@ const BACKGROUND_DRAIN: Duration = Duration::from_secs(2);
 pub trait ClientSource: Send + Sync {
     /// A client whose user agent names `component`.
     fn component(&self, component: &str) -> Result<kube::Client, kube::Error>;
-    /// A client for a controller; under `--use-service-account-credentials` it acts as ServiceAccount `account`.
-    fn controller(&self, account: &str) -> Result<kube::Client, kube::Error>;
+    /// A client for a controller, which writes only while `leadership` holds; under `--use-service-account-credentials` it acts as ServiceAccount `account`.
+    fn controller(&self, account: &str, leadership: &Leadership) -> Result<kube::Client, kube::Error>;
     /// A client for watches, which may stay silent for long.
     fn watches(&self) -> Result<kube::Client, kube::Error>;
 }

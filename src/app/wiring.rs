@@ -80,7 +80,7 @@ fn build(
     let config = context.config;
     let own = ControllerContext {
         cluster_name: config.cloud.cluster_name.clone(),
-        writer: Writer::new(context.clients.controller(names.client)?, context.leadership.clone()),
+        writer: Writer::new(context.clients.controller(names.client, context.leadership)?, context.leadership.clone()),
         events: context.recorder.for_component(names.event_source),
         clock: context.clock,
         metrics: Arc::clone(context.metrics),

@@ -4,6 +4,7 @@
 //! client-side rate limit, count themselves, and retry nothing (whoever calls owns the back-off). Certificates and tokens that a
 //! kubeconfig names by path: tokens are read again each minute, certificates when the process starts.
 
+mod fence;
 mod rate_limit;
 mod request_metrics;
 
@@ -16,8 +17,11 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-use self::{rate_limit::RateLimitLayer, request_metrics::RequestMetricsLayer};
-use super::service_account::{Token, TokenLayer};
+use self::{fence::FenceLayer, rate_limit::RateLimitLayer, request_metrics::RequestMetricsLayer};
+use super::{
+    leader_election::Leadership,
+    service_account::{Token, TokenLayer},
+};
 use crate::metrics::Metrics;
 
 /// How long an ordinary call may stay silent; watches have no such limit.
@@ -93,7 +97,12 @@ impl Clients {
 
     /// A client for reads and writes whose user agent ends with `component`.
     pub fn for_component(&self, component: &str) -> Result<Client, kube::Error> {
-        self.limited(self.config(component), None)
+        self.limited(self.config(component), None, Leadership::unopposed())
+    }
+
+    /// The same, but it writes only while `leadership` holds, asked when the request leaves.
+    pub fn for_writer(&self, component: &str, leadership: Leadership) -> Result<Client, kube::Error> {
+        self.limited(self.config(component), None, leadership)
     }
 
     /// A client for watches: they may stay silent for long and are not rate limited.
@@ -106,10 +115,11 @@ impl Clients {
     }
 
     /// A client that carries `token` instead of the process's own credentials (`--use-service-account-credentials`).
-    pub fn with_token(&self, component: &str, token: Token) -> Result<Client, kube::Error> {
+    /// It writes only while `leadership` holds.
+    pub fn with_token(&self, component: &str, token: Token, leadership: Leadership) -> Result<Client, kube::Error> {
         let mut config = self.config(component);
         config.auth_info = kube::config::AuthInfo::default();
-        self.limited(config, Some(token))
+        self.limited(config, Some(token), leadership)
     }
 
     fn config(&self, component: &str) -> Config {
@@ -121,12 +131,13 @@ impl Clients {
         config
     }
 
-    fn limited(&self, config: Config, token: Option<Token>) -> Result<Client, kube::Error> {
+    fn limited(&self, config: Config, token: Option<Token>, leadership: Leadership) -> Result<Client, kube::Error> {
         let host = host(&config);
         let metrics = RequestMetricsLayer::new(host.clone(), Arc::clone(&self.metrics));
         let limit = RateLimitLayer::new(self.settings.qps, self.settings.burst, host, Arc::clone(&self.metrics));
         let builder = ClientBuilder::try_from(config)?;
-        Ok(builder.with_layer(&TokenLayer::new(token)).with_layer(&metrics).with_layer(&limit).build())
+        let builder = builder.with_layer(&TokenLayer::new(token)).with_layer(&metrics);
+        Ok(builder.with_layer(&FenceLayer(leadership)).with_layer(&limit).build())
     }
 }
 

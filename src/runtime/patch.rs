@@ -46,6 +46,7 @@ impl ApiError {
             kube::Error::Api(status) if status.code == 409 => ApiError::Conflict(about.to_string()),
             kube::Error::Api(status) if status.code == 403 => ApiError::Forbidden(status.message.clone()),
             kube::Error::Api(status) => ApiError::Failed(format!("{about}: {} ({})", status.message, status.code)),
+            kube::Error::Service(refused) if refused.is::<NotLeading>() => ApiError::NotLeading(NotLeading),
             other => ApiError::Failed(format!("{about}: {}", with_causes(other))),
         }
     }

@@ -149,3 +149,46 @@ where
         Either::Left(self.inner.call(request))
     }
 }
+
+#[cfg(all(test, feature = "sandbox"))]
+mod tests {
+    use super::*;
+    use crate::{
+        runtime::clock::Clock,
+        sandbox::{api_server::ApiServer, http::Verb},
+    };
+
+    async fn authorization(token: &Token) -> Result<String, String> {
+        use tower::ServiceExt;
+        let echo = tower::service_fn(|request: http::Request<()>| async move {
+            Ok::<_, BoxError>(request.headers()[AUTHORIZATION].to_str().map(str::to_owned)?)
+        });
+        let answer = TokenLayer::new(Some(token.clone())).layer(echo).oneshot(http::Request::new(())).await;
+        answer.map_err(|error| error.to_string())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_account_is_made_and_its_token_replaced_before_it_ends() {
+        let server = ApiServer::new(Clock::System);
+        let asked = |server: &ApiServer| {
+            let requests = server.requests();
+            requests.iter().filter(|request| request.subresource == "token" && request.code == 201).count()
+        };
+        server.faults().fail_next(1, 503, |request| request.verb == Verb::Get);
+        let shutdown = Shutdown::new();
+        let token = Token::keep_fresh(server.client(), "node-controller", &shutdown);
+        assert!(authorization(&token).await.unwrap_err().contains("kube-system/node-controller"));
+
+        server.wait_until(|server| asked(server) == 1).await;
+        assert!(server.get::<ServiceAccount>(NAMESPACE, "node-controller").is_some());
+        let first = authorization(&token).await;
+        server.wait_until(|server| asked(server) == 2).await;
+        // The answer reaches the token a moment after the server has given it.
+        while authorization(&token).await.is_err() || authorization(&token).await == first {
+            tokio::task::yield_now().await;
+        }
+        assert!(authorization(&token).await.unwrap().starts_with("Bearer "));
+        shutdown.begin();
+        assert!(shutdown.drain(Duration::from_secs(1)).await);
+    }
+}

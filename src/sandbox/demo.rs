@@ -24,7 +24,7 @@ use crate::{
     metrics::Metrics,
     node::well_known::TAINT_UNINITIALIZED,
     providers::fake::{CallName, FakeCloud, FakeConfig, GeneratedInstances, InstanceSpec},
-    runtime::{clock::Clock, shutdown::Shutdown},
+    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
 };
 
 /// How long a load balancer takes in the demo, so that there is something to see.
@@ -64,7 +64,7 @@ impl ClientSource for InProcess {
     fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
         Ok(self.0.client_as(&format!("cloud-controller-manager/{component}")))
     }
-    fn controller(&self, account: &str) -> Result<kube::Client, kube::Error> {
+    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
         self.component(account)
     }
     fn watches(&self) -> Result<kube::Client, kube::Error> {
