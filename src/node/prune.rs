@@ -2,9 +2,16 @@
 
 use k8s_openapi::api::core::v1::Node;
 
-/// Drops what no controller reads. Keeps metadata, spec, and of the status conditions and addresses.
+/// Conditions that somebody here reads.
+const CONDITIONS: &[&str] = &["Ready", "NetworkUnavailable"];
+
+/// Drops what no controller reads. Keeps metadata, spec, and of the status the addresses and two conditions.
 pub fn prune_node(node: &mut Node) {
-    let Some(status) = node.status.take() else { return };
+    let Some(mut status) = node.status.take() else { return };
+    if let Some(conditions) = &mut status.conditions {
+        conditions.retain(|condition| CONDITIONS.contains(&condition.type_.as_str()));
+        conditions.shrink_to_fit();
+    }
     node.status = Some(k8s_openapi::api::core::v1::NodeStatus {
         addresses: status.addresses,
         conditions: status.conditions,
@@ -29,6 +36,7 @@ mod tests {
         let mut pruned = whole.clone().with(|n| {
             status(n).images = Some(vec![ContainerImage { names: Some(vec!["pause".into()]), size_bytes: Some(1) }]);
             status(n).node_info = Some(NodeSystemInfo::default());
+            status(n).conditions.as_mut().unwrap().push(condition("DiskPressure", "False"));
             status(n).volumes_in_use = Some(vec!["disk".into()]);
         });
         prune_node(&mut pruned);

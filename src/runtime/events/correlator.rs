@@ -2,7 +2,7 @@
 //!
 //! In: events with the time. Out: a [`Decision`]. Upstream: client-go `tools/record/events_cache.go`.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -27,12 +27,12 @@ const COMBINED: &str = "(combined from similar events): ";
 /// Longest object name that Kubernetes takes.
 const LONGEST_NAME: usize = 253;
 
-/// Component and object.
-type Source = (&'static str, String);
+/// Component and object. Keys stand in several maps at once, so that their texts are shared.
+type Source = (&'static str, Arc<str>);
 /// Source, type and reason: what makes events similar.
 type Group = (Source, EventType, &'static str);
 /// Group and message, which is empty for combined events: what makes events the same.
-pub(super) type Identity = (Group, String);
+pub(super) type Identity = (Group, Arc<str>);
 
 /// Time in both kinds: one to write, one to measure with.
 #[derive(Debug, Clone, Copy)]
@@ -87,13 +87,13 @@ impl Correlator {
 
     /// What to do with `event` of `component`.
     pub(super) fn judge(&mut self, component: &'static str, event: Event, now: Moment) -> Decision {
-        let source = (component, object_key(&event.about));
+        let source: Source = (component, object_key(&event.about).into());
         if !self.take_token(&source, now.monotonic) {
             return Decision::Drop;
         }
         let group = (source, event.type_, event.reason);
         let combined = self.is_one_of_many(&group, &event.message, now.monotonic);
-        let identity = (group, if combined { String::new() } else { event.message.clone() });
+        let identity = (group, if combined { Arc::from("") } else { Arc::from(event.message.as_str()) });
         let message = if combined { format!("{COMBINED}{}", event.message) } else { event.message.clone() };
         let previous = self.written.get(&identity).filter(|written| written.count > 0);
         let previous = previous.map(|written| (written.name.clone(), written.count, written.first));
@@ -102,7 +102,7 @@ impl Correlator {
             None => (self.new_name(&event.about, now.wall), 1, now.wall),
         };
         let object = core_event(component, event, message, name.clone(), count, first, now.wall);
-        self.written.put(identity.clone(), Written { name, count, first });
+        self.written.put(&identity, Written { name, count, first });
         match previous {
             Some(_) => Decision::Recount(identity, Box::new(object)),
             None => Decision::Create(identity, Box::new(object)),
@@ -119,7 +119,7 @@ impl Correlator {
     fn take_token(&mut self, source: &Source, now: Instant) -> bool {
         let full = Bucket { tokens: BURST, refilled: now };
         if self.buckets.get(source).is_none() {
-            self.buckets.put(source.clone(), full);
+            self.buckets.put(source, full);
         }
         let Some(bucket) = self.buckets.get(source) else { return true };
         let refill = now.saturating_duration_since(bucket.refilled).as_secs_f64() / REFILL.as_secs_f64();
@@ -135,7 +135,7 @@ impl Correlator {
     fn is_one_of_many(&mut self, group: &Group, message: &str, now: Instant) -> bool {
         let fresh = |similar: &mut Similar| now.saturating_duration_since(similar.last) <= SIMILAR_WITHIN;
         if !self.similar.get(group).is_some_and(fresh) {
-            self.similar.put(group.clone(), Similar { messages: HashSet::new(), last: now });
+            self.similar.put(group, Similar { messages: HashSet::new(), last: now });
         }
         let Some(similar) = self.similar.get(group) else { return false };
         similar.last = now;

@@ -1,8 +1,12 @@
 //! A map that forgets what was used longest ago. In: keys and values. Out: at most `capacity` of them.
+//!
+//! It keeps 64-bit hashes rather than keys, since keys here are long texts and are never asked for. Two keys of one hash would be taken
+//! for the same; with thousands of keys that is one chance in a million million.
 
 use std::{
     collections::{BTreeMap, HashMap},
-    hash::Hash,
+    hash::{BuildHasher, Hash, RandomState},
+    marker::PhantomData,
 };
 
 /// See the module.
@@ -10,34 +14,40 @@ use std::{
 pub(super) struct Lru<K, V> {
     capacity: usize,
     clock: u64,
-    values: HashMap<K, (u64, V)>,
-    /// Keys by last use.
-    used: BTreeMap<u64, K>,
+    hasher: RandomState,
+    /// Values by hash, each with its last use.
+    values: HashMap<u64, (u64, V)>,
+    /// Hashes by last use.
+    used: BTreeMap<u64, u64>,
+    keys: PhantomData<fn(&K)>,
 }
 
-impl<K: Clone + Eq + Hash, V> Lru<K, V> {
+impl<K: Hash, V> Lru<K, V> {
     /// An empty map.
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, clock: 0, values: HashMap::new(), used: BTreeMap::new() }
+        let (values, used) = (HashMap::new(), BTreeMap::new());
+        Self { capacity, clock: 0, hasher: RandomState::new(), values, used, keys: PhantomData }
     }
 
     /// The value at `key`, which counts as used; `None` if it is not there.
     pub(super) fn get(&mut self, key: &K) -> Option<&mut V> {
-        let (used, value) = self.values.get_mut(key)?;
+        let hash = self.hasher.hash_one(key);
+        let (used, value) = self.values.get_mut(&hash)?;
         self.used.remove(used);
         self.clock += 1;
         *used = self.clock;
-        self.used.insert(self.clock, key.clone());
+        self.used.insert(self.clock, hash);
         Some(value)
     }
 
     /// Puts `value` at `key`.
-    pub(super) fn put(&mut self, key: K, value: V) {
+    pub(super) fn put(&mut self, key: &K, value: V) {
+        let hash = self.hasher.hash_one(key);
         self.clock += 1;
-        if let Some((used, _)) = self.values.insert(key.clone(), (self.clock, value)) {
+        if let Some((used, _)) = self.values.insert(hash, (self.clock, value)) {
             self.used.remove(&used);
         }
-        self.used.insert(self.clock, key);
+        self.used.insert(self.clock, hash);
         while self.values.len() > self.capacity {
             let Some((_, oldest)) = self.used.pop_first() else { return };
             self.values.remove(&oldest);
@@ -52,13 +62,13 @@ mod tests {
     #[test]
     fn what_was_used_longest_ago_goes_first() {
         let mut lru = Lru::new(2);
-        lru.put("a", 1);
-        lru.put("b", 2);
+        lru.put(&"a", 1);
+        lru.put(&"b", 2);
         assert_eq!(lru.get(&"a"), Some(&mut 1));
-        lru.put("c", 3);
+        lru.put(&"c", 3);
         assert_eq!(lru.get(&"b"), None);
-        lru.put("a", 4);
-        lru.put("d", 5);
+        lru.put(&"a", 4);
+        lru.put(&"d", 5);
         assert_eq!((lru.get(&"a").copied(), lru.get(&"c").copied(), lru.get(&"d").copied()), (Some(4), None, Some(5)));
         assert_eq!((lru.values.len(), lru.used.len()), (2, 2));
     }
