@@ -1,3 +1,4 @@
 //! Providers. Each implements [`crate::cloud_provider`] and knows no controller.
 
+pub mod azure;
 pub mod fake;

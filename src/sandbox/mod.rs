@@ -10,6 +10,7 @@
 
 pub mod allocations;
 pub mod api_server;
+pub mod azure;
 pub mod demo;
 pub mod discovery;
 pub mod fault_handle;

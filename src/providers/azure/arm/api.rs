@@ -1,0 +1,85 @@
+//! The kinds of ARM resources this program touches: type, API version, quota, name in metrics. Each once.
+//!
+//! Upstream: `pkg/azclient/*client` and the Azure Stack overrides of `pkg/azclient/factory_gen.go`.
+
+/// Which of ARM's quotas a request counts against, besides the subscription's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Quota {
+    /// The subscription's only.
+    Subscription,
+    /// The network resource provider.
+    Network,
+    /// The compute resource provider.
+    Compute,
+}
+
+/// A kind of resource.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ApiType {
+    /// `Microsoft.Network/loadBalancers`, in the spelling that goes on the wire.
+    pub resource_type: &'static str,
+    /// `api-version`.
+    pub version: &'static str,
+    /// `api-version` on Azure Stack.
+    pub stack_version: &'static str,
+    /// Quota beside the subscription's.
+    pub quota: Quota,
+    /// Name in upstream's `arm_request_*` metrics.
+    pub metric: &'static str,
+}
+
+const COMPUTE: &str = "2025-04-01";
+const COMPUTE_STACK: &str = "2019-07-01";
+const NETWORK: &str = "2025-05-01";
+const NETWORK_STACK: &str = "2018-11-01";
+/// Network interfaces and public IPs of scale-set instances have a version of their own.
+const SCALE_SET_NETWORK: &str = "2018-10-01";
+
+macro_rules! types {
+    ($($(#[$doc:meta])* $name:ident = $type:literal $version:expr, $stack:expr, $quota:ident, $metric:literal;)*) => {
+        $($(#[$doc])* pub static $name: ApiType = ApiType {
+            resource_type: $type, version: $version, stack_version: $stack, quota: Quota::$quota, metric: $metric,
+        };)*
+        /// All kinds.
+        pub static ALL: &[&ApiType] = &[$(&$name),*];
+    };
+}
+
+types! {
+    /// Machines outside uniform scale sets.
+    VIRTUAL_MACHINES = "Microsoft.Compute/virtualMachines" COMPUTE, "2017-12-01", Compute, "virtual_machine";
+    /// Scale sets.
+    SCALE_SETS = "Microsoft.Compute/virtualMachineScaleSets" COMPUTE, COMPUTE_STACK, Compute, "virtual_machine_scale_set";
+    /// Instances of uniform scale sets.
+    SCALE_SET_VMS = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines" COMPUTE, COMPUTE_STACK, Compute, "virtual_machine_scale_set_vm";
+    /// Availability sets.
+    AVAILABILITY_SETS = "Microsoft.Compute/availabilitySets" COMPUTE, COMPUTE_STACK, Compute, "availability_set";
+    /// Network interfaces outside scale sets.
+    INTERFACES = "Microsoft.Network/networkInterfaces" NETWORK, NETWORK_STACK, Network, "interface";
+    /// Network interfaces of all instances of a scale set, or of one.
+    SCALE_SET_INTERFACES = "Microsoft.Compute/virtualMachineScaleSets/networkInterfaces" SCALE_SET_NETWORK, NETWORK_STACK, Network, "interface";
+    /// Public IPs of all instances of a scale set, or of one.
+    SCALE_SET_PUBLIC_IPS = "Microsoft.Compute/virtualMachineScaleSets/publicIPAddresses" SCALE_SET_NETWORK, NETWORK_STACK, Network, "public_ip_address";
+    /// Public IPs.
+    PUBLIC_IPS = "Microsoft.Network/publicIPAddresses" NETWORK, NETWORK_STACK, Network, "public_ip_address";
+    /// Public IP prefixes.
+    PUBLIC_IP_PREFIXES = "Microsoft.Network/publicIPPrefixes" NETWORK, NETWORK, Network, "public_ip_prefix";
+    /// Load balancers.
+    LOAD_BALANCERS = "Microsoft.Network/loadBalancers" NETWORK, NETWORK_STACK, Network, "load_balancer";
+    /// Back-end pools.
+    BACKEND_POOLS = "Microsoft.Network/loadBalancers/backendAddressPools" NETWORK, NETWORK, Network, "backend_address_pool";
+    /// Security groups.
+    SECURITY_GROUPS = "Microsoft.Network/networkSecurityGroups" NETWORK, NETWORK_STACK, Network, "security_group";
+    /// Route tables.
+    ROUTE_TABLES = "Microsoft.Network/routeTables" NETWORK, NETWORK_STACK, Network, "route_table";
+    /// Virtual networks.
+    VIRTUAL_NETWORKS = "Microsoft.Network/virtualNetworks" NETWORK, NETWORK, Network, "virtual_network";
+    /// Subnets.
+    SUBNETS = "Microsoft.Network/virtualNetworks/subnets" NETWORK, NETWORK_STACK, Network, "subnet";
+    /// Private link services.
+    PRIVATE_LINK_SERVICES = "Microsoft.Network/privateLinkServices" NETWORK, "2019-03-01", Network, "private_link_service";
+    /// Resource providers, for the zones of a region.
+    PROVIDERS = "Microsoft.Resources/providers" "2021-04-01", "2021-04-01", Subscription, "provider";
+    /// Resource groups.
+    RESOURCE_GROUPS = "Microsoft.Resources/resourceGroups" "2021-04-01", "2021-04-01", Subscription, "resource_group";
+}

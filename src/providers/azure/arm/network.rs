@@ -1,0 +1,1 @@
+//! Documents of the network resource provider, with what we do not model kept.

@@ -1,0 +1,1 @@
+//! Clouds and credentials: which endpoints, and tokens for them.

@@ -1,0 +1,172 @@
+//! Every field of `azure.json` once: JSON name, type, default, what it does. The struct, the decoder and the reference page
+//! derive from this table. Upstream: `pkg/provider/config/azure.go` and the `pkg/azclient` structures it inlines.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::values::{
+    AuxiliaryTokenProvider, BackendPoolType, CloudConfigType, HealthProbeMode, LoadBalancerSku,
+    MultipleStandardLoadBalancer, RateLimit, Value, VmType,
+};
+
+/// One row of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    /// Key in the file, in the spelling of the documentation; files may use any letter case.
+    pub name: &'static str,
+    /// Which part of the reference it belongs to.
+    pub group: &'static str,
+    /// Shape of the value, for messages and the reference page.
+    pub kind: fn() -> String,
+    /// Default, as one would write it; empty when there is none.
+    pub default: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+    /// Whether the value is a secret, which no log, error or page may show.
+    pub secret: bool,
+}
+
+macro_rules! secret {
+    () => {
+        false
+    };
+    (secret) => {
+        true
+    };
+}
+
+macro_rules! fields {
+    ($($group:literal { $($field:ident: $type:ty = $name:literal $default:literal $doc:literal $([$mark:ident])?;)* })*) => {
+        /// The configuration as meant: decoded, with defaults. Built by `super::decode`.
+        #[derive(Clone, PartialEq)]
+        pub struct AzureConfig {
+            $($(#[doc = $doc] pub $field: $type,)*)*
+        }
+
+        /// All fields, in the order of the reference page.
+        pub const FIELDS: &[Field] = &[$($(Field {
+            name: $name, group: $group, kind: <$type as Value>::kind, default: $default, doc: $doc, secret: secret!($($mark)?),
+        }),*),*];
+
+        impl Default for AzureConfig {
+            fn default() -> Self {
+                Self { $($($field: <$type as Value>::default_from($default),)*)* }
+            }
+        }
+
+        impl AzureConfig {
+            /// Sets the field whose canonical JSON name is `name`. `Ok(false)`: there is no such field. The error says what was
+            /// expected, never what was found in a secret.
+            pub(super) fn set(&mut self, name: &str, value: &serde_json::Value) -> Result<bool, String> {
+                match name {
+                    $($($name => self.$field = <$type as Value>::from_json(value)?,)*)*
+                    _ => return Ok(false),
+                }
+                Ok(true)
+            }
+        }
+    };
+}
+
+fields! {
+    "Cloud and credentials" {
+        cloud: String = "cloud" "AzurePublicCloud" "Cloud: AzurePublicCloud, AzureChinaCloud, AzureUSGovernmentCloud or AzureStackCloud.";
+        tenant_id: String = "tenantId" "" "Tenant of the cluster's identity.";
+        subscription_id: String = "subscriptionId" "" "Subscription of the machines.";
+        aad_client_id: String = "aadClientId" "" "Client id of a service principal or of a workload identity.";
+        aad_client_secret: String = "aadClientSecret" "" "Secret of the service principal." [secret];
+        aad_client_cert_path: String = "aadClientCertPath" "" "Certificate of the service principal: a PEM or PFX file.";
+        aad_client_cert_password: String = "aadClientCertPassword" "" "Password of the PFX file." [secret];
+        use_managed_identity_extension: bool = "useManagedIdentityExtension" "false" "Use the managed identity of the machine.";
+        user_assigned_identity_id: String = "userAssignedIdentityID" "" "Which managed identity: client id or resource id; empty: the system-assigned one.";
+        aad_federated_token_file: String = "aadFederatedTokenFile" "" "Projected service account token for workload identity.";
+        use_federated_workload_identity_extension: bool = "useFederatedWorkloadIdentityExtension" "false" "Use workload identity.";
+        aad_msi_data_plane_identity_path: String = "aadMSIDataPlaneIdentityPath" "" "File with the credentials of a data-plane user-assigned identity.";
+        auxiliary_token_provider: Option<AuxiliaryTokenProvider> = "auxiliaryTokenProvider" "" "Key Vault secret that holds the token for the tenant of the network resources.";
+        network_resource_tenant_id: String = "networkResourceTenantID" "" "Tenant of the network resources when it is not tenantId.";
+        network_resource_subscription_id: String = "networkResourceSubscriptionID" "" "Subscription of the network resources when it is not subscriptionId.";
+        resource_manager_endpoint: String = "resourceManagerEndpoint" "" "URL whose /metadata/endpoints describes the cloud.";
+        disable_azure_stack_cloud: bool = "disableAzureStackCloud" "false" "Treat AzureStackCloud as an ordinary cloud.";
+        identity_system: String = "identitySystem" "" "Identity system of an Azure Stack: azure_ad or adfs.";
+        user_agent: String = "userAgent" "" "User-Agent of ARM requests; empty: kubernetes-cloudprovider/<version>.";
+    }
+    "Requests" {
+        cloud_provider_backoff: bool = "cloudProviderBackoff" "false" "Honour the back-off fields below as upper bounds.";
+        cloud_provider_backoff_retries: i32 = "cloudProviderBackoffRetries" "6" "Tries of one ARM read.";
+        cloud_provider_backoff_exponent: f64 = "cloudProviderBackoffExponent" "1.5" "Growth of the delay between tries.";
+        cloud_provider_backoff_duration: i32 = "cloudProviderBackoffDuration" "5" "Seconds before the second try.";
+        cloud_provider_backoff_jitter: f64 = "cloudProviderBackoffJitter" "1.0" "Random share added to the delay.";
+        enable_minimum_retry_after: bool = "enableMinimumRetryAfter" "false" "Ignore Retry-After values below the delay between tries.";
+        cloud_provider_rate_limit: bool = "cloudProviderRateLimit" "false" "Honour the rate limits below as upper bounds.";
+        cloud_provider_rate_limit_qps: f64 = "cloudProviderRateLimitQPS" "0" "Reads a second; 0: no bound of one's own.";
+        cloud_provider_rate_limit_bucket: i32 = "cloudProviderRateLimitBucket" "0" "Reads that may be sent at once.";
+        cloud_provider_rate_limit_qps_write: f64 = "cloudProviderRateLimitQPSWrite" "0" "Writes a second.";
+        cloud_provider_rate_limit_bucket_write: i32 = "cloudProviderRateLimitBucketWrite" "0" "Writes that may be sent at once.";
+        rate_limit_entries: BTreeMap<String, RateLimit> = "entries" "" "Rate limits by client, such as loadBalancerRateLimit.";
+        request_share_percent: i32 = "requestSharePercent" "50" "Share of the subscription's request quota this process may use, 1 to 100. Only in this program.";
+    }
+    "Caches" {
+        disable_api_call_cache: bool = "disableAPICallCache" "false" "Read from ARM each time.";
+        non_vmss_uniform_nodes_cache_ttl: Duration = "nonVmssUniformNodesCacheTTLInSeconds" "900" "Age at which the list of machines outside uniform scale sets is read again.";
+        vmss_cache_ttl: Duration = "vmssCacheTTLInSeconds" "600" "The same for scale sets.";
+        vmss_virtual_machines_cache_ttl: Duration = "vmssVirtualMachinesCacheTTLInSeconds" "600" "The same for instances of uniform scale sets.";
+        vmss_flex_cache_ttl: Duration = "vmssFlexCacheTTLInSeconds" "600" "The same for flexible scale sets.";
+        vmss_flex_vm_cache_ttl: Duration = "vmssFlexVMCacheTTLInSeconds" "600" "The same for machines of flexible scale sets.";
+        vm_cache_ttl: Duration = "vmCacheTTLInSeconds" "60" "The same for single machines.";
+        availability_sets_cache_ttl: Duration = "availabilitySetsCacheTTLInSeconds" "600" "The same for availability sets.";
+        load_balancer_cache_ttl: Duration = "loadBalancerCacheTTLInSeconds" "120" "The same for load balancers.";
+        nsg_cache_ttl: Duration = "nsgCacheTTLInSeconds" "120" "The same for security groups.";
+        route_table_cache_ttl: Duration = "routeTableCacheTTLInSeconds" "120" "The same for route tables.";
+        public_ip_cache_ttl: Duration = "publicIPCacheTTLInSeconds" "120" "The same for public IPs.";
+        pls_cache_ttl: Duration = "plsCacheTTLInSeconds" "120" "The same for private link services.";
+        list_vmss_virtual_machines_without_instance_view: bool = "listVmssVirtualMachinesWithoutInstanceView" "false" "List instances without their power state.";
+    }
+    "Cluster" {
+        cloud_config_type: CloudConfigType = "cloudConfigType" "merge" "Where the configuration is read from.";
+        resource_group: String = "resourceGroup" "" "Resource group of the cluster; lower-cased.";
+        location: String = "location" "" "Region.";
+        extended_location_name: String = "extendedLocationName" "" "Edge zone of new load balancers and public IPs.";
+        extended_location_type: String = "extendedLocationType" "" "Type of that edge zone; both are needed.";
+        vm_type: VmType = "vmType" "vmss" "Kind of the machines.";
+        disable_availability_set_nodes: bool = "disableAvailabilitySetNodes" "false" "With vmType vmss: no machine outside uniform scale sets is a node, except with enableVmssFlexNodes.";
+        enable_vmss_flex_nodes: bool = "enableVmssFlexNodes" "false" "With vmType vmss: machines of flexible scale sets are nodes too.";
+        primary_availability_set_name: String = "primaryAvailabilitySetName" "" "Availability set of load balancer back ends.";
+        primary_scale_set_name: String = "primaryScaleSetName" "" "Scale set of load balancer back ends.";
+        use_instance_metadata: bool = "useInstanceMetadata" "false" "Prefer the instance metadata service for the machine this process runs on.";
+        node_instance_not_found_grace_period: Duration = "nodeInstanceNotFoundGracePeriodInSeconds" "0" "Age below which a Node is kept though its machine is not found; 0: off.";
+        disable_cloud_provider: bool = "disableCloudProvider" "false" "With --enable-dynamic-reloading: stop the controllers.";
+        tags: String = "tags" "" "Tags of managed shared resources: k=v,k=v.";
+        tags_map: BTreeMap<String, String> = "tagsMap" "" "The same as a map; wins over tags.";
+        system_tags: String = "systemTags" "" "Comma list of key prefixes that are kept; when set, other unlisted tags are removed.";
+    }
+    "Network" {
+        vnet_name: String = "vnetName" "" "Virtual network.";
+        vnet_resource_group: String = "vnetResourceGroup" "" "Its resource group; empty: resourceGroup.";
+        subnet_name: String = "subnetName" "" "Subnet of internal load balancers.";
+        security_group_name: String = "securityGroupName" "" "Security group of the nodes.";
+        security_group_resource_group: String = "securityGroupResourceGroup" "" "Its resource group; empty: resourceGroup.";
+        route_table_name: String = "routeTableName" "" "Route table of the pod networks.";
+        route_table_resource_group: String = "routeTableResourceGroup" "" "Its resource group; empty: resourceGroup.";
+        route_update_waiting: Duration = "routeUpdateWaitingInSeconds" "30" "Accepted; this program waits for ARM's answer, not for a time.";
+        route_update_interval: Duration = "routeUpdateIntervalInSeconds" "30" "Longest time that route changes are gathered.";
+        private_link_service_resource_group: String = "privateLinkServiceResourceGroup" "" "Resource group of private link services; empty: resourceGroup.";
+    }
+    "Load balancers" {
+        load_balancer_sku: LoadBalancerSku = "loadBalancerSku" "standard" "SKU of load balancers and public IPs.";
+        load_balancer_name: String = "loadBalancerName" "" "Name of the load balancer; empty: the cluster's name.";
+        load_balancer_resource_group: String = "loadBalancerResourceGroup" "" "Its resource group; empty: resourceGroup.";
+        pre_configured_backend_pool_load_balancer_types: String = "preConfiguredBackendPoolLoadBalancerTypes" "" "Load balancers whose back-end pools are left alone: internal, external, all or empty.";
+        exclude_master_from_standard_lb: Option<bool> = "excludeMasterFromStandardLB" "" "Keep control-plane nodes out of pools; default true with the standard SKU.";
+        disable_outbound_snat: Option<bool> = "disableOutboundSNAT" "" "disableOutboundSnat of rules; default false; true only with the standard SKU.";
+        maximum_load_balancer_rule_count: i32 = "maximumLoadBalancerRuleCount" "250" "Rules of one basic load balancer.";
+        load_balancer_backend_pool_configuration_type: BackendPoolType = "loadBalancerBackendPoolConfigurationType" "nodeIPConfiguration" "What back-end pools list.";
+        put_vmss_vm_batch_size: i32 = "putVMSSVMBatchSize" "0" "Instances of one scale set that are written at once.";
+        enable_migrate_to_ip_based_backend_pool_api: bool = "enableMigrateToIPBasedBackendPoolAPI" "false" "Migrate pools with ARM's own operation.";
+        enable_ip_tag_mutation_for_existing_public_ip: bool = "enableIPTagMutationForExistingPublicIP" "false" "Change IP tags of a public IP in place.";
+        multiple_standard_load_balancer_configurations: Vec<MultipleStandardLoadBalancer> = "multipleStandardLoadBalancerConfigurations" "" "Several standard load balancers.";
+        load_balancer_backend_pool_update_interval: Duration = "loadBalancerBackendPoolUpdateIntervalInSeconds" "30" "Longest time that pool changes are gathered.";
+        cluster_service_load_balancer_health_probe_mode: HealthProbeMode = "clusterServiceLoadBalancerHealthProbeMode" "servicenodeport" "Probes of Services with externalTrafficPolicy Cluster.";
+        cluster_service_shared_load_balancer_health_probe_port: i32 = "clusterServiceSharedLoadBalancerHealthProbePort" "10256" "Port of the shared probe.";
+        cluster_service_shared_load_balancer_health_probe_path: String = "clusterServiceSharedLoadBalancerHealthProbePath" "/healthz" "Path of the shared probe.";
+        service_gateway_enabled: bool = "serviceGatewayEnabled" "false" "Service gateway; together with podIP and SKU service.";
+    }
+}

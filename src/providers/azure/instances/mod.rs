@@ -1,0 +1,1 @@
+//! Instances, InstancesV2 and Zones on the inventory.

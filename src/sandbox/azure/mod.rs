@@ -1,0 +1,1 @@
+//! A simulated Azure: Resource Manager, Entra token endpoints and the instance metadata service, with memory.
