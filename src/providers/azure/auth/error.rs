@@ -24,7 +24,7 @@ pub enum AuthError {
         message: String,
     },
     /// No useful answer now; try again.
-    #[error("no token from {endpoint}: {message}")]
+    #[error("no useful answer from {endpoint}: {message}")]
     Unreachable {
         /// What was asked: scheme, host and path.
         endpoint: String,
@@ -66,18 +66,32 @@ const LONGEST_WORD: usize = 100;
 
 /// The first line of what somebody else wrote, fit for a log: without `secrets`, without words as long as tokens, bounded.
 pub(super) fn safe_line(text: &str, secrets: &[&str]) -> String {
-    let mut line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned();
-    for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let mut line: String = line.chars().filter(|character| character.is_whitespace() || !character.is_control()).collect();
+    for secret in secrets.iter().map(|secret| secret.trim()).filter(|secret| !secret.is_empty()) {
         line = line.replace(secret, "[secret]");
     }
     let words = line.split_whitespace().map(|word| if word.chars().count() > LONGEST_WORD { "[…]" } else { word });
-    let line = words.collect::<Vec<_>>().join(" ");
-    line.chars().filter(|character| !character.is_control()).take(LONGEST_LINE).collect()
+    words.collect::<Vec<_>>().join(" ").chars().take(LONGEST_LINE).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn no_secret_comes_through(secret in "[A-Za-z0-9~._]{9,60}", before in ".{0,80}", after in "\\PC{0,80}", at in 0_usize..9) {
+            let (head, tail) = secret.split_at(at);
+            for inside in ["", "\u{1}"] {
+                let line = safe_line(&format!("{before}{head}{inside}{tail}{after}"), &["", &secret]);
+                prop_assert!(!line.contains(&secret), "{}", line);
+                prop_assert!(line.chars().count() <= LONGEST_LINE && !line.chars().any(char::is_control));
+            }
+        }
+    }
 
     #[test]
     fn foreign_lines_are_cut_and_cleaned() {
