@@ -73,6 +73,9 @@ fn read<'a>(environment: &'a BTreeMap<String, String>, name: &str) -> Option<&'a
 }
 
 fn proxies(environment: &BTreeMap<String, String>) -> Result<Vec<Proxy>, AuthError> {
+    if read(environment, "NO_PROXY").is_some_and(|list| list.split(',').any(|entry| entry.trim() == "*")) {
+        return Ok(Vec::new());
+    }
     let direct = NoProxy::from_string(&direct(environment));
     let of = |name: &'static str, make: fn(&str) -> reqwest::Result<Proxy>| {
         let Some(url) = read(environment, name) else { return Ok(None) };

@@ -126,9 +126,11 @@ async fn proxies_are_used_unless_excepted() {
     let (direct, mut direct_heard) = raw_server("HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n").await;
     assert_eq!(proxied.send(get(&format!("http://{direct}/x"))).await.unwrap().status(), 204, "loopback is never proxied");
     assert!(direct_heard.recv().await.unwrap().starts_with("GET /x"));
-    let excepted = transport(&[("HTTPS_PROXY", &url), ("NO_PROXY", ".invalid")]).unwrap();
-    assert!(excepted.send(get("https://arm.invalid/")).await.is_err());
-    assert!(heard.try_recv().is_err(), "NO_PROXY");
+    for list in [".invalid", "other, *"] {
+        let excepted = transport(&[("HTTPS_PROXY", &url), ("NO_PROXY", list)]).unwrap();
+        assert!(excepted.send(get("https://arm.invalid/")).await.is_err());
+        assert!(heard.try_recv().is_err(), "NO_PROXY={list}");
+    }
 }
 
 #[test]
