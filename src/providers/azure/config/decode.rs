@@ -10,6 +10,9 @@ use super::{
     values::Value,
 };
 
+/// Findings that are told; the author of more needs no list.
+const MOST_FINDINGS: usize = 100;
+
 /// Name of the field with the limits by client.
 const ENTRIES: &str = "entries";
 
@@ -51,7 +54,17 @@ fn read_fields(entries: &[(String, Node)], decoded: &mut Decoded) {
     for (name, node) in found {
         reader.entry(name, |reader| read_field(name, node, config, reader));
     }
-    decoded.findings.sort_by_key(|finding| finding.line);
+    limit(&mut decoded.findings);
+}
+
+/// Leaves the most important findings, in the order of the text.
+fn limit(findings: &mut Vec<Finding>) {
+    if let Some(further @ 1..) = findings.len().checked_sub(MOST_FINDINGS) {
+        findings.sort_by_key(|finding| finding.severity);
+        findings.truncate(MOST_FINDINGS);
+        findings.push(Finding::warning("", format!("{further} further findings")));
+    }
+    findings.sort_by_key(|finding| finding.line.unwrap_or(u64::MAX));
 }
 
 fn read_field(name: &'static str, node: &Node, config: &mut AzureConfig, reader: &mut Reader<'_>) {

@@ -19,10 +19,13 @@ pub const INTERVAL: Duration = Duration::from_secs(5);
 pub async fn follow(loader: Loader, shutdown: Shutdown, current: watch::Sender<Arc<AzureConfig>>) {
     let mut memory = Memory::default();
     while !current.is_closed() {
-        look(&loader, &mut memory, &current).await;
+        let round = async {
+            look(&loader, &mut memory, &current).await;
+            tokio::time::sleep(INTERVAL).await;
+        };
         tokio::select! {
             () = shutdown.begun() => return,
-            () = tokio::time::sleep(INTERVAL) => {}
+            () = round => {}
         }
     }
 }

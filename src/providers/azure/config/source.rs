@@ -132,6 +132,8 @@ fn refused(at: &SecretRef, error: &kube::Error) -> LoadError {
             "{at} may not be read; permit it with a Role in {namespace} and a RoleBinding to this program's ServiceAccount: \
              apiGroups [\"\"], resources [secrets], resourceNames [{name}], verbs [get]"
         )),
+        // Its text quotes the answer, which holds the Secret.
+        kube::Error::SerdeError(_) => LoadError::Unavailable(format!("{at} could not be read: the answer is no Secret")),
         error => LoadError::Unavailable(format!("{at} could not be read: {error}")),
     }
 }

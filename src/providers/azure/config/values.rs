@@ -139,6 +139,9 @@ impl Value for f64 {
     }
 }
 
+/// Seconds of the longest time, some 68 years: it can still be added to any instant.
+const LONGEST: u64 = i32::MAX as u64;
+
 impl Value for Duration {
     fn kind() -> String {
         "whole number of seconds".to_owned()
@@ -146,10 +149,12 @@ impl Value for Duration {
     fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
         match whole(node) {
             None => reader.wrong(node, &Self::kind()),
-            Some(seconds) => Some(Self::from_secs(u64::try_from(seconds).unwrap_or_else(|_| {
-                reader.warn(node, "a time below 0 counts as 0, and 0 as the default");
-                0
-            }))),
+            Some(seconds) => {
+                if seconds < 0 {
+                    reader.warn(node, "a time below 0 counts as 0, and 0 as the default");
+                }
+                Some(Self::from_secs(u64::try_from(seconds).unwrap_or_default().min(LONGEST)))
+            }
         }
     }
     fn default_from(text: &str) -> Self {

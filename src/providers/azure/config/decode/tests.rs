@@ -71,6 +71,28 @@ fn accepted_texts() {
     }
 }
 
+/// As a managed cluster's nodes have it.
+const TYPICAL: &str = r#"{
+    "cloud": "AzurePublicCloud", "tenantId": "t", "subscriptionId": "s", "aadClientId": "msi", "aadClientSecret": "msi",
+    "resourceGroup": "MC_rg", "location": "westeurope", "vmType": "vmss", "subnetName": "aks-subnet",
+    "securityGroupName": "nsg", "vnetName": "vnet", "vnetResourceGroup": "", "routeTableName": "rt",
+    "primaryAvailabilitySetName": "", "primaryScaleSetName": "aks-nodepool1-vmss", "cloudProviderBackoffMode": "v2",
+    "cloudProviderBackoff": true, "cloudProviderBackoffRetries": 6, "cloudProviderBackoffDuration": 5,
+    "cloudProviderRateLimit": true, "cloudProviderRateLimitQPS": 10, "cloudProviderRateLimitBucket": 100,
+    "cloudProviderRateLimitQPSWrite": 10, "cloudProviderRateLimitBucketWrite": 100,
+    "useManagedIdentityExtension": true, "userAssignedIdentityID": "u", "useInstanceMetadata": true,
+    "loadBalancerSku": "Standard", "disableOutboundSNAT": false, "excludeMasterFromStandardLB": true,
+    "providerVaultName": "", "maximumLoadBalancerRuleCount": 250, "providerKeyName": "k8s", "providerKeyVersion": ""
+}"#;
+
+#[test]
+fn a_typical_file_is_fine_but_for_keys_of_old() {
+    let found = findings(TYPICAL);
+    let unknown = |finding: &String| finding.starts_with("warning: ") && finding.contains("unknown field, ignored");
+    assert!(found.len() == 4 && found.iter().all(unknown), "{found:?}");
+    assert!(crate::providers::azure::config::validate(&good(TYPICAL)).is_empty());
+}
+
 #[test]
 fn every_problem_is_reported_at_once() {
     let text = "\
@@ -292,6 +314,9 @@ fn large_and_deep_texts_are_read_or_refused_without_delay() {
         (0..20_000).map(|n| format!("lOcation: {n}\n")).collect(),
         format!("tagsMap: {{{}}}", (0..20_000).map(|n| format!("k{n}: v, ")).collect::<String>()),
         format!("tagsMap: {{{}}}", (0..20_000).map(|n| format!("k{n}: [], ")).collect::<String>()),
+        (0..20_000).map(|n| format!("{n}: v\n")).collect(),
+        (0..20_000).map(|n| format!("0x{n}: v\n{n}: &a{n} v\n")).collect(),
+        format!("location: &a {}\ntagsMap: [{}]", "v".repeat(300_000), "*a, ".repeat(900)),
         format!("{}: v", "k".repeat(300_000)),
         format!("location: {}", "v".repeat(300_000)),
         format!("multipleStandardLoadBalancerConfigurations: [{}]", "{}, ".repeat(20_000)),
@@ -302,6 +327,22 @@ fn large_and_deep_texts_are_read_or_refused_without_delay() {
         let longest = decoded.findings.iter().map(|finding| finding.to_string().len()).max();
         assert!(longest.is_none_or(|length| length < 300), "{longest:?}");
     }
+}
+
+#[test]
+fn an_error_after_many_warnings_is_still_told() {
+    let many: String = (0..200).map(|n| format!("k{n}: , ")).collect();
+    let text = format!("tagsMap: {{{}}}\nlocation: [a]", many.repeat(2));
+    let found = findings(&text);
+    assert_eq!(found.len(), 101, "{found:?}");
+    assert_eq!(found.iter().filter(|finding| finding.starts_with("error: location (line 2)")).count(), 1);
+    assert_eq!(found.last().map(String::as_str), Some("warning: configuration: 101 further findings"));
+}
+
+#[test]
+fn times_have_bounds() {
+    let longest = format!("vmCacheTTLInSeconds: {}", i64::MAX);
+    assert_eq!(good(&longest).vm_cache_ttl, Duration::from_secs(i32::MAX as u64));
 }
 
 #[test]

@@ -111,6 +111,18 @@ async fn errors_say_what_to_do() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_no_secret_is_not_quoted() {
+    let service = tower::service_fn(|_: Request<Body>| async {
+        let body = json!({"kind": "Secret", "metadata": {"name": "any"}, "data": {"cloud-config": "hunter2!"}});
+        Ok::<_, Infallible>(Response::new(Body::from(body.to_string().into_bytes())))
+    });
+    let client = Some(kube::Client::new(service, "default"));
+    let error = Loader { client, ..loader(None, Some(&Server::default())) }.load().await.unwrap_err();
+    let text = format!("{error} {error:?}");
+    assert!(matches!(error, LoadError::Unavailable(_)) && !text.contains("hunter2"), "{text}");
+}
+
+#[tokio::test]
 async fn a_client_is_needed_for_a_secret() {
     let loader = Loader { source: Source { file: None, secret: Some(SecretRef::default()) }, ..loader(None, None) };
     assert!(loader.load().await.unwrap_err().to_string().contains("without access to the API server"));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    super::choices::{BackendPoolType, LoadBalancerSku},
+    super::choices::{BackendPoolType, HealthProbeMode, LoadBalancerSku},
     AzureConfig, Findings,
 };
 
@@ -53,6 +53,9 @@ fn service_gateway(config: &AzureConfig, findings: &mut Findings) {
 }
 
 fn probes(config: &AzureConfig, findings: &mut Findings) {
+    if config.cluster_service_load_balancer_health_probe_mode != HealthProbeMode::Shared {
+        return;
+    }
     findings.error_if(
         !(1..=65535).contains(&config.cluster_service_shared_load_balancer_health_probe_port),
         "clusterServiceSharedLoadBalancerHealthProbePort",

@@ -42,11 +42,15 @@ fn each_rule() {
         ("disableOutboundSNAT: false\nloadBalancerSku: basic", &[]),
         ("preConfiguredBackendPoolLoadBalancerTypes: internal", &[]),
         ("preConfiguredBackendPoolLoadBalancerTypes: Internal", &["warning preConfiguredBackendPoolLoadBalancerTypes"]),
+        ("clusterServiceSharedLoadBalancerHealthProbePort: 65536", &[]),
         (
-            "clusterServiceSharedLoadBalancerHealthProbePort: 65536",
+            "clusterServiceLoadBalancerHealthProbeMode: shared\nclusterServiceSharedLoadBalancerHealthProbePort: 65536",
             &["error clusterServiceSharedLoadBalancerHealthProbePort"],
         ),
-        ("clusterServiceSharedLoadBalancerHealthProbePath: x", &["error clusterServiceSharedLoadBalancerHealthProbePath"]),
+        (
+            "clusterServiceLoadBalancerHealthProbeMode: Shared\nclusterServiceSharedLoadBalancerHealthProbePath: x",
+            &["error clusterServiceSharedLoadBalancerHealthProbePath"],
+        ),
     ];
     for (text, expected) in cases {
         assert_eq!(found(text), *expected, "{text}");
