@@ -340,6 +340,20 @@ fn an_error_after_many_warnings_is_still_told() {
 }
 
 #[test]
+fn fractions_and_words_are_no_whole_numbers() {
+    for value in ["5.5", "'5'", "1e300", ".inf", "x", "true", "[5]"] {
+        assert_eq!(
+            findings(&format!("vmCacheTTLInSeconds: {value}\nputVMSSVMBatchSize: {value}")),
+            [
+                "error: vmCacheTTLInSeconds (line 1): expected whole number of seconds",
+                "error: putVMSSVMBatchSize (line 2): expected whole number"
+            ],
+            "{value}"
+        );
+    }
+}
+
+#[test]
 fn times_have_bounds() {
     let longest = format!("vmCacheTTLInSeconds: {}", i64::MAX);
     assert_eq!(good(&longest).vm_cache_ttl, Duration::from_secs(i32::MAX as u64));
