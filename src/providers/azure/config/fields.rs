@@ -1,11 +1,16 @@
 //! Every field of `azure.json` once: JSON name, type, default, what it does. The struct, the decoder and the reference page
 //! derive from this table. Upstream: `pkg/provider/config/azure.go` and the `pkg/azclient` structures it inlines.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
-use super::values::{
-    AuxiliaryTokenProvider, BackendPoolType, CloudConfigType, HealthProbeMode, LoadBalancerSku,
-    MultipleStandardLoadBalancer, RateLimit, Value, VmType,
+use serde_json::Value as Json;
+
+use super::{
+    choices::{BackendPoolType, CloudConfigType, HealthProbeMode, LoadBalancerSku, VmType},
+    document::Node,
+    objects::{AuxiliaryTokenProvider, MultipleStandardLoadBalancer, RateLimit},
+    reader::Reader,
+    values::{Value, read_or_default},
 };
 
 /// One row of the table.
@@ -17,7 +22,7 @@ pub struct Field {
     pub group: &'static str,
     /// Shape of the value, for messages and the reference page.
     pub kind: fn() -> String,
-    /// Default, as one would write it; empty when there is none.
+    /// Default, as one would write it; empty when there is none. Empty strings and zeros in the file count as the default too.
     pub default: &'static str,
     /// What it does.
     pub doc: &'static str,
@@ -25,18 +30,34 @@ pub struct Field {
     pub secret: bool,
 }
 
-macro_rules! secret {
-    () => {
+impl Field {
+    /// Upstream reads these groups through embedded structures, for which its decoder does not turn numbers into strings.
+    pub(super) fn takes_scalars_as_strings(&self) -> bool {
+        !["Cloud and credentials", "Requests", "Caches"].contains(&self.group)
+    }
+}
+
+macro_rules! is_secret {
+    (secret) => {
+        true
+    };
+    ($($other:ident)?) => {
         false
     };
-    (secret) => {
+}
+
+macro_rules! zero_is_default {
+    (zero_is_a_number) => {
+        false
+    };
+    ($($other:ident)?) => {
         true
     };
 }
 
 macro_rules! fields {
     ($($group:literal { $($field:ident: $type:ty = $name:literal $default:literal $doc:literal $([$mark:ident])?;)* })*) => {
-        /// The configuration as meant: decoded, with defaults. Built by `super::decode`.
+        /// The configuration as meant: decoded, with defaults. Built by [`super::decode`]. Its `Debug` shows no secret.
         #[derive(Clone, PartialEq)]
         pub struct AzureConfig {
             $($(#[doc = $doc] pub $field: $type,)*)*
@@ -44,7 +65,8 @@ macro_rules! fields {
 
         /// All fields, in the order of the reference page.
         pub const FIELDS: &[Field] = &[$($(Field {
-            name: $name, group: $group, kind: <$type as Value>::kind, default: $default, doc: $doc, secret: secret!($($mark)?),
+            name: $name, group: $group, kind: <$type as Value>::kind, default: $default, doc: $doc,
+            secret: is_secret!($($mark)?),
         }),*),*];
 
         impl Default for AzureConfig {
@@ -54,22 +76,54 @@ macro_rules! fields {
         }
 
         impl AzureConfig {
-            /// Sets the field whose canonical JSON name is `name`. `Ok(false)`: there is no such field. The error says what was
-            /// expected, never what was found in a secret.
-            pub(super) fn set(&mut self, name: &str, value: &serde_json::Value) -> Result<bool, String> {
+            /// Sets the field whose canonical JSON name is `name`; leaves it alone after a finding.
+            pub(super) fn set(&mut self, name: &str, node: &Node, reader: &mut Reader<'_>) {
                 match name {
-                    $($($name => self.$field = <$type as Value>::from_json(value)?,)*)*
-                    _ => return Ok(false),
+                    $($($name => {
+                        let value = read_or_default(node, reader, $default, zero_is_default!($($mark)?));
+                        if let Some(value) = value {
+                            self.$field = value;
+                        }
+                    })*)*
+                    _ => {}
                 }
-                Ok(true)
+            }
+
+            /// Every field by its name, for pages and reports: a secret is `(set)` or empty.
+            pub fn effective(&self) -> Json {
+                let shown = [$($(($name, is_secret!($($mark)?), self.$field.to_json())),*),*];
+                let mask = |is_secret, value: Json| match value.as_str() {
+                    Some("") => value,
+                    _ if is_secret => "(set)".into(),
+                    _ => value,
+                };
+                Json::Object(shown.into_iter().map(|(name, is_secret, value)| (name.to_owned(), mask(is_secret, value))).collect())
+            }
+        }
+
+        #[cfg(test)]
+        impl AzureConfig {
+            /// Puts `text` into every secret field.
+            pub(super) fn plant_secrets(&mut self, text: &str) {
+                $($(if is_secret!($($mark)?) {
+                    let mut findings = Vec::new();
+                    let node = Node { line: 1, kind: super::document::Kind::Text(text.to_owned()) };
+                    self.set($name, &node, &mut Reader::new(&mut findings));
+                })*)*
             }
         }
     };
 }
 
+impl fmt::Debug for AzureConfig {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "AzureConfig {}", self.effective())
+    }
+}
+
 fields! {
     "Cloud and credentials" {
-        cloud: String = "cloud" "AzurePublicCloud" "Cloud: AzurePublicCloud, AzureChinaCloud, AzureUSGovernmentCloud or AzureStackCloud.";
+        cloud: String = "cloud" "AzurePublicCloud" "Cloud: AzurePublicCloud (or AzureCloud), AzureChinaCloud, AzureUSGovernmentCloud (or AzureUSGovernment), AzureStackCloud.";
         tenant_id: String = "tenantId" "" "Tenant of the cluster's identity.";
         subscription_id: String = "subscriptionId" "" "Subscription of the machines.";
         aad_client_id: String = "aadClientId" "" "Client id of a service principal or of a workload identity.";
@@ -77,7 +131,7 @@ fields! {
         aad_client_cert_path: String = "aadClientCertPath" "" "Certificate of the service principal: a PEM or PFX file.";
         aad_client_cert_password: String = "aadClientCertPassword" "" "Password of the PFX file." [secret];
         use_managed_identity_extension: bool = "useManagedIdentityExtension" "false" "Use the managed identity of the machine.";
-        user_assigned_identity_id: String = "userAssignedIdentityID" "" "Which managed identity: client id or resource id; empty: the system-assigned one.";
+        user_assigned_identity_id: String = "userAssignedIdentityID" "" "Which managed identity: client id, or resource id when it contains /subscriptions/; empty: the system-assigned one.";
         aad_federated_token_file: String = "aadFederatedTokenFile" "" "Projected service account token for workload identity.";
         use_federated_workload_identity_extension: bool = "useFederatedWorkloadIdentityExtension" "false" "Use workload identity.";
         aad_msi_data_plane_identity_path: String = "aadMSIDataPlaneIdentityPath" "" "File with the credentials of a data-plane user-assigned identity.";
@@ -86,7 +140,7 @@ fields! {
         network_resource_subscription_id: String = "networkResourceSubscriptionID" "" "Subscription of the network resources when it is not subscriptionId.";
         resource_manager_endpoint: String = "resourceManagerEndpoint" "" "URL whose /metadata/endpoints describes the cloud.";
         disable_azure_stack_cloud: bool = "disableAzureStackCloud" "false" "Treat AzureStackCloud as an ordinary cloud.";
-        identity_system: String = "identitySystem" "" "Identity system of an Azure Stack: azure_ad or adfs.";
+        identity_system: String = "identitySystem" "" "Accepted without effect, as upstream.";
         user_agent: String = "userAgent" "" "User-Agent of ARM requests; empty: kubernetes-cloudprovider/<version>.";
     }
     "Requests" {
@@ -101,8 +155,8 @@ fields! {
         cloud_provider_rate_limit_bucket: i32 = "cloudProviderRateLimitBucket" "0" "Reads that may be sent at once.";
         cloud_provider_rate_limit_qps_write: f64 = "cloudProviderRateLimitQPSWrite" "0" "Writes a second.";
         cloud_provider_rate_limit_bucket_write: i32 = "cloudProviderRateLimitBucketWrite" "0" "Writes that may be sent at once.";
-        rate_limit_entries: BTreeMap<String, RateLimit> = "entries" "" "Rate limits by client, such as loadBalancerRateLimit.";
-        request_share_percent: i32 = "requestSharePercent" "50" "Share of the subscription's request quota this process may use, 1 to 100. Only in this program.";
+        rate_limit_entries: BTreeMap<String, RateLimit> = "entries" "" "Rate limits by client, such as loadBalancerRateLimit. The same keys may stand at the top level.";
+        request_share_percent: i32 = "requestSharePercent" "50" "Share of the subscription's request quota this process may use, 1 to 100. Only in this program." [zero_is_a_number];
     }
     "Caches" {
         disable_api_call_cache: bool = "disableAPICallCache" "false" "Read from ARM each time.";
@@ -126,7 +180,7 @@ fields! {
         location: String = "location" "" "Region.";
         extended_location_name: String = "extendedLocationName" "" "Edge zone of new load balancers and public IPs.";
         extended_location_type: String = "extendedLocationType" "" "Type of that edge zone; both are needed.";
-        vm_type: VmType = "vmType" "vmss" "Kind of the machines.";
+        vm_type: VmType = "vmType" "vmss" "Kind of the machines; any other word counts as standard.";
         disable_availability_set_nodes: bool = "disableAvailabilitySetNodes" "false" "With vmType vmss: no machine outside uniform scale sets is a node, except with enableVmssFlexNodes.";
         enable_vmss_flex_nodes: bool = "enableVmssFlexNodes" "false" "With vmType vmss: machines of flexible scale sets are nodes too.";
         primary_availability_set_name: String = "primaryAvailabilitySetName" "" "Availability set of load balancer back ends.";
@@ -151,7 +205,7 @@ fields! {
         private_link_service_resource_group: String = "privateLinkServiceResourceGroup" "" "Resource group of private link services; empty: resourceGroup.";
     }
     "Load balancers" {
-        load_balancer_sku: LoadBalancerSku = "loadBalancerSku" "standard" "SKU of load balancers and public IPs.";
+        load_balancer_sku: LoadBalancerSku = "loadBalancerSku" "standard" "SKU of load balancers and public IPs; any other word counts as basic.";
         load_balancer_name: String = "loadBalancerName" "" "Name of the load balancer; empty: the cluster's name.";
         load_balancer_resource_group: String = "loadBalancerResourceGroup" "" "Its resource group; empty: resourceGroup.";
         pre_configured_backend_pool_load_balancer_types: String = "preConfiguredBackendPoolLoadBalancerTypes" "" "Load balancers whose back-end pools are left alone: internal, external, all or empty.";

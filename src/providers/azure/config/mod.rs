@@ -1,13 +1,39 @@
 //! `azure.json`: every field once, read from a file, a Secret or both, checked, and read again when it changes.
 //!
-//! In: text. Out: an [`AzureConfig`] and what is strange about it, or an error that names the field and what it accepts.
-//! Knows no ARM and sends nothing.
+//! In: text. Out: an [`AzureConfig`] and what is strange about it, or findings that name the field and what it accepts.
+//! Knows no ARM and sends nothing to it.
+//!
+//! The pure part: `document` (text to tree) → `decode` (tree to fields, with `fields`, `values`, `choices`, `objects`) →
+//! `environment` → `validate`; `merge` puts them in order. The shell: `source` fetches texts, `reload` fetches them again. `check` and
+//! `reference` show what comes out and what may go in.
 
+mod check;
+mod choices;
+mod decode;
+mod document;
+mod environment;
 mod fields;
+mod finding;
+mod merge;
+mod objects;
+mod rate_limits;
+mod reader;
+mod reference;
+mod reload;
+mod source;
+mod validate;
 mod values;
 
+pub use check::{Report, offline_report};
+pub use choices::{BackendPoolType, CloudConfigType, HealthProbeMode, LoadBalancerSku, VmType};
+pub use decode::{Decoded, decode, decode_over};
+pub use environment::{Environment, VARIABLES, Variable};
 pub use fields::{AzureConfig, FIELDS, Field};
-pub use values::{
-    AuxiliaryTokenProvider, BackendPoolType, CloudConfigType, HealthProbeMode, LoadBalancerSku,
-    MultipleStandardLoadBalancer, RateLimit, VmType,
-};
+pub use finding::{Finding, Severity, has_errors, strict};
+pub use merge::{Loaded, Texts, merge};
+pub use objects::{AuxiliaryTokenProvider, MultipleStandardLoadBalancer, RateLimit};
+pub use rate_limits::RATE_LIMIT_CLIENTS;
+pub use reference::reference_page;
+pub use reload::{INTERVAL, follow};
+pub use source::{LoadError, Loader, SecretRef, Source};
+pub use validate::{has_credentials, validate};

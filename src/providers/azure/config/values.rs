@@ -1,67 +1,170 @@
-//! Shapes of the values of `azure.json`: what each accepts, and what a refusal says.
+//! Types of the fields of `azure.json`: what each accepts, and what a refusal says.
 //!
-//! In: a JSON value. Out: the typed value, or what was expected (never the value itself, which may be a secret).
+//! In: a [`Node`]. Out: the typed value, or a finding with what was expected (never the value itself, which may be a secret).
 
 use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::Value as Json;
 
+use super::{
+    document::{Kind, Node},
+    reader::{REPEATED, Reader},
+};
+
 /// A type that a field can have.
-pub trait Value: Sized {
+pub(super) trait Value: Sized {
+    /// Whether `""` is no value, so that the default counts.
+    const EMPTY_IS_DEFAULT: bool = false;
     /// What the value may be, for messages and the reference page: `string`, `one of standard, vmss, vmssflex`.
     fn kind() -> String;
-    /// Reads the value. The error says what was expected.
-    fn from_json(value: &Json) -> Result<Self, String>;
+    /// Reads the value; `None` after a finding.
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self>;
     /// The default, as it is written in the table.
     fn default_from(text: &str) -> Self;
+    /// Whether this is what Go has when nothing is configured, so that the default counts.
+    fn is_zero(&self) -> bool {
+        false
+    }
+    /// The value as one would write it.
+    fn to_json(&self) -> Json;
+}
+
+/// Reads the value of a field with a default, which counts in the place of empty words and (mostly) of zero.
+pub(super) fn read_or_default<T: Value>(
+    node: &Node,
+    reader: &mut Reader<'_>,
+    default: &str,
+    zero_is_default: bool,
+) -> Option<T> {
+    if T::EMPTY_IS_DEFAULT && node.kind == Kind::Text(String::new()) {
+        return Some(T::default_from(default));
+    }
+    let value = T::read(node, reader)?;
+    Some(if zero_is_default && value.is_zero() { T::default_from(default) } else { value })
 }
 
 impl Value for String {
     fn kind() -> String {
         "string".to_owned()
     }
-    fn from_json(value: &Json) -> Result<Self, String> {
-        match value {
-            Json::String(text) => Ok(text.clone()),
-            Json::Null => Ok(String::new()),
-            _ => Err(Self::kind()),
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        match &node.kind {
+            Kind::Text(text) => Some(text.clone()),
+            Kind::Bool(value) if reader.scalars_are_strings => Some(value.to_string()),
+            Kind::Whole(value) if reader.scalars_are_strings => Some(value.to_string()),
+            Kind::Number(value) if reader.scalars_are_strings => Some(value.to_string()),
+            Kind::Bool(_) | Kind::Whole(_) | Kind::Number(_) => reader.wrong(node, "string; put the value in quotes"),
+            _ => reader.wrong(node, &Self::kind()),
         }
     }
     fn default_from(text: &str) -> Self {
         text.to_owned()
     }
+    fn is_zero(&self) -> bool {
+        self.is_empty()
+    }
+    fn to_json(&self) -> Json {
+        self.as_str().into()
+    }
 }
 
-macro_rules! via_serde {
-    ($($type:ty: $kind:literal;)*) => {$(
-        impl Value for $type {
-            fn kind() -> String {
-                $kind.to_owned()
-            }
-            fn from_json(value: &Json) -> Result<Self, String> {
-                serde_json::from_value(value.clone()).map_err(|_| Self::kind())
-            }
-            fn default_from(text: &str) -> Self {
-                text.parse().unwrap_or_default()
-            }
+impl Value for bool {
+    fn kind() -> String {
+        "true or false".to_owned()
+    }
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        match &node.kind {
+            Kind::Bool(value) => Some(*value),
+            _ => reader.wrong(node, &Self::kind()),
         }
-    )*};
+    }
+    fn default_from(text: &str) -> Self {
+        text == "true"
+    }
+    fn to_json(&self) -> Json {
+        (*self).into()
+    }
 }
-via_serde! {
-    bool: "true or false";
-    i32: "whole number";
-    f64: "number";
+
+/// Whole numbers; YAML's `5.0` is one, as for Go, which turns YAML into JSON first.
+fn whole(node: &Node) -> Option<i64> {
+    match &node.kind {
+        Kind::Whole(value) => Some(*value),
+        Kind::Number(value) if value.fract() == 0.0 && value.abs() < 1e15 => format!("{value:.0}").parse().ok(),
+        _ => None,
+    }
 }
+
+impl Value for i32 {
+    fn kind() -> String {
+        "whole number".to_owned()
+    }
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        match whole(node).and_then(|value| Self::try_from(value).ok()) {
+            None => reader.wrong(node, &Self::kind()),
+            value => value,
+        }
+    }
+    fn default_from(text: &str) -> Self {
+        text.parse().unwrap_or_default()
+    }
+    fn is_zero(&self) -> bool {
+        *self == 0
+    }
+    fn to_json(&self) -> Json {
+        (*self).into()
+    }
+}
+
+impl Value for f64 {
+    fn kind() -> String {
+        "number".to_owned()
+    }
+    #[expect(clippy::cast_precision_loss, reason = "rates need no 64 bits")]
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        match &node.kind {
+            Kind::Whole(value) => Some(*value as Self),
+            Kind::Number(value) if value.is_finite() => Some(*value),
+            _ => reader.wrong(node, &Self::kind()),
+        }
+    }
+    fn default_from(text: &str) -> Self {
+        text.parse().unwrap_or_default()
+    }
+    fn is_zero(&self) -> bool {
+        *self == 0.0
+    }
+    fn to_json(&self) -> Json {
+        (*self).into()
+    }
+}
+
+/// Seconds of the longest time, some 68 years: it can still be added to any instant.
+const LONGEST: u64 = i32::MAX as u64;
 
 impl Value for Duration {
     fn kind() -> String {
         "whole number of seconds".to_owned()
     }
-    fn from_json(value: &Json) -> Result<Self, String> {
-        value.as_u64().map(Duration::from_secs).ok_or_else(Self::kind)
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        match whole(node) {
+            None => reader.wrong(node, &Self::kind()),
+            Some(seconds) => {
+                if seconds < 0 {
+                    reader.warn(node, "a time below 0 counts as 0, and 0 as the default");
+                }
+                Some(Self::from_secs(u64::try_from(seconds).unwrap_or_default().min(LONGEST)))
+            }
+        }
     }
     fn default_from(text: &str) -> Self {
-        Duration::from_secs(text.parse().unwrap_or_default())
+        Self::from_secs(text.parse().unwrap_or_default())
+    }
+    fn is_zero(&self) -> bool {
+        Self::is_zero(self)
+    }
+    fn to_json(&self) -> Json {
+        self.as_secs().into()
     }
 }
 
@@ -69,11 +172,14 @@ impl<T: Value> Value for Option<T> {
     fn kind() -> String {
         T::kind()
     }
-    fn from_json(value: &Json) -> Result<Self, String> {
-        if value.is_null() { Ok(None) } else { T::from_json(value).map(Some) }
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        T::read(node, reader).map(Some)
     }
     fn default_from(text: &str) -> Self {
         (!text.is_empty()).then(|| T::default_from(text))
+    }
+    fn to_json(&self) -> Json {
+        self.as_ref().map_or(Json::Null, T::to_json)
     }
 }
 
@@ -81,11 +187,17 @@ impl<T: Value> Value for Vec<T> {
     fn kind() -> String {
         format!("list of {}", T::kind())
     }
-    fn from_json(value: &Json) -> Result<Self, String> {
-        value.as_array().ok_or_else(Self::kind)?.iter().map(T::from_json).collect()
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        let Kind::List(items) = &node.kind else { return reader.wrong(node, &Self::kind()) };
+        let read = |(index, item)| reader.below(&format!("[{index}]"), |reader| T::read(item, reader));
+        // Every item is read, so that every problem is found.
+        items.iter().enumerate().map(read).collect::<Vec<_>>().into_iter().collect()
     }
     fn default_from(_: &str) -> Self {
-        Vec::new()
+        Self::new()
+    }
+    fn to_json(&self) -> Json {
+        self.iter().map(T::to_json).collect()
     }
 }
 
@@ -93,150 +205,26 @@ impl<T: Value> Value for BTreeMap<String, T> {
     fn kind() -> String {
         format!("map of {}", T::kind())
     }
-    fn from_json(value: &Json) -> Result<Self, String> {
-        let entries = value.as_object().ok_or_else(Self::kind)?;
-        entries.iter().map(|(key, value)| Ok((key.clone(), T::from_json(value)?))).collect()
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        let Kind::Map(entries) = &node.kind else { return reader.wrong(node, &Self::kind()) };
+        let mut map = Self::new();
+        let mut is_good = true;
+        for (key, item) in entries {
+            let value = match item.kind {
+                Kind::Null => Some(T::default_from("")),
+                _ => reader.entry(key, |reader| T::read(item, reader)),
+            };
+            is_good &= value.is_some();
+            if value.and_then(|value| map.insert(key.clone(), value)).is_some() {
+                reader.entry(key, |reader| reader.warn(item, REPEATED));
+            }
+        }
+        is_good.then_some(map)
     }
     fn default_from(_: &str) -> Self {
-        BTreeMap::new()
+        Self::new()
     }
-}
-
-macro_rules! choices {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),* $(,)? })*) => {$(
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum $name { $($(#[$variant_doc])* $variant),* }
-
-        impl $name {
-            /// Every accepted spelling; letter case does not matter.
-            pub const ALL: &[(&str, Self)] = &[$(($text, Self::$variant)),*];
-
-            /// The value's spelling in the file.
-            pub fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text),* }
-            }
-        }
-
-        impl Value for $name {
-            fn kind() -> String {
-                format!("one of {}", Self::ALL.iter().map(|(text, _)| *text).collect::<Vec<_>>().join(", "))
-            }
-            fn from_json(value: &Json) -> Result<Self, String> {
-                let text = value.as_str().ok_or_else(Self::kind)?;
-                let found = Self::ALL.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
-                found.map(|(_, value)| *value).ok_or_else(Self::kind)
-            }
-            fn default_from(text: &str) -> Self {
-                Self::ALL.iter().find(|(name, _)| *name == text).map_or(Self::ALL[0].1, |(_, value)| *value)
-            }
-        }
-    )*};
-}
-choices! {
-    /// `cloudConfigType`.
-    CloudConfigType {
-        /// The file only.
-        File = "file",
-        /// The Secret only.
-        Secret = "secret",
-        /// The file, with the Secret's fields over it.
-        Merge = "merge",
-    }
-    /// `vmType`.
-    VmType {
-        /// Availability sets and standalone machines.
-        Standard = "standard",
-        /// Uniform scale sets, beside the other kinds.
-        Vmss = "vmss",
-        /// Flexible scale sets.
-        VmssFlex = "vmssflex",
-    }
-    /// `loadBalancerSku`.
-    LoadBalancerSku {
-        /// Basic.
-        Basic = "basic",
-        /// Standard.
-        Standard = "standard",
-        /// Service gateway.
-        Service = "service",
-    }
-    /// `loadBalancerBackendPoolConfigurationType`.
-    BackendPoolType {
-        /// IP configurations of network interfaces.
-        NodeIpConfiguration = "nodeIPConfiguration",
-        /// Addresses of nodes.
-        NodeIp = "nodeIP",
-        /// Addresses of pods.
-        PodIp = "podIP",
-    }
-    /// `clusterServiceLoadBalancerHealthProbeMode`.
-    HealthProbeMode {
-        /// One probe per Service port.
-        ServiceNodePort = "servicenodeport",
-        /// One probe for all Services.
-        Shared = "shared",
-    }
-}
-
-macro_rules! objects {
-    ($($(#[$doc:meta])* $name:ident = $kind:literal { $($(#[$field_doc:meta])* $field:ident: $type:ty $(= $alias:literal)?),* $(,)? })*) => {$(
-        $(#[$doc])*
-        #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize)]
-        #[serde(rename_all = "camelCase", default)]
-        pub struct $name { $($(#[$field_doc])* $(#[serde(rename = $alias)])? pub $field: $type),* }
-
-        impl Value for $name {
-            fn kind() -> String {
-                $kind.to_owned()
-            }
-            fn from_json(value: &Json) -> Result<Self, String> {
-                serde_json::from_value(value.clone()).map_err(|_| Self::kind())
-            }
-            fn default_from(_: &str) -> Self {
-                Self::default()
-            }
-        }
-    )*};
-}
-objects! {
-    /// `auxiliaryTokenProvider`.
-    AuxiliaryTokenProvider = "object with subscriptionID, resourceGroup, vaultName, secretName" {
-        /// Subscription of the vault.
-        subscription_id: String = "subscriptionID",
-        /// Resource group of the vault.
-        resource_group: String,
-        /// Name of the vault.
-        vault_name: String,
-        /// Name of the secret in it.
-        secret_name: String,
-    }
-    /// Limits of one client.
-    RateLimit = "object with the five cloudProviderRateLimit fields" {
-        /// Whether the limits hold.
-        cloud_provider_rate_limit: bool,
-        /// Reads a second.
-        cloud_provider_rate_limit_qps: f64 = "cloudProviderRateLimitQPS",
-        /// Reads at once.
-        cloud_provider_rate_limit_bucket: i32,
-        /// Writes a second.
-        cloud_provider_rate_limit_qps_write: f64 = "cloudProviderRateLimitQPSWrite",
-        /// Writes at once.
-        cloud_provider_rate_limit_bucket_write: i32,
-    }
-    /// One entry of `multipleStandardLoadBalancerConfigurations`.
-    MultipleStandardLoadBalancer = "object with name, primaryVMSet, allowServicePlacement and selectors" {
-        /// Name of the load balancer.
-        name: String,
-        /// Its machines.
-        primary_vm_set: String = "primaryVMSet",
-        /// Whether new Services may be placed on it; default true.
-        allow_service_placement: Option<bool>,
-        /// Which Services, by label.
-        service_label_selector: Option<Json>,
-        /// Which Services, by the labels of their namespace.
-        service_namespace_selector: Option<Json>,
-        /// Which nodes.
-        node_selector: Option<Json>,
+    fn to_json(&self) -> Json {
+        Json::Object(self.iter().map(|(key, value)| (key.clone(), value.to_json())).collect())
     }
 }

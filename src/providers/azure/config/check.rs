@@ -1,0 +1,90 @@
+//! What `check-config` says without asking anybody. Pure.
+
+use std::cmp::Reverse;
+
+use super::{
+    environment::Environment,
+    fields::AzureConfig,
+    finding::{Finding, Severity},
+    merge::{Loaded, Texts, merge},
+    source::lines,
+};
+
+/// The verdict on a configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// Errors first, else in the order of the text.
+    pub findings: Vec<Finding>,
+    /// What would count; `None` with an error.
+    pub config: Option<AzureConfig>,
+}
+
+/// Judges the texts as the program would at its start. `is_strict`: warnings are errors.
+pub fn offline_report(texts: &Texts, environment: &Environment, is_strict: bool) -> Report {
+    let (mut findings, config) = match merge(texts, environment, is_strict) {
+        Ok(Loaded { config, findings }) => (findings, Some(config)),
+        Err(findings) => (findings, None),
+    };
+    findings.sort_by_key(|finding| Reverse(finding.severity == Severity::Error));
+    Report { findings, config }
+}
+
+impl Report {
+    /// Whether the configuration would be refused.
+    pub fn has_errors(&self) -> bool {
+        self.config.is_none()
+    }
+
+    /// The report for a terminal: findings, their number, and what would count, without secrets.
+    pub fn text(&self) -> String {
+        let errors = self.findings.iter().filter(|finding| finding.severity == Severity::Error).count();
+        let mut text = lines(&self.findings);
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text += &format!("{errors} errors, {} warnings\n", self.findings.len() - errors);
+        if let Some(config) = &self.config {
+            text += &format!("effective configuration:\n{:#}\n", config.effective());
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str =
+        "subscriptionId: s\nresourceGroup: rg\nlocation: l\naadClientSecret: hunter2\ntenantId: t\naadClientId: c\n";
+
+    fn report(text: &str, is_strict: bool) -> Report {
+        let texts = Texts { file: Some(text.to_owned()), secret: None };
+        offline_report(&texts, &Environment::default(), is_strict)
+    }
+
+    #[test]
+    fn a_good_configuration_is_shown_without_secrets() {
+        let report = report(GOOD, true);
+        let text = report.text();
+        assert!(!report.has_errors() && text.starts_with("0 errors, 0 warnings\neffective configuration:\n{"), "{text}");
+        assert!(text.contains("\"aadClientSecret\": \"(set)\"") && !text.contains("hunter2"), "{text}");
+    }
+
+    #[test]
+    fn errors_come_first_and_the_configuration_not_at_all() {
+        let report = report(&format!("unheardOf: 1\n{GOOD}vmCacheTTLInSeconds: x\n"), false);
+        assert_eq!(
+            report.text(),
+            "error: vmCacheTTLInSeconds (line 8): expected whole number of seconds\n\
+             warning: unheardOf (line 1): unknown field, ignored\n1 errors, 1 warnings\n"
+        );
+        assert!(report.has_errors());
+    }
+
+    #[test]
+    fn strict_reports_have_errors_for_warnings() {
+        let text = format!("{GOOD}unheardOf: 1\n");
+        assert!(!report(&text, false).has_errors());
+        assert!(report(&text, true).has_errors());
+    }
+}

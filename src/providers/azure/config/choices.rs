@@ -1,0 +1,106 @@
+//! Fields that accept a few words only. Letter case does not matter.
+
+use serde_json::Value as Json;
+
+use super::{
+    document::{Kind, Node},
+    reader::Reader,
+    values::Value,
+};
+
+macro_rules! choices {
+    ($($(#[$doc:meta])* $name:ident $(else $fallback:ident)? { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),* $(,)? })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$variant_doc])* $variant),* }
+
+        impl $name {
+            /// Every accepted spelling; letter case does not matter.
+            pub const ALL: &[(&str, Self)] = &[$(($text, Self::$variant)),*];
+            /// What any other word counts as; `None`: it is refused.
+            const FALLBACK: Option<Self> = { let fallback: Option<Self> = None; $(let _ = fallback; let fallback = Some(Self::$fallback);)? fallback };
+
+            /// The value's spelling in the file.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text),* }
+            }
+        }
+
+        impl Value for $name {
+            const EMPTY_IS_DEFAULT: bool = true;
+
+            fn kind() -> String {
+                format!("one of {}", Self::ALL.iter().map(|(text, _)| *text).collect::<Vec<_>>().join(", "))
+            }
+            fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+                choose(Self::ALL, Self::FALLBACK, &Self::kind(), node, reader)
+            }
+            fn default_from(text: &str) -> Self {
+                Self::ALL.iter().find(|(name, _)| *name == text).map_or(Self::ALL[0].1, |(_, value)| *value)
+            }
+            fn to_json(&self) -> Json {
+                self.as_str().into()
+            }
+        }
+    )*};
+}
+
+/// Upstream takes some unknown words for a known one. So does this, with a warning, since such files must go on working.
+fn choose<T: Copy>(all: &[(&str, T)], fallback: Option<T>, kind: &str, node: &Node, reader: &mut Reader<'_>) -> Option<T> {
+    let Kind::Text(text) = &node.kind else { return reader.wrong(node, kind) };
+    let found = all.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, value)| *value);
+    match (found, fallback) {
+        (None, None) => reader.wrong(node, kind),
+        (None, Some(value)) => {
+            reader.warn(node, &format!("expected {kind}; any other word counts as {}", all[0].0));
+            Some(value)
+        }
+        (found, _) => found,
+    }
+}
+
+choices! {
+    /// `cloudConfigType`.
+    CloudConfigType {
+        /// The file only.
+        File = "file",
+        /// The Secret only.
+        Secret = "secret",
+        /// The file, with the Secret's fields over it.
+        Merge = "merge",
+    }
+    /// `vmType`. Upstream: `pkg/provider/azure.go`.
+    VmType else Standard {
+        /// Availability sets and standalone machines.
+        Standard = "standard",
+        /// Uniform scale sets, beside the other kinds.
+        Vmss = "vmss",
+        /// Flexible scale sets.
+        VmssFlex = "vmssflex",
+    }
+    /// `loadBalancerSku`.
+    LoadBalancerSku else Basic {
+        /// Basic.
+        Basic = "basic",
+        /// Standard.
+        Standard = "standard",
+        /// Service gateway.
+        Service = "service",
+    }
+    /// `loadBalancerBackendPoolConfigurationType`.
+    BackendPoolType {
+        /// IP configurations of network interfaces.
+        NodeIpConfiguration = "nodeIPConfiguration",
+        /// Addresses of nodes.
+        NodeIp = "nodeIP",
+        /// Addresses of pods.
+        PodIp = "podIP",
+    }
+    /// `clusterServiceLoadBalancerHealthProbeMode`.
+    HealthProbeMode {
+        /// One probe per Service port.
+        ServiceNodePort = "servicenodeport",
+        /// One probe for all Services.
+        Shared = "shared",
+    }
+}

@@ -1,0 +1,89 @@
+//! Text to configuration. Pure. Rules: `docs/reference/azure-config.md`; upstream: `pkg/provider/config/env.go`.
+
+use super::{
+    document::{self, Kind, Node},
+    fields::{AzureConfig, FIELDS},
+    finding::Finding,
+    objects::RateLimit,
+    rate_limits::{RATE_LIMIT_CLIENTS, read_entries},
+    reader::Reader,
+    values::Value,
+};
+
+/// Findings that are told; the author of more needs no list.
+const MOST_FINDINGS: usize = 100;
+
+/// Name of the field with the limits by client.
+const ENTRIES: &str = "entries";
+
+/// What a text says, as far as it could be read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decoded {
+    /// Fields with errors keep their former value.
+    pub config: AzureConfig,
+    /// Everything that is wrong or strange, in the order of the text.
+    pub findings: Vec<Finding>,
+}
+
+/// Reads `text`, YAML or JSON; what it does not mention has its default.
+pub fn decode(text: &str) -> Decoded {
+    decode_over(AzureConfig::default(), text)
+}
+
+/// Reads `text`; what it does not mention stays as in `base`.
+pub fn decode_over(base: AzureConfig, text: &str) -> Decoded {
+    let mut decoded = Decoded { config: base, findings: Vec::new() };
+    match document::parse(text) {
+        Ok(Node { kind: Kind::Null, .. }) => {}
+        Ok(Node { kind: Kind::Map(entries), .. }) => read_fields(&entries, &mut decoded),
+        Ok(node) => decoded.findings.push(Finding::error("", "expected a map of fields to values").at(node.line)),
+        Err(problem) => {
+            decoded.findings.push(Finding { line: problem.line, ..Finding::error("", problem.message) });
+        }
+    }
+    decoded
+}
+
+fn read_fields(entries: &[(String, Node)], decoded: &mut Decoded) {
+    let names: Vec<_> = FIELDS.iter().map(|field| field.name).chain(RATE_LIMIT_CLIENTS.iter().copied()).collect();
+    let Decoded { config, findings } = decoded;
+    let mut reader = Reader::new(findings);
+    let mut found = reader.known(entries, &names);
+    // Limits at the top level are entries over those of the object.
+    found.sort_by_key(|(name, _)| *name != ENTRIES);
+    for (name, node) in found {
+        reader.entry(name, |reader| read_field(name, node, config, reader));
+    }
+    limit(&mut decoded.findings);
+}
+
+/// Leaves the most important findings, in the order of the text.
+fn limit(findings: &mut Vec<Finding>) {
+    if let Some(further @ 1..) = findings.len().checked_sub(MOST_FINDINGS) {
+        findings.sort_by_key(|finding| finding.severity);
+        findings.truncate(MOST_FINDINGS);
+        findings.push(Finding::warning("", format!("{further} further findings")));
+    }
+    findings.sort_by_key(|finding| finding.line.unwrap_or(u64::MAX));
+}
+
+fn read_field(name: &'static str, node: &Node, config: &mut AzureConfig, reader: &mut Reader<'_>) {
+    let field = FIELDS.iter().find(|field| field.name == name);
+    reader.scalars_are_strings = field.is_some_and(|field| field.takes_scalars_as_strings());
+    match field {
+        Some(_) if name == ENTRIES => {
+            if let Some(limits) = read_entries(node, reader) {
+                config.rate_limit_entries = limits;
+            }
+        }
+        Some(_) => config.set(name, node, reader),
+        None => {
+            if let Some(limit) = RateLimit::read(node, reader) {
+                config.rate_limit_entries.insert(name.to_owned(), limit);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

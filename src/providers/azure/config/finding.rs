@@ -1,0 +1,71 @@
+//! What is strange or wrong about a configuration, in words for its author.
+
+use std::fmt;
+
+/// Whether a finding keeps the program from using the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// The configuration cannot be used.
+    Error,
+    /// Part of it has no effect or is probably not meant.
+    Warning,
+}
+
+/// One finding. Never holds a value of the configuration that may be a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// Path of the field, such as `multipleStandardLoadBalancerConfigurations[1].name`; empty: the whole text.
+    pub field: String,
+    /// Line in the text, from 1, where one is to blame.
+    pub line: Option<u64>,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+impl Finding {
+    /// An error about a field.
+    pub fn error(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Error, field: field.into(), line: None, message: message.into() }
+    }
+
+    /// A warning about a field.
+    pub fn warning(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(field, message) }
+    }
+
+    /// The same finding at a line of the text.
+    #[must_use]
+    pub fn at(self, line: u64) -> Self {
+        Self { line: Some(line), ..self }
+    }
+}
+
+/// `error: vmType (line 3): expected string`.
+impl fmt::Display for Finding {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        let field = if self.field.is_empty() { "configuration" } else { &self.field };
+        write!(formatter, "{severity}: {field}")?;
+        if let Some(line) = self.line {
+            write!(formatter, " (line {line})")?;
+        }
+        write!(formatter, ": {}", self.message)
+    }
+}
+
+/// Strict mode: every warning is an error.
+pub fn strict(findings: &mut [Finding]) {
+    for finding in findings {
+        finding.severity = Severity::Error;
+    }
+}
+
+/// Whether one of them is an error.
+pub fn has_errors(findings: &[Finding]) -> bool {
+    findings.iter().any(|finding| finding.severity == Severity::Error)
+}

@@ -1,0 +1,139 @@
+//! File and Secret to one configuration. Pure. Upstream: `pkg/azclient/configloader`.
+
+use super::{
+    choices::CloudConfigType,
+    decode::{Decoded, decode, decode_over},
+    environment::Environment,
+    fields::AzureConfig,
+    finding::{Finding, has_errors, strict},
+    validate::validate,
+};
+
+/// Texts as read. May hold secrets and therefore have no `Debug`.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Texts {
+    /// Content of the file.
+    pub file: Option<String>,
+    /// Content of the Secret's key.
+    pub secret: Option<String>,
+}
+
+/// A configuration that can be used, and what is strange about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: AzureConfig,
+    /// Warnings.
+    pub findings: Vec<Finding>,
+}
+
+/// What is read, by `cloudConfigType` in the file: without a file always the Secret.
+pub(super) fn wanted(file: Option<&str>) -> CloudConfigType {
+    file.map_or(CloudConfigType::Secret, |text| decode(text).config.cloud_config_type)
+}
+
+/// Decodes the texts, the Secret over the file; overrides by the environment; checks. The error holds every finding, with
+/// `is_strict` every warning as an error.
+pub fn merge(texts: &Texts, environment: &Environment, is_strict: bool) -> Result<Loaded, Vec<Finding>> {
+    let Decoded { config, mut findings } = decode_both(texts);
+    let config = environment.apply(config);
+    // A rule about fields that could not be read would only repeat what was said about them.
+    if !has_errors(&findings) {
+        findings.extend(validate(&config));
+    }
+    if is_strict {
+        strict(&mut findings);
+    }
+    if has_errors(&findings) { Err(findings) } else { Ok(Loaded { config, findings }) }
+}
+
+fn decode_both(texts: &Texts) -> Decoded {
+    let Some(secret) = &texts.secret else { return decode(texts.file.as_deref().unwrap_or_default()) };
+    let Some(file) = &texts.file else { return decode(secret) };
+    let from_file = decode(file);
+    match from_file.config.cloud_config_type {
+        CloudConfigType::File => from_file,
+        CloudConfigType::Secret => {
+            let base = AzureConfig { cloud_config_type: CloudConfigType::Secret, ..AzureConfig::default() };
+            decode_over(base, secret)
+        }
+        CloudConfigType::Merge => {
+            let mut both = decode_over(from_file.config, secret);
+            for finding in &mut both.findings {
+                finding.message += " (in the Secret)";
+            }
+            both.findings.splice(0..0, from_file.findings);
+            both
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "subscriptionId: s\nresourceGroup: RG\nlocation: file\nuseManagedIdentityExtension: true\n";
+
+    fn merged(file: Option<&str>, secret: Option<&str>) -> Result<Loaded, Vec<Finding>> {
+        let texts = Texts { file: file.map(str::to_owned), secret: secret.map(str::to_owned) };
+        merge(&texts, &Environment::default(), false)
+    }
+
+    fn location(file: Option<&str>, secret: Option<&str>) -> String {
+        merged(file, secret).unwrap().config.location
+    }
+
+    #[test]
+    fn the_type_in_the_file_decides_what_counts() {
+        let secret = FILE.replace("file", "secret");
+        for (kind, expected) in [("file", "file"), ("Merge", "secret"), ("", "secret"), ("SECRET", "secret")] {
+            assert_eq!(location(Some(&format!("{FILE}cloudConfigType: '{kind}'")), Some(&secret)), expected, "{kind}");
+        }
+        assert_eq!(location(None, Some(&secret)), "secret");
+        assert_eq!(location(Some(&format!("{FILE}cloudConfigType: secret")), None), "file");
+    }
+
+    #[test]
+    fn a_merge_keeps_what_the_secret_does_not_say_and_type_secret_does_not() {
+        assert_eq!(location(Some(FILE), Some("vmType: standard")), "file");
+        let alone = merged(Some(&format!("{FILE}cloudConfigType: secret")), Some("vmType: standard")).unwrap_err();
+        assert!(alone.iter().any(|finding| finding.field == "subscriptionId"), "{alone:?}");
+    }
+
+    #[test]
+    fn the_environment_and_lower_case_hold_for_every_source() {
+        let environment = Environment::of([("AZURE_TENANT_ID".to_owned(), "t".to_owned())]);
+        for (file, secret) in [(Some(FILE), None), (None, Some(FILE)), (Some(FILE), Some("vmType: vmss"))] {
+            let texts = Texts { file: file.map(str::to_owned), secret: secret.map(str::to_owned) };
+            let config = merge(&texts, &environment, false).unwrap().config;
+            assert_eq!((config.resource_group.as_str(), config.tenant_id.as_str()), ("rg", "t"));
+        }
+    }
+
+    #[test]
+    fn findings_say_which_source_is_to_blame() {
+        let found = merged(Some("vmTipe: a"), Some("location: [a]")).unwrap_err();
+        let shown: Vec<_> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            shown,
+            [
+                "warning: vmTipe (line 1): unknown field, ignored; did you mean vmType?",
+                "error: location (line 1): expected string (in the Secret)"
+            ]
+        );
+    }
+
+    #[test]
+    fn strictness_refuses_what_is_merely_strange() {
+        let texts = Texts { file: Some(format!("{FILE}unheardOf: 1")), secret: None };
+        assert_eq!(merge(&texts, &Environment::default(), false).unwrap().findings.len(), 1);
+        assert_eq!(merge(&texts, &Environment::default(), true).unwrap_err().len(), 1);
+    }
+
+    #[test]
+    fn what_is_read_follows_the_file() {
+        assert_eq!(wanted(None), CloudConfigType::Secret);
+        assert_eq!(wanted(Some("cloudConfigType: file")), CloudConfigType::File);
+        assert_eq!(wanted(Some("")), CloudConfigType::Merge);
+    }
+}

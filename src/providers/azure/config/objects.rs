@@ -1,0 +1,150 @@
+//! Fields that are objects with fields of their own; keys match in any letter case.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use serde_json::Value as Json;
+
+use super::{
+    document::{Kind, Node},
+    reader::Reader,
+    values::Value,
+};
+
+macro_rules! objects {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $key:literal),* $(,)? })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq)]
+        pub struct $name { $($(#[$field_doc])* pub $field: $type),* }
+
+        impl Value for $name {
+            fn kind() -> String {
+                format!("object with {}", [$($key),*].join(", "))
+            }
+            fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+                let mut object = Self::default();
+                read_object(node, reader, &Self::kind(), &[$($key),*], |name, value, reader| match name {
+                    $($key => Value::read(value, reader).map(|value| object.$field = value).is_some(),)*
+                    _ => true,
+                })?;
+                Some(object)
+            }
+            fn default_from(_: &str) -> Self {
+                Self::default()
+            }
+            fn to_json(&self) -> Json {
+                Json::Object([$(($key.to_owned(), self.$field.to_json())),*].into_iter().collect())
+            }
+        }
+    )*};
+}
+
+/// Hands every known entry to `take`, which answers whether it could be read. `None`: something could not.
+fn read_object(
+    node: &Node,
+    reader: &mut Reader<'_>,
+    kind: &str,
+    names: &[&'static str],
+    mut take: impl FnMut(&str, &Node, &mut Reader<'_>) -> bool,
+) -> Option<()> {
+    let Kind::Map(entries) = &node.kind else { return reader.wrong(node, kind) };
+    let mut is_good = true;
+    for (name, value) in reader.known(entries, names) {
+        is_good &= reader.entry(name, |reader| take(name, value, reader));
+    }
+    is_good.then_some(())
+}
+
+objects! {
+    /// `auxiliaryTokenProvider`.
+    AuxiliaryTokenProvider {
+        /// Subscription of the vault.
+        subscription_id: String = "subscriptionID",
+        /// Resource group of the vault.
+        resource_group: String = "resourceGroup",
+        /// Name of the vault.
+        vault_name: String = "vaultName",
+        /// Name of the secret in it.
+        secret_name: String = "secretName",
+    }
+    /// Limits of one client.
+    RateLimit {
+        /// Whether the limits hold.
+        cloud_provider_rate_limit: bool = "cloudProviderRateLimit",
+        /// Reads a second.
+        cloud_provider_rate_limit_qps: f64 = "cloudProviderRateLimitQPS",
+        /// Reads at once.
+        cloud_provider_rate_limit_bucket: i32 = "cloudProviderRateLimitBucket",
+        /// Writes a second.
+        cloud_provider_rate_limit_qps_write: f64 = "cloudProviderRateLimitQPSWrite",
+        /// Writes at once.
+        cloud_provider_rate_limit_bucket_write: i32 = "cloudProviderRateLimitBucketWrite",
+    }
+    /// One entry of `multipleStandardLoadBalancerConfigurations`. Upstream: `pkg/provider/config/multi_slb.go`.
+    MultipleStandardLoadBalancer {
+        /// Name of the load balancer.
+        name: String = "name",
+        /// Its machines.
+        primary_vm_set: String = "primaryVMSet",
+        /// Whether new Services may be placed on it; default true.
+        allow_service_placement: Option<bool> = "allowServicePlacement",
+        /// Which Services, by label.
+        service_label_selector: Option<LabelSelector> = "serviceLabelSelector",
+        /// Which Services, by the labels of their namespace.
+        service_namespace_selector: Option<LabelSelector> = "serviceNamespaceSelector",
+        /// Which nodes.
+        node_selector: Option<LabelSelector> = "nodeSelector",
+    }
+}
+
+impl Value for LabelSelector {
+    fn kind() -> String {
+        "label selector with matchLabels, matchExpressions".to_owned()
+    }
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        let mut selector = Self::default();
+        read_object(node, reader, &Self::kind(), &["matchLabels", "matchExpressions"], |name, value, reader| {
+            if name == "matchLabels" {
+                BTreeMap::read(value, reader).map(|labels| selector.match_labels = Some(labels)).is_some()
+            } else {
+                Vec::read(value, reader).map(|rows| selector.match_expressions = Some(rows)).is_some()
+            }
+        })?;
+        Some(selector)
+    }
+    fn default_from(_: &str) -> Self {
+        Self::default()
+    }
+    fn to_json(&self) -> Json {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
+const OPERATORS: &[&str] = &["In", "NotIn", "Exists", "DoesNotExist"];
+
+impl Value for LabelSelectorRequirement {
+    fn kind() -> String {
+        format!("object with key, values and operator, one of {}", OPERATORS.join(", "))
+    }
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        let mut row = Self::default();
+        read_object(node, reader, &Self::kind(), &["key", "operator", "values"], |name, value, reader| match name {
+            "key" => Value::read(value, reader).map(|key| row.key = key).is_some(),
+            "operator" => Value::read(value, reader).map(|operator| row.operator = operator).is_some(),
+            _ => Vec::read(value, reader).map(|values| row.values = Some(values)).is_some(),
+        })?;
+        let needs_values = matches!(row.operator.as_str(), "In" | "NotIn");
+        let has_values = row.values.as_ref().is_some_and(|values| !values.is_empty());
+        if row.key.is_empty() || !OPERATORS.contains(&row.operator.as_str()) || needs_values != has_values {
+            let advice = "; In and NotIn need values, Exists and DoesNotExist have none";
+            return reader.wrong(node, &(Self::kind() + advice));
+        }
+        Some(row)
+    }
+    fn default_from(_: &str) -> Self {
+        Self::default()
+    }
+    fn to_json(&self) -> Json {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}

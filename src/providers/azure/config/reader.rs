@@ -1,0 +1,115 @@
+//! Where in the document one is, and what was found on the way.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{
+    document::{Kind, Node},
+    finding::Finding,
+};
+
+/// Unknown keys that are reported one by one; the search for near names is not free.
+const MOST_UNKNOWN: usize = 50;
+/// Characters of a key that are shown and compared.
+const LONGEST_KEY: usize = 64;
+
+/// What a finding says of a key that is there twice.
+pub(super) const REPEATED: &str = "given more than once, perhaps in different letter case; the last value counts";
+
+/// A position in the document and the findings so far.
+pub(super) struct Reader<'a> {
+    path: String,
+    /// Whether `true` and `5` are taken for `"true"` and `"5"` where a string is expected.
+    pub(super) scalars_are_strings: bool,
+    pub(super) findings: &'a mut Vec<Finding>,
+}
+
+impl<'a> Reader<'a> {
+    /// At the top of the document.
+    pub(super) fn new(findings: &'a mut Vec<Finding>) -> Self {
+        Self { path: String::new(), scalars_are_strings: false, findings }
+    }
+
+    /// An error: `expected` was not found here.
+    pub(super) fn wrong<T>(&mut self, node: &Node, expected: &str) -> Option<T> {
+        self.findings.push(Finding::error(self.path.clone(), format!("expected {expected}")).at(node.line));
+        None
+    }
+
+    /// A warning about this place.
+    pub(super) fn warn(&mut self, node: &Node, message: &str) {
+        self.findings.push(Finding::warning(self.path.clone(), message).at(node.line));
+    }
+
+    /// Reads the entry `key` of the object here.
+    pub(super) fn entry<T>(&mut self, key: &str, read: impl FnOnce(&mut Self) -> T) -> T {
+        let dot = if self.path.is_empty() { "" } else { "." };
+        self.below(&format!("{dot}{}", shown(key)), read)
+    }
+
+    /// Reads what is at `step` from here.
+    pub(super) fn below<T>(&mut self, step: &str, read: impl FnOnce(&mut Self) -> T) -> T {
+        let length = self.path.len();
+        self.path.push_str(step);
+        let result = read(self);
+        self.path.truncate(length);
+        result
+    }
+
+    /// Entries with a known name in any letter case, under the canonical name: of several the last, in the order of their first
+    /// appearance. `null` is no entry. The rest becomes findings.
+    pub(super) fn known<'n>(
+        &mut self,
+        entries: &'n [(String, Node)],
+        names: &[&'static str],
+    ) -> Vec<(&'static str, &'n Node)> {
+        let canonical: HashMap<String, &'static str> = names.iter().map(|name| (name.to_ascii_lowercase(), *name)).collect();
+        let mut places: HashMap<&'static str, usize> = HashMap::new();
+        let mut found: Vec<(&'static str, &Node)> = Vec::new();
+        let (mut unknown, mut repeated) = (Vec::new(), BTreeMap::new());
+        for (key, node) in entries {
+            match canonical.get(&key.to_ascii_lowercase()) {
+                None => unknown.push((key, node)),
+                Some(name) => match places.get(name) {
+                    Some(place) => {
+                        found[*place].1 = node;
+                        repeated.insert(*name, node);
+                    }
+                    None => {
+                        places.insert(name, found.len());
+                        found.push((name, node));
+                    }
+                },
+            }
+        }
+        for (name, node) in repeated {
+            self.entry(name, |reader| reader.warn(node, REPEATED));
+        }
+        self.report_unknown(&unknown, names);
+        found.retain(|(_, node)| node.kind != Kind::Null);
+        found
+    }
+
+    fn report_unknown(&mut self, unknown: &[(&String, &Node)], names: &[&'static str]) {
+        for (key, node) in unknown.iter().take(MOST_UNKNOWN) {
+            let advice = nearest(key, names).map(|name| format!("; did you mean {name}?")).unwrap_or_default();
+            self.entry(key, |reader| reader.warn(node, &format!("unknown field, ignored{advice}")));
+        }
+        if let Some((_, node)) = unknown.get(MOST_UNKNOWN) {
+            self.warn(node, &format!("{} further unknown fields, ignored", unknown.len() - MOST_UNKNOWN));
+        }
+    }
+}
+
+/// The beginning of a key, without line breaks.
+fn shown(key: &str) -> String {
+    key.chars().take(LONGEST_KEY).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// The name that is a few slips away from `key`, if one is.
+pub(super) fn nearest(key: &str, names: &[&'static str]) -> Option<&'static str> {
+    let key = shown(key).to_lowercase();
+    let most = key.chars().count() / 3;
+    let distance = |name: &&'static str| strsim::damerau_levenshtein(&key, &name.to_lowercase());
+    let near = names.iter().map(|name| (distance(name), *name)).min_by_key(|(distance, _)| *distance);
+    near.filter(|(distance, _)| *distance <= most).map(|(_, name)| name)
+}

@@ -1,0 +1,122 @@
+use std::path::PathBuf;
+
+use super::{
+    super::{
+        environment::Environment,
+        source::{
+            SecretRef, Source,
+            tests::{GOOD, PATH, Server},
+        },
+    },
+    *,
+};
+
+struct Setting {
+    folder: tempfile::TempDir,
+    server: Server,
+    loader: Loader,
+    memory: Memory,
+    sender: watch::Sender<Arc<AzureConfig>>,
+    receiver: watch::Receiver<Arc<AzureConfig>>,
+}
+
+impl Setting {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("azure.json");
+        std::fs::write(&path, GOOD).unwrap();
+        let server = Server::default();
+        server.put(PATH, "cloud-config", "vnetName: v");
+        let loader = Loader {
+            source: Source { file: Some(path), secret: Some(SecretRef::default()) },
+            client: Some(server.client()),
+            environment: Environment::default(),
+            is_strict: false,
+        };
+        let (sender, receiver) = watch::channel(Arc::new(loader.load().await.unwrap().config));
+        Self { folder, server, loader, memory: Memory::default(), sender, receiver }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("azure.json")
+    }
+
+    /// One look; the new configuration's location and virtual network, if there is a new one.
+    async fn look(&mut self) -> Option<(String, String)> {
+        look(&self.loader, &mut self.memory, &self.sender).await;
+        let is_new = self.receiver.has_changed().unwrap();
+        let config = Arc::clone(&self.receiver.borrow_and_update());
+        is_new.then(|| (config.location.clone(), config.vnet_name.clone()))
+    }
+}
+
+fn pair(location: &str, vnet: &str) -> Option<(String, String)> {
+    Some((location.to_owned(), vnet.to_owned()))
+}
+
+#[tokio::test]
+async fn changes_of_file_and_secret_count_and_nothing_else_does() {
+    let mut setting = Setting::new().await;
+    assert_eq!(setting.look().await, None);
+    std::fs::write(setting.path(), format!("# a comment\n{GOOD}")).unwrap();
+    assert_eq!(setting.look().await, None);
+    std::fs::write(setting.path(), GOOD.replace("location: a", "location: b")).unwrap();
+    assert_eq!(setting.look().await, pair("b", "v"));
+    setting.server.put(PATH, "cloud-config", "vnetName: w");
+    assert_eq!(setting.look().await, pair("b", "w"));
+    assert_eq!(setting.look().await, None);
+}
+
+#[tokio::test]
+async fn a_swapped_link_is_a_change() {
+    let mut setting = Setting::new().await;
+    let target = setting.folder.path().join("next");
+    std::fs::write(&target, GOOD.replace("location: a", "location: c")).unwrap();
+    std::fs::remove_file(setting.path()).unwrap();
+    std::os::unix::fs::symlink(&target, setting.path()).unwrap();
+    assert_eq!(setting.look().await, pair("c", "v"));
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_changes_nothing_and_is_told_once() {
+    let mut setting = Setting::new().await;
+    for bad in ["subscriptionId: s\nresourceGr", "", "location: [a]"] {
+        std::fs::write(setting.path(), bad).unwrap();
+        assert_eq!(setting.look().await, None);
+    }
+    *setting.server.status.lock().unwrap() = Some(503);
+    assert_eq!(setting.look().await, None);
+    assert!(setting.memory.unreadable.is_some());
+    *setting.server.status.lock().unwrap() = None;
+    std::fs::write(setting.path(), GOOD.replace("location: a", "location: d")).unwrap();
+    assert_eq!(setting.look().await, pair("d", "v"));
+    assert_eq!(setting.memory.unreadable, None);
+}
+
+#[tokio::test]
+async fn what_can_be_read_again_unchanged_is_no_problem_any_more() {
+    let mut setting = Setting::new().await;
+    setting.look().await;
+    *setting.server.status.lock().unwrap() = Some(503);
+    setting.look().await;
+    *setting.server.status.lock().unwrap() = None;
+    assert_eq!(setting.look().await, None);
+    assert_eq!(setting.memory.unreadable, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn following_ends_with_the_shutdown_and_without_receivers() {
+    let setting = Setting::new().await;
+    let shutdown = Shutdown::new();
+    let (sender, mut receiver) = watch::channel(Arc::clone(&setting.receiver.borrow()));
+    let task = tokio::spawn(follow(setting.loader.clone(), shutdown.clone(), sender));
+    std::fs::write(setting.path(), GOOD.replace("location: a", "location: e")).unwrap();
+    receiver.changed().await.unwrap();
+    assert_eq!(receiver.borrow().location, "e");
+    shutdown.begin();
+    task.await.unwrap();
+
+    let (sender, receiver) = watch::channel(Arc::clone(&setting.receiver.borrow()));
+    drop(receiver);
+    follow(setting.loader.clone(), Shutdown::new(), sender).await;
+}

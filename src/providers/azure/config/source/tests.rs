@@ -1,0 +1,129 @@
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
+
+use http::{Request, Response};
+use kube::client::Body;
+use serde_json::json;
+
+use super::*;
+
+pub(in super::super) const GOOD: &str =
+    "subscriptionId: s\nresourceGroup: RG\nlocation: a\nuseManagedIdentityExtension: true\n";
+
+/// An API server with Secrets, or with a status for everything.
+#[derive(Clone, Default)]
+pub(in super::super) struct Server {
+    pub(in super::super) secrets: Arc<Mutex<BTreeMap<String, Secret>>>,
+    pub(in super::super) status: Arc<Mutex<Option<u16>>>,
+}
+
+impl Server {
+    pub(in super::super) fn put(&self, path: &str, key: &str, text: &str) {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "any"}});
+        let mut secret: Secret = serde_json::from_value(secret).unwrap();
+        secret.data = Some([(key.to_owned(), k8s_openapi::ByteString(text.as_bytes().to_vec()))].into());
+        self.secrets.lock().unwrap().insert(path.to_owned(), secret);
+    }
+
+    pub(in super::super) fn client(&self) -> kube::Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let found = server.secrets.lock().unwrap().get(request.uri().path()).cloned();
+            let code = server.status.lock().unwrap().unwrap_or(if found.is_some() { 200 } else { 404 });
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "reason": "no", "code": code});
+            let body = if code == 200 { serde_json::to_vec(&found).unwrap() } else { status.to_string().into_bytes() };
+            async move { Ok::<_, Infallible>(Response::builder().status(code).body(Body::from(body)).unwrap()) }
+        });
+        kube::Client::new(service, "default")
+    }
+}
+
+pub(in super::super) const PATH: &str = "/api/v1/namespaces/kube-system/secrets/azure-cloud-provider";
+
+fn loader(file: Option<PathBuf>, server: Option<&Server>) -> Loader {
+    Loader {
+        source: Source { file, secret: server.map(|_| SecretRef::default()) },
+        client: server.map(Server::client),
+        environment: Environment::default(),
+        is_strict: false,
+    }
+}
+
+fn file(folder: &tempfile::TempDir, text: &str) -> Option<PathBuf> {
+    let path = folder.path().join("azure.json");
+    std::fs::write(&path, text).unwrap();
+    Some(path)
+}
+
+#[tokio::test]
+async fn file_and_secret_become_one_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::default();
+    server.put(PATH, "cloud-config", "location: b");
+    let config = loader(file(&folder, GOOD), Some(&server)).load().await.unwrap().config;
+    assert_eq!((config.location.as_str(), config.resource_group.as_str()), ("b", "rg"));
+    server.put(PATH, "cloud-config", GOOD);
+    assert_eq!(loader(None, Some(&server)).load().await.unwrap().config.location, "a");
+    assert_eq!(loader(file(&folder, GOOD), None).load().await.unwrap().config.location, "a");
+}
+
+#[tokio::test]
+async fn the_secret_is_not_read_when_the_file_excludes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server { status: Arc::new(Mutex::new(Some(500))), ..Server::default() };
+    let path = file(&folder, &format!("{GOOD}cloudConfigType: file"));
+    assert_eq!(loader(path, Some(&server)).load().await.unwrap().config.location, "a");
+}
+
+#[tokio::test]
+async fn errors_say_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let problem = async |loader: Loader| loader.load().await.unwrap_err();
+    let server = Server::default();
+    let missing = problem(loader(None, Some(&server))).await;
+    assert!(missing.to_string().contains("kubectl -n kube-system create secret generic azure-cloud-provider"), "{missing}");
+    server.put(PATH, "azure.json", "hunter2");
+    let other_key = problem(loader(None, Some(&server))).await.to_string();
+    assert!(other_key.contains("its keys: azure.json") && !other_key.contains("hunter2"), "{other_key}");
+    server.put(PATH, "cloud-config", "");
+    assert!(problem(loader(None, Some(&server))).await.to_string().contains("nothing under the key cloud-config"));
+    *server.status.lock().unwrap() = Some(403);
+    let forbidden = problem(loader(None, Some(&server))).await;
+    assert!(forbidden.to_string().contains("resourceNames [azure-cloud-provider], verbs [get]"), "{forbidden}");
+    *server.status.lock().unwrap() = Some(503);
+    assert!(matches!(problem(loader(None, Some(&server))).await, LoadError::Unavailable(_)));
+    let none = problem(loader(None, None)).await.to_string();
+    assert!(none.contains("--cloud-config-secret-name"), "{none}");
+    let absent = problem(loader(Some("/nowhere/azure.json".into()), None)).await.to_string();
+    assert!(absent.contains("--cloud-config /nowhere/azure.json"), "{absent}");
+    let invalid = problem(loader(file(&folder, "location: [hunter2]"), None)).await;
+    let text = format!("{invalid} {invalid:?}");
+    assert!(
+        matches!(invalid, LoadError::Invalid(_)) && text.contains("location (line 1)") && !text.contains("hunter2"),
+        "{text}"
+    );
+    let path = folder.path().join("binary");
+    std::fs::write(&path, [0xff, 0xfe]).unwrap();
+    assert!(problem(loader(Some(path), None)).await.to_string().contains("not UTF-8"));
+}
+
+#[tokio::test]
+async fn an_answer_that_is_no_secret_is_not_quoted() {
+    let service = tower::service_fn(|_: Request<Body>| async {
+        let body = json!({"kind": "Secret", "metadata": {"name": "any"}, "data": {"cloud-config": "hunter2!"}});
+        Ok::<_, Infallible>(Response::new(Body::from(body.to_string().into_bytes())))
+    });
+    let client = Some(kube::Client::new(service, "default"));
+    let error = Loader { client, ..loader(None, Some(&Server::default())) }.load().await.unwrap_err();
+    let text = format!("{error} {error:?}");
+    assert!(matches!(error, LoadError::Unavailable(_)) && !text.contains("hunter2"), "{text}");
+}
+
+#[tokio::test]
+async fn a_client_is_needed_for_a_secret() {
+    let loader = Loader { source: Source { file: None, secret: Some(SecretRef::default()) }, ..loader(None, None) };
+    assert!(loader.load().await.unwrap_err().to_string().contains("without access to the API server"));
+}

@@ -1,0 +1,137 @@
+//! Rules over several fields. Pure. In: a configuration. Out: every problem at once.
+//!
+//! An error is what upstream refuses at start (`pkg/provider/azure.go`), or accepts and then fails with at every request. What
+//! merely has no effect is a warning.
+
+mod credentials;
+mod load_balancers;
+
+use super::{
+    choices::VmType,
+    fields::AzureConfig,
+    finding::{Finding, Severity},
+};
+
+pub use credentials::has_credentials;
+
+/// Checks `config` after [`super::Environment::apply`].
+pub fn validate(config: &AzureConfig) -> Vec<Finding> {
+    let mut findings = Findings::default();
+    required(config, &mut findings);
+    credentials::check(config, &mut findings);
+    machines(config, &mut findings);
+    requests(config, &mut findings);
+    tags(config, &mut findings);
+    load_balancers::check(config, &mut findings);
+    findings.0
+}
+
+/// Findings so far.
+#[derive(Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn error_if(&mut self, is_wrong: bool, field: &str, message: &str) {
+        self.push_if(is_wrong, Severity::Error, field, message);
+    }
+
+    fn warn_if(&mut self, is_odd: bool, field: &str, message: &str) {
+        self.push_if(is_odd, Severity::Warning, field, message);
+    }
+
+    fn push_if(&mut self, applies: bool, severity: Severity, field: &str, message: &str) {
+        if applies {
+            self.0.push(Finding { severity, ..Finding::error(field, message) });
+        }
+    }
+}
+
+fn required(config: &AzureConfig, findings: &mut Findings) {
+    findings.error_if(
+        config.subscription_id.is_empty(),
+        "subscriptionId",
+        "is required: the id of the subscription that holds the machines",
+    );
+    findings.error_if(
+        config.resource_group.is_empty(),
+        "resourceGroup",
+        "is required: the name of the resource group that holds the machines",
+    );
+    findings.warn_if(
+        config.location.is_empty(),
+        "location",
+        "is empty: zones are not recognised and nothing can be created without the name of the region, such as westeurope",
+    );
+    let halves = config.extended_location_name.is_empty() != config.extended_location_type.is_empty();
+    findings.warn_if(
+        halves,
+        "extendedLocationName",
+        "has no effect unless extendedLocationName and extendedLocationType are both set",
+    );
+}
+
+fn machines(config: &AzureConfig, findings: &mut Findings) {
+    let is_vmss = config.vm_type == VmType::Vmss;
+    findings.error_if(
+        config.disable_availability_set_nodes && !is_vmss,
+        "disableAvailabilitySetNodes",
+        "can be true only with vmType vmss",
+    );
+    findings.warn_if(
+        config.enable_vmss_flex_nodes && !is_vmss,
+        "enableVmssFlexNodes",
+        "has an effect only with vmType vmss; for scale sets in flexible mode alone set vmType vmssflex",
+    );
+    findings.warn_if(
+        config.list_vmss_virtual_machines_without_instance_view,
+        "listVmssVirtualMachinesWithoutInstanceView",
+        "without the instance view the power state and fault domain of machines are unknown until they are read one by one",
+    );
+}
+
+fn requests(config: &AzureConfig, findings: &mut Findings) {
+    findings.error_if(
+        !(1..=100).contains(&config.request_share_percent),
+        "requestSharePercent",
+        "expected a whole number from 1 to 100",
+    );
+    let rates = [
+        ("cloudProviderRateLimitQPS", config.cloud_provider_rate_limit_qps),
+        ("cloudProviderRateLimitBucket", config.cloud_provider_rate_limit_bucket.into()),
+        ("cloudProviderRateLimitQPSWrite", config.cloud_provider_rate_limit_qps_write),
+        ("cloudProviderRateLimitBucketWrite", config.cloud_provider_rate_limit_bucket_write.into()),
+    ];
+    for (field, rate) in rates {
+        findings.warn_if(rate < 0.0, field, "a limit below 0 counts as none");
+    }
+    for (client, limit) in &config.rate_limit_entries {
+        let lowest = limit.cloud_provider_rate_limit_qps.min(limit.cloud_provider_rate_limit_qps_write);
+        let smallest = limit.cloud_provider_rate_limit_bucket.min(limit.cloud_provider_rate_limit_bucket_write);
+        findings.warn_if(lowest < 0.0 || smallest < 0, &format!("entries.{client}"), "a limit below 0 counts as none");
+    }
+    let backoff = [
+        ("cloudProviderBackoffRetries", f64::from(config.cloud_provider_backoff_retries), 1.0),
+        ("cloudProviderBackoffDuration", f64::from(config.cloud_provider_backoff_duration), 0.0),
+        ("cloudProviderBackoffExponent", config.cloud_provider_backoff_exponent, 1.0),
+        ("cloudProviderBackoffJitter", config.cloud_provider_backoff_jitter, 0.0),
+    ];
+    for (field, value, least) in backoff {
+        findings.warn_if(value < least, field, &format!("a value below {least} counts as {least}"));
+    }
+}
+
+/// Upstream drops such entries with a warning. Upstream: `pkg/provider/azure_utils.go`.
+fn tags(config: &AzureConfig, findings: &mut Findings) {
+    let is_bad = |entry: &&str| entry.matches('=').count() != 1 || entry.trim_start().starts_with('=');
+    let bad = config.tags.split(',').filter(|entry| !entry.trim().is_empty()).filter(is_bad).count();
+    findings.warn_if(
+        bad > 0,
+        "tags",
+        &format!(
+            "{bad} entries are ignored: expected key=value,key=value with exactly one '=' in each; tagsMap takes any text"
+        ),
+    );
+}
+
+#[cfg(test)]
+mod tests;

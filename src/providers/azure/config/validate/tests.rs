@@ -1,0 +1,133 @@
+use super::*;
+use crate::providers::azure::config::decode;
+
+const BASE: &str = "subscriptionId: s\nresourceGroup: rg\nlocation: l\nuseManagedIdentityExtension: true\n";
+const SECRET: &str = "useManagedIdentityExtension: false\naadClientSecret: hunter2\n";
+
+/// What is found about the base with `text` over it, as `severity field`.
+fn found(text: &str) -> Vec<String> {
+    let base = decode(BASE).config;
+    let decoded = super::super::decode_over(base, text);
+    assert!(decoded.findings.is_empty(), "{:?}", decoded.findings);
+    let findings = validate(&decoded.config);
+    assert!(!format!("{findings:?}").contains("hunter2"), "{findings:?}");
+    let severity = |severity| if severity == Severity::Error { "error" } else { "warning" };
+    findings.iter().map(|finding| format!("{} {}", severity(finding.severity), finding.field)).collect()
+}
+
+#[test]
+fn each_rule() {
+    let cases: &[(&str, &[&str])] = &[
+        ("", &[]),
+        ("subscriptionId: ''", &["error subscriptionId"]),
+        ("resourceGroup: ''", &["error resourceGroup"]),
+        ("location: ''", &["warning location"]),
+        ("extendedLocationType: EdgeZone", &["warning extendedLocationName"]),
+        ("extendedLocationType: EdgeZone\nextendedLocationName: e", &[]),
+        ("disableAvailabilitySetNodes: true", &[]),
+        ("disableAvailabilitySetNodes: true\nvmType: vmssflex", &["error disableAvailabilitySetNodes"]),
+        ("disableAvailabilitySetNodes: true\nvmType: standard", &["error disableAvailabilitySetNodes"]),
+        ("enableVmssFlexNodes: true\nvmType: standard", &["warning enableVmssFlexNodes"]),
+        ("requestSharePercent: 0", &["error requestSharePercent"]),
+        ("requestSharePercent: 1", &[]),
+        ("requestSharePercent: 100", &[]),
+        ("requestSharePercent: 101", &["error requestSharePercent"]),
+        ("cloudProviderRateLimitQPS: -1", &["warning cloudProviderRateLimitQPS"]),
+        ("diskRateLimit: {cloudProviderRateLimitBucketWrite: -1}", &["warning entries.diskRateLimit"]),
+        ("cloudProviderBackoffExponent: 0.5", &["warning cloudProviderBackoffExponent"]),
+        ("tags: a=b, c = d,,e=", &[]),
+        ("tags: a=b,c,=d,e=f=g", &["warning tags"]),
+        ("disableOutboundSNAT: true", &[]),
+        ("disableOutboundSNAT: true\nloadBalancerSku: basic", &["error disableOutboundSNAT"]),
+        ("disableOutboundSNAT: false\nloadBalancerSku: basic", &[]),
+        ("preConfiguredBackendPoolLoadBalancerTypes: internal", &[]),
+        ("preConfiguredBackendPoolLoadBalancerTypes: Internal", &["warning preConfiguredBackendPoolLoadBalancerTypes"]),
+        ("clusterServiceSharedLoadBalancerHealthProbePort: 65536", &[]),
+        (
+            "clusterServiceLoadBalancerHealthProbeMode: shared\nclusterServiceSharedLoadBalancerHealthProbePort: 65536",
+            &["error clusterServiceSharedLoadBalancerHealthProbePort"],
+        ),
+        (
+            "clusterServiceLoadBalancerHealthProbeMode: Shared\nclusterServiceSharedLoadBalancerHealthProbePath: x",
+            &["error clusterServiceSharedLoadBalancerHealthProbePath"],
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(found(text), *expected, "{text}");
+    }
+}
+
+#[test]
+fn the_service_gateway_is_all_or_nothing() {
+    let parts =
+        ["serviceGatewayEnabled: true\n", "loadBalancerBackendPoolConfigurationType: podIP\n", "loadBalancerSku: service\n"];
+    for mask in 0..8_usize {
+        let chosen: String = (0..3).filter(|part| mask >> part & 1 == 1).map(|part| parts[part]).collect();
+        let expected: &[&str] = if mask == 0 || mask == 7 { &[] } else { &["error serviceGatewayEnabled"] };
+        assert_eq!(found(&chosen), expected, "{chosen}");
+    }
+    let whole = parts.concat();
+    let several = "multipleStandardLoadBalancerConfigurations: [{name: a, primaryVMSet: b}]\n";
+    assert_eq!(
+        found(&format!("{whole}{several}enableMigrateToIPBasedBackendPoolAPI: true")),
+        [
+            "error multipleStandardLoadBalancerConfigurations",
+            "error enableMigrateToIPBasedBackendPoolAPI",
+            "warning multipleStandardLoadBalancerConfigurations"
+        ]
+    );
+}
+
+#[test]
+fn several_load_balancers_are_told_apart() {
+    let entries = |entries: &str| format!("multipleStandardLoadBalancerConfigurations: [{entries}]\n");
+    let node_ip = "loadBalancerBackendPoolConfigurationType: nodeIP\n";
+    let one = entries("{name: a, primaryVMSet: b}");
+    assert_eq!(found(&format!("{node_ip}{one}")), [""; 0]);
+    assert_eq!(found(&one), ["error multipleStandardLoadBalancerConfigurations"]);
+    assert_eq!(found(&format!("loadBalancerSku: basic\n{one}")), ["warning multipleStandardLoadBalancerConfigurations"]);
+    assert_eq!(
+        found(&format!("{node_ip}{}", entries("{name: a, primaryVMSet: b}, {name: A, primaryVMSet: B}, {}"))),
+        ["[1].name", "[1].primaryVMSet", "[2].name", "[2].primaryVMSet"]
+            .map(|path| format!("error multipleStandardLoadBalancerConfigurations{path}"))
+    );
+}
+
+#[test]
+fn credentials_are_complete() {
+    let whole = "tenantId: t\naadClientId: c\n";
+    let none = "useManagedIdentityExtension: false\n";
+    let workload = format!("{whole}useFederatedWorkloadIdentityExtension: true\n");
+    let cases = [
+        (format!("{SECRET}{whole}"), vec![]),
+        (SECRET.to_owned(), vec!["error tenantId", "error aadClientId"]),
+        (format!("{none}aadClientCertPath: /c\ntenantId: t"), vec!["error aadClientId"]),
+        (format!("{none}aadMSIDataPlaneIdentityPath: /c"), vec![]),
+        (workload.clone(), vec!["error aadFederatedTokenFile"]),
+        (format!("{workload}aadFederatedTokenFile: /f"), vec![]),
+        (format!("{SECRET}{whole}userAssignedIdentityID: u"), vec!["warning userAssignedIdentityID"]),
+        (none.to_owned(), vec!["warning "]),
+        (format!("{none}cloudConfigType: file"), vec!["error cloudConfigType"]),
+        (format!("{none}cloudConfigType: file\nuseInstanceMetadata: true"), vec!["warning "]),
+        ("tenantId: t\nnetworkResourceTenantID: T".to_owned(), vec![]),
+        ("tenantId: t\nnetworkResourceTenantID: other".to_owned(), vec!["error auxiliaryTokenProvider"]),
+        ("auxiliaryTokenProvider: {vaultName: v}".to_owned(), vec!["error auxiliaryTokenProvider"]),
+        (format!("{SECRET}{whole}networkResourceTenantID: other"), vec![]),
+        ("cloud: azurechinacloud".to_owned(), vec![]),
+        ("cloud: AzureGermanCloud".to_owned(), vec!["warning cloud"]),
+        ("cloud: own\nresourceManagerEndpoint: https://arm.example:8443/".to_owned(), vec![]),
+        ("resourceManagerEndpoint: arm.example".to_owned(), vec!["error resourceManagerEndpoint"]),
+        ("resourceManagerEndpoint: https://u:hunter2@arm.example".to_owned(), vec!["error resourceManagerEndpoint"]),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(found(&text), expected, "{text}");
+    }
+}
+
+#[test]
+fn all_problems_are_found_at_once() {
+    let config = AzureConfig { request_share_percent: 0, disable_outbound_snat: Some(true), ..AzureConfig::default() };
+    let config = AzureConfig { load_balancer_sku: super::super::LoadBalancerSku::Basic, ..config };
+    let fields: Vec<_> = validate(&config).into_iter().filter(|f| f.severity == Severity::Error).map(|f| f.field).collect();
+    assert_eq!(fields, ["subscriptionId", "resourceGroup", "requestSharePercent", "disableOutboundSNAT"]);
+}
