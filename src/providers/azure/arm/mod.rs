@@ -7,6 +7,7 @@ pub mod api;
 pub mod budget;
 mod client;
 pub mod compute;
+pub mod document;
 mod error;
 pub mod network;
 mod resource_id;
