@@ -14,7 +14,7 @@ mod resource_id;
 mod transport;
 
 pub use api::{ApiType, Quota};
-pub use budget::{Budget, BudgetSettings, Charge, Operation, Urgency};
+pub use budget::{Budget, BudgetSettings, Charge, Operation, Urgency, retry_after};
 pub use client::ArmClient;
 pub use error::{ArmError, ArmResult, ErrorClass};
 pub use resource_id::{InvalidResourceId, ResourceId};
