@@ -88,6 +88,17 @@ async fn the_urgent_overtake_those_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_short_wait_does_not_stand_behind_a_long_one() {
+    let budget = budget();
+    budget.observe(&write(), 429, &headers("retry-after", "60"), "");
+    let long = spawn(&budget, write(), Urgency::Change);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let short = join_all((0..126).map(|_| spawn(&budget, group_read(), Urgency::Resync))).await;
+    assert_eq!(short.into_iter().map(|wait| wait.unwrap().as_millis()).max(), Some(80));
+    assert_eq!(long.await.unwrap().as_secs(), 60);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_caller_that_gives_up_gives_its_place_away() {
     let budget = budget();
     budget.observe(&write(), 429, &headers("retry-after", "5"), "");

@@ -96,7 +96,8 @@ fn what_is_no_exhausted_quota_pauses_nothing() {
 #[test]
 fn retry_after_is_seconds_a_date_or_milliseconds() {
     let wall: Timestamp = "2026-11-21T08:00:00Z".parse().unwrap();
-    let cases: [(&[(&'static str, &str)], Option<f64>); 10] = [
+    type Case<'a> = (&'a [(&'static str, &'a str)], Option<f64>);
+    let cases: [Case<'_>; 10] = [
         (&[("retry-after", "5")], Some(5.0)),
         (&[("retry-after", " 1.5 ")], Some(1.5)),
         (&[("retry-after", "Sat, 21 Nov 2026 08:00:30 GMT")], Some(30.0)),
