@@ -1,7 +1,7 @@
 //! Who may send when: token buckets that mirror ARM's own quotas, corrected by what ARM says is left.
 //!
 //! In: what a request counts against and how urgent it is; after it, the answer's status and headers. Out: permission, sooner for
-//! the more urgent. Callers wait, they do not fail. What decides is in [`limits`], [`buckets`], [`queue`] and [`answers`]; this
+//! the more urgent. Callers wait, they do not fail. What decides is in `limits`, `buckets`, `queue` and `answers`; this
 //! file holds the lock and the timer.
 
 mod answers;
