@@ -1,14 +1,20 @@
 //! Names of ARM resources: parse, build, compare without letter case. Nowhere else in this program is an id taken apart.
 //!
 //! Shape: `/subscriptions/{s}[/resourceGroups/{g}][/providers/{namespace}/{type}/{name}[/{type}/{name}]…]`.
+//!
+//! Ids go into URLs, and names come from users. So every segment holds only what a segment of a path may hold (RFC 3986 `pchar`,
+//! and letters and digits of any script, which resource groups allow), and none is made of dots alone. Parsing refuses the rest;
+//! building escapes it, which yields an id that ARM does not know instead of one that means something else.
 
 use std::{
+    borrow::Cow,
     cmp::Ordering,
     fmt,
+    fmt::Write as _,
     hash::{Hash, Hasher},
 };
 
-/// The id of a subscription, a resource group, a resource or a part of one. Keeps its spelling; comparisons ignore letter case.
+/// The id of a subscription, a resource group, a resource or a part of one. Keeps its spelling; comparisons ignore ASCII letter case.
 #[derive(Debug, Clone)]
 pub struct ResourceId {
     text: Box<str>,
@@ -18,63 +24,133 @@ pub struct ResourceId {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not an ARM resource id: {why}")]
 pub struct InvalidResourceId {
-    /// The text, shortened.
+    /// The text, shortened, with escapes for what cannot be printed.
     pub text: String,
     /// What is wrong with it.
     pub why: &'static str,
 }
 
+/// Whether a character may stand in a segment as it is.
+fn is_plain(c: char) -> bool {
+    c.is_alphanumeric() || "-._~!$&'()*+,;=:@".contains(c)
+}
+
+/// Whether a URL library would take the segment for `.` or `..`.
+fn is_dots(segment: &str) -> bool {
+    let without = |text: &str, dot: &str| text.replace(dot, "");
+    matches!(segment.len(), 1..=6) && without(&without(&without(segment, "%2e"), "%2E"), ".").is_empty()
+}
+
+fn is_escape(rest: &str) -> bool {
+    matches!(rest.as_bytes(), [b'%', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
+}
+
+fn is_segment(segment: &str) -> bool {
+    let fits = |(position, c): (usize, char)| is_plain(c) || is_escape(segment.get(position..).unwrap_or_default());
+    !segment.is_empty() && !is_dots(segment) && segment.char_indices().all(fits)
+}
+
+/// A name as a segment: what may not stand there is escaped. An empty one becomes `%00`, since without it a request for one
+/// resource would be a request for all; dots are escaped twice, since URL libraries resolve them escaped, too.
+fn segment_of(name: &str) -> Cow<'_, str> {
+    if is_segment(name) && !name.contains('%') {
+        return name.into();
+    }
+    if name.is_empty() {
+        return "%00".into();
+    }
+    let dots_only = is_dots(name);
+    let mut segment = String::with_capacity(name.len() * 3);
+    for c in name.chars() {
+        match c {
+            '.' if dots_only => segment.push_str("%252E"),
+            c if is_plain(c) => segment.push(c),
+            c => escape(c, &mut segment),
+        }
+    }
+    segment.into()
+}
+
+fn escape(c: char, into: &mut String) {
+    for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+        // Writing into a string does not fail.
+        let _ = write!(into, "%{byte:02X}");
+    }
+}
+
+/// What is wrong with `text`, if anything is. One pass.
+fn check(text: &str) -> Result<(), &'static str> {
+    const START: &str = "it does not begin with /subscriptions/";
+    let rest = text.strip_prefix('/').ok_or(START)?;
+    let (mut count, mut has_group, mut has_provider) = (0_usize, false, true);
+    for segment in rest.split('/') {
+        if !is_segment(segment) {
+            return Err("it has a segment that is empty, made of dots, or holds a character that no name has");
+        }
+        match count {
+            0 if !segment.eq_ignore_ascii_case("subscriptions") => return Err(START),
+            2 if segment.eq_ignore_ascii_case("resourceGroups") => has_group = true,
+            2 | 4 if count == if has_group { 4 } else { 2 } => has_provider = segment.eq_ignore_ascii_case("providers"),
+            _ => {}
+        }
+        count += 1;
+    }
+    let group = if has_group { 4 } else { 2 };
+    match count {
+        0 | 1 => Err(START),
+        _ if !has_provider => Err("`providers` is missing"),
+        _ if count == group => Ok(()),
+        _ if count < group + 4 || !(count - group).is_multiple_of(2) => Err("a type or a name is missing"),
+        _ => Ok(()),
+    }
+}
+
 impl ResourceId {
-    /// Parses an id. Accepts any letter case of the fixed words; refuses empty segments, odd counts and control characters.
+    /// Parses an id. Accepts any letter case of the fixed words.
     pub fn parse(text: &str) -> Result<Self, InvalidResourceId> {
-        let refuse = |why| Err(InvalidResourceId { text: text.chars().take(200).collect(), why });
-        let Some(rest) = text.strip_prefix('/') else { return refuse("it does not begin with /subscriptions/") };
-        let segments: Vec<&str> = rest.split('/').collect();
-        if segments.iter().any(|segment| segment.is_empty() || segment.chars().any(char::is_control)) {
-            return refuse("it has an empty segment or a control character");
-        }
-        let is = |position: usize, word: &str| segments.get(position).is_some_and(|found| found.eq_ignore_ascii_case(word));
-        if !is(0, "subscriptions") || segments.len() < 2 {
-            return refuse("it does not begin with /subscriptions/");
-        }
-        let group = if is(2, "resourceGroups") { 4 } else { 2 };
-        match segments.len() {
-            length if length == group => Ok(Self { text: text.into() }),
-            length if length > group && !is(group, "providers") => refuse("`providers` is missing"),
-            length if length < group + 4 || !(length - group).is_multiple_of(2) => refuse("a type or a name is missing"),
-            _ => Ok(Self { text: text.into() }),
+        match check(text) {
+            Ok(()) => Ok(Self { text: text.into() }),
+            Err(why) => Err(InvalidResourceId { text: text.chars().take(200).flat_map(char::escape_debug).collect(), why }),
         }
     }
 
     /// The id of a subscription.
     pub fn subscription_of(subscription: &str) -> Self {
-        Self { text: format!("/subscriptions/{subscription}").into() }
+        Self { text: format!("/subscriptions/{}", segment_of(subscription)).into() }
     }
 
     /// The id of a resource group.
     pub fn group_of(subscription: &str, group: &str) -> Self {
-        Self { text: format!("/subscriptions/{subscription}/resourceGroups/{group}").into() }
+        Self { text: format!("/subscriptions/{}/resourceGroups/{}", segment_of(subscription), segment_of(group)).into() }
     }
 
     /// The id of a resource in this group (or subscription): `resource_type` is `Microsoft.Network/loadBalancers` and may have
     /// several levels, one name each.
     pub fn resource(&self, resource_type: &str, names: &[&str]) -> Self {
-        let mut text = self.text.to_string();
         let mut types = resource_type.split('/');
-        text.push_str("/providers/");
-        text.push_str(types.next().unwrap_or_default());
+        let mut text = format!("{}/providers/{}", self.text, segment_of(types.next().unwrap_or_default()));
         for (kind, name) in types.zip(names) {
-            text.push('/');
-            text.push_str(kind);
-            text.push('/');
-            text.push_str(name);
+            // Writing into a string does not fail.
+            let _ = write!(text, "/{}/{}", segment_of(kind), segment_of(name));
         }
         Self { text: text.into() }
     }
 
     /// The id of a part of this resource.
     pub fn child(&self, kind: &str, name: &str) -> Self {
-        Self { text: format!("{}/{kind}/{name}", self.text).into() }
+        Self { text: format!("{}/{}/{}", self.text, segment_of(kind), segment_of(name)).into() }
+    }
+
+    /// As the path of a URL: letters outside ASCII are escaped.
+    pub fn url_path(&self) -> Cow<'_, str> {
+        if self.text.is_ascii() {
+            return Cow::Borrowed(&self.text);
+        }
+        let mut path = String::with_capacity(self.text.len() * 2);
+        for c in self.text.chars() {
+            if c.is_ascii() { path.push(c) } else { escape(c, &mut path) }
+        }
+        path.into()
     }
 
     /// As written.
@@ -112,7 +188,16 @@ impl ResourceId {
 
     /// Whether the type is this one, ignoring letter case.
     pub fn is_type(&self, resource_type: &str) -> bool {
-        self.resource_type().eq_ignore_ascii_case(resource_type)
+        let mut part = self.provider_part();
+        let namespace = part.next().unwrap_or_default();
+        let (mut own, mut asked) = (std::iter::once(namespace).chain(part.step_by(2)), resource_type.split('/'));
+        loop {
+            match (own.next(), asked.next()) {
+                (None, None) => return true,
+                (Some(own), Some(asked)) if own.eq_ignore_ascii_case(asked) => {}
+                _ => return false,
+            }
+        }
     }
 
     /// Last name: the resource's, group's or subscription's own.
@@ -163,7 +248,13 @@ impl PartialEq for ResourceId {
 impl Eq for ResourceId {}
 impl Hash for ResourceId {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        folded(&self.text).for_each(|byte| state.write_u8(byte));
+        let mut folded = [0; 64];
+        for chunk in self.text.as_bytes().chunks(folded.len()) {
+            let folded = &mut folded[..chunk.len()];
+            folded.copy_from_slice(chunk);
+            folded.make_ascii_lowercase();
+            state.write(folded);
+        }
         state.write_u8(0xff);
     }
 }
@@ -193,3 +284,6 @@ impl<'de> serde::Deserialize<'de> for ResourceId {
         Self::parse(&text).map_err(serde::de::Error::custom)
     }
 }
+
+#[cfg(test)]
+mod tests;
