@@ -141,7 +141,7 @@ fields! {
         resource_manager_endpoint: String = "resourceManagerEndpoint" "" "URL whose /metadata/endpoints describes the cloud.";
         disable_azure_stack_cloud: bool = "disableAzureStackCloud" "false" "Treat AzureStackCloud as an ordinary cloud.";
         identity_system: String = "identitySystem" "" "Accepted without effect, as upstream.";
-        user_agent: String = "userAgent" "" "User-Agent of ARM requests; empty: kubernetes-cloudprovider/<version>.";
+        user_agent: String = "userAgent" "" "User-Agent of ARM requests; empty: `kubernetes-cloudprovider/VERSION`.";
     }
     "Requests" {
         cloud_provider_backoff: bool = "cloudProviderBackoff" "false" "Honour the back-off fields below as upper bounds.";
