@@ -36,3 +36,6 @@ pub use options::{AsyncStyle, AzureOptions, Busy, Class, Latencies, Latency};
 pub use server::{Azure, Endpoint, TokenCheck};
 pub use store::{InvalidDocument, Store};
 pub use throttle::Quotas;
+
+#[cfg(test)]
+mod tests;
