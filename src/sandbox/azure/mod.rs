@@ -14,6 +14,7 @@ pub mod effects;
 pub mod faults;
 pub mod handle;
 pub mod kinds;
+pub mod listen;
 pub mod log;
 pub mod operation;
 pub mod options;
@@ -31,6 +32,7 @@ pub mod view;
 pub mod write;
 
 pub use faults::{Crash, Effect, Fault};
+pub use listen::Served;
 pub use log::RequestRecord;
 pub use options::{AsyncStyle, AzureOptions, Busy, Class, Latencies, Latency};
 pub use server::{Azure, Endpoint, TokenCheck};

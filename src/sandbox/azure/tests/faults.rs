@@ -7,7 +7,8 @@ use tokio::time::Instant;
 use super::*;
 use crate::{
     providers::azure::arm::TransportError,
-    sandbox::azure::{Class, Crash, Effect, Fault, Quotas},
+    runtime::shutdown::Shutdown,
+    sandbox::azure::{Class, Crash, Effect, Endpoint, Fault, Quotas},
 };
 
 fn request(path: &str) -> Request<Bytes> {
@@ -88,4 +89,42 @@ async fn requests_are_counted() {
     assert!(records.iter().all(|record| record.bytes > 0 && record.host == "management.test"));
     client.azure.clear_requests();
     assert_eq!(client.azure.count(|_| true), 0);
+}
+
+struct Tokens;
+
+#[async_trait::async_trait]
+impl Endpoint for Tokens {
+    fn serves(&self, _: &str, path: &str) -> bool {
+        path.ends_with("/oauth2/v2.0/token")
+    }
+    async fn respond(&self, request: Request<Bytes>) -> Response<Bytes> {
+        Response::new(Bytes::from(request.method().to_string()))
+    }
+}
+
+#[tokio::test]
+async fn a_socket_serves_arm_and_what_was_added() {
+    let client = Client::new(AzureOptions { page_size: 1, ..AzureOptions::default() });
+    client.azure.add_endpoint(Arc::new(Tokens));
+    let shutdown = Shutdown::new();
+    let served = client.azure.serve(([127, 0, 0, 1], 0).into(), &shutdown).await.unwrap();
+    let ca = reqwest::Certificate::from_pem(served.ca_pem.as_bytes()).unwrap();
+    let http = reqwest::Client::builder().tls_certs_only([ca]).no_proxy().build().unwrap();
+    let token = http.post(format!("{}/tenant/oauth2/v2.0/token", served.url)).send().await.unwrap();
+    assert_eq!(token.text().await.unwrap(), "POST");
+    let instances = canonical::expand("$COMPUTE/virtualMachineScaleSets/aks-pool1-vmss/virtualMachines");
+    let mut url = format!("{}{instances}?api-version=2025-04-01", served.url);
+    for last in [false, true] {
+        let page = http.get(&url).bearer_auth("t").send().await.unwrap();
+        assert_eq!(page.version(), http::Version::HTTP_2);
+        let page: Value = serde_json::from_slice(&page.bytes().await.unwrap()).unwrap();
+        url = page["nextLink"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(url.is_empty(), last);
+    }
+    client.azure.add_fault(Fault::new(Effect::DropBefore).times(1));
+    let group = format!("{}{}?api-version=2021-04-01", served.url, canonical::expand("$RGS/rg-test"));
+    assert!(http.get(&group).bearer_auth("t").send().await.is_err());
+    assert_eq!(http.get(&group).bearer_auth("t").send().await.unwrap().status(), 200);
+    shutdown.begin();
 }
