@@ -8,6 +8,7 @@ pub mod budget;
 mod classify;
 mod client;
 pub mod compute;
+pub mod document;
 mod error;
 mod error_body;
 mod gate;
@@ -26,7 +27,7 @@ mod url;
 mod write;
 
 pub use api::{ApiType, Quota};
-pub use budget::{Budget, BudgetSettings, Charge, Operation, Urgency};
+pub use budget::{Budget, BudgetSettings, Charge, Operation, Urgency, retry_after};
 pub use client::{ArmClient, ArmParts};
 pub use error::{ArmError, ArmResult, ErrorClass, MissingPermission};
 pub use gate::Gate;
