@@ -54,13 +54,14 @@ impl ErrorBody {
     }
 
     fn say(&mut self, code: Option<&str>, message: &str) {
-        if !self.message.is_empty() && !(message.is_empty() && code.is_none_or(str::is_empty)) {
+        let code = code.filter(|code| !code.is_empty());
+        if code.is_none() && message.is_empty() {
+            return;
+        }
+        if !self.message.is_empty() {
             self.message.push_str("; ");
         }
-        if let Some(code) = code.filter(|code| !code.is_empty()) {
-            self.message.push_str(code);
-            self.message.push_str(": ");
-        }
+        self.message.extend(code.into_iter().flat_map(|code| [code, ": "]));
         self.message.push_str(message);
         self.message = clean(&self.message);
     }

@@ -46,8 +46,7 @@ impl ArmClient {
         loop {
             let error = match self.exchange(ask, deadline).await.and_then(&accept) {
                 Ok(accepted) => return Ok(accepted),
-                // What ARM said before tells more than that the time was not enough to ask again.
-                Err(error) if error.status.is_none() && self.now() >= deadline => return Err(before.unwrap_or(error)),
+                Err(error) if unsent(&error) && self.now() >= deadline => return Err(before.unwrap_or(error)),
                 Err(error) => error,
             };
             if error.status == Some(401) && !renewed {
@@ -147,6 +146,11 @@ impl ArmClient {
             Err(TransportError::NoAnswer(format!("none within {waited:?}")))
         })
     }
+}
+
+/// Whether ARM was not reached. What it said to an earlier try tells more than that the time was not enough for this one.
+fn unsent(error: &ArmError) -> bool {
+    error.status.is_none() && matches!(error.class, ErrorClass::Transient | ErrorClass::Throttled)
 }
 
 fn without_answer(ask: &Ask, error: &TransportError) -> ArmError {

@@ -408,6 +408,22 @@ async fn writes_are_repeated_only_when_arm_did_not_take_them() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_last_try_before_the_deadline_tells_how_it_ended() {
+    let world = world();
+    let soon = || world.client.with_deadline(Instant::now() + Duration::from_secs(30));
+    let (id, document) = (lb(), json!({}));
+    world.fault("loadBalancers", Fault::Answer(429, vec![], BUSY.into()));
+    world.fault("loadBalancers", Fault::Hang);
+    let client = soon();
+    let put = client.put(&api::LOAD_BALANCERS, &id, None, &document).await;
+    assert_eq!(class(put), ErrorClass::OutcomeUnknown, "the second try may have arrived");
+    world.fault("loadBalancers", Fault::Answer(503, vec![("retry-after", "1")], String::new()));
+    world.fault("loadBalancers", Fault::Hang);
+    let error = soon().get::<Value>(&api::LOAD_BALANCERS, &id, &[]).await.unwrap_err();
+    assert_eq!(error.status, Some(503), "what ARM said, not that the time was over");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_write_whose_result_cannot_be_read_is_unknown() {
     let world = world();
     world.set(|state| state.style = Style::Status);

@@ -78,7 +78,7 @@ pub(super) struct State {
 #[derive(Clone, Default)]
 pub(super) struct Arm(pub(super) Arc<Mutex<State>>);
 
-fn answer(status: u16, headers: &[(&str, String)], body: Value) -> Response<Bytes> {
+fn answer(status: u16, headers: &[(&str, String)], body: &Value) -> Response<Bytes> {
     let mut response = Response::builder().status(status).header("x-ms-correlation-request-id", "corr-1");
     for (name, value) in headers {
         response = response.header(*name, value);
@@ -87,7 +87,7 @@ fn answer(status: u16, headers: &[(&str, String)], body: Value) -> Response<Byte
 }
 
 fn error(status: u16, code: &str) -> Response<Bytes> {
-    answer(status, &[], json!({"error": {"code": code, "message": format!("{code}.")}}))
+    answer(status, &[], &json!({"error": {"code": code, "message": format!("{code}.")}}))
 }
 
 impl State {
@@ -136,11 +136,11 @@ impl State {
         self.settle();
         let operation = format!("{HOST}/operations/{}?t=secret", self.operations.len() - 1);
         match self.style {
-            Style::Immediate => answer(200, &[], if has_result { meanwhile } else { Value::Null }),
-            Style::Status => answer(201, &[("azure-asyncoperation", operation)], meanwhile),
-            Style::Location => answer(202, &[("location", operation)], Value::Null),
-            Style::Body if has_result => answer(201, &[], meanwhile),
-            Style::Body => answer(202, &[], Value::Null),
+            Style::Immediate => answer(200, &[], if has_result { &meanwhile } else { &Value::Null }),
+            Style::Status => answer(201, &[("azure-asyncoperation", operation)], &meanwhile),
+            Style::Location => answer(202, &[("location", operation)], &Value::Null),
+            Style::Body if has_result => answer(201, &[], &meanwhile),
+            Style::Body => answer(202, &[], &Value::Null),
         }
     }
 
@@ -153,12 +153,12 @@ impl State {
         };
         let done = running.until <= Instant::now();
         match (running.style, &self.fails_with) {
-            (Style::Location, _) if !done => answer(202, &[], Value::Null),
-            (Style::Location, Some(failure)) => answer(400, &[], json!({"error": failure})),
-            (Style::Location, None) => answer(200, &[], self.documents.get(&running.path).cloned().unwrap_or_default()),
-            (_, _) if !done => answer(200, &[], json!({"status": "InProgress"})),
-            (_, Some(failure)) => answer(200, &[], json!({"status": "Failed", "error": failure})),
-            (_, None) => answer(200, &[], json!({"status": "Succeeded"})),
+            (Style::Location, _) if !done => answer(202, &[], &Value::Null),
+            (Style::Location, Some(failure)) => answer(400, &[], &json!({"error": failure})),
+            (Style::Location, None) => answer(200, &[], self.documents.get(&running.path).unwrap_or(&Value::Null)),
+            (_, _) if !done => answer(200, &[], &json!({"status": "InProgress"})),
+            (_, Some(failure)) => answer(200, &[], &json!({"status": "Failed", "error": failure})),
+            (_, None) => answer(200, &[], &json!({"status": "Succeeded"})),
         }
     }
 
@@ -171,7 +171,7 @@ impl State {
         let next = more
             .then(|| self.next_link.clone().unwrap_or_else(|| format!("{HOST}{prefix}?api-version=1&skip={}", skip + size)));
         let page: Vec<_> = all.iter().skip(skip).take(size).collect();
-        answer(200, &[], json!({"value": page, "nextLink": next}))
+        answer(200, &[], &json!({"value": page, "nextLink": next}))
     }
 
     fn handle(&mut self, request: &Request<Bytes>) -> Response<Bytes> {
@@ -180,7 +180,7 @@ impl State {
         let query = request.uri().query().unwrap_or_default();
         match (request.method(), path.strip_prefix("/operations/"), self.documents.get(path)) {
             (&Method::GET, Some(number), _) => self.progress(number),
-            (&Method::GET, None, Some(document)) => answer(200, &[], document.clone()),
+            (&Method::GET, None, Some(document)) => answer(200, &[], document),
             (&Method::GET, None, None) if path.ends_with("machines") => self.list(path, query),
             (&Method::GET, None, None) => error(404, "ResourceNotFound"),
             _ => self.write(request),
@@ -214,7 +214,7 @@ impl Transport for Arm {
                 Some(Fault::Hang) => Ok(None),
                 Some(Fault::Answer(status, headers, body)) => {
                     let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-                    let (parts, _) = answer(status, &headers, Value::Null).into_parts();
+                    let (parts, _) = answer(status, &headers, &Value::Null).into_parts();
                     Ok(Some(Response::from_parts(parts, body.into())))
                 }
             }
