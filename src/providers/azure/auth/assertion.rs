@@ -1,0 +1,86 @@
+//! The signed statement with which a service principal proves that it has its certificate's key. Pure but for the salt.
+//!
+//! In: the signer, who, for which token endpoint, when. Out: a JWT. Format: Entra "certificate credentials"; the chain is always
+//! sent (`x5c`), so that subject-name-and-issuer authentication works.
+
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256};
+use azure_core::base64::{encode, encode_url_safe};
+use serde_json::{Value as Json, json};
+
+use super::certificate::{Signature, Signer};
+
+/// Seconds an assertion is good for.
+const LIFETIME: i64 = 600;
+/// Seconds by which our clock may be ahead of the identity service's.
+const SKEW: i64 = 60;
+
+/// What an assertion says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Claims<'a> {
+    /// Client id.
+    pub(super) client_id: &'a str,
+    /// Token endpoint.
+    pub(super) audience: &'a str,
+    /// Unix seconds.
+    pub(super) now: i64,
+    /// Unique.
+    pub(super) id: &'a str,
+}
+
+/// The signed JWT.
+pub(super) fn assertion(signer: &Signer, signature: Signature, claims: Claims<'_>) -> Result<String, String> {
+    let body = json!({
+        "aud": claims.audience, "iss": claims.client_id, "sub": claims.client_id, "jti": claims.id,
+        "iat": claims.now, "nbf": claims.now - SKEW, "exp": claims.now + LIFETIME,
+    });
+    let message = format!("{}.{}", part(&header(signer, signature)), part(&body));
+    let signed = signer.sign(signature, message.as_bytes())?;
+    Ok(format!("{message}.{}", unpadded(&signed)))
+}
+
+fn header(signer: &Signer, signature: Signature) -> Json {
+    let chain: Vec<String> = signer.chain().iter().map(encode).collect();
+    match signature {
+        Signature::Ps256 => {
+            json!({"typ": "JWT", "alg": "PS256", "x5t#S256": unpadded(&signer.thumbprint(&SHA256)), "x5c": chain})
+        }
+        Signature::Rs256 => {
+            json!({"typ": "JWT", "alg": "RS256", "x5t": unpadded(&signer.thumbprint(&SHA1_FOR_LEGACY_USE_ONLY)), "x5c": chain})
+        }
+    }
+}
+
+fn part(value: &Json) -> String {
+    unpadded(value.to_string().as_bytes())
+}
+
+fn unpadded(bytes: &[u8]) -> String {
+    encode_url_safe(bytes).trim_end_matches('=').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::signature::{RSA_PKCS1_2048_8192_SHA256, RSA_PSS_2048_8192_SHA256};
+
+    use super::*;
+    use crate::providers::azure::auth::tests::certificates::{Made, make, verified};
+
+    #[test]
+    fn both_kinds_verify_with_the_certificate_they_carry() {
+        let Made { pem, leaf, .. } = make("");
+        let signer = Signer::read(pem.as_bytes(), "").unwrap();
+        let claims = Claims { client_id: "client", audience: "https://login/token", now: 1_800_000_000, id: "unique" };
+        for (signature, algorithm, thumbprint) in [
+            (Signature::Ps256, &RSA_PSS_2048_8192_SHA256, "x5t#S256"),
+            (Signature::Rs256, &RSA_PKCS1_2048_8192_SHA256, "x5t"),
+        ] {
+            let jwt = assertion(&signer, signature, claims).unwrap();
+            let (header, body, certificate) = verified(&jwt, algorithm);
+            assert_eq!(certificate, leaf);
+            assert!(header[thumbprint].as_str().is_some_and(|text| !text.contains(['=', '+', '/'])), "{header}");
+            assert_eq!(body["aud"], "https://login/token");
+            assert_eq!((&body["iss"], &body["sub"], &body["jti"]), (&json!("client"), &json!("client"), &json!("unique")));
+            assert_eq!((&body["nbf"], &body["exp"]), (&json!(1_799_999_940), &json!(1_800_000_600)));
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Which cloud: its endpoints and token audience. Pure.
+//!
+//! In: the configured name, the endpoint file of `AZURE_ENVIRONMENT_FILEPATH`, the answer of `/metadata/endpoints`. Out: a
+//! [`Cloud`], or what is wrong with the document. Upstream: `pkg/azclient/cloud.go`.
+
+use std::collections::BTreeMap;
+
+use azure_core::http::Url;
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+const STACK: &str = "AzureStackCloud";
+
+/// Endpoints of a cloud.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cloud {
+    /// Canonical name, or the configured one when it is unknown.
+    pub name: String,
+    /// Where ARM is: `https://management.azure.com`, without a slash at the end.
+    pub resource_manager: String,
+    /// What tokens for ARM are for; the built-in ones end with a slash.
+    pub audience: String,
+    /// Where tokens come from: `https://login.microsoftonline.com/`, with a slash at the end.
+    pub login_endpoint: String,
+    /// Azure Stack: old API versions, no zones.
+    pub azure_stack: bool,
+    /// Tokens come from AD FS instead of Entra.
+    pub adfs: bool,
+}
+
+struct BuiltIn {
+    names: &'static [&'static str],
+    resource_manager: &'static str,
+    audience: &'static str,
+    login_endpoint: &'static str,
+}
+
+/// The first name is the canonical one; the first row stands for every unknown name.
+const BUILT_IN: &[BuiltIn] = &[
+    BuiltIn {
+        names: &["AzurePublicCloud", "AzureCloud", ""],
+        resource_manager: "https://management.azure.com",
+        audience: "https://management.core.windows.net/",
+        login_endpoint: "https://login.microsoftonline.com/",
+    },
+    BuiltIn {
+        names: &["AzureChinaCloud"],
+        resource_manager: "https://management.chinacloudapi.cn",
+        audience: "https://management.core.chinacloudapi.cn/",
+        login_endpoint: "https://login.chinacloudapi.cn/",
+    },
+    BuiltIn {
+        names: &["AzureUSGovernmentCloud", "AzureUSGovernment"],
+        resource_manager: "https://management.usgovcloudapi.net",
+        audience: "https://management.core.usgovcloudapi.net/",
+        login_endpoint: "https://login.microsoftonline.us/",
+    },
+];
+
+impl Cloud {
+    /// The cloud of that name; letter case and space around it do not matter, an unknown name has the public cloud's endpoints.
+    pub fn named(name: &str) -> Self {
+        let name = name.trim();
+        let known = BUILT_IN.iter().find(|row| row.names.iter().any(|known| known.eq_ignore_ascii_case(name)));
+        let row = known.unwrap_or(&BUILT_IN[0]);
+        Self {
+            name: if known.is_some() { row.names[0].to_owned() } else { name.to_owned() },
+            resource_manager: row.resource_manager.to_owned(),
+            audience: row.audience.to_owned(),
+            login_endpoint: row.login_endpoint.to_owned(),
+            azure_stack: name.eq_ignore_ascii_case(STACK),
+            adfs: false,
+        }
+    }
+
+    /// Whether the configured name makes the endpoint file count.
+    pub fn reads_environment_file(name: &str) -> bool {
+        name.trim().eq_ignore_ascii_case(STACK)
+    }
+
+    /// Scope of tokens for ARM. Audiences that end with a slash yield two of them, as Entra wants it.
+    pub fn scope(&self) -> String {
+        format!("{}/.default", self.audience)
+    }
+
+    /// This cloud with the endpoint file over it. ARM's endpoint and audience count only together.
+    pub fn with_environment_file(mut self, document: &str) -> Result<Self, String> {
+        let fields: BTreeMap<String, Json> =
+            serde_json::from_str(document).map_err(|error| format!("not a JSON object: {error}"))?;
+        let text = |name: &str| {
+            let found = fields.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+            found.and_then(|(_, value)| value.as_str()).unwrap_or_default()
+        };
+        let (endpoint, audience) = (text("resourceManagerEndpoint"), text("tokenAudience"));
+        if !endpoint.is_empty() && !audience.is_empty() {
+            self.resource_manager = without_slash(endpoint);
+            self.audience = audience.to_owned();
+        }
+        if !text("activeDirectoryEndpoint").is_empty() {
+            self.login_endpoint = with_slash(text("activeDirectoryEndpoint"));
+        }
+        Ok(self)
+    }
+
+    /// This cloud with what `/metadata/endpoints` of `asked` says of the cloud called `name`; an empty name takes the first entry.
+    /// `None`: the answer does not know that name.
+    pub fn with_metadata(mut self, name: &str, asked: &str, answer: &[u8]) -> Result<Option<Self>, String> {
+        let entries: Vec<Entry> =
+            serde_json::from_slice(answer).map_err(|error| format!("not a list of clouds: {error}"))?;
+        let name = name.trim();
+        let Some(entry) = entries.into_iter().find(|entry| name.is_empty() || entry.name.eq_ignore_ascii_case(name)) else {
+            return Ok(None);
+        };
+        self.resource_manager =
+            without_slash(if entry.resource_manager.is_empty() { asked } else { &entry.resource_manager });
+        if let Some(audience) = entry.authentication.audiences.into_iter().find(|audience| !audience.is_empty()) {
+            self.audience = audience;
+        }
+        if !entry.authentication.login_endpoint.is_empty() {
+            self.login_endpoint = with_slash(&entry.authentication.login_endpoint);
+        }
+        Ok(Some(self))
+    }
+
+    /// What is wrong with the endpoints: they have to be URLs, and the one that sees secrets has to be https.
+    pub fn check(&self) -> Result<(), String> {
+        let scheme = |text: &str| Url::parse(text).ok().filter(Url::has_host).map(|url| url.scheme().to_owned());
+        match (scheme(&self.resource_manager).as_deref(), scheme(&self.login_endpoint).as_deref()) {
+            (Some("http" | "https"), Some("https")) => Ok(()),
+            (Some("http" | "https"), _) => Err(format!("login endpoint `{}` is not an https URL", self.login_endpoint)),
+            _ => Err(format!("resource manager endpoint `{}` is not a URL", self.resource_manager)),
+        }
+    }
+}
+
+/// Where `/metadata/endpoints` of a configured `resourceManagerEndpoint` is.
+pub(super) fn metadata_url(resource_manager_endpoint: &str) -> String {
+    format!("{}/metadata/endpoints?api-version=2019-05-01", without_slash(resource_manager_endpoint))
+}
+
+fn without_slash(url: &str) -> String {
+    url.trim().trim_end_matches('/').to_owned()
+}
+
+fn with_slash(url: &str) -> String {
+    without_slash(url) + "/"
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    resource_manager: String,
+    #[serde(default)]
+    authentication: Authentication,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Authentication {
+    audiences: Vec<String>,
+    login_endpoint: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_trimmed_and_ignore_case() {
+        let rows = [
+            ("", "AzurePublicCloud", "https://management.azure.com", "https://login.microsoftonline.com/"),
+            (" azurecloud ", "AzurePublicCloud", "https://management.azure.com", "https://login.microsoftonline.com/"),
+            ("AZURECHINACLOUD", "AzureChinaCloud", "https://management.chinacloudapi.cn", "https://login.chinacloudapi.cn/"),
+            (
+                "AzureUSGovernment",
+                "AzureUSGovernmentCloud",
+                "https://management.usgovcloudapi.net",
+                "https://login.microsoftonline.us/",
+            ),
+            ("azurestackcloud", "azurestackcloud", "https://management.azure.com", "https://login.microsoftonline.com/"),
+            ("AzureGermanCloud", "AzureGermanCloud", "https://management.azure.com", "https://login.microsoftonline.com/"),
+        ];
+        for (given, name, arm, login) in rows {
+            let cloud = Cloud::named(given);
+            assert_eq!((&*cloud.name, &*cloud.resource_manager, &*cloud.login_endpoint), (name, arm, login), "{given}");
+            assert_eq!(cloud.azure_stack, given == "azurestackcloud");
+            assert_eq!(cloud.check(), Ok(()));
+        }
+        assert_eq!(Cloud::named("").scope(), "https://management.core.windows.net//.default");
+    }
+
+    #[test]
+    fn the_endpoint_file_replaces_pairs() {
+        let stack = || Cloud::named("AzureStackCloud");
+        let both = r#"{"ResourceManagerEndpoint":"https://arm.local/","tokenAudience":"https://aud","activeDirectoryEndpoint":"https://login.local","x":{"y":1}}"#;
+        let cloud = stack().with_environment_file(both).unwrap();
+        assert_eq!(
+            (&*cloud.resource_manager, &*cloud.audience, &*cloud.login_endpoint),
+            ("https://arm.local", "https://aud", "https://login.local/")
+        );
+        let half = stack().with_environment_file(r#"{"resourceManagerEndpoint":"https://arm.local/"}"#).unwrap();
+        assert_eq!(half, stack(), "an endpoint without an audience does not count");
+        assert!(stack().with_environment_file("[]").is_err());
+        assert!(stack().with_environment_file("").is_err());
+    }
+
+    #[test]
+    fn metadata_is_matched_by_name() {
+        let answer = br#"[
+            {"name":"A","resourceManager":"https://a/","authentication":{"audiences":["https://aud-a"],"loginEndpoint":"https://login-a"}},
+            {"name":"B","authentication":{"audiences":["","https://aud-b","https://other"]}}]"#;
+        let ask = |name: &str| Cloud::named("").with_metadata(name, "https://asked/", answer).unwrap();
+        for (name, arm, audience, login) in [
+            ("", "https://a", "https://aud-a", "https://login-a/"),
+            ("a", "https://a", "https://aud-a", "https://login-a/"),
+            (" B ", "https://asked", "https://aud-b", "https://login.microsoftonline.com/"),
+        ] {
+            let cloud = ask(name).unwrap();
+            assert_eq!((&*cloud.resource_manager, &*cloud.audience, &*cloud.login_endpoint), (arm, audience, login));
+        }
+        assert_eq!(ask("C"), None);
+        assert!(Cloud::named("").with_metadata("", "https://x", b"<html>").is_err());
+        assert_eq!(metadata_url("https://x/"), "https://x/metadata/endpoints?api-version=2019-05-01");
+    }
+
+    #[test]
+    fn secrets_go_to_https_only() {
+        for (arm, login, good) in [
+            ("http://127.0.0.1:1", "https://x/", true),
+            ("https://x", "http://x/", false),
+            ("x", "https://x/", false),
+            ("https://x", "", false),
+        ] {
+            let cloud = Cloud { resource_manager: arm.to_owned(), login_endpoint: login.to_owned(), ..Cloud::named("") };
+            assert_eq!(cloud.check().is_ok(), good, "{arm} {login}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! A data-plane user-assigned identity: a file, renewed by somebody else, that holds a certificate of the identity.
+//!
+//! In: the file. Out: tokens. The file is read at each fetch; only one with a later `not_before` replaces the one in use, and a
+//! file that cannot be read changes nothing. Upstream: `msi-dataplane`'s `UserAssignedIdentityCredential`.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use async_trait::async_trait;
+use azure_core::base64;
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::{
+    AuthError,
+    certificate::Signer,
+    choice::Application,
+    entra::{Authority, Principal, Proof},
+    token::{Fetch, Token},
+};
+
+const FIELD: &str = "aadMSIDataPlaneIdentityPath";
+
+#[derive(Deserialize)]
+struct Document {
+    client_id: String,
+    client_secret: String,
+    tenant_id: String,
+    authentication_endpoint: String,
+    not_before: Timestamp,
+}
+
+/// What a file says.
+#[derive(Debug, Clone)]
+struct Identity {
+    application: Application,
+    login_endpoint: String,
+    signer: Arc<Signer>,
+    not_before: Timestamp,
+}
+
+impl Identity {
+    /// Reads the document. The error names the key, not its value.
+    fn parse(text: &str) -> Result<Self, String> {
+        let document: Document = serde_json::from_str(text).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            format!("not the JSON of a data-plane identity (client_id, client_secret, tenant_id, authentication_endpoint, not_before), line {line} column {column}")
+        })?;
+        let missing = [
+            ("client_id", &document.client_id),
+            ("tenant_id", &document.tenant_id),
+            ("authentication_endpoint", &document.authentication_endpoint),
+        ];
+        if let Some((key, _)) = missing.into_iter().find(|(_, value)| value.is_empty()) {
+            return Err(format!("{key} is empty"));
+        }
+        let file = base64::decode(&document.client_secret).map_err(|_| "client_secret is not base64".to_owned())?;
+        let signer = Signer::read(&file, "").map_err(|why| format!("client_secret: {why}"))?;
+        let login_endpoint = format!("{}/", document.authentication_endpoint.trim_end_matches('/'));
+        if !login_endpoint.starts_with("https://") {
+            return Err("authentication_endpoint is not an https URL".to_owned());
+        }
+        let application = Application { tenant: document.tenant_id, client_id: document.client_id };
+        Ok(Self { application, login_endpoint, signer: Arc::new(signer), not_before: document.not_before })
+    }
+}
+
+/// An identity whose file is followed.
+pub(super) struct DataPlaneIdentity {
+    authority: Authority,
+    path: PathBuf,
+    current: Mutex<Identity>,
+}
+
+impl DataPlaneIdentity {
+    /// Reads the file for the first time.
+    pub(super) async fn open(authority: Authority, path: PathBuf) -> Result<Self, AuthError> {
+        let current = Mutex::new(load(&path).await?);
+        Ok(Self { authority, path, current })
+    }
+
+    async fn newest(&self) -> Identity {
+        let read = load(&self.path).await;
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        match read {
+            Ok(found) if found.not_before > current.not_before => *current = found,
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "keeping the identity that was read before"),
+        }
+        current.clone()
+    }
+}
+
+async fn load(path: &PathBuf) -> Result<Identity, AuthError> {
+    let bad = |why: String| AuthError::configuration(FIELD, format!("{}: {why}", path.display()));
+    let text = tokio::fs::read_to_string(path).await.map_err(|error| bad(error.to_string()))?;
+    Identity::parse(&text).map_err(bad)
+}
+
+#[async_trait]
+impl Fetch for DataPlaneIdentity {
+    async fn fetch(&self, scope: &str) -> Result<Token, AuthError> {
+        let Identity { application, login_endpoint, signer, .. } = self.newest().await;
+        let authority = Authority { login_endpoint, ..self.authority.clone() };
+        Principal { authority, application, proof: Proof::Certificate(signer) }.fetch(scope).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::providers::azure::auth::tests::certificates::make;
+
+    #[test]
+    fn what_is_wrong_is_named_and_never_shown() {
+        let pfx = base64::encode(make("").pfx);
+        let good = json!({
+            "client_id": "c", "client_secret": pfx, "tenant_id": "t", "not_before": "2026-01-01T00:00:00Z",
+            "authentication_endpoint": "https://login.microsoftonline.com/", "object_id": "o", "renew_after": null,
+        });
+        assert_eq!(Identity::parse(&good.to_string()).unwrap().login_endpoint, "https://login.microsoftonline.com/");
+        for (key, value, named) in [
+            ("client_id", "", "client_id"),
+            ("client_secret", "planted!", "client_secret is not base64"),
+            ("client_secret", "cGxhbnRlZA==", "client_secret: neither"),
+            ("authentication_endpoint", "http://login", "https"),
+            ("not_before", "planted", "not_before"),
+        ] {
+            let mut document = good.clone();
+            document[key] = json!(value);
+            let error = Identity::parse(&document.to_string()).unwrap_err();
+            assert!(error.contains(named) && !error.contains("planted"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Tokens for an application registered in Entra (or AD FS), through azure_identity.
+//!
+//! In: the application and its proof (secret, certificate, projected token). Out: a token, or what to mend. A credential of
+//! azure_identity lives for one fetch: its own cache keeps a token that ARM has refused, and fails callers when a refresh fails.
+
+use std::{
+    fmt,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use azure_core::{
+    cloud::{CloudConfiguration, CustomConfiguration},
+    credentials::{AccessToken, Secret, TokenCredential},
+    http::{ClientMethodOptions, ClientOptions, RetryOptions, Transport as AzureTransport, Url},
+};
+use azure_identity::{
+    ClientAssertion, ClientAssertionCredential, ClientAssertionCredentialOptions, ClientSecretCredential,
+    ClientSecretCredentialOptions,
+};
+
+use super::{
+    AuthError,
+    answer::{Asked, explain},
+    assertion::{Claims, assertion},
+    certificate::{Signature, Signer},
+    choice::Application,
+    token::{Fetch, Token},
+    wire::IdentityHttp,
+};
+use crate::{providers::azure::arm::Transport, runtime::clock::Clock};
+
+/// How an application proves who it is.
+#[derive(Debug, Clone)]
+pub(super) enum Proof {
+    /// A secret.
+    Secret(Secret),
+    /// A certificate that was read before.
+    Certificate(Arc<Signer>),
+    /// A projected token, read at each fetch.
+    TokenFile(PathBuf),
+}
+
+/// Where applications get their tokens.
+#[derive(Clone)]
+pub(super) struct Authority {
+    /// With a slash at the end.
+    pub(super) login_endpoint: String,
+    /// AD FS instead of Entra.
+    pub(super) adfs: bool,
+    /// The wire.
+    pub(super) transport: Arc<dyn Transport>,
+    /// Time.
+    pub(super) clock: Clock,
+}
+
+/// An application that fetches tokens.
+#[derive(Clone)]
+pub(super) struct Principal {
+    pub(super) authority: Authority,
+    pub(super) application: Application,
+    pub(super) proof: Proof,
+}
+
+/// A proof that is ready to be sent.
+struct Ready(Secret);
+
+impl fmt::Debug for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ready")
+    }
+}
+
+#[async_trait]
+impl ClientAssertion for Ready {
+    async fn secret(&self, _: Option<ClientMethodOptions<'_>>) -> azure_core::Result<String> {
+        Ok(self.0.secret().to_owned())
+    }
+}
+
+impl Principal {
+    fn endpoint(&self) -> String {
+        let login = Url::parse(&self.authority.login_endpoint);
+        let host = login.map(|url| url.origin().ascii_serialization()).unwrap_or_default();
+        let version = if self.authority.adfs { "" } else { "v2.0/" };
+        format!("{host}/{}/oauth2/{version}token", self.application.tenant)
+    }
+
+    fn field(&self) -> &'static str {
+        match self.proof {
+            Proof::Secret(_) => "aadClientId and aadClientSecret",
+            Proof::Certificate(_) => "aadClientId and aadClientCertPath",
+            Proof::TokenFile(_) => "aadClientId and aadFederatedTokenFile",
+        }
+    }
+
+    fn options(&self, wire: &Arc<IdentityHttp>) -> ClientOptions {
+        let mut custom = CustomConfiguration::default();
+        custom.authority_host.clone_from(&self.authority.login_endpoint);
+        ClientOptions {
+            retry: RetryOptions::none(),
+            transport: Some(AzureTransport::new(Arc::<IdentityHttp>::clone(wire))),
+            cloud: Some(Arc::new(CloudConfiguration::Custom(custom))),
+            ..ClientOptions::default()
+        }
+    }
+
+    /// What is sent: the secret itself, a fresh assertion, or the projected token.
+    async fn proof(&self) -> Result<Secret, AuthError> {
+        match &self.proof {
+            Proof::Secret(secret) => Ok(secret.clone()),
+            Proof::Certificate(signer) => self.signed(signer),
+            Proof::TokenFile(path) => projected(path).await,
+        }
+    }
+
+    fn signed(&self, signer: &Signer) -> Result<Secret, AuthError> {
+        let signature = if self.authority.adfs { Signature::Rs256 } else { Signature::Ps256 };
+        let claims = Claims {
+            client_id: &self.application.client_id,
+            audience: &self.endpoint(),
+            now: self.authority.clock.wall().as_second(),
+            id: &uuid::Uuid::new_v4().to_string(),
+        };
+        let signed = assertion(signer, signature, claims);
+        signed.map(Secret::new).map_err(|why| AuthError::configuration("aadClientCertPath", why))
+    }
+
+    async fn ask(&self, wire: &Arc<IdentityHttp>, proof: &Secret, scope: &str) -> azure_core::Result<AccessToken> {
+        let Application { tenant, client_id } = self.application.clone();
+        let client_options = self.options(wire);
+        if matches!(self.proof, Proof::Secret(_)) {
+            let options = ClientSecretCredentialOptions { client_options };
+            let credential = ClientSecretCredential::new(&tenant, client_id, proof.clone(), Some(options))?;
+            return credential.get_token(&[scope], None).await;
+        }
+        let options = ClientAssertionCredentialOptions { client_options };
+        let credential = ClientAssertionCredential::new(tenant, client_id, Ready(proof.clone()), Some(options))?;
+        credential.get_token(&[scope], None).await
+    }
+
+    fn token(&self, answer: &AccessToken) -> Option<Token> {
+        // azure_identity reckons the end from the machine's clock, whatever clock we were given.
+        let seconds = answer.expires_on.unix_timestamp() - Clock::System.wall().as_second();
+        let lifetime = Duration::from_secs(u64::try_from(seconds).ok()?);
+        Token::new(&answer.token, self.authority.clock.now(), lifetime)
+    }
+
+    fn failure(&self, wire: &IdentityHttp, proof: &Secret, error: Option<&azure_core::Error>) -> AuthError {
+        let Some(heard) = wire.heard() else {
+            let why = error.map(ToString::to_string).unwrap_or_default();
+            return AuthError::configuration("tenantId and aadClientId", super::error::safe_line(&why, &[proof.secret()]));
+        };
+        let identity = format!("application {} in tenant {}", self.application.client_id, self.application.tenant);
+        let asked =
+            Asked { identity: &identity, endpoint: &self.endpoint(), secrets: &[proof.secret()], field: self.field() };
+        explain(&heard, asked)
+    }
+}
+
+#[async_trait]
+impl Fetch for Principal {
+    async fn fetch(&self, scope: &str) -> Result<Token, AuthError> {
+        let proof = self.proof().await?;
+        let wire = Arc::new(IdentityHttp::new(Arc::clone(&self.authority.transport), self.authority.adfs));
+        match self.ask(&wire, &proof, scope).await {
+            Ok(answer) => self.token(&answer).ok_or_else(|| self.failure(&wire, &proof, None)),
+            Err(error) => Err(self.failure(&wire, &proof, Some(&error))),
+        }
+    }
+}
+
+async fn projected(path: &PathBuf) -> Result<Secret, AuthError> {
+    let field = "aadFederatedTokenFile";
+    let read = tokio::fs::read_to_string(path).await;
+    let text = read.map_err(|error| AuthError::configuration(field, format!("{}: {error}", path.display())))?;
+    match text.trim() {
+        "" => Err(AuthError::configuration(field, format!("{}: it is empty", path.display()))),
+        token => Ok(Secret::new(token.to_owned())),
+    }
+}
+
+/// A service principal whose certificate is read again at each fetch, so that it can be rotated in place. While the file cannot be
+/// read the last good certificate is used.
+pub(super) struct CertificateFile {
+    authority: Authority,
+    application: Application,
+    path: PathBuf,
+    password: Secret,
+    last: Mutex<Arc<Signer>>,
+}
+
+impl CertificateFile {
+    /// Reads the file for the first time.
+    pub(super) async fn open(
+        authority: Authority,
+        application: Application,
+        path: PathBuf,
+        password: Secret,
+    ) -> Result<Self, AuthError> {
+        let last = Mutex::new(read_certificate(&path, &password).await?);
+        Ok(Self { authority, application, path, password, last })
+    }
+
+    async fn signer(&self) -> Arc<Signer> {
+        let read = read_certificate(&self.path, &self.password).await;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match read {
+            Ok(signer) => *last = signer,
+            Err(error) => tracing::warn!(%error, "keeping the certificate that was read before"),
+        }
+        Arc::clone(&last)
+    }
+}
+
+async fn read_certificate(path: &PathBuf, password: &Secret) -> Result<Arc<Signer>, AuthError> {
+    let bad = |why: String| AuthError::configuration("aadClientCertPath", format!("{}: {why}", path.display()));
+    let file = tokio::fs::read(path).await.map_err(|error| bad(error.to_string()))?;
+    Signer::read(&file, password.secret()).map(Arc::new).map_err(bad)
+}
+
+#[async_trait]
+impl Fetch for CertificateFile {
+    async fn fetch(&self, scope: &str) -> Result<Token, AuthError> {
+        let proof = Proof::Certificate(self.signer().await);
+        let principal = Principal { authority: self.authority.clone(), application: self.application.clone(), proof };
+        principal.fetch(scope).await
+    }
+}

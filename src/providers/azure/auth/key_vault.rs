@@ -1,0 +1,132 @@
+//! The token for the tenant of the network resources when the identity is a managed one: a Key Vault secret that somebody keeps
+//! fresh, `{"access_token": …, "expires_on": …}`.
+//!
+//! In: where the secret is, the machine's identity. Out: the token. The vault's address comes from ARM. Upstream:
+//! `pkg/azclient/armauth/keyvault_credential.go`, whose cache never holds; ours is the one of [`super::token`].
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use azure_core::{credentials::Secret, http::Url};
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::{
+    AuthError,
+    answer::{Asked, explain},
+    token::{Fetch, Token, TokenSource},
+};
+use crate::{
+    providers::azure::{
+        arm::{ResourceId, Transport},
+        config::AuxiliaryTokenProvider,
+    },
+    runtime::clock::Clock,
+};
+
+const FIELD: &str = "auxiliaryTokenProvider";
+
+/// A secret that holds a token.
+pub(super) struct VaultTokens {
+    pub(super) provider: AuxiliaryTokenProvider,
+    /// ARM, without a slash at the end.
+    pub(super) resource_manager: String,
+    /// Tokens for ARM.
+    pub(super) arm: Arc<dyn TokenSource>,
+    /// The identity that may read the secret.
+    pub(super) identity: Arc<dyn Fetch>,
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) clock: Clock,
+}
+
+#[derive(Deserialize)]
+struct Vault {
+    properties: VaultProperties,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VaultProperties {
+    vault_uri: String,
+}
+
+#[derive(Deserialize)]
+struct SecretBundle {
+    value: String,
+}
+
+#[derive(Deserialize)]
+struct Held {
+    access_token: String,
+    expires_on: Timestamp,
+}
+
+impl VaultTokens {
+    fn vault_id(&self) -> ResourceId {
+        let group = ResourceId::group_of(&self.provider.subscription_id, &self.provider.resource_group);
+        group.resource("Microsoft.KeyVault/vaults", &[&self.provider.vault_name])
+    }
+
+    async fn vault_uri(&self) -> Result<Url, AuthError> {
+        let url = format!("{}{}?api-version=2023-07-01", self.resource_manager, self.vault_id());
+        let vault: Vault = self.get(&url, &self.arm.token().await?).await?;
+        let parsed = Url::parse(&vault.properties.vault_uri).ok().filter(|uri| uri.scheme() == "https" && uri.has_host());
+        parsed.ok_or_else(|| AuthError::unreachable(self.vault_id().to_string(), "the vault has no address"))
+    }
+
+    async fn get<D: serde::de::DeserializeOwned>(&self, url: &str, token: &Token) -> Result<D, AuthError> {
+        let request = http::Request::get(url).header(http::header::AUTHORIZATION, token.authorization());
+        let request = request.body(Bytes::new()).map_err(|_| AuthError::configuration(FIELD, "it does not make a URL"))?;
+        let heard = self.transport.send(request).await;
+        let good = heard.as_ref().ok().filter(|answer| answer.status().is_success());
+        good.and_then(|answer| serde_json::from_slice(answer.body()).ok()).ok_or_else(|| {
+            let endpoint = url.split('?').next().unwrap_or_default();
+            explain(&heard, Asked { identity: "the managed identity of this machine", endpoint, secrets: &[], field: FIELD })
+        })
+    }
+
+    fn token(&self, value: &str) -> Option<Token> {
+        let held: Held = serde_json::from_str(value).ok()?;
+        let left = held.expires_on.duration_since(self.clock.wall());
+        let left = Duration::try_from(left).ok().filter(|left| !left.is_zero())?;
+        Token::new(&Secret::new(held.access_token), self.clock.now(), left)
+    }
+}
+
+/// Audience of a vault: its address without its name, `https://vault.azure.net`.
+fn audience(vault: &Url) -> String {
+    let domain = vault.host_str().and_then(|host| host.split_once('.')).map_or("vault.azure.net", |(_, domain)| domain);
+    format!("https://{domain}")
+}
+
+#[async_trait]
+impl Fetch for VaultTokens {
+    async fn fetch(&self, _scope: &str) -> Result<Token, AuthError> {
+        let vault = self.vault_uri().await?;
+        let token = self.identity.fetch(&format!("{}/.default", audience(&vault))).await?;
+        let base = vault.as_str().trim_end_matches('/');
+        let endpoint = format!("{base}/secrets/{}", self.provider.secret_name);
+        let bundle: SecretBundle = self.get(&format!("{endpoint}?api-version=7.4"), &token).await?;
+        self.token(&bundle.value).ok_or_else(|| {
+            let why = "the secret is not {\"access_token\", \"expires_on\"} with a moment in the future";
+            AuthError::unreachable(endpoint, why)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn audiences_follow_the_cloud() {
+        for (vault, expected) in [
+            ("https://mine.vault.azure.net/", "https://vault.azure.net"),
+            ("https://mine.vault.usgovcloudapi.net/", "https://vault.usgovcloudapi.net"),
+            ("https://mine.vault.azure.cn", "https://vault.azure.cn"),
+        ] {
+            assert_eq!(audience(&Url::parse(vault).unwrap()), expected);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Tokens for a managed identity: from the instance metadata service (IMDS), or from App Service.
+//!
+//! In: the environment, which identity, for which resource. Out: a request; from its answer a token. The protocol is written here
+//! and not taken from azure_identity 1.0, which has a fixed address for IMDS, tries for over a minute with nobody told, reads the
+//! process's environment, and refuses resource ids on App Service, which upstream accepts.
+//! Upstream: the Azure SDK's `managedidentity` (order of the sources, parameter names, API versions).
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use azure_core::{credentials::Secret, http::Url};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use super::{
+    AuthError,
+    answer::{Asked, explain},
+    choice::ManagedIdentity,
+    token::{Fetch, Token},
+};
+use crate::{providers::azure::arm::Transport, runtime::clock::Clock};
+
+const IMDS: &str = "http://169.254.169.254";
+
+/// Who answers for managed identities on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The instance metadata service at this address.
+    Imds(String),
+    /// App Service, or what speaks its protocol.
+    AppService {
+        endpoint: String,
+        /// Sent along, so that no web page can ask.
+        header: Secret,
+    },
+}
+
+impl Source {
+    /// The source that the environment tells of. The order is the SDK's.
+    pub(super) fn detect(environment: &BTreeMap<String, String>) -> Result<Self, AuthError> {
+        let read = |name: &str| environment.get(name).filter(|value| !value.is_empty());
+        let unsupported = |name: &str, what: &str| {
+            let message = format!("{what} managed identities are not supported; unset it to use IMDS");
+            Err(AuthError::configuration(name, message))
+        };
+        match (read("IDENTITY_ENDPOINT"), read("IDENTITY_HEADER"), read("MSI_ENDPOINT")) {
+            (Some(_), Some(_), _) if read("IDENTITY_SERVER_THUMBPRINT").is_some() => {
+                unsupported("IDENTITY_SERVER_THUMBPRINT", "Service Fabric")
+            }
+            (Some(endpoint), Some(header), _) => {
+                Ok(Self::AppService { endpoint: endpoint.clone(), header: Secret::new(header.clone()) })
+            }
+            (Some(_), None, _) if read("IMDS_ENDPOINT").is_some() => unsupported("IDENTITY_ENDPOINT", "Azure Arc"),
+            (None, _, Some(_)) if read("MSI_SECRET").is_some() => unsupported("MSI_SECRET", "Azure ML"),
+            (None, _, Some(_)) => unsupported("MSI_ENDPOINT", "Cloud Shell"),
+            _ => Ok(Self::Imds(read("IMDS_ENDPOINT").map_or_else(|| IMDS.to_owned(), Clone::clone))),
+        }
+    }
+
+    fn endpoint(&self) -> String {
+        match self {
+            Self::Imds(base) => format!("{}/metadata/identity/oauth2/token", base.trim_end_matches('/')),
+            Self::AppService { endpoint, .. } => endpoint.clone(),
+        }
+    }
+
+    fn field(&self) -> &'static str {
+        match self {
+            Self::Imds(_) => "IMDS_ENDPOINT",
+            Self::AppService { .. } => "IDENTITY_ENDPOINT",
+        }
+    }
+
+    /// The request for a token for `resource`.
+    fn request(&self, identity: &ManagedIdentity, resource: &str) -> Result<http::Request<Bytes>, AuthError> {
+        let bad = |why: String| AuthError::configuration(self.field(), why);
+        let mut url = Url::parse(&self.endpoint()).map_err(|error| bad(format!("not a URL: {error}")))?;
+        let (version, resource_id) = match self {
+            Self::Imds(_) => ("2018-02-01", "msi_res_id"),
+            Self::AppService { .. } => ("2019-08-01", "mi_res_id"),
+        };
+        url.query_pairs_mut().append_pair("api-version", version).append_pair("resource", resource);
+        match identity {
+            ManagedIdentity::System => {}
+            ManagedIdentity::Client(id) => drop(url.query_pairs_mut().append_pair("client_id", id)),
+            ManagedIdentity::Resource(id) => drop(url.query_pairs_mut().append_pair(resource_id, id)),
+            ManagedIdentity::Object(id) => drop(url.query_pairs_mut().append_pair("object_id", id)),
+        }
+        let request = http::Request::get(url.as_str());
+        let request = match self {
+            Self::Imds(_) => request.header("metadata", "true"),
+            Self::AppService { header, .. } => request.header("x-identity-header", header.secret()),
+        };
+        request.body(Bytes::new()).map_err(|_| bad("cannot be sent".to_owned()))
+    }
+}
+
+/// A managed identity that fetches tokens.
+pub(super) struct ManagedTokens {
+    pub(super) source: Source,
+    pub(super) identity: ManagedIdentity,
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) clock: Clock,
+}
+
+impl ManagedTokens {
+    fn name(&self) -> String {
+        match &self.identity {
+            ManagedIdentity::System => "the system-assigned identity of this machine".to_owned(),
+            ManagedIdentity::Client(id) => format!("the managed identity with client id {id}"),
+            ManagedIdentity::Resource(id) => format!("the managed identity {id}"),
+            ManagedIdentity::Object(id) => format!("the managed identity with object id {id}"),
+        }
+    }
+
+    fn secret(&self) -> &str {
+        match &self.source {
+            Source::Imds(_) => "",
+            Source::AppService { header, .. } => header.secret(),
+        }
+    }
+}
+
+#[async_trait]
+impl Fetch for ManagedTokens {
+    async fn fetch(&self, scope: &str) -> Result<Token, AuthError> {
+        let resource = scope.strip_suffix("/.default").unwrap_or(scope);
+        let heard = self.transport.send(self.source.request(&self.identity, resource)?).await;
+        let good = heard.as_ref().ok().filter(|answer| answer.status().is_success());
+        let token = good.and_then(|answer| read(answer.body(), &self.clock));
+        token.ok_or_else(|| {
+            let (identity, endpoint) = (self.name(), self.source.endpoint());
+            let field = "userAssignedIdentityID: is this identity assigned to the machine?";
+            explain(&heard, Asked { identity: &identity, endpoint: &endpoint, secrets: &[self.secret()], field })
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    access_token: String,
+    #[serde(default)]
+    expires_on: Json,
+    #[serde(default)]
+    expires_in: Json,
+}
+
+/// Numbers come as numbers or as text.
+fn number(value: &Json) -> Option<i64> {
+    value.as_i64().or_else(|| value.as_str()?.trim().parse().ok())
+}
+
+fn read(body: &[u8], clock: &Clock) -> Option<Token> {
+    let answer: Answer = serde_json::from_slice(body).ok()?;
+    let until = || Some(number(&answer.expires_on)? - clock.wall().as_second());
+    let seconds = number(&answer.expires_in).or_else(until)?;
+    let lifetime = Duration::from_secs(u64::try_from(seconds).ok()?);
+    Token::new(&Secret::new(answer.access_token), clock.now(), lifetime)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn detect(variables: &[(&str, &str)]) -> Result<Source, String> {
+        let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Source::detect(&environment).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn sources_in_the_order_of_the_sdk() {
+        assert_eq!(detect(&[]), Ok(Source::Imds(IMDS.to_owned())));
+        assert_eq!(detect(&[("IMDS_ENDPOINT", "http://localhost:1/")]), Ok(Source::Imds("http://localhost:1/".to_owned())));
+        let app = [("IDENTITY_ENDPOINT", "http://e"), ("IDENTITY_HEADER", "planted"), ("MSI_ENDPOINT", "http://m")];
+        assert!(matches!(detect(&app), Ok(Source::AppService { .. })));
+        assert!(!format!("{:?}", detect(&app)).contains("planted"));
+        for (variables, named) in [
+            (
+                &[("IDENTITY_ENDPOINT", "e"), ("IDENTITY_HEADER", "h"), ("IDENTITY_SERVER_THUMBPRINT", "t")][..],
+                "Service Fabric",
+            ),
+            (&[("IDENTITY_ENDPOINT", "e"), ("IMDS_ENDPOINT", "i")], "Azure Arc"),
+            (&[("MSI_ENDPOINT", "e"), ("MSI_SECRET", "s")], "Azure ML"),
+            (&[("MSI_ENDPOINT", "e")], "Cloud Shell"),
+        ] {
+            let error = detect(variables).unwrap_err();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+
+    #[test]
+    fn requests_name_the_identity_as_each_source_wants_it() {
+        let imds = Source::Imds("http://imds/".to_owned());
+        let app = Source::AppService { endpoint: "http://app/token".to_owned(), header: Secret::new("h") };
+        let id = "a/b".to_owned();
+        let rows = [
+            (
+                &imds,
+                ManagedIdentity::System,
+                "http://imds/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Faud%2F",
+            ),
+            (
+                &imds,
+                ManagedIdentity::Resource(id.clone()),
+                "http://imds/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Faud%2F&msi_res_id=a%2Fb",
+            ),
+            (
+                &app,
+                ManagedIdentity::Resource(id.clone()),
+                "http://app/token?api-version=2019-08-01&resource=https%3A%2F%2Faud%2F&mi_res_id=a%2Fb",
+            ),
+            (
+                &app,
+                ManagedIdentity::Client(id.clone()),
+                "http://app/token?api-version=2019-08-01&resource=https%3A%2F%2Faud%2F&client_id=a%2Fb",
+            ),
+            (
+                &imds,
+                ManagedIdentity::Object(id),
+                "http://imds/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Faud%2F&object_id=a%2Fb",
+            ),
+        ];
+        for (source, identity, url) in rows {
+            let request = source.request(&identity, "https://aud/").unwrap();
+            assert_eq!(request.uri().to_string(), url);
+            let header = if matches!(source, Source::Imds(_)) { "metadata" } else { "x-identity-header" };
+            assert!(request.headers().contains_key(header));
+        }
+        let bad = Source::Imds("imds".to_owned()).request(&ManagedIdentity::System, "x").unwrap_err();
+        assert!(bad.is_configuration() && bad.to_string().starts_with("IMDS_ENDPOINT"), "{bad}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ends_come_as_text_or_number_and_as_length_or_moment() {
+        let clock = Clock::manual("2030-01-01T00:00:00Z".parse().unwrap());
+        let moment = clock.wall().as_second() + 90;
+        let rows = [
+            (format!(r#"{{"access_token":"t","expires_on":"{moment}"}}"#), Some(90)),
+            (format!(r#"{{"access_token":"t","expires_on":{moment}}}"#), Some(90)),
+            (format!(r#"{{"access_token":"t","expires_on":"{moment}","expires_in":"60"}}"#), Some(60)),
+            (r#"{"access_token":"t"}"#.to_owned(), None),
+            (r#"{"access_token":"","expires_in":60}"#.to_owned(), None),
+            (r#"{"access_token":"t","expires_in":-60}"#.to_owned(), None),
+            ("{}".to_owned(), None),
+        ];
+        for (body, seconds) in rows {
+            let left = read(body.as_bytes(), &clock).map(|token| (token.expires() - clock.now()).as_secs());
+            assert_eq!(left, seconds, "{body}");
+        }
+    }
+}

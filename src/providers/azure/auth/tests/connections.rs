@@ -1,0 +1,332 @@
+//! From a configuration to tokens, one test per credential.
+
+use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
+
+use azure_core::base64;
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::{
+    super::{AuthError, Connection, TokenSource, connect},
+    certificates::{Made, make},
+    fake::{Registered, Services},
+};
+use crate::{
+    providers::azure::{
+        arm::{Transport, TransportError},
+        config::{AuxiliaryTokenProvider, AzureConfig},
+    },
+    runtime::clock::Clock,
+};
+
+const ARM: &str = "https://management.core.windows.net//.default";
+const ARM_RESOURCE: &str = "https://management.core.windows.net/";
+
+struct World {
+    services: Arc<Services>,
+    config: AzureConfig,
+    environment: BTreeMap<String, String>,
+}
+
+impl World {
+    fn new() -> Self {
+        let config =
+            AzureConfig { tenant_id: "tenant".to_owned(), aad_client_id: "client".to_owned(), ..Default::default() };
+        Self { services: Arc::default(), config, environment: BTreeMap::new() }
+    }
+
+    fn set(&mut self, name: &str, value: &str) {
+        self.environment.insert(name.to_owned(), value.to_owned());
+    }
+
+    async fn connect(&self) -> Result<Connection, AuthError> {
+        let transport: Arc<dyn Transport> = Arc::<Services>::clone(&self.services);
+        connect(&self.config, &self.environment, transport, Clock::System).await
+    }
+
+    async fn compute(&self) -> Result<String, AuthError> {
+        text(&self.connect().await?.credentials.compute).await
+    }
+}
+
+async fn text(source: &Arc<dyn TokenSource>) -> Result<String, AuthError> {
+    let header = source.token().await?.authorization();
+    Ok(header.to_str().unwrap().strip_prefix("Bearer planted-token-").unwrap().to_owned())
+}
+
+/// Neither form of an error shows what was planted.
+fn clean(error: &AuthError) -> String {
+    let shown = format!("{error} {error:?}");
+    assert!(!shown.contains("planted") && !shown.contains("eyJ"), "{shown}");
+    shown
+}
+
+#[tokio::test]
+async fn a_secret_buys_a_token() {
+    let mut world = World::new();
+    world.config.aad_client_secret = "planted-secret".to_owned();
+    let connection = world.connect().await.unwrap();
+    assert!(world.services.state().requests.is_empty(), "connecting needs no network");
+    let refused = text(&connection.credentials.compute).await.unwrap_err();
+    assert!(clean(&refused).contains("AADSTS700016"), "{refused}");
+    world.services.register("tenant", "client", Registered::Secret("another"));
+    let refused = world.compute().await.unwrap_err();
+    assert!(clean(&refused).contains("look at aadClientSecret"), "{refused}");
+    assert!(refused.to_string().contains("application client in tenant tenant"), "{refused}");
+    world.services.register("tenant", "client", Registered::Secret("planted-secret"));
+    assert_eq!(world.compute().await.unwrap(), format!("1-tenant/client-{ARM}"));
+    let last = world.services.state().requests.last().cloned();
+    assert_eq!(last.as_deref(), Some("POST https://login.microsoftonline.com/tenant/oauth2/v2.0/token"));
+}
+
+#[tokio::test]
+async fn other_clouds_have_other_logins() {
+    let mut world = World::new();
+    world.config.cloud = "AzureChinaCloud".to_owned();
+    world.config.aad_client_secret = "planted-secret".to_owned();
+    world.services.register("tenant", "client", Registered::Secret("planted-secret"));
+    assert_eq!(world.compute().await.unwrap(), "1-tenant/client-https://management.core.chinacloudapi.cn//.default");
+    assert_eq!(world.services.state().requests, ["POST https://login.chinacloudapi.cn/tenant/oauth2/v2.0/token"]);
+}
+
+#[tokio::test]
+async fn an_unreachable_login_may_come_back() {
+    let mut world = World::new();
+    world.config.aad_client_secret = "planted-secret".to_owned();
+    world.services.register("tenant", "client", Registered::Secret("planted-secret"));
+    world.services.state().broken = Some(TransportError::NotSent("connection refused".to_owned()));
+    let error = world.compute().await.unwrap_err();
+    assert!(!error.is_configuration() && clean(&error).contains("connection refused"), "{error}");
+    world.services.state().broken = None;
+    assert!(world.compute().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_certificate_signs_for_a_token_and_may_be_rotated() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("certificate");
+    let [Made { pem, leaf, .. }, other] = [make(""), make("planted-password")];
+    let mut world = World::new();
+    world.config.aad_client_cert_path = path.display().to_string();
+    world.config.aad_client_cert_password = "planted-password".to_owned();
+    let missing = world.compute().await.unwrap_err();
+    assert!(missing.is_configuration() && clean(&missing).contains("aadClientCertPath"), "{missing}");
+
+    fs::write(&path, &pem).unwrap();
+    world.services.register("tenant", "client", Registered::Certificate(leaf));
+    let connection = world.connect().await.unwrap();
+    assert_eq!(text(&connection.credentials.compute).await.unwrap(), format!("1-tenant/client-{ARM}"));
+
+    fs::write(&path, &other.pfx).unwrap();
+    let give_up = async || {
+        let source = &connection.credentials.compute;
+        source.invalidate(&source.token().await.unwrap());
+    };
+    give_up().await;
+    let refused = text(&connection.credentials.compute).await.unwrap_err();
+    assert!(clean(&refused).contains("AADSTS7000215"), "the new certificate is used: {refused}");
+    world.services.register("tenant", "client", Registered::Certificate(other.leaf));
+    assert!(world.compute().await.is_ok(), "a PFX file with a password");
+}
+
+#[tokio::test]
+async fn adfs_has_its_own_path_and_signature() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("certificate");
+    let Made { pem, leaf, .. } = make("");
+    fs::write(&path, &pem).unwrap();
+    let mut world = World::new();
+    world.config.cloud = "AzureStackCloud".to_owned();
+    world.config.identity_system = "ADFS".to_owned();
+    world.config.resource_manager_endpoint = "https://management.local.azurestack.external/".to_owned();
+    world.config.aad_client_cert_path = path.display().to_string();
+    world.services.state().metadata = json!([{"name": "AzureStackCloud", "authentication": {
+        "audiences": ["https://management.adfs.azurestack.local/1"], "loginEndpoint": "https://adfs.local.azurestack.external/adfs"}}]);
+    world.services.register("adfs", "client", Registered::Certificate(leaf));
+    let token = world.compute().await.unwrap();
+    assert_eq!(token, "1-adfs/client-https://management.adfs.azurestack.local/1/.default");
+    assert_eq!(
+        world.services.state().requests,
+        [
+            "GET https://management.local.azurestack.external/metadata/endpoints?api-version=2019-05-01",
+            "POST https://adfs.local.azurestack.external/adfs/oauth2/token",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn metadata_that_cannot_be_had_may_be_had_later() {
+    let mut world = World::new();
+    world.config.resource_manager_endpoint = "https://arm.example".to_owned();
+    world.config.cloud = "Mine".to_owned();
+    for broken in [json!("not a list"), json!([{"name": 1}])] {
+        world.services.state().metadata = broken;
+        let error = world.connect().await.err().unwrap();
+        assert!(!error.is_configuration() && error.to_string().contains("resourceManagerEndpoint"), "{error}");
+    }
+    world.services.state().metadata = json!([{"name": "Other", "resourceManager": "https://other"}]);
+    assert_eq!(world.connect().await.unwrap().cloud.resource_manager, "https://management.azure.com");
+    world.services.state().metadata = json!([{"name": "mine", "resourceManager": "https://mine/"}]);
+    assert_eq!(world.connect().await.unwrap().cloud.resource_manager, "https://mine");
+    world.config.resource_manager_endpoint = "not a url".to_owned();
+    assert!(world.connect().await.err().unwrap().is_configuration());
+}
+
+#[tokio::test]
+async fn the_environment_file_counts_for_azure_stack_only() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), r#"{"resourceManagerEndpoint":"https://arm.local/","tokenAudience":"https://aud"}"#).unwrap();
+    let mut world = World::new();
+    world.set("AZURE_ENVIRONMENT_FILEPATH", &file.path().display().to_string());
+    assert_eq!(world.connect().await.unwrap().cloud.resource_manager, "https://management.azure.com");
+    world.config.cloud = "AZURESTACKCLOUD".to_owned();
+    let cloud = world.connect().await.unwrap().cloud;
+    assert_eq!((&*cloud.resource_manager, cloud.azure_stack), ("https://arm.local", true));
+    world.config.disable_azure_stack_cloud = true;
+    assert!(!world.connect().await.unwrap().cloud.azure_stack);
+    world.set("AZURE_ENVIRONMENT_FILEPATH", "/does/not/exist");
+    let error = world.connect().await.err().unwrap();
+    assert!(error.is_configuration() && error.to_string().starts_with("AZURE_ENVIRONMENT_FILEPATH"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_projected_token_is_read_at_each_refresh() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut world = World::new();
+    world.set("AZURE_FEDERATED_TOKEN_FILE", &file.path().display().to_string());
+    let empty = world.compute().await.unwrap_err();
+    assert!(clean(&empty).contains("aadFederatedTokenFile"), "{empty}");
+    fs::write(file.path(), "eyJ-one\n").unwrap();
+    world.services.register("tenant", "client", Registered::Federated("eyJ-one".to_owned()));
+    let source = world.connect().await.unwrap().credentials.compute;
+    assert_eq!(text(&source).await.unwrap(), format!("1-tenant/client-{ARM}"));
+    fs::write(file.path(), "eyJ-two").unwrap();
+    world.services.register("tenant", "client", Registered::Federated("eyJ-two".to_owned()));
+    sleep(Duration::from_secs(3600)).await;
+    assert_eq!(text(&source).await.unwrap(), format!("2-tenant/client-{ARM}"));
+    fs::write(file.path(), "eyJ-three").unwrap();
+    sleep(Duration::from_secs(3600)).await;
+    let refused = text(&source).await.unwrap_err();
+    assert!(clean(&refused).contains("AADSTS7000215"), "{refused}");
+}
+
+#[tokio::test]
+async fn managed_identities_of_every_kind() {
+    for (id, asked) in [
+        ("", ""),
+        ("11-22", "client_id=11-22"),
+        ("/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/i", "msi_res_id="),
+        ("objectId=33", "object_id=33"),
+    ] {
+        let mut world = World::new();
+        world.config.use_managed_identity_extension = true;
+        world.config.user_assigned_identity_id = id.to_owned();
+        let refused = world.compute().await.unwrap_err();
+        assert!(
+            clean(&refused).contains("Identity not found")
+                && refused.to_string().contains(id.trim_start_matches("objectId=")),
+            "{refused}"
+        );
+        let name = if asked.ends_with("res_id=") { format!("{asked}{id}") } else { asked.to_owned() };
+        world.services.state().identities.push(name.clone());
+        assert_eq!(world.compute().await.unwrap(), format!("1-{name}-{ARM_RESOURCE}"));
+    }
+}
+
+#[tokio::test]
+async fn app_service_is_found_by_its_variables() {
+    let mut world = World::new();
+    world.config.use_managed_identity_extension = true;
+    world.config.user_assigned_identity_id = "/subscriptions/s/x".to_owned();
+    world.set("IDENTITY_ENDPOINT", "http://app.service/token");
+    world.set("IDENTITY_HEADER", "planted-header");
+    let refused = world.compute().await.unwrap_err();
+    assert!(clean(&refused).contains("Identity not found"), "{refused}");
+    world.services.state().identities.push("mi_res_id=/subscriptions/s/x".to_owned());
+    assert_eq!(world.compute().await.unwrap(), format!("1-mi_res_id=/subscriptions/s/x-{ARM_RESOURCE}"));
+    world.environment.remove("IDENTITY_HEADER");
+    world.set("IMDS_ENDPOINT", "http://arc");
+    assert!(world.connect().await.err().unwrap().is_configuration());
+}
+
+#[tokio::test]
+async fn two_tenants_have_a_token_each_and_an_auxiliary_one() {
+    let mut world = World::new();
+    world.config.aad_client_secret = "planted-secret".to_owned();
+    world.config.network_resource_tenant_id = "network".to_owned();
+    for tenant in ["tenant", "network"] {
+        world.services.register(tenant, "client", Registered::Secret("planted-secret"));
+    }
+    let credentials = world.connect().await.unwrap().credentials;
+    assert!(text(&credentials.compute).await.unwrap().contains("tenant/client"));
+    assert!(text(&credentials.network).await.unwrap().contains("network/client"));
+    assert!(text(&credentials.auxiliary.unwrap()).await.unwrap().contains("network/client"));
+    assert_eq!(world.services.state().requests.len(), 2, "network and auxiliary share a token");
+    world.config.network_resource_tenant_id.clear();
+    assert!(world.connect().await.unwrap().credentials.auxiliary.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vault_holds_the_token_for_the_network_tenant() {
+    let mut world = World::new();
+    world.config.use_managed_identity_extension = true;
+    world.config.network_resource_tenant_id = "network".to_owned();
+    world.config.auxiliary_token_provider = Some(AuxiliaryTokenProvider {
+        subscription_id: "s".to_owned(),
+        resource_group: "g".to_owned(),
+        vault_name: "v".to_owned(),
+        secret_name: "n".to_owned(),
+    });
+    world.services.state().identities.push(String::new());
+    let credentials = world.connect().await.unwrap().credentials;
+    assert!(world.services.state().requests.is_empty());
+    let auxiliary = credentials.auxiliary.unwrap();
+    world.services.state().vault_secret = json!({"access_token": "planted-token-old", "expires_on": "2020-01-01T00:00:00Z"});
+    let stale = text(&auxiliary).await.unwrap_err();
+    assert!(clean(&stale).contains("secrets/n"), "{stale}");
+    world.services.state().vault_secret = json!({"access_token": "planted-token-net", "expires_on": "2999-01-01T00:00:00Z"});
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(text(&auxiliary).await.unwrap(), "net");
+    assert_eq!(text(&credentials.network).await.unwrap(), "net");
+    let reads = |what: &str| world.services.state().requests.iter().filter(|request| request.contains(what)).count();
+    assert_eq!(reads("/secrets/n"), 2, "kept until shortly before its end");
+    assert_eq!(reads("/Microsoft.KeyVault/vaults/v?"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_data_plane_identity_is_replaced_by_a_newer_one_only() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let write = |client: &str, not_before: &str, pfx: &[u8]| {
+        let document = json!({
+            "client_id": client, "tenant_id": "tenant", "client_secret": base64::encode(pfx), "not_before": not_before,
+            "authentication_endpoint": "https://login.microsoftonline.com/",
+        });
+        fs::write(file.path(), document.to_string()).unwrap();
+    };
+    let mut world = World::new();
+    world.config.aad_msi_data_plane_identity_path = file.path().display().to_string();
+    assert!(world.connect().await.err().unwrap().is_configuration());
+
+    let made = make("");
+    for client in ["one", "two", "three"] {
+        world.services.register("tenant", client, Registered::Certificate(made.leaf.clone()));
+    }
+    write("one", "2026-01-02T00:00:00Z", &made.pfx);
+    let source = world.connect().await.unwrap().credentials.compute;
+    assert_eq!(text(&source).await.unwrap(), format!("1-tenant/one-{ARM}"));
+    write("two", "2026-01-01T00:00:00Z", &made.pfx);
+    sleep(Duration::from_secs(3600)).await;
+    assert_eq!(text(&source).await.unwrap(), format!("2-tenant/one-{ARM}"), "an older one changes nothing");
+    fs::write(file.path(), "half a docum").unwrap();
+    sleep(Duration::from_secs(3600)).await;
+    assert_eq!(text(&source).await.unwrap(), format!("3-tenant/one-{ARM}"), "nor does rubbish");
+    write("three", "2026-01-03T00:00:00Z", &made.pfx);
+    sleep(Duration::from_secs(3600)).await;
+    assert_eq!(text(&source).await.unwrap(), format!("4-tenant/three-{ARM}"));
+}
+
+#[tokio::test]
+async fn nothing_configured_is_said_with_every_request() {
+    let error = World::new().compute().await.unwrap_err();
+    assert!(error.is_configuration() && error.to_string().contains("aadClientSecret"), "{error}");
+}

@@ -1,0 +1,7 @@
+//! The module as a whole, against identity services in memory.
+
+pub(in crate::providers::azure::auth) mod certificates;
+mod connections;
+mod fake;
+mod tokens;
+mod wires;

@@ -1,0 +1,139 @@
+//! The real HTTP client, over loopback.
+
+use std::{collections::BTreeMap, fs, net::SocketAddr, sync::Arc};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto::Builder,
+};
+use rcgen::{CertificateParams, KeyPair};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+use tokio_rustls::TlsAcceptor;
+
+use super::super::{AuthError, ReqwestTransport};
+use crate::providers::azure::arm::{Transport, TransportError};
+
+fn transport(variables: &[(&str, &str)]) -> Result<ReqwestTransport, AuthError> {
+    let environment: BTreeMap<_, _> =
+        variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    ReqwestTransport::new(&environment)
+}
+
+fn get(url: &str) -> http::Request<Bytes> {
+    http::Request::get(url).body(Bytes::new()).unwrap()
+}
+
+async fn echo(request: http::Request<Incoming>) -> Result<http::Response<Full<Bytes>>, hyper::Error> {
+    let encodings = request.headers().get("accept-encoding").cloned();
+    let text = format!("{} {encodings:?}", request.uri());
+    Ok(http::Response::builder().status(302).header("location", "/elsewhere").body(Full::from(text)).unwrap())
+}
+
+/// A TLS server that trusts nobody and is trusted by whoever has the PEM that comes with it.
+async fn tls_server() -> (SocketAddr, String) {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let mut config = builder.with_no_client_auth().with_single_cert(vec![certificate.der().clone()], private).unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        while let Ok((socket, _)) = listener.accept().await {
+            if let Ok(socket) = acceptor.accept(socket).await {
+                tokio::spawn(async move {
+                    drop(Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service_fn(echo)).await);
+                });
+            }
+        }
+    });
+    (address, certificate.pem())
+}
+
+/// A server that reads what comes, answers `answer` and closes. What it read comes through the channel.
+async fn raw_server(answer: &'static str) -> (SocketAddr, tokio::sync::mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let mut buffer = vec![0; 4096];
+            let read = socket.read(&mut buffer).await.unwrap_or_default();
+            let _ = sender.send(String::from_utf8_lossy(&buffer[..read]).into_owned());
+            let _ = socket.write_all(answer.as_bytes()).await;
+        }
+    });
+    (address, receiver)
+}
+
+#[tokio::test]
+async fn trust_comes_from_the_environment_and_http_2_is_spoken() {
+    let (address, pem) = tls_server().await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ca.pem");
+    fs::write(&file, pem).unwrap();
+    let url = format!("https://localhost:{}/path?code=planted", address.port());
+    let (file, directory) = (file.display().to_string(), directory.path().display().to_string());
+    for variables in [[("SSL_CERT_FILE", &*file)], [("SSL_CERT_DIR", &*directory)]] {
+        let answer = transport(&variables).unwrap().send(get(&url)).await.unwrap();
+        assert_eq!((answer.status().as_u16(), answer.version()), (302, http::Version::HTTP_2), "no redirect is followed");
+        let body = String::from_utf8(answer.into_body().to_vec()).unwrap();
+        assert!(body.contains("/path?code=planted") && body.contains("gzip"), "{body}");
+    }
+    let error = transport(&[]).unwrap().send(get(&url)).await.unwrap_err();
+    assert!(matches!(&error, TransportError::NotSent(why) if why.contains("certificate")), "{error}");
+    assert!(!error.to_string().contains("planted"), "{error}");
+}
+
+#[tokio::test]
+async fn errors_tell_whether_the_request_left() {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let refused = transport(&[]).unwrap().send(get(&format!("http://{closed}/?sig=planted"))).await.unwrap_err();
+    assert!(matches!(&refused, TransportError::NotSent(_)), "{refused}");
+    let (silent, mut heard) = raw_server("").await;
+    let lost = transport(&[]).unwrap().send(get(&format!("http://{silent}/?sig=planted"))).await.unwrap_err();
+    assert!(matches!(&lost, TransportError::NoAnswer(_)), "{lost}");
+    assert!(heard.recv().await.unwrap().contains("GET /?sig=planted"));
+    let (cut, _) = raw_server("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf").await;
+    let half = transport(&[]).unwrap().send(get(&format!("http://{cut}/?sig=planted"))).await.unwrap_err();
+    assert!(matches!(&half, TransportError::NoAnswer(_)), "{half}");
+    for error in [refused, lost, half] {
+        assert!(!format!("{error} {error:?}").contains("planted"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn proxies_are_used_unless_excepted() {
+    let (proxy, mut heard) = raw_server("HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
+    let url = format!("http://user:planted@{proxy}");
+    let proxied = transport(&[("HTTPS_PROXY", &url), ("http_proxy", &url)]).unwrap();
+    let tunnel = proxied.send(get("https://arm.invalid/")).await.unwrap_err();
+    assert!(matches!(tunnel, TransportError::NotSent(_)) && !tunnel.to_string().contains("planted"), "{tunnel}");
+    assert!(heard.recv().await.unwrap().starts_with("CONNECT arm.invalid:443"));
+    assert_eq!(proxied.send(get("http://arm.invalid/x")).await.unwrap().status(), 502);
+    assert!(heard.recv().await.unwrap().starts_with("GET http://arm.invalid/x"));
+
+    let (direct, mut direct_heard) = raw_server("HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n").await;
+    assert_eq!(proxied.send(get(&format!("http://{direct}/x"))).await.unwrap().status(), 204, "loopback is never proxied");
+    assert!(direct_heard.recv().await.unwrap().starts_with("GET /x"));
+    let excepted = transport(&[("HTTPS_PROXY", &url), ("NO_PROXY", ".invalid")]).unwrap();
+    assert!(excepted.send(get("https://arm.invalid/")).await.is_err());
+    assert!(heard.try_recv().is_err(), "NO_PROXY");
+}
+
+#[test]
+fn a_bad_proxy_is_named_without_its_password() {
+    let error = transport(&[("HTTPS_PROXY", "http://user:planted@:bad:")]).unwrap_err();
+    assert!(error.is_configuration() && error.to_string().starts_with("HTTPS_PROXY"), "{error}");
+    assert!(!format!("{error:?}").contains("planted"));
+}
