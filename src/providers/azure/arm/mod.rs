@@ -33,5 +33,5 @@ pub use error::{ArmError, ArmResult, ErrorClass, MissingPermission};
 pub use gate::Gate;
 pub use resource_id::{InvalidResourceId, ResourceId};
 pub use settings::{ArmSettings, Backoff, Limits, Polling};
-pub use token::{TokenError, TokenProvider};
+pub use token::{SourceTokens, TokenError, TokenProvider};
 pub use transport::{Transport, TransportError};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use reqwest::Url;
 
 use super::url;
+use crate::providers::azure::config::AzureConfig;
 
 /// What the ARM client needs to know before its first request.
 #[derive(Debug, Clone, PartialEq)]
@@ -108,7 +109,41 @@ impl Default for Polling {
     }
 }
 
+/// Delay before a second try in Go, below which `enableMinimumRetryAfter` ignores `Retry-After`.
+const MINIMUM_RETRY_AFTER: Duration = Duration::from_secs(5);
+
+impl Backoff {
+    /// What `cloudProviderBackoff` and the fields around it allow at most; everything when it is off.
+    fn bound(config: &AzureConfig) -> Self {
+        let off = Self { tries: u32::MAX, first: Duration::MAX, factor: f64::MAX, jitter: f64::MAX, longest: Duration::MAX };
+        if !config.cloud_provider_backoff {
+            return off;
+        }
+        let seconds = u64::try_from(config.cloud_provider_backoff_duration).unwrap_or_default();
+        Self {
+            tries: u32::try_from(config.cloud_provider_backoff_retries).unwrap_or(1),
+            first: Duration::from_secs(seconds),
+            factor: config.cloud_provider_backoff_exponent,
+            jitter: config.cloud_provider_backoff_jitter,
+            ..off
+        }
+    }
+}
+
 impl ArmSettings {
+    /// As `config` says, for the resource manager at `endpoint`; errors as of [`ArmSettings::new`].
+    pub fn configured(config: &AzureConfig, endpoint: &str, azure_stack: bool) -> Result<Self, String> {
+        let default = || format!("kubernetes-cloudprovider/v{}", env!("CARGO_PKG_VERSION"));
+        let named = Some(config.user_agent.clone()).filter(|agent| !agent.is_empty());
+        let mut settings = Self::new(endpoint, named.unwrap_or_else(default))?;
+        settings.azure_stack = azure_stack;
+        settings.backoff = settings.backoff.at_most(Backoff::bound(config));
+        if config.enable_minimum_retry_after {
+            settings.polling.shortest_asked = MINIMUM_RETRY_AFTER;
+        }
+        Ok(settings)
+    }
+
     /// Defaults for the resource manager at `endpoint`. The error says what is wrong with the URL: it has to be `https`, because
     /// every request carries a token; `http` is accepted on loopback addresses only.
     pub fn new(endpoint: &str, user_agent: impl Into<String>) -> Result<Self, String> {
@@ -142,5 +177,25 @@ mod tests {
         let none = Backoff { tries: 0, first: Duration::ZERO, factor: 0.0, jitter: -1.0, longest: Duration::ZERO };
         let bounded = Backoff::default().at_most(none);
         assert_eq!((bounded.tries, bounded.factor, bounded.jitter), (1, 1.0, 0.0), "never less than one try");
+    }
+
+    #[test]
+    fn the_configuration_is_followed() {
+        let plain = ArmSettings::configured(&AzureConfig::default(), "https://arm.example", false).unwrap();
+        assert_eq!((plain.backoff, plain.polling), (Backoff::default(), Polling::default()));
+        assert!(plain.user_agent.starts_with("kubernetes-cloudprovider/v"), "{}", plain.user_agent);
+        let config = AzureConfig {
+            user_agent: "mine".into(),
+            cloud_provider_backoff: true,
+            cloud_provider_backoff_retries: 2,
+            enable_minimum_retry_after: true,
+            ..AzureConfig::default()
+        };
+        let settings = ArmSettings::configured(&config, "https://arm.example", true).unwrap();
+        assert_eq!((settings.user_agent.as_str(), settings.azure_stack, settings.backoff.tries), ("mine", true, 2));
+        assert_eq!((settings.backoff.factor, settings.polling.shortest_asked), (1.5, MINIMUM_RETRY_AFTER));
+        let odd = AzureConfig { cloud_provider_backoff_retries: -3, cloud_provider_backoff_duration: -1, ..config };
+        let settings = ArmSettings::configured(&odd, "https://arm.example", false).unwrap();
+        assert_eq!((settings.backoff.tries, settings.backoff.first), (1, Duration::ZERO));
     }
 }
