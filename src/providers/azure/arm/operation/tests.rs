@@ -179,6 +179,9 @@ fn nonsense_is_tolerated_for_a_while_and_trouble_for_ever() {
         );
     }
     let html = answer(200, &[], &json!("<html>"));
+    assert!(put.advance(Ok(&html), None).is_ok() && put.advance(Ok(&html), None).is_ok());
+    let running = answer(200, &[], &json!({"status": "InProgress"}));
+    assert!(put.advance(Ok(&running), None).is_ok(), "nonsense counts in a row only");
     assert!(matches!(put.advance(Ok(&html), None), Ok(Step::Poll { url, .. }) if url.as_str() == STATUS));
     assert!(
         matches!(put.advance(Err(error(ErrorClass::Garbage)), None), Ok(Step::Poll { url, .. }) if url.as_str() == STATUS)
