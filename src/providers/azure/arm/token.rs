@@ -1,0 +1,136 @@
+//! Where the client gets its tokens. In the program that is [`SourceTokens`]; tests put others here.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+
+use crate::providers::azure::auth::{AuthError, Token, TokenSource};
+
+/// Hands out tokens for ARM. Implementations cache, refresh ahead of expiry and log no token.
+#[async_trait]
+pub trait TokenProvider: Send + Sync {
+    /// The token for `Authorization: Bearer …`, without that word.
+    async fn bearer(&self) -> Result<String, TokenError>;
+
+    /// The token of another tenant that owns network resources, for `x-ms-authorization-auxiliary`; `None` when there is one tenant.
+    async fn auxiliary(&self) -> Result<Option<String>, TokenError> {
+        Ok(None)
+    }
+
+    /// ARM answered 401 to this token: do not hand it out again.
+    fn rejected(&self, token: &str);
+}
+
+/// Why there is no token. Messages are for the operator and contain no secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// The identity provider refused, or the credentials are not usable: they have to be mended.
+    #[error("{0}")]
+    Refused(String),
+    /// The identity provider gave no answer: try again with back-off.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl From<AuthError> for TokenError {
+    fn from(error: AuthError) -> Self {
+        match error {
+            AuthError::Configuration { .. } | AuthError::Refused { .. } => Self::Refused(error.to_string()),
+            AuthError::Unreachable { .. } => Self::Unavailable(error.to_string()),
+        }
+    }
+}
+
+/// The tokens of [`crate::providers::azure::auth`].
+pub struct SourceTokens {
+    bearer: Arc<dyn TokenSource>,
+    auxiliary: Option<Arc<dyn TokenSource>>,
+    last: Mutex<Option<Token>>,
+}
+
+impl SourceTokens {
+    /// `auxiliary`: for requests that name resources of another tenant.
+    pub fn new(bearer: Arc<dyn TokenSource>, auxiliary: Option<Arc<dyn TokenSource>>) -> Self {
+        Self { bearer, auxiliary, last: Mutex::default() }
+    }
+}
+
+/// What stands behind the word `Bearer`.
+fn text(token: &Token) -> Result<String, TokenError> {
+    let header = token.authorization();
+    let text = header.to_str().ok().and_then(|text| text.strip_prefix("Bearer "));
+    text.map(str::to_owned).ok_or_else(|| TokenError::Refused("the token is not one for a header".to_owned()))
+}
+
+#[async_trait]
+impl TokenProvider for SourceTokens {
+    async fn bearer(&self) -> Result<String, TokenError> {
+        let token = self.bearer.token().await?;
+        let bearer = text(&token)?;
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
+        Ok(bearer)
+    }
+
+    async fn auxiliary(&self) -> Result<Option<String>, TokenError> {
+        match &self.auxiliary {
+            Some(source) => Ok(Some(text(&source.token().await?)?)),
+            None => Ok(None),
+        }
+    }
+
+    fn rejected(&self, token: &str) {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(last) = last.filter(|last| text(last).is_ok_and(|text| text == token)) {
+            self.bearer.invalidate(&last);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, sync::atomic::AtomicU32, sync::atomic::Ordering};
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::{
+        providers::azure::{
+            arm::{Transport, TransportError},
+            auth::connect,
+            config::AzureConfig,
+        },
+        runtime::clock::Clock,
+    };
+
+    /// An identity service that counts its tokens.
+    #[derive(Default)]
+    struct Entra(AtomicU32);
+
+    #[async_trait]
+    impl Transport for Entra {
+        async fn send(&self, _: http::Request<Bytes>) -> Result<http::Response<Bytes>, TransportError> {
+            let number = self.0.fetch_add(1, Ordering::Relaxed);
+            let body = format!(r#"{{"token_type":"Bearer","access_token":"token-{number}","expires_in":3600}}"#);
+            Ok(http::Response::new(body.into()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rejected_token_is_not_handed_out_again() {
+        let config = AzureConfig {
+            tenant_id: "11111111-1111-1111-1111-111111111111".into(),
+            aad_client_id: "22222222-2222-2222-2222-222222222222".into(),
+            aad_client_secret: "hunter2".into(),
+            ..AzureConfig::default()
+        };
+        let entra = Arc::new(Entra::default());
+        let connection = connect(&config, &BTreeMap::new(), entra, Clock::System).await.unwrap();
+        let tokens = SourceTokens::new(connection.credentials.compute, None);
+        assert_eq!((tokens.bearer().await.unwrap(), tokens.bearer().await.unwrap()), ("token-0".into(), "token-0".into()));
+        tokens.rejected("another");
+        assert_eq!(tokens.bearer().await.unwrap(), "token-0");
+        tokens.rejected("token-0");
+        assert_eq!(tokens.bearer().await.unwrap(), "token-1");
+        assert_eq!(tokens.auxiliary().await, Ok(None));
+    }
+}
