@@ -70,6 +70,12 @@ const GONE: &[&str] = &["ResourceNotFound", "NotFound", "InstanceNotFound"];
 const INTERNAL: &[&str] =
     &["InternalServerError", "InternalExecutionError", "InternalOperationError", "InternalError", "AllocationFailed"];
 
+/// Whether the code speaks of a resource that another write holds, so that a 429 with it says nothing about a quota.
+pub(super) fn names_another_write(code: &str) -> bool {
+    let class = CODES.iter().find(|(known, _)| known.eq_ignore_ascii_case(code)).map(|(_, class)| *class);
+    matches!(class, Some(ErrorClass::Busy | ErrorClass::Conflict))
+}
+
 fn class_of_code(code: &str, message: &str) -> Option<ErrorClass> {
     let limit = || LIMITS.iter().any(|ending| code.to_ascii_lowercase().ends_with(ending));
     let quota = || code.eq_ignore_ascii_case("OperationNotAllowed") && message.to_ascii_lowercase().contains("quota");

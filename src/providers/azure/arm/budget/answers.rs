@@ -12,17 +12,10 @@ use http::HeaderMap;
 use jiff::Timestamp;
 
 use super::{
+    super::classify::names_another_write,
     charge::Operation,
     limits::{Drain, Level},
 };
-
-/// Codes of 429 answers that speak of a resource that is held by another operation, not of a quota.
-const BUSY: &[&str] = &[
-    "RetryableErrorDueToAnotherOperation",
-    "AnotherOperationInProgress",
-    "ReferencedResourceNotProvisioned",
-    "OperationPreempted",
-];
 
 /// Pause after a 429 that names no time.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -75,7 +68,7 @@ pub(super) fn lessons(operation: Operation, drains: &[Drain], share: f64, answer
             Some(Lesson::AtMost(index, left * share))
         })
         .collect();
-    if answer.status == 429 && !BUSY.iter().any(|code| code.eq_ignore_ascii_case(answer.code)) {
+    if answer.status == 429 && !names_another_write(answer.code) {
         let level = throttled(&left, answer);
         let index = drains.iter().position(|drain| drain.id.level >= level);
         let pause = answer.retry_after.unwrap_or(PAUSE).clamp(PAUSES.0, PAUSES.1);
