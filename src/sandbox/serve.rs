@@ -15,9 +15,9 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use super::api_server::ApiServer;
 use crate::runtime::shutdown::Shutdown;
@@ -62,6 +62,20 @@ impl Certificates {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Self { ca: ca_certificate.pem(), config: Arc::new(config) })
     }
+
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::clone(&self.config))
+    }
+}
+
+/// Makes a connection a TLS one; `None` if the client does not manage it in time.
+pub(super) async fn handshake(acceptor: &TlsAcceptor, socket: TcpStream) -> Option<TlsStream<TcpStream>> {
+    match tokio::time::timeout(HANDSHAKE, acceptor.accept(socket)).await {
+        Ok(Ok(socket)) => return Some(socket),
+        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+        Err(_) => tracing::debug!("TLS handshake took too long"),
+    }
+    None
 }
 
 impl ApiServer {
@@ -72,7 +86,7 @@ impl ApiServer {
 
     /// Serves HTTPS until `shutdown` begins.
     pub async fn serve_tls(&self, listener: TcpListener, certificates: &Certificates, shutdown: Shutdown) -> io::Result<()> {
-        self.accept(listener, Some(TlsAcceptor::from(Arc::clone(&certificates.config))), shutdown).await
+        self.accept(listener, Some(certificates.acceptor()), shutdown).await
     }
 
     async fn accept(&self, listener: TcpListener, tls: Option<TlsAcceptor>, shutdown: Shutdown) -> io::Result<()> {
@@ -87,11 +101,11 @@ impl ApiServer {
                 let connection = async {
                     match tls {
                         None => server.connection(socket).await,
-                        Some(tls) => match tokio::time::timeout(HANDSHAKE, tls.accept(socket)).await {
-                            Ok(Ok(socket)) => server.connection(socket).await,
-                            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-                            Err(_) => tracing::debug!("TLS handshake took too long"),
-                        },
+                        Some(tls) => {
+                            if let Some(socket) = handshake(&tls, socket).await {
+                                server.connection(socket).await;
+                            }
+                        }
                     }
                 };
                 tokio::select! {

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::{
     faults::{self, Effect},
+    kinds,
     operation::{Operations, Outcome},
     options::{AzureOptions, Class},
     read,
@@ -15,7 +16,7 @@ use super::{
     request::{self, Answer, ArmRequest},
     route::{self, Target},
     store::Store,
-    throttle::Throttle,
+    throttle::{Headers, Throttle},
     write::{self, Write},
 };
 
@@ -71,7 +72,7 @@ fn gates<'a>(
     class: Class,
     token_problem: Option<&str>,
     now: Instant,
-) -> Result<(&'a Target, super::throttle::Headers), Refusal> {
+) -> Result<(&'a Target, Headers), Refusal> {
     if let Some(problem) = token_problem {
         return Err(Refusal::unauthenticated(problem));
     }
@@ -150,7 +151,7 @@ pub fn provider(options: &AzureOptions, subscription: &str, namespace: &str) -> 
         json!({"resourceType": name, "locations": [options.location_name], "zoneMappings": mappings,
                "apiVersions": ["2025-04-01"], "capabilities": "SupportsTags, SupportsLocation"})
     };
-    let kinds: Vec<Value> = super::kinds::KINDS
+    let kinds: Vec<Value> = kinds::KINDS
         .iter()
         .filter_map(|known| known.name.split_once('/').filter(|(space, _)| space.eq_ignore_ascii_case(namespace)))
         .map(|(_, name)| kind(name))

@@ -17,6 +17,7 @@ pub mod faults;
 pub mod handle;
 pub mod imds;
 pub mod kinds;
+pub mod listen;
 pub mod log;
 pub mod operation;
 pub mod options;
@@ -36,8 +37,12 @@ pub mod world;
 pub mod write;
 
 pub use faults::{Crash, Effect, Fault};
+pub use listen::Served;
 pub use log::RequestRecord;
 pub use options::{AsyncStyle, AzureOptions, Busy, Class, Latencies, Latency};
 pub use server::{Azure, Endpoint, TokenCheck};
 pub use store::{InvalidDocument, Store};
 pub use throttle::Quotas;
+
+#[cfg(test)]
+mod tests;

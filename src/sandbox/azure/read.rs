@@ -125,10 +125,10 @@ fn poll(state: &State, id: &str, result: bool) -> Result<Answer, Refusal> {
 }
 
 fn list(state: &State, request: &ArmRequest, scope: &ResourceId, kind: &str) -> Result<Answer, Refusal> {
-    let parent = scope.resource_group().is_some().then(|| existing(state, scope)).transpose();
-    parent.map_err(
-        |refusal| if refusal.code == "ResourceNotFound" { Refusal::parent_not_found(scope, scope) } else { refusal },
-    )?;
+    group(state, scope)?;
+    if !scope.resource_type().is_empty() && !state.store.exists(scope.as_str()) {
+        return Err(Refusal::parent_not_found(scope, scope));
+    }
     let after = request.parameter("$skiptoken").unwrap_or_default();
     let size = state.options.page_size.max(1);
     let scale_set = request.parameter("$filter").and_then(scale_set_filter);

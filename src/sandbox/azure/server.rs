@@ -22,9 +22,11 @@ use super::{
     handle::{self, Denial, State},
     log::{Log, RequestRecord},
     options::{AzureOptions, Class},
-    request::{self, ArmRequest},
+    refusal::Refusal,
+    request::{self, Answer, ArmRequest},
     route::{self, Target},
     store::{InvalidDocument, Store},
+    write,
 };
 use crate::providers::azure::arm::{Transport, TransportError};
 
@@ -80,9 +82,12 @@ impl Azure {
         Arc::new(self.clone())
     }
 
-    /// Works on the documents. Whatever is done here is silent: no quota, no fault, no log.
+    /// Works on the documents, after the operations that are due have ended. Whatever is done here is silent: no quota, no fault,
+    /// no log.
     pub fn with_store<T>(&self, work: impl FnOnce(&mut Store) -> T) -> T {
-        work(&mut locked(&self.shared.state).store)
+        let mut state = locked(&self.shared.state);
+        write::settle(&mut state, Instant::now());
+        work(&mut state.store)
     }
 
     /// Settings, to change while it runs.
@@ -120,11 +125,9 @@ impl Azure {
         self.with_store(|store| store.load(documents))
     }
 
-    /// See [`Store::dump`]. Operations whose time has come are ended first.
+    /// See [`Store::dump`].
     pub fn dump(&self) -> Vec<Value> {
-        let mut state = locked(&self.shared.state);
-        super::write::settle(&mut state, Instant::now());
-        state.store.dump()
+        self.with_store(|store| store.dump())
     }
 
     /// Serves another endpoint besides ARM.
@@ -214,8 +217,8 @@ impl Azure {
     }
 
     fn refused(&self, status: u16, code: &str, retry_after: Option<u64>) -> Response<Bytes> {
-        let refusal = super::refusal::Refusal::new(status, code, "Refused by an injected fault.");
-        request::Answer::refused(&super::refusal::Refusal { retry_after, ..refusal }).response(self.next_number())
+        let refusal = Refusal::new(status, code, "Refused by an injected fault.");
+        Answer::refused(&Refusal { retry_after, ..refusal }).response(self.next_number())
     }
 
     fn next_number(&self) -> u64 {
@@ -238,7 +241,7 @@ impl Azure {
         answer.response(self.next_number())
     }
 
-    fn arm(&self, request: &Request<Bytes>, effect: Option<&Effect>) -> (request::Answer, Duration) {
+    fn arm(&self, request: &Request<Bytes>, effect: Option<&Effect>) -> (Answer, Duration) {
         let request = ArmRequest::new(request);
         let check = locked(&self.shared.tokens).clone();
         let problem = match (&request.token, check) {

@@ -102,14 +102,14 @@ fn type_ends_with(key: &str, end: &str) -> bool {
     ResourceId::parse(key).is_ok_and(|id| id.resource_type().ends_with(end))
 }
 
-/// The addresses of a pool of ip configurations: one for each, named `{group}_{interface}{ip configuration}`.
+/// The addresses of a pool: those kept, and one for each ip configuration, named `{group}_{interface}{ip configuration}`.
 fn show_addresses(properties: &mut Map<String, Value>) {
-    let Some(members) = properties.get("backendIPConfigurations").and_then(Value::as_array) else { return };
-    let addresses: Vec<Value> = members.iter().filter_map(|member| address(member["id"].as_str()?)).collect();
-    let Some(shown) = properties.entry("loadBalancerBackendAddresses").or_insert_with(|| json!([])).as_array_mut() else {
-        return;
-    };
-    shown.extend(addresses);
+    let members = properties.get("backendIPConfigurations").and_then(Value::as_array).into_iter().flatten();
+    let addresses: Vec<Value> = members.filter_map(|member| address(member["id"].as_str()?)).collect();
+    let shown = properties.entry("loadBalancerBackendAddresses").or_insert_with(|| json!([]));
+    if let Some(shown) = shown.as_array_mut() {
+        shown.extend(addresses);
+    }
 }
 
 fn address(configuration: &str) -> Option<Value> {

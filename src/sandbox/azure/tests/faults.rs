@@ -1,0 +1,130 @@
+//! Faults, quotas and the request log.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::*;
+use crate::{
+    providers::azure::arm::TransportError,
+    runtime::shutdown::Shutdown,
+    sandbox::azure::{Class, Crash, Effect, Endpoint, Fault, Quotas},
+};
+
+fn request(path: &str) -> Request<Bytes> {
+    let url = format!("https://management.test{}?api-version=2025-05-01", canonical::expand(path));
+    Request::builder().uri(url).header("authorization", "Bearer t").body(Bytes::new()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_fault_does_what_it_says() {
+    let client = Client::new(AzureOptions::default());
+    let list = "$NET/routeTables";
+    let fault = |effect: Effect| client.azure.add_fault(Fault::new(effect).times(1));
+    fault(Effect::Refuse(503, "ServerBusy".to_owned(), Some(7)));
+    let refused = client.get(list).await;
+    assert_eq!((refused.status, refused.code(), refused.header("retry-after")), (503, "ServerBusy", "7"));
+    fault(Effect::EmptyList);
+    assert_eq!(client.get(list).await.body, json!({"value": []}));
+    fault(Effect::Garbage);
+    let garbage = client.transport.send(request(list)).await.unwrap();
+    assert!(garbage.body().starts_with(b"<html>") && garbage.status() == 200);
+    fault(Effect::Truncated);
+    let cut = client.transport.send(request(list)).await.unwrap();
+    assert!(serde_json::from_slice::<Value>(cut.body()).is_err());
+    fault(Effect::NoConnection);
+    assert!(matches!(client.transport.send(request(list)).await, Err(TransportError::NotSent(_))));
+    fault(Effect::Hang);
+    let hanging = tokio::time::timeout(Duration::from_secs(3_600), client.transport.send(request(list))).await;
+    assert!(hanging.is_err());
+    fault(Effect::Delay(Duration::from_secs(9)));
+    let start = Instant::now();
+    assert_eq!(client.get(list).await.body["value"][0]["name"], "rt-test");
+    assert_eq!(start.elapsed(), Duration::from_secs(9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_answers_differ_in_their_effect() {
+    let client = Client::new(AzureOptions::default());
+    for (effect, remains) in [(Effect::DropBefore, 200), (Effect::DropAfter, 404)] {
+        client.azure.add_fault(Fault::new(effect).method("DELETE").times(1));
+        let mut delete = request("$NET/publicIPPrefixes/pfx1");
+        *delete.method_mut() = Method::DELETE;
+        assert!(matches!(client.transport.send(delete).await, Err(TransportError::NoAnswer(_))));
+        assert_eq!(client.get("$NET/publicIPPrefixes/pfx1").await.status, remains);
+    }
+    client.azure.faults().crash_at(1, Crash::Before);
+    assert!(client.transport.send(request("$RGS/rg-test")).await.is_err());
+    assert!(client.transport.send(request("$RGS/rg-test")).await.is_err());
+    client.azure.faults().recover();
+    assert_eq!(client.get("$RGS/rg-test").await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn quotas_throttle_and_recover() {
+    let client = Client::new(AzureOptions { quotas: Quotas::azure(), ..AzureOptions::default() });
+    for left in (0..250).rev() {
+        let reply = client.get("$NET/routeTables/rt-test").await;
+        assert_eq!(reply.header("x-ms-ratelimit-remaining-subscription-reads"), left.to_string());
+    }
+    let throttled = client.get("$NET/routeTables/rt-test").await;
+    assert_eq!((throttled.status, throttled.code()), (429, "SubscriptionRequestsThrottled"));
+    assert_eq!(throttled.header("retry-after"), "1");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(client.get("$NET/routeTables/rt-test").await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_are_counted() {
+    let client = Client::new(AzureOptions::default());
+    client.get("$NET/loadBalancers").await;
+    client.put(PIP, public_ip()).await;
+    let records = client.azure.requests();
+    let shown: Vec<_> = records.iter().map(|one| (one.class, one.list, one.status, one.resource_type.as_str())).collect();
+    let expected = [
+        (Class::Read, true, 200, "microsoft.network/loadbalancers"),
+        (Class::Write, false, 201, "microsoft.network/publicipaddresses"),
+    ];
+    assert_eq!(shown, expected);
+    assert!(records.iter().all(|record| record.bytes > 0 && record.host == "management.test"));
+    client.azure.clear_requests();
+    assert_eq!(client.azure.count(|_| true), 0);
+}
+
+struct Tokens;
+
+#[async_trait::async_trait]
+impl Endpoint for Tokens {
+    fn serves(&self, _: &str, path: &str) -> bool {
+        path.ends_with("/oauth2/v2.0/token")
+    }
+    async fn respond(&self, request: Request<Bytes>) -> Response<Bytes> {
+        Response::new(Bytes::from(request.method().to_string()))
+    }
+}
+
+#[tokio::test]
+async fn a_socket_serves_arm_and_what_was_added() {
+    let client = Client::new(AzureOptions { page_size: 1, ..AzureOptions::default() });
+    client.azure.add_endpoint(Arc::new(Tokens));
+    let shutdown = Shutdown::new();
+    let served = client.azure.serve(([127, 0, 0, 1], 0).into(), &shutdown).await.unwrap();
+    let ca = reqwest::Certificate::from_pem(served.ca_pem.as_bytes()).unwrap();
+    let http = reqwest::Client::builder().tls_certs_only([ca]).no_proxy().build().unwrap();
+    let token = http.post(format!("{}/tenant/oauth2/v2.0/token", served.url)).send().await.unwrap();
+    assert_eq!(token.text().await.unwrap(), "POST");
+    let instances = canonical::expand("$COMPUTE/virtualMachineScaleSets/aks-pool1-vmss/virtualMachines");
+    let mut url = format!("{}{instances}?api-version=2025-04-01", served.url);
+    for last in [false, true] {
+        let page = http.get(&url).bearer_auth("t").send().await.unwrap();
+        assert_eq!(page.version(), http::Version::HTTP_2);
+        let page: Value = serde_json::from_slice(&page.bytes().await.unwrap()).unwrap();
+        url = page["nextLink"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(url.is_empty(), last);
+    }
+    client.azure.add_fault(Fault::new(Effect::DropBefore).times(1));
+    let group = format!("{}{}?api-version=2021-04-01", served.url, canonical::expand("$RGS/rg-test"));
+    assert!(http.get(&group).bearer_auth("t").send().await.is_err());
+    assert_eq!(http.get(&group).bearer_auth("t").send().await.unwrap().status(), 200);
+    shutdown.begin();
+}

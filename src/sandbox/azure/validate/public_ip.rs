@@ -1,0 +1,79 @@
+//! Public IPs: what cannot change, who uses them, names that are taken.
+
+use serde_json::Value;
+
+use super::{Candidate, load_balancer::is_standard, same, text};
+use crate::sandbox::azure::refusal::Refusal;
+
+/// Fields that cannot change, with the code of the refusal.
+const IMMUTABLE: &[(&str, &str)] = &[
+    ("publicIPAddressVersion", "PublicIPAddressVersionCannotBeChanged"),
+    ("publicIPPrefix", "PublicIPPrefixCannotBeChanged"),
+    ("ipTags", "PublicIPAddressIpTagsCannotBeChanged"),
+];
+
+pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
+    let properties = &candidate.body["properties"];
+    let is_static = text(properties, "publicIPAllocationMethod").eq_ignore_ascii_case("Static");
+    if is_standard(candidate.body) && !is_static {
+        let message = format!("Standard sku public IP address {} must have allocation method Static.", candidate.id);
+        return Err(Refusal::invalid("StandardSkuPublicIPAddressMustBeStatic", message));
+    }
+    if let Some(old) = candidate.old {
+        unchanged(candidate, old)?;
+    }
+    free_label(candidate)
+}
+
+fn unchanged(candidate: Candidate<'_>, old: &Value) -> Result<(), Refusal> {
+    let refuse = |code: &str, what: &str| {
+        Err(Refusal::invalid(
+            code,
+            format!("{what} of public IP address {} cannot be changed after it is created.", candidate.id),
+        ))
+    };
+    if !same(&old["sku"]["name"], &candidate.body["sku"]["name"]) {
+        return refuse("PublicIPAddressSkuCannotBeChanged", "The SKU");
+    }
+    if zones(old) != zones(candidate.body) {
+        return refuse("ResourceAvailabilityZonesCannotBeModified", "The availability zone constraint");
+    }
+    for (field, code) in IMMUTABLE {
+        let (before, now) = (&old["properties"][*field], &candidate.body["properties"][*field]);
+        let unset = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+        let reference = same(&before["id"], &now["id"]) && !before["id"].is_null();
+        if !same(before, now) && !reference && !(unset(before) && unset(now)) {
+            return refuse(code, field);
+        }
+    }
+    Ok(())
+}
+
+fn zones(body: &Value) -> Vec<&str> {
+    let mut zones: Vec<&str> = body["zones"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    zones.sort_unstable();
+    zones
+}
+
+fn free_label(candidate: Candidate<'_>) -> Result<(), Refusal> {
+    let Some(name) = candidate.body["properties"]["dnsSettings"]["fqdn"].as_str() else { return Ok(()) };
+    let key = candidate.id.key();
+    let taken = candidate
+        .store
+        .of_type("Microsoft.Network/publicIPAddresses")
+        .any(|(other, document)| *other != key && document.body["properties"]["dnsSettings"]["fqdn"] == name);
+    if taken {
+        return Err(Refusal::invalid("DnsRecordInUse", format!("DNS record {name} is already used by another public IP.")));
+    }
+    Ok(())
+}
+
+pub(super) fn check_deletion(candidate: Candidate<'_>) -> Result<(), Refusal> {
+    let Some(user) = candidate.store.referrers(candidate.id.as_str()).next() else { return Ok(()) };
+    let message = format!(
+        "Public IP address {} can not be deleted since it is still allocated to resource {}. In order to delete the public IP, \
+         disassociate/detach the Public IP address from the resource.",
+        candidate.id, user.element
+    );
+    Err(Refusal::invalid("PublicIPAddressCannotBeDeleted", message))
+}

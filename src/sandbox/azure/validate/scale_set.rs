@@ -1,0 +1,25 @@
+//! Scale sets and their instances: what cannot change, and instances that do not exist.
+
+use super::{Candidate, same};
+use crate::sandbox::azure::refusal::Refusal;
+
+pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
+    let mode = |body: &serde_json::Value| body["properties"]["orchestrationMode"].clone();
+    match candidate.old {
+        Some(old) if !mode(old).is_null() && !same(&mode(old), &mode(candidate.body)) => {
+            let message = "Changing property 'orchestrationMode' is not allowed.";
+            Err(Refusal::new(409, "PropertyChangeNotAllowed", message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Instances come from their scale set's capacity, not from a PUT.
+pub(super) fn check_instance(candidate: Candidate<'_>) -> Result<(), Refusal> {
+    if candidate.old.is_some() {
+        return Ok(());
+    }
+    let message =
+        format!("The provided instanceId {} is not an active Virtual Machine Scale Set VM instanceId.", candidate.id.name());
+    Err(Refusal::invalid("InvalidParameter", message))
+}

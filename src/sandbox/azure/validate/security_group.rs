@@ -1,0 +1,86 @@
+//! Security groups: priorities, addresses, limits.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Candidate, text};
+use crate::sandbox::azure::{refusal::Refusal, shape};
+
+/// Most rules of a group, and most addresses of one list of all rules together. Upstream: documented limits.
+const MOST_RULES: usize = 1_000;
+const MOST_ADDRESSES: usize = 4_000;
+
+pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
+    let rules: Vec<&Value> = shape::parts(candidate.body, "securityRules").collect();
+    if rules.len() > MOST_RULES {
+        let message = format!("A security group cannot have more than {MOST_RULES} security rules.");
+        return Err(Refusal::invalid("SecurityRuleCountLimitReached", message));
+    }
+    rules.iter().try_for_each(|rule| check_rule(rule))?;
+    priorities_differ(&rules)?;
+    for list in ["sourceAddressPrefixes", "destinationAddressPrefixes", "sourcePortRanges", "destinationPortRanges"] {
+        let count: usize = rules.iter().map(|rule| rule["properties"][list].as_array().map_or(0, Vec::len)).sum();
+        if count > MOST_ADDRESSES {
+            let message = format!(
+                "Network security group {} has {count} {list}. A security group cannot have more than {MOST_ADDRESSES} {list}.",
+                candidate.id
+            );
+            return Err(Refusal::invalid("SecurityRuleAddressesOrPortsPerSecurityGroupLimitReached", message));
+        }
+    }
+    Ok(())
+}
+
+fn check_rule(rule: &Value) -> Result<(), Refusal> {
+    let (id, properties) = (text(rule, "id"), &rule["properties"]);
+    let refuse = |code: &str, why: String| Err(Refusal::invalid(code, format!("Security rule {id} {why}")));
+    match properties["priority"].as_u64() {
+        Some(100..=4096) => {}
+        _ => {
+            let why = format!("has invalid Priority. Value provided: {} Allowed range 100-4096.", properties["priority"]);
+            return refuse("SecurityRuleInvalidPriority", why);
+        }
+    }
+    for (name, accepted) in [
+        ("direction", &["inbound", "outbound"][..]),
+        ("access", &["allow", "deny"]),
+        ("protocol", &["tcp", "udp", "icmp", "esp", "ah", "*"]),
+    ] {
+        if !accepted.contains(&text(properties, name).to_ascii_lowercase().as_str()) {
+            return refuse("InvalidRequestFormat", format!("has invalid {name}: {}.", properties[name]));
+        }
+    }
+    for (one, many) in [
+        ("sourceAddressPrefix", "sourceAddressPrefixes"),
+        ("destinationAddressPrefix", "destinationAddressPrefixes"),
+        ("sourcePortRange", "sourcePortRanges"),
+        ("destinationPortRange", "destinationPortRanges"),
+    ] {
+        let both = (!text(properties, one).is_empty(), properties[many].as_array().is_some_and(|list| !list.is_empty()));
+        match both {
+            (true, true) => {
+                return refuse("SecurityRuleParameterConflict", format!("cannot specify both {one} and {many}."));
+            }
+            (false, false) => return refuse("SecurityRuleParameterMissing", format!("must specify {one} or {many}.")),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn priorities_differ(rules: &[&Value]) -> Result<(), Refusal> {
+    let mut seen = BTreeMap::new();
+    for rule in rules {
+        let properties = &rule["properties"];
+        let key = (text(properties, "direction").to_ascii_lowercase(), properties["priority"].as_u64());
+        if let Some(other) = seen.insert(key, text(rule, "name")) {
+            let message = format!(
+                "Security rule {other} conflicts with rule {}. Rules cannot have the same Priority and Direction.",
+                text(rule, "name")
+            );
+            return Err(Refusal::invalid("SecurityRuleConflict", message));
+        }
+    }
+    Ok(())
+}
