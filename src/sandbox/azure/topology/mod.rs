@@ -209,6 +209,16 @@ impl Topology {
         self
     }
 
+    /// With `pools` more pools of `count` machines each, in all zones of the region: `aks-pool1-vmss` or `pool1` and so on.
+    pub fn pools(self, kind: PoolKind, pools: u32, count: u32) -> Self {
+        let zones = self.region_zones.clone();
+        let (start, end) = if kind == PoolKind::Uniform { ("aks-pool", "-vmss") } else { ("pool", "") };
+        let first = self.pools.len() + 1;
+        (first..first + pools as usize).fold(self, |topology, number| {
+            topology.pool(Pool { zones: zones.clone(), ..Pool::new(kind, &format!("{start}{number}{end}"), count) })
+        })
+    }
+
     /// With addresses of both families.
     pub fn dual_stack(mut self) -> Self {
         self.dual_stack = true;

@@ -25,7 +25,7 @@ use serde_json::Value;
 
 pub use change::{Change, Edit};
 pub use estate::{Estate, Happened, NoSuch};
-pub use start::StartError;
+pub use start::{Serving, Start, StartError, start_world};
 
 use super::{
     Azure, AzureOptions, Store,

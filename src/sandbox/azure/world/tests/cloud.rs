@@ -5,9 +5,12 @@ use http::Request;
 use serde_json::{Value, json};
 
 use super::super::*;
-use crate::sandbox::azure::{
-    Class, Fault,
-    topology::{Pool, PoolKind},
+use crate::{
+    runtime::shutdown::Shutdown,
+    sandbox::azure::{
+        Class, Fault,
+        topology::{Pool, PoolKind},
+    },
 };
 
 const COMPUTE: &str =
@@ -192,4 +195,48 @@ fn an_impossible_cluster_does_not_start() {
     let impossible = Topology::new().pool(Pool::new(PoolKind::Uniform, "much-too-long-for-windows", 1).windows());
     let refused = World::new(impossible, AzureOptions::default(), Clock::System).map(|_| ()).unwrap_err();
     assert!(refused.to_string().contains("1 to 9 characters"), "{refused}");
+}
+
+#[tokio::test]
+async fn everything_is_served_behind_one_https_url() {
+    let folder = tempfile::tempdir().unwrap();
+    let ca_file = folder.path().join("ca.pem");
+    let shutdown = Shutdown::new();
+    let serving = Serving { port: 0, ca_file: Some(ca_file.clone()), shutdown: shutdown.clone() };
+    let world = start_world(topology(), Start { serving: Some(serving), ..Start::default() }).await.unwrap();
+    let ca = reqwest::Certificate::from_pem(&std::fs::read(&ca_file).unwrap()).unwrap();
+    let client = reqwest::Client::builder().tls_certs_only([ca]).no_proxy().build().unwrap();
+
+    let config = world.config();
+    let text = |field: &str| config[field].as_str().unwrap().to_owned();
+    let url = format!("{}/metadata/endpoints?api-version=2019-05-01", text("resourceManagerEndpoint"));
+    let cloud: Value = client.get(url).send().await.unwrap().json().await.unwrap();
+    let (login, audience) = (&cloud[0]["authentication"]["loginEndpoint"], &cloud[0]["authentication"]["audiences"][0]);
+    let form = format!(
+        "client_id={}&client_secret={}&grant_type=client_credentials&scope={}/.default",
+        text("aadClientId"),
+        text("aadClientSecret"),
+        audience.as_str().unwrap()
+    );
+    let url = format!("{}{}/oauth2/v2.0/token", login.as_str().unwrap(), text("tenantId"));
+    let token: Value = client.post(url).body(form).send().await.unwrap().json().await.unwrap();
+    let arm = cloud[0]["resourceManager"].as_str().unwrap();
+    let url = format!("{arm}{COMPUTE}/virtualMachineScaleSets?api-version=2025-04-01");
+    let list = client.get(url).bearer_auth(token["access_token"].as_str().unwrap()).send().await.unwrap();
+    let list: Value = list.json().await.unwrap();
+    assert_eq!(list["value"].as_array().map(Vec::len), Some(2), "{list}");
+    shutdown.begin();
+}
+
+#[tokio::test]
+async fn metadata_of_a_machine_is_served_without_tls() {
+    let world = world();
+    let metadata = world.machine_metadata("solo-0", Vec::new()).unwrap();
+    let shutdown = Shutdown::new();
+    let address = metadata.serve_plain(([127, 0, 0, 1], 0).into(), &shutdown).await.unwrap();
+    let url = format!("http://{address}/metadata/instance?api-version=2021-10-01");
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let answer: Value = client.get(url).header("Metadata", "true").send().await.unwrap().json().await.unwrap();
+    assert_eq!(answer["compute"]["name"], "solo-0");
+    shutdown.begin();
 }
