@@ -4,12 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use serde_json::Value;
 
-use super::{
-    options::Class,
-    refusal::Refusal,
-    route::{self, Target},
-    throttle::Headers,
-};
+use super::{options::Class, refusal::Refusal, route::Target, throttle::Headers};
 
 /// A request for ARM.
 #[derive(Debug, Clone)]
@@ -103,11 +98,6 @@ pub fn class(method: &str, target: Option<&Target>) -> Class {
         ("DELETE", _) => Class::Delete,
         _ => Class::Write,
     }
-}
-
-/// Whether a path is ARM's.
-pub fn is_arm(path: &str) -> bool {
-    path.get(..15).is_some_and(|start| start.eq_ignore_ascii_case("/subscriptions/")) || route::target(path).is_some()
 }
 
 /// An answer.

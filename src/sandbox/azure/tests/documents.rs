@@ -152,6 +152,42 @@ async fn an_instance_joins_a_pool() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn parts_are_written_by_themselves() {
+    let client = Client::new(AzureOptions::default());
+    client.put(PIP, public_ip()).await;
+    client.put(LB, load_balancer()).await;
+    let pool = format!("{LB}/backendAddressPools/other");
+    let address = json!({"name": "n1", "properties": {"ipAddress": "10.224.0.4"}});
+    let body = json!({"properties": {"virtualNetwork": {"id": "$NET/virtualNetworks/vnet-test"}, "loadBalancerBackendAddresses": [address]}});
+    assert_eq!(client.put(&pool, body.clone()).await.status, 201);
+    let before = client.etag(LB).await;
+    assert_eq!(client.put_if(&pool, body, &[("if-match", &before)]).await.status, 200);
+    assert_ne!(client.etag(LB).await, before, "a part's etag is its document's");
+    assert_eq!(client.get(&pool).await.body["properties"]["loadBalancerBackendAddresses"][0], address);
+    assert_eq!(client.get(LB).await.body["properties"]["backendAddressPools"].as_array().unwrap().len(), 2);
+    assert_eq!(client.delete(&pool).await.status, 200);
+    assert_eq!(client.delete(&pool).await.status, 204);
+    assert_eq!(client.delete(&format!("{LB}/probes/probe")).await.code(), "InvalidResourceReference");
+    let subnet = client.delete("$NET/virtualNetworks/vnet-test/subnets/subnet-nodes").await;
+    assert_eq!((subnet.status, subnet.code()), (400, "InUseSubnetCannotBeDeleted"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_changes_what_it_names() {
+    let client = Client::new(AzureOptions::default());
+    let patch =
+        |path: &'static str, body: &'static str| client.send(Method::PATCH, path, &[], Bytes::from_static(body.as_bytes()));
+    let patched = patch("$NET/routeTables/rt-test", r#"{"tags": {"a": "b"}}"#).await;
+    assert_eq!((patched.status, &patched.body["tags"]["a"]), (200, &json!("b")));
+    assert_eq!(patched.body["properties"]["disableBgpRoutePropagation"], false);
+    assert_eq!(patch("$NET/routeTables/none", "{}").await.status, 404);
+    for body in ["{", "[]"] {
+        assert_eq!(patch("$NET/routeTables/rt-test", body).await.code(), "InvalidRequestContent");
+    }
+    assert_eq!(client.put("$NET/routeTables/new", json!({"properties": {}})).await.code(), "LocationRequired");
+}
+
+#[tokio::test(start_paused = true)]
 async fn lists_show_scopes_and_filters() {
     let client = Client::new(AzureOptions::default());
     let flex = canonical::expand("$COMPUTE/virtualMachineScaleSets/flex");

@@ -72,3 +72,20 @@ async fn operations_fail_and_are_superseded() {
     assert_eq!((failed["status"].as_str(), failed["error"]["code"].as_str()), (Some("Failed"), Some("InternalServerError")));
     assert_eq!(client.get(TABLE).await.body["properties"]["provisioningState"], "Failed");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_public_ip_must_be_ready_before_it_is_used() {
+    let client = Client::new(slow(Busy::Retryable, AsyncStyle::default()));
+    let failing = Effect::FailOperation("InternalServerError".to_owned(), "An error occurred.".to_owned());
+    client.azure.add_fault(Fault::new(failing).class(Class::Write).times(1));
+    client.put(PIP, public_ip()).await;
+    for state in ["Creating", "Failed"] {
+        let refused = client.put(LB, load_balancer()).await;
+        assert_eq!((refused.status, refused.code()), (409, "ReferencedResourceNotProvisioned"));
+        assert!(refused.body["error"]["message"].as_str().unwrap().contains(state));
+        advance(Duration::from_secs(5)).await;
+    }
+    client.put(PIP, public_ip()).await;
+    advance(Duration::from_secs(5)).await;
+    assert_eq!(client.put(LB, load_balancer()).await.status, 201);
+}

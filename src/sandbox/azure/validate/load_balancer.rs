@@ -78,6 +78,7 @@ fn check_frontend(candidate: Candidate<'_>, frontend: &Value) -> Result<(), Refu
 fn check_public(candidate: Candidate<'_>, frontend: &str, address: &str) -> Result<(), Refusal> {
     let key = frontend.to_ascii_lowercase();
     let public = candidate.store.get(address);
+    public.map_or(Ok(()), |public| provisioned(candidate, address, &public.body))?;
     if public.is_some_and(|public| is_standard(&public.body) != is_standard(candidate.body)) {
         let message = format!(
             "The SKU of load balancer {} and of the public IP address {address} it references must be the same.",
@@ -100,6 +101,20 @@ fn check_public(candidate: Candidate<'_>, frontend: &str, address: &str) -> Resu
         }
         None => Ok(()),
     }
+}
+
+/// What a load balancer refers to must not be changing, nor have failed to.
+fn provisioned(candidate: Candidate<'_>, address: &str, public: &Value) -> Result<(), Refusal> {
+    let state = text(&public["properties"], "provisioningState");
+    if state == "Succeeded" {
+        return Ok(());
+    }
+    let message = format!(
+        "Cannot proceed with operation since resource {address} used by resource {} is not in Succeeded state. Resource is in {state} \
+         state and the last operation that updated/is updating the resource is PutPublicIPAddressOperation.",
+        candidate.id
+    );
+    Err(Refusal::new(409, "ReferencedResourceNotProvisioned", message))
 }
 
 fn check_probe(probe: &Value) -> Result<(), Refusal> {

@@ -42,7 +42,8 @@ fn unchanged(candidate: Candidate<'_>, old: &Value) -> Result<(), Refusal> {
         let (before, now) = (&old["properties"][*field], &candidate.body["properties"][*field]);
         let unset = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
         let reference = same(&before["id"], &now["id"]) && !before["id"].is_null();
-        if !same(before, now) && !reference && !(unset(before) && unset(now)) {
+        let unchanged = same(before, now) || reference || unset(before) && unset(now);
+        if !unchanged {
             return refuse(code, field);
         }
     }
