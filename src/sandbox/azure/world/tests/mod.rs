@@ -1,2 +1,3 @@
 mod cloud;
 mod events;
+mod identity;
