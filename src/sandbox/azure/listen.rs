@@ -1,4 +1,5 @@
 //! The simulated Azure on a socket, over TLS with a certificate of its own: ARM, and whatever endpoints were added, on one address.
+//! Plain HTTP is for metadata services, which have no other.
 
 use std::{io, net::SocketAddr};
 
@@ -10,7 +11,10 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto::Builder,
 };
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+};
 use tokio_rustls::TlsAcceptor;
 
 use super::Azure;
@@ -46,19 +50,34 @@ impl Azure {
         certificates: &Certificates,
         shutdown: &Shutdown,
     ) -> io::Result<Served> {
+        let address = self.listen(address, Some(certificates.acceptor()), shutdown).await?;
+        Ok(Served { url: format!("https://{address}"), address, ca_pem: certificates.ca.clone() })
+    }
+
+    /// Serves plain HTTP on `address`, the same way. Answers where it listens.
+    pub async fn serve_plain(&self, address: SocketAddr, shutdown: &Shutdown) -> io::Result<SocketAddr> {
+        self.listen(address, None, shutdown).await
+    }
+
+    async fn listen(
+        &self,
+        address: SocketAddr,
+        acceptor: Option<TlsAcceptor>,
+        shutdown: &Shutdown,
+    ) -> io::Result<SocketAddr> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let (azure, acceptor, token) = (self.clone(), certificates.acceptor(), shutdown.clone());
+        let (azure, token) = (self.clone(), shutdown.clone());
         shutdown.spawn(async move {
             tokio::select! {
                 () = token.begun() => {}
                 () = azure.accept(listener, acceptor, &token) => {}
             }
         });
-        Ok(Served { url: format!("https://{address}"), address, ca_pem: certificates.ca.clone() })
+        Ok(address)
     }
 
-    async fn accept(&self, listener: TcpListener, acceptor: TlsAcceptor, shutdown: &Shutdown) {
+    async fn accept(&self, listener: TcpListener, acceptor: Option<TlsAcceptor>, shutdown: &Shutdown) {
         loop {
             let (socket, _) = match listener.accept().await {
                 Ok(accepted) => accepted,
@@ -71,16 +90,22 @@ impl Azure {
             shutdown.spawn(async move {
                 tokio::select! {
                     () = token.begun() => {}
-                    () = azure.connection(socket, acceptor) => {}
+                    () = azure.opened(socket, acceptor) => {}
                 }
             });
         }
     }
 
-    async fn connection(self, socket: TcpStream, acceptor: TlsAcceptor) {
+    async fn opened(self, socket: TcpStream, acceptor: Option<TlsAcceptor>) {
         // A socket that cannot be set up is closed already.
         let _ = socket.set_nodelay(true);
-        let Some(socket) = handshake(&acceptor, socket).await else { return };
+        let Some(acceptor) = acceptor else { return self.connection(socket).await };
+        if let Some(socket) = handshake(&acceptor, socket).await {
+            self.connection(socket).await;
+        }
+    }
+
+    async fn connection(self, socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         let service = hyper::service::service_fn(move |request| {
             let azure = self.clone();
             async move { azure.answer(request).await }

@@ -1,4 +1,5 @@
-//! Simulated Azure: the Resource Manager (ARM), and what other parts add to its listener.
+//! A simulated Azure: the Resource Manager (ARM), and beside it on the same listener Entra's token endpoints ([`entra`]) and the
+//! instance metadata service ([`imds`]). [`topology`] describes clusters, [`world`] is a whole cloud in which things happen.
 //!
 //! ```text
 //! transport() or socket ─► server ─► faults (whether it is served) ─► handle (gates) ─► read ─► view ──┐
@@ -11,8 +12,10 @@ pub mod addresses;
 pub mod canonical;
 pub mod complete;
 pub mod effects;
+pub mod entra;
 pub mod faults;
 pub mod handle;
+pub mod imds;
 pub mod kinds;
 pub mod listen;
 pub mod log;
@@ -27,8 +30,10 @@ pub mod server;
 pub mod shape;
 pub mod store;
 pub mod throttle;
+pub mod topology;
 pub mod validate;
 pub mod view;
+pub mod world;
 pub mod write;
 
 pub use faults::{Crash, Effect, Fault};

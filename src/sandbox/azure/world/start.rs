@@ -1,0 +1,82 @@
+//! Starting a world: in process, or served with TLS on loopback for programs in other processes.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
+
+use super::{World, locked};
+use crate::{
+    runtime::{clock::Clock, shutdown::Shutdown},
+    sandbox::azure::{
+        AzureOptions,
+        topology::{Endpoints, Topology},
+    },
+};
+
+/// Why a world cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Azure would not have such a cluster.
+    #[error("the topology: {0}")]
+    Topology(String),
+    /// The socket or the file of the CA.
+    #[error("serving the simulated cloud: {0}")]
+    Serving(#[from] io::Error),
+}
+
+/// How a world is started.
+#[derive(Debug, Clone, Default)]
+pub struct Start {
+    /// How ARM behaves; subscription, region and zones are taken from the topology.
+    pub azure: AzureOptions,
+    /// What tokens expire by.
+    pub clock: Clock,
+    /// Serve it on a socket.
+    pub serving: Option<Serving>,
+}
+
+/// A socket on loopback.
+#[derive(Debug, Clone, Default)]
+pub struct Serving {
+    /// Port; 0 takes a free one.
+    pub port: u16,
+    /// Where the certificate of the CA is written, PEM: for `SSL_CERT_FILE`.
+    pub ca_file: Option<PathBuf>,
+    /// Until when.
+    pub shutdown: Shutdown,
+}
+
+/// Settings with what a topology decides.
+pub(super) fn options_for(topology: &Topology, options: AzureOptions) -> AzureOptions {
+    AzureOptions {
+        subscriptions: vec![topology.subscription.clone()],
+        location: topology.location.clone(),
+        zones: topology.region_zones.clone(),
+        ..options
+    }
+}
+
+/// Starts a world with the documents of `topology`; with [`Start::serving`] everything is behind one https URL, which
+/// [`World::endpoints`] and [`World::config`] name.
+pub async fn start_world(topology: Topology, start: Start) -> Result<World, StartError> {
+    let world = World::new(topology, start.azure, start.clock)?;
+    if let Some(serving) = start.serving {
+        world.serve(serving).await?;
+    }
+    Ok(world)
+}
+
+impl World {
+    /// Serves everything with TLS on loopback. Answers the URL. From now on the cloud says that it is there.
+    pub async fn serve(&self, serving: Serving) -> Result<String, StartError> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, serving.port));
+        let served = self.azure().serve(address, &serving.shutdown).await?;
+        if let Some(file) = &serving.ca_file {
+            std::fs::write(file, &served.ca_pem)?;
+        }
+        *locked(&self.shared.endpoints) = Endpoints::behind(&served.url);
+        Ok(served.url)
+    }
+}

@@ -1,0 +1,3 @@
+mod cloud;
+mod events;
+mod identity;
