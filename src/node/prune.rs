@@ -1,27 +1,30 @@
 //! What the informer drops from a Node before it is kept.
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeStatus, NodeSystemInfo};
 
 /// Conditions that somebody here reads.
 const CONDITIONS: &[&str] = &["Ready", "NetworkUnavailable"];
 
-/// Drops what no controller reads. Keeps metadata, spec, and of the status the addresses and two conditions.
+/// Drops what nobody reads. Keeps metadata, spec, and of the status the addresses, two conditions and the UUID of the machine, by
+/// which a provider tells it from a later one of the same name.
 pub fn prune_node(node: &mut Node) {
     let Some(mut status) = node.status.take() else { return };
     if let Some(conditions) = &mut status.conditions {
         conditions.retain(|condition| CONDITIONS.contains(&condition.type_.as_str()));
         conditions.shrink_to_fit();
     }
-    node.status = Some(k8s_openapi::api::core::v1::NodeStatus {
+    let system_uuid = status.node_info.map(|info| info.system_uuid).filter(|uuid| !uuid.is_empty());
+    node.status = Some(NodeStatus {
         addresses: status.addresses,
         conditions: status.conditions,
-        ..Default::default()
+        node_info: system_uuid.map(|system_uuid| NodeSystemInfo { system_uuid, ..NodeSystemInfo::default() }),
+        ..NodeStatus::default()
     });
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{ContainerImage, NodeSystemInfo};
+    use k8s_openapi::api::core::v1::ContainerImage;
 
     use super::*;
     use crate::node::fixtures::*;
@@ -32,10 +35,11 @@ mod tests {
             spec(n).provider_id = Some("fake://1".into());
             status(n).addresses = Some(vec![address("InternalIP", "10.0.0.1")]);
             status(n).conditions = Some(vec![condition("Ready", "True")]);
+            status(n).node_info = Some(NodeSystemInfo { system_uuid: "uuid".into(), ..NodeSystemInfo::default() });
         });
         let mut pruned = whole.clone().with(|n| {
             status(n).images = Some(vec![ContainerImage { names: Some(vec!["pause".into()]), size_bytes: Some(1) }]);
-            status(n).node_info = Some(NodeSystemInfo::default());
+            status(n).node_info.as_mut().unwrap().kernel_version = "6.8".into();
             status(n).conditions.as_mut().unwrap().push(condition("DiskPressure", "False"));
             status(n).volumes_in_use = Some(vec!["disk".into()]);
         });
