@@ -7,3 +7,4 @@ pub mod config;
 pub mod instances;
 pub mod inventory;
 pub mod node;
+pub mod out_of_service;
