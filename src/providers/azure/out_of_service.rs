@@ -38,9 +38,6 @@ pub async fn run(nodes: Store<Node>, writer: Writer, shutdown: Shutdown) {
             () = shutdown.begun() => return,
             () = tokio::time::sleep(pause) => {}
         }
-        if !writer.leadership().is_leading() {
-            continue;
-        }
         pause = match pass(&nodes, &writer).await {
             Ok(()) => PERIOD,
             Err(error) => {
@@ -99,6 +96,7 @@ fn patch(node: &Node, decision: Decision) -> Value {
 }
 
 #[cfg(all(test, feature = "sandbox"))]
+#[expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
 mod tests {
     use super::*;
     use crate::{

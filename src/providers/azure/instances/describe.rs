@@ -292,7 +292,7 @@ mod tests {
             (vec![], "no network interface"),
             (vec![interface(false, vec![]), interface(false, vec![])], "none of its network interfaces"),
             (vec![interface(true, vec![])], "no IP configuration"),
-            (vec![interface(true, vec![secondary.clone(), secondary.clone()])], "none of the IP configurations"),
+            (vec![interface(true, vec![secondary.clone(), secondary])], "none of the IP configurations"),
             (vec![interface(true, vec![configuration("", "20.1.2.3")])], "no private address"),
         ] {
             let machine = with(standalone("v"), |m| m.interfaces = interfaces);

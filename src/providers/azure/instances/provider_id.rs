@@ -28,7 +28,7 @@ pub enum Reading {
     Machine(ResourceId),
 }
 
-/// The provider id of the machine `id`: the first occurrence of the resource group's name is lower-cased, wherever it stands.
+/// The provider id of the machine `id`: the first occurrence of the resource group's name is lower-cased, even in the subscription.
 pub fn of_machine(id: &ResourceId) -> Result<String, NoResourceGroup> {
     Ok(format!("{SCHEME}{}", instance_id(id)?))
 }
@@ -37,10 +37,17 @@ pub fn of_machine(id: &ResourceId) -> Result<String, NoResourceGroup> {
 pub fn instance_id(id: &ResourceId) -> Result<String, NoResourceGroup> {
     let refuse = || NoResourceGroup(id.to_string());
     let group = id.resource_group().ok_or_else(refuse)?;
-    if !id.as_str().contains(&format!("/resourceGroups/{group}/providers/")) {
+    let segment = format!("/resourceGroups/{group}/providers/");
+    if !id.as_str().contains(&segment) {
         return Err(refuse());
     }
-    Ok(id.as_str().replacen(group, &group.to_lowercase(), 1))
+    let lower = group.to_lowercase();
+    let replaced = id.as_str().replacen(group, &lower, 1);
+    // A group called `Group` would change `/resourceGroups/` itself, and nobody would know the Node for Azure's any more.
+    if is_managed(&format!("{SCHEME}{replaced}")) {
+        return Ok(replaced);
+    }
+    Ok(id.as_str().replacen(&segment, &format!("/resourceGroups/{lower}/providers/"), 1))
 }
 
 /// Whether `provider_id` is the kind of text that Azure gives to its machines. Any other Node is left alone.
@@ -116,6 +123,10 @@ mod tests {
             (
                 "/subscriptions/ABC/resourceGroups/AB/providers/Microsoft.Compute/virtualMachines/v".to_owned(),
                 "abC/resourceGroups/AB/providers/Microsoft.Compute/virtualMachines/v",
+            ),
+            (
+                "/subscriptions/s/resourceGroups/Group/providers/Microsoft.Compute/virtualMachines/Group".to_owned(),
+                "s/resourceGroups/group/providers/Microsoft.Compute/virtualMachines/Group",
             ),
         ] {
             assert_eq!(of_machine(&id(&arm)).unwrap(), format!("azure:///subscriptions/{expected}"));
