@@ -6,12 +6,14 @@ use std::{
     cmp::Ordering,
     fmt,
     hash::{Hash, Hasher},
+    sync::Arc,
 };
 
 /// The id of a subscription, a resource group, a resource or a part of one. Keeps its spelling; comparisons ignore letter case.
+/// Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ResourceId {
-    text: Box<str>,
+    text: Arc<str>,
 }
 
 /// Not the id of an ARM resource.

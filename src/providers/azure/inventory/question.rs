@@ -2,7 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::Machine;
+use tokio::time::Instant;
+
+use super::{
+    InventorySettings, Machine,
+    read::{Read, Scope, group_of},
+};
 use crate::providers::azure::arm::{ArmError, ResourceId};
 
 /// A node whose machine is asked for.
@@ -45,4 +50,71 @@ pub enum Sighting {
     Gone,
     /// Nobody knows, for this reason.
     Unknown(String),
+}
+
+/// A question as it stands in line: what is wanted, where, since when, and how old the answer may be.
+#[derive(Debug, Clone)]
+pub(super) struct Question {
+    pub(super) wanted: Wanted,
+    /// Where the machine is looked for.
+    pub(super) group: ResourceId,
+    /// When it was asked; reads sent later are fresh.
+    pub(super) asked: Instant,
+    pub(super) freshness: Freshness,
+    /// Whether it is asked if the machine exists, rather than what it is.
+    pub(super) confirm: bool,
+}
+
+/// A failure this old still answers those who take cached answers, so that a failing ARM is not asked by each of them.
+const FAILURE_STANDS: Duration = Duration::from_secs(5);
+
+impl Question {
+    pub(super) fn new(
+        wanted: &Wanted,
+        settings: &InventorySettings,
+        asked: Instant,
+        freshness: Freshness,
+        confirm: bool,
+    ) -> Self {
+        let labelled = wanted.resource_group.as_deref().filter(|group| !group.is_empty());
+        let group = match (&wanted.id, labelled) {
+            (Some(id), _) => group_of(id),
+            (None, Some(group)) => ResourceId::group_of(settings.group.subscription(), group),
+            (None, None) => settings.group.clone(),
+        };
+        Self { wanted: wanted.clone(), group, asked, freshness, confirm }
+    }
+
+    /// Whether something read at `at` is fresh enough, where cached answers may have the age `cached`.
+    pub(super) fn fresh(&self, at: Instant, cached: Duration) -> bool {
+        let limit = match self.freshness {
+            Freshness::Cached => cached,
+            Freshness::Within(limit) => limit,
+        };
+        self.asked.saturating_duration_since(at) <= limit
+    }
+
+    /// Whether a failure at `at` answers the question.
+    pub(super) fn answered_by_failure(&self, at: Instant) -> bool {
+        let limit = if self.freshness == Freshness::Cached { FAILURE_STANDS } else { Duration::ZERO };
+        self.asked.saturating_duration_since(at) <= limit
+    }
+}
+
+/// Where a question stands: answered, or what has to be known first.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step<T> {
+    Done(T),
+    Need(Vec<Need>),
+}
+
+/// Something a question has to know.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Need {
+    /// Just this read.
+    Read(Read),
+    /// A machine: read by itself, or with this list if there is one that may have it.
+    Machine(ResourceId, Option<Scope>),
+    /// The interfaces of a known machine, likewise.
+    Interfaces(ResourceId, Option<Scope>),
 }
