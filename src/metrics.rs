@@ -193,6 +193,14 @@ metrics! {
         "[ALPHA] Seconds of calls to the cloud provider.";
     provider_call_errors_total: counter "cloud_controller_manager_provider_call_errors_total" ["provider", "call", "reason"]
         "[ALPHA] Failed calls to the cloud provider, by class of error.";
+    azure_arm_budget_tokens: gauge "azure_arm_budget_tokens" ["subscription_id", "bucket"]
+        "[ALPHA] ARM requests that may be sent at once, by quota; 0 while it is paused. Only in this program.";
+    azure_arm_budget_wait: histogram(REQUEST) "azure_arm_budget_wait_seconds" ["bucket", "urgency"]
+        "[ALPHA] Seconds that ARM requests waited for a quota; bucket none for those that did not. Only in this program.";
+    azure_arm_budget_pauses_total: counter "azure_arm_budget_pauses_total" ["subscription_id", "bucket"]
+        "[ALPHA] Pauses of a quota after ARM answered 429. Only in this program.";
+    azure_arm_budget_paused_seconds: counter "azure_arm_budget_paused_seconds_total" ["subscription_id", "bucket"]
+        "[ALPHA] Seconds of those pauses. Only in this program.";
 }
 
 impl Metrics {

@@ -7,13 +7,14 @@ pub mod api;
 pub mod budget;
 mod client;
 pub mod compute;
+pub mod document;
 mod error;
 pub mod network;
 mod resource_id;
 mod transport;
 
 pub use api::{ApiType, Quota};
-pub use budget::Urgency;
+pub use budget::{Budget, BudgetSettings, Charge, Operation, Urgency, retry_after};
 pub use client::ArmClient;
 pub use error::{ArmError, ArmResult, ErrorClass};
 pub use resource_id::{InvalidResourceId, ResourceId};
