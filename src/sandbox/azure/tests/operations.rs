@@ -1,0 +1,74 @@
+//! Long-running operations, busy resources, latency.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, advance};
+
+use super::*;
+use crate::sandbox::azure::{AsyncStyle, Busy, Class, Effect, Fault, Latencies, Latency};
+
+const TABLE: &str = "$NET/routeTables/table";
+
+fn slow(busy: Busy, operations: AsyncStyle) -> AzureOptions {
+    let latency = Latency { respond: Duration::from_millis(200), operation: Duration::from_secs(5) };
+    let latencies = Latencies::default().with(Class::Write, "*", latency).with(Class::Delete, "*", latency);
+    AzureOptions { busy, operations, latencies, ..AzureOptions::default() }
+}
+
+fn table() -> Value {
+    json!({"location": "eastus", "properties": {}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_takes_its_time() {
+    let style = AsyncStyle { retry_after: Some(3), ..AsyncStyle::default() };
+    let client = Client::new(slow(Busy::Retryable, style));
+    let start = Instant::now();
+    let created = client.put(TABLE, table()).await;
+    assert_eq!(start.elapsed(), Duration::from_millis(200));
+    assert_eq!((created.status, created.header("retry-after")), (201, "3"));
+    assert_eq!(created.body["properties"]["provisioningState"], "Creating");
+    let poll = created.header("azure-asyncoperation");
+    assert_eq!(client.get(poll).await.body["status"], "InProgress");
+    let busy = client.put(TABLE, table()).await;
+    assert_eq!((busy.status, busy.code()), (429, "RetryableErrorDueToAnotherOperation"));
+    advance(Duration::from_secs(5)).await;
+    assert_eq!(client.get(poll).await.body["status"], "Succeeded");
+    assert_eq!(client.get(TABLE).await.body["properties"]["provisioningState"], "Succeeded");
+    assert_eq!(client.azure.count(|request| request.class == Class::Poll), 2);
+    let deleted = client.delete(TABLE).await;
+    assert_eq!(deleted.status, 202);
+    assert_eq!(client.get(TABLE).await.body["properties"]["provisioningState"], "Deleting");
+    advance(Duration::from_secs(5)).await;
+    assert_eq!(client.get(TABLE).await.status, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn location_answers_with_the_result() {
+    let style = AsyncStyle { operation_header: false, location_header: true, retry_after: None };
+    let client = Client::new(slow(Busy::Conflict, style));
+    let created = client.put(TABLE, table()).await;
+    assert_eq!(created.status, 202);
+    let poll = created.header("location");
+    assert_eq!(client.get(poll).await.status, 202);
+    let busy = client.delete(TABLE).await;
+    assert_eq!((busy.status, busy.code()), (409, "AnotherOperationInProgress"));
+    advance(Duration::from_secs(5)).await;
+    let result = client.get(poll).await;
+    assert_eq!((result.status, &result.body["name"]), (200, &json!("table")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn operations_fail_and_are_superseded() {
+    let client = Client::new(slow(Busy::Supersede, AsyncStyle::default()));
+    let first = client.put(TABLE, table()).await;
+    let failing = Effect::FailOperation("InternalServerError".to_owned(), "An error occurred.".to_owned());
+    client.azure.add_fault(Fault::new(failing).class(Class::Write).times(1));
+    let second = client.put(TABLE, table()).await;
+    let state = |poll: &Reply| poll.header("azure-asyncoperation").to_owned();
+    assert_eq!(client.get(&state(&first)).await.body["error"]["code"], "CanceledAndSupersededDueToAnotherOperation");
+    advance(Duration::from_secs(5)).await;
+    let failed = client.get(&state(&second)).await.body;
+    assert_eq!((failed["status"].as_str(), failed["error"]["code"].as_str()), (Some("Failed"), Some("InternalServerError")));
+    assert_eq!(client.get(TABLE).await.body["properties"]["provisioningState"], "Failed");
+}
