@@ -1,5 +1,8 @@
 //! The traits over machines kept in memory.
 
+#[cfg(feature = "sandbox")]
+mod simulator;
+
 use std::{
     collections::BTreeMap,
     sync::{Mutex, PoisonError},
