@@ -274,7 +274,7 @@ impl Manager {
     fn start(server: &Server, cloud: &FakeCloud, flags: &[&str]) -> Self {
         let fixed = ["cloud-controller-manager", "--cloud-provider=fake", "--secure-port=0", "--leader-elect=false"];
         let arguments = fixed.iter().chain(flags).map(std::ffi::OsString::from);
-        let cli::Command::Run(config) = cli::parse(arguments, &["fake"]).expect("flags") else {
+        let cli::Command::Run(config) = cli::parse(arguments, &["fake"], &[]).expect("flags") else {
             unreachable!("no help asked for")
         };
         let parts = Parts {

@@ -101,7 +101,7 @@ fn config(container: &Container) -> Config {
     assert!(container.command.is_none(), "the image has an entry point");
     let given = container.args.iter().flatten().map(OsString::from);
     let args = std::iter::once(OsString::from(NAME)).chain(given);
-    match cli::parse(args, &["fake"]) {
+    match cli::parse(args, &["fake"], &[]) {
         Ok(Command::Run(config)) => *config,
         other => panic!("{:?}: {other:?}", container.args),
     }

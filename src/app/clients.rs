@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::manager::ClientSource;
 use crate::{
-    cli::config::Config,
+    cli::config::{Config, KubeApiConfig},
     metrics::Metrics,
     runtime::{
         client::{ClientConfig, ClientError, Clients},
@@ -23,16 +23,20 @@ pub(super) struct Network {
 
 /// Reads the kubeconfig or the pod's environment. With `--use-service-account-credentials` tokens are refreshed until `stop`.
 pub(super) async fn from_config(config: &Config, metrics: Arc<Metrics>, stop: &Shutdown) -> Result<Network, ClientError> {
-    let api = &config.kube_api;
+    let clients = load(&config.kube_api, &config.version, metrics).await?;
+    Ok(Network { clients, tokens: config.kube_api.use_service_account_credentials.then(|| stop.child()) })
+}
+
+/// Clients for whoever asks, without tokens of controllers.
+pub(super) async fn load(api: &KubeApiConfig, version: &str, metrics: Arc<Metrics>) -> Result<Clients, ClientError> {
     let settings = ClientConfig {
         kubeconfig: api.kubeconfig.clone(),
         master: api.master.clone(),
         qps: api.qps,
         burst: api.burst,
-        user_agent_base: user_agent(&config.version),
+        user_agent_base: user_agent(version),
     };
-    let clients = Clients::load(settings, metrics).await?;
-    Ok(Network { clients, tokens: api.use_service_account_credentials.then(|| stop.child()) })
+    Clients::load(settings, metrics).await
 }
 
 /// What upstream's user agents look like: program, version, platform. Platform names are Go's.

@@ -23,8 +23,8 @@ pub(super) fn checks(watched: &Arc<Watched>) -> HealthChecks {
     let seen = Arc::clone(watched);
     checks.add("informer-services", Endpoints::READYZ, move || informer("services", &seen.services.status()));
     let seen = Arc::clone(watched);
-    checks.add("cloud-provider", Endpoints::READYZ, move || match &*seen.provider.borrow() {
-        Some(Ok(())) => Ok(()),
+    checks.add("cloud-provider", Endpoints::READYZ, move || match &*seen.provider_ready.borrow() {
+        Some(Ok(())) => seen.provider.health(),
         Some(Err(reason)) => Err(format!("cannot be initialised, trying again: {reason}")),
         None => Err("is being initialised".to_owned()),
     });

@@ -58,8 +58,9 @@ mod tests {
     use super::*;
     use crate::{
         cloud_provider::CloudError,
+        metrics::Metrics,
         providers::fake::{CallName, FakeCloud, FakeConfig},
-        runtime::{clock::Clock, leader_election::Leadership},
+        runtime::{clock::Clock, leader_election::Leadership, store::Store},
     };
 
     #[tokio::test(start_paused = true)]
@@ -73,6 +74,8 @@ mod tests {
             leadership: Leadership::unopposed(),
             shutdown: Shutdown::new(),
             clock: Clock::System,
+            metrics: Arc::new(Metrics::new().unwrap()),
+            nodes: Store::default(),
         };
         let background = Shutdown::new();
         let mut ready = initialize(Arc::new(cloud.clone()), context.clone(), &background);

@@ -97,8 +97,9 @@ pub(super) struct Watched {
     pub(super) election: Option<ElectorHealth>,
     pub(super) nodes: Store<Node>,
     pub(super) services: Store<Service>,
+    pub(super) provider: Arc<dyn CloudProvider>,
     /// `None` until the provider is initialised; then `Ok`, or why not.
-    pub(super) provider: watch::Receiver<Initialised>,
+    pub(super) provider_ready: watch::Receiver<Initialised>,
     pub(super) controllers: Vec<(Names, Arc<dyn Controller>)>,
     pub(super) skipped: Vec<(&'static str, String)>,
 }
@@ -150,16 +151,23 @@ impl Manager {
         let wired = wiring::controllers(&context, &mut informers, &provider)?;
 
         let client = clients.component(&format!("{}-cloud-provider", provider.provider_name()))?;
-        let provider_context =
-            ProviderContext { client, leadership: leadership.clone(), shutdown: background.clone(), clock };
-        let provider_ready = initialize(provider, provider_context, background);
+        let provider_context = ProviderContext {
+            client,
+            leadership: leadership.clone(),
+            shutdown: background.clone(),
+            clock,
+            metrics: Arc::clone(&metrics),
+            nodes: informers.nodes.store(),
+        };
+        let provider_ready = initialize(Arc::clone(&provider), provider_context, background);
 
         let watched = Arc::new(Watched {
             leadership,
             election,
             nodes: informers.nodes.store(),
             services: informers.services.store(),
-            provider: provider_ready.clone(),
+            provider,
+            provider_ready: provider_ready.clone(),
             controllers: wired.controllers,
             skipped: wired.skipped,
         });

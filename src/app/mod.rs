@@ -3,6 +3,7 @@
 //! In: a [`Registry`] of providers and the process's arguments. Out: an exit code: 0 after an orderly stop, 1 for bad input, a
 //! failed start or a lost lease. A third party's whole `main.rs` is `app::run(Registry::new().register(…))`.
 
+mod check_config;
 mod clients;
 mod events_reference;
 mod health;
@@ -14,8 +15,15 @@ mod wiring;
 use std::{ffi::OsString, io::Write, process::ExitCode, sync::Arc};
 
 use crate::{
-    cli::{self, Command, config::Config, logging},
-    cloud_provider::{Registry, registry::ProviderConfig},
+    cli::{
+        self, Command,
+        config::{CloudConfig, Config},
+        logging,
+    },
+    cloud_provider::{
+        Registry,
+        registry::{ProviderConfig, SecretRef},
+    },
     metrics::Metrics,
     runtime::{clock::Clock, shutdown::Shutdown},
 };
@@ -31,11 +39,12 @@ pub fn run(registry: &Registry) -> ExitCode {
 
 /// Runs the program with `arguments`, the first of which is the program's name.
 pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    match cli::parse(arguments, &registry.names()) {
+    match cli::parse(arguments, &registry.names(), &registry.checkable()) {
         Ok(Command::Print(text)) => {
             let _ = writeln!(std::io::stdout().lock(), "{}", text.trim_end());
             ExitCode::SUCCESS
         }
+        Ok(Command::Check(check)) => check_config::run(registry, *check),
         Ok(Command::Run(config)) => start(registry, *config),
         Err(error) => fail(&error),
     }
@@ -96,6 +105,20 @@ where
     ended
 }
 
+fn provider_config(cloud: &CloudConfig) -> ProviderConfig {
+    let secret = cloud.cloud_config_secret.clone();
+    ProviderConfig {
+        cloud_config: cloud.cloud_config.clone(),
+        cloud_config_secret: secret.map(|secret| SecretRef {
+            namespace: secret.namespace,
+            name: secret.name,
+            key: secret.key,
+        }),
+        reload: cloud.reload,
+        cluster_name: cloud.cluster_name.clone(),
+    }
+}
+
 async fn serve(
     registry: &Registry,
     config: Config,
@@ -104,10 +127,7 @@ async fn serve(
 ) -> Result<Ended, Box<dyn std::error::Error + Send + Sync>> {
     let metrics = Arc::new(Metrics::new()?.with_process()?);
     let factory = registry.get(&config.cloud.provider).ok_or("the cloud provider is not registered")?;
-    let provider = factory(&ProviderConfig {
-        cloud_config: config.cloud.cloud_config.clone(),
-        cluster_name: config.cloud.cluster_name.clone(),
-    })?;
+    let provider = factory(&provider_config(&config.cloud))?;
     let clients = Arc::new(clients::from_config(&config, Arc::clone(&metrics), &stop).await?);
     let set_verbosity = Arc::new(move |level| {
         if let Err(error) = log.set_verbosity(level) {

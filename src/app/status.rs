@@ -26,11 +26,7 @@ pub(super) fn value(watched: &Watched) -> Value {
             "nodes": informer(&watched.nodes.status(), watched.nodes.len()),
             "services": informer(&watched.services.status(), watched.services.len()),
         },
-        "cloudProvider": match &*watched.provider.borrow() {
-            None => Value::from("initialising"),
-            Some(Ok(())) => Value::from("initialised"),
-            Some(Err(reason)) => Value::from(format!("cannot be initialised, trying again: {reason}")),
-        },
+        "cloudProvider": provider(watched),
         "controllers": controllers,
         "notRunning": watched.skipped.iter().map(|(name, why)| ((*name).to_owned(), Value::from(why.clone()))).collect::<serde_json::Map<_, _>>(),
     })
@@ -39,6 +35,15 @@ pub(super) fn value(watched: &Watched) -> Value {
 /// Brings the controllers' gauges up to date.
 pub(super) fn observe(watched: &Watched) {
     watched.controllers.iter().for_each(|(_, controller)| controller.observe());
+}
+
+fn provider(watched: &Watched) -> Value {
+    let state = match &*watched.provider_ready.borrow() {
+        None => "initialising".to_owned(),
+        Some(Ok(())) => "initialised".to_owned(),
+        Some(Err(reason)) => format!("cannot be initialised, trying again: {reason}"),
+    };
+    json!({"name": watched.provider.provider_name(), "state": state, "problem": watched.provider.health().err(), "details": watched.provider.status()})
 }
 
 fn informer(status: &WatchStatus, objects: usize) -> Value {

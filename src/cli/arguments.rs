@@ -37,6 +37,13 @@ impl Arguments {
         self.given.contains(spec.name)
     }
 
+    /// Gives a flag that is empty a value.
+    pub(super) fn set_if_empty(&mut self, spec: &Spec, value: &str) {
+        if self.texts.get(spec.name).is_none_or(|texts| texts.iter().all(String::is_empty)) {
+            self.texts.insert(spec.name, vec![value.to_owned()]);
+        }
+    }
+
     /// Every flag with its value in the form that would be typed.
     pub fn effective(&self) -> Vec<(String, String)> {
         let value = |spec: &Spec| self.texts.get(spec.name).and_then(|texts| spec.canonical(texts).ok()).unwrap_or_default();
@@ -45,8 +52,14 @@ impl Arguments {
 
     /// Takes the values out of what clap found; fails with a line for each that is not of its flag's kind.
     pub(super) fn new(matches: &ArgMatches) -> Result<Self, UsageError> {
-        let (mut arguments, mut errors) = (Self::default(), Vec::new());
-        for spec in flags::all() {
+        Self::of(matches, &flags::all().collect::<Vec<_>>())
+    }
+
+    /// The same for a subcommand that has only some of the flags; the others have their defaults.
+    pub(super) fn of(matches: &ArgMatches, specs: &[&Spec]) -> Result<Self, UsageError> {
+        let texts = flags::all().map(|spec| (spec.name, vec![spec.default.to_owned()])).collect();
+        let (mut arguments, mut errors) = (Self { texts, ..Self::default() }, Vec::new());
+        for spec in specs {
             let texts: Vec<String> = matches.get_many::<String>(spec.name).into_iter().flatten().cloned().collect();
             if let Err(BadValue { text, accepted }) = spec.canonical(&texts) {
                 errors.push(format!("invalid value {text:?} for --{}: {accepted}", spec.name));
@@ -67,7 +80,8 @@ pub(super) fn add_flags(command: Command) -> Command {
     })
 }
 
-fn argument(spec: &Spec) -> Arg {
+/// One flag of the table.
+pub(super) fn argument(spec: &Spec) -> Arg {
     let argument = Arg::new(spec.name)
         .long(spec.name)
         .visible_aliases(spec.aliases.iter().copied())

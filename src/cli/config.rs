@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
 use ipnet::IpNet;
 use serde_json::Value;
 
-pub(super) use self::build::build;
+pub(super) use self::build::{build, build_for_check};
 use super::{
     arguments::Arguments, feature_gates::FeatureGates, logging::LoggingConfig, tls::TlsVersion, value::SniCertificate,
 };
@@ -71,6 +71,10 @@ pub struct CloudConfig {
     pub provider: String,
     /// The provider's own configuration.
     pub cloud_config: Option<PathBuf>,
+    /// The Secret that has it, or a part of it.
+    pub cloud_config_secret: Option<ConfigSecret>,
+    /// Whether a changed configuration takes effect without a restart.
+    pub reload: bool,
     /// Whether a cloud without cluster id is accepted.
     pub allow_untagged_cloud: bool,
     /// Name of the cluster.
@@ -81,6 +85,17 @@ pub struct CloudConfig {
     pub allocate_node_cidrs: bool,
     /// Whether the route controller works.
     pub configure_cloud_routes: bool,
+}
+
+/// One key of a Secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigSecret {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Key in the Secret's data.
+    pub key: String,
 }
 
 /// The way to the API server.

@@ -5,6 +5,7 @@
 //! `/configz` and the reference pages derive from them.
 
 pub mod arguments;
+mod check_config;
 pub mod config;
 pub mod controllers;
 pub mod docs;
@@ -21,6 +22,7 @@ use std::{ffi::OsString, fmt, fs};
 use clap::{ArgMatches, error::ErrorKind};
 use clap_complete::Shell;
 
+pub use self::check_config::{CheckConfig, NAME as CHECK_CONFIG};
 use self::{arguments::Arguments, config::Config, flags::generic, flags::leader_election, value::VersionRequest};
 
 /// Name of the program.
@@ -33,6 +35,8 @@ pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 pub enum Command {
     /// Run the controllers.
     Run(Box<Config>),
+    /// Check the provider's configuration.
+    Check(Box<CheckConfig>),
     /// Print this to stdout and end with exit code 0.
     Print(String),
 }
@@ -60,8 +64,13 @@ impl fmt::Display for UsageError {
     }
 }
 
-/// Reads the command line. `args` begins with the program's name; `providers` are the names for `--cloud-provider`.
-pub fn parse(args: impl IntoIterator<Item = OsString>, providers: &[&str]) -> Result<Command, UsageError> {
+/// Reads the command line. `args` begins with the program's name; `providers` are the names for `--cloud-provider`, `checkable` those
+/// for `check-config`.
+pub fn parse(
+    args: impl IntoIterator<Item = OsString>,
+    providers: &[&str],
+    checkable: &[&str],
+) -> Result<Command, UsageError> {
     let matches = match command().try_get_matches_from(arguments::normalize(args)) {
         Ok(matches) => matches,
         Err(error) if error.kind() == ErrorKind::DisplayHelp => return Ok(Command::Print(error.render().to_string())),
@@ -69,6 +78,9 @@ pub fn parse(args: impl IntoIterator<Item = OsString>, providers: &[&str]) -> Re
     };
     match matches.subcommand() {
         Some(("completion", chosen)) => Ok(Command::Print(completion(chosen))),
+        Some((check_config::NAME, chosen)) => {
+            check_config::parse(chosen, checkable).map(|check| Command::Check(Box::new(check)))
+        }
         Some(("generate-docs", chosen)) => Ok(Command::Print(page(chosen))),
         _ => run(Arguments::new(&matches)?, providers),
     }
@@ -102,6 +114,7 @@ fn command() -> clap::Command {
         .disable_help_subcommand(true)
         .max_term_width(125)
         .subcommand(completion)
+        .subcommand(check_config::command())
         .subcommand(generate);
     arguments::add_flags(command)
 }

@@ -12,7 +12,7 @@ const PROVIDERS: &[&str] = &["azure", "fake", "gce"];
 
 fn parsed(line: &str) -> Result<Command, UsageError> {
     let words = [NAME].into_iter().chain(line.split_whitespace()).map(OsString::from);
-    parse(words, PROVIDERS)
+    parse(words, PROVIDERS, &["azure"])
 }
 
 /// The configuration for these flags of the fake provider.
@@ -404,7 +404,7 @@ fn flagz_shows_every_flag_and_reads_back() {
         .chain(flagz.iter().map(|(name, value)| format!("--{name}={value}")))
         .map(OsString::from)
         .collect();
-    let Command::Run(second) = parse(words, PROVIDERS).unwrap() else { panic!("not to run") };
+    let Command::Run(second) = parse(words, PROVIDERS, &["azure"]).unwrap() else { panic!("not to run") };
     assert_eq!(second.flagz(), flagz);
     assert_eq!(second.controllers, first.controllers);
 }
@@ -421,4 +421,20 @@ fn configz_has_upstreams_shape() {
     assert_eq!(object["KubeCloudShared"]["ClusterCIDR"], "10.0.0.0/8");
     assert_eq!(object["NodeStatusUpdateFrequency"], "5m0s");
     assert_eq!(object["Webhook"]["Webhooks"], serde_json::json!([]));
+}
+
+#[test]
+fn a_configuration_to_check_is_named_like_one_to_run() {
+    let check = |line: &str| match parsed(&format!("check-config {line}")) {
+        Ok(Command::Check(check)) => *check,
+        other => panic!("{line}: {other:?}"),
+    };
+    let checked = check("--cloud-config=/etc/azure.json --strict");
+    assert_eq!((checked.cloud.provider.as_str(), checked.cloud.cluster_name.as_str()), ("azure", "kubernetes"));
+    assert_eq!((checked.cloud.cloud_config, checked.online, checked.strict), (Some("/etc/azure.json".into()), false, true));
+    let secret = check("--cloud-config-secret-name=c --online").cloud.cloud_config_secret.unwrap();
+    assert_eq!([secret.namespace, secret.name, secret.key], ["kube-system", "c", "cloud-config"]);
+    let error = parsed("check-config --cloud-provider=fake").unwrap_err();
+    assert_eq!(error.lines(), [r#"invalid value "fake" for --cloud-provider: want one of azure"#]);
+    assert!(parsed("check-config --leader-elect").is_err());
 }

@@ -104,6 +104,14 @@ impl CloudProvider for Metered<dyn CloudProvider> {
         self.inner.has_cluster_id()
     }
 
+    fn health(&self) -> Result<(), String> {
+        self.inner.health()
+    }
+
+    fn status(&self) -> serde_json::Value {
+        self.inner.status()
+    }
+
     async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {
         let limit = self.meter.deadlines.writes;
         let answer = self.meter.within("initialize", limit, self.inner.initialize(context)).await.and_then(|answer| answer);

@@ -49,6 +49,17 @@ pub trait CloudProvider: Send + Sync {
         Ok(())
     }
 
+    /// Whether the provider can do its work now; if not, why, for an operator. Shown by `/readyz` once the provider is
+    /// initialised. Asked often: it must not wait.
+    fn health(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// What the provider is doing and why it is not doing more, for the status page. No secrets.
+    fn status(&self) -> serde_json::Value {
+        serde_json::Value::Null
+    }
+
     /// Load balancers for Services of type `LoadBalancer`.
     fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {
         None

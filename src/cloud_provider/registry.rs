@@ -2,8 +2,14 @@
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Node;
+
 use super::{CloudProvider, CloudResult};
-use crate::runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown};
+use crate::{
+    metrics::Metrics,
+    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown, store::Store},
+};
 
 /// What a provider gets at start.
 #[derive(Clone)]
@@ -16,6 +22,10 @@ pub struct ProviderContext {
     pub shutdown: Shutdown,
     /// Time.
     pub clock: Clock,
+    /// The process's metrics, for the provider's own rows of the table.
+    pub metrics: Arc<Metrics>,
+    /// The cluster's Nodes as last seen, pruned. Empty until the first list; read only.
+    pub nodes: Store<Node>,
 }
 
 /// What a provider is built from.
@@ -23,9 +33,49 @@ pub struct ProviderContext {
 pub struct ProviderConfig {
     /// `--cloud-config`: path of the provider's own configuration, `None` when not given.
     pub cloud_config: Option<PathBuf>,
+    /// Secret with the provider's own configuration (`--cloud-config-secret-name` and its companions), `None` when not given.
+    pub cloud_config_secret: Option<SecretRef>,
+    /// `--enable-dynamic-reloading`: a changed configuration takes effect without a restart.
+    pub reload: bool,
     /// `--cluster-name`.
     pub cluster_name: String,
 }
+
+/// One key of one Secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Key in its data.
+    pub key: String,
+}
+
+/// What `check-config` asks of a provider.
+#[derive(Clone)]
+pub struct CheckRequest {
+    /// The configuration to check.
+    pub config: ProviderConfig,
+    /// For reading the Secret; `None` when there is none to read.
+    pub client: Option<kube::Client>,
+    /// Try the credentials and the permissions too.
+    pub online: bool,
+    /// Warnings count as errors.
+    pub strict: bool,
+}
+
+/// What `check-config` found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckReport {
+    /// For the operator, without secrets.
+    pub text: String,
+    /// Whether the configuration can be used as it is.
+    pub passed: bool,
+}
+
+/// Checks a provider's configuration without running anything.
+pub type ProviderCheck = dyn Fn(CheckRequest) -> BoxFuture<'static, CheckReport> + Send + Sync;
 
 /// Builds a provider. Errors are bad configuration: they name the file and the field.
 pub type ProviderFactory = dyn Fn(&ProviderConfig) -> CloudResult<Arc<dyn CloudProvider>> + Send + Sync;
@@ -34,6 +84,7 @@ pub type ProviderFactory = dyn Fn(&ProviderConfig) -> CloudResult<Arc<dyn CloudP
 #[derive(Clone, Default)]
 pub struct Registry {
     factories: BTreeMap<String, Arc<ProviderFactory>>,
+    checks: BTreeMap<String, Arc<ProviderCheck>>,
 }
 
 impl Registry {
@@ -50,6 +101,26 @@ impl Registry {
     ) -> Self {
         self.factories.insert(name.into(), Arc::new(factory));
         self
+    }
+
+    /// Adds the check behind `check-config` of the provider called `name`.
+    pub fn with_check(
+        mut self,
+        name: impl Into<String>,
+        check: impl Fn(CheckRequest) -> BoxFuture<'static, CheckReport> + Send + Sync + 'static,
+    ) -> Self {
+        self.checks.insert(name.into(), Arc::new(check));
+        self
+    }
+
+    /// Names of the providers whose configuration can be checked, in order.
+    pub fn checkable(&self) -> Vec<&str> {
+        self.checks.keys().map(String::as_str).collect()
+    }
+
+    /// The check of the provider called `name`.
+    pub fn check(&self, name: &str) -> Option<Arc<ProviderCheck>> {
+        self.checks.get(name).cloned()
     }
 
     /// Names in order, for messages.

@@ -1,24 +1,23 @@
 //! What the informer drops from a Node before it is kept.
 
-use k8s_openapi::api::core::v1::{Node, NodeStatus, NodeSystemInfo};
+use k8s_openapi::api::core::v1::{Node, NodeSystemInfo};
 
 /// Conditions that somebody here reads.
 const CONDITIONS: &[&str] = &["Ready", "NetworkUnavailable"];
 
-/// Drops what nobody reads. Keeps metadata, spec, and of the status the addresses, two conditions and the UUID of the machine, by
-/// which a provider tells it from a later one of the same name.
+/// Drops what nobody here reads. Keeps metadata, spec, and of the status the addresses, two conditions and the machine's UUID, by
+/// which a provider tells a machine from another one made later under the same name.
 pub fn prune_node(node: &mut Node) {
     let Some(mut status) = node.status.take() else { return };
     if let Some(conditions) = &mut status.conditions {
         conditions.retain(|condition| CONDITIONS.contains(&condition.type_.as_str()));
         conditions.shrink_to_fit();
     }
-    let system_uuid = status.node_info.map(|info| info.system_uuid).filter(|uuid| !uuid.is_empty());
-    node.status = Some(NodeStatus {
+    node.status = Some(k8s_openapi::api::core::v1::NodeStatus {
         addresses: status.addresses,
         conditions: status.conditions,
-        node_info: system_uuid.map(|system_uuid| NodeSystemInfo { system_uuid, ..NodeSystemInfo::default() }),
-        ..NodeStatus::default()
+        node_info: status.node_info.map(|info| NodeSystemInfo { system_uuid: info.system_uuid, ..Default::default() }),
+        ..Default::default()
     });
 }
 
@@ -35,7 +34,7 @@ mod tests {
             spec(n).provider_id = Some("fake://1".into());
             status(n).addresses = Some(vec![address("InternalIP", "10.0.0.1")]);
             status(n).conditions = Some(vec![condition("Ready", "True")]);
-            status(n).node_info = Some(NodeSystemInfo { system_uuid: "uuid".into(), ..NodeSystemInfo::default() });
+            status(n).node_info = Some(NodeSystemInfo { system_uuid: "4c4c4544".into(), ..Default::default() });
         });
         let mut pruned = whole.clone().with(|n| {
             status(n).images = Some(vec![ContainerImage { names: Some(vec!["pause".into()]), size_bytes: Some(1) }]);

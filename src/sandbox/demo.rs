@@ -155,7 +155,8 @@ type Running = tokio::task::JoinHandle<Result<Ended, manager::StartError>>;
 
 fn start_manager(server: &ApiServer, arguments: &Arguments, work: Shutdown) -> Result<Running, String> {
     let flags = ["cloud-controller-manager", "--cloud-provider=fake", "--cluster-cidr=10.244.0.0/16", "--secure-port=0"];
-    let command = cli::parse(flags.iter().map(std::ffi::OsString::from), &["fake"]).map_err(|error| error.to_string())?;
+    let command =
+        cli::parse(flags.iter().map(std::ffi::OsString::from), &["fake"], &[]).map_err(|error| error.to_string())?;
     let cli::Command::Run(config) = command else { return Err("the demo's own flags ask for help".to_owned()) };
     let parts = Parts {
         config: *config,

@@ -4,8 +4,8 @@
 use std::{path::PathBuf, time::Duration};
 
 use super::{
-    AuthenticationConfig, AuthorizationConfig, CloudConfig, Config, KubeApiConfig, LeaderElectionConfig, NodeConfig,
-    NodeLifecycleConfig, RequestHeaderConfig, RouteConfig, ServiceConfig, ServingConfig, TlsFiles,
+    AuthenticationConfig, AuthorizationConfig, CloudConfig, Config, ConfigSecret, KubeApiConfig, LeaderElectionConfig,
+    NodeConfig, NodeLifecycleConfig, RequestHeaderConfig, RouteConfig, ServiceConfig, ServingConfig, TlsFiles,
 };
 use crate::cli::{
     VERSION,
@@ -13,7 +13,7 @@ use crate::cli::{
     controllers,
     feature_gates::{self, FeatureGates},
     flags::{
-        self, Effect, Flag, Visibility, cloud, controllers as pace, generic, leader_election, logging as log,
+        self, Effect, Flag, Visibility, azure, cloud, controllers as pace, generic, leader_election, logging as log,
         serving::{authentication, authorization, secure},
     },
     logging::LoggingConfig,
@@ -55,6 +55,16 @@ pub(in crate::cli) fn build(arguments: Arguments, providers: &[&str]) -> Result<
         arguments: builder.arguments,
     };
     if builder.errors.is_empty() { Ok(config) } else { Err(builder.errors) }
+}
+
+/// The parts that `check-config` needs.
+pub(in crate::cli) fn build_for_check(
+    arguments: Arguments,
+    providers: &[&str],
+) -> Result<(CloudConfig, KubeApiConfig), Vec<String>> {
+    let mut builder = Builder { notices: Vec::new(), arguments, errors: Vec::new() };
+    let parts = (builder.cloud(providers), builder.kube_api());
+    if builder.errors.is_empty() { Ok(parts) } else { Err(builder.errors) }
 }
 
 /// Flags that were given and mean nothing here, or soon nothing any more.
@@ -126,6 +136,8 @@ impl Builder {
         let config = CloudConfig {
             provider: self.read(&cloud::CLOUD_PROVIDER),
             cloud_config: path(self.read(&cloud::CLOUD_CONFIG)),
+            cloud_config_secret: self.config_secret(),
+            reload: self.read(&azure::ENABLE_DYNAMIC_RELOADING),
             allow_untagged_cloud: self.read(&cloud::ALLOW_UNTAGGED_CLOUD),
             cluster_name: self.read(&cloud::CLUSTER_NAME),
             cluster_cidrs: self.read(&cloud::CLUSTER_CIDR),
@@ -143,6 +155,12 @@ impl Builder {
             self.refuse(&cloud::CLUSTER_CIDR, &config.cluster_cidrs.print(), "want at most one CIDR per IP family");
         }
         config
+    }
+
+    fn config_secret(&self) -> Option<ConfigSecret> {
+        let name = self.read(&azure::CLOUD_CONFIG_SECRET_NAME);
+        let (namespace, key) = (self.read(&azure::CLOUD_CONFIG_SECRET_NAMESPACE), self.read(&azure::CLOUD_CONFIG_KEY));
+        (!name.is_empty()).then_some(ConfigSecret { namespace, name, key })
     }
 
     fn kube_api(&mut self) -> KubeApiConfig {

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Node, Service};
 
 use super::{super::*, *};
-use crate::runtime::{clock::Clock, leader_election::State, shutdown::Shutdown};
+use crate::runtime::{clock::Clock, leader_election::State, shutdown::Shutdown, store::Store};
 
 /// Overrides every method, notes its name, and answers after `latency` or with `error`.
 #[derive(Clone, Default)]
@@ -48,6 +48,14 @@ impl CloudProvider for Probe {
     }
     fn has_cluster_id(&self) -> bool {
         self.note("has_cluster_id", false)
+    }
+    fn health(&self) -> Result<(), String> {
+        self.note("health", ());
+        Err("unwell".to_owned())
+    }
+    fn status(&self) -> serde_json::Value {
+        self.note("status", ());
+        serde_json::Value::from("busy")
     }
     async fn initialize(&self, _: ProviderContext) -> CloudResult<()> {
         self.answer("initialize", ()).await
@@ -202,16 +210,18 @@ const WRITES: [&str; 7] = [
 ];
 
 /// Accessors that answer at once; all other methods are calls.
-const ACCESSORS: [&str; 10] = [
+const ACCESSORS: [&str; 12] = [
     "clusters",
     "get_load_balancer_name",
     "has_cluster_id",
+    "health",
     "instances",
     "instances_v2",
     "load_balancer",
     "max_in_flight",
     "provider_name",
     "routes",
+    "status",
     "zones",
 ];
 
@@ -236,7 +246,14 @@ fn context(leadership: Leadership) -> ProviderContext {
         Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no API server here"))
     });
     let client = kube::Client::new(nobody, "default");
-    ProviderContext { client, leadership, shutdown: Shutdown::new(), clock: Clock::default() }
+    ProviderContext {
+        client,
+        leadership,
+        shutdown: Shutdown::new(),
+        clock: Clock::default(),
+        metrics: Arc::new(Metrics::new().unwrap()),
+        nodes: Store::default(),
+    }
 }
 
 fn changes() -> RouteChanges {
@@ -316,6 +333,7 @@ async fn every_method_reaches_the_provider_and_its_answer_comes_back() {
     assert_eq!(answers.existence, Existence::Gone);
     assert_eq!(cloud.provider_name(), "probe");
     assert!(!cloud.has_cluster_id());
+    assert_eq!((cloud.health(), cloud.status()), (Err("unwell".to_owned()), serde_json::Value::from("busy")));
     let balancer = cloud.load_balancer().unwrap();
     assert_eq!(balancer.get_load_balancer_name("", &Service::default()), "of-the-probe");
     assert_eq!(balancer.max_in_flight(), Some(7));

@@ -3,6 +3,7 @@
 
 pub mod arm;
 pub mod auth;
+pub mod check;
 pub mod config;
 pub mod instances;
 pub mod inventory;

@@ -11,7 +11,10 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use serde_json::json;
 
 use super::*;
-use crate::runtime::{clock::Clock, shutdown::Shutdown};
+use crate::{
+    metrics::Metrics,
+    runtime::{clock::Clock, shutdown::Shutdown, store::Store},
+};
 
 fn node(name: &str) -> Node {
     serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
@@ -39,5 +42,12 @@ fn context(leadership: Leadership) -> ProviderContext {
         Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no API server here"))
     });
     let client = kube::Client::new(nobody, "default");
-    ProviderContext { client, leadership, shutdown: Shutdown::new(), clock: Clock::default() }
+    ProviderContext {
+        client,
+        leadership,
+        shutdown: Shutdown::new(),
+        clock: Clock::default(),
+        metrics: Arc::new(Metrics::new().unwrap()),
+        nodes: Store::default(),
+    }
 }

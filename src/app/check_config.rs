@@ -1,0 +1,42 @@
+//! `check-config`: hands the configuration to the provider's own check and prints what it found.
+//!
+//! In: what to check. Out: a report on stdout and an exit code: 0 when the configuration can be used, 1 when not.
+
+use std::{io::Write, process::ExitCode, sync::Arc};
+
+use super::{clients, fail, on_runtime, provider_config};
+use crate::{
+    cli::{self, CheckConfig},
+    cloud_provider::{
+        Registry,
+        registry::{CheckReport, CheckRequest},
+    },
+    metrics::Metrics,
+};
+
+type Problem = Box<dyn std::error::Error + Send + Sync>;
+
+/// Checks and prints.
+pub(super) fn run(registry: &Registry, check: CheckConfig) -> ExitCode {
+    match on_runtime(|_| report(registry, check)) {
+        Ok(Ok(report)) => {
+            let _ = writeln!(std::io::stdout().lock(), "{}", report.text.trim_end());
+            if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Ok(Err(error)) => fail(&error),
+        Err(error) => fail(&error),
+    }
+}
+
+async fn report(registry: &Registry, check: CheckConfig) -> Result<CheckReport, Problem> {
+    let provider = registry.check(&check.cloud.provider).ok_or("this provider has no check of its configuration")?;
+    let config = provider_config(&check.cloud);
+    let client = match &config.cloud_config_secret {
+        None => None,
+        Some(_) => {
+            let clients = clients::load(&check.kube_api, cli::VERSION, Arc::new(Metrics::new()?)).await?;
+            Some(clients.for_component(cli::CHECK_CONFIG)?)
+        }
+    };
+    Ok(provider(CheckRequest { config, client, online: check.online, strict: check.strict }).await)
+}

@@ -1,0 +1,66 @@
+//! `check-config`: which provider configuration to look at, and how closely.
+//!
+//! In: the words after `check-config`. Out: a [`CheckConfig`]. The flags are rows of the table in [`flags`](super::flags), so they
+//! mean what they mean when the program runs.
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use super::{
+    UsageError,
+    arguments::{self, Arguments},
+    config::{self, CloudConfig, KubeApiConfig},
+    flags::{Spec, azure, cloud, generic},
+};
+
+/// Name of the subcommand.
+pub const NAME: &str = "check-config";
+
+/// What to check.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CheckConfig {
+    /// The cloud and where its configuration is.
+    pub cloud: CloudConfig,
+    /// The way to the API server, when the configuration is in a Secret.
+    pub kube_api: KubeApiConfig,
+    /// Try the credentials and the permissions too.
+    pub online: bool,
+    /// Warnings count as errors.
+    pub strict: bool,
+}
+
+/// The flags of the program that mean something here.
+const FLAGS: [&Spec; 9] = [
+    &cloud::CLOUD_PROVIDER.spec,
+    &cloud::CLOUD_CONFIG.spec,
+    &cloud::CLUSTER_NAME.spec,
+    &cloud::CONFIGURE_CLOUD_ROUTES.spec,
+    &azure::CLOUD_CONFIG_SECRET_NAME.spec,
+    &azure::CLOUD_CONFIG_SECRET_NAMESPACE.spec,
+    &azure::CLOUD_CONFIG_KEY.spec,
+    &generic::KUBECONFIG.spec,
+    &generic::MASTER.spec,
+];
+
+const ONLINE: &str = "online";
+const STRICT: &str = "strict";
+
+/// The subcommand.
+pub(super) fn command() -> Command {
+    let switch = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
+    Command::new(NAME)
+        .about("Checks the provider's configuration and ends: 0 when it can be used, 1 when not")
+        .args_override_self(true)
+        .args(FLAGS.iter().map(|spec| arguments::argument(spec)))
+        .arg(switch(ONLINE, "Try the credentials, and each permission that will be needed"))
+        .arg(switch(STRICT, "Count warnings, such as unknown keys, as errors"))
+}
+
+/// Reads the subcommand's words. `checkable` are the providers that can check their configuration; a single one need not be named.
+pub(super) fn parse(matches: &ArgMatches, checkable: &[&str]) -> Result<CheckConfig, UsageError> {
+    let mut arguments = Arguments::of(matches, &FLAGS)?;
+    if let [only] = checkable {
+        arguments.set_if_empty(&cloud::CLOUD_PROVIDER.spec, only);
+    }
+    let (cloud, kube_api) = config::build_for_check(arguments, checkable).map_err(UsageError::new)?;
+    Ok(CheckConfig { cloud, kube_api, online: matches.get_flag(ONLINE), strict: matches.get_flag(STRICT) })
+}
