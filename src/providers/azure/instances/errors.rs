@@ -19,33 +19,25 @@ pub fn of_look_up(error: &LookupError) -> CloudError {
              it is none of Azure's, kubernetes.azure.com/managed=false; otherwise check resourceGroup, subscriptionId and vmType \
              in azure.json"
         )),
-        LookupError::Arm(error) => of_arm(error),
+        LookupError::Arm(error) => match advice(error) {
+            Some(advice) => CloudError::failed(format!("{error}; {advice}")),
+            None => error.clone().into(),
+        },
     }
 }
 
-/// The error of an ARM read.
-pub fn of_arm(error: &ArmError) -> CloudError {
-    match (error.class, error.retry_after) {
-        (ErrorClass::Throttled | ErrorClass::Busy, Some(after)) => {
-            CloudError::RetryAfter { after, message: error.to_string() }
+/// What an operator can do about an error, where ARM's message does not say.
+fn advice(error: &ArmError) -> Option<String> {
+    match (error.class, error.missing_permission()) {
+        (ErrorClass::Unauthorized, _) => Some("check the credentials in azure.json with `check-config --online`".to_owned()),
+        (ErrorClass::Forbidden, Some(missing)) => {
+            Some(format!("grant the identity in azure.json {} on {}", missing.action, missing.scope))
         }
-        (ErrorClass::NotLeader, _) => CloudError::NotLeader(error.to_string()),
-        (class, _) => CloudError::Failed(match advice(class) {
-            Some(advice) => format!("{error}; {advice}"),
-            None => error.to_string(),
-        }),
-    }
-}
-
-fn advice(class: ErrorClass) -> Option<&'static str> {
-    match class {
-        ErrorClass::Unauthorized => Some("check the credentials in azure.json, for instance with `check-config --online`"),
-        ErrorClass::Forbidden => Some(
-            "grant the identity of azure.json read on virtualMachines, virtualMachineScaleSets, networkInterfaces and \
-             publicIPAddresses in the node's resource group",
-        ),
-        ErrorClass::ParentNotFound => {
-            Some("check resourceGroup and subscriptionId in azure.json, and the labels of the node")
+        (ErrorClass::Forbidden, None) => {
+            Some("see what the identity in azure.json may not do with `check-config --online`".to_owned())
+        }
+        (ErrorClass::ParentNotFound, _) => {
+            Some("check resourceGroup and subscriptionId in azure.json, and the labels of the node".to_owned())
         }
         _ => None,
     }
@@ -57,8 +49,8 @@ mod tests {
 
     use super::*;
 
-    fn arm(class: ErrorClass, retry_after: Option<Duration>) -> LookupError {
-        let (code, message, request) = ("Code".to_owned(), "what happened".to_owned(), "GET /subscriptions/s".to_owned());
+    fn arm(class: ErrorClass, retry_after: Option<Duration>, message: &str) -> LookupError {
+        let (code, message, request) = ("Code".to_owned(), message.to_owned(), "GET /subscriptions/s".to_owned());
         LookupError::Arm(ArmError { class, status: Some(400), code, message, request, correlation_id: None, retry_after })
     }
 
@@ -71,21 +63,26 @@ mod tests {
     }
 
     #[test]
-    fn classes_become_next_moves() {
+    fn classes_become_next_moves_with_advice() {
         let seconds = Some(Duration::from_secs(7));
-        for (class, after, expected, said) in [
-            (ErrorClass::Throttled, seconds, "retry_after", "what happened"),
-            (ErrorClass::Throttled, None, "failed", "what happened"),
-            (ErrorClass::Busy, seconds, "retry_after", "what happened"),
-            (ErrorClass::Transient, seconds, "failed", "what happened"),
-            (ErrorClass::NotFound, None, "failed", "what happened"),
-            (ErrorClass::NotLeader, None, "not_leader", "what happened"),
-            (ErrorClass::Unauthorized, None, "failed", "credentials in azure.json"),
-            (ErrorClass::Forbidden, None, "failed", "grant the identity"),
-            (ErrorClass::ParentNotFound, None, "failed", "resourceGroup"),
-            (ErrorClass::Garbage, None, "failed", "what happened"),
+        let denied = "The client 'c' does not have authorization to perform action 'Microsoft.Compute/virtualMachines/read' over \
+                      scope '/subscriptions/s/resourceGroups/g'.";
+        for (class, after, message, expected, said) in [
+            (ErrorClass::Throttled, seconds, "slow down", "retry_after", "slow down"),
+            (ErrorClass::Transient, seconds, "oops", "failed", "oops"),
+            (ErrorClass::NotFound, None, "no such machine", "failed", "no such machine"),
+            (ErrorClass::Unauthorized, None, "who?", "failed", "check the credentials in azure.json"),
+            (ErrorClass::Forbidden, None, "no", "failed", "check-config --online"),
+            (
+                ErrorClass::Forbidden,
+                None,
+                denied,
+                "failed",
+                "grant the identity in azure.json Microsoft.Compute/virtualMachines/read on /subscriptions/s/resourceGroups/g",
+            ),
+            (ErrorClass::ParentNotFound, None, "no such group", "failed", "check resourceGroup and subscriptionId"),
         ] {
-            let error = of_look_up(&arm(class, after));
+            let error = of_look_up(&arm(class, after, message));
             assert_eq!(error.class(), expected, "{class:?}");
             assert!(error.to_string().contains(said) && error.to_string().contains("GET /subscriptions/s"), "{error}");
         }
