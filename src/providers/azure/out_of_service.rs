@@ -15,10 +15,13 @@ use serde_json::{Value, json};
 
 use decide::{Decision, decide, taints_after};
 
-use crate::runtime::{
-    patch::{ApiError, Part, PatchKind, Writer},
-    shutdown::Shutdown,
-    store::{ObjectKey, Store},
+use crate::{
+    cloud_provider::ProviderContext,
+    runtime::{
+        patch::{ApiError, Part, PatchKind, Writer},
+        shutdown::Shutdown,
+        store::{ObjectKey, Store},
+    },
 };
 
 /// How often all Nodes are gone through: as often as the node-lifecycle controller puts the shutdown taint on.
@@ -29,6 +32,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 const CONCURRENT_WRITES: usize = 10;
 /// How often a decision is made anew after conflicts.
 const ATTEMPTS: usize = 5;
+
+/// Starts [`run`] with what a provider gets at its start, until that ends.
+pub fn start(context: &ProviderContext) {
+    let writer = Writer::new(context.client.clone(), context.leadership.clone());
+    context.shutdown.spawn(run(context.nodes.clone(), writer, context.shutdown.clone()));
+}
 
 /// Keeps the taints of all `nodes` right until `shutdown` begins, while the writer's leadership holds.
 pub async fn run(nodes: Store<Node>, writer: Writer, shutdown: Shutdown) {
