@@ -110,6 +110,7 @@ const POWERS_OF_TEN: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1
 const REQUEST: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
 const PROVIDER_CALL: &[f64] =
     &[0.1, 0.2, 0.5, 1.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 100.0, 200.0, 300.0, 600.0, 1200.0];
+const ARM_REQUEST: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0, 600.0];
 const AUTH: &[f64] = &[0.001, 0.01, 0.1, 0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
 
 metrics! {
@@ -193,6 +194,26 @@ metrics! {
         "[ALPHA] Seconds of calls to the cloud provider.";
     provider_call_errors_total: counter "cloud_controller_manager_provider_call_errors_total" ["provider", "call", "reason"]
         "[ALPHA] Failed calls to the cloud provider, by class of error.";
+    arm_request_duration: histogram(ARM_REQUEST) "arm_request_duration_seconds"
+        ["method", "resource", "resource_group", "subscription_id"]
+        "[ALPHA] Seconds of calls to Azure Resource Manager, with their waits, tries and operations.";
+    arm_request_errors: counter "arm_request_errors_counter_total"
+        ["method", "resource", "resource_group", "subscription_id", "status_code", "error_code"]
+        "[ALPHA] Failed calls to Azure Resource Manager; status and code are empty when it did not answer.";
+    arm_request_throttled: counter "arm_request_throttle_counter_total"
+        ["method", "resource", "resource_group", "subscription_id"]
+        "[ALPHA] Answers of Azure Resource Manager that a request quota is used up.";
+    arm_request_rate_limited: counter "arm_request_rate_limit_counter_total"
+        ["method", "resource", "resource_group", "subscription_id"]
+        "[ALPHA] Requests to Azure Resource Manager that the request budget made wait.";
+    azure_arm_budget_tokens: gauge "azure_arm_budget_tokens" ["subscription_id", "bucket"]
+        "[ALPHA] ARM requests that may be sent at once, by quota; 0 while it is paused. Only in this program.";
+    azure_arm_budget_wait: histogram(REQUEST) "azure_arm_budget_wait_seconds" ["bucket", "urgency"]
+        "[ALPHA] Seconds that ARM requests waited for a quota; bucket none for those that did not. Only in this program.";
+    azure_arm_budget_pauses_total: counter "azure_arm_budget_pauses_total" ["subscription_id", "bucket"]
+        "[ALPHA] Pauses of a quota after ARM answered 429. Only in this program.";
+    azure_arm_budget_paused_seconds: counter "azure_arm_budget_paused_seconds_total" ["subscription_id", "bucket"]
+        "[ALPHA] Seconds of those pauses. Only in this program.";
 }
 
 impl Metrics {

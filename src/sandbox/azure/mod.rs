@@ -1,1 +1,43 @@
-//! A simulated Azure: Resource Manager, Entra token endpoints and the instance metadata service, with memory.
+//! A simulated Azure: the Resource Manager (ARM), and beside it on the same listener Entra's token endpoints ([`entra`]) and the
+//! instance metadata service ([`imds`]). [`topology`] describes clusters, [`world`] is a whole cloud in which things happen.
+//!
+//! ```text
+//! transport() or socket ─► server ─► faults (whether it is served) ─► handle (gates) ─► read ─► view ──┐
+//!                                                                        └─► write ─► complete, validate ─► effects ─► store
+//! ```
+//!
+//! Everything right of `server` is pure. [`kinds`] is the one table of what ARM knows of each type.
+
+pub mod addresses;
+pub mod canonical;
+pub mod complete;
+pub mod effects;
+pub mod entra;
+pub mod faults;
+pub mod handle;
+pub mod imds;
+pub mod kinds;
+pub mod log;
+pub mod operation;
+pub mod options;
+pub mod read;
+pub mod references;
+pub mod refusal;
+pub mod request;
+pub mod route;
+pub mod server;
+pub mod shape;
+pub mod store;
+pub mod throttle;
+pub mod topology;
+pub mod validate;
+pub mod view;
+pub mod world;
+pub mod write;
+
+pub use faults::{Crash, Effect, Fault};
+pub use log::RequestRecord;
+pub use options::{AsyncStyle, AzureOptions, Busy, Class, Latencies, Latency};
+pub use server::{Azure, Endpoint, TokenCheck};
+pub use store::{InvalidDocument, Store};
+pub use throttle::Quotas;

@@ -1,30 +1,79 @@
 //! The ARM client: one path for every request.
+//!
+//! In: documents, ids, urgency, deadline. Out: documents, or an [`ArmError`] classed by the next move. The parts: `request` (what goes
+//! on the wire), `send` (gate, token, tries), `write` with `operation` (long-running operations), `classify` (errors). Requests wait
+//! at the [`super::budget`]; nothing here limits rates.
 
-use serde::{Serialize, de::DeserializeOwned};
+use std::{collections::HashSet, sync::Arc};
 
-use super::{ApiType, ArmError, ArmResult, ErrorClass, ResourceId, Urgency};
+use bytes::Bytes;
+use http::Method;
+use reqwest::Url;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tokio::time::Instant;
 
-/// Sends requests to ARM. Cheap to clone; a clone may have another urgency.
+use super::{
+    ApiType, ArmError, ArmResult, ArmSettings, ErrorClass, Gate, ResourceId, TokenProvider, Transport, Urgency,
+    classify::Asked, observe::Counted, request::Ask, send::decode, url, write::unread,
+};
+use crate::{
+    metrics::Metrics,
+    runtime::{clock::Clock, leader_election::Leadership},
+};
+
+/// Most pages of one list; 5,000 machines are 50.
+const MOST_PAGES: usize = 10_000;
+
+/// What the client works with.
+pub struct ArmParts {
+    /// The wire. It must not follow redirects: the token would go with them.
+    pub transport: Arc<dyn Transport>,
+    /// Credentials.
+    pub tokens: Arc<dyn TokenProvider>,
+    /// The request budget.
+    pub gate: Arc<dyn Gate>,
+    /// Asked before every write.
+    pub leadership: Leadership,
+    /// Where calls are counted.
+    pub metrics: Arc<Metrics>,
+    /// Time.
+    pub clock: Clock,
+}
+
+pub(super) struct Shared {
+    pub(super) settings: ArmSettings,
+    pub(super) parts: ArmParts,
+}
+
+/// Sends requests to ARM. Cheap to clone; a clone may have another urgency or deadline.
 #[derive(Clone)]
-pub struct ArmClient {}
+pub struct ArmClient {
+    pub(super) shared: Arc<Shared>,
+    pub(super) urgency: Urgency,
+    deadline: Option<Instant>,
+}
 
-fn skeleton<T>() -> ArmResult<T> {
-    Err(ArmError {
-        class: ErrorClass::Transient,
-        status: None,
-        code: String::new(),
-        message: "not built yet".to_owned(),
-        request: String::new(),
-        correlation_id: None,
-        retry_after: None,
-    })
+#[derive(Deserialize)]
+struct Page<D> {
+    value: Vec<D>,
+    #[serde(rename = "nextLink")]
+    next_link: Option<String>,
 }
 
 impl ArmClient {
+    /// A client of the least urgency.
+    pub fn new(settings: ArmSettings, parts: ArmParts) -> Self {
+        Self { shared: Arc::new(Shared { settings, parts }), urgency: Urgency::Resync, deadline: None }
+    }
+
     /// The same client with another urgency.
     pub fn with_urgency(&self, urgency: Urgency) -> Self {
-        let _ = urgency;
-        self.clone()
+        Self { urgency, ..self.clone() }
+    }
+
+    /// The same client, all of whose calls end at `deadline` at the latest, instead of after the limits of the settings.
+    pub fn with_deadline(&self, deadline: Instant) -> Self {
+        Self { deadline: Some(deadline), ..self.clone() }
     }
 
     /// One document. A missing one is an error of class `NotFound` (or `ParentNotFound`). `query` is added to `api-version`.
@@ -34,22 +83,55 @@ impl ArmClient {
         id: &ResourceId,
         query: &[(&str, &str)],
     ) -> ArmResult<D> {
-        let _ = (kind, id, query);
-        skeleton()
+        let ask = self.ask(kind, "get", Method::GET, id.as_str(), query)?;
+        self.count(&ask, self.read(&ask, self.read_deadline())).await
     }
 
     /// All pages of the collection at `path`: a group's or resource's id and what follows, e.g. `{group}/providers/Microsoft.Compute/virtualMachines`.
+    /// Never a part of them: the error of one page is the error of the list.
     pub async fn list<D: DeserializeOwned>(
         &self,
         kind: &'static ApiType,
         path: &str,
         query: &[(&str, &str)],
     ) -> ArmResult<Vec<D>> {
-        let _ = (kind, path, query);
-        skeleton()
+        let mut all = Vec::new();
+        self.list_with(kind, path, query, |page| all.extend(page)).await?;
+        Ok(all)
     }
 
-    /// Creates or replaces; waits for the operation; answers the document as it is then. `etag` goes into `If-Match`.
+    /// The same, page by page, so that a long list need not be held whole. After an error, what `take` was given is not all.
+    pub async fn list_with<D: DeserializeOwned>(
+        &self,
+        kind: &'static ApiType,
+        path: &str,
+        query: &[(&str, &str)],
+        mut take: impl FnMut(Vec<D>),
+    ) -> ArmResult<()> {
+        let ask = self.ask(kind, "list", Method::GET, path, query)?;
+        self.count(&ask, self.pages(&ask, &mut take)).await
+    }
+
+    async fn pages<D: DeserializeOwned>(&self, first: &Ask, take: &mut impl FnMut(Vec<D>)) -> ArmResult<()> {
+        let mut ask = first.clone();
+        let mut seen = HashSet::new();
+        while seen.len() < MOST_PAGES && seen.insert(ask.url.clone()) {
+            let page: Page<D> = self.read(&ask, self.read_deadline()).await?;
+            take(page.value);
+            let Some(link) = page.next_link.filter(|link| !link.is_empty()) else { return Ok(()) };
+            let Some(next) = url::follow(&first.url, &link) else {
+                let message = "the list goes on at another host (nextLink), where no token is sent";
+                return Err(first.asked().error(ErrorClass::Garbage, message));
+            };
+            ask = first.read_at(next);
+        }
+        Err(first
+            .asked()
+            .error(ErrorClass::Garbage, format!("the list does not end (nextLink, after {} pages)", seen.len())))
+    }
+
+    /// Creates or replaces; waits for the operation; answers the document as it is then. `etag` goes into `If-Match`: give that of the
+    /// document that was read, `None` for one that is new.
     pub async fn put<D: Serialize + DeserializeOwned + Sync>(
         &self,
         kind: &'static ApiType,
@@ -57,13 +139,109 @@ impl ArmClient {
         etag: Option<&str>,
         document: &D,
     ) -> ArmResult<D> {
-        let _ = (kind, id, etag, document);
-        skeleton()
+        let ask = self.ask(kind, "create_or_update", Method::PUT, id.as_str(), &[])?;
+        self.replace(ask.with(etag, document)?).await
+    }
+
+    /// Changes the fields that `change` has; otherwise as [`ArmClient::put`].
+    pub async fn patch<D: DeserializeOwned>(
+        &self,
+        kind: &'static ApiType,
+        id: &ResourceId,
+        etag: Option<&str>,
+        change: &(impl Serialize + Sync),
+    ) -> ArmResult<D> {
+        let ask = self.ask(kind, "update", Method::PATCH, id.as_str(), &[])?;
+        self.replace(ask.with(etag, change)?).await
+    }
+
+    async fn replace<D: DeserializeOwned>(&self, ask: Ask) -> ArmResult<D> {
+        let work = async {
+            let answer = self.operate(&ask, self.operation_deadline()).await?;
+            let answer =
+                answer.ok_or_else(|| ask.asked().error(ErrorClass::OutcomeUnknown, "the answer has no document"))?;
+            decode(&ask, &answer).map_err(|error| unread(&ask, &error))
+        };
+        self.count(&ask, work).await
     }
 
     /// Deletes; waits for the operation. Absent before is success.
     pub async fn delete(&self, kind: &'static ApiType, id: &ResourceId) -> ArmResult<()> {
-        let _ = (kind, id);
-        skeleton()
+        let ask = self.ask(kind, "delete", Method::DELETE, id.as_str(), &[])?;
+        let work = async {
+            match self.operate(&ask, self.operation_deadline()).await {
+                Err(error) if error.class != ErrorClass::NotFound => Err(error),
+                _ => Ok(()),
+            }
+        };
+        self.count(&ask, work).await
+    }
+
+    /// Runs `action` of a resource (`{id}/{action}`) and waits for the operation. Answers its result; `None` when it has none.
+    pub async fn post<D: DeserializeOwned>(
+        &self,
+        kind: &'static ApiType,
+        id: &ResourceId,
+        action: &str,
+        input: &(impl Serialize + Sync),
+    ) -> ArmResult<Option<D>> {
+        let ask = self.ask(kind, "action", Method::POST, &format!("{id}/{action}"), &[])?.with(None, input)?;
+        let work = async {
+            let answer = self.operate(&ask, self.operation_deadline()).await?.filter(|answer| !answer.body().is_empty());
+            answer.map(|answer| decode(&ask, &answer).map_err(|error| unread(&ask, &error))).transpose()
+        };
+        self.count(&ask, work).await
+    }
+
+    fn ask(
+        &self,
+        kind: &'static ApiType,
+        call: &'static str,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> ArmResult<Ask> {
+        let settings = &self.shared.settings;
+        let version = if settings.azure_stack { kind.stack_version } else { kind.version };
+        let url = url::build(&settings.endpoint, path, version, query);
+        let refused =
+            || Asked { method: &method, path }.error(ErrorClass::Invalid, "this is not the path of an ARM resource");
+        let url: Url = url.ok_or_else(refused)?;
+        Ok(Ask { kind, call, method, url, etag: None, body: Bytes::new() })
+    }
+
+    async fn count<T>(&self, ask: &Ask, work: impl Future<Output = ArmResult<T>>) -> ArmResult<T> {
+        let started = self.now();
+        let outcome = work.await;
+        self.counted().ended(ask, self.now() - started, outcome.as_ref());
+        outcome
+    }
+
+    pub(super) fn counted(&self) -> Counted<'_> {
+        Counted(&self.shared.parts.metrics)
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.shared.parts.clock.now()
+    }
+
+    fn read_deadline(&self) -> Instant {
+        self.deadline.unwrap_or_else(|| self.now() + self.shared.settings.limits.read)
+    }
+
+    fn operation_deadline(&self) -> Instant {
+        self.deadline.unwrap_or_else(|| self.now() + self.shared.settings.limits.operation)
     }
 }
+
+impl Ask {
+    fn with(self, etag: Option<&str>, document: &impl Serialize) -> ArmResult<Self> {
+        let body = serde_json::to_vec(document).map_err(|error| -> ArmError {
+            self.asked().error(ErrorClass::Invalid, format!("the document cannot be written as JSON: {error}"))
+        })?;
+        Ok(Self { etag: etag.map(str::to_owned), body: body.into(), ..self })
+    }
+}
+
+#[cfg(test)]
+mod tests;

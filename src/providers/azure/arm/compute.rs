@@ -1,1 +1,195 @@
-//! Documents of the compute resource provider, with what we do not model kept.
+//! Documents of the compute provider: what nodes and pool membership ask of machines and scale sets.
+//!
+//! Upstream: the structures of `armcompute` that `pkg/provider` reads; see [`super::document`] for what becomes of the rest.
+
+use super::document::{ExtendedLocation, Sku, SubResource, Tags, documents};
+
+documents! {
+    /// A machine outside uniform scale sets.
+    VirtualMachine {
+        id: String,
+        name: String,
+        location: String,
+        extended_location: ExtendedLocation,
+        zones: Vec<String>,
+        tags: Tags,
+        etag: String,
+        properties: VirtualMachineProperties,
+    }
+    /// See [`VirtualMachine`].
+    VirtualMachineProperties {
+        vm_id: String,
+        provisioning_state: String,
+        availability_set: SubResource,
+        virtual_machine_scale_set: SubResource,
+        hardware_profile: HardwareProfile,
+        os_profile: OsProfile,
+        network_profile: NetworkProfile,
+        instance_view: InstanceView,
+    }
+    /// A scale set, uniform or flexible.
+    VirtualMachineScaleSet {
+        id: String,
+        name: String,
+        location: String,
+        extended_location: ExtendedLocation,
+        zones: Vec<String>,
+        tags: Tags,
+        etag: String,
+        sku: Sku,
+        properties: ScaleSetProperties,
+    }
+    /// See [`VirtualMachineScaleSet`].
+    ScaleSetProperties {
+        orchestration_mode: String,
+        provisioning_state: String,
+        platform_fault_domain_count: i64,
+        virtual_machine_profile: ScaleSetVmProfile,
+    }
+    /// What new instances of a scale set look like.
+    ScaleSetVmProfile {
+        os_profile: ScaleSetOsProfile,
+        network_profile: NetworkProfileConfiguration,
+    }
+    /// Names of new instances.
+    ScaleSetOsProfile {
+        computer_name_prefix: String,
+    }
+    /// An instance of a uniform scale set.
+    VirtualMachineScaleSetVm {
+        id: String,
+        name: String,
+        instance_id: String,
+        location: String,
+        zones: Vec<String>,
+        tags: Tags,
+        etag: String,
+        sku: Sku,
+        properties: ScaleSetVmProperties,
+    }
+    /// See [`VirtualMachineScaleSetVm`].
+    ScaleSetVmProperties {
+        vm_id: String,
+        provisioning_state: String,
+        latest_model_applied: bool,
+        hardware_profile: HardwareProfile,
+        os_profile: OsProfile,
+        network_profile: NetworkProfile,
+        network_profile_configuration: NetworkProfileConfiguration,
+        instance_view: InstanceView,
+    }
+    /// An availability set.
+    AvailabilitySet {
+        id: String,
+        name: String,
+        location: String,
+        tags: Tags,
+        sku: Sku,
+        properties: AvailabilitySetProperties,
+    }
+    /// See [`AvailabilitySet`].
+    AvailabilitySetProperties {
+        platform_fault_domain_count: i64,
+        platform_update_domain_count: i64,
+        virtual_machines: Vec<SubResource>,
+    }
+    /// Machine type.
+    HardwareProfile {
+        vm_size: String,
+    }
+    /// Host name.
+    OsProfile {
+        computer_name: String,
+    }
+    /// Network interfaces of a machine.
+    NetworkProfile {
+        network_interfaces: Vec<NetworkInterfaceReference>,
+    }
+    /// One of them.
+    NetworkInterfaceReference {
+        id: String,
+        properties: NetworkInterfaceReferenceProperties,
+    }
+    /// See [`NetworkInterfaceReference`].
+    NetworkInterfaceReferenceProperties {
+        primary: bool,
+    }
+    /// What a machine is doing; only in answers to `$expand=instanceView`.
+    InstanceView {
+        computer_name: String,
+        os_name: String,
+        platform_fault_domain: i64,
+        platform_update_domain: i64,
+        statuses: Vec<InstanceViewStatus>,
+    }
+    /// `PowerState/…`, `ProvisioningState/…`.
+    InstanceViewStatus {
+        code: String,
+        display_status: String,
+        level: String,
+        message: String,
+        time: String,
+    }
+    /// Network interfaces of a scale set's model, or of one instance of it.
+    NetworkProfileConfiguration {
+        network_api_version: String,
+        network_interface_configurations: Vec<NetworkInterfaceConfiguration>,
+    }
+    /// One of them.
+    NetworkInterfaceConfiguration {
+        name: String,
+        properties: NetworkInterfaceConfigurationProperties,
+    }
+    /// See [`NetworkInterfaceConfiguration`].
+    NetworkInterfaceConfigurationProperties {
+        primary: bool,
+        enable_ip_forwarding: bool = "enableIPForwarding",
+        network_security_group: SubResource,
+        ip_configurations: Vec<ScaleSetIpConfiguration>,
+    }
+    /// An IP configuration of it.
+    ScaleSetIpConfiguration {
+        name: String,
+        properties: ScaleSetIpConfigurationProperties,
+    }
+    /// See [`ScaleSetIpConfiguration`].
+    ScaleSetIpConfigurationProperties {
+        primary: bool,
+        private_ip_address_version: String = "privateIPAddressVersion",
+        subnet: SubResource,
+        load_balancer_backend_address_pools: Vec<SubResource>,
+    }
+}
+
+impl InstanceView {
+    /// The part behind `PowerState/`, as ARM writes it.
+    pub fn power_state(&self) -> Option<&str> {
+        const PREFIX: &str = "PowerState/";
+        let codes = self.statuses.iter().flatten().filter_map(|status| status.code.as_deref());
+        let mut states = codes.filter_map(|code| {
+            let (prefix, state) = code.split_at_checked(PREFIX.len())?;
+            prefix.eq_ignore_ascii_case(PREFIX).then_some(state)
+        });
+        states.next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_power_state_is_the_part_behind_the_slash() {
+        let cases = [
+            (r#"[{"code":"ProvisioningState/succeeded"},{"code":"PowerState/running"}]"#, Some("running")),
+            (r#"[{"code":"powerstate/deallocated"}]"#, Some("deallocated")),
+            (r#"[{"code":"PowerState/"}]"#, Some("")),
+            (r#"[{"code":"PowerStat"},{}]"#, None),
+            ("[]", None),
+        ];
+        for (statuses, expected) in cases {
+            let view = InstanceView { statuses: serde_json::from_str(statuses).unwrap(), ..Default::default() };
+            assert_eq!(view.power_state(), expected, "{statuses}");
+        }
+    }
+}

@@ -2,6 +2,8 @@
 
 use std::{fmt, time::Duration};
 
+use crate::cloud_provider::CloudError;
+
 /// Shorthand.
 pub type ArmResult<T> = Result<T, ArmError>;
 
@@ -43,9 +45,9 @@ pub struct ArmError {
     pub class: ErrorClass,
     /// HTTP status, when there was an answer.
     pub status: Option<u16>,
-    /// ARM's error code, as sent; empty when there is none.
+    /// ARM's error code, as sent; of nested ones the one that decided the class; empty when there is none.
     pub code: String,
-    /// ARM's message, or what happened instead of an answer.
+    /// ARM's message with those of nested errors, or what happened instead of an answer.
     pub message: String,
     /// What was asked: `GET /subscriptions/…`.
     pub request: String,
@@ -53,6 +55,50 @@ pub struct ArmError {
     pub correlation_id: Option<String>,
     /// How long ARM asks to wait.
     pub retry_after: Option<Duration>,
+}
+
+/// What a 403 says is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MissingPermission<'a> {
+    /// `Microsoft.Network/loadBalancers/write`.
+    pub action: &'a str,
+    /// Resource id on which it is missing.
+    pub scope: &'a str,
+}
+
+/// How long to wait when a class asks to wait and ARM gave no time.
+const WAIT_THROTTLED: Duration = Duration::from_secs(30);
+const WAIT_BUSY: Duration = Duration::from_secs(5);
+
+impl ArmError {
+    /// Whether this code stands anywhere in the error, ignoring letter case: some callers have to tell errors of one class apart.
+    pub fn mentions(&self, code: &str) -> bool {
+        let word = |text: &str| text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word.eq_ignore_ascii_case(code));
+        word(&self.code) || word(&self.message)
+    }
+
+    /// Action and scope of a 403, taken from ARM's sentence; `None` when it does not name them.
+    pub fn missing_permission(&self) -> Option<MissingPermission<'_>> {
+        if self.class != ErrorClass::Forbidden {
+            return None;
+        }
+        let quoted = |before: &str| self.message.split_once(before)?.1.split('\'').next().filter(|text| !text.is_empty());
+        Some(MissingPermission { action: quoted("perform action '")?, scope: quoted("over scope '")? })
+    }
+}
+
+impl From<ArmError> for CloudError {
+    /// `NotFound` becomes `Failed`: whether an instance is gone is for the caller to say, who knows what was asked.
+    fn from(error: ArmError) -> Self {
+        let (message, wait) = (error.to_string(), error.retry_after);
+        match error.class {
+            ErrorClass::Throttled => CloudError::RetryAfter { after: wait.unwrap_or(WAIT_THROTTLED), message },
+            ErrorClass::Busy => CloudError::RetryAfter { after: wait.unwrap_or(WAIT_BUSY), message },
+            ErrorClass::Invalid | ErrorClass::QuotaExceeded => CloudError::Invalid(message),
+            ErrorClass::NotLeader => CloudError::NotLeader(message),
+            _ => CloudError::Failed(message),
+        }
+    }
 }
 
 impl std::error::Error for ArmError {}
@@ -71,5 +117,65 @@ impl fmt::Display for ArmError {
             write!(f, " (correlation id {id})")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(class: ErrorClass, message: &str) -> ArmError {
+        ArmError {
+            class,
+            status: Some(403),
+            code: "AuthorizationFailed".into(),
+            message: message.into(),
+            request: "GET /subscriptions/s".into(),
+            correlation_id: Some("c1".into()),
+            retry_after: None,
+        }
+    }
+
+    #[test]
+    fn the_text_says_what_was_asked_and_what_came() {
+        assert_eq!(
+            error(ErrorClass::Forbidden, "no").to_string(),
+            "GET /subscriptions/s: HTTP 403 AuthorizationFailed: no (correlation id c1)"
+        );
+    }
+
+    #[test]
+    fn a_missing_permission_is_named() {
+        let sentence = "The client 'a' with object id 'b' does not have authorization to perform action \
+                        'Microsoft.Network/loadBalancers/write' over scope '/subscriptions/s/resourceGroups/g' or the scope is \
+                        invalid. If access was recently granted, please refresh your credentials.";
+        let refused = error(ErrorClass::Forbidden, sentence);
+        let missing = refused.missing_permission().unwrap();
+        assert_eq!(
+            (missing.action, missing.scope),
+            ("Microsoft.Network/loadBalancers/write", "/subscriptions/s/resourceGroups/g")
+        );
+        assert_eq!(error(ErrorClass::Forbidden, "perform action '").missing_permission(), None);
+        assert_eq!(error(ErrorClass::Invalid, sentence).missing_permission(), None);
+    }
+
+    #[test]
+    fn codes_are_found_as_words() {
+        let found = error(ErrorClass::Busy, "x; ReferencedResourceNotProvisioned: y");
+        assert!(found.mentions("referencedResourceNotProvisioned") && found.mentions("AuthorizationFailed"));
+        assert!(!found.mentions("ResourceNotProvisioned"));
+    }
+
+    #[test]
+    fn each_class_becomes_the_callers_next_move() {
+        use ErrorClass::*;
+        let class = |class| CloudError::from(error(class, "m")).class();
+        assert_eq!([Throttled, Busy].map(class), ["retry_after"; 2]);
+        assert_eq!([Invalid, QuotaExceeded].map(class), ["invalid"; 2]);
+        assert_eq!(class(NotLeader), "not_leader");
+        let rest = [NotFound, ParentNotFound, Unauthorized, Forbidden, Conflict, Transient, OutcomeUnknown, Garbage];
+        assert_eq!(rest.map(class), ["failed"; 8], "NotFound too: never a deletion by conversion");
+        let told = ArmError { retry_after: Some(Duration::from_secs(7)), ..error(Throttled, "m") };
+        assert!(matches!(CloudError::from(told), CloudError::RetryAfter { after, .. } if after.as_secs() == 7));
     }
 }

@@ -5,16 +5,33 @@
 
 pub mod api;
 pub mod budget;
+mod classify;
 mod client;
 pub mod compute;
+pub mod document;
 mod error;
+mod error_body;
+mod gate;
 pub mod network;
+mod observe;
+mod operation;
+mod request;
 mod resource_id;
+mod retry;
+mod retry_after;
+mod send;
+mod settings;
+mod token;
 mod transport;
+mod url;
+mod write;
 
 pub use api::{ApiType, Quota};
-pub use budget::Urgency;
-pub use client::ArmClient;
-pub use error::{ArmError, ArmResult, ErrorClass};
+pub use budget::{Budget, BudgetSettings, Charge, Operation, Urgency, retry_after};
+pub use client::{ArmClient, ArmParts};
+pub use error::{ArmError, ArmResult, ErrorClass, MissingPermission};
+pub use gate::Gate;
 pub use resource_id::{InvalidResourceId, ResourceId};
+pub use settings::{ArmSettings, Backoff, Limits, Polling};
+pub use token::{TokenError, TokenProvider};
 pub use transport::{Transport, TransportError};

@@ -1,1 +1,329 @@
-//! Documents of the network resource provider, with what we do not model kept.
+//! Documents of the network provider: load balancers, public IPs, security groups, routes, interfaces, subnets.
+//!
+//! Upstream: the structures of `armnetwork` that `pkg/provider` reads and writes; see [`super::document`] for what becomes of the
+//! rest.
+
+use serde_json::Value;
+
+use super::document::{ExtendedLocation, Sku, SubResource, Tags, documents};
+
+documents! {
+    /// A load balancer with all its parts.
+    LoadBalancer {
+        id: String,
+        name: String,
+        location: String,
+        extended_location: ExtendedLocation,
+        tags: Tags,
+        etag: String,
+        sku: Sku,
+        properties: LoadBalancerProperties,
+    }
+    /// See [`LoadBalancer`].
+    LoadBalancerProperties {
+        provisioning_state: String,
+        frontend_ip_configurations: Vec<FrontendIpConfiguration> = "frontendIPConfigurations",
+        backend_address_pools: Vec<BackendAddressPool>,
+        load_balancing_rules: Vec<LoadBalancingRule>,
+        probes: Vec<Probe>,
+        outbound_rules: Vec<OutboundRule>,
+        inbound_nat_rules: Vec<Value>,
+        inbound_nat_pools: Vec<Value>,
+    }
+    /// An address of a load balancer.
+    FrontendIpConfiguration {
+        id: String,
+        name: String,
+        zones: Vec<String>,
+        properties: FrontendIpConfigurationProperties,
+    }
+    /// See [`FrontendIpConfiguration`].
+    FrontendIpConfigurationProperties {
+        private_ip_address: String = "privateIPAddress",
+        private_ip_address_version: String = "privateIPAddressVersion",
+        private_ip_allocation_method: String = "privateIPAllocationMethod",
+        public_ip_address: SubResource = "publicIPAddress",
+        public_ip_prefix: SubResource = "publicIPPrefix",
+        subnet: SubResource,
+        gateway_load_balancer: SubResource,
+        load_balancing_rules: Vec<SubResource>,
+        outbound_rules: Vec<SubResource>,
+        inbound_nat_rules: Vec<SubResource>,
+        inbound_nat_pools: Vec<SubResource>,
+    }
+    /// Where a rule sends its traffic.
+    BackendAddressPool {
+        id: String,
+        name: String,
+        etag: String,
+        properties: BackendAddressPoolProperties,
+    }
+    /// See [`BackendAddressPool`].
+    BackendAddressPoolProperties {
+        provisioning_state: String,
+        backend_ip_configurations: Vec<SubResource> = "backendIPConfigurations",
+        load_balancer_backend_addresses: Vec<BackendAddress>,
+        virtual_network: SubResource,
+        load_balancing_rules: Vec<SubResource>,
+        outbound_rules: Vec<SubResource>,
+        outbound_rule: SubResource,
+    }
+    /// A member that is listed by its address.
+    BackendAddress {
+        name: String,
+        properties: BackendAddressProperties,
+    }
+    /// See [`BackendAddress`].
+    BackendAddressProperties {
+        ip_address: String,
+        virtual_network: SubResource,
+        subnet: SubResource,
+        network_interface_ip_configuration: SubResource = "networkInterfaceIPConfiguration",
+        admin_state: String,
+    }
+    /// One port of a Service.
+    LoadBalancingRule {
+        id: String,
+        name: String,
+        properties: LoadBalancingRuleProperties,
+    }
+    /// See [`LoadBalancingRule`].
+    LoadBalancingRuleProperties {
+        protocol: String,
+        frontend_port: i64,
+        backend_port: i64,
+        enable_floating_ip: bool = "enableFloatingIP",
+        enable_tcp_reset: bool,
+        disable_outbound_snat: bool,
+        load_distribution: String,
+        idle_timeout_in_minutes: i64,
+        frontend_ip_configuration: SubResource = "frontendIPConfiguration",
+        backend_address_pool: SubResource,
+        backend_address_pools: Vec<SubResource>,
+        probe: SubResource,
+    }
+    /// How members are found healthy.
+    Probe {
+        id: String,
+        name: String,
+        properties: ProbeProperties,
+    }
+    /// See [`Probe`].
+    ProbeProperties {
+        protocol: String,
+        port: i64,
+        request_path: String,
+        interval_in_seconds: i64,
+        number_of_probes: i64,
+        probe_threshold: i64,
+        no_healthy_backends_behavior: String,
+        load_balancing_rules: Vec<SubResource>,
+    }
+    /// Source address translation for members.
+    OutboundRule {
+        id: String,
+        name: String,
+        properties: OutboundRuleProperties,
+    }
+    /// See [`OutboundRule`].
+    OutboundRuleProperties {
+        protocol: String,
+        allocated_outbound_ports: i64,
+        enable_tcp_reset: bool,
+        idle_timeout_in_minutes: i64,
+        frontend_ip_configurations: Vec<SubResource> = "frontendIPConfigurations",
+        backend_address_pool: SubResource,
+    }
+    /// A public address.
+    PublicIpAddress {
+        id: String,
+        name: String,
+        location: String,
+        extended_location: ExtendedLocation,
+        zones: Vec<String>,
+        tags: Tags,
+        etag: String,
+        sku: Sku,
+        properties: PublicIpAddressProperties,
+    }
+    /// See [`PublicIpAddress`].
+    PublicIpAddressProperties {
+        provisioning_state: String,
+        ip_address: String,
+        public_ip_address_version: String = "publicIPAddressVersion",
+        public_ip_allocation_method: String = "publicIPAllocationMethod",
+        public_ip_prefix: SubResource = "publicIPPrefix",
+        idle_timeout_in_minutes: i64,
+        dns_settings: DnsSettings,
+        ip_tags: Vec<IpTag>,
+        ip_configuration: SubResource,
+        nat_gateway: SubResource,
+    }
+    /// Names of a public address.
+    DnsSettings {
+        domain_name_label: String,
+        domain_name_label_scope: String,
+        fqdn: String,
+        reverse_fqdn: String,
+    }
+    /// Where a public address comes from.
+    IpTag {
+        ip_tag_type: String,
+        tag: String,
+    }
+    /// A range of public addresses.
+    PublicIpPrefix {
+        id: String,
+        name: String,
+        location: String,
+        zones: Vec<String>,
+        tags: Tags,
+        etag: String,
+        sku: Sku,
+        properties: PublicIpPrefixProperties,
+    }
+    /// See [`PublicIpPrefix`].
+    PublicIpPrefixProperties {
+        provisioning_state: String,
+        ip_prefix: String,
+        prefix_length: i64,
+        public_ip_address_version: String = "publicIPAddressVersion",
+        public_ip_addresses: Vec<SubResource> = "publicIPAddresses",
+    }
+    /// A security group.
+    NetworkSecurityGroup {
+        id: String,
+        name: String,
+        location: String,
+        tags: Tags,
+        etag: String,
+        properties: NetworkSecurityGroupProperties,
+    }
+    /// See [`NetworkSecurityGroup`].
+    NetworkSecurityGroupProperties {
+        provisioning_state: String,
+        security_rules: Vec<SecurityRule>,
+    }
+    /// A rule of a security group.
+    SecurityRule {
+        id: String,
+        name: String,
+        properties: SecurityRuleProperties,
+    }
+    /// See [`SecurityRule`].
+    SecurityRuleProperties {
+        description: String,
+        access: String,
+        direction: String,
+        priority: i64,
+        protocol: String,
+        source_address_prefix: String,
+        source_address_prefixes: Vec<String>,
+        source_application_security_groups: Vec<SubResource>,
+        source_port_range: String,
+        source_port_ranges: Vec<String>,
+        destination_address_prefix: String,
+        destination_address_prefixes: Vec<String>,
+        destination_application_security_groups: Vec<SubResource>,
+        destination_port_range: String,
+        destination_port_ranges: Vec<String>,
+    }
+    /// A route table.
+    RouteTable {
+        id: String,
+        name: String,
+        location: String,
+        tags: Tags,
+        etag: String,
+        properties: RouteTableProperties,
+    }
+    /// See [`RouteTable`].
+    RouteTableProperties {
+        provisioning_state: String,
+        disable_bgp_route_propagation: bool,
+        routes: Vec<Route>,
+    }
+    /// A route.
+    Route {
+        id: String,
+        name: String,
+        properties: RouteProperties,
+    }
+    /// See [`Route`].
+    RouteProperties {
+        provisioning_state: String,
+        address_prefix: String,
+        next_hop_type: String,
+        next_hop_ip_address: String,
+    }
+    /// A network interface, of a machine or of an instance of a scale set.
+    NetworkInterface {
+        id: String,
+        name: String,
+        location: String,
+        tags: Tags,
+        etag: String,
+        properties: NetworkInterfaceProperties,
+    }
+    /// See [`NetworkInterface`].
+    NetworkInterfaceProperties {
+        provisioning_state: String,
+        primary: bool,
+        enable_ip_forwarding: bool = "enableIPForwarding",
+        virtual_machine: SubResource,
+        network_security_group: SubResource,
+        ip_configurations: Vec<NetworkInterfaceIpConfiguration>,
+    }
+    /// An IP configuration of a network interface.
+    NetworkInterfaceIpConfiguration {
+        id: String,
+        name: String,
+        properties: NetworkInterfaceIpConfigurationProperties,
+    }
+    /// See [`NetworkInterfaceIpConfiguration`].
+    NetworkInterfaceIpConfigurationProperties {
+        primary: bool,
+        private_ip_address: String = "privateIPAddress",
+        private_ip_address_version: String = "privateIPAddressVersion",
+        private_ip_allocation_method: String = "privateIPAllocationMethod",
+        public_ip_address: SubResource = "publicIPAddress",
+        subnet: SubResource,
+        load_balancer_backend_address_pools: Vec<SubResource>,
+    }
+    /// A virtual network.
+    VirtualNetwork {
+        id: String,
+        name: String,
+        location: String,
+        tags: Tags,
+        etag: String,
+        properties: VirtualNetworkProperties,
+    }
+    /// See [`VirtualNetwork`].
+    VirtualNetworkProperties {
+        provisioning_state: String,
+        address_space: AddressSpace,
+        subnets: Vec<Subnet>,
+    }
+    /// Address ranges.
+    AddressSpace {
+        address_prefixes: Vec<String>,
+    }
+    /// A subnet.
+    Subnet {
+        id: String,
+        name: String,
+        etag: String,
+        properties: SubnetProperties,
+    }
+    /// See [`Subnet`].
+    SubnetProperties {
+        provisioning_state: String,
+        address_prefix: String,
+        address_prefixes: Vec<String>,
+        network_security_group: SubResource,
+        route_table: SubResource,
+        nat_gateway: SubResource,
+        private_link_service_network_policies: String,
+    }
+}

@@ -1,7 +1,39 @@
 //! Who may send when: token buckets that mirror ARM's own quotas, corrected by what ARM says is left.
 //!
 //! In: what a request counts against and how urgent it is; after it, the answer's status and headers. Out: permission, sooner for
-//! the more urgent. Callers wait, they do not fail.
+//! the more urgent. Callers wait, they do not fail. What decides is in [`limits`], [`buckets`], [`queue`] and [`answers`]; this
+//! file holds the lock and the timer.
+
+mod answers;
+mod buckets;
+mod charge;
+mod limits;
+mod queue;
+mod status;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use http::HeaderMap;
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
+
+pub use answers::retry_after;
+pub use charge::{Charge, Operation, Target};
+pub use limits::BudgetSettings;
+
+use self::{
+    answers::{Answer, Lesson},
+    buckets::Buckets,
+    queue::{Queue, Ticket},
+};
+use crate::{metrics::Metrics, runtime::clock::Clock};
 
 /// How urgent a request is; the first goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,3 +47,210 @@ pub enum Urgency {
     /// Looking again at what is believed to be unchanged.
     Resync,
 }
+
+impl Urgency {
+    /// Name in metrics and on the status page.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Change => "change",
+            Self::Deletion => "deletion",
+            Self::Node => "node",
+            Self::Resync => "resync",
+        }
+    }
+}
+
+/// How often the gauges are brought up to date while a bucket refills.
+const REFRESH: Duration = Duration::from_secs(10);
+
+/// The gate that every ARM request passes. Cheap to clone; all clones share one state.
+#[derive(Clone)]
+pub struct Budget {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Budget").field("settings", &self.shared.settings).finish_non_exhaustive()
+    }
+}
+
+struct Shared {
+    settings: BudgetSettings,
+    metrics: Arc<Metrics>,
+    clock: Clock,
+    state: Mutex<State>,
+    /// Told when the driver has to look earlier than it meant to.
+    earlier: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    buckets: Buckets,
+    queue: Queue,
+    /// Where callers that wait are told to go.
+    callers: HashMap<u64, oneshot::Sender<()>>,
+    /// When the driver looks again; `None` while there is none.
+    driver: Option<Instant>,
+}
+
+impl State {
+    /// Tells everybody who can go. Answers when to look again, if anybody still waits.
+    fn turn(&mut self, now: Instant) -> Option<Instant> {
+        let turn = self.queue.turn(&mut self.buckets, now);
+        for number in turn.go {
+            // A caller that is gone gives its tokens back itself: see `Place`.
+            self.callers.remove(&number).map(|caller| caller.send(()));
+        }
+        turn.next
+    }
+}
+
+impl Budget {
+    /// A budget with full buckets.
+    pub fn new(settings: BudgetSettings, metrics: Arc<Metrics>, clock: Clock) -> Self {
+        let (state, earlier) = (Mutex::default(), Notify::new());
+        Self { shared: Arc::new(Shared { settings, metrics, clock, state, earlier }) }
+    }
+
+    /// Waits until the request may be sent, and takes its tokens. Answers how long that took. Dropping the future gives the place
+    /// in the queue away and takes nothing. Must run inside a tokio runtime.
+    pub async fn acquire(&self, charge: &Charge, urgency: Urgency) -> Duration {
+        let shared = &self.shared;
+        let start = shared.clock.now();
+        let drains = limits::drains(charge, &shared.settings);
+        let (sender, mut receiver) = oneshot::channel();
+        let (mut place, obstacle) = {
+            let mut state = shared.lock();
+            let obstacle = state.buckets.ready(&drains, |_| 0.0, start);
+            let ticket = state.queue.join(drains, urgency, start);
+            state.callers.insert(ticket.number, sender);
+            shared.turn(&mut state, start);
+            (Place { shared: Arc::clone(shared), ticket, is_taken: false }, obstacle)
+        };
+        // An error would mean that the state was dropped, which `place` prevents.
+        let _ = (&mut receiver).await;
+        place.is_taken = true;
+        let waited = shared.clock.now().saturating_duration_since(start);
+        let obstacle = place.ticket.drains.get(obstacle.last).filter(|_| !waited.is_zero());
+        shared
+            .metrics
+            .azure_arm_budget_wait
+            .with_label_values(&[obstacle.map_or("none", |drain| drain.id.name.as_ref()), urgency.as_str()])
+            .observe(waited.as_secs_f64());
+        waited
+    }
+
+    /// Learns from an answer: of the remaining quotas in its headers, and of a 429 the pause. `code` is ARM's error code, empty when
+    /// there is none. Call it once for every answer that arrived.
+    pub fn observe(&self, charge: &Charge, status: u16, headers: &HeaderMap, code: &str) {
+        let shared = &self.shared;
+        let retry_after = retry_after(headers, shared.clock.wall());
+        let drains = limits::drains(charge, &shared.settings);
+        let answer = Answer { status, headers, code, retry_after };
+        let lessons = answers::lessons(charge.operation, &drains, shared.settings.share(), &answer);
+        let now = shared.clock.now();
+        let mut state = shared.lock();
+        for lesson in lessons {
+            match lesson {
+                Lesson::AtMost(index, tokens) => state.buckets.at_most(&drains[index], tokens, now),
+                Lesson::Pause(index, pause) => {
+                    if state.buckets.pause(&drains[index], now + pause, now) {
+                        shared.count_pause(&drains[index].id, pause);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Every bucket in use, for the status page: what is left of what, refill, seconds of pause, who waits for it by urgency.
+    pub fn status(&self) -> serde_json::Value {
+        let state = self.shared.lock();
+        status::page(&state.buckets, &state.queue, self.shared.settings.share_percent, self.shared.clock.now())
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells everybody who can go, and sees to it that the driver looks in time.
+    fn turn(self: &Arc<Self>, state: &mut State, now: Instant) {
+        let next = state.turn(now).unwrap_or(now + REFRESH);
+        match state.driver {
+            None => {
+                state.driver = Some(next);
+                tokio::spawn(drive(Arc::clone(self)));
+            }
+            Some(planned) if next < planned => self.earlier.notify_one(),
+            Some(_) => {}
+        }
+    }
+
+    fn count_pause(&self, id: &limits::BucketId, pause: Duration) {
+        tracing::warn!(bucket = %id.name, subscription = id.subscription, resource = id.resource, seconds = pause.as_secs_f64(),
+            "Azure asks to wait; requests that count against this quota pause");
+        let labels = [id.subscription.as_str(), id.name.as_ref()];
+        self.metrics.azure_arm_budget_pauses_total.with_label_values(&labels).inc();
+        self.metrics.azure_arm_budget_paused_seconds.with_label_values(&labels).inc_by(pause.as_secs_f64());
+    }
+
+    fn publish(&self, state: &State, now: Instant) {
+        for (id, bucket) in state.buckets.iter().filter(|(id, _)| id.resource.is_none()) {
+            let gauge = &self.metrics.azure_arm_budget_tokens;
+            let left = if bucket.paused_for(now).is_zero() { bucket.left(now) } else { 0.0 };
+            gauge.with_label_values(&[id.subscription.as_str(), id.name.as_ref()]).set(left);
+        }
+    }
+
+    /// One look of the driver. Answers when the next is due; `None` when everything is at rest.
+    fn look(&self) -> Option<Instant> {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        let next = state.turn(now);
+        let is_full = state.buckets.tidy(now);
+        self.publish(&state, now);
+        let at_rest = is_full && state.queue.is_empty();
+        state.driver = (!at_rest).then(|| next.map_or(now + REFRESH, |next| next.min(now + REFRESH)));
+        state.driver
+    }
+}
+
+/// Lets callers through as tokens come in, and ends when all buckets are full: one timer for everybody.
+async fn drive(shared: Arc<Shared>) {
+    while let Some(next) = shared.look() {
+        tokio::select! {
+            () = tokio::time::sleep_until(next) => {}
+            () = shared.earlier.notified() => {}
+        }
+    }
+}
+
+/// A caller's place in the queue. Dropped before the request is sent, it gives the place or the tokens back.
+struct Place {
+    shared: Arc<Shared>,
+    ticket: Ticket,
+    is_taken: bool,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_taken {
+            return;
+        }
+        let now = self.shared.clock.now();
+        let mut state = self.shared.lock();
+        state.callers.remove(&self.ticket.number);
+        if !state.queue.leave(&self.ticket) {
+            state.buckets.give_back(&self.ticket.drains, now);
+        }
+        // Without a driver nobody waits, and a runtime may be shutting down.
+        if state.driver.is_some() {
+            self.shared.earlier.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

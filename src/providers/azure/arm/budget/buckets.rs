@@ -1,0 +1,152 @@
+//! Token buckets over (now): what is left, when the next token is there, what a correction or a pause does.
+//!
+//! In: the buckets a request drains, and corrections. Out: taken, or when to ask again. A bucket that was never used is full; a
+//! full bucket of a single resource is forgotten, so memory follows what is in use.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tokio::time::Instant;
+
+use super::limits::{BucketId, Drain, Level, Limit};
+
+/// What rounding may cost; far below one token, far above what sums of refills lose.
+const EPSILON: f64 = 1e-6;
+
+/// Longest wait that is computed; a bucket that refills slower is asked again then.
+const HORIZON: f64 = 3600.0;
+
+/// One bucket. `at` lies in the future while it is paused: until then it neither gives nor fills.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Bucket {
+    limit: Limit,
+    tokens: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    fn full(limit: Limit, now: Instant) -> Self {
+        Self { limit, tokens: limit.capacity, at: now }
+    }
+
+    fn refill(&mut self, now: Instant) {
+        self.tokens = self.left(now);
+        self.at = self.at.max(now);
+    }
+
+    /// Shape.
+    pub(super) fn limit(&self) -> Limit {
+        self.limit
+    }
+
+    /// Tokens at `now`; what a paused one will begin with.
+    pub(super) fn left(&self, now: Instant) -> f64 {
+        let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
+        (self.tokens + elapsed * self.limit.per_second).min(self.limit.capacity)
+    }
+
+    /// How much longer it is paused.
+    pub(super) fn paused_for(&self, now: Instant) -> Duration {
+        self.at.saturating_duration_since(now)
+    }
+
+    /// Whether it is as if it had never been used.
+    pub(super) fn is_full(&self, now: Instant) -> bool {
+        self.paused_for(now).is_zero() && self.left(now) >= self.limit.capacity - EPSILON
+    }
+
+    /// When it holds `level` tokens, if nobody takes any.
+    fn holds_at(&self, level: f64, now: Instant) -> Instant {
+        let missing = level - self.left(now);
+        let wait = if missing <= EPSILON { 0.0 } else { (missing / self.limit.per_second).min(HORIZON) };
+        // Timers have whole milliseconds; a wait that rounds down to nothing would be asked for again and again.
+        let wait = Duration::from_millis(Duration::from_secs_f64(wait).as_micros().div_ceil(1000).try_into().unwrap_or(0));
+        self.at.max(now) + wait
+    }
+}
+
+/// When a request may go, and which of its buckets is the last to allow it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ready {
+    /// The moment; not after `now` when it may go at once.
+    pub(super) at: Instant,
+    /// Index among its drains.
+    pub(super) last: usize,
+}
+
+/// All buckets in use.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Buckets {
+    in_use: BTreeMap<BucketId, Bucket>,
+}
+
+impl Buckets {
+    fn bucket(&mut self, drain: &Drain, now: Instant) -> &mut Bucket {
+        self.in_use.entry(drain.id.clone()).or_insert_with(|| Bucket::full(drain.limit, now))
+    }
+
+    /// When a request may go that has to leave `reserved(id)` tokens behind.
+    pub(super) fn ready(&self, drains: &[Drain], reserved: impl Fn(&BucketId) -> f64, now: Instant) -> Ready {
+        let times = drains.iter().enumerate().map(|(index, drain)| {
+            let needed = 1.0 + reserved(&drain.id);
+            let unused = Bucket::full(drain.limit, now);
+            let bucket = self.in_use.get(&drain.id).unwrap_or(&unused);
+            Ready { at: bucket.holds_at(needed, now), last: index }
+        });
+        times.max_by_key(|ready| ready.at).unwrap_or(Ready { at: now, last: 0 })
+    }
+
+    /// Takes a token from each, or from none and says when to ask again.
+    pub(super) fn take(&mut self, drains: &[Drain], now: Instant) -> Result<(), Ready> {
+        let ready = self.ready(drains, |_| 0.0, now);
+        if ready.at > now {
+            return Err(ready);
+        }
+        for drain in drains {
+            let bucket = self.bucket(drain, now);
+            bucket.refill(now);
+            bucket.tokens -= 1.0;
+        }
+        Ok(())
+    }
+
+    /// Puts back what [`Self::take`] took for a request that was not sent after all.
+    pub(super) fn give_back(&mut self, drains: &[Drain], now: Instant) {
+        for drain in drains {
+            let bucket = self.bucket(drain, now);
+            bucket.refill(now);
+            bucket.tokens = (bucket.tokens + 1.0).min(bucket.limit.capacity);
+        }
+    }
+
+    /// No more than `tokens` are left. Never raises.
+    pub(super) fn at_most(&mut self, drain: &Drain, tokens: f64, now: Instant) {
+        let bucket = self.bucket(drain, now);
+        bucket.refill(now);
+        bucket.tokens = bucket.tokens.min(tokens.max(0.0));
+    }
+
+    /// Nothing leaves before `until`; then one request, and the others at the refill. Never shortens a pause. Answers whether the
+    /// bucket was running before.
+    pub(super) fn pause(&mut self, drain: &Drain, until: Instant, now: Instant) -> bool {
+        let bucket = self.bucket(drain, now);
+        let was_running = bucket.paused_for(now).is_zero();
+        if until > bucket.at.max(now) {
+            *bucket = Bucket { limit: bucket.limit, tokens: 1.0, at: until };
+        }
+        was_running
+    }
+
+    /// Forgets full buckets of single resources. Answers whether every bucket is full.
+    pub(super) fn tidy(&mut self, now: Instant) -> bool {
+        self.in_use.retain(|id, bucket| id.level != Level::Resource || !bucket.is_full(now));
+        self.in_use.values().all(|bucket| bucket.is_full(now))
+    }
+
+    /// Every bucket that was used.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&BucketId, &Bucket)> {
+        self.in_use.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests;

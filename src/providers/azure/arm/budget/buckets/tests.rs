@@ -1,0 +1,117 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn drain(name: &'static str, capacity: f64, per_second: f64) -> Drain {
+    let id = BucketId { level: Level::Provider, name: name.into(), subscription: "s".to_owned(), resource: None };
+    Drain { id, limit: Limit { capacity, per_second } }
+}
+
+fn left(buckets: &Buckets, drain: &Drain, now: Instant) -> f64 {
+    buckets.in_use.get(&drain.id).map_or(drain.limit.capacity, |bucket| bucket.left(now))
+}
+
+#[test]
+fn a_burst_goes_at_once_and_the_rest_at_the_refill() {
+    let (start, drains) = (Instant::now(), [drain("a", 2.0, 0.5), drain("b", 5.0, 1.0)]);
+    let mut buckets = Buckets::default();
+    assert_eq!(buckets.take(&drains, start), Ok(()));
+    assert_eq!(buckets.take(&drains, start), Ok(()));
+    let wait = Ready { at: start + Duration::from_secs(2), last: 0 };
+    assert_eq!(buckets.take(&drains, start), Err(wait));
+    assert_eq!(left(&buckets, &drains[1], start), 3.0, "all or nothing");
+    assert_eq!(buckets.take(&drains, wait.at), Ok(()));
+    assert_eq!(buckets.take(&drains[1..], wait.at), Ok(()), "the other bucket is not held up");
+}
+
+#[test]
+fn a_pause_holds_everybody_then_lets_one_go_and_the_others_at_the_refill() {
+    let (start, drains) = (Instant::now(), [drain("a", 100.0, 2.0)]);
+    let mut buckets = Buckets::default();
+    let until = start + Duration::from_secs(30);
+    assert!(buckets.pause(&drains[0], until, start));
+    assert!(!buckets.pause(&drains[0], start + Duration::from_secs(5), start), "paused already, and not shortened");
+    assert_eq!(buckets.take(&drains, start).unwrap_err().at, until);
+    assert_eq!(buckets.take(&drains, until), Ok(()));
+    assert_eq!(buckets.take(&drains, until).unwrap_err().at, until + Duration::from_millis(500));
+    assert!(buckets.pause(&drains[0], until + Duration::from_secs(9), until), "it ran again before");
+}
+
+#[test]
+fn only_full_buckets_of_single_resources_are_forgotten() {
+    let start = Instant::now();
+    let mut of_one = drain("a", 2.0, 1.0);
+    of_one.id = BucketId { level: Level::Resource, resource: Some("r".to_owned()), ..of_one.id };
+    let drains = [of_one, drain("b", 2.0, 1.0)];
+    let mut buckets = Buckets::default();
+    buckets.take(&drains, start).unwrap();
+    assert!(!buckets.tidy(start));
+    assert_eq!(buckets.iter().count(), 2);
+    assert!(buckets.tidy(start + Duration::from_secs(1)));
+    assert_eq!(buckets.iter().count(), 1);
+    buckets.pause(&drains[0], start + Duration::from_secs(9), start + Duration::from_secs(1));
+    assert!(!buckets.tidy(start + Duration::from_secs(2)), "a paused one is in use");
+}
+
+proptest! {
+    #[test]
+    fn no_window_sees_more_than_the_burst_and_the_refill(
+        capacity in 1.0..20f64, per_second in 0.05..20f64, steps in proptest::collection::vec((0..3000u64, 0..6u8), 1..60),
+    ) {
+        let (start, drains) = (Instant::now(), [drain("a", capacity, per_second)]);
+        let (mut buckets, mut now, mut sent) = (Buckets::default(), start, Vec::new());
+        for (wait, requests) in steps {
+            now += Duration::from_millis(wait);
+            for _ in 0..requests {
+                match buckets.take(&drains, now) {
+                    Ok(()) => sent.push(now),
+                    Err(ready) => {
+                        prop_assert!(ready.at > now);
+                        prop_assert_eq!(buckets.clone().take(&drains, ready.at), Ok(()), "the promise holds");
+                    }
+                }
+            }
+        }
+        for (index, first) in sent.iter().enumerate() {
+            for (count, last) in sent[index..].iter().enumerate() {
+                let allowed = capacity + per_second * (*last - *first).as_secs_f64();
+                prop_assert!((count + 1) as f64 <= allowed + 1e-3, "{} in {:?}, allowed {allowed}", count + 1, *last - *first);
+            }
+        }
+    }
+
+    #[test]
+    fn what_answers_teach_never_raises(takes in 0..10u8, tokens in -5.0..30f64, pause in 1..100u64, wait in 0..20_000u64) {
+        let (start, drains) = (Instant::now(), [drain("a", 10.0, 0.5)]);
+        let mut untaught = Buckets::default();
+        for _ in 0..takes {
+            untaught.take(&drains, start).unwrap();
+        }
+        let later = start + Duration::from_millis(wait);
+        let (mut corrected, mut paused) = (untaught.clone(), untaught.clone());
+        corrected.at_most(&drains[0], tokens, start);
+        prop_assert!(left(&corrected, &drains[0], later) <= left(&untaught, &drains[0], later));
+        paused.pause(&drains[0], start + Duration::from_secs(pause), start);
+        let ready = |buckets: &Buckets| buckets.ready(&drains, |_| 0.0, later).at;
+        prop_assert!(ready(&paused) >= ready(&untaught));
+        prop_assert!(ready(&paused) >= start + Duration::from_secs(pause));
+    }
+
+    #[test]
+    fn what_is_given_back_was_never_taken(takes in 0..10u8) {
+        let (start, drains) = (Instant::now(), [drain("a", 10.0, 0.5), drain("b", 20.0, 0.5)]);
+        let mut buckets = Buckets::default();
+        for _ in 0..takes {
+            buckets.take(&drains, start).unwrap();
+        }
+        let before = buckets.clone();
+        buckets.take(&drains, start).unwrap();
+        buckets.give_back(&drains, start);
+        for drain in &drains {
+            prop_assert_eq!(left(&buckets, drain, start), left(&before, drain, start));
+        }
+        buckets.give_back(&drains, start);
+        buckets.give_back(&drains, start + Duration::from_secs(1000));
+        prop_assert!(left(&buckets, &drains[0], start + Duration::from_secs(1000)) <= 10.0, "never above the brim");
+    }
+}

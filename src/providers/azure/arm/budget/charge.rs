@@ -1,0 +1,175 @@
+//! What one request counts against, read from its method and path.
+
+use super::super::{ApiType, Quota};
+
+/// What a request does, as ARM counts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operation {
+    /// GET and HEAD, lists and polls too.
+    Read,
+    /// PUT, PATCH and POST.
+    Write,
+    /// DELETE.
+    Delete,
+}
+
+impl Operation {
+    /// What a method does.
+    pub fn of(method: &http::Method) -> Self {
+        match *method {
+            http::Method::GET | http::Method::HEAD => Self::Read,
+            http::Method::DELETE => Self::Delete,
+            _ => Self::Write,
+        }
+    }
+}
+
+/// What a path points at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// One resource, or an action on it.
+    Item,
+    /// A list.
+    Collection,
+    /// The state of a long-running operation.
+    Progress,
+}
+
+/// What one request counts against. Every page of a list, every try and every poll is a request of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Charge {
+    /// Subscription in the path, lower-cased; empty when there is none.
+    pub subscription: String,
+    /// Provider's quota.
+    pub quota: Quota,
+    /// What it does.
+    pub operation: Operation,
+    /// What the path points at.
+    pub target: Target,
+    /// Key of the one resource that compute counts for: its id, lower-cased.
+    pub resource: Option<String>,
+    /// [`ApiType::metric`], which selects the rate limit of the configuration.
+    pub client: &'static str,
+}
+
+impl Charge {
+    /// The charge of a request for `kind` at `path`, which is what follows the host, with or without a query. Total: a path that is
+    /// no resource's is charged to its subscription, if it has one.
+    pub fn of(kind: &ApiType, method: &http::Method, path: &str) -> Self {
+        let path = path.split(['?', '#']).next().unwrap_or_default().to_ascii_lowercase();
+        let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+        let subscription = match segments.as_slice() {
+            ["subscriptions", subscription, ..] => (*subscription).to_owned(),
+            _ => String::new(),
+        };
+        let provider = segments.iter().position(|segment| *segment == "providers");
+        let levels = provider.and_then(|position| segments.get(position + 2..)).unwrap_or_default();
+        let operation = Operation::of(method);
+        let target = target(levels, operation);
+        let names = levels.len() / 2 * 2;
+        let resource = (kind.quota == Quota::Compute && target == Target::Item && names > 0)
+            .then(|| format!("/{}", segments[..segments.len() - levels.len() + names].join("/")));
+        Self { subscription, quota: kind.quota, operation, target, resource, client: kind.metric }
+    }
+}
+
+/// `levels` are types and names in turn.
+fn target(levels: &[&str], operation: Operation) -> Target {
+    let is_list = !levels.len().is_multiple_of(2) && levels.last() != Some(&"instanceview");
+    match levels {
+        ["locations", _, kind, ..] if kind.ends_with("operations") || kind.ends_with("operationresults") => Target::Progress,
+        _ if is_list && operation == Operation::Read => Target::Collection,
+        _ => Target::Item,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::super::api, *};
+    use http::Method;
+
+    #[test]
+    fn a_path_tells_what_it_counts_against() {
+        const GROUP: &str = "/subscriptions/S/resourceGroups/RG";
+        let cases: [(&ApiType, Method, String, Target, Option<&str>); 9] = [
+            (
+                &api::VIRTUAL_MACHINES,
+                Method::GET,
+                format!("{GROUP}/providers/Microsoft.Compute/virtualMachines?api-version=1"),
+                Target::Collection,
+                None,
+            ),
+            (
+                &api::VIRTUAL_MACHINES,
+                Method::GET,
+                format!("{GROUP}/providers/Microsoft.Compute/virtualMachines/A?$expand=instanceView"),
+                Target::Item,
+                Some("virtualmachines/a"),
+            ),
+            (
+                &api::VIRTUAL_MACHINES,
+                Method::GET,
+                format!("{GROUP}/providers/Microsoft.Compute/virtualMachines/A/instanceView"),
+                Target::Item,
+                Some("virtualmachines/a"),
+            ),
+            (
+                &api::SCALE_SETS,
+                Method::POST,
+                format!("{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/P/manualUpgrade"),
+                Target::Item,
+                Some("virtualmachinescalesets/p"),
+            ),
+            (
+                &api::SCALE_SET_VMS,
+                Method::PUT,
+                format!("{GROUP}/providers/microsoft.compute/virtualMachineScaleSets/P/virtualMachines/3"),
+                Target::Item,
+                Some("virtualmachinescalesets/p/virtualmachines/3"),
+            ),
+            (
+                &api::SCALE_SET_VMS,
+                Method::GET,
+                format!("{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/P/virtualMachines"),
+                Target::Collection,
+                None,
+            ),
+            (
+                &api::SCALE_SETS,
+                Method::GET,
+                "/subscriptions/S/providers/Microsoft.Compute/locations/eastus/operations/x?p=1".to_owned(),
+                Target::Progress,
+                None,
+            ),
+            (
+                &api::LOAD_BALANCERS,
+                Method::PUT,
+                format!("{GROUP}/providers/Microsoft.Network/loadBalancers/L"),
+                Target::Item,
+                None,
+            ),
+            (&api::RESOURCE_GROUPS, Method::GET, GROUP.to_owned(), Target::Item, None),
+        ];
+        for (kind, method, path, target, resource) in cases {
+            let charge = Charge::of(kind, &method, &path);
+            assert_eq!((charge.target, charge.subscription.as_str(), charge.quota), (target, "s", kind.quota), "{path}");
+            let expected =
+                resource.map(|rest| format!("/subscriptions/s/resourcegroups/rg/providers/microsoft.compute/{rest}"));
+            assert_eq!(charge.resource, expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn methods_are_reads_writes_or_deletes() {
+        let operations = [Method::GET, Method::HEAD, Method::PUT, Method::PATCH, Method::POST, Method::DELETE];
+        use Operation::{Delete, Read, Write};
+        assert_eq!(operations.map(|method| Operation::of(&method)), [Read, Read, Write, Write, Write, Delete]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_path_has_a_charge(path in "[/a-z?#.é]{0,40}") {
+            Charge::of(&api::VIRTUAL_MACHINES, &Method::GET, &path);
+        }
+    }
+}

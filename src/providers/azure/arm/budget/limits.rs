@@ -1,0 +1,246 @@
+//! How much may be sent: every limit once, and which of them a request counts against.
+//!
+//! In: a [`Charge`] and the settings. Out: the buckets it takes a token from, each with capacity and refill, narrowest first.
+//!
+//! Sources: ARM's "Understand how Azure Resource Manager throttles requests", compute's "Compute throttling limits". Compute counts
+//! by region too; a cluster is in one, so one bucket per subscription serves. Where compute publishes nothing (availability
+//! sets) only ARM's bucket holds, and 429s say the rest.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use super::{
+    super::Quota,
+    charge::{Charge, Operation, Target},
+};
+use crate::providers::azure::config::{AzureConfig, RateLimit};
+
+/// A token bucket's shape. Sums may be fractions: a share of a limit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Limit {
+    /// Most tokens it holds; at least one.
+    pub(super) capacity: f64,
+    /// Refill; positive.
+    pub(super) per_second: f64,
+}
+
+const fn per_second(capacity: f64, per_second: f64) -> Limit {
+    Limit { capacity, per_second }
+}
+
+const fn per_minute(capacity: f64, tokens: f64) -> Limit {
+    Limit { capacity, per_second: tokens / 60.0 }
+}
+
+/// `count` in five minutes, as a bucket that holds all of them and fills up in five minutes. After a full burst a window of five
+/// minutes can see twice as many; with the default share of one half that is just the limit.
+const fn per_five_minutes(count: f64) -> Limit {
+    Limit { capacity: count, per_second: count / 300.0 }
+}
+
+impl Limit {
+    fn share(self, share: f64) -> Self {
+        Self { capacity: (self.capacity * share).max(1.0), per_second: self.per_second * share }
+    }
+}
+
+/// Whose limit a bucket mirrors, narrowest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Level {
+    /// The configuration's.
+    Configured,
+    /// A provider's, for one resource.
+    Resource,
+    /// A provider's, for a subscription.
+    Provider,
+    /// ARM's own, for a subscription.
+    Subscription,
+}
+
+/// Which bucket.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct BucketId {
+    /// Whose limit.
+    pub(super) level: Level,
+    /// What is counted: `subscription-reads`, `network-writes`, `compute-UpdateVM`, `loadBalancer-reads`.
+    pub(super) name: Cow<'static, str>,
+    /// Subscription, lower-cased.
+    pub(super) subscription: String,
+    /// Resource, at that level.
+    pub(super) resource: Option<String>,
+}
+
+/// A bucket that a request takes one token from.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Drain {
+    /// The bucket.
+    pub(super) id: BucketId,
+    /// Its shape, the share taken off.
+    pub(super) limit: Limit,
+}
+
+/// What the configuration says about the budget.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BudgetSettings {
+    /// Share of every limit of Azure's that this process may use, in percent; held between 1 and 100.
+    pub share_percent: i32,
+    /// `cloudProviderRateLimit*`: upper bounds for every client.
+    pub limit: RateLimit,
+    /// The same for single clients: `loadBalancerRateLimit` or `loadBalancer`, in any letter case.
+    pub client_limits: BTreeMap<String, RateLimit>,
+}
+
+impl Default for BudgetSettings {
+    fn default() -> Self {
+        Self::from(&AzureConfig::default())
+    }
+}
+
+impl From<&AzureConfig> for BudgetSettings {
+    fn from(config: &AzureConfig) -> Self {
+        let limit = RateLimit {
+            cloud_provider_rate_limit: config.cloud_provider_rate_limit,
+            cloud_provider_rate_limit_qps: config.cloud_provider_rate_limit_qps,
+            cloud_provider_rate_limit_bucket: config.cloud_provider_rate_limit_bucket,
+            cloud_provider_rate_limit_qps_write: config.cloud_provider_rate_limit_qps_write,
+            cloud_provider_rate_limit_bucket_write: config.cloud_provider_rate_limit_bucket_write,
+        };
+        Self { share_percent: config.request_share_percent, limit, client_limits: config.rate_limit_entries.clone() }
+    }
+}
+
+impl BudgetSettings {
+    /// The share as a fraction.
+    pub fn share(&self) -> f64 {
+        f64::from(self.share_percent.clamp(1, 100)) / 100.0
+    }
+}
+
+/// ARM's buckets per subscription and principal.
+const SUBSCRIPTION: [(Operation, &str, Limit); 3] = [
+    (Operation::Read, "subscription-reads", per_second(250.0, 25.0)),
+    (Operation::Write, "subscription-writes", per_second(200.0, 10.0)),
+    (Operation::Delete, "subscription-deletes", per_second(200.0, 10.0)),
+];
+
+const NETWORK_READS: Limit = per_five_minutes(10_000.0);
+const NETWORK_WRITES: Limit = per_five_minutes(1_000.0);
+
+/// One policy of compute's: requests of a client, for each resource and for the subscription.
+struct Policy {
+    client: &'static str,
+    operation: Operation,
+    target: Target,
+    name: &'static str,
+    resource: Option<Limit>,
+    subscription: Limit,
+}
+
+macro_rules! policies {
+    ($($client:literal $operation:ident $target:ident $name:literal $(resource $burst:literal $refill:literal)?, subscription $all_burst:literal $all_refill:literal;)*) => {
+        &[$(Policy {
+            client: $client, operation: Operation::$operation, target: Target::$target, name: $name,
+            resource: policies!(@limit $($burst $refill)?), subscription: per_minute($all_burst, $all_refill),
+        }),*]
+    };
+    (@limit) => { None };
+    (@limit $burst:literal $refill:literal) => { Some(per_minute($burst, $refill)) };
+}
+
+/// Capacity and refill per minute. Listing the instances of a scale set is not in the published table; it gets the dearest
+/// class of reads.
+const COMPUTE: &[Policy] = policies! {
+    "virtual_machine" Read Item "compute-LowCostGetVM" resource 36.0 12.0, subscription 24_000.0 8_000.0;
+    "virtual_machine" Read Collection "compute-HighCostGetVM", subscription 900.0 300.0;
+    "virtual_machine" Write Item "compute-UpdateVM" resource 12.0 4.0, subscription 1_500.0 500.0;
+    "virtual_machine" Delete Item "compute-DeleteVM" resource 12.0 4.0, subscription 1_500.0 500.0;
+    "virtual_machine_scale_set" Read Item "compute-LowCostGetVMSS" resource 36.0 12.0, subscription 2_400.0 800.0;
+    "virtual_machine_scale_set" Read Collection "compute-HighCostGetVMSS", subscription 1_080.0 360.0;
+    "virtual_machine_scale_set" Write Item "compute-UpdateVMSS" resource 12.0 4.0, subscription 1_500.0 500.0;
+    "virtual_machine_scale_set" Delete Item "compute-DeleteVMSS" resource 12.0 4.0, subscription 525.0 175.0;
+    "virtual_machine_scale_set_vm" Read Item "compute-GetVMSSVM" resource 36.0 12.0, subscription 6_000.0 2_000.0;
+    "virtual_machine_scale_set_vm" Read Collection "compute-ListVMSSVM", subscription 1_080.0 360.0;
+    "virtual_machine_scale_set_vm" Write Item "compute-UpdateVMSSVM" resource 12.0 4.0, subscription 1_500.0 500.0;
+    "virtual_machine_scale_set_vm" Delete Item "compute-DeleteVMSSVM" resource 12.0 4.0, subscription 1_500.0 500.0;
+};
+
+/// Asking how a long-running operation of compute's goes.
+const COMPUTE_PROGRESS: (&str, Limit) = ("compute-GetOperation", per_minute(15_000.0, 5_000.0));
+
+/// [`super::super::ApiType::metric`] → the client's name in the configuration. Clients without one have the limit of all.
+/// Upstream: the `ratelimitKey` of `pkg/azclient`'s clients.
+const CLIENTS: &[(&str, &str)] = &[
+    ("availability_set", "availabilitySet"),
+    ("backend_address_pool", "loadBalancer"),
+    ("interface", "interface"),
+    ("load_balancer", "loadBalancer"),
+    ("private_link_service", "privateLinkService"),
+    ("public_ip_address", "publicIPAddress"),
+    ("route_table", "routeTable"),
+    ("security_group", "securityGroup"),
+    ("subnet", "subnets"),
+    ("virtual_machine", "virtualMachine"),
+    ("virtual_machine_scale_set", "virtualMachineScaleSet"),
+];
+
+/// Everything a request takes a token from, narrowest first.
+pub(super) fn drains(charge: &Charge, settings: &BudgetSettings) -> Vec<Drain> {
+    let share = settings.share();
+    let azure = provider(charge).into_iter().chain([subscription(charge)]);
+    let azure = azure.map(|(id, limit)| Drain { id, limit: limit.share(share) });
+    configured(charge, settings).into_iter().chain(azure).collect()
+}
+
+fn id(level: Level, name: impl Into<Cow<'static, str>>, charge: &Charge) -> BucketId {
+    let resource = charge.resource.clone().filter(|_| level == Level::Resource);
+    BucketId { level, name: name.into(), subscription: charge.subscription.clone(), resource }
+}
+
+fn subscription(charge: &Charge) -> (BucketId, Limit) {
+    let [read, write, delete] = SUBSCRIPTION;
+    let (_, name, limit) = match charge.operation {
+        Operation::Read => read,
+        Operation::Write => write,
+        Operation::Delete => delete,
+    };
+    (id(Level::Subscription, name, charge), limit)
+}
+
+fn provider(charge: &Charge) -> Vec<(BucketId, Limit)> {
+    match (charge.quota, charge.operation) {
+        (Quota::Subscription, _) => Vec::new(),
+        (Quota::Network, Operation::Read) => vec![(id(Level::Provider, "network-reads", charge), NETWORK_READS)],
+        (Quota::Network, _) => vec![(id(Level::Provider, "network-writes", charge), NETWORK_WRITES)],
+        (Quota::Compute, _) => compute(charge),
+    }
+}
+
+fn compute(charge: &Charge) -> Vec<(BucketId, Limit)> {
+    if charge.target == Target::Progress {
+        return vec![(id(Level::Provider, COMPUTE_PROGRESS.0, charge), COMPUTE_PROGRESS.1)];
+    }
+    let counts = |row: &&Policy| (row.client, row.operation, row.target) == (charge.client, charge.operation, charge.target);
+    let Some(policy) = COMPUTE.iter().find(counts) else { return Vec::new() };
+    let resource = policy.resource.filter(|_| charge.resource.is_some());
+    let resource = resource.map(|limit| (id(Level::Resource, policy.name, charge), limit));
+    resource.into_iter().chain([(id(Level::Provider, policy.name, charge), policy.subscription)]).collect()
+}
+
+fn configured(charge: &Charge, settings: &BudgetSettings) -> Option<Drain> {
+    let client = CLIENTS.iter().find(|(metric, _)| *metric == charge.client).map_or(charge.client, |(_, client)| *client);
+    let own = settings.client_limits.iter().find(|(key, _)| {
+        let key = key.to_ascii_lowercase();
+        key.strip_suffix("ratelimit").unwrap_or(&key) == client.to_ascii_lowercase()
+    });
+    let limit = own.map_or(&settings.limit, |(_, limit)| limit);
+    let (what, qps, bucket) = match charge.operation {
+        Operation::Read => ("reads", limit.cloud_provider_rate_limit_qps, limit.cloud_provider_rate_limit_bucket),
+        _ => ("writes", limit.cloud_provider_rate_limit_qps_write, limit.cloud_provider_rate_limit_bucket_write),
+    };
+    (limit.cloud_provider_rate_limit && qps > 0.0 && qps.is_finite()).then(|| Drain {
+        id: id(Level::Configured, format!("{client}-{what}"), charge),
+        limit: per_second(f64::from(bucket).max(1.0), qps),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+use std::collections::HashSet;
+
+use proptest::{collection::vec, prelude::*, sample::subsequence};
+
+use super::{super::limits::Limit, *};
+
+fn drain(name: &'static str, capacity: f64, per_second: f64) -> Drain {
+    let id = BucketId { level: Level::Provider, name: name.into(), subscription: "s".to_owned(), resource: None };
+    Drain { id, limit: Limit { capacity, per_second } }
+}
+
+fn of_resource(resource: usize, capacity: f64, per_second: f64) -> Drain {
+    let mut drain = drain("one", capacity, per_second);
+    drain.id = BucketId { level: Level::Resource, resource: Some(resource.to_string()), ..drain.id };
+    drain
+}
+
+/// Turns from `start` until nobody waits, or for `turns`: who went when, in milliseconds.
+fn run(queue: &mut Queue, buckets: &mut Buckets, start: Instant, turns: usize) -> Vec<(u64, u128)> {
+    let (mut now, mut went) = (start, Vec::new());
+    for _ in 0..turns {
+        let turn = queue.turn(buckets, now);
+        went.extend(turn.go.iter().map(|number| (*number, (now - start).as_millis())));
+        let Some(next) = turn.next else { break };
+        assert!(next > now, "a turn that asks for another at once");
+        now = next;
+    }
+    went
+}
+
+#[test]
+fn the_urgent_go_first_and_equals_in_the_order_they_came() {
+    let start = Instant::now();
+    let (mut queue, mut buckets) = (Queue::default(), Buckets::default());
+    use Urgency::{Change, Deletion, Node, Resync};
+    for urgency in [Resync, Node, Change, Resync, Deletion, Change] {
+        queue.join(vec![drain("a", 1.0, 1.0)], urgency, start);
+    }
+    let went = run(&mut queue, &mut buckets, start, 100);
+    assert_eq!(went, [(3, 0), (6, 1000), (5, 2000), (2, 3000), (1, 4000), (4, 5000)]);
+    assert!(queue.is_empty());
+}
+
+#[test]
+fn a_minute_of_waiting_is_worth_a_class() {
+    let start = Instant::now();
+    let (mut queue, mut buckets) = (Queue::default(), Buckets::default());
+    let bucket = || vec![drain("a", 1.0, 1.0)];
+    queue.join(bucket(), Urgency::Resync, start);
+    queue.join(bucket(), Urgency::Change, start + CLASS * 3 - Duration::from_secs(1));
+    queue.join(bucket(), Urgency::Change, start + CLASS * 3 + Duration::from_secs(1));
+    let went = run(&mut queue, &mut buckets, start + CLASS * 4, 100);
+    assert_eq!(went.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [2, 1, 3]);
+}
+
+#[test]
+fn an_empty_bucket_holds_up_only_those_who_need_it() {
+    let start = Instant::now();
+    let (mut queue, mut buckets) = (Queue::default(), Buckets::default());
+    let (network, arm) = (drain("network", 10.0, 1.0), drain("arm", 10.0, 1.0));
+    buckets.pause(&network, start + Duration::from_secs(60), start);
+    queue.join(vec![network, arm.clone()], Urgency::Change, start);
+    queue.join(vec![arm], Urgency::Resync, start);
+    let turn = queue.turn(&mut buckets, start);
+    assert_eq!(turn, Turn { go: vec![2], next: Some(start + Duration::from_secs(60)) });
+}
+
+#[test]
+fn a_resource_holds_up_only_those_who_want_it() {
+    let start = Instant::now();
+    let (mut queue, mut buckets) = (Queue::default(), Buckets::default());
+    let mut join = |resource, urgency| {
+        queue.join(vec![of_resource(resource, 1.0, 0.1), drain("arm", 10.0, 5.0)], urgency, start).number
+    };
+    let (first, second, other) = (join(1, Urgency::Change), join(1, Urgency::Change), join(2, Urgency::Resync));
+    let went = run(&mut queue, &mut buckets, start, 100);
+    assert_eq!(went, [(first, 0), (other, 0), (second, 10_000)]);
+}
+
+/// Two streams that need one bucket each, and one caller that needs both: each token comes when the other bucket is empty.
+#[test]
+fn streams_of_others_do_not_keep_a_caller_out() {
+    let start = Instant::now();
+    let (mut queue, mut buckets) = (Queue::default(), Buckets::default());
+    let (a, b) = (drain("a", 1.0, 1.0), drain("b", 1.0, 1.0));
+    buckets.take(std::slice::from_ref(&a), start).unwrap();
+    buckets.take(std::slice::from_ref(&b), start + Duration::from_millis(500)).unwrap();
+    let both = queue.join(vec![a.clone(), b.clone()], Urgency::Change, start + Duration::from_millis(600));
+    for _ in 0..100 {
+        queue.join(vec![a.clone()], Urgency::Resync, start);
+        queue.join(vec![b.clone()], Urgency::Resync, start);
+    }
+    let went = run(&mut queue, &mut buckets, start + Duration::from_millis(600), 1000);
+    let when = went.iter().find(|(number, _)| *number == both.number).map(|(_, when)| *when);
+    assert_eq!(when, Some(900), "as soon as the later bucket has a token");
+    assert_eq!(went.len(), 201);
+}
+
+#[test]
+fn a_place_is_given_away_once() {
+    let start = Instant::now();
+    let (mut queue, mut buckets) = (Queue::default(), Buckets::default());
+    let first = queue.join(vec![drain("a", 1.0, 1.0)], Urgency::Change, start);
+    let second = queue.join(vec![drain("a", 1.0, 1.0)], Urgency::Change, start);
+    assert!(queue.leave(&first));
+    assert!(!queue.leave(&first));
+    assert_eq!(queue.turn(&mut buckets, start).go, [second.number]);
+    assert!(!queue.leave(&second), "it went");
+    assert!(queue.is_empty());
+}
+
+#[test]
+fn five_thousand_callers_cost_a_look_each() {
+    let start = Instant::now();
+    let (mut queue, mut buckets) = (Queue::default(), Buckets::default());
+    for resource in 0..5000 {
+        queue.join(vec![of_resource(resource, 18.0, 0.1), drain("arm", 125.0, 12.5)], Urgency::Node, start);
+    }
+    assert_eq!(queue.lines.len(), 1, "one line to look at, however many resources");
+    let went = run(&mut queue, &mut buckets, start, 10_000);
+    assert_eq!(went.len(), 5000);
+    assert_eq!(went.last().map(|(_, when)| when / 1000), Some((5000 - 125) * 10 / 125));
+}
+
+fn urgency() -> impl Strategy<Value = Urgency> {
+    prop_oneof![Just(Urgency::Change), Just(Urgency::Deletion), Just(Urgency::Node), Just(Urgency::Resync)]
+}
+
+/// A caller: its buckets, urgency, how long after the one before it comes, and whether it leaves again before its turn.
+fn callers() -> impl Strategy<Value = Vec<(Vec<Drain>, Urgency, u64, bool)>> {
+    let all = vec![of_resource(1, 2.0, 0.5), of_resource(2, 2.0, 0.5), drain("b", 3.0, 2.0), drain("c", 5.0, 0.7)];
+    vec((subsequence(all, 1..=4), urgency(), 0..2000u64, prop::bool::weighted(0.3)), 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Whoever stays goes exactly once, whoever left never; equals with equal needs go in order.
+    #[test]
+    fn everybody_goes_once(callers in callers()) {
+        let (mut queue, mut buckets, mut now) = (Queue::default(), Buckets::default(), Instant::now());
+        let (mut staying, mut went) = (Vec::new(), Vec::new());
+        let (mut left, mut gone) = (Vec::new(), HashSet::new());
+        for (drains, urgency, wait, leaves) in callers {
+            now += Duration::from_millis(wait);
+            let ticket = queue.join(drains.clone(), urgency, now);
+            if leaves {
+                left.push(ticket);
+            } else {
+                staying.push((ticket.number, line_of(&drains), drains, urgency));
+                went.extend(queue.turn(&mut buckets, now).go);
+            }
+            if let Some(ticket) = left.pop().filter(|_| wait % 2 == 0) {
+                let number = ticket.number;
+                if queue.leave(&ticket) { gone.insert(number); } else { buckets.give_back(&ticket.drains, now); }
+            }
+        }
+        for ticket in left {
+            if queue.leave(&ticket) { gone.insert(ticket.number); }
+        }
+        went.extend(run(&mut queue, &mut buckets, now, 10_000).into_iter().map(|(number, _)| number));
+        prop_assert!(queue.is_empty() && queue.lines.is_empty());
+        let position = |number: u64| went.iter().position(|other| *other == number);
+        for (index, (number, _, drains, urgency)) in staying.iter().enumerate() {
+            prop_assert_eq!(went.iter().filter(|other| *other == number).count(), 1);
+            for (later, _, other_drains, other_urgency) in &staying[index + 1..] {
+                if drains == other_drains && urgency == other_urgency {
+                    prop_assert!(position(*number) < position(*later), "{number} came before {later}");
+                }
+            }
+        }
+        prop_assert!(gone.iter().all(|number| position(*number).is_none()));
+    }
+
+    /// Leaving changes nothing for the others: they go as if the caller had never come.
+    #[test]
+    fn leaving_leaves_no_trace(callers in callers()) {
+        let start = Instant::now();
+        let play = |with_leavers: bool| {
+            let (mut queue, mut buckets) = (Queue::default(), Buckets::default());
+            let (mut names, mut tickets) = (HashMap::new(), Vec::new());
+            for (index, (drains, urgency, _, leaves)) in callers.iter().enumerate().filter(|(_, caller)| with_leavers || !caller.3) {
+                let ticket = queue.join(drains.clone(), *urgency, start);
+                names.insert(ticket.number, index);
+                tickets.extend(leaves.then_some(ticket));
+            }
+            tickets.iter().for_each(|ticket| assert!(queue.leave(ticket)));
+            let went = run(&mut queue, &mut buckets, start, 10_000);
+            went.into_iter().map(|(number, when)| (names[&number], when)).collect::<Vec<_>>()
+        };
+        prop_assert_eq!(play(true), play(false));
+    }
+
+    /// Under a stream of the most urgent that alone would use up everything, nobody waits much longer than its class is worth.
+    #[test]
+    fn nobody_starves(urgency in urgency(), capacity in 1.0..5f64) {
+        let (start, bucket) = (Instant::now(), || vec![drain("a", capacity, 1.0)]);
+        let (mut queue, mut buckets, mut now) = (Queue::default(), Buckets::default(), start);
+        (0..10).for_each(|_| drop(queue.join(bucket(), Urgency::Change, now)));
+        let patient = queue.join(bucket(), urgency, now);
+        let longest = CLASS * urgency as u32 + Duration::from_secs(20);
+        loop {
+            queue.join(bucket(), Urgency::Change, now);
+            if queue.turn(&mut buckets, now).go.contains(&patient.number) {
+                break;
+            }
+            now += Duration::from_secs(1);
+            prop_assert!(now - start <= longest, "{urgency:?} still waits after {:?}", now - start);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The budget on the status page.
+
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use super::{
+    buckets::{Bucket, Buckets},
+    limits::BucketId,
+    queue::Queue,
+};
+
+/// Every bucket in use and who waits for it.
+pub(super) fn page(buckets: &Buckets, queue: &Queue, share_percent: i32, now: Instant) -> Value {
+    let waiting = queue.waiting(buckets, now);
+    let row = |(id, bucket): (&BucketId, &Bucket)| {
+        let of_bucket = waiting.iter().filter(|((waits_for, _), _)| waits_for == id);
+        let waiting: Map<_, _> =
+            of_bucket.map(|((_, urgency), count)| (urgency.as_str().to_owned(), json!(count))).collect();
+        json!({
+            "bucket": id.name,
+            "subscription": id.subscription,
+            "resource": id.resource,
+            "left": tenths(bucket.left(now)),
+            "capacity": tenths(bucket.limit().capacity),
+            "refillPerSecond": tenths(bucket.limit().per_second * 100.0) / 100.0,
+            "pausedForSeconds": tenths(bucket.paused_for(now).as_secs_f64()),
+            "waiting": waiting,
+        })
+    };
+    json!({ "sharePercent": share_percent, "buckets": buckets.iter().map(row).collect::<Vec<_>>() })
+}
+
+fn tenths(number: f64) -> f64 {
+    (number * 10.0).round() / 10.0
+}

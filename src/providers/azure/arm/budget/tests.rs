@@ -1,0 +1,185 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures::future::join_all;
+use http::{HeaderValue, Method};
+use proptest::prelude::*;
+use tokio::{task::JoinHandle, time::timeout};
+
+use super::{super::api, *};
+
+const LB: &str = "/subscriptions/S/resourceGroups/g/providers/Microsoft.Network/loadBalancers/l";
+
+fn budget() -> Budget {
+    Budget::new(BudgetSettings::default(), Arc::new(Metrics::new().unwrap()), Clock::System)
+}
+
+fn write() -> Charge {
+    Charge::of(&api::LOAD_BALANCERS, &Method::PUT, LB)
+}
+
+fn group_read() -> Charge {
+    Charge::of(&api::RESOURCE_GROUPS, &Method::GET, "/subscriptions/S/resourcegroups/g")
+}
+
+fn spawn(budget: &Budget, charge: Charge, urgency: Urgency) -> JoinHandle<Duration> {
+    let budget = budget.clone();
+    tokio::spawn(async move { budget.acquire(&charge, urgency).await })
+}
+
+fn headers(name: &'static str, value: &'static str) -> HeaderMap {
+    HeaderMap::from_iter([(http::HeaderName::from_static(name), HeaderValue::from_static(value))])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_goes_at_once_and_the_rest_at_the_share_of_the_refill() {
+    let budget = budget();
+    let waits = join_all((0..400).map(|_| spawn(&budget, group_read(), Urgency::Node))).await;
+    let waits: Vec<_> = waits.into_iter().map(|wait| wait.unwrap().as_millis()).collect();
+    assert_eq!(waits.iter().filter(|wait| **wait == 0).count(), 125);
+    assert_eq!(waits.iter().max(), Some(&22_000), "275 more at 12.5 a second");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_429_pauses_its_bucket_once_for_everybody_and_no_other() {
+    let budget = budget();
+    for _ in 0..3 {
+        budget.observe(&write(), 429, &headers("retry-after", "30"), "TooManyRequests");
+    }
+    let read = Charge::of(&api::LOAD_BALANCERS, &Method::GET, LB);
+    assert_eq!(budget.acquire(&read, Urgency::Resync).await, Duration::ZERO);
+    let waits = join_all((0..3).map(|_| spawn(&budget, write(), Urgency::Change))).await;
+    let waits: Vec<_> = waits.into_iter().map(|wait| wait.unwrap().as_millis()).collect();
+    assert_eq!(waits, [30_000, 30_600, 31_200], "one at the end of the pause, the others at the refill");
+    let metrics = budget.shared.metrics.render().unwrap();
+    assert!(
+        metrics.contains("azure_arm_budget_pauses_total{bucket=\"network-writes\",subscription_id=\"s\"} 1"),
+        "{metrics}"
+    );
+    assert!(metrics.contains("azure_arm_budget_paused_seconds_total{bucket=\"network-writes\",subscription_id=\"s\"} 30"));
+    assert!(metrics.contains("azure_arm_budget_wait_seconds_sum{bucket=\"network-writes\",urgency=\"change\"} 91.8"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_resource_and_a_server_error_pause_nothing() {
+    let budget = budget();
+    budget.observe(&write(), 429, &headers("retry-after", "30"), "RetryableErrorDueToAnotherOperation");
+    budget.observe(&write(), 503, &headers("retry-after", "30"), "");
+    assert_eq!(budget.acquire(&write(), Urgency::Change).await, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_others_use_the_quota_up_we_slow_down() {
+    let budget = budget();
+    budget.observe(&group_read(), 200, &headers("x-ms-ratelimit-remaining-subscription-reads", "4"), "");
+    let waits = join_all((0..4).map(|_| spawn(&budget, group_read(), Urgency::Node))).await;
+    let waits: Vec<_> = waits.into_iter().map(|wait| wait.unwrap().as_millis()).collect();
+    assert_eq!(waits, [0, 0, 80, 160], "half of what is left, then the refill");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_urgent_overtake_those_who_wait() {
+    let budget = budget();
+    budget.observe(&write(), 429, &headers("retry-after", "5"), "");
+    let late = spawn(&budget, write(), Urgency::Resync);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let urgent = spawn(&budget, write(), Urgency::Change);
+    let (late, urgent) = (late.await.unwrap(), urgent.await.unwrap());
+    assert_eq!((late.as_millis(), urgent.as_millis()), (5600, 4000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_gives_up_gives_its_place_away() {
+    let budget = budget();
+    budget.observe(&write(), 429, &headers("retry-after", "5"), "");
+    assert!(timeout(Duration::from_secs(2), budget.acquire(&write(), Urgency::Change)).await.is_err());
+    let page = budget.status();
+    assert_eq!(page["buckets"][0]["waiting"], serde_json::json!({}));
+    assert_eq!(budget.acquire(&write(), Urgency::Resync).await.as_secs(), 3, "the first token after the pause");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_of_a_caller_that_vanishes_after_its_turn_come_back() {
+    let budget = budget();
+    budget.observe(&write(), 429, &headers("retry-after", "5"), "");
+    let mut vanishing = Box::pin(budget.clone().acquire_owned(write()));
+    assert!(futures::poll!(&mut vanishing).is_pending());
+    let waiting = spawn(&budget, write(), Urgency::Resync);
+    // The driver lets the first one through; nobody polls it any more.
+    tokio::time::sleep(Duration::from_millis(5100)).await;
+    assert!(!waiting.is_finished());
+    drop(vanishing);
+    assert_eq!(waiting.await.unwrap().as_millis(), 5100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_page_shows_buckets_and_who_waits() {
+    let budget = budget();
+    budget.observe(&write(), 429, &headers("retry-after", "30"), "");
+    let waiting: Vec<_> =
+        [Urgency::Change, Urgency::Resync, Urgency::Resync].map(|urgency| spawn(&budget, write(), urgency)).into();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let page = budget.status();
+    let bucket = &page["buckets"][0];
+    assert_eq!(
+        (&page["sharePercent"], &bucket["bucket"], &bucket["subscription"]),
+        (&50.into(), &"network-writes".into(), &"s".into())
+    );
+    assert_eq!((&bucket["capacity"], &bucket["pausedForSeconds"]), (&500.0.into(), &20.0.into()));
+    assert_eq!(bucket["waiting"], serde_json::json!({"change": 1, "resync": 2}));
+    waiting.iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_driver_rests_when_all_buckets_are_full() {
+    let budget = budget();
+    budget.acquire(&group_read(), Urgency::Node).await;
+    assert!(budget.shared.lock().driver.is_some());
+    tokio::time::sleep(REFRESH * 3).await;
+    assert!(budget.shared.lock().driver.is_none());
+    let metrics = budget.shared.metrics.render().unwrap();
+    assert!(
+        metrics.contains("azure_arm_budget_tokens{bucket=\"subscription-reads\",subscription_id=\"s\"} 125"),
+        "{metrics}"
+    );
+    assert_eq!(budget.acquire(&group_read(), Urgency::Node).await, Duration::ZERO, "and starts again");
+}
+
+impl Budget {
+    async fn acquire_owned(self, charge: Charge) -> Duration {
+        self.acquire(&charge, Urgency::Change).await
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Callers give up at any time; all that stay get through, nothing hangs, and no token is lost.
+    #[test]
+    fn giving_up_loses_nothing(patience in proptest::collection::vec(proptest::option::of(0..8000u64), 1..40)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let budget = budget();
+            budget.observe(&write(), 429, &headers("retry-after", "3"), "");
+            let through = Arc::new(AtomicUsize::new(0));
+            let callers = patience.iter().copied().map(|patience| {
+                let (budget, through) = (budget.clone(), Arc::clone(&through));
+                tokio::spawn(async move {
+                    let limit = Duration::from_millis(patience.unwrap_or(u32::MAX.into()));
+                    if timeout(limit, budget.acquire(&write(), Urgency::Node)).await.is_ok() {
+                        through.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            });
+            join_all(callers.collect::<Vec<_>>()).await;
+            let through = through.load(Ordering::Relaxed);
+            prop_assert!(through >= patience.iter().filter(|patience| patience.is_none()).count());
+            let state = budget.shared.lock();
+            prop_assert!(state.queue.is_empty() && state.callers.is_empty());
+            let (now, arm) = (Instant::now(), state.buckets.iter().find(|(id, _)| id.name == "subscription-writes"));
+            if let Some((_, bucket)) = arm {
+                prop_assert!(bucket.left(now) >= 100.0 - through as f64);
+            }
+            Ok(())
+        })?;
+    }
+}

@@ -1,0 +1,182 @@
+//! From an answer to an [`ArmError`]: class, message and hints. Pure.
+//!
+//! In: what was asked, status, headers and body. A status alone says little: ARM answers 429 for a used-up quota and for a resource
+//! that another operation holds, 404 for a deleted machine and for a mistyped subscription, and proxies answer anything.
+
+use bytes::Bytes;
+use http::{Method, Response};
+use jiff::Timestamp;
+
+use super::{ArmError, ErrorClass, error_body::ErrorBody, retry_after};
+
+/// A request, as errors name it: without its query, which may contain signatures.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) method: &'a Method,
+    pub(super) path: &'a str,
+}
+
+impl Asked<'_> {
+    pub(super) fn writes(&self) -> bool {
+        !matches!(*self.method, Method::GET | Method::HEAD)
+    }
+
+    /// An error without an answer.
+    pub(super) fn error(&self, class: ErrorClass, message: impl Into<String>) -> ArmError {
+        ArmError {
+            class,
+            status: None,
+            code: String::new(),
+            message: message.into(),
+            request: format!("{} {}", self.method, self.path),
+            correlation_id: None,
+            retry_after: None,
+        }
+    }
+}
+
+/// Codes that decide the class whatever the status (below 500 and not 401, 403, 404), innermost first.
+/// Upstream: `pkg/consts` of cloud-provider-azure names some; the others are from the resource providers' public error lists.
+const CODES: &[(&str, ErrorClass)] = &[
+    ("RetryableErrorDueToAnotherOperation", ErrorClass::Busy),
+    ("RetryableError", ErrorClass::Busy),
+    ("AnotherOperationInProgress", ErrorClass::Busy),
+    ("OperationInProgress", ErrorClass::Busy),
+    ("ReferencedResourceNotProvisioned", ErrorClass::Busy),
+    ("TooManyRequests", ErrorClass::Throttled),
+    ("SubscriptionRequestsThrottled", ErrorClass::Throttled),
+    ("ResourceRequestsThrottled", ErrorClass::Throttled),
+    ("ResourceCollectionRequestsThrottled", ErrorClass::Throttled),
+    ("PreconditionFailed", ErrorClass::Conflict),
+    ("CanceledAndSupersededDueToAnotherOperation", ErrorClass::Conflict),
+    ("OperationPreempted", ErrorClass::Conflict),
+    ("OperationPreemptedByAnotherOperation", ErrorClass::Conflict),
+    ("ConflictingConcurrentWriteNotAllowed", ErrorClass::Conflict),
+    ("Conflict", ErrorClass::Conflict),
+    ("ResourceGroupBeingDeleted", ErrorClass::ParentNotFound),
+    ("ResourceGroupNotFound", ErrorClass::ParentNotFound),
+    ("SubscriptionNotFound", ErrorClass::ParentNotFound),
+    ("InvalidSubscriptionId", ErrorClass::ParentNotFound),
+    ("ParentResourceNotFound", ErrorClass::ParentNotFound),
+];
+
+/// Endings of codes of reached limits: `PublicIPCountLimitReached`, `QuotaExceeded` …
+const LIMITS: &[&str] = &["limitreached", "quotaexceeded", "limitexceeded", "quotalimitexceeded"];
+
+/// Codes of a 404 that speak of the very resource that was asked for.
+const GONE: &[&str] = &["ResourceNotFound", "NotFound", "InstanceNotFound"];
+
+/// Endings of codes of a failed operation that are the cloud's own trouble.
+const INTERNAL: &[&str] =
+    &["InternalServerError", "InternalExecutionError", "InternalOperationError", "InternalError", "AllocationFailed"];
+
+fn class_of_code(code: &str, message: &str) -> Option<ErrorClass> {
+    let limit = || LIMITS.iter().any(|ending| code.to_ascii_lowercase().ends_with(ending));
+    let quota = || code.eq_ignore_ascii_case("OperationNotAllowed") && message.to_ascii_lowercase().contains("quota");
+    let known = CODES.iter().find(|(known, _)| known.eq_ignore_ascii_case(code)).map(|(_, class)| *class);
+    known.or_else(|| (limit() || quota()).then_some(ErrorClass::QuotaExceeded))
+}
+
+/// The innermost code that decides, and its class.
+fn telling(body: &ErrorBody) -> Option<(&str, ErrorClass)> {
+    let class = |code| class_of_code(code, &body.message).map(|class| (code, class));
+    body.codes.iter().rev().find_map(|code| class(code.as_str()))
+}
+
+/// Class and telling code of an answer that is no success.
+fn verdict(status: u16, body: Option<&ErrorBody>, writes: bool) -> (ErrorClass, String) {
+    let outer = body.map_or("", ErrorBody::code);
+    let known = body.and_then(telling);
+    let is = |codes: &[&str]| codes.iter().any(|code| code.eq_ignore_ascii_case(outer));
+    let by_status = |class| (class, outer);
+    let (class, code) = match (status, known) {
+        (401, _) => by_status(ErrorClass::Unauthorized),
+        (403, _) if is(&["RequestDisallowedByPolicy"]) => by_status(ErrorClass::Invalid),
+        (403, _) => by_status(ErrorClass::Forbidden),
+        (404, _) if is(GONE) => by_status(ErrorClass::NotFound),
+        (404, _) if body.is_some() => by_status(ErrorClass::ParentNotFound),
+        (412, _) => by_status(ErrorClass::Conflict),
+        (400..=499, Some((code, class))) if status != 404 => (class, code),
+        (429, None) => by_status(ErrorClass::Throttled),
+        (408, None) => by_status(ErrorClass::Transient),
+        (400..=499, None) if body.is_some() => by_status(ErrorClass::Invalid),
+        (500..=599, Some((code, ErrorClass::Busy))) => (ErrorClass::Busy, code),
+        // A gateway that heard nothing from ARM itself: the write may have arrived there.
+        (502 | 504, _) if writes && body.is_none() => by_status(ErrorClass::OutcomeUnknown),
+        (500..=599, _) => by_status(ErrorClass::Transient),
+        _ => by_status(ErrorClass::Garbage),
+    };
+    (class, code.to_owned())
+}
+
+/// The id that support asks for.
+pub(super) fn correlation_id<T>(answer: &Response<T>) -> Option<String> {
+    let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
+    let id = header("x-ms-correlation-request-id").or_else(|| header("x-ms-request-id"))?;
+    Some(id.chars().take(100).collect())
+}
+
+/// The error in an answer that is no success. `wall` is now, for a `Retry-After` date.
+pub(super) fn error_of(asked: Asked<'_>, answer: &Response<Bytes>, wall: Timestamp) -> ArmError {
+    let body = ErrorBody::parse(answer.body());
+    let (class, code) = verdict(answer.status().as_u16(), body.as_ref(), asked.writes());
+    let message = match &body {
+        Some(body) => explained(&code, &body.message),
+        None => stranger(answer),
+    };
+    let wait = retry_after::in_headers(answer.headers(), wall);
+    ArmError {
+        status: Some(answer.status().as_u16()),
+        retry_after: wait.or_else(|| retry_after::in_message(&message).filter(|_| class == ErrorClass::Busy)),
+        code,
+        correlation_id: correlation_id(answer),
+        ..asked.error(class, message)
+    }
+}
+
+/// ARM's message with what the operator can do, for errors that are the subscription's state and not the request's.
+fn explained(code: &str, message: &str) -> String {
+    let quoted = || message.split('\'').nth(1).filter(|name| name.starts_with("Microsoft."));
+    match code {
+        "MissingSubscriptionRegistration" => {
+            let namespace = quoted().unwrap_or("<namespace>");
+            format!("{message} Run `az provider register --namespace {namespace}` once for this subscription.")
+        }
+        "NoRegisteredProviderFound" => {
+            format!("{message} Register the resource provider (`az provider register`), or correct `cloud` and `location`.")
+        }
+        _ => message.to_owned(),
+    }
+}
+
+/// What is said about an answer that is not ARM's. Its content stays out: a proxy may echo the request with its token.
+fn stranger(answer: &Response<Bytes>) -> String {
+    let kind = answer.headers().get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind: String = kind.unwrap_or("no content type").chars().take(100).collect();
+    format!("the answer carries no ARM error document ({kind}, {} bytes)", answer.body().len())
+}
+
+/// The error of an operation that ran and failed or was canceled. `body` is its `error`, when it has one.
+pub(super) fn failed_operation(asked: Asked<'_>, state: &str, body: Option<&ErrorBody>) -> ArmError {
+    let outer = body.map_or("", ErrorBody::code);
+    let fallback = match state.to_ascii_lowercase().as_str() {
+        "canceled" | "cancelled" => ErrorClass::Conflict,
+        _ if outer.is_empty()
+            || INTERNAL.iter().any(|code| outer.to_ascii_lowercase().ends_with(&code.to_ascii_lowercase())) =>
+        {
+            ErrorClass::Transient
+        }
+        _ => ErrorClass::Invalid,
+    };
+    let (code, class) = body.and_then(telling).unwrap_or((outer, fallback));
+    let text = body.map_or("", |body| body.message.as_str());
+    let message = if text.is_empty() { format!("the operation ended as {state}") } else { explained(code, text) };
+    ArmError {
+        code: code.to_owned(),
+        retry_after: retry_after::in_message(&message).filter(|_| class == ErrorClass::Busy),
+        ..asked.error(class, message)
+    }
+}
+
+#[cfg(test)]
+mod tests;

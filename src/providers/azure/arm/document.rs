@@ -1,0 +1,76 @@
+//! What every ARM document has in common: modelled fields beside whatever else ARM sent, which goes back as it came.
+//!
+//! In: JSON of ARM. Out: structs whose fields are all optional, so that absent, `[]` and `""` stay what they are. A modelled field
+//! that is `null` is absent afterwards, which means the same to ARM. Numbers outside `i64`, `u64` and `f64` are not kept; ARM's
+//! documents have none.
+
+use std::collections::BTreeMap;
+
+use super::ResourceId;
+
+/// Fields that are not modelled, in ARM's spelling.
+pub type Extra = serde_json::Map<String, serde_json::Value>;
+
+/// Tags. Values are text; ARM lets them be `null`.
+pub type Tags = BTreeMap<String, Option<String>>;
+
+/// Declares documents: every field becomes an `Option` with its JSON name in camel case, or the given one, and every struct gets
+/// the fields it does not model as `extra`.
+macro_rules! documents {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty $(= $json:literal)?,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        pub struct $name {
+            $(
+                #[doc = documents!(@name $field $($json)?)]
+                #[serde(default, skip_serializing_if = "Option::is_none" $(, rename = $json)?)]
+                pub $field: Option<$type>,
+            )*
+            /// Everything else.
+            #[serde(flatten)]
+            pub extra: $crate::providers::azure::arm::document::Extra,
+        }
+    )*};
+    (@name $field:ident $json:literal) => { concat!("`", $json, "`.") };
+    (@name $field:ident) => { concat!("`", stringify!($field), "`, in camel case.") };
+}
+pub(super) use documents;
+
+documents! {
+    /// A reference to another resource, in ARM's spelling.
+    SubResource {
+        id: String,
+    }
+    /// Price and size class.
+    Sku {
+        name: String,
+        tier: String,
+        capacity: i64,
+    }
+    /// Edge zone.
+    ExtendedLocation {
+        name: String,
+        kind: String = "type",
+    }
+}
+
+impl SubResource {
+    /// A reference to `id`.
+    pub fn to(id: &ResourceId) -> Self {
+        Self { id: Some(id.as_str().to_owned()), extra: Extra::new() }
+    }
+
+    /// What it refers to; `None` when that is no resource id.
+    pub fn resource_id(&self) -> Option<ResourceId> {
+        ResourceId::parse(self.id.as_deref()?).ok()
+    }
+
+    /// Whether it refers to `id`, letter case aside.
+    pub fn refers_to(&self, id: &ResourceId) -> bool {
+        self.id.as_deref().is_some_and(|text| text.eq_ignore_ascii_case(id.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+use serde_json::json;
+
+use super::*;
+
+const RESOURCE: &str = "https://arm.example/r?api-version=1";
+const STATUS: &str = "https://arm.example/operations/1";
+const RESULT: &str = "https://arm.example/results/1";
+
+fn url(text: &str) -> Url {
+    Url::parse(text).unwrap()
+}
+
+fn answer(status: u16, headers: &[(&str, &str)], body: &Value) -> Response<Bytes> {
+    let mut response = Response::builder().status(status);
+    for (name, value) in headers {
+        response = response.header(*name, *value);
+    }
+    response.body(if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) }).unwrap()
+}
+
+fn begin(method: &Method, status: u16, headers: &[(&str, &str)], body: &Value) -> Result<(Operation, Step), Failure> {
+    Operation::begin(method, url(RESOURCE), Polling::default(), &answer(status, headers, body), None)
+}
+
+fn provisioning(state: &str) -> Value {
+    json!({"name": "r", "properties": {"provisioningState": state}})
+}
+
+fn poll(at: &str, milliseconds: u64) -> Step {
+    Step::Poll { url: url(at), after: Duration::from_millis(milliseconds) }
+}
+
+fn done_at(at: &str) -> Step {
+    Step::Done(Outcome::At(url(at)))
+}
+
+fn error(class: ErrorClass) -> ArmError {
+    Asked { method: &Method::GET, path: "/r" }.error(class, "m")
+}
+
+#[test]
+fn the_first_answer_says_how_to_go_on() {
+    let (status, location) = (("azure-asyncoperation", STATUS), ("location", RESULT));
+    let (put, patch, delete, post) = (&Method::PUT, &Method::PATCH, &Method::DELETE, &Method::POST);
+    let here = Step::Done(Outcome::Here);
+    let nothing = Step::Done(Outcome::Nothing);
+    let none = Value::Null;
+    for (method, code, headers, body, expected) in [
+        (put, 200, vec![], provisioning("Succeeded"), here.clone()),
+        (put, 200, vec![], json!({"name": "r"}), here.clone()),
+        (put, 201, vec![], provisioning("Updating"), poll(RESOURCE, 200)),
+        (put, 201, vec![status, location], provisioning("Updating"), poll(STATUS, 200)),
+        (put, 200, vec![status], provisioning("Succeeded"), poll(STATUS, 200)),
+        (put, 202, vec![location], none.clone(), poll(RESULT, 200)),
+        (put, 202, vec![], none.clone(), poll(RESOURCE, 200)),
+        (put, 204, vec![], none.clone(), done_at(RESOURCE)),
+        (put, 200, vec![], none.clone(), done_at(RESOURCE)),
+        (patch, 202, vec![status], none.clone(), poll(STATUS, 200)),
+        (delete, 200, vec![], none.clone(), nothing.clone()),
+        (delete, 204, vec![], none.clone(), nothing.clone()),
+        (delete, 202, vec![location], none.clone(), poll(RESULT, 200)),
+        (delete, 202, vec![], none.clone(), poll(RESOURCE, 200)),
+        (post, 200, vec![], json!({"x": 1}), here),
+        (post, 200, vec![], none.clone(), nothing.clone()),
+        (post, 202, vec![], none.clone(), nothing),
+        (post, 202, vec![location], none, poll(RESULT, 200)),
+    ] {
+        let (_, step) = begin(method, code, &headers, &body).unwrap();
+        assert_eq!(step, expected, "{method} {code} {headers:?}");
+    }
+    let failed = begin(put, 200, &[], &provisioning("Failed")).unwrap_err();
+    assert_eq!(failed, Failure::Ended("Failed".into(), None));
+}
+
+#[test]
+fn urls_of_strangers_are_not_polled() {
+    for headers in [[("azure-asyncoperation", "https://evil.example/1")], [("location", "https://evil.example/1")]] {
+        let (_, step) = begin(&Method::PUT, 202, &headers, &Value::Null).unwrap();
+        assert_eq!(step, poll(RESOURCE, 200));
+    }
+    let (mut operation, _) = begin(&Method::PUT, 202, &[("location", RESULT)], &Value::Null).unwrap();
+    let moved = answer(202, &[("location", "https://evil.example/1")], &Value::Null);
+    assert_eq!(operation.advance(Ok(&moved), None).unwrap(), poll(RESULT, 300));
+}
+
+#[test]
+fn a_status_document_is_polled_ever_more_slowly() {
+    let (mut operation, first) = begin(&Method::PUT, 201, &[("azure-asyncoperation", STATUS)], &Value::Null).unwrap();
+    assert_eq!(first, poll(STATUS, 200));
+    let mut pauses = Vec::new();
+    for _ in 0..12 {
+        let Ok(Step::Poll { after, .. }) = operation.advance(Ok(&answer(200, &[], &json!({"status": "InProgress"}))), None)
+        else {
+            panic!("still running")
+        };
+        pauses.push(after.as_millis());
+    }
+    assert_eq!(pauses[..4], [300, 450, 675, 1012]);
+    assert_eq!(pauses[11], 10_000);
+    let done = operation.advance(Ok(&answer(200, &[], &json!({"status": "Succeeded"}))), None);
+    assert_eq!(done.unwrap(), done_at(RESOURCE));
+}
+
+#[test]
+fn what_arm_asks_for_is_kept_within_bounds() {
+    let polling = Polling { shortest_asked: Duration::from_secs(5), ..Polling::default() };
+    let initial = answer(202, &[("location", RESULT)], &Value::Null);
+    let asks = |seconds| {
+        let (_, step) =
+            Operation::begin(&Method::PUT, url(RESOURCE), polling, &initial, Some(Duration::from_secs(seconds))).unwrap();
+        step
+    };
+    assert_eq!([1, 10, 3600].map(asks), [5_000, 10_000, 60_000].map(|wait| poll(RESULT, wait)));
+}
+
+#[test]
+fn failures_carry_the_operations_error() {
+    let (mut operation, _) = begin(&Method::PUT, 201, &[("azure-asyncoperation", STATUS)], &Value::Null).unwrap();
+    let body = json!({"status": "Failed", "error": {"code": "SubnetIsFull", "message": "no room"}});
+    let failure = operation.advance(Ok(&answer(200, &[], &body)), None).unwrap_err();
+    let error = failure.error(Asked { method: &Method::PUT, path: "/r" });
+    assert_eq!((error.class, error.code.as_str(), error.message.as_str()), (ErrorClass::Invalid, "SubnetIsFull", "no room"));
+    assert_eq!(error.request, "PUT /r");
+}
+
+#[test]
+fn location_ends_with_a_final_status() {
+    let running = answer(202, &[], &Value::Null);
+    let begun = |method: &Method| begin(method, 202, &[("location", RESULT)], &Value::Null).unwrap().0;
+    let mut put = begun(&Method::PUT);
+    assert_eq!(put.advance(Ok(&running), None).unwrap(), poll(RESULT, 300));
+    assert_eq!(put.advance(Ok(&answer(200, &[], &provisioning("Updating"))), None).unwrap(), poll(RESULT, 450));
+    assert_eq!(put.advance(Ok(&answer(200, &[], &provisioning("Succeeded"))), None).unwrap(), done_at(RESOURCE));
+    assert_eq!(
+        begun(&Method::DELETE).advance(Ok(&answer(204, &[], &Value::Null)), None).unwrap(),
+        Step::Done(Outcome::Nothing)
+    );
+    assert_eq!(
+        begun(&Method::POST).advance(Ok(&answer(200, &[], &json!({"a": 1}))), None).unwrap(),
+        Step::Done(Outcome::Here)
+    );
+    let refused = begun(&Method::PUT).advance(Err(error(ErrorClass::Invalid)), None).unwrap_err();
+    assert_eq!(refused.error(Asked { method: &Method::PUT, path: "/r" }).request, "PUT /r");
+}
+
+#[test]
+fn a_lost_operation_is_looked_for_in_the_resource() {
+    for class in [ErrorClass::NotFound, ErrorClass::ParentNotFound, ErrorClass::Forbidden] {
+        let (mut put, _) = begin(&Method::PUT, 201, &[("azure-asyncoperation", STATUS)], &Value::Null).unwrap();
+        assert_eq!(put.advance(Err(error(class)), None).unwrap(), poll(RESOURCE, 0));
+        let Ok(Step::Poll { .. }) = put.advance(Ok(&answer(200, &[], &provisioning("Updating"))), None) else {
+            panic!("still running")
+        };
+        let done = put.advance(Ok(&answer(200, &[], &provisioning("Succeeded"))), None).unwrap();
+        assert_eq!(done, Step::Done(Outcome::Here));
+        assert_eq!(put.advance(Err(error(ErrorClass::NotFound)), None).unwrap_err(), Failure::Lost, "gone meanwhile");
+    }
+}
+
+#[test]
+fn a_deletion_ends_when_the_resource_is_gone() {
+    let begun = || begin(&Method::DELETE, 202, &[], &Value::Null).unwrap().0;
+    let mut delete = begun();
+    assert_eq!(delete.advance(Ok(&answer(200, &[], &provisioning("Deleting"))), None).unwrap(), poll(RESOURCE, 300));
+    assert_eq!(delete.advance(Err(error(ErrorClass::NotFound)), None).unwrap(), Step::Done(Outcome::Nothing));
+    assert_eq!(begun().advance(Err(error(ErrorClass::ParentNotFound)), None).unwrap_err(), Failure::Lost);
+    let mut stays = begun();
+    let there = answer(200, &[], &provisioning("Succeeded"));
+    assert!(stays.advance(Ok(&there), None).is_ok() && stays.advance(Ok(&there), None).is_ok());
+    assert_eq!(stays.advance(Ok(&there), None).unwrap_err(), Failure::Lost, "it was not deleted");
+}
+
+#[test]
+fn nonsense_is_tolerated_for_a_while_and_trouble_for_ever() {
+    let (mut put, _) = begin(&Method::PUT, 201, &[("azure-asyncoperation", STATUS)], &Value::Null).unwrap();
+    for _ in 0..50 {
+        assert!(
+            matches!(put.advance(Err(error(ErrorClass::Transient)), None), Ok(Step::Poll { url, .. }) if url.as_str() == STATUS)
+        );
+    }
+    let html = answer(200, &[], &json!("<html>"));
+    assert!(matches!(put.advance(Ok(&html), None), Ok(Step::Poll { url, .. }) if url.as_str() == STATUS));
+    assert!(
+        matches!(put.advance(Err(error(ErrorClass::Garbage)), None), Ok(Step::Poll { url, .. }) if url.as_str() == STATUS)
+    );
+    assert_eq!(put.advance(Ok(&html), None).unwrap(), poll(RESOURCE, 0));
+    let (mut post, _) = begin(&Method::POST, 202, &[("location", RESULT)], &Value::Null).unwrap();
+    assert_eq!(post.advance(Err(error(ErrorClass::NotFound)), None).unwrap_err(), Failure::Lost);
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_answers_are_survived(
+        steps in proptest::collection::vec((200_u16..300, ".{0,40}", proptest::option::of("(https://arm.example)?/[a-z]{0,5}|.{0,9}")), 1..20),
+        method in proptest::sample::select(vec![Method::PUT, Method::DELETE, Method::POST]),
+    ) {
+        let mut operation = None;
+        for (status, body, location) in steps {
+            let mut response = Response::builder().status(status);
+            if let Some(value) = location.and_then(|text| http::HeaderValue::from_str(&text).ok()) {
+                response = response.header("location", value);
+            }
+            let response = response.body(Bytes::from(body)).unwrap();
+            let next = match operation.take() {
+                None => Operation::begin(&method, url(RESOURCE), Polling::default(), &response, None),
+                Some(mut begun) => Operation::advance(&mut begun, Ok(&response), None).map(|step| (begun, step)),
+            };
+            if let Ok((begun, Step::Poll { url, after })) = next {
+                proptest::prop_assert_eq!(url.host_str(), Some("arm.example"));
+                proptest::prop_assert!(after <= Duration::from_secs(60));
+                operation = Some(begun);
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! One HTTP request as ARM wants it. Pure.
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, Request, header};
+use reqwest::Url;
+
+use super::{ApiType, ArmError, ArmResult, ErrorClass, budget::Charge, classify::Asked};
+
+/// What is to be sent, without what differs from try to try.
+#[derive(Debug, Clone)]
+pub(super) struct Ask {
+    pub(super) kind: &'static ApiType,
+    /// Name of the call in metrics.
+    pub(super) call: &'static str,
+    pub(super) method: Method,
+    pub(super) url: Url,
+    pub(super) etag: Option<String>,
+    /// JSON; empty for none.
+    pub(super) body: Bytes,
+}
+
+/// Tokens of one try. No `Debug`: they reach no log.
+pub(super) struct Tokens {
+    pub(super) bearer: String,
+    pub(super) auxiliary: Option<String>,
+}
+
+impl Ask {
+    pub(super) fn asked(&self) -> Asked<'_> {
+        Asked { method: &self.method, path: self.url.path() }
+    }
+
+    pub(super) fn charge(&self) -> Charge {
+        Charge::of(self.kind, &self.method, self.url.path())
+    }
+
+    /// A read at another URL on behalf of this request.
+    pub(super) fn read_at(&self, url: Url) -> Self {
+        Self { method: Method::GET, url, etag: None, body: Bytes::new(), ..self.clone() }
+    }
+
+    /// The request on the wire. `id` identifies this try in ARM's logs.
+    pub(super) fn request(&self, user_agent: &str, tokens: &Tokens, id: &str) -> ArmResult<Request<Bytes>> {
+        let mut request = Request::new(self.body.clone());
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.url.as_str().parse().map_err(|_| self.unsendable("the URL"))?;
+        let mut set = |name: HeaderName, value: &str, what: &str, secret: bool| {
+            let mut value = HeaderValue::from_str(value).map_err(|_| self.unsendable(what))?;
+            value.set_sensitive(secret);
+            request.headers_mut().insert(name, value);
+            Ok::<_, ArmError>(())
+        };
+        set(header::USER_AGENT, user_agent, "userAgent", false)?;
+        set(header::ACCEPT, "application/json", "Accept", false)?;
+        set(header::AUTHORIZATION, &format!("Bearer {}", tokens.bearer), "the token", true)?;
+        if let Some(token) = &tokens.auxiliary {
+            let name = HeaderName::from_static("x-ms-authorization-auxiliary");
+            set(name, &format!("Bearer {token}"), "the auxiliary token", true)?;
+        }
+        if !self.body.is_empty() {
+            set(header::CONTENT_TYPE, "application/json", "Content-Type", false)?;
+        }
+        if let Some(etag) = self.etag.as_deref().filter(|etag| !etag.is_empty()) {
+            set(header::IF_MATCH, etag, "the etag", false)?;
+        }
+        set(HeaderName::from_static("x-ms-client-request-id"), id, "the request id", false)?;
+        set(HeaderName::from_static("x-ms-return-client-request-id"), "true", "a header", false)?;
+        Ok(request)
+    }
+
+    fn unsendable(&self, what: &str) -> ArmError {
+        self.asked()
+            .error(ErrorClass::Invalid, format!("{what} contains characters that HTTP does not allow; nothing was sent"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::azure::arm::api;
+
+    fn ask() -> Ask {
+        Ask {
+            kind: &api::LOAD_BALANCERS,
+            call: "create_or_update",
+            method: Method::PUT,
+            url: Url::parse("https://arm.example/subscriptions/s/x?api-version=1").unwrap(),
+            etag: Some("W/\"1\"".into()),
+            body: Bytes::from_static(b"{}"),
+        }
+    }
+
+    fn tokens() -> Tokens {
+        Tokens { bearer: "hunter2".into(), auxiliary: Some("hunter3".into()) }
+    }
+
+    #[test]
+    fn a_write_carries_everything() {
+        let request = ask().request("agent/1 (x)", &tokens(), "id-1").unwrap();
+        let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or("-");
+        for (name, value) in [
+            ("user-agent", "agent/1 (x)"),
+            ("accept", "application/json"),
+            ("authorization", "Bearer hunter2"),
+            ("x-ms-authorization-auxiliary", "Bearer hunter3"),
+            ("content-type", "application/json"),
+            ("if-match", "W/\"1\""),
+            ("x-ms-client-request-id", "id-1"),
+            ("x-ms-return-client-request-id", "true"),
+        ] {
+            assert_eq!(header(name), value, "{name}");
+        }
+        assert!(!format!("{request:?}").contains("hunter"), "tokens are marked as sensitive");
+    }
+
+    #[test]
+    fn a_read_on_its_behalf_carries_no_condition() {
+        let read = ask().read_at(Url::parse("https://arm.example/operations/1").unwrap());
+        let request = read.request("agent", &Tokens { bearer: "t".into(), auxiliary: None }, "id").unwrap();
+        assert_eq!((request.method(), request.uri().path()), (&Method::GET, "/operations/1"));
+        assert!(request.body().is_empty());
+        for absent in ["if-match", "content-type", "x-ms-authorization-auxiliary"] {
+            assert!(!request.headers().contains_key(absent), "{absent}");
+        }
+    }
+
+    #[test]
+    fn what_http_does_not_allow_is_named_but_not_shown() {
+        let error = ask().request("agent", &Tokens { bearer: "hunter2\n".into(), auxiliary: None }, "id").unwrap_err();
+        assert!(error.message.starts_with("the token contains") && !error.to_string().contains("hunter2"), "{error}");
+        let error = ask().request("agent\r\nx: y", &tokens(), "id").unwrap_err();
+        assert!(error.message.starts_with("userAgent contains"), "{error}");
+    }
+}

@@ -1,0 +1,226 @@
+//! Tenants, the principals in them, and the tokens they have.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Endpoint, Refusal};
+use crate::sandbox::azure::topology::uuid;
+
+/// How a principal proves who it is.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Credential {
+    /// A secret.
+    Secret(String),
+    /// A certificate, DER.
+    Certificate(Vec<u8>),
+    /// A service account token of a federated issuer, as it is.
+    FederatedToken(String),
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Secret(_) => "Secret",
+            Self::Certificate(_) => "Certificate",
+            Self::FederatedToken(_) => "FederatedToken",
+        })
+    }
+}
+
+/// Somebody who can have tokens, in one tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Principal {
+    /// Tenant.
+    pub tenant: String,
+    /// Application's id.
+    pub client_id: String,
+    /// Its id as an object of the directory.
+    pub object_id: String,
+    /// What it can prove itself with.
+    pub credentials: Vec<Credential>,
+}
+
+impl Principal {
+    /// A principal without credentials, such as that of a managed identity.
+    pub fn new(tenant: &str, client_id: &str) -> Self {
+        let object_id = uuid(0, &format!("{tenant}/{client_id}"));
+        Self { tenant: tenant.to_owned(), client_id: client_id.to_owned(), object_id, credentials: Vec::new() }
+    }
+
+    /// Accepts one of the registered secrets.
+    pub(super) fn check_secret(&self, secret: &str) -> Result<(), Refusal> {
+        let known = self.credentials.iter().any(|found| matches!(found, Credential::Secret(text) if text == secret));
+        if known { Ok(()) } else { Err(Refusal::secret(&self.client_id)) }
+    }
+
+    pub(super) fn has_federated_token(&self, token: &str) -> bool {
+        self.credentials.iter().any(|found| matches!(found, Credential::FederatedToken(text) if text == token))
+    }
+
+    pub(super) fn certificates(&self) -> impl Iterator<Item = &[u8]> {
+        self.credentials.iter().filter_map(|found| match found {
+            Credential::Certificate(der) => Some(der.as_slice()),
+            _ => None,
+        })
+    }
+
+    pub(super) fn has_certificate(&self) -> bool {
+        self.certificates().next().is_some()
+    }
+}
+
+/// A token that was issued.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    /// Tenant it was issued in.
+    pub tenant: String,
+    /// Application's id of whose it is.
+    pub client_id: String,
+    /// Id of the object of whose it is.
+    pub object_id: String,
+    /// What it is for.
+    pub audience: String,
+    /// Until when it counts.
+    pub expires: Timestamp,
+}
+
+/// What a text in an `Authorization` header is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenState {
+    /// A token that counts.
+    Valid(Token),
+    /// One that counted.
+    Expired(Token),
+    /// No token of this directory, or one that was taken back.
+    Unknown,
+}
+
+/// The directory.
+#[derive(Debug)]
+pub struct Directory {
+    tenants: Vec<String>,
+    principals: Vec<Principal>,
+    tokens: BTreeMap<String, Token>,
+    lifetime: Duration,
+    issued: u64,
+    traces: u64,
+}
+
+impl Default for Directory {
+    fn default() -> Self {
+        let lifetime = Duration::from_secs(3_599);
+        Self { tenants: Vec::new(), principals: Vec::new(), tokens: BTreeMap::new(), lifetime, issued: 0, traces: 0 }
+    }
+}
+
+impl Directory {
+    /// Makes a tenant known.
+    pub fn add_tenant(&mut self, tenant: &str) {
+        if !self.has_tenant(tenant) {
+            self.tenants.push(tenant.to_owned());
+        }
+    }
+
+    fn has_tenant(&self, tenant: &str) -> bool {
+        self.tenants.iter().any(|known| known.eq_ignore_ascii_case(tenant))
+    }
+
+    /// Adds a credential of a principal, which need not be known yet.
+    pub fn add_credential(&mut self, tenant: &str, client_id: &str, credential: Credential) {
+        self.add_tenant(tenant);
+        let known = |found: &&mut Principal| found.is(tenant, client_id);
+        match self.principals.iter_mut().find(known) {
+            Some(principal) => principal.credentials.push(credential),
+            None => {
+                let principal = Principal::new(tenant, client_id);
+                self.principals.push(Principal { credentials: vec![credential], ..principal });
+            }
+        }
+    }
+
+    /// Takes all credentials of an application away, in all tenants; its tokens stay.
+    pub fn remove_credentials(&mut self, client_id: &str) {
+        for principal in self.principals.iter_mut().filter(|found| found.client_id.eq_ignore_ascii_case(client_id)) {
+            principal.credentials.clear();
+        }
+    }
+
+    /// How long tokens count from now on; whole seconds.
+    pub fn set_lifetime(&mut self, lifetime: Duration) {
+        self.lifetime = lifetime;
+    }
+
+    /// Takes all tokens back: ARM does not know them any more.
+    pub fn revoke_tokens(&mut self) {
+        self.tokens.clear();
+    }
+
+    /// How many tokens were ever issued.
+    pub fn issued(&self) -> u64 {
+        self.issued
+    }
+
+    pub(super) fn principal(&self, endpoint: Endpoint<'_>, client_id: &str) -> Result<&Principal, Refusal> {
+        if !self.has_tenant(endpoint.tenant) {
+            return Err(Refusal::tenant(endpoint.tenant));
+        }
+        let found = self.principals.iter().find(|found| found.is(endpoint.tenant, client_id));
+        found.ok_or_else(|| Refusal::application(client_id, endpoint.tenant))
+    }
+
+    /// Issues a token for `audience`. Answers its text and its life in seconds.
+    pub fn issue(&mut self, principal: &Principal, audience: &str, now: Timestamp) -> (String, i64) {
+        self.issued += 1;
+        let text = format!("sandbox-token-{}-{}", self.issued, uuid(self.issued, &principal.object_id).replace('-', ""));
+        let lifetime = SignedDuration::try_from(self.lifetime).unwrap_or(SignedDuration::MAX);
+        let token = Token {
+            tenant: principal.tenant.clone(),
+            client_id: principal.client_id.clone(),
+            object_id: principal.object_id.clone(),
+            audience: audience.to_owned(),
+            expires: now.checked_add(lifetime).unwrap_or(Timestamp::MAX),
+        };
+        self.tokens.insert(text.clone(), token);
+        (text, lifetime.as_secs())
+    }
+
+    /// What this text is worth at `now`.
+    pub fn token(&self, text: &str, now: Timestamp) -> TokenState {
+        match self.tokens.get(text) {
+            None => TokenState::Unknown,
+            Some(token) if token.expires <= now => TokenState::Expired(token.clone()),
+            Some(token) => TokenState::Valid(token.clone()),
+        }
+    }
+
+    /// What is wrong with a token in the eyes of a server whose audiences are these; `None`: nothing. A slash at the end of an
+    /// audience and letter case do not matter.
+    pub fn problem(&self, text: &str, audiences: &[&str], now: Timestamp) -> Option<String> {
+        let plain = |audience: &str| audience.trim_end_matches('/').to_ascii_lowercase();
+        match self.token(text, now) {
+            TokenState::Unknown => Some("The access token is invalid.".to_owned()),
+            TokenState::Expired(token) => {
+                let expired = token.expires;
+                Some(format!("The access token expiry UTC time '{expired}' is earlier than current UTC time '{now}'."))
+            }
+            TokenState::Valid(token) if audiences.iter().any(|audience| plain(audience) == plain(&token.audience)) => None,
+            TokenState::Valid(token) => {
+                let found = token.audience;
+                Some(format!("The access token has been obtained for wrong audience or resource '{found}'."))
+            }
+        }
+    }
+
+    /// A number for the next trace id.
+    pub(super) fn next_trace(&mut self) -> u64 {
+        self.traces += 1;
+        self.traces
+    }
+}
+
+impl Principal {
+    fn is(&self, tenant: &str, client_id: &str) -> bool {
+        self.tenant.eq_ignore_ascii_case(tenant) && self.client_id.eq_ignore_ascii_case(client_id)
+    }
+}

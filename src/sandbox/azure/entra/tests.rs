@@ -1,0 +1,149 @@
+use std::time::Duration;
+
+use azure_core::base64;
+use rcgen::{CertificateParams, KeyPair, SigningKey};
+
+use super::*;
+
+const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+const SCOPE: &str = "https%3A%2F%2Fmanagement.azure.com%2F.default";
+
+fn directory(credential: Credential) -> Directory {
+    let mut directory = Directory::default();
+    directory.add_credential("tenant", "client", credential);
+    directory
+}
+
+fn ask(directory: &mut Directory, path: &str, form: &str) -> (u16, Value) {
+    let request =
+        Request::post(format!("https://login.microsoftonline.com{path}")).body(Bytes::from(form.to_owned())).unwrap();
+    let response = answer(directory, endpoint(path).expect("a token endpoint"), &request, NOW);
+    (response.status().as_u16(), serde_json::from_slice(response.body()).unwrap())
+}
+
+fn with_secret(client: &str, secret: &str, scope: &str) -> String {
+    format!("client_id={client}&client_secret={secret}&grant_type=client_credentials&scope={scope}")
+}
+
+#[test]
+fn a_secret_gets_a_token_that_counts_until_it_expires() {
+    let mut directory = directory(Credential::Secret("s3+cret".to_owned()));
+    directory.set_lifetime(Duration::from_secs(600));
+    let (status, body) = ask(&mut directory, "/TENANT/oauth2/v2.0/token", &with_secret("CLIENT", "s3%2Bcret", SCOPE));
+    assert_eq!((status, &body["token_type"], &body["expires_in"]), (200, &json!("Bearer"), &json!(600)));
+    let text = body["access_token"].as_str().unwrap();
+    let TokenState::Valid(token) = directory.token(text, NOW) else { panic!("not valid") };
+    assert_eq!((token.client_id.as_str(), token.audience.as_str()), ("client", "https://management.azure.com"));
+    let later = NOW + Duration::from_secs(600);
+    assert!(matches!(directory.token(text, later), TokenState::Expired(_)));
+    directory.revoke_tokens();
+    assert_eq!(directory.token(text, NOW), TokenState::Unknown);
+}
+
+#[test]
+fn refusals_carry_entras_codes() {
+    let good = "/tenant/oauth2/v2.0/token";
+    let cases = [
+        (good, with_secret("client", "wrong", SCOPE), 401, 7_000_215),
+        ("/elsewhere/oauth2/v2.0/token", with_secret("client", "secret", SCOPE), 400, 90_002),
+        (good, with_secret("nobody", "secret", SCOPE), 400, 700_016),
+        (good, with_secret("client", "secret", "https%3A%2F%2Fmanagement.azure.com"), 400, 1_002_012),
+        (good, with_secret("client", "", SCOPE), 401, 7_000_218),
+        (good, "grant_type=password&client_id=client".to_owned(), 400, 70_003),
+        (good, String::new(), 400, 900_144),
+        (good, format!("{}&client_assertion=a.b.c", with_secret("client", "", SCOPE)), 400, 900_144),
+    ];
+    for (path, form, status, code) in cases {
+        let mut directory = directory(Credential::Secret("secret".to_owned()));
+        let (found, body) = ask(&mut directory, path, &form);
+        assert_eq!((found, &body["error_codes"]), (status, &json!([code])), "{form}");
+        assert!(body["error_description"].as_str().unwrap().starts_with(&format!("AADSTS{code}: ")), "{body}");
+        assert_eq!(directory.issued(), 0);
+    }
+}
+
+#[test]
+fn an_adfs_has_a_path_of_its_own() {
+    assert_eq!(endpoint("/adfs/oauth2/v2.0/token"), None);
+    assert_eq!(endpoint("/tenant/oauth2/token"), None);
+    let mut directory = Directory::default();
+    directory.add_credential("adfs", "client", Credential::Secret("secret".to_owned()));
+    let form = "client_id=client&client_secret=secret&grant_type=client_credentials&resource=https%3A%2F%2Farm.local";
+    assert_eq!(ask(&mut directory, "/adfs/oauth2/token", form).0, 200);
+}
+
+#[test]
+fn a_federated_token_counts_as_registered() {
+    let mut directory = directory(Credential::FederatedToken("header.claims.signature".to_owned()));
+    assert_eq!(ask(&mut directory, "/tenant/oauth2/v2.0/token", &with_assertion("header.claims.signature")).0, 200);
+    let other = format!("{0}.{1}.{0}", base64::encode_url_safe("{}"), base64::encode_url_safe(r#"{"sub":"system:x"}"#));
+    let (_, body) = ask(&mut directory, "/tenant/oauth2/v2.0/token", &with_assertion(&other));
+    assert_eq!(body["error_codes"], json!([700_213]));
+    assert!(body["error_description"].as_str().unwrap().contains("system:x"));
+    directory.remove_credentials("client");
+    assert_eq!(ask(&mut directory, "/tenant/oauth2/v2.0/token", &with_assertion("header.claims.signature")).0, 401);
+}
+
+fn with_assertion(assertion: &str) -> String {
+    let kind = "urn%3Aietf%3Aparams%3Aoauth%3Aclient-assertion-type%3Ajwt-bearer";
+    format!(
+        "client_id=client&client_assertion={assertion}&client_assertion_type={kind}&grant_type=client_credentials&scope={SCOPE}"
+    )
+}
+
+fn key() -> KeyPair {
+    KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, rcgen::RsaKeySize::_2048).unwrap()
+}
+
+fn signed(key: &KeyPair, changes: &Value) -> String {
+    let mut claims = json!({
+        "aud": "https://login.microsoftonline.com/tenant/oauth2/v2.0/token", "iss": "client", "sub": "client", "jti": "1",
+        "nbf": NOW.as_second(), "exp": NOW.as_second() + 600,
+    });
+    for (name, value) in changes.as_object().unwrap() {
+        claims[name] = value.clone();
+    }
+    let header = json!({"alg": "RS256", "typ": "JWT", "x5t": "thumbprint"});
+    let signed = format!("{}.{}", base64::encode_url_safe(header.to_string()), base64::encode_url_safe(claims.to_string()));
+    format!("{signed}.{}", base64::encode_url_safe(key.sign(signed.as_bytes()).unwrap()))
+}
+
+#[test]
+fn a_signed_assertion_is_verified_with_the_certificate() {
+    let (right, wrong) = (key(), key());
+    let certificate = CertificateParams::new(Vec::new()).unwrap().self_signed(&right).unwrap();
+    let mut directory = directory(Credential::Certificate(certificate.der().to_vec()));
+    let late = NOW.as_second() - 3_600;
+    let cases = [
+        (signed(&right, &json!({})), None),
+        (signed(&wrong, &json!({})), Some(700_027)),
+        (signed(&right, &json!({"sub": "somebody"})), Some(700_021)),
+        (signed(&right, &json!({"aud": "https://login.microsoftonline.com/other/oauth2/v2.0/token"})), Some(700_023)),
+        (signed(&right, &json!({"nbf": late, "exp": late + 600})), Some(700_024)),
+        (signed(&right, &json!({"jti": null})), Some(50_027)),
+        ("not.a.token".to_owned(), Some(50_027)),
+    ];
+    for (assertion, refused) in cases {
+        let (status, body) = ask(&mut directory, "/tenant/oauth2/v2.0/token", &with_assertion(&assertion));
+        match refused {
+            None => assert_eq!(status, 200, "{body}"),
+            Some(code) => assert_eq!((status, &body["error_codes"]), (401, &json!([code]))),
+        }
+    }
+}
+
+#[test]
+fn arm_is_told_what_is_wrong_with_a_token() {
+    let mut directory = directory(Credential::Secret("secret".to_owned()));
+    let mut token = |scope: &str| {
+        let (_, body) = ask(&mut directory, "/tenant/oauth2/v2.0/token", &with_secret("client", "secret", scope));
+        body["access_token"].as_str().unwrap().to_owned()
+    };
+    let (good, slashed) = (token(SCOPE), token("https%3A%2F%2FManagement.azure.com%2F%2F.default"));
+    let other = token("https%3A%2F%2Fvault.azure.net%2F.default");
+    let problem = |text: &str, now| directory.problem(text, &["https://management.azure.com/"], now);
+    assert_eq!((problem(&good, NOW), problem(&slashed, NOW)), (None, None));
+    assert!(problem(&good, NOW + Duration::from_secs(3_600)).unwrap().contains("is earlier than current UTC time"));
+    assert!(problem(&other, NOW).unwrap().contains("https://vault.azure.net"));
+    assert_eq!(problem("other", NOW), Some("The access token is invalid.".to_owned()));
+}

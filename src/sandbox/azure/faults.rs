@@ -1,0 +1,304 @@
+//! Faults on demand: refusals, delays, lost and broken answers, operations that fail, an ARM that is down, and crashes of a client in
+//! the middle of its work. What a fault does to a request is decided by [`FaultTable::decide`], a pure function of the requests so
+//! far and the seed.
+
+use std::time::Duration;
+
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+
+use super::{log::RequestRecord, options::Class};
+
+/// What a fault does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Answers with this status, error code and `Retry-After` (seconds); nothing is done.
+    Refuse(u16, String, Option<u64>),
+    /// Serves it later.
+    Delay(Duration),
+    /// No connection: nothing is sent.
+    NoConnection,
+    /// The connection breaks before anything is done.
+    DropBefore,
+    /// It is done, and the answer is lost.
+    DropAfter,
+    /// It is done, and the answer (200) is HTML.
+    Garbage,
+    /// A list is answered empty; other requests are served.
+    EmptyList,
+    /// It is done, and the answer's body ends in the middle.
+    Truncated,
+    /// No answer ever comes; nothing is done.
+    Hang,
+    /// The operation that a write starts ends as `Failed` with this code and message.
+    FailOperation(String, String),
+}
+
+/// Which requests are hit, how often, and what happens to them.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    effect: Effect,
+    method: Option<String>,
+    path: Option<String>,
+    class: Option<Class>,
+    skip: usize,
+    times: Option<usize>,
+    probability: f64,
+}
+
+impl Fault {
+    /// Hits every request.
+    pub fn new(effect: Effect) -> Self {
+        Self { effect, method: None, path: None, class: None, skip: 0, times: None, probability: 1.0 }
+    }
+
+    /// Refuses with this status and code.
+    pub fn refuse(status: u16, code: &str) -> Self {
+        Self::new(Effect::Refuse(status, code.to_owned(), None))
+    }
+
+    /// Hits only this method.
+    pub fn method(mut self, method: &str) -> Self {
+        self.method = Some(method.to_ascii_uppercase());
+        self
+    }
+
+    /// Hits only paths that match as a whole, ignoring letter case; `*` stands for any text.
+    pub fn path(mut self, pattern: &str) -> Self {
+        self.path = Some(pattern.to_ascii_lowercase());
+        self
+    }
+
+    /// Hits only requests of this class.
+    pub fn class(mut self, class: Class) -> Self {
+        self.class = Some(class);
+        self
+    }
+
+    /// Hits only so many requests.
+    pub fn times(mut self, times: usize) -> Self {
+        self.times = Some(times);
+        self
+    }
+
+    /// Lets so many matching requests pass first.
+    pub fn after(mut self, skip: usize) -> Self {
+        self.skip = skip;
+        self
+    }
+
+    /// Hits each matching request with this probability, 0 to 1.
+    pub fn with_probability(mut self, probability: f64) -> Self {
+        self.probability = probability.clamp(0.0, 1.0);
+        self
+    }
+
+    fn matches(&self, request: &RequestRecord) -> bool {
+        self.times != Some(0)
+            && self.method.as_ref().is_none_or(|method| *method == request.method)
+            && self.class.is_none_or(|class| class == request.class)
+            && self.path.as_ref().is_none_or(|pattern| glob(pattern, &request.path.to_ascii_lowercase()))
+    }
+
+    /// Counts a matching request; answers whether it is hit.
+    fn hit(&mut self, random: &mut SmallRng) -> bool {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return false;
+        }
+        if self.probability < 1.0 && !random.random_bool(self.probability) {
+            return false;
+        }
+        self.times = self.times.map(|times| times - 1);
+        true
+    }
+}
+
+/// Whether `text` matches `pattern`, in which `*` stands for any text.
+pub fn glob(pattern: &str, text: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(mut text) = text.strip_prefix(first) else { return false };
+    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    for piece in middle.split('*').filter(|piece| !piece.is_empty()) {
+        let Some(at) = text.find(piece) else { return false };
+        text = &text[at + piece.len()..];
+    }
+    text.ends_with(last)
+}
+
+/// When a crash hits its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crash {
+    /// Before it has an effect.
+    Before,
+    /// After its effect; the answer is lost.
+    After,
+}
+
+/// What happens to a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// How long it waits first.
+    pub delay: Duration,
+    /// What else happens; `None`: it is served.
+    pub effect: Option<Effect>,
+}
+
+/// The faults that are set up.
+pub struct FaultTable {
+    faults: Vec<Fault>,
+    random: SmallRng,
+    down: bool,
+    crash: Option<(usize, Crash)>,
+    crashed: bool,
+}
+
+impl FaultTable {
+    /// No faults.
+    pub fn new(seed: u64) -> Self {
+        Self { faults: Vec::new(), random: SmallRng::seed_from_u64(seed), down: false, crash: None, crashed: false }
+    }
+
+    /// Adds a fault. Of several that hit a request, delays add up and the first other one holds.
+    pub fn add(&mut self, fault: Fault) {
+        self.faults.push(fault);
+    }
+
+    /// Takes all faults away, ends a crash, and ARM is up again.
+    pub fn clear(&mut self) {
+        self.faults.clear();
+        (self.down, self.crash, self.crashed) = (false, None, false);
+    }
+
+    /// Whether ARM is down: no connection to it.
+    pub fn set_down(&mut self, down: bool) {
+        self.down = down;
+    }
+
+    /// Breaks every connection from the `nth` ARM request (counted from 1) on, until [`FaultTable::recover`].
+    pub fn crash_at(&mut self, nth: usize, crash: Crash) {
+        self.crash = Some((nth, crash));
+    }
+
+    /// Whether the crash has happened and was not recovered from.
+    pub fn has_crashed(&self) -> bool {
+        self.crashed
+    }
+
+    /// Ends a crash.
+    pub fn recover(&mut self) {
+        (self.crash, self.crashed) = (None, false);
+    }
+
+    /// Decides on a request, and counts it.
+    pub fn decide(&mut self, request: &RequestRecord) -> Verdict {
+        if request.class != Class::Other {
+            if self.crashed || self.down {
+                return Verdict { delay: Duration::ZERO, effect: Some(Effect::NoConnection) };
+            }
+            if let Some(effect) = self.burn() {
+                return Verdict { delay: Duration::ZERO, effect: Some(effect) };
+            }
+        }
+        let mut verdict = Verdict::default();
+        for fault in self.faults.iter_mut().filter(|fault| fault.matches(request)) {
+            match &fault.effect {
+                Effect::Delay(time) => {
+                    let time = *time;
+                    verdict.delay += if fault.hit(&mut self.random) { time } else { Duration::ZERO };
+                }
+                _ if verdict.effect.is_some() => {}
+                effect => {
+                    let effect = effect.clone();
+                    verdict.effect = fault.hit(&mut self.random).then_some(effect);
+                }
+            }
+        }
+        verdict
+    }
+
+    fn burn(&mut self) -> Option<Effect> {
+        let (left, crash) = self.crash.as_mut()?;
+        *left = left.saturating_sub(1);
+        if *left > 0 {
+            return None;
+        }
+        let crash = *crash;
+        (self.crash, self.crashed) = (None, true);
+        Some(if crash == Crash::Before { Effect::DropBefore } else { Effect::DropAfter })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn request(method: &str, path: &str) -> RequestRecord {
+        RequestRecord {
+            method: method.to_owned(),
+            host: String::new(),
+            path: path.to_owned(),
+            query: String::new(),
+            class: if method == "GET" { Class::Read } else { Class::Write },
+            resource_type: String::new(),
+            list: false,
+            status: 0,
+            bytes: 0,
+            at: Instant::now(),
+            user_agent: String::new(),
+        }
+    }
+
+    #[test]
+    fn patterns() {
+        let cases = [
+            ("/a/*", "/a/b", true),
+            ("/a/*", "/b/a", false),
+            ("*b*", "/a/b/c", true),
+            ("*/x", "/a/x", true),
+            ("/a", "/ab", false),
+        ];
+        for (pattern, text, expected) in cases {
+            assert_eq!(glob(pattern, text), expected, "{pattern} {text}");
+        }
+        assert!(!glob("a*a", "a"), "a text is not used twice");
+        assert!(glob("*a*b*c", "xaxbxc") && !glob("*a*b*c", "xbxaxc"));
+    }
+
+    #[test]
+    fn faults_are_chosen_and_counted() {
+        let mut table = FaultTable::new(0);
+        table.add(Fault::refuse(503, "Down").method("put").path("*/LoadBalancers/*").after(1).times(2));
+        table.add(Fault::new(Effect::Delay(Duration::from_secs(1))).class(Class::Read));
+        let put = request("PUT", "/x/loadBalancers/y");
+        let hits: Vec<bool> = (0..4).map(|_| table.decide(&put).effect.is_some()).collect();
+        assert_eq!(hits, [false, true, true, false]);
+        assert_eq!(
+            table.decide(&request("GET", "/x/loadBalancers/y")),
+            Verdict { delay: Duration::from_secs(1), effect: None }
+        );
+        table.set_down(true);
+        assert_eq!(table.decide(&put).effect, Some(Effect::NoConnection));
+        table.clear();
+        assert_eq!(table.decide(&put), Verdict::default());
+    }
+
+    #[test]
+    fn a_probability_hits_its_share() {
+        let mut table = FaultTable::new(7);
+        table.add(Fault::new(Effect::DropAfter).with_probability(0.2));
+        let hits = (0..1_000).filter(|_| table.decide(&request("GET", "/")).effect.is_some()).count();
+        assert!((150..250).contains(&hits), "{hits}");
+    }
+
+    #[test]
+    fn a_crash_lasts_until_recovery() {
+        let mut table = FaultTable::new(0);
+        table.crash_at(2, Crash::After);
+        let effects: Vec<_> = (0..3).map(|_| table.decide(&request("GET", "/")).effect).collect();
+        assert_eq!(effects, [None, Some(Effect::DropAfter), Some(Effect::NoConnection)]);
+        table.recover();
+        assert_eq!(table.decide(&request("GET", "/")).effect, None);
+    }
+}

@@ -1,0 +1,160 @@
+//! What ARM does with a request: the gates in front (token, api-version, permission, quota), then reads and writes. Pure over the
+//! state and the time that are passed in.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{
+    faults::{self, Effect},
+    operation::{Operations, Outcome},
+    options::{AzureOptions, Class},
+    read,
+    refusal::Refusal,
+    request::{self, Answer, ArmRequest},
+    route::{self, Target},
+    store::Store,
+    throttle::Throttle,
+    write::{self, Write},
+};
+
+/// What is not permitted: actions (`*` stands for any text) at or below a scope, in lower case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    /// `microsoft.network/*/write`.
+    pub action: String,
+    /// An id, or a part of one; empty for everywhere.
+    pub scope: String,
+}
+
+/// All state of the simulated Azure.
+#[derive(Debug, Default)]
+pub struct State {
+    /// How it behaves.
+    pub options: AzureOptions,
+    /// Documents.
+    pub store: Store,
+    /// Long-running operations.
+    pub operations: Operations,
+    /// Quotas used.
+    pub throttle: Throttle,
+    /// Missing permissions.
+    pub denials: Vec<Denial>,
+}
+
+/// Answers a request, and says how long the answer takes. `token_problem` says what is wrong with the request's token.
+pub fn handle(
+    state: &mut State,
+    request: &ArmRequest,
+    token_problem: Option<&str>,
+    effect: Option<&Effect>,
+    now: Instant,
+) -> (Answer, Duration) {
+    write::settle(state, now);
+    let target = route::target(&request.path);
+    let class = request::class(&request.method, target.as_ref());
+    let kind = target.as_ref().map(Target::kind).unwrap_or_default();
+    let latency = state.options.latencies.of(class, &kind).respond;
+    let answer = gates(state, request, target.as_ref(), class, token_problem, now).and_then(|(target, headers)| {
+        let mut answer = dispatch(state, request, target, effect, now)?;
+        answer.headers.extend(headers);
+        Ok(answer)
+    });
+    (answer.unwrap_or_else(|refusal| Answer::refused(&refusal)), latency)
+}
+
+fn gates<'a>(
+    state: &mut State,
+    request: &ArmRequest,
+    target: Option<&'a Target>,
+    class: Class,
+    token_problem: Option<&str>,
+    now: Instant,
+) -> Result<(&'a Target, super::throttle::Headers), Refusal> {
+    if let Some(problem) = token_problem {
+        return Err(Refusal::unauthenticated(problem));
+    }
+    let target = target.ok_or_else(|| Refusal::no_such_type(&request.path))?;
+    let subscription = target.scope().subscription();
+    if !state.options.subscriptions.iter().any(|known| known.eq_ignore_ascii_case(subscription)) {
+        return Err(Refusal::subscription_not_found(subscription));
+    }
+    let headers = state.throttle.charge(&state.options.quotas, (subscription, &target.kind()), class, now)?;
+    check_version(request.parameter("api-version"))?;
+    permitted(state, target, class)?;
+    Ok((target, headers))
+}
+
+fn check_version(version: Option<&str>) -> Result<(), Refusal> {
+    let Some(version) = version.filter(|version| !version.is_empty()) else {
+        let message = "The api-version query parameter (?api-version=) is required for all requests.";
+        return Err(Refusal::invalid("MissingApiVersionParameter", message));
+    };
+    let day = version.strip_suffix("-preview").unwrap_or(version);
+    if day.parse::<jiff::civil::Date>().is_ok() && day.len() == 10 {
+        return Ok(());
+    }
+    Err(Refusal::invalid("InvalidApiVersionParameter", format!("The api-version '{version}' is invalid.")))
+}
+
+fn permitted(state: &State, target: &Target, class: Class) -> Result<(), Refusal> {
+    let verb = match class {
+        Class::Write => "write",
+        Class::Delete => "delete",
+        _ => "read",
+    };
+    let kind = if target.kind().is_empty() { "microsoft.resources/subscriptions".to_owned() } else { target.kind() };
+    let (action, scope) = (format!("{kind}/{verb}"), target.scope().key());
+    let denied = |denial: &Denial| faults::glob(&denial.action, &action) && scope.contains(&denial.scope);
+    if state.denials.iter().any(denied) {
+        return Err(Refusal::forbidden(&action, target.scope().as_str()));
+    }
+    Ok(())
+}
+
+fn dispatch(
+    state: &mut State,
+    request: &ArmRequest,
+    target: &Target,
+    effect: Option<&Effect>,
+    now: Instant,
+) -> Result<Answer, Refusal> {
+    let method = request.method.as_str();
+    if matches!(method, "GET" | "HEAD") {
+        if effect == Some(&Effect::EmptyList) && target.is_list() {
+            return Ok(Answer::new(200, json!({"value": []})));
+        }
+        return read::answer(state, request, target);
+    }
+    let planned = match effect {
+        Some(Effect::FailOperation(code, message)) => Outcome::Failed(code.clone(), message.clone()),
+        _ => Outcome::Succeeded,
+    };
+    let write = Write { request, now, planned };
+    match (method, target) {
+        ("PUT", Target::Document(id)) => write::put(state, &write, id),
+        ("PUT", Target::Part(id, parent, list)) => write::put_part(state, &write, (id, parent, list)),
+        ("PATCH", Target::Document(id)) => write::patch(state, &write, id),
+        ("DELETE", Target::Document(id)) => write::delete(state, &write, id),
+        ("DELETE", Target::Part(id, parent, list)) => write::delete_part(state, &write, (id, parent, list)),
+        _ => Err(Refusal::method_not_allowed(method)),
+    }
+}
+
+/// The resource provider of the region's zones, as `GET /subscriptions/{s}/providers/{namespace}` shows it.
+pub fn provider(options: &AzureOptions, subscription: &str, namespace: &str) -> Value {
+    let mapping = json!({"location": options.location_name, "zones": options.zones});
+    let mappings = if options.zones.is_empty() { json!([]) } else { json!([mapping]) };
+    let kind = |name: &str| {
+        json!({"resourceType": name, "locations": [options.location_name], "zoneMappings": mappings,
+               "apiVersions": ["2025-04-01"], "capabilities": "SupportsTags, SupportsLocation"})
+    };
+    let kinds: Vec<Value> = super::kinds::KINDS
+        .iter()
+        .filter_map(|known| known.name.split_once('/').filter(|(space, _)| space.eq_ignore_ascii_case(namespace)))
+        .map(|(_, name)| kind(name))
+        .collect();
+    json!({"id": format!("/subscriptions/{subscription}/providers/{namespace}"), "namespace": namespace,
+           "registrationState": "Registered", "resourceTypes": kinds})
+}

@@ -1,0 +1,132 @@
+//! What the simulator knows of each ARM type: the parts embedded in its documents, the style of its etag, and the lists that ARM
+//! derives on reading. The one table; everything else is written for all types alike.
+
+/// How the etag of a type looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EtagStyle {
+    /// `W/"<uuid>"`.
+    Weak,
+    /// `"<number>"`.
+    Number,
+    /// The type has none.
+    None,
+}
+
+/// A type of documents.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// `Microsoft.Network/loadBalancers`, as ARM spells it.
+    pub name: &'static str,
+    /// Lists under `properties` whose elements are resources of their own: the list's name is the type segment.
+    pub parts: &'static [&'static str],
+    /// Style of the etag.
+    pub etag: EtagStyle,
+    /// Whether a write must say `location`.
+    pub located: bool,
+}
+
+/// A list, or single reference, that ARM fills in when a document is read.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BackReference {
+    /// Type of what is referred to, lower-case.
+    pub target: &'static str,
+    /// Property that lists who refers to it.
+    pub property: &'static str,
+    /// End of the type of those who refer, lower-case.
+    pub source: &'static str,
+    /// Whether the property is a list.
+    pub many: bool,
+    /// Whether it is kept in the canonical form of recorded documents.
+    pub canonical: bool,
+}
+
+const fn kind(name: &'static str, parts: &'static [&'static str], etag: EtagStyle, located: bool) -> Kind {
+    Kind { name, parts, etag, located }
+}
+
+use EtagStyle::{None as NoEtag, Number, Weak};
+
+/// Back-end pools, the part most others refer to.
+pub const POOLS: &str = "microsoft.network/loadbalancers/backendaddresspools";
+/// Front ends of load balancers.
+pub const FRONTENDS: &str = "microsoft.network/loadbalancers/frontendipconfigurations";
+
+/// All types.
+pub static KINDS: &[Kind] = &[
+    kind("Microsoft.Resources/resourceGroups", &[], NoEtag, true),
+    kind("Microsoft.Compute/virtualMachineScaleSets", &[], Number, true),
+    kind("Microsoft.Compute/virtualMachineScaleSets/virtualMachines", &[], Number, true),
+    kind("Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces", &["ipConfigurations"], Weak, false),
+    kind(
+        "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces/ipConfigurations/publicIPAddresses",
+        &[],
+        Weak,
+        false,
+    ),
+    kind("Microsoft.Compute/virtualMachines", &[], Number, true),
+    kind("Microsoft.Compute/availabilitySets", &[], NoEtag, true),
+    kind("Microsoft.Network/networkInterfaces", &["ipConfigurations"], Weak, true),
+    kind("Microsoft.Network/publicIPAddresses", &[], Weak, true),
+    kind("Microsoft.Network/publicIPPrefixes", &[], Weak, true),
+    kind(
+        "Microsoft.Network/loadBalancers",
+        &[
+            "frontendIPConfigurations",
+            "backendAddressPools",
+            "loadBalancingRules",
+            "probes",
+            "inboundNatRules",
+            "inboundNatPools",
+            "outboundRules",
+        ],
+        Weak,
+        true,
+    ),
+    kind("Microsoft.Network/networkSecurityGroups", &["securityRules", "defaultSecurityRules"], Weak, true),
+    kind("Microsoft.Network/routeTables", &["routes"], Weak, true),
+    kind("Microsoft.Network/virtualNetworks", &["subnets"], Weak, true),
+    kind("Microsoft.Network/privateLinkServices", &["ipConfigurations"], Weak, true),
+];
+
+/// Everything derived on reading.
+pub static BACK_REFERENCES: &[BackReference] = &[
+    one("microsoft.network/publicipaddresses", "ipConfiguration", "ipconfigurations", true),
+    many("microsoft.network/publicipprefixes", "publicIPAddresses", "/publicipaddresses", false),
+    many("microsoft.network/networksecuritygroups", "subnets", "/subnets", false),
+    many("microsoft.network/networksecuritygroups", "networkInterfaces", "/networkinterfaces", false),
+    many("microsoft.network/routetables", "subnets", "/subnets", false),
+    many("microsoft.compute/availabilitysets", "virtualMachines", "/virtualmachines", true),
+    many(FRONTENDS, "loadBalancingRules", "/loadbalancingrules", false),
+    many(FRONTENDS, "inboundNatRules", "/inboundnatrules", false),
+    many(FRONTENDS, "outboundRules", "/outboundrules", false),
+    many(POOLS, "loadBalancingRules", "/loadbalancingrules", false),
+    many(POOLS, "outboundRules", "/outboundrules", false),
+    many(POOLS, "backendIPConfigurations", "/networkinterfaces/ipconfigurations", true),
+    many("microsoft.network/loadbalancers/probes", "loadBalancingRules", "/loadbalancingrules", false),
+];
+
+const fn many(target: &'static str, property: &'static str, source: &'static str, canonical: bool) -> BackReference {
+    BackReference { target, property, source, many: true, canonical }
+}
+
+const fn one(target: &'static str, property: &'static str, source: &'static str, canonical: bool) -> BackReference {
+    BackReference { target, property, source, many: false, canonical }
+}
+
+/// The type of this name, ignoring letter case.
+pub fn kind_of(name: &str) -> Option<&'static Kind> {
+    KINDS.iter().find(|kind| kind.name.eq_ignore_ascii_case(name))
+}
+
+/// The type whose documents embed parts of type `name`, and the list they are in.
+pub fn part_of(name: &str) -> Option<(&'static Kind, &'static str)> {
+    let (parent, list) = name.rsplit_once('/')?;
+    let kind = kind_of(parent)?;
+    let list = kind.parts.iter().find(|part| part.eq_ignore_ascii_case(list))?;
+    Some((kind, list))
+}
+
+/// What is derived for documents or parts of type `name` (lower-case).
+pub fn back_references(name: &str) -> impl Iterator<Item = &'static BackReference> {
+    BACK_REFERENCES.iter().filter(move |reference| reference.target == name)
+}

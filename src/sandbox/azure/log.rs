@@ -1,0 +1,76 @@
+//! The requests that arrived, for tests to count.
+
+use std::collections::VecDeque;
+
+use tokio::time::Instant;
+
+use super::options::Class;
+
+/// Older records are forgotten.
+const REMEMBERED: usize = 500_000;
+
+/// One request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestRecord {
+    /// `GET`.
+    pub method: String,
+    /// Host asked, lower-case; empty if unknown.
+    pub host: String,
+    /// Path, as sent.
+    pub path: String,
+    /// Query, as sent.
+    pub query: String,
+    /// What it counts as.
+    pub class: Class,
+    /// Type of the resource or of the members of the list, lower-case; empty if there is none.
+    pub resource_type: String,
+    /// Whether it asked for a list.
+    pub list: bool,
+    /// Status of the answer; 0 while there is none, or when it was lost.
+    pub status: u16,
+    /// Length of the answer's body.
+    pub bytes: usize,
+    /// When it arrived.
+    pub at: Instant,
+    /// `User-Agent`.
+    pub user_agent: String,
+}
+
+/// The records, oldest first.
+#[derive(Debug, Default)]
+pub struct Log {
+    records: VecDeque<RequestRecord>,
+    first: u64,
+}
+
+impl Log {
+    /// Adds a request; answers its number.
+    pub fn add(&mut self, record: RequestRecord) -> u64 {
+        self.records.push_back(record);
+        if self.records.len() > REMEMBERED {
+            self.records.pop_front();
+            self.first += 1;
+        }
+        self.first + self.records.len() as u64 - 1
+    }
+
+    /// Notes the answer to a request.
+    pub fn answered(&mut self, number: u64, status: u16, bytes: usize) {
+        let index = number.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
+        if let Some(record) = index.and_then(|index| self.records.get_mut(index)) {
+            record.status = status;
+            record.bytes = bytes;
+        }
+    }
+
+    /// All records.
+    pub fn records(&self) -> impl Iterator<Item = &RequestRecord> {
+        self.records.iter()
+    }
+
+    /// Forgets all records.
+    pub fn clear(&mut self) {
+        self.first += self.records.len() as u64;
+        self.records.clear();
+    }
+}

@@ -1,0 +1,135 @@
+//! Long-running operations. Pure over the time that is passed in: an operation ends when somebody looks after its time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+/// How an operation stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It runs.
+    InProgress,
+    /// It has ended well.
+    Succeeded,
+    /// It has failed, with a code and a message.
+    Failed(String, String),
+    /// Another operation took its place.
+    Canceled(String, String),
+}
+
+/// An operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operation {
+    /// Its id, the last segment of the URL to ask.
+    pub id: String,
+    /// Key of the document that is written.
+    pub document: String,
+    /// Whether the document is deleted at the end.
+    pub deletes: bool,
+    /// How it will end, as far as one knows.
+    pub planned: Outcome,
+    /// How it stands.
+    pub outcome: Outcome,
+    /// When it ends.
+    pub due: Instant,
+}
+
+impl Operation {
+    /// What `Azure-AsyncOperation` shows.
+    pub fn body(&self) -> Value {
+        let error = |code: &str, message: &str| json!({"code": code, "message": message, "details": []});
+        match &self.outcome {
+            Outcome::InProgress => json!({"status": "InProgress"}),
+            Outcome::Succeeded => json!({"status": "Succeeded"}),
+            Outcome::Failed(code, message) => json!({"status": "Failed", "error": error(code, message)}),
+            Outcome::Canceled(code, message) => json!({"status": "Canceled", "error": error(code, message)}),
+        }
+    }
+}
+
+/// All operations.
+#[derive(Debug, Default)]
+pub struct Operations {
+    all: BTreeMap<String, Operation>,
+    due: BTreeSet<(Instant, String)>,
+    running: BTreeMap<String, String>,
+    started: u64,
+}
+
+impl Operations {
+    /// Starts an operation on a document; answers its id.
+    pub fn start(&mut self, document: &str, deletes: bool, planned: Outcome, due: Instant) -> String {
+        self.started += 1;
+        let id = format!("00000000-0000-4000-9000-{:012x}", self.started);
+        let operation =
+            Operation { id: id.clone(), document: document.to_owned(), deletes, planned, outcome: Outcome::InProgress, due };
+        self.due.insert((due, id.clone()));
+        self.running.insert(document.to_owned(), id.clone());
+        self.all.insert(id.clone(), operation);
+        id
+    }
+
+    /// The operation that runs on a document.
+    pub fn running(&self, document: &str) -> Option<&Operation> {
+        self.all.get(self.running.get(document)?)
+    }
+
+    /// An operation by its id.
+    pub fn get(&self, id: &str) -> Option<&Operation> {
+        self.all.get(id)
+    }
+
+    /// Ends those that are due, and answers them, in the order in which they end.
+    pub fn take_due(&mut self, now: Instant) -> Vec<Operation> {
+        let mut ended = Vec::new();
+        while let Some((_, id)) = self.due.first().filter(|(due, _)| *due <= now).cloned() {
+            self.due.pop_first();
+            if let Some(operation) = self.all.get_mut(&id) {
+                operation.outcome = operation.planned.clone();
+                ended.push(operation.clone());
+                self.running.remove(&operation.document);
+            }
+        }
+        ended
+    }
+
+    /// Ends the operation that runs on a document because another one takes its place.
+    pub fn supersede(&mut self, document: &str) {
+        let Some(id) = self.running.remove(document) else { return };
+        let Some(operation) = self.all.get_mut(&id) else { return };
+        self.due.remove(&(operation.due, id));
+        let message = "Operation was canceled because another operation on the same resource superseded it.";
+        let code = "CanceledAndSupersededDueToAnotherOperation";
+        operation.outcome = Outcome::Canceled(code.to_owned(), message.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn operations_end_in_order_of_time() {
+        let (mut operations, start) = (Operations::default(), Instant::now());
+        let later = operations.start("/b", true, Outcome::Succeeded, start + Duration::from_secs(2));
+        let sooner = operations.start("/a", false, Outcome::Failed("X".into(), "y".into()), start + Duration::from_secs(1));
+        assert_eq!(operations.take_due(start), []);
+        assert_eq!(operations.running("/a").map(|operation| operation.id.clone()), Some(sooner.clone()));
+        let ended: Vec<_> = operations.take_due(start + Duration::from_secs(2)).into_iter().map(|one| one.id).collect();
+        assert_eq!(ended, [sooner.clone(), later]);
+        assert_eq!(operations.get(&sooner).unwrap().body()["error"]["code"], "X");
+        assert!(operations.running("/a").is_none());
+    }
+
+    #[test]
+    fn a_superseded_operation_is_canceled() {
+        let (mut operations, start) = (Operations::default(), Instant::now());
+        let first = operations.start("/a", false, Outcome::Succeeded, start);
+        operations.supersede("/a");
+        assert_eq!(operations.take_due(start), []);
+        assert_eq!(operations.get(&first).unwrap().body()["status"], "Canceled");
+    }
+}

@@ -1,0 +1,120 @@
+//! How a simulated Azure behaves. Everything that slows or limits is off unless it is asked for.
+
+use std::time::Duration;
+
+use super::{canonical, throttle::Quotas};
+
+/// What a request is counted as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// GET and HEAD.
+    Read,
+    /// PUT, PATCH and POST.
+    Write,
+    /// DELETE.
+    Delete,
+    /// GET of a long-running operation.
+    Poll,
+    /// Not for ARM: tokens, instance metadata.
+    Other,
+}
+
+/// How long something takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// From the request to its answer.
+    pub respond: Duration,
+    /// From the answer to a write until the operation has ended. Zero: the answer is final.
+    pub operation: Duration,
+}
+
+/// Latencies by class and type; of several that match, the last one added holds.
+#[derive(Debug, Clone, Default)]
+pub struct Latencies {
+    rules: Vec<(Class, String, Latency)>,
+}
+
+impl Latencies {
+    /// Adds a rule for requests of this class on documents of this type (`*`: all types).
+    pub fn with(mut self, class: Class, resource_type: &str, latency: Latency) -> Self {
+        self.rules.push((class, resource_type.to_ascii_lowercase(), latency));
+        self
+    }
+
+    /// What holds for a request on a type, given in lower case.
+    pub fn of(&self, class: Class, resource_type: &str) -> Latency {
+        let matches = |(of, kind, _): &&(Class, String, Latency)| *of == class && (kind == "*" || kind == resource_type);
+        self.rules.iter().rfind(matches).map(|(_, _, latency)| *latency).unwrap_or_default()
+    }
+}
+
+/// What a write meets while another operation on the same resource is running.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Busy {
+    /// 429 `RetryableErrorDueToAnotherOperation`.
+    #[default]
+    Retryable,
+    /// 409 `AnotherOperationInProgress`.
+    Conflict,
+    /// It is accepted; the running operation ends as `Canceled`.
+    Supersede,
+}
+
+/// How a client is told to follow a long-running operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AsyncStyle {
+    /// Whether the answer has `Azure-AsyncOperation`.
+    pub operation_header: bool,
+    /// Whether the answer has `Location`.
+    pub location_header: bool,
+    /// `Retry-After`, in whole seconds; `None` leaves it out.
+    pub retry_after: Option<u64>,
+}
+
+impl Default for AsyncStyle {
+    fn default() -> Self {
+        Self { operation_header: true, location_header: false, retry_after: None }
+    }
+}
+
+/// Settings of a simulated Azure.
+#[derive(Debug, Clone)]
+pub struct AzureOptions {
+    /// Ids of the subscriptions that exist.
+    pub subscriptions: Vec<String>,
+    /// Region, by its short name (`eastus`).
+    pub location: String,
+    /// Region, by its long name (`East US`).
+    pub location_name: String,
+    /// Zones that the region offers.
+    pub zones: Vec<String>,
+    /// Documents in a page of a list.
+    pub page_size: usize,
+    /// How long requests and operations take.
+    pub latencies: Latencies,
+    /// Request quotas.
+    pub quotas: Quotas,
+    /// What a write to a busy resource meets.
+    pub busy: Busy,
+    /// How operations are followed.
+    pub operations: AsyncStyle,
+    /// Seeds what faults with a probability do.
+    pub seed: u64,
+}
+
+impl Default for AzureOptions {
+    fn default() -> Self {
+        Self {
+            subscriptions: vec![canonical::SUBSCRIPTION.to_owned()],
+            location: "eastus".to_owned(),
+            location_name: "East US".to_owned(),
+            zones: ["1", "2", "3"].map(str::to_owned).to_vec(),
+            page_size: 100,
+            latencies: Latencies::default(),
+            quotas: Quotas::default(),
+            busy: Busy::default(),
+            operations: AsyncStyle::default(),
+            seed: 0,
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What a request path asks for. Pure: text in, [`Target`] out.
+
+use super::kinds;
+use crate::providers::azure::arm::ResourceId;
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A subscription.
+    Subscription(ResourceId),
+    /// Resource providers, of which one may be named: `/subscriptions/{s}/providers[/{namespace}]`.
+    Provider(ResourceId, Option<String>),
+    /// A long-running operation: its number, and whether its result is asked for rather than its state.
+    Operation {
+        /// Whose it is.
+        subscription: ResourceId,
+        /// Its id.
+        operation: String,
+        /// Whether `operationResults` was asked.
+        result: bool,
+    },
+    /// A document.
+    Document(ResourceId),
+    /// A part embedded in a document: its own id, the document's, and the list that it is in.
+    Part(ResourceId, ResourceId, &'static str),
+    /// The documents of a type below a scope.
+    Collection {
+        /// Subscription, group or document.
+        scope: ResourceId,
+        /// Their full type, lower-case.
+        kind: String,
+    },
+    /// The parts in a list of a document.
+    Parts(ResourceId, &'static str),
+    /// The instance view of a machine.
+    InstanceView(ResourceId),
+}
+
+impl Target {
+    /// Type of what is asked for, lower-case; empty if there is none.
+    pub fn kind(&self) -> String {
+        match self {
+            Self::Document(id) | Self::Part(id, ..) if id.resource_type().is_empty() => GROUPS.to_ascii_lowercase(),
+            Self::Document(id) | Self::Part(id, ..) | Self::InstanceView(id) => id.resource_type().to_ascii_lowercase(),
+            Self::Collection { kind, .. } => kind.clone(),
+            Self::Parts(id, list) => format!("{}/{list}", id.resource_type()).to_ascii_lowercase(),
+            Self::Subscription(_) | Self::Provider(..) | Self::Operation { .. } => String::new(),
+        }
+    }
+
+    /// The scope by which permission is asked.
+    pub fn scope(&self) -> &ResourceId {
+        match self {
+            Self::Subscription(id) | Self::Provider(id, _) | Self::Document(id) | Self::Part(id, ..) => id,
+            Self::Operation { subscription, .. } => subscription,
+            Self::Collection { scope, .. } | Self::Parts(scope, _) | Self::InstanceView(scope) => scope,
+        }
+    }
+
+    /// Whether it is a list.
+    pub fn is_list(&self) -> bool {
+        matches!(self, Self::Collection { .. } | Self::Parts(..))
+    }
+}
+
+const GROUPS: &str = "Microsoft.Resources/resourceGroups";
+const SCALE_SETS: &str = "microsoft.compute/virtualmachinescalesets";
+const INSTANCES: &str = "microsoft.compute/virtualmachinescalesets/virtualmachines";
+
+/// What `path` asks for; `None` if it is nothing that ARM knows.
+pub fn target(path: &str) -> Option<Target> {
+    let path = path.strip_suffix('/').unwrap_or(path);
+    let segments: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
+    let is = |position: usize, word: &str| segments.get(position).is_some_and(|segment| segment.eq_ignore_ascii_case(word));
+    if !is(0, "subscriptions") {
+        return None;
+    }
+    let subscription = || ResourceId::parse(&format!("/subscriptions/{}", segments.get(1)?)).ok();
+    match segments.len() {
+        2 => subscription().map(Target::Subscription),
+        3 if is(2, "resourceGroups") => {
+            Some(Target::Collection { scope: subscription()?, kind: GROUPS.to_ascii_lowercase() })
+        }
+        3 if is(2, "providers") => Some(Target::Provider(subscription()?, None)),
+        4 if is(2, "providers") => Some(Target::Provider(subscription()?, Some((*segments.get(3)?).to_owned()))),
+        8 if is(2, "providers") && is(4, "locations") && (is(6, "operations") || is(6, "operationResults")) => {
+            let operation = (*segments.get(7)?).to_owned();
+            Some(Target::Operation { subscription: subscription()?, operation, result: is(6, "operationResults") })
+        }
+        _ => match ResourceId::parse(path) {
+            Ok(id) => named(id),
+            Err(_) => collection(&segments),
+        },
+    }
+}
+
+fn named(id: ResourceId) -> Option<Target> {
+    let kind = id.resource_type();
+    if kind.is_empty() || kinds::kind_of(&kind).is_some() {
+        return Some(Target::Document(id));
+    }
+    let (_, list) = kinds::part_of(&kind)?;
+    let parent = id.parent()?;
+    Some(Target::Part(id, parent, list))
+}
+
+fn collection(segments: &[&str]) -> Option<Target> {
+    let (last, before) = segments.split_last()?;
+    let scope = format!("/{}", before.join("/"));
+    if let Ok(scope) = ResourceId::parse(&scope) {
+        return below_document(scope, last);
+    }
+    let (namespace, before) = before.split_last()?;
+    let (providers, before) = before.split_last()?;
+    let scope = ResourceId::parse(&format!("/{}", before.join("/"))).ok()?;
+    let kind = format!("{namespace}/{last}");
+    let known = providers.eq_ignore_ascii_case("providers") && kinds::kind_of(&kind).is_some();
+    known.then(|| Target::Collection { scope, kind: kind.to_ascii_lowercase() })
+}
+
+fn below_document(scope: ResourceId, last: &str) -> Option<Target> {
+    let parent = scope.resource_type().to_ascii_lowercase();
+    let kind = format!("{parent}/{}", last.to_ascii_lowercase());
+    if last.eq_ignore_ascii_case("instanceView") {
+        return Some(Target::InstanceView(scope));
+    }
+    if let Some((_, list)) = kinds::part_of(&kind) {
+        return Some(Target::Parts(scope, list));
+    }
+    if kinds::kind_of(&kind).is_some() {
+        return Some(Target::Collection { scope, kind });
+    }
+    let addresses = format!("{INSTANCES}/networkinterfaces/ipconfigurations/publicipaddresses");
+    let bulk = match last.to_ascii_lowercase().as_str() {
+        "networkinterfaces" if parent == SCALE_SETS => format!("{INSTANCES}/networkinterfaces"),
+        "publicipaddresses" if parent == SCALE_SETS || parent == INSTANCES => addresses,
+        _ => return None,
+    };
+    Some(Target::Collection { scope, kind: bulk })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(path: &str) -> String {
+        match target(path) {
+            None => "nothing".to_owned(),
+            Some(Target::Collection { scope, kind }) => format!("{kind} in {scope}"),
+            Some(Target::Part(_, parent, list)) => format!("{list} of {parent}"),
+            Some(Target::Parts(parent, list)) => format!("all {list} of {parent}"),
+            Some(Target::Document(id)) => format!("document {}", id.name()),
+            Some(Target::InstanceView(id)) => format!("view {}", id.name()),
+            Some(Target::Operation { operation, result, .. }) => format!("operation {operation} {result}"),
+            Some(Target::Provider(_, namespace)) => format!("provider {namespace:?}"),
+            Some(Target::Subscription(id)) => format!("subscription {}", id.name()),
+        }
+    }
+
+    #[test]
+    fn paths() {
+        let cases = [
+            ("/subscriptions/s", "subscription s"),
+            ("/subscriptions/s/resourcegroups", "microsoft.resources/resourcegroups in /subscriptions/s"),
+            ("/subscriptions/s/resourceGroups/g", "document g"),
+            ("/subscriptions/s/providers/Microsoft.Compute", "provider Some(\"Microsoft.Compute\")"),
+            ("/subscriptions/s/providers/Microsoft.Network/locations/eastus/operations/7", "operation 7 false"),
+            (
+                "/subscriptions/s/providers/Microsoft.Compute/virtualMachines",
+                "microsoft.compute/virtualmachines in /subscriptions/s",
+            ),
+            (
+                "/subscriptions/s/resourceGroups/g/providers/microsoft.Compute/virtualMachineScaleSets/v/networkInterfaces",
+                "microsoft.compute/virtualmachinescalesets/virtualmachines/networkinterfaces in \
+                 /subscriptions/s/resourceGroups/g/providers/microsoft.Compute/virtualMachineScaleSets/v",
+            ),
+            (
+                "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/a",
+                "subnets of /subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v",
+            ),
+            ("/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/v/instanceView", "view v"),
+            ("/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/unheardOf/v", "nothing"),
+            ("/subscriptions//resourceGroups/g", "nothing"),
+            ("/metadata/instance", "nothing"),
+        ];
+        for (path, expected) in cases {
+            assert_eq!(shown(path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! A simulated Azure: the handle by which tests set it up and look at it, and the one path on which requests are answered.
+//!
+//! In: HTTP requests, in process ([`Azure::transport`]) or from a socket ([`super::listen`]). Out: HTTP answers, or a broken connection.
+//! What is answered is decided in [`super::handle`] and [`super::faults`]; this only waits, locks and writes the log.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{
+    faults::{Effect, Fault, FaultTable},
+    handle::{self, Denial, State},
+    log::{Log, RequestRecord},
+    options::{AzureOptions, Class},
+    request::{self, ArmRequest},
+    route::{self, Target},
+    store::{InvalidDocument, Store},
+};
+use crate::providers::azure::arm::{Transport, TransportError};
+
+/// Something else on the same listener: token endpoints, instance metadata.
+#[async_trait]
+pub trait Endpoint: Send + Sync {
+    /// Whether requests for this host (lower-case, without port) and path are for it. Asked before ARM is.
+    fn serves(&self, host: &str, path: &str) -> bool;
+    /// The answer.
+    async fn respond(&self, request: Request<Bytes>) -> Response<Bytes>;
+}
+
+/// Says what is wrong with a bearer token; `None` if it is good.
+pub type TokenCheck = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// A simulated Azure. Clones are the same one.
+#[derive(Clone)]
+pub struct Azure {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    faults: Mutex<FaultTable>,
+    log: Mutex<Log>,
+    endpoints: Mutex<Vec<Arc<dyn Endpoint>>>,
+    tokens: Mutex<Option<TokenCheck>>,
+    requests: AtomicU64,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Azure {
+    /// An Azure with these settings and no documents.
+    pub fn new(options: AzureOptions) -> Self {
+        let faults = Mutex::new(FaultTable::new(options.seed));
+        let state = Mutex::new(State { options, ..State::default() });
+        let shared = Shared {
+            state,
+            faults,
+            log: Mutex::default(),
+            endpoints: Mutex::default(),
+            tokens: Mutex::default(),
+            requests: AtomicU64::new(0),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// A transport for the ARM client that calls this in process.
+    pub fn transport(&self) -> Arc<dyn Transport> {
+        Arc::new(self.clone())
+    }
+
+    /// Works on the documents. Whatever is done here is silent: no quota, no fault, no log.
+    pub fn with_store<T>(&self, work: impl FnOnce(&mut Store) -> T) -> T {
+        work(&mut locked(&self.shared.state).store)
+    }
+
+    /// Settings, to change while it runs.
+    pub fn with_options<T>(&self, work: impl FnOnce(&mut AzureOptions) -> T) -> T {
+        work(&mut locked(&self.shared.state).options)
+    }
+
+    /// See [`Store::put_document`].
+    pub fn put_document(&self, document: Value) -> Result<(), InvalidDocument> {
+        self.with_store(|store| store.put_document(document))
+    }
+
+    /// See [`Store::delete_document`].
+    pub fn delete_document(&self, id: &str) -> bool {
+        self.with_store(|store| store.delete_document(id))
+    }
+
+    /// See [`Store::change_document`].
+    pub fn change_document(&self, id: &str, change: impl FnOnce(&mut Value)) -> bool {
+        self.with_store(|store| store.change_document(id, change))
+    }
+
+    /// See [`Store::document`].
+    pub fn document(&self, id: &str) -> Option<Value> {
+        self.with_store(|store| store.document(id))
+    }
+
+    /// See [`Store::documents_of`].
+    pub fn documents_of(&self, resource_type: &str) -> Vec<Value> {
+        self.with_store(|store| store.documents_of(resource_type))
+    }
+
+    /// See [`Store::load`].
+    pub fn load(&self, documents: Vec<Value>) -> Result<(), InvalidDocument> {
+        self.with_store(|store| store.load(documents))
+    }
+
+    /// See [`Store::dump`]. Operations whose time has come are ended first.
+    pub fn dump(&self) -> Vec<Value> {
+        let mut state = locked(&self.shared.state);
+        super::write::settle(&mut state, Instant::now());
+        state.store.dump()
+    }
+
+    /// Serves another endpoint besides ARM.
+    pub fn add_endpoint(&self, endpoint: Arc<dyn Endpoint>) {
+        locked(&self.shared.endpoints).push(endpoint);
+    }
+
+    /// Accepts only tokens that `check` finds nothing wrong with. Without it any token will do.
+    pub fn check_tokens(&self, check: TokenCheck) {
+        *locked(&self.shared.tokens) = Some(check);
+    }
+
+    /// Denies an action (`Microsoft.Network/*/write`; `*` stands for any text) wherever the scope contains `scope`.
+    pub fn deny(&self, action: &str, scope: &str) {
+        let denial = Denial { action: action.to_ascii_lowercase(), scope: scope.to_ascii_lowercase() };
+        locked(&self.shared.state).denials.push(denial);
+    }
+
+    /// Takes all denials back.
+    pub fn allow_all(&self) {
+        locked(&self.shared.state).denials.clear();
+    }
+
+    /// The faults that are set up. Do not hold the guard over an `await`.
+    pub fn faults(&self) -> MutexGuard<'_, FaultTable> {
+        locked(&self.shared.faults)
+    }
+
+    /// Adds a fault.
+    pub fn add_fault(&self, fault: Fault) {
+        self.faults().add(fault);
+    }
+
+    /// The requests so far, oldest first.
+    pub fn requests(&self) -> Vec<RequestRecord> {
+        locked(&self.shared.log).records().cloned().collect()
+    }
+
+    /// How many of the requests so far are so.
+    pub fn count(&self, is_so: impl Fn(&RequestRecord) -> bool) -> usize {
+        locked(&self.shared.log).records().filter(|record| is_so(record)).count()
+    }
+
+    /// Forgets the requests so far.
+    pub fn clear_requests(&self) {
+        locked(&self.shared.log).clear();
+    }
+
+    /// Answers a request. `NotSent` and `NoAnswer` are connections that break.
+    pub async fn respond(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+        let host = request::host(&request);
+        let endpoints = locked(&self.shared.endpoints).clone();
+        let endpoint = endpoints.into_iter().find(|endpoint| endpoint.serves(&host, request.uri().path()));
+        let record = record(&request, host, endpoint.is_some());
+        let verdict = self.faults().decide(&record);
+        let number = locked(&self.shared.log).add(record);
+        tokio::time::sleep(verdict.delay).await;
+        let answer = self.affected(request, endpoint, verdict.effect).await;
+        if let Ok(response) = &answer {
+            locked(&self.shared.log).answered(number, response.status().as_u16(), response.body().len());
+        }
+        answer
+    }
+
+    async fn affected(
+        &self,
+        request: Request<Bytes>,
+        endpoint: Option<Arc<dyn Endpoint>>,
+        effect: Option<Effect>,
+    ) -> Result<Response<Bytes>, TransportError> {
+        match effect {
+            Some(Effect::NoConnection) => Err(TransportError::NotSent("no connection, by an injected fault".to_owned())),
+            Some(Effect::DropBefore) => Err(lost()),
+            Some(Effect::Hang) => std::future::pending().await,
+            Some(Effect::Refuse(status, code, retry_after)) => Ok(self.refused(status, &code, retry_after)),
+            Some(Effect::DropAfter) => {
+                self.serve_one(request, endpoint, None).await;
+                Err(lost())
+            }
+            Some(Effect::Garbage) => {
+                self.serve_one(request, endpoint, None).await;
+                Ok(garbage())
+            }
+            Some(Effect::Truncated) => Ok(truncated(self.serve_one(request, endpoint, None).await)),
+            effect => Ok(self.serve_one(request, endpoint, effect.as_ref()).await),
+        }
+    }
+
+    fn refused(&self, status: u16, code: &str, retry_after: Option<u64>) -> Response<Bytes> {
+        let refusal = super::refusal::Refusal::new(status, code, "Refused by an injected fault.");
+        request::Answer::refused(&super::refusal::Refusal { retry_after, ..refusal }).response(self.next_number())
+    }
+
+    fn next_number(&self) -> u64 {
+        self.shared.requests.fetch_add(1, Ordering::Relaxed)
+    }
+
+    async fn serve_one(
+        &self,
+        request: Request<Bytes>,
+        endpoint: Option<Arc<dyn Endpoint>>,
+        effect: Option<&Effect>,
+    ) -> Response<Bytes> {
+        if let Some(endpoint) = endpoint {
+            return endpoint.respond(request).await;
+        }
+        let (answer, delay) = self.arm(&request, effect);
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        answer.response(self.next_number())
+    }
+
+    fn arm(&self, request: &Request<Bytes>, effect: Option<&Effect>) -> (request::Answer, Duration) {
+        let request = ArmRequest::new(request);
+        let check = locked(&self.shared.tokens).clone();
+        let problem = match (&request.token, check) {
+            (None, _) => Some(String::new()),
+            (Some(token), Some(check)) => check(token),
+            (Some(_), None) => None,
+        };
+        let mut state = locked(&self.shared.state);
+        handle::handle(&mut state, &request, problem.as_deref(), effect, Instant::now())
+    }
+}
+
+#[async_trait]
+impl Transport for Azure {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+        self.respond(request).await
+    }
+}
+
+fn record(request: &Request<Bytes>, host: String, other: bool) -> RequestRecord {
+    let path = request.uri().path();
+    let target = route::target(path);
+    let class = if other { Class::Other } else { request::class(request.method().as_str(), target.as_ref()) };
+    let agent = request.headers().get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+    RequestRecord {
+        method: request.method().as_str().to_owned(),
+        host,
+        path: path.to_owned(),
+        query: request.uri().query().unwrap_or_default().to_owned(),
+        class,
+        resource_type: target.as_ref().map(Target::kind).unwrap_or_default(),
+        list: target.as_ref().is_some_and(Target::is_list),
+        status: 0,
+        bytes: 0,
+        at: Instant::now(),
+        user_agent: agent.unwrap_or_default().to_owned(),
+    }
+}
+
+fn lost() -> TransportError {
+    TransportError::NoAnswer("connection lost by an injected fault".to_owned())
+}
+
+fn garbage() -> Response<Bytes> {
+    let mut response =
+        Response::new(Bytes::from_static(b"<html><body>Our services aren't available right now</body></html>"));
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/html"));
+    *response.status_mut() = StatusCode::OK;
+    response
+}
+
+fn truncated(response: Response<Bytes>) -> Response<Bytes> {
+    let (mut parts, body) = response.into_parts();
+    parts.headers.remove(header::CONTENT_LENGTH);
+    let half = body.len() / 2;
+    Response::from_parts(parts, body.slice(..half))
+}

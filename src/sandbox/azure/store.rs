@@ -1,0 +1,208 @@
+//! The documents of the simulated subscriptions: what ARM keeps. Pure: no clock, no I/O; the same writes give the same state.
+//!
+//! In: documents as ARM shows them, derived parts or not. Out: the same documents with etags and everything that ARM derives.
+//! Documents are kept without what is derived ([`super::view`] adds it), under their lower-cased ids.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+    sync::Arc,
+};
+
+use serde_json::Value;
+
+use super::{
+    addresses::Counters,
+    canonical, kinds,
+    references::{References, Referrer, made_by},
+    shape, view,
+};
+use crate::providers::azure::arm::ResourceId;
+
+/// What cannot be stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a document needs an `id` that is an ARM resource id: {0}")]
+pub struct InvalidDocument(pub String);
+
+/// A document as it is kept.
+#[derive(Debug, Clone)]
+pub struct Document {
+    /// Its id, as written.
+    pub id: String,
+    /// Its type, lower-case.
+    pub kind: String,
+    /// Its content, without etag and without what is derived.
+    pub body: Arc<Value>,
+    /// Changes with every write of it, or of what shows in it.
+    pub revision: u64,
+}
+
+/// All documents.
+#[derive(Debug, Default)]
+pub struct Store {
+    documents: BTreeMap<String, Document>,
+    types: BTreeMap<String, BTreeSet<String>>,
+    references: References,
+    revision: u64,
+    /// Where new public addresses come from.
+    pub counters: Counters,
+}
+
+impl Store {
+    /// Creates or replaces a document silently: no check, a new etag and nothing else. Parts get ids, `provisioningState` defaults
+    /// to `Succeeded`; etags and back-references in it are dropped, since they are derived.
+    pub fn put_document(&mut self, mut document: Value) -> Result<(), InvalidDocument> {
+        let text = document["id"].as_str().unwrap_or_default().to_owned();
+        let id = ResourceId::parse(&text).map_err(|error| InvalidDocument(error.to_string()))?;
+        shape::complete(&id, &mut document);
+        self.counters.observe(&document);
+        self.insert(&id, document);
+        Ok(())
+    }
+
+    /// Replaces all documents by these.
+    pub fn load(&mut self, documents: Vec<Value>) -> Result<(), InvalidDocument> {
+        *self = Self { revision: self.revision, ..Self::default() };
+        documents.into_iter().try_for_each(|document| self.put_document(document))
+    }
+
+    /// All documents in canonical form, by lower-cased id.
+    pub fn dump(&self) -> Vec<Value> {
+        self.documents.values().map(|document| canonical::document(self, document)).collect()
+    }
+
+    /// Stores `body`, which is complete, as it is. Documents it refers to or no longer refers to keep their etags.
+    pub fn insert(&mut self, id: &ResourceId, body: Value) {
+        let key = id.key();
+        self.forget(&key);
+        self.references.add(&key, &body);
+        let kind = id.resource_type().to_ascii_lowercase();
+        let kind = if kind.is_empty() { "microsoft.resources/resourcegroups".to_owned() } else { kind };
+        self.types.entry(kind.clone()).or_default().insert(key.clone());
+        self.revision += 1;
+        let document = Document { id: id.as_str().to_owned(), kind, body: Arc::new(body), revision: self.revision };
+        self.documents.insert(key, document);
+    }
+
+    /// Deletes a document and everything below it (a group's resources, a scale set's instances). Answers whether it was there.
+    pub fn delete_document(&mut self, id: &str) -> bool {
+        let key = id.to_ascii_lowercase();
+        let below: Vec<String> = self.below(&key).map(|(key, _)| key.clone()).collect();
+        below.iter().for_each(|key| self.forget(key));
+        let found = self.documents.contains_key(&key);
+        self.forget(&key);
+        found
+    }
+
+    fn forget(&mut self, key: &str) {
+        let Some(old) = self.documents.remove(key) else { return };
+        self.references.remove(key, &old.body);
+        if let Some(keys) = self.types.get_mut(&old.kind) {
+            keys.remove(key);
+        }
+        self.revision += 1;
+    }
+
+    /// A document, or a part of one, as a GET with `$expand=instanceView` shows it.
+    pub fn document(&self, id: &str) -> Option<Value> {
+        let shown = |document: &Document| view::document(self, document, view::Expand::InstanceView);
+        if let Some(document) = self.get(id) {
+            return Some(shown(document));
+        }
+        let id = ResourceId::parse(id).ok()?;
+        let (_, list) = kinds::part_of(&id.resource_type())?;
+        let parent = shown(self.get(id.parent()?.as_str())?);
+        shape::part(&parent, list, id.name()).cloned()
+    }
+
+    /// All documents of a type (any letter case), as [`Store::document`] shows them, by id.
+    pub fn documents_of(&self, resource_type: &str) -> Vec<Value> {
+        self.of_type(resource_type).map(|(_, document)| view::document(self, document, view::Expand::InstanceView)).collect()
+    }
+
+    /// A document as it is kept.
+    pub fn get(&self, id: &str) -> Option<&Document> {
+        self.documents.get(&id.to_ascii_lowercase())
+    }
+
+    /// The documents of a type (any letter case), by key.
+    pub fn of_type(&self, resource_type: &str) -> impl Iterator<Item = (&String, &Document)> {
+        self.types
+            .get(&resource_type.to_ascii_lowercase())
+            .into_iter()
+            .flatten()
+            .filter_map(|key| self.documents.get_key_value(key))
+    }
+
+    /// The documents of a type (lower-case) whose ids are below `scope` and behind `after`, by key.
+    pub fn of_type_below(&self, kind: &str, scope: &str, after: &str) -> impl Iterator<Item = (&String, &Document)> {
+        let prefix = format!("{}/", scope.to_ascii_lowercase());
+        let start = if after > prefix.as_str() { after.to_owned() } else { prefix.clone() };
+        let keys = self.types.get(kind).map(|keys| keys.range((Bound::Excluded(start), Bound::Unbounded)));
+        let keys = keys.into_iter().flatten().take_while(move |key| key.starts_with(&prefix));
+        keys.filter_map(|key| self.documents.get_key_value(key))
+    }
+
+    /// The documents whose ids are below `id`, by key.
+    pub fn below(&self, id: &str) -> impl Iterator<Item = (&String, &Document)> {
+        let prefix = format!("{}/", id.to_ascii_lowercase());
+        let range = (Bound::Included(prefix.clone()), Bound::Unbounded);
+        self.documents.range(range).take_while(move |(key, _)| key.starts_with(&prefix))
+    }
+
+    /// The elements that refer to `id`, by id.
+    pub fn referrers<'a>(&'a self, id: &str) -> impl Iterator<Item = &'a Referrer> + use<'a> {
+        self.references.to(&id.to_ascii_lowercase())
+    }
+
+    /// The keys of the documents, other than itself, that a document or its parts refer to; a part's document for a part.
+    pub fn referred_documents(&self, key: &str, body: &Value) -> BTreeSet<String> {
+        made_by(key, body)
+            .into_iter()
+            .filter_map(|(target, _)| self.document_key(&target))
+            .filter(|found| found != key)
+            .collect()
+    }
+
+    /// The key of the document that `id` names or is in.
+    pub fn document_key(&self, id: &str) -> Option<String> {
+        let mut id = id.to_ascii_lowercase();
+        while !id.is_empty() {
+            if self.documents.contains_key(&id) {
+                return Some(id);
+            }
+            id.truncate(id.rfind('/')?);
+        }
+        None
+    }
+
+    /// Whether `id` names a document or a part of one.
+    pub fn exists(&self, id: &str) -> bool {
+        if self.get(id).is_some() {
+            return true;
+        }
+        let Ok(id) = ResourceId::parse(id) else { return false };
+        let Some((_, list)) = kinds::part_of(&id.resource_type()) else { return false };
+        let parent = id.parent().and_then(|parent| self.get(parent.as_str()));
+        parent.is_some_and(|parent| shape::part(&parent.body, list, id.name()).is_some())
+    }
+
+    /// Gives a document a new etag.
+    pub fn touch(&mut self, id: &str) {
+        if let Some(document) = self.documents.get_mut(&id.to_ascii_lowercase()) {
+            self.revision += 1;
+            document.revision = self.revision;
+        }
+    }
+
+    /// Changes a document silently; it gets a new etag. Answers whether it was there.
+    pub fn change_document(&mut self, id: &str, change: impl FnOnce(&mut Value)) -> bool {
+        let Some(document) = self.get(id) else { return false };
+        let mut body = (*document.body).clone();
+        let id = document.id.clone();
+        change(&mut body);
+        let Ok(id) = ResourceId::parse(&id) else { return false };
+        self.insert(&id, body);
+        true
+    }
+}

@@ -1,0 +1,82 @@
+//! Names of machines: base-36 instance numbers behind a prefix, as scale sets number their instances.
+//!
+//! In: a prefix and a number. Out: the name, and the number back from it.
+
+/// Digits of the number in a computer name.
+pub(super) const DIGITS: usize = 6;
+/// Longest prefix on Windows, where a host name has at most 15 characters.
+pub(super) const WINDOWS_PREFIX: usize = 15 - DIGITS;
+/// The first number that needs a seventh digit.
+pub(super) const NUMBERS: u32 = 36_u32.pow(6);
+
+/// `prefix` and the number in base 36, six digits: `aks-pool1-vmss00000a`.
+pub fn computer_name(prefix: &str, number: u32) -> String {
+    let mut rest = number;
+    let mut digits = [b'0'; DIGITS];
+    for digit in digits.iter_mut().rev() {
+        *digit = b"0123456789abcdefghijklmnopqrstuvwxyz"[(rest % 36) as usize];
+        rest /= 36;
+    }
+    prefix.chars().chain(digits.map(char::from)).collect()
+}
+
+/// Prefix and number of a computer name; `None` when it does not end in six base-36 digits.
+pub fn split_computer_name(name: &str) -> Option<(&str, u32)> {
+    let (prefix, digits) = name.split_at_checked(name.len().checked_sub(DIGITS)?)?;
+    let plain = digits.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    plain.then(|| u32::from_str_radix(digits, 36).ok())?.map(|number| (prefix, number))
+}
+
+/// Numbers from text: FNV-1a, then mixed, so that neighbours look nothing alike. The same on every machine.
+pub(super) fn scatter(seed: u64, text: &str) -> u64 {
+    let hash = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let mixed = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// A UUID of version 4 made from text, in ARM's spelling.
+pub fn uuid(seed: u64, text: &str) -> String {
+    let halves = u128::from(scatter(seed, text)) << 64 | u128::from(scatter(!seed, text));
+    uuid::Builder::from_random_bytes(halves.to_be_bytes()).into_uuid().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_base_36() {
+        assert_eq!(computer_name("aks-pool1-vmss", 0), "aks-pool1-vmss000000");
+        assert_eq!(computer_name("p", 35), "p00000z");
+        assert_eq!(computer_name("p", 36), "p000010");
+        assert_eq!(computer_name("p", NUMBERS - 1), "pzzzzzz");
+    }
+
+    #[test]
+    fn names_without_a_number_have_none() {
+        for name in ["", "short", "pool1-00-00", "pool1+00001", "pöööö€"] {
+            assert_eq!(split_computer_name(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn uuids_depend_on_seed_and_text_only() {
+        assert_eq!(uuid(1, "a"), uuid(1, "a"));
+        assert_ne!(uuid(1, "a"), uuid(2, "a"));
+        assert_ne!(uuid(1, "a"), uuid(1, "b"));
+        assert_eq!(&uuid(1, "a")[14..15], "4");
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_survive(prefix in "[a-z][a-z0-9-]{0,20}", number in 0..NUMBERS) {
+            let name = computer_name(&prefix, number);
+            prop_assert_eq!(split_computer_name(&name), Some((prefix.as_str(), number)));
+        }
+    }
+}

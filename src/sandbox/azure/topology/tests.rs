@@ -1,0 +1,321 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Documents in the shape of recorded ones: short ids, without what recordings leave out.
+fn recorded(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let dropped = ["vmId", "timeCreated", "uniqueId", "osDisk"];
+            fields
+                .into_iter()
+                .filter(|(key, _)| !dropped.contains(&key.as_str()))
+                .map(|(key, value)| (key, recorded(value)))
+                .collect()
+        }
+        Value::Array(items) => items.into_iter().map(recorded).collect(),
+        Value::String(text) => {
+            let group = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/rg-test";
+            let text = text.replace(&format!("{group}/providers/Microsoft.Compute"), "$COMPUTE");
+            let text = text.replace(&format!("{group}/providers/Microsoft.Network"), "$NET").replace(group, "$GROUP");
+            json!(text)
+        }
+        other => other,
+    }
+}
+
+/// The documents of a topology as recordings show them, by name and type's last word.
+fn documents(topology: &Topology) -> BTreeMap<String, Value> {
+    let all = topology.documents(&topology.machines()).into_iter().map(recorded);
+    all.map(|document| (document["id"].as_str().unwrap().to_owned(), document)).collect()
+}
+
+/// Removes what no recording of instances has.
+fn without_storage(mut document: Value) -> Value {
+    document["properties"].as_object_mut().unwrap().remove("storageProfile");
+    document
+}
+
+#[test]
+fn uniform_instances_look_as_recorded() {
+    let pool = Pool::new(PoolKind::Uniform, "aks-pool1-vmss", 3).zones(&["1", "2", "3"]);
+    let documents = documents(&Topology::new().dual_stack().pool(pool));
+    let instance = "$COMPUTE/virtualMachineScaleSets/aks-pool1-vmss/virtualMachines/1";
+    let interface = format!("{instance}/networkInterfaces/aks-pool1-vmss");
+    let subnet = json!({"id": "$NET/virtualNetworks/vnet-test/subnets/subnet-nodes"});
+    let configurations = json!([{"name": "aks-pool1-vmss", "properties": {
+    "disableTcpStateTracking": false, "dnsSettings": {"dnsServers": []}, "enableAcceleratedNetworking": true,
+    "enableIPForwarding": true, "primary": true,
+    "ipConfigurations": [
+        {"name": "ipconfig1", "properties": {"primary": true, "privateIPAddressVersion": "IPv4", "subnet": subnet}},
+        {"name": "ipconfig1-v6", "properties": {"primary": false, "privateIPAddressVersion": "IPv6", "subnet": subnet}},
+    ]}}]);
+    let expected = json!({
+        "id": instance, "instanceId": "1", "location": "eastus", "name": "aks-pool1-vmss_1",
+        "properties": {
+            "hardwareProfile": {},
+            "instanceView": {
+                "platformFaultDomain": 0, "platformUpdateDomain": 1,
+                "statuses": [{"code": "ProvisioningState/succeeded", "time": "2026-01-01T00:00:00+00:00"}, {"code": "PowerState/running"}]
+            },
+            "latestModelApplied": true, "modelDefinitionApplied": "VirtualMachineScaleSet",
+            "networkProfile": {"networkInterfaces": [{"id": interface, "properties": {"primary": true}}]},
+            "networkProfileConfiguration": {"networkInterfaceConfigurations": configurations},
+            "osProfile": {"computerName": "aks-pool1-vmss000001"}, "provisioningState": "Succeeded"
+        },
+        "sku": {"name": "Standard_D4s_v5", "tier": "Standard"}, "tags": {"aks-managed-poolName": "aks-pool1-vmss"},
+        "type": "Microsoft.Compute/virtualMachineScaleSets/virtualMachines", "zones": ["2"]
+    });
+    assert_eq!(without_storage(documents[instance].clone()), expected);
+    let address = |name: &str, primary: bool, address: &str, version: &str| {
+        json!({"id": format!("{interface}/ipConfigurations/{name}"), "name": name, "properties": {
+            "primary": primary, "privateIPAddress": address, "privateIPAddressVersion": version,
+            "privateIPAllocationMethod": "Dynamic", "subnet": subnet}})
+    };
+    let expected = json!({
+        "id": interface, "location": "eastus", "name": "aks-pool1-vmss",
+        "properties": {
+            "dnsSettings": {"dnsServers": []}, "enableAcceleratedNetworking": true, "enableIPForwarding": true,
+            "ipConfigurations": [address("ipconfig1", true, "10.224.0.5", "IPv4"), address("ipconfig1-v6", false, "fd00:10::5", "IPv6")],
+            "primary": true, "provisioningState": "Succeeded", "virtualMachine": {"id": instance}
+        },
+        "type": "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces"
+    });
+    assert_eq!(documents[&interface], expected);
+    let set = &documents["$COMPUTE/virtualMachineScaleSets/aks-pool1-vmss"];
+    assert_eq!(
+        set["properties"]["virtualMachineProfile"]["networkProfile"]["networkInterfaceConfigurations"],
+        configurations
+    );
+    assert_eq!((&set["sku"]["capacity"], &set["zones"]), (&json!(3), &json!(["1", "2", "3"])));
+    assert_eq!(set["properties"]["orchestrationMode"], "Uniform");
+}
+
+#[test]
+fn machines_of_other_kinds_look_as_recorded() {
+    let topology = Topology::new()
+        .pool(Pool::new(PoolKind::Flexible, "aks-flex1", 1).zones(&["1"]))
+        .pool(Pool::new(PoolKind::AvailabilitySet, "agentpool1-as", 2))
+        .pool(Pool::new(PoolKind::Standalone, "solo", 1));
+    let documents = documents(&topology);
+    let member = without_storage(documents["$COMPUTE/virtualMachines/agentpool1-as-1"].clone());
+    let expected = json!({
+        "id": "$COMPUTE/virtualMachines/agentpool1-as-1", "location": "eastus", "name": "agentpool1-as-1",
+        "properties": {
+            "availabilitySet": {"id": "$COMPUTE/availabilitySets/AGENTPOOL1-AS"},
+            "hardwareProfile": {"vmSize": "Standard_D4s_v5"},
+            "instanceView": {
+                "platformFaultDomain": 0, "platformUpdateDomain": 1,
+                "statuses": [{"code": "ProvisioningState/succeeded", "time": "2026-01-01T00:00:00+00:00"}, {"code": "PowerState/running"}]
+            },
+            "networkProfile": {"networkInterfaces": [{"id": "$NET/networkInterfaces/agentpool1-as-1-nic", "properties": {"primary": true}}]},
+            "osProfile": {"computerName": "agentpool1-as-1"}, "provisioningState": "Succeeded"
+        },
+        "tags": {"aks-managed-poolName": "agentpool1-as"}, "type": "Microsoft.Compute/virtualMachines"
+    });
+    assert_eq!(member, expected);
+    let expected = json!({
+        "platformFaultDomainCount": 2, "platformUpdateDomainCount": 5, "provisioningState": "Succeeded",
+        "virtualMachines": [{"id": "$COMPUTE/virtualMachines/agentpool1-as-0"}, {"id": "$COMPUTE/virtualMachines/agentpool1-as-1"}]
+    });
+    assert_eq!(documents["$COMPUTE/availabilitySets/agentpool1-as"]["properties"], expected);
+    let flexible = documents.values().find(|document| document["properties"]["virtualMachineScaleSet"].is_object()).unwrap();
+    assert_eq!(flexible["properties"]["virtualMachineScaleSet"]["id"], "$COMPUTE/virtualMachineScaleSets/aks-flex1");
+    assert_eq!(flexible["properties"]["osProfile"]["computerName"], "aks-flex1000000");
+    assert_eq!(documents["$COMPUTE/virtualMachines/solo-0"]["properties"]["availabilitySet"], Value::Null);
+}
+
+#[test]
+fn the_network_looks_as_recorded() {
+    let documents = documents(&Topology::new());
+    let expected = json!({
+        "id": "$NET/virtualNetworks/vnet-test", "location": "eastus", "name": "vnet-test",
+        "properties": {
+            "addressSpace": {"addressPrefixes": ["10.224.0.0/12"]}, "provisioningState": "Succeeded",
+            "subnets": [{"id": "$NET/virtualNetworks/vnet-test/subnets/subnet-nodes", "name": "subnet-nodes", "properties": {
+                "addressPrefix": "10.224.0.0/16", "networkSecurityGroup": {"id": "$NET/networkSecurityGroups/nsg-test"},
+                "privateEndpointNetworkPolicies": "Disabled", "privateLinkServiceNetworkPolicies": "Enabled",
+                "routeTable": {"id": "$NET/routeTables/rt-test"}}}]
+        },
+        "type": "Microsoft.Network/virtualNetworks"
+    });
+    assert_eq!(documents["$NET/virtualNetworks/vnet-test"], expected);
+    assert_eq!(documents["$GROUP"]["type"], "Microsoft.Resources/resourceGroups");
+    assert_eq!(documents.len(), 4);
+}
+
+#[test]
+fn nodes_look_as_recorded() {
+    let pool = Pool::new(PoolKind::Uniform, "aks-pool1-vmss", 2).zones(&["1", "2", "3"]);
+    let topology = Topology::new().dual_stack().pool(pool);
+    let machine = &topology.machines()[1];
+    let mut node = serde_json::to_value(topology.node(machine)).unwrap();
+    assert_eq!(node["status"]["nodeInfo"]["systemUUID"], machine.vm_id.as_str());
+    node["status"].as_object_mut().unwrap().remove("nodeInfo");
+    let expected = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "aks-pool1-vmss000001", "labels": {
+            "agentpool": "aks-pool1-vmss", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": "aks-pool1-vmss000001",
+            "kubernetes.io/os": "linux", "node.kubernetes.io/instance-type": "Standard_D4s_v5",
+            "topology.kubernetes.io/region": "eastus", "topology.kubernetes.io/zone": "eastus-2"}},
+        "spec": {"podCIDR": "100.64.1.0/24", "podCIDRs": ["100.64.1.0/24", "fd00:64:0:1::/64"],
+            "providerID": format!("azure://{}", machine.id(&topology))},
+        "status": {
+            "addresses": [{"address": "10.224.0.5", "type": "InternalIP"}, {"address": "fd00:10::5", "type": "InternalIP"},
+                {"address": "aks-pool1-vmss000001", "type": "Hostname"}],
+            "conditions": [{"reason": "KubeletReady", "status": "True", "type": "Ready"}]}
+    });
+    assert_eq!(node, expected);
+    let fresh = serde_json::to_value(topology.uninitialized_node(machine)).unwrap();
+    assert_eq!(
+        (&fresh["spec"]["providerID"], fresh["spec"]["taints"][0]["key"].as_str()),
+        (&Value::Null, Some("node.cloudprovider.kubernetes.io/uninitialized"))
+    );
+    assert_eq!(fresh["metadata"]["labels"]["topology.kubernetes.io/zone"], Value::Null);
+}
+
+#[test]
+fn a_node_without_zone_has_its_fault_domain_and_an_external_one_its_group() {
+    let pool = Pool::new(PoolKind::Standalone, "solo", 2).fault_domains(3).in_group("RG-Other").windows();
+    let topology = Topology::new().pool(pool);
+    let machine = &topology.machines()[1];
+    let node = topology.node(machine);
+    let labels = node.metadata.labels.unwrap();
+    let label = |key: &str| labels.get(key).map(String::as_str);
+    assert_eq!(label("topology.kubernetes.io/zone"), Some("1"));
+    assert_eq!(label("kubernetes.azure.com/resource-group"), Some("RG-Other"));
+    assert_eq!(label("kubernetes.io/os"), Some("windows"));
+    let id = node.spec.unwrap().provider_id.unwrap();
+    assert!(id.contains("/resourceGroups/rg-other/providers/"), "{id}");
+    assert!(machine.id(&topology).as_str().contains("/resourceGroups/RG-Other/"));
+}
+
+#[test]
+fn what_azure_refuses_is_refused() {
+    let check = |pool: Pool| Topology::new().pool(pool).check();
+    let uniform = |name: &str, count| Pool::new(PoolKind::Uniform, name, count);
+    assert_eq!(check(uniform("aks-pool1-vmss", 1_000)), Ok(()));
+    assert!(check(uniform("tencharact", 1).windows()).unwrap_err().contains("1 to 9"));
+    assert_eq!(check(uniform("ninechars", 1).windows()), Ok(()));
+    assert!(check(uniform("pool", 1_001)).unwrap_err().contains("1000"));
+    assert!(check(uniform("pool", 2).starting_at(36_u32.pow(6) - 1)).unwrap_err().contains("six"));
+    let twice = Topology::new().pool(uniform("pool", 1)).pool(Pool::new(PoolKind::Flexible, "POOL", 1));
+    assert!(twice.check().unwrap_err().contains("another pool"));
+    let many = (0..6).fold(Topology::new(), |topology, index| topology.pool(uniform(&format!("p{index}"), 1_000)));
+    assert!(many.check().unwrap_err().contains("5000"));
+}
+
+#[test]
+fn config_and_endpoints_name_what_there_is() {
+    let config = |topology: &Topology| topology.config(&Reach::Public, &Login::Nobody);
+    let mixed = Topology::new().pool(Pool::new(PoolKind::Uniform, "u", 1)).pool(Pool::new(PoolKind::Flexible, "f", 1));
+    assert_eq!((&config(&mixed)["vmType"], &config(&mixed)["enableVmssFlexNodes"]), (&json!("vmss"), &json!(true)));
+    let flexible = Topology::new().pool(Pool::new(PoolKind::Flexible, "f", 1));
+    assert_eq!(config(&flexible)["vmType"], "vmssflex");
+    let standard =
+        Topology::new().pool(Pool::new(PoolKind::AvailabilitySet, "a", 1)).pool(Pool::new(PoolKind::Standalone, "s", 1));
+    assert_eq!((&config(&standard)["vmType"], &config(&standard)["resourceGroup"]), (&json!("standard"), &json!("rg-test")));
+    let login = Login::Secret("client".to_owned(), "secret".to_owned());
+    let served = standard.config(&Reach::MetadataEndpoint("https://127.0.0.1:4443".to_owned()), &login);
+    assert_eq!(
+        (&served["aadClientSecret"], &served["resourceManagerEndpoint"]),
+        (&json!("secret"), &json!("https://127.0.0.1:4443"))
+    );
+    let endpoints = Endpoints::behind("https://127.0.0.1:4443/");
+    assert_eq!(endpoints.environment_file()["activeDirectoryEndpoint"], "https://127.0.0.1:4443/");
+    assert_eq!(endpoints.metadata("Mine")[0]["resourceManager"], "https://127.0.0.1:4443");
+}
+
+/// All ids in a document, those of references included.
+fn ids(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(key, value)| match value.as_str().filter(|_| key == "id") {
+            Some(id) => found.push(id.to_owned()),
+            None => ids(value, found),
+        }),
+        Value::Array(items) => items.iter().for_each(|item| ids(item, found)),
+        _ => {}
+    }
+}
+
+fn any_pool() -> impl Strategy<Value = (PoolKind, u32, u32, usize, bool, bool, bool)> {
+    let kinds =
+        prop::sample::select(vec![PoolKind::Uniform, PoolKind::Flexible, PoolKind::AvailabilitySet, PoolKind::Standalone]);
+    (kinds, 0..8_u32, 0..100_u32, 0..4_usize, any::<bool>(), any::<bool>(), any::<bool>())
+}
+
+const ALL_ZONES: [&str; 3] = ["1", "2", "3"];
+
+fn any_topology() -> impl Strategy<Value = Topology> {
+    (prop::collection::vec(any_pool(), 0..4), any::<bool>()).prop_map(|(pools, dual_stack)| {
+        let pools = pools.into_iter().enumerate().map(|(index, (kind, count, first, zones, windows, public, external))| {
+            let zones = ALL_ZONES.get(..zones).unwrap_or_default();
+            let mut pool = Pool::new(kind, &format!("pool{index}"), count).starting_at(first).zones(zones).fault_domains(3);
+            pool = if windows { pool.windows() } else { pool };
+            pool = if public { pool.public_ips() } else { pool };
+            if external { pool.in_group(&format!("rg-{index}")) } else { pool }
+        });
+        pools.fold(Topology { dual_stack, ..Topology::new() }, Topology::pool)
+    })
+}
+
+proptest! {
+    #[test]
+    fn documents_fit_together(topology in any_topology()) {
+        prop_assert_eq!(topology.check(), Ok(()));
+        let machines = topology.machines();
+        let documents = topology.documents(&machines);
+        let mut all = Vec::new();
+        documents.iter().for_each(|document| ids(document, &mut all));
+        let own: BTreeSet<String> = documents.iter().map(|document| document["id"].as_str().unwrap().to_lowercase()).collect();
+        prop_assert_eq!(own.len(), documents.len(), "ids are unique");
+        for id in all.iter().map(|id| id.to_lowercase()).filter(|id| id.contains(&topology.subscription)) {
+            let exists = own.iter().any(|document| id == *document || id.starts_with(&format!("{document}/")));
+            prop_assert!(exists, "{} does not exist", id);
+        }
+        let document = |id: ResourceId| documents.iter().find(|document| document["id"] == id.as_str()).unwrap();
+        for machine in &machines {
+            let interface = document(machine.interface_id(&topology));
+            let (machine_id, interface_id) = (machine.id(&topology).to_string(), machine.interface_id(&topology).to_string());
+            prop_assert_eq!(interface["properties"]["virtualMachine"]["id"].as_str(), Some(machine_id.as_str()));
+            let listed = &document(machine.id(&topology))["properties"]["networkProfile"]["networkInterfaces"];
+            prop_assert_eq!(listed[0]["id"].as_str(), Some(interface_id.as_str()));
+            let public = machine.ip_configurations.iter().filter(|found| found.public_address.is_some());
+            prop_assert_eq!(public.count() > 0, machine.pool.public_ips);
+        }
+    }
+
+    #[test]
+    fn names_and_addresses_are_unique(topology in any_topology()) {
+        let machines = topology.machines();
+        let names: BTreeSet<_> = machines.iter().map(Machine::computer_name).collect();
+        let vm_ids: BTreeSet<_> = machines.iter().map(|machine| &machine.vm_id).collect();
+        let addresses: Vec<_> = machines.iter().flat_map(|machine| &machine.ip_configurations).map(|found| found.address).collect();
+        prop_assert_eq!((names.len(), vm_ids.len()), (machines.len(), machines.len()));
+        prop_assert_eq!(addresses.iter().collect::<BTreeSet<_>>().len(), addresses.len());
+        for machine in machines.iter().filter(|machine| machine.pool.is_scale_set()) {
+            let name = machine.computer_name();
+            prop_assert_eq!(split_computer_name(&name), Some((machine.pool.prefix(), machine.number)));
+        }
+        prop_assert_eq!(topology.documents(&machines), topology.documents(&topology.machines()), "the same every time");
+    }
+}
+
+#[test]
+fn five_thousand_machines_are_made() {
+    let kinds = [PoolKind::Uniform, PoolKind::Flexible, PoolKind::AvailabilitySet, PoolKind::Standalone, PoolKind::Uniform];
+    let pools = kinds.iter().enumerate().map(|(index, kind)| Pool::new(*kind, &format!("pool{index}"), 1_000));
+    let topology = pools.fold(Topology::new(), Topology::pool);
+    assert_eq!(topology.check(), Ok(()));
+    let machines = topology.machines();
+    assert_eq!(machines.len(), 5_000);
+    assert_eq!(topology.documents(&machines).len(), 4 + 4 + 2 * 5_000);
+    let last = machines.last().unwrap();
+    assert_eq!(
+        (last.computer_name().as_str(), last.ip_configurations[0].address.to_string().as_str()),
+        ("pool40000rr", "10.224.19.139")
+    );
+}

@@ -1,0 +1,126 @@
+//! Documents as ARM shows them: with etags and with what is derived from who refers to them. Pure.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    kinds::{self, EtagStyle, Kind},
+    store::{Document, Store},
+};
+use crate::providers::azure::arm::ResourceId;
+
+/// How much of a document is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expand {
+    /// Without the instance view.
+    Nothing,
+    /// With it.
+    InstanceView,
+}
+
+/// Which back-references are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Derived {
+    /// All.
+    All,
+    /// Only those that recorded documents have.
+    Canonical,
+}
+
+/// The etag of a document, as in its body and its `ETag` header.
+pub fn etag(document: &Document) -> Option<String> {
+    let revision = document.revision;
+    match kinds::kind_of(&document.kind).map_or(EtagStyle::Weak, |kind| kind.etag) {
+        EtagStyle::Weak => Some(format!("W/\"{:08x}-0000-4000-8000-{:012x}\"", revision >> 32, revision & 0xffff_ffff)),
+        EtagStyle::Number => Some(format!("\"{revision}\"")),
+        EtagStyle::None => None,
+    }
+}
+
+/// A document as a GET shows it.
+pub fn document(store: &Store, document: &Document, expand: Expand) -> Value {
+    let mut value = derived(store, document, Derived::All);
+    if expand == Expand::Nothing
+        && let Some(properties) = value["properties"].as_object_mut()
+    {
+        properties.remove("instanceView");
+    }
+    let Some(etag) = etag(document) else { return value };
+    value["etag"] = json!(etag);
+    if let Some(kind) = kinds::kind_of(&document.kind) {
+        decorate_parts(kind, &etag, &mut value["properties"]);
+    }
+    value
+}
+
+/// A document with back-references, without etags.
+pub fn derived(store: &Store, document: &Document, which: Derived) -> Value {
+    let mut value = (*document.body).clone();
+    refer_back(store, &document.kind, &document.id, which, &mut value["properties"]);
+    let Some(kind) = kinds::kind_of(&document.kind) else { return value };
+    for list in kind.parts {
+        let part_type = format!("{}/{list}", document.kind).to_ascii_lowercase();
+        for part in value["properties"].get_mut(*list).and_then(Value::as_array_mut).into_iter().flatten() {
+            let id = part["id"].as_str().unwrap_or_default().to_owned();
+            refer_back(store, &part_type, &id, which, &mut part["properties"]);
+        }
+    }
+    value
+}
+
+fn decorate_parts(kind: &Kind, etag: &str, properties: &mut Value) {
+    for list in kind.parts {
+        for part in properties.get_mut(*list).and_then(Value::as_array_mut).into_iter().flatten() {
+            part["etag"] = json!(etag);
+            part["type"] = json!(format!("{}/{list}", kind.name));
+            part["properties"]["provisioningState"] = json!("Succeeded");
+        }
+    }
+}
+
+fn refer_back(store: &Store, type_name: &str, id: &str, which: Derived, properties: &mut Value) {
+    let Some(properties) = properties.as_object_mut() else { return };
+    for reference in kinds::back_references(type_name).filter(|reference| which == Derived::All || reference.canonical) {
+        let ids: BTreeSet<&str> = store
+            .referrers(id)
+            .filter(|referrer| type_ends_with(&referrer.element_key, reference.source))
+            .map(|referrer| referrer.element.as_str())
+            .collect();
+        let Some(first) = ids.first() else { continue };
+        let shown = if reference.many { ids.iter().map(|id| json!({"id": id})).collect() } else { json!({"id": first}) };
+        properties.insert(reference.property.to_owned(), shown);
+    }
+    if type_name == kinds::POOLS {
+        show_addresses(properties);
+    } else if which == Derived::All && type_name == "microsoft.network/loadbalancers/loadbalancingrules" {
+        repeat_pool(properties);
+    }
+}
+
+fn type_ends_with(key: &str, end: &str) -> bool {
+    ResourceId::parse(key).is_ok_and(|id| id.resource_type().ends_with(end))
+}
+
+/// The addresses of a pool of ip configurations: one for each, named `{group}_{interface}{ip configuration}`.
+fn show_addresses(properties: &mut Map<String, Value>) {
+    let Some(members) = properties.get("backendIPConfigurations").and_then(Value::as_array) else { return };
+    let addresses: Vec<Value> = members.iter().filter_map(|member| address(member["id"].as_str()?)).collect();
+    let Some(shown) = properties.entry("loadBalancerBackendAddresses").or_insert_with(|| json!([])).as_array_mut() else {
+        return;
+    };
+    shown.extend(addresses);
+}
+
+fn address(configuration: &str) -> Option<Value> {
+    let id = ResourceId::parse(configuration).ok()?;
+    let (group, interface) = (id.resource_group()?, id.name_of("networkInterfaces")?);
+    let properties = json!({"networkInterfaceIPConfiguration": {"id": configuration}});
+    Some(json!({"name": format!("{group}_{interface}{}", id.name()), "properties": properties}))
+}
+
+fn repeat_pool(properties: &mut Map<String, Value>) {
+    if let Some(pool) = properties.get("backendAddressPool").cloned() {
+        properties.entry("backendAddressPools").or_insert_with(|| json!([pool]));
+    }
+}

@@ -1,0 +1,189 @@
+//! The machines there are, and what happens to them. Pure: each event changes the estate and answers the [`Change`]s of documents
+//! that go with it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use super::change::{Change, Edit, created, readdressed, removed};
+use crate::{
+    providers::azure::arm::ResourceId,
+    sandbox::azure::topology::{Machine, Pool, Power, Topology},
+};
+
+/// What an event was asked to happen to, and is not there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoSuch {
+    /// No machine with this node name.
+    #[error("there is no machine {0:?}")]
+    Machine(String),
+    /// No pool of this name.
+    #[error("there is no pool {0:?}")]
+    Pool(String),
+    /// The machine has no address of that family.
+    #[error("machine {0:?} has no address of the family of {1}")]
+    Family(String, IpAddr),
+}
+
+/// What an event answers.
+pub type Happened<T = ()> = Result<(T, Vec<Change>), NoSuch>;
+
+/// All machines.
+#[derive(Debug, Clone)]
+pub struct Estate {
+    topology: Topology,
+    /// By node name.
+    machines: BTreeMap<String, Machine>,
+    next_slot: u32,
+    /// The number after the highest one ever given, by pool.
+    next_number: BTreeMap<String, u32>,
+}
+
+impl Estate {
+    /// The machines of `topology` as they are at the beginning.
+    pub fn new(topology: Topology) -> Self {
+        let machines = topology.machines();
+        let next_number = topology.pools.iter().map(|pool| (pool.name.clone(), pool.first + pool.count)).collect();
+        let next_slot = machines.iter().map(|machine| machine.slot + 1).max().unwrap_or_default();
+        let machines = machines.into_iter().map(|machine| (machine.computer_name(), machine)).collect();
+        Self { topology, machines, next_slot, next_number }
+    }
+
+    /// What it was made from.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The machines, by node name.
+    pub fn machines(&self) -> impl Iterator<Item = (&str, &Machine)> {
+        self.machines.iter().map(|(name, machine)| (name.as_str(), machine))
+    }
+
+    /// The machine of a node.
+    pub fn machine(&self, node: &str) -> Result<&Machine, NoSuch> {
+        self.machines.get(node).ok_or_else(|| NoSuch::Machine(node.to_owned()))
+    }
+
+    fn pool(&self, name: &str) -> Result<Arc<Pool>, NoSuch> {
+        let found = self.topology.pools.iter().find(|pool| pool.name.eq_ignore_ascii_case(name));
+        found.cloned().ok_or_else(|| NoSuch::Pool(name.to_owned()))
+    }
+
+    /// Node names of the machines of a pool, lowest number first.
+    fn members(&self, pool: &Pool) -> Vec<String> {
+        let members = self.machines.iter().filter(|(_, machine)| machine.pool.name == pool.name);
+        let by_number: BTreeMap<u32, &String> = members.map(|(name, machine)| (machine.number, name)).collect();
+        by_number.into_values().cloned().collect()
+    }
+
+    fn capacity(&self, pool: &Pool) -> Option<Change> {
+        let set = self.topology.set_id(pool).filter(|_| pool.is_scale_set())?;
+        Some(Change::Edit(set, Edit::Capacity(self.members(pool).len())))
+    }
+
+    /// `count` more machines in a pool, with numbers that none had before. Answers their node names.
+    pub fn scale_out(&mut self, pool: &str, count: u32) -> Happened<Vec<String>> {
+        let pool = self.pool(pool)?;
+        let next = self.next_number.entry(pool.name.clone()).or_insert(pool.first);
+        let first = std::mem::replace(next, *next + count);
+        let mut names = Vec::new();
+        let mut changes = Vec::new();
+        for number in first..first + count {
+            let machine = Machine::new(&self.topology, Arc::clone(&pool), number, self.next_slot);
+            self.next_slot += 1;
+            changes.extend(created(&self.topology, &machine));
+            names.push(machine.computer_name());
+            self.machines.insert(machine.computer_name(), machine);
+        }
+        changes.extend(self.capacity(&pool));
+        Ok((names, changes))
+    }
+
+    /// `count` machines less in a pool, those of the highest numbers. Answers their node names.
+    pub fn scale_in(&mut self, pool: &str, count: u32) -> Happened<Vec<String>> {
+        let pool = self.pool(pool)?;
+        let names: Vec<String> = self.members(&pool).into_iter().rev().take(count as usize).collect();
+        let mut changes = Vec::new();
+        for name in &names {
+            changes.extend(self.delete(name)?.1);
+        }
+        Ok((names, changes))
+    }
+
+    /// A machine is deleted.
+    pub fn delete(&mut self, node: &str) -> Happened {
+        let machine = self.machine(node)?.clone();
+        self.machines.remove(node);
+        let mut changes = removed(&self.topology, &machine);
+        changes.extend(self.capacity(&machine.pool));
+        Ok(((), changes))
+    }
+
+    /// A machine is deleted and made anew under the same name: the same ids and addresses, another `vmId`, switched on.
+    pub fn recreate(&mut self, node: &str) -> Happened {
+        let old = self.machine(node)?.clone();
+        let new = old.made_anew(&self.topology);
+        let mut changes = removed(&self.topology, &old);
+        changes.extend(created(&self.topology, &new));
+        self.machines.insert(node.to_owned(), new);
+        Ok(((), changes))
+    }
+
+    /// A machine is switched.
+    pub fn power(&mut self, node: &str, power: Power) -> Happened {
+        let mut machine = self.machine(node)?.clone();
+        machine.power = power;
+        let view = Edit::InstanceView(machine.instance_view());
+        let change = Change::Edit(machine.id(&self.topology), view);
+        self.machines.insert(node.to_owned(), machine);
+        Ok(((), vec![change]))
+    }
+
+    /// A machine says of itself that it is being deleted, updated or failed: `properties.provisioningState`.
+    pub fn provisioning(&self, node: &str, state: &str) -> Happened {
+        let id = self.machine(node)?.id(&self.topology);
+        Ok(((), vec![Change::Edit(id, Edit::ProvisioningState(state.to_owned()))]))
+    }
+
+    /// The private address of a machine, of the family of `address`, becomes `address`.
+    pub fn readdress(&mut self, node: &str, address: IpAddr) -> Happened {
+        let mut machine = self.machine(node)?.clone();
+        let mut configurations = machine.ip_configurations.iter_mut();
+        let Some(configuration) = configurations.find(|found| found.address.is_ipv4() == address.is_ipv4()) else {
+            return Err(NoSuch::Family(node.to_owned(), address));
+        };
+        configuration.address = address;
+        let configuration = configuration.clone();
+        let changes = readdressed(&self.topology, &machine, &configuration);
+        self.machines.insert(node.to_owned(), machine);
+        Ok(((), changes))
+    }
+
+    /// A scale set or availability set goes with all its machines. Answers their node names.
+    pub fn delete_set(&mut self, pool: &str) -> Happened<Vec<String>> {
+        let pool = self.pool(pool)?;
+        let names = self.members(&pool);
+        let mut changes = Vec::new();
+        for name in &names {
+            changes.extend(removed(&self.topology, &self.machine(name)?.clone()));
+            self.machines.remove(name);
+        }
+        changes.extend(self.topology.set_id(&pool).map(Change::Remove));
+        self.topology.pools.retain(|kept| kept.name != pool.name);
+        Ok((names, changes))
+    }
+
+    /// Everything of the pools in a resource group is gone, the group is empty. Answers the node names.
+    pub fn empty_group(&mut self, group: &str) -> (Vec<String>, Vec<Change>) {
+        let id = ResourceId::group_of(&self.topology.subscription, group);
+        let gone: BTreeSet<String> = {
+            let inside = self.machines.iter().filter(|(_, machine)| self.topology.pool_group_id(&machine.pool) == id);
+            inside.map(|(name, _)| name.clone()).collect()
+        };
+        self.machines.retain(|name, _| !gone.contains(name));
+        let document = self.topology.group_document(&id);
+        (gone.into_iter().collect(), vec![Change::Remove(id), Change::Put(document)])
+    }
+}

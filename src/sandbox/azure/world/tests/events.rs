@@ -1,0 +1,214 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::super::*;
+use crate::sandbox::azure::topology::{Machine, Pool, PoolKind, Power, Topology};
+
+/// Documents by lower-cased id, to which changes are applied as the simulator does.
+#[derive(Debug, Clone, PartialEq)]
+struct Documents(BTreeMap<String, Value>);
+
+impl Documents {
+    fn of(topology: &Topology) -> Self {
+        let all = topology.documents(&topology.machines());
+        Self(all.into_iter().map(|document| (document["id"].as_str().unwrap().to_lowercase(), document)).collect())
+    }
+
+    fn apply(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            match change {
+                Change::Put(document) => {
+                    self.0.insert(document["id"].as_str().unwrap().to_lowercase(), document);
+                }
+                Change::Remove(id) => {
+                    let below = format!("{}/", id.key());
+                    self.0.retain(|key, _| *key != id.key() && !key.starts_with(&below));
+                }
+                Change::Edit(id, edit) => edit.apply(self.0.get_mut(&id.key()).expect("what is edited exists")),
+            }
+        }
+    }
+
+    fn of_machine(&self, topology: &Topology, machine: &Machine) -> Option<&Value> {
+        self.0.get(&machine.id(topology).key())
+    }
+}
+
+fn world(kind: PoolKind) -> (Estate, Documents) {
+    let topology = Topology::new().pool(Pool::new(kind, "pool", 3).public_ips().fault_domains(3));
+    (Estate::new(topology.clone()), Documents::of(&topology))
+}
+
+const KINDS: [PoolKind; 4] = [PoolKind::Uniform, PoolKind::Flexible, PoolKind::AvailabilitySet, PoolKind::Standalone];
+
+/// The documents there should be: those of the machines there are.
+fn expected(estate: &Estate) -> Documents {
+    let machines: Vec<Machine> = estate.machines().map(|(_, machine)| machine.clone()).collect();
+    let all = estate.topology().documents(&machines);
+    let mut all: BTreeMap<_, _> =
+        all.into_iter().map(|document| (document["id"].as_str().unwrap().to_lowercase(), document)).collect();
+    // The simulator derives this list from the machines.
+    all.values_mut().filter(|document| document["type"] == "Microsoft.Compute/availabilitySets").for_each(forget_members);
+    Documents(all)
+}
+
+fn forget_members(document: &mut Value) {
+    document["properties"].as_object_mut().unwrap().remove("virtualMachines");
+}
+
+fn comparable(mut documents: Documents) -> Documents {
+    let sets = documents.0.values_mut().filter(|document| document["type"] == "Microsoft.Compute/availabilitySets");
+    sets.for_each(forget_members);
+    documents
+}
+
+#[test]
+fn new_machines_have_new_numbers_and_addresses() {
+    for kind in KINDS {
+        let (mut estate, mut documents) = world(kind);
+        let (gone, changes) = estate.scale_in("pool", 1).unwrap();
+        documents.apply(changes);
+        let (new, changes) = estate.scale_out("POOL", 2).unwrap();
+        documents.apply(changes);
+        let number = |name: &str| name.chars().last().unwrap();
+        assert_eq!((number(&gone[0]), number(&new[0]), number(&new[1])), ('2', '3', '4'), "{kind:?}");
+        assert_eq!(comparable(documents), expected(&estate), "{kind:?}");
+    }
+}
+
+#[test]
+fn capacity_follows_the_machines_of_a_scale_set() {
+    let (mut estate, mut documents) = world(PoolKind::Uniform);
+    let set = estate.topology().set_id(&estate.topology().pools[0]).unwrap();
+    documents.apply(estate.delete("pool000001").unwrap().1);
+    assert_eq!(documents.0[&set.key()]["sku"]["capacity"], 2);
+    documents.apply(estate.scale_out("pool", 3).unwrap().1);
+    assert_eq!(documents.0[&set.key()]["sku"]["capacity"], 5);
+}
+
+#[test]
+fn a_machine_made_anew_differs_in_its_vm_id_only() {
+    for kind in KINDS {
+        let (mut estate, mut documents) = world(kind);
+        let (name, old) = estate.machines().next().map(|(name, machine)| (name.to_owned(), machine.clone())).unwrap();
+        let before = documents.clone();
+        for _ in 0..2 {
+            documents.apply(estate.recreate(&name).unwrap().1);
+        }
+        let new = estate.machine(&name).unwrap();
+        let anew = documents.of_machine(estate.topology(), new).unwrap();
+        assert_eq!(anew["properties"]["vmId"], new.vm_id.as_str());
+        assert_ne!(new.vm_id, old.vm_id);
+        let key = new.id(estate.topology()).key();
+        documents.0.get_mut(&key).unwrap()["properties"]["vmId"] = json!(old.vm_id);
+        assert_eq!(documents, before, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_deallocated_machine_has_no_fault_domain() {
+    for kind in KINDS {
+        let (mut estate, mut documents) = world(kind);
+        let (name, machine) = estate.machines().nth(1).map(|(name, machine)| (name.to_owned(), machine.clone())).unwrap();
+        let mut switched = |power: Power| {
+            documents.apply(estate.power(&name, power).unwrap().1);
+            documents.of_machine(estate.topology(), &machine).unwrap()["properties"]["instanceView"].clone()
+        };
+        let off = switched(Power::Deallocated);
+        assert_eq!(
+            (&off["platformFaultDomain"], &off["statuses"][1]["code"]),
+            (&Value::Null, &json!("PowerState/deallocated"))
+        );
+        let stopped = switched(Power::Stopped);
+        assert_eq!(
+            (&stopped["platformFaultDomain"], &stopped["statuses"][1]["code"]),
+            (&json!(1), &json!("PowerState/stopped"))
+        );
+        assert_eq!(switched(Power::Running), machine.instance_view());
+    }
+}
+
+#[test]
+fn addresses_move_where_the_family_is() {
+    let (mut estate, mut documents) = world(PoolKind::Uniform);
+    documents.apply(estate.readdress("pool000000", "10.224.99.1".parse().unwrap()).unwrap().1);
+    let machine = estate.machine("pool000000").unwrap();
+    let interface = &documents.0[&machine.interface_id(estate.topology()).key()];
+    assert_eq!(interface["properties"]["ipConfigurations"][0]["properties"]["privateIPAddress"], "10.224.99.1");
+    assert_eq!(documents, expected(&estate));
+    let refused = estate.readdress("pool000000", "fd00::1".parse().unwrap()).unwrap_err();
+    assert_eq!(refused, NoSuch::Family("pool000000".to_owned(), "fd00::1".parse().unwrap()));
+}
+
+#[test]
+fn sets_and_groups_go_with_their_machines() {
+    for kind in KINDS {
+        let (mut estate, mut documents) = world(kind);
+        let (gone, changes) = estate.delete_set("pool").unwrap();
+        documents.apply(changes);
+        assert_eq!((gone.len(), documents.0.len()), (3, 4), "{kind:?}: the network is left");
+        assert_eq!(estate.delete_set("pool"), Err(NoSuch::Pool("pool".to_owned())));
+        let (mut estate, mut documents) = world(kind);
+        let (gone, changes) = estate.empty_group("RG-Test");
+        documents.apply(changes);
+        assert_eq!((gone.len(), documents.0.len()), (3, 1), "{kind:?}: the group is left");
+        assert_eq!(estate.machines().count(), 0);
+    }
+}
+
+#[test]
+fn a_state_can_be_set() {
+    let (mut estate, mut documents) = world(PoolKind::Flexible);
+    documents.apply(estate.provisioning("pool000000", "Deleting").unwrap().1);
+    let machine = estate.machine("pool000000").unwrap().clone();
+    assert_eq!(documents.of_machine(estate.topology(), &machine).unwrap()["properties"]["provisioningState"], "Deleting");
+    assert_eq!(estate.delete("nobody"), Err(NoSuch::Machine("nobody".to_owned())));
+}
+
+/// What happens, with a number that chooses to whom.
+#[derive(Debug, Clone)]
+enum Event {
+    Out(u32),
+    In(u32),
+    Delete(usize),
+    Recreate(usize),
+    Power(usize, Power),
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let powers = prop::sample::select(vec![Power::Running, Power::Stopped, Power::Deallocated]);
+    prop_oneof![
+        (0..4_u32).prop_map(Event::Out),
+        (0..3_u32).prop_map(Event::In),
+        any::<usize>().prop_map(Event::Delete),
+        any::<usize>().prop_map(Event::Recreate),
+        (any::<usize>(), powers).prop_map(|(at, power)| Event::Power(at, power)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn documents_are_those_of_the_machines_whatever_happens(
+        kind in prop::sample::select(KINDS.to_vec()),
+        events in prop::collection::vec(any_event(), 0..20),
+    ) {
+        let (mut estate, mut documents) = world(kind);
+        for event in events {
+            let chosen = |at: usize| {
+                let names: Vec<String> = estate.machines().map(|(name, _)| name.to_owned()).collect();
+                names.get(at % names.len().max(1)).cloned()
+            };
+            let happened = match event {
+                Event::Out(count) => estate.scale_out("pool", count).map(|(_, changes)| ((), changes)),
+                Event::In(count) => estate.scale_in("pool", count).map(|(_, changes)| ((), changes)),
+                Event::Delete(at) => chosen(at).map_or(Ok(((), Vec::new())), |name| estate.delete(&name)),
+                Event::Recreate(at) => chosen(at).map_or(Ok(((), Vec::new())), |name| estate.recreate(&name)),
+                Event::Power(at, power) => chosen(at).map_or(Ok(((), Vec::new())), |name| estate.power(&name, power)),
+            };
+            documents.apply(happened.unwrap().1);
+            prop_assert_eq!(&comparable(documents.clone()), &expected(&estate));
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! PUT, PATCH and DELETE: preconditions, running operations, defaults, checks, effects on other documents. Pure over the time that is
+//! passed in.
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{
+    complete, effects,
+    handle::State,
+    operation::Outcome,
+    options::{Busy, Class, Latency},
+    read,
+    refusal::Refusal,
+    request::{Answer, ArmRequest},
+    shape, validate,
+    view::{self, Expand},
+};
+use crate::{providers::azure::arm::ResourceId, sandbox::patch::merge};
+
+/// A write in the making.
+pub struct Write<'a> {
+    /// What was sent.
+    pub request: &'a ArmRequest,
+    /// When.
+    pub now: Instant,
+    /// How its operation ends.
+    pub planned: Outcome,
+}
+
+/// Ends the operations that are due.
+pub fn settle(state: &mut State, now: Instant) {
+    for ended in state.operations.take_due(now) {
+        if ended.deletes && ended.outcome == Outcome::Succeeded {
+            effects::remove(&mut state.store, &ended.document);
+            continue;
+        }
+        let shown = if ended.outcome == Outcome::Succeeded { "Succeeded" } else { "Failed" };
+        state.store.change_document(&ended.document, |body| body["properties"]["provisioningState"] = json!(shown));
+    }
+}
+
+/// Creates or replaces a document.
+pub fn put(state: &mut State, write: &Write<'_>, id: &ResourceId) -> Result<Answer, Refusal> {
+    read::surroundings(state, id)?;
+    let body = write.request.document()?;
+    store(state, write, id, body)
+}
+
+/// Changes a document by a merge patch.
+pub fn patch(state: &mut State, write: &Write<'_>, id: &ResourceId) -> Result<Answer, Refusal> {
+    let mut body = (*read::existing(state, id)?.body).clone();
+    let mut change = write.request.document()?;
+    change.as_object_mut().map(|fields| fields.remove("etag"));
+    merge::apply(&mut body, &change);
+    store(state, write, id, body)
+}
+
+/// Creates or replaces a part of a document.
+pub fn put_part(
+    state: &mut State,
+    write: &Write<'_>,
+    (id, parent, list): (&ResourceId, &ResourceId, &str),
+) -> Result<Answer, Refusal> {
+    let mut part = write.request.document()?;
+    part["name"] = json!(id.name());
+    let mut body = parent_body(state, id, parent)?;
+    let created = shape::part(&body, list, id.name()).is_none();
+    shape::set_part(&mut body, list, part);
+    let mut answer = store(state, write, parent, body)?;
+    let shown = state.store.get(parent.as_str()).map(|document| view::document(&state.store, document, Expand::Nothing));
+    answer.body = shown.and_then(|shown| shape::part(&shown, list, id.name()).cloned());
+    if answer.status != 202 {
+        answer.status = if created { 201 } else { 200 };
+    }
+    Ok(answer)
+}
+
+/// Deletes a part of a document.
+pub fn delete_part(
+    state: &mut State,
+    write: &Write<'_>,
+    (id, parent, list): (&ResourceId, &ResourceId, &str),
+) -> Result<Answer, Refusal> {
+    let mut body = match parent_body(state, id, parent) {
+        Ok(body) if shape::part(&body, list, id.name()).is_some() => body,
+        Err(refusal) if refusal.code != "ParentResourceNotFound" => return Err(refusal),
+        _ => return Ok(Answer::empty(204)),
+    };
+    shape::remove_part(&mut body, list, id.name());
+    let stored = store(state, write, parent, body)?;
+    let status = if stored.headers.iter().any(|(name, _)| is_poll_header(name)) { 202 } else { 200 };
+    Ok(Answer { status, body: None, ..stored })
+}
+
+fn is_poll_header(name: &str) -> bool {
+    matches!(name, "azure-asyncoperation" | "location")
+}
+
+fn parent_body(state: &State, id: &ResourceId, parent: &ResourceId) -> Result<Value, Refusal> {
+    read::surroundings(state, id)?;
+    let parent = state.store.get(parent.as_str()).ok_or_else(|| Refusal::parent_not_found(id, parent))?;
+    Ok((*parent.body).clone())
+}
+
+fn store(state: &mut State, write: &Write<'_>, id: &ResourceId, mut body: Value) -> Result<Answer, Refusal> {
+    let old = state.store.get(id.as_str()).cloned();
+    preconditions(state, write.request, id)?;
+    busy(state, id)?;
+    let id = old.as_ref().and_then(|old| ResourceId::parse(&old.id).ok()).unwrap_or_else(|| id.clone());
+    shape::complete(&id, &mut body);
+    let old_body = old.as_ref().map(|old| &*old.body);
+    let options = &state.options;
+    validate::references(&state.store, &id, &body)?;
+    complete::document(&mut state.store, options, &id, old_body, &mut body)?;
+    validate::document(&state.store, &id, old_body, &body)?;
+    let latency = latency(state, Class::Write, &id);
+    let long = !latency.operation.is_zero() || write.planned != Outcome::Succeeded;
+    let shown = if !long {
+        "Succeeded"
+    } else if old.is_some() {
+        "Updating"
+    } else {
+        "Creating"
+    };
+    body["properties"]["provisioningState"] = json!(shown);
+    effects::insert(&mut state.store, &id, body);
+    let mut answer = Answer::new(if old.is_some() { 200 } else { 201 }, Value::Null);
+    if long {
+        start(state, write, &id, false, latency, &mut answer);
+    }
+    if let Some(document) = state.store.get(id.as_str()) {
+        answer.headers.extend(view::etag(document).map(|etag| ("etag", etag)));
+        answer.body = Some(view::document(&state.store, document, Expand::Nothing));
+    }
+    Ok(answer)
+}
+
+/// Deletes a document.
+pub fn delete(state: &mut State, write: &Write<'_>, id: &ResourceId) -> Result<Answer, Refusal> {
+    read::surroundings(state, id)
+        .or_else(|refusal| if refusal.code == "ParentResourceNotFound" { Ok(()) } else { Err(refusal) })?;
+    let Some(old) = state.store.get(id.as_str()).cloned() else { return Ok(Answer::empty(204)) };
+    preconditions(state, write.request, id)?;
+    busy(state, id)?;
+    validate::deletion(&state.store, id, &old.body)?;
+    let latency = latency(state, Class::Delete, id);
+    if latency.operation.is_zero() && write.planned == Outcome::Succeeded {
+        effects::remove(&mut state.store, &id.key());
+        return Ok(Answer::empty(200));
+    }
+    state.store.change_document(id.as_str(), |body| body["properties"]["provisioningState"] = json!("Deleting"));
+    let mut answer = Answer::empty(202);
+    start(state, write, id, true, latency, &mut answer);
+    Ok(answer)
+}
+
+fn latency(state: &State, class: Class, id: &ResourceId) -> Latency {
+    state.options.latencies.of(class, &id.resource_type().to_ascii_lowercase())
+}
+
+fn preconditions(state: &State, request: &ArmRequest, id: &ResourceId) -> Result<(), Refusal> {
+    let current = state.store.get(id.as_str());
+    let etag = current.and_then(view::etag).unwrap_or_default();
+    if let Some(wanted) = &request.if_match {
+        let fits = current.is_some() && (wanted == "*" || wanted.split(',').any(|one| one.trim() == etag));
+        if !fits {
+            return Err(Refusal::precondition_failed(id, &etag));
+        }
+    }
+    match &request.if_none_match {
+        Some(wanted) if current.is_some() && (wanted == "*" || *wanted == etag) => {
+            Err(Refusal::precondition_failed(id, &etag))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn busy(state: &mut State, id: &ResourceId) -> Result<(), Refusal> {
+    let key = id.key();
+    let Some(running) = state.operations.running(&key) else { return Ok(()) };
+    let message = format!(
+        "Cannot proceed with operation because resource {id} is used by another operation (id {}) that is still in progress.",
+        running.id
+    );
+    match state.options.busy {
+        Busy::Retryable => Err(Refusal::new(429, "RetryableErrorDueToAnotherOperation", message).retry_after(10)),
+        Busy::Conflict => Err(Refusal::new(409, "AnotherOperationInProgress", message)),
+        Busy::Supersede => {
+            state.operations.supersede(&key);
+            Ok(())
+        }
+    }
+}
+
+fn start(state: &mut State, write: &Write<'_>, id: &ResourceId, deletes: bool, latency: Latency, answer: &mut Answer) {
+    let operation = state.operations.start(&id.key(), deletes, write.planned.clone(), write.now + latency.operation);
+    let kind = id.resource_type();
+    let namespace = kind.split('/').next().unwrap_or_default();
+    let version = write.request.parameter("api-version").unwrap_or_default();
+    let url = |collection: &str| {
+        format!(
+            "{}/subscriptions/{}/providers/{namespace}/locations/{}/{collection}/{operation}?api-version={version}",
+            write.request.origin,
+            id.subscription(),
+            state.options.location
+        )
+    };
+    let style = state.options.operations;
+    if style.operation_header {
+        answer.headers.push(("azure-asyncoperation", url("operations")));
+    }
+    if style.location_header {
+        answer.headers.push(("location", url("operationResults")));
+    }
+    if !style.operation_header {
+        answer.status = 202;
+    }
+    answer.headers.extend(style.retry_after.map(|seconds| ("retry-after", seconds.to_string())));
+}
