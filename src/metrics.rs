@@ -194,14 +194,6 @@ metrics! {
         "[ALPHA] Seconds of calls to the cloud provider.";
     provider_call_errors_total: counter "cloud_controller_manager_provider_call_errors_total" ["provider", "call", "reason"]
         "[ALPHA] Failed calls to the cloud provider, by class of error.";
-    azure_arm_budget_tokens: gauge "azure_arm_budget_tokens" ["subscription_id", "bucket"]
-        "[ALPHA] ARM requests that may be sent at once, by quota; 0 while it is paused. Only in this program.";
-    azure_arm_budget_wait: histogram(REQUEST) "azure_arm_budget_wait_seconds" ["bucket", "urgency"]
-        "[ALPHA] Seconds that ARM requests waited for a quota; bucket none for those that did not. Only in this program.";
-    azure_arm_budget_pauses_total: counter "azure_arm_budget_pauses_total" ["subscription_id", "bucket"]
-        "[ALPHA] Pauses of a quota after ARM answered 429. Only in this program.";
-    azure_arm_budget_paused_seconds: counter "azure_arm_budget_paused_seconds_total" ["subscription_id", "bucket"]
-        "[ALPHA] Seconds of those pauses. Only in this program.";
     arm_request_duration: histogram(ARM_REQUEST) "arm_request_duration_seconds"
         ["method", "resource", "resource_group", "subscription_id"]
         "[ALPHA] Seconds of calls to Azure Resource Manager, with their waits, tries and operations.";
@@ -214,6 +206,14 @@ metrics! {
     arm_request_rate_limited: counter "arm_request_rate_limit_counter_total"
         ["method", "resource", "resource_group", "subscription_id"]
         "[ALPHA] Requests to Azure Resource Manager that the request budget made wait.";
+    azure_arm_budget_tokens: gauge "azure_arm_budget_tokens" ["subscription_id", "bucket"]
+        "[ALPHA] ARM requests that may be sent at once, by quota; 0 while it is paused. Only in this program.";
+    azure_arm_budget_wait: histogram(REQUEST) "azure_arm_budget_wait_seconds" ["bucket", "urgency"]
+        "[ALPHA] Seconds that ARM requests waited for a quota; bucket none for those that did not. Only in this program.";
+    azure_arm_budget_pauses_total: counter "azure_arm_budget_pauses_total" ["subscription_id", "bucket"]
+        "[ALPHA] Pauses of a quota after ARM answered 429. Only in this program.";
+    azure_arm_budget_paused_seconds: counter "azure_arm_budget_paused_seconds_total" ["subscription_id", "bucket"]
+        "[ALPHA] Seconds of those pauses. Only in this program.";
 }
 
 impl Metrics {

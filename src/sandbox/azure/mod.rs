@@ -1,4 +1,5 @@
-//! Simulated Azure: the Resource Manager (ARM), and what other parts add to its listener.
+//! A simulated Azure: the Resource Manager (ARM), and beside it on the same listener Entra's token endpoints ([`entra`]) and the
+//! instance metadata service ([`imds`]). [`topology`] describes clusters, [`world`] is a whole cloud in which things happen.
 //!
 //! ```text
 //! transport() or socket ─► server ─► faults (whether it is served) ─► handle (gates) ─► read ─► view ──┐

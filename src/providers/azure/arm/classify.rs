@@ -124,7 +124,7 @@ pub(super) fn error_of(asked: Asked<'_>, answer: &Response<Bytes>, wall: Timesta
         Some(body) => explained(&code, &body.message),
         None => stranger(answer),
     };
-    let wait = retry_after::parse(answer.headers(), wall);
+    let wait = retry_after::in_headers(answer.headers(), wall);
     ArmError {
         status: Some(answer.status().as_u16()),
         retry_after: wait.or_else(|| retry_after::in_message(&message).filter(|_| class == ErrorClass::Busy)),

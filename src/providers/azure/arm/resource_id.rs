@@ -165,7 +165,13 @@ impl PartialEq for ResourceId {
 impl Eq for ResourceId {}
 impl Hash for ResourceId {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        folded(&self.text).for_each(|byte| state.write_u8(byte));
+        for part in self.text.as_bytes().chunks(64) {
+            let mut folded = [0; 64];
+            let folded = &mut folded[..part.len()];
+            folded.copy_from_slice(part);
+            folded.make_ascii_lowercase();
+            state.write(folded);
+        }
         state.write_u8(0xff);
     }
 }

@@ -46,7 +46,7 @@ impl ArmClient {
     }
 
     fn asked_wait(&self, answer: &Response<Bytes>) -> Option<std::time::Duration> {
-        retry_after::parse(answer.headers(), self.shared.parts.clock.wall())
+        retry_after::in_headers(answer.headers(), self.shared.parts.clock.wall())
     }
 
     async fn result_at(&self, ask: &Ask, read: &Ask, deadline: Instant) -> ArmResult<Response<Bytes>> {

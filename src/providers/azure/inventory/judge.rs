@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::{
     Machine, MachineKind, Sighting,
     question::{Need, Step},
-    read::{Read, Scope, group_of, uniform_set_of},
+    read::{Read, Scope, group_of, is_in, uniform_set_of},
     resolve::{Place, View},
     snapshot::{Entry, Snapshot, node_name},
 };
@@ -165,16 +165,23 @@ fn surroundings(view: &View<'_>, id: &ResourceId) -> Step<Result<(), String>> {
 
 /// A group that has turned empty says nothing about a machine: a role assignment or ARM itself may be broken.
 fn not_empty(view: &View<'_>, group: &ResourceId, gone: &ResourceId) -> Step<Result<(), String>> {
-    let siblings = || siblings(view.snapshot, group).filter(|entry| entry.machine.id != *gone);
+    let lost = |entry: &&Entry| match &entry.machine.kind {
+        MachineKind::ScaleSetInstance { scale_set, .. } => view.snapshot.absence(scale_set).is_some(),
+        _ => entry.machine.id == *gone,
+    };
+    let siblings = || siblings(view.snapshot, group).filter(|entry| !lost(entry));
     if siblings().any(|entry| fresh(view, entry.read)) {
         return Step::Done(Ok(()));
     }
-    let lost = view.snapshot.absences().filter(|(id, absence)| fresh(view, absence.at) && group_of(id) == *group);
-    if lost.count() <= SIBLINGS
+    let absences = view.snapshot.absences().filter(|(id, absence)| fresh(view, absence.at) && is_in(id, group));
+    // A sibling whose scale set is gone as well tells nothing.
+    let orphaned = |read: &Need| view.failure_of(read).is_some_and(|error| error.class == ErrorClass::ParentNotFound);
+    if absences.count() <= SIBLINGS
         && let Some(sibling) = siblings().max_by_key(|entry| entry.read)
+        && let single = Read::Machine(sibling.machine.id.clone())
+        && !orphaned(&Need::Read(single.clone()))
     {
-        let id = sibling.machine.id.clone();
-        return need(view, Read::Machine(id)).unwrap_or(Step::Done(Ok(())));
+        return need(view, single).unwrap_or(Step::Done(Ok(())));
     }
     let list = Read::Machines(Scope::Group(group.clone()));
     match need(view, list.clone()) {
@@ -185,7 +192,7 @@ fn not_empty(view: &View<'_>, group: &ResourceId, gone: &ResourceId) -> Step<Res
 }
 
 fn siblings<'a>(snapshot: &'a Snapshot, group: &'a ResourceId) -> impl Iterator<Item = &'a Entry> {
-    snapshot.entries().filter(move |entry| entry.missing.is_none() && group_of(&entry.machine.id) == *group)
+    snapshot.entries().filter(move |entry| entry.missing.is_none() && is_in(&entry.machine.id, group))
 }
 
 fn fresh(view: &View<'_>, at: tokio::time::Instant) -> bool {

@@ -300,3 +300,5 @@ impl Drop for Ticket<'_> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod world;

@@ -12,7 +12,7 @@ use super::{
     build::ScaleSet,
     question::Need,
     read::{Read, Scope},
-    snapshot::{Entry, Snapshot},
+    snapshot::Snapshot,
 };
 use crate::providers::azure::arm::ResourceId;
 
@@ -98,7 +98,11 @@ pub(super) fn due(snapshot: &Snapshot, settings: &InventorySettings, now: Instan
     let with_interfaces = snapshot.entries().filter(|entry| !entry.machine.interfaces.is_empty());
     let scopes: HashSet<Scope> = with_interfaces.map(|entry| Scope::of_interfaces(&entry.machine)).collect();
     reads.extend(scopes.into_iter().map(|scope| (Read::Interfaces(scope.clone()), ttl(&scope))));
-    let failed = snapshot.failures().map(|(read, _)| read).filter(|read| read.is_list()).cloned();
+    let failed = snapshot.failures().filter(|(read, _)| read.is_list());
+    let failed = failed.map(|(read, (_, error))| match Snapshot::is_of_missing_set(read, error) {
+        true => Read::ScaleSets(super::read::group_of(read.subject())),
+        false => read.clone(),
+    });
     let mut due: HashSet<Read> = reads.into_iter().filter(|(read, ttl)| old(read, *ttl)).map(|(read, _)| read).collect();
     due.extend(failed);
     due.into_iter().filter(|read| !attempted.contains(read)).collect()
@@ -130,8 +134,8 @@ fn size(list: &Read, snapshot: &Snapshot) -> Option<usize> {
     match list {
         Read::Interfaces(Scope::Group(group)) => {
             let read = snapshot.last_read(list).map(|stamp| stamp.items);
-            let in_group = |entry: &&Entry| Scope::of_interfaces(&entry.machine) == Scope::Group(group.clone());
-            let known = snapshot.entries().filter(in_group).count();
+            let scope = Scope::Group(group.clone());
+            let known = snapshot.entries().filter(|entry| scope.lists_interfaces(&entry.machine)).count();
             let is_listed = |set: &ScaleSet| snapshot.last_read(&Read::Machines(Scope::Flex(set.id.clone()))).is_some();
             let listed = snapshot.last_read(&Read::Machines(Scope::Group(group.clone()))).is_some()
                 || snapshot.scale_sets(group).iter().any(is_listed);

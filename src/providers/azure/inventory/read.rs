@@ -69,6 +69,26 @@ impl Scope {
         }
     }
 
+    /// Whether the list shows this machine.
+    pub(super) fn lists(&self, machine: &Machine) -> bool {
+        match (self, &machine.kind) {
+            (Self::Uniform(set), MachineKind::ScaleSetInstance { scale_set, .. })
+            | (Self::Flex(set), MachineKind::FlexInstance { scale_set }) => set == scale_set,
+            (Self::Group(group), MachineKind::AvailabilitySet { .. } | MachineKind::Standalone) => is_in(&machine.id, group),
+            _ => false,
+        }
+    }
+
+    /// Whether the list of interfaces shows this machine's.
+    pub(super) fn lists_interfaces(&self, machine: &Machine) -> bool {
+        match (self, &machine.kind) {
+            (Self::Uniform(_), _) => self.lists(machine),
+            (_, MachineKind::ScaleSetInstance { .. }) => false,
+            (Self::Group(group), _) => is_in(&machine.id, group),
+            (Self::Flex(_), _) => false,
+        }
+    }
+
     /// Where a machine is listed.
     pub(super) fn of(machine: &Machine) -> Self {
         match &machine.kind {
@@ -90,6 +110,13 @@ impl Scope {
 /// The resource group of a resource.
 pub(super) fn group_of(id: &ResourceId) -> ResourceId {
     ResourceId::group_of(id.subscription(), id.resource_group().unwrap_or_default())
+}
+
+/// Whether a resource is in this group.
+pub(super) fn is_in(id: &ResourceId, group: &ResourceId) -> bool {
+    let same =
+        |left: Option<&str>, right: Option<&str>| left.unwrap_or_default().eq_ignore_ascii_case(right.unwrap_or_default());
+    same(id.resource_group(), group.resource_group()) && same(Some(id.subscription()), Some(group.subscription()))
 }
 
 /// The uniform scale set of an instance; `None` for other ids.

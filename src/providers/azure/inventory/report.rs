@@ -15,7 +15,9 @@ use super::{
 pub(super) fn health(snapshot: &Snapshot, settings: &InventorySettings, in_vain: usize) -> Result<(), String> {
     // A group that a label names must not make the whole cluster wait.
     let ours = |read: &Read| *read.subject() == settings.group || group_of(read.subject()) == settings.group;
-    let mut failed = snapshot.failures().filter(|(read, _)| read.is_list() && ours(read));
+    let mut failed = snapshot
+        .failures()
+        .filter(|(read, (_, error))| read.is_list() && ours(read) && !Snapshot::is_of_missing_set(read, error));
     if let Some((read, (_, error))) = failed.next() {
         return Err(format!("cannot list {read}: {error}"));
     }

@@ -21,8 +21,8 @@ use crate::providers::azure::arm::{ArmError, ErrorClass, ResourceId};
 
 /// How long it is remembered that a machine was not there, at most.
 const FORGET_ABSENCE: Duration = Duration::from_secs(3600);
-/// Single reads of one list's machines are counted together for this long.
-const SPENDING_WINDOW: Duration = Duration::from_secs(60);
+/// Single reads of one list's machines are counted together for this long, and failures remembered at least.
+const RECENT: Duration = Duration::from_secs(60);
 
 /// A machine, and when its parts were read.
 #[derive(Debug)]
@@ -112,6 +112,13 @@ impl Snapshot {
         self.failures.iter()
     }
 
+    /// Whether the failure says that the scale set of a list is gone, which is no failure of ARM.
+    pub(super) fn is_of_missing_set(read: &Read, error: &ArmError) -> bool {
+        let of_set =
+            matches!(read, Read::Machines(Scope::Uniform(_) | Scope::Flex(_)) | Read::Interfaces(Scope::Uniform(_)));
+        of_set && matches!(error.class, ErrorClass::NotFound | ErrorClass::ParentNotFound)
+    }
+
     /// When ARM said directly that this resource does not exist; gone when it has been seen since.
     pub(super) fn absence(&self, id: &ResourceId) -> Option<&Absence> {
         self.absences.get(id)
@@ -124,7 +131,7 @@ impl Snapshot {
 
     /// How many machines a list would show, as far as is known. `None`: there is no telling.
     pub(super) fn size(&self, scope: &Scope) -> Option<usize> {
-        let known = self.entries.values().filter(|entry| Scope::of(&entry.machine) == *scope).count();
+        let known = self.entries.values().filter(|entry| scope.lists(&entry.machine)).count();
         match scope {
             Scope::Uniform(id) | Scope::Flex(id) => {
                 let mut sets = self.scale_sets.values().flatten();
@@ -136,7 +143,7 @@ impl Snapshot {
 
     /// How many single reads have been sent lately of what this list shows, since it was last read.
     pub(super) fn spent(&self, list: &Read, now: Instant) -> usize {
-        let recent = |(since, _): &&(Instant, usize)| now.saturating_duration_since(*since) < SPENDING_WINDOW;
+        let recent = |(since, _): &&(Instant, usize)| now.saturating_duration_since(*since) < RECENT;
         self.spent.get(list).filter(recent).map_or(0, |(_, count)| *count)
     }
 
@@ -172,7 +179,7 @@ impl Snapshot {
 
     fn take(&mut self, read: Read, at: Instant, answer: Answer) {
         let items = match (&read, answer) {
-            (Read::ScaleSets(group), Answer::ScaleSets(sets)) => self.take_scale_sets(group, sets),
+            (Read::ScaleSets(group), Answer::ScaleSets(sets)) => self.take_scale_sets(group, at, sets),
             (Read::Machines(scope), Answer::Machines(machines)) => self.take_list(scope, at, machines),
             (Read::Interfaces(scope), Answer::Interfaces(interfaces)) => self.take_interfaces(scope, at, &interfaces),
             (Read::InterfacesOf(id), Answer::Interfaces(interfaces)) => {
@@ -194,16 +201,17 @@ impl Snapshot {
         self.reads.insert(read, Stamp { at, items });
     }
 
-    fn take_scale_sets(&mut self, group: &ResourceId, sets: Vec<ScaleSet>) -> usize {
+    fn take_scale_sets(&mut self, group: &ResourceId, at: Instant, sets: Vec<ScaleSet>) -> usize {
         let listed: HashSet<&ResourceId> = sets.iter().map(|set| &set.id).collect();
-        // What failed about a set that is no more need not succeed again.
+        // What failed about a set that is no more need not succeed again. Recent failures still answer questions.
         let stands = |read: &Read| match read {
             Read::Machines(Scope::Uniform(id) | Scope::Flex(id)) | Read::Interfaces(Scope::Uniform(id)) => {
                 group_of(id) != *group || listed.contains(id)
             }
             _ => true,
         };
-        self.failures.retain(|read, _| stands(read));
+        let recent = |since: &Instant| at.saturating_duration_since(*since) < RECENT;
+        self.failures.retain(|read, (since, _)| recent(since) || stands(read));
         self.reads.retain(|read, _| stands(read));
         let count = sets.len();
         self.scale_sets.insert(group.clone(), sets);
@@ -215,12 +223,12 @@ impl Snapshot {
         for (mut machine, view) in machines {
             share_scale_set(&mut machine, scope);
             // A group's list has machines of flexible sets too, without the instance view that their own list gives.
-            if Scope::of(&machine) == *scope {
+            if scope.lists(&machine) {
                 self.put(machine, view, at);
             }
         }
         for entry in self.entries.values_mut() {
-            if entry.read < at && entry.missing.is_none() && Scope::of(&entry.machine) == *scope {
+            if entry.read < at && entry.missing.is_none() && scope.lists(&entry.machine) {
                 entry.missing = Some(at);
             }
         }
@@ -229,7 +237,7 @@ impl Snapshot {
     }
 
     fn take_interfaces(&mut self, scope: &Scope, at: Instant, interfaces: &HashMap<ResourceId, Interface>) -> usize {
-        for entry in self.entries.values_mut().filter(|entry| Scope::of_interfaces(&entry.machine) == *scope) {
+        for entry in self.entries.values_mut().filter(|entry| scope.lists_interfaces(&entry.machine)) {
             fill(entry, at, interfaces);
         }
         interfaces.len()

@@ -42,6 +42,12 @@ pub struct Principal {
 }
 
 impl Principal {
+    /// A principal without credentials, such as that of a managed identity.
+    pub fn new(tenant: &str, client_id: &str) -> Self {
+        let object_id = uuid(0, &format!("{tenant}/{client_id}"));
+        Self { tenant: tenant.to_owned(), client_id: client_id.to_owned(), object_id, credentials: Vec::new() }
+    }
+
     /// Accepts one of the registered secrets.
     pub(super) fn check_secret(&self, secret: &str) -> Result<(), Refusal> {
         let known = self.credentials.iter().any(|found| matches!(found, Credential::Secret(text) if text == secret));
@@ -126,12 +132,10 @@ impl Directory {
         let known = |found: &&mut Principal| found.is(tenant, client_id);
         match self.principals.iter_mut().find(known) {
             Some(principal) => principal.credentials.push(credential),
-            None => self.principals.push(Principal {
-                tenant: tenant.to_owned(),
-                client_id: client_id.to_owned(),
-                object_id: uuid(0, &format!("{tenant}/{client_id}")),
-                credentials: vec![credential],
-            }),
+            None => {
+                let principal = Principal::new(tenant, client_id);
+                self.principals.push(Principal { credentials: vec![credential], ..principal });
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! `azure.json` for a topology, and the endpoint file that goes with it: what a provider needs to run on the simulated cloud.
 
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 
 use super::{PoolKind, Topology};
@@ -13,6 +15,12 @@ pub struct Endpoints {
     pub login: String,
     /// Audience of ARM tokens.
     pub audience: String,
+}
+
+impl Default for Endpoints {
+    fn default() -> Self {
+        Self::public()
+    }
 }
 
 impl Endpoints {
@@ -32,12 +40,12 @@ impl Endpoints {
     }
 
     /// What `/metadata/endpoints?api-version=2019-05-01` answers for a cloud of this name.
-    pub fn metadata(&self, cloud: &str, tenant: &str) -> Value {
+    pub fn metadata(&self, cloud: &str) -> Value {
         json!([{
             "name": cloud,
             "portal": "https://portal.azure.com",
             "authentication": {
-                "loginEndpoint": self.login, "audiences": [self.audience, self.resource_manager], "tenant": tenant,
+                "loginEndpoint": self.login, "audiences": [self.audience, self.resource_manager], "tenant": "common",
                 "identityProvider": "AAD",
             },
             "resourceManager": self.resource_manager,
@@ -59,11 +67,65 @@ impl Endpoints {
     }
 }
 
+/// How `azure.json` says where the cloud is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reach {
+    /// Not at all: it is the public cloud.
+    Public,
+    /// `resourceManagerEndpoint`, behind which `/metadata/endpoints` tells the rest.
+    MetadataEndpoint(String),
+    /// `AzureStackCloud` with `AZURE_ENVIRONMENT_FILEPATH`, which the process must have in its environment.
+    EnvironmentFile,
+}
+
+/// How `azure.json` says who the cluster is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Login {
+    /// Not at all.
+    Nobody,
+    /// Client id and secret.
+    Secret(String, String),
+    /// Client id, file and password; without password a PEM file.
+    Certificate(String, PathBuf, Option<String>),
+    /// The machine's own identity, or the one with this client id or resource id.
+    ManagedIdentity(Option<String>),
+    /// Client id, and the file with the service account token.
+    Federated(String, PathBuf),
+}
+
+impl Login {
+    /// Fields of `azure.json`.
+    fn fields(&self) -> Value {
+        match self {
+            Self::Nobody => json!({}),
+            Self::Secret(client, secret) => json!({"aadClientId": client, "aadClientSecret": secret}),
+            Self::Certificate(client, file, password) => json!({
+                "aadClientId": client, "aadClientCertPath": file, "aadClientCertPassword": password.clone().unwrap_or_default(),
+            }),
+            Self::ManagedIdentity(id) => json!({
+                "useManagedIdentityExtension": true, "userAssignedIdentityID": id.clone().unwrap_or_default(),
+            }),
+            Self::Federated(client, file) => json!({
+                "aadClientId": client, "aadFederatedTokenFile": file, "useFederatedWorkloadIdentityExtension": true,
+            }),
+        }
+    }
+}
+
+impl Reach {
+    fn fields(&self) -> Value {
+        match self {
+            Self::Public => json!({"cloud": "AzurePublicCloud"}),
+            Self::MetadataEndpoint(url) => json!({"cloud": "AzurePublicCloud", "resourceManagerEndpoint": url}),
+            Self::EnvironmentFile => json!({"cloud": "AzureStackCloud", "disableAzureStackCloud": true}),
+        }
+    }
+}
+
 impl Topology {
-    /// `azure.json` without credentials and endpoints, for the public cloud.
-    pub fn config(&self) -> Value {
+    /// `azure.json`.
+    pub fn config(&self, reach: &Reach, login: &Login) -> Value {
         let mut config = json!({
-            "cloud": "AzurePublicCloud",
             "tenantId": self.tenant,
             "subscriptionId": self.subscription,
             "resourceGroup": self.resource_group,
@@ -80,6 +142,11 @@ impl Topology {
         let kinds: Vec<_> = self.pools.iter().map(|pool| pool.kind).collect();
         if kinds.contains(&PoolKind::Uniform) && kinds.contains(&PoolKind::Flexible) {
             config["enableVmssFlexNodes"] = json!(true);
+        }
+        if let Some(config) = config.as_object_mut() {
+            for fields in [reach.fields(), login.fields()] {
+                config.extend(fields.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
+            }
         }
         config
     }

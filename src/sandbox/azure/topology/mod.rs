@@ -19,7 +19,7 @@ use std::{
     sync::Arc,
 };
 
-pub use config::Endpoints;
+pub use config::{Endpoints, Login, Reach};
 pub use machine::{IpConfiguration, Machine, Power};
 pub use names::{computer_name, split_computer_name, uuid};
 

@@ -210,16 +210,23 @@ fn what_azure_refuses_is_refused() {
 
 #[test]
 fn config_and_endpoints_name_what_there_is() {
+    let config = |topology: &Topology| topology.config(&Reach::Public, &Login::Nobody);
     let mixed = Topology::new().pool(Pool::new(PoolKind::Uniform, "u", 1)).pool(Pool::new(PoolKind::Flexible, "f", 1));
-    assert_eq!((&mixed.config()["vmType"], &mixed.config()["enableVmssFlexNodes"]), (&json!("vmss"), &json!(true)));
+    assert_eq!((&config(&mixed)["vmType"], &config(&mixed)["enableVmssFlexNodes"]), (&json!("vmss"), &json!(true)));
     let flexible = Topology::new().pool(Pool::new(PoolKind::Flexible, "f", 1));
-    assert_eq!(flexible.config()["vmType"], "vmssflex");
+    assert_eq!(config(&flexible)["vmType"], "vmssflex");
     let standard =
         Topology::new().pool(Pool::new(PoolKind::AvailabilitySet, "a", 1)).pool(Pool::new(PoolKind::Standalone, "s", 1));
-    assert_eq!((&standard.config()["vmType"], &standard.config()["resourceGroup"]), (&json!("standard"), &json!("rg-test")));
+    assert_eq!((&config(&standard)["vmType"], &config(&standard)["resourceGroup"]), (&json!("standard"), &json!("rg-test")));
+    let login = Login::Secret("client".to_owned(), "secret".to_owned());
+    let served = standard.config(&Reach::MetadataEndpoint("https://127.0.0.1:4443".to_owned()), &login);
+    assert_eq!(
+        (&served["aadClientSecret"], &served["resourceManagerEndpoint"]),
+        (&json!("secret"), &json!("https://127.0.0.1:4443"))
+    );
     let endpoints = Endpoints::behind("https://127.0.0.1:4443/");
     assert_eq!(endpoints.environment_file()["activeDirectoryEndpoint"], "https://127.0.0.1:4443/");
-    assert_eq!(endpoints.metadata("Mine", "t")[0]["resourceManager"], "https://127.0.0.1:4443");
+    assert_eq!(endpoints.metadata("Mine")[0]["resourceManager"], "https://127.0.0.1:4443");
 }
 
 /// All ids in a document, those of references included.

@@ -1,10 +1,291 @@
-//! What happens in a simulated cloud: machines come, go, are switched off and made anew.
+//! A whole simulated cloud: ARM with the documents of a [`Topology`], token endpoints, metadata services; and what happens in it.
+//!
+//! ```text
+//! event ─► Estate (machines) ─► Changes ─► Azure (documents)        pure but for the last step
+//! ```
+//!
+//! In: a topology, then events, each one call on the [`World`]. Out: documents that change consistently, and the Nodes and
+//! `azure.json` that fit them.
 
 mod change;
+mod endpoints;
 mod estate;
+mod start;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use serde_json::Value;
 
 pub use change::{Change, Edit};
 pub use estate::{Estate, Happened, NoSuch};
+pub use start::StartError;
 
-#[cfg(test)]
-mod tests;
+use super::{
+    Azure, AzureOptions, Store,
+    entra::{Credential, Directory, Principal},
+    imds::{Imds, ManagedIdentity},
+    topology::{Endpoints, Login, Machine, Power, Reach, Topology},
+};
+use crate::runtime::clock::Clock;
+
+/// Client id of the principal that every world knows.
+pub const CLIENT_ID: &str = "00000000-0000-0000-0000-0000000000c1";
+/// Its secret.
+pub const CLIENT_SECRET: &str = "sandbox-secret";
+
+/// A simulated cloud. Clones are the same one.
+#[derive(Clone)]
+pub struct World {
+    azure: Azure,
+    shared: Arc<Shared>,
+}
+
+/// What the endpoints beside ARM know of the world. Not the simulator, since that owns them.
+struct Shared {
+    clock: Clock,
+    estate: Mutex<Estate>,
+    directory: Mutex<Directory>,
+    endpoints: Mutex<Endpoints>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl World {
+    /// The cluster as it is at the beginning, reached in process only. Token lifetimes are measured on `clock`.
+    pub fn new(topology: Topology, options: AzureOptions, clock: Clock) -> Result<Self, StartError> {
+        topology.check().map_err(StartError::Topology)?;
+        let azure = Azure::new(start::options_for(&topology, options));
+        azure.load(topology.documents(&topology.machines())).map_err(|error| StartError::Topology(error.to_string()))?;
+        let mut directory = Directory::default();
+        directory.add_credential(&topology.tenant, CLIENT_ID, Credential::Secret(CLIENT_SECRET.to_owned()));
+        let (estate, directory) = (Mutex::new(Estate::new(topology)), Mutex::new(directory));
+        let shared = Shared { clock, estate, directory, endpoints: Mutex::default() };
+        let world = Self { azure, shared: Arc::new(shared) };
+        world.connect();
+        Ok(world)
+    }
+
+    fn connect(&self) {
+        self.azure.add_endpoint(Arc::new(endpoints::Login(Arc::clone(&self.shared))));
+        self.azure.add_endpoint(Arc::new(endpoints::CloudMetadata(Arc::clone(&self.shared))));
+        let shared = Arc::clone(&self.shared);
+        self.azure.check_tokens(Arc::new(move |token| shared.token_problem(token)));
+    }
+
+    /// The simulator: documents, faults, latencies, quotas, request log, transport.
+    pub fn azure(&self) -> &Azure {
+        &self.azure
+    }
+
+    /// Works on tenants, principals and tokens.
+    pub fn with_directory<T>(&self, work: impl FnOnce(&mut Directory) -> T) -> T {
+        self.shared.with_directory(work)
+    }
+
+    /// Where the cloud says it is.
+    pub fn endpoints(&self) -> Endpoints {
+        self.shared.endpoints()
+    }
+
+    /// The cluster: what it is called, and the pools there are now.
+    pub fn topology(&self) -> Topology {
+        self.shared.topology()
+    }
+
+    /// The machine of a node.
+    pub fn machine(&self, node: &str) -> Result<Machine, NoSuch> {
+        self.shared.machine(node)
+    }
+
+    /// All machines there are, by node name.
+    pub fn machines(&self) -> Vec<Machine> {
+        locked(&self.shared.estate).machines().map(|(_, machine)| machine.clone()).collect()
+    }
+
+    /// The Nodes of all machines as their kubelets register them.
+    pub fn uninitialized_nodes(&self) -> Vec<Node> {
+        let topology = self.topology();
+        self.machines().iter().map(|machine| topology.uninitialized_node(machine)).collect()
+    }
+
+    /// The Nodes of all machines as a provider leaves them.
+    pub fn nodes(&self) -> Vec<Node> {
+        let topology = self.topology();
+        self.machines().iter().map(|machine| topology.node(machine)).collect()
+    }
+
+    /// The Node of one machine as its kubelet registers it.
+    pub fn uninitialized_node(&self, node: &str) -> Result<Node, NoSuch> {
+        Ok(self.topology().uninitialized_node(&self.machine(node)?))
+    }
+
+    /// `azure.json` for this world as it is reached: the public cloud in process, `resourceManagerEndpoint` when it is served; with
+    /// the principal that every world knows.
+    pub fn config(&self) -> Value {
+        self.config_with(&Login::Secret(CLIENT_ID.to_owned(), CLIENT_SECRET.to_owned()))
+    }
+
+    /// The same with another login.
+    pub fn config_with(&self, login: &Login) -> Value {
+        let endpoints = self.endpoints();
+        let reach = if endpoints == Endpoints::public() {
+            Reach::Public
+        } else {
+            Reach::MetadataEndpoint(endpoints.resource_manager)
+        };
+        self.topology().config(&reach, login)
+    }
+}
+
+impl Shared {
+    fn with_directory<T>(&self, work: impl FnOnce(&mut Directory) -> T) -> T {
+        work(&mut locked(&self.directory))
+    }
+
+    fn endpoints(&self) -> Endpoints {
+        locked(&self.endpoints).clone()
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.wall()
+    }
+
+    fn topology(&self) -> Topology {
+        locked(&self.estate).topology().clone()
+    }
+
+    fn machine(&self, node: &str) -> Result<Machine, NoSuch> {
+        locked(&self.estate).machine(node).cloned()
+    }
+
+    fn token_problem(&self, token: &str) -> Option<String> {
+        let (endpoints, public) = (self.endpoints(), Endpoints::public());
+        let audiences = [&endpoints, &public].map(|known| [known.audience.as_str(), known.resource_manager.as_str()]);
+        self.with_directory(|directory| directory.problem(token, audiences.as_flattened(), self.now()))
+    }
+}
+
+/// Metadata services.
+impl World {
+    /// The metadata service of the machine of `node`, alone on a simulator of its own with its own faults and log.
+    pub fn machine_metadata(&self, node: &str, identities: Vec<ManagedIdentity>) -> Result<Azure, NoSuch> {
+        let metadata = self.metadata_endpoint(node, identities)?;
+        let azure = Azure::new(AzureOptions { subscriptions: Vec::new(), ..AzureOptions::default() });
+        azure.add_endpoint(Arc::new(metadata));
+        Ok(azure)
+    }
+
+    /// Serves the metadata of the machine of `node` beside ARM: the machine that the client is taken to run on.
+    pub fn run_on(&self, node: &str, identities: Vec<ManagedIdentity>) -> Result<(), NoSuch> {
+        let metadata = self.metadata_endpoint(node, identities)?;
+        self.azure().add_endpoint(Arc::new(metadata));
+        Ok(())
+    }
+
+    fn metadata_endpoint(&self, node: &str, identities: Vec<ManagedIdentity>) -> Result<endpoints::MachineMetadata, NoSuch> {
+        self.machine(node)?;
+        let imds = Imds { identities, identity_header: CLIENT_SECRET.to_owned() };
+        Ok(endpoints::MachineMetadata { world: Arc::clone(&self.shared), node: node.to_owned(), imds })
+    }
+
+    /// A managed identity in the cluster's tenant. `resource_name`: of a user-assigned one; `None`: the machine's own.
+    pub fn managed_identity(&self, client_id: &str, resource_name: Option<&str>) -> ManagedIdentity {
+        let topology = self.topology();
+        let resource_id = resource_name.map(|name| {
+            topology.group_id().resource("Microsoft.ManagedIdentity/userAssignedIdentities", &[name]).to_string()
+        });
+        ManagedIdentity { principal: Principal::new(&topology.tenant, client_id), resource_id }
+    }
+}
+
+/// Events.
+impl World {
+    fn happen<T>(&self, event: impl FnOnce(&mut Estate) -> Happened<T>) -> Result<T, NoSuch> {
+        let mut estate = locked(&self.shared.estate);
+        let (outcome, changes) = event(&mut estate)?;
+        self.azure().with_store(|store| changes.into_iter().for_each(|change| apply(store, change)));
+        Ok(outcome)
+    }
+
+    /// `count` more machines in a pool. Answers the names of their nodes.
+    pub fn scale_out(&self, pool: &str, count: u32) -> Result<Vec<String>, NoSuch> {
+        self.happen(|estate| estate.scale_out(pool, count))
+    }
+
+    /// `count` machines less in a pool, those of the highest numbers. Answers the names of their nodes.
+    pub fn scale_in(&self, pool: &str, count: u32) -> Result<Vec<String>, NoSuch> {
+        self.happen(|estate| estate.scale_in(pool, count))
+    }
+
+    /// A machine is deleted with its network interface and public IPs.
+    pub fn delete_machine(&self, node: &str) -> Result<(), NoSuch> {
+        self.happen(|estate| estate.delete(node))
+    }
+
+    /// A machine is deleted and made anew under the same name, with another `vmId`.
+    pub fn recreate_machine(&self, node: &str) -> Result<(), NoSuch> {
+        self.happen(|estate| estate.recreate(node))
+    }
+
+    /// A machine is switched on or off, deallocated, or on the way there.
+    pub fn set_power(&self, node: &str, power: Power) -> Result<(), NoSuch> {
+        self.happen(|estate| estate.power(node, power))
+    }
+
+    /// A machine's `properties.provisioningState` changes, e.g. to `Updating`, `Failed` or `Deleting`.
+    pub fn set_provisioning_state(&self, node: &str, state: &str) -> Result<(), NoSuch> {
+        self.happen(|estate| estate.provisioning(node, state))
+    }
+
+    /// A machine's private address, of the family of `address`, becomes `address`.
+    pub fn move_address(&self, node: &str, address: IpAddr) -> Result<(), NoSuch> {
+        self.happen(|estate| estate.readdress(node, address))
+    }
+
+    /// A pool goes with all its machines, and its scale set or availability set. Answers the names of their nodes.
+    pub fn delete_pool(&self, pool: &str) -> Result<Vec<String>, NoSuch> {
+        self.happen(|estate| estate.delete_set(pool))
+    }
+
+    /// Everything in a resource group is gone, the group stays. Answers the names of the nodes.
+    pub fn empty_group(&self, group: &str) -> Vec<String> {
+        self.happen(|estate| Ok(estate.empty_group(group))).unwrap_or_default()
+    }
+
+    /// Forbids, to everybody, an action (`Microsoft.Compute/*/read`) or, when it begins with a slash, everything at and below ids
+    /// that contain it. `*` in an action stands for any text. [`Azure::allow_all`] takes it back.
+    pub fn forbid(&self, pattern: &str) {
+        if pattern.starts_with('/') { self.azure().deny("*", pattern) } else { self.azure().deny(pattern, "") }
+    }
+
+    /// Forbids everything in a resource group. Groups whose names begin with its name are forbidden as well.
+    pub fn forbid_group(&self, group: &str) {
+        self.forbid(&format!("/resourceGroups/{group}"));
+    }
+}
+
+fn apply(store: &mut Store, change: Change) {
+    match change {
+        Change::Put(document) => {
+            if let Err(error) = store.put_document(document) {
+                tracing::error!(%error, "a document of the simulated cloud has no id");
+            }
+        }
+        Change::Remove(id) => {
+            store.delete_document(id.as_str());
+        }
+        // What is edited may have been deleted through ARM.
+        Change::Edit(id, edit) => {
+            store.change_document(id.as_str(), |document| edit.apply(document));
+        }
+    }
+}

@@ -8,7 +8,10 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::{
-    providers::azure::arm::{TokenError, api, budget::Operation as Counts},
+    providers::azure::arm::{
+        TokenError, api,
+        budget::{Budget, BudgetSettings, Operation as Counts},
+    },
     runtime::leader_election::State as Lead,
 };
 use arm::{Arm, Barrier, Credential, Fault, HOST, Style};
@@ -28,6 +31,11 @@ struct World {
 }
 
 fn world() -> World {
+    world_behind(None)
+}
+
+/// `budget`: instead of the barrier.
+fn world_behind(budget: Option<Budget>) -> World {
     let (arm, credential, barrier) = (Arm::default(), Arc::new(Credential::default()), Arc::new(Barrier::default()));
     let metrics = Arc::new(Metrics::new().unwrap());
     let (lead, leadership) = Leadership::channel();
@@ -37,7 +45,7 @@ fn world() -> World {
     let parts = ArmParts {
         transport: Arc::new(arm.clone()),
         tokens: credential.clone(),
-        gate: barrier.clone(),
+        gate: budget.map_or_else(|| barrier.clone() as Arc<dyn Gate>, |budget| Arc::new(budget)),
         leadership,
         metrics: Arc::clone(&metrics),
         clock: Clock::manual(Timestamp::UNIX_EPOCH),
@@ -208,6 +216,31 @@ async fn a_throttled_request_waits_at_the_gate() {
         passed.iter().map(|(charge, urgency)| (charge.operation, *urgency)).collect::<Vec<_>>(),
         [(Counts::Read, Urgency::Change); 2]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_budget_pauses_for_a_quota_but_not_for_a_lock() {
+    let metrics = Arc::new(Metrics::new().unwrap());
+    let budget = Budget::new(BudgetSettings::default(), metrics, Clock::manual(Timestamp::UNIX_EPOCH));
+    let world = world_behind(Some(budget));
+    world.set(|state| drop(state.documents.insert(LB.into(), json!({"name": "lb"}))));
+    let started = Instant::now();
+    world.fault("loadBalancers", Fault::Answer(429, vec![], BUSY.into()));
+    let (busy, other) = tokio::join!(world.get(), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        world.get().await.unwrap();
+        started.elapsed().as_secs()
+    });
+    busy.unwrap();
+    assert_eq!((other, started.elapsed().as_secs()), (1, 14), "a lock is the matter of who met it");
+    world.fault("loadBalancers", Fault::Answer(429, vec![("retry-after", "40")], THROTTLED.into()));
+    let (throttled, other) = tokio::join!(world.get(), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        world.get().await.unwrap();
+        started.elapsed().as_secs()
+    });
+    throttled.unwrap();
+    assert_eq!(other, 54, "a quota is everybody's");
 }
 
 #[tokio::test(start_paused = true)]

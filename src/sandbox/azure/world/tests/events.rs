@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::*;
+use super::super::*;
 use crate::sandbox::azure::topology::{Machine, Pool, PoolKind, Power, Topology};
 
 /// Documents by lower-cased id, to which changes are applied as the simulator does.

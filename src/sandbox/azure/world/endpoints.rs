@@ -1,0 +1,80 @@
+//! What the simulator's listener serves besides ARM: token endpoints, `/metadata/endpoints`, the metadata service of a machine.
+//!
+//! Requests are told apart by path alone, so that one listener serves all of them; the hosts of the public cloud work as well.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Request, Response};
+use serde_json::json;
+
+use super::Shared;
+use crate::sandbox::azure::{
+    Endpoint, entra,
+    imds::{self, Imds},
+};
+
+/// Path that describes the cloud.
+const ENDPOINTS: &str = "/metadata/endpoints";
+
+/// Entra, for the tenants of a world.
+pub(super) struct Login(pub(super) Arc<Shared>);
+
+#[async_trait]
+impl Endpoint for Login {
+    fn serves(&self, _: &str, path: &str) -> bool {
+        entra::endpoint(path).is_some()
+    }
+
+    async fn respond(&self, request: Request<Bytes>) -> Response<Bytes> {
+        let path = request.uri().path();
+        let Some(endpoint) = entra::endpoint(path) else { return missing(path) };
+        let now = self.0.now();
+        self.0.with_directory(|directory| entra::answer(directory, endpoint, &request, now))
+    }
+}
+
+/// The description of the cloud.
+pub(super) struct CloudMetadata(pub(super) Arc<Shared>);
+
+#[async_trait]
+impl Endpoint for CloudMetadata {
+    fn serves(&self, _: &str, path: &str) -> bool {
+        path.trim_end_matches('/') == ENDPOINTS
+    }
+
+    async fn respond(&self, request: Request<Bytes>) -> Response<Bytes> {
+        if entra::pairs(request.uri().query().unwrap_or_default()).contains_key("api-version") {
+            return entra::respond(200, &self.0.endpoints().metadata("AzurePublicCloud"));
+        }
+        let message = "The api-version query parameter (?api-version=) is required for all requests.";
+        entra::respond(400, &json!({"error": {"code": "MissingApiVersionParameter", "message": message}}))
+    }
+}
+
+/// The metadata service of one machine.
+pub(super) struct MachineMetadata {
+    pub(super) world: Arc<Shared>,
+    pub(super) node: String,
+    pub(super) imds: Imds,
+}
+
+#[async_trait]
+impl Endpoint for MachineMetadata {
+    fn serves(&self, _: &str, path: &str) -> bool {
+        imds::asked(path).is_some()
+    }
+
+    async fn respond(&self, request: Request<Bytes>) -> Response<Bytes> {
+        let path = request.uri().path();
+        let Some(asked) = imds::asked(path) else { return missing(path) };
+        let (topology, machine, now) = (self.world.topology(), self.world.machine(&self.node), self.world.now());
+        let machine = machine.as_ref().ok().map(|machine| (&topology, machine));
+        self.world.with_directory(|directory| self.imds.answer(asked, &request, machine, (directory, now)))
+    }
+}
+
+fn missing(path: &str) -> Response<Bytes> {
+    entra::respond(404, &json!({"error": "not_found", "error_description": format!("Nothing is at {path}.")}))
+}

@@ -1,0 +1,2 @@
+mod cloud;
+mod events;
