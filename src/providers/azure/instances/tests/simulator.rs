@@ -12,9 +12,9 @@ use crate::{
     },
     runtime::leader_election::Leadership,
     sandbox::azure::{
-        Azure, AzureOptions, Class, Effect, Fault,
-        topology::{Machine as Simulated, Pool, PoolKind, Power, Topology},
-        world::{Change, Estate},
+        AzureOptions, Class, Effect, Fault,
+        topology::{Pool, PoolKind, Power, Topology},
+        world::World,
     },
 };
 
@@ -37,28 +37,24 @@ impl TokenProvider for Open {
     fn rejected(&self, _: &str) {}
 }
 
-struct World {
-    azure: Azure,
-    estate: Estate,
+struct Setup {
+    cloud: World,
     instances: AzureInstances,
 }
 
-impl World {
+impl Setup {
     fn new(topology: Topology) -> Self {
-        let options = AzureOptions { subscriptions: vec![topology.subscription.clone()], ..AzureOptions::default() };
-        let azure = Azure::new(options);
-        let estate = Estate::new(topology.clone());
-        azure.load(topology.documents(&topology.machines())).unwrap();
-
+        let clock = Clock::manual("2026-01-01T00:00:00Z".parse().unwrap());
         let config = AzureConfig {
-            subscription_id: topology.subscription,
-            resource_group: topology.resource_group,
+            subscription_id: topology.subscription.clone(),
+            resource_group: topology.resource_group.clone(),
             enable_vmss_flex_nodes: true,
             ..AzureConfig::default()
         };
-        let clock = Clock::manual("2026-01-01T00:00:00Z".parse().unwrap());
+        let cloud = World::new(topology, AzureOptions::default(), clock).unwrap();
+        cloud.azure().check_tokens(Arc::new(|_| None));
         let parts = ArmParts {
-            transport: azure.transport(),
+            transport: cloud.azure().transport(),
             tokens: Arc::new(Open),
             gate: Arc::new(Open),
             leadership: Leadership::channel().1,
@@ -67,7 +63,7 @@ impl World {
         };
         let arm = ArmClient::new(ArmSettings::new("https://management.azure.com", "test").unwrap(), parts);
         let inventory = Inventory::new(arm, InventorySettings::from_config(&config), clock);
-        Self { azure, estate, instances: AzureInstances::new(&config, inventory, clock) }
+        Self { cloud, instances: AzureInstances::new(&config, inventory, clock) }
     }
 
     fn of_all_kinds() -> Self {
@@ -79,28 +75,9 @@ impl World {
         Self::new(topology)
     }
 
-    fn simulated(&self) -> Vec<Simulated> {
-        self.estate.machines().map(|(_, machine)| machine.clone()).collect()
-    }
-
-    /// The Node on a machine, as a provider has initialised it, not ready.
+    /// The Node on a machine, as a provider has initialised it.
     fn node(&self, name: &str) -> Node {
-        self.estate.topology().node(self.estate.machine(name).unwrap())
-    }
-
-    fn happen(&self, changes: Vec<Change>) {
-        for change in changes {
-            match change {
-                Change::Put(document) => self.azure.put_document(document).unwrap(),
-                // What is below a document goes with it, so that its own removal finds nothing.
-                Change::Remove(id) => {
-                    self.azure.delete_document(id.as_str());
-                }
-                Change::Edit(id, edit) => {
-                    assert!(self.azure.change_document(id.as_str(), |document| edit.apply(document)), "{id}");
-                }
-            }
-        }
+        self.cloud.topology().node(&self.cloud.machine(name).unwrap())
     }
 
     /// What the node-lifecycle controller sees one period later.
@@ -110,7 +87,7 @@ impl World {
     }
 
     fn reads(&self) -> usize {
-        self.azure.count(|request| request.class == Class::Read)
+        self.cloud.azure().count(|request| request.class == Class::Read)
     }
 }
 
@@ -120,11 +97,11 @@ fn lines(metadata: &InstanceMetadata) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn every_kind_of_machine_is_described_as_upstream_does() {
-    let world = World::of_all_kinds();
-    let machines = world.simulated();
-    let topology = world.estate.topology();
+    let setup = Setup::of_all_kinds();
+    let machines = setup.cloud.machines();
+    let topology = setup.cloud.topology();
     let nodes: Vec<_> = machines.iter().map(|machine| Arc::new(topology.uninitialized_node(machine))).collect();
-    let told = world.instances.instance_metadata_batch(&nodes).await;
+    let told = setup.instances.instance_metadata_batch(&nodes).await;
     for (machine, told) in machines.iter().zip(told) {
         let (name, told) = (machine.computer_name(), told.unwrap().unwrap());
         let expected = topology.node(machine);
@@ -141,23 +118,23 @@ async fn every_kind_of_machine_is_described_as_upstream_does() {
         addresses.extend(first.public_address.map(|public| format!("ExternalIP {public}")));
         assert_eq!(lines(&told), addresses);
     }
-    let reads = world.reads();
-    world.instances.instance_metadata_batch(&nodes).await;
-    assert_eq!(world.reads(), reads, "known machines are not read again");
-    assert_eq!(world.azure.count(|request| matches!(request.class, Class::Write | Class::Delete)), 0);
+    let reads = setup.reads();
+    setup.instances.instance_metadata_batch(&nodes).await;
+    assert_eq!(setup.reads(), reads, "known machines are not read again");
+    assert_eq!(setup.cloud.azure().count(|request| matches!(request.class, Class::Write | Class::Delete)), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn dual_stack_nodes_get_both_families_when_they_ask() {
-    let world = World::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "uni", 1).public_ips()).dual_stack());
-    let mut node = world.estate.topology().uninitialized_node(&world.simulated()[0]);
-    let told = world.instances.instance_metadata(&node).await.unwrap().unwrap();
+    let setup = Setup::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "uni", 1).public_ips()).dual_stack());
+    let mut node = setup.cloud.uninitialized_nodes().remove(0);
+    let told = setup.instances.instance_metadata(&node).await.unwrap().unwrap();
     let four = ["InternalIP 10.224.0.4", "Hostname uni000000", "ExternalIP 52.224.0.4"];
     assert_eq!(lines(&told), four);
 
     let annotations = node.metadata.annotations.get_or_insert_default();
     annotations.insert("alpha.kubernetes.io/provided-node-ip".into(), "10.224.0.4,fd00:10::4".into());
-    let told = world.instances.instance_metadata(&node).await.unwrap().unwrap();
+    let told = setup.instances.instance_metadata(&node).await.unwrap().unwrap();
     assert_eq!(lines(&told), [&four[..], &["InternalIP fd00:10::4", "ExternalIP 2603:1030:8::4"]].concat());
 }
 
@@ -165,35 +142,33 @@ async fn dual_stack_nodes_get_both_families_when_they_ask() {
 async fn a_machine_that_was_deleted_is_gone_and_its_siblings_are_not() {
     for (gone, stays) in [("uni000001", "uni000000"), ("flex000001", "flex000000"), ("avset-1", "avset-0"), ("vm-1", "vm-0")]
     {
-        let mut world = World::of_all_kinds();
-        let (gone, stays) = (world.node(gone), world.node(stays));
-        assert_eq!(world.look(&gone).await, (Existence::Exists, Some(false)));
-        let ((), changes) = world.estate.delete(gone.metadata.name.as_deref().unwrap()).unwrap();
-        world.happen(changes);
-        assert_eq!(world.look(&gone).await, (Existence::Gone, Some(false)));
-        assert_eq!(world.look(&stays).await, (Existence::Exists, Some(false)));
+        let setup = Setup::of_all_kinds();
+        let (gone, stays) = (setup.node(gone), setup.node(stays));
+        assert_eq!(setup.look(&gone).await, (Existence::Exists, Some(false)));
+        setup.cloud.delete_machine(gone.metadata.name.as_deref().unwrap()).unwrap();
+        assert_eq!(setup.look(&gone).await, (Existence::Gone, Some(false)));
+        assert_eq!(setup.look(&stays).await, (Existence::Exists, Some(false)));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_a_machine_made_anew_the_old_node_goes_and_the_new_one_stays() {
     for name in ["uni000001", "flex000001", "avset-1", "vm-1"] {
-        let mut world = World::of_all_kinds();
-        let old = world.node(name);
-        assert_eq!(world.look(&old).await.0, Existence::Exists);
-        let ((), changes) = world.estate.recreate(name).unwrap();
-        world.happen(changes);
-        let new = world.node(name);
-        assert_eq!(world.look(&old).await.0, Existence::Gone, "{name}");
-        assert_eq!(world.look(&new).await.0, Existence::Exists, "{name}");
+        let setup = Setup::of_all_kinds();
+        let old = setup.node(name);
+        assert_eq!(setup.look(&old).await.0, Existence::Exists);
+        setup.cloud.recreate_machine(name).unwrap();
+        let new = setup.node(name);
+        assert_eq!(setup.look(&old).await.0, Existence::Gone, "{name}");
+        assert_eq!(setup.look(&new).await.0, Existence::Exists, "{name}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn power_is_seen_freshly() {
     for name in ["uni000001", "flex000001", "avset-1", "vm-1"] {
-        let mut world = World::of_all_kinds();
-        let node = world.node(name);
+        let setup = Setup::of_all_kinds();
+        let node = setup.node(name);
         for (power, expected) in [
             (Power::Running, false),
             (Power::Stopped, true),
@@ -202,23 +177,21 @@ async fn power_is_seen_freshly() {
             (Power::Starting, false),
             (Power::Running, false),
         ] {
-            let ((), changes) = world.estate.power(name, power).unwrap();
-            world.happen(changes);
-            assert_eq!(world.look(&node).await, (Existence::Exists, Some(expected)), "{name} {power:?}");
+            setup.cloud.set_power(name, power).unwrap();
+            assert_eq!(setup.look(&node).await, (Existence::Exists, Some(expected)), "{name} {power:?}");
         }
-        let ((), changes) = world.estate.provisioning(name, "Deleting").unwrap();
-        world.happen(changes);
-        assert!(matches!(world.look(&node).await, (Existence::Unknown(_), Some(false))), "{name}");
+        setup.cloud.set_provisioning_state(name, "Deleting").unwrap();
+        assert!(matches!(setup.look(&node).await, (Existence::Unknown(_), Some(false))), "{name}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn broken_answers_and_empty_groups_are_no_evidence() {
-    let mut world = World::of_all_kinds();
+    let setup = Setup::of_all_kinds();
     let names = ["uni000001", "flex000001", "avset-1", "vm-1"];
-    let nodes = names.map(|name| world.node(name));
+    let nodes = names.map(|name| setup.node(name));
     for node in &nodes {
-        assert_eq!(world.look(node).await.0, Existence::Exists);
+        assert_eq!(setup.look(node).await.0, Existence::Exists);
     }
     for fault in [
         Fault::refuse(401, "ExpiredAuthenticationToken"),
@@ -230,25 +203,24 @@ async fn broken_answers_and_empty_groups_are_no_evidence() {
         Fault::new(Effect::Truncated),
         Fault::new(Effect::NoConnection),
     ] {
-        world.azure.add_fault(fault.clone());
+        setup.cloud.azure().add_fault(fault.clone());
         for node in &nodes {
-            let (existence, shut_down) = world.look(node).await;
+            let (existence, shut_down) = setup.look(node).await;
             assert!(matches!(existence, Existence::Unknown(_)), "{fault:?} {existence:?}");
             assert_eq!(shut_down, None);
         }
-        world.azure.faults().clear();
+        setup.cloud.azure().faults().clear();
     }
-    world.azure.add_fault(Fault::new(Effect::EmptyList));
+    setup.cloud.azure().add_fault(Fault::new(Effect::EmptyList));
     for node in &nodes {
-        assert_ne!(world.look(node).await.0, Existence::Gone, "empty lists");
+        assert_ne!(setup.look(node).await.0, Existence::Gone, "empty lists");
     }
-    world.azure.faults().clear();
+    setup.cloud.azure().faults().clear();
     for group in ["rg-test", "rg-other"] {
-        let (_, changes) = world.estate.empty_group(group);
-        world.happen(changes);
+        assert!(!setup.cloud.empty_group(group).is_empty());
     }
     for node in &nodes {
-        let (existence, _) = world.look(node).await;
+        let (existence, _) = setup.look(node).await;
         assert!(matches!(existence, Existence::Unknown(_)), "{existence:?}");
     }
 }
