@@ -1,5 +1,5 @@
 //! The Azure provider. Reads go down this list and never come back: `load_balancer, routes, instances → inventory → arm → auth`;
-//! `config` and `arm::ResourceId` are below all of them.
+//! `config`, `node` and `arm::ResourceId` are below all of them.
 
 pub mod arm;
 pub mod auth;
@@ -7,3 +7,5 @@ pub mod check;
 pub mod config;
 pub mod instances;
 pub mod inventory;
+pub mod node;
+pub mod out_of_service;

@@ -12,12 +12,14 @@ use std::{
     fmt,
     fmt::Write as _,
     hash::{Hash, Hasher},
+    sync::Arc,
 };
 
 /// The id of a subscription, a resource group, a resource or a part of one. Keeps its spelling; comparisons ignore ASCII letter case.
+/// Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ResourceId {
-    text: Box<str>,
+    text: Arc<str>,
 }
 
 /// Not the id of an ARM resource.

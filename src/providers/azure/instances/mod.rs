@@ -1,1 +1,80 @@
-//! Instances, InstancesV2 and Zones on the inventory.
+//! Instances: what Azure knows of the machines behind Nodes.
+//!
+//! In: Nodes, names or provider ids, and the inventory. Out: [`AzureInstances`], which answers [`crate::cloud_provider`]'s
+//! `InstancesV2` (in `v2`), `Instances` and `Zones` (in `v1`). What is answered is decided by pure functions of plain data:
+//! [`standing`] (whose is a Node), [`describe`] (what is it told), [`existence`] (is the machine there, does it run),
+//! [`provider_id`] and [`errors`].
+
+pub mod describe;
+pub mod errors;
+pub mod existence;
+#[cfg(test)]
+mod fixtures;
+pub mod provider_id;
+pub mod standing;
+#[cfg(test)]
+mod tests;
+mod v1;
+mod v2;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+
+use super::{
+    config::{AzureConfig, VmType},
+    inventory::{Freshness, Inventory, LookupError, Machine, Sighting, Wanted},
+};
+use crate::{cloud_provider::CloudResult, runtime::clock::Clock};
+
+/// How old the answer about one machine's existence and power may be. One read does for both questions that the node-lifecycle
+/// controller asks in a row, while two of its confirmations, five seconds apart, are two reads.
+const FRESH: Duration = Duration::from_secs(3);
+
+/// Where machines are looked up: the inventory, or a stand-in in tests.
+#[async_trait]
+trait Machines: Send + Sync {
+    async fn look_up(&self, wanted: &[Wanted], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>>;
+    async fn confirm(&self, wanted: &Wanted, freshness: Duration) -> Sighting;
+}
+
+#[async_trait]
+impl Machines for Inventory {
+    async fn look_up(&self, wanted: &[Wanted], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>> {
+        Inventory::look_up(self, wanted, freshness).await
+    }
+    async fn confirm(&self, wanted: &Wanted, freshness: Duration) -> Sighting {
+        Inventory::confirm(self, wanted, freshness).await
+    }
+}
+
+/// What of the configuration matters here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Settings {
+    vm_type: VmType,
+    /// `nodeInstanceNotFoundGracePeriodInSeconds`; zero: off.
+    grace: Duration,
+}
+
+/// Instances of Azure. Clones are the same.
+#[derive(Clone)]
+pub struct AzureInstances {
+    machines: Arc<dyn Machines>,
+    settings: Settings,
+    clock: Clock,
+}
+
+impl AzureInstances {
+    /// Answers from `inventory`. `clock` tells the age of Nodes.
+    pub fn new(config: &AzureConfig, inventory: Arc<Inventory>, clock: Clock) -> Self {
+        let settings = Settings { vm_type: config.vm_type, grace: config.node_instance_not_found_grace_period };
+        Self { machines: inventory, settings, clock }
+    }
+
+    /// The one machine asked for, as old as the caches allow.
+    async fn machine(&self, wanted: Wanted) -> CloudResult<Arc<Machine>> {
+        let found = self.machines.look_up(&[wanted], Freshness::Cached).await.pop();
+        let nothing = || LookupError::NotListed("the inventory gave no answer".to_owned());
+        found.unwrap_or_else(|| Err(nothing())).map_err(|error| errors::of_look_up(&error))
+    }
+}

@@ -2,7 +2,303 @@
 //!
 //! In: the ARM client. Out: [`Machine`]s by node name or ARM id, as fresh as the caller asks. Built from lists; one refresh answers
 //! all who wait for it; writes and direct reads update it.
+//!
+//! ```text
+//! question ─► resolve (what is it?) or judge (does it exist?) ─► answer
+//!                 ▲ snapshot        │ needs
+//!                 │                 ▼
+//!     records ─► build ◄── ARM ◄── plan (lists or single reads)
+//! ```
+//! All questions that wait are planned for together, one round of reads after the other, until each is answered. Everything but
+//! [`Inventory`] itself and `refresh` is pure.
 
+mod build;
+mod judge;
 mod machine;
+mod names;
+mod plan;
+mod question;
+mod read;
+mod records;
+mod refresh;
+mod report;
+mod resolve;
+mod settings;
+mod snapshot;
 
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{StreamExt, stream};
 pub use machine::{Interface, IpConfiguration, Machine, MachineKind};
+pub use question::{Freshness, LookupError, Sighting, Wanted};
+use question::{Question, Step};
+use read::{Answer, Read};
+use resolve::View;
+pub use settings::InventorySettings;
+use snapshot::Snapshot;
+
+use super::arm::{ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, Urgency};
+use crate::runtime::clock::Clock;
+
+/// Reads in flight at once. The budget decides when each may go.
+const CONCURRENCY: usize = 16;
+/// Rounds of reads one question may cause. Five are the most that a sane ARM needs.
+const ROUNDS: usize = 12;
+
+/// The machines of a cluster.
+pub struct Inventory {
+    arm: ArmClient,
+    settings: InventorySettings,
+    clock: Clock,
+    state: Mutex<State>,
+    /// Whoever holds it reads for all.
+    turn: tokio::sync::Mutex<()>,
+    lists_sent: AtomicU64,
+    single_reads_sent: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    snapshot: Snapshot,
+    /// Questions that are not answered yet, by ticket.
+    waiting: HashMap<u64, Arc<[Question]>>,
+    next_ticket: u64,
+    /// Nodes of the last look-up that found none of its machines.
+    in_vain: usize,
+}
+
+impl Inventory {
+    /// An inventory that knows nothing yet.
+    pub fn new(arm: ArmClient, settings: InventorySettings, clock: Clock) -> Arc<Self> {
+        Arc::new(Self {
+            arm,
+            settings,
+            clock,
+            state: Mutex::default(),
+            turn: tokio::sync::Mutex::new(()),
+            lists_sent: AtomicU64::new(0),
+            single_reads_sent: AtomicU64::new(0),
+        })
+    }
+
+    /// The machines of `wanted`, in its order. Concurrent calls share their reads.
+    pub async fn look_up(&self, wanted: &[Wanted], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>> {
+        let questions = self.questions(wanted, freshness, false);
+        let answers = self.settle(questions, resolve::look_up).await;
+        let answers: Vec<_> = answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unsettled().into()))).collect();
+        let found = answers.iter().any(Result::is_ok);
+        self.lock().in_vain = if found { 0 } else { answers.len() };
+        answers
+    }
+
+    /// Whether the machine exists and its power state, not older than `freshness`. Many at once are read with lists.
+    pub async fn confirm(&self, wanted: &Wanted, freshness: Duration) -> Sighting {
+        let questions = self.questions(std::slice::from_ref(wanted), Freshness::Within(freshness), true);
+        let answer = self.settle(questions, judge::confirm).await.pop().flatten();
+        answer.unwrap_or_else(|| Sighting::Unknown(unsettled().message))
+    }
+
+    /// Reads what is older than the cache times allow, or failed last: at start, then now and then, also by those who stand by.
+    /// The first failure is the result; the rest is read all the same.
+    pub async fn warm(&self) -> ArmResult<()> {
+        let _turn = self.turn.lock().await;
+        let started = self.clock.now();
+        let mut attempted = HashSet::new();
+        let mut outcome = Ok(());
+        loop {
+            let reads = plan::due(&self.lock().snapshot, &self.settings, started, &attempted);
+            if reads.is_empty() {
+                return outcome;
+            }
+            attempted.extend(reads.iter().cloned());
+            outcome = outcome.and(self.send_all(reads, Urgency::Resync).await);
+        }
+    }
+
+    /// Notes a machine that a read or the answer of a write has shown just now.
+    pub fn observe(&self, machine: Machine) {
+        let now = self.clock.now();
+        self.lock().snapshot.observe(machine, now);
+    }
+
+    /// Notes that a machine has been removed.
+    pub fn forget(&self, id: &ResourceId) {
+        let now = self.clock.now();
+        self.lock().snapshot.note_absence(id, now);
+    }
+
+    /// Why the inventory cannot be trusted now.
+    pub fn health(&self) -> Result<(), String> {
+        let state = self.lock();
+        report::health(&state.snapshot, &self.settings, state.in_vain)
+    }
+
+    /// Ages, counts, errors and reads, for the status page.
+    pub fn status(&self) -> serde_json::Value {
+        let state = self.lock();
+        let mut status = report::status(&state.snapshot, self.clock.now());
+        status["waiting"] = state.waiting.values().map(|questions| questions.len()).sum::<usize>().into();
+        status["listsSent"] = self.lists_sent.load(Ordering::Relaxed).into();
+        status["singleReadsSent"] = self.single_reads_sent.load(Ordering::Relaxed).into();
+        status
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn questions(&self, wanted: &[Wanted], freshness: Freshness, confirm: bool) -> Arc<[Question]> {
+        let now = self.clock.now();
+        wanted.iter().map(|wanted| Question::new(wanted, &self.settings, now, freshness, confirm)).collect()
+    }
+
+    /// Reads until all questions are answered. `None` stays where reading did not lead to an answer.
+    async fn settle<T>(&self, questions: Arc<[Question]>, ask: fn(&View<'_>) -> Step<T>) -> Vec<Option<T>> {
+        let mut answers: Vec<Option<T>> = questions.iter().map(|_| None).collect();
+        if self.answer(&questions, ask, &mut answers) {
+            return answers;
+        }
+        let _ticket = Ticket::new(self, Arc::clone(&questions));
+        for _ in 0..ROUNDS {
+            let _turn = self.turn.lock().await;
+            if self.answer(&questions, ask, &mut answers) {
+                break;
+            }
+            self.round().await;
+        }
+        self.answer(&questions, ask, &mut answers);
+        answers
+    }
+
+    /// Fills in the answers there are; whether these are all.
+    fn answer<T>(&self, questions: &[Question], ask: fn(&View<'_>) -> Step<T>, answers: &mut [Option<T>]) -> bool {
+        let state = self.lock();
+        for (question, answer) in questions.iter().zip(answers.iter_mut()).filter(|(_, answer)| answer.is_none()) {
+            let view = View { question, snapshot: &state.snapshot, settings: &self.settings };
+            if let Step::Done(done) = ask(&view) {
+                *answer = Some(done);
+            }
+        }
+        answers.iter().all(Option::is_some)
+    }
+
+    /// One round of reads for all questions that wait.
+    async fn round(&self) {
+        let (reads, urgency) = self.plan();
+        // What failed is in the snapshot, and answers the questions from there.
+        let _ = self.send_all(reads, urgency).await;
+    }
+
+    fn plan(&self) -> (Vec<Read>, Urgency) {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        let mut urgency = Urgency::Node;
+        let mut needs = HashSet::new();
+        for question in state.waiting.values().flat_map(|questions| questions.iter()) {
+            let view = View { question, snapshot: &state.snapshot, settings: &self.settings };
+            let needed = if question.confirm { needs_of(judge::confirm(&view)) } else { needs_of(resolve::look_up(&view)) };
+            if !needed.is_empty() && !question.confirm && view.known().is_none() {
+                urgency = Urgency::Change;
+            }
+            needs.extend(needed);
+        }
+        let reads = plan::plan(&needs.into_iter().collect::<Vec<_>>(), &state.snapshot, now);
+        for read in &reads {
+            if let Some(list) = plan::list_of(read, &state.snapshot) {
+                state.snapshot.spend(list, now);
+            }
+        }
+        (reads, urgency)
+    }
+
+    async fn send_all(&self, reads: Vec<Read>, urgency: Urgency) -> ArmResult<()> {
+        let arm = self.arm.with_urgency(urgency);
+        let sent = reads.into_iter().map(|read| self.send(&arm, read));
+        let outcomes: Vec<_> = stream::iter(sent).buffer_unordered(CONCURRENCY).collect().await;
+        outcomes.into_iter().collect()
+    }
+
+    async fn send(&self, arm: &ArmClient, read: Read) -> ArmResult<()> {
+        let started = self.clock.now();
+        let interfaces = match &read {
+            Read::InterfacesOf(id) => self.interface_ids(id),
+            _ => Vec::new(),
+        };
+        let counter = if read.is_list() { &self.lists_sent } else { &self.single_reads_sent };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let outcome = Box::pin(refresh::send(arm, &read, &interfaces, !self.settings.without_instance_view)).await;
+        let outcome = outcome.or_else(|error| empty_if_foreign(&read, &self.settings.group, error));
+        let result = outcome.as_ref().map(|_| ()).map_err(Clone::clone);
+        self.lock().snapshot.record(read, started, outcome);
+        result
+    }
+
+    fn interface_ids(&self, machine: &ResourceId) -> Vec<ResourceId> {
+        let state = self.lock();
+        let interfaces = state.snapshot.entry(machine).map(|entry| entry.machine.interfaces.iter());
+        interfaces.into_iter().flatten().map(|interface| interface.id.clone()).collect()
+    }
+}
+
+/// A resource group that a label names and that does not exist has nothing in it. The cluster's own group has to exist.
+fn empty_if_foreign(read: &Read, own: &ResourceId, error: ArmError) -> ArmResult<Answer> {
+    let missing = matches!(error.class, ErrorClass::NotFound | ErrorClass::ParentNotFound);
+    match read {
+        Read::ScaleSets(group) if missing && group != own => Ok(Answer::ScaleSets(Vec::new())),
+        Read::Machines(read::Scope::Group(group)) if missing && group != own => Ok(Answer::Machines(Vec::new())),
+        _ => Err(error),
+    }
+}
+
+fn needs_of<T>(step: Step<T>) -> Vec<question::Need> {
+    match step {
+        Step::Done(_) => Vec::new(),
+        Step::Need(needs) => needs,
+    }
+}
+
+fn unsettled() -> ArmError {
+    ArmError {
+        class: ErrorClass::Transient,
+        status: None,
+        code: String::new(),
+        message: "ARM's answers contradict each other; the inventory asks again".to_owned(),
+        request: "inventory".to_owned(),
+        correlation_id: None,
+        retry_after: None,
+    }
+}
+
+/// A place in the line; given up when the caller goes away.
+struct Ticket<'a> {
+    inventory: &'a Inventory,
+    number: u64,
+}
+
+impl<'a> Ticket<'a> {
+    fn new(inventory: &'a Inventory, questions: Arc<[Question]>) -> Self {
+        let mut state = inventory.lock();
+        let number = state.next_ticket;
+        state.next_ticket += 1;
+        state.waiting.insert(number, questions);
+        Self { inventory, number }
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.inventory.lock().waiting.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod world;

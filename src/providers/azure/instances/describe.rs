@@ -1,0 +1,313 @@
+//! What a Node is told of its machine: pure.
+//!
+//! In: a [`Machine`]. Out: addresses, zone, region and type as upstream's ARM path gives them. Upstream: `GetZoneByNodeName`,
+//! `GetIPByNodeName`, `GetInstanceTypeByNodeName` in `pkg/provider/azure_standard.go`, `azure_vmss.go`, `azure_vmssflex.go`, and
+//! `addressGetter` in `azure_instances_v1.go`.
+
+use crate::{
+    cloud_provider::{AddressType, InstanceMetadata, NodeAddress, Zone},
+    providers::azure::{
+        config::VmType,
+        inventory::{Interface, IpConfiguration, Machine, MachineKind},
+    },
+};
+
+use super::provider_id::{self, NoResourceGroup};
+
+/// Why a machine cannot be described. Kubelet waits for what is missing, so that ARM is asked again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Undescribable {
+    /// Its id is odd.
+    #[error(transparent)]
+    ProviderId(#[from] NoResourceGroup),
+    /// Its zone is no number.
+    #[error("the zone `{zone}` of {machine} is not a number")]
+    Zone {
+        /// The machine.
+        machine: String,
+        /// Its zone.
+        zone: String,
+    },
+    /// It has neither zone nor fault domain.
+    #[error(
+        "{0} has no availability zone, and ARM tells no fault domain; is listVmssVirtualMachinesWithoutInstanceView set in \
+         azure.json?"
+    )]
+    NoFaultDomain(String),
+    /// It has no address yet, and what is missing.
+    #[error("{machine} has no address: {missing}")]
+    NoAddress {
+        /// The machine.
+        machine: String,
+        /// What is missing.
+        missing: &'static str,
+    },
+}
+
+/// The Node that is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subject<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its provider id, when it has one.
+    pub provider_id: Option<&'a str>,
+    /// Whether it has, or should have, an IPv6 address.
+    pub ipv6: bool,
+}
+
+/// All that upstream's `InstanceMetadata` tells of `machine`.
+pub fn metadata(machine: &Machine, vm_type: VmType, subject: Subject<'_>) -> Result<InstanceMetadata, Undescribable> {
+    let provider_id = match subject.provider_id {
+        Some(own) => own.to_owned(),
+        None => provider_id::of_machine(&machine.id)?,
+    };
+    let zone = zone(machine, vm_type)?;
+    Ok(InstanceMetadata {
+        provider_id,
+        instance_type: machine.vm_size.clone(),
+        node_addresses: addresses(machine, subject)?,
+        zone: zone.failure_domain,
+        region: zone.region,
+        ..InstanceMetadata::default()
+    })
+}
+
+/// The availability zone as `<region>-<number>`, else the fault domain.
+pub fn zone(machine: &Machine, vm_type: VmType) -> Result<Zone, Undescribable> {
+    let region = machine.location.to_lowercase();
+    let failure_domain = match (&machine.zone, machine.fault_domain) {
+        (Some(zone), _) => format!("{region}-{}", zone_number(machine, zone)?),
+        // Upstream reads these machines without their instance view, so that the label is always this one.
+        (None, _) if is_standard(machine, vm_type) => "0".to_owned(),
+        (None, Some(fault_domain)) => fault_domain.to_string(),
+        (None, None) => return Err(Undescribable::NoFaultDomain(machine.id.to_string())),
+    };
+    Ok(Zone { failure_domain, region })
+}
+
+fn zone_number(machine: &Machine, zone: &str) -> Result<i64, Undescribable> {
+    zone.parse().map_err(|_| Undescribable::Zone { machine: machine.id.to_string(), zone: zone.to_owned() })
+}
+
+/// Whether upstream treats `machine` as a member of an availability set: with vmType standard all are.
+fn is_standard(machine: &Machine, vm_type: VmType) -> bool {
+    match machine.kind {
+        MachineKind::AvailabilitySet { .. } | MachineKind::Standalone => true,
+        MachineKind::FlexInstance { .. } => vm_type == VmType::Standard,
+        MachineKind::ScaleSetInstance { .. } => false,
+    }
+}
+
+/// Addresses in upstream's order: private, name, public. IPv6 follows only for a Node that has or should have it, since upstream's
+/// ARM path knows one family alone and would leave such a Node uninitialised.
+pub fn addresses(machine: &Machine, subject: Subject<'_>) -> Result<Vec<NodeAddress>, Undescribable> {
+    let missing = |missing| Undescribable::NoAddress { machine: machine.id.to_string(), missing };
+    let interface = primary_interface(machine).map_err(missing)?;
+    let primary = primary_configuration(interface).map_err(missing)?;
+    let private = known(&primary.private_address)
+        .ok_or_else(|| missing("the primary IP configuration of its primary network interface has no private address"))?;
+    let mut addresses = vec![address(AddressType::InternalIP, private), address(AddressType::Hostname, subject.name)];
+    addresses.extend(known(&primary.public_address).map(|public| address(AddressType::ExternalIP, public)));
+    if subject.ipv6 && !primary.ipv6 {
+        addresses.extend(ipv6(interface));
+    }
+    Ok(addresses)
+}
+
+/// The first IPv6 address with its public one, as the instance metadata service has them.
+fn ipv6(interface: &Interface) -> Vec<NodeAddress> {
+    let mut configurations = interface.ip_configurations.iter();
+    let Some(found) = configurations.find(|found| found.ipv6 && known(&found.private_address).is_some()) else {
+        return Vec::new();
+    };
+    let private = known(&found.private_address).map(|private| address(AddressType::InternalIP, private));
+    let public = known(&found.public_address).map(|public| address(AddressType::ExternalIP, public));
+    private.into_iter().chain(public).collect()
+}
+
+fn known(address: &Option<String>) -> Option<&str> {
+    address.as_deref().filter(|address| !address.is_empty())
+}
+
+fn address(type_: AddressType, address: &str) -> NodeAddress {
+    NodeAddress { type_, address: address.to_owned() }
+}
+
+/// The only interface, or the one flagged as primary.
+pub fn primary_interface(machine: &Machine) -> Result<&Interface, &'static str> {
+    match machine.interfaces.as_slice() {
+        [] => Err("no network interface is listed for it; may the identity read Microsoft.Network/networkInterfaces and \
+                   Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces?"),
+        [only] => Ok(only),
+        several => several.iter().find(|interface| interface.primary).ok_or("none of its network interfaces is primary"),
+    }
+}
+
+/// The only IP configuration, or the one flagged as primary.
+pub fn primary_configuration(interface: &Interface) -> Result<&IpConfiguration, &'static str> {
+    match interface.ip_configurations.as_slice() {
+        [] => Err("its primary network interface has no IP configuration"),
+        [only] => Ok(only),
+        several => {
+            let mut primary = several.iter().filter(|configuration| configuration.primary);
+            primary.next().ok_or("none of the IP configurations of its primary network interface is primary")
+        }
+    }
+}
+
+/// The name that kubelet gives to the Node on `machine`: the host name in scale sets, else the machine's name.
+pub fn node_name(machine: &Machine, vm_type: VmType) -> String {
+    if is_standard(machine, vm_type) || machine.computer_name.is_empty() {
+        machine.name.clone()
+    } else {
+        machine.computer_name.to_lowercase()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::azure::{
+        arm::ResourceId,
+        instances::fixtures::{
+            configuration, flex_instance, in_availability_set, interface, scale_set_instance, standalone,
+        },
+    };
+
+    const SUBJECT: Subject<'_> = Subject { name: "node-1", provider_id: None, ipv6: false };
+
+    fn with(mut machine: Machine, change: impl FnOnce(&mut Machine)) -> Machine {
+        change(&mut machine);
+        machine
+    }
+
+    fn lines(machine: &Machine, subject: Subject<'_>) -> Vec<String> {
+        let addresses = addresses(machine, subject).unwrap();
+        addresses.iter().map(|address| format!("{} {}", address.type_, address.address)).collect()
+    }
+
+    #[test]
+    fn everything_of_an_instance_of_a_scale_set() {
+        let machine = with(scale_set_instance("vmss-1", 3), |m| {
+            m.location = "WestEurope".into();
+            m.zone = Some("2".into());
+        });
+        let metadata = metadata(&machine, VmType::Vmss, SUBJECT).unwrap();
+        assert_eq!(
+            metadata.provider_id,
+            "azure:///subscriptions/s/resourceGroups/my-rg/providers/Microsoft.Compute/virtualMachineScaleSets/vmss-1/virtualMachines/3"
+        );
+        assert_eq!(metadata.instance_type, "Standard_D4s_v5");
+        assert_eq!((metadata.zone.as_str(), metadata.region.as_str()), ("westeurope-2", "westeurope"));
+        assert!(metadata.additional_labels.is_empty());
+    }
+
+    #[test]
+    fn the_nodes_own_provider_id_stays() {
+        let subject = Subject { provider_id: Some("azure:///as/written"), ..SUBJECT };
+        let odd = with(standalone("vm"), |m| m.id = ResourceId::subscription_of("s"));
+        assert_eq!(metadata(&odd, VmType::Vmss, subject).unwrap().provider_id, "azure:///as/written");
+        assert!(matches!(metadata(&odd, VmType::Vmss, SUBJECT), Err(Undescribable::ProviderId(_))));
+    }
+
+    #[test]
+    fn zones_by_kind() {
+        let kinds = [scale_set_instance("s", 0), flex_instance("s", "f"), in_availability_set("a"), standalone("v")];
+        let zone = |machine: &Machine, vm_type, zone: Option<&str>, fault_domain| {
+            let machine = with(machine.clone(), |m| {
+                m.zone = zone.map(str::to_owned);
+                m.fault_domain = fault_domain;
+                m.location = "EastUS2".into();
+            });
+            super::zone(&machine, vm_type).map(|zone| zone.failure_domain).map_err(|error| error.to_string())
+        };
+        for machine in &kinds {
+            let ask = |text, fault_domain| zone(machine, VmType::Vmss, text, fault_domain);
+            assert_eq!(ask(Some("1"), Some(4)), Ok("eastus2-1".into()), "{:?}", machine.kind);
+            assert_eq!(ask(Some("01"), None), Ok("eastus2-1".into()));
+            for odd in ["", "a", "1a", "eastus2-1", "1.0"] {
+                assert!(ask(Some(odd), Some(4)).unwrap_err().contains("is not a number"), "{odd}");
+            }
+        }
+        for (kind, vm_type, fault_domain, expected) in [
+            (0, VmType::Vmss, Some(4), Some("4")),
+            (0, VmType::Vmss, None, None),
+            (0, VmType::Standard, None, None),
+            (1, VmType::Vmss, Some(0), Some("0")),
+            (1, VmType::VmssFlex, None, None),
+            (1, VmType::Standard, Some(4), Some("0")),
+            (2, VmType::Standard, Some(1), Some("0")),
+            (2, VmType::Vmss, None, Some("0")),
+            (3, VmType::Vmss, Some(1), Some("0")),
+        ] {
+            let zone = zone(&kinds[kind], vm_type, None, fault_domain);
+            assert_eq!(zone.clone().ok().as_deref(), expected, "{kind} {vm_type:?} {zone:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_in_upstreams_order() {
+        let private = with(standalone("v"), |m| m.interfaces = vec![interface(true, vec![configuration("10.0.0.4", "")])]);
+        assert_eq!(lines(&private, SUBJECT), ["InternalIP 10.0.0.4", "Hostname node-1"]);
+        let public =
+            with(standalone("v"), |m| m.interfaces = vec![interface(true, vec![configuration("10.0.0.4", "20.1.2.3")])]);
+        assert_eq!(lines(&public, SUBJECT), ["InternalIP 10.0.0.4", "Hostname node-1", "ExternalIP 20.1.2.3"]);
+    }
+
+    #[test]
+    fn the_primary_of_several_counts() {
+        let second = IpConfiguration { primary: false, ..configuration("10.0.0.9", "20.0.0.9") };
+        let machine = with(standalone("v"), |m| {
+            m.interfaces = vec![
+                interface(false, vec![configuration("10.1.0.4", "")]),
+                interface(true, vec![second.clone(), configuration("10.0.0.4", "20.1.2.3")]),
+            ];
+        });
+        assert_eq!(lines(&machine, SUBJECT), ["InternalIP 10.0.0.4", "Hostname node-1", "ExternalIP 20.1.2.3"]);
+        let alone = with(standalone("v"), |m| m.interfaces = vec![interface(false, vec![second.clone()])]);
+        assert_eq!(lines(&alone, SUBJECT), ["InternalIP 10.0.0.9", "Hostname node-1", "ExternalIP 20.0.0.9"]);
+    }
+
+    #[test]
+    fn ipv6_goes_to_nodes_that_have_it_or_should() {
+        let six =
+            |private: &str, public: &str| IpConfiguration { primary: false, ipv6: true, ..configuration(private, public) };
+        let machine = with(standalone("v"), |m| {
+            let list =
+                vec![configuration("10.0.0.4", "20.1.2.3"), six("", ""), six("fd00::4", "2603::4"), six("fd00::5", "")];
+            m.interfaces = vec![interface(true, list)];
+        });
+        let four = ["InternalIP 10.0.0.4", "Hostname node-1", "ExternalIP 20.1.2.3"];
+        assert_eq!(lines(&machine, SUBJECT), four);
+        let both = [&four[..], &["InternalIP fd00::4", "ExternalIP 2603::4"]].concat();
+        assert_eq!(lines(&machine, Subject { ipv6: true, ..SUBJECT }), both);
+        let only = with(standalone("v"), |m| m.interfaces = vec![interface(true, vec![configuration("10.0.0.4", "")])]);
+        assert_eq!(lines(&only, Subject { ipv6: true, ..SUBJECT }), ["InternalIP 10.0.0.4", "Hostname node-1"]);
+    }
+
+    #[test]
+    fn a_machine_without_an_address_says_what_is_missing() {
+        let secondary = IpConfiguration { primary: false, ..configuration("10.0.0.4", "") };
+        for (interfaces, expected) in [
+            (vec![], "no network interface"),
+            (vec![interface(false, vec![]), interface(false, vec![])], "none of its network interfaces"),
+            (vec![interface(true, vec![])], "no IP configuration"),
+            (vec![interface(true, vec![secondary.clone(), secondary])], "none of the IP configurations"),
+            (vec![interface(true, vec![configuration("", "20.1.2.3")])], "no private address"),
+        ] {
+            let machine = with(standalone("v"), |m| m.interfaces = interfaces);
+            let error = addresses(&machine, SUBJECT).unwrap_err().to_string();
+            assert!(error.contains(expected) && error.contains("virtualMachines/v"), "{error}");
+        }
+    }
+
+    #[test]
+    fn nodes_are_called_after_the_host_in_scale_sets() {
+        let named = |machine: Machine| with(machine, |m| m.computer_name = "Host000003".into());
+        assert_eq!(node_name(&named(scale_set_instance("s", 3)), VmType::Vmss), "host000003");
+        assert_eq!(node_name(&named(flex_instance("s", "s_1")), VmType::Vmss), "host000003");
+        assert_eq!(node_name(&named(flex_instance("s", "s_1")), VmType::Standard), "s_1");
+        assert_eq!(node_name(&named(standalone("VM-1")), VmType::Vmss), "VM-1");
+        assert_eq!(node_name(&with(flex_instance("s", "s_1"), |m| m.computer_name.clear()), VmType::Vmss), "s_1");
+    }
+}

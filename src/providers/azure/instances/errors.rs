@@ -1,0 +1,90 @@
+//! What a controller is told when a machine could not be looked up: pure.
+//!
+//! In: why not. Out: a [`CloudError`] whose class is the controller's next move and whose message says what an operator can do.
+//! Never `InstanceNotFound`: where a machine was not listed proves nothing, and controllers delete Nodes over that class.
+
+use crate::{
+    cloud_provider::CloudError,
+    providers::azure::{
+        arm::{ArmError, ErrorClass},
+        inventory::LookupError,
+    },
+};
+
+/// The error of a look-up.
+pub fn of_look_up(error: &LookupError) -> CloudError {
+    match error {
+        LookupError::NotListed(_) => CloudError::failed(format!(
+            "{error}; if the machine is in another resource group, label its node kubernetes.azure.com/resource-group=<group>; if \
+             it is none of Azure's, kubernetes.azure.com/managed=false; otherwise check resourceGroup, subscriptionId and vmType \
+             in azure.json"
+        )),
+        LookupError::Arm(error) => match advice(error) {
+            Some(advice) => CloudError::failed(format!("{error}; {advice}")),
+            None => error.clone().into(),
+        },
+    }
+}
+
+/// What an operator can do about an error, where ARM's message does not say.
+fn advice(error: &ArmError) -> Option<String> {
+    match (error.class, error.missing_permission()) {
+        (ErrorClass::Unauthorized, _) => Some("check the credentials in azure.json with `check-config --online`".to_owned()),
+        (ErrorClass::Forbidden, Some(missing)) => {
+            Some(format!("grant the identity in azure.json {} on {}", missing.action, missing.scope))
+        }
+        (ErrorClass::Forbidden, None) => {
+            Some("see what the identity in azure.json may not do with `check-config --online`".to_owned())
+        }
+        (ErrorClass::ParentNotFound, _) => {
+            Some("check resourceGroup and subscriptionId in azure.json, and the labels of the node".to_owned())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn arm(class: ErrorClass, retry_after: Option<Duration>, message: &str) -> LookupError {
+        let (code, message, request) = ("Code".to_owned(), message.to_owned(), "GET /subscriptions/s".to_owned());
+        LookupError::Arm(ArmError { class, status: Some(400), code, message, request, correlation_id: None, retry_after })
+    }
+
+    #[test]
+    fn not_listed_is_never_instance_not_found() {
+        let error = of_look_up(&LookupError::NotListed("n is in no scale set of my-rg".into()));
+        assert_eq!(error.class(), "failed");
+        assert!(error.to_string().contains("n is in no scale set of my-rg"), "{error}");
+        assert!(error.to_string().contains("resourceGroup, subscriptionId and vmType"), "{error}");
+    }
+
+    #[test]
+    fn classes_become_next_moves_with_advice() {
+        let seconds = Some(Duration::from_secs(7));
+        let denied = "The client 'c' does not have authorization to perform action 'Microsoft.Compute/virtualMachines/read' over \
+                      scope '/subscriptions/s/resourceGroups/g'.";
+        for (class, after, message, expected, said) in [
+            (ErrorClass::Throttled, seconds, "slow down", "retry_after", "slow down"),
+            (ErrorClass::Transient, seconds, "oops", "failed", "oops"),
+            (ErrorClass::NotFound, None, "no such machine", "failed", "no such machine"),
+            (ErrorClass::Unauthorized, None, "who?", "failed", "check the credentials in azure.json"),
+            (ErrorClass::Forbidden, None, "no", "failed", "check-config --online"),
+            (
+                ErrorClass::Forbidden,
+                None,
+                denied,
+                "failed",
+                "grant the identity in azure.json Microsoft.Compute/virtualMachines/read on /subscriptions/s/resourceGroups/g",
+            ),
+            (ErrorClass::ParentNotFound, None, "no such group", "failed", "check resourceGroup and subscriptionId"),
+        ] {
+            let error = of_look_up(&arm(class, after, message));
+            assert_eq!(error.class(), expected, "{class:?}");
+            assert!(error.to_string().contains(said) && error.to_string().contains("GET /subscriptions/s"), "{error}");
+        }
+    }
+}

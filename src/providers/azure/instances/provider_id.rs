@@ -1,0 +1,238 @@
+//! Provider ids: how a machine's ARM id stands in `spec.providerID`, and back. Pure.
+//!
+//! In: an ARM id, or any text. Out: the provider id, or what the text names. Letter case is as upstream has it, since other
+//! components compare the text: only the resource group is lower-cased, and the fixed words are matched exactly.
+//! Upstream: `pkg/provider/azure_wrap.go`, `azure_vmss.go` (`GetNodeNameByProviderID`) and `azure_standard.go`.
+
+use crate::providers::azure::arm::ResourceId;
+
+/// What stands before the ARM id.
+pub const SCHEME: &str = "azure://";
+
+const VIRTUAL_MACHINES: &str = "Microsoft.Compute/virtualMachines";
+const SCALE_SET_INSTANCES: &str = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines";
+
+/// The id of a machine has no resource group in the spelling that provider ids need.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot make a provider id from `{0}`: it lacks /resourceGroups/<name>/providers/ in exactly this spelling")]
+pub struct NoResourceGroup(String);
+
+/// What a provider id names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reading {
+    /// Nothing of Azure's: nobody here may judge the Node.
+    Foreign,
+    /// Something of Azure's that is no machine, and why.
+    Unreadable(String),
+    /// The machine with this ARM id; for an instance of a uniform scale set it ends in the instance's number.
+    Machine(ResourceId),
+}
+
+/// The provider id of the machine `id`: the first occurrence of the resource group's name is lower-cased, even in the subscription.
+pub fn of_machine(id: &ResourceId) -> Result<String, NoResourceGroup> {
+    Ok(format!("{SCHEME}{}", instance_id(id)?))
+}
+
+/// The same without the scheme, as `Instances::instance_id` answers it.
+pub fn instance_id(id: &ResourceId) -> Result<String, NoResourceGroup> {
+    let refuse = || NoResourceGroup(id.to_string());
+    let group = id.resource_group().ok_or_else(refuse)?;
+    let segment = format!("/resourceGroups/{group}/providers/");
+    if !id.as_str().contains(&segment) {
+        return Err(refuse());
+    }
+    let lower = group.to_lowercase();
+    let replaced = id.as_str().replacen(group, &lower, 1);
+    // A group called `Group` would change `/resourceGroups/` itself, and nobody would know the Node for Azure's any more.
+    if is_managed(&format!("{SCHEME}{replaced}")) {
+        return Ok(replaced);
+    }
+    Ok(id.as_str().replacen(&segment, &format!("/resourceGroups/{lower}/providers/"), 1))
+}
+
+/// Whether `provider_id` is the kind of text that Azure gives to its machines. Any other Node is left alone.
+pub fn is_managed(provider_id: &str) -> bool {
+    let after = |text: &'_ str, word: &str| text.find(word).map(|at| at + word.len());
+    let Some(rest) = provider_id.strip_prefix("azure:///subscriptions/") else { return false };
+    let Some(group) = after(rest, "/resourceGroups/") else { return false };
+    after(rest.get(group..).unwrap_or_default(), "/providers/Microsoft.Compute/").is_some()
+}
+
+/// What `provider_id` names. Any text will do.
+pub fn read(provider_id: &str) -> Reading {
+    if !is_managed(provider_id) {
+        return Reading::Foreign;
+    }
+    let path = provider_id.strip_prefix(SCHEME).unwrap_or_default();
+    let id = match ResourceId::parse(path) {
+        Ok(id) => id,
+        Err(error) => return Reading::Unreadable(format!("spec.providerID names no machine: {error}")),
+    };
+    match id.resource_type().as_str() {
+        VIRTUAL_MACHINES => Reading::Machine(id),
+        SCALE_SET_INSTANCES => scale_set_instance(&id),
+        other => Reading::Unreadable(format!(
+            "spec.providerID names no machine but a `{other}`; expected {VIRTUAL_MACHINES} or {SCALE_SET_INSTANCES}"
+        )),
+    }
+}
+
+/// Disks name an instance `<scale set>_<number>` where ARM's own id has the number alone.
+fn scale_set_instance(id: &ResourceId) -> Reading {
+    let (instance, set) = (id.name(), id.name_of("virtualMachineScaleSets").unwrap_or_default());
+    let prefixed = instance.get(..set.len()).is_some_and(|start| start.eq_ignore_ascii_case(set));
+    let number = if prefixed { instance.rsplit('_').next().unwrap_or_default() } else { instance };
+    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        let why = format!("spec.providerID names no instance of the scale set `{set}`: `{instance}` has no number");
+        return Reading::Unreadable(why);
+    }
+    match id.parent() {
+        Some(set) if number != instance => Reading::Machine(set.child("virtualMachines", number)),
+        _ => Reading::Machine(id.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const GROUP: &str = "/subscriptions/S1/resourceGroups/My-RG/providers/Microsoft.Compute";
+
+    fn id(text: &str) -> ResourceId {
+        ResourceId::parse(text).unwrap()
+    }
+
+    fn machine(text: &str) -> Reading {
+        Reading::Machine(id(text))
+    }
+
+    #[test]
+    fn only_the_first_occurrence_of_the_group_is_lower_cased() {
+        for (arm, expected) in [
+            (
+                format!("{GROUP}/virtualMachines/VM-1"),
+                "S1/resourceGroups/my-rg/providers/Microsoft.Compute/virtualMachines/VM-1",
+            ),
+            (
+                format!("{GROUP}/virtualMachineScaleSets/My-RG-vmss/virtualMachines/3"),
+                "S1/resourceGroups/my-rg/providers/Microsoft.Compute/virtualMachineScaleSets/My-RG-vmss/virtualMachines/3",
+            ),
+            // A group whose name occurs earlier: that occurrence is the first.
+            (
+                "/subscriptions/ABC/resourceGroups/AB/providers/Microsoft.Compute/virtualMachines/v".to_owned(),
+                "abC/resourceGroups/AB/providers/Microsoft.Compute/virtualMachines/v",
+            ),
+            (
+                "/subscriptions/s/resourceGroups/Group/providers/Microsoft.Compute/virtualMachines/Group".to_owned(),
+                "s/resourceGroups/group/providers/Microsoft.Compute/virtualMachines/Group",
+            ),
+        ] {
+            assert_eq!(of_machine(&id(&arm)).unwrap(), format!("azure:///subscriptions/{expected}"));
+        }
+    }
+
+    #[test]
+    fn an_id_without_a_group_in_the_usual_spelling_is_refused() {
+        for arm in [
+            "/subscriptions/s/providers/Microsoft.Compute/virtualMachines/v",
+            "/subscriptions/s/resourcegroups/g/providers/Microsoft.Compute/virtualMachines/v",
+            "/subscriptions/s/resourceGroups/g",
+        ] {
+            assert!(of_machine(&id(arm)).unwrap_err().to_string().contains(arm), "{arm}");
+        }
+    }
+
+    #[test]
+    fn machines_are_read_back() {
+        let set = format!("{GROUP}/virtualMachineScaleSets/k8s-vmss/virtualMachines");
+        for (text, expected) in [
+            (format!("{GROUP}/virtualMachines/vm-1"), format!("{GROUP}/virtualMachines/vm-1")),
+            (format!("{set}/3"), format!("{set}/3")),
+            (format!("{set}/k8s-vmss_3"), format!("{set}/3")),
+            (format!("{set}/K8S-VMSS_12"), format!("{set}/12")),
+            (format!("{set}/k8s-vmss_a_7"), format!("{set}/7")),
+        ] {
+            assert_eq!(read(&format!("azure://{text}")), machine(&expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_of_azure_is_foreign() {
+        for text in [
+            "",
+            "azure://node-1",
+            "azure:///subscriptions/s",
+            "aws:///eu-west-1a/i-0123",
+            "Azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/v",
+            "azure:///subscriptions/s/resourcegroups/g/providers/Microsoft.Compute/virtualMachines/v",
+            "azure:///subscriptions/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/v",
+            "azure:///subscriptions/s/resourceGroups/g/providers/microsoft.compute/virtualMachines/v",
+            "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/l",
+            "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/v",
+        ] {
+            assert_eq!(read(text), Reading::Foreign, "{text}");
+            assert!(!is_managed(text));
+        }
+    }
+
+    #[test]
+    fn what_names_no_machine_is_unreadable() {
+        for text in [
+            "/virtualMachines",
+            "/virtualMachines/",
+            "/virtualmachines/v",
+            "/virtualMachines/v/extensions/e",
+            "/disks/d",
+            "/virtualMachineScaleSets/k8s-vmss",
+            "/virtualMachineScaleSets/k8s-vmss/virtualMachines/a3",
+            "/virtualMachineScaleSets/k8s-vmss/virtualMachines/k8s-vmss",
+            "/virtualMachineScaleSets/k8s-vmss/virtualMachines/k8s-vmss_",
+            "/virtualMachineScaleSets/k8s-vmss/virtualMachines/k8s-vmss_a1b2c3d4",
+            "",
+        ] {
+            let text = format!("azure://{GROUP}{text}{}", if text.is_empty() { "/" } else { "" });
+            assert!(is_managed(&text), "{text}");
+            assert!(matches!(read(&text), Reading::Unreadable(why) if why.contains("spec.providerID")), "{text}");
+        }
+    }
+
+    fn name() -> impl Strategy<Value = String> {
+        "[A-Za-z0-9][A-Za-z0-9_.-]{0,20}"
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_panic(text in "\\PC{0,80}", middle in ".{0,60}") {
+            read(&text);
+            read(&format!("azure://{middle}"));
+            read(&format!("azure:///subscriptions/{middle}/resourceGroups/{text}/providers/Microsoft.Compute/{middle}"));
+            read(&format!("azure://{GROUP}/virtualMachineScaleSets/{middle}/virtualMachines/{text}"));
+        }
+
+        #[test]
+        fn what_is_written_is_read_back(sub in "[0-9a-f-]{1,36}", group in name(), set in name(), number in 0_u32..1_000_000) {
+            let base = format!("/subscriptions/{sub}/resourceGroups/{group}/providers/Microsoft.Compute");
+            for arm in [
+                format!("{base}/virtualMachines/{set}"),
+                format!("{base}/virtualMachineScaleSets/{set}/virtualMachines/{number}"),
+            ] {
+                let arm = id(&arm);
+                let text = of_machine(&arm).unwrap();
+                prop_assert_eq!(read(&text), Reading::Machine(arm.clone()));
+                prop_assert_eq!(of_machine(&id(&text[SCHEME.len()..])).unwrap().to_lowercase(), text.to_lowercase());
+            }
+        }
+    }
+
+    /// The texts are so long that quadratic work would not end.
+    #[test]
+    fn long_texts_are_read_in_linear_time() {
+        let long = "/resourceGroups/".repeat(500_000);
+        assert_eq!(read(&format!("azure:///subscriptions/{long}")), Reading::Foreign);
+        let long = "_".repeat(4_000_000);
+        let text = format!("azure://{GROUP}/virtualMachineScaleSets/_/virtualMachines/{long}");
+        assert!(matches!(read(&text), Reading::Unreadable(_)));
+    }
+}

@@ -1,0 +1,226 @@
+//! The traits over the real inventory and ARM client, on the simulated Azure.
+
+use k8s_openapi::api::core::v1::Node;
+
+use super::super::*;
+use crate::{
+    cloud_provider::{Existence, InstanceMetadata, InstancesV2},
+    metrics::Metrics,
+    providers::azure::{
+        arm::{ArmClient, ArmParts, ArmSettings, Charge, Gate, TokenError, TokenProvider, Urgency},
+        inventory::InventorySettings,
+    },
+    runtime::leader_election::Leadership,
+    sandbox::azure::{
+        AzureOptions, Class, Effect, Fault,
+        topology::{Pool, PoolKind, Power, Topology},
+        world::World,
+    },
+};
+
+/// The pause between two looks of the node-lifecycle controller.
+const PERIOD: Duration = Duration::from_secs(5);
+
+struct Open;
+
+#[async_trait]
+impl Gate for Open {
+    async fn acquire(&self, _: &Charge, _: Urgency) {}
+    fn observe(&self, _: &Charge, _: u16, _: &http::HeaderMap, _: &str) {}
+}
+
+#[async_trait]
+impl TokenProvider for Open {
+    async fn bearer(&self) -> Result<String, TokenError> {
+        Ok("token".to_owned())
+    }
+    fn rejected(&self, _: &str) {}
+}
+
+struct Setup {
+    cloud: World,
+    instances: AzureInstances,
+}
+
+impl Setup {
+    fn new(topology: Topology) -> Self {
+        let clock = Clock::manual("2026-01-01T00:00:00Z".parse().unwrap());
+        let config = AzureConfig {
+            subscription_id: topology.subscription.clone(),
+            resource_group: topology.resource_group.clone(),
+            enable_vmss_flex_nodes: true,
+            ..AzureConfig::default()
+        };
+        let cloud = World::new(topology, AzureOptions::default(), clock).unwrap();
+        cloud.azure().check_tokens(Arc::new(|_| None));
+        let parts = ArmParts {
+            transport: cloud.azure().transport(),
+            tokens: Arc::new(Open),
+            gate: Arc::new(Open),
+            leadership: Leadership::channel().1,
+            metrics: Arc::new(Metrics::new().unwrap()),
+            clock,
+        };
+        let arm = ArmClient::new(ArmSettings::new("https://management.azure.com", "test").unwrap(), parts);
+        let inventory = Inventory::new(arm, InventorySettings::from_config(&config), clock);
+        Self { cloud, instances: AzureInstances::new(&config, inventory, clock) }
+    }
+
+    fn of_all_kinds() -> Self {
+        let topology = Topology::new()
+            .pool(Pool::new(PoolKind::Uniform, "uni", 3).zones(&["1", "2"]))
+            .pool(Pool::new(PoolKind::Flexible, "flex", 2).fault_domains(2).public_ips())
+            .pool(Pool::new(PoolKind::AvailabilitySet, "avset", 2).fault_domains(2))
+            .pool(Pool::new(PoolKind::Standalone, "vm", 2).in_group("rg-other"));
+        Self::new(topology)
+    }
+
+    /// The Node on a machine, as a provider has initialised it.
+    fn node(&self, name: &str) -> Node {
+        self.cloud.topology().node(&self.cloud.machine(name).unwrap())
+    }
+
+    /// What the node-lifecycle controller sees one period later.
+    async fn look(&self, node: &Node) -> (Existence, Option<bool>) {
+        tokio::time::sleep(PERIOD).await;
+        (self.instances.existence(node).await, self.instances.instance_shutdown(node).await.ok())
+    }
+
+    fn reads(&self) -> usize {
+        self.cloud.azure().count(|request| request.class == Class::Read)
+    }
+}
+
+fn lines(metadata: &InstanceMetadata) -> Vec<String> {
+    metadata.node_addresses.iter().map(|address| format!("{} {}", address.type_, address.address)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_kind_of_machine_is_described_as_upstream_does() {
+    let setup = Setup::of_all_kinds();
+    let machines = setup.cloud.machines();
+    let topology = setup.cloud.topology();
+    let nodes: Vec<_> = machines.iter().map(|machine| Arc::new(topology.uninitialized_node(machine))).collect();
+    let told = setup.instances.instance_metadata_batch(&nodes).await;
+    for (machine, told) in machines.iter().zip(told) {
+        let (name, told) = (machine.computer_name(), told.unwrap().unwrap());
+        let expected = topology.node(machine);
+        assert_eq!(Some(&told.provider_id), expected.spec.as_ref().unwrap().provider_id.as_ref(), "{name}");
+        assert_eq!(told.instance_type, machine.pool.vm_size);
+        let domain = match machine.pool.kind {
+            PoolKind::Uniform => format!("eastus-{}", machine.zone().unwrap()),
+            PoolKind::Flexible => machine.fault_domain().unwrap().to_string(),
+            PoolKind::AvailabilitySet | PoolKind::Standalone => "0".to_owned(),
+        };
+        assert_eq!((told.zone.as_str(), told.region.as_str()), (domain.as_str(), "eastus"), "{name}");
+        let first = &machine.ip_configurations[0];
+        let mut addresses = vec![format!("InternalIP {}", first.address), format!("Hostname {name}")];
+        addresses.extend(first.public_address.map(|public| format!("ExternalIP {public}")));
+        assert_eq!(lines(&told), addresses);
+    }
+    let reads = setup.reads();
+    setup.instances.instance_metadata_batch(&nodes).await;
+    assert_eq!(setup.reads(), reads, "known machines are not read again");
+    assert_eq!(setup.cloud.azure().count(|request| matches!(request.class, Class::Write | Class::Delete)), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dual_stack_nodes_get_both_families_when_they_ask() {
+    let setup = Setup::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "uni", 1).public_ips()).dual_stack());
+    let mut node = setup.cloud.uninitialized_nodes().remove(0);
+    let told = setup.instances.instance_metadata(&node).await.unwrap().unwrap();
+    let four = ["InternalIP 10.224.0.4", "Hostname uni000000", "ExternalIP 52.224.0.4"];
+    assert_eq!(lines(&told), four);
+
+    let annotations = node.metadata.annotations.get_or_insert_default();
+    annotations.insert("alpha.kubernetes.io/provided-node-ip".into(), "10.224.0.4,fd00:10::4".into());
+    let told = setup.instances.instance_metadata(&node).await.unwrap().unwrap();
+    assert_eq!(lines(&told), [&four[..], &["InternalIP fd00:10::4", "ExternalIP 2603:1030:8::4"]].concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_was_deleted_is_gone_and_its_siblings_are_not() {
+    for (gone, stays) in [("uni000001", "uni000000"), ("flex000001", "flex000000"), ("avset-1", "avset-0"), ("vm-1", "vm-0")]
+    {
+        let setup = Setup::of_all_kinds();
+        let (gone, stays) = (setup.node(gone), setup.node(stays));
+        assert_eq!(setup.look(&gone).await, (Existence::Exists, Some(false)));
+        setup.cloud.delete_machine(gone.metadata.name.as_deref().unwrap()).unwrap();
+        assert_eq!(setup.look(&gone).await, (Existence::Gone, Some(false)));
+        assert_eq!(setup.look(&stays).await, (Existence::Exists, Some(false)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_machine_made_anew_the_old_node_goes_and_the_new_one_stays() {
+    for name in ["uni000001", "flex000001", "avset-1", "vm-1"] {
+        let setup = Setup::of_all_kinds();
+        let old = setup.node(name);
+        assert_eq!(setup.look(&old).await.0, Existence::Exists);
+        setup.cloud.recreate_machine(name).unwrap();
+        let new = setup.node(name);
+        assert_eq!(setup.look(&old).await.0, Existence::Gone, "{name}");
+        assert_eq!(setup.look(&new).await.0, Existence::Exists, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn power_is_seen_freshly() {
+    for name in ["uni000001", "flex000001", "avset-1", "vm-1"] {
+        let setup = Setup::of_all_kinds();
+        let node = setup.node(name);
+        for (power, expected) in [
+            (Power::Running, false),
+            (Power::Stopped, true),
+            (Power::Deallocating, true),
+            (Power::Deallocated, true),
+            (Power::Starting, false),
+            (Power::Running, false),
+        ] {
+            setup.cloud.set_power(name, power).unwrap();
+            assert_eq!(setup.look(&node).await, (Existence::Exists, Some(expected)), "{name} {power:?}");
+        }
+        setup.cloud.set_provisioning_state(name, "Deleting").unwrap();
+        assert!(matches!(setup.look(&node).await, (Existence::Unknown(_), Some(false))), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn broken_answers_and_empty_groups_are_no_evidence() {
+    let setup = Setup::of_all_kinds();
+    let names = ["uni000001", "flex000001", "avset-1", "vm-1"];
+    let nodes = names.map(|name| setup.node(name));
+    for node in &nodes {
+        assert_eq!(setup.look(node).await.0, Existence::Exists);
+    }
+    for fault in [
+        Fault::refuse(401, "ExpiredAuthenticationToken"),
+        Fault::refuse(403, "AuthorizationFailed"),
+        Fault::refuse(429, "SubscriptionRequestsThrottled"),
+        Fault::refuse(500, "InternalServerError"),
+        Fault::refuse(404, "ResourceGroupNotFound"),
+        Fault::new(Effect::Garbage),
+        Fault::new(Effect::Truncated),
+        Fault::new(Effect::NoConnection),
+    ] {
+        setup.cloud.azure().add_fault(fault.clone());
+        for node in &nodes {
+            let (existence, shut_down) = setup.look(node).await;
+            assert!(matches!(existence, Existence::Unknown(_)), "{fault:?} {existence:?}");
+            assert_eq!(shut_down, None);
+        }
+        setup.cloud.azure().faults().clear();
+    }
+    setup.cloud.azure().add_fault(Fault::new(Effect::EmptyList));
+    for node in &nodes {
+        assert_ne!(setup.look(node).await.0, Existence::Gone, "empty lists");
+    }
+    setup.cloud.azure().faults().clear();
+    for group in ["rg-test", "rg-other"] {
+        assert!(!setup.cloud.empty_group(group).is_empty());
+    }
+    for node in &nodes {
+        let (existence, _) = setup.look(node).await;
+        assert!(matches!(existence, Existence::Unknown(_)), "{existence:?}");
+    }
+}

@@ -1,0 +1,128 @@
+//! [`Instances`] and [`Zones`] on the inventory, for callers of the older interfaces. Upstream:
+//! `pkg/provider/azure_instances_v1.go`, `azure_zones.go`.
+//!
+//! These know no Node, only its name or provider id, so that labels have no say: a machine in another resource group is found by
+//! its provider id alone.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Node;
+
+use super::{
+    AzureInstances, FRESH, Machine, Sighting, Wanted,
+    describe::{self, Subject},
+    existence,
+    provider_id::{self, Reading},
+};
+use crate::cloud_provider::{CloudError, CloudResult, Instances, NodeAddress, Zone, Zones};
+
+/// How a provider id is looked up; `None`: it is none of Azure's.
+fn wanted(provider_id: &str) -> CloudResult<Option<Wanted>> {
+    if provider_id.is_empty() {
+        return Err(CloudError::failed("the provider id is empty: the node is not initialised yet"));
+    }
+    match provider_id::read(provider_id) {
+        Reading::Foreign => Ok(None),
+        Reading::Unreadable(why) => Err(CloudError::Failed(why)),
+        Reading::Machine(id) => Ok(Some(Wanted { node_name: String::new(), id: Some(id), resource_group: None })),
+    }
+}
+
+fn called(name: &str) -> Wanted {
+    Wanted { node_name: name.to_owned(), id: None, resource_group: None }
+}
+
+fn failed(error: impl std::fmt::Display) -> CloudError {
+    CloudError::failed(error.to_string())
+}
+
+impl AzureInstances {
+    /// The machine with this provider id; `None`: it is none of Azure's.
+    async fn by_provider_id(&self, provider_id: &str) -> CloudResult<Option<Arc<Machine>>> {
+        match wanted(provider_id)? {
+            Some(wanted) => self.machine(wanted).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn addresses_of(machine: &Machine, name: &str) -> CloudResult<Vec<NodeAddress>> {
+        describe::addresses(machine, Subject { name, provider_id: None, ipv6: false }).map_err(failed)
+    }
+
+    fn zone_of(&self, machine: &Machine) -> CloudResult<Zone> {
+        describe::zone(machine, self.settings.vm_type).map_err(failed)
+    }
+}
+
+#[async_trait]
+impl Instances for AzureInstances {
+    async fn node_addresses(&self, name: &str) -> CloudResult<Vec<NodeAddress>> {
+        Self::addresses_of(self.machine(called(name)).await?.as_ref(), name)
+    }
+
+    async fn node_addresses_by_provider_id(&self, provider_id: &str) -> CloudResult<Vec<NodeAddress>> {
+        match self.by_provider_id(provider_id).await? {
+            Some(machine) => Self::addresses_of(&machine, &describe::node_name(&machine, self.settings.vm_type)),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    async fn instance_id(&self, name: &str) -> CloudResult<String> {
+        provider_id::instance_id(&self.machine(called(name)).await?.id).map_err(failed)
+    }
+
+    async fn instance_type(&self, name: &str) -> CloudResult<String> {
+        Ok(self.machine(called(name)).await?.vm_size.clone())
+    }
+
+    async fn instance_type_by_provider_id(&self, provider_id: &str) -> CloudResult<String> {
+        let machine = self.by_provider_id(provider_id).await?;
+        Ok(machine.map(|machine| machine.vm_size.clone()).unwrap_or_default())
+    }
+
+    async fn current_node_name(&self, hostname: &str) -> CloudResult<String> {
+        Ok(hostname.to_lowercase())
+    }
+
+    async fn instance_exists_by_provider_id(&self, provider_id: &str) -> CloudResult<bool> {
+        let Some(wanted) = wanted(provider_id)? else { return Ok(true) };
+        match self.machines.confirm(&wanted, FRESH).await {
+            Sighting::Found(_) => Ok(true),
+            Sighting::Gone => Ok(false),
+            Sighting::Unknown(why) => Err(CloudError::Failed(why)),
+        }
+    }
+
+    async fn instance_shutdown_by_provider_id(&self, provider_id: &str) -> CloudResult<bool> {
+        // Upstream: without a provider id nothing is shut down.
+        if provider_id.is_empty() {
+            return Ok(false);
+        }
+        let Some(wanted) = wanted(provider_id)? else { return Ok(false) };
+        match self.machines.confirm(&wanted, FRESH).await {
+            Sighting::Found(machine) => Ok(existence::is_shut_down(&Node::default(), &machine)),
+            Sighting::Gone => Ok(false),
+            Sighting::Unknown(why) => Err(CloudError::Failed(why)),
+        }
+    }
+}
+
+#[async_trait]
+impl Zones for AzureInstances {
+    async fn get_zone(&self) -> CloudResult<Zone> {
+        let hostname = gethostname::gethostname().to_string_lossy().to_lowercase();
+        self.get_zone_by_node_name(&hostname).await
+    }
+
+    async fn get_zone_by_provider_id(&self, provider_id: &str) -> CloudResult<Zone> {
+        match self.by_provider_id(provider_id).await? {
+            Some(machine) => self.zone_of(&machine),
+            None => Ok(Zone::default()),
+        }
+    }
+
+    async fn get_zone_by_node_name(&self, name: &str) -> CloudResult<Zone> {
+        self.zone_of(self.machine(called(name)).await?.as_ref())
+    }
+}

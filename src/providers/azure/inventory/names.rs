@@ -1,0 +1,86 @@
+//! How names of nodes lead to machines.
+//!
+//! An instance of a uniform scale set is called after the set's prefix and its own number in base 36, six characters wide.
+//! Upstream: `pkg/provider/azure_vmss_cache.go`, `pkg/provider/azure_vmss.go` (`extractScaleSetNameByProviderID` and neighbours).
+
+/// Width of the number.
+const WIDTH: usize = 6;
+
+/// Splits a node's name into prefix and number; `None` when it cannot be the name of an instance.
+fn split(node_name: &str) -> Option<(&str, u64)> {
+    let at = node_name.len().checked_sub(WIDTH)?;
+    let (prefix, number) = (node_name.get(..at)?, node_name.get(at..)?);
+    let digits = number.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    Some((prefix, u64::from_str_radix(number, 36).ok().filter(|_| digits)?))
+}
+
+/// Number of the instance that a node of this name is, if it belongs to the scale set with this prefix. Letter case is ignored:
+/// Windows tells its name in capitals.
+pub(super) fn instance_number(node_name: &str, prefix: &str) -> Option<u64> {
+    split(node_name).filter(|(found, _)| found.eq_ignore_ascii_case(prefix)).map(|(_, number)| number)
+}
+
+/// Whether the name looks as if the scale set with this prefix had given it. For flexible sets only a hint where to look first.
+pub(super) fn has_prefix(node_name: &str, prefix: &str) -> bool {
+    let at = node_name.len().saturating_sub(WIDTH);
+    node_name.get(..at).is_some_and(|found| !found.is_empty() && found.eq_ignore_ascii_case(prefix))
+}
+
+/// A name as a key.
+pub(super) fn key(name: &str) -> Box<str> {
+    name.to_ascii_lowercase().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_instances() {
+        let table: &[(&str, &str, Option<u64>)] = &[
+            ("aks-pool-vmss000000", "aks-pool-vmss", Some(0)),
+            ("aks-pool-vmss00000A", "AKS-pool-VMSS", Some(10)),
+            ("aks-pool-vmss0000zz", "aks-pool-vmss", Some(1295)),
+            ("AKSWIN00001Z", "akswin", Some(71)),
+            ("aks-pool-vmss000000", "aks-pool", None),
+            ("aks000000", "aks000", None),
+            ("aks-pool-vmss-00000", "aks-pool-vmss", None),
+            ("aks-pool-vmss+00001", "aks-pool-vmss", None),
+            ("000001", "", Some(1)),
+            ("00001", "", None),
+            ("", "", None),
+            ("ä00001", "", None),
+            ("knoten-ü00001", "knoten-", None),
+        ];
+        for (name, prefix, expected) in table {
+            assert_eq!(instance_number(name, prefix), *expected, "{name} of {prefix}");
+        }
+    }
+
+    #[test]
+    fn of_two_sets_only_the_one_with_the_whole_prefix_matches() {
+        let name = "pool1000abc";
+        let matching: Vec<_> =
+            ["pool", "pool1", "pool10"].into_iter().filter(|it| instance_number(name, it).is_some()).collect();
+        assert_eq!(matching, ["pool1"]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_name_crashes(name in "\\PC{0,20}", prefix in "\\PC{0,10}") {
+            instance_number(&name, &prefix);
+            has_prefix(&name, &prefix);
+        }
+
+        #[test]
+        fn every_number_is_found_again(prefix in "[a-zA-Z0-9-]{1,12}", number in 0u64..36u64.pow(6)) {
+            let mut digits = String::new();
+            let mut rest = number;
+            for _ in 0..6 {
+                digits.insert(0, char::from_digit((rest % 36) as u32, 36).unwrap());
+                rest /= 36;
+            }
+            proptest::prop_assert_eq!(instance_number(&format!("{prefix}{digits}"), &prefix.to_uppercase()), Some(number));
+        }
+    }
+}

@@ -1,0 +1,49 @@
+use super::{super::world::*, *};
+
+#[test]
+fn single_reads_until_the_list_is_cheaper() {
+    let table = [
+        // singles, spent, items, list
+        (1, 0, Some(1000), false),
+        (3, 0, Some(1000), false),
+        (9, 0, Some(1000), false),
+        (10, 0, Some(1000), true),
+        (300, 0, Some(1000), true),
+        (1, 9, Some(1000), true),
+        (1, 0, Some(100), true),
+        (1, 0, Some(101), false),
+        (1, 0, Some(0), true),
+        (1, 0, None, false),
+        (10, 0, None, true),
+    ];
+    for (singles, spent, items, list) in table {
+        assert_eq!(list_pays(singles, spent, items), list, "{singles} {spent} {items:?}");
+    }
+}
+
+#[test]
+fn each_read_is_sent_once() {
+    let needs = vec![Need::Machine(vm("a"), None), Need::Machine(vm("A"), None), Need::Read(Read::Machine(vm("a")))];
+    assert_eq!(plan(&needs, &Snapshot::default(), Instant::now()), [Read::Machine(vm("a"))]);
+}
+
+#[test]
+fn a_list_that_is_read_anyway_serves_single_needs() {
+    let scope = Scope::Uniform(set("pool"));
+    let needs = vec![Need::Machine(instance("pool", 1), Some(scope.clone())), Need::Read(Read::Machines(scope.clone()))];
+    assert_eq!(plan(&needs, &Snapshot::default(), Instant::now()), [Read::Machines(scope)]);
+}
+
+proptest::proptest! {
+    /// Asking piecemeal costs at most the single reads that a list would have cost, and the list.
+    #[test]
+    fn spending_is_bounded(items in 1usize..6000, batches in proptest::collection::vec(1usize..30, 1..400)) {
+        let (mut spent, mut total, mut listed) = (0, 0, false);
+        for batch in batches {
+            if listed { break; }
+            listed = list_pays(batch, spent, Some(items));
+            if listed { total += pages(items) } else { total += batch; spent += batch }
+        }
+        proptest::prop_assert!(total <= 2 * pages(items));
+    }
+}

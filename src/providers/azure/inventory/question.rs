@@ -1,0 +1,120 @@
+//! What callers ask about machines, and what they are told.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{
+    InventorySettings, Machine,
+    read::{Read, Scope, group_of},
+};
+use crate::providers::azure::arm::{ArmError, ResourceId};
+
+/// A node whose machine is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Wanted {
+    /// Name of the Node.
+    pub node_name: String,
+    /// The machine, from `spec.providerID`; an id decides alone, the name is not compared then.
+    pub id: Option<ResourceId>,
+    /// Resource group from the label `kubernetes.azure.com/resource-group`; `None`: the cluster's.
+    pub resource_group: Option<String>,
+}
+
+/// How old an answer may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freshness {
+    /// As old as the configured cache times allow; older while ARM fails.
+    Cached,
+    /// Not older than this.
+    Within(Duration),
+}
+
+/// Why there is no machine.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LookupError {
+    /// It is in none of the places where it could be, read just now. Says where was looked. No evidence that it is gone.
+    #[error("instance not found: {0}")]
+    NotListed(String),
+    /// ARM could not be asked.
+    #[error(transparent)]
+    Arm(#[from] ArmError),
+}
+
+/// Whether a machine exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sighting {
+    /// It does, and this is its state, power state included.
+    Found(Arc<Machine>),
+    /// ARM said of this very machine that it does not exist, and answers sanely about what surrounds it.
+    Gone,
+    /// Nobody knows, for this reason.
+    Unknown(String),
+}
+
+/// A question as it stands in line: what is wanted, where, since when, and how old the answer may be.
+#[derive(Debug, Clone)]
+pub(super) struct Question {
+    pub(super) wanted: Wanted,
+    /// Where the machine is looked for.
+    pub(super) group: ResourceId,
+    /// When it was asked; reads sent later are fresh.
+    pub(super) asked: Instant,
+    pub(super) freshness: Freshness,
+    /// Whether it is asked if the machine exists, rather than what it is.
+    pub(super) confirm: bool,
+}
+
+/// A failure this old still answers those who take cached answers, so that a failing ARM is not asked by each of them.
+const FAILURE_STANDS: Duration = Duration::from_secs(5);
+
+impl Question {
+    pub(super) fn new(
+        wanted: &Wanted,
+        settings: &InventorySettings,
+        asked: Instant,
+        freshness: Freshness,
+        confirm: bool,
+    ) -> Self {
+        let labelled = wanted.resource_group.as_deref().filter(|group| !group.is_empty());
+        let group = match (&wanted.id, labelled) {
+            (Some(id), _) => group_of(id),
+            (None, Some(group)) => ResourceId::group_of(settings.group.subscription(), group),
+            (None, None) => settings.group.clone(),
+        };
+        Self { wanted: wanted.clone(), group, asked, freshness, confirm }
+    }
+
+    /// Whether something read at `at` is fresh enough, where cached answers may have the age `cached`.
+    pub(super) fn fresh(&self, at: Instant, cached: Duration) -> bool {
+        let limit = match self.freshness {
+            Freshness::Cached => cached,
+            Freshness::Within(limit) => limit,
+        };
+        self.asked.saturating_duration_since(at) <= limit
+    }
+
+    /// Whether a failure at `at` answers the question.
+    pub(super) fn answered_by_failure(&self, at: Instant) -> bool {
+        let limit = if self.freshness == Freshness::Cached { FAILURE_STANDS } else { Duration::ZERO };
+        self.asked.saturating_duration_since(at) <= limit
+    }
+}
+
+/// Where a question stands: answered, or what has to be known first.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step<T> {
+    Done(T),
+    Need(Vec<Need>),
+}
+
+/// Something a question has to know.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Need {
+    /// Just this read.
+    Read(Read),
+    /// A machine: read by itself, or with this list if there is one that may have it.
+    Machine(ResourceId, Option<Scope>),
+    /// The interfaces of a known machine, likewise.
+    Interfaces(ResourceId, Option<Scope>),
+}

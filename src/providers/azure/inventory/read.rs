@@ -1,0 +1,139 @@
+//! The reads the inventory can send, and what they answer.
+
+use std::{collections::HashMap, fmt};
+
+use super::{Interface, Machine, MachineKind, build::ScaleSet};
+use crate::providers::azure::arm::{ResourceId, api};
+
+/// Machines (or interfaces) that one list shows.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Scope {
+    /// Instances of a uniform scale set.
+    Uniform(ResourceId),
+    /// Machines of a flexible scale set.
+    Flex(ResourceId),
+    /// Machines of a resource group outside scale sets; of interfaces: all of the group.
+    Group(ResourceId),
+}
+
+/// One read: a list with all its pages, or what belongs to one machine.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Read {
+    /// Scale sets of a group.
+    ScaleSets(ResourceId),
+    /// A list of machines.
+    Machines(Scope),
+    /// A list of interfaces, and of public IPs when some interface has one.
+    Interfaces(Scope),
+    /// One scale set.
+    ScaleSet(ResourceId),
+    /// One machine.
+    Machine(ResourceId),
+    /// The interfaces of one machine, and their public IPs.
+    InterfacesOf(ResourceId),
+}
+
+/// What a read answered.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// To [`Read::ScaleSets`].
+    ScaleSets(Vec<ScaleSet>),
+    /// To [`Read::Machines`] and [`Read::Machine`]: machines without addresses, and whether they came with instance view.
+    Machines(Vec<(Machine, bool)>),
+    /// To [`Read::Interfaces`] and [`Read::InterfacesOf`].
+    Interfaces(HashMap<ResourceId, Interface>),
+    /// To [`Read::ScaleSet`]: it exists.
+    Exists,
+}
+
+impl Read {
+    /// Whether it is a list that many questions share.
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self, Self::ScaleSets(_) | Self::Machines(_) | Self::Interfaces(_))
+    }
+
+    /// What is read about.
+    pub(super) fn subject(&self) -> &ResourceId {
+        match self {
+            Self::ScaleSets(id) | Self::ScaleSet(id) | Self::Machine(id) | Self::InterfacesOf(id) => id,
+            Self::Machines(scope) | Self::Interfaces(scope) => scope.id(),
+        }
+    }
+}
+
+impl Scope {
+    /// The scale set or group.
+    pub(super) fn id(&self) -> &ResourceId {
+        match self {
+            Self::Uniform(id) | Self::Flex(id) | Self::Group(id) => id,
+        }
+    }
+
+    /// Whether the list shows this machine.
+    pub(super) fn lists(&self, machine: &Machine) -> bool {
+        match (self, &machine.kind) {
+            (Self::Uniform(set), MachineKind::ScaleSetInstance { scale_set, .. })
+            | (Self::Flex(set), MachineKind::FlexInstance { scale_set }) => set == scale_set,
+            (Self::Group(group), MachineKind::AvailabilitySet { .. } | MachineKind::Standalone) => is_in(&machine.id, group),
+            _ => false,
+        }
+    }
+
+    /// Whether the list of interfaces shows this machine's.
+    pub(super) fn lists_interfaces(&self, machine: &Machine) -> bool {
+        match (self, &machine.kind) {
+            (Self::Uniform(_), _) => self.lists(machine),
+            (_, MachineKind::ScaleSetInstance { .. }) => false,
+            (Self::Group(group), _) => is_in(&machine.id, group),
+            (Self::Flex(_), _) => false,
+        }
+    }
+
+    /// Where a machine is listed.
+    pub(super) fn of(machine: &Machine) -> Self {
+        match &machine.kind {
+            MachineKind::ScaleSetInstance { scale_set, .. } => Self::Uniform(scale_set.clone()),
+            MachineKind::FlexInstance { scale_set } => Self::Flex(scale_set.clone()),
+            MachineKind::AvailabilitySet { .. } | MachineKind::Standalone => Self::Group(group_of(&machine.id)),
+        }
+    }
+
+    /// Where a machine's interfaces are listed.
+    pub(super) fn of_interfaces(machine: &Machine) -> Self {
+        match &machine.kind {
+            MachineKind::ScaleSetInstance { scale_set, .. } => Self::Uniform(scale_set.clone()),
+            _ => Self::Group(group_of(&machine.id)),
+        }
+    }
+}
+
+/// The resource group of a resource.
+pub(super) fn group_of(id: &ResourceId) -> ResourceId {
+    ResourceId::group_of(id.subscription(), id.resource_group().unwrap_or_default())
+}
+
+/// Whether a resource is in this group.
+pub(super) fn is_in(id: &ResourceId, group: &ResourceId) -> bool {
+    let same =
+        |left: Option<&str>, right: Option<&str>| left.unwrap_or_default().eq_ignore_ascii_case(right.unwrap_or_default());
+    same(id.resource_group(), group.resource_group()) && same(Some(id.subscription()), Some(group.subscription()))
+}
+
+/// The uniform scale set of an instance; `None` for other ids.
+pub(super) fn uniform_set_of(id: &ResourceId) -> Option<ResourceId> {
+    if id.is_type(api::SCALE_SET_VMS.resource_type) { id.parent() } else { None }
+}
+
+impl fmt::Display for Read {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self {
+            Self::ScaleSets(_) => "scale sets of",
+            Self::Machines(_) => "machines of",
+            Self::Interfaces(_) => "network interfaces of",
+            Self::ScaleSet(_) => "scale set",
+            Self::Machine(_) => "machine",
+            Self::InterfacesOf(_) => "network interfaces of machine",
+        };
+        write!(f, "{what} {}", self.subject().name())
+    }
+}

@@ -1,0 +1,166 @@
+//! What of ARM's documents the inventory reads. Everything else is dropped while a page is decoded.
+//!
+//! Ids are text here: one that is no id costs its own record, not the page.
+
+use serde::Deserialize;
+
+/// A reference to another resource.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct Reference {
+    #[serde(default)]
+    pub(super) id: String,
+}
+
+/// A scale set.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct ScaleSetRecord {
+    #[serde(default)]
+    pub(super) id: String,
+    pub(super) sku: Option<Sku>,
+    pub(super) properties: Option<ScaleSetProperties>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct Sku {
+    pub(super) name: Option<String>,
+    pub(super) capacity: Option<u32>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ScaleSetProperties {
+    pub(super) orchestration_mode: Option<String>,
+    pub(super) virtual_machine_profile: Option<VmProfile>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct VmProfile {
+    pub(super) os_profile: Option<OsProfile>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct OsProfile {
+    pub(super) computer_name: Option<String>,
+    pub(super) computer_name_prefix: Option<String>,
+}
+
+/// A virtual machine or an instance of a uniform scale set.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct VmRecord {
+    #[serde(default)]
+    pub(super) id: String,
+    pub(super) name: Option<String>,
+    pub(super) location: Option<String>,
+    pub(super) zones: Option<Vec<String>>,
+    pub(super) sku: Option<Sku>,
+    pub(super) instance_id: Option<String>,
+    pub(super) properties: Option<VmProperties>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct VmProperties {
+    pub(super) vm_id: Option<String>,
+    pub(super) provisioning_state: Option<String>,
+    pub(super) hardware_profile: Option<HardwareProfile>,
+    pub(super) os_profile: Option<OsProfile>,
+    pub(super) network_profile: Option<NetworkProfile>,
+    pub(super) instance_view: Option<InstanceView>,
+    pub(super) availability_set: Option<Reference>,
+    pub(super) virtual_machine_scale_set: Option<Reference>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct HardwareProfile {
+    pub(super) vm_size: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NetworkProfile {
+    pub(super) network_interfaces: Option<Vec<InterfaceReference>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct InterfaceReference {
+    #[serde(default)]
+    pub(super) id: String,
+    pub(super) properties: Option<Flag>,
+}
+
+/// Properties of which only this one matters.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Flag {
+    pub(super) primary: Option<bool>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct InstanceView {
+    pub(super) platform_fault_domain: Option<i32>,
+    pub(super) statuses: Option<Vec<Status>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Status {
+    pub(super) code: Option<String>,
+}
+
+/// A network interface.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct InterfaceRecord {
+    #[serde(default)]
+    pub(super) id: String,
+    pub(super) properties: Option<InterfaceProperties>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct InterfaceProperties {
+    pub(super) primary: Option<bool>,
+    pub(super) ip_configurations: Option<Vec<IpConfigurationRecord>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct IpConfigurationRecord {
+    pub(super) properties: Option<IpConfigurationProperties>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct IpConfigurationProperties {
+    pub(super) primary: Option<bool>,
+    #[serde(rename = "privateIPAddress")]
+    pub(super) private_ip_address: Option<String>,
+    #[serde(rename = "privateIPAddressVersion")]
+    pub(super) private_ip_address_version: Option<String>,
+    #[serde(rename = "publicIPAddress")]
+    pub(super) public_ip_address: Option<Reference>,
+}
+
+impl InterfaceRecord {
+    /// Ids of the public IPs it refers to.
+    pub(super) fn public_ips(&self) -> impl Iterator<Item = &str> {
+        let configurations = self.properties.iter().flat_map(|properties| properties.ip_configurations.iter().flatten());
+        let references = configurations.filter_map(|it| it.properties.as_ref()?.public_ip_address.as_ref());
+        references.map(|reference| reference.id.as_str()).filter(|id| !id.is_empty())
+    }
+}
+
+/// A public IP.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct PublicIpRecord {
+    #[serde(default)]
+    pub(super) id: String,
+    pub(super) properties: Option<PublicIpProperties>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct PublicIpProperties {
+    #[serde(rename = "ipAddress")]
+    pub(super) ip_address: Option<String>,
+}

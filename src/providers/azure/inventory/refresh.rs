@@ -1,0 +1,105 @@
+//! Sends one read to ARM. In: what to read. Out: records boiled down to what the inventory keeps. Decides nothing.
+
+use std::collections::HashMap;
+
+use super::{
+    Interface, build,
+    read::{Answer, Read, Scope, uniform_set_of},
+    records::{InterfaceRecord, PublicIpRecord, ScaleSetRecord, VmRecord},
+};
+use crate::providers::azure::arm::{ArmClient, ArmResult, ErrorClass, ResourceId, api};
+
+const INSTANCE_VIEW: (&str, &str) = ("$expand", "instanceView");
+
+/// The answer to a read. `interfaces`: ids of the machine's interfaces, for [`Read::InterfacesOf`].
+pub(super) async fn send(arm: &ArmClient, read: &Read, interfaces: &[ResourceId], instance_view: bool) -> ArmResult<Answer> {
+    match read {
+        Read::ScaleSets(group) => {
+            let path = provider_path(group, api::SCALE_SETS.resource_type);
+            let records = arm.list::<ScaleSetRecord>(&api::SCALE_SETS, &path, &[]).await?;
+            Ok(Answer::ScaleSets(records.into_iter().filter_map(build::scale_set).collect()))
+        }
+        Read::ScaleSet(id) => arm.get::<ScaleSetRecord>(&api::SCALE_SETS, id, &[]).await.map(|_| Answer::Exists),
+        Read::Machines(scope) => {
+            let records = list_machines(arm, scope, instance_view).await?;
+            Ok(Answer::Machines(records.into_iter().filter_map(build::machine).collect()))
+        }
+        Read::Machine(id) => {
+            let kind = if uniform_set_of(id).is_some() { &api::SCALE_SET_VMS } else { &api::VIRTUAL_MACHINES };
+            let record = arm.get::<VmRecord>(kind, id, &[INSTANCE_VIEW]).await?;
+            Ok(Answer::Machines(build::machine(record).into_iter().collect()))
+        }
+        Read::Interfaces(scope) => list_interfaces(arm, scope).await,
+        Read::InterfacesOf(id) => read_interfaces(arm, id, interfaces).await,
+    }
+}
+
+fn provider_path(group: &ResourceId, resource_type: &str) -> String {
+    format!("{group}/providers/{resource_type}")
+}
+
+async fn list_machines(arm: &ArmClient, scope: &Scope, instance_view: bool) -> ArmResult<Vec<VmRecord>> {
+    match scope {
+        Scope::Uniform(set) => {
+            let query: &[_] = if instance_view { &[INSTANCE_VIEW] } else { &[] };
+            arm.list(&api::SCALE_SET_VMS, &format!("{set}/virtualMachines"), query).await
+        }
+        Scope::Flex(set) => {
+            let path = provider_path(&super::read::group_of(set), api::VIRTUAL_MACHINES.resource_type);
+            let filter = format!("'virtualMachineScaleSet/id' eq '{set}'");
+            arm.list(&api::VIRTUAL_MACHINES, &path, &[("$filter", &filter), INSTANCE_VIEW]).await
+        }
+        Scope::Group(group) => {
+            let path = provider_path(group, api::VIRTUAL_MACHINES.resource_type);
+            arm.list(&api::VIRTUAL_MACHINES, &path, &[]).await
+        }
+    }
+}
+
+async fn list_interfaces(arm: &ArmClient, scope: &Scope) -> ArmResult<Answer> {
+    let (records, public_ips, public_kind) = match scope {
+        Scope::Uniform(set) | Scope::Flex(set) => {
+            let path = format!("{set}/networkInterfaces");
+            let records = arm.list::<InterfaceRecord>(&api::SCALE_SET_INTERFACES, &path, &[]).await?;
+            (records, format!("{set}/publicIPAddresses"), &api::SCALE_SET_PUBLIC_IPS)
+        }
+        Scope::Group(group) => {
+            let path = provider_path(group, api::INTERFACES.resource_type);
+            let records = arm.list::<InterfaceRecord>(&api::INTERFACES, &path, &[]).await?;
+            (records, provider_path(group, api::PUBLIC_IPS.resource_type), &api::PUBLIC_IPS)
+        }
+    };
+    let mut addresses = build::PublicAddresses::new();
+    if records.iter().any(|record| record.public_ips().next().is_some()) {
+        addresses = build::public_addresses(arm.list::<PublicIpRecord>(public_kind, &public_ips, &[]).await?);
+    }
+    Ok(Answer::Interfaces(by_id(records, &addresses)))
+}
+
+async fn read_interfaces(arm: &ArmClient, machine: &ResourceId, interfaces: &[ResourceId]) -> ArmResult<Answer> {
+    let uniform = uniform_set_of(machine).is_some();
+    let mut records = Vec::new();
+    if uniform {
+        records = arm.list(&api::SCALE_SET_INTERFACES, &format!("{machine}/networkInterfaces"), &[]).await?;
+    } else {
+        for id in interfaces {
+            records.push(arm.get::<InterfaceRecord>(&api::INTERFACES, id, &[]).await?);
+        }
+    }
+    let kind = if uniform { &api::SCALE_SET_PUBLIC_IPS } else { &api::PUBLIC_IPS };
+    let mut public_ips = Vec::new();
+    for id in records.iter().flat_map(InterfaceRecord::public_ips).filter_map(|id| ResourceId::parse(id).ok()) {
+        match arm.get::<PublicIpRecord>(kind, &id, &[]).await {
+            Ok(record) => public_ips.push(record),
+            // Removed meanwhile: then there is no such address.
+            Err(error) if error.class == ErrorClass::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Answer::Interfaces(by_id(records, &build::public_addresses(public_ips))))
+}
+
+fn by_id(records: Vec<InterfaceRecord>, addresses: &build::PublicAddresses) -> HashMap<ResourceId, Interface> {
+    let interfaces = records.into_iter().filter_map(|record| build::interface(record, addresses));
+    interfaces.map(|interface| (interface.id.clone(), interface)).collect()
+}

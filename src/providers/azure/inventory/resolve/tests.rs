@@ -1,0 +1,258 @@
+use super::{
+    super::{Freshness, world::*},
+    *,
+};
+use crate::providers::azure::{arm::ErrorClass, config::VmType};
+
+fn uniform(sets: usize, each: usize) -> Driver {
+    let mut world = World::default();
+    (0..sets).for_each(|number| world.add_uniform(&format!("pool{number}"), each));
+    Driver::new(world, settings(VmType::Vmss, false, false))
+}
+
+fn hosts(sets: usize, each: usize) -> Vec<super::super::Wanted> {
+    (0..sets).flat_map(|set| (0..each).map(move |number| named(&host(&format!("pool{set}"), number)))).collect()
+}
+
+#[test]
+fn five_thousand_instances_cost_their_pages() {
+    let mut driver = uniform(5, 1000);
+    let found = driver.look_up(&hosts(5, 1000), Freshness::Cached);
+    assert_eq!(
+        found.iter().filter(|it| it.as_ref().is_ok_and(|it| it.interfaces[0].ip_configurations.len() == 1)).count(),
+        5000
+    );
+    assert_eq!(driver.requests(), 1 + 5 * 10 + 5 * 10);
+    driver.look_up(&hosts(5, 1000), Freshness::Cached);
+    assert_eq!(driver.requests(), 0, "within the cache times");
+    driver.pass(Duration::from_secs(601));
+    driver.look_up(&hosts(5, 1000), Freshness::Cached);
+    assert_eq!(driver.requests(), 100, "once at refresh");
+}
+
+#[test]
+fn one_by_one_costs_at_most_twice_as_much() {
+    let mut driver = uniform(5, 1000);
+    for wanted in hosts(5, 1000) {
+        assert!(driver.one(&wanted).is_ok());
+    }
+    let requests = driver.requests();
+    assert!(requests <= 210, "{requests}");
+}
+
+#[test]
+fn five_thousand_flexible_machines_cost_their_pages_by_name_and_by_id() {
+    let build = || {
+        let mut world = World::default();
+        (0..5).for_each(|number| world.add_flex(&format!("pool{number}"), 1000));
+        world
+    };
+    for settings in [settings(VmType::VmssFlex, false, false), settings(VmType::Vmss, true, false)] {
+        let mut driver = Driver::new(build(), settings.clone());
+        assert!(driver.look_up(&hosts(5, 1000), Freshness::Cached).iter().all(Result::is_ok));
+        assert_eq!(driver.requests(), 1 + 5 * 10 + 50);
+        let mut driver = Driver::new(build(), settings);
+        let ids: Vec<_> = driver.world.machines.keys().map(|id| with_id("", id)).collect();
+        assert!(driver.look_up(&ids, Freshness::Cached).iter().all(Result::is_ok));
+        assert_eq!(driver.requests(), 1 + 5 * 10 + 50);
+    }
+}
+
+#[test]
+fn five_thousand_machines_of_their_own_cost_their_pages() {
+    for settings in [settings(VmType::Standard, false, false), settings(VmType::Vmss, false, false)] {
+        let sets = usize::from(settings.uniform);
+        let mut world = World::default();
+        (0..5000).for_each(|number| world.add_standalone(&format!("node-{number}")));
+        let wanted: Vec<_> = (0..5000).map(|number| named(&format!("node-{number}"))).collect();
+        let mut driver = Driver::new(world, settings);
+        assert!(driver.look_up(&wanted, Freshness::Cached).iter().all(Result::is_ok));
+        assert_eq!(driver.requests(), sets + 50 + 50);
+    }
+}
+
+#[test]
+fn one_further_node_costs_at_most_five_reads() {
+    let mut driver = uniform(5, 1000);
+    driver.look_up(&hosts(5, 1000), Freshness::Cached);
+    driver.requests();
+    driver.pass(Duration::from_secs(120));
+    driver.world.add_machine(&instance("pool3", 1000), &host("pool3", 1000), Some(&set("pool3")));
+    let machine = driver.one(&named(&host("pool3", 1000).to_uppercase())).unwrap();
+    assert_eq!((machine.id.clone(), machine.interfaces.len()), (instance("pool3", 1000), 1));
+    assert_eq!(driver.requests(), 2);
+
+    driver.world.add_standalone("bastion");
+    assert!(driver.one(&named("bastion")).is_ok());
+    let requests = driver.requests();
+    assert!(requests <= 5, "{requests}");
+}
+
+#[test]
+fn one_further_machine_of_a_large_flexible_or_standard_cluster() {
+    let mut world = World::default();
+    world.add_flex("pool0", 1000);
+    let mut driver = Driver::new(world, settings(VmType::VmssFlex, false, false));
+    driver.look_up(&hosts(1, 1000), Freshness::Cached);
+    driver.requests();
+    driver.pass(Duration::from_secs(120));
+    driver.world.add_machine(&vm("pool0_ffffffff"), &host("pool0", 1000), Some(&set("pool0")));
+    assert!(driver.one(&with_id(&host("pool0", 1000), &vm("pool0_ffffffff"))).is_ok());
+    assert_eq!(driver.requests(), 2);
+
+    let mut world = World::default();
+    (0..1000).for_each(|number| world.add_standalone(&format!("node-{number}")));
+    let wanted: Vec<_> = (0..1000).map(|number| named(&format!("node-{number}"))).collect();
+    let mut driver = Driver::new(world, settings(VmType::Standard, false, false));
+    driver.look_up(&wanted, Freshness::Cached);
+    driver.requests();
+    driver.pass(Duration::from_secs(120));
+    driver.world.add_standalone("node-1000");
+    assert!(driver.one(&named("node-1000")).is_ok());
+    assert_eq!(driver.requests(), 2);
+}
+
+#[test]
+fn a_new_scale_set_is_noticed() {
+    let mut driver = uniform(1, 10);
+    driver.look_up(&hosts(1, 10), Freshness::Cached);
+    driver.requests();
+    driver.pass(Duration::from_secs(120));
+    driver.world.add_uniform("fresh", 1);
+    assert!(driver.one(&named(&host("fresh", 0))).is_ok());
+    assert!(driver.requests() <= 5);
+}
+
+#[test]
+fn a_node_that_is_nowhere_is_not_looked_for_each_time() {
+    for settings in
+        [settings(VmType::Vmss, true, false), settings(VmType::Standard, false, false), settings(VmType::Vmss, false, true)]
+    {
+        let mut driver = uniform(2, 300);
+        driver.settings = settings;
+        for name in [host("pool1", 9999), "elsewhere".to_owned(), "x".to_owned(), String::new()] {
+            let first = driver.one(&named(&name));
+            assert!(matches!(&first, Err(LookupError::NotListed(why)) if why.contains("rg")), "{name}: {first:?}");
+            assert!(driver.requests() <= 5);
+            for _ in 0..5 {
+                driver.pass(Duration::from_secs(5));
+                assert_eq!(driver.one(&named(&name)), first);
+            }
+            assert_eq!(driver.requests(), 0, "{name}");
+            driver.pass(Duration::from_secs(60));
+            driver.one(&named(&name)).unwrap_err();
+            assert!((1..=4).contains(&driver.requests()));
+        }
+        let first = driver.look_up(&[named(&host("pool1", 9999))], Freshness::Within(Duration::ZERO));
+        assert!(first[0].is_err() && driver.requests() > 0, "asked fresh, it is looked for again");
+    }
+}
+
+#[test]
+fn old_knowledge_serves_while_arm_fails() {
+    for class in [
+        ErrorClass::Transient,
+        ErrorClass::Forbidden,
+        ErrorClass::Unauthorized,
+        ErrorClass::Throttled,
+        ErrorClass::Garbage,
+        ErrorClass::ParentNotFound,
+    ] {
+        let mut driver = uniform(1, 300);
+        driver.look_up(&hosts(1, 300), Freshness::Cached);
+        driver.world.down = Some(class);
+        driver.pass(Duration::from_secs(3600));
+        driver.requests();
+        assert!(driver.look_up(&hosts(1, 300), Freshness::Cached).iter().all(Result::is_ok), "{class:?}");
+        assert!(driver.requests() <= 303);
+        driver.look_up(&hosts(1, 300), Freshness::Cached);
+        assert_eq!(driver.requests(), 0, "a failure is not repeated at once");
+        let fresh = driver.look_up(&hosts(1, 3), Freshness::Within(Duration::from_secs(60)));
+        assert!(fresh.iter().all(|it| matches!(it, Err(LookupError::Arm(error)) if error.class == class)), "{class:?}");
+        let unknown = driver.one(&named(&host("pool0", 5000)));
+        assert!(matches!(unknown, Err(LookupError::Arm(_))), "{class:?}: {unknown:?}");
+        driver.world.down = None;
+        driver.pass(Duration::from_secs(10));
+        driver.requests();
+        assert!(driver.look_up(&hosts(1, 300), Freshness::Cached).iter().all(Result::is_ok));
+        assert!(driver.requests() <= 7, "recovers by itself");
+        driver.warm();
+        assert!(driver.snapshot.failures().all(|(read, _)| !read.is_list()));
+    }
+}
+
+#[test]
+fn an_empty_list_takes_nothing_away() {
+    let mut driver = uniform(1, 100);
+    driver.look_up(&hosts(1, 100), Freshness::Cached);
+    driver.world.empty_lists = true;
+    driver.pass(Duration::from_secs(601));
+    assert!(driver.look_up(&hosts(1, 100), Freshness::Cached).iter().all(Result::is_ok));
+    assert_eq!(driver.snapshot.entries().count(), 100);
+}
+
+#[test]
+fn a_machine_that_a_list_lacks_is_asked_for_itself() {
+    let mut driver = uniform(1, 100);
+    driver.look_up(&hosts(1, 100), Freshness::Cached);
+    driver.world.machines.remove(&instance("pool0", 7));
+    driver.pass(Duration::from_secs(601));
+    let found = driver.look_up(&hosts(1, 100), Freshness::Cached);
+    assert_eq!(found.iter().filter(|it| it.is_ok()).count(), 99);
+    assert!(matches!(found[7], Err(LookupError::NotListed(_))));
+    assert!(driver.reads.contains(&Read::Machine(instance("pool0", 7))));
+}
+
+#[test]
+fn names_need_not_follow_numbers() {
+    let mut world = World::default();
+    world.add_set("pool0", false);
+    for number in 0..5 {
+        world.add_machine(&instance("pool0", number), &host("pool0", number + 1), Some(&set("pool0")));
+    }
+    let mut driver = Driver::new(world, settings(VmType::Vmss, false, true));
+    for number in 0..5 {
+        assert_eq!(driver.one(&named(&host("pool0", number + 1))).unwrap().id, instance("pool0", number));
+    }
+}
+
+#[test]
+fn without_cache_each_call_reads() {
+    let mut driver = uniform(1, 100);
+    driver.settings = InventorySettings {
+        scale_sets_ttl: Duration::ZERO,
+        instances_ttl: Duration::ZERO,
+        absent_ttl: Duration::ZERO,
+        ..driver.settings.clone()
+    };
+    for _ in 0..3 {
+        driver.pass(Duration::from_secs(1));
+        driver.look_up(&hosts(1, 100), Freshness::Cached);
+        assert!(driver.requests() >= 2);
+    }
+}
+
+#[test]
+fn a_foreign_group_is_looked_at_when_the_label_says_so() {
+    let mut driver = uniform(1, 1);
+    let wanted = super::super::Wanted { resource_group: Some("Other".to_owned()), ..named("guest") };
+    driver.one(&wanted).unwrap_err();
+    let foreign = ResourceId::group_of(SUBSCRIPTION, "other");
+    assert!(driver.reads.contains(&Read::ScaleSets(foreign.clone())));
+    assert!(driver.reads.iter().all(|read| group_of(read.subject()) == foreign || *read.subject() == foreign));
+}
+
+#[test]
+fn warm_leaves_nothing_to_read() {
+    let mut driver = uniform(2, 300);
+    driver.world.add_standalone("bastion");
+    driver.warm();
+    assert_eq!(driver.requests(), 1 + 2 * 3 + 2 * 3 + 1 + 1);
+    assert!(driver.look_up(&hosts(2, 300), Freshness::Cached).iter().all(Result::is_ok));
+    assert!(driver.one(&named("bastion")).is_ok());
+    driver.warm();
+    assert_eq!(driver.requests(), 0);
+    driver.pass(Duration::from_secs(901));
+    driver.warm();
+    assert_eq!(driver.requests(), 15);
+}

@@ -1,0 +1,53 @@
+//! What the inventory needs to know of the configuration.
+
+use std::time::Duration;
+
+use crate::providers::azure::{
+    arm::ResourceId,
+    config::{AzureConfig, VmType},
+};
+
+/// Where machines are looked for, and how long answers stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InventorySettings {
+    /// The cluster's resource group: where a node is looked for that neither an id nor a label places elsewhere.
+    pub group: ResourceId,
+    /// Whether uniform scale sets are looked at.
+    pub uniform: bool,
+    /// Whether flexible scale sets are looked at.
+    pub flex: bool,
+    /// Whether machines of availability sets and of their own are looked at.
+    pub standard: bool,
+    /// Whether lists of instances come without instance view (`listVmssVirtualMachinesWithoutInstanceView`).
+    pub without_instance_view: bool,
+    /// How long the list of scale sets stands.
+    pub scale_sets_ttl: Duration,
+    /// How long what is known of an instance of a uniform scale set stands.
+    pub instances_ttl: Duration,
+    /// The same for machines of flexible scale sets.
+    pub flex_ttl: Duration,
+    /// The same for machines outside scale sets.
+    pub standard_ttl: Duration,
+    /// How long it stands that a machine is not there.
+    pub absent_ttl: Duration,
+}
+
+impl InventorySettings {
+    /// The settings a configuration means. Which kinds are looked at: upstream `pkg/provider/azure_vmss.go`.
+    pub fn from_config(config: &AzureConfig) -> Self {
+        let vmss = config.vm_type == VmType::Vmss;
+        let ttl = |ttl: Duration| if config.disable_api_call_cache { Duration::ZERO } else { ttl };
+        Self {
+            group: ResourceId::group_of(&config.subscription_id, &config.resource_group),
+            uniform: vmss,
+            flex: config.vm_type == VmType::VmssFlex || (vmss && config.enable_vmss_flex_nodes),
+            standard: config.vm_type == VmType::Standard || (vmss && !config.disable_availability_set_nodes),
+            without_instance_view: config.list_vmss_virtual_machines_without_instance_view,
+            scale_sets_ttl: ttl(config.vmss_cache_ttl.min(config.vmss_flex_cache_ttl)),
+            instances_ttl: ttl(config.vmss_virtual_machines_cache_ttl),
+            flex_ttl: ttl(config.vmss_flex_vm_cache_ttl),
+            standard_ttl: ttl(config.non_vmss_uniform_nodes_cache_ttl),
+            absent_ttl: ttl(config.vm_cache_ttl),
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! What ARM has said so far: machines by id and by node name, and when each read last succeeded or failed.
+//!
+//! In: answers of reads with the moment they were sent. Out: look-ups, no decision. A list never removes a machine; one that a newer
+//! list lacks is marked, and goes when ARM says of it directly that it does not exist.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{
+    Interface, Machine, MachineKind, build,
+    build::ScaleSet,
+    names,
+    read::{Answer, Read, Scope, group_of},
+};
+use crate::providers::azure::arm::{ArmError, ErrorClass, ResourceId};
+
+/// How long it is remembered that a machine was not there, at most.
+const FORGET_ABSENCE: Duration = Duration::from_secs(3600);
+/// Single reads of one list's machines are counted together for this long, and failures remembered at least.
+const RECENT: Duration = Duration::from_secs(60);
+
+/// A machine, and when its parts were read.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) machine: Arc<Machine>,
+    /// When its own document was read.
+    pub(super) read: Instant,
+    /// When its instance view was.
+    pub(super) view: Option<Instant>,
+    /// When all its interfaces were.
+    pub(super) interfaces: Option<Instant>,
+    /// When a list was read that should have had it and had not.
+    pub(super) missing: Option<Instant>,
+}
+
+/// ARM said directly that a resource does not exist.
+#[derive(Debug, Clone)]
+pub(super) struct Absence {
+    pub(super) at: Instant,
+    /// The scale set the machine belonged to, when it was known.
+    pub(super) scale_set: Option<ResourceId>,
+}
+
+/// The last success of a list.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stamp {
+    pub(super) at: Instant,
+    /// How many items it had.
+    pub(super) items: usize,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Snapshot {
+    scale_sets: HashMap<ResourceId, Vec<ScaleSet>>,
+    entries: HashMap<ResourceId, Entry>,
+    names: HashMap<ResourceId, HashMap<Box<str>, ResourceId>>,
+    reads: HashMap<Read, Stamp>,
+    failures: HashMap<Read, (Instant, ArmError)>,
+    absences: HashMap<ResourceId, Absence>,
+    spent: HashMap<Read, (Instant, usize)>,
+}
+
+impl Snapshot {
+    /// What is known of a machine.
+    pub(super) fn entry(&self, id: &ResourceId) -> Option<&Entry> {
+        self.entries.get(id)
+    }
+
+    /// All machines.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// The machine that a node of this name is, in this group.
+    pub(super) fn by_name(&self, group: &ResourceId, node_name: &str) -> Option<&Entry> {
+        self.entries.get(self.names.get(group)?.get(&names::key(node_name))?)
+    }
+
+    /// Scale sets of a group, once listed.
+    pub(super) fn scale_sets(&self, group: &ResourceId) -> &[ScaleSet] {
+        self.scale_sets.get(group).map_or(&[], Vec::as_slice)
+    }
+
+    /// Groups whose scale sets have been listed.
+    pub(super) fn groups(&self) -> impl Iterator<Item = &ResourceId> {
+        self.scale_sets.keys()
+    }
+
+    /// The last success of a list (or of the read of one scale set).
+    pub(super) fn last_read(&self, read: &Read) -> Option<Stamp> {
+        self.reads.get(read).copied()
+    }
+
+    /// All lists that have succeeded.
+    pub(super) fn lists(&self) -> impl Iterator<Item = (&Read, &Stamp)> {
+        self.reads.iter().filter(|(read, _)| read.is_list())
+    }
+
+    /// The failure of a read that has not succeeded since.
+    pub(super) fn failure(&self, read: &Read) -> Option<&(Instant, ArmError)> {
+        self.failures.get(read)
+    }
+
+    /// All such failures.
+    pub(super) fn failures(&self) -> impl Iterator<Item = (&Read, &(Instant, ArmError))> {
+        self.failures.iter()
+    }
+
+    /// Whether the failure says that the scale set of a list is gone, which is no failure of ARM.
+    pub(super) fn is_of_missing_set(read: &Read, error: &ArmError) -> bool {
+        let of_set =
+            matches!(read, Read::Machines(Scope::Uniform(_) | Scope::Flex(_)) | Read::Interfaces(Scope::Uniform(_)));
+        of_set && matches!(error.class, ErrorClass::NotFound | ErrorClass::ParentNotFound)
+    }
+
+    /// When ARM said directly that this resource does not exist; gone when it has been seen since.
+    pub(super) fn absence(&self, id: &ResourceId) -> Option<&Absence> {
+        self.absences.get(id)
+    }
+
+    /// All such absences.
+    pub(super) fn absences(&self) -> impl Iterator<Item = (&ResourceId, &Absence)> {
+        self.absences.iter()
+    }
+
+    /// How many machines a list would show, as far as is known. `None`: there is no telling.
+    pub(super) fn size(&self, scope: &Scope) -> Option<usize> {
+        let known = self.entries.values().filter(|entry| scope.lists(&entry.machine)).count();
+        match scope {
+            Scope::Uniform(id) | Scope::Flex(id) => {
+                let mut sets = self.scale_sets.values().flatten();
+                sets.find(|set| set.id == *id).map(|set| set.capacity.max(known))
+            }
+            Scope::Group(_) => self.last_read(&Read::Machines(scope.clone())).map(|_| known),
+        }
+    }
+
+    /// How many single reads have been sent lately of what this list shows, since it was last read.
+    pub(super) fn spent(&self, list: &Read, now: Instant) -> usize {
+        let recent = |(since, _): &&(Instant, usize)| now.saturating_duration_since(*since) < RECENT;
+        self.spent.get(list).filter(recent).map_or(0, |(_, count)| *count)
+    }
+
+    /// Counts one more.
+    pub(super) fn spend(&mut self, list: Read, now: Instant) {
+        let before = self.spent(&list, now);
+        let spent = self.spent.entry(list).or_insert((now, 0));
+        *spent = if before == 0 { (now, 1) } else { (spent.0, before + 1) };
+    }
+
+    /// Takes in what a read, sent at `at`, has answered.
+    pub(super) fn record(&mut self, read: Read, at: Instant, outcome: Result<Answer, ArmError>) {
+        match outcome {
+            Ok(answer) => {
+                self.failures.remove(&read);
+                self.take(read, at, answer);
+            }
+            Err(error) if error.class == ErrorClass::NotFound && !read.is_list() => {
+                self.failures.remove(&read);
+                match read {
+                    Read::Machine(id) | Read::ScaleSet(id) => self.note_absence(&id, at),
+                    other => self.note_failure(other, at, error),
+                }
+            }
+            Err(error) => self.note_failure(read, at, error),
+        }
+    }
+
+    fn note_failure(&mut self, read: Read, at: Instant, error: ArmError) {
+        self.failures.retain(|read, (since, _)| read.is_list() || at.saturating_duration_since(*since) < FORGET_ABSENCE);
+        self.failures.insert(read, (at, error));
+    }
+
+    fn take(&mut self, read: Read, at: Instant, answer: Answer) {
+        let items = match (&read, answer) {
+            (Read::ScaleSets(group), Answer::ScaleSets(sets)) => self.take_scale_sets(group, at, sets),
+            (Read::Machines(scope), Answer::Machines(machines)) => self.take_list(scope, at, machines),
+            (Read::Interfaces(scope), Answer::Interfaces(interfaces)) => self.take_interfaces(scope, at, &interfaces),
+            (Read::InterfacesOf(id), Answer::Interfaces(interfaces)) => {
+                if let Some(entry) = self.entries.get_mut(id) {
+                    fill(entry, at, &interfaces);
+                }
+                return;
+            }
+            (_, Answer::Machines(machines)) => {
+                return machines.into_iter().for_each(|(machine, view)| self.put(machine, view, at));
+            }
+            (Read::ScaleSet(id), Answer::Exists) => {
+                self.absences.remove(id);
+                1
+            }
+            _ => return,
+        };
+        self.spent.remove(&read);
+        self.reads.insert(read, Stamp { at, items });
+    }
+
+    fn take_scale_sets(&mut self, group: &ResourceId, at: Instant, sets: Vec<ScaleSet>) -> usize {
+        let listed: HashSet<&ResourceId> = sets.iter().map(|set| &set.id).collect();
+        // What failed about a set that is no more need not succeed again. Recent failures still answer questions.
+        let stands = |read: &Read| match read {
+            Read::Machines(Scope::Uniform(id) | Scope::Flex(id)) | Read::Interfaces(Scope::Uniform(id)) => {
+                group_of(id) != *group || listed.contains(id)
+            }
+            _ => true,
+        };
+        let recent = |since: &Instant| at.saturating_duration_since(*since) < RECENT;
+        self.failures.retain(|read, (since, _)| recent(since) || stands(read));
+        self.reads.retain(|read, _| stands(read));
+        let count = sets.len();
+        self.scale_sets.insert(group.clone(), sets);
+        count
+    }
+
+    fn take_list(&mut self, scope: &Scope, at: Instant, machines: Vec<(Machine, bool)>) -> usize {
+        let count = machines.len();
+        for (mut machine, view) in machines {
+            share_scale_set(&mut machine, scope);
+            // A group's list has machines of flexible sets too, without the instance view that their own list gives.
+            if scope.lists(&machine) {
+                self.put(machine, view, at);
+            }
+        }
+        for entry in self.entries.values_mut() {
+            if entry.read < at && entry.missing.is_none() && scope.lists(&entry.machine) {
+                entry.missing = Some(at);
+            }
+        }
+        self.absences.retain(|_, absence| at.saturating_duration_since(absence.at) < FORGET_ABSENCE);
+        count
+    }
+
+    fn take_interfaces(&mut self, scope: &Scope, at: Instant, interfaces: &HashMap<ResourceId, Interface>) -> usize {
+        for entry in self.entries.values_mut().filter(|entry| scope.lists_interfaces(&entry.machine)) {
+            fill(entry, at, interfaces);
+        }
+        interfaces.len()
+    }
+
+    /// Notes a machine whose document was read at `at`.
+    pub(super) fn put(&mut self, mut machine: Machine, view: bool, at: Instant) {
+        let id = machine.id.clone();
+        if self.entries.get(&id).is_some_and(|known| known.read > at) {
+            return;
+        }
+        let older = self.entries.remove(&id);
+        self.absences.remove(&id);
+        self.failures.remove(&Read::Machine(id.clone()));
+        let same = older.as_ref().filter(|older| older.machine.vm_id == machine.vm_id);
+        let mut entry_view = view.then_some(at);
+        let mut interfaces = machine.interfaces.is_empty().then_some(at);
+        if let Some(older) = same {
+            if !view {
+                machine.fault_domain = older.machine.fault_domain;
+                machine.power_state.clone_from(&older.machine.power_state);
+                entry_view = older.view;
+            }
+            let complete = build::carry_over(&mut machine, &older.machine);
+            interfaces = interfaces.or(older.interfaces.filter(|_| complete));
+        }
+        self.rename(&id, older.as_ref().map(|older| &*older.machine), &machine);
+        let machine = match older {
+            Some(older) if *older.machine == machine => older.machine,
+            _ => Arc::new(machine),
+        };
+        self.entries.insert(id, Entry { machine, read: at, view: entry_view, interfaces, missing: None });
+    }
+
+    /// Notes a machine complete with addresses, as a write's answer or a reader elsewhere has it.
+    pub(super) fn observe(&mut self, machine: Machine, at: Instant) {
+        let (id, view) = (machine.id.clone(), machine.power_state.is_some());
+        let addresses = machine.interfaces.clone();
+        self.put(machine, view, at);
+        let known = addresses.into_iter().filter(|interface| !interface.ip_configurations.is_empty());
+        let known = known.map(|interface| (interface.id.clone(), interface)).collect();
+        if let Some(entry) = self.entries.get_mut(&id) {
+            fill(entry, at, &known);
+        }
+    }
+
+    /// Notes that ARM said of this resource itself, asked at `at`, that it does not exist.
+    pub(super) fn note_absence(&mut self, id: &ResourceId, at: Instant) {
+        let mut scale_set = self.absences.get(id).and_then(|absence| absence.scale_set.clone());
+        if let Some(entry) = self.entries.get(id) {
+            if entry.read > at {
+                return;
+            }
+            if let Scope::Uniform(set) | Scope::Flex(set) = Scope::of(&entry.machine) {
+                scale_set = Some(set);
+            }
+            self.unname(id, &Arc::clone(&entry.machine));
+            self.entries.remove(id);
+        }
+        self.absences.insert(id.clone(), Absence { at, scale_set });
+    }
+
+    fn rename(&mut self, id: &ResourceId, older: Option<&Machine>, machine: &Machine) {
+        let name = node_name(machine);
+        if let Some(older) = older.filter(|older| !node_name(older).eq_ignore_ascii_case(name)) {
+            self.unname(id, older);
+        }
+        if !name.is_empty() {
+            self.names.entry(group_of(id)).or_default().insert(names::key(name), id.clone());
+        }
+    }
+
+    fn unname(&mut self, id: &ResourceId, machine: &Machine) {
+        let Some(names) = self.names.get_mut(&group_of(id)) else { return };
+        let key = names::key(node_name(machine));
+        if names.get(&key).is_some_and(|named| named == id) {
+            names.remove(&key);
+        }
+    }
+}
+
+/// What the machine's node is called: its host name in scale sets, its own name elsewhere.
+pub(super) fn node_name(machine: &Machine) -> &str {
+    match machine.kind {
+        MachineKind::ScaleSetInstance { .. } | MachineKind::FlexInstance { .. } => &machine.computer_name,
+        MachineKind::AvailabilitySet { .. } | MachineKind::Standalone => &machine.name,
+    }
+}
+
+/// All machines of a list share the text of their set's id.
+fn share_scale_set(machine: &mut Machine, scope: &Scope) {
+    if let MachineKind::ScaleSetInstance { scale_set, .. } | MachineKind::FlexInstance { scale_set } = &mut machine.kind
+        && scale_set == scope.id()
+    {
+        scale_set.clone_from(scope.id());
+    }
+}
+
+fn fill(entry: &mut Entry, at: Instant, interfaces: &HashMap<ResourceId, Interface>) {
+    let mut machine = Machine::clone(&entry.machine);
+    if entry.interfaces.is_some_and(|read| read > at) || !build::fill(&mut machine, interfaces) {
+        return;
+    }
+    entry.interfaces = Some(at);
+    if machine != *entry.machine {
+        entry.machine = Arc::new(machine);
+    }
+}
+
+#[cfg(test)]
+mod tests;

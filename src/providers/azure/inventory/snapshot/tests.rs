@@ -1,0 +1,147 @@
+use proptest::prelude::*;
+
+use super::{super::world::*, *};
+
+fn machine(name: &str, vm_id: &str) -> Machine {
+    let value = serde_json::json!({"id": vm(name).as_str(), "name": name, "properties": {"vmId": vm_id}});
+    build::machine(serde_json::from_value(value).unwrap()).unwrap().0
+}
+
+fn list(machines: &[&str]) -> Result<Answer, ArmError> {
+    Ok(Answer::Machines(machines.iter().map(|name| (machine(name, "1"), false)).collect()))
+}
+
+fn of_group() -> Read {
+    Read::Machines(Scope::Group(group()))
+}
+
+#[test]
+fn an_answer_older_than_what_is_known_changes_nothing() {
+    let (start, mut snapshot) = (Instant::now(), Snapshot::default());
+    let at = |seconds| start + Duration::from_secs(seconds);
+    snapshot.observe(machine("a", "new"), at(10));
+    snapshot.record(of_group(), at(5), list(&["a"]));
+    assert_eq!(snapshot.entry(&vm("a")).unwrap().machine.vm_id, "new");
+    snapshot.note_absence(&vm("a"), at(6));
+    assert!(snapshot.entry(&vm("a")).is_some());
+    snapshot.record(of_group(), at(7), list(&[]));
+    assert_eq!(snapshot.entry(&vm("a")).unwrap().missing, None, "seen after the list was asked for");
+    snapshot.record(of_group(), at(11), list(&[]));
+    assert!(snapshot.entry(&vm("a")).unwrap().missing.is_some());
+    snapshot.record(of_group(), at(12), list(&["a"]));
+    assert_eq!(snapshot.entry(&vm("a")).unwrap().missing, None);
+    assert_eq!(snapshot.lists().count(), 1);
+}
+
+#[test]
+fn names_follow_machines() {
+    let (now, mut snapshot) = (Instant::now(), Snapshot::default());
+    snapshot.observe(machine("Node", "1"), now);
+    assert!(snapshot.by_name(&group(), "nODE").is_some());
+    assert!(snapshot.by_name(&ResourceId::group_of(SUBSCRIPTION, "other"), "node").is_none());
+    snapshot.note_absence(&vm("node"), now);
+    assert!(snapshot.by_name(&group(), "node").is_none());
+}
+
+#[test]
+fn interfaces_are_kept_while_they_stay_the_same() {
+    let mut world = World::default();
+    world.add_uniform("pool", 1);
+    let (start, mut snapshot) = (Instant::now(), Snapshot::default());
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let scope = Scope::Uniform(set("pool"));
+    for (seconds, read) in
+        [(1, Read::Machines(scope.clone())), (2, Read::Interfaces(scope.clone())), (3, Read::Machines(scope.clone()))]
+    {
+        let answer = world.answer(&read, &snapshot).0;
+        snapshot.record(read, at(seconds), answer);
+    }
+    let entry = snapshot.entry(&instance("pool", 0)).unwrap();
+    assert_eq!((entry.read, entry.interfaces), (at(3), Some(at(2))));
+    assert_eq!(entry.machine.interfaces[0].ip_configurations.len(), 1);
+    let references =
+        &mut world.machines.get_mut(&instance("pool", 0)).unwrap()["properties"]["networkProfile"]["networkInterfaces"];
+    *references = serde_json::json!([{"id": instance("pool", 0).child("networkInterfaces", "other").as_str()}]);
+    let read = Read::Machines(scope);
+    let answer = world.answer(&read, &snapshot).0;
+    snapshot.record(read, at(4), answer);
+    assert_eq!(snapshot.entry(&instance("pool", 0)).unwrap().interfaces, None);
+}
+
+#[test]
+fn five_thousand_machines_are_small() {
+    let mut driver = Driver::new(World::default(), settings(crate::providers::azure::config::VmType::Vmss, false, true));
+    driver.world.add_uniform("aks-nodepool1-12345678-vmss", 5000);
+    driver.warm();
+    let text = |machine: &Machine| {
+        let parts = [
+            &machine.name,
+            &machine.computer_name,
+            &machine.vm_id,
+            &machine.vm_size,
+            &machine.location,
+            &machine.provisioning_state,
+        ];
+        let interfaces: usize = machine
+            .interfaces
+            .iter()
+            .map(|it| it.id.as_str().len() + 16 + size_of::<Interface>() + 2 * size_of::<super::super::IpConfiguration>())
+            .sum();
+        parts.iter().map(|part| part.capacity() + 8).sum::<usize>() + machine.id.as_str().len() + interfaces
+    };
+    let bytes: usize =
+        driver.snapshot.entries().map(|entry| text(&entry.machine) + size_of::<Machine>() + size_of::<Entry>() + 200).sum();
+    assert!(bytes < 8 << 20, "{bytes}");
+    let mut sets = driver.snapshot.entries().filter_map(|entry| match &entry.machine.kind {
+        MachineKind::ScaleSetInstance { scale_set, .. } => Some(scale_set.as_str().as_ptr()),
+        _ => None,
+    });
+    let first = sets.next().unwrap();
+    assert!(sets.all(|pointer| pointer == first), "the set's id is there once");
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    List(Vec<usize>),
+    Fail,
+    Single(usize),
+    Absent(usize),
+}
+
+proptest! {
+    /// Whatever lists say, only a direct answer takes a machine away; names and entries agree.
+    #[test]
+    fn only_direct_answers_remove(events in proptest::collection::vec(prop_oneof![
+        proptest::collection::vec(0usize..6, 0..6).prop_map(Event::List),
+        Just(Event::Fail),
+        (0usize..6).prop_map(Event::Single),
+        (0usize..6).prop_map(Event::Absent),
+    ], 0..40)) {
+        let (mut now, mut snapshot) = (Instant::now(), Snapshot::default());
+        let mut expected = HashSet::new();
+        let name = |number: usize| format!("n{number}");
+        for event in events {
+            now += Duration::from_secs(1);
+            match event {
+                Event::List(numbers) => {
+                    let names: Vec<String> = numbers.iter().map(|number| name(*number)).collect();
+                    snapshot.record(of_group(), now, list(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+                    expected.extend(numbers);
+                }
+                Event::Fail => snapshot.record(of_group(), now, Err(error(ErrorClass::Transient))),
+                Event::Single(number) => {
+                    snapshot.record(Read::Machine(vm(&name(number))), now, list(&[&name(number)]));
+                    expected.insert(number);
+                }
+                Event::Absent(number) => {
+                    snapshot.record(Read::Machine(vm(&name(number))), now, Err(error(ErrorClass::NotFound)));
+                    expected.remove(&number);
+                }
+            }
+            for number in 0..6 {
+                prop_assert_eq!(snapshot.by_name(&group(), &name(number)).is_some(), expected.contains(&number));
+                prop_assert_eq!(snapshot.entry(&vm(&name(number))).is_some(), expected.contains(&number));
+            }
+        }
+    }
+}

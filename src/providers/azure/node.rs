@@ -1,0 +1,161 @@
+//! What the Azure provider reads from a Node: pure.
+//!
+//! In: a Node, possibly pruned. Out: its name, what its labels say about the machine, and what it tells of itself.
+//! Upstream: `pkg/provider/azure.go` (`updateNodeCaches`) and `pkg/consts/consts.go`.
+
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+
+/// `false` in any letter case: the machine is none of Azure's.
+pub const LABEL_MANAGED: &str = "kubernetes.azure.com/managed";
+/// Resource group of the machine when it is not the cluster's.
+pub const LABEL_RESOURCE_GROUP: &str = "kubernetes.azure.com/resource-group";
+/// The addresses kubelet was told to use: one, or one of each family with a comma.
+const ANNOTATION_PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
+
+fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
+    node.metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Name of `node`.
+pub fn name(node: &Node) -> &str {
+    node.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// `spec.providerID`, unless it is empty.
+pub fn provider_id(node: &Node) -> Option<&str> {
+    node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
+}
+
+/// Whether the label says that the machine is none of Azure's.
+pub fn is_unmanaged(node: &Node) -> bool {
+    label(node, LABEL_MANAGED).is_some_and(|value| value.eq_ignore_ascii_case("false"))
+}
+
+/// Resource group of the machine when it is not the cluster's, lower-cased.
+pub fn external_resource_group(node: &Node) -> Option<String> {
+    label(node, LABEL_RESOURCE_GROUP).filter(|group| !group.is_empty()).map(str::to_lowercase)
+}
+
+/// `status.nodeInfo.systemUUID`, as the machine's firmware tells it; empty when kubelet has not said yet.
+pub fn system_uuid(node: &Node) -> &str {
+    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+    info.map(|info| info.system_uuid.as_str()).unwrap_or_default()
+}
+
+/// When `node` was made.
+pub fn created(node: &Node) -> Option<Timestamp> {
+    node.metadata.creation_timestamp.as_ref().map(|created| created.0)
+}
+
+/// Whether the condition `Ready` is `True`. Absent counts as not ready.
+pub fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// Whether the Node has, or was told to have, an IPv6 address.
+pub fn has_ipv6(node: &Node) -> bool {
+    let is_ipv6 = |text: &str| matches!(text.trim().parse(), Ok(IpAddr::V6(_)));
+    let told = node.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_PROVIDED_NODE_IP));
+    let present = node.status.as_ref().and_then(|status| status.addresses.as_ref()).into_iter().flatten();
+    told.is_some_and(|list| list.split(',').any(is_ipv6))
+        || present.filter(|address| address.type_ == "InternalIP").any(|address| is_ipv6(&address.address))
+}
+
+#[cfg(test)]
+pub(super) mod fixtures {
+    use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, Taint};
+
+    /// A Node, piece by piece.
+    pub(crate) struct NodeBuilder(Node);
+
+    pub(crate) fn node(name: &str) -> NodeBuilder {
+        let mut node = Node::default();
+        node.metadata.name = Some(name.to_owned());
+        NodeBuilder(node)
+    }
+
+    impl NodeBuilder {
+        pub(crate) fn build(self) -> Node {
+            self.0
+        }
+        pub(crate) fn label(mut self, key: &str, value: &str) -> Self {
+            self.0.metadata.labels.get_or_insert_default().insert(key.to_owned(), value.to_owned());
+            self
+        }
+        pub(crate) fn annotation(mut self, key: &str, value: &str) -> Self {
+            self.0.metadata.annotations.get_or_insert_default().insert(key.to_owned(), value.to_owned());
+            self
+        }
+        pub(crate) fn created(mut self, at: &str) -> Self {
+            self.0.metadata.creation_timestamp = Some(at.parse::<jiff::Timestamp>().unwrap().into());
+            self
+        }
+        pub(crate) fn provider_id(mut self, id: &str) -> Self {
+            self.0.spec.get_or_insert_default().provider_id = Some(id.to_owned());
+            self
+        }
+        pub(crate) fn system_uuid(mut self, uuid: &str) -> Self {
+            self.0.status.get_or_insert_default().node_info.get_or_insert_default().system_uuid = uuid.to_owned();
+            self
+        }
+        pub(crate) fn address(mut self, type_: &str, address: &str) -> Self {
+            let address = NodeAddress { type_: type_.to_owned(), address: address.to_owned() };
+            self.0.status.get_or_insert_default().addresses.get_or_insert_default().push(address);
+            self
+        }
+        pub(crate) fn ready(mut self, status: &str) -> Self {
+            let condition = NodeCondition { type_: "Ready".into(), status: status.into(), ..NodeCondition::default() };
+            self.0.status.get_or_insert_default().conditions.get_or_insert_default().push(condition);
+            self
+        }
+        pub(crate) fn taint(mut self, key: &str, effect: &str, value: Option<&str>) -> Self {
+            let taint = Taint { key: key.into(), effect: effect.into(), value: value.map(str::to_owned), time_added: None };
+            self.0.spec.get_or_insert_default().taints.get_or_insert_default().push(taint);
+            self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{fixtures::node, *};
+
+    #[test]
+    fn only_false_means_unmanaged() {
+        for (value, expected) in
+            [("false", true), ("False", true), ("FALSE", true), ("true", false), ("", false), ("no", false)]
+        {
+            assert_eq!(is_unmanaged(&node("n").label(LABEL_MANAGED, value).build()), expected, "{value}");
+        }
+        assert!(!is_unmanaged(&node("n").build()));
+    }
+
+    #[test]
+    fn the_external_group_is_lower_cased() {
+        let group = |value| external_resource_group(&node("n").label(LABEL_RESOURCE_GROUP, value).build());
+        assert_eq!(group("Other-RG"), Some("other-rg".to_owned()));
+        assert_eq!(group(""), None);
+        assert_eq!(external_resource_group(&node("n").build()), None);
+    }
+
+    #[test]
+    fn ipv6_is_asked_for_by_annotation_or_by_what_is_there() {
+        let told = |list| node("n").annotation(ANNOTATION_PROVIDED_NODE_IP, list).build();
+        assert!(has_ipv6(&told("10.0.0.4,fd00::4")) && has_ipv6(&told("fd00::4")));
+        assert!(!has_ipv6(&told("10.0.0.4")) && !has_ipv6(&told("nonsense:")) && !has_ipv6(&node("n").build()));
+        assert!(has_ipv6(&node("n").address("InternalIP", "10.0.0.4").address("InternalIP", "fd00::4").build()));
+        assert!(!has_ipv6(&node("n").address("InternalIP", "10.0.0.4").address("ExternalIP", "2603::1").build()));
+    }
+
+    #[test]
+    fn only_the_status_true_is_ready() {
+        for (status, expected) in [("True", true), ("False", false), ("Unknown", false)] {
+            assert_eq!(is_ready(&node("n").ready(status).build()), expected, "{status}");
+        }
+        assert!(!is_ready(&Node::default()));
+    }
+}

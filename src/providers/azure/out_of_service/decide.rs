@@ -1,0 +1,110 @@
+//! When a Node is out of service: pure.
+//!
+//! In: a Node. Out: whether its taint goes on or off, and the taints it has then. Upstream: `pkg/provider/azure.go`
+//! (`updateNodeTaint`).
+
+use k8s_openapi::api::core::v1::{Node, Taint};
+
+use crate::providers::azure::node::is_ready;
+
+/// Lets Kubernetes detach the disks of a Node that is down, and start its Pods elsewhere. Upstream: `well_known_taints.go`.
+const OUT_OF_SERVICE: (&str, &str) = ("node.kubernetes.io/out-of-service", "NoExecute");
+/// The node-lifecycle controller's mark of a Node whose machine is shut down.
+const SHUTDOWN: (&str, &str) = ("node.cloudprovider.kubernetes.io/shutdown", "NoSchedule");
+
+/// What happens to the taint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// It goes on: the Node is not ready, and its machine is known to be shut down.
+    Add,
+    /// It goes off: the Node is ready. As upstream this takes off also a taint that a user has put on.
+    Remove,
+    /// Nothing.
+    Nothing,
+}
+
+/// What happens to the taint of `node`.
+pub fn decide(node: &Node) -> Decision {
+    match (is_ready(node), has(node, OUT_OF_SERVICE), has(node, SHUTDOWN)) {
+        (true, true, _) => Decision::Remove,
+        (false, false, true) => Decision::Add,
+        _ => Decision::Nothing,
+    }
+}
+
+/// The taints of `node` after `decision`.
+pub fn taints_after(node: &Node, decision: Decision) -> Vec<Taint> {
+    let mut taints = taints(node).to_vec();
+    match decision {
+        Decision::Nothing => {}
+        Decision::Remove => taints.retain(|taint| !is(taint, OUT_OF_SERVICE)),
+        Decision::Add => {
+            let (key, effect) = OUT_OF_SERVICE;
+            taints.push(Taint { key: key.into(), effect: effect.into(), value: None, time_added: None });
+        }
+    }
+    taints
+}
+
+fn taints(node: &Node) -> &[Taint] {
+    node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
+}
+
+fn has(node: &Node, which: (&str, &str)) -> bool {
+    taints(node).iter().any(|taint| is(taint, which))
+}
+
+/// A taint is the same taint when key and effect agree; the value does not count.
+fn is(taint: &Taint, (key, effect): (&str, &str)) -> bool {
+    taint.key == key && taint.effect == effect
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::azure::node::fixtures::{NodeBuilder, node};
+
+    fn down(node: NodeBuilder) -> NodeBuilder {
+        node.taint(SHUTDOWN.0, SHUTDOWN.1, None)
+    }
+
+    fn out(node: NodeBuilder) -> NodeBuilder {
+        node.taint(OUT_OF_SERVICE.0, OUT_OF_SERVICE.1, None)
+    }
+
+    #[test]
+    fn shut_down_and_not_ready_adds_and_ready_removes() {
+        for (builder, expected) in [
+            (down(node("n").ready("False")), Decision::Add),
+            (down(node("n").ready("Unknown")), Decision::Add),
+            (down(node("n")), Decision::Add),
+            (out(down(node("n").ready("False"))), Decision::Nothing),
+            (node("n").ready("False"), Decision::Nothing),
+            (out(node("n").ready("False")), Decision::Nothing),
+            (out(node("n").ready("True")), Decision::Remove),
+            (out(down(node("n").ready("True"))), Decision::Remove),
+            (down(node("n").ready("True")), Decision::Nothing),
+            (node("n").ready("True"), Decision::Nothing),
+            // Key and effect make the taint, the value does not.
+            (node("n").ready("True").taint(OUT_OF_SERVICE.0, OUT_OF_SERVICE.1, Some("nodeshutdown")), Decision::Remove),
+            (node("n").ready("True").taint(OUT_OF_SERVICE.0, "NoSchedule", None), Decision::Nothing),
+            (node("n").taint(SHUTDOWN.0, "NoExecute", None), Decision::Nothing),
+        ] {
+            let node = builder.build();
+            assert_eq!(decide(&node), expected, "{node:?}");
+            let mut after = node.clone();
+            after.spec.get_or_insert_default().taints = Some(taints_after(&node, expected));
+            assert_eq!(decide(&after), Decision::Nothing, "decided once and for all: {node:?}");
+        }
+    }
+
+    #[test]
+    fn other_taints_stay() {
+        let node = out(down(node("n").ready("True").taint("dedicated", "NoSchedule", Some("db")))).build();
+        let left = taints_after(&node, Decision::Remove);
+        assert_eq!(left.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), ["dedicated", SHUTDOWN.0]);
+        let node = down(super::super::super::node::fixtures::node("n")).build();
+        let added = taints_after(&node, Decision::Add).pop().unwrap();
+        assert_eq!((added.key.as_str(), added.effect.as_str(), added.value), (OUT_OF_SERVICE.0, OUT_OF_SERVICE.1, None));
+    }
+}
