@@ -2,10 +2,17 @@
 
 use std::process::ExitCode;
 
-use cloud_controller_manager::{app, cloud_provider::Registry, providers::fake};
+use cloud_controller_manager::{
+    app,
+    cloud_provider::Registry,
+    providers::{azure, fake},
+};
 
 fn main() -> ExitCode {
-    let registry = Registry::new().register("fake", fake::factory);
+    let registry = Registry::new()
+        .register(azure::NAME, azure::factory)
+        .with_check(azure::NAME, |request| Box::pin(azure::check::check(request)))
+        .register("fake", fake::factory);
     #[cfg(feature = "sandbox")]
     if std::env::args_os().nth(1).is_some_and(|mode| mode == "demo") {
         return demo();

@@ -1,5 +1,8 @@
-//! The Azure provider. Reads go down this list and never come back: `load_balancer, routes, instances → inventory → arm → auth`;
-//! `config`, `node` and `arm::ResourceId` are below all of them.
+//! The Azure provider.
+//!
+//! In: `azure.json` and the process's parts. Out: [`factory`], which makes a `CloudProvider`, and [`check::check`] for `check-config`.
+//! Reads go down this list and never come back: `load_balancer, routes, instances → inventory → arm → auth`; `config`, `node` and
+//! `arm::ResourceId` are below all of them. A [`session::Session`] is one configuration at work; [`provider`] swaps sessions.
 
 pub mod arm;
 pub mod auth;
@@ -7,5 +10,11 @@ pub mod check;
 pub mod config;
 pub mod instances;
 pub mod inventory;
+pub mod load_balancer;
 pub mod node;
 pub mod out_of_service;
+mod parts;
+pub mod provider;
+pub mod session;
+
+pub use provider::{AzureCloud, NAME, factory};

@@ -80,6 +80,8 @@ types! {
     PRIVATE_LINK_SERVICES = "Microsoft.Network/privateLinkServices" NETWORK, "2019-03-01", Network, "private_link_service";
     /// Resource providers, for the zones of a region.
     PROVIDERS = "Microsoft.Resources/providers" "2021-04-01", "2021-04-01", Subscription, "provider";
+    /// What the caller may do at a scope.
+    PERMISSIONS = "Microsoft.Authorization/permissions" "2022-04-01", "2015-07-01", Subscription, "permission";
     /// Resource groups.
     RESOURCE_GROUPS = "Microsoft.Resources/resourceGroups" "2021-04-01", "2021-04-01", Subscription, "resource_group";
 }

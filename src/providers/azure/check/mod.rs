@@ -1,8 +1,53 @@
 //! `check-config` for Azure: can this configuration be used, and if not, what has to be changed?
 //!
-//! In: a [`CheckRequest`](crate::cloud_provider::registry::CheckRequest). Out: a report. Offline it reads and validates; online it
-//! also gets a token and asks ARM which actions the identity may do, which sends no write.
+//! In: a [`CheckRequest`]. Out: a report. Offline it reads and validates; online it also gets a token and asks ARM which actions the
+//! identity may do. Nothing is written anywhere.
 
+mod online;
 mod permissions;
 
+use std::{collections::BTreeMap, sync::Arc};
+
 pub use permissions::{Grant, Need, Purpose, allowed, needs};
+
+use super::{
+    arm::Transport,
+    auth::ReqwestTransport,
+    config::{Environment, Loader, offline_report},
+    provider::source,
+};
+use crate::cloud_provider::registry::{CheckReport, CheckRequest};
+
+/// The check of the binary: over the network, with the process's environment.
+pub async fn check(request: CheckRequest) -> CheckReport {
+    let environment: BTreeMap<String, String> = std::env::vars().collect();
+    match ReqwestTransport::new(&environment) {
+        Ok(transport) => check_with(request, environment, Arc::new(transport)).await,
+        Err(error) => CheckReport { text: format!("error: {error}"), passed: false },
+    }
+}
+
+/// The same with another wire and environment.
+pub async fn check_with(
+    request: CheckRequest,
+    environment: BTreeMap<String, String>,
+    transport: Arc<dyn Transport>,
+) -> CheckReport {
+    let loader = Loader {
+        source: source(&request.config),
+        client: request.client,
+        environment: Environment::of(environment.clone()),
+        is_strict: request.strict,
+    };
+    let texts = match loader.texts().await {
+        Ok(texts) => texts,
+        Err(error) => return CheckReport { text: format!("error: {error}"), passed: false },
+    };
+    let offline = offline_report(&texts, &loader.environment, request.strict);
+    let mut report = CheckReport { text: offline.text(), passed: !offline.has_errors() };
+    if let (true, Some(config)) = (request.online, offline.config) {
+        let online = online::check(Arc::new(config), environment, transport).await;
+        report = CheckReport { text: report.text + &online.text, passed: report.passed && online.passed };
+    }
+    report
+}

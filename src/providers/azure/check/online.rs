@@ -1,0 +1,111 @@
+//! The part of the check that asks: is there a token, and does ARM grant what will be needed?
+//!
+//! In: a valid configuration. Out: a line per finding. A grant is looked up, not tried, so nothing is written. Where ARM does not tell
+//! its grants, a read is tried instead and the rest is named as not checked.
+
+use std::{collections::BTreeMap, fmt::Write, sync::Arc};
+
+use super::permissions::{Grant, Need, allowed, needs};
+use crate::{
+    cloud_provider::registry::CheckReport,
+    metrics::Metrics,
+    providers::azure::{
+        arm::{ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, Transport, Urgency, api},
+        config::AzureConfig,
+        session::{Session, Surroundings},
+    },
+    runtime::{clock::Clock, leader_election::Leadership},
+};
+
+/// What was found, line by line.
+#[derive(Default)]
+struct Lines {
+    text: String,
+    failed: bool,
+}
+
+impl Lines {
+    fn ok(&mut self, line: &str) {
+        let _ = writeln!(self.text, "ok: {line}");
+    }
+    fn warn(&mut self, line: &str) {
+        let _ = writeln!(self.text, "warning: {line}");
+    }
+    fn fail(&mut self, line: &str) {
+        self.failed = true;
+        let _ = writeln!(self.text, "error: {line}");
+    }
+}
+
+/// Asks.
+pub(super) async fn check(
+    config: Arc<AzureConfig>,
+    environment: BTreeMap<String, String>,
+    transport: Arc<dyn Transport>,
+) -> CheckReport {
+    let mut lines = Lines::default();
+    match session(&config, environment, transport).await {
+        Ok(session) => permissions(&session, &mut lines).await,
+        Err(reason) => lines.fail(&reason),
+    }
+    CheckReport { text: lines.text, passed: !lines.failed }
+}
+
+async fn session(
+    config: &Arc<AzureConfig>,
+    environment: BTreeMap<String, String>,
+    transport: Arc<dyn Transport>,
+) -> Result<Session, String> {
+    let metrics = Arc::new(Metrics::new().map_err(|error| error.to_string())?);
+    // Nobody leads here, and nothing is written: a standby's leadership makes sure of that.
+    let (_standby, leadership) = Leadership::channel();
+    let surroundings = Surroundings { transport, environment, leadership, metrics, clock: Clock::System };
+    Session::open(Arc::clone(config), &surroundings).await.map_err(|error| error.to_string())
+}
+
+async fn permissions(session: &Session, lines: &mut Lines) {
+    let needs = needs(&session.config);
+    for here in needs.chunk_by(|one, other| one.scope == other.scope) {
+        let Some(first) = here.first() else { continue };
+        let scope = &first.scope;
+        let own = scope.subscription().eq_ignore_ascii_case(&session.config.subscription_id);
+        let client = if own { &session.compute } else { &session.network };
+        match grants(client, scope).await {
+            Ok(grants) => compare(scope, here, &grants, lines),
+            Err(error) if error.class == ErrorClass::Unauthorized => {
+                return lines.fail(&format!("no token is accepted: {error}"));
+            }
+            Err(error) if error.class == ErrorClass::Forbidden => untold(client, scope, lines).await,
+            Err(error) => lines.fail(&format!("{scope}: {error}")),
+        }
+    }
+}
+
+async fn grants(client: &ArmClient, scope: &ResourceId) -> ArmResult<Vec<Grant>> {
+    let path = format!("{scope}/providers/{}", api::PERMISSIONS.resource_type);
+    client.with_urgency(Urgency::Change).list(&api::PERMISSIONS, &path, &[]).await
+}
+
+/// One line for a scope where all is granted, else one for each action that is not.
+fn compare(scope: &ResourceId, needs: &[Need], grants: &[Grant], lines: &mut Lines) {
+    let missing: Vec<&Need> = needs.iter().filter(|need| !allowed(grants, need.action)).collect();
+    if missing.is_empty() {
+        lines.ok(&format!("{scope}: all {} actions are granted", needs.len()));
+    }
+    for need in missing {
+        let Need { action, purpose, .. } = need;
+        lines.fail(&format!("{scope}: {action} is not granted ({}); assign a role that has it", purpose.text()));
+    }
+}
+
+/// ARM does not tell its grants: try at least to read.
+async fn untold(client: &ArmClient, scope: &ResourceId, lines: &mut Lines) {
+    let path = format!("{scope}/providers/{}", api::SCALE_SETS.resource_type);
+    let tried: Result<Vec<serde::de::IgnoredAny>, ArmError> = client.list(&api::SCALE_SETS, &path, &[]).await;
+    match tried {
+        Ok(_) => lines.warn(&format!(
+            "{scope}: scale sets can be read; what else is granted ARM does not tell without Microsoft.Authorization/permissions/read"
+        )),
+        Err(error) => lines.fail(&format!("{scope}: {error}")),
+    }
+}

@@ -1,0 +1,25 @@
+//! What the documents have to become: pure functions that change one document for many Services at once.
+//!
+//! Each takes a document as ARM sent it and the asks, changes only what belongs to those Services (by names and tags), and answers for
+//! each Service whether that was possible. Applied twice they change nothing the second time; the order of the asks does not matter.
+
+use super::spec::{Identity, ServiceSpec};
+
+/// One Service's part in a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ask {
+    /// Its load balancer shall be as asked.
+    Ensure(Box<ServiceSpec>),
+    /// All that belongs to it shall go. Carries the last valid spec, when there is one, for what only it tells (pinned addresses).
+    Remove(Identity, Option<Box<ServiceSpec>>),
+}
+
+impl Ask {
+    /// Whose it is.
+    pub fn identity(&self) -> &Identity {
+        match self {
+            Ask::Ensure(spec) => &spec.identity,
+            Ask::Remove(identity, _) => identity,
+        }
+    }
+}

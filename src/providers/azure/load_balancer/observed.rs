@@ -1,0 +1,20 @@
+//! What there is: the documents that the planner looks at, as ARM last sent them.
+
+use std::collections::BTreeMap;
+
+use crate::providers::azure::arm::network::{LoadBalancer, NetworkSecurityGroup, PublicIpAddress, Subnet};
+
+/// Every document that load balancing reads or writes, apart from machines.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Observed {
+    /// Load balancers of the load balancers' group, in ARM's order. Managed ones and others.
+    pub load_balancers: Vec<LoadBalancer>,
+    /// Public IPs of every group that a Service names, and of the cluster's.
+    pub public_ips: Vec<PublicIpAddress>,
+    /// The security group; `None` when it does not exist.
+    pub security_group: Option<NetworkSecurityGroup>,
+    /// Subnets of the virtual network by lower-cased name.
+    pub subnets: BTreeMap<String, Subnet>,
+    /// Zones of the region, in order; empty when it has none.
+    pub zones: Vec<String>,
+}

@@ -1,0 +1,170 @@
+//! What of the configuration and the flags decides about load balancers.
+
+use std::collections::BTreeMap;
+
+use crate::providers::azure::{
+    arm::ResourceId,
+    config::{AzureConfig, BackendPoolType, HealthProbeMode, LoadBalancerSku, VmType},
+};
+
+/// What the planner knows besides Services, Nodes and documents.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// `--cluster-name`.
+    pub cluster: String,
+    /// Resource group of the cluster, in the network subscription.
+    pub group: ResourceId,
+    /// Resource group of load balancers.
+    pub load_balancer_group: ResourceId,
+    /// The virtual network.
+    pub virtual_network: ResourceId,
+    /// Subnet of internal front ends, by name.
+    pub subnet: String,
+    /// The security group; `None` when the configuration names none.
+    pub security_group: Option<ResourceId>,
+    /// Region.
+    pub location: String,
+    /// Edge zone, when both of its fields are set.
+    pub extended_location: Option<String>,
+    /// SKU of load balancers and public IPs.
+    pub sku: LoadBalancerSku,
+    /// `loadBalancerName`; empty: the cluster's name.
+    pub load_balancer_name: String,
+    /// What back-end pools list.
+    pub pool_type: BackendPoolType,
+    /// `preConfiguredBackendPoolLoadBalancerTypes`: whether pools of external and of internal load balancers are left alone.
+    pub preconfigured: (bool, bool),
+    /// Probes of Services with policy `Cluster`.
+    pub probe_mode: HealthProbeMode,
+    /// Port and path of the shared probe.
+    pub shared_probe: (i32, String),
+    /// `disableOutboundSnat` of rules.
+    pub disable_outbound_snat: bool,
+    /// Whether control-plane nodes stay out of pools.
+    pub exclude_control_plane: bool,
+    /// Most rules of a basic load balancer.
+    pub maximum_rules: i32,
+    /// Tags of shared resources (`tags` and `tagsMap` as one), in the spelling of the configuration.
+    pub tags: BTreeMap<String, String>,
+    /// Prefixes of keys that are kept; not empty: other unlisted tags are removed.
+    pub system_tags: Vec<String>,
+    /// Change IP tags of an existing public IP in place.
+    pub mutate_ip_tags: bool,
+    /// Kind of the machines.
+    pub vm_type: VmType,
+    /// Primary scale set or availability set.
+    pub primary_vm_set: String,
+}
+
+impl Settings {
+    /// What the configuration means for the cluster called `cluster`.
+    pub fn new(config: &AzureConfig, cluster: &str) -> Self {
+        let or_own = |group: &str| if group.is_empty() { config.resource_group.clone() } else { group.to_owned() };
+        let network = &config.network_resource_subscription_id;
+        let subscription = if network.is_empty() { &config.subscription_id } else { network };
+        let in_group = |group: &str| ResourceId::group_of(subscription, &or_own(group));
+        let both = !config.extended_location_name.is_empty() && !config.extended_location_type.is_empty();
+        let is_standard = config.load_balancer_sku == LoadBalancerSku::Standard;
+        let preconfigured = config.pre_configured_backend_pool_load_balancer_types.as_str();
+        let security_group = Some(config.security_group_name.as_str()).filter(|name| !name.is_empty());
+        Self {
+            cluster: cluster.to_owned(),
+            group: in_group(""),
+            load_balancer_group: in_group(&config.load_balancer_resource_group),
+            virtual_network: in_group(&config.vnet_resource_group)
+                .resource("Microsoft.Network/virtualNetworks", &[&config.vnet_name]),
+            subnet: config.subnet_name.clone(),
+            security_group: security_group.map(|name| {
+                in_group(&config.security_group_resource_group).resource("Microsoft.Network/networkSecurityGroups", &[name])
+            }),
+            location: config.location.clone(),
+            extended_location: both.then(|| config.extended_location_name.clone()),
+            sku: config.load_balancer_sku,
+            load_balancer_name: config.load_balancer_name.clone(),
+            pool_type: config.load_balancer_backend_pool_configuration_type,
+            preconfigured: (matches!(preconfigured, "external" | "all"), matches!(preconfigured, "internal" | "all")),
+            probe_mode: config.cluster_service_load_balancer_health_probe_mode,
+            shared_probe: (
+                config.cluster_service_shared_load_balancer_health_probe_port,
+                config.cluster_service_shared_load_balancer_health_probe_path.clone(),
+            ),
+            disable_outbound_snat: is_standard && config.disable_outbound_snat.unwrap_or(false),
+            exclude_control_plane: is_standard && config.exclude_master_from_standard_lb.unwrap_or(true),
+            maximum_rules: config.maximum_load_balancer_rule_count,
+            tags: tags(config),
+            system_tags: words(&config.system_tags),
+            mutate_ip_tags: config.enable_ip_tag_mutation_for_existing_public_ip,
+            vm_type: config.vm_type,
+            primary_vm_set: match config.vm_type {
+                VmType::Standard => config.primary_availability_set_name.clone(),
+                VmType::Vmss | VmType::VmssFlex => config.primary_scale_set_name.clone(),
+            },
+        }
+    }
+}
+
+fn words(list: &str) -> Vec<String> {
+    list.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+}
+
+/// `tags` overlaid by `tagsMap`, whose keys win in any letter case. Upstream: `pkg/provider/azure_utils.go`, `parseTags`.
+fn tags(config: &AzureConfig) -> BTreeMap<String, String> {
+    let mut tags = parse_tags(&config.tags);
+    for (key, value) in &config.tags_map {
+        let (key, value) = (key.trim(), tag_value(value));
+        if !key.is_empty() {
+            tags.retain(|known, _| !known.eq_ignore_ascii_case(key));
+            tags.insert(key.to_owned(), value);
+        }
+    }
+    tags
+}
+
+/// `k=v,k=v`. A pair without exactly one `=` or with an empty key counts for nothing.
+pub fn parse_tags(text: &str) -> BTreeMap<String, String> {
+    let pairs = text.split(',').filter_map(|pair| match pair.split('=').collect::<Vec<_>>()[..] {
+        [key, value] if !key.trim().is_empty() => Some((key.trim().to_owned(), tag_value(value))),
+        _ => None,
+    });
+    pairs.collect()
+}
+
+/// Trimmed, except for a value that would be `null` then, which ARM takes for none.
+fn tag_value(value: &str) -> String {
+    let trimmed = value.trim();
+    if trimmed.eq_ignore_ascii_case("null") { value.to_owned() } else { trimmed.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_of_the_map_win_and_bad_pairs_count_for_nothing() {
+        let config = AzureConfig {
+            tags: "env=prod,team=a,bad,n= null ,a=b=c, =x".into(),
+            tags_map: [("Env".to_owned(), "map".to_owned()), ("owner".to_owned(), "me".to_owned())].into(),
+            ..AzureConfig::default()
+        };
+        let tags = Settings::new(&config, "kubernetes").tags;
+        let tags: Vec<_> = tags.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        assert_eq!(tags, [("Env", "map"), ("n", " null "), ("owner", "me"), ("team", "a")]);
+    }
+
+    #[test]
+    fn groups_default_to_the_clusters_in_the_network_subscription() {
+        let config = AzureConfig {
+            subscription_id: "s".into(),
+            resource_group: "rg".into(),
+            load_balancer_resource_group: "rg-lb".into(),
+            network_resource_subscription_id: "n".into(),
+            vnet_name: "v".into(),
+            ..AzureConfig::default()
+        };
+        let settings = Settings::new(&config, "kubernetes");
+        assert_eq!(settings.group, ResourceId::group_of("n", "rg"));
+        assert_eq!(settings.load_balancer_group, ResourceId::group_of("n", "rg-lb"));
+        assert_eq!(settings.security_group, None);
+        assert!(settings.exclude_control_plane && !settings.disable_outbound_snat);
+    }
+}

@@ -1,0 +1,217 @@
+//! What a Service asks for: read from the object, its annotations and the settings, and validated.
+//!
+//! In: a Service. Out: a [`ServiceSpec`], or [`Refusal`]s that name the annotation or field and what it accepts. Every validation
+//! error of load balancing arises here.
+
+use std::{collections::BTreeMap, fmt, net::IpAddr};
+
+use ipnet::IpNet;
+
+use crate::providers::azure::arm::ResourceId;
+
+/// An IP family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// The family of an address.
+    pub fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Family::V4 } else { Family::V6 }
+    }
+}
+
+/// ARM's spelling: `IPv4`, `IPv6`.
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        })
+    }
+}
+
+/// One value for each family.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PerFamily<T> {
+    /// For IPv4.
+    pub v4: T,
+    /// For IPv6.
+    pub v6: T,
+}
+
+impl<T> PerFamily<T> {
+    /// The value for `family`.
+    pub fn get(&self, family: Family) -> &T {
+        match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        }
+    }
+}
+
+/// Who a Service is, as far as names and tags in Azure tell.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    /// `<namespace>/<name>`, as in the tags of public IPs.
+    pub key: String,
+    /// `a` and the UID without dashes, cut to 32 characters: the beginning of its names.
+    pub base: String,
+}
+
+/// Protocol of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+/// Protocol of a health probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProbeProtocol {
+    /// `Tcp`.
+    Tcp,
+    /// `Http`.
+    Http,
+    /// `Https`.
+    Https,
+}
+
+/// A health probe, as asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeSpec {
+    /// Protocol.
+    pub protocol: ProbeProtocol,
+    /// Port on the nodes.
+    pub port: i32,
+    /// Path, for HTTP and HTTPS.
+    pub path: Option<String>,
+    /// Seconds between two probes.
+    pub interval: i32,
+    /// Failures until a node is out.
+    pub threshold: i32,
+}
+
+/// Which probe the rule of a port has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PortProbe {
+    /// None.
+    None,
+    /// Its own, named like the rule.
+    Own(ProbeSpec),
+    /// The Service's probe of nodes with local endpoints ([`ServiceSpec::local_probe`]).
+    Local,
+    /// The one that all Services with policy `Cluster` share.
+    Shared,
+}
+
+/// One port of a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortSpec {
+    /// Protocol.
+    pub protocol: Protocol,
+    /// Port of the front end.
+    pub port: i32,
+    /// Port on the nodes; 0 when none is allocated.
+    pub node_port: i32,
+    /// Whether the port gets a load balancing rule (`port_<p>_no_lb_rule`).
+    pub rule: bool,
+    /// Its probe.
+    pub probe: PortProbe,
+}
+
+/// What is asked of the public IPs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicIpSpec {
+    /// Resource group.
+    pub group: ResourceId,
+    /// Names of existing ones.
+    pub name: PerFamily<Option<String>>,
+    /// Prefix to take new ones from, as written.
+    pub prefix: PerFamily<Option<String>>,
+    /// Tags beside the configured ones.
+    pub tags: BTreeMap<String, String>,
+    /// IP tags, type and value; `None`: not asked for, so never compared.
+    pub ip_tags: Option<Vec<(String, String)>>,
+    /// DNS label; `None`: left as it is; empty: removed.
+    pub dns_label: Option<String>,
+}
+
+/// Who may reach the Service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Service tags, in the order of the annotation.
+    pub tags: Vec<String>,
+    /// Address ranges, aggregated: none contains another, siblings are merged.
+    pub ranges: Vec<IpNet>,
+    /// Whether some range could not be read: then all but the valid ones is denied.
+    pub has_invalid_ranges: bool,
+    /// Whether all that is not allowed is denied by a rule.
+    pub deny_all: bool,
+    /// Whether no rule is wanted (`azure-disable-load-balancer-nsg-rule`).
+    pub disabled: bool,
+}
+
+/// What a Service asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceSpec {
+    /// Who.
+    pub identity: Identity,
+    /// Whether the load balancer is internal.
+    pub internal: bool,
+    /// Families of the front ends, in order; IPv4 alone when the Service names none.
+    pub families: Vec<Family>,
+    /// Ports, in order.
+    pub ports: Vec<PortSpec>,
+    /// The probe of nodes with local endpoints, for `externalTrafficPolicy: Local`; the number is its health-check node port.
+    pub local_probe: Option<ProbeSpec>,
+    /// One rule for all ports (`azure-load-balancer-enable-high-availability-ports`, internal and standard only), with its probe.
+    pub ha_ports: Option<PortProbe>,
+    /// `SourceIP` instead of `Default`.
+    pub client_ip_affinity: bool,
+    /// Minutes, 4 to 100.
+    pub idle_timeout: i32,
+    /// Whether TCP connections are reset when idle.
+    pub tcp_reset: bool,
+    /// Whether rules use floating IP (IPv6 rules of internal load balancers never do).
+    pub floating_ip: bool,
+    /// Subnet of the internal front end, when the annotation names one.
+    pub subnet: Option<String>,
+    /// Addresses that the user pins: annotations, else `spec.loadBalancerIP`.
+    pub pinned: PerFamily<Option<IpAddr>>,
+    /// Public IPs.
+    pub public_ip: PublicIpSpec,
+    /// `azure-additional-public-ips`.
+    pub additional_ips: Vec<IpAddr>,
+    /// Security rules.
+    pub access: Access,
+    /// `azure-load-balancer-mode`, for basic load balancers.
+    pub mode: Option<String>,
+    /// Addresses in the Service's status.
+    pub known_addresses: Vec<IpAddr>,
+}
+
+impl ServiceSpec {
+    /// Exactly two families.
+    pub fn is_dual_stack(&self) -> bool {
+        self.families.len() == 2
+    }
+}
+
+/// Why a Service cannot have what it asks for, until somebody changes something.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct Refusal {
+    /// Annotation or field, as the user writes it.
+    pub field: String,
+    /// What is wrong and what would be accepted.
+    pub message: String,
+}

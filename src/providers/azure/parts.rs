@@ -1,0 +1,92 @@
+//! The parts that the provider hands out: each call goes to the session at work in that moment.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Node;
+
+use super::session::Session;
+use crate::cloud_provider::{
+    CloudError, CloudResult, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress, Zone, Zones,
+};
+
+/// The session at work, if there is one yet.
+pub(super) fn current(session: &ArcSwapOption<Session>) -> CloudResult<Arc<Session>> {
+    session.load_full().ok_or_else(|| CloudError::failed("the azure provider is not initialised yet"))
+}
+
+/// Every part, over the session at work.
+pub(super) struct Parts(pub(super) Arc<ArcSwapOption<Session>>);
+
+impl Parts {
+    fn session(&self) -> CloudResult<Arc<Session>> {
+        current(&self.0)
+    }
+}
+
+#[async_trait]
+impl InstancesV2 for Parts {
+    async fn instance_exists(&self, node: &Node) -> CloudResult<bool> {
+        self.session()?.instances.instance_exists(node).await
+    }
+    async fn instance_shutdown(&self, node: &Node) -> CloudResult<bool> {
+        self.session()?.instances.instance_shutdown(node).await
+    }
+    async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
+        self.session()?.instances.instance_metadata(node).await
+    }
+    async fn existence(&self, node: &Node) -> Existence {
+        match self.session() {
+            Ok(session) => session.instances.existence(node).await,
+            Err(error) => Existence::Unknown(error.to_string()),
+        }
+    }
+    async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
+        match self.session() {
+            Ok(session) => session.instances.instance_metadata_batch(nodes).await,
+            Err(error) => nodes.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+}
+
+#[async_trait]
+impl Instances for Parts {
+    async fn node_addresses(&self, name: &str) -> CloudResult<Vec<NodeAddress>> {
+        self.session()?.instances.node_addresses(name).await
+    }
+    async fn node_addresses_by_provider_id(&self, provider_id: &str) -> CloudResult<Vec<NodeAddress>> {
+        self.session()?.instances.node_addresses_by_provider_id(provider_id).await
+    }
+    async fn instance_id(&self, name: &str) -> CloudResult<String> {
+        self.session()?.instances.instance_id(name).await
+    }
+    async fn instance_type(&self, name: &str) -> CloudResult<String> {
+        self.session()?.instances.instance_type(name).await
+    }
+    async fn instance_type_by_provider_id(&self, provider_id: &str) -> CloudResult<String> {
+        self.session()?.instances.instance_type_by_provider_id(provider_id).await
+    }
+    async fn current_node_name(&self, hostname: &str) -> CloudResult<String> {
+        self.session()?.instances.current_node_name(hostname).await
+    }
+    async fn instance_exists_by_provider_id(&self, provider_id: &str) -> CloudResult<bool> {
+        self.session()?.instances.instance_exists_by_provider_id(provider_id).await
+    }
+    async fn instance_shutdown_by_provider_id(&self, provider_id: &str) -> CloudResult<bool> {
+        self.session()?.instances.instance_shutdown_by_provider_id(provider_id).await
+    }
+}
+
+#[async_trait]
+impl Zones for Parts {
+    async fn get_zone(&self) -> CloudResult<Zone> {
+        self.session()?.instances.get_zone().await
+    }
+    async fn get_zone_by_provider_id(&self, provider_id: &str) -> CloudResult<Zone> {
+        self.session()?.instances.get_zone_by_provider_id(provider_id).await
+    }
+    async fn get_zone_by_node_name(&self, name: &str) -> CloudResult<Zone> {
+        self.session()?.instances.get_zone_by_node_name(name).await
+    }
+}

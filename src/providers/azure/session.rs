@@ -1,0 +1,96 @@
+//! One configuration at work: credentials, ARM client, budget, inventory and what is built on them.
+//!
+//! In: a checked configuration and the process's parts. Out: a [`Session`] that is used until the configuration changes. Building
+//! one sends nothing but what finds the cloud's endpoints.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::{Value, json};
+
+use super::{
+    arm::{ArmClient, ArmParts, ArmSettings, Budget, BudgetSettings, SourceTokens, Transport},
+    auth::{self, AuthError, Cloud, Connection},
+    config::AzureConfig,
+    instances::AzureInstances,
+    inventory::{Inventory, InventorySettings},
+};
+use crate::{
+    cloud_provider::{CloudError, CloudResult},
+    metrics::Metrics,
+    runtime::{clock::Clock, leader_election::Leadership},
+};
+
+/// What a session takes from the process.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// The wire to ARM and to the identity service.
+    pub transport: Arc<dyn Transport>,
+    /// Environment variables.
+    pub environment: BTreeMap<String, String>,
+    /// Asked before every write.
+    pub leadership: Leadership,
+    /// Where requests are counted.
+    pub metrics: Arc<Metrics>,
+    /// Time.
+    pub clock: Clock,
+}
+
+/// One configuration at work.
+pub struct Session {
+    /// The configuration.
+    pub config: Arc<AzureConfig>,
+    /// The cloud it means.
+    pub cloud: Cloud,
+    /// For the subscription of the machines.
+    pub compute: ArmClient,
+    /// For the subscription of the network resources.
+    pub network: ArmClient,
+    /// Machines.
+    pub inventory: Arc<Inventory>,
+    /// Instances of the provider contract.
+    pub instances: Arc<AzureInstances>,
+    budget: Budget,
+}
+
+impl Session {
+    /// Builds a session.
+    pub async fn open(config: Arc<AzureConfig>, surroundings: &Surroundings) -> CloudResult<Self> {
+        let Surroundings { transport, environment, leadership, metrics, clock } = surroundings;
+        let connection = auth::connect(&config, environment, Arc::clone(transport), *clock).await;
+        let Connection { cloud, credentials } = connection.map_err(|error| of_auth(&error))?;
+        let budget = Budget::new(BudgetSettings::from(config.as_ref()), Arc::clone(metrics), *clock);
+        let settings =
+            ArmSettings::configured(&config, &cloud.resource_manager, cloud.azure_stack).map_err(CloudError::invalid)?;
+        let client = |tokens: SourceTokens| {
+            let parts = ArmParts {
+                transport: Arc::clone(transport),
+                tokens: Arc::new(tokens),
+                gate: Arc::new(budget.clone()),
+                leadership: leadership.clone(),
+                metrics: Arc::clone(metrics),
+                clock: *clock,
+            };
+            ArmClient::new(settings.clone(), parts)
+        };
+        let compute = client(SourceTokens::new(credentials.compute, credentials.auxiliary));
+        let network = client(SourceTokens::new(credentials.network, None));
+        let inventory = Inventory::new(compute.clone(), InventorySettings::from_config(&config), *clock);
+        let instances = Arc::new(AzureInstances::new(&config, Arc::clone(&inventory), *clock));
+        Ok(Self { config, cloud, compute, network, inventory, instances, budget })
+    }
+
+    /// What the session is doing, for the status page.
+    pub fn status(&self) -> Value {
+        json!({
+            "subscription": self.config.subscription_id,
+            "resourceGroup": self.config.resource_group,
+            "resourceManager": self.cloud.resource_manager,
+            "inventory": self.inventory.status(),
+            "requestBudget": self.budget.status(),
+        })
+    }
+}
+
+fn of_auth(error: &AuthError) -> CloudError {
+    if error.is_configuration() { CloudError::invalid(error.to_string()) } else { CloudError::failed(error.to_string()) }
+}
