@@ -298,7 +298,7 @@ impl Drop for Ticket<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "sandbox"))]
 mod tests;
 #[cfg(test)]
 mod world;

@@ -232,8 +232,19 @@ impl Snapshot {
                 entry.missing = Some(at);
             }
         }
+        self.forget_unasked(at);
         self.absences.retain(|_, absence| at.saturating_duration_since(absence.at) < FORGET_ABSENCE);
         count
+    }
+
+    /// Drops machines that lists have lacked for long and nobody asked for; else ARM would have been asked about them directly.
+    fn forget_unasked(&mut self, at: Instant) {
+        let long = |since: Instant| at.saturating_duration_since(since) >= FORGET_ABSENCE;
+        let lost = self.entries.values().filter(|entry| entry.missing.is_some_and(long));
+        for machine in lost.map(|entry| Arc::clone(&entry.machine)).collect::<Vec<_>>() {
+            self.unname(&machine.id, &machine);
+            self.entries.remove(&machine.id);
+        }
     }
 
     fn take_interfaces(&mut self, scope: &Scope, at: Instant, interfaces: &HashMap<ResourceId, Interface>) -> usize {
