@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    InventorySettings, Machine, MachineKind,
-    read::{Read, Scope, group_of, is_in},
+    InventorySettings, MachineKind,
+    read::{Read, group_of},
     snapshot::Snapshot,
 };
 
@@ -31,15 +31,8 @@ pub(super) fn health(snapshot: &Snapshot, settings: &InventorySettings, in_vain:
     if present == 0 && known > 0 {
         return Err(format!("ARM lists none of the {known} machines in resource group {group} that were known before"));
     }
-    let denied = snapshot.lists().filter(|(read, stamp)| stamp.items == 0 && ours(read)).find(|(read, _)| {
-        let shown = |machine: &Machine| match read {
-            Read::ScaleSets(_) => !matches!(Scope::of(machine), Scope::Group(_)) && is_in(&machine.id, read.subject()),
-            Read::Machines(scope) => scope.lists(machine),
-            _ => false,
-        };
-        snapshot.entries().any(|entry| entry.missing.is_none() && shown(&entry.machine))
-    });
-    if let Some((read, _)) = denied {
+    let denied = snapshot.contradicted_lists().find(|read| ours(read));
+    if let Some(read) = denied {
         return Err(format!("ARM's list of {read} is empty, although machines of it exist"));
     }
     if present == 0 && in_vain > 0 {
