@@ -168,6 +168,8 @@ impl Inventory {
         let _ticket = Ticket::new(self, Arc::clone(&questions));
         for _ in 0..ROUNDS {
             let _turn = self.turn.lock().await;
+            // Whoever asks at the same moment gets into the same round.
+            tokio::task::yield_now().await;
             if self.answer(&questions, ask, &mut answers) {
                 break;
             }

@@ -127,7 +127,8 @@ async fn all_that_ask_at_once_share_the_lists() {
             "{kind:?}"
         );
         let requests = cloud.requests();
-        assert!(requests <= lists + 5, "{kind:?}: {requests}");
+        // The first ones may be served by themselves, before the others have asked.
+        assert!((lists..=lists + 10).contains(&requests), "{kind:?}: {requests}");
         assert!(cloud.look_up(&wanted).await.iter().all(Result::is_ok));
         assert_eq!(cloud.requests(), 0, "{kind:?}");
         assert_eq!(cloud.inventory.health(), Ok(()));
