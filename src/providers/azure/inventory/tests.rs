@@ -1,4 +1,5 @@
 //! The inventory with the real client on the simulated cloud.
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
 
 use async_trait::async_trait;
 use futures::future::join_all;
@@ -81,7 +82,7 @@ fn cloud_of(pools: Vec<Pool>) -> Cloud {
 impl Cloud {
     fn wanted(&self) -> Vec<Wanted> {
         let names = self.world.uninitialized_nodes().into_iter().filter_map(|node| node.metadata.name);
-        names.map(named).collect()
+        names.map(|name| named(&name)).collect()
     }
 
     async fn look_up(&self, wanted: &[Wanted]) -> Vec<Result<Arc<Machine>, LookupError>> {
@@ -97,7 +98,7 @@ impl Cloud {
     }
 
     async fn confirm(&self, machine: &Machine) -> Sighting {
-        let wanted = Wanted { id: Some(machine.id.clone()), ..named(snapshot::node_name(machine).to_owned()) };
+        let wanted = Wanted { id: Some(machine.id.clone()), ..named(snapshot::node_name(machine)) };
         self.inventory.confirm(&wanted, Duration::ZERO).await
     }
 
@@ -110,7 +111,7 @@ impl Cloud {
     }
 }
 
-fn named(node_name: String) -> Wanted {
+fn named(node_name: &str) -> Wanted {
     Wanted { node_name: node_name.to_ascii_lowercase(), id: None, resource_group: None }
 }
 
@@ -142,7 +143,7 @@ async fn one_further_node_and_then_nothing() {
         let cloud = cloud(kind, 1, 200);
         cloud.known().await;
         let node = cloud.world.scale_out("pool0", 1).unwrap().remove(0);
-        let mut wanted = named(node.clone());
+        let mut wanted = named(&node);
         if kind == PoolKind::Flexible {
             wanted.id = Some(cloud.world.machine(&node).unwrap().id(&cloud.world.topology()));
         }
