@@ -105,6 +105,7 @@ pub(super) fn due(snapshot: &Snapshot, settings: &InventorySettings, now: Instan
     });
     let mut due: HashSet<Read> = reads.into_iter().filter(|(read, ttl)| old(read, *ttl)).map(|(read, _)| read).collect();
     due.extend(failed);
+    due.extend(snapshot.contradicted_lists().cloned());
     due.into_iter().filter(|read| !attempted.contains(read)).collect()
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{
-    Interface, build,
+    Interface, Machine, build,
     read::{Answer, Read, Scope, uniform_set_of},
     records::{InterfaceRecord, PublicIpRecord, ScaleSetRecord, VmRecord},
 };
@@ -20,10 +20,7 @@ pub(super) async fn send(arm: &ArmClient, read: &Read, interfaces: &[ResourceId]
             Ok(Answer::ScaleSets(records.into_iter().filter_map(build::scale_set).collect()))
         }
         Read::ScaleSet(id) => arm.get::<ScaleSetRecord>(&api::SCALE_SETS, id, &[]).await.map(|_| Answer::Exists),
-        Read::Machines(scope) => {
-            let records = list_machines(arm, scope, instance_view).await?;
-            Ok(Answer::Machines(records.into_iter().filter_map(build::machine).collect()))
-        }
+        Read::Machines(scope) => list_machines(arm, scope, instance_view).await.map(Answer::Machines),
         Read::Machine(id) => {
             let kind = if uniform_set_of(id).is_some() { &api::SCALE_SET_VMS } else { &api::VIRTUAL_MACHINES };
             let record = arm.get::<VmRecord>(kind, id, &[INSTANCE_VIEW]).await?;
@@ -38,22 +35,26 @@ fn provider_path(group: &ResourceId, resource_type: &str) -> String {
     format!("{group}/providers/{resource_type}")
 }
 
-async fn list_machines(arm: &ArmClient, scope: &Scope, instance_view: bool) -> ArmResult<Vec<VmRecord>> {
+/// Machines, boiled down page by page.
+async fn list_machines(arm: &ArmClient, scope: &Scope, instance_view: bool) -> ArmResult<Vec<(Machine, bool)>> {
+    let mut machines = Vec::new();
+    let take = |page: Vec<VmRecord>| machines.extend(page.into_iter().filter_map(build::machine));
     match scope {
         Scope::Uniform(set) => {
             let query: &[_] = if instance_view { &[INSTANCE_VIEW] } else { &[] };
-            arm.list(&api::SCALE_SET_VMS, &format!("{set}/virtualMachines"), query).await
+            arm.list_with(&api::SCALE_SET_VMS, &format!("{set}/virtualMachines"), query, take).await?;
         }
         Scope::Flex(set) => {
             let path = provider_path(&super::read::group_of(set), api::VIRTUAL_MACHINES.resource_type);
             let filter = format!("'virtualMachineScaleSet/id' eq '{set}'");
-            arm.list(&api::VIRTUAL_MACHINES, &path, &[("$filter", &filter), INSTANCE_VIEW]).await
+            arm.list_with(&api::VIRTUAL_MACHINES, &path, &[("$filter", &filter), INSTANCE_VIEW], take).await?;
         }
         Scope::Group(group) => {
             let path = provider_path(group, api::VIRTUAL_MACHINES.resource_type);
-            arm.list(&api::VIRTUAL_MACHINES, &path, &[]).await
+            arm.list_with(&api::VIRTUAL_MACHINES, &path, &[], take).await?;
         }
     }
+    Ok(machines)
 }
 
 async fn list_interfaces(arm: &ArmClient, scope: &Scope) -> ArmResult<Answer> {

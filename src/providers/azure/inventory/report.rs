@@ -31,6 +31,10 @@ pub(super) fn health(snapshot: &Snapshot, settings: &InventorySettings, in_vain:
     if present == 0 && known > 0 {
         return Err(format!("ARM lists none of the {known} machines in resource group {group} that were known before"));
     }
+    let denied = snapshot.contradicted_lists().find(|read| ours(read));
+    if let Some(read) = denied {
+        return Err(format!("ARM's list of {read} is empty, although machines of it exist"));
+    }
     if present == 0 && in_vain > 0 {
         return Err(format!("ARM lists no machines in resource group {group}, but {in_vain} nodes were asked for"));
     }

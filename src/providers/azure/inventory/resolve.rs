@@ -15,6 +15,9 @@ use super::{
 };
 use crate::providers::azure::arm::{ArmError, ErrorClass, ResourceId, api};
 
+/// See [`View::list_absent_ttl`].
+const LIST_STANDS: Duration = Duration::from_secs(15);
+
 /// The snapshot as one question sees it.
 pub(super) struct View<'a> {
     pub(super) question: &'a Question,
@@ -83,7 +86,7 @@ fn by_name(view: &View<'_>) -> Step<Found> {
     if view.settings.uniform || view.settings.flex {
         matching = view.matching_sets(name);
         // A set that is new would not be in an old list.
-        let ttl = if matching.is_empty() { view.settings.absent_ttl } else { view.settings.scale_sets_ttl };
+        let ttl = if matching.is_empty() { view.list_absent_ttl() } else { view.settings.scale_sets_ttl };
         if let Some(need) = view.unless_listed(Read::ScaleSets(view.question.group.clone()), ttl) {
             return view.step(need);
         }
@@ -132,6 +135,11 @@ impl<'a> View<'a> {
         let configurations = entry.machine.interfaces.iter().flat_map(|interface| &interface.ip_configurations);
         let addressed = configurations.into_iter().any(|it| it.private_address.is_some());
         if addressed { ttl } else { ttl.min(self.settings.absent_ttl) }
+    }
+
+    /// How long a list tells that a machine is not there. Short, for a machine made since must not wait long for its Node.
+    fn list_absent_ttl(&self) -> Duration {
+        self.settings.absent_ttl.min(LIST_STANDS)
     }
 
     /// The list, unless it has been read already or there is none; then only a single read can tell more.
@@ -187,11 +195,12 @@ impl<'a> View<'a> {
         if self.snapshot.absence(id).is_some_and(|absence| self.question.fresh(absence.at, absent_ttl)) {
             return Place::Empty;
         }
-        let listed = uniform_set_of(id).is_some_and(|set| self.is_listed(&Read::Machines(Scope::Uniform(set)), absent_ttl));
+        let listed = uniform_set_of(id)
+            .is_some_and(|set| self.is_listed(&Read::Machines(Scope::Uniform(set)), self.list_absent_ttl()));
         if listed && !self.question.confirm {
             return Place::Empty;
         }
-        let list = self.unread_list(list, Read::Machines, absent_ttl);
+        let list = self.unread_list(list, Read::Machines, self.list_absent_ttl());
         let need = Need::Machine(id.clone(), list);
         self.failure_of(&need).cloned().map_or(Place::Unread(need), Place::Failed)
     }
@@ -225,14 +234,14 @@ impl<'a> View<'a> {
         let scope = Scope::Uniform(set.clone());
         // The number leads to a machine of another name: this set counts differently, only its list can tell.
         match self.snapshot.entry(id).is_some_and(|entry| !node_name(&entry.machine).is_empty()) {
-            true => self.list_place(scope),
+            true => self.list_place(scope, self.settings.absent_ttl),
             false => self.machine_at(id, Some(scope)),
         }
     }
 
     /// A place that only a list can show.
-    fn list_place(&self, scope: Scope) -> Place {
-        match self.unless_listed(Read::Machines(scope), self.settings.absent_ttl) {
+    fn list_place(&self, scope: Scope, ttl: Duration) -> Place {
+        match self.unless_listed(Read::Machines(scope), ttl) {
             Some(need) => self.failure_of(&need).cloned().map_or(Place::Unread(need), Place::Failed),
             None => Place::Empty,
         }
@@ -241,8 +250,9 @@ impl<'a> View<'a> {
     /// Flexible sets whose prefix fits, or the others: a host name there need not begin with the prefix.
     fn flex_places(&self, matching: &[&ScaleSet], fitting: bool) -> Vec<Place> {
         let sets = self.snapshot.scale_sets(&self.question.group).iter().filter(|set| set.flexible && self.settings.flex);
+        let ttl = if fitting { self.list_absent_ttl() } else { self.settings.absent_ttl };
         let wanted = sets.filter(|set| matching.iter().any(|it| it.id == set.id) == fitting);
-        wanted.map(|set| self.list_place(Scope::Flex(set.id.clone()))).collect()
+        wanted.map(|set| self.list_place(Scope::Flex(set.id.clone()), ttl)).collect()
     }
 
     /// The machine outside scale sets that has the node's name.
@@ -252,7 +262,7 @@ impl<'a> View<'a> {
         }
         let id = self.standard_id(name);
         let list = Scope::Group(self.question.group.clone());
-        let listed = self.is_listed(&Read::Machines(list.clone()), self.settings.absent_ttl);
+        let listed = self.is_listed(&Read::Machines(list.clone()), self.list_absent_ttl());
         // Known under this id but not by this name: a machine of a flexible set.
         if self.snapshot.entry(&id).is_some() || (listed && !self.question.confirm) {
             return vec![Place::Empty];

@@ -15,7 +15,7 @@ use super::{
     Interface, Machine, MachineKind, build,
     build::ScaleSet,
     names,
-    read::{Answer, Read, Scope, group_of},
+    read::{Answer, Read, Scope, group_of, is_in},
 };
 use crate::providers::azure::arm::{ArmError, ErrorClass, ResourceId};
 
@@ -110,6 +110,19 @@ impl Snapshot {
     /// All such failures.
     pub(super) fn failures(&self) -> impl Iterator<Item = (&Read, &(Instant, ArmError))> {
         self.failures.iter()
+    }
+
+    /// Lists that came empty although machines they should have are known to exist.
+    pub(super) fn contradicted_lists(&self) -> impl Iterator<Item = &Read> {
+        let empty = self.lists().filter(|(_, stamp)| stamp.items == 0).map(|(read, _)| read);
+        empty.filter(|read| {
+            let shown = |machine: &Machine| match read {
+                Read::ScaleSets(group) => !matches!(Scope::of(machine), Scope::Group(_)) && is_in(&machine.id, group),
+                Read::Machines(scope) => scope.lists(machine),
+                _ => false,
+            };
+            self.entries.values().any(|entry| entry.missing.is_none() && shown(&entry.machine))
+        })
     }
 
     /// Whether the failure says that the scale set of a list is gone, which is no failure of ARM.
@@ -232,8 +245,19 @@ impl Snapshot {
                 entry.missing = Some(at);
             }
         }
+        self.forget_unasked(at);
         self.absences.retain(|_, absence| at.saturating_duration_since(absence.at) < FORGET_ABSENCE);
         count
+    }
+
+    /// Drops machines that lists have lacked for long and nobody asked for; else ARM would have been asked about them directly.
+    fn forget_unasked(&mut self, at: Instant) {
+        let long = |since: Instant| at.saturating_duration_since(since) >= FORGET_ABSENCE;
+        let lost = self.entries.values().filter(|entry| entry.missing.is_some_and(long));
+        for machine in lost.map(|entry| Arc::clone(&entry.machine)).collect::<Vec<_>>() {
+            self.unname(&machine.id, &machine);
+            self.entries.remove(&machine.id);
+        }
     }
 
     fn take_interfaces(&mut self, scope: &Scope, at: Instant, interfaces: &HashMap<ResourceId, Interface>) -> usize {

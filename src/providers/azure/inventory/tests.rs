@@ -1,1 +1,278 @@
+//! The inventory with the real client on the simulated cloud.
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
 
+use async_trait::async_trait;
+use futures::future::join_all;
+use http::HeaderMap;
+use jiff::Timestamp;
+
+use super::*;
+use crate::{
+    metrics::Metrics,
+    providers::azure::{
+        arm::{ArmParts, ArmSettings, Gate, TokenError, TokenProvider, budget::Charge},
+        config::{AzureConfig, VmType},
+    },
+    runtime::leader_election::Leadership,
+    sandbox::azure::{
+        AzureOptions, Effect, Fault,
+        topology::{Pool, PoolKind, Power, Topology},
+        world::World,
+    },
+};
+
+struct Open;
+
+#[async_trait]
+impl Gate for Open {
+    async fn acquire(&self, _: &Charge, _: Urgency) {}
+    fn observe(&self, _: &Charge, _: u16, _: &HeaderMap, _: &str) {}
+}
+
+#[async_trait]
+impl TokenProvider for Open {
+    async fn bearer(&self) -> Result<String, TokenError> {
+        Ok("token".to_owned())
+    }
+    fn rejected(&self, _: &str) {}
+}
+
+/// A simulated cloud with pages of 20, and an inventory that looks at it.
+struct Cloud {
+    world: World,
+    inventory: Arc<Inventory>,
+}
+
+const KINDS: [PoolKind; 4] = [PoolKind::Uniform, PoolKind::Flexible, PoolKind::AvailabilitySet, PoolKind::Standalone];
+
+fn cloud(kind: PoolKind, pools: usize, each: u32) -> Cloud {
+    cloud_of((0..pools).map(|number| Pool::new(kind, &format!("pool{number}"), each)).collect())
+}
+
+fn cloud_of(pools: Vec<Pool>) -> Cloud {
+    let clock = Clock::manual(Timestamp::UNIX_EPOCH);
+    let vm_type = match pools[0].kind {
+        PoolKind::Uniform => VmType::Vmss,
+        PoolKind::Flexible => VmType::VmssFlex,
+        PoolKind::AvailabilitySet | PoolKind::Standalone => VmType::Standard,
+    };
+    let topology = pools.into_iter().fold(Topology::new(), Topology::pool);
+    let config = AzureConfig {
+        subscription_id: topology.subscription.clone(),
+        resource_group: topology.resource_group.clone(),
+        vm_type,
+        disable_availability_set_nodes: vm_type == VmType::Vmss,
+        ..AzureConfig::default()
+    };
+    let world = World::new(topology, AzureOptions { page_size: 20, ..AzureOptions::default() }, clock).unwrap();
+    world.azure().check_tokens(Arc::new(|_| None));
+    let parts = ArmParts {
+        transport: world.azure().transport(),
+        tokens: Arc::new(Open),
+        gate: Arc::new(Open),
+        leadership: Leadership::channel().1,
+        metrics: Arc::new(Metrics::new().unwrap()),
+        clock,
+    };
+    let settings = ArmSettings::new("https://management.azure.com/", "test/1").unwrap();
+    let inventory = Inventory::new(ArmClient::new(settings, parts), InventorySettings::from_config(&config), clock);
+    Cloud { world, inventory }
+}
+
+impl Cloud {
+    fn wanted(&self) -> Vec<Wanted> {
+        let names = self.world.uninitialized_nodes().into_iter().filter_map(|node| node.metadata.name);
+        names.map(|name| named(&name)).collect()
+    }
+
+    async fn look_up(&self, wanted: &[Wanted]) -> Vec<Result<Arc<Machine>, LookupError>> {
+        self.inventory.look_up(wanted, Freshness::Cached).await
+    }
+
+    /// Knows all machines; answers them in the order of [`Cloud::wanted`].
+    async fn known(&self) -> Vec<Arc<Machine>> {
+        let found = self.look_up(&self.wanted()).await;
+        self.requests();
+        tokio::time::advance(Duration::from_secs(60)).await;
+        found.into_iter().map(Result::unwrap).collect()
+    }
+
+    async fn confirm(&self, machine: &Machine) -> Sighting {
+        let wanted = Wanted { id: Some(machine.id.clone()), ..named(snapshot::node_name(machine)) };
+        self.inventory.confirm(&wanted, Duration::ZERO).await
+    }
+
+    /// Requests since last asked.
+    fn requests(&self) -> usize {
+        let count = self.world.azure().count(|request| request.method == "GET");
+        assert_eq!(self.world.azure().count(|_| true), count, "nothing but reads");
+        self.world.azure().clear_requests();
+        count
+    }
+}
+
+fn named(node_name: &str) -> Wanted {
+    Wanted { node_name: node_name.to_ascii_lowercase(), id: None, resource_group: None }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_that_ask_at_once_share_the_lists() {
+    for (kind, lists) in
+        [(PoolKind::Uniform, 1 + 50 + 50), (PoolKind::Flexible, 1 + 50 + 48), (PoolKind::AvailabilitySet, 48 + 48)]
+    {
+        let cloud = cloud(kind, 5, 190);
+        let wanted = cloud.wanted();
+        let all = join_all(wanted.iter().map(|one| cloud.look_up(std::slice::from_ref(one)))).await;
+        assert!(
+            all.iter().all(|it| it[0].as_ref().is_ok_and(|it| !it.interfaces[0].ip_configurations.is_empty())),
+            "{kind:?}"
+        );
+        let requests = cloud.requests();
+        // The first ones may be served by themselves, before the others have asked.
+        assert!((lists..=lists + 10).contains(&requests), "{kind:?}: {requests}");
+        assert!(cloud.look_up(&wanted).await.iter().all(Result::is_ok));
+        assert_eq!(cloud.requests(), 0, "{kind:?}");
+        assert_eq!(cloud.inventory.health(), Ok(()));
+        assert_eq!(cloud.inventory.status()["waiting"], 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_further_node_and_then_nothing() {
+    for kind in KINDS {
+        let cloud = cloud(kind, 1, 200);
+        cloud.known().await;
+        let node = cloud.world.scale_out("pool0", 1).unwrap().remove(0);
+        let mut wanted = named(&node);
+        if kind == PoolKind::Flexible {
+            wanted.id = Some(cloud.world.machine(&node).unwrap().id(&cloud.world.topology()));
+        }
+        let found = cloud.look_up(&[wanted]).await.remove(0);
+        assert!(found.is_ok_and(|machine| machine.interfaces[0].ip_configurations[0].private_address.is_some()), "{kind:?}");
+        let requests = cloud.requests();
+        assert!(requests <= 5, "{kind:?}: {requests}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_machine_is() {
+    for kind in KINDS {
+        let cloud = cloud_of(vec![Pool::new(kind, "pool0", 3).public_ips().fault_domains(2)]);
+        for (machine, model) in cloud.known().await.iter().zip(cloud.world.machines()) {
+            let topology = cloud.world.topology();
+            assert_eq!((&machine.id, &machine.vm_id), (&model.id(&topology), &model.vm_id), "{kind:?}");
+            let seen = &machine.interfaces[0].ip_configurations[0];
+            let expected = &model.ip_configurations[0];
+            assert_eq!(seen.private_address, Some(expected.address.to_string()), "{kind:?}");
+            assert_eq!(seen.public_address, expected.public_address.map(|it| it.to_string()), "{kind:?}");
+            assert_eq!((machine.zone.as_deref(), machine.vm_size.as_str()), (model.zone(), "Standard_D4s_v5"), "{kind:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_come_and_go() {
+    for kind in KINDS {
+        let cloud = cloud(kind, 2, 5);
+        let known = cloud.known().await;
+        let node = |machine: &Machine| snapshot::node_name(machine).to_ascii_lowercase();
+        cloud.world.set_power(&node(&known[1]), Power::Deallocated).unwrap();
+        let Sighting::Found(machine) = cloud.confirm(&known[1]).await else { panic!("{kind:?}") };
+        assert_eq!(machine.power_state.as_deref(), Some("deallocated"), "{kind:?}");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        if kind == PoolKind::Standalone || kind == PoolKind::AvailabilitySet {
+            cloud.world.recreate_machine(&node(&known[2])).unwrap();
+            let Sighting::Found(machine) = cloud.confirm(&known[2]).await else { panic!("{kind:?}") };
+            assert_ne!(machine.vm_id, known[2].vm_id, "{kind:?}");
+        }
+        cloud.world.delete_machine(&node(&known[0])).unwrap();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        cloud.requests();
+        assert_eq!(cloud.confirm(&known[0]).await, Sighting::Gone, "{kind:?}");
+        let requests = cloud.requests();
+        assert!(requests <= 4, "{kind:?}: {requests}");
+        cloud.world.delete_pool("pool1").unwrap();
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let gone = join_all(known[5..].iter().map(|machine| cloud.confirm(machine))).await;
+        assert!(gone.iter().all(|it| *it == Sighting::Gone), "{kind:?}: {gone:?}");
+        let group = cloud.world.topology().resource_group;
+        cloud.world.empty_group(&group);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let sightings = join_all(known[1..5].iter().map(|machine| cloud.confirm(machine))).await;
+        assert!(sightings.iter().all(|it| matches!(it, Sighting::Unknown(_))), "{kind:?}: {sightings:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_arm_fails_nothing_is_gone_and_it_recovers() {
+    let faults = [
+        Fault::refuse(401, "ExpiredAuthenticationToken"),
+        Fault::refuse(403, "AuthorizationFailed"),
+        Fault::refuse(404, "ResourceGroupNotFound"),
+        Fault::refuse(404, "ResourceNotFound"),
+        Fault::refuse(429, "TooManyRequests"),
+        Fault::refuse(500, "InternalServerError"),
+        Fault::new(Effect::Garbage),
+        Fault::new(Effect::EmptyList),
+        Fault::new(Effect::Truncated),
+        Fault::new(Effect::Hang),
+        Fault::new(Effect::NoConnection),
+    ];
+    for fault in faults {
+        for kind in [PoolKind::Uniform, PoolKind::Flexible, PoolKind::Standalone] {
+            let (warm, cold) = (cloud(kind, 1, 30), cloud(kind, 1, 30));
+            let known = warm.known().await;
+            for cloud in [&warm, &cold] {
+                cloud.world.azure().add_fault(fault.clone());
+                tokio::time::advance(Duration::from_secs(3600)).await;
+                let _ = cloud.inventory.warm().await;
+                assert_eq!(cloud.look_up(&cloud.wanted()).await.len(), 30);
+                assert!(cloud.inventory.health().is_err(), "{fault:?} {kind:?}");
+                for machine in &known[..2] {
+                    let sighting = cloud.confirm(machine).await;
+                    assert_ne!(sighting, Sighting::Gone, "{fault:?} {kind:?}");
+                }
+                cloud.world.azure().faults().clear();
+                tokio::time::advance(Duration::from_secs(61)).await;
+                assert_eq!(cloud.inventory.warm().await, Ok(()), "{fault:?} {kind:?}");
+                assert!(cloud.look_up(&cloud.wanted()).await.iter().all(Result::is_ok), "{fault:?} {kind:?}");
+                assert_eq!(cloud.inventory.health(), Ok(()), "{fault:?} {kind:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forbidden_group_is_unknown() {
+    for kind in KINDS {
+        let cloud = cloud(kind, 1, 5);
+        let known = cloud.known().await;
+        cloud.world.forbid_group(&cloud.world.topology().resource_group);
+        assert!(matches!(cloud.confirm(&known[0]).await, Sighting::Unknown(why) if why.contains("403")), "{kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_goes_away_holds_up_nobody() {
+    let cloud = cloud(PoolKind::Uniform, 1, 30);
+    cloud.world.azure().add_fault(Fault::new(Effect::Hang).times(1));
+    let wanted = cloud.wanted();
+    tokio::time::timeout(Duration::from_secs(1), cloud.look_up(&wanted)).await.unwrap_err();
+    assert!(cloud.look_up(&wanted).await.iter().all(Result::is_ok));
+    assert_eq!(cloud.inventory.status()["waiting"], 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_are_noted() {
+    let cloud = cloud(PoolKind::Standalone, 1, 2);
+    let known = cloud.known().await;
+    let mut changed = Machine::clone(&known[0]);
+    changed.provisioning_state = "Updating".to_owned();
+    cloud.inventory.observe(changed.clone());
+    cloud.inventory.forget(&known[1].id);
+    let wanted = cloud.wanted();
+    let found = cloud.look_up(&wanted).await;
+    assert_eq!(*found[0].clone().unwrap(), changed);
+    assert!(matches!(found[1], Err(LookupError::NotListed(_))));
+    assert_eq!(cloud.requests(), 0);
+}

@@ -69,6 +69,9 @@ pub(super) fn host(prefix: &str, number: usize) -> String {
     prefix.to_owned() + &(0..6).rev().map(digit).collect::<String>()
 }
 
+/// Picks reads.
+pub(super) type Which = fn(&Read) -> bool;
+
 /// A little Azure.
 #[derive(Default)]
 pub(super) struct World {
@@ -78,7 +81,7 @@ pub(super) struct World {
     /// The error of every read.
     pub(super) down: Option<ErrorClass>,
     /// The error of these reads.
-    pub(super) broken: Vec<(fn(&Read) -> bool, ErrorClass)>,
+    pub(super) broken: Vec<(Which, ErrorClass)>,
     /// Lists have nothing in them.
     pub(super) empty_lists: bool,
 }

@@ -107,7 +107,7 @@ proptest::proptest! {
     #[test]
     fn no_document_crashes(text in "\\PC{0,60}", kind in 0usize..4) {
         let id = format!("{GROUP}/Microsoft.Compute/{text}");
-        let value = json!({"id": if kind == 0 { text.clone() } else { id }, "name": text, "properties": {
+        let value = json!({"id": if kind == 0 { &text } else { &id }, "name": text, "properties": {
             "networkProfile": {"networkInterfaces": [{"id": text}]}, "instanceView": {"statuses": [{"code": text}]},
             "virtualMachineScaleSet": {"id": text},
         }});

@@ -138,7 +138,7 @@ fn a_node_that_is_nowhere_is_not_looked_for_each_time() {
                 driver.pass(Duration::from_secs(5));
                 assert_eq!(driver.one(&named(&name)), first);
             }
-            assert_eq!(driver.requests(), 0, "{name}");
+            assert!(driver.requests() <= 1, "{name}: new scale sets are looked for now and then");
             driver.pass(Duration::from_secs(60));
             driver.one(&named(&name)).unwrap_err();
             assert!((1..=4).contains(&driver.requests()));
