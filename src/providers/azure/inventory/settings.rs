@@ -36,12 +36,13 @@ impl InventorySettings {
     /// The settings a configuration means. Which kinds are looked at: upstream `pkg/provider/azure_vmss.go`.
     pub fn from_config(config: &AzureConfig) -> Self {
         let vmss = config.vm_type == VmType::Vmss;
+        let others = vmss && (!config.disable_availability_set_nodes || config.enable_vmss_flex_nodes);
         let ttl = |ttl: Duration| if config.disable_api_call_cache { Duration::ZERO } else { ttl };
         Self {
             group: ResourceId::group_of(&config.subscription_id, &config.resource_group),
             uniform: vmss,
-            flex: config.vm_type == VmType::VmssFlex || (vmss && config.enable_vmss_flex_nodes),
-            standard: config.vm_type == VmType::Standard || (vmss && !config.disable_availability_set_nodes),
+            flex: config.vm_type == VmType::VmssFlex || others,
+            standard: config.vm_type == VmType::Standard || others,
             without_instance_view: config.list_vmss_virtual_machines_without_instance_view,
             scale_sets_ttl: ttl(config.vmss_cache_ttl.min(config.vmss_flex_cache_ttl)),
             instances_ttl: ttl(config.vmss_virtual_machines_cache_ttl),

@@ -1,1 +1,223 @@
-//! Every name that load balancing gives to something in Azure. Upstream: `pkg/provider/azure_standard.go` and `azure_utils.go`.
+//! Every name that load balancing gives to something in Azure. Pure.
+//!
+//! In: Services' identities and the settings. Out: names, byte for byte those of cloud-provider-azure, so that what it left behind is
+//! recognised. Upstream: `pkg/provider/azure_standard.go`, `azure_utils.go` and `pkg/provider/securitygroup`.
+
+use super::spec::{Family, Identity, Protocol};
+
+/// Name of the probe that Services with policy `Cluster` may share.
+pub const SHARED_PROBE: &str = "cluster-service-shared-health-probe";
+/// Ending of the names of internal load balancers; it alone makes them internal.
+pub const INTERNAL: &str = "-internal";
+/// Beginning of the names of managed security rules.
+pub const SECURITY_RULE_PREFIX: &str = "k8s-azure-lb";
+
+const IPV6: &str = "-IPv6";
+/// Longest name before the family's ending.
+const LONGEST: usize = 75;
+
+/// The identity of a Service: `a` and its UID without dashes, cut to 32 characters.
+pub fn identity(namespace: &str, name: &str, uid: &str) -> Identity {
+    let base = std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(32).collect();
+    Identity { key: format!("{namespace}/{name}"), base }
+}
+
+/// `name`, with the ending that the IPv6 half of a dual-stack Service has.
+fn of_family(name: String, family: Family, dual: bool) -> String {
+    if dual && family == Family::V6 { name + IPV6 } else { name }
+}
+
+fn cut(text: &str, length: usize) -> String {
+    text.chars().take(length).collect()
+}
+
+/// A load balancer: `external` is the name of the external one.
+pub fn load_balancer(external: &str, internal: bool) -> String {
+    if internal { format!("{external}{INTERNAL}") } else { external.to_owned() }
+}
+
+/// Whether the load balancer called `name` is internal, and what the external one is called.
+pub fn split_load_balancer(name: &str) -> (&str, bool) {
+    let at = name.len().saturating_sub(INTERNAL.len());
+    match (name.get(..at), name.get(at..)) {
+        (Some(external), Some(end)) if end.eq_ignore_ascii_case(INTERNAL) => (external, true),
+        _ => (name, false),
+    }
+}
+
+/// A front end. `subnet`: the annotation of an internal Service.
+pub fn frontend(identity: &Identity, subnet: Option<&str>, family: Family, dual: bool) -> String {
+    let Some(subnet) = subnet else { return of_family(identity.base.clone(), family, dual) };
+    let whole = format!("{}-{subnet}", identity.base);
+    let mut name = cut(&whole, LONGEST);
+    if name.len() < whole.len() && !name.ends_with(|c: char| c == '_' || c.is_ascii_alphabetic()) {
+        name.pop();
+        name.push('_');
+    }
+    of_family(name, family, dual)
+}
+
+/// A rule, or a probe that belongs to one. The local-traffic probe is that of TCP and the health-check node port.
+pub fn rule(identity: &Identity, subnet: Option<&str>, protocol: Protocol, port: i32, family: Family, dual: bool) -> String {
+    let end = format!("-{}-{port}", kubernetes_protocol(protocol));
+    let mut name = identity.base.clone();
+    if let Some(subnet) = subnet {
+        name.push('-');
+        name += &cut(subnet, LONGEST.saturating_sub(name.len() + end.len()));
+    }
+    of_family(name + &end, family, dual)
+}
+
+fn kubernetes_protocol(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "TCP",
+        Protocol::Udp => "UDP",
+        Protocol::Sctp => "SCTP",
+    }
+}
+
+/// Whether a rule or probe called `name` belongs to the Service.
+pub fn owns_rule(identity: &Identity, name: &str) -> bool {
+    name.get(..identity.base.len()).is_some_and(|start| start.eq_ignore_ascii_case(&identity.base))
+}
+
+/// Whether a front end called `name` is the Service's own.
+pub fn owns_frontend(identity: &Identity, name: &str) -> bool {
+    name.starts_with(&identity.base)
+}
+
+/// The back-end pool that all Services of the cluster share.
+pub fn pool(cluster: &str, family: Family) -> String {
+    of_family(cluster.to_owned(), family, true)
+}
+
+/// The family of the members of the pool called `name`.
+pub fn pool_family(name: &str) -> Family {
+    let ending = name.len().checked_sub(IPV6.len()).and_then(|at| name.get(at..));
+    if ending.is_some_and(|end| end.eq_ignore_ascii_case(IPV6)) { Family::V6 } else { Family::V4 }
+}
+
+/// A public IP that the Service owns. `prefix`: name of the prefix it is taken from.
+pub fn public_ip(cluster: &str, identity: &Identity, prefix: Option<&str>, family: Family, dual: bool) -> String {
+    let whole = match prefix {
+        Some(prefix) => format!("{cluster}-{}-{prefix}", identity.base),
+        None => format!("{cluster}-{}", identity.base),
+    };
+    of_family(cut(&whole, LONGEST), family, dual)
+}
+
+/// ARM's word for the protocol of a security rule.
+pub fn security_protocol(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "Tcp",
+        Protocol::Udp => "Udp",
+        Protocol::Sctp => "*",
+    }
+}
+
+/// The rule that lets `sources` reach `ports`. Both are sorted as texts, ports too, and hashed with the protocol.
+pub fn allow_rule(family: Family, protocol: Protocol, sources: &[String], ports: &[i32]) -> String {
+    let mut sources = sources.to_vec();
+    sources.sort();
+    let mut ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
+    ports.sort();
+    let text = format!("{}_{}_{}", security_protocol(protocol), sources.join(","), ports.join(","));
+    format!("{SECURITY_RULE_PREFIX}_allow_{family}_{}", hash(&text))
+}
+
+/// The rule that denies the rest.
+pub fn deny_rule(family: Family) -> String {
+    format!("{SECURITY_RULE_PREFIX}_deny-all_{family}")
+}
+
+/// MD5 as hexadecimal text: no protection, only a short name for a long text.
+fn hash(text: &str) -> String {
+    use md5::{Digest, Md5};
+    Md5::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn web() -> Identity {
+        identity("default", "web", "6f3c1a52-8d7e-4b90-9a41-2c5d7e8f9a01")
+    }
+
+    #[test]
+    fn the_last_digit_of_the_uid_is_lost() {
+        assert_eq!((web().key.as_str(), web().base.as_str()), ("default/web", "a6f3c1a528d7e4b909a412c5d7e8f9a0"));
+    }
+
+    #[test]
+    fn front_ends_have_at_most_75_characters() {
+        let base = web().base;
+        for (subnet, dual, v4, v6) in [
+            (None, false, base.clone(), base.clone()),
+            (None, true, base.clone(), format!("{base}-IPv6")),
+            (Some("apps".to_owned()), true, format!("{base}-apps"), format!("{base}-apps-IPv6")),
+            (
+                Some(format!("{}-subnet", "s".repeat(41))),
+                false,
+                format!("{base}-{}_", "s".repeat(41)),
+                format!("{base}-{}_", "s".repeat(41)),
+            ),
+        ] {
+            assert_eq!(frontend(&web(), subnet.as_deref(), Family::V4, dual), v4);
+            assert_eq!(frontend(&web(), subnet.as_deref(), Family::V6, dual), v6);
+        }
+    }
+
+    #[test]
+    fn rules_keep_protocol_and_port_however_long_the_subnet_is() {
+        let base = web().base;
+        assert_eq!(rule(&web(), None, Protocol::Tcp, 80, Family::V6, true), format!("{base}-TCP-80-IPv6"));
+        let long = rule(&web(), Some(&"s".repeat(80)), Protocol::Tcp, 80, Family::V4, false);
+        assert!(long.len() == 75 && long.ends_with("-TCP-80"), "{long}");
+        assert!(
+            owns_rule(&web(), &long.to_uppercase())
+                && !owns_rule(&web(), "a6f3")
+                && !owns_frontend(&web(), &long.to_uppercase())
+        );
+    }
+
+    #[test]
+    fn public_ips_are_cut_before_the_ending() {
+        let base = web().base;
+        assert_eq!(
+            public_ip("kubernetes", &web(), Some("my-prefix"), Family::V6, false),
+            format!("kubernetes-{base}-my-prefix")
+        );
+        let long = public_ip(&"c".repeat(60), &web(), None, Family::V6, true);
+        assert_eq!(long, format!("{}-a6f3c1a528d7e4-IPv6", "c".repeat(60)));
+    }
+
+    #[test]
+    fn kinds_and_families_are_read_from_endings() {
+        assert_eq!(split_load_balancer("kubernetes-Internal"), ("kubernetes", true));
+        assert_eq!(split_load_balancer("kubernetes"), ("kubernetes", false));
+        assert_eq!(split_load_balancer("é"), ("é", false));
+        assert_eq!(load_balancer("kubernetes", true), "kubernetes-internal");
+        assert_eq!(
+            [pool_family("Kubernetes-ipv6"), pool_family("kubernetes"), pool_family("v6")],
+            [Family::V6, Family::V4, Family::V4]
+        );
+        assert_eq!(pool("kubernetes", Family::V6), "kubernetes-IPv6");
+    }
+
+    #[test]
+    fn security_rules_are_named_as_upstream_hashes() {
+        let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        for (protocol, sources, ports, hash) in [
+            (Protocol::Tcp, texts(&["Internet"]), vec![80], "d39272f7f57ed937951650d93992ad77"),
+            (Protocol::Tcp, texts(&["Internet"]), vec![80, 443], "556f7044ec033071ec0dfcf7cd85bc93"),
+            (Protocol::Tcp, texts(&["Internet"]), vec![8080, 80, 443], "42ba9ab7c4d8d5b6ceb13703374ab4fd"),
+            (Protocol::Tcp, texts(&["192.168.0.0/23", "10.0.0.0/8"]), vec![80], "4d4530cc0221b63427fbfb0e2c6df09b"),
+            (Protocol::Udp, texts(&["AzureCloud"]), vec![53], "f0052cf4486b90b257b131de0384e619"),
+            (Protocol::Sctp, texts(&["Internet"]), vec![80], "038c095cadb4eb613cd17f29dc624775"),
+        ] {
+            assert_eq!(allow_rule(Family::V4, protocol, &sources, &ports), format!("k8s-azure-lb_allow_IPv4_{hash}"));
+        }
+        assert_eq!(deny_rule(Family::V6), "k8s-azure-lb_deny-all_IPv6");
+    }
+}
