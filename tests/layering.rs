@@ -25,11 +25,67 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const TABLES: &[(&str, &str)] = &[("cli", "crate::controllers::names")];
 
 /// File names of modules that decide: no I/O, no clock, no `async`.
-const PURE_FILES: &[&str] =
-    &["plan.rs", "work_queue.rs", "lease.rs", "correlator.rs", "predicates.rs", "needs_update.rs", "conditions.rs"];
+const PURE_FILES: &[&str] = &[
+    "plan.rs",
+    "work_queue.rs",
+    "lease.rs",
+    "correlator.rs",
+    "predicates.rs",
+    "needs_update.rs",
+    "conditions.rs",
+    // azure: configuration
+    "decode.rs",
+    "merge.rs",
+    "validate.rs",
+    "environment.rs",
+    // azure: requests
+    "resource_id.rs",
+    "classify.rs",
+    "error_body.rs",
+    "operation.rs",
+    "retry.rs",
+    "retry_after.rs",
+    "buckets.rs",
+    "queue.rs",
+    "limits.rs",
+    "answers.rs",
+    "charge.rs",
+    "schedule.rs",
+    "permissions.rs",
+    // azure: machines
+    "records.rs",
+    "build.rs",
+    "names.rs",
+    "resolve.rs",
+    "judge.rs",
+    "describe.rs",
+    "existence.rs",
+    "standing.rs",
+    "provider_id.rs",
+    "decide.rs",
+    // azure: load balancers
+    "naming.rs",
+    "settings.rs",
+    "observed.rs",
+    "spec.rs",
+];
 
-/// Folders in which every file is pure.
+/// Top-level modules in which every file is pure.
 const PURE_FOLDERS: &[&str] = &["node"];
+
+/// Parts of the azure provider, each of which may name itself and those after it.
+const AZURE: &[&[&str]] = &[
+    &["provider", "parts", "check"],
+    &["session"],
+    &["load_balancer", "instances", "out_of_service"],
+    &["inventory"],
+    &["arm"],
+    &["auth"],
+    &["config", "node"],
+];
+
+/// The vocabulary of ARM that everything in the azure provider may use.
+const AZURE_WORDS: &[&str] = &["ResourceId", "InvalidResourceId", "Transport", "TransportError"];
 
 /// What a pure module must not contain.
 const IMPURE: &[&str] =
@@ -112,6 +168,52 @@ fn imports_point_one_way() {
                 wrong.push(format!("{}: `{module}` must not import `{import}`", path.display()));
             }
         }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The parts of the azure provider that `code` names, but for the common vocabulary of `arm`.
+fn azure_imports(code: &str) -> Vec<String> {
+    let flat = code.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut names = Vec::new();
+    for part in AZURE.iter().flat_map(|level| level.iter()) {
+        for start in ["azure::", "azure::{", "super::{", "super::", "super::super::", "super::super::{"] {
+            for (at, _) in
+                flat.match_indices(&format!("{start}{part}::")).chain(flat.match_indices(&format!("{start} {part}::")))
+            {
+                let rest = &flat[at..];
+                let list = rest.split(';').next().unwrap_or_default();
+                let used = list.split(&format!("{part}::")).nth(1).unwrap_or_default();
+                let words =
+                    used.trim_start_matches('{').split([',', '}', ' ']).map(str::trim).filter(|word| !word.is_empty());
+                let only_words = *part == "arm" && words.clone().next().is_some_and(|word| AZURE_WORDS.contains(&word));
+                if !only_words {
+                    names.push((*part).to_owned());
+                }
+            }
+        }
+    }
+    names
+}
+
+#[test]
+fn the_azure_provider_reads_downwards() {
+    let level = |part: &str| AZURE.iter().position(|level| level.contains(&part));
+    let folder = Path::new("src/providers/azure");
+    let mut wrong = Vec::new();
+    for path in sources(folder) {
+        let inside = path.strip_prefix(folder).unwrap();
+        let part = inside.components().next().unwrap().as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned();
+        if part == "mod" || is_test_file(&path) || path.ends_with("world.rs") {
+            continue;
+        }
+        let Some(own) = level(&part) else {
+            wrong.push(format!("{}: `{part}` has no place in AZURE", path.display()));
+            continue;
+        };
+        let upward =
+            azure_imports(&product_code(&path)).into_iter().filter(|name| level(name).is_some_and(|level| level < own));
+        wrong.extend(upward.map(|name| format!("{}: `{part}` must not name `{name}`", path.display())));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
+mod azure;
 mod cloud;
 mod control_plane;
 mod objects;
@@ -35,6 +36,9 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("without_node_controller", On::Both, |plane| scenarios::without_node_controller(plane).boxed()),
     ("high_availability", On::Both, |plane| scenarios::high_availability(plane).boxed()),
     ("killed_at_every_step", On::Both, |plane| scenarios::killed_at_every_step(plane).boxed()),
+    ("azure_nodes", On::Both, |plane| azure::nodes(plane).boxed()),
+    ("azure_life_cycle", On::Both, |plane| azure::life_cycle(plane).boxed()),
+    ("azure_outages", On::Both, |plane| azure::outages(plane).boxed()),
     ("secure_port", On::Both, |plane| scenarios::secure_port(plane).boxed()),
     ("api_server_restart", On::RealOnly, |plane| scenarios::api_server_restart(plane).boxed()),
     ("forbidden", On::RealOnly, |plane| scenarios::forbidden(plane).boxed()),

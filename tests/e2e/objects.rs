@@ -12,6 +12,7 @@ use crate::support::{SOON, eventually};
 pub(crate) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 pub(crate) const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 pub(crate) const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
+pub(crate) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// The objects of one cluster, through the administrator's eyes.
 pub(crate) struct Objects {
@@ -39,6 +40,34 @@ impl Objects {
         }));
         self.nodes.create(&PostParams::default(), &node).await.expect("node");
         self.set_ready(name, "True").await;
+    }
+
+    /// Registers a Node that somebody else has described, with what its kubelet tells of it.
+    pub(crate) async fn register(&self, node: &Node) {
+        let name = node.metadata.name.clone().expect("a name");
+        self.nodes.create(&PostParams::default(), node).await.expect("node");
+        let patch = json!({"status": {"nodeInfo": node.status.as_ref().and_then(|status| status.node_info.clone())}});
+        self.nodes.patch_status(&name, &PatchParams::default(), &Patch::Strategic(patch)).await.expect("node status");
+        self.set_ready(&name, "True").await;
+    }
+
+    pub(crate) async fn until_initialised(&self, name: &str) {
+        eventually(&format!("{name} is initialised"), SOON, async || {
+            self.node(name).await.is_some_and(|node| !has_taint(&node, UNINITIALIZED))
+        })
+        .await;
+    }
+
+    pub(crate) async fn until_gone(&self, name: &str) {
+        eventually(&format!("{name} is gone"), SOON, async || self.node(name).await.is_none()).await;
+    }
+
+    /// Waits until the Node has (or has no more) the taint.
+    pub(crate) async fn until_tainted(&self, name: &str, key: &str, wanted: bool) {
+        eventually(&format!("{name}: taint {key} is {wanted}"), SOON, async || {
+            self.node(name).await.is_some_and(|node| has_taint(&node, key) == wanted)
+        })
+        .await;
     }
 
     /// Reports the Ready condition as a kubelet (or its absence) does.

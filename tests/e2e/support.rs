@@ -45,12 +45,32 @@ impl Manager {
 
     /// The same with a kubeconfig at hand.
     pub(crate) fn start_with(plane: &ControlPlane, name: &str, kubeconfig: &Path, cloud: &Path, flags: &[&str]) -> Self {
+        Self::of(plane, name, "fake", kubeconfig, cloud, flags, &[])
+    }
+
+    /// The same with the azure provider, which trusts the certificate authority in `ca_file` alone.
+    pub(crate) async fn start_azure(plane: &ControlPlane, name: &str, cloud: &Path, ca_file: &Path, flags: &[&str]) -> Self {
+        let kubeconfig = plane.manager_kubeconfig(name).await;
+        Self::of(plane, name, "azure", &kubeconfig, cloud, flags, &[("SSL_CERT_FILE", ca_file)])
+    }
+
+    fn of(
+        plane: &ControlPlane,
+        name: &str,
+        provider: &str,
+        kubeconfig: &Path,
+        cloud: &Path,
+        flags: &[&str],
+        environment: &[(&str, &Path)],
+    ) -> Self {
         let port = free_port();
         let log = plane.folder().join(format!("{name}-{port}.log"));
         let file = || fs::OpenOptions::new().create(true).append(true).open(&log).expect("log");
         let mut command = Command::new(binary());
         command
-            .args(["--cloud-provider=fake", "--bind-address=127.0.0.1", "--v=4"])
+            .envs(environment.iter().copied())
+            .arg(format!("--cloud-provider={provider}"))
+            .args(["--bind-address=127.0.0.1", "--v=4"])
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
             .arg(format!("--cloud-config={}", cloud.display()))
             .arg(format!("--secure-port={port}"))

@@ -20,7 +20,10 @@ impl Topology {
         for configuration in &machine.ip_configurations {
             node = node.address("InternalIP", &configuration.address.to_string());
         }
-        let node = node.address("Hostname", &machine.computer_name());
+        let mut node = node.address("Hostname", &machine.computer_name());
+        for public in machine.ip_configurations.iter().filter_map(|configuration| configuration.public_address) {
+            node = node.address("ExternalIP", &public.to_string());
+        }
         let node = self.kubelet_view(node, machine).label("node.kubernetes.io/instance-type", &machine.pool.vm_size);
         node.zone(&self.location, &self.zone_label(machine))
     }

@@ -1,7 +1,9 @@
-//! `make demo`: the real manager on the in-memory API server and the fake cloud, in one process.
+//! `make demo`: the real manager on the in-memory API server and a cloud that exists only here, in one process.
 //!
 //! In: the demo's own few flags. Out: progress on the terminal, a kubeconfig for the user's kubectl, and an exit code: it stays up
 //! until Ctrl-C, or with `--exit-when-ready` ends with 0 once everything has converged (1 when it does not within `--timeout`).
+
+mod clouds;
 
 use std::{
     collections::BTreeSet,
@@ -16,19 +18,15 @@ use clap::Parser;
 use k8s_openapi::api::core::v1::{Event, Node, Service};
 use tokio::time::Instant;
 
+use self::clouds::{Cloud, CloudName};
 use super::{api_server::ApiServer, objects};
 use crate::{
     app::manager::{self, ClientSource, Ended, Parts},
     cli,
-    cloud_provider::CloudProvider,
     metrics::Metrics,
     node::well_known::TAINT_UNINITIALIZED,
-    providers::fake::{CallName, FakeCloud, FakeConfig, GeneratedInstances, InstanceSpec},
     runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
 };
-
-/// How long a load balancer takes in the demo, so that there is something to see.
-const LATENCY: Duration = Duration::from_millis(400);
 
 /// A Service for the user to try; `kubectl create service` speaks protobuf, which the in-memory API server does not.
 const SERVICE: &str = r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"mine"},"spec":{"type":"LoadBalancer","ports":[{"port":80}]}}"#;
@@ -37,6 +35,9 @@ const SERVICE: &str = r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":
 #[derive(Debug, Parser)]
 #[command(name = "cloud-controller-manager demo")]
 struct Arguments {
+    /// The cloud: the fake one, or a simulated Azure, whose load balancers and routes this version does not manage yet.
+    #[arg(long, value_enum, default_value_t = CloudName::Fake)]
+    cloud_provider: CloudName,
     /// Nodes that register themselves.
     #[arg(long, default_value_t = 3)]
     nodes: u32,
@@ -49,6 +50,9 @@ struct Arguments {
     /// Where the kubeconfig for kubectl is written.
     #[arg(long, default_value = ".kubeconfig")]
     kubeconfig: PathBuf,
+    /// Where the configuration of the azure provider is written.
+    #[arg(long, default_value = ".azure.json")]
+    azure_json: PathBuf,
     /// End with 0 once everything has converged.
     #[arg(long)]
     exit_when_ready: bool,
@@ -103,21 +107,26 @@ async fn demo(arguments: &Arguments, stop: Shutdown) -> Result<(), String> {
         let (server, stop) = (server.clone(), stop.clone());
         async move { server.serve(listener, stop).await }
     });
-    populate(&server, arguments);
-    say(&format!("in-memory cluster at http://{address}: {} nodes and {} services", arguments.nodes, arguments.services));
+    let cloud = clouds::make(arguments.cloud_provider, arguments.nodes, &arguments.azure_json)?;
+    populate(&server, arguments, &cloud);
+    let goal = Goal::of(arguments, &cloud);
+    say(&format!(
+        "in-memory cluster at http://{address} on {}: {} nodes and {} services",
+        cloud.name, goal.nodes, goal.services
+    ));
 
     let work = stop.child();
-    let manager = start_manager(&server, arguments, work.clone())?;
+    let manager = start_manager(&server, cloud, work.clone())?;
     let progress = tokio::spawn(report(server.clone(), started, stop.clone()));
     let limit = Duration::from_secs(arguments.timeout);
     let converged = tokio::select! {
-        converged = tokio::time::timeout(limit, server.wait_until(|server| is_converged(server, arguments))) => converged.is_ok(),
+        converged = tokio::time::timeout(limit, server.wait_until(|server| goal.is_reached(server))) => converged.is_ok(),
         () = stop.begun() => true,
     };
-    let outcome = summary(&server, arguments, converged, started);
+    let outcome = goal.summary(&server, converged, started);
     say(&outcome);
     if converged && !arguments.exit_when_ready && !stop.has_begun() {
-        say(&hint(&arguments.kubeconfig));
+        say(&hint(&arguments.kubeconfig, goal.services > 0));
         stop.begun().await;
     }
     work.begin();
@@ -137,14 +146,9 @@ fn write_kubeconfig(path: &Path, url: &str) -> Result<(), String> {
 }
 
 /// What kubelets and a user would have created.
-fn populate(server: &ApiServer, arguments: &Arguments) {
-    for index in 0..arguments.nodes {
-        let mut node = objects::uninitialized_node(&format!("demo-node-{index}"));
-        let cidr = format!("10.244.{index}.0/24");
-        let spec = node.spec.get_or_insert_default();
-        spec.pod_cidr = Some(cidr.clone());
-        spec.pod_cidrs = Some(vec![cidr]);
-        server.create::<Node>(&node);
+fn populate(server: &ApiServer, arguments: &Arguments, cloud: &Cloud) {
+    for node in &cloud.nodes {
+        server.create::<Node>(node);
     }
     for index in 0..arguments.services {
         server.create::<Service>(&objects::load_balancer_service("default", &format!("demo-service-{index}")));
@@ -153,35 +157,27 @@ fn populate(server: &ApiServer, arguments: &Arguments) {
 
 type Running = tokio::task::JoinHandle<Result<Ended, manager::StartError>>;
 
-fn start_manager(server: &ApiServer, arguments: &Arguments, work: Shutdown) -> Result<Running, String> {
-    let flags = ["cloud-controller-manager", "--cloud-provider=fake", "--cluster-cidr=10.244.0.0/16", "--secure-port=0"];
-    let command =
-        cli::parse(flags.iter().map(std::ffi::OsString::from), &["fake"], &[]).map_err(|error| error.to_string())?;
-    let cli::Command::Run(config) = command else { return Err("the demo's own flags ask for help".to_owned()) };
+fn start_manager(server: &ApiServer, cloud: Cloud, work: Shutdown) -> Result<Running, String> {
+    let flags = [
+        "cloud-controller-manager".to_owned(),
+        format!("--cloud-provider={}", cloud.name),
+        format!("--configure-cloud-routes={}", cloud.is_whole),
+        "--cluster-cidr=10.244.0.0/16".to_owned(),
+        "--secure-port=0".to_owned(),
+    ];
+    let command = cli::parse(flags.iter().map(std::ffi::OsString::from), &[cloud.name], &[]);
+    let cli::Command::Run(config) = command.map_err(|error| error.to_string())? else {
+        return Err("the demo's own flags ask for help".to_owned());
+    };
     let parts = Parts {
         config: *config,
         clients: Arc::new(InProcess(server.clone())),
-        provider: Arc::new(cloud(arguments)) as Arc<dyn CloudProvider>,
+        provider: cloud.provider,
         metrics: Arc::new(Metrics::new().map_err(|error| error.to_string())?),
         clock: Clock::System,
         set_verbosity: Arc::new(|_| ()),
     };
     Ok(tokio::spawn(async move { manager::run(parts, &work).await }))
-}
-
-fn cloud(arguments: &Arguments) -> FakeCloud {
-    let instances = GeneratedInstances {
-        name_prefix: "demo-node-".into(),
-        count: arguments.nodes,
-        zones: vec!["zone-1".into(), "zone-2".into(), "zone-3".into()],
-        address_range: ipnet::IpNet::V4(ipnet::Ipv4Net::new_assert(std::net::Ipv4Addr::new(10, 64, 0, 0), 10)),
-        template: InstanceSpec::default(),
-    };
-    // Nodes that a user adds with kubectl find an instance as well.
-    let config = FakeConfig { generated_instances: vec![instances], ..FakeConfig::any_node() };
-    let cloud = FakeCloud::new(config);
-    cloud.set_latency(CallName::EnsureLoadBalancer, LATENCY);
-    cloud
 }
 
 fn is_initialised(node: &Node) -> bool {
@@ -209,20 +205,34 @@ fn progress(server: &ApiServer) -> (usize, usize, usize) {
     (initialised, routed, services.iter().filter(|service| address(service).is_some()).count())
 }
 
-fn is_converged(server: &ApiServer, arguments: &Arguments) -> bool {
-    let (nodes, services) = (arguments.nodes as usize, arguments.services as usize);
-    progress(server) == (nodes, nodes, services)
+/// What the demo waits for.
+struct Goal {
+    nodes: usize,
+    routes: usize,
+    services: usize,
 }
 
-fn summary(server: &ApiServer, arguments: &Arguments, converged: bool, started: Instant) -> String {
-    let (initialised, routed, served) = progress(server);
-    let verdict = if converged { "converged" } else { "NOT converged" };
-    format!(
-        "{verdict} after {:.1} s: {initialised}/{nodes} nodes initialised, {routed}/{nodes} nodes routed, {served}/{} services with an address",
-        started.elapsed().as_secs_f64(),
-        arguments.services,
-        nodes = arguments.nodes,
-    )
+impl Goal {
+    fn of(arguments: &Arguments, cloud: &Cloud) -> Self {
+        let (nodes, services) = (cloud.nodes.len(), arguments.services as usize);
+        if cloud.is_whole { Self { nodes, routes: nodes, services } } else { Self { nodes, routes: 0, services: 0 } }
+    }
+
+    fn is_reached(&self, server: &ApiServer) -> bool {
+        progress(server) == (self.nodes, self.routes, self.services)
+    }
+
+    fn summary(&self, server: &ApiServer, converged: bool, started: Instant) -> String {
+        let (initialised, routed, served) = progress(server);
+        let verdict = if converged { "converged" } else { "NOT converged" };
+        format!(
+            "{verdict} after {:.1} s: {initialised}/{} nodes initialised, {routed}/{} nodes routed, {served}/{} services with an address",
+            started.elapsed().as_secs_f64(),
+            self.nodes,
+            self.routes,
+            self.services,
+        )
+    }
 }
 
 /// Prints every event as it is written.
@@ -250,13 +260,16 @@ async fn report(server: ApiServer, started: Instant, stop: Shutdown) {
     }
 }
 
-fn hint(kubeconfig: &Path) -> String {
+fn hint(kubeconfig: &Path, with_services: bool) -> String {
     let path = kubeconfig.display();
+    let services = format!(
+        "  kubectl describe service demo-service-0\n  kubectl delete service demo-service-0\n  \
+         echo '{SERVICE}' | kubectl apply -f -\n"
+    );
     format!(
         "look around with your own kubectl, end with Ctrl-C:\n\
-         \n  export KUBECONFIG={path}\n  kubectl get nodes,services\n  kubectl describe service demo-service-0\n  \
-         kubectl delete service demo-service-0\n  \
-         echo '{SERVICE}' | kubectl apply -f -\n"
+         \n  export KUBECONFIG={path}\n  kubectl get nodes,services\n{}",
+        if with_services { services.as_str() } else { "  kubectl describe nodes\n" }
     )
 }
 

@@ -1,0 +1,101 @@
+//! The clouds of the demo: the fake one, and a simulated Azure.
+//!
+//! In: the demo's arguments. Out: a provider, the Nodes whose kubelets register, and what can be expected of it.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::Node;
+
+use crate::{
+    cloud_provider::{CloudProvider, registry::ProviderConfig},
+    providers::{
+        azure::AzureCloud,
+        fake::{CallName, FakeCloud, FakeConfig, GeneratedInstances, InstanceSpec},
+    },
+    runtime::clock::Clock,
+    sandbox::{
+        azure::{
+            AzureOptions,
+            topology::{Pool, PoolKind, Topology},
+            world::World,
+        },
+        objects,
+    },
+};
+
+/// How long a load balancer takes in the demo, so that there is something to see.
+const LATENCY: Duration = Duration::from_millis(400);
+
+/// Which cloud.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum CloudName {
+    /// The fake provider.
+    Fake,
+    /// The azure provider on a simulated Azure.
+    Azure,
+}
+
+/// A cloud to run on.
+pub(super) struct Cloud {
+    /// Value of `--cloud-provider`.
+    pub(super) name: &'static str,
+    /// The provider.
+    pub(super) provider: Arc<dyn CloudProvider>,
+    /// What kubelets register.
+    pub(super) nodes: Vec<Node>,
+    /// Whether it has routes and load balancers.
+    pub(super) is_whole: bool,
+}
+
+/// Makes the cloud with `count` machines. `azure_json`: where the azure provider's configuration is written.
+pub(super) fn make(name: CloudName, count: u32, azure_json: &Path) -> Result<Cloud, String> {
+    match name {
+        CloudName::Fake => Ok(fake(count)),
+        CloudName::Azure => azure(count, azure_json),
+    }
+}
+
+fn fake(count: u32) -> Cloud {
+    let instances = GeneratedInstances {
+        name_prefix: "demo-node-".into(),
+        count,
+        zones: vec!["zone-1".into(), "zone-2".into(), "zone-3".into()],
+        address_range: ipnet::IpNet::V4(ipnet::Ipv4Net::new_assert(std::net::Ipv4Addr::new(10, 64, 0, 0), 10)),
+        template: InstanceSpec::default(),
+    };
+    // Nodes that a user adds with kubectl find an instance as well.
+    let cloud = FakeCloud::new(FakeConfig { generated_instances: vec![instances], ..FakeConfig::any_node() });
+    cloud.set_latency(CallName::EnsureLoadBalancer, LATENCY);
+    Cloud { name: "fake", provider: Arc::new(cloud), nodes: (0..count).map(fake_node).collect(), is_whole: true }
+}
+
+fn fake_node(index: u32) -> Node {
+    let mut node = objects::uninitialized_node(&format!("demo-node-{index}"));
+    let cidr = format!("10.244.{index}.0/24");
+    let spec = node.spec.get_or_insert_default();
+    spec.pod_cidr = Some(cidr.clone());
+    spec.pod_cidrs = Some(vec![cidr]);
+    node
+}
+
+/// Half of the machines in a uniform scale set over three zones, the others of the other kinds.
+fn azure(count: u32, azure_json: &Path) -> Result<Cloud, String> {
+    let uniform = count.div_ceil(2);
+    let flexible = (count - uniform).div_ceil(2);
+    let pool = |kind, name: &str, count| Pool::new(kind, name, count);
+    let topology = Topology::new()
+        .pool(pool(PoolKind::Uniform, "pool1", uniform).zones(&["1", "2", "3"]))
+        .pool(pool(PoolKind::Flexible, "flex1", flexible))
+        .pool(pool(PoolKind::AvailabilitySet, "as1", count - uniform - flexible));
+    let world = World::new(topology, AzureOptions::default(), Clock::System).map_err(|error| error.to_string())?;
+    let about = |error: std::io::Error| format!("--azure-json={}: {error}", azure_json.display());
+    std::fs::write(azure_json, format!("{:#}\n", world.config())).map_err(about)?;
+    let config = ProviderConfig {
+        cloud_config: Some(azure_json.to_owned()),
+        cluster_name: "demo".to_owned(),
+        ..ProviderConfig::default()
+    };
+    let transport = world.azure().transport();
+    let provider = AzureCloud::new(&config, BTreeMap::new(), transport).map_err(|error| error.to_string())?;
+    Ok(Cloud { name: "azure", provider: Arc::new(provider), nodes: world.uninitialized_nodes(), is_whole: false })
+}

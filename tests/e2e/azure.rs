@@ -1,0 +1,223 @@
+//! Scenarios on a simulated Azure that the binary reaches over TLS: with credentials, paging and errors as ARM has them.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use cloud_controller_manager::{
+    runtime::shutdown::Shutdown,
+    sandbox::azure::{
+        Effect, Fault,
+        topology::{Pool, PoolKind, Power, Topology},
+        world::{Serving, Start, World, start_world},
+    },
+};
+
+use crate::{
+    control_plane::{ADMIN_TOKEN, ControlPlane},
+    objects::{OUT_OF_SERVICE, Objects, SHUTDOWN, label, provider_id},
+    support::{Manager, SOON, eventually},
+};
+
+/// Flags that make the guard against wrong deletions quick enough to wait for.
+const FLAGS: &[&str] = &[
+    "--configure-cloud-routes=false",
+    "--node-monitor-period=500ms",
+    "--node-deletion-grace-period=1s",
+    "--leader-elect=false",
+];
+
+/// A served world with the files that a manager needs.
+struct Azure {
+    world: World,
+    config: PathBuf,
+    ca_file: PathBuf,
+    stop: Shutdown,
+}
+
+impl Drop for Azure {
+    fn drop(&mut self) {
+        self.stop.begin();
+    }
+}
+
+impl Azure {
+    async fn start(plane: &ControlPlane, name: &str) -> Self {
+        let ca_file = plane.folder().join(format!("{name}-ca.pem"));
+        let stop = Shutdown::new();
+        let serving = Serving { port: 0, ca_file: Some(ca_file.clone()), shutdown: stop.clone() };
+        let start = Start { serving: Some(serving), ..Start::default() };
+        let world = start_world(topology(), start).await.expect("the simulated cloud");
+        let config = plane.folder().join(format!("{name}-azure.json"));
+        fs::write(&config, world.config().to_string()).expect("azure.json");
+        Self { world, config, ca_file, stop }
+    }
+
+    async fn manager(&self, plane: &ControlPlane, name: &str) -> Manager {
+        Manager::start_azure(plane, name, &self.config, &self.ca_file, FLAGS).await
+    }
+
+    async fn register_all(&self, objects: &Objects) -> Vec<String> {
+        let mut names = Vec::new();
+        for node in self.world.uninitialized_nodes() {
+            objects.register(&node).await;
+            names.push(node.metadata.name.unwrap_or_default());
+        }
+        names
+    }
+
+    fn writes(&self) -> usize {
+        self.world.azure().count(|request| ["PUT", "PATCH", "DELETE"].contains(&request.method.as_str()))
+    }
+}
+
+/// Machines of every kind.
+fn topology() -> Topology {
+    Topology::new()
+        .pool(Pool::new(PoolKind::Uniform, "pool1", 3).zones(&["1", "2", "3"]))
+        .pool(Pool::new(PoolKind::Flexible, "flex1", 2))
+        .pool(Pool::new(PoolKind::AvailabilitySet, "as1", 2))
+        .pool(Pool::new(PoolKind::Standalone, "lone", 1).public_ips())
+}
+
+async fn initialised(azure: &Azure, objects: &Objects) -> Vec<String> {
+    let names = azure.register_all(objects).await;
+    for name in &names {
+        objects.until_initialised(name).await;
+    }
+    names
+}
+
+/// Nodes of every kind of machine are initialised as upstream would, from lists, without a write to ARM.
+pub(crate) async fn nodes(plane: &mut ControlPlane) {
+    let objects = Objects::new(&plane.admin().await);
+    let azure = Azure::start(plane, "azure-nodes").await;
+    let manager = azure.manager(plane, "azure-nodes").await;
+    let names = initialised(&azure, &objects).await;
+    assert_eq!(names.len(), 8);
+    for wanted in azure.world.nodes() {
+        let name = wanted.metadata.name.clone().unwrap_or_default();
+        let node = objects.node(&name).await.expect("the node");
+        assert_eq!(provider_id(&node), provider_id(&wanted), "{name}");
+        for key in ["topology.kubernetes.io/zone", "topology.kubernetes.io/region", "node.kubernetes.io/instance-type"] {
+            assert_eq!(label(&node, key), label(&wanted, key), "{name}: {key}");
+        }
+        let addresses = |node: k8s_openapi::api::core::v1::Node| {
+            let addresses = node.status.and_then(|status| status.addresses).unwrap_or_default();
+            let mut pairs: Vec<_> = addresses.into_iter().map(|address| (address.type_, address.address)).collect();
+            pairs.sort();
+            pairs
+        };
+        assert_eq!(addresses(node), addresses(wanted), "{name}");
+    }
+    assert_eq!(azure.writes(), 0);
+    eventually("the manager is ready", SOON, async || {
+        manager.get("/readyz", None).await.is_some_and(|(status, _)| status == 200)
+    })
+    .await;
+
+    let joined = azure.world.scale_out("pool1", 1).expect("the pool").pop().expect("a node");
+    azure.world.azure().clear_requests();
+    objects.register(&azure.world.uninitialized_node(&joined).expect("the machine")).await;
+    objects.until_initialised(&joined).await;
+    let about = azure.world.azure().count(|request| request.path.contains("Microsoft"));
+    assert!(about <= 5, "{about} requests for one further node: {:?}", azure.world.azure().requests());
+}
+
+/// What becomes of a Node when something becomes of its machine.
+pub(crate) async fn life_cycle(plane: &mut ControlPlane) {
+    let objects = Objects::new(&plane.admin().await);
+    let azure = Azure::start(plane, "azure-life").await;
+    let mut manager = azure.manager(plane, "azure-life").await;
+    let names = initialised(&azure, &objects).await;
+    let of = |prefix: &str| names.iter().filter(|name| name.starts_with(prefix)).cloned().collect::<Vec<_>>();
+    let (uniform, flex, standard) = (of("pool1"), of("flex1"), of("as1"));
+
+    for stopped in [&uniform[0], &flex[0], &standard[0]] {
+        azure.world.set_power(stopped, Power::Deallocated).expect("the machine");
+        objects.set_ready(stopped, "Unknown").await;
+        objects.until_tainted(stopped, SHUTDOWN, true).await;
+        objects.until_tainted(stopped, OUT_OF_SERVICE, true).await;
+        azure.world.set_power(stopped, Power::Running).expect("the machine");
+        objects.set_ready(stopped, "True").await;
+        objects.until_tainted(stopped, SHUTDOWN, false).await;
+        objects.until_tainted(stopped, OUT_OF_SERVICE, false).await;
+    }
+    for deleted in [&uniform[1], &flex[1], &standard[1]] {
+        azure.world.delete_machine(deleted).expect("the machine");
+        objects.set_ready(deleted, "Unknown").await;
+        objects.until_gone(deleted).await;
+    }
+    // A machine made anew under the same name: the old Node goes, the one its kubelet registers stays.
+    let again = &uniform[2];
+    azure.world.recreate_machine(again).expect("the machine");
+    objects.set_ready(again, "Unknown").await;
+    objects.until_gone(again).await;
+    objects.register(&azure.world.uninitialized_node(again).expect("the machine")).await;
+    objects.until_initialised(again).await;
+    objects.set_ready(again, "Unknown").await;
+
+    // Whatever ARM says about the whole group, nobody is deleted.
+    azure.world.forbid_group("");
+    let left = [&uniform[0], &flex[0], &standard[0], again];
+    for node in left {
+        objects.set_ready(node, "Unknown").await;
+    }
+    let asked = azure.world.azure().requests().len();
+    eventually("ARM has refused often", SOON, async || azure.world.azure().requests().len() > asked + 8).await;
+    azure.world.azure().allow_all();
+    azure.world.empty_group(&azure.world.topology().resource_group);
+    let asked = azure.world.azure().requests().len();
+    eventually("ARM was asked often about an empty group", SOON, async || azure.world.azure().requests().len() > asked + 16)
+        .await;
+    for node in left {
+        assert!(objects.node(node).await.is_some(), "{node} was deleted\n{}", manager.log_text());
+    }
+    assert!(manager.is_running());
+    assert_eq!(azure.writes(), 0);
+}
+
+/// ARM is down at the start, then answers in every wrong way: the process stays, is not ready, says why, deletes nothing, and
+/// recovers by itself.
+pub(crate) async fn outages(plane: &mut ControlPlane) {
+    let objects = Objects::new(&plane.admin().await);
+    let azure = Azure::start(plane, "azure-outage").await;
+    azure.world.azure().faults().set_down(true);
+    let mut manager = azure.manager(plane, "azure-outage").await;
+    // Reasons are for those who have authenticated themselves.
+    let readiness = async |manager: &Manager| manager.get("/readyz?verbose", Some(ADMIN_TOKEN)).await;
+    eventually("it says that ARM is down", SOON, async || {
+        let Some((status, page)) = readiness(&manager).await else { return false };
+        status == 500 && page.contains("cloud-provider") && page.contains("cannot be initialised")
+    })
+    .await;
+    azure.world.azure().faults().set_down(false);
+    let names = initialised(&azure, &objects).await;
+    eventually("it is ready", SOON, async || readiness(&manager).await.is_some_and(|(status, _)| status == 200)).await;
+
+    for name in &names {
+        objects.set_ready(name, "Unknown").await;
+    }
+    for (what, fault) in [
+        ("401", Fault::refuse(401, "InvalidAuthenticationToken")),
+        ("403", Fault::refuse(403, "AuthorizationFailed")),
+        ("429", Fault::refuse(429, "TooManyRequests")),
+        ("500", Fault::refuse(500, "InternalServerError")),
+        ("garbage", Fault::new(Effect::Garbage)),
+        ("empty lists", Fault::new(Effect::EmptyList)),
+    ] {
+        azure.world.azure().faults().clear();
+        azure.world.azure().add_fault(fault.path("*Microsoft.*"));
+        let asked = azure.world.azure().requests().len();
+        eventually(&format!("ARM answered {what} several times"), SOON, async || {
+            azure.world.azure().requests().len() > asked + 4
+        })
+        .await;
+        for name in &names {
+            assert!(objects.node(name).await.is_some(), "{what}: {name} was deleted\n{}", manager.log_text());
+        }
+        assert!(manager.is_running(), "{what}: it ended\n{}", manager.log_text());
+    }
+    azure.world.azure().faults().clear();
+    let gone = &names[0];
+    azure.world.delete_machine(gone).expect("the machine");
+    eventually("it works again", Duration::from_secs(90), async || objects.node(gone).await.is_none()).await;
+}
