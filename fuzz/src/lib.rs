@@ -1,0 +1,257 @@
+//! The bodies of the fuzz targets: one per parser of text that comes from outside.
+//!
+//! In: any bytes. Out: nothing, or a panic. They know no libFuzzer: `fuzz_targets/` hands them its inputs, `tests/fuzz.rs` its own.
+//! Parsers behind the ARM client and the credentials are reached as the program reaches them: a [`script::Script`] is the other end
+//! of the wire, and waits take no time.
+#![allow(unreachable_pub, missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+mod script;
+
+use std::{
+    collections::BTreeMap,
+    hint::black_box,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use cloud_controller_manager::{
+    cli::{duration, flags},
+    metrics::Metrics,
+    providers::azure::{
+        arm::{
+            ArmClient, ArmParts, ArmSettings, Budget, BudgetSettings, ResourceId, TokenError, TokenProvider, Transport, api,
+            compute, network,
+        },
+        auth,
+        config::{AzureConfig, Environment, Texts, merge, offline_report},
+        instances::provider_id as ids,
+        inventory::{Freshness, Inventory, InventorySettings, Wanted},
+    },
+    runtime::{
+        clock::Clock,
+        leader_election::{Leadership, lease as election},
+    },
+};
+use k8s_openapi::api::coordination::v1::Lease;
+use serde::{Serialize, de::DeserializeOwned};
+
+use script::{Script, run};
+
+/// A target.
+pub struct Target {
+    /// Its name, and that of its corpus.
+    pub name: &'static str,
+    /// Its body.
+    pub body: fn(&[u8]),
+}
+
+macro_rules! targets {
+    ($($name:ident),* $(,)?) => {
+        /// All of them.
+        pub const TARGETS: &[Target] = &[$(Target { name: stringify!($name), body: $name }),*];
+    };
+}
+
+targets![
+    provider_id,
+    resource_id,
+    azure_json,
+    arm_documents,
+    arm_reads,
+    arm_operations,
+    inventory,
+    tokens,
+    go_values,
+    lease,
+];
+
+const GROUP: &str = "/subscriptions/s/resourceGroups/rg";
+
+fn clock() -> Clock {
+    Clock::manual("2026-01-01T00:00:00Z".parse().unwrap())
+}
+
+/// `spec.providerID` of a Node. What it names is named by the provider id made from it again.
+pub fn provider_id(data: &[u8]) {
+    let ids::Reading::Machine(id) = ids::read(&String::from_utf8_lossy(data)) else { return };
+    if let Ok(made) = ids::of_machine(&id) {
+        let ids::Reading::Machine(again) = ids::read(&made) else { panic!("{made} names no machine") };
+        assert_eq!(again.key(), id.key());
+    }
+}
+
+/// An id in an ARM document.
+pub fn resource_id(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let Ok(id) = ResourceId::parse(&text) else { return };
+    assert_eq!(id.as_str(), text);
+    assert_eq!(ResourceId::parse(&id.key()).map(|lower| lower.key()), Ok(id.key()));
+    black_box((id.subscription(), id.resource_group(), id.resource_type(), id.name(), id.url_path()));
+    if let Some(parent) = id.parent() {
+        assert!(parent.as_str().len() < text.len());
+    }
+}
+
+/// `azure.json`; what follows the first NUL is the Secret.
+pub fn azure_json(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (file, secret) = text.split_once('\0').map_or((&*text, None), |(file, secret)| (file, Some(secret)));
+    let texts = Texts { file: Some(file.to_owned()), secret: secret.map(str::to_owned) };
+    if let Ok(loaded) = merge(&texts, &Environment::default(), true) {
+        assert!(loaded.findings.is_empty(), "strict mode accepts nothing strange: {:?}", loaded.findings);
+    }
+    black_box(offline_report(&texts, &Environment::default(), false).text());
+}
+
+/// A document is read and written: what is written reads as the same.
+fn document<D: DeserializeOwned + Serialize + PartialEq>(data: &[u8]) {
+    let Ok(typed) = serde_json::from_slice::<D>(data) else { return };
+    let written = serde_json::to_value(&typed).unwrap();
+    let again: D = serde_json::from_value(written.clone()).unwrap();
+    assert!(again == typed, "{written}");
+}
+
+/// A document of ARM, of any type.
+pub fn arm_documents(data: &[u8]) {
+    document::<compute::VirtualMachine>(data);
+    document::<compute::VirtualMachineScaleSet>(data);
+    document::<compute::VirtualMachineScaleSetVm>(data);
+    document::<compute::AvailabilitySet>(data);
+    document::<network::LoadBalancer>(data);
+    document::<network::PublicIpAddress>(data);
+    document::<network::PublicIpPrefix>(data);
+    document::<network::NetworkSecurityGroup>(data);
+    document::<network::RouteTable>(data);
+    document::<network::NetworkInterface>(data);
+    document::<network::VirtualNetwork>(data);
+}
+
+struct AnyToken;
+
+#[async_trait::async_trait]
+impl TokenProvider for AnyToken {
+    async fn bearer(&self) -> Result<String, TokenError> {
+        Ok("token".to_owned())
+    }
+    fn rejected(&self, _: &str) {}
+}
+
+fn arm(data: &[u8]) -> ArmClient {
+    static METRICS: OnceLock<Arc<Metrics>> = OnceLock::new();
+    let metrics = METRICS.get_or_init(|| Arc::new(Metrics::new().unwrap()));
+    let mut settings = ArmSettings::new("https://management.azure.com", "fuzz").unwrap();
+    // Few tries and polls, since each one reads the same bytes.
+    settings.backoff.tries = 2;
+    settings.limits.read = Duration::from_secs(20);
+    settings.limits.operation = Duration::from_secs(20);
+    settings.polling.first = Duration::from_secs(4);
+    let parts = ArmParts {
+        transport: Script::shared(data),
+        tokens: Arc::new(AnyToken),
+        gate: Arc::new(Budget::new(BudgetSettings::default(), Arc::clone(metrics), clock())),
+        leadership: Leadership::unopposed(),
+        metrics: Arc::clone(metrics),
+        clock: clock(),
+    };
+    ArmClient::new(settings, parts)
+}
+
+/// Errors, quotas, waits and pages in ARM's answers to reads.
+pub fn arm_reads(data: &[u8]) {
+    let id = ResourceId::parse(GROUP).unwrap().resource(api::LOAD_BALANCERS.resource_type, &["lb"]);
+    run(async {
+        let read = arm(data).get::<network::LoadBalancer>(&api::LOAD_BALANCERS, &id, &[]).await;
+        black_box(read.map_err(|error| format!("{error} {error:?}")).err());
+        let path = format!("{GROUP}/providers/Microsoft.Compute/virtualMachines");
+        let list = arm(data).list::<compute::VirtualMachine>(&api::VIRTUAL_MACHINES, &path, &[]).await;
+        black_box(list.map_err(|error| format!("{error} {error:?}")).err());
+    });
+}
+
+/// Long-running operations: ARM's answers to writes and to the polls that follow.
+pub fn arm_operations(data: &[u8]) {
+    let id = ResourceId::parse(GROUP).unwrap().resource(api::LOAD_BALANCERS.resource_type, &["lb"]);
+    let lb = network::LoadBalancer::default();
+    run(async {
+        let put = arm(data).put(&api::LOAD_BALANCERS, &id, Some("W/\"1\""), &lb).await;
+        black_box(put.map_err(|error| error.to_string()).err());
+        let deleted = arm(data).delete(&api::LOAD_BALANCERS, &id).await;
+        black_box(deleted.map_err(|error| error.to_string()).err());
+        let posted = arm(data).post::<network::LoadBalancer>(&api::LOAD_BALANCERS, &id, "act", &lb).await;
+        black_box(posted.map_err(|error| error.to_string()).err());
+    });
+}
+
+/// Lists and documents that the inventory boils down.
+pub fn inventory(data: &[u8]) {
+    let config = AzureConfig {
+        subscription_id: "s".to_owned(),
+        resource_group: "rg".to_owned(),
+        enable_vmss_flex_nodes: true,
+        ..AzureConfig::default()
+    };
+    let id =
+        ResourceId::parse(&format!("{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/pool/virtualMachines/0"));
+    let wanted = |id| Wanted { node_name: "pool000000".to_owned(), id, resource_group: None };
+    run(async {
+        let inventory = Inventory::new(arm(data), InventorySettings::from_config(&config), clock());
+        let _ = inventory.warm().await;
+        black_box(inventory.look_up(&[wanted(None), wanted(id.clone().ok())], Freshness::Cached).await);
+        black_box(inventory.confirm(&wanted(id.ok()), Duration::ZERO).await);
+        black_box((inventory.health(), inventory.status()));
+    });
+}
+
+/// Answers of Entra, IMDS and of a cloud's `/metadata/endpoints`.
+pub fn tokens(data: &[u8]) {
+    let secret = AzureConfig {
+        tenant_id: "t".to_owned(),
+        aad_client_id: "c".to_owned(),
+        aad_client_secret: "s".to_owned(),
+        ..AzureConfig::default()
+    };
+    let managed = AzureConfig { use_managed_identity_extension: true, ..AzureConfig::default() };
+    let described = AzureConfig { resource_manager_endpoint: "https://arm.local".to_owned(), ..managed.clone() };
+    run(async {
+        for config in [secret, managed, described] {
+            let wire: Arc<dyn Transport> = Script::shared(data);
+            let Ok(connection) = auth::connect(&config, &BTreeMap::new(), wire, clock()).await else { continue };
+            let token = tokio::time::timeout(Duration::from_secs(120), connection.credentials.compute.token()).await;
+            black_box(token.map(|token| token.map_err(|error| format!("{error} {error:?}")).err()).ok());
+        }
+    });
+}
+
+/// Values of flags; among them Go's durations, which read as printed.
+pub fn go_values(data: &[u8]) {
+    let text = String::from_utf8_lossy(data).into_owned();
+    if let Ok(read) = duration::parse(&text) {
+        assert_eq!(duration::parse(&duration::format(read)), Ok(read));
+    }
+    // One flag of each kind of value.
+    let kinds: BTreeMap<_, _> = flags::all().map(|flag| (flag.placeholder, flag)).collect();
+    let texts = [text];
+    for flag in kinds.values() {
+        if let Ok(printed) = flag.canonical(&texts) {
+            black_box(printed);
+        }
+    }
+}
+
+/// The Lease that other candidates write.
+pub fn lease(data: &[u8]) {
+    let Ok(found) = serde_json::from_slice::<Lease>(data) else { return };
+    let me = election::Candidate {
+        namespace: "kube-system".to_owned(),
+        name: "cloud-controller-manager".to_owned(),
+        identity: "me".to_owned(),
+        lease_duration: Duration::from_secs(15),
+    };
+    run(async {
+        let (now, wall) = (clock().now(), clock().wall());
+        let seen = election::Observation::of(None, found, now);
+        black_box(election::decide(Some(&seen), now, wall, &me));
+        black_box(election::taken_by(Some(&seen), &me));
+        black_box(election::released(&seen.lease, wall));
+    });
+}

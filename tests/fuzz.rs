@@ -1,0 +1,220 @@
+//! The fuzz targets of `fuzz/` on a stable toolchain: a fixed number of executions each, always the same ones.
+//!
+//! No input may make a parser panic, or cost more than time in proportion to its length. The latter is no benchmark: the inputs are
+//! so long that steps by the square of their length would take hours, and the limit is far from what a linear parser needs.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "../fuzz/src/lib.rs"]
+mod targets;
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use proptest::{
+    collection::vec,
+    prelude::*,
+    sample::{Index, select},
+    test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
+};
+use targets::{TARGETS, Target};
+
+/// Executions of each target with short inputs.
+const EXECUTIONS: u32 = 1_000;
+/// Where the random choices begin.
+const SEED: [u8; 32] = [7; 32];
+/// Length of the inputs that must not take long.
+const LONG: usize = 1 << 20;
+/// For one long input, in a debug build on a busy machine.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn folder(part: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz").join(part)
+}
+
+/// The realistic inputs of a target, by file name.
+fn corpus(target: &Target) -> Vec<Vec<u8>> {
+    let entries = fs::read_dir(folder("corpus").join(target.name)).unwrap();
+    let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.iter().map(|file| fs::read(file).unwrap()).collect()
+}
+
+#[derive(Debug, Clone)]
+enum Mutation {
+    Flip(Index, u8),
+    Cut(Index),
+    Remove(Index, Index),
+    Insert(Index, Vec<u8>),
+    Repeat(Index, Index, usize),
+    /// The rest becomes that of another input.
+    Splice(Index, Vec<u8>, Index),
+}
+
+fn range(a: Index, b: Index, length: usize) -> std::ops::Range<usize> {
+    let (a, b) = (a.index(length + 1), b.index(length + 1));
+    a.min(b)..a.max(b)
+}
+
+fn mutated(mut input: Vec<u8>, mutations: Vec<Mutation>) -> Vec<u8> {
+    for mutation in mutations {
+        let length = input.len();
+        match mutation {
+            Mutation::Flip(at, bits) if length > 0 => input[at.index(length)] ^= bits,
+            Mutation::Flip(..) => {}
+            Mutation::Cut(at) => input.truncate(at.index(length + 1)),
+            Mutation::Remove(a, b) => drop(input.drain(range(a, b, length))),
+            Mutation::Insert(at, bytes) => {
+                let at = at.index(length + 1);
+                input.splice(at..at, bytes);
+            }
+            Mutation::Repeat(a, b, times) => {
+                let range = range(a, b, length);
+                let repeated = input[range.clone()].repeat(times.min(4096 / range.len().max(1)));
+                input.splice(range.end..range.end, repeated);
+            }
+            Mutation::Splice(at, other, from) => {
+                input.truncate(at.index(length + 1));
+                input.extend_from_slice(&other[from.index(other.len() + 1)..]);
+            }
+        }
+    }
+    input
+}
+
+/// Pieces that mean something to one of the parsers.
+const WORDS: &[&str] = &[
+    "null",
+    "{}",
+    "[]",
+    "\"\"",
+    "-1",
+    "1e999",
+    "18446744073709551616",
+    "\u{0}",
+    "\u{feff}",
+    "é",
+    "\n===\n",
+    "/",
+    "://",
+    ";",
+    ",",
+    "&a ",
+    "*a",
+    "? ",
+    "- ",
+    "|\n",
+    "\\u0000",
+    "\\ud800",
+    "9223372036854775807",
+    "µs",
+    "retry-after: 1\n",
+];
+
+fn mutation(corpus: &[Vec<u8>]) -> impl Strategy<Value = Mutation> + use<> {
+    let at = any::<Index>;
+    let word = select(WORDS).prop_map(|word| word.as_bytes().to_vec());
+    prop_oneof![
+        (at(), 1..=255_u8).prop_map(|(at, bits)| Mutation::Flip(at, bits)),
+        at().prop_map(Mutation::Cut),
+        (at(), at()).prop_map(|(a, b)| Mutation::Remove(a, b)),
+        (at(), prop_oneof![word, vec(any::<u8>(), 0..8)]).prop_map(|(at, bytes)| Mutation::Insert(at, bytes)),
+        (at(), at(), 1..64_usize).prop_map(|(a, b, times)| Mutation::Repeat(a, b, times)),
+        (at(), select(corpus.to_vec()), at()).prop_map(|(at, other, from)| Mutation::Splice(at, other, from)),
+    ]
+}
+
+fn inputs(corpus: &[Vec<u8>]) -> impl Strategy<Value = Vec<u8>> + use<> {
+    let near = (select(corpus.to_vec()), vec(mutation(corpus), 0..6)).prop_map(|(input, all)| mutated(input, all));
+    prop_oneof![4 => near, 1 => vec(any::<u8>(), 0..256)]
+}
+
+/// Panics with the smallest input it finds. The choices follow from [`SEED`] alone.
+fn survives_short_inputs(target: &Target) {
+    let corpus = corpus(target);
+    corpus.iter().for_each(|input| (target.body)(input));
+    let config = Config { cases: EXECUTIONS, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &SEED));
+    let outcome = runner.run(&inputs(&corpus), |input| {
+        (target.body)(&input);
+        Ok(())
+    });
+    if let Err(error) = outcome {
+        panic!("target {}, seed {SEED:?}: {error}", target.name);
+    }
+}
+
+/// Openings, separators and fillers of the notations that are parsed.
+const HOSTILE: [&str; 20] = [
+    "[", "{\"a\":", "{", "\"", "\\", "/", "a", "1", " ", "\n", "- ", "? ", "a: ", "a: b\n", "&a [*a,", "#", "é", "1h",
+    "x=y,", "\"a\":1,",
+];
+
+/// What stands before the body in a script of answers, once for each answer that the corpus begins with.
+fn heads(corpus: &[Vec<u8>]) -> BTreeSet<&[u8]> {
+    let head = |input: &'_ Vec<u8>| input.windows(2).position(|window| window == b"\n\n").map_or(0, |at| at + 2);
+    corpus.iter().map(|input| &input[..head(input)]).chain([&b""[..]]).collect()
+}
+
+/// Long inputs of a target: hostile pieces alone and within a realistic input, and realistic inputs over and over.
+fn long_inputs(corpus: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let filled = |piece: &[u8]| piece.repeat(LONG / piece.len());
+    let headed = |head: &[u8]| HOSTILE.map(|piece| [head, &filled(piece.as_bytes())].concat());
+    let mut inputs: Vec<_> = heads(corpus).into_iter().flat_map(headed).collect();
+    for (number, input) in corpus.iter().filter(|input| !input.is_empty()).enumerate() {
+        inputs.push(filled(input));
+        let (start, end) = input.split_at(input.len() * 3 / 4);
+        let piece = HOSTILE[number % HOSTILE.len()].as_bytes();
+        inputs.push([start, &filled(piece), end].concat());
+        let line = start.rsplit(|byte| [b'\n', b',', b'/'].contains(byte)).next().unwrap_or(start);
+        inputs.push([start, &filled(if line.is_empty() { b"," } else { line }), end].concat());
+    }
+    inputs
+}
+
+/// Each on a thread, so that one that does not end can be told.
+fn survives_long_inputs(target: &'static Target) {
+    for (number, input) in long_inputs(&corpus(target)).into_iter().enumerate() {
+        let (done, ended) = mpsc::channel();
+        thread::spawn(move || {
+            (target.body)(&input);
+            let _ = done.send(());
+        });
+        let outcome = ended.recv_timeout(LIMIT);
+        assert!(outcome.is_ok(), "target {}, long input {number}: {outcome:?}, after {LIMIT:?} at most", target.name);
+    }
+}
+
+macro_rules! fuzzed {
+    ($($name:ident),* $(,)?) => {
+        const TESTED: &[&str] = &[$(stringify!($name)),*];
+        $(
+            #[test]
+            fn $name() {
+                let target = TARGETS.iter().find(|target| target.name == stringify!($name)).unwrap();
+                survives_short_inputs(target);
+                survives_long_inputs(target);
+            }
+        )*
+    };
+}
+
+fuzzed![provider_id, resource_id, azure_json, arm_documents, arm_reads, arm_operations, inventory, tokens, go_values, lease,];
+
+#[test]
+fn every_target_is_tested_and_known_to_cargo_fuzz() {
+    let names: Vec<_> = TARGETS.iter().map(|target| target.name).collect();
+    assert_eq!(names, TESTED);
+    let manifest = fs::read_to_string(folder("Cargo.toml")).unwrap();
+    for name in names {
+        assert!(manifest.contains(&format!("path = \"fuzz_targets/{name}.rs\"")), "{name}");
+        assert!(
+            fs::read_to_string(folder("fuzz_targets").join(format!("{name}.rs"))).unwrap().contains(&format!("::{name}("))
+        );
+    }
+}
