@@ -51,3 +51,7 @@ pub async fn check_with(
     }
     report
 }
+
+#[cfg(all(test, feature = "sandbox"))]
+#[expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
+mod tests;
