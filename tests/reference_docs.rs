@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cloud_controller_manager::{app, cli, serving};
+use cloud_controller_manager::{app, cli, providers::azure, serving};
 
 type Page = (&'static str, fn() -> String);
 
@@ -20,6 +20,7 @@ const PAGES: &[Page] = &[
     ("controllers.md", cli::docs::controllers),
     ("metrics.md", serving::metrics_reference),
     ("events.md", app::events_reference),
+    ("azure-config.md", azure::config::reference_page),
 ];
 
 fn root() -> &'static Path {
