@@ -5,6 +5,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
@@ -66,7 +67,7 @@ struct Inner {
 
 /// Builds the provider for the binary. A bad file is an error here; a Secret is read when the provider is initialised.
 pub fn factory(config: &ProviderConfig) -> CloudResult<Arc<dyn CloudProvider>> {
-    let environment: BTreeMap<String, String> = std::env::vars().collect();
+    let environment = environment();
     let transport = ReqwestTransport::new(&environment).map_err(|error| CloudError::invalid(error.to_string()))?;
     Ok(Arc::new(AzureCloud::new(config, environment, Arc::new(transport))?))
 }
@@ -220,6 +221,12 @@ impl AzureCloud {
             session.instances.instance_metadata_batch(&context.nodes.list()).await;
         }
     }
+}
+
+/// The process's environment. A variable that is not UTF-8 is nobody's who is asked here.
+pub(super) fn environment() -> BTreeMap<String, String> {
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    std::env::vars_os().filter_map(text).collect()
 }
 
 /// Where a configuration is read from.
