@@ -13,7 +13,9 @@ use crate::cloud_provider::{
 
 /// The session at work, if there is one yet.
 pub(super) fn current(session: &ArcSwapOption<Session>) -> CloudResult<Arc<Session>> {
-    session.load_full().ok_or_else(|| CloudError::failed("the azure provider is not initialised yet"))
+    session.load_full().ok_or_else(|| {
+        CloudError::failed("the azure provider is not at work: it is not initialised yet, or disableCloudProvider is set")
+    })
 }
 
 /// Every part, over the session at work.

@@ -5,8 +5,12 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -16,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{
-    arm::Transport,
+    arm::{Budget, BudgetSettings, Transport},
     auth::ReqwestTransport,
     config::{self, AzureConfig, Environment, LoadError, Loaded, Loader, SecretRef, Source, Texts},
     out_of_service, parts,
@@ -28,6 +32,12 @@ use crate::cloud_provider::{
 
 /// Name in `--cloud-provider`, and scheme of provider ids.
 pub const NAME: &str = "azure";
+
+/// What is said while `disableCloudProvider` holds.
+const DISABLED: &str = "disableCloudProvider is set in the provider's configuration; set it to false to go on";
+
+/// Time between two tries of a changed configuration that does not work.
+const RETRY: Duration = Duration::from_secs(30);
 
 /// How often the caches are looked at for what has to be read anew.
 const WARM_PERIOD: Duration = Duration::from_secs(60);
@@ -45,13 +55,19 @@ struct Inner {
     /// Read at the start when there is only a file, so that a bad one ends the process at once.
     first: Option<AzureConfig>,
     session: Arc<ArcSwapOption<Session>>,
+    /// The newest one. Kept from try to try and from session to session.
+    budget: Mutex<Option<Budget>>,
     /// Why the newest configuration is not at work.
-    refused: Mutex<Option<String>>,
+    refused: watch::Sender<Option<String>>,
+    /// Why what there is to read now is no configuration.
+    unusable: watch::Sender<Option<String>>,
+    /// Whether the background work has begun, which it does once.
+    started: AtomicBool,
 }
 
 /// Builds the provider for the binary. A bad file is an error here; a Secret is read when the provider is initialised.
 pub fn factory(config: &ProviderConfig) -> CloudResult<Arc<dyn CloudProvider>> {
-    let environment: BTreeMap<String, String> = std::env::vars().collect();
+    let environment = environment();
     let transport = ReqwestTransport::new(&environment).map_err(|error| CloudError::invalid(error.to_string()))?;
     Ok(Arc::new(AzureCloud::new(config, environment, Arc::new(transport))?))
 }
@@ -71,8 +87,18 @@ impl AzureCloud {
             }
             (_, Some(_)) => None,
         };
-        let (settings, session, refused) = (config.clone(), Arc::default(), Mutex::default());
-        Ok(Self { inner: Arc::new(Inner { settings, environment, transport, first, session, refused }) })
+        let inner = Inner {
+            settings: config.clone(),
+            environment,
+            transport,
+            first,
+            session: Arc::default(),
+            budget: Mutex::default(),
+            refused: watch::Sender::default(),
+            unusable: watch::Sender::default(),
+            started: AtomicBool::default(),
+        };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The session at work.
@@ -89,8 +115,9 @@ impl AzureCloud {
         }
     }
 
+    /// The configuration to begin with. With reloading it is read anew at each try, so that what is mended counts.
     async fn first_config(&self, client: kube::Client) -> CloudResult<AzureConfig> {
-        if let Some(config) = &self.inner.first {
+        if let Some(config) = self.inner.first.as_ref().filter(|_| !self.inner.settings.reload) {
             return Ok(config.clone());
         }
         let loaded = self.loader(client).load().await.map_err(|error| of_load(&error))?;
@@ -98,12 +125,10 @@ impl AzureCloud {
     }
 
     async fn open(&self, config: Arc<AzureConfig>, context: &ProviderContext) -> CloudResult<Session> {
-        if config.disable_cloud_provider {
-            return Err(CloudError::invalid("disableCloudProvider is set in the provider's configuration"));
-        }
         let surroundings = Surroundings {
             transport: Arc::clone(&self.inner.transport),
             environment: self.inner.environment.clone(),
+            budget: self.budget(&config, context),
             leadership: context.leadership.clone(),
             metrics: Arc::clone(&context.metrics),
             clock: context.clock,
@@ -113,69 +138,95 @@ impl AzureCloud {
         Ok(session)
     }
 
-    fn refuse(&self, reason: Option<String>) {
-        *self.inner.refused.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    fn budget(&self, config: &AzureConfig, context: &ProviderContext) -> Budget {
+        let mut newest = self.inner.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        let budget = Budget::renewed(newest.as_ref(), BudgetSettings::from(config), &context.metrics, context.clock);
+        *newest = Some(budget.clone());
+        budget
     }
 
-    fn refused(&self) -> Option<String> {
-        self.inner.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// As upstream, which looks at the field only when it reloads.
+    fn is_disabled(&self, config: &AzureConfig) -> bool {
+        self.inner.settings.reload && config.disable_cloud_provider
     }
 
-    /// Puts each changed configuration to work; the old one stays until the new one has proved itself.
+    /// Why the configuration at work, if any, is not the one that somebody wants.
+    fn problem(&self) -> Option<String> {
+        self.inner.unusable.borrow().clone().or_else(|| self.inner.refused.borrow().clone())
+    }
+
+    /// Puts each changed configuration to work; the old one stays until the new one has proved itself. A still newer one ends the tries.
     async fn follow(self, config: Arc<AzureConfig>, context: ProviderContext) {
         let (sender, mut receiver) = watch::channel(config);
         let loader = self.loader(context.client.clone());
-        let looking = config::follow(loader, context.shutdown.clone(), sender);
+        let looking = config::follow(loader, context.shutdown.clone(), sender, &self.inner.unusable);
         let applying = async {
             while receiver.changed().await.is_ok() {
                 let config = Arc::clone(&receiver.borrow_and_update());
-                self.apply(&config, &context, &receiver).await;
+                let mut newer = receiver.clone();
+                tokio::select! {
+                    () = self.apply(&config, &context) => {}
+                    _ = newer.changed() => {}
+                }
             }
         };
         tokio::join!(looking, applying);
     }
 
-    /// Tries until the configuration works or a newer one is there.
-    async fn apply(&self, config: &Arc<AzureConfig>, context: &ProviderContext, newer: &watch::Receiver<Arc<AzureConfig>>) {
-        const RETRY: Duration = Duration::from_secs(30);
-        loop {
+    /// Tries until the configuration works.
+    async fn apply(&self, config: &Arc<AzureConfig>, context: &ProviderContext) {
+        if self.is_disabled(config) {
+            tracing::warn!("{DISABLED}");
+            self.inner.session.store(None);
+            self.inner.refused.send_replace(Some(DISABLED.to_owned()));
+            return;
+        }
+        // It is at work already when a change was taken back.
+        while !self.session().is_ok_and(|session| session.config == *config) {
             match self.open(Arc::clone(config), context).await {
                 Ok(session) => {
                     self.inner.session.store(Some(Arc::new(session)));
                     tracing::info!("the changed provider configuration is at work");
-                    return self.refuse(None);
                 }
                 Err(error) => {
                     tracing::error!(%error, "the changed provider configuration does not work, the one before stays");
-                    self.refuse(Some(error.to_string()));
+                    self.inner.refused.send_replace(Some(error.to_string()));
+                    tokio::time::sleep(RETRY).await;
                 }
             }
-            tokio::select! {
-                () = context.shutdown.begun() => return,
-                () = tokio::time::sleep(RETRY) => {}
-            }
-            if newer.has_changed().unwrap_or(true) {
-                return;
-            }
         }
+        self.inner.refused.send_replace(None);
     }
 
     /// Keeps what is known of the machines fresh: the lists on every replica, and on those that stand by also what the controllers
     /// ask for, so that whoever takes over need not read.
     async fn stay_warm(self, context: ProviderContext) {
-        loop {
-            tokio::select! {
-                () = context.shutdown.begun() => return,
-                () = tokio::time::sleep(WARM_PERIOD) => {}
+        let rounds = async {
+            loop {
+                tokio::time::sleep(WARM_PERIOD).await;
+                self.warm_up(&context).await;
             }
-            let Ok(session) = self.session() else { continue };
-            if let Err(error) = session.inventory.warm().await {
-                tracing::warn!(%error, "the machines could not be listed; what was known before stays in use");
-            } else if !context.leadership.is_leading() {
-                session.instances.instance_metadata_batch(&context.nodes.list()).await;
-            }
+        };
+        tokio::select! {
+            () = context.shutdown.begun() => {}
+            () = rounds => {}
         }
     }
+
+    async fn warm_up(&self, context: &ProviderContext) {
+        let Ok(session) = self.session() else { return };
+        if let Err(error) = session.inventory.warm().await {
+            tracing::warn!(%error, "the machines could not be listed; what was known before stays in use");
+        } else if !context.leadership.is_leading() {
+            session.instances.instance_metadata_batch(&context.nodes.list()).await;
+        }
+    }
+}
+
+/// The process's environment. A variable that is not UTF-8 is nobody's who is asked here.
+pub(super) fn environment() -> BTreeMap<String, String> {
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    std::env::vars_os().filter_map(text).collect()
 }
 
 /// Where a configuration is read from.
@@ -217,8 +268,14 @@ impl CloudProvider for AzureCloud {
 
     async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {
         let config = Arc::new(self.first_config(context.client.clone()).await?);
+        if self.is_disabled(&config) {
+            return Err(CloudError::invalid(DISABLED));
+        }
         let session = self.open(Arc::clone(&config), &context).await?;
         self.inner.session.store(Some(Arc::new(session)));
+        if self.inner.started.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
         out_of_service::start(&context);
         context.shutdown.spawn(self.clone().stay_warm(context.clone()));
         if self.inner.settings.reload {
@@ -228,16 +285,20 @@ impl CloudProvider for AzureCloud {
     }
 
     fn health(&self) -> Result<(), String> {
-        if let Some(reason) = self.refused() {
-            return Err(format!("the changed configuration does not work, the one before stays in use: {reason}"));
+        match (self.session(), self.problem()) {
+            (Ok(_), Some(reason)) => {
+                Err(format!("the changed configuration does not work, the one before stays in use: {reason}"))
+            }
+            (Ok(session), None) => session.inventory.health(),
+            (Err(_), Some(reason)) => Err(reason),
+            (Err(error), None) => Err(error.to_string()),
         }
-        self.session().map_err(|error| error.to_string())?.inventory.health()
     }
 
     fn status(&self) -> Value {
         match self.session() {
-            Ok(session) => json!({"refusedConfiguration": self.refused(), "session": session.status()}),
-            Err(error) => json!({"problem": error.to_string()}),
+            Ok(session) => json!({"refusedConfiguration": self.problem(), "session": session.status()}),
+            Err(error) => json!({"problem": self.problem().unwrap_or_else(|| error.to_string())}),
         }
     }
 
@@ -253,3 +314,7 @@ impl CloudProvider for AzureCloud {
         Some(Arc::new(parts::Parts(Arc::clone(&self.inner.session))))
     }
 }
+
+#[cfg(all(test, feature = "sandbox"))]
+#[expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
+mod tests;

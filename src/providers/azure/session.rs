@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::{Value, json};
 
 use super::{
-    arm::{ArmClient, ArmParts, ArmSettings, Budget, BudgetSettings, SourceTokens, Transport},
+    arm::{ArmClient, ArmParts, ArmSettings, Budget, SourceTokens, Transport},
     auth::{self, AuthError, Cloud, Connection},
     config::AzureConfig,
     instances::AzureInstances,
@@ -27,6 +27,8 @@ pub struct Surroundings {
     pub transport: Arc<dyn Transport>,
     /// Environment variables.
     pub environment: BTreeMap<String, String>,
+    /// Where every request waits its turn. Outlives sessions: what Azure said of its quotas stays true.
+    pub budget: Budget,
     /// Asked before every write.
     pub leadership: Leadership,
     /// Where requests are counted.
@@ -55,10 +57,9 @@ pub struct Session {
 impl Session {
     /// Builds a session.
     pub async fn open(config: Arc<AzureConfig>, surroundings: &Surroundings) -> CloudResult<Self> {
-        let Surroundings { transport, environment, leadership, metrics, clock } = surroundings;
+        let Surroundings { transport, environment, budget, leadership, metrics, clock } = surroundings;
         let connection = auth::connect(&config, environment, Arc::clone(transport), *clock).await;
         let Connection { cloud, credentials } = connection.map_err(|error| of_auth(&error))?;
-        let budget = Budget::new(BudgetSettings::from(config.as_ref()), Arc::clone(metrics), *clock);
         let settings =
             ArmSettings::configured(&config, &cloud.resource_manager, cloud.azure_stack).map_err(CloudError::invalid)?;
         let client = |tokens: SourceTokens| {
@@ -76,7 +77,7 @@ impl Session {
         let network = client(SourceTokens::new(credentials.network, None));
         let inventory = Inventory::new(compute.clone(), InventorySettings::from_config(&config), *clock);
         let instances = Arc::new(AzureInstances::new(&config, Arc::clone(&inventory), *clock));
-        Ok(Self { config, cloud, compute, network, inventory, instances, budget })
+        Ok(Self { config, cloud, compute, network, inventory, instances, budget: budget.clone() })
     }
 
     /// What the session is doing, for the status page.

@@ -35,11 +35,23 @@ pub fn answer(state: &State, request: &ArmRequest, target: &Target) -> Result<An
             Ok(Answer::new(200, json!({"value": shape::parts(&shown, list).collect::<Vec<_>>()})))
         }
         Target::Collection { scope, kind } => list(state, request, scope, kind),
+        Target::Permissions(scope) => {
+            group(state, scope)?;
+            Ok(Answer::new(200, permissions(state, scope)))
+        }
         Target::InstanceView(id) => {
             let document = existing(state, id)?;
             Ok(Answer::new(200, document.body["properties"]["instanceView"].clone()))
         }
     }
+}
+
+/// Everything but what is denied at `scope` or above.
+fn permissions(state: &State, scope: &ResourceId) -> Value {
+    let key = scope.key();
+    let here = state.denials.iter().filter(|denial| key.contains(&denial.scope));
+    let denied: Vec<&str> = here.map(|denial| denial.action.as_str()).collect();
+    json!({"value": [{"actions": ["*"], "notActions": denied, "dataActions": [], "notDataActions": []}]})
 }
 
 fn subscription(id: &ResourceId) -> Value {

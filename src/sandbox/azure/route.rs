@@ -34,6 +34,8 @@ pub enum Target {
     Parts(ResourceId, &'static str),
     /// The instance view of a machine.
     InstanceView(ResourceId),
+    /// What the caller may do at a scope.
+    Permissions(ResourceId),
 }
 
 impl Target {
@@ -44,6 +46,7 @@ impl Target {
             Self::Document(id) | Self::Part(id, ..) | Self::InstanceView(id) => id.resource_type().to_ascii_lowercase(),
             Self::Collection { kind, .. } => kind.clone(),
             Self::Parts(id, list) => format!("{}/{list}", id.resource_type()).to_ascii_lowercase(),
+            Self::Permissions(_) => PERMISSIONS.to_ascii_lowercase(),
             Self::Subscription(_) | Self::Provider(..) | Self::Operation { .. } => String::new(),
         }
     }
@@ -53,7 +56,10 @@ impl Target {
         match self {
             Self::Subscription(id) | Self::Provider(id, _) | Self::Document(id) | Self::Part(id, ..) => id,
             Self::Operation { subscription, .. } => subscription,
-            Self::Collection { scope, .. } | Self::Parts(scope, _) | Self::InstanceView(scope) => scope,
+            Self::Collection { scope, .. }
+            | Self::Parts(scope, _)
+            | Self::InstanceView(scope)
+            | Self::Permissions(scope) => scope,
         }
     }
 
@@ -64,6 +70,7 @@ impl Target {
 }
 
 const GROUPS: &str = "Microsoft.Resources/resourceGroups";
+const PERMISSIONS: &str = "Microsoft.Authorization/permissions";
 const SCALE_SETS: &str = "microsoft.compute/virtualmachinescalesets";
 const INSTANCES: &str = "microsoft.compute/virtualmachinescalesets/virtualmachines";
 
@@ -114,6 +121,9 @@ fn collection(segments: &[&str]) -> Option<Target> {
     let (providers, before) = before.split_last()?;
     let scope = ResourceId::parse(&format!("/{}", before.join("/"))).ok()?;
     let kind = format!("{namespace}/{last}");
+    if kind.eq_ignore_ascii_case(PERMISSIONS) {
+        return Some(Target::Permissions(scope));
+    }
     let known = providers.eq_ignore_ascii_case("providers") && kinds::kind_of(&kind).is_some();
     known.then(|| Target::Collection { scope, kind: kind.to_ascii_lowercase() })
 }
@@ -151,6 +161,7 @@ mod tests {
             Some(Target::Parts(parent, list)) => format!("all {list} of {parent}"),
             Some(Target::Document(id)) => format!("document {}", id.name()),
             Some(Target::InstanceView(id)) => format!("view {}", id.name()),
+            Some(Target::Permissions(id)) => format!("permissions at {id}"),
             Some(Target::Operation { operation, result, .. }) => format!("operation {operation} {result}"),
             Some(Target::Provider(_, namespace)) => format!("provider {namespace:?}"),
             Some(Target::Subscription(id)) => format!("subscription {}", id.name()),
@@ -180,6 +191,10 @@ mod tests {
             ),
             ("/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/v/instanceView", "view v"),
             ("/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/unheardOf/v", "nothing"),
+            (
+                "/subscriptions/s/resourceGroups/g/providers/Microsoft.Authorization/permissions",
+                "permissions at /subscriptions/s/resourceGroups/g",
+            ),
             ("/subscriptions//resourceGroups/g", "nothing"),
             ("/metadata/instance", "nothing"),
         ];

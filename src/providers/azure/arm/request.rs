@@ -25,6 +25,14 @@ pub(super) struct Tokens {
     pub(super) auxiliary: Option<String>,
 }
 
+impl Tokens {
+    /// Their texts; never an empty one.
+    pub(super) fn all(&self) -> impl Iterator<Item = &str> {
+        let both = [Some(self.bearer.as_str()), self.auxiliary.as_deref()];
+        both.into_iter().flatten().filter(|token| !token.is_empty())
+    }
+}
+
 impl Ask {
     pub(super) fn asked(&self) -> Asked<'_> {
         Asked { method: &self.method, path: self.url.path() }

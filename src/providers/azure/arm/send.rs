@@ -79,11 +79,12 @@ impl ArmClient {
         self.shared.parts.gate.observe(&ask.charge(), answer.status().as_u16(), answer.headers(), code);
         let Some(error) = error else { return Ok(answer) };
         match error.class {
-            ErrorClass::Unauthorized => self.shared.parts.tokens.rejected(&tokens.bearer),
+            // ARM does not say reliably which of them it refused.
+            ErrorClass::Unauthorized => tokens.all().for_each(|token| self.shared.parts.tokens.rejected(token)),
             ErrorClass::Throttled => self.counted().throttled(ask),
             _ => {}
         }
-        Err(error)
+        Err(tokens.all().fold(error, without))
     }
 
     fn may_send(&self, ask: &Ask) -> ArmResult<()> {
@@ -151,6 +152,12 @@ impl ArmClient {
 /// Whether ARM was not reached. What it said to an earlier try tells more than that the time was not enough for this one.
 fn unsent(error: &ArmError) -> bool {
     error.status.is_none() && matches!(error.class, ErrorClass::Transient | ErrorClass::Throttled)
+}
+
+/// The error without a token that whoever answered has repeated.
+fn without(error: ArmError, token: &str) -> ArmError {
+    let clean = |text: &str| text.replace(token, "[token]");
+    ArmError { code: clean(&error.code), message: clean(&error.message), ..error }
 }
 
 fn without_answer(ask: &Ask, error: &TransportError) -> ArmError {

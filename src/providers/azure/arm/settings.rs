@@ -61,8 +61,6 @@ impl Backoff {
 /// Time limits. A caller may set an earlier or later end with [`super::ArmClient::with_deadline`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Connecting; whoever builds the transport applies it.
-    pub connect: Duration,
     /// From sending one request until its whole answer is there.
     pub answer: Duration,
     /// A read with all its tries and waits; a list: each page.
@@ -73,12 +71,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(30),
-            answer: Duration::from_secs(60),
-            read: Duration::from_secs(180),
-            operation: Duration::from_secs(900),
-        }
+        Self { answer: Duration::from_secs(60), read: Duration::from_secs(180), operation: Duration::from_secs(900) }
     }
 }
 

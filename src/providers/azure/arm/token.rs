@@ -17,7 +17,7 @@ pub trait TokenProvider: Send + Sync {
         Ok(None)
     }
 
-    /// ARM answered 401 to this token: do not hand it out again.
+    /// ARM answered 401 to a request with this token, be it the bearer or the auxiliary one: do not hand it out again.
     fn rejected(&self, token: &str);
 }
 
@@ -43,15 +43,40 @@ impl From<AuthError> for TokenError {
 
 /// The tokens of [`crate::providers::azure::auth`].
 pub struct SourceTokens {
-    bearer: Arc<dyn TokenSource>,
-    auxiliary: Option<Arc<dyn TokenSource>>,
+    bearer: Remembered,
+    auxiliary: Option<Remembered>,
+}
+
+/// A source and the token it gave last, so that a refused text can be told to it.
+struct Remembered {
+    source: Arc<dyn TokenSource>,
     last: Mutex<Option<Token>>,
+}
+
+impl Remembered {
+    fn of(source: Arc<dyn TokenSource>) -> Self {
+        Self { source, last: Mutex::default() }
+    }
+
+    async fn token(&self) -> Result<String, TokenError> {
+        let token = self.source.token().await?;
+        let text = text(&token)?;
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
+        Ok(text)
+    }
+
+    fn rejected(&self, refused: &str) {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(last) = last.filter(|last| text(last).is_ok_and(|text| text == refused)) {
+            self.source.invalidate(&last);
+        }
+    }
 }
 
 impl SourceTokens {
     /// `auxiliary`: for requests that name resources of another tenant.
     pub fn new(bearer: Arc<dyn TokenSource>, auxiliary: Option<Arc<dyn TokenSource>>) -> Self {
-        Self { bearer, auxiliary, last: Mutex::default() }
+        Self { bearer: Remembered::of(bearer), auxiliary: auxiliary.map(Remembered::of) }
     }
 }
 
@@ -65,24 +90,18 @@ fn text(token: &Token) -> Result<String, TokenError> {
 #[async_trait]
 impl TokenProvider for SourceTokens {
     async fn bearer(&self) -> Result<String, TokenError> {
-        let token = self.bearer.token().await?;
-        let bearer = text(&token)?;
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
-        Ok(bearer)
+        self.bearer.token().await
     }
 
     async fn auxiliary(&self) -> Result<Option<String>, TokenError> {
         match &self.auxiliary {
-            Some(source) => Ok(Some(text(&source.token().await?)?)),
+            Some(source) => source.token().await.map(Some),
             None => Ok(None),
         }
     }
 
     fn rejected(&self, token: &str) {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(last) = last.filter(|last| text(last).is_ok_and(|text| text == token)) {
-            self.bearer.invalidate(&last);
-        }
+        [Some(&self.bearer), self.auxiliary.as_ref()].into_iter().flatten().for_each(|source| source.rejected(token));
     }
 }
 
@@ -124,7 +143,7 @@ mod tests {
             ..AzureConfig::default()
         };
         let entra = Arc::new(Entra::default());
-        let connection = connect(&config, &BTreeMap::new(), entra, Clock::System).await.unwrap();
+        let connection = connect(&config, &BTreeMap::new(), Arc::<Entra>::clone(&entra), Clock::System).await.unwrap();
         let tokens = SourceTokens::new(connection.credentials.compute, None);
         assert_eq!((tokens.bearer().await.unwrap(), tokens.bearer().await.unwrap()), ("token-0".into(), "token-0".into()));
         tokens.rejected("another");
@@ -132,5 +151,14 @@ mod tests {
         tokens.rejected("token-0");
         assert_eq!(tokens.bearer().await.unwrap(), "token-1");
         assert_eq!(tokens.auxiliary().await, Ok(None));
+
+        let network = AzureConfig { network_resource_tenant_id: "33333333-3333-3333-3333-333333333333".into(), ..config };
+        let both = connect(&network, &BTreeMap::new(), entra, Clock::System).await.unwrap().credentials;
+        let tokens = SourceTokens::new(both.compute, both.auxiliary);
+        let bearer = tokens.bearer().await.unwrap();
+        let auxiliary = tokens.auxiliary().await.unwrap().unwrap();
+        tokens.rejected(&auxiliary);
+        assert_eq!(tokens.bearer().await, Ok(bearer), "the other one was not refused");
+        assert_ne!(tokens.auxiliary().await, Ok(Some(auxiliary)));
     }
 }

@@ -76,7 +76,9 @@ async fn cloud(
         cloud = described(cloud, &config.cloud, endpoint, transport).await?;
     }
     let variable = "AZURE_ENVIRONMENT_FILEPATH";
-    if let Some(path) = environment.get(variable).filter(|_| Cloud::reads_environment_file(&config.cloud)) {
+    if let Some(path) =
+        environment.get(variable).filter(|path| !path.is_empty() && Cloud::reads_environment_file(&config.cloud))
+    {
         let bad = |why: String| AuthError::configuration(variable, format!("{path}: {why}"));
         let document = tokio::fs::read_to_string(path).await.map_err(|error| bad(error.to_string()))?;
         cloud = cloud.with_environment_file(&document).map_err(bad)?;

@@ -24,6 +24,8 @@ use crate::runtime::clock::Clock;
 
 /// Longest time one fetch may take.
 const FETCH_LIMIT: Duration = Duration::from_secs(60);
+/// Longest life that is believed; Entra gives a day at most. More could not even be added to an instant.
+const LONGEST_LIFE: Duration = Duration::from_secs(7 * 86_400);
 
 /// A bearer token. `Debug` does not show it.
 #[derive(Clone)]
@@ -38,7 +40,7 @@ impl Token {
         let mut header = HeaderValue::try_from(format!("Bearer {}", secret.secret())).ok()?;
         header.set_sensitive(true);
         let good = !secret.secret().is_empty();
-        good.then(|| Self { header, life: Life { obtained: now, expires: now + lifetime } })
+        good.then(|| Self { header, life: Life { obtained: now, expires: now + lifetime.min(LONGEST_LIFE) } })
     }
 
     /// Value of the `authorization` header: `Bearer …`, marked sensitive.

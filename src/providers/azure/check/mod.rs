@@ -14,13 +14,13 @@ use super::{
     arm::Transport,
     auth::ReqwestTransport,
     config::{Environment, Loader, offline_report},
-    provider::source,
+    provider::{environment, source},
 };
 use crate::cloud_provider::registry::{CheckReport, CheckRequest};
 
 /// The check of the binary: over the network, with the process's environment.
 pub async fn check(request: CheckRequest) -> CheckReport {
-    let environment: BTreeMap<String, String> = std::env::vars().collect();
+    let environment = environment();
     match ReqwestTransport::new(&environment) {
         Ok(transport) => check_with(request, environment, Arc::new(transport)).await,
         Err(error) => CheckReport { text: format!("error: {error}"), passed: false },
@@ -51,3 +51,7 @@ pub async fn check_with(
     }
     report
 }
+
+#[cfg(all(test, feature = "sandbox"))]
+#[expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
+mod tests;

@@ -10,7 +10,9 @@ use crate::{
     cloud_provider::registry::CheckReport,
     metrics::Metrics,
     providers::azure::{
-        arm::{ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, Transport, Urgency, api},
+        arm::{
+            ApiType, ArmClient, ArmError, ArmResult, Budget, BudgetSettings, ErrorClass, ResourceId, Transport, Urgency, api,
+        },
         config::AzureConfig,
         session::{Session, Surroundings},
     },
@@ -59,7 +61,8 @@ async fn session(
     let metrics = Arc::new(Metrics::new().map_err(|error| error.to_string())?);
     // Nobody leads here, and nothing is written: a standby's leadership makes sure of that.
     let (_standby, leadership) = Leadership::channel();
-    let surroundings = Surroundings { transport, environment, leadership, metrics, clock: Clock::System };
+    let budget = Budget::new(BudgetSettings::from(config.as_ref()), Arc::clone(&metrics), Clock::System);
+    let surroundings = Surroundings { transport, environment, budget, leadership, metrics, clock: Clock::System };
     Session::open(Arc::clone(config), &surroundings).await.map_err(|error| error.to_string())
 }
 
@@ -75,7 +78,12 @@ async fn permissions(session: &Session, lines: &mut Lines) {
             Err(error) if error.class == ErrorClass::Unauthorized => {
                 return lines.fail(&format!("no token is accepted: {error}"));
             }
-            Err(error) if error.class == ErrorClass::Forbidden => untold(client, scope, lines).await,
+            Err(error) if error.status.is_none() => {
+                return lines.fail(&format!(
+                    "no answer: {error}; look at cloud, resourceManagerEndpoint, HTTPS_PROXY and the firewall"
+                ));
+            }
+            Err(error) if error.class == ErrorClass::Forbidden => untold(client, scope, here, lines).await,
             Err(error) => lines.fail(&format!("{scope}: {error}")),
         }
     }
@@ -98,14 +106,26 @@ fn compare(scope: &ResourceId, needs: &[Need], grants: &[Grant], lines: &mut Lin
     }
 }
 
+/// A kind whose list some need allows to read.
+fn readable(needs: &[Need]) -> Option<&'static ApiType> {
+    let kind = |need: &Need| {
+        let name = need.action.strip_suffix("/read")?;
+        // Types in types are listed below one of them.
+        let is_top = name.split('/').count() == 2;
+        api::ALL.iter().find(|kind| is_top && kind.resource_type == name).copied()
+    };
+    needs.iter().find_map(kind)
+}
+
 /// ARM does not tell its grants: try at least to read.
-async fn untold(client: &ArmClient, scope: &ResourceId, lines: &mut Lines) {
-    let path = format!("{scope}/providers/{}", api::SCALE_SETS.resource_type);
-    let tried: Result<Vec<serde::de::IgnoredAny>, ArmError> = client.list(&api::SCALE_SETS, &path, &[]).await;
+async fn untold(client: &ArmClient, scope: &ResourceId, needs: &[Need], lines: &mut Lines) {
+    let unknown = "what is granted ARM does not tell without Microsoft.Authorization/permissions/read";
+    let Some(kind) = readable(needs) else { return lines.warn(&format!("{scope}: {unknown}")) };
+    let name = kind.resource_type;
+    let tried: Result<Vec<serde::de::IgnoredAny>, ArmError> =
+        client.with_urgency(Urgency::Change).list(kind, &format!("{scope}/providers/{name}"), &[]).await;
     match tried {
-        Ok(_) => lines.warn(&format!(
-            "{scope}: scale sets can be read; what else is granted ARM does not tell without Microsoft.Authorization/permissions/read"
-        )),
+        Ok(_) => lines.warn(&format!("{scope}: {name} can be read; {unknown}")),
         Err(error) => lines.fail(&format!("{scope}: {error}")),
     }
 }

@@ -59,7 +59,7 @@ const NEEDS: &[(Purpose, Place, &str)] = &[
     (Purpose::Nodes, Place::Cluster, "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces/read"),
     (Purpose::Nodes, Place::Cluster, "Microsoft.Compute/virtualMachineScaleSets/publicIPAddresses/read"),
     (Purpose::Nodes, Place::Cluster, "Microsoft.Network/networkInterfaces/read"),
-    (Purpose::Nodes, Place::PublicIps, "Microsoft.Network/publicIPAddresses/read"),
+    (Purpose::Nodes, Place::Cluster, "Microsoft.Network/publicIPAddresses/read"),
     (Purpose::Routes, Place::RouteTable, "Microsoft.Network/routeTables/read"),
     (Purpose::Routes, Place::RouteTable, "Microsoft.Network/routeTables/write"),
     (Purpose::Routes, Place::RouteTable, "Microsoft.Network/routeTables/routes/read"),
@@ -69,6 +69,7 @@ const NEEDS: &[(Purpose, Place, &str)] = &[
     (Purpose::LoadBalancers, Place::LoadBalancer, "Microsoft.Network/loadBalancers/write"),
     (Purpose::LoadBalancers, Place::LoadBalancer, "Microsoft.Network/loadBalancers/delete"),
     (Purpose::LoadBalancers, Place::LoadBalancer, "Microsoft.Network/loadBalancers/backendAddressPools/join/action"),
+    (Purpose::LoadBalancers, Place::PublicIps, "Microsoft.Network/publicIPAddresses/read"),
     (Purpose::LoadBalancers, Place::PublicIps, "Microsoft.Network/publicIPAddresses/write"),
     (Purpose::LoadBalancers, Place::PublicIps, "Microsoft.Network/publicIPAddresses/delete"),
     (Purpose::LoadBalancers, Place::PublicIps, "Microsoft.Network/publicIPAddresses/join/action"),
@@ -101,7 +102,8 @@ pub fn needs(config: &AzureConfig) -> Vec<Need> {
     });
     let mut needs: Vec<Need> =
         wanted.map(|(purpose, place, action)| Need { purpose: *purpose, scope: scope(*place, config), action }).collect();
-    needs.sort_by(|one, other| one.scope.cmp(&other.scope));
+    needs.sort_by(|one, other| (&one.scope, one.action).cmp(&(&other.scope, other.action)));
+    needs.dedup_by(|one, other| one.scope == other.scope && one.action == other.action);
     needs
 }
 

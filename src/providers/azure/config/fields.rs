@@ -140,7 +140,7 @@ fields! {
         network_resource_subscription_id: String = "networkResourceSubscriptionID" "" "Subscription of the network resources when it is not subscriptionId.";
         resource_manager_endpoint: String = "resourceManagerEndpoint" "" "URL whose /metadata/endpoints describes the cloud.";
         disable_azure_stack_cloud: bool = "disableAzureStackCloud" "false" "Treat AzureStackCloud as an ordinary cloud.";
-        identity_system: String = "identitySystem" "" "Accepted without effect, as upstream.";
+        identity_system: String = "identitySystem" "" "adfs: tokens come from AD FS, as with tenantId adfs. Any other word has no effect; for upstream none has.";
         user_agent: String = "userAgent" "" "User-Agent of ARM requests; empty: `kubernetes-cloudprovider/VERSION`.";
     }
     "Requests" {

@@ -33,7 +33,7 @@ fn introduction() -> String {
          The file of `--cloud-config`, the Secret of `--cloud-config-secret-name` (namespace `{namespace}` and key `{key}` unless \
          flags say otherwise; other tools call it `{name}`), or both: `cloudConfigType` in the file says `file`, `secret`, or \
          `merge`, the Secret's fields over those of the file. With `--enable-dynamic-reloading` both are read again every {} \
-         seconds; a bad change is logged and does not count.\n\n\
+         seconds; a bad change does not count, and `/readyz`, `/statusz` and the log say what is wrong with it.\n\n\
          ## How a text is read\n\n\
          - YAML or JSON, at most {MAX_BYTES} bytes, one document; an empty one has every default.\n\
          - Letter case of keys and of words does not matter. Of a key that is given more than once the last value counts.\n\

@@ -1,6 +1,7 @@
 //! Following the configuration: what changes in the file or the Secret counts within seconds; what is bad changes nothing.
 //!
-//! In: a [`Loader`] and a channel with the configuration in use. Out: every other usable configuration, through the channel.
+//! In: a [`Loader`] and a channel with the configuration in use. Out: every other usable configuration, through the channel; and
+//! through another one why what there is to read now is no configuration.
 //!
 //! Both sources are read again every few seconds. Symbolic links that a mounted Secret swaps are followed so without watching
 //! folders, a half-written file is bad and tried again, and reading a Secret needs no more permission than `get`.
@@ -9,18 +10,34 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
-use super::{fields::AzureConfig, finding::Finding, merge::Texts, source::Loader};
+use super::{
+    fields::AzureConfig,
+    finding::Finding,
+    merge::Texts,
+    source::{LoadError, Loader},
+};
 use crate::runtime::shutdown::Shutdown;
 
 /// Time between two looks.
 pub const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Looks every [`INTERVAL`] until shutdown or until nobody receives; sends configurations that differ from the one before.
-pub async fn follow(loader: Loader, shutdown: Shutdown, current: watch::Sender<Arc<AzureConfig>>) {
+/// `problem`: why what was found last cannot be used; that the API server did not answer is not a problem of the configuration.
+pub async fn follow(
+    loader: Loader,
+    shutdown: Shutdown,
+    current: watch::Sender<Arc<AzureConfig>>,
+    problem: &watch::Sender<Option<String>>,
+) {
     let mut memory = Memory::default();
     while !current.is_closed() {
         let round = async {
             look(&loader, &mut memory, &current).await;
+            problem.send_if_modified(|told| {
+                let is_new = *told != memory.problem;
+                told.clone_from(&memory.problem);
+                is_new
+            });
             tokio::time::sleep(INTERVAL).await;
         };
         tokio::select! {
@@ -35,31 +52,44 @@ pub async fn follow(loader: Loader, shutdown: Shutdown, current: watch::Sender<A
 struct Memory {
     texts: Option<Texts>,
     unreadable: Option<String>,
+    problem: Option<String>,
 }
 
 async fn look(loader: &Loader, memory: &mut Memory, current: &watch::Sender<Arc<AzureConfig>>) {
     let texts = match loader.texts().await {
         Ok(texts) => texts,
-        Err(error) => return cannot_read(error.to_string(), memory),
+        Err(error) => return cannot_read(&error, memory),
     };
     if memory.unreadable.take().is_some() {
         tracing::info!("The provider configuration can be read again");
+        // Whether it can be used was overwritten by that it could not be read.
+        memory.texts = None;
     }
     if memory.texts.as_ref() == Some(&texts) {
         return;
     }
     match loader.merged(&texts) {
-        Ok(loaded) => send(loaded.config, &loaded.findings, current),
-        Err(error) => tracing::warn!(%error, "The provider configuration stays as it is; correct the changed one"),
+        Ok(loaded) => {
+            memory.problem = None;
+            send(loaded.config, &loaded.findings, current);
+        }
+        Err(error) => {
+            tracing::warn!(%error, "The provider configuration stays as it is; correct the changed one");
+            memory.problem = Some(error.to_string());
+        }
     }
     memory.texts = Some(texts);
 }
 
-fn cannot_read(error: String, memory: &mut Memory) {
-    if memory.unreadable.as_ref() != Some(&error) {
+fn cannot_read(error: &LoadError, memory: &mut Memory) {
+    let reason = error.to_string();
+    if memory.unreadable.as_ref() != Some(&reason) {
         tracing::warn!(%error, "The provider configuration stays as it is; it cannot be read");
-        memory.unreadable = Some(error);
     }
+    if !matches!(error, LoadError::Unavailable(_)) {
+        memory.problem = Some(reason.clone());
+    }
+    memory.unreadable = Some(reason);
 }
 
 fn send(config: AzureConfig, findings: &[Finding], current: &watch::Sender<Arc<AzureConfig>>) {

@@ -113,6 +113,12 @@ impl Budget {
         Self { shared: Arc::new(Shared { settings, metrics, clock, state, earlier }) }
     }
 
+    /// A budget with these settings: `before` with all it knows, if it has them already, else a new one.
+    pub fn renewed(before: Option<&Self>, settings: BudgetSettings, metrics: &Arc<Metrics>, clock: Clock) -> Self {
+        let same = before.filter(|before| before.shared.settings == settings);
+        same.cloned().unwrap_or_else(|| Self::new(settings, Arc::clone(metrics), clock))
+    }
+
     /// Waits until the request may be sent, and takes its tokens. Answers how long that took. Dropping the future gives the place
     /// in the queue away and takes nothing. Must run inside a tokio runtime.
     pub async fn acquire(&self, charge: &Charge, urgency: Urgency) -> Duration {

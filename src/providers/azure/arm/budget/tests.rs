@@ -60,6 +60,17 @@ async fn a_429_pauses_its_bucket_once_for_everybody_and_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_same_settings_keep_what_is_known() {
+    let budget = budget();
+    budget.observe(&write(), 429, &headers("retry-after", "30"), "TooManyRequests");
+    let renewed = |settings| Budget::renewed(Some(&budget), settings, &budget.shared.metrics, Clock::System);
+    let same = renewed(BudgetSettings::default());
+    assert_eq!(same.acquire(&write(), Urgency::Change).await, Duration::from_secs(30));
+    let other = renewed(BudgetSettings { share_percent: 10, ..BudgetSettings::default() });
+    assert_eq!(other.status()["sharePercent"], 10);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_held_resource_and_a_server_error_pause_nothing() {
     let budget = budget();
     budget.observe(&write(), 429, &headers("retry-after", "30"), "RetryableErrorDueToAnotherOperation");

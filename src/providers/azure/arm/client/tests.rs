@@ -185,6 +185,11 @@ async fn a_rejected_token_is_replaced_once() {
     world.fault("loadBalancers", answer(401, ""));
     assert_eq!(class(world.put(None).await), ErrorClass::Unauthorized);
     assert_eq!(world.sent().len(), 4, "two tries each, no more");
+
+    *world.credential.auxiliary.lock().unwrap() = Some("other".to_owned());
+    world.fault("loadBalancers", answer(401, ""));
+    world.get().await.unwrap();
+    assert_eq!(world.credential.rejected.lock().unwrap()[3..], ["token-3", "other"], "either may be the one");
 }
 
 #[tokio::test(start_paused = true)]

@@ -83,6 +83,7 @@ async fn what_cannot_be_used_changes_nothing_and_is_told_once() {
     for bad in ["subscriptionId: s\nresourceGr", "", "location: [a]"] {
         std::fs::write(setting.path(), bad).unwrap();
         assert_eq!(setting.look().await, None);
+        assert!(setting.memory.problem.is_some(), "{bad}");
     }
     *setting.server.status.lock().unwrap() = Some(503);
     assert_eq!(setting.look().await, None);
@@ -90,18 +91,22 @@ async fn what_cannot_be_used_changes_nothing_and_is_told_once() {
     *setting.server.status.lock().unwrap() = None;
     std::fs::write(setting.path(), GOOD.replace("location: a", "location: d")).unwrap();
     assert_eq!(setting.look().await, pair("d", "v"));
-    assert_eq!(setting.memory.unreadable, None);
+    assert_eq!((&setting.memory.unreadable, &setting.memory.problem), (&None, &None));
 }
 
 #[tokio::test]
 async fn what_can_be_read_again_unchanged_is_no_problem_any_more() {
     let mut setting = Setting::new().await;
     setting.look().await;
-    *setting.server.status.lock().unwrap() = Some(503);
-    setting.look().await;
-    *setting.server.status.lock().unwrap() = None;
-    assert_eq!(setting.look().await, None);
-    assert_eq!(setting.memory.unreadable, None);
+    for (status, is_problem) in [(503, false), (403, true)] {
+        *setting.server.status.lock().unwrap() = Some(status);
+        setting.look().await;
+        assert!(setting.memory.unreadable.is_some());
+        assert_eq!(setting.memory.problem.is_some(), is_problem, "{status}");
+        *setting.server.status.lock().unwrap() = None;
+        assert_eq!(setting.look().await, None);
+        assert_eq!((&setting.memory.unreadable, &setting.memory.problem), (&None, &None));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,7 +114,8 @@ async fn following_ends_with_the_shutdown_and_without_receivers() {
     let setting = Setting::new().await;
     let shutdown = Shutdown::new();
     let (sender, mut receiver) = watch::channel(Arc::clone(&setting.receiver.borrow()));
-    let task = tokio::spawn(follow(setting.loader.clone(), shutdown.clone(), sender));
+    let (loader, until) = (setting.loader.clone(), shutdown.clone());
+    let task = tokio::spawn(async move { follow(loader, until, sender, &watch::Sender::new(None)).await });
     std::fs::write(setting.path(), GOOD.replace("location: a", "location: e")).unwrap();
     receiver.changed().await.unwrap();
     assert_eq!(receiver.borrow().location, "e");
@@ -118,5 +124,5 @@ async fn following_ends_with_the_shutdown_and_without_receivers() {
 
     let (sender, receiver) = watch::channel(Arc::clone(&setting.receiver.borrow()));
     drop(receiver);
-    follow(setting.loader.clone(), Shutdown::new(), sender).await;
+    follow(setting.loader.clone(), Shutdown::new(), sender, &watch::Sender::new(None)).await;
 }

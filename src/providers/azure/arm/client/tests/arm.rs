@@ -231,6 +231,8 @@ impl Transport for Arm {
 pub(super) struct Credential {
     pub(super) number: Mutex<u32>,
     pub(super) error: Mutex<Option<TokenError>>,
+    pub(super) auxiliary: Mutex<Option<String>>,
+    pub(super) rejected: Mutex<Vec<String>>,
 }
 
 #[async_trait]
@@ -242,7 +244,12 @@ impl TokenProvider for Credential {
         }
     }
 
+    async fn auxiliary(&self) -> Result<Option<String>, TokenError> {
+        Ok(self.auxiliary.lock().unwrap().clone())
+    }
+
     fn rejected(&self, token: &str) {
+        self.rejected.lock().unwrap().push(token.to_owned());
         let mut number = self.number.lock().unwrap();
         if token == format!("token-{number}") {
             *number += 1;

@@ -1,0 +1,337 @@
+//! The whole provider on the simulated cloud and API server.
+
+use bytes::Bytes;
+use http::{Request, Response};
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+
+use super::*;
+use crate::{
+    cloud_provider::registry::SecretRef as Place,
+    metrics::Metrics,
+    providers::azure::arm::{ResourceId, TransportError, api},
+    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown, store::Store},
+    sandbox::{
+        api_server::ApiServer,
+        azure::{
+            AzureOptions, Class, Effect, Fault,
+            entra::Credential,
+            topology::{Login, Pool, PoolKind, Topology},
+            world::{CLIENT_ID, CLIENT_SECRET, World},
+        },
+    },
+};
+
+struct Setting {
+    world: World,
+    server: ApiServer,
+    folder: tempfile::TempDir,
+    context: ProviderContext,
+}
+
+impl Setting {
+    fn new() -> Self {
+        let topology = Topology::new().pool(Pool::new(PoolKind::Uniform, "uni", 2));
+        let world = World::new(topology, AzureOptions::default(), Clock::System).unwrap();
+        let server = ApiServer::new(Clock::manual("2026-01-01T00:00:00Z".parse().unwrap()));
+        let context = ProviderContext {
+            client: server.client(),
+            leadership: Leadership::channel().1,
+            shutdown: Shutdown::new(),
+            clock: Clock::System,
+            metrics: Arc::new(Metrics::new().unwrap()),
+            nodes: Store::of([]),
+        };
+        Self { world, server, folder: tempfile::tempdir().unwrap(), context }
+    }
+
+    fn write(&self, config: &Value) {
+        std::fs::write(self.folder.path().join("azure.json"), config.to_string()).unwrap();
+    }
+
+    fn put_secret(&self, config: &Value) {
+        let mut secret = Secret::default();
+        secret.metadata.name = Some("azure".into());
+        secret.metadata.namespace = Some("kube-system".into());
+        secret.data = Some([("cloud-config".to_owned(), ByteString(config.to_string().into_bytes()))].into());
+        self.server.delete::<Secret>("kube-system", "azure");
+        self.server.create(&secret);
+    }
+
+    fn over(&self, transport: Arc<dyn Transport>, config: &ProviderConfig) -> CloudResult<AzureCloud> {
+        AzureCloud::new(config, BTreeMap::new(), transport)
+    }
+
+    fn with_file(&self, reload: bool) -> CloudResult<AzureCloud> {
+        let path = self.folder.path().join("azure.json");
+        let config = ProviderConfig { cloud_config: Some(path), reload, ..ProviderConfig::default() };
+        self.over(self.world.azure().transport(), &config)
+    }
+
+    fn with_secret(&self) -> AzureCloud {
+        let place = Place { namespace: "kube-system".into(), name: "azure".into(), key: "cloud-config".into() };
+        let config = ProviderConfig { cloud_config_secret: Some(place), reload: true, ..ProviderConfig::default() };
+        self.over(self.world.azure().transport(), &config).unwrap()
+    }
+
+    async fn start(&self, cloud: &AzureCloud) -> Result<(), String> {
+        cloud.initialize(self.context.clone()).await.map_err(|error| error.to_string())
+    }
+
+    /// A provider at work on a file that is followed.
+    async fn running(&self) -> AzureCloud {
+        self.write(&self.world.config());
+        let cloud = self.with_file(true).unwrap();
+        self.start(&cloud).await.unwrap();
+        cloud
+    }
+
+    fn with_client_secret(&self, secret: &str) -> Value {
+        self.world.config_with(&Login::Secret(CLIENT_ID.to_owned(), secret.to_owned()))
+    }
+
+    fn add_client_secret(&self, secret: &str) {
+        let tenant = self.world.topology().tenant;
+        self.world
+            .with_directory(|directory| directory.add_credential(&tenant, CLIENT_ID, Credential::Secret(secret.to_owned())));
+    }
+}
+
+fn with(mut config: Value, key: &str, value: Value) -> Value {
+    config[key] = value;
+    config
+}
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let waiting = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(900), waiting).await.is_ok(), "never: {what}");
+}
+
+fn unhealthy(cloud: &AzureCloud, why: &str) -> bool {
+    cloud.health().is_err_and(|reason| reason.contains(why))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_file_ends_the_process_at_once() {
+    let setting = Setting::new();
+    let refused = |setting: &Setting| setting.with_file(false).err().unwrap();
+    assert!(refused(&setting).to_string().contains("azure.json"));
+    setting.write(&with(setting.world.config(), "vmCacheTTLInSeconds", json!("soon")));
+    let error = refused(&setting);
+    assert!(matches!(&error, CloudError::Invalid(why) if why.contains("vmCacheTTLInSeconds")), "{error}");
+    let nothing = setting.over(setting.world.azure().transport(), &ProviderConfig::default()).err().unwrap();
+    assert!(nothing.to_string().contains("--cloud-config"), "{nothing}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_secret_is_asked_for_and_used_when_it_is_there() {
+    let setting = Setting::new();
+    let cloud = setting.with_secret();
+    let reason = setting.start(&cloud).await.unwrap_err();
+    assert!(reason.contains("kubectl -n kube-system create secret generic azure"), "{reason}");
+    assert!(cloud.health().is_err() && cloud.session().is_err());
+    setting.put_secret(&setting.world.config());
+    setting.start(&cloud).await.unwrap();
+    assert_eq!(cloud.health(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn arm_that_is_down_costs_the_start_only() {
+    let setting = Setting::new();
+    setting.write(&setting.world.config());
+    let cloud = setting.with_file(false).unwrap();
+    setting.world.azure().faults().set_down(true);
+    let reason = setting.start(&cloud).await.unwrap_err();
+    assert!(reason.contains("no connection"), "{reason}");
+    assert!(unhealthy(&cloud, "not initialised") && cloud.status()["problem"].is_string());
+    setting.world.azure().faults().set_down(false);
+    setting.start(&cloud).await.unwrap();
+    assert_eq!(cloud.health(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_mended_before_the_start_succeeded_counts() {
+    let setting = Setting::new();
+    setting.write(&setting.with_client_secret("wrong"));
+    let cloud = setting.with_file(true).unwrap();
+    let reason = setting.start(&cloud).await.unwrap_err();
+    assert!(reason.contains("aadClientSecret"), "{reason}");
+    setting.write(&setting.world.config());
+    setting.start(&cloud).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_file_takes_effect_only_with_reloading() {
+    let setting = Setting::new();
+    let cloud = setting.running().await;
+    let fixed = setting.with_file(false).unwrap();
+    setting.start(&fixed).await.unwrap();
+    setting.write(&with(setting.world.config(), "userAgent", json!("changed/2")));
+    until("the new session", || cloud.session().unwrap().config.user_agent == "changed/2").await;
+    assert!(setting.world.azure().count(|request| request.user_agent == "changed/2") > 0);
+    assert_eq!((cloud.health(), fixed.session().unwrap().config.user_agent.as_str()), (Ok(()), ""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_secret_brings_new_credentials() {
+    let setting = Setting::new();
+    setting.put_secret(&setting.world.config());
+    let cloud = setting.with_secret();
+    setting.start(&cloud).await.unwrap();
+    let old = cloud.session().unwrap();
+    setting.world.with_directory(|directory| {
+        directory.remove_credentials(CLIENT_ID);
+        directory.revoke_tokens();
+    });
+    setting.add_client_secret("rotated");
+    setting.put_secret(&setting.with_client_secret("rotated"));
+    until("the new session", || !Arc::ptr_eq(&old, &cloud.session().unwrap())).await;
+    tokio::time::sleep(WARM_PERIOD * 30).await;
+    assert_eq!(cloud.health(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_change_keeps_the_old_one_and_is_told() {
+    let setting = Setting::new();
+    let cloud = setting.running().await;
+    let old = cloud.session().unwrap();
+    let unreadable = with(setting.world.config(), "location", json!([1]));
+    for (bad, why) in [(unreadable, "location"), (setting.with_client_secret("wrong"), "aadClientSecret")] {
+        setting.write(&bad);
+        until(why, || unhealthy(&cloud, why)).await;
+        assert!(cloud.status()["refusedConfiguration"].as_str().unwrap().contains(why));
+        assert!(Arc::ptr_eq(&old, &cloud.session().unwrap()));
+        setting.write(&setting.world.config());
+        until("health", || cloud.health().is_ok()).await;
+        assert!(Arc::ptr_eq(&old, &cloud.session().unwrap()), "what was taken back costs nothing");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_change_does_not_wait_for_one_that_hangs() {
+    let setting = Setting::new();
+    let cloud = setting.running().await;
+    setting.world.azure().add_fault(Fault::new(Effect::Hang).class(Class::Read).times(3));
+    setting.write(&with(setting.world.config(), "userAgent", json!("hangs")));
+    tokio::time::sleep(config::INTERVAL * 2).await;
+    let before = tokio::time::Instant::now();
+    setting.world.azure().faults().clear();
+    setting.write(&with(setting.world.config(), "userAgent", json!("works")));
+    until("the newest session", || cloud.session().unwrap().config.user_agent == "works").await;
+    assert!(before.elapsed() < Duration::from_secs(30), "the first try ends only after a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn disable_cloud_provider_stops_and_starts_it() {
+    let setting = Setting::new();
+    let cloud = setting.running().await;
+    let disabled = with(setting.world.config(), "disableCloudProvider", json!(true));
+    setting.write(&disabled);
+    until("stopped", || cloud.session().is_err()).await;
+    assert!(unhealthy(&cloud, "disableCloudProvider") && cloud.status()["problem"].is_string());
+    let late = setting.with_file(true).unwrap();
+    assert!(setting.start(&late).await.unwrap_err().contains("disableCloudProvider"));
+    setting.write(&setting.world.config());
+    until("started", || cloud.health().is_ok()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_session_remembers_what_azure_said_of_its_quotas() {
+    let setting = Setting::new();
+    let cloud = setting.running().await;
+    let throttled =
+        Fault::new(Effect::Refuse(429, "ResourceRequestsThrottled".into(), Some(1800))).path("*/virtualMachines/x");
+    setting.world.azure().add_fault(throttled);
+    let vm = setting.world.topology().group_id().resource(api::VIRTUAL_MACHINES.resource_type, &["x"]);
+    let read = |cloud: &AzureCloud, id: ResourceId| {
+        let arm = cloud.session().unwrap().compute.clone();
+        async move { arm.get::<Value>(&api::VIRTUAL_MACHINES, &id, &[]).await.unwrap_err() }
+    };
+    read(&cloud, vm).await;
+    setting.write(&with(setting.world.config(), "userAgent", json!("changed/2")));
+    until("the new session", || cloud.session().unwrap().config.user_agent == "changed/2").await;
+    let status = cloud.status();
+    let buckets = status["session"]["requestBudget"]["buckets"].as_array().unwrap();
+    let paused = |bucket: &&Value| bucket["pausedForSeconds"].as_f64().unwrap() > 60.0;
+    assert_eq!(buckets.iter().filter(paused).count(), 1, "{buckets:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn background_work_begins_once_and_ends_with_the_shutdown() {
+    let setting = Setting::new();
+    setting.put_secret(&setting.world.config());
+    let cloud = setting.with_secret();
+    setting.start(&cloud).await.unwrap();
+    setting.start(&cloud).await.unwrap();
+    setting.server.clear_requests();
+    tokio::time::sleep(config::INTERVAL * 10).await;
+    let reads = setting.server.requests().iter().filter(|request| !request.verb.is_write()).count();
+    assert!((8..=12).contains(&reads), "{reads}");
+
+    setting.world.azure().add_fault(Fault::new(Effect::Hang).class(Class::Read));
+    tokio::time::sleep(Duration::from_secs(700)).await;
+    setting.context.shutdown.begin();
+    assert!(setting.context.shutdown.drain(Duration::from_secs(1)).await);
+}
+
+/// A gateway in front of ARM that repeats what it was sent.
+struct Echo(Arc<dyn Transport>);
+
+#[async_trait]
+impl Transport for Echo {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+        if request.uri().host() != Some("management.azure.com") {
+            return self.0.send(request).await;
+        }
+        let sent = request.headers()["authorization"].to_str().unwrap().trim_start_matches("Bearer ").to_owned();
+        let body = json!({"error": {"code": sent, "message": format!("no: {sent}")}}).to_string();
+        Ok(Response::builder().status(403).body(body.into()).unwrap())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_secret_is_told_to_anybody() {
+    const PLANTED: [&str; 4] = ["planted-client-secret", "planted-password", "sandbox-token", CLIENT_SECRET];
+    let setting = Setting::new();
+    setting.add_client_secret(PLANTED[0]);
+    let good = with(setting.with_client_secret(PLANTED[0]), "aadClientCertPassword", json!(PLANTED[1]));
+    setting.write(&good);
+    let mut told = Vec::new();
+    let tell = |cloud: &AzureCloud| {
+        let session = cloud.session().map(|session| format!("{:?} {:?}", session.config, session.cloud));
+        let metrics = setting.context.metrics.render().unwrap();
+        format!("{} {:?} {session:?} {metrics}", cloud.status(), cloud.health())
+    };
+    let cloud = setting.with_file(true).unwrap();
+    setting.start(&cloud).await.unwrap();
+    told.push(tell(&cloud));
+    for effect in [Effect::Garbage, Effect::Refuse(401, "InvalidAuthenticationToken".into(), None), Effect::Truncated] {
+        setting.world.azure().add_fault(Fault::new(effect).class(Class::Read));
+        tokio::time::sleep(Duration::from_secs(900)).await;
+        told.push(tell(&cloud));
+        setting.world.azure().faults().clear();
+    }
+    setting.write(&with(good.clone(), "aadClientSecret", json!(format!("{}-wrong", PLANTED[0]))));
+    until("refused", || unhealthy(&cloud, "aadClientSecret")).await;
+    told.push(tell(&cloud));
+    setting.write(&with(good.clone(), "aadClientSecret", json!([PLANTED[0]])));
+    until("refused", || unhealthy(&cloud, "expected")).await;
+    told.push(tell(&cloud));
+    setting.write(&good);
+
+    let path = Some(setting.folder.path().join("azure.json"));
+    let config = ProviderConfig { cloud_config: path, ..ProviderConfig::default() };
+    let echoed = setting.over(Arc::new(Echo(setting.world.azure().transport())), &config).unwrap();
+    let reason = setting.start(&echoed).await.unwrap_err();
+    assert!(reason.contains("[token]"), "{reason}");
+    told.extend([reason, tell(&echoed)]);
+
+    for text in told {
+        for secret in PLANTED {
+            assert!(!text.contains(secret), "{secret} in {text}");
+        }
+    }
+}
