@@ -123,6 +123,15 @@ fn others() -> [Value; 4] {
     ]
 }
 
+fn availability_set() -> Value {
+    json!({"name": "as", "sku": {"name": "Aligned"}, "properties": {
+        "platformFaultDomainCount": 2, "platformUpdateDomainCount": 5, "virtualMachines": [{"id": "vm"}]}})
+}
+
+fn prefix() -> Value {
+    json!({"name": "p", "zones": ["1"], "properties": {"ipPrefix": "20.0.0.0/28", "publicIPAddresses": [{"id": "a"}]}})
+}
+
 fn interface() -> Value {
     json!({"name": "nic", "properties": {"primary": true, "virtualMachine": {"id": "vm"}, "ipConfigurations": [{"name": "i",
         "properties": {"primary": true, "privateIPAddress": "10.0.0.4", "publicIPAddress": {"id": "p"}}}]}})
@@ -139,6 +148,8 @@ proptest! {
         survives::<VirtualMachineScaleSet>(&scattered(scale_set()))?;
         survives::<VirtualMachine>(&scattered(virtual_machine()))?;
         survives::<NetworkInterface>(&scattered(interface()))?;
+        survives::<AvailabilitySet>(&scattered(availability_set()))?;
+        survives::<PublicIpPrefix>(&scattered(prefix()))?;
         let [address, group, table, network] = others().map(scattered);
         survives::<PublicIpAddress>(&address)?;
         survives::<NetworkSecurityGroup>(&group)?;
