@@ -21,6 +21,13 @@ fn place(path: &str) -> (&str, String) {
     (subscription, after("resourcegroups").to_ascii_lowercase())
 }
 
+/// ARM's codes are words of letters. Anything else is what somebody else put there: it must not become a series of its own, of which
+/// there could be any number, nor show what it holds.
+fn code_label(code: &str) -> &str {
+    let is_word = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphabetic());
+    if is_word { code } else { "other" }
+}
+
 impl Counted<'_> {
     /// A call has ended.
     pub(super) fn ended<T>(&self, ask: &Ask, took: Duration, outcome: Result<&T, &ArmError>) {
@@ -30,7 +37,7 @@ impl Counted<'_> {
         if let Err(error) = outcome {
             let status = error.status.map(|status| status.to_string()).unwrap_or_default();
             let [call, resource, group, subscription] = labels;
-            let labels = [call, resource, group, subscription, &status, &error.code];
+            let labels = [call, resource, group, subscription, &status, code_label(&error.code)];
             self.0.arm_request_errors.with_label_values(&labels).inc();
         }
     }
@@ -51,6 +58,20 @@ impl Counted<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_words_become_labels() {
+        for (code, label) in [
+            ("TooManyRequests", "TooManyRequests"),
+            ("", ""),
+            ("Bearer eyJ0.e30.x", "other"),
+            ("token-1", "other"),
+            ("Zürich", "other"),
+        ] {
+            assert_eq!(code_label(code), label, "{code}");
+        }
+        assert_eq!(code_label(&"a".repeat(65)), "other");
+    }
 
     #[test]
     fn places() {
