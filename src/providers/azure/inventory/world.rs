@@ -84,6 +84,8 @@ pub(super) struct World {
     pub(super) broken: Vec<(Which, ErrorClass)>,
     /// Lists have nothing in them.
     pub(super) empty_lists: bool,
+    /// Lists have no instance view.
+    pub(super) lists_without_view: bool,
 }
 
 impl World {
@@ -189,7 +191,7 @@ impl World {
                     }
                 };
                 let mut records: Vec<super::records::VmRecord> = self.list(&self.machines, belongs);
-                if matches!(scope, Scope::Group(_)) {
+                if self.lists_without_view || matches!(scope, Scope::Group(_)) {
                     records.iter_mut().for_each(|record| record.properties.as_mut().unwrap().instance_view = None);
                 }
                 let count = pages(records.len());
