@@ -1,4 +1,5 @@
 //! For tests: a little Azure as ARM would list it, and the inventory's pure parts driven on it without a client.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
 use std::{
     collections::{BTreeMap, HashSet},

@@ -48,7 +48,6 @@ impl Setup {
         let config = AzureConfig {
             subscription_id: topology.subscription.clone(),
             resource_group: topology.resource_group.clone(),
-            enable_vmss_flex_nodes: true,
             ..AzureConfig::default()
         };
         let cloud = World::new(topology, AzureOptions::default(), clock).unwrap();
