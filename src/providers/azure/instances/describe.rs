@@ -155,12 +155,12 @@ pub fn primary_configuration(interface: &Interface) -> Result<&IpConfiguration, 
     }
 }
 
-/// The name that kubelet gives to the Node on `machine`: the host name in scale sets, else the machine's name.
-pub fn node_name(machine: &Machine, vm_type: VmType) -> String {
-    if is_standard(machine, vm_type) || machine.computer_name.is_empty() {
-        machine.name.clone()
-    } else {
-        machine.computer_name.to_lowercase()
+/// The name that kubelet gives to the Node on `machine`.
+pub fn node_name(machine: &Machine) -> String {
+    match machine.kind {
+        MachineKind::AvailabilitySet { .. } | MachineKind::Standalone => machine.node_name().to_owned(),
+        _ if machine.node_name().is_empty() => machine.name.clone(),
+        _ => machine.node_name().to_lowercase(),
     }
 }
 
@@ -304,10 +304,9 @@ mod tests {
     #[test]
     fn nodes_are_called_after_the_host_in_scale_sets() {
         let named = |machine: Machine| with(machine, |m| m.computer_name = "Host000003".into());
-        assert_eq!(node_name(&named(scale_set_instance("s", 3)), VmType::Vmss), "host000003");
-        assert_eq!(node_name(&named(flex_instance("s", "s_1")), VmType::Vmss), "host000003");
-        assert_eq!(node_name(&named(flex_instance("s", "s_1")), VmType::Standard), "s_1");
-        assert_eq!(node_name(&named(standalone("VM-1")), VmType::Vmss), "VM-1");
-        assert_eq!(node_name(&with(flex_instance("s", "s_1"), |m| m.computer_name.clear()), VmType::Vmss), "s_1");
+        assert_eq!(node_name(&named(scale_set_instance("s", 3))), "host000003");
+        assert_eq!(node_name(&named(flex_instance("s", "s_1"))), "host000003");
+        assert_eq!(node_name(&named(standalone("VM-1"))), "VM-1");
+        assert_eq!(node_name(&with(flex_instance("s", "s_1"), |m| m.computer_name.clear())), "s_1");
     }
 }

@@ -19,6 +19,7 @@ pub fn of_look_up(error: &LookupError) -> CloudError {
              it is none of Azure's, kubernetes.azure.com/managed=false; otherwise check resourceGroup, subscriptionId and vmType \
              in azure.json"
         )),
+        LookupError::NoAddress(_) => CloudError::failed(error.to_string()),
         LookupError::Arm(error) => match advice(error) {
             Some(advice) => CloudError::failed(format!("{error}; {advice}")),
             None => error.clone().into(),

@@ -6,7 +6,7 @@
 //! Upstream also calls gone what is being deleted and what is missing in a list; here the first is unknown until ARM says 404, and
 //! lists prove nothing. And upstream takes a machine that was made anew under the name of an old one for the old one.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -27,20 +27,40 @@ const DELETING: &str = "Deleting";
 /// Power states, behind `PowerState/`, in which no disk is in use. `stopping` is not one of them.
 const SHUT_DOWN: &[&str] = &["stopped", "deallocated", "deallocating"];
 
+/// Where firmware has been seen to tell `vmId`: sizes of machines (in lower case) of which one was its Node's `systemUUID`. On Azure
+/// Stack, for one, and for some kinds of machine, the two have nothing to do with each other, and a difference means nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Scheme {
+    sizes: HashSet<String>,
+}
+
+impl Scheme {
+    /// Takes in a Node and the machine it runs on.
+    pub fn learn(&mut self, node: &Node, machine: &Machine) {
+        if is_same(node, machine) == Some(true) && !self.holds_for(machine) {
+            self.sizes.insert(machine.vm_size.to_ascii_lowercase());
+        }
+    }
+
+    fn holds_for(&self, machine: &Machine) -> bool {
+        self.sizes.contains(machine.vm_size.to_ascii_lowercase().as_str())
+    }
+}
+
 /// Whether the machine of `node` exists. `grace` is `nodeInstanceNotFoundGracePeriodInSeconds`: a Node younger than that may
-/// have joined before ARM knows its machine.
-pub fn decide(node: &Node, sighting: &Sighting, grace: Duration, now: Timestamp) -> Existence {
-    match judge(node, sighting) {
+/// have joined before ARM knows its machine. A machine that is another one counts only in a `sighting` of a direct read.
+pub fn decide(node: &Node, sighting: &Sighting, scheme: &Scheme, grace: Duration, now: Timestamp) -> Existence {
+    match judge(node, sighting, scheme) {
         Existence::Gone if is_younger(node, grace, now) => Existence::Exists,
         judged => judged,
     }
 }
 
-fn judge(node: &Node, sighting: &Sighting) -> Existence {
+fn judge(node: &Node, sighting: &Sighting, scheme: &Scheme) -> Existence {
     match sighting {
         Sighting::Gone => Existence::Gone,
         Sighting::Unknown(why) => Existence::Unknown(why.clone()),
-        Sighting::Found(machine) if is_of_another(node, machine) => Existence::Gone,
+        Sighting::Found(machine) if is_of_another(node, machine, scheme) => Existence::Gone,
         Sighting::Found(machine) if machine.provisioning_state.eq_ignore_ascii_case(DELETING) => {
             Existence::Unknown(format!("{} is being deleted, and still there", machine.id))
         }
@@ -53,19 +73,24 @@ fn is_younger(node: &Node, grace: Duration, now: Timestamp) -> bool {
 }
 
 /// Whether the machine of `node` is shut down. Only a machine at rest counts: while an operation runs, its state may change.
-pub fn is_shut_down(node: &Node, machine: &Machine) -> bool {
+pub fn is_shut_down(node: &Node, machine: &Machine, scheme: &Scheme) -> bool {
     let power = machine.power_state.as_deref().unwrap_or_default();
     machine.provisioning_state.eq_ignore_ascii_case(SUCCEEDED)
         && SHUT_DOWN.iter().any(|state| power.eq_ignore_ascii_case(state))
-        && !is_of_another(node, machine)
+        && !is_of_another(node, machine, scheme)
 }
 
 /// Whether `machine` was made anew under the name of the one that `node` runs on: what the firmware tells kubelet differs from
-/// `vmId`. Where one of the two is missing or no such number, nothing is concluded.
-pub fn is_of_another(node: &Node, machine: &Machine) -> bool {
-    let (Some(told), Some(is)) = (uuid(node::system_uuid(node)), uuid(&machine.vm_id)) else { return false };
+/// `vmId`, though firmware of such machines tells it. Where one of the two is missing or no such number, nothing is concluded.
+pub fn is_of_another(node: &Node, machine: &Machine, scheme: &Scheme) -> bool {
+    is_same(node, machine) == Some(false) && scheme.holds_for(machine)
+}
+
+/// Whether firmware tells `vmId`; `None` where one of the two is not known.
+fn is_same(node: &Node, machine: &Machine) -> Option<bool> {
+    let (told, is) = (uuid(node::system_uuid(node))?, uuid(&machine.vm_id)?);
     // Firmware before SMBIOS 2.6 has the first three fields in the other byte order, and kubelet passes on what it reads.
-    told != is && Uuid::from_bytes_le(*told.as_bytes()) != is
+    Some(told == is || Uuid::from_bytes_le(*told.as_bytes()) == is)
 }
 
 /// With dashes only: without them the text may be the machine id of the operating system, which kubelet falls back to.
@@ -102,8 +127,15 @@ mod tests {
         Sighting::Found(Arc::new(machine(change)))
     }
 
+    /// Another Node of the cluster has shown that firmware tells `vmId`.
+    fn scheme() -> Scheme {
+        let mut scheme = Scheme::default();
+        scheme.learn(&node("other").system_uuid(VM_ID).build(), &machine(|m| m.vm_size = m.vm_size.to_uppercase()));
+        scheme
+    }
+
     fn existence(node: NodeBuilder, sighting: &Sighting) -> Existence {
-        decide(&node.build(), sighting, NONE, now())
+        decide(&node.build(), sighting, &scheme(), NONE, now())
     }
 
     #[test]
@@ -147,16 +179,40 @@ mod tests {
     }
 
     #[test]
+    fn a_difference_means_nothing_where_firmware_does_not_tell_the_id() {
+        let node = || node("n").system_uuid("fedcba98-7654-3210-fedc-ba9876543210").build();
+        let other_size = found(|m| m.vm_size = "Standard_DC4as_v5".into());
+        let mut scheme = Scheme::default();
+        let mut existence = |sighting: &Sighting, learnt: Option<(&str, &str)>| {
+            if let Some((told, vm_id)) = learnt {
+                scheme.learn(&super::tests::node("m").system_uuid(told).build(), &machine(|m| m.vm_id = vm_id.into()));
+            }
+            decide(&node(), sighting, &scheme, NONE, now())
+        };
+        assert_eq!(existence(&found(|_| {}), None), Existence::Exists, "nothing is known");
+        let no_evidence = [("", VM_ID), (VM_ID, ""), ("11111111-2222-3333-4444-555555555555", VM_ID)];
+        for learnt in no_evidence {
+            assert_eq!(existence(&found(|_| {}), Some(learnt)), Existence::Exists, "{learnt:?}");
+        }
+        assert_eq!(existence(&found(|_| {}), Some((VM_ID, VM_ID))), Existence::Gone);
+        assert_eq!(existence(&other_size, None), Existence::Exists, "machines of that size may tell something else");
+    }
+
+    #[test]
     fn a_young_node_is_kept_for_the_grace_period() {
         let grace = Duration::from_secs(300);
-        let at = |created| decide(&node("n").created(created).build(), &Sighting::Gone, grace, now());
+        let at = |created| decide(&node("n").created(created).build(), &Sighting::Gone, &scheme(), grace, now());
         assert_eq!(at("2026-01-01T00:05:01Z"), Existence::Exists);
         assert_eq!(at("2026-01-01T00:05:00Z"), Existence::Gone);
-        assert_eq!(decide(&node("n").build(), &Sighting::Gone, grace, now()), Existence::Gone, "no creation time");
+        assert_eq!(
+            decide(&node("n").build(), &Sighting::Gone, &scheme(), grace, now()),
+            Existence::Gone,
+            "no creation time"
+        );
         let unknown = Sighting::Unknown("500".into());
         let young = node("n").created("2026-01-01T00:09:00Z").build();
-        assert_eq!(decide(&young, &unknown, grace, now()), Existence::Unknown("500".into()));
-        assert_eq!(decide(&young, &Sighting::Gone, NONE, now()), Existence::Gone, "off");
+        assert_eq!(decide(&young, &unknown, &scheme(), grace, now()), Existence::Unknown("500".into()));
+        assert_eq!(decide(&young, &Sighting::Gone, &scheme(), NONE, now()), Existence::Gone, "off");
     }
 
     #[test]
@@ -178,11 +234,12 @@ mod tests {
                 m.provisioning_state = provisioning.into();
                 m.power_state = power.map(str::to_owned);
             });
-            assert_eq!(is_shut_down(&node("n").build(), &machine), expected, "{provisioning} {power:?}");
+            assert_eq!(is_shut_down(&node("n").build(), &machine, &scheme()), expected, "{provisioning} {power:?}");
         }
         let stopped = machine(|m| m.power_state = Some("stopped".into()));
-        assert!(is_shut_down(&node("n").system_uuid(VM_ID).build(), &stopped));
+        assert!(is_shut_down(&node("n").system_uuid(VM_ID).build(), &stopped, &scheme()));
         let other = node("n").system_uuid("fedcba98-7654-3210-fedc-ba9876543210").build();
-        assert!(!is_shut_down(&other, &stopped), "the power state is another machine's");
+        assert!(!is_shut_down(&other, &stopped, &scheme()), "the power state is another machine's");
+        assert!(is_shut_down(&other, &stopped, &Scheme::default()), "nobody has shown that firmware tells vmId");
     }
 }

@@ -17,9 +17,13 @@ mod tests;
 mod v1;
 mod v2;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
+use existence::Scheme;
 
 use super::{
     config::{AzureConfig, VmType},
@@ -36,6 +40,8 @@ const FRESH: Duration = Duration::from_secs(3);
 trait Machines: Send + Sync {
     async fn look_up(&self, wanted: &[Wanted], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>>;
     async fn confirm(&self, wanted: &Wanted, freshness: Duration) -> Sighting;
+    /// The same from a read of this machine alone: a list may be behind.
+    async fn confirm_directly(&self, wanted: &Wanted, freshness: Duration) -> Sighting;
 }
 
 #[async_trait]
@@ -45,6 +51,9 @@ impl Machines for Inventory {
     }
     async fn confirm(&self, wanted: &Wanted, freshness: Duration) -> Sighting {
         Inventory::confirm(self, wanted, freshness).await
+    }
+    async fn confirm_directly(&self, wanted: &Wanted, freshness: Duration) -> Sighting {
+        Inventory::confirm_directly(self, wanted, freshness).await
     }
 }
 
@@ -62,13 +71,19 @@ pub struct AzureInstances {
     machines: Arc<dyn Machines>,
     settings: Settings,
     clock: Clock,
+    /// Learnt from all Nodes asked about.
+    scheme: Arc<Mutex<Scheme>>,
 }
 
 impl AzureInstances {
     /// Answers from `inventory`. `clock` tells the age of Nodes.
     pub fn new(config: &AzureConfig, inventory: Arc<Inventory>, clock: Clock) -> Self {
         let settings = Settings { vm_type: config.vm_type, grace: config.node_instance_not_found_grace_period };
-        Self { machines: inventory, settings, clock }
+        Self { machines: inventory, settings, clock, scheme: Arc::default() }
+    }
+
+    fn scheme(&self) -> MutexGuard<'_, Scheme> {
+        self.scheme.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The one machine asked for, as old as the caches allow.

@@ -63,7 +63,7 @@ impl Instances for AzureInstances {
 
     async fn node_addresses_by_provider_id(&self, provider_id: &str) -> CloudResult<Vec<NodeAddress>> {
         match self.by_provider_id(provider_id).await? {
-            Some(machine) => Self::addresses_of(&machine, &describe::node_name(&machine, self.settings.vm_type)),
+            Some(machine) => Self::addresses_of(&machine, &describe::node_name(&machine)),
             None => Ok(Vec::new()),
         }
     }
@@ -101,7 +101,7 @@ impl Instances for AzureInstances {
         }
         let Some(wanted) = wanted(provider_id)? else { return Ok(false) };
         match self.machines.confirm(&wanted, FRESH).await {
-            Sighting::Found(machine) => Ok(existence::is_shut_down(&Node::default(), &machine)),
+            Sighting::Found(machine) => Ok(existence::is_shut_down(&Node::default(), &machine, &self.scheme())),
             Sighting::Gone => Ok(false),
             Sighting::Unknown(why) => Err(CloudError::Failed(why)),
         }

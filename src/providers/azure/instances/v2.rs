@@ -33,8 +33,8 @@ impl InstancesV2 for AzureInstances {
             Standing::Unmanaged | Standing::Foreign => Existence::Exists,
             Standing::Unreadable(why) => Existence::Unknown(why),
             Standing::Azure(wanted) => {
-                let sighting = self.machines.confirm(&wanted, FRESH).await;
-                existence::decide(node, &sighting, self.settings.grace, self.clock.wall())
+                let sighting = self.sighting(node, &wanted).await;
+                existence::decide(node, &sighting, &self.scheme(), self.settings.grace, self.clock.wall())
             }
         }
     }
@@ -43,8 +43,8 @@ impl InstancesV2 for AzureInstances {
         match standing::of(node) {
             Standing::Unmanaged | Standing::Foreign => Ok(false),
             Standing::Unreadable(why) => Err(CloudError::Failed(why)),
-            Standing::Azure(wanted) => match self.machines.confirm(&wanted, FRESH).await {
-                Sighting::Found(machine) => Ok(existence::is_shut_down(node, &machine)),
+            Standing::Azure(wanted) => match self.sighting(node, &wanted).await {
+                Sighting::Found(machine) => Ok(existence::is_shut_down(node, &machine, &self.scheme())),
                 Sighting::Gone => Ok(false),
                 Sighting::Unknown(why) => Err(CloudError::Failed(why)),
             },
@@ -63,11 +63,26 @@ impl InstancesV2 for AzureInstances {
 }
 
 impl AzureInstances {
+    /// What is seen of the machine; when it seems to be another than `node`'s, it is looked at by itself.
+    async fn sighting(&self, node: &Node, wanted: &Wanted) -> Sighting {
+        let seen = self.machines.confirm(wanted, FRESH).await;
+        let is_another = match &seen {
+            Sighting::Found(machine) => {
+                let mut scheme = self.scheme();
+                scheme.learn(node, machine);
+                existence::is_of_another(node, machine, &scheme)
+            }
+            Sighting::Gone | Sighting::Unknown(_) => false,
+        };
+        if is_another { self.machines.confirm_directly(wanted, FRESH).await } else { seen }
+    }
+
     /// All at once: one look-up for all, and a second, fresh one for those whose machine was made anew since the first was read.
     async fn metadata_of(&self, nodes: &[&Node]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
         let (places, wanted): (Vec<usize>, Vec<Wanted>) =
             nodes.iter().enumerate().filter_map(|(at, node)| Some((at, standing::metadata_source(node)?))).unzip();
         let mut found = self.machines.look_up(&wanted, Freshness::Cached).await;
+        self.learn(&places, nodes, &found);
         self.look_again(&wanted, &places, nodes, &mut found).await;
 
         // An unmanaged Node is told nothing, which is not an error: it may initialise with the provider id it brings.
@@ -80,14 +95,25 @@ impl AzureInstances {
         told
     }
 
+    fn learn(&self, places: &[usize], nodes: &[&Node], found: &[Found]) {
+        let mut scheme = self.scheme();
+        for (place, found) in places.iter().zip(found) {
+            if let (Some(node), Ok(machine)) = (nodes.get(*place), found) {
+                scheme.learn(node, machine);
+            }
+        }
+    }
+
     /// Asks afresh for machines that are not the ones their Nodes run on.
     async fn look_again(&self, wanted: &[Wanted], places: &[usize], nodes: &[&Node], found: &mut [Found]) {
-        let is_stale = |at: usize, found: &Found| {
-            let node = places.get(at).and_then(|place| nodes.get(*place));
-            matches!((node, found), (Some(node), Ok(machine)) if existence::is_of_another(node, machine))
+        let stale: Vec<usize> = {
+            let scheme = self.scheme();
+            let is_stale = |at: usize, found: &Found| {
+                let node = places.get(at).and_then(|place| nodes.get(*place));
+                matches!((node, found), (Some(node), Ok(machine)) if existence::is_of_another(node, machine, &scheme))
+            };
+            found.iter().enumerate().filter(|(at, found)| is_stale(*at, found)).map(|(at, _)| at).collect()
         };
-        let stale: Vec<usize> =
-            found.iter().enumerate().filter(|(at, found)| is_stale(*at, found)).map(|(at, _)| at).collect();
         if stale.is_empty() {
             return;
         }

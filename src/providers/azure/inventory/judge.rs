@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use super::{
-    Machine, MachineKind, Sighting,
+    Machine, MachineKind, Sighting, names,
     question::{Need, Step},
     read::{Read, Scope, group_of, is_in, uniform_set_of},
     resolve::{Place, View},
-    snapshot::{Entry, Snapshot, node_name},
+    snapshot::{Entry, Snapshot},
 };
 use crate::providers::azure::arm::{ArmError, ErrorClass, ResourceId};
 
@@ -38,10 +38,22 @@ pub(super) fn confirm(view: &View<'_>) -> Step<Sighting> {
         return Step::Need(needs);
     }
     match ids.iter().map(|id| surroundings(view, id)).find(|step| *step != Step::Done(Ok(()))) {
-        None => Step::Done(Sighting::Gone),
+        None if was_known(view, &ids) => Step::Done(Sighting::Gone),
+        None => unknown(format!(
+            "no machine called {} has been seen in resource group {}, and the Node has no provider id: it may be somewhere else",
+            view.question.wanted.node_name,
+            view.question.group.name()
+        )),
         Some(Step::Need(needs)) => Step::Need(needs),
         Some(Step::Done(sane)) => unknown(sane.err().unwrap_or_default()),
     }
+}
+
+/// Where a name leads is a guess: only a machine that has been seen under it can be gone. What a provider id names needs no guess.
+fn was_known(view: &View<'_>, ids: &[ResourceId]) -> bool {
+    let name = names::key(&view.question.wanted.node_name);
+    let seen = |id| view.snapshot.absence(id).and_then(|absence| absence.node_name.as_ref()) == Some(&name);
+    view.question.wanted.id.is_some() || ids.iter().any(seen)
 }
 
 fn unknown<T: Into<String>>(why: T) -> Step<Sighting> {
@@ -104,14 +116,14 @@ fn sight(view: &View<'_>, id: &ResourceId) -> Seen {
         };
     };
     let by_name = view.question.wanted.id.is_none();
-    if by_name && !node_name(&entry.machine).eq_ignore_ascii_case(&view.question.wanted.node_name) {
+    if by_name && !entry.machine.node_name().eq_ignore_ascii_case(&view.question.wanted.node_name) {
         return Seen::Other;
     }
     if entry.missing.is_none() && is_fresh(view, entry) {
-        return Seen::Here(Arc::clone(&entry.machine));
+        return Seen::Here(with_fresh_power(view, entry));
     }
     let scope = Scope::of(&entry.machine);
-    let list = (entry.missing.is_none() && tells_state(&scope)).then_some(scope);
+    let list = (entry.missing.is_none() && tells_state(&scope) && !view.question.direct).then_some(scope);
     let need = Need::Machine(id.clone(), view.unread_list(list, Read::Machines, view.settings.absent_ttl));
     match view.failure_of(&need) {
         Some(error) if is_without_parent(id, error) => Seen::Absent,
@@ -134,7 +146,16 @@ fn is_fresh(view: &View<'_>, entry: &Entry) -> bool {
     let uniform = matches!(entry.machine.kind, MachineKind::ScaleSetInstance { .. });
     let state = if uniform && view.settings.without_instance_view { Some(entry.read) } else { entry.view };
     let fresh = |at| view.question.fresh(at, view.settings.absent_ttl);
-    fresh(entry.read) && state.is_some_and(fresh)
+    let read = if view.question.direct { entry.direct } else { Some(entry.read) };
+    read.is_some_and(fresh) && state.is_some_and(fresh)
+}
+
+/// A power state that a list without instance view has carried along is from earlier, and would put taints on running machines.
+fn with_fresh_power(view: &View<'_>, entry: &Entry) -> Arc<Machine> {
+    if entry.machine.power_state.is_none() || entry.view.is_some_and(|at| fresh(view, at)) {
+        return Arc::clone(&entry.machine);
+    }
+    Arc::new(Machine { power_state: None, ..Machine::clone(&entry.machine) })
 }
 
 /// Whether the surroundings of a machine that ARM says does not exist are as they should be; the error says what is strange.

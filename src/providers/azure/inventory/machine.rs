@@ -78,3 +78,20 @@ pub struct Machine {
     /// Network interfaces, in the machine's order.
     pub interfaces: Vec<Interface>,
 }
+
+impl Machine {
+    /// What the machine's Node is called, but for letter case: the host name in scale sets (empty when ARM does not tell it), the
+    /// machine's own name elsewhere.
+    pub fn node_name(&self) -> &str {
+        match self.kind {
+            MachineKind::ScaleSetInstance { .. } | MachineKind::FlexInstance { .. } => &self.computer_name,
+            MachineKind::AvailabilitySet { .. } | MachineKind::Standalone => &self.name,
+        }
+    }
+
+    /// Whether some interface has a private address: a machine that is still being made has none.
+    pub fn has_address(&self) -> bool {
+        let mut configurations = self.interfaces.iter().flat_map(|interface| &interface.ip_configurations);
+        configurations.any(|configuration| configuration.private_address.is_some())
+    }
+}

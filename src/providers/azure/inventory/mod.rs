@@ -9,8 +9,9 @@
 //!                 │                 ▼
 //!     records ─► build ◄── ARM ◄── plan (lists or single reads)
 //! ```
-//! All questions that wait are planned for together, one round of reads after the other, until each is answered. Everything but
-//! [`Inventory`] itself and `refresh` is pure.
+//! All questions that wait are planned for together, one round of reads after the other, until each is answered. Reads run side by
+//! side in tasks of their own: one that hangs keeps those waiting who need it and, for [`PATIENCE`], the next round; and whoever
+//! asked may go away without its being sent again. Everything but [`Inventory`] itself and `refresh` is pure.
 
 mod build;
 mod judge;
@@ -29,13 +30,13 @@ mod snapshot;
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use futures::{StreamExt, stream};
+use futures::future::join_all;
 pub use machine::{Interface, IpConfiguration, Machine, MachineKind};
 pub use question::{Freshness, LookupError, Sighting, Wanted};
 use question::{Question, Step};
@@ -43,14 +44,20 @@ use read::{Answer, Read};
 use resolve::View;
 pub use settings::InventorySettings;
 use snapshot::Snapshot;
+use tokio::{
+    sync::{Notify, Semaphore},
+    task::JoinHandle,
+};
 
 use super::arm::{ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, Urgency};
 use crate::runtime::clock::Clock;
 
 /// Reads in flight at once. The budget decides when each may go.
-const CONCURRENCY: usize = 16;
+const CONCURRENCY: usize = 64;
 /// Rounds of reads one question may cause. Five are the most that a sane ARM needs.
 const ROUNDS: usize = 12;
+/// How long one round of reads may keep the next one from starting.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The machines of a cluster.
 pub struct Inventory {
@@ -58,8 +65,13 @@ pub struct Inventory {
     settings: InventorySettings,
     clock: Clock,
     state: Mutex<State>,
-    /// Whoever holds it reads for all.
+    /// Whoever holds it plans for all.
     turn: tokio::sync::Mutex<()>,
+    /// A read has ended.
+    ended: Notify,
+    permits: Semaphore,
+    /// For the tasks that read.
+    this: Weak<Self>,
     lists_sent: AtomicU64,
     single_reads_sent: AtomicU64,
 }
@@ -70,19 +82,35 @@ struct State {
     /// Questions that are not answered yet, by ticket.
     waiting: HashMap<u64, Arc<[Question]>>,
     next_ticket: u64,
+    /// Reads under way.
+    reading: HashSet<Read>,
     /// Nodes of the last look-up that found none of its machines.
     in_vain: usize,
+}
+
+/// How far a set of questions is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Progress {
+    /// All are answered.
+    Answered,
+    /// What the others need is being read.
+    UnderWay,
+    /// Something has to be read.
+    Needs,
 }
 
 impl Inventory {
     /// An inventory that knows nothing yet.
     pub fn new(arm: ArmClient, settings: InventorySettings, clock: Clock) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new_cyclic(|this| Self {
             arm,
             settings,
             clock,
             state: Mutex::default(),
             turn: tokio::sync::Mutex::new(()),
+            ended: Notify::new(),
+            permits: Semaphore::new(CONCURRENCY),
+            this: Weak::clone(this),
             lists_sent: AtomicU64::new(0),
             single_reads_sent: AtomicU64::new(0),
         })
@@ -100,7 +128,17 @@ impl Inventory {
 
     /// Whether the machine exists and its power state, not older than `freshness`. Many at once are read with lists.
     pub async fn confirm(&self, wanted: &Wanted, freshness: Duration) -> Sighting {
+        self.sighting(self.questions(std::slice::from_ref(wanted), Freshness::Within(freshness), true)).await
+    }
+
+    /// The same from a read of this machine alone, for what a list that is a little behind would tell wrongly.
+    pub async fn confirm_directly(&self, wanted: &Wanted, freshness: Duration) -> Sighting {
         let questions = self.questions(std::slice::from_ref(wanted), Freshness::Within(freshness), true);
+        let directly = |question: &Question| Question { direct: true, ..question.clone() };
+        self.sighting(questions.iter().map(directly).collect()).await
+    }
+
+    async fn sighting(&self, questions: Arc<[Question]>) -> Sighting {
         let answer = self.settle(questions, judge::confirm).await.pop().flatten();
         answer.unwrap_or_else(|| Sighting::Unknown(unsettled().message))
     }
@@ -108,7 +146,6 @@ impl Inventory {
     /// Reads what is older than the cache times allow, or failed last: at start, then now and then, also by those who stand by.
     /// The first failure is the result; the rest is read all the same.
     pub async fn warm(&self) -> ArmResult<()> {
-        let _turn = self.turn.lock().await;
         let started = self.clock.now();
         let mut attempted = HashSet::new();
         let mut outcome = Ok(());
@@ -118,7 +155,8 @@ impl Inventory {
                 return outcome;
             }
             attempted.extend(reads.iter().cloned());
-            outcome = outcome.and(self.send_all(reads, Urgency::Resync).await);
+            let ended = join_all(self.start(reads, Urgency::Resync)).await;
+            outcome = ended.into_iter().flatten().fold(outcome, Result::and);
         }
     }
 
@@ -162,40 +200,62 @@ impl Inventory {
     /// Reads until all questions are answered. `None` stays where reading did not lead to an answer.
     async fn settle<T>(&self, questions: Arc<[Question]>, ask: fn(&View<'_>) -> Step<T>) -> Vec<Option<T>> {
         let mut answers: Vec<Option<T>> = questions.iter().map(|_| None).collect();
-        if self.answer(&questions, ask, &mut answers) {
+        if self.answer(&questions, ask, &mut answers) == Progress::Answered {
             return answers;
         }
         let _ticket = Ticket::new(self, Arc::clone(&questions));
-        for _ in 0..ROUNDS {
-            let _turn = self.turn.lock().await;
-            // Whoever asks at the same moment gets into the same round.
-            tokio::task::yield_now().await;
-            if self.answer(&questions, ask, &mut answers) {
-                break;
+        let mut rounds = 0;
+        while rounds < ROUNDS {
+            let ended = self.ended.notified();
+            tokio::pin!(ended);
+            ended.as_mut().enable();
+            {
+                let _turn = self.turn.lock().await;
+                // Whoever asks at the same moment gets into the same round.
+                tokio::task::yield_now().await;
+                match self.answer(&questions, ask, &mut answers) {
+                    Progress::Answered => return answers,
+                    Progress::Needs if self.round().await => {
+                        rounds += 1;
+                        continue;
+                    }
+                    Progress::Needs | Progress::UnderWay => {}
+                }
             }
-            self.round().await;
+            ended.await;
         }
         self.answer(&questions, ask, &mut answers);
         answers
     }
 
-    /// Fills in the answers there are; whether these are all.
-    fn answer<T>(&self, questions: &[Question], ask: fn(&View<'_>) -> Step<T>, answers: &mut [Option<T>]) -> bool {
+    /// Fills in the answers there are, and says how far that is.
+    fn answer<T>(&self, questions: &[Question], ask: fn(&View<'_>) -> Step<T>, answers: &mut [Option<T>]) -> Progress {
         let state = self.lock();
+        let mut progress = Progress::Answered;
         for (question, answer) in questions.iter().zip(answers.iter_mut()).filter(|(_, answer)| answer.is_none()) {
             let view = View { question, snapshot: &state.snapshot, settings: &self.settings };
-            if let Step::Done(done) = ask(&view) {
-                *answer = Some(done);
-            }
+            progress = progress.max(match ask(&view) {
+                Step::Done(done) => {
+                    *answer = Some(done);
+                    Progress::Answered
+                }
+                Step::Need(needs) if needs.iter().all(|need| plan::is_under_way(need, &state.reading)) => Progress::UnderWay,
+                Step::Need(_) => Progress::Needs,
+            });
         }
-        answers.iter().all(Option::is_some)
+        progress
     }
 
-    /// One round of reads for all questions that wait.
-    async fn round(&self) {
+    /// Starts a round of reads for all questions that wait, and waits a while for them; whether there was anything to start.
+    async fn round(&self) -> bool {
         let (reads, urgency) = self.plan();
+        let started = self.start(reads, urgency);
+        if started.is_empty() {
+            return false;
+        }
         // What failed is in the snapshot, and answers the questions from there.
-        let _ = self.send_all(reads, urgency).await;
+        let _ = tokio::time::timeout(PATIENCE, join_all(started)).await;
+        true
     }
 
     fn plan(&self) -> (Vec<Read>, Urgency) {
@@ -209,7 +269,7 @@ impl Inventory {
             if !needed.is_empty() && !question.confirm && view.known().is_none() {
                 urgency = Urgency::Change;
             }
-            needs.extend(needed);
+            needs.extend(needed.into_iter().filter(|need| !plan::is_under_way(need, &state.reading)));
         }
         let reads = plan::plan(&needs.into_iter().collect::<Vec<_>>(), &state.snapshot, now);
         for read in &reads {
@@ -220,14 +280,21 @@ impl Inventory {
         (reads, urgency)
     }
 
-    async fn send_all(&self, reads: Vec<Read>, urgency: Urgency) -> ArmResult<()> {
+    /// Starts those reads that are not under way, each in a task of its own.
+    fn start(&self, reads: Vec<Read>, urgency: Urgency) -> Vec<JoinHandle<ArmResult<()>>> {
+        let Some(this) = self.this.upgrade() else { return Vec::new() };
         let arm = self.arm.with_urgency(urgency);
-        let sent = reads.into_iter().map(|read| self.send(&arm, read));
-        let outcomes: Vec<_> = stream::iter(sent).buffer_unordered(CONCURRENCY).collect().await;
-        outcomes.into_iter().collect()
+        let start = |read: Read| {
+            let under_way = UnderWay::new(Arc::clone(&this), read)?;
+            let arm = arm.clone();
+            Some(tokio::spawn(async move { under_way.inventory.send(&arm, under_way.read.clone()).await }))
+        };
+        reads.into_iter().filter_map(start).collect()
     }
 
     async fn send(&self, arm: &ArmClient, read: Read) -> ArmResult<()> {
+        // Never closed, so that there is always one to wait for.
+        let _permit = self.permits.acquire().await;
         let started = self.clock.now();
         let interfaces = match &read {
             Read::InterfacesOf(id) => self.interface_ids(id),
@@ -235,7 +302,7 @@ impl Inventory {
         };
         let counter = if read.is_list() { &self.lists_sent } else { &self.single_reads_sent };
         counter.fetch_add(1, Ordering::Relaxed);
-        let outcome = Box::pin(refresh::send(arm, &read, &interfaces, !self.settings.without_instance_view)).await;
+        let outcome = refresh::send(arm, &read, &interfaces, !self.settings.without_instance_view).await;
         let outcome = outcome.or_else(|error| empty_if_foreign(&read, &self.settings.group, error));
         let result = outcome.as_ref().map(|_| ()).map_err(Clone::clone);
         self.lock().snapshot.record(read, started, outcome);
@@ -297,6 +364,27 @@ impl<'a> Ticket<'a> {
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         self.inventory.lock().waiting.remove(&self.number);
+    }
+}
+
+/// A read under way, until it has ended or its task is gone.
+struct UnderWay {
+    inventory: Arc<Inventory>,
+    read: Read,
+}
+
+impl UnderWay {
+    /// `None` when it is under way already.
+    fn new(inventory: Arc<Inventory>, read: Read) -> Option<Self> {
+        let is_new = inventory.lock().reading.insert(read.clone());
+        is_new.then_some(Self { inventory, read })
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.inventory.lock().reading.remove(&self.read);
+        self.inventory.ended.notify_waiters();
     }
 }
 

@@ -56,6 +56,12 @@ pub(super) fn plan(needs: &[Need], snapshot: &Snapshot, now: Instant) -> Vec<Rea
     reads
 }
 
+/// Whether one of the reads under way will tell what is needed.
+pub(super) fn is_under_way(need: &Need, reading: &HashSet<Read>) -> bool {
+    let (single, list) = alternatives(need);
+    reading.contains(&single) || list.is_some_and(|list| reading.contains(&list))
+}
+
 /// The read that tells only what is needed, and the list that would tell it too.
 fn alternatives(need: &Need) -> (Read, Option<Read>) {
     match need {

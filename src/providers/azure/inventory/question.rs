@@ -36,6 +36,12 @@ pub enum LookupError {
     /// It is in none of the places where it could be, read just now. Says where was looked. No evidence that it is gone.
     #[error("instance not found: {0}")]
     NotListed(String),
+    /// It exists, but has no network interface or no address yet.
+    #[error(
+        "{0} has no private address yet; if it should have one, may the identity in azure.json read network interfaces, and those \
+         of scale sets?"
+    )]
+    NoAddress(String),
     /// ARM could not be asked.
     #[error(transparent)]
     Arm(#[from] ArmError),
@@ -63,6 +69,8 @@ pub(super) struct Question {
     pub(super) freshness: Freshness,
     /// Whether it is asked if the machine exists, rather than what it is.
     pub(super) confirm: bool,
+    /// Whether only a read of the machine by itself will do, not a list.
+    pub(super) direct: bool,
 }
 
 /// A failure this old still answers those who take cached answers, so that a failing ARM is not asked by each of them.
@@ -82,7 +90,7 @@ impl Question {
             (None, Some(group)) => ResourceId::group_of(settings.group.subscription(), group),
             (None, None) => settings.group.clone(),
         };
-        Self { wanted: wanted.clone(), group, asked, freshness, confirm }
+        Self { wanted: wanted.clone(), group, asked, freshness, confirm, direct: false }
     }
 
     /// Whether something read at `at` is fresh enough, where cached answers may have the age `cached`.

@@ -1,6 +1,6 @@
 //! What the inventory says about itself: whether it can be trusted, and what it holds. Pure.
 
-use std::time::Duration;
+use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -10,6 +10,9 @@ use super::{
     read::{Read, group_of},
     snapshot::Snapshot,
 };
+
+/// So many failures of single reads are shown, the newest.
+const SHOWN: usize = 20;
 
 /// Why the snapshot cannot be trusted. `in_vain`: nodes of the last look-up, when it found none of them.
 pub(super) fn health(snapshot: &Snapshot, settings: &InventorySettings, in_vain: usize) -> Result<(), String> {
@@ -41,27 +44,26 @@ pub(super) fn health(snapshot: &Snapshot, settings: &InventorySettings, in_vain:
     Ok(())
 }
 
-/// Counts, ages and errors.
+/// Counts, ages and errors: of each list when it last succeeded, with how many items, and what failed since.
 pub(super) fn status(snapshot: &Snapshot, now: Instant) -> Value {
     let count = |kind: fn(&MachineKind) -> bool| snapshot.entries().filter(|entry| kind(&entry.machine.kind)).count();
     let age = |at: Instant| seconds(now.saturating_duration_since(at));
-    let mut lists: Vec<(String, Value)> = snapshot
-        .lists()
-        .map(|(read, stamp)| {
-            let id = read.subject().as_str();
-            (
-                format!("{read} {id}"),
-                json!({"list": read.to_string(), "id": id, "items": stamp.items, "ageSeconds": age(stamp.at)}),
-            )
-        })
-        .collect();
-    lists.sort_by(|left, right| left.0.cmp(&right.0));
-    let mut failures: Vec<Value> = snapshot
-        .failures()
-        .map(|(read, (at, error))| json!({"read": read.to_string(), "error": error.to_string(), "ageSeconds": age(*at)}))
-        .collect();
-    failures.sort_by_key(|failure| failure["read"].to_string());
-    failures.truncate(20);
+    let mut lists = BTreeMap::new();
+    for (read, stamp) in snapshot.lists() {
+        lists.insert(name(read), json!({"list": read.to_string(), "id": read.subject().as_str(), "items": stamp.items, "ageSeconds": age(stamp.at)}));
+    }
+    let (of_lists, mut singles): (Vec<_>, Vec<_>) = snapshot.failures().partition(|(read, _)| read.is_list());
+    for (read, (at, error)) in of_lists {
+        let list =
+            lists.entry(name(read)).or_insert_with(|| json!({"list": read.to_string(), "id": read.subject().as_str()}));
+        list["lastError"] = json!(error.to_string());
+        list["lastErrorAgeSeconds"] = json!(age(*at));
+    }
+    singles.sort_by_key(|(_, (at, _))| Reverse(*at));
+    let failures = singles
+        .iter()
+        .take(SHOWN)
+        .map(|(read, (at, error))| json!({"read": read.to_string(), "error": error.to_string(), "ageSeconds": age(*at)}));
     json!({
         "machines": {
             "uniform": count(|kind| matches!(kind, MachineKind::ScaleSetInstance { .. })),
@@ -69,9 +71,13 @@ pub(super) fn status(snapshot: &Snapshot, now: Instant) -> Value {
             "other": count(|kind| matches!(kind, MachineKind::AvailabilitySet { .. } | MachineKind::Standalone)),
             "missing": snapshot.entries().filter(|entry| entry.missing.is_some()).count(),
         },
-        "lists": lists.into_iter().map(|(_, list)| list).collect::<Vec<_>>(),
-        "failures": failures,
+        "lists": lists.into_values().collect::<Vec<_>>(),
+        "failures": failures.collect::<Vec<_>>(),
     })
+}
+
+fn name(read: &Read) -> String {
+    format!("{read} {}", read.subject())
 }
 
 fn seconds(age: Duration) -> u64 {

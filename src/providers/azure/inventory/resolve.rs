@@ -11,7 +11,7 @@ use super::{
     names,
     question::{Need, Question, Step},
     read::{Read, Scope, group_of, uniform_set_of},
-    snapshot::{Entry, Snapshot, node_name},
+    snapshot::{Entry, Snapshot},
 };
 use crate::providers::azure::arm::{ArmError, ErrorClass, ResourceId, api};
 
@@ -48,24 +48,32 @@ pub(super) fn look_up(view: &View<'_>) -> Step<Found> {
 }
 
 fn of_known(view: &View<'_>, entry: &Entry) -> Step<Found> {
-    let ttl = view.ttl(&entry.machine);
     let id = &entry.machine.id;
+    let ttl = view.ttl_of(entry);
     let need = if entry.missing.is_some() {
         Need::Machine(id.clone(), None)
     } else if !view.question.fresh(entry.read, ttl) {
         Need::Machine(id.clone(), view.unread_list(Some(Scope::of(&entry.machine)), Read::Machines, ttl))
-    } else if entry.interfaces.is_none_or(|read| !view.question.fresh(read, view.interfaces_ttl(entry))) {
+    } else if entry.interfaces.is_none_or(|read| !view.question.fresh(read, ttl)) {
         Need::Interfaces(id.clone(), view.unread_list(Some(Scope::of_interfaces(&entry.machine)), Read::Interfaces, ttl))
     } else {
-        return Step::Done(Ok(Arc::clone(&entry.machine)));
+        return Step::Done(addressed(&entry.machine));
     };
     match view.failure_of(&need) {
         // Old but known beats nothing, for those who do not ask for better.
         Some(_) if view.question.freshness == super::Freshness::Cached && entry.interfaces.is_some() => {
-            Step::Done(Ok(Arc::clone(&entry.machine)))
+            Step::Done(addressed(&entry.machine))
         }
         Some(error) => Step::Done(Err(error.clone().into())),
         None => Step::Need(vec![need]),
+    }
+}
+
+/// A machine that is still being made is not there yet, for those who look it up.
+fn addressed(machine: &Arc<Machine>) -> Found {
+    match machine.has_address() {
+        true => Ok(Arc::clone(machine)),
+        false => Err(LookupError::NoAddress(machine.id.to_string())),
     }
 }
 
@@ -129,12 +137,11 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A machine that is still being made has no address yet; that is looked at again soon.
-    fn interfaces_ttl(&self, entry: &Entry) -> Duration {
+    /// A machine that is still being made, with no interface or no address yet, is looked at again soon, document and all.
+    fn ttl_of(&self, entry: &Entry) -> Duration {
         let ttl = self.ttl(&entry.machine);
-        let configurations = entry.machine.interfaces.iter().flat_map(|interface| &interface.ip_configurations);
-        let addressed = configurations.into_iter().any(|it| it.private_address.is_some());
-        if addressed { ttl } else { ttl.min(self.settings.absent_ttl) }
+        let is_complete = entry.interfaces.is_none() || entry.machine.has_address();
+        if is_complete { ttl } else { ttl.min(self.list_absent_ttl()) }
     }
 
     /// How long a list tells that a machine is not there. Short, for a machine made since must not wait long for its Node.
@@ -233,7 +240,7 @@ impl<'a> View<'a> {
     fn instance_place(&self, set: &ResourceId, id: &ResourceId) -> Place {
         let scope = Scope::Uniform(set.clone());
         // The number leads to a machine of another name: this set counts differently, only its list can tell.
-        match self.snapshot.entry(id).is_some_and(|entry| !node_name(&entry.machine).is_empty()) {
+        match self.snapshot.entry(id).is_some_and(|entry| !entry.machine.node_name().is_empty()) {
             true => self.list_place(scope, self.settings.absent_ttl),
             false => self.machine_at(id, Some(scope)),
         }

@@ -52,3 +52,38 @@ impl InventorySettings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn which_kinds_are_looked_at() {
+        // vmType, disableAvailabilitySetNodes, enableVmssFlexNodes; uniform, flex, standard.
+        let table = [
+            (VmType::Vmss, false, false, [true, true, true]),
+            (VmType::Vmss, false, true, [true, true, true]),
+            (VmType::Vmss, true, true, [true, true, true]),
+            (VmType::Vmss, true, false, [true, false, false]),
+            (VmType::VmssFlex, false, false, [false, true, false]),
+            (VmType::VmssFlex, true, true, [false, true, false]),
+            (VmType::Standard, false, false, [false, false, true]),
+            (VmType::Standard, true, true, [false, false, true]),
+        ];
+        for (vm_type, disable_availability_set_nodes, enable_vmss_flex_nodes, expected) in table {
+            let config =
+                AzureConfig { vm_type, disable_availability_set_nodes, enable_vmss_flex_nodes, ..AzureConfig::default() };
+            let settings = InventorySettings::from_config(&config);
+            let looked_at = [settings.uniform, settings.flex, settings.standard];
+            assert_eq!(looked_at, expected, "{vm_type:?} {disable_availability_set_nodes} {enable_vmss_flex_nodes}");
+        }
+    }
+
+    #[test]
+    fn without_the_cache_nothing_stands() {
+        let config = AzureConfig { disable_api_call_cache: true, ..AzureConfig::default() };
+        let settings = InventorySettings::from_config(&config);
+        let ttls = [settings.scale_sets_ttl, settings.instances_ttl, settings.flex_ttl, settings.standard_ttl];
+        assert_eq!((ttls, settings.absent_ttl), ([Duration::ZERO; 4], Duration::ZERO));
+    }
+}

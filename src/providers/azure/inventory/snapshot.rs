@@ -32,6 +32,8 @@ pub(super) struct Entry {
     pub(super) read: Instant,
     /// When its instance view was.
     pub(super) view: Option<Instant>,
+    /// When its own document was read by itself, not in a list.
+    pub(super) direct: Option<Instant>,
     /// When all its interfaces were.
     pub(super) interfaces: Option<Instant>,
     /// When a list was read that should have had it and had not.
@@ -44,6 +46,8 @@ pub(super) struct Absence {
     pub(super) at: Instant,
     /// The scale set the machine belonged to, when it was known.
     pub(super) scale_set: Option<ResourceId>,
+    /// What its node was called, when it was known (a key of names).
+    pub(super) node_name: Option<Box<str>>,
 }
 
 /// The last success of a list.
@@ -202,7 +206,7 @@ impl Snapshot {
                 return;
             }
             (_, Answer::Machines(machines)) => {
-                return machines.into_iter().for_each(|(machine, view)| self.put(machine, view, at));
+                return machines.into_iter().for_each(|(machine, view)| self.put_direct(machine, view, at));
             }
             (Read::ScaleSet(id), Answer::Exists) => {
                 self.absences.remove(id);
@@ -218,14 +222,15 @@ impl Snapshot {
         let listed: HashSet<&ResourceId> = sets.iter().map(|set| &set.id).collect();
         // What failed about a set that is no more need not succeed again. Recent failures still answer questions.
         let stands = |read: &Read| match read {
-            Read::Machines(Scope::Uniform(id) | Scope::Flex(id)) | Read::Interfaces(Scope::Uniform(id)) => {
-                group_of(id) != *group || listed.contains(id)
-            }
+            Read::Machines(Scope::Uniform(id) | Scope::Flex(id))
+            | Read::Interfaces(Scope::Uniform(id))
+            | Read::ScaleSet(id) => group_of(id) != *group || listed.contains(id),
             _ => true,
         };
         let recent = |since: &Instant| at.saturating_duration_since(*since) < RECENT;
         self.failures.retain(|read, (since, _)| recent(since) || stands(read));
         self.reads.retain(|read, _| stands(read));
+        self.spent.retain(|read, _| stands(read));
         let count = sets.len();
         self.scale_sets.insert(group.clone(), sets);
         count
@@ -267,6 +272,15 @@ impl Snapshot {
         interfaces.len()
     }
 
+    /// Notes a machine whose document was read by itself.
+    fn put_direct(&mut self, machine: Machine, view: bool, at: Instant) {
+        let id = machine.id.clone();
+        self.put(machine, view, at);
+        if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.read == at) {
+            entry.direct = Some(at);
+        }
+    }
+
     /// Notes a machine whose document was read at `at`.
     pub(super) fn put(&mut self, mut machine: Machine, view: bool, at: Instant) {
         let id = machine.id.clone();
@@ -277,6 +291,7 @@ impl Snapshot {
         self.absences.remove(&id);
         self.failures.remove(&Read::Machine(id.clone()));
         let same = older.as_ref().filter(|older| older.machine.vm_id == machine.vm_id);
+        let direct = same.and_then(|older| older.direct);
         let mut entry_view = view.then_some(at);
         let mut interfaces = machine.interfaces.is_empty().then_some(at);
         if let Some(older) = same {
@@ -293,7 +308,7 @@ impl Snapshot {
             Some(older) if *older.machine == machine => older.machine,
             _ => Arc::new(machine),
         };
-        self.entries.insert(id, Entry { machine, read: at, view: entry_view, interfaces, missing: None });
+        self.entries.insert(id, Entry { machine, read: at, view: entry_view, direct, interfaces, missing: None });
     }
 
     /// Notes a machine complete with addresses, as a write's answer or a reader elsewhere has it.
@@ -310,7 +325,9 @@ impl Snapshot {
 
     /// Notes that ARM said of this resource itself, asked at `at`, that it does not exist.
     pub(super) fn note_absence(&mut self, id: &ResourceId, at: Instant) {
-        let mut scale_set = self.absences.get(id).and_then(|absence| absence.scale_set.clone());
+        let before = self.absences.get(id);
+        let mut scale_set = before.and_then(|absence| absence.scale_set.clone());
+        let mut node_name = before.and_then(|absence| absence.node_name.clone());
         if let Some(entry) = self.entries.get(id) {
             if entry.read > at {
                 return;
@@ -318,15 +335,16 @@ impl Snapshot {
             if let Scope::Uniform(set) | Scope::Flex(set) = Scope::of(&entry.machine) {
                 scale_set = Some(set);
             }
+            node_name = Some(names::key(entry.machine.node_name()));
             self.unname(id, &Arc::clone(&entry.machine));
             self.entries.remove(id);
         }
-        self.absences.insert(id.clone(), Absence { at, scale_set });
+        self.absences.insert(id.clone(), Absence { at, scale_set, node_name });
     }
 
     fn rename(&mut self, id: &ResourceId, older: Option<&Machine>, machine: &Machine) {
-        let name = node_name(machine);
-        if let Some(older) = older.filter(|older| !node_name(older).eq_ignore_ascii_case(name)) {
+        let name = machine.node_name();
+        if let Some(older) = older.filter(|older| !older.node_name().eq_ignore_ascii_case(name)) {
             self.unname(id, older);
         }
         if !name.is_empty() {
@@ -336,18 +354,10 @@ impl Snapshot {
 
     fn unname(&mut self, id: &ResourceId, machine: &Machine) {
         let Some(names) = self.names.get_mut(&group_of(id)) else { return };
-        let key = names::key(node_name(machine));
+        let key = names::key(machine.node_name());
         if names.get(&key).is_some_and(|named| named == id) {
             names.remove(&key);
         }
-    }
-}
-
-/// What the machine's node is called: its host name in scale sets, its own name elsewhere.
-pub(super) fn node_name(machine: &Machine) -> &str {
-    match machine.kind {
-        MachineKind::ScaleSetInstance { .. } | MachineKind::FlexInstance { .. } => &machine.computer_name,
-        MachineKind::AvailabilitySet { .. } | MachineKind::Standalone => &machine.name,
     }
 }
 

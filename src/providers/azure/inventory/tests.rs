@@ -98,7 +98,7 @@ impl Cloud {
     }
 
     async fn confirm(&self, machine: &Machine) -> Sighting {
-        let wanted = Wanted { id: Some(machine.id.clone()), ..named(snapshot::node_name(machine)) };
+        let wanted = Wanted { id: Some(machine.id.clone()), ..named(machine.node_name()) };
         self.inventory.confirm(&wanted, Duration::ZERO).await
     }
 
@@ -175,7 +175,7 @@ async fn machines_come_and_go() {
     for kind in KINDS {
         let cloud = cloud(kind, 2, 5);
         let known = cloud.known().await;
-        let node = |machine: &Machine| snapshot::node_name(machine).to_ascii_lowercase();
+        let node = |machine: &Machine| machine.node_name().to_ascii_lowercase();
         cloud.world.set_power(&node(&known[1]), Power::Deallocated).unwrap();
         let Sighting::Found(machine) = cloud.confirm(&known[1]).await else { panic!("{kind:?}") };
         assert_eq!(machine.power_state.as_deref(), Some("deallocated"), "{kind:?}");

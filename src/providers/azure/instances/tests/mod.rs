@@ -5,7 +5,10 @@ mod simulator;
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, PoisonError},
+    sync::{
+        PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use k8s_openapi::api::core::v1::Node;
@@ -25,6 +28,8 @@ use crate::{
 const OLD: &str = "11111111-2222-3333-4444-555555555555";
 const NEW: &str = "99999999-8888-7777-6666-555555555555";
 
+const OTHER: &str = "77777777-8888-7777-6666-555555555555";
+
 /// Machines by node name: as a list showed them, and as they are now.
 #[derive(Default)]
 struct Memory {
@@ -33,6 +38,7 @@ struct Memory {
     /// Names whose direct read fails.
     failing: Vec<String>,
     asked: Mutex<Vec<(usize, Freshness)>>,
+    asked_directly: AtomicUsize,
 }
 
 impl Memory {
@@ -73,13 +79,18 @@ impl Machines for Memory {
             None => Sighting::Gone,
         }
     }
+
+    async fn confirm_directly(&self, wanted: &Wanted, freshness: Duration) -> Sighting {
+        self.asked_directly.fetch_add(1, Ordering::Relaxed);
+        self.confirm(wanted, freshness).await
+    }
 }
 
 fn instances(memory: Memory) -> (AzureInstances, Arc<Memory>) {
     let memory = Arc::new(memory);
     let settings = Settings { vm_type: VmType::Vmss, grace: Duration::from_secs(60) };
     let clock = Clock::manual("2026-01-01T00:10:00Z".parse().unwrap());
-    (AzureInstances { machines: Arc::clone(&memory) as Arc<dyn Machines>, settings, clock }, memory)
+    (AzureInstances { machines: Arc::clone(&memory) as Arc<dyn Machines>, settings, clock, scheme: Arc::default() }, memory)
 }
 
 fn nodes(nodes: Vec<Node>) -> Vec<Arc<Node>> {
@@ -130,10 +141,10 @@ async fn a_machine_made_anew_is_asked_for_again() {
     let old = Machine { vm_id: OLD.into(), ..standalone("vm-1") };
     let mut new = Machine { vm_id: NEW.into(), ..standalone("vm-1") };
     new.interfaces[0].ip_configurations[0].private_address = Some("10.0.0.99".into());
-    let mut memory = Memory::of([("vm-1", new), ("vm-2", standalone("vm-2"))]);
+    let mut memory = Memory::of([("vm-1", new), ("vm-2", Machine { vm_id: OTHER.into(), ..standalone("vm-2") })]);
     memory.listed.insert("vm-1".into(), old);
     let (instances, memory) = instances(memory);
-    let batch = nodes(vec![node("vm-2").build(), node("vm-1").system_uuid(NEW).build()]);
+    let batch = nodes(vec![node("vm-2").system_uuid(OTHER).build(), node("vm-1").system_uuid(NEW).build()]);
     let told = instances.instance_metadata_batch(&batch).await;
     let first_address = |at: usize| told[at].as_ref().unwrap().as_ref().unwrap().node_addresses[0].address.clone();
     assert_eq!(first_address(1), "10.0.0.99");
@@ -146,7 +157,7 @@ async fn existence_by_what_is_seen_directly() {
     let machine = Machine { vm_id: NEW.into(), ..standalone("vm-1") };
     let mut memory = Memory::of([("vm-1", machine.clone())]);
     memory.failing.push("failing".into());
-    let (instances, _) = instances(memory);
+    let (instances, memory) = instances(memory);
     let gone_id = azure_id(&standalone("vm-9"));
     for (builder, expected) in [
         (node("vm-1"), Existence::Exists),
@@ -170,6 +181,7 @@ async fn existence_by_what_is_seen_directly() {
         };
         assert_eq!(instances.instance_exists(&node).await, exists);
     }
+    assert_eq!(memory.asked_directly.load(Ordering::Relaxed), 2, "another machine is believed only when read by itself");
     let unreadable = node("vm-1").provider_id(&gone_id.replace("virtualMachines", "disks")).build();
     assert!(matches!(instances.existence(&unreadable).await, Existence::Unknown(_)));
     assert!(instances.instance_shutdown(&unreadable).await.is_err());

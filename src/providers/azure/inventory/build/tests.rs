@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
+
 use serde_json::{Value, json};
 
 use super::*;

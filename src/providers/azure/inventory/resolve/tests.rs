@@ -256,3 +256,25 @@ fn warm_leaves_nothing_to_read() {
     driver.warm();
     assert_eq!(driver.requests(), 15);
 }
+
+#[test]
+fn a_machine_without_address_is_not_there_yet_and_looked_at_again_soon() {
+    for (name, id, settings) in [
+        (host("pool0", 3), instance("pool0", 3), settings(VmType::Vmss, false, true)),
+        ("node-3".to_owned(), vm("node-3"), settings(VmType::Standard, false, false)),
+    ] {
+        let mut world = World::default();
+        world.add_uniform("pool0", 5);
+        (0..5).for_each(|number| world.add_standalone(&format!("node-{number}")));
+        let network = world.machines[&id]["properties"]["networkProfile"].clone();
+        world.machines.get_mut(&id).unwrap()["properties"]["networkProfile"] = serde_json::json!({});
+        let mut driver = Driver::new(world, settings);
+        driver.warm();
+        assert!(matches!(driver.one(&named(&name)), Err(LookupError::NoAddress(_))), "{id}");
+        driver.world.machines.get_mut(&id).unwrap()["properties"]["networkProfile"] = network;
+        driver.requests();
+        driver.pass(Duration::from_secs(16));
+        assert!(driver.one(&named(&name)).is_ok(), "{id}");
+        assert!(driver.requests() <= 2);
+    }
+}
