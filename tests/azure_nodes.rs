@@ -9,6 +9,7 @@ use cloud_controller_manager::{
     cloud_provider::{AddressType, InstancesV2},
     metrics::Metrics,
     providers::azure::{
+        arm::{Budget, BudgetSettings},
         config::{self, Environment, Texts},
         session::{Session, Surroundings},
     },
@@ -39,11 +40,13 @@ impl Cluster {
         let world = World::new(topology, AzureOptions::default(), clock).unwrap();
         let texts = Texts { file: Some(world.config().to_string()), secret: None };
         let config = config::merge(&texts, &Environment::of(BTreeMap::new()), false).unwrap().config;
+        let metrics = Arc::new(Metrics::new().unwrap());
         let surroundings = Surroundings {
             transport: world.azure().transport(),
             environment: BTreeMap::new(),
             leadership: Leadership::unopposed(),
-            metrics: Arc::new(Metrics::new().unwrap()),
+            budget: Budget::new(BudgetSettings::from(&config), Arc::clone(&metrics), clock),
+            metrics,
             clock,
         };
         let session = Session::open(Arc::new(config), &surroundings).await.unwrap();
