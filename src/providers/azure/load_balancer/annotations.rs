@@ -12,7 +12,8 @@ mod reference;
 mod unknown;
 
 pub use kinds::{
-    Addresses, AnyCase, Exact, IpTags, Kind, Name, Ranges, SpacedWords, Tags, Text, Trimmed, Unacceptable, Whole, Words,
+    Address, Addresses, AnyCase, Exact, IpTags, Kind, Name, PrefixId, ProbePort, ProbeWord, Ranges, SpacedWords, Tags, Text,
+    Trimmed, Unacceptable, Whole, Words,
 };
 pub use reference::reference_page;
 pub use unknown::unknown;
@@ -124,22 +125,22 @@ macro_rules! annotations {
 annotations! {
 service {
     "Kind of load balancer" {
-        INTERNAL: Exact = "azure-load-balancer-internal" "external" "Internal load balancer with an address of the virtual network. Any other spelling of `true` leaves the Service external but lets nobody in, as upstream.";
+        INTERNAL: Exact = "azure-load-balancer-internal" "external" "Internal load balancer with an address of the virtual network. Any other spelling of `true` leaves the Service external, open only to the tags and ranges that are given, as upstream.";
         INTERNAL_SUBNET: Text = "azure-load-balancer-internal-subnet" "`subnetName` of the configuration" "Subnet of the internal address. Part of the names of front end, rules and probes.";
         MODE: Name = "azure-load-balancer-mode" "the primary VM set" "Basic load balancers only: VM set whose load balancer is used, or `__auto__` for the least busy one.";
         CONFIGURATIONS: Words = "azure-load-balancer-configurations" "every entry" "Several standard load balancers only: entries of `multipleStandardLoadBalancerConfigurations` that may take the Service. Letter case does not matter, even in the key. Not together with a pinned address or public IP.";
     }
     "Addresses" {
-        IPV4: Name = "azure-load-balancer-ipv4" "`spec.loadBalancerIP`" "IPv4 address of the front end. External: that of an existing public IP. Services that pin the same address share a front end.";
-        IPV6: Name = "azure-load-balancer-ipv6" "`spec.loadBalancerIP`" "IPv6 address of the front end.";
+        IPV4: Address = "azure-load-balancer-ipv4" "`spec.loadBalancerIP`" "IPv4 address of the front end. External: that of an existing public IP. Services that pin the same address share a front end.";
+        IPV6: Address = "azure-load-balancer-ipv6" "`spec.loadBalancerIP`" "IPv6 address of the front end.";
         ADDITIONAL_PUBLIC_IPS: Addresses = "azure-additional-public-ips" "none" "Further public addresses that lead to the nodes: added to the status and to the security rules. The load balancer does not know them.";
     }
     "Public IPs" {
         RESOURCE_GROUP: Name = "azure-load-balancer-resource-group" "`resourceGroup` of the configuration" "Resource group of the Service's public IPs.";
         PIP_NAME: Name = "azure-pip-name" "made by this program" "Name of an existing public IP. Outranks prefix and pinned address.";
         PIP_NAME_IPV6: Name = "azure-pip-name-ipv6" "made by this program; for single-stack IPv6 `azure-pip-name`" "The same for IPv6.";
-        PIP_PREFIX_ID: Name = "azure-pip-prefix-id" "none" "Resource id of the public IP prefix from which a new public IP is taken. Changing it replaces the public IP.";
-        PIP_PREFIX_ID_IPV6: Name = "azure-pip-prefix-id-ipv6" "none; for single-stack IPv6 `azure-pip-prefix-id`" "The same for IPv6.";
+        PIP_PREFIX_ID: PrefixId = "azure-pip-prefix-id" "none" "Resource id of the public IP prefix from which a new public IP is taken. Changing it replaces the public IP.";
+        PIP_PREFIX_ID_IPV6: PrefixId = "azure-pip-prefix-id-ipv6" "none; for single-stack IPv6 `azure-pip-prefix-id`" "The same for IPv6.";
         PIP_TAGS: Tags = "azure-pip-tags" "none" "Tags of public IPs that this program made, over those of the configuration.";
         PIP_IP_TAGS: IpTags = "azure-pip-ip-tags" "left as they are" "IP tags of the public IP. Changing them replaces it, unless `enableIPTagMutationForExistingPublicIP` is set.";
         DNS_LABEL: Text = "azure-dns-label-name" "left as it is" "DNS label of the public IP; an empty value removes it.";
@@ -159,7 +160,7 @@ service {
         DISABLE_FLOATING_IP: AnyCase = "azure-disable-load-balancer-floating-ip" "`false`" "Send traffic to node ports on addresses of nodes instead of to the front end's address.";
     }
     "Health probes" {
-        PROBE_PROTOCOL: Text = "azure-load-balancer-health-probe-protocol" "`tcp`" "`tcp`, `http` or `https` in any letter case, other words count as `tcp`. `appProtocol` of a port outranks it.";
+        PROBE_PROTOCOL: ProbeWord = "azure-load-balancer-health-probe-protocol" "`tcp`" "Protocol of the probes. `appProtocol` of a port outranks it.";
         PROBE_REQUEST_PATH: Name = "azure-load-balancer-health-probe-request-path" "`/`" "Path of HTTP and HTTPS probes.";
         PROBE_INTERVAL: Whole<5, { i32::MAX }> = "azure-load-balancer-health-probe-interval" "`5`" "Seconds between two probes. Interval times number of probes must be less than 120.";
         PROBE_COUNT: Whole<2, { i32::MAX }> = "azure-load-balancer-health-probe-num-of-probe" "`2`" "Failed probes until a node gets no new connections.";
@@ -180,8 +181,8 @@ service {
 port "Single ports" {
     NO_RULE: AnyCase = "no_lb_rule" "`false`" "No load balancing rule and no probe for the port. Security rules still open it. Not with high-availability ports.";
     NO_PROBE: AnyCase = "no_probe_rule" "`false`" "A rule without probe. Not with high-availability ports.";
-    PORT_PROBE_PROTOCOL: Text = "health-probe_protocol" "`appProtocol`, else the annotation for all ports" "`tcp`, `http` or `https` in any letter case, other words count as `tcp`.";
-    PORT_PROBE_PORT: Name = "health-probe_port" "the port's node port" "Name or number of a port of the Service, whose node port is probed, or the number of any other port, 1 to 65535. With `externalTrafficPolicy: Local` it gives the port a probe of its own.";
+    PORT_PROBE_PROTOCOL: ProbeWord = "health-probe_protocol" "`appProtocol`, else the annotation for all ports" "Protocol of the port's probe.";
+    PORT_PROBE_PORT: ProbePort = "health-probe_port" "the port's node port" "What is probed: the node port of a port of the Service, given by name or number, or any other port of the nodes. With `externalTrafficPolicy: Local` it gives the port a probe of its own.";
     PORT_PROBE_REQUEST_PATH: Name = "health-probe_request-path" "the annotation for all ports" "Path of HTTP and HTTPS probes.";
     PORT_PROBE_INTERVAL: Whole<5, { i32::MAX }> = "health-probe_interval" "the annotation for all ports" "Seconds between two probes. With `externalTrafficPolicy: Local`, `{p}` is `spec.healthCheckNodePort`.";
     PORT_PROBE_COUNT: Whole<2, { i32::MAX }> = "health-probe_num-of-probe" "the annotation for all ports" "Failed probes until a node gets no new connections; `{p}` as for the interval.";

@@ -59,6 +59,14 @@ kinds! {
     Text => &'a str, "text", |text| Ok(Some(text));
     /// A text without blanks around it; an empty one counts as not given.
     Name => &'a str, "text", |text| Ok(non_blank(text));
+    /// An IP address; what it has to be depends on the Service.
+    Address => &'a str, "an IP address", |text| Ok(non_blank(text));
+    /// The id of a public IP prefix; checked for external Services only.
+    PrefixId => &'a str, "the resource id of a public IP prefix (Microsoft.Network/publicIPPrefixes)", |text| Ok(non_blank(text));
+    /// Name or number of the port that a probe asks.
+    ProbePort => &'a str, "the name of a port of the Service or a number from 1 to 65535", |text| Ok(non_blank(text));
+    /// Protocol of a probe; an unknown one counts as TCP.
+    ProbeWord => &'a str, "`tcp`, `http` or `https` in any letter case, other words count as `tcp`", |text| Ok(Some(text));
     /// Words between commas, without blanks around them; empty ones do not count.
     Words => Vec<&'a str>, "words between commas", |text| Ok(some(text.split(',').filter_map(non_blank).collect()));
     /// Words between blanks.
@@ -148,6 +156,7 @@ mod tests {
     #[test]
     fn one_bad_address_spoils_the_list() {
         assert_eq!(Addresses::read("192.0.2.1, 2001:db8::1").map(|found| found.map(|found| found.len())), Ok(Some(2)));
+        assert_eq!(Addresses::read(" ::ffff:192.0.2.1 "), Ok(Some(vec![IpAddr::from([192, 0, 2, 1])])));
         assert_eq!(Addresses::read("192.0.2.1,x"), Err(Unacceptable("x")));
         assert_eq!(Addresses::read("192.0.2.1,"), Err(Unacceptable("")));
         assert_eq!(Addresses::read(""), Ok(None));

@@ -10,9 +10,9 @@ use crate::providers::azure::{
     config::{HealthProbeMode, LoadBalancerSku},
     load_balancer::{
         annotations::{
-            Annotations, Key, NO_PROBE, PLS_CREATE, PLS_PROXY_PROTOCOL, PORT_PROBE_COUNT, PORT_PROBE_INTERVAL,
+            Annotations, Key, Kind, NO_PROBE, PLS_CREATE, PLS_PROXY_PROTOCOL, PORT_PROBE_COUNT, PORT_PROBE_INTERVAL,
             PORT_PROBE_PORT, PORT_PROBE_PROTOCOL, PORT_PROBE_REQUEST_PATH, PROBE_COUNT, PROBE_INTERVAL, PROBE_PROTOCOL,
-            PROBE_REQUEST_PATH, PortKey, Whole, shown,
+            PROBE_REQUEST_PATH, PortKey, ProbePort, Whole, shown,
         },
         settings::Settings,
     },
@@ -117,10 +117,7 @@ impl Probes<'_> {
         match (self.ports.iter().find(is_meant), number) {
             (Some(other), _) => allocated(other, port.port, || key),
             (None, Some(number @ 1..=65_535)) => Ok(number),
-            (None, _) => Err(refusal(
-                key,
-                format!("expected the name of a port of the Service or a number from 1 to 65535, found `{}`", shown(text)),
-            )),
+            (None, _) => Err(refusal(key, format!("expected {}, found `{}`", ProbePort::accepts(), shown(text)))),
         }
     }
 

@@ -8,8 +8,8 @@ use crate::providers::azure::{
     arm::ResourceId,
     load_balancer::{
         annotations::{
-            DNS_LABEL, PIP_IP_TAGS, PIP_NAME, PIP_NAME_IPV6, PIP_PREFIX_ID, PIP_PREFIX_ID_IPV6, PIP_TAGS, RESOURCE_GROUP,
-            shown,
+            DNS_LABEL, Kind, PIP_IP_TAGS, PIP_NAME, PIP_NAME_IPV6, PIP_PREFIX_ID, PIP_PREFIX_ID_IPV6, PIP_TAGS, PrefixId,
+            RESOURCE_GROUP, shown,
         },
         settings::Settings,
     },
@@ -59,8 +59,7 @@ fn check_prefix(reading: &mut Reading<'_>, key: &str, id: Option<&str>) {
     const TYPE: &str = "Microsoft.Network/publicIPPrefixes";
     let Some(id) = id else { return };
     if !ResourceId::parse(id).is_ok_and(|id| id.is_type(TYPE)) {
-        reading
-            .refuse(refusal(key, format!("expected the resource id of a public IP prefix ({TYPE}), found `{}`", shown(id))));
+        reading.refuse(refusal(key, format!("expected {}, found `{}`", PrefixId::accepts(), shown(id))));
     }
 }
 
