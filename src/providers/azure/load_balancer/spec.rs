@@ -1,13 +1,25 @@
 //! What a Service asks for: read from the object, its annotations and the settings, and validated.
 //!
-//! In: a Service. Out: a [`ServiceSpec`], or [`Refusal`]s that name the annotation or field and what it accepts. Every validation
-//! error of load balancing arises here.
+//! In: a Service. Out: a [`ServiceSpec`], or [`Refusal`]s that name the annotation or field and what it accepts, all at once. Every
+//! validation error of load balancing arises here. [`for_removal`] reads the same leniently, since nothing may keep a Service from being
+//! deleted; [`warnings`] has what does not refuse it.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr};
 
 use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Service;
 
+use super::{naming, settings::Settings};
 use crate::providers::azure::arm::ResourceId;
+
+mod access;
+mod addresses;
+mod ports;
+mod probes;
+mod public_ip;
+pub mod ranges;
+mod read;
+mod reading;
 
 /// An IP family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -156,7 +168,8 @@ pub struct Access {
     pub has_invalid_ranges: bool,
     /// Whether all that is not allowed is denied by a rule.
     pub deny_all: bool,
-    /// Whether no rule is wanted (`azure-disable-load-balancer-nsg-rule`).
+    /// Whether no rule is wanted: `azure-disable-load-balancer-nsg-rule`, or external only because `azure-load-balancer-internal` is
+    /// `True` instead of `true`, which must not open what was meant to be internal to the Internet.
     pub disabled: bool,
 }
 
@@ -215,3 +228,59 @@ pub struct Refusal {
     /// What is wrong and what would be accepted.
     pub message: String,
 }
+
+/// What does not refuse a Service, but is probably not meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// Reason of the event, one of [`reason`].
+    pub reason: &'static str,
+    /// Annotation or field, as the user writes it.
+    pub field: String,
+    /// What is strange and what it means.
+    pub message: String,
+}
+
+/// Reasons of [`Warning`]s.
+pub mod reason {
+    /// Some of `spec.loadBalancerSourceRanges` is no range. As upstream.
+    pub const INVALID_SOURCE_RANGES: &str = "InvalidSourceRanges";
+    /// Some range of the annotations is none. As upstream.
+    pub const INVALID_ALLOWED_IP_RANGES: &str = "InvalidAllowedIPRanges";
+    /// `spec.loadBalancerSourceRanges` together with service tags. As upstream.
+    pub const CONFLICT_CONFIGURATION: &str = "ConflictConfiguration";
+    /// A known annotation or field that has no effect on this Service.
+    pub const WITHOUT_EFFECT: &str = "IgnoredConfiguration";
+    /// A key that nothing reads.
+    pub const UNKNOWN_ANNOTATION: &str = "UnknownAnnotation";
+}
+
+/// Who the Service is; never fails. Without a UID it owns nothing.
+pub fn identity_of(service: &Service) -> Identity {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let metadata = &service.metadata;
+    let (namespace, name, uid) = (text(&metadata.namespace), text(&metadata.name), text(&metadata.uid));
+    if uid.is_empty() {
+        // The bare `a` would begin the names of every Service; no name in Azure has a `<`.
+        return Identity { key: format!("{namespace}/{name}"), base: "<no uid>".to_owned() };
+    }
+    naming::identity(&namespace, &name, &uid)
+}
+
+/// What a Service of type `LoadBalancer` asks for, or everything that keeps it from getting it.
+pub fn spec(service: &Service, settings: &Settings) -> Result<ServiceSpec, Vec<Refusal>> {
+    let read = read::read(service, settings);
+    if read.refusals.is_empty() { Ok(read.spec) } else { Err(read.refusals) }
+}
+
+/// The same, without what is refused: for taking away what belongs to the Service, whatever it asks for now.
+pub fn for_removal(service: &Service, settings: &Settings) -> ServiceSpec {
+    read::read(service, settings).spec
+}
+
+/// What is strange about the Service without refusing it.
+pub fn warnings(service: &Service, settings: &Settings) -> Vec<Warning> {
+    read::read(service, settings).warnings
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! Every annotation of Services once: key, accepted values, default, what it does. Readers and the reference page derive from the table.
+//!
+//! In: the annotations of a Service. Out: typed values, or a [`Refusal`] that names the key and what it accepts.
+//! Upstream: `pkg/consts/consts.go`, `pkg/consts/helpers.go`.
+
+use std::{collections::BTreeMap, marker::PhantomData};
+
+use super::spec::Refusal;
+
+mod kinds;
+mod reference;
+mod unknown;
+
+pub use kinds::{
+    Addresses, AnyCase, Exact, IpTags, Kind, Name, Ranges, SpacedWords, Tags, Text, Trimmed, Unacceptable, Whole, Words,
+};
+pub use reference::reference_page;
+pub use unknown::unknown;
+
+/// What all keys begin with.
+pub const PREFIX: &str = "service.beta.kubernetes.io/";
+
+/// The annotations of a Service.
+pub type Annotations = BTreeMap<String, String>;
+
+/// One row of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Annotation {
+    /// Key; `{p}` stands for the number of a port of the Service.
+    pub key: &'static str,
+    /// Which part of the reference it belongs to.
+    pub group: &'static str,
+    /// What the value may be, for messages and the reference page.
+    pub accepts: fn() -> String,
+    /// What counts without the annotation.
+    pub default: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+}
+
+/// An annotation that a Service has once, with values of kind `K`.
+#[derive(Debug)]
+pub struct Key<K> {
+    /// The whole key.
+    pub key: &'static str,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Kind> Key<K> {
+    /// The value; `None`: not given, or written so that it counts as not given.
+    pub fn read<'a>(&self, annotations: &'a Annotations) -> Result<Option<K::Value<'a>>, Refusal> {
+        read::<K>(self.key, annotations)
+    }
+
+    /// Whether the annotation is there, whatever it says.
+    pub fn is_given(&self, annotations: &Annotations) -> bool {
+        annotations.contains_key(self.key)
+    }
+}
+
+/// An annotation that each port of a Service may have, with values of kind `K`.
+#[derive(Debug)]
+pub struct PortKey<K> {
+    ending: &'static str,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Kind> PortKey<K> {
+    /// The whole key for a port of the Service.
+    pub fn of(&self, port: i32) -> String {
+        format!("{PREFIX}port_{port}_{}", self.ending)
+    }
+
+    /// The value for a port; `None`: not given, or written so that it counts as not given.
+    pub fn read<'a>(&self, port: i32, annotations: &'a Annotations) -> Result<Option<K::Value<'a>>, Refusal> {
+        read::<K>(&self.of(port), annotations)
+    }
+}
+
+fn read<'a, K: Kind>(key: &str, annotations: &'a Annotations) -> Result<Option<K::Value<'a>>, Refusal> {
+    let Some(text) = annotations.get(key) else { return Ok(None) };
+    let refusal = |Unacceptable(part)| Refusal {
+        field: key.to_owned(),
+        message: format!("expected {}, found `{}`", K::accepts(), shown(part)),
+    };
+    K::read(text).map_err(refusal)
+}
+
+/// The beginning of a text of the user, fit for one line of a message.
+pub fn shown(text: &str) -> String {
+    const LONGEST: usize = 60;
+    let mut shown: String = text.chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(LONGEST).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+macro_rules! annotations {
+    (
+        service { $($group:literal { $($name:ident: $kind:ty = $key:literal $default:literal $doc:literal;)* })* }
+        port $port_group:literal { $($port_name:ident: $port_kind:ty = $ending:literal $port_default:literal $port_doc:literal;)* }
+    ) => {
+        $($(#[doc = $doc] pub const $name: Key<$kind> = Key { key: concat!("service.beta.kubernetes.io/", $key), kind: PhantomData };)*)*
+        $(#[doc = $port_doc] pub const $port_name: PortKey<$port_kind> = PortKey { ending: $ending, kind: PhantomData };)*
+
+        /// All annotations, in the order of the reference page.
+        pub const ANNOTATIONS: &[Annotation] = &[
+            $($(Annotation {
+                key: concat!("service.beta.kubernetes.io/", $key), group: $group, accepts: <$kind as Kind>::accepts,
+                default: $default, doc: $doc,
+            },)*)*
+            $(Annotation {
+                key: concat!("service.beta.kubernetes.io/port_{p}_", $ending), group: $port_group, accepts: <$port_kind as Kind>::accepts,
+                default: $port_default, doc: $port_doc,
+            },)*
+        ];
+
+        /// What the keys of ports end with.
+        const PORT_ENDINGS: &[&str] = &[$($ending),*];
+    };
+}
+
+annotations! {
+service {
+    "Kind of load balancer" {
+        INTERNAL: Exact = "azure-load-balancer-internal" "external" "Internal load balancer with an address of the virtual network. Any other spelling of `true` leaves the Service external but lets nobody in, as upstream.";
+        INTERNAL_SUBNET: Text = "azure-load-balancer-internal-subnet" "`subnetName` of the configuration" "Subnet of the internal address. Part of the names of front end, rules and probes.";
+        MODE: Name = "azure-load-balancer-mode" "the primary VM set" "Basic load balancers only: VM set whose load balancer is used, or `__auto__` for the least busy one.";
+        CONFIGURATIONS: Words = "azure-load-balancer-configurations" "every entry" "Several standard load balancers only: entries of `multipleStandardLoadBalancerConfigurations` that may take the Service. Letter case does not matter, even in the key. Not together with a pinned address or public IP.";
+    }
+    "Addresses" {
+        IPV4: Name = "azure-load-balancer-ipv4" "`spec.loadBalancerIP`" "IPv4 address of the front end. External: that of an existing public IP. Services that pin the same address share a front end.";
+        IPV6: Name = "azure-load-balancer-ipv6" "`spec.loadBalancerIP`" "IPv6 address of the front end.";
+        ADDITIONAL_PUBLIC_IPS: Addresses = "azure-additional-public-ips" "none" "Further public addresses that lead to the nodes: added to the status and to the security rules. The load balancer does not know them.";
+    }
+    "Public IPs" {
+        RESOURCE_GROUP: Name = "azure-load-balancer-resource-group" "`resourceGroup` of the configuration" "Resource group of the Service's public IPs.";
+        PIP_NAME: Name = "azure-pip-name" "made by this program" "Name of an existing public IP. Outranks prefix and pinned address.";
+        PIP_NAME_IPV6: Name = "azure-pip-name-ipv6" "made by this program; for single-stack IPv6 `azure-pip-name`" "The same for IPv6.";
+        PIP_PREFIX_ID: Name = "azure-pip-prefix-id" "none" "Resource id of the public IP prefix from which a new public IP is taken. Changing it replaces the public IP.";
+        PIP_PREFIX_ID_IPV6: Name = "azure-pip-prefix-id-ipv6" "none; for single-stack IPv6 `azure-pip-prefix-id`" "The same for IPv6.";
+        PIP_TAGS: Tags = "azure-pip-tags" "none" "Tags of public IPs that this program made, over those of the configuration.";
+        PIP_IP_TAGS: IpTags = "azure-pip-ip-tags" "left as they are" "IP tags of the public IP. Changing them replaces it, unless `enableIPTagMutationForExistingPublicIP` is set.";
+        DNS_LABEL: Text = "azure-dns-label-name" "left as it is" "DNS label of the public IP; an empty value removes it.";
+    }
+    "Who may connect" {
+        ALLOWED_SERVICE_TAGS: Words = "azure-allowed-service-tags" "the Internet (external), no rule (internal)" "Service tags whose addresses may connect. An empty list counts as not given.";
+        ALLOWED_IP_RANGES: Ranges = "azure-allowed-ip-ranges" "the Internet (external), no rule (internal)" "Ranges that may connect. An invalid one is left out and all that is not allowed is denied. An empty list counts as not given. Not together with `spec.loadBalancerSourceRanges`.";
+        SOURCE_RANGES: Ranges = "load-balancer-source-ranges" "none" "Further ranges, as in `azure-allowed-ip-ranges`.";
+        DENY_ALL: AnyCase = "azure-deny-all-except-load-balancer-source-ranges" "`false`" "Deny all that is not allowed, when at least one valid range is.";
+        DISABLE_NSG_RULE: AnyCase = "azure-disable-load-balancer-nsg-rule" "`false`" "No security rules for the Service.";
+        SHARED_SECURITY_RULE: Text = "azure-shared-securityrule" "" "Without effect, as upstream: security rules are always shared. Older documentation names it.";
+    }
+    "Rules" {
+        IDLE_TIMEOUT: Whole<4, 100> = "azure-load-balancer-tcp-idle-timeout" "`4`" "Minutes after which idle connections end, on every rule.";
+        DISABLE_TCP_RESET: AnyCase = "azure-load-balancer-disable-tcp-reset" "`false`" "Let idle TCP connections end without a reset.";
+        HA_PORTS: AnyCase = "azure-load-balancer-enable-high-availability-ports" "`false`" "One rule for all ports and protocols. Internal standard load balancers only.";
+        DISABLE_FLOATING_IP: AnyCase = "azure-disable-load-balancer-floating-ip" "`false`" "Send traffic to node ports on addresses of nodes instead of to the front end's address.";
+    }
+    "Health probes" {
+        PROBE_PROTOCOL: Text = "azure-load-balancer-health-probe-protocol" "`tcp`" "`tcp`, `http` or `https` in any letter case, other words count as `tcp`. `appProtocol` of a port outranks it.";
+        PROBE_REQUEST_PATH: Name = "azure-load-balancer-health-probe-request-path" "`/`" "Path of HTTP and HTTPS probes.";
+        PROBE_INTERVAL: Whole<5, { i32::MAX }> = "azure-load-balancer-health-probe-interval" "`5`" "Seconds between two probes. Interval times number of probes must be less than 120.";
+        PROBE_COUNT: Whole<2, { i32::MAX }> = "azure-load-balancer-health-probe-num-of-probe" "`2`" "Failed probes until a node gets no new connections.";
+    }
+    "Private link" {
+        PLS_CREATE: Trimmed = "azure-pls-create" "`false`" "Private link service in front of the front end. External Services need `azure-disable-load-balancer-floating-ip`.";
+        PLS_RESOURCE_GROUP: Name = "azure-pls-resource-group" "`privateLinkServiceResourceGroup` of the configuration" "Its resource group.";
+        PLS_NAME: Name = "azure-pls-name" "`pls-` and the name of the front end" "Its name. Cannot be changed later.";
+        PLS_SUBNET: Text = "azure-pls-ip-configuration-subnet" "that of the Service, else `subnetName` of the configuration" "Subnet of its addresses.";
+        PLS_ADDRESS_COUNT: Whole<1, 8> = "azure-pls-ip-configuration-ip-address-count" "`1`" "How many addresses it has.";
+        PLS_ADDRESSES: SpacedWords = "azure-pls-ip-configuration-ip-address" "none" "Its fixed IPv4 addresses; the others are chosen by Azure.";
+        PLS_FQDNS: SpacedWords = "azure-pls-fqdns" "none" "Its names.";
+        PLS_PROXY_PROTOCOL: Trimmed = "azure-pls-proxy-protocol" "`false`" "Send the TCP proxy header. Replaces the probe of nodes with local endpoints by one per port.";
+        PLS_VISIBILITY: SpacedWords = "azure-pls-visibility" "none" "Subscriptions that see it, or `*`.";
+        PLS_AUTO_APPROVAL: SpacedWords = "azure-pls-auto-approval" "none" "Subscriptions whose connections need no approval.";
+    }
+}
+port "Single ports" {
+    NO_RULE: AnyCase = "no_lb_rule" "`false`" "No load balancing rule and no probe for the port. Security rules still open it. Not with high-availability ports.";
+    NO_PROBE: AnyCase = "no_probe_rule" "`false`" "A rule without probe. Not with high-availability ports.";
+    PORT_PROBE_PROTOCOL: Text = "health-probe_protocol" "`appProtocol`, else the annotation for all ports" "`tcp`, `http` or `https` in any letter case, other words count as `tcp`.";
+    PORT_PROBE_PORT: Name = "health-probe_port" "the port's node port" "Name or number of a port of the Service, whose node port is probed, or the number of any other port, 1 to 65535. With `externalTrafficPolicy: Local` it gives the port a probe of its own.";
+    PORT_PROBE_REQUEST_PATH: Name = "health-probe_request-path" "the annotation for all ports" "Path of HTTP and HTTPS probes.";
+    PORT_PROBE_INTERVAL: Whole<5, { i32::MAX }> = "health-probe_interval" "the annotation for all ports" "Seconds between two probes. With `externalTrafficPolicy: Local`, `{p}` is `spec.healthCheckNodePort`.";
+    PORT_PROBE_COUNT: Whole<2, { i32::MAX }> = "health-probe_num-of-probe" "the annotation for all ports" "Failed probes until a node gets no new connections; `{p}` as for the interval.";
+}
+}

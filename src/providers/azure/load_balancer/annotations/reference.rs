@@ -1,0 +1,61 @@
+//! The page of the documentation about annotations of Services, derived from the table. Pure.
+
+use super::{ANNOTATIONS, Annotation, PREFIX};
+
+/// The text of `docs/reference/azure-service-annotations.md`.
+pub fn reference_page() -> String {
+    let mut page = introduction();
+    for group in groups() {
+        page += &format!("\n## {group}\n\n| Annotation | Value | Default | Meaning |\n|---|---|---|---|\n");
+        page.extend(ANNOTATIONS.iter().filter(|row| row.group == group).map(row));
+    }
+    page
+}
+
+fn introduction() -> String {
+    format!(
+        "# Service annotations on Azure\n\n\
+         <!-- Generated from the table in src/providers/azure/load_balancer/annotations.rs; do not edit. `make docs` writes it again. -->\n\n\
+         Annotations of Services of type `LoadBalancer`. Every key begins with `{PREFIX}`, left out below. Letter case of keys matters.\n\n\
+         - All problems of a Service are reported at once, each with its annotation or field and what is accepted. Until they are \
+         solved nothing of the Service is changed in Azure; deleting it is always possible.\n\
+         - Unknown keys that begin with `azure-` or `port_` are ignored with a warning that names the nearest known one.\n\
+         - `{{p}}` is the number of a port of the Service.\n"
+    )
+}
+
+fn groups() -> Vec<&'static str> {
+    let mut groups: Vec<_> = ANNOTATIONS.iter().map(|row| row.group).collect();
+    groups.dedup();
+    groups
+}
+
+fn row(row: &Annotation) -> String {
+    let name = row.key.trim_start_matches(PREFIX);
+    let cells = [format!("`{name}`"), (row.accepts)(), row.default.to_owned(), row.doc.to_owned()];
+    format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_annotation_has_one_row_of_four_cells() {
+        let page = reference_page();
+        for row in ANNOTATIONS {
+            let start = format!("| `{}` |", row.key.trim_start_matches(PREFIX));
+            let rows: Vec<_> = page.lines().filter(|line| line.starts_with(&start)).collect();
+            assert!(rows.len() == 1 && rows[0].matches('|').count() == 5, "{start}");
+        }
+    }
+
+    #[test]
+    fn groups_are_not_split() {
+        let mut groups = groups();
+        let count = groups.len();
+        groups.sort_unstable();
+        groups.dedup();
+        assert_eq!(groups.len(), count);
+    }
+}

@@ -1,0 +1,132 @@
+//! Addresses that the user pins, adds, or already sees. Pure. Upstream: `pkg/provider/azure_loadbalancer.go`, `pkg/util/iputil`.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::{Ipv4Net, Ipv6Net};
+
+use super::{
+    Family, PerFamily,
+    reading::{Reading, refusal},
+};
+use crate::providers::azure::load_balancer::annotations::{INTERNAL, IPV4, IPV6, shown};
+
+/// Address of Azure's platform services, the same in every virtual network.
+const PLATFORM: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
+/// Shared by carriers (RFC 6598); not public.
+const CARRIER: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(100, 64, 0, 0), 10);
+/// Unicast addresses of links.
+const LINK_LOCAL: Ipv6Net = Ipv6Net::new_assert(std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10);
+/// Unique local addresses.
+const UNIQUE_LOCAL: Ipv6Net = Ipv6Net::new_assert(std::net::Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7);
+
+const SPEC_ADDRESS: &str = "spec.loadBalancerIP";
+
+/// What a pinned address has to be.
+pub(super) struct Wanted {
+    /// Whether the Service is internal: then the address need not be public.
+    pub(super) internal: bool,
+    /// Whether the address decides about the front end of a family: an address that decides nothing is no reason to refuse.
+    pub(super) decides: PerFamily<bool>,
+}
+
+fn report(reading: &mut Reading<'_>, field: &str, message: &str, decides: bool) {
+    if decides { reading.refuse(refusal(field, message)) } else { reading.without_effect(field, message) }
+}
+
+/// The pinned addresses: annotations, else `spec.loadBalancerIP` for its family.
+pub(super) fn pinned(reading: &mut Reading<'_>, from_spec: Option<&str>, wanted: &Wanted) -> PerFamily<Option<IpAddr>> {
+    let mut pinned = PerFamily::default();
+    let from_spec = from_spec.map(str::trim).filter(|text| !text.is_empty());
+    let annotated = (reading.get(&IPV4), reading.get(&IPV6));
+    let parsed: Option<IpAddr> = from_spec.and_then(parse);
+    if let (Some(text), None, (None, None)) = (from_spec, parsed, annotated) {
+        let message = format!("invalid LoadBalancer IP \"{}\"; expected an IP address", shown(text));
+        report(reading, SPEC_ADDRESS, &message, wanted.decides.v4 || wanted.decides.v6);
+    }
+    for (family, key, text) in [(Family::V4, IPV4.key, annotated.0), (Family::V6, IPV6.key, annotated.1)] {
+        let of_spec = from_spec.filter(|_| parsed.is_some_and(|address| Family::of(address) == family));
+        let Some((field, text)) = text.map(|text| (key, text)).or(of_spec.map(|text| (SPEC_ADDRESS, text))) else {
+            continue;
+        };
+        match check(text, family, wanted.internal) {
+            Ok(address) => *slot(&mut pinned, family) = Some(address),
+            Err(message) => report(reading, field, &message, *wanted.decides.get(family)),
+        }
+    }
+    pinned
+}
+
+fn slot<T>(values: &mut PerFamily<T>, family: Family) -> &mut T {
+    match family {
+        Family::V4 => &mut values.v4,
+        Family::V6 => &mut values.v6,
+    }
+}
+
+fn parse(text: &str) -> Option<IpAddr> {
+    text.parse().ok().map(|address: IpAddr| address.to_canonical())
+}
+
+fn check(text: &str, family: Family, internal: bool) -> Result<IpAddr, String> {
+    let address = parse(text).filter(|address| Family::of(*address) == family);
+    let Some(address) = address else {
+        return Err(format!("invalid LoadBalancer IP \"{}\"; expected an {family} address", shown(text)));
+    };
+    if internal || is_public(address) {
+        return Ok(address);
+    }
+    Err(format!(
+        "cannot use non-public LoadBalancer IP \"{}\"; an external Service needs the address of a public IP, an internal one \
+         the annotation `{}` with the value `true`",
+        shown(text),
+        INTERNAL.key
+    ))
+}
+
+/// Whether an address can be that of a public IP.
+pub(super) fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            let is_special =
+                v4.is_unspecified() || v4.is_broadcast() || v4.is_loopback() || v4.is_multicast() || v4.is_link_local();
+            !is_special && !v4.is_private() && !CARRIER.contains(&v4) && v4 != PLATFORM
+        }
+        IpAddr::V6(v6) => {
+            let is_special = v6.is_unspecified() || v6.is_loopback() || v6.is_multicast();
+            !is_special && !LINK_LOCAL.contains(&v6) && !UNIQUE_LOCAL.contains(&v6)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_azure_never_gives_out_are_not_public() {
+        for text in [
+            "0.0.0.0",
+            "255.255.255.255",
+            "127.0.0.1",
+            "224.0.0.1",
+            "169.254.1.1",
+            "10.0.0.1",
+            "172.16.0.1",
+            "192.168.0.1",
+            "100.64.0.1",
+            "100.127.255.255",
+            "168.63.129.16",
+            "::",
+            "::1",
+            "ff02::1",
+            "fe80::1",
+            "fd00::1",
+            "::ffff:10.0.0.1",
+        ] {
+            assert!(!is_public(parse(text).unwrap()), "{text}");
+        }
+        for text in ["20.0.0.1", "172.32.0.1", "100.128.0.1", "168.63.129.17", "2603:1030:c02::1", "::ffff:20.0.0.1"] {
+            assert!(is_public(parse(text).unwrap()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The ports of a Service. Pure. Upstream: `pkg/provider/azure_loadbalancer.go`, `getExpectedLBRules`.
+
+use k8s_openapi::api::core::v1::{ServicePort, ServiceSpec as Fields};
+
+use super::{
+    PortProbe, PortSpec, ProbeSpec, Protocol,
+    probes::{self, Policy, Probes},
+    reading::{Reading, refusal},
+};
+use crate::providers::azure::{
+    config::LoadBalancerSku,
+    load_balancer::{
+        annotations::{HA_PORTS, INTERNAL, NO_PROBE, NO_RULE, shown},
+        settings::Settings,
+    },
+};
+
+/// What has been read of a Service before its ports are.
+pub(super) struct Front {
+    pub(super) internal: bool,
+    /// Whether some rule leads to node ports instead of Service ports.
+    pub(super) to_node_ports: bool,
+}
+
+/// Ports and probes as asked for.
+pub(super) struct Ports {
+    pub(super) ports: Vec<PortSpec>,
+    pub(super) local_probe: Option<ProbeSpec>,
+    pub(super) ha_ports: Option<PortProbe>,
+}
+
+pub(super) fn ports(reading: &mut Reading<'_>, fields: &Fields, settings: &Settings, front: &Front) -> Ports {
+    let given = fields.ports.as_deref().unwrap_or_default();
+    let policy = probes::policy(reading, fields, settings);
+    let probes = Probes { annotations: reading.annotations, ports: given, policy, sku: settings.sku };
+    let ha_ports = uses_ha_ports(reading, settings, front).then(|| probes.of_all_ports());
+    let mut ports = Vec::with_capacity(given.len());
+    for (at, port) in given.iter().enumerate() {
+        let Some(protocol) = protocol(reading, at, port) else { continue };
+        ports.push(if ha_ports.is_some() {
+            of_all(protocol, port)
+        } else {
+            single(reading, &probes, front, at, port, protocol)
+        });
+    }
+    let local_probe = (policy == Policy::Local).then(|| probes::local(reading, fields));
+    Ports { ports, local_probe, ha_ports }
+}
+
+fn uses_ha_ports(reading: &mut Reading<'_>, settings: &Settings, front: &Front) -> bool {
+    let asked = reading.is(&HA_PORTS);
+    let can = front.internal && settings.sku == LoadBalancerSku::Standard;
+    if asked && !can {
+        reading.without_effect(HA_PORTS.key, "only internal standard load balancers have high-availability ports");
+    }
+    asked && can
+}
+
+fn protocol(reading: &mut Reading<'_>, at: usize, port: &ServicePort) -> Option<Protocol> {
+    match port.protocol.as_deref() {
+        None | Some("TCP" | "") => Some(Protocol::Tcp),
+        Some("UDP") => Some(Protocol::Udp),
+        Some("SCTP") => Some(Protocol::Sctp),
+        Some(other) => {
+            let message = format!("expected TCP, UDP or SCTP, found `{}`", shown(other));
+            reading.refuse(refusal(format!("spec.ports[{at}].protocol"), message));
+            None
+        }
+    }
+}
+
+/// A port that the rule for all ports serves.
+fn of_all(protocol: Protocol, port: &ServicePort) -> PortSpec {
+    PortSpec { protocol, port: port.port, node_port: port.node_port.unwrap_or_default(), rule: true, probe: PortProbe::None }
+}
+
+/// A port with a rule of its own. What only the rule needs is not checked without one.
+fn single(
+    reading: &mut Reading<'_>,
+    probes: &Probes<'_>,
+    front: &Front,
+    at: usize,
+    port: &ServicePort,
+    protocol: Protocol,
+) -> PortSpec {
+    let rule = !reading.is_at(&NO_RULE, port.port);
+    let mut probe = PortProbe::None;
+    if rule {
+        check_rule(reading, front, at, port, protocol);
+        if !reading.is_at(&NO_PROBE, port.port) {
+            probe = probes.of(at, port, protocol).unwrap_or_else(|refusals| {
+                refusals.into_iter().for_each(|refusal| reading.refuse(refusal));
+                PortProbe::None
+            });
+        }
+    }
+    PortSpec { rule, probe, ..of_all(protocol, port) }
+}
+
+/// Upstream lets ARM refuse two of these: SCTP is protocol `All`, which ARM only takes for all ports, and port 0 of nodes.
+fn check_rule(reading: &mut Reading<'_>, front: &Front, at: usize, port: &ServicePort, protocol: Protocol) {
+    if protocol == Protocol::Sctp {
+        let message = format!(
+            "SCTP is only supported on internal standard load balancers with high-availability ports: set `{}` and `{}` to `true`",
+            INTERNAL.key, HA_PORTS.key
+        );
+        reading.refuse(refusal(format!("spec.ports[{at}].protocol"), message));
+    }
+    if front.to_node_ports && port.node_port.unwrap_or_default() == 0 {
+        let message = "expected a node port, since the load balancer sends traffic there: set spec.allocateLoadBalancerNodePorts to true";
+        reading.refuse(refusal(format!("spec.ports[{at}].nodePort"), message));
+    }
+}

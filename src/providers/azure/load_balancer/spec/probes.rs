@@ -1,0 +1,188 @@
+//! The health probes of a Service. Pure. Upstream: `pkg/provider/azure_loadbalancer_healthprobe.go`.
+
+use k8s_openapi::api::core::v1::{ServicePort, ServiceSpec as Fields};
+
+use super::{
+    PortProbe, ProbeProtocol, ProbeSpec, Protocol, Refusal,
+    reading::{Reading, refusal},
+};
+use crate::providers::azure::{
+    config::{HealthProbeMode, LoadBalancerSku},
+    load_balancer::{
+        annotations::{
+            Annotations, Key, PLS_CREATE, PLS_PROXY_PROTOCOL, PORT_PROBE_COUNT, PORT_PROBE_INTERVAL, PORT_PROBE_PORT,
+            PORT_PROBE_PROTOCOL, PORT_PROBE_REQUEST_PATH, PROBE_COUNT, PROBE_INTERVAL, PROBE_PROTOCOL, PROBE_REQUEST_PATH,
+            PortKey, Whole, shown,
+        },
+        settings::Settings,
+    },
+};
+
+/// Interval times number of probes has to stay below it, in seconds.
+const LONGEST: i64 = 120;
+const DEFAULT_INTERVAL: i32 = 5;
+const DEFAULT_COUNT: i32 = 2;
+/// Where kube-proxy answers for nodes with local endpoints.
+const LOCAL_PATH: &str = "/healthz";
+
+/// Who decides which probe a rule has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Policy {
+    /// Each TCP port.
+    PerPort,
+    /// The Service: nodes with local endpoints.
+    Local,
+    /// The configuration: one probe for all Services.
+    Shared,
+}
+
+/// The policy of a Service. Behind a private link with proxy header the health-check port cannot be probed.
+pub(super) fn policy(reading: &Reading<'_>, fields: &Fields, settings: &Settings) -> Policy {
+    if fields.external_traffic_policy.as_deref() == Some("Local") {
+        let proxied = reading.is(&PLS_CREATE) && reading.is(&PLS_PROXY_PROTOCOL);
+        let has_port = fields.health_check_node_port.is_some_and(|port| port != 0);
+        return if has_port && !proxied { Policy::Local } else { Policy::PerPort };
+    }
+    match settings.probe_mode {
+        HealthProbeMode::Shared => Policy::Shared,
+        HealthProbeMode::ServiceNodePort => Policy::PerPort,
+    }
+}
+
+/// The probe of nodes with local endpoints. Its interval and number are annotations of the health-check node port.
+pub(super) fn local(reading: &mut Reading<'_>, fields: &Fields) -> ProbeSpec {
+    let port = fields.health_check_node_port.unwrap_or_default();
+    let (interval, threshold) = timing(reading.annotations, port).unwrap_or_else(|refusals| {
+        refusals.into_iter().for_each(|refusal| reading.refuse(refusal));
+        (DEFAULT_INTERVAL, DEFAULT_COUNT)
+    });
+    ProbeSpec { protocol: ProbeProtocol::Http, port, path: Some(LOCAL_PATH.to_owned()), interval, threshold }
+}
+
+/// What a Service says about probes.
+pub(super) struct Probes<'a> {
+    pub(super) annotations: &'a Annotations,
+    pub(super) ports: &'a [ServicePort],
+    pub(super) policy: Policy,
+    pub(super) sku: LoadBalancerSku,
+}
+
+impl Probes<'_> {
+    /// The probe of one port's rule. `at`: the port's place among those of the Service.
+    pub(super) fn of(&self, at: usize, port: &ServicePort, protocol: Protocol) -> Result<PortProbe, Vec<Refusal>> {
+        let has_own_port = || matches!(PORT_PROBE_PORT.read(port.port, self.annotations), Ok(Some(_)));
+        match (self.policy, protocol) {
+            (Policy::Shared, _) => Ok(PortProbe::Shared),
+            (Policy::Local, Protocol::Tcp) if has_own_port() => self.own(at, port).map(PortProbe::Own),
+            (Policy::Local, _) => Ok(PortProbe::Local),
+            (Policy::PerPort, Protocol::Tcp) => self.own(at, port).map(PortProbe::Own),
+            (Policy::PerPort, Protocol::Udp | Protocol::Sctp) => Ok(PortProbe::None),
+        }
+    }
+
+    /// The probe of the rule for all ports: the first that some TCP port can have.
+    pub(super) fn of_all_ports(&self) -> PortProbe {
+        match self.policy {
+            Policy::Shared => PortProbe::Shared,
+            Policy::Local => PortProbe::Local,
+            Policy::PerPort => {
+                let tcp =
+                    self.ports.iter().enumerate().filter(|(_, port)| port.protocol.as_deref().unwrap_or("TCP") == "TCP");
+                tcp.filter_map(|(at, port)| self.own(at, port).ok()).next().map_or(PortProbe::None, PortProbe::Own)
+            }
+        }
+    }
+
+    fn own(&self, at: usize, port: &ServicePort) -> Result<ProbeSpec, Vec<Refusal>> {
+        let timing = timing(self.annotations, port.port);
+        let number = self.number(at, port);
+        let protocol = self.protocol(port);
+        let path = (protocol != ProbeProtocol::Tcp).then(|| self.path(port.port));
+        match (number, timing) {
+            (Ok(port), Ok((interval, threshold))) => Ok(ProbeSpec { protocol, port, path, interval, threshold }),
+            (number, timing) => Err(number.err().into_iter().chain(timing.err().into_iter().flatten()).collect()),
+        }
+    }
+
+    /// Which port of the nodes is probed.
+    fn number(&self, at: usize, port: &ServicePort) -> Result<i32, Refusal> {
+        let Some(text) = PORT_PROBE_PORT.read(port.port, self.annotations)? else {
+            return allocated(port.node_port, || format!("spec.ports[{at}].nodePort"));
+        };
+        let key = PORT_PROBE_PORT.of(port.port);
+        let number: Option<i32> = text.parse().ok();
+        let is_meant = |other: &&ServicePort| {
+            other.name.as_deref().is_some_and(|name| name.eq_ignore_ascii_case(text)) || Some(other.port) == number
+        };
+        match (self.ports.iter().find(is_meant), number) {
+            (Some(other), _) => allocated(other.node_port, || key),
+            (None, Some(number @ 1..=65_535)) => Ok(number),
+            (None, _) => Err(refusal(
+                key,
+                format!("expected the name of a port of the Service or a number from 1 to 65535, found `{}`", shown(text)),
+            )),
+        }
+    }
+
+    /// An unknown protocol counts as TCP, and `appProtocol` outranks the annotation for all ports, as upstream.
+    fn protocol(&self, port: &ServicePort) -> ProbeProtocol {
+        let own = PORT_PROBE_PROTOCOL.read(port.port, self.annotations).ok().flatten();
+        let all = || PROBE_PROTOCOL.read(self.annotations).ok().flatten();
+        let text = own.or(port.app_protocol.as_deref()).or_else(all).unwrap_or_default().trim();
+        let is_basic = self.sku == LoadBalancerSku::Basic;
+        match text {
+            _ if text.eq_ignore_ascii_case("http") => ProbeProtocol::Http,
+            _ if text.eq_ignore_ascii_case("https") && !is_basic => ProbeProtocol::Https,
+            _ => ProbeProtocol::Tcp,
+        }
+    }
+
+    fn path(&self, port: i32) -> String {
+        let own = PORT_PROBE_REQUEST_PATH.read(port, self.annotations).ok().flatten();
+        let all = || PROBE_REQUEST_PATH.read(self.annotations).ok().flatten();
+        own.or_else(all).unwrap_or("/").to_owned()
+    }
+}
+
+fn allocated(node_port: Option<i32>, field: impl FnOnce() -> String) -> Result<i32, Refusal> {
+    node_port.filter(|port| *port != 0).ok_or_else(|| {
+        refusal(
+            field(),
+            "no node port to probe; allocate node ports, name another port in `port_{p}_health-probe_port`, \
+             or set `port_{p}_no_probe_rule` to `true`",
+        )
+    })
+}
+
+/// Interval and number of probes of a port: its own annotations, else those for all ports, else the defaults.
+fn timing(annotations: &Annotations, port: i32) -> Result<(i32, i32), Vec<Refusal>> {
+    let interval = setting(annotations, port, &PORT_PROBE_INTERVAL, &PROBE_INTERVAL, DEFAULT_INTERVAL);
+    let count = setting(annotations, port, &PORT_PROBE_COUNT, &PROBE_COUNT, DEFAULT_COUNT);
+    match (interval, count) {
+        (Ok((_, interval)), Ok((_, count))) if i64::from(interval) * i64::from(count) < LONGEST => Ok((interval, count)),
+        (Ok((field, interval)), Ok((other, count))) => Err(vec![refusal(
+            field,
+            format!(
+                "interval times number of probes (`{other}`) must be less than {LONGEST} seconds, found {interval} times {count}"
+            ),
+        )]),
+        (interval, count) => Err(interval.err().into_iter().chain(count.err()).collect()),
+    }
+}
+
+/// A value, and the annotation that is to blame for it.
+fn setting<const MIN: i32>(
+    annotations: &Annotations,
+    port: i32,
+    own: &PortKey<Whole<MIN, { i32::MAX }>>,
+    all: &Key<Whole<MIN, { i32::MAX }>>,
+    default: i32,
+) -> Result<(String, i32), Refusal> {
+    if let Some(value) = own.read(port, annotations)? {
+        return Ok((own.of(port), value));
+    }
+    Ok((all.key.to_owned(), all.read(annotations)?.unwrap_or(default)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! What is asked of the public IPs. Pure. Upstream: `pkg/provider/azure_utils.go`, `azure_loadbalancer.go`.
+
+use super::{
+    Family, PerFamily, PublicIpSpec,
+    reading::{Reading, refusal},
+};
+use crate::providers::azure::{
+    arm::ResourceId,
+    load_balancer::{
+        annotations::{
+            DNS_LABEL, PIP_IP_TAGS, PIP_NAME, PIP_NAME_IPV6, PIP_PREFIX_ID, PIP_PREFIX_ID_IPV6, PIP_TAGS, RESOURCE_GROUP,
+            shown,
+        },
+        settings::Settings,
+    },
+};
+
+/// `families`: those of the Service.
+pub(super) fn public_ip(
+    reading: &mut Reading<'_>,
+    settings: &Settings,
+    families: &[Family],
+    internal: bool,
+) -> PublicIpSpec {
+    for key in [PIP_TAGS.key, PIP_IP_TAGS.key] {
+        skipped_pairs(reading, key);
+    }
+    let names = (reading.get(&PIP_NAME), reading.get(&PIP_NAME_IPV6));
+    let prefixes = (reading.get(&PIP_PREFIX_ID), reading.get(&PIP_PREFIX_ID_IPV6));
+    if !internal {
+        check_prefix(reading, PIP_PREFIX_ID.key, prefixes.0.filter(|_| uses_plain(families, prefixes.1)));
+        check_prefix(reading, PIP_PREFIX_ID_IPV6.key, prefixes.1.filter(|_| families.contains(&Family::V6)));
+    }
+    PublicIpSpec {
+        group: match reading.get(&RESOURCE_GROUP) {
+            Some(group) => ResourceId::group_of(settings.group.subscription(), group),
+            None => settings.group.clone(),
+        },
+        name: of_families(families, names),
+        prefix: of_families(families, prefixes),
+        tags: reading.get(&PIP_TAGS).unwrap_or_default(),
+        ip_tags: reading.get(&PIP_IP_TAGS),
+        dns_label: reading.get(&DNS_LABEL).map(str::to_owned),
+    }
+}
+
+fn uses_plain(families: &[Family], ipv6: Option<&str>) -> bool {
+    families.contains(&Family::V4) || ipv6.is_none()
+}
+
+/// The values of annotations for IPv4 and IPv6: a single-stack IPv6 Service may use that for IPv4.
+fn of_families(families: &[Family], (v4, v6): (Option<&str>, Option<&str>)) -> PerFamily<Option<String>> {
+    let (has_v4, has_v6) = (families.contains(&Family::V4), families.contains(&Family::V6));
+    let v6 = if has_v4 { v6 } else { v6.or(v4) };
+    PerFamily { v4: v4.filter(|_| has_v4).map(str::to_owned), v6: v6.filter(|_| has_v6).map(str::to_owned) }
+}
+
+fn check_prefix(reading: &mut Reading<'_>, key: &str, id: Option<&str>) {
+    const TYPE: &str = "Microsoft.Network/publicIPPrefixes";
+    let Some(id) = id else { return };
+    if !ResourceId::parse(id).is_ok_and(|id| id.is_type(TYPE)) {
+        reading
+            .refuse(refusal(key, format!("expected the resource id of a public IP prefix ({TYPE}), found `{}`", shown(id))));
+    }
+}
+
+fn skipped_pairs(reading: &mut Reading<'_>, key: &str) {
+    let Some(text) = reading.annotations.get(key) else { return };
+    let is_pair = |pair: &&str| pair.matches('=').count() == 1;
+    let skipped: Vec<_> = text.split(',').filter(|pair| !pair.trim().is_empty() && !is_pair(pair)).map(shown).collect();
+    if !skipped.is_empty() {
+        reading.without_effect(key, &format!("not exactly one `=` in `{}`", skipped.join("`, `")));
+    }
+}

@@ -1,0 +1,126 @@
+//! A Service, read as a whole. Pure.
+//!
+//! In: the Service and the settings. Out: what it asks for, without what is wrong, and all that is wrong or strange.
+
+use k8s_openapi::api::core::v1::{Service, ServiceSpec as Fields};
+
+use super::{
+    Family, PerFamily, Refusal, ServiceSpec, Warning, access, addresses, identity_of,
+    ports::{self, Front, Ports},
+    public_ip,
+    reading::{Reading, refusal},
+};
+use crate::providers::azure::{
+    config::LoadBalancerSku,
+    load_balancer::{
+        annotations::{
+            ADDITIONAL_PUBLIC_IPS, Annotations, DISABLE_FLOATING_IP, DISABLE_TCP_RESET, IDLE_TIMEOUT, INTERNAL,
+            INTERNAL_SUBNET, MODE, SHARED_SECURITY_RULE, shown, unknown,
+        },
+        settings::Settings,
+    },
+};
+
+/// Minutes without the annotation.
+const DEFAULT_IDLE_TIMEOUT: i32 = 4;
+
+/// What a Service says.
+pub(super) struct Read {
+    /// Without what is refused.
+    pub(super) spec: ServiceSpec,
+    pub(super) refusals: Vec<Refusal>,
+    pub(super) warnings: Vec<Warning>,
+}
+
+/// Reads everything, whatever is wrong with a part.
+pub(super) fn read(service: &Service, settings: &Settings) -> Read {
+    let (no_annotations, no_fields) = (Annotations::new(), Fields::default());
+    let fields = service.spec.as_ref().unwrap_or(&no_fields);
+    let mut reading = Reading::new(service.metadata.annotations.as_ref().unwrap_or(&no_annotations));
+    if service.metadata.uid.as_deref().unwrap_or_default().is_empty() {
+        reading.refuse(refusal("metadata.uid", "expected the UID that the API server gives"));
+    }
+    let spec = assemble(&mut reading, service, fields, settings);
+    keys(&mut reading, fields);
+    Read { spec, refusals: reading.refusals, warnings: reading.warnings }
+}
+
+fn assemble(reading: &mut Reading<'_>, service: &Service, fields: &Fields, settings: &Settings) -> ServiceSpec {
+    let internal = reading.is(&INTERNAL);
+    let families = families(reading, fields);
+    let floating_ip = !reading.is(&DISABLE_FLOATING_IP);
+    let to_node_ports = !floating_ip || (internal && families.contains(&Family::V6));
+    let Ports { ports, local_probe, ha_ports } = ports::ports(reading, fields, settings, &Front { internal, to_node_ports });
+    let public_ip = public_ip::public_ip(reading, settings, &families, internal);
+    let decides = |family| {
+        let is_named = public_ip.name.get(family).is_some() || public_ip.prefix.get(family).is_some();
+        families.contains(&family) && (internal || !is_named)
+    };
+    let wanted = addresses::Wanted { internal, decides: PerFamily { v4: decides(Family::V4), v6: decides(Family::V6) } };
+    ServiceSpec {
+        identity: identity_of(service),
+        internal,
+        ports,
+        local_probe,
+        ha_ports,
+        client_ip_affinity: fields.session_affinity.as_deref() == Some("ClientIP"),
+        idle_timeout: reading.get(&IDLE_TIMEOUT).unwrap_or(DEFAULT_IDLE_TIMEOUT),
+        tcp_reset: !reading.is(&DISABLE_TCP_RESET),
+        floating_ip,
+        subnet: subnet(reading, internal),
+        pinned: addresses::pinned(reading, fields.load_balancer_ip.as_deref(), &wanted),
+        families,
+        public_ip,
+        additional_ips: reading.get(&ADDITIONAL_PUBLIC_IPS).unwrap_or_default(),
+        access: access::access(reading, fields.load_balancer_source_ranges.as_deref().unwrap_or_default(), internal),
+        mode: mode(reading, settings),
+        known_addresses: known_addresses(service),
+    }
+}
+
+fn families(reading: &mut Reading<'_>, fields: &Fields) -> Vec<Family> {
+    let mut families = Vec::new();
+    for (at, text) in fields.ip_families.iter().flatten().enumerate() {
+        match text.as_str() {
+            "IPv4" => families.push(Family::V4),
+            "IPv6" => families.push(Family::V6),
+            other => {
+                let message = format!("expected IPv4 or IPv6, found `{}`", shown(other));
+                reading.refuse(refusal(format!("spec.ipFamilies[{at}]"), message));
+            }
+        }
+    }
+    if families.is_empty() { vec![Family::V4] } else { families }
+}
+
+/// The text as written, since it is part of names.
+fn subnet(reading: &mut Reading<'_>, internal: bool) -> Option<String> {
+    let subnet = reading.get(&INTERNAL_SUBNET).filter(|text| !text.trim().is_empty());
+    if subnet.is_some() && !internal {
+        reading.without_effect(INTERNAL_SUBNET.key, "the Service is external");
+    }
+    subnet.filter(|_| internal).map(str::to_owned)
+}
+
+fn mode(reading: &mut Reading<'_>, settings: &Settings) -> Option<String> {
+    let is_basic = settings.sku == LoadBalancerSku::Basic;
+    let mode = reading.get(&MODE);
+    if mode.is_some() && !is_basic {
+        reading.without_effect(MODE.key, "only basic load balancers belong to a VM set");
+    }
+    mode.filter(|_| is_basic).map(str::to_owned)
+}
+
+fn known_addresses(service: &Service) -> Vec<std::net::IpAddr> {
+    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let entries = balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
+    entries.iter().filter_map(|entry| entry.ip.as_deref()?.parse().ok()).collect()
+}
+
+fn keys(reading: &mut Reading<'_>, fields: &Fields) {
+    if SHARED_SECURITY_RULE.is_given(reading.annotations) {
+        reading.without_effect(SHARED_SECURITY_RULE.key, "security rules are always shared");
+    }
+    let ports: Vec<i32> = fields.ports.iter().flatten().map(|port| port.port).collect();
+    reading.warnings.extend(unknown(reading.annotations, &ports, fields.health_check_node_port));
+}
