@@ -301,7 +301,7 @@ impl Work<'_, '_> {
         let before = draft.before.map(check).unwrap_or_default();
         for violation in check(&draft.after).into_iter().filter(|violation| !before.contains(violation)) {
             match violation {
-                Violation::TooMany { what, count, most } => self.refuse_last(draft, wanted, (what, count, most)),
+                Violation::TooMany { what, count, most } => self.refuse_without_room(draft, wanted, (what, count, most)),
                 Violation::Part { name, message } => {
                     let refusal = Refusal { field: "spec.ports".to_owned(), message: format!("{name}: {message}") };
                     let blamed: Vec<usize> = match owners.of_rule(&name) {
@@ -314,8 +314,13 @@ impl Work<'_, '_> {
         }
     }
 
-    /// The last of those who add something, until the rest fits.
-    fn refuse_last(&mut self, draft: &Draft<'_>, wanted: &[(usize, Wanted)], (what, count, most): (&str, usize, usize)) {
+    /// Those who add something, in order, get the room that there is.
+    fn refuse_without_room(
+        &mut self,
+        draft: &Draft<'_>,
+        wanted: &[(usize, Wanted)],
+        (what, count, most): (&str, usize, usize),
+    ) {
         let mut added: BTreeMap<usize, usize> = BTreeMap::new();
         if what == "rules" {
             let had = |ask: usize| {
@@ -335,12 +340,12 @@ impl Work<'_, '_> {
                 *added.entry(ask).or_default() += 1;
             }
         }
-        let mut excess = count - most;
-        for (ask, count) in added.into_iter().rev().filter(|(_, count)| *count > 0) {
-            if excess == 0 {
-                break;
+        let mut room = (most + added.values().sum::<usize>()).saturating_sub(count);
+        for (ask, count) in added.into_iter().filter(|(_, count)| *count > 0) {
+            if count <= room {
+                room -= count;
+                continue;
             }
-            excess = excess.saturating_sub(count);
             let name = draft.id.name();
             let message = format!("load balancer {name} would have more than {most} {what}, which is all that Azure allows");
             self.refused.push((ask, Refusal { field: "spec.ports".to_owned(), message }));

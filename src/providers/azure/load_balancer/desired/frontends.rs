@@ -13,7 +13,7 @@ use crate::providers::azure::{
     arm::{
         ResourceId,
         document::SubResource,
-        network::{FrontendIpConfiguration, FrontendIpConfigurationProperties, Subnet},
+        network::{FrontendIpConfiguration, FrontendIpConfigurationProperties, Subnet, SubnetProperties},
     },
     load_balancer::{
         naming,
@@ -22,6 +22,7 @@ use crate::providers::azure::{
 };
 
 const SUBNET: &str = "service.beta.kubernetes.io/azure-load-balancer-internal-subnet";
+const ADDRESS: &str = "service.beta.kubernetes.io/azure-load-balancer-ipv4, -ipv6 or spec.loadBalancerIP";
 
 /// What becomes of a front end on the load balancer where its Service belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,10 +153,19 @@ fn subnet_id(context: &Context<'_>, subnet: &Subnet) -> ResourceId {
     own.unwrap_or_else(|| context.settings.virtual_network.child("subnets", subnet.name.as_deref().unwrap_or_default()))
 }
 
+fn ranges(subnet: &Subnet) -> impl Iterator<Item = IpNet> {
+    let texts = |properties: &'_ SubnetProperties| {
+        properties.address_prefix.iter().chain(properties.address_prefixes.iter().flatten()).cloned().collect::<Vec<_>>()
+    };
+    subnet.properties.iter().flat_map(texts).filter_map(|text| text.parse().ok()).collect::<Vec<_>>().into_iter()
+}
+
 fn is_in(subnet: &Subnet, address: IpAddr) -> bool {
-    let Some(properties) = &subnet.properties else { return false };
-    let ranges = properties.address_prefix.iter().chain(properties.address_prefixes.iter().flatten());
-    ranges.filter_map(|range| range.parse::<IpNet>().ok()).any(|range| range.contains(&address))
+    ranges(subnet).any(|range| range.contains(&address))
+}
+
+fn has_ranges(subnet: &Subnet) -> bool {
+    ranges(subnet).next().is_some()
 }
 
 /// What a new front end takes over from the ones it replaces.
@@ -204,6 +214,12 @@ fn inside(
 ) -> Result<FrontendIpConfigurationProperties, Refusal> {
     let subnet = subnet(context, spec)?;
     let fits = |address: &&IpAddr| Family::of(**address) == family && is_in(subnet, **address) && is_free(**address);
+    if let Some(pinned) = spec.pinned.get(family).filter(|pinned| has_ranges(subnet) && !is_in(subnet, *pinned)) {
+        return Err(Refusal {
+            field: ADDRESS.to_owned(),
+            message: format!("{pinned} is not in subnet {}", subnet.name.as_deref().unwrap_or_default()),
+        });
+    }
     let known = || heritage.addresses.iter().chain(&spec.known_addresses).find(fits).copied();
     let fixed = spec.pinned.get(family).or_else(known);
     let method = if fixed.is_some() { "Static" } else { "Dynamic" };

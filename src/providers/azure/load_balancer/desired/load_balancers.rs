@@ -174,3 +174,6 @@ fn change(context: &Context<'_>, draft: Draft<'_>) -> Change {
     }
     Change { id, write: Write::Put(Box::new(after)), reasons }
 }
+
+#[cfg(test)]
+mod tests;
