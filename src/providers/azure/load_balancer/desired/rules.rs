@@ -151,3 +151,45 @@ pub(super) fn is_same(existing: &LoadBalancingRule, wanted: &LoadBalancingRule) 
         && references(existing) == references(wanted)
         && same_timeout
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::samples::*, *};
+    use crate::providers::azure::load_balancer::spec::Family;
+
+    #[test]
+    fn rules_are_compared_by_what_is_wanted_of_them() {
+        let lb = settings().group.resource("Microsoft.Network/loadBalancers", &["kubernetes"]);
+        let wanted = wanted(&service("web"), Family::V4, "/F", &lb, &settings()).rules.remove(0);
+        let changed = |field: &str, value: serde_json::Value| {
+            let mut rule = serde_json::to_value(&wanted).unwrap();
+            rule["properties"][field] = value;
+            is_same(&serde_json::from_value(rule).unwrap(), &wanted)
+        };
+        let id = |id: &str| json!({"id": id});
+        for (field, value, same) in [
+            ("protocol", json!("tcp"), true),
+            ("protocol", json!("Udp"), false),
+            ("frontendPort", json!(81), false),
+            ("backendPort", json!(81), false),
+            ("enableFloatingIP", json!(false), false),
+            ("enableTcpReset", json!(null), false),
+            ("disableOutboundSnat", json!(null), true),
+            ("disableOutboundSnat", json!(true), false),
+            ("loadDistribution", json!(null), true),
+            ("loadDistribution", json!("SourceIP"), false),
+            ("idleTimeoutInMinutes", json!(null), true),
+            ("idleTimeoutInMinutes", json!(5), false),
+            ("frontendIPConfiguration", id("/f"), true),
+            ("frontendIPConfiguration", id("/g"), false),
+            ("backendAddressPool", id("/p"), false),
+            ("probe", json!(null), false),
+            ("backendAddressPools", json!([id("/p")]), true),
+            ("enableConnectionTracking", json!(true), true),
+        ] {
+            assert_eq!(changed(field, value.clone()), same, "{field}: {value}");
+        }
+    }
+}

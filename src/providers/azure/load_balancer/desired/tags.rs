@@ -41,6 +41,8 @@ fn is_kept(key: &str, system: &[String]) -> bool {
 mod tests {
     use super::*;
 
+    type Pairs = &'static [(&'static str, &'static str)];
+
     fn tags(pairs: &[(&str, &str)]) -> Tags {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), Some((*value).to_owned()))).collect()
     }
@@ -48,7 +50,7 @@ mod tests {
     #[test]
     fn tags_are_added_and_changed_and_removed_only_beside_system_tags() {
         #[rustfmt::skip]
-        let cases: &[(&[(&str, &str)], &[(&str, &str)], &[&str], &[(&str, &str)])] = &[
+        let cases: &[(Pairs, Pairs, &[&str], Pairs)] = &[
             (&[], &[], &[], &[]),
             (&[("a", "1")], &[], &[], &[("a", "1")]),
             (&[("a", "1")], &[("b", "2")], &[], &[("a", "1"), ("b", "2")]),

@@ -89,7 +89,7 @@ fn a_front_end_that_guests_use_is_not_replaced() {
     let (owner, guest) = (service("web"), guest(8080));
     let ips = shared_by([&owner, &guest]);
     let there = made_with(&[ensure(&owner), ensure(&guest)], &ips);
-    let mut other = ips.clone();
+    let mut other = ips;
     other.insert((owner.identity.clone(), Family::V4), public_ip("other"));
     let outcome = reconcile(&there, &[ensure(&owner)], &[], &other, &settings());
     assert_eq!(refusal(&outcome, &owner).field, DELETING_FRONTEND);
