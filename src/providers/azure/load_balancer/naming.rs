@@ -13,12 +13,14 @@ pub const INTERNAL: &str = "-internal";
 pub const SECURITY_RULE_PREFIX: &str = "k8s-azure-lb";
 
 const IPV6: &str = "-IPv6";
+/// Length of [`Identity::base`].
+pub const BASE_LENGTH: usize = 32;
 /// Longest name before the family's ending.
 const LONGEST: usize = 75;
 
 /// The identity of a Service: `a` and its UID without dashes, cut to 32 characters.
 pub fn identity(namespace: &str, name: &str, uid: &str) -> Identity {
-    let base = std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(32).collect();
+    let base = std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(BASE_LENGTH).collect();
     Identity { key: format!("{namespace}/{name}"), base }
 }
 

@@ -17,4 +17,6 @@ pub struct Observed {
     pub subnets: BTreeMap<String, Subnet>,
     /// Zones of the region, in order; empty when it has none.
     pub zones: Vec<String>,
+    /// Names of the scale sets or availability sets that machines of the cluster are in; only basic load balancers need them.
+    pub vm_sets: Vec<String>,
 }

@@ -3,6 +3,24 @@
 //! Each takes a document as ARM sent it and the asks, changes only what belongs to those Services (by names and tags), and answers for
 //! each Service whether that was possible. Applied twice they change nothing the second time; the order of the asks does not matter.
 
+mod attempt;
+pub mod check;
+mod claims;
+mod context;
+mod draft;
+mod frontends;
+pub mod load_balancers;
+mod merge;
+mod placement;
+mod pools;
+mod probes;
+mod rules;
+#[cfg(test)]
+mod samples;
+mod seats;
+pub mod status;
+pub mod tags;
+
 use super::spec::{Identity, ServiceSpec};
 
 /// One Service's part in a plan.

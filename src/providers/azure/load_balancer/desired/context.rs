@@ -1,0 +1,102 @@
+//! What every step of planning load balancers looks at. Pure.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use super::{Ask, load_balancers::PublicIps};
+use crate::providers::azure::{
+    arm::{ResourceId, document::SubResource, network::PublicIpAddress},
+    config::LoadBalancerSku,
+    load_balancer::{
+        naming,
+        observed::Observed,
+        settings::Settings,
+        spec::{Family, Identity, ServiceSpec},
+    },
+};
+
+/// See the module.
+pub(super) struct Context<'a> {
+    /// What there is.
+    pub(super) observed: &'a Observed,
+    /// The configuration.
+    pub(super) settings: &'a Settings,
+    /// The public IP that each Service shall have.
+    pub(super) public_ips: &'a PublicIps,
+    /// Public IPs that there are, by lower-cased id.
+    known: BTreeMap<String, &'a PublicIpAddress>,
+}
+
+impl<'a> Context<'a> {
+    /// From what the planner is given.
+    pub(super) fn new(observed: &'a Observed, settings: &'a Settings, public_ips: &'a PublicIps) -> Self {
+        let keyed = |address: &'a PublicIpAddress| Some((address.id.as_deref()?.to_ascii_lowercase(), address));
+        Self { observed, settings, public_ips, known: observed.public_ips.iter().filter_map(keyed).collect() }
+    }
+
+    /// Whether load balancers are Standard ones.
+    pub(super) fn is_standard(&self) -> bool {
+        self.settings.sku == LoadBalancerSku::Standard
+    }
+
+    /// The public IP that the Service shall have.
+    pub(super) fn public_ip(&self, identity: &Identity, family: Family) -> Option<&'a ResourceId> {
+        self.public_ips.get(&(identity.clone(), family))
+    }
+
+    /// A public IP that there is.
+    pub(super) fn known_public_ip(&self, reference: &SubResource) -> Option<&'a PublicIpAddress> {
+        self.known.get(&reference.id.as_deref()?.to_ascii_lowercase()).copied()
+    }
+}
+
+/// Which Service names say something belongs to.
+pub(super) struct Owners {
+    /// Beginnings of names in lower case, and whose they are.
+    bases: BTreeMap<String, (String, usize)>,
+}
+
+impl Owners {
+    /// Of these Services; the answers are positions in this list.
+    pub(super) fn new<'a>(identities: impl Iterator<Item = &'a Identity>) -> Self {
+        let keyed =
+            |(place, identity): (usize, &Identity)| (identity.base.to_ascii_lowercase(), (identity.base.clone(), place));
+        Self { bases: identities.enumerate().map(keyed).collect() }
+    }
+
+    fn find(&self, name: &str) -> Option<&(String, usize)> {
+        let name = name.to_ascii_lowercase();
+        let (base, owner) = self.bases.range(..=name.clone()).next_back()?;
+        name.starts_with(base).then_some(owner)
+    }
+
+    /// Whose rule or probe it is.
+    pub(super) fn of_rule(&self, name: &str) -> Option<usize> {
+        self.find(name).map(|(_, place)| *place)
+    }
+
+    /// Whose front end it is.
+    pub(super) fn of_frontend(&self, name: &str) -> Option<usize> {
+        self.find(name).filter(|(base, _)| name.starts_with(base)).map(|(_, place)| *place)
+    }
+}
+
+/// Whether a name begins as those that the controller gives.
+pub(super) fn is_given(name: &str) -> bool {
+    let mut letters = name.bytes();
+    letters.next() == Some(b'a')
+        && name.len() >= naming::BASE_LENGTH
+        && letters.take(naming::BASE_LENGTH - 1).all(|c| c.is_ascii_hexdigit())
+}
+
+/// The spec of a Service that shall have a load balancer.
+pub(super) fn ensured(ask: &Ask) -> Option<&ServiceSpec> {
+    match ask {
+        Ask::Ensure(spec) => Some(spec),
+        Ask::Remove(..) => None,
+    }
+}
+
+/// An address in a document.
+pub(super) fn address(text: Option<&String>) -> Option<IpAddr> {
+    text?.parse().ok()
+}

@@ -1,0 +1,111 @@
+//! A load balancer that is being changed: as ARM sent it, as it will be, and why. Pure.
+
+use crate::providers::azure::arm::{
+    ResourceId,
+    network::{FrontendIpConfiguration, LoadBalancer, LoadBalancerProperties, LoadBalancingRule, Probe},
+};
+
+/// See the module.
+pub(super) struct Draft<'a> {
+    /// Its id.
+    pub(super) id: ResourceId,
+    /// Whether its name makes it internal.
+    pub(super) internal: bool,
+    /// Its name without what makes it internal.
+    pub(super) external_name: String,
+    /// Whether its name is one that the controller gives. Others are changed where names prove ownership, and never deleted.
+    pub(super) is_ours: bool,
+    /// As ARM sent it; `None`: there is none yet.
+    pub(super) before: Option<&'a LoadBalancer>,
+    /// As it will be.
+    pub(super) after: LoadBalancer,
+    /// What was changed; empty: nothing.
+    pub(super) reasons: Vec<String>,
+}
+
+impl Draft<'_> {
+    /// What [`Self::after`] consists of.
+    pub(super) fn properties_mut(&mut self) -> &mut LoadBalancerProperties {
+        self.after.properties.get_or_insert_default()
+    }
+
+    /// Front ends as they will be.
+    pub(super) fn frontends(&self) -> &[FrontendIpConfiguration] {
+        frontends(&self.after)
+    }
+
+    /// Front ends as ARM sent them.
+    pub(super) fn frontends_before(&self) -> &[FrontendIpConfiguration] {
+        self.before.map(frontends).unwrap_or_default()
+    }
+
+    /// Rules as they will be.
+    pub(super) fn rules(&self) -> &[LoadBalancingRule] {
+        rules(&self.after)
+    }
+
+    /// Rules as ARM sent them.
+    pub(super) fn rules_before(&self) -> &[LoadBalancingRule] {
+        self.before.map(rules).unwrap_or_default()
+    }
+
+    /// The id of a front end: ARM's, or for one that is new the one it will get.
+    pub(super) fn frontend_id(&self, frontend: &FrontendIpConfiguration) -> String {
+        let composed = || self.id.child("frontendIPConfigurations", frontend.name.as_deref().unwrap_or_default());
+        frontend.id.clone().unwrap_or_else(|| composed().as_str().to_owned())
+    }
+}
+
+/// Front ends of a load balancer.
+pub(super) fn frontends(document: &LoadBalancer) -> &[FrontendIpConfiguration] {
+    let properties = document.properties.as_ref();
+    properties.and_then(|properties| properties.frontend_ip_configurations.as_deref()).unwrap_or_default()
+}
+
+/// Rules of a load balancer.
+pub(super) fn rules(document: &LoadBalancer) -> &[LoadBalancingRule] {
+    let properties = document.properties.as_ref();
+    properties.and_then(|properties| properties.load_balancing_rules.as_deref()).unwrap_or_default()
+}
+
+/// Probes of a load balancer.
+pub(super) fn probes(document: &LoadBalancer) -> &[Probe] {
+    document.properties.as_ref().and_then(|properties| properties.probes.as_deref()).unwrap_or_default()
+}
+
+/// What it is that uses a front end.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FrontendUse {
+    /// `load balancing rule`, `outbound rule`, `inbound NAT rule` or `inbound NAT pool`.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+}
+
+/// Every use of a front end, with the front end's id in lower case.
+pub(super) fn frontend_uses(document: &LoadBalancer) -> Vec<(String, FrontendUse)> {
+    let Some(properties) = &document.properties else { return Vec::new() };
+    let mut uses = Vec::new();
+    let mut add = |kind, name: Option<&str>, id: Option<&str>| {
+        let user = FrontendUse { kind, name: name.unwrap_or_default().to_owned() };
+        uses.extend(id.map(|id| (id.to_ascii_lowercase(), user)));
+    };
+    for rule in rules(document) {
+        let frontend = rule.properties.as_ref().and_then(|properties| properties.frontend_ip_configuration.as_ref());
+        add("load balancing rule", rule.name.as_deref(), frontend.and_then(|id| id.id.as_deref()));
+    }
+    for rule in properties.outbound_rules.iter().flatten() {
+        for frontend in rule.properties.iter().flat_map(|properties| properties.frontend_ip_configurations.iter().flatten())
+        {
+            add("outbound rule", rule.name.as_deref(), frontend.id.as_deref());
+        }
+    }
+    for (kind, list) in
+        [("inbound NAT rule", &properties.inbound_nat_rules), ("inbound NAT pool", &properties.inbound_nat_pools)]
+    {
+        for part in list.iter().flatten() {
+            add(kind, part["name"].as_str(), part["properties"]["frontendIPConfiguration"]["id"].as_str());
+        }
+    }
+    uses
+}

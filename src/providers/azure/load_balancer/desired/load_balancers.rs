@@ -1,0 +1,179 @@
+//! All load balancers at once, brought to what Services ask for. Pure.
+//!
+//! In: what there is, the asks, the Services that are only context, the public IP of each Service. Out: an [`Outcome`], documents to
+//! write and an answer for each ask. A Service that cannot have what it asks for changes nothing, and the others are planned as if it
+//! had not asked; so planning is repeated without it until everybody who is left fits.
+//! Moving between load balancers (internal or external, the mode of basic ones, another name) is nothing special: parts are wanted
+//! on one document and unwanted on the others. Upstream: `pkg/provider/azure_loadbalancer.go`, `reconcileLoadBalancer`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Ask,
+    attempt::{Attempt, attempt},
+    context::{Context, Owners, ensured},
+    draft::{self, Draft, FrontendUse},
+    frontends, placement,
+};
+use crate::providers::azure::{
+    arm::{ResourceId, network::LoadBalancer},
+    load_balancer::{
+        naming,
+        observed::Observed,
+        settings::Settings,
+        spec::{Family, Identity, Refusal, ServiceSpec},
+    },
+};
+
+/// The public IP that each external Service shall have, by family. It may not exist yet.
+pub type PublicIps = BTreeMap<(Identity, Family), ResourceId>;
+
+/// Reason of the event, and field of the [`Refusal`], when a front end has to stay because others use it.
+pub const DELETING_FRONTEND: &str = "DeletingFrontendIPConfiguration";
+
+/// What is to be sent for a load balancer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Write {
+    /// The whole document.
+    Put(Box<LoadBalancer>),
+    /// It goes; its pools must have no members from scale sets then.
+    Delete,
+}
+
+/// One load balancer that changes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// Which.
+    pub id: ResourceId,
+    /// How.
+    pub write: Write,
+    /// What changes in it, one line each.
+    pub reasons: Vec<String>,
+}
+
+/// A front end that its Service does not want any more, and that others use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptFrontend {
+    /// ARM's id.
+    pub id: String,
+    /// By whom. The event's reason is [`DELETING_FRONTEND`].
+    pub uses: Vec<FrontendUse>,
+}
+
+/// What a Service got.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Placed {
+    /// Its load balancer; `None`: it was removed.
+    pub load_balancer: Option<ResourceId>,
+    /// ARM's ids of its front ends, in the order of its families.
+    pub frontends: Vec<(Family, String)>,
+    /// Front ends that it left and that stay.
+    pub kept: Vec<KeptFrontend>,
+}
+
+/// What planning comes to.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Outcome {
+    /// Load balancers to write, in an order in which no address is taken before it is given back.
+    pub documents: Vec<Change>,
+    /// The answer to each ask.
+    pub services: BTreeMap<Identity, Result<Placed, Refusal>>,
+}
+
+/// Plans. The order of `asks` and of `others` does not matter; planned on what it comes to, nothing changes.
+pub fn reconcile(
+    observed: &Observed,
+    asks: &[Ask],
+    others: &[ServiceSpec],
+    public_ips: &PublicIps,
+    settings: &Settings,
+) -> Outcome {
+    let context = Context::new(observed, settings, public_ips);
+    let asks = in_order(&context, asks);
+    let known = Owners::new(asks.iter().map(|ask| ask.identity()).chain(others.iter().map(|spec| &spec.identity)));
+    let mut refused: BTreeMap<Identity, Refusal> = BTreeMap::new();
+    loop {
+        let active: Vec<&Ask> = asks.iter().copied().filter(|ask| !refused.contains_key(ask.identity())).collect();
+        let attempt = attempt(&context, &active, &known);
+        if attempt.refused.is_empty() {
+            return outcome(&context, &active, attempt, refused);
+        }
+        for (ask, refusal) in attempt.refused {
+            refused.entry(active[ask].identity().clone()).or_insert(refusal);
+        }
+    }
+}
+
+/// Who has a front end comes first, then who is likely to own its public IP, then the rest; each by name.
+fn in_order<'a>(context: &Context<'_>, asks: &'a [Ask]) -> Vec<&'a Ask> {
+    let owners = Owners::new(asks.iter().map(Ask::identity));
+    let names = context.observed.load_balancers.iter().flat_map(draft::frontends).filter_map(|part| part.name.as_deref());
+    let seated: BTreeSet<usize> = names.filter_map(|name| owners.of_frontend(name)).collect();
+    let mut ranked: Vec<(u8, &Ask)> = asks
+        .iter()
+        .enumerate()
+        .map(|(place, ask)| {
+            let rank = match ensured(ask) {
+                _ if seated.contains(&place) => 0,
+                Some(spec) if is_primary(context, spec) => 1,
+                _ => 2,
+            };
+            (rank, ask)
+        })
+        .collect();
+    ranked.sort_by(|(a, first), (b, second)| (a, first.identity()).cmp(&(b, second.identity())));
+    ranked.into_iter().map(|(_, ask)| ask).collect()
+}
+
+/// Whether no pinned address makes the Service a guest, or the public IP is named after it.
+fn is_primary(context: &Context<'_>, spec: &ServiceSpec) -> bool {
+    let own = naming::public_ip(&context.settings.cluster, &spec.identity, None, Family::V4, false);
+    spec.families.iter().all(|family| match context.public_ip(&spec.identity, *family) {
+        Some(id) if !spec.internal => id.name().starts_with(&own),
+        _ => spec.pinned.get(*family).is_none(),
+    })
+}
+
+fn outcome(context: &Context<'_>, asks: &[&Ask], attempt: Attempt<'_>, refused: BTreeMap<Identity, Refusal>) -> Outcome {
+    let leftover = context.observed.load_balancers.iter().filter(|document| placement::is_leftover(context, document));
+    let mut documents: Vec<Change> = leftover
+        .map(|document| Change {
+            id: placement::document_id(context, document),
+            write: Write::Delete,
+            reasons: vec!["delete a basic load balancer, which a standard one replaces".to_owned()],
+        })
+        .collect();
+    documents.extend(changes(context, attempt.drafts));
+    let mut services: BTreeMap<_, _> = refused.into_iter().map(|(identity, refusal)| (identity, Err(refusal))).collect();
+    services.extend(asks.iter().zip(attempt.placed).map(|(ask, placed)| (ask.identity().clone(), Ok(placed))));
+    Outcome { documents, services }
+}
+
+/// Who takes an address that another load balancer gives back is written after that one.
+fn changes<'a>(context: &Context<'_>, drafts: Vec<Draft<'a>>) -> Vec<Change> {
+    let seats = |frontends: &[_]| frontends.iter().filter_map(frontends::seat).collect::<BTreeSet<_>>();
+    let before: Vec<_> = drafts.iter().map(|draft| seats(draft.frontends_before())).collect();
+    let mut changed: Vec<(bool, Change)> = Vec::new();
+    for (place, draft) in drafts.into_iter().enumerate().filter(|(_, draft)| !draft.reasons.is_empty()) {
+        let gained = &seats(draft.frontends()) - &before[place];
+        let elsewhere = |seat| before.iter().enumerate().any(|(other, seats)| other != place && seats.contains(seat));
+        changed.push((gained.iter().any(elsewhere), change(context, draft)));
+    }
+    changed.sort_by_key(|(takes, _)| *takes);
+    changed.into_iter().map(|(_, change)| change).collect()
+}
+
+fn change(context: &Context<'_>, draft: Draft<'_>) -> Change {
+    let (external, internal) = context.settings.preconfigured;
+    let is_preconfigured = if draft.internal { internal } else { external };
+    let is_empty = draft.frontends().is_empty();
+    let Draft { id, after, mut reasons, is_ours, .. } = draft;
+    if is_empty && is_ours && !is_preconfigured {
+        reasons.push("delete the load balancer, which has no front end any more".to_owned());
+        return Change { id, write: Write::Delete, reasons };
+    }
+    Change { id, write: Write::Put(Box::new(after)), reasons }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+use serde_json::json;
+
+use super::{
+    super::{context::ensured, samples::*},
+    *,
+};
+use crate::providers::azure::load_balancer::spec::{PerFamily, PortProbe, Protocol};
+
+mod documents;
+mod properties;
+mod quirks;
+mod sharing;
+
+/// Plans `asks`, each Service with the public IP that it would have by default.
+fn plan(observed: &Observed, asks: &[Ask]) -> Outcome {
+    plan_with(observed, asks, &settings())
+}
+
+fn plan_with(observed: &Observed, asks: &[Ask], settings: &Settings) -> Outcome {
+    let specs: Vec<&ServiceSpec> = asks.iter().filter_map(ensured).collect();
+    reconcile(observed, asks, &[], &public_ips(&specs), settings)
+}
+
+/// What there is after the writes of `outcome`.
+fn applied(observed: &Observed, outcome: &Outcome) -> Observed {
+    let mut after = observed.clone();
+    for change in &outcome.documents {
+        let is_it = |document: &LoadBalancer| {
+            document.name.as_deref().is_some_and(|name| name.eq_ignore_ascii_case(change.id.name()))
+        };
+        after.load_balancers.retain(|document| !is_it(document));
+        if let Write::Put(document) = &change.write {
+            after.load_balancers.push((**document).clone());
+        }
+    }
+    after
+}
+
+/// What there is when `specs` have all they ask for.
+fn made(specs: &[&ServiceSpec]) -> Observed {
+    let empty = observed(Vec::new());
+    let outcome = plan(&empty, &specs.iter().map(|spec| ensure(spec)).collect::<Vec<_>>());
+    assert!(outcome.services.values().all(Result::is_ok), "{:?}", outcome.services);
+    applied(&empty, &outcome)
+}
+
+fn put<'a>(outcome: &'a Outcome, name: &str) -> &'a LoadBalancer {
+    match outcome.documents.iter().find(|change| change.id.name() == name).map(|change| &change.write) {
+        Some(Write::Put(document)) => document,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+fn frontend_names(document: &LoadBalancer) -> Vec<&str> {
+    draft::frontends(document).iter().filter_map(|part| part.name.as_deref()).collect()
+}
+
+fn rule_names(document: &LoadBalancer) -> Vec<&str> {
+    draft::rules(document).iter().filter_map(|part| part.name.as_deref()).collect()
+}
+
+fn refusal<'a>(outcome: &'a Outcome, spec: &ServiceSpec) -> &'a Refusal {
+    outcome.services[&spec.identity].as_ref().unwrap_err()
+}

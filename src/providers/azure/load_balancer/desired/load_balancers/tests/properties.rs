@@ -1,0 +1,126 @@
+//! Whatever is asked: the order of asks does not matter, the second time nothing changes, and what is others' stays as it is.
+
+use proptest::prelude::*;
+
+use super::{
+    super::super::{check::check, context::is_given},
+    *,
+};
+
+fn any_service() -> impl Strategy<Value = ServiceSpec> {
+    let ports = prop::collection::btree_set((0..2_usize, 1..4_i32), 0..3);
+    let families = prop_oneof![Just(vec![Family::V4]), Just(vec![Family::V6]), Just(vec![Family::V4, Family::V6])];
+    let subnet = prop_oneof![Just(None), Just(Some("apps".to_owned())), Just(Some("gone".to_owned()))];
+    let address = prop_oneof![3 => Just(None), 1 => Just(Some("10.0.1.9")), 1 => Just(Some("10.0.1.10"))];
+    let parts = ("[a-e]", any::<[bool; 3]>(), ports, families, subnet, address);
+    parts.prop_map(|(name, [internal, floating_ip, all], ports, families, subnet, address)| {
+        let protocols = [Protocol::Tcp, Protocol::Udp];
+        let ports = ports.into_iter().map(|(at, number)| port(protocols[at], number, 30000 + number)).collect();
+        let pinned = PerFamily { v4: address.and_then(|address| address.parse().ok()), v6: None };
+        let ha_ports = (internal && all).then_some(PortProbe::None);
+        ServiceSpec { internal, floating_ip, ports, families, subnet, pinned, ha_ports, ..service(&name) }
+    })
+}
+
+fn any_asks() -> impl Strategy<Value = Vec<Ask>> {
+    let ask = (any_service(), prop::bool::weighted(0.2));
+    let ask = ask.prop_map(|(spec, gone)| if gone { remove(&spec) } else { ensure(&spec) });
+    prop::collection::vec(ask, 0..6).prop_map(|asks| {
+        let by_name: BTreeMap<_, _> = asks.into_iter().map(|ask| (ask.identity().clone(), ask)).collect();
+        by_name.into_values().collect()
+    })
+}
+
+/// External Services with the same pinned address share one public IP.
+fn ips(asks: &[Ask]) -> PublicIps {
+    let id = |spec: &ServiceSpec, family: Family| match spec.pinned.get(family) {
+        Some(address) => public_ip(&format!("pinned-{address}")),
+        None => public_ip(&naming::public_ip("kubernetes", &spec.identity, None, family, spec.is_dual_stack())),
+    };
+    let mut ips = PublicIps::new();
+    for spec in asks.iter().filter_map(ensured).filter(|spec| !spec.internal) {
+        ips.extend(spec.families.iter().map(|family| ((spec.identity.clone(), *family), id(spec, *family))));
+    }
+    ips
+}
+
+/// A load balancer with parts that are nobody's Service's, and fields that are not modelled.
+fn foreign() -> LoadBalancer {
+    let part = |kind: &str, name: &str| network(&format!("loadBalancers/kubernetes/{kind}/{name}"));
+    let frontend = || json!({"id": part("frontendIPConfigurations", "out")});
+    load_balancer(json!({
+        "id": network("loadBalancers/kubernetes"), "name": "kubernetes", "etag": "e", "x": 1,
+        "sku": {"name": "Standard", "tier": "Regional"},
+        "properties": {
+            "resourceGuid": "g",
+            "frontendIPConfigurations": [{"id": part("frontendIPConfigurations", "out"), "name": "out", "zones": ["1"],
+                "y": [], "properties": {"publicIPAddress": {"id": network("publicIPAddresses/out")}, "z": null}}],
+            "backendAddressPools": [{"id": part("backendAddressPools", "aksOutboundBackendPool"),
+                "name": "aksOutboundBackendPool", "properties": {"drain": 3}}],
+            "loadBalancingRules": [{"name": "theirs", "properties": {"protocol": "Tcp", "frontendPort": 1,
+                "backendPort": 1, "frontendIPConfiguration": frontend(), "w": {}}}],
+            "probes": [], "inboundNatRules": [],
+            "outboundRules": [{"name": "aksOutboundRule", "properties": {"protocol": "All",
+                "frontendIPConfigurations": [frontend()]}}]}}))
+}
+
+/// A document without what names show to be a Service's, and without the cluster's pools.
+fn others_parts(document: &LoadBalancer) -> serde_json::Value {
+    let mut value = serde_json::to_value(document).unwrap();
+    for (_, list) in value["properties"].as_object_mut().unwrap() {
+        let is_foreign = |part: &serde_json::Value| {
+            part["name"].as_str().is_none_or(|name| !is_given(name) && !name.starts_with("kubernetes"))
+        };
+        list.as_array_mut().into_iter().for_each(|parts| parts.retain(is_foreign));
+    }
+    value
+}
+
+fn shuffled(asks: &[Ask], by: usize) -> Vec<Ask> {
+    let mut asks = asks.to_vec();
+    asks.reverse();
+    let middle = by % asks.len().max(1);
+    asks.rotate_left(middle);
+    asks
+}
+
+fn specs(asks: &[Ask], pick: impl Fn(&Ask) -> bool) -> Vec<ServiceSpec> {
+    asks.iter().filter(|ask| pick(ask)).filter_map(ensured).cloned().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn plans_are_stable_and_keep_what_is_others(first in any_asks(), second in any_asks(), by in 0..5_usize) {
+        let start = observed(vec![foreign()]);
+        let before = applied(&start, &reconcile(&start, &first, &[], &ips(&first), &settings()));
+        let others = specs(&first, |ask| second.iter().all(|other| other.identity() != ask.identity()));
+        let ips = ips(&second);
+        let outcome = reconcile(&before, &second, &others, &ips, &settings());
+        prop_assert_eq!(&outcome, &reconcile(&before, &shuffled(&second, by), &others, &ips, &settings()));
+        for change in &outcome.documents {
+            let Write::Put(document) = &change.write else { continue };
+            prop_assert_eq!(check(document), vec![]);
+        }
+        let after = applied(&before, &outcome);
+        let document = after.load_balancers.iter().find(|document| document.name.as_deref() == Some("kubernetes"));
+        prop_assert_eq!(document.map(others_parts), Some(others_parts(&foreign())));
+        let fits = |ask: &Ask| outcome.services[ask.identity()].is_ok();
+        let again: Vec<Ask> = second.iter().filter(|ask| fits(ask)).cloned().collect();
+        let others = [others, specs(&second, |ask| !fits(ask))].concat();
+        let idle = reconcile(&after, &again, &others, &ips, &settings());
+        prop_assert_eq!(&idle.documents, &vec![], "planned from {:?}", outcome.documents);
+    }
+
+    #[test]
+    fn when_all_are_gone_it_is_as_it_was(asks in any_asks()) {
+        let start = observed(vec![foreign()]);
+        let there = applied(&start, &reconcile(&start, &asks, &[], &ips(&asks), &settings()));
+        let gone: Vec<Ask> = asks.iter().map(|ask| Ask::Remove(ask.identity().clone(), None)).collect();
+        let left = applied(&there, &reconcile(&there, &gone, &[], &PublicIps::new(), &settings()));
+        prop_assert_eq!(left.load_balancers.len(), 1);
+        prop_assert_eq!(others_parts(&left.load_balancers[0]), others_parts(&foreign()));
+        prop_assert_eq!(frontend_names(&left.load_balancers[0]), vec!["out"]);
+    }
+}

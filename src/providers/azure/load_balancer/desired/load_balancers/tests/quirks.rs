@@ -1,0 +1,150 @@
+//! What upstream gets wrong, by the numbers of the reference's list of quirks; names and limits.
+
+use super::*;
+use crate::providers::azure::config::LoadBalancerSku;
+
+#[test]
+fn other_load_balancers_are_neither_changed_nor_deleted() {
+    let mut there = made(&[&service("web")]);
+    let theirs = json!({"id": network("loadBalancers/theirs"), "name": "theirs", "sku": {"name": "Basic"}});
+    there.load_balancers.push(load_balancer(theirs));
+    assert!(plan(&there, &[ensure(&service("web"))]).documents.is_empty());
+    assert_eq!(plan(&there, &[remove(&service("web"))]).documents.len(), 1);
+}
+
+/// F-06.
+#[test]
+fn preconfigured_load_balancers_lose_parts_and_keep_their_pool() {
+    let there = made(&[&service("web")]);
+    let preconfigured = Settings { preconfigured: (true, false), ..settings() };
+    let outcome = plan_with(&there, &[remove(&service("web"))], &preconfigured);
+    let document = put(&outcome, "kubernetes");
+    assert!(frontend_names(document).is_empty() && rule_names(document).is_empty());
+    assert_eq!(document.properties.as_ref().unwrap().backend_address_pools.as_ref().unwrap().len(), 1);
+}
+
+/// F-10.
+#[test]
+fn the_ipv6_front_end_of_a_service_that_gains_ipv4_is_not_taken_for_ipv4() {
+    let six = ServiceSpec { families: vec![Family::V6], ..service("web") };
+    let both = ServiceSpec { families: vec![Family::V6, Family::V4], ..service("web") };
+    let mut there = made(&[&six]);
+    let id = public_ip(&format!("kubernetes-{}", six.identity.base));
+    let properties = json!({"publicIPAddressVersion": "IPv6", "ipAddress": "2603::1"});
+    there.public_ips.push(serde_json::from_value(json!({"id": id.as_str(), "properties": properties})).unwrap());
+    let ips = PublicIps::from([
+        ((both.identity.clone(), Family::V6), id.clone()),
+        ((both.identity.clone(), Family::V4), public_ip("four")),
+    ]);
+    let outcome = reconcile(&there, &[ensure(&both)], &[], &ips, &settings());
+    let seat = |part: &crate::providers::azure::arm::network::FrontendIpConfiguration| {
+        (part.name.clone().unwrap(), part.properties.clone().unwrap().public_ip_address.unwrap().id.unwrap())
+    };
+    let seats: Vec<_> = draft::frontends(put(&outcome, "kubernetes")).iter().map(seat).collect();
+    let base = &both.identity.base;
+    let four = public_ip("four").as_str().to_owned();
+    assert_eq!(seats, [(format!("{base}-IPv6"), id.as_str().to_owned()), (base.clone(), four)]);
+}
+
+/// F-11.
+#[test]
+fn a_configured_name_is_found_beside_the_clusters() {
+    let there = made(&[&service("web")]);
+    let named = Settings { load_balancer_name: "mine".into(), ..settings() };
+    let outcome = plan_with(&there, &[ensure(&service("web"))], &named);
+    let names: Vec<_> = outcome.documents.iter().map(|change| (change.id.name(), change.write == Write::Delete)).collect();
+    assert_eq!(names, [("kubernetes", true), ("mine", false)], "the address is given back before it is taken");
+    assert!(plan_with(&applied(&there, &outcome), &[ensure(&service("web"))], &named).documents.is_empty());
+}
+
+/// F-12.
+#[test]
+fn parts_are_in_the_load_balancers_group() {
+    let apart =
+        Settings { load_balancer_group: crate::providers::azure::arm::ResourceId::group_of("SUB", "LBS"), ..settings() };
+    let outcome = plan_with(&observed(Vec::new()), &[ensure(&service("web"))], &apart);
+    let document = serde_json::to_string(put(&outcome, "kubernetes")).unwrap();
+    assert!(!document.contains("resourceGroups/RG/providers/Microsoft.Network/loadBalancers"), "{document}");
+}
+
+/// F-27.
+#[test]
+fn the_tcp_reset_of_a_rule_for_all_ports_is_noticed() {
+    let ha = ServiceSpec { ha_ports: Some(PortProbe::None), ..internal("web") };
+    let without = ServiceSpec { tcp_reset: false, ..ha.clone() };
+    assert_eq!(plan(&made(&[&ha]), &[ensure(&without)]).documents.len(), 1);
+}
+
+/// F-29.
+#[test]
+fn addresses_are_equal_in_any_spelling() {
+    let spec = pinned("fd00::9", ServiceSpec { families: vec![Family::V6], ..internal("web") });
+    let mut there = made(&[&spec]);
+    let frontends = there.load_balancers[0].properties.as_mut().unwrap().frontend_ip_configurations.as_mut().unwrap();
+    frontends[0].properties.as_mut().unwrap().private_ip_address = Some("FD00:0:0:0:0:0:0:9".into());
+    assert!(plan(&there, &[ensure(&spec)]).documents.is_empty());
+}
+
+/// F-31 and F-33.
+#[test]
+fn basic_services_move_by_mode_and_stay_when_they_cannot() {
+    let basic = Settings { sku: LoadBalancerSku::Basic, primary_vm_set: "pool1".into(), maximum_rules: 4, ..settings() };
+    let mode = |mode: &str| ServiceSpec { mode: Some(mode.into()), ..service("web") };
+    let empty = observed(Vec::new());
+    let first = plan_with(&empty, &[ensure(&mode("Pool2"))], &basic);
+    assert_eq!(put(&first, "pool2").sku.as_ref().unwrap().name.as_deref(), Some("Basic"));
+    let there = applied(&empty, &first);
+    let unknown = plan_with(&there, &[ensure(&mode("pool3"))], &basic);
+    assert!(unknown.documents.is_empty());
+    assert!(refusal(&unknown, &mode("pool3")).to_string().contains("azure-load-balancer-mode: there is no"));
+    for stays in [service("web"), mode("__AUTO__"), mode("pool2")] {
+        assert!(plan_with(&there, &[ensure(&stays)], &basic).documents.is_empty(), "{:?}", stays.mode);
+    }
+    let moved = plan_with(&there, &[ensure(&mode("pool1"))], &basic);
+    assert_eq!(moved.documents.iter().map(|change| change.id.name()).collect::<Vec<_>>(), ["pool2", "kubernetes"]);
+    let auto = |name: &str| ensure(&ServiceSpec { mode: Some("__auto__".into()), ..service(name) });
+    let full = plan_with(&there, &["a", "b", "c", "d"].map(auto), &basic);
+    assert_eq!(full.services.values().filter(|result| result.is_err()).count(), 1, "three times two rules fit");
+}
+
+#[test]
+fn leftover_basic_load_balancers_make_room_for_standard_ones() {
+    let basic = Settings { sku: LoadBalancerSku::Basic, ..settings() };
+    let empty = observed(Vec::new());
+    let there = applied(&empty, &plan_with(&empty, &[ensure(&service("web"))], &basic));
+    let outcome = plan(&there, &[ensure(&service("web"))]);
+    let writes: Vec<_> = outcome.documents.iter().map(|change| &change.write).collect();
+    let [Write::Delete, Write::Put(document)] = writes[..] else { panic!("{writes:?}") };
+    assert_eq!(document.sku.as_ref().unwrap().name.as_deref(), Some("Standard"));
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let nowhere = ServiceSpec { subnet: Some("gone".into()), ..internal("web") };
+    let outside = pinned("10.9.9.9", internal("db"));
+    let outcome = plan(&observed(Vec::new()), &[ensure(&nowhere), ensure(&service("api")), ensure(&outside)]);
+    assert!(refusal(&outcome, &outside).message.contains("10.9.9.9 is not in subnet nodes"));
+    assert_eq!(
+        refusal(&outcome, &nowhere).to_string(),
+        "service.beta.kubernetes.io/azure-load-balancer-internal-subnet: virtual network vnet has no subnet gone"
+    );
+    assert_eq!(outcome.documents.len(), 1);
+    let outcome = reconcile(&observed(Vec::new()), &[ensure(&service("web"))], &[], &PublicIps::new(), &settings());
+    assert!(refusal(&outcome, &service("web")).message.contains("no IPv4 public IP"));
+}
+
+#[test]
+fn limits_stop_the_last_of_those_that_add() {
+    let many = |name: &str, count: i32| {
+        let ports = (1..=count).map(|number| port(Protocol::Udp, number, 30000 + number)).collect();
+        ServiceSpec { ports, ..service(name) }
+    };
+    let there = made(&[&many("old", 1400)]);
+    let asks = [many("old", 1400), many("a", 90), many("b", 90), many("c", 5)].map(|spec| ensure(&spec));
+    let outcome = plan(&there, &asks);
+    let refused: Vec<_> = outcome.services.iter().filter(|(_, result)| result.is_err()).collect();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!(rule_names(put(&outcome, "kubernetes")).len(), 1495);
+    let no_node_port = ServiceSpec { ports: vec![port(Protocol::Tcp, 80, 0)], ..service("web") };
+    assert!(refusal(&plan(&there, &[ensure(&no_node_port)]), &no_node_port).message.contains("cannot be probed"));
+}

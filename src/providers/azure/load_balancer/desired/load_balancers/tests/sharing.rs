@@ -1,0 +1,130 @@
+//! Sharing front ends and probes, moving, and leaving.
+
+use super::*;
+use crate::providers::azure::load_balancer::spec::PortSpec;
+
+fn shared_by(pair: [&ServiceSpec; 2]) -> PublicIps {
+    let [owner, guest] = pair;
+    let mut ips = public_ips(&[owner]);
+    let id = ips[&(owner.identity.clone(), Family::V4)].clone();
+    ips.insert((guest.identity.clone(), Family::V4), id);
+    ips
+}
+
+fn guest(number: i32) -> ServiceSpec {
+    ServiceSpec { ports: vec![port(Protocol::Tcp, number, 30000 + number)], ..pinned("20.0.0.1", service("guest")) }
+}
+
+fn made_with(asks: &[Ask], ips: &PublicIps) -> Observed {
+    let empty = observed(Vec::new());
+    applied(&empty, &reconcile(&empty, asks, &[], ips, &settings()))
+}
+
+#[test]
+fn services_share_the_front_end_of_one_public_ip_and_the_last_takes_it_away() {
+    let (owner, guest) = (service("web"), guest(8080));
+    let ips = shared_by([&owner, &guest]);
+    let there = made_with(&[ensure(&guest), ensure(&owner)], &ips);
+    assert_eq!(frontend_names(&there.load_balancers[0]), [owner.identity.base.as_str()]);
+    assert_eq!(rule_names(&there.load_balancers[0]).len(), 3);
+    let left = reconcile(&there, &[remove(&owner)], std::slice::from_ref(&guest), &ips, &settings());
+    let kept = &left.services[&owner.identity].as_ref().unwrap().kept;
+    assert_eq!(kept.len(), 1);
+    assert_eq!(kept[0].uses[0].name, format!("{}-TCP-8080", guest.identity.base));
+    assert_eq!(frontend_names(put(&left, "kubernetes")), [owner.identity.base.as_str()]);
+    let there = applied(&there, &left);
+    assert!(reconcile(&there, &[ensure(&guest)], &[], &ips, &settings()).documents.is_empty());
+    let gone = reconcile(&there, &[remove(&guest)], &[], &ips, &settings());
+    assert_eq!(gone.documents[0].write, Write::Delete);
+}
+
+#[test]
+fn a_guest_never_takes_away_the_front_end_of_a_service_that_is_there() {
+    let (owner, guest) = (ServiceSpec { ports: Vec::new(), ..service("web") }, guest(8080));
+    let ips = shared_by([&owner, &guest]);
+    let there = made_with(&[ensure(&guest), ensure(&owner)], &ips);
+    let gone = reconcile(&there, &[remove(&guest)], std::slice::from_ref(&owner), &ips, &settings());
+    assert_eq!(frontend_names(put(&gone, "kubernetes")), [owner.identity.base.as_str()]);
+}
+
+#[test]
+fn a_port_belongs_to_who_has_it_and_the_others_go_on() {
+    let (owner, guest, third) = (service("web"), guest(80), service("third"));
+    let mut ips = shared_by([&owner, &guest]);
+    ips.extend(public_ips(&[&third]));
+    let asks = [ensure(&guest), ensure(&third), ensure(&owner)];
+    let outcome = reconcile(&observed(Vec::new()), &asks, &[], &ips, &settings());
+    assert_eq!(refusal(&outcome, &guest).field, "spec.ports");
+    assert_eq!(frontend_names(put(&outcome, "kubernetes")).len(), 2);
+    assert!(rule_names(put(&outcome, "kubernetes")).iter().all(|name| !name.starts_with(&guest.identity.base)));
+    let moved = ServiceSpec { ports: vec![port(Protocol::Tcp, 81, 30081)], ..owner };
+    let there = applied(&observed(Vec::new()), &outcome);
+    let outcome = reconcile(&there, &[ensure(&guest), ensure(&moved)], &[], &ips, &settings());
+    assert!(outcome.services.values().all(Result::is_ok), "who frees a port and who takes it fit into one write");
+}
+
+#[test]
+fn inbound_nat_keeps_its_ports() {
+    let mut there = made(&[&service("web")]);
+    let base = service("web").identity.base;
+    let frontend = json!({"id": network(&format!("loadBalancers/kubernetes/frontendIPConfigurations/{base}"))});
+    let properties = there.load_balancers[0].properties.as_mut().unwrap();
+    let rule = json!({"frontendIPConfiguration": frontend, "protocol": "Tcp", "frontendPort": 22});
+    let pool = json!({"frontendIPConfiguration": frontend, "protocol": "Udp",
+        "frontendPortRangeStart": 50, "frontendPortRangeEnd": 60});
+    properties.inbound_nat_rules = Some(vec![json!({"name": "ssh", "properties": rule})]);
+    properties.inbound_nat_pools = Some(vec![json!({"name": "range", "properties": pool})]);
+    let cases =
+        [(Protocol::Tcp, 22, false), (Protocol::Udp, 22, true), (Protocol::Udp, 53, false), (Protocol::Tcp, 53, true)];
+    for (protocol, number, fits) in cases {
+        let spec = ServiceSpec { ports: vec![port(protocol, number, 30000)], ..service("web") };
+        assert_eq!(plan(&there, &[ensure(&spec)]).services[&spec.identity].is_ok(), fits, "{protocol:?} {number}");
+    }
+    let left = plan(&there, &[remove(&service("web"))]);
+    assert_eq!(left.services[&service("web").identity].as_ref().unwrap().kept[0].uses.len(), 2);
+}
+
+#[test]
+fn a_front_end_that_guests_use_is_not_replaced() {
+    let (owner, guest) = (service("web"), guest(8080));
+    let ips = shared_by([&owner, &guest]);
+    let there = made_with(&[ensure(&owner), ensure(&guest)], &ips);
+    let mut other = ips;
+    other.insert((owner.identity.clone(), Family::V4), public_ip("other"));
+    let outcome = reconcile(&there, &[ensure(&owner)], &[], &other, &settings());
+    assert_eq!(refusal(&outcome, &owner).field, DELETING_FRONTEND);
+    assert!(outcome.documents.is_empty());
+    other.insert((guest.identity.clone(), Family::V4), public_ip("other"));
+    let outcome = reconcile(&there, &[ensure(&owner), ensure(&guest)], &[], &other, &settings());
+    assert_eq!(frontend_names(put(&outcome, "kubernetes")), [owner.identity.base.as_str()], "both move");
+    assert!(outcome.services.values().all(Result::is_ok));
+}
+
+#[test]
+fn switching_kind_moves_everything_in_one_plan() {
+    let (outside, inside) = (service("web"), internal("web"));
+    let there = made(&[&outside]);
+    let outcome = plan(&there, &[ensure(&inside)]);
+    assert_eq!(frontend_names(put(&outcome, "kubernetes-internal")), [outside.identity.base.as_str()]);
+    assert!(outcome.documents.iter().any(|change| change.id.name() == "kubernetes" && change.write == Write::Delete));
+    let back = plan(&applied(&there, &outcome), &[ensure(&outside)]);
+    assert_eq!(back.documents.len(), 2);
+}
+
+#[test]
+fn the_shared_probe_stays_while_a_rule_needs_it() {
+    let shared = |name: &str| {
+        let ports = vec![PortSpec { probe: PortProbe::Shared, ..port(Protocol::Tcp, 80, 30080) }];
+        ServiceSpec { ports, ..service(name) }
+    };
+    let there = made(&[&shared("a"), &shared("b")]);
+    let probes = |outcome: &Outcome| {
+        let probes = draft::probes(put(outcome, "kubernetes"));
+        probes.iter().filter_map(|probe| probe.name.clone()).collect::<Vec<_>>()
+    };
+    let one = plan(&there, &[remove(&shared("a"))]);
+    assert_eq!(probes(&one), ["cluster-service-shared-health-probe"]);
+    let own = service("b");
+    let none = plan(&applied(&there, &one), &[ensure(&own)]);
+    assert_eq!(probes(&none), [format!("{}-TCP-80", own.identity.base), format!("{}-TCP-443", own.identity.base)]);
+}

@@ -1,0 +1,82 @@
+//! Brings the rules or probes of a load balancer to what Services want, leaving everybody else's as they are. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::providers::azure::arm::network::{LoadBalancingRule, Probe};
+
+/// A part of a load balancer with a name.
+pub(super) trait Part: Clone {
+    /// What it is called in reasons.
+    const KIND: &'static str;
+    /// Its name.
+    fn name(&self) -> &str;
+    /// Takes over what identifies it in ARM.
+    fn take_id(&mut self, from: &Self);
+}
+
+macro_rules! parts {
+    ($($name:ident = $kind:literal),*) => {$(
+        impl Part for $name {
+            const KIND: &'static str = $kind;
+            fn name(&self) -> &str {
+                self.name.as_deref().unwrap_or_default()
+            }
+            fn take_id(&mut self, from: &Self) {
+                self.id.clone_from(&from.id);
+            }
+        }
+    )*};
+}
+parts!(LoadBalancingRule = "rule", Probe = "probe");
+
+/// How parts of one kind are merged.
+pub(super) struct Merge<'a, T> {
+    /// What Services want, in order.
+    pub(super) wanted: &'a [&'a T],
+    /// Whether a part with this name is for the Services to decide about.
+    pub(super) is_owned: &'a dyn Fn(&str) -> bool,
+    /// Whether a part that nobody wants has to stay.
+    pub(super) is_needed: &'a dyn Fn(&T) -> bool,
+    /// Whether two parts with the same name are the same.
+    pub(super) is_same: fn(&T, &T) -> bool,
+}
+
+impl<T: Part> Merge<'_, T> {
+    /// Replaces parts that differ where they are, drops those that nobody wants, and appends the missing ones.
+    pub(super) fn apply(&self, existing: &mut Option<Vec<T>>, reasons: &mut Vec<String>) {
+        let mut missing: BTreeMap<String, (usize, &T)> = BTreeMap::new();
+        for (place, part) in self.wanted.iter().enumerate() {
+            missing.entry(part.name().to_ascii_lowercase()).or_insert((place, *part));
+        }
+        if let Some(parts) = existing {
+            parts.retain_mut(|part| {
+                let wanted = missing.remove(&part.name().to_ascii_lowercase());
+                self.keep(part, wanted.map(|(_, wanted)| wanted), reasons)
+            });
+        }
+        let mut missing: Vec<_> = missing.into_values().collect();
+        missing.sort_by_key(|(place, _)| *place);
+        for (_, part) in missing {
+            reasons.push(format!("add {} {}", T::KIND, part.name()));
+            existing.get_or_insert_default().push(part.clone());
+        }
+    }
+
+    fn keep(&self, part: &mut T, wanted: Option<&T>, reasons: &mut Vec<String>) -> bool {
+        match wanted {
+            Some(wanted) if (self.is_same)(part, wanted) => true,
+            Some(wanted) => {
+                reasons.push(format!("change {} {}", T::KIND, part.name()));
+                let mut changed = wanted.clone();
+                changed.take_id(part);
+                *part = changed;
+                true
+            }
+            None if (self.is_owned)(part.name()) && !(self.is_needed)(part) => {
+                reasons.push(format!("remove {} {}", T::KIND, part.name()));
+                false
+            }
+            None => true,
+        }
+    }
+}

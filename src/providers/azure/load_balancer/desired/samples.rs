@@ -1,0 +1,138 @@
+//! Services, settings and documents for the tests of planning.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{Ask, load_balancers::PublicIps};
+use crate::providers::azure::{
+    arm::{ResourceId, network::LoadBalancer},
+    config::AzureConfig,
+    load_balancer::{
+        naming,
+        observed::Observed,
+        settings::Settings,
+        spec::{
+            Access, Family, PerFamily, PortProbe, PortSpec, ProbeProtocol, ProbeSpec, Protocol, PublicIpSpec, ServiceSpec,
+        },
+    },
+};
+
+pub(super) fn settings() -> Settings {
+    let config = AzureConfig {
+        subscription_id: "SUB".into(),
+        resource_group: "RG".into(),
+        location: "eastus".into(),
+        vnet_name: "vnet".into(),
+        subnet_name: "nodes".into(),
+        ..AzureConfig::default()
+    };
+    Settings::new(&config, "kubernetes")
+}
+
+pub(super) fn network(rest: &str) -> String {
+    format!("/subscriptions/SUB/resourceGroups/RG/providers/Microsoft.Network/{rest}")
+}
+
+pub(super) fn observed(load_balancers: Vec<LoadBalancer>) -> Observed {
+    let subnet = |name: &str, prefix: &str| {
+        let id = network(&format!("virtualNetworks/vnet/subnets/{name}"));
+        let subnet = json!({"id": id, "name": name, "properties": {"addressPrefixes": [prefix, "fd00::/64"]}});
+        (name.to_owned(), serde_json::from_value(subnet).unwrap())
+    };
+    Observed {
+        load_balancers,
+        subnets: BTreeMap::from([subnet("nodes", "10.0.0.0/24"), subnet("apps", "10.0.1.0/24")]),
+        zones: vec!["1".into(), "2".into(), "3".into()],
+        vm_sets: vec!["pool1".into(), "pool2".into()],
+        ..Observed::default()
+    }
+}
+
+pub(super) fn tcp_probe(port: i32) -> ProbeSpec {
+    ProbeSpec { protocol: ProbeProtocol::Tcp, port, path: None, interval: 5, threshold: 2 }
+}
+
+pub(super) fn http_probe(port: i32, path: &str) -> ProbeSpec {
+    ProbeSpec { protocol: ProbeProtocol::Http, path: Some(path.into()), ..tcp_probe(port) }
+}
+
+pub(super) fn port(protocol: Protocol, port: i32, node_port: i32) -> PortSpec {
+    let probe = if protocol == Protocol::Tcp { PortProbe::Own(tcp_probe(node_port)) } else { PortProbe::None };
+    PortSpec { protocol, port, node_port, rule: true, probe }
+}
+
+/// `default/<name>`, external, TCP 80 and 443. `web` is the Service of the reference's examples.
+pub(super) fn service(name: &str) -> ServiceSpec {
+    let digits: u32 = name.bytes().fold(7, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    let uid = if name == "web" {
+        "6f3c1a52-8d7e-4b90-9a41-2c5d7e8f9a01".to_owned()
+    } else {
+        format!("{digits:08x}-8d7e-4b90-9a41-2c5d7e8f9a01")
+    };
+    ServiceSpec {
+        identity: naming::identity("default", name, &uid),
+        internal: false,
+        families: vec![Family::V4],
+        ports: vec![port(Protocol::Tcp, 80, 30080), port(Protocol::Tcp, 443, 30443)],
+        local_probe: None,
+        ha_ports: None,
+        client_ip_affinity: false,
+        idle_timeout: 4,
+        tcp_reset: true,
+        floating_ip: true,
+        subnet: None,
+        pinned: PerFamily::default(),
+        public_ip: PublicIpSpec {
+            group: settings().group,
+            name: PerFamily::default(),
+            prefix: PerFamily::default(),
+            tags: BTreeMap::new(),
+            ip_tags: None,
+            dns_label: None,
+        },
+        additional_ips: Vec::new(),
+        access: Access::default(),
+        mode: None,
+        known_addresses: Vec::new(),
+    }
+}
+
+pub(super) fn internal(name: &str) -> ServiceSpec {
+    ServiceSpec { internal: true, ..service(name) }
+}
+
+pub(super) fn pinned(address: &str, spec: ServiceSpec) -> ServiceSpec {
+    let address = address.parse::<std::net::IpAddr>().unwrap();
+    let pinned = match Family::of(address) {
+        Family::V4 => PerFamily { v4: Some(address), ..spec.pinned },
+        Family::V6 => PerFamily { v6: Some(address), ..spec.pinned },
+    };
+    ServiceSpec { pinned, ..spec }
+}
+
+pub(super) fn ensure(spec: &ServiceSpec) -> Ask {
+    Ask::Ensure(Box::new(spec.clone()))
+}
+
+pub(super) fn remove(spec: &ServiceSpec) -> Ask {
+    Ask::Remove(spec.identity.clone(), None)
+}
+
+pub(super) fn public_ip(name: &str) -> ResourceId {
+    settings().group.resource("Microsoft.Network/publicIPAddresses", &[name])
+}
+
+/// The public IP that each Service would have by default.
+pub(super) fn public_ips(specs: &[&ServiceSpec]) -> PublicIps {
+    let of = |spec: &ServiceSpec, family: Family| {
+        let name = naming::public_ip("kubernetes", &spec.identity, None, family, spec.is_dual_stack());
+        ((spec.identity.clone(), family), public_ip(&name))
+    };
+    let external = specs.iter().filter(|spec| !spec.internal);
+    external.flat_map(|spec| spec.families.iter().map(|family| of(spec, *family)).collect::<Vec<_>>()).collect()
+}
+
+pub(super) fn load_balancer(value: Value) -> LoadBalancer {
+    serde_json::from_value(value).unwrap()
+}

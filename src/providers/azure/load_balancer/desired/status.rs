@@ -1,0 +1,118 @@
+//! The addresses of a Service, from what there is. Pure.
+//!
+//! In: documents and a Service. Out: what `status.loadBalancer.ingress` lists, as addresses alone.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `getServiceLoadBalancerStatus`.
+
+use std::net::IpAddr;
+
+use super::{
+    context::{Context, address},
+    draft,
+    frontends::{self, Seat},
+    load_balancers::PublicIps,
+};
+use crate::providers::azure::{
+    arm::{
+        ResourceId,
+        network::{FrontendIpConfiguration, LoadBalancer, PublicIpAddress},
+    },
+    load_balancer::{
+        naming,
+        observed::Observed,
+        settings::Settings,
+        spec::{Family, ServiceSpec},
+    },
+};
+
+/// Addresses of the Service's front ends, in the load balancer's order, then its additional ones. Empty: it has no front end.
+pub fn status(observed: &Observed, spec: &ServiceSpec, settings: &Settings) -> Vec<IpAddr> {
+    let shared = public_ips_by_pin(observed, spec);
+    let context = Context::new(observed, settings, &shared);
+    let kind = |document: &&LoadBalancer| {
+        naming::split_load_balancer(document.name.as_deref().unwrap_or_default()).1 == spec.internal
+    };
+    let on = |document: &LoadBalancer| addresses_on(&context, spec, document);
+    let Some(addresses) = observed.load_balancers.iter().filter(kind).find_map(on) else { return Vec::new() };
+    addresses.into_iter().chain(spec.additional_ips.iter().copied()).collect()
+}
+
+/// `None`: no front end there serves the Service.
+fn addresses_on(context: &Context<'_>, spec: &ServiceSpec, document: &LoadBalancer) -> Option<Vec<IpAddr>> {
+    let serving: Vec<_> = draft::frontends(document).iter().filter(|frontend| serves(context, spec, frontend)).collect();
+    if serving.is_empty() {
+        None
+    } else {
+        Some(serving.into_iter().filter_map(|frontend| address_of(context, frontend)).collect())
+    }
+}
+
+fn serves(context: &Context<'_>, spec: &ServiceSpec, frontend: &FrontendIpConfiguration) -> bool {
+    let is_own = naming::owns_frontend(&spec.identity, frontend.name.as_deref().unwrap_or_default());
+    let shares = |family: &Family| {
+        frontends::wanted_seat(context, spec, *family).is_some_and(|seat| frontends::seat(frontend).as_ref() == Some(&seat))
+    };
+    (is_own && spec.families.contains(&frontends::family(context, spec, frontend))) || spec.families.iter().any(shares)
+}
+
+fn address_of(context: &Context<'_>, frontend: &FrontendIpConfiguration) -> Option<IpAddr> {
+    match frontends::seat(frontend)? {
+        Seat::Private(address) => Some(address),
+        Seat::Public(_) => {
+            let reference = frontend.properties.as_ref()?.public_ip_address.as_ref()?;
+            address(context.known_public_ip(reference)?.properties.as_ref()?.ip_address.as_ref())
+        }
+    }
+}
+
+/// The public IPs that the user picked, by name or by address: only those are shared.
+fn public_ips_by_pin(observed: &Observed, spec: &ServiceSpec) -> PublicIps {
+    let by_address = |wanted: IpAddr| {
+        let has = |public: &&PublicIpAddress| {
+            address(public.properties.as_ref().and_then(|it| it.ip_address.as_ref())) == Some(wanted)
+        };
+        let ids = observed.public_ips.iter().filter(has).filter_map(|public| ResourceId::parse(public.id.as_deref()?).ok());
+        ids.into_iter().find(|id| id.parent().as_ref() == Some(&spec.public_ip.group))
+    };
+    let id = |family: Family| match (spec.pinned.get(family), spec.public_ip.name.get(family)) {
+        (Some(pinned), _) => by_address(*pinned),
+        (None, Some(name)) => Some(spec.public_ip.group.resource("Microsoft.Network/publicIPAddresses", &[name])),
+        (None, None) => None,
+    };
+    let found = spec.families.iter().filter_map(|family| Some(((spec.identity.clone(), *family), id(*family)?)));
+    found.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::samples::*, *};
+
+    #[test]
+    fn addresses_come_in_the_order_of_the_front_ends_and_additional_ones_last() {
+        let spec = ServiceSpec {
+            families: vec![Family::V4, Family::V6],
+            additional_ips: vec!["20.9.9.9".parse().unwrap()],
+            ..service("web")
+        };
+        let base = &spec.identity.base;
+        let frontend = |name: &str, public: &str| json!({"name": name, "properties": {"publicIPAddress": {"id": public_ip(public).as_str()}}});
+        let frontends = [frontend(&format!("{base}-IPv6"), "six"), frontend("out", "out"), frontend(base, "four")];
+        let mut there = observed(vec![load_balancer(
+            json!({"name": "kubernetes", "properties": {"frontendIPConfigurations": frontends}}),
+        )]);
+        for (name, version, address) in
+            [("four", "IPv4", "20.0.0.1"), ("six", "IPv6", "2603::1"), ("out", "IPv4", "20.0.0.2")]
+        {
+            let properties = json!({"publicIPAddressVersion": version, "ipAddress": address});
+            let id = public_ip(name);
+            there.public_ips.push(serde_json::from_value(json!({"id": id.as_str().to_uppercase().replace("SUBSCRIPTIONS", "subscriptions"), "properties": properties})).unwrap());
+        }
+        let texts =
+            |spec: &ServiceSpec| status(&there, spec, &settings()).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(texts(&spec), ["2603::1", "20.0.0.1", "20.9.9.9"]);
+        assert_eq!(texts(&ServiceSpec { internal: true, ..spec.clone() }), Vec::<String>::new());
+        assert_eq!(texts(&service("other")), Vec::<String>::new());
+        assert_eq!(texts(&pinned("20.0.0.1", service("guest"))), ["20.0.0.1"]);
+    }
+}

@@ -1,0 +1,83 @@
+//! Tags of shared and of own resources, brought to what is wanted without touching anybody else's. Pure.
+//!
+//! In: a resource's tags, the wanted ones, and the prefixes of keys that are kept. Out: the same tags, changed where they must be.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `reconcileTags`; other than there, a key that differs from a wanted one only in
+//! letter case is that key and is never removed, and an empty prefix protects nothing.
+
+use std::collections::BTreeMap;
+
+use crate::providers::azure::arm::document::Tags;
+
+/// Sets every `wanted` tag (keys and values are equal in any letter case; a known key keeps its spelling). With `system` not empty,
+/// removes keys that are neither wanted nor start with one of its entries. Answers whether anything changed.
+///
+/// Resources that the cluster shares are left alone when no tags are configured at all: that is for the caller to decide.
+pub fn merge(existing: &mut Option<Tags>, wanted: &BTreeMap<String, String>, system: &[String]) -> bool {
+    let mut tags = existing.clone().unwrap_or_default();
+    for (key, value) in wanted {
+        match tags.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(key)) {
+            Some((_, known)) if known.as_deref().unwrap_or_default().eq_ignore_ascii_case(value) => {}
+            Some((_, known)) => *known = Some(value.clone()),
+            None => _ = tags.insert(key.clone(), Some(value.clone())),
+        }
+    }
+    if !system.is_empty() {
+        tags.retain(|key, _| wanted.keys().any(|name| name.eq_ignore_ascii_case(key)) || is_kept(key, system));
+    }
+    let before = existing.as_ref();
+    let changed = before.map_or(!tags.is_empty(), |before| *before != tags);
+    if changed {
+        *existing = Some(tags);
+    }
+    changed
+}
+
+fn is_kept(key: &str, system: &[String]) -> bool {
+    let starts = |prefix: &str| key.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
+    system.iter().map(|prefix| prefix.trim()).any(|prefix| !prefix.is_empty() && starts(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Pairs = &'static [(&'static str, &'static str)];
+
+    fn tags(pairs: &[(&str, &str)]) -> Tags {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), Some((*value).to_owned()))).collect()
+    }
+
+    #[test]
+    fn tags_are_added_and_changed_and_removed_only_beside_system_tags() {
+        #[rustfmt::skip]
+        let cases: &[(Pairs, Pairs, &[&str], Pairs)] = &[
+            (&[], &[], &[], &[]),
+            (&[("a", "1")], &[], &[], &[("a", "1")]),
+            (&[("a", "1")], &[("b", "2")], &[], &[("a", "1"), ("b", "2")]),
+            (&[("A", "X")], &[("a", "x")], &[], &[("A", "X")]),
+            (&[("A", "X")], &[("a", "y")], &[], &[("A", "y")]),
+            (&[("a", "1"), ("old", "1"), ("K8s-x", "1")], &[("A", "1")], &["k8s-"], &[("a", "1"), ("K8s-x", "1")]),
+            (&[("old", "1")], &[("a", "1")], &[""], &[("a", "1")]),
+            (&[("é", "1")], &[], &["k"], &[]),
+        ];
+        for (existing, wanted, system, expected) in cases {
+            let wanted: BTreeMap<String, String> = wanted.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            let system: Vec<String> = system.iter().map(|text| (*text).to_owned()).collect();
+            let mut actual = Some(tags(existing));
+            assert_eq!(merge(&mut actual, &wanted, &system), existing != expected, "{existing:?} + {wanted:?}");
+            assert_eq!(actual, Some(tags(expected)), "{existing:?} + {wanted:?}");
+            assert!(!merge(&mut actual, &wanted, &system), "twice: {existing:?} + {wanted:?}");
+        }
+    }
+
+    #[test]
+    fn absent_tags_stay_absent_until_one_is_wanted_and_null_is_an_empty_value() {
+        let mut none = None;
+        assert!(!merge(&mut none, &BTreeMap::new(), &["k".into()]));
+        assert_eq!(none, None);
+        let wanted = [("a".to_owned(), String::new())].into();
+        assert!(!merge(&mut Some([("a".to_owned(), None)].into()), &wanted, &[]));
+        assert!(merge(&mut none, &wanted, &[]));
+        assert_eq!(none, Some(tags(&[("a", "")])));
+    }
+}
