@@ -10,12 +10,13 @@ mod context;
 mod draft;
 mod frontends;
 pub mod load_balancers;
+pub mod members;
 mod merge;
 mod placement;
 mod pools;
 mod probes;
+pub mod public_ips;
 mod rules;
-#[cfg(test)]
 mod samples;
 mod seats;
 pub mod status;

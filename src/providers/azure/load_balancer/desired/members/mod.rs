@@ -1,0 +1,69 @@
+//! Which nodes belong into the cluster's back-end pools, and what has to list them. Pure.
+//!
+//! In: nodes as [`PoolNode`]s, pools and the machines' documents. Out: changed documents. [`node_ip`] is for pools that list addresses;
+//! [`node_ip_configuration`] for pools that network interfaces list.
+//! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`. Other than there, one predicate decides for joining and for leaving.
+
+pub mod node_ip;
+pub mod node_ip_configuration;
+
+use std::net::IpAddr;
+
+use crate::providers::azure::{config::BackendPoolType, load_balancer::settings::Settings, load_balancer::spec::Family};
+
+/// What pools need to know about one Node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PoolNode {
+    /// Its name.
+    pub name: String,
+    /// Whether a control-plane label is on it.
+    pub control_plane: bool,
+    /// Whether `kubernetes.azure.com/managed` is `false` in any letter case.
+    pub unmanaged: bool,
+    /// Whether `node.kubernetes.io/exclude-from-external-load-balancers` is there, with whatever value.
+    pub excluded: bool,
+    /// Whether `kubernetes.azure.com/resource-group` names another group than the cluster's.
+    pub in_other_group: bool,
+    /// Addresses of type `InternalIP`, in order.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl PoolNode {
+    /// Whether it shall be in the cluster's pools.
+    pub fn belongs(&self, settings: &Settings) -> bool {
+        let by_address = settings.pool_type == BackendPoolType::NodeIp;
+        let keeps_control_plane_out = by_address || settings.exclude_control_plane;
+        let is_out = self.unmanaged || self.excluded || (self.control_plane && keeps_control_plane_out);
+        !is_out && (by_address || !self.in_other_group)
+    }
+
+    /// Its address in a pool of this family.
+    pub fn address(&self, family: Family) -> Option<IpAddr> {
+        self.addresses.iter().copied().find(|address| Family::of(*address) == family)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::azure::config::AzureConfig;
+
+    #[test]
+    fn exclusions_depend_on_the_type_of_the_pools() {
+        let mut by_interface = Settings::new(&AzureConfig::default(), "kubernetes");
+        by_interface.pool_type = BackendPoolType::NodeIpConfiguration;
+        by_interface.exclude_control_plane = false;
+        let strict = Settings { exclude_control_plane: true, ..by_interface.clone() };
+        let by_address = Settings { pool_type: BackendPoolType::NodeIp, ..by_interface.clone() };
+        let node = PoolNode::default();
+        for (node, expected) in [
+            (node.clone(), [true, true, true]),
+            (PoolNode { control_plane: true, ..node.clone() }, [true, false, false]),
+            (PoolNode { unmanaged: true, ..node.clone() }, [false, false, false]),
+            (PoolNode { excluded: true, ..node.clone() }, [false, false, false]),
+            (PoolNode { in_other_group: true, ..node }, [false, false, true]),
+        ] {
+            assert_eq!([&by_interface, &strict, &by_address].map(|settings| node.belongs(settings)), expected, "{node:?}");
+        }
+    }
+}

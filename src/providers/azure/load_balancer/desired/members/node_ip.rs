@@ -1,0 +1,183 @@
+//! A pool that lists the addresses of nodes. Pure.
+//!
+//! In: the pool as it is in its load balancer, all Nodes of the cluster, the settings. Out: the pool as it has to be, or why it is left.
+//! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`, `EnsureHostsInPool` and `ReconcileBackendPools` of the node-IP type.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use super::PoolNode;
+use crate::providers::azure::{
+    arm::{
+        document::SubResource,
+        network::{BackendAddress, BackendAddressPool, BackendAddressProperties},
+    },
+    load_balancer::{naming, settings::Settings},
+};
+
+/// What has to become of a pool.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Membership {
+    /// It is as it has to be.
+    Same,
+    /// It has to become this.
+    Changed(Box<BackendAddressPool>),
+    /// Network interfaces list it: they have to leave it first.
+    HasInterfaces,
+    /// It has members, and none of the nodes belongs into it: nothing is removed, since that would cut all traffic.
+    WouldBeEmpty,
+}
+
+/// The pool with the addresses of the nodes that belong into it. Entries that are there already stay as they are, whatever their names.
+pub fn pool(pool: &BackendAddressPool, nodes: &[PoolNode], settings: &Settings) -> Membership {
+    let properties = pool.properties.clone().unwrap_or_default();
+    if properties.backend_ip_configurations.as_ref().is_some_and(|list| !list.is_empty()) {
+        return Membership::HasInterfaces;
+    }
+    let family = naming::pool_family(pool.name.as_deref().unwrap_or_default());
+    let belonging = nodes.iter().filter(|node| node.belongs(settings));
+    let wanted: BTreeMap<IpAddr, &str> =
+        belonging.filter_map(|node| Some((node.address(family)?, node.name.as_str()))).collect();
+    let existing = properties.load_balancer_backend_addresses.unwrap_or_default();
+    if wanted.is_empty() {
+        let is_empty = existing.iter().all(|entry| address(entry).is_none());
+        return if is_empty { Membership::Same } else { Membership::WouldBeEmpty };
+    }
+    let mut changed = pool.clone();
+    let target = changed.properties.get_or_insert_default();
+    let mut entries = joined(existing, &wanted);
+    if target.virtual_network.is_none() {
+        target.virtual_network = Some(lifted(&mut entries).unwrap_or_else(|| SubResource::to(&settings.virtual_network)));
+    }
+    target.load_balancer_backend_addresses = Some(entries);
+    if changed == *pool { Membership::Same } else { Membership::Changed(Box::new(changed)) }
+}
+
+fn address(entry: &BackendAddress) -> Option<IpAddr> {
+    entry.properties.as_ref()?.ip_address.as_deref()?.parse().ok()
+}
+
+/// The entries whose addresses are wanted, each once, and new ones behind them in the order of names.
+fn joined(mut entries: Vec<BackendAddress>, wanted: &BTreeMap<IpAddr, &str>) -> Vec<BackendAddress> {
+    let mut known = BTreeSet::new();
+    entries.retain(|entry| address(entry).is_some_and(|address| wanted.contains_key(&address) && known.insert(address)));
+    let mut new: Vec<_> = wanted.iter().filter(|(address, _)| !known.contains(*address)).collect();
+    new.sort_by_key(|(_, name)| **name);
+    entries.extend(new.into_iter().map(|(address, name)| BackendAddress {
+        name: Some((*name).to_owned()),
+        properties: Some(BackendAddressProperties {
+            ip_address: Some(address.to_string()),
+            ..BackendAddressProperties::default()
+        }),
+        ..BackendAddress::default()
+    }));
+    entries
+}
+
+/// Takes the virtual network from the entries, where old versions have put it.
+fn lifted(entries: &mut [BackendAddress]) -> Option<SubResource> {
+    let networks = entries.iter_mut().filter_map(|entry| entry.properties.as_mut()?.virtual_network.take());
+    networks.collect::<Vec<_>>().into_iter().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::providers::azure::config::{AzureConfig, BackendPoolType};
+
+    fn settings() -> Settings {
+        let config = AzureConfig {
+            subscription_id: "s".into(),
+            resource_group: "rg".into(),
+            vnet_name: "v".into(),
+            load_balancer_backend_pool_configuration_type: BackendPoolType::NodeIp,
+            ..AzureConfig::default()
+        };
+        Settings::new(&config, "kubernetes")
+    }
+
+    fn node(name: &str, addresses: &[&str]) -> PoolNode {
+        let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        PoolNode { name: name.to_owned(), addresses, ..PoolNode::default() }
+    }
+
+    fn of(name: &str, properties: &Value) -> BackendAddressPool {
+        serde_json::from_value(json!({"name": name, "properties": properties, "unknown": 1})).unwrap()
+    }
+
+    fn after(before: &BackendAddressPool, nodes: &[PoolNode]) -> Value {
+        match pool(before, nodes, &settings()) {
+            Membership::Changed(after) => {
+                assert_eq!(pool(&after, nodes, &settings()), Membership::Same, "twice");
+                serde_json::to_value(after.properties).unwrap()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    const NETWORK: &str = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network/virtualNetworks/v";
+
+    #[test]
+    fn nodes_join_with_the_address_of_the_pools_family_and_others_leave() {
+        let nodes = [node("n2", &["10.0.0.5"]), node("n1", &["fd00::1", "10.0.0.4", "10.0.0.9"]), node("none", &[])];
+        let new = of("kubernetes", &json!({}));
+        assert_eq!(
+            after(&new, &nodes),
+            json!({"virtualNetwork": {"id": NETWORK}, "loadBalancerBackendAddresses": [
+                {"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}, {"name": "n2", "properties": {"ipAddress": "10.0.0.5"}}]})
+        );
+        let six = after(&of("kubernetes-IPv6", &json!({})), &nodes);
+        assert_eq!(six["loadBalancerBackendAddresses"], json!([{"name": "n1", "properties": {"ipAddress": "fd00::1"}}]));
+        let old = of(
+            "kubernetes",
+            &json!({"virtualNetwork": {"id": "/x"}, "loadBalancerBackendAddresses": [
+            {"name": "", "properties": {}}, {"name": "gone", "properties": {"ipAddress": "10.0.0.99"}},
+            {"name": "renamed", "properties": {"ipAddress": "10.0.0.5", "adminState": "Up"}}]}),
+        );
+        assert_eq!(
+            after(&old, &nodes),
+            json!({"virtualNetwork": {"id": "/x"}, "loadBalancerBackendAddresses": [
+                {"name": "renamed", "properties": {"ipAddress": "10.0.0.5", "adminState": "Up"}},
+                {"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}]})
+        );
+    }
+
+    #[test]
+    fn the_virtual_network_moves_up_to_the_pool() {
+        let old = of(
+            "kubernetes",
+            &json!({"loadBalancerBackendAddresses": [
+            {"name": "n1", "properties": {"ipAddress": "10.0.0.4", "virtualNetwork": {"id": "/x"}}}]}),
+        );
+        assert_eq!(
+            after(&old, &[node("n1", &["10.0.0.4"])]),
+            json!({"virtualNetwork": {"id": "/x"}, "loadBalancerBackendAddresses": [
+                {"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}]})
+        );
+    }
+
+    #[test]
+    fn a_pool_with_members_is_never_emptied() {
+        let full = of("kubernetes", &json!({"loadBalancerBackendAddresses": [{"properties": {"ipAddress": "10.0.0.4"}}]}));
+        let excluded = PoolNode { excluded: true, ..node("n1", &["10.0.0.4"]) };
+        for nodes in [vec![], vec![excluded.clone()], vec![node("n1", &["fd00::1"])]] {
+            assert_eq!(pool(&full, &nodes, &settings()), Membership::WouldBeEmpty, "{nodes:?}");
+        }
+        assert_eq!(pool(&of("kubernetes", &json!({})), &[excluded], &settings()), Membership::Same);
+        let listed = of("kubernetes", &json!({"backendIPConfigurations": [{"id": "/x"}]}));
+        assert_eq!(pool(&listed, &[node("n1", &["10.0.0.4"])], &settings()), Membership::HasInterfaces);
+    }
+
+    #[test]
+    fn a_node_that_does_not_belong_leaves_when_others_stay() {
+        let both = json!([{"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}, {"name": "n2", "properties": {"ipAddress": "10.0.0.5"}}]);
+        let full = of("kubernetes", &json!({"virtualNetwork": {"id": "/x"}, "loadBalancerBackendAddresses": both}));
+        let nodes = [node("n1", &["10.0.0.4"]), PoolNode { unmanaged: true, ..node("n2", &["10.0.0.5"]) }];
+        let left = after(&full, &nodes);
+        assert_eq!(left["loadBalancerBackendAddresses"], json!([{"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}]));
+    }
+}

@@ -1,0 +1,259 @@
+//! Pools that network interfaces list: the model of a scale set, its instances, and interfaces of other machines. Pure.
+//!
+//! In: one document, and the pools that it shall list and those that it shall not. Out: the body to write, or why there is none.
+//! Upstream: `pkg/provider/azure_vmss.go`, `azure_vmssflex.go`, `azure_standard.go`. Other than there, one scale set that belongs to
+//! another load balancer keeps no other from joining, and a machine whose power state is unknown joins.
+
+use crate::providers::azure::{
+    arm::{
+        ResourceId,
+        compute::{
+            NetworkInterfaceConfiguration, NetworkProfileConfiguration, ScaleSetIpConfiguration, ScaleSetProperties,
+            ScaleSetVmProfile, ScaleSetVmProperties, VirtualMachineScaleSet, VirtualMachineScaleSetVm,
+        },
+        document::SubResource,
+        network::{BackendAddressPool, NetworkInterface, NetworkInterfaceIpConfiguration},
+    },
+    inventory::Machine,
+    load_balancer::{naming, spec::Family},
+};
+
+/// The version of the network provider that a flexible scale set's profile is written for.
+const FLEX_NETWORK_API: &str = "2020-11-01";
+const POOLS: &str = "loadBalancers";
+
+/// What one document shall list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// Pools to list.
+    pub join: Vec<ResourceId>,
+    /// Pools to list no more.
+    pub leave: Vec<ResourceId>,
+    /// Whether load balancers are of the standard SKU: then a machine can be behind one (external and internal) only.
+    pub is_standard: bool,
+}
+
+/// Why a document is left alone.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Skip {
+    /// It is as it has to be.
+    #[error("it lists the pools already")]
+    Same,
+    /// ARM is deleting it, or it has failed.
+    #[error("its provisioning state is {0}")]
+    State(String),
+    /// It has no interface or IP configuration of the family.
+    #[error("it has no IP configuration of {0}")]
+    NoConfiguration(Family),
+    /// It is behind another load balancer.
+    #[error("it is behind load balancer {0}")]
+    OtherLoadBalancer(String),
+}
+
+/// The body that brings the model of a scale set to the wish. New instances follow it.
+pub fn model(set: &VirtualMachineScaleSet, wish: &Wish) -> Result<VirtualMachineScaleSet, Skip> {
+    let properties = set.properties.clone().unwrap_or_default();
+    refuse_state(properties.provisioning_state.as_deref(), &["Deleting"])?;
+    let is_flex = properties.orchestration_mode.as_deref().is_some_and(|mode| mode.eq_ignore_ascii_case("Flexible"));
+    let profile = properties.virtual_machine_profile.unwrap_or_default();
+    let wish = if is_windows_2019(&profile) { only_ipv4(wish) } else { wish.clone() };
+    let interfaces = listed(profile.network_profile.and_then(|profile| profile.network_interface_configurations), &wish)?;
+    let network = NetworkProfileConfiguration {
+        network_api_version: is_flex.then(|| FLEX_NETWORK_API.to_owned()),
+        network_interface_configurations: Some(interfaces),
+        ..NetworkProfileConfiguration::default()
+    };
+    let profile = ScaleSetVmProfile { network_profile: Some(network), ..ScaleSetVmProfile::default() };
+    Ok(VirtualMachineScaleSet {
+        location: set.location.clone(),
+        extended_location: set.extended_location.clone(),
+        etag: set.etag.clone().filter(|_| !is_flex),
+        properties: Some(ScaleSetProperties { virtual_machine_profile: Some(profile), ..ScaleSetProperties::default() }),
+        ..VirtualMachineScaleSet::default()
+    })
+}
+
+/// Windows Server 2019 does not support IPv6.
+fn is_windows_2019(profile: &ScaleSetVmProfile) -> bool {
+    let image = profile.extra.get("storageProfile").and_then(|storage| storage["imageReference"]["id"].as_str());
+    let image = image.unwrap_or_default().to_ascii_lowercase();
+    image.contains("/images/windows-2019-containerd/") && image.contains("/versions/17763.")
+}
+
+fn only_ipv4(wish: &Wish) -> Wish {
+    let mut wish = wish.clone();
+    wish.join.retain(|pool| naming::pool_family(pool.name()) == Family::V4);
+    wish
+}
+
+/// The body that brings one instance of a uniform scale set to the wish.
+pub fn instance(vm: &VirtualMachineScaleSetVm, wish: &Wish) -> Result<VirtualMachineScaleSetVm, Skip> {
+    let properties = vm.properties.clone().unwrap_or_default();
+    refuse_state(properties.provisioning_state.as_deref(), &["Deleting", "Unknown"])?;
+    let interfaces = properties.network_profile_configuration.and_then(|profile| profile.network_interface_configurations);
+    let network = NetworkProfileConfiguration {
+        network_interface_configurations: Some(listed(interfaces, wish)?),
+        ..NetworkProfileConfiguration::default()
+    };
+    Ok(VirtualMachineScaleSetVm {
+        location: vm.location.clone(),
+        etag: vm.etag.clone(),
+        properties: Some(ScaleSetVmProperties {
+            hardware_profile: properties.hardware_profile,
+            network_profile_configuration: Some(network),
+            ..ScaleSetVmProperties::default()
+        }),
+        ..VirtualMachineScaleSetVm::default()
+    })
+}
+
+/// The interface of a machine outside uniform scale sets, brought to the wish. The whole document.
+pub fn interface(nic: &NetworkInterface, wish: &Wish) -> Result<NetworkInterface, Skip> {
+    let mut changed = nic.clone();
+    let properties = changed.properties.get_or_insert_default();
+    refuse_state(properties.provisioning_state.as_deref(), &["Deleting", "Failed"])?;
+    let configurations = properties.ip_configurations.get_or_insert_default();
+    let left = leave(configurations, &wish.leave);
+    join(configurations, wish, left)?;
+    Ok(changed)
+}
+
+fn refuse_state(state: Option<&str>, refused: &[&str]) -> Result<(), Skip> {
+    let found = state.filter(|state| refused.iter().any(|refused| refused.eq_ignore_ascii_case(state)));
+    found.map_or(Ok(()), |state| Err(Skip::State(state.to_owned())))
+}
+
+/// Whether a machine runs, as far as that is known, so that its instance can be written.
+pub fn is_active(machine: &Machine) -> bool {
+    const OFF: [&str; 4] = ["stopped", "stopping", "deallocated", "deallocating"];
+    let state = machine.power_state.as_deref().unwrap_or_default();
+    refuse_state(Some(&machine.provisioning_state), &["Deleting", "Unknown"]).is_ok()
+        && !OFF.iter().any(|off| off.eq_ignore_ascii_case(state))
+}
+
+/// The interfaces: all leave, the primary one joins.
+fn listed(
+    interfaces: Option<Vec<NetworkInterfaceConfiguration>>,
+    wish: &Wish,
+) -> Result<Vec<NetworkInterfaceConfiguration>, Skip> {
+    let mut interfaces = interfaces.unwrap_or_default();
+    let is_primary = |interface: &NetworkInterfaceConfiguration| {
+        interface.properties.as_ref().is_some_and(|properties| properties.primary == Some(true))
+    };
+    let primary = interfaces.iter().position(is_primary).unwrap_or(0);
+    let mut left = false;
+    for interface in &mut interfaces {
+        let configurations = interface.properties.as_mut().and_then(|properties| properties.ip_configurations.as_mut());
+        left |= configurations.is_some_and(|configurations| leave(configurations, &wish.leave));
+    }
+    let properties = interfaces.get_mut(primary).map(|interface| interface.properties.get_or_insert_default());
+    let configurations = properties.map(|properties| properties.ip_configurations.get_or_insert_default().as_mut_slice());
+    join(configurations.unwrap_or_default(), wish, left)?;
+    Ok(interfaces)
+}
+
+/// One IP configuration of either kind of document.
+trait Configuration {
+    fn is_primary(&self) -> bool;
+    fn version(&self) -> Option<&str>;
+    fn pools(&mut self) -> &mut Option<Vec<SubResource>>;
+}
+
+macro_rules! configuration {
+    ($($kind:ty),*) => {$(
+        impl Configuration for $kind {
+            fn is_primary(&self) -> bool {
+                self.properties.as_ref().is_some_and(|properties| properties.primary == Some(true))
+            }
+            fn version(&self) -> Option<&str> {
+                self.properties.as_ref()?.private_ip_address_version.as_deref()
+            }
+            fn pools(&mut self) -> &mut Option<Vec<SubResource>> {
+                &mut self.properties.get_or_insert_default().load_balancer_backend_address_pools
+            }
+        }
+    )*};
+}
+configuration!(ScaleSetIpConfiguration, NetworkInterfaceIpConfiguration);
+
+/// Takes the pools out of all configurations. Whether there was one.
+fn leave<C: Configuration>(configurations: &mut [C], pools: &[ResourceId]) -> bool {
+    let mut left = false;
+    for configuration in configurations {
+        let Some(listed) = configuration.pools() else { continue };
+        let before = listed.len();
+        listed.retain(|known| !pools.iter().any(|pool| known.refers_to(pool)));
+        left |= listed.len() != before;
+    }
+    left
+}
+
+/// Adds what is to be joined, as far as possible. `changed`: whether something else has changed. An error only when nothing has.
+fn join<C: Configuration>(configurations: &mut [C], wish: &Wish, mut changed: bool) -> Result<(), Skip> {
+    let mut skip = Skip::Same;
+    for pool in &wish.join {
+        match add(configurations, pool, wish.is_standard) {
+            Ok(added) => changed |= added,
+            Err(why) => skip = why,
+        }
+    }
+    if changed { Ok(()) } else { Err(skip) }
+}
+
+fn add<C: Configuration>(configurations: &mut [C], pool: &ResourceId, is_standard: bool) -> Result<bool, Skip> {
+    let family = naming::pool_family(pool.name());
+    let listed = of_family(configurations, family).ok_or(Skip::NoConfiguration(family))?.pools();
+    if listed.iter().flatten().any(|known| known.refers_to(pool)) {
+        return Ok(false);
+    }
+    match other_load_balancer(listed.as_deref().unwrap_or_default(), pool).filter(|_| is_standard) {
+        Some(other) => Err(Skip::OtherLoadBalancer(other)),
+        None => {
+            listed.get_or_insert_default().push(SubResource::to(pool));
+            Ok(true)
+        }
+    }
+}
+
+/// For IPv4 the primary one, for IPv6 the first of that family.
+fn of_family<C: Configuration>(configurations: &mut [C], family: Family) -> Option<&mut C> {
+    let is_v6 = |configuration: &C| configuration.version().is_some_and(|version| version.eq_ignore_ascii_case("IPv6"));
+    let position = match family {
+        Family::V6 => configurations.iter().position(is_v6),
+        Family::V4 if configurations.len() == 1 => Some(0),
+        Family::V4 => configurations.iter().position(Configuration::is_primary),
+    };
+    configurations.get_mut(position?)
+}
+
+/// The load balancer, other than that of `pool` and its internal or external twin, one of whose pools is listed.
+fn other_load_balancer(listed: &[SubResource], pool: &ResourceId) -> Option<String> {
+    let base = |id: &ResourceId| id.name_of(POOLS).map(|name| naming::split_load_balancer(name).0.to_ascii_lowercase());
+    let own = base(pool);
+    let names = listed.iter().filter_map(|reference| base(&reference.resource_id()?));
+    names.into_iter().find(|name| Some(name) != own.as_ref())
+}
+
+/// What is known about the machine behind an entry of a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Its node is in the pool by right, or nothing speaks against it.
+    Stays,
+    /// Its node does not belong into the pool.
+    Excluded,
+    /// Fresh, direct evidence says that the machine does not exist.
+    Gone,
+}
+
+/// The entries of a pool that have to leave it. Excluded nodes stay when the pool had no member without them.
+pub fn leaving(pool: &BackendAddressPool, standing: impl Fn(&ResourceId) -> Standing) -> Vec<ResourceId> {
+    let listed = pool.properties.as_ref().and_then(|properties| properties.backend_ip_configurations.as_ref());
+    let entries: Vec<_> = listed.into_iter().flatten().filter_map(SubResource::resource_id).collect();
+    let standings: Vec<_> = entries.into_iter().map(|entry| (standing(&entry), entry)).collect();
+    let some_stay = standings.iter().any(|(standing, _)| *standing == Standing::Stays);
+    let leaves = |standing| standing == Standing::Gone || (standing == Standing::Excluded && some_stay);
+    standings.into_iter().filter(|(standing, _)| leaves(*standing)).map(|(_, entry)| entry).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! What becomes of one public IP that exists. Pure.
+//!
+//! In: the document and who wants and leaves it. Out: a change, a release, or what keeps it, in the [`Outcome`].
+
+use std::collections::BTreeSet;
+
+use super::{
+    Change, Outcome, Release,
+    document::{self, Edit},
+    held,
+    ownership::{self, Maker},
+    target::World,
+    wishes::{Wish, Wishes},
+};
+use crate::providers::azure::{
+    arm::{ResourceId, network::PublicIpAddress},
+    load_balancer::{
+        desired::Ask,
+        spec::{Identity, ServiceSpec},
+    },
+};
+
+/// Decides about one public IP. Without an ask that wants or leaves it, nothing happens to it.
+pub(super) fn existing<'a>(
+    id: &ResourceId,
+    pip: &'a PublicIpAddress,
+    wishes: &Wishes<'a>,
+    world: &World<'a>,
+    outcome: &mut Outcome,
+) {
+    let asked: Vec<_> = wishes.asked_for(id).collect();
+    let leaving = wishes.leaving(id, pip, world);
+    if asked.is_empty() && leaving.is_empty() {
+        return;
+    }
+    let maker = ownership::maker(pip, &world.settings.cluster);
+    let services = listed(id, pip, maker, &leaving, wishes);
+    let identities = asked.iter().map(|wish| &wish.spec.identity).chain(leaving.iter().map(|ask| ask.identity()));
+    let identities: Vec<Identity> = identities.cloned().collect::<BTreeSet<_>>().into_iter().collect();
+    let release = |reasons| Release { id: id.clone(), etag: pip.etag.clone(), reasons, services: identities.clone() };
+    if maker == Maker::Cluster && services.is_empty() {
+        let reasons = leaving.iter().map(|ask| why_left(ask, id)).collect();
+        match held::by(pip, world.observed, world.settings) {
+            Some(user) => outcome.kept.push(release(vec![user])),
+            None => outcome.release.push(release(reasons)),
+        }
+        return;
+    }
+    let users = in_order(&services, wishes.for_id(id));
+    match recreation(&asked, pip, maker, users.len().max(services.len()), world) {
+        Some(Ok(wish)) => {
+            outcome.wanted.remove(&(wish.spec.identity.clone(), wish.family));
+            outcome.recreated.insert((wish.spec.identity.clone(), wish.family));
+            outcome.release.push(release(vec!["other IP tags are asked for, which need a new public IP".to_owned()]));
+            return;
+        }
+        Some(Err(why)) => outcome.kept.push(release(vec![format!("it keeps its IP tags: {why}")])),
+        None => {}
+    }
+    let edit = Edit { maker, users, asked: specs(&asked), dns_owner_leaves: owner_leaves(pip, &leaving), services };
+    if let Some((document, reasons)) = document::edited(pip, &edit, world.settings) {
+        outcome.put.push(Change { id: id.clone(), document, etag: pip.etag.clone(), reasons, services: identities });
+    }
+}
+
+fn specs<'a>(wishes: &[&Wish<'a>]) -> Vec<&'a ServiceSpec> {
+    wishes.iter().map(|wish| wish.spec).collect()
+}
+
+/// The Services that the public IP shall list: those that stay in their order, then new ones in order of name. A Service that wants it
+/// without being asked for is added only when the list, and with it the proof of ownership, would be empty otherwise.
+fn listed(id: &ResourceId, pip: &PublicIpAddress, maker: Maker, leaving: &[&Ask], wishes: &Wishes<'_>) -> Vec<String> {
+    if maker == Maker::User {
+        return Vec::new();
+    }
+    let leaves = |name: &&str| leaving.iter().any(|ask| ask.identity().key.eq_ignore_ascii_case(name));
+    let mut list: Vec<String> =
+        ownership::services(pip).into_iter().filter(|name| !leaves(name)).map(str::to_owned).collect();
+    let mut add = |key: &str| {
+        if !list.iter().any(|name| name.eq_ignore_ascii_case(key)) {
+            list.push(key.to_owned());
+        }
+    };
+    wishes.asked_for(id).for_each(|wish| add(&wish.spec.identity.key));
+    if list.is_empty() {
+        list = wishes.for_id(id).map(|wish| wish.spec.identity.key.clone()).collect();
+    }
+    list
+}
+
+/// The Services that want the public IP, in the order of its list, then the rest.
+fn in_order<'a: 'w, 'w>(services: &[String], wishes: impl Iterator<Item = &'w Wish<'a>>) -> Vec<&'a ServiceSpec> {
+    let place = |spec: &ServiceSpec| services.iter().position(|name| name.eq_ignore_ascii_case(&spec.identity.key));
+    let mut specs: Vec<_> = wishes.map(|wish| wish.spec).collect();
+    specs.sort_by_key(|spec| place(spec).unwrap_or(usize::MAX));
+    specs
+}
+
+fn owner_leaves(pip: &PublicIpAddress, leaving: &[&Ask]) -> bool {
+    let owner = ownership::dns_owner(pip);
+    owner.is_some_and(|owner| leaving.iter().any(|ask| ask.identity().key.eq_ignore_ascii_case(owner)))
+}
+
+fn why_left(ask: &Ask, id: &ResourceId) -> String {
+    let (key, name) = (&ask.identity().key, id.name());
+    match ask {
+        Ask::Remove(..) => format!("{key} needs no load balancer any more"),
+        Ask::Ensure(spec) if spec.internal => format!("{key} is internal now"),
+        Ask::Ensure(_) => format!("{key} does not ask for `{name}` any more"),
+    }
+}
+
+/// Whether the public IP has to be made anew, since other IP tags are asked for and may not be changed in place. Only the user's own
+/// change of the IP tags may lose an address, and only that of a generated public IP which nobody else uses.
+fn recreation<'w, 'a>(
+    asked: &[&'w Wish<'a>],
+    pip: &PublicIpAddress,
+    maker: Maker,
+    users: usize,
+    world: &World<'_>,
+) -> Option<Result<&'w Wish<'a>, String>> {
+    if world.settings.mutate_ip_tags {
+        return None;
+    }
+    let wish = asked.iter().find(|wish| document::ip_tags_differ(pip, wish.spec))?;
+    let keeps = match users {
+        _ if maker != Maker::Cluster => Some("it is not this cluster's own".to_owned()),
+        2.. => Some("other Services use it, too".to_owned()),
+        _ if wish.target.selected => Some("its name or address is asked for, and would be lost".to_owned()),
+        _ => held::by(pip, world.observed, world.settings),
+    };
+    Some(keeps.map_or(Ok(*wish), Err))
+}
