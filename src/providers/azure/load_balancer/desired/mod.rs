@@ -3,6 +3,7 @@
 //! Each takes a document as ARM sent it and the asks, changes only what belongs to those Services (by names and tags), and answers for
 //! each Service whether that was possible. Applied twice they change nothing the second time; the order of the asks does not matter.
 
+pub mod security_rules;
 pub mod tags;
 
 use super::spec::{Identity, ServiceSpec};
