@@ -72,7 +72,8 @@ fn ips(texts: &[&str]) -> BTreeSet<std::net::IpAddr> {
     texts.iter().map(|text| ip(text)).collect()
 }
 
-fn group(rules: Value) -> NetworkSecurityGroup {
+fn group(rules: impl Into<Value>) -> NetworkSecurityGroup {
+    let rules: Value = rules.into();
     serde_json::from_value(
         json!({"name": "nsg", "etag": "e", "properties": {"securityRules": rules, "flushConnection": false}}),
     )

@@ -68,11 +68,13 @@ fn next(group: &NetworkSecurityGroup, asks: &[Reach], others: &[Reach]) -> Netwo
 
 /// What a history of clusters left, beside others' rules.
 fn history() -> impl Strategy<Value = NetworkSecurityGroup> {
-    vec(cluster(), 0..3).prop_map(|past| past.iter().fold(group(foreign().into()), |group, asks| next(&group, asks, &[])))
+    vec(cluster(), 0..3).prop_map(|past| past.iter().fold(group(foreign()), |group, asks| next(&group, asks, &[])))
 }
 
+type Managed = (rule::Kind, BTreeSet<std::net::IpAddr>, String);
+
 /// The managed rules that can be emptied, with their destinations.
-fn managed(group: &NetworkSecurityGroup) -> Vec<(rule::Kind, BTreeSet<std::net::IpAddr>, String)> {
+fn managed(group: &NetworkSecurityGroup) -> Vec<Managed> {
     let rules = group.properties.as_ref().unwrap().security_rules.as_ref().unwrap();
     let managed = rules.iter().filter(|rule| rule::is_managed(rule));
     let read = |found: &crate::providers::azure::arm::network::SecurityRule| {
@@ -130,7 +132,7 @@ proptest! {
 
     #[test]
     fn others_lose_nothing_and_foreign_rules_stay(before in cluster(), after in cluster(), asking in 0..=4_usize) {
-        let start = next(&group(foreign().into()), &before, &[]);
+        let start = next(&group(foreign()), &before, &[]);
         let (asks, others) = (&after[..asking], &before[asking..]);
         let made = next(&start, asks, others);
         let all = serde_json::to_value(&made).unwrap();

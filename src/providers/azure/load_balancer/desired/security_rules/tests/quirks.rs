@@ -112,7 +112,7 @@ fn switching_floating_ip_cleans_both_sets_of_destinations() {
     let members = [ip("10.0.0.4"), ip("10.0.0.5")];
     let reach = |spec: &ServiceSpec| Reach::wanted(spec, &[ip("20.0.0.1")], &members).unwrap();
     let next = |group: &NetworkSecurityGroup, ask: Reach| {
-        reconcile(group, &[ask], &[], &nodes, &settings()).document.map_or_else(|| group.clone(), |document| document)
+        reconcile(group, &[ask], &[], &nodes, &settings()).document.unwrap_or_else(|| group.clone())
     };
     let first = next(&group(json!([])), reach(&off));
     assert_eq!(lines(&first), ["500 allow_IPv4_bc4e74614871d9c246abe0af3fccced5 Internet > 10.0.0.4,10.0.0.5 : 30080"]);
@@ -164,7 +164,7 @@ fn taken(priorities: impl IntoIterator<Item = i64>) -> NetworkSecurityGroup {
         json!({"name": format!("mine-{priority}"), "properties": {"priority": priority, "direction": "Outbound", "access": "Allow",
             "protocol": "*", "sourceAddressPrefix": "*", "destinationAddressPrefix": "*"}})
     };
-    group(priorities.into_iter().map(rule).collect())
+    group(priorities.into_iter().map(rule).collect::<Value>())
 }
 
 #[test]
