@@ -19,6 +19,7 @@ pub mod public_ips;
 mod rules;
 mod samples;
 mod seats;
+pub mod security_rules;
 pub mod status;
 pub mod tags;
 

@@ -1,0 +1,88 @@
+//! Who claims which destinations of which rules, over all Services of the cluster.
+//!
+//! In: every Service's [`Reach`]. Out: for a destination of a rule whether it may go, and which of the rule's ports have to stay open
+//! there for Services that share the address. Upstream: `pkg/provider/azure_loadbalancer_accesscontrol.go`.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    net::IpAddr,
+};
+
+use super::{
+    reach::{Grant, Reach},
+    rule::Kind,
+};
+
+/// Every claim.
+pub(super) struct Claims<'a> {
+    services: Vec<Service<'a>>,
+    rules: HashMap<String, HashSet<IpAddr>>,
+    sharing: HashMap<IpAddr, Vec<usize>>,
+}
+
+struct Service<'a> {
+    reach: &'a Reach,
+    grants: Vec<Grant>,
+}
+
+/// What becomes of a destination of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It stays.
+    Stays,
+    /// It goes; these ports of the rule stay open for others.
+    Goes(BTreeSet<i32>),
+}
+
+impl<'a> Claims<'a> {
+    /// The claims of `services`, which are told apart by their place.
+    pub(super) fn new(services: impl Iterator<Item = &'a Reach>) -> Self {
+        let services: Vec<_> = services.map(|reach| Service { reach, grants: reach.grants() }).collect();
+        let (mut rules, mut sharing) = (HashMap::<_, HashSet<_>>::new(), HashMap::<_, Vec<_>>::new());
+        for (index, service) in services.iter().enumerate().filter(|(_, service)| service.reach.wanted) {
+            for grant in &service.grants {
+                rules.entry(grant.rule.name.to_ascii_lowercase()).or_default().extend(&grant.destinations);
+            }
+            for address in &service.reach.destinations {
+                sharing.entry(*address).or_default().push(index);
+            }
+        }
+        Self { services, rules, sharing }
+    }
+
+    /// What the Service at `index` has to have.
+    pub(super) fn grants(&self, index: usize) -> &[Grant] {
+        self.services.get(index).map(|service| service.grants.as_slice()).unwrap_or_default()
+    }
+
+    /// What becomes of `address` in the rule with `name` (in lower case) and `kind` when the Service at `but` gives up what it
+    /// does not claim.
+    pub(super) fn fate(&self, name: &str, kind: &Kind, address: IpAddr, but: Option<usize>) -> Fate {
+        if self.rules.get(name).is_some_and(|claimed| claimed.contains(&address)) {
+            return Fate::Stays;
+        }
+        let sharing = self.sharing.get(&address).into_iter().flatten().filter(|index| Some(**index) != but);
+        let mut sharing = sharing.filter_map(|index| self.services.get(*index));
+        match kind {
+            Kind::Deny if sharing.any(|service| service.reach.is_unsettled()) => Fate::Stays,
+            Kind::Deny => Fate::Goes(BTreeSet::new()),
+            Kind::Allow { ports, .. } => {
+                let needed: BTreeSet<i32> = sharing.flat_map(|service| service.needed(kind)).collect();
+                let retained: BTreeSet<i32> = ports.intersection(&needed).copied().collect();
+                if retained == *ports { Fate::Stays } else { Fate::Goes(retained) }
+            }
+        }
+    }
+}
+
+impl Service<'_> {
+    /// The ports that it needs of a rule of this kind: the protocol and the sources have to be the same.
+    fn needed(&self, kind: &Kind) -> Vec<i32> {
+        let Kind::Allow { protocol, .. } = kind else { return Vec::new() };
+        if self.reach.is_unsettled() {
+            return self.reach.ports.get(protocol).into_iter().flatten().copied().collect();
+        }
+        let alike = self.grants.iter().map(|grant| &grant.rule.kind).filter(|granted| granted.is_alike(kind));
+        alike.flat_map(Kind::ports).collect()
+    }
+}

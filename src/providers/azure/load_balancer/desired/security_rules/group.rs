@@ -1,0 +1,232 @@
+//! The rules of a security group while Services take their turns.
+//!
+//! In: the document, and one [`Edits`] after the other. Out: what has become of the document, with a reason for each change. Rules
+//! that do not change are not touched: they go back as ARM sent them.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::IpAddr,
+};
+
+use super::rule::{self, Kind, Wanted};
+use crate::providers::azure::arm::network::{NetworkSecurityGroup, SecurityRule};
+
+/// A security group under work.
+pub(super) struct Group {
+    rules: Vec<Option<Rule>>,
+    originals: usize,
+    names: HashMap<String, usize>,
+    addresses: HashMap<IpAddr, BTreeSet<usize>>,
+    priorities: BTreeSet<i64>,
+    /// Rules that lost a destination since the last [`Group::drop_emptied`].
+    reduced: BTreeSet<usize>,
+}
+
+/// A rule under work.
+pub(super) struct Rule {
+    /// In lower case.
+    pub(super) name: String,
+    /// `None`: not one that may be emptied.
+    pub(super) kind: Option<Kind>,
+    pub(super) sources: usize,
+    pub(super) addresses: BTreeSet<IpAddr>,
+    pub(super) others: BTreeSet<String>,
+    document: SecurityRule,
+    is_repaired: bool,
+}
+
+/// What one Service changes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Edits {
+    /// Destinations that go, by rule.
+    pub(super) removed: BTreeSet<(usize, IpAddr)>,
+    /// Destinations that come, by rule and name of the rule.
+    pub(super) extended: Vec<(usize, Wanted, BTreeSet<IpAddr>)>,
+    /// Rules that come, each with its priority.
+    pub(super) created: Vec<(Wanted, BTreeSet<IpAddr>, i64)>,
+}
+
+impl Rule {
+    fn new(document: SecurityRule) -> Self {
+        let properties = document.properties.as_ref();
+        let (addresses, others) = properties.map(rule::destinations).unwrap_or_default();
+        Self {
+            name: document.name.as_deref().unwrap_or_default().to_ascii_lowercase(),
+            kind: properties.filter(|_| rule::is_managed(&document)).and_then(rule::kind),
+            sources: properties.map(rule::count_sources).unwrap_or_default(),
+            addresses,
+            others,
+            is_repaired: false,
+            document,
+        }
+    }
+
+    fn priority(&self) -> Option<i64> {
+        self.document.properties.as_ref()?.priority
+    }
+
+    /// Number of its destinations; without any it matches nothing.
+    pub(super) fn size(&self) -> usize {
+        let properties = self.document.properties.as_ref();
+        let groups = properties.and_then(|rule| rule.destination_application_security_groups.as_ref()).map_or(0, Vec::len);
+        self.addresses.len() + self.others.len() + groups
+    }
+
+    fn finished(mut self) -> SecurityRule {
+        rule::set_destinations(&mut self.document, &self.addresses, &self.others);
+        self.document
+    }
+}
+
+impl Group {
+    pub(super) fn new(document: &NetworkSecurityGroup) -> Self {
+        let mut group = Self {
+            rules: Vec::new(),
+            originals: 0,
+            names: HashMap::new(),
+            addresses: HashMap::new(),
+            priorities: BTreeSet::new(),
+            reduced: BTreeSet::new(),
+        };
+        for rule in rules_of(document) {
+            group.push(rule.clone());
+        }
+        group.originals = group.rules.len();
+        group
+    }
+
+    fn push(&mut self, document: SecurityRule) {
+        let (rule, index) = (Rule::new(document), self.rules.len());
+        self.names.insert(rule.name.clone(), index);
+        self.priorities.extend(rule.priority());
+        for address in rule.addresses.iter().filter(|_| rule.kind.is_some()) {
+            self.addresses.entry(*address).or_default().insert(index);
+        }
+        self.rules.push(Some(rule));
+    }
+
+    /// The rules.
+    pub(super) fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().flatten()
+    }
+
+    /// The rule at `index`, unless it is gone.
+    pub(super) fn rule(&self, index: usize) -> Option<&Rule> {
+        self.rules.get(index)?.as_ref()
+    }
+
+    /// Where the rule called `name` is, in any letter case.
+    pub(super) fn find(&self, name: &str) -> Option<usize> {
+        self.names.get(&name.to_ascii_lowercase()).copied()
+    }
+
+    /// The managed rules with `address` as a destination, by rising priority.
+    pub(super) fn rules_at(&self, address: IpAddr) -> Vec<(usize, &Rule, &Kind)> {
+        let indexes = self.addresses.get(&address).into_iter().flatten();
+        let found = indexes.filter_map(|index| self.rule(*index).map(|rule| (*index, rule)));
+        let mut found: Vec<_> = found.filter_map(|(index, rule)| Some((index, rule, rule.kind.as_ref()?))).collect();
+        found.sort_by_key(|(index, rule, _)| (rule.priority(), *index));
+        found
+    }
+
+    /// Whether some rule has this priority, inbound or outbound.
+    pub(super) fn is_taken(&self, priority: i64) -> bool {
+        self.priorities.contains(&priority)
+    }
+
+    /// Does what the edits say.
+    pub(super) fn apply(&mut self, edits: Edits) {
+        for (index, address) in edits.removed {
+            if let Some(Some(rule)) = self.rules.get_mut(index) {
+                rule.addresses.remove(&address);
+                self.reduced.insert(index);
+            }
+            self.addresses.entry(address).or_default().remove(&index);
+        }
+        for (index, wanted, addresses) in edits.extended {
+            self.extend(index, &wanted, &addresses);
+        }
+        for (wanted, addresses, priority) in edits.created {
+            let mut document = wanted.document(priority);
+            rule::set_destinations(&mut document, &addresses, &BTreeSet::new());
+            self.push(document);
+        }
+    }
+
+    fn extend(&mut self, index: usize, wanted: &Wanted, addresses: &BTreeSet<IpAddr>) {
+        let Some(Some(rule)) = self.rules.get_mut(index) else { return };
+        rule.addresses.extend(addresses);
+        if wanted.repair(&mut rule.document) {
+            rule.is_repaired = true;
+            rule.sources = wanted.sources();
+            rule.kind = Some(wanted.kind.clone()).filter(|_| rule::is_managed(&rule.document));
+        }
+        for address in rule.addresses.iter().filter(|_| rule.kind.is_some()) {
+            self.addresses.entry(*address).or_default().insert(index);
+        }
+    }
+
+    /// Removes the rules that lost their last destination, which frees their priorities.
+    pub(super) fn drop_emptied(&mut self) {
+        for index in std::mem::take(&mut self.reduced) {
+            let Some(slot) = self.rules.get_mut(index) else { continue };
+            if let Some(rule) = slot.take_if(|rule| rule.size() == 0) {
+                self.names.remove(&rule.name);
+                if let Some(priority) = rule.priority() {
+                    self.priorities.remove(&priority);
+                }
+            }
+        }
+    }
+
+    /// The document that results from `before`, and why it differs. No reason: it does not.
+    pub(super) fn finish(self, before: &NetworkSecurityGroup) -> (NetworkSecurityGroup, Vec<String>) {
+        let (mut rules, mut reasons) = (Vec::new(), Vec::new());
+        let mut slots = self.rules.into_iter();
+        for (original, slot) in rules_of(before).iter().zip(slots.by_ref().take(self.originals)) {
+            match slot {
+                None => reasons.push(format!("remove rule {}: it has no destination left", label(original))),
+                Some(rule) => match change(original, &rule) {
+                    None => rules.push(original.clone()),
+                    Some(reason) => {
+                        reasons.push(reason);
+                        rules.push(rule.finished());
+                    }
+                },
+            }
+        }
+        for rule in slots.flatten() {
+            reasons.push(format!("add rule {} for {}", label(&rule.document), list(&rule.addresses)));
+            rules.push(rule.finished());
+        }
+        let mut document = before.clone();
+        document.properties.get_or_insert_default().security_rules = Some(rules);
+        (document, reasons)
+    }
+}
+
+/// How `rule` differs from what it was; `None` when it does not.
+fn change(original: &SecurityRule, rule: &Rule) -> Option<String> {
+    let (before, _) = original.properties.as_ref().map(rule::destinations).unwrap_or_default();
+    let difference = |verb: &str, a: &BTreeSet<IpAddr>, b: &BTreeSet<IpAddr>| {
+        let only: BTreeSet<_> = a.difference(b).copied().collect();
+        (!only.is_empty()).then(|| format!("{verb} {}", list(&only)))
+    };
+    let repaired = rule.is_repaired.then(|| "restore what somebody else changed".to_owned());
+    let parts = [difference("add", &rule.addresses, &before), difference("remove", &before, &rule.addresses), repaired];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("rule {}: {}", label(original), parts.join(", ")))
+}
+
+fn rules_of(document: &NetworkSecurityGroup) -> &[SecurityRule] {
+    document.properties.as_ref().and_then(|properties| properties.security_rules.as_deref()).unwrap_or_default()
+}
+
+fn label(rule: &SecurityRule) -> String {
+    let priority = rule.properties.as_ref().and_then(|properties| properties.priority).unwrap_or_default();
+    format!("{} (priority {priority})", rule.name.as_deref().unwrap_or_default())
+}
+
+fn list(addresses: &BTreeSet<IpAddr>) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

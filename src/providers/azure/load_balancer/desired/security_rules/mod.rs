@@ -1,0 +1,107 @@
+//! Security rules: who may reach which ports of which Services, as rules of one security group.
+//!
+//! In: the group as ARM sent it, the Services whose rules shall be put right, and all others of the cluster. Out: the group as it has
+//! to be, why, and an answer for each Service. What comes out is what doing the Services one after the other, in the order of their
+//! names, would reach. Services with the same sources and ports share a rule, so that a rule is nobody's and only its destinations
+//! belong to somebody. Upstream: `pkg/provider/securitygroup`, `pkg/provider/loadbalancer/accesscontrol.go`.
+//!
+//! A destination is taken out of a rule only if all this is so: the rule is managed (name and priority); no Service claims it there,
+//! nor a port of the rule for the same protocol and sources; and it is known to be this cluster's: the Service whose turn it is
+//! has or had the address, or the address is a Node's and the rule opens a NodePort of that Service, or the cluster had a Node
+//! with it that is gone. Whatever else stands in a rule may be another cluster's and stays.
+
+mod claims;
+mod group;
+mod reach;
+mod rule;
+mod turn;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use self::reach::{NodeAddresses, Ports, Reach};
+use self::{claims::Claims, group::Group};
+use super::{
+    super::{
+        settings::Settings,
+        spec::{Identity, Refusal},
+    },
+    tags,
+};
+use crate::providers::azure::arm::network::NetworkSecurityGroup;
+
+/// What becomes of a security group.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Outcome {
+    /// The document to write; `None` when it is as it should be.
+    pub document: Option<NetworkSecurityGroup>,
+    /// What changes, for people.
+    pub reasons: Vec<String>,
+    /// Whether each asking Service has got its rules.
+    pub services: BTreeMap<Identity, Result<(), Refusal>>,
+}
+
+/// Puts the rules of `asks` right in `group`.
+///
+/// `others`: every other Service of the cluster that has or may have rules; nothing of theirs is made, and nothing that they need
+/// is taken away. One whose rules may not be as its spec says is given as [`Reach::unsettled`]. A refused Service keeps what it had.
+/// Without asks nothing changes.
+pub fn reconcile(
+    group: &NetworkSecurityGroup,
+    asks: &[Reach],
+    others: &[Reach],
+    nodes: &NodeAddresses,
+    settings: &Settings,
+) -> Outcome {
+    let asks = in_turn(asks);
+    if asks.is_empty() {
+        return Outcome::default();
+    }
+    let asking: BTreeSet<_> = asks.iter().map(|ask| &ask.identity).collect();
+    let is_other = |other: &&Reach| !asking.contains(&other.identity);
+    let claims = Claims::new(asks.iter().copied().chain(others.iter().filter(is_other)));
+    let mut work = Group::new(group);
+    work.apply(turn::sweep(&work, &claims, nodes).unwrap_or_default());
+    let services = take_turns(&mut work, &claims, &asks, nodes);
+    let (mut document, mut reasons) = work.finish(group);
+    let is_tagged = !settings.tags.is_empty() && services.values().any(Result::is_ok);
+    if is_tagged && tags::merge(&mut document.tags, &settings.tags, &settings.system_tags) {
+        reasons.push("tags: set those of the configuration".to_owned());
+    }
+    Outcome { document: (!reasons.is_empty()).then_some(document), reasons, services }
+}
+
+/// In the order of their names. Of two with the same name the one that goes is first.
+fn in_turn(asks: &[Reach]) -> Vec<&Reach> {
+    let mut asks: Vec<_> = asks.iter().collect();
+    asks.sort_by(|a, b| (&a.identity.key, a.wanted, &a.identity).cmp(&(&b.identity.key, b.wanted, &b.identity)));
+    asks.dedup_by(|a, b| a.identity == b.identity);
+    asks
+}
+
+/// Lets everybody have a turn, and those that were refused another one as long as that helps somebody: what one Service gives up
+/// may be what another one needs.
+fn take_turns(
+    group: &mut Group,
+    claims: &Claims<'_>,
+    asks: &[&Reach],
+    nodes: &NodeAddresses,
+) -> BTreeMap<Identity, Result<(), Refusal>> {
+    let mut services = BTreeMap::new();
+    let mut waiting: Vec<_> = asks.iter().copied().enumerate().collect();
+    loop {
+        let before = waiting.len();
+        waiting.retain(|ask| {
+            let answer = turn::turn(group, claims, *ask, nodes).map(|edits| group.apply(edits));
+            group.drop_emptied();
+            let is_refused = answer.is_err();
+            services.insert(ask.1.identity.clone(), answer);
+            is_refused
+        });
+        if waiting.is_empty() || waiting.len() == before {
+            return services;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! What one Service asks of the security group: who may reach which ports at which addresses.
+//!
+//! In: a spec, the addresses of its front ends and of the machines behind them. Out: a [`Reach`], and from it the [`Grant`]s: the rules
+//! in which its addresses have to stand, in the order in which they are made. Upstream:
+//! `pkg/provider/loadbalancer/accesscontrol.go` and `reconcileSecurityGroup` in `pkg/provider/azure_loadbalancer.go`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use super::{
+    super::super::spec::{Access, Family, Identity, Protocol, Refusal, ServiceSpec},
+    rule::Wanted,
+};
+
+/// Ports by protocol.
+pub type Ports = BTreeMap<Protocol, BTreeSet<i32>>;
+
+/// One Service, as the security group sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reach {
+    /// Who.
+    pub identity: Identity,
+    /// Whether it shall have rules; otherwise it loses those that it has.
+    pub wanted: bool,
+    /// Where it is reached: front ends and additional IPs, or machines and additional IPs when floating IP is off.
+    pub destinations: BTreeSet<IpAddr>,
+    /// Addresses at which it was reached before, or may have been. Nothing of it stays there. Whoever remembers more than the
+    /// status of the Service, such as additional IPs that it once had, adds it here: only what is named is ever cleaned.
+    pub former: BTreeSet<IpAddr>,
+    /// Ports that are opened: its own, or its NodePorts when floating IP is off.
+    pub ports: Ports,
+    /// Its NodePorts, and those that it is remembered to have had: they prove that a rule for machines is its own.
+    pub node_ports: Ports,
+    /// Who may reach it. `None`: not known; what it has then stays as it is.
+    pub access: Option<Access>,
+    /// Whether its load balancer is internal.
+    pub internal: bool,
+}
+
+/// Addresses of machines.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeAddresses {
+    /// Of the Nodes of this cluster.
+    pub present: BTreeSet<IpAddr>,
+    /// Of Nodes that this cluster had and has no more.
+    pub gone: BTreeSet<IpAddr>,
+}
+
+impl Reach {
+    /// A Service that shall be reached at `frontends`, or, without floating IP, at `members`: the addresses of the machines in
+    /// all pools of its load balancer, of whatever family. Without any front end it is refused.
+    pub fn wanted(spec: &ServiceSpec, frontends: &[IpAddr], members: &[IpAddr]) -> Result<Self, Refusal> {
+        if frontends.is_empty() {
+            return Err(Refusal {
+                field: "status.loadBalancer".to_owned(),
+                message: "the load balancer has no address for the Service yet, so that no security rule can name it"
+                    .to_owned(),
+            });
+        }
+        let reached = if spec.floating_ip { frontends } else { members };
+        let destinations: BTreeSet<_> = reached.iter().chain(&spec.additional_ips).copied().collect();
+        let is_decided = |address: &&IpAddr| {
+            let family = Family::of(**address);
+            !spec.families.contains(&family) || frontends.iter().any(|known| Family::of(*known) == family)
+        };
+        let former = frontends.iter().chain(spec.known_addresses.iter().filter(is_decided));
+        Ok(Self {
+            identity: spec.identity.clone(),
+            wanted: true,
+            former: former.filter(|address| !destinations.contains(address)).copied().collect(),
+            destinations,
+            ports: ports(spec, !spec.floating_ip),
+            node_ports: ports(spec, true),
+            access: Some(spec.access.clone()),
+            internal: spec.internal,
+        })
+    }
+
+    /// A Service that goes. `last`: its last valid spec; `frontends`: addresses that it has or had.
+    pub fn removed(identity: Identity, last: Option<&ServiceSpec>, frontends: &[IpAddr]) -> Self {
+        let told = last.into_iter().flat_map(|spec| spec.additional_ips.iter().chain(&spec.known_addresses));
+        Self {
+            identity,
+            wanted: false,
+            destinations: BTreeSet::new(),
+            former: frontends.iter().chain(told).copied().collect(),
+            ports: Ports::new(),
+            node_ports: last.map(|spec| ports(spec, true)).unwrap_or_default(),
+            access: None,
+            internal: last.is_some_and(|spec| spec.internal),
+        }
+    }
+
+    /// A Service that has rules other than those that its spec would give it, since it cannot be read or cannot be carried out for
+    /// now: whatever opens `ports` at `addresses` stays.
+    pub fn unsettled(identity: Identity, addresses: BTreeSet<IpAddr>, ports: Ports) -> Self {
+        Self {
+            identity,
+            wanted: true,
+            destinations: addresses,
+            former: BTreeSet::new(),
+            ports,
+            node_ports: Ports::new(),
+            access: None,
+            internal: false,
+        }
+    }
+
+    /// Whether it is a Service whose sources are not known.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.wanted && self.access.is_none()
+    }
+
+    /// The rules that it has to be in, in the order of their creation, which fixes priorities.
+    pub(super) fn grants(&self) -> Vec<Grant> {
+        let Some(access) = self.access.as_ref().filter(|access| self.wanted && !access.disabled) else { return Vec::new() };
+        let allows = self.ports.iter().flat_map(|(protocol, ports)| {
+            FAMILIES.into_iter().flat_map(move |family| {
+                sources(access, family, self.internal)
+                    .into_iter()
+                    .map(move |sources| (family, Wanted::allow(family, *protocol, sources, ports.clone())))
+            })
+        });
+        let denies = FAMILIES.into_iter().filter(|_| denies_rest(access)).map(|family| (family, Wanted::deny(family)));
+        let grants = allows.chain(denies).map(|(family, rule)| Grant { rule, destinations: self.of_family(family) });
+        grants.filter(|grant| !grant.destinations.is_empty()).collect()
+    }
+
+    fn of_family(&self, family: Family) -> BTreeSet<IpAddr> {
+        self.destinations.iter().filter(|address| Family::of(**address) == family).copied().collect()
+    }
+}
+
+const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+
+/// A rule, and the addresses of one Service that have to be among its destinations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Grant {
+    pub(super) rule: Wanted,
+    pub(super) destinations: BTreeSet<IpAddr>,
+}
+
+fn ports(spec: &ServiceSpec, on_nodes: bool) -> Ports {
+    let mut ports = Ports::new();
+    for port in &spec.ports {
+        let number = if on_nodes { port.node_port } else { port.port };
+        if number > 0 {
+            ports.entry(port.protocol).or_default().insert(number);
+        }
+    }
+    ports
+}
+
+/// The sources of each rule of one protocol and family: a rule for each service tag, and one for all ranges.
+fn sources(access: &Access, family: Family, internal: bool) -> Vec<Vec<String>> {
+    let is_open = !internal && access.tags.is_empty() && access.ranges.is_empty() && !access.has_invalid_ranges;
+    let mut rules: Vec<_> = access.tags.iter().map(|tag| vec![tag.clone()]).collect();
+    if is_open {
+        rules.push(vec!["Internet".to_owned()]);
+    }
+    let of_family = access.ranges.iter().filter(|range| Family::of(range.addr()) == family);
+    let ranges: BTreeSet<_> = of_family.map(ToString::to_string).collect();
+    if !ranges.is_empty() {
+        rules.push(ranges.into_iter().collect());
+    }
+    rules
+}
+
+fn denies_rest(access: &Access) -> bool {
+    access.has_invalid_ranges || (access.deny_all && !access.ranges.is_empty())
+}

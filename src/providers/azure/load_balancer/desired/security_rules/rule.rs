@@ -1,0 +1,197 @@
+//! One security rule: read into what decides, and written so that the rest of it stays as it is.
+//!
+//! In: rules of ARM, and rules that are wanted. Out: their kinds, destinations and the fields to send. Upstream:
+//! `pkg/provider/securitygroup/securityrule.go` and `securitygroup.go`.
+
+use std::{collections::BTreeSet, net::IpAddr, ops::RangeInclusive};
+
+use ipnet::IpNet;
+
+use super::super::super::{
+    naming,
+    spec::{Family, Protocol},
+};
+use crate::providers::azure::arm::network::{SecurityRule, SecurityRuleProperties};
+
+/// Priorities of rules that this program may empty.
+const MANAGED: RangeInclusive<i64> = 500..=4096;
+
+/// A rule as it has to be, but for priority and destinations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+}
+
+/// What a rule does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Lets `sources` (sorted) reach `ports`.
+    Allow { protocol: Protocol, sources: Vec<String>, ports: BTreeSet<i32> },
+    /// Denies everything else.
+    Deny,
+}
+
+impl Wanted {
+    pub(super) fn allow(family: Family, protocol: Protocol, mut sources: Vec<String>, ports: BTreeSet<i32>) -> Self {
+        sources.sort();
+        let list: Vec<_> = ports.iter().copied().collect();
+        Self { name: naming::allow_rule(family, protocol, &sources, &list), kind: Kind::Allow { protocol, sources, ports } }
+    }
+
+    pub(super) fn deny(family: Family) -> Self {
+        Self { name: naming::deny_rule(family), kind: Kind::Deny }
+    }
+
+    /// Number of its sources.
+    pub(super) fn sources(&self) -> usize {
+        match &self.kind {
+            Kind::Allow { sources, .. } => sources.len(),
+            Kind::Deny => 1,
+        }
+    }
+
+    /// It in ARM's form, without destinations.
+    pub(super) fn document(&self, priority: i64) -> SecurityRule {
+        let properties = SecurityRuleProperties { priority: Some(priority), ..SecurityRuleProperties::default() };
+        let mut rule =
+            SecurityRule { name: Some(self.name.clone()), properties: Some(properties), ..SecurityRule::default() };
+        self.repair(&mut rule);
+        rule
+    }
+
+    /// Gives `rule` the fields that it lacks. Returns whether it lacked any.
+    pub(super) fn repair(&self, rule: &mut SecurityRule) -> bool {
+        let properties = rule.properties.get_or_insert_default();
+        if self.describes(properties) {
+            return false;
+        }
+        let (access, protocol, sources, ports) = match &self.kind {
+            Kind::Allow { protocol, sources, ports } => {
+                ("Allow", naming::security_protocol(*protocol), sources.clone(), Some(texts(ports)))
+            }
+            Kind::Deny => ("Deny", "*", vec!["*".to_owned()], None),
+        };
+        properties.access = Some(access.to_owned());
+        properties.direction = Some("Inbound".to_owned());
+        properties.protocol = Some(protocol.to_owned());
+        (properties.source_address_prefix, properties.source_address_prefixes) = one_or_several(sources);
+        (properties.source_port_range, properties.source_port_ranges) = (Some("*".to_owned()), None);
+        properties.destination_port_range = ports.is_none().then(|| "*".to_owned());
+        properties.destination_port_ranges = ports;
+        true
+    }
+
+    fn describes(&self, rule: &SecurityRuleProperties) -> bool {
+        let is_inbound = rule.direction.as_deref().is_some_and(|text| text.eq_ignore_ascii_case("Inbound"));
+        is_inbound
+            && is_star(&all(&rule.source_port_range, &rule.source_port_ranges))
+            && kind(rule).is_some_and(|kind| kind.means(&self.kind))
+    }
+}
+
+impl Kind {
+    /// Whether both do the same: ARM may answer with another spelling of a service tag or range.
+    fn means(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Kind::Deny, Kind::Deny) => true,
+            (Kind::Allow { ports, .. }, Kind::Allow { ports: others, .. }) => ports == others && self.is_alike(other),
+            _ => false,
+        }
+    }
+
+    /// The ports that it opens.
+    pub(super) fn ports(&self) -> impl Iterator<Item = i32> {
+        let ports = match self {
+            Kind::Allow { ports, .. } => Some(ports),
+            Kind::Deny => None,
+        };
+        ports.into_iter().flatten().copied()
+    }
+
+    /// Whether both allow the same protocol from the same sources.
+    pub(super) fn is_alike(&self, other: &Self) -> bool {
+        let same = |a: &str, b: &str| {
+            a.parse::<IpNet>().ok().zip(b.parse().ok()).map_or(a.eq_ignore_ascii_case(b), |(a, b)| a == b)
+        };
+        match (self, other) {
+            (Kind::Allow { protocol: a, sources: from, .. }, Kind::Allow { protocol: b, sources: others, .. }) => {
+                a == b && from.len() == others.len() && from.iter().all(|one| others.iter().any(|other| same(one, other)))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether this program may take destinations out of `rule`: by its name and priority.
+pub(super) fn is_managed(rule: &SecurityRule) -> bool {
+    let priority = rule.properties.as_ref().and_then(|properties| properties.priority);
+    let is_named = rule.name.as_deref().is_some_and(|name| name.starts_with(naming::SECURITY_RULE_PREFIX));
+    is_named && priority.is_some_and(|priority| MANAGED.contains(&priority))
+}
+
+/// What a rule does; `None` when it is none of those that this program makes.
+pub(super) fn kind(rule: &SecurityRuleProperties) -> Option<Kind> {
+    let access = rule.access.as_deref()?;
+    let protocol = rule.protocol.as_deref()?;
+    let sources = all(&rule.source_address_prefix, &rule.source_address_prefixes);
+    let ports = all(&rule.destination_port_range, &rule.destination_port_ranges);
+    if access.eq_ignore_ascii_case("Deny") {
+        return (protocol == "*" && is_star(&sources) && is_star(&ports)).then_some(Kind::Deny);
+    }
+    let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+    let protocol = protocols.into_iter().find(|one| naming::security_protocol(*one).eq_ignore_ascii_case(protocol))?;
+    let ports: Option<BTreeSet<i32>> = ports.into_iter().map(|port| port.parse().ok()).collect();
+    let sources = sources.into_iter().map(str::to_owned).collect();
+    access.eq_ignore_ascii_case("Allow").then_some(Kind::Allow { protocol, sources, ports: ports? })
+}
+
+/// The destinations of a rule: addresses, and what is none, such as ranges and service tags.
+pub(super) fn destinations(rule: &SecurityRuleProperties) -> (BTreeSet<IpAddr>, BTreeSet<String>) {
+    let (mut addresses, mut others) = (BTreeSet::new(), BTreeSet::new());
+    for text in all(&rule.destination_address_prefix, &rule.destination_address_prefixes) {
+        match address(text) {
+            Some(address) => drop(addresses.insert(address)),
+            None => drop(others.insert(text.to_owned())),
+        }
+    }
+    (addresses, others)
+}
+
+fn address(text: &str) -> Option<IpAddr> {
+    let range = || text.parse::<IpNet>().ok().filter(|range| range.prefix_len() == range.max_prefix_len());
+    text.parse().ok().or_else(|| range().map(|range| range.addr()))
+}
+
+/// Sets destinations: one in the field for one, several in the other, sorted as texts.
+pub(super) fn set_destinations(rule: &mut SecurityRule, addresses: &BTreeSet<IpAddr>, others: &BTreeSet<String>) {
+    let texts: BTreeSet<String> = addresses.iter().map(ToString::to_string).chain(others.iter().cloned()).collect();
+    let properties = rule.properties.get_or_insert_default();
+    (properties.destination_address_prefix, properties.destination_address_prefixes) =
+        one_or_several(texts.into_iter().collect());
+}
+
+/// Number of sources.
+pub(super) fn count_sources(rule: &SecurityRuleProperties) -> usize {
+    all(&rule.source_address_prefix, &rule.source_address_prefixes).len()
+}
+
+/// The values of a field for one and its counterpart for several. Empty texts are none.
+fn all<'a>(one: &'a Option<String>, several: &'a Option<Vec<String>>) -> BTreeSet<&'a str> {
+    let texts = one.iter().chain(several.iter().flatten()).map(String::as_str);
+    texts.filter(|text| !text.is_empty()).collect()
+}
+
+fn is_star(texts: &BTreeSet<&str>) -> bool {
+    texts.len() == 1 && texts.contains("*")
+}
+
+fn one_or_several(mut texts: Vec<String>) -> (Option<String>, Option<Vec<String>>) {
+    if texts.len() == 1 { (texts.pop(), None) } else { (None, Some(texts)) }
+}
+
+fn texts(ports: &BTreeSet<i32>) -> Vec<String> {
+    let mut texts: Vec<_> = ports.iter().map(ToString::to_string).collect();
+    texts.sort();
+    texts
+}

@@ -1,0 +1,118 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::{
+    super::super::spec::{Access, Family, PerFamily, PortProbe, PortSpec, Protocol, PublicIpSpec, ServiceSpec},
+    *,
+};
+use crate::providers::azure::{arm::ResourceId, config::AzureConfig};
+
+mod properties;
+mod quirks;
+mod tables;
+
+pub(super) fn settings() -> Settings {
+    Settings::new(&AzureConfig::default(), "kubernetes")
+}
+
+pub(super) fn identity(key: &str) -> Identity {
+    Identity { key: format!("default/{key}"), base: format!("a{key}") }
+}
+
+/// An external Service with TCP port 80 → 30080.
+pub(super) fn spec(key: &str) -> ServiceSpec {
+    ServiceSpec {
+        identity: identity(key),
+        internal: false,
+        families: vec![Family::V4],
+        ports: vec![port(Protocol::Tcp, 80)],
+        local_probe: None,
+        ha_ports: None,
+        client_ip_affinity: false,
+        idle_timeout: 4,
+        tcp_reset: true,
+        floating_ip: true,
+        subnet: None,
+        pinned: PerFamily::default(),
+        public_ip: PublicIpSpec {
+            group: ResourceId::group_of("s", "rg"),
+            name: PerFamily::default(),
+            prefix: PerFamily::default(),
+            tags: BTreeMap::new(),
+            ip_tags: None,
+            dns_label: None,
+        },
+        additional_ips: Vec::new(),
+        access: Access::default(),
+        mode: None,
+        known_addresses: Vec::new(),
+    }
+}
+
+fn port(protocol: Protocol, port: i32) -> PortSpec {
+    PortSpec { protocol, port, node_port: 30000 + port, rule: true, probe: PortProbe::None }
+}
+
+/// An external Service with these TCP ports at one address.
+fn service(key: &str, ports: &[i32], address: &str) -> Reach {
+    let ports = ports.iter().map(|number| port(Protocol::Tcp, *number)).collect();
+    Reach::wanted(&ServiceSpec { ports, ..spec(key) }, &[ip(address)], &[]).unwrap()
+}
+
+fn gone(reach: &Reach) -> Reach {
+    Reach { wanted: false, ..reach.clone() }
+}
+
+fn ip(text: &str) -> std::net::IpAddr {
+    text.parse().unwrap()
+}
+
+fn ips(texts: &[&str]) -> BTreeSet<std::net::IpAddr> {
+    texts.iter().map(|text| ip(text)).collect()
+}
+
+fn group(rules: impl Into<Value>) -> NetworkSecurityGroup {
+    let rules: Value = rules.into();
+    serde_json::from_value(
+        json!({"name": "nsg", "etag": "e", "properties": {"securityRules": rules, "flushConnection": false}}),
+    )
+    .unwrap()
+}
+
+fn rules(group: &NetworkSecurityGroup) -> Vec<Value> {
+    let rules = serde_json::to_value(group).unwrap()["properties"]["securityRules"].take();
+    let mut rules: Vec<Value> = serde_json::from_value(rules).unwrap();
+    rules.sort_by_key(|rule| (rule["properties"]["priority"].as_i64(), rule["name"].to_string()));
+    rules
+}
+
+/// Rules as `priority name-ending sources > destinations : ports`.
+fn lines(group: &NetworkSecurityGroup) -> Vec<String> {
+    let join = |rule: &Value, one: &str, several: &str| {
+        let (one, several) = (rule[one].as_str(), rule[several].as_array().into_iter().flatten());
+        one.into_iter().chain(several.filter_map(Value::as_str)).collect::<Vec<_>>().join(",")
+    };
+    let line = |rule: Value| {
+        let (name, rule) = (rule["name"].as_str().unwrap_or_default(), &rule["properties"]);
+        let sources = join(rule, "sourceAddressPrefix", "sourceAddressPrefixes");
+        let destinations = join(rule, "destinationAddressPrefix", "destinationAddressPrefixes");
+        let ports = join(rule, "destinationPortRange", "destinationPortRanges");
+        let name = name.trim_start_matches("k8s-azure-lb_");
+        format!("{} {name} {sources} > {destinations} : {ports}", rule["priority"])
+    };
+    rules(group).into_iter().map(line).collect()
+}
+
+fn run(group: &NetworkSecurityGroup, asks: &[Reach], others: &[Reach]) -> Outcome {
+    reconcile(group, asks, others, &NodeAddresses::default(), &settings())
+}
+
+/// The document after `asks`, all of which must be possible.
+fn after(group: &NetworkSecurityGroup, asks: &[Reach], others: &[Reach]) -> NetworkSecurityGroup {
+    let outcome = run(group, asks, others);
+    assert!(outcome.services.values().all(Result::is_ok), "{:?}", outcome.services);
+    let document = outcome.document.unwrap_or_else(|| group.clone());
+    assert_eq!(run(&document, asks, others).document, None, "a second time");
+    document
+}

@@ -1,0 +1,221 @@
+//! What upstream gets wrong, what belongs to others, and limits.
+
+use super::*;
+
+const WEB: &str = "k8s-azure-lb_allow_IPv4_d39272f7f57ed937951650d93992ad77";
+
+/// Rule 80 from the Internet, as ARM answers it.
+fn web_rule(destinations: &[&str]) -> Value {
+    json!({"id": "/x", "name": WEB, "etag": "e", "properties": {"access": "allow", "direction": "Inbound", "priority": 507,
+        "provisioningState": "Succeeded", "protocol": "TCP", "sourceAddressPrefix": "internet", "sourceAddressPrefixes": [],
+        "sourcePortRange": "*", "sourcePortRanges": [], "destinationAddressPrefixes": destinations, "destinationPortRange": "",
+        "destinationPortRanges": ["80"], "sourceApplicationSecurityGroups": []}})
+}
+
+#[test]
+fn what_means_the_same_is_not_written() {
+    let web = service("web", &[80], "20.0.0.1");
+    for destinations in [&["20.0.0.1"][..], &["20.0.0.1/32"]] {
+        assert_eq!(run(&group(json!([web_rule(destinations)])), std::slice::from_ref(&web), &[]).document, None);
+    }
+    assert_eq!(run(&group(json!([web_rule(&["20.0.0.9"])])), &[], &[web]), Outcome::default());
+}
+
+#[test]
+fn a_rule_keeps_what_is_not_changed_in_it() {
+    let made = after(&group(json!([web_rule(&["20.0.0.9"])])), &[service("web", &[80], "20.0.0.1")], &[]);
+    assert_eq!(rules(&made), [web_rule(&["20.0.0.1", "20.0.0.9"])]);
+    assert_eq!(serde_json::to_value(&made).unwrap()["properties"]["flushConnection"], false);
+}
+
+#[test]
+fn changes_of_others_in_a_wanted_rule_are_undone_at_its_priority() {
+    let web = service("web", &[80], "20.0.0.1");
+    for (field, value) in [
+        ("access", json!("Deny")),
+        ("direction", json!("Outbound")),
+        ("protocol", json!("Udp")),
+        ("sourceAddressPrefix", json!("VirtualNetwork")),
+        ("sourcePortRange", json!("1")),
+        ("destinationPortRanges", json!(["80", "81"])),
+    ] {
+        let mut rule = web_rule(&["20.0.0.1"]);
+        rule["properties"][field] = value;
+        let made = after(&group(json!([rule])), std::slice::from_ref(&web), &[]);
+        assert_eq!(
+            lines(&made),
+            [format!("507 {} Internet > 20.0.0.1 : 80", WEB.trim_start_matches("k8s-azure-lb_"))],
+            "{field}"
+        );
+    }
+}
+
+#[test]
+fn rules_of_others_stay_as_they_are() {
+    let foreign = json!([
+        {"name": "aweb-TCP-80-Internet", "properties": {"priority": 600, "access": "Allow", "protocol": "Tcp", "direction": "Inbound",
+            "sourceAddressPrefix": "Internet", "destinationAddressPrefix": "20.0.0.1", "destinationPortRange": "80"}},
+        {"name": "nothing", "properties": {"priority": 500}},
+        {"name": "k8s-azure-lb_own", "properties": {"priority": 499, "access": "Allow", "protocol": "Tcp", "direction": "Inbound",
+            "sourceAddressPrefix": "Internet", "destinationAddressPrefix": "20.0.0.1", "destinationPortRange": "80"}},
+        {"name": "k8s-azure-lb_range", "properties": {"priority": 501, "access": "Allow", "protocol": "Tcp", "direction": "Inbound",
+            "sourceAddressPrefix": "Internet", "destinationAddressPrefix": "20.0.0.1", "destinationPortRange": "80-90"}},
+    ]);
+    let web = service("web", &[81], "20.0.0.1");
+    let made = after(&group(foreign.clone()), std::slice::from_ref(&web), &[]);
+    let all = serde_json::to_value(&made).unwrap();
+    let all = all["properties"]["securityRules"].as_array().unwrap();
+    assert_eq!(all[..4], foreign.as_array().unwrap()[..]);
+    assert_eq!(all[4]["properties"]["priority"], 502);
+    assert_eq!(serde_json::to_value(after(&made, &[gone(&web)], &[])).unwrap()["properties"]["securityRules"], foreign);
+}
+
+#[test]
+fn a_rule_with_another_kind_of_destination_is_not_removed() {
+    let mut rule = web_rule(&["20.0.0.1"]);
+    rule["properties"]["destinationApplicationSecurityGroups"] = json!([{"id": "/asg"}]);
+    let web = service("web", &[80], "20.0.0.1");
+    assert_eq!(rules(&after(&group(json!([rule])), &[gone(&web)], &[])).len(), 1);
+    let range = group(json!([web_rule(&["20.0.0.1", "20.1.0.0/16"])]));
+    assert_eq!(rules(&after(&range, &[gone(&web)], &[]))[0]["properties"]["destinationAddressPrefix"], "20.1.0.0/16");
+}
+
+#[test]
+fn addresses_of_nobody_stay_until_they_are_known_to_have_been_ours() {
+    let start = group(json!([web_rule(&["20.0.0.1", "20.0.0.7", "10.0.0.9"])]));
+    let web = service("web", &[80], "20.0.0.1");
+    assert_eq!(run(&start, std::slice::from_ref(&web), &[]).document, None, "another cluster's");
+    let moved = Reach { former: ips(&["20.0.0.7"]), ..web };
+    let nodes = NodeAddresses { gone: ips(&["10.0.0.9"]), ..NodeAddresses::default() };
+    let made = reconcile(&start, std::slice::from_ref(&moved), &[], &nodes, &settings());
+    assert_eq!(rules(made.document.as_ref().unwrap())[0]["properties"]["destinationAddressPrefix"], "20.0.0.1");
+    assert_eq!(made.reasons, [format!("rule {WEB} (priority 507): remove 10.0.0.9, 20.0.0.7")]);
+}
+
+#[test]
+fn denial_lasts_on_a_shared_address_as_long_as_one_service_asks_for_it() {
+    let access = Access { ranges: vec!["10.0.0.0/8".parse().unwrap()], deny_all: true, ..Access::default() };
+    let a = Reach::wanted(&ServiceSpec { access, ..spec("a") }, &[ip("20.0.0.1")], &[]).unwrap();
+    let b = service("b", &[443], "20.0.0.1");
+    let both = after(&group(json!([])), &[a.clone(), b.clone()], &[]);
+    let deny = "4095 deny-all_IPv4 * > 20.0.0.1 : *".to_owned();
+    assert!(lines(&both).contains(&deny), "{both:?}");
+    assert_eq!(run(&both, std::slice::from_ref(&b), std::slice::from_ref(&a)).document, None);
+    assert!(!lines(&after(&both, &[gone(&a)], &[b])).contains(&deny));
+}
+
+#[test]
+fn switching_floating_ip_cleans_both_sets_of_destinations() {
+    let on = spec("web");
+    let off = ServiceSpec { floating_ip: false, ..on.clone() };
+    let nodes = NodeAddresses { present: ips(&["10.0.0.4", "10.0.0.5"]), ..NodeAddresses::default() };
+    let members = [ip("10.0.0.4"), ip("10.0.0.5")];
+    let reach = |spec: &ServiceSpec| Reach::wanted(spec, &[ip("20.0.0.1")], &members).unwrap();
+    let next = |group: &NetworkSecurityGroup, ask: Reach| {
+        reconcile(group, &[ask], &[], &nodes, &settings()).document.unwrap_or_else(|| group.clone())
+    };
+    let first = next(&group(json!([])), reach(&off));
+    assert_eq!(lines(&first), ["500 allow_IPv4_bc4e74614871d9c246abe0af3fccced5 Internet > 10.0.0.4,10.0.0.5 : 30080"]);
+    let second = next(&first, reach(&on));
+    assert_eq!(lines(&second), ["501 allow_IPv4_d39272f7f57ed937951650d93992ad77 Internet > 20.0.0.1 : 80"]);
+    let third = next(&second, reach(&off));
+    assert_eq!(lines(&third).len(), 1);
+    let removed = Reach::removed(off.identity.clone(), Some(&off), &[ip("20.0.0.1")]);
+    assert_eq!(lines(&next(&third, removed)), [""; 0]);
+}
+
+#[test]
+fn a_service_that_leaves_a_shared_address_takes_its_rule_with_it() {
+    let (a, b) = (service("a", &[80], "20.0.0.1"), service("b", &[443], "20.0.0.1"));
+    let start = after(&group(json!([])), &[a.clone(), b], &[]);
+    let left = Reach { former: ips(&["20.0.0.1"]), ..service("b", &[443], "20.0.0.2") };
+    assert_eq!(
+        lines(&after(&start, &[left], &[a]))[1],
+        "501 allow_IPv4_bc87afc9aeeece13e643801ad1da615f Internet > 20.0.0.2 : 443"
+    );
+}
+
+#[test]
+fn what_an_unsettled_service_has_stays() {
+    let old = service("old", &[80, 443], "20.0.0.1");
+    let start = after(&group(json!([])), std::slice::from_ref(&old), &[]);
+    let ports = |list: &[i32]| [(Protocol::Tcp, list.iter().copied().collect())].into();
+    let unsettled = Reach::unsettled(identity("y"), ips(&["20.0.0.1"]), ports(&[80, 443]));
+    assert_eq!(run(&start, &[gone(&old)], std::slice::from_ref(&unsettled)).document, None);
+    assert_eq!(run(&start, &[unsettled], &[]).document, None);
+    let unsettled = Reach::unsettled(identity("y"), ips(&["20.0.0.1"]), ports(&[443]));
+    let made = lines(&after(&start, &[gone(&old)], &[unsettled]));
+    assert_eq!(made, ["501 allow_IPv4_bc87afc9aeeece13e643801ad1da615f Internet > 20.0.0.1 : 443"]);
+}
+
+#[test]
+fn configured_tags_are_set_and_nothing_else_changes() {
+    let web = service("web", &[80], "20.0.0.1");
+    let tagged = Settings { tags: [("env".to_owned(), "prod".to_owned())].into(), ..settings() };
+    let outcome = reconcile(&group(json!([web_rule(&["20.0.0.1"])])), &[web], &[], &NodeAddresses::default(), &tagged);
+    let document = outcome.document.unwrap();
+    assert_eq!((document.tags, outcome.reasons.len()), (Some([("env".to_owned(), Some("prod".to_owned()))].into()), 1));
+    assert_eq!(document.properties.unwrap().security_rules.unwrap().len(), 1);
+}
+
+/// Rules of others at `priorities`.
+fn taken(priorities: impl IntoIterator<Item = i64>) -> NetworkSecurityGroup {
+    let rule = |priority| {
+        json!({"name": format!("mine-{priority}"), "properties": {"priority": priority, "direction": "Outbound", "access": "Allow",
+            "protocol": "*", "sourceAddressPrefix": "*", "destinationAddressPrefix": "*"}})
+    };
+    group(priorities.into_iter().map(rule).collect::<Value>())
+}
+
+#[test]
+fn without_a_free_priority_only_those_that_need_one_are_refused() {
+    let mut full = taken(500..4096);
+    let rules = full.properties.as_mut().unwrap().security_rules.as_mut().unwrap();
+    rules[7] = serde_json::from_value(web_rule(&["20.0.0.9"])).unwrap();
+    let services = [service("a", &[443], "20.0.0.1"), service("b", &[80], "20.0.0.2")];
+    let outcome = run(&full, &services, &[]);
+    let refusal = outcome.services[&identity("a")].as_ref().unwrap_err();
+    assert_eq!(
+        refusal.to_string(),
+        "securityGroupName: no priority from 500 to 4095 is free in the security group: remove rules from it"
+    );
+    assert_eq!(outcome.services[&identity("b")], Ok(()), "it shares a rule, so that the group gets no larger in rules");
+}
+
+#[test]
+fn a_group_is_filled_to_the_limit_and_no_further() {
+    let services: Vec<_> = (0..3).map(|i| service(&format!("s{i}"), &[80 + i], &format!("20.0.0.{i}"))).collect();
+    let outcome = run(&taken(2000..2998), &services, &[]);
+    assert_eq!(outcome.services.values().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false]);
+    assert_eq!(rules(outcome.document.as_ref().unwrap()).len(), 1000);
+    let message = outcome.services[&identity("s2")].as_ref().unwrap_err().to_string();
+    assert!(message.contains("has 1000 rules and would have 1001, of which ARM accepts 1000"), "{message}");
+    assert_eq!(run(&outcome.document.unwrap(), &services, &[]).document, None);
+}
+
+#[test]
+fn sources_and_destinations_are_counted_over_all_rules() {
+    let ranges = |count: u32| (0..count).map(|i| format!("10.{}.{}.0/32", i / 256, i % 256).parse().unwrap()).collect();
+    let many = |key: &str, count| {
+        let access = Access { ranges: ranges(count), ..Access::default() };
+        Reach::wanted(&ServiceSpec { access, ..spec(key) }, &[ip("20.0.0.1")], &[]).unwrap()
+    };
+    let refused = |outcome: Outcome| outcome.services.into_values().find_map(Result::err).map(|refusal| refusal.message);
+    assert_eq!(refused(run(&group(json!([])), &[many("a", 4000)], &[])), None);
+    assert!(
+        refused(run(&group(json!([])), &[many("a", 4000), service("b", &[80], "20.0.0.1")], &[])).unwrap().contains("4001")
+    );
+    let addresses =
+        |count: u32| (0..count).map(|i| std::net::Ipv4Addr::from(0x1400_0000 + i).into()).collect::<BTreeSet<_>>();
+    let wide = |count| Reach { destinations: addresses(count), ..service("a", &[80], "20.0.0.1") };
+    assert_eq!(refused(run(&group(json!([])), &[wide(4000)], &[])), None);
+    assert!(refused(run(&group(json!([])), &[wide(4001)], &[])).unwrap().contains("would have 4001, of which"));
+}
+
+#[test]
+fn what_one_service_gives_up_is_there_for_one_that_was_refused_before() {
+    let start = run(&taken(2000..2999), &[service("z", &[80], "20.0.0.9")], &[]).document.unwrap();
+    let asks = [service("a", &[443], "20.0.0.1"), gone(&service("z", &[80], "20.0.0.9"))];
+    let made = after(&start, &asks, &[]);
+    assert!(lines(&made).iter().any(|line| line.contains("> 20.0.0.1 : 443")));
+}

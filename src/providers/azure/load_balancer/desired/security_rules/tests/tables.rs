@@ -1,0 +1,123 @@
+//! Names, priorities and fields, as upstream has them.
+
+use super::*;
+
+#[test]
+fn tags_ranges_and_denial_make_rules_in_upstreams_order() {
+    let access = Access {
+        tags: vec!["AzureFrontDoor.Backend".into(), "AzureCloud".into()],
+        ranges: vec!["192.168.0.0/23".parse().unwrap(), "10.0.0.0/8".parse().unwrap()],
+        deny_all: true,
+        ..Access::default()
+    };
+    let spec = ServiceSpec { ports: vec![port(Protocol::Udp, 53), port(Protocol::Tcp, 80)], access, ..spec("web") };
+    let web = Reach::wanted(&spec, &[ip("20.1.2.3")], &[]).unwrap();
+    let allowed = [
+        "500 allow_IPv4_465c9cd4f09e4be21ec7e39f3ae2c518 AzureFrontDoor.Backend > 20.1.2.3 : 80",
+        "501 allow_IPv4_802088238045253e1bed2dc8730b6bcd AzureCloud > 20.1.2.3 : 80",
+        "502 allow_IPv4_4d4530cc0221b63427fbfb0e2c6df09b 10.0.0.0/8,192.168.0.0/23 > 20.1.2.3 : 80",
+        "503 allow_IPv4_96a0aca288e11abc556e522ed709094b AzureFrontDoor.Backend > 20.1.2.3 : 53",
+        "504 allow_IPv4_f0052cf4486b90b257b131de0384e619 AzureCloud > 20.1.2.3 : 53",
+        "505 allow_IPv4_5cff8081b55fde918ecbdf8a9b36d6fb 10.0.0.0/8,192.168.0.0/23 > 20.1.2.3 : 53",
+    ];
+    let empty = group(json!([]));
+    let deny = "4095 deny-all_IPv4 * > 20.1.2.3 : *";
+    assert_eq!(lines(&after(&empty, std::slice::from_ref(&web), &[])), [&allowed[..], &[deny]].concat());
+    let user = json!([{"name": "mine", "properties": {"priority": 4095, "direction": "Outbound", "access": "Allow"}}]);
+    let lines = lines(&after(&group(user), &[web], &[]));
+    assert_eq!(lines[6], "4094 deny-all_IPv4 * > 20.1.2.3 : *");
+}
+
+#[test]
+fn a_new_rule_has_exactly_upstreams_fields() {
+    let made = after(&group(json!([])), &[service("web", &[80, 443], "20.1.2.3")], &[]);
+    assert_eq!(
+        rules(&made),
+        [json!({"name": "k8s-azure-lb_allow_IPv4_556f7044ec033071ec0dfcf7cd85bc93", "properties": {
+            "access": "Allow", "direction": "Inbound", "priority": 500, "protocol": "Tcp", "sourceAddressPrefix": "Internet",
+            "sourcePortRange": "*", "destinationAddressPrefix": "20.1.2.3", "destinationPortRanges": ["443", "80"]}})]
+    );
+}
+
+#[test]
+fn services_share_a_rule_and_leave_it_one_by_one() {
+    let (first, second) = (service("a", &[80, 443, 8080], "20.1.2.3"), service("b", &[8080, 443, 80], "20.9.9.9"));
+    let one = after(&group(json!([])), std::slice::from_ref(&first), &[]);
+    let name = "500 allow_IPv4_42ba9ab7c4d8d5b6ceb13703374ab4fd Internet";
+    let both = after(&one, std::slice::from_ref(&second), std::slice::from_ref(&first));
+    assert_eq!(lines(&both), [format!("{name} > 20.1.2.3,20.9.9.9 : 443,80,8080")]);
+    let left = after(&both, &[gone(&first)], std::slice::from_ref(&second));
+    assert_eq!(lines(&left), [format!("{name} > 20.9.9.9 : 443,80,8080")]);
+    assert_eq!(rules(&left)[0]["properties"]["destinationAddressPrefix"], "20.9.9.9");
+    assert_eq!(lines(&after(&left, &[gone(&second)], &[])), [""; 0]);
+}
+
+#[test]
+fn a_rule_of_a_shared_address_is_split_by_what_others_need() {
+    let both = [service("old", &[80, 443], "20.1.2.3"), service("z", &[80, 443], "20.9.9.9")];
+    let start = after(&group(json!([])), &both, &[]);
+    let (x, y) = (service("x", &[80], "20.1.2.3"), service("y", &[443], "20.1.2.3"));
+    assert_eq!(
+        lines(&after(&start, &[x], &[y, both[1].clone()])),
+        [
+            "500 allow_IPv4_556f7044ec033071ec0dfcf7cd85bc93 Internet > 20.9.9.9 : 443,80",
+            "501 allow_IPv4_bc87afc9aeeece13e643801ad1da615f Internet > 20.1.2.3 : 443",
+            "502 allow_IPv4_d39272f7f57ed937951650d93992ad77 Internet > 20.1.2.3 : 80",
+        ]
+    );
+}
+
+#[test]
+fn sources_follow_the_kind_and_the_families_of_a_service() {
+    let v4 = || vec!["10.0.0.0/8".parse().unwrap()];
+    let both = || vec!["0.0.0.0/0".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
+    let none = Access::default;
+    let tags = || vec!["VirtualNetwork".to_owned()];
+    #[rustfmt::skip]
+    let cases: [(bool, Access, &[&str]); 9] = [
+        (false, none(), &["Internet > 20.0.0.1", "Internet > fd00::1"]),
+        (true, none(), &[]),
+        (true, Access { tags: tags(), ..none() }, &["VirtualNetwork > 20.0.0.1", "VirtualNetwork > fd00::1"]),
+        (false, Access { ranges: v4(), ..none() }, &["10.0.0.0/8 > 20.0.0.1"]),
+        (false, Access { ranges: both(), ..none() }, &["0.0.0.0/0 > 20.0.0.1", "2001:db8::/32 > fd00::1"]),
+        (false, Access { has_invalid_ranges: true, ..none() }, &["* > fd00::1", "* > 20.0.0.1"]),
+        (false, Access { ranges: v4(), has_invalid_ranges: true, ..none() }, &["10.0.0.0/8 > 20.0.0.1", "* > fd00::1", "* > 20.0.0.1"]),
+        (false, Access { deny_all: true, ..none() }, &["Internet > 20.0.0.1", "Internet > fd00::1"]),
+        (false, Access { disabled: true, deny_all: true, ranges: v4(), ..none() }, &[]),
+    ];
+    for (internal, access, expected) in cases {
+        let spec = ServiceSpec { internal, access, families: vec![Family::V4, Family::V6], ..spec("web") };
+        let web = Reach::wanted(&spec, &[ip("fd00::1"), ip("20.0.0.1")], &[]).unwrap();
+        let made = lines(&after(&group(json!([])), &[web], &[]));
+        let made: Vec<_> =
+            made.iter().map(|line| line.splitn(3, ' ').nth(2).and_then(|end| end.split(" : ").next()).unwrap()).collect();
+        assert_eq!(made, expected, "{internal} {:?}", spec.access);
+    }
+}
+
+#[test]
+fn protocols_come_in_upstreams_order_and_sctp_is_any() {
+    let ports = [Protocol::Sctp, Protocol::Udp, Protocol::Tcp].map(|protocol| port(protocol, 80)).to_vec();
+    let web = Reach::wanted(&ServiceSpec { ports, ..spec("web") }, &[ip("20.0.0.1")], &[]).unwrap();
+    let made = after(&group(json!([])), &[web], &[]);
+    let protocols: Vec<_> = rules(&made).iter().map(|rule| rule["properties"]["protocol"].clone()).collect();
+    assert_eq!(protocols, ["Tcp", "Udp", "*"]);
+    assert_eq!(rules(&made)[2]["name"], "k8s-azure-lb_allow_IPv4_038c095cadb4eb613cd17f29dc624775");
+}
+
+#[test]
+fn destinations_are_front_ends_or_machines_beside_additional_addresses() {
+    let additional = vec![ip("198.51.100.1")];
+    let on = ServiceSpec { additional_ips: additional, known_addresses: vec![ip("20.0.0.9"), ip("fd00::9")], ..spec("web") };
+    let reach = Reach::wanted(&on, &[ip("20.0.0.1")], &[ip("10.0.0.4"), ip("fd00::4")]).unwrap();
+    assert_eq!((reach.destinations, reach.former), (ips(&["198.51.100.1", "20.0.0.1"]), ips(&["20.0.0.9", "fd00::9"])));
+    let dual = ServiceSpec { families: vec![Family::V4, Family::V6], ..on.clone() };
+    let reach = Reach::wanted(&dual, &[ip("20.0.0.1")], &[]).unwrap();
+    assert_eq!(reach.former, ips(&["20.0.0.9"]), "the other address is not known yet, so that the old one may still be it");
+    let off = ServiceSpec { floating_ip: false, ..on };
+    let reach = Reach::wanted(&off, &[ip("20.0.0.1")], &[ip("10.0.0.4"), ip("fd00::4")]).unwrap();
+    assert_eq!(reach.destinations, ips(&["198.51.100.1", "10.0.0.4", "fd00::4"]));
+    assert_eq!(reach.former, ips(&["20.0.0.1", "20.0.0.9", "fd00::9"]));
+    assert_eq!(reach.ports, [(Protocol::Tcp, [30080].into())].into());
+    assert_eq!(Reach::wanted(&off, &[], &[ip("10.0.0.4")]).unwrap_err().field, "status.loadBalancer");
+}
