@@ -15,7 +15,7 @@ use super::{
     kinds::{self, Kind},
     refusal::Refusal,
     storage::{Preconditions, key_of},
-    strategy::{Origin, Part},
+    strategy::{self, Origin, Part},
 };
 use crate::runtime::store::ObjectKey;
 
@@ -73,6 +73,26 @@ impl ApiServer {
             storage.update(kind, &key_of(&created), object, (Part::Status, Origin::Put), write)
         });
         must(created.and_then(|created| decode(&created)))
+    }
+
+    /// Puts `object` at its place as a backup has it, whatever is there: UID, allocations, finalizers and status stay as they are.
+    /// Its namespace is created if need be.
+    #[track_caller]
+    pub fn restore<K: Object>(&self, object: &K) -> K {
+        let kind = must(kind_of::<K>());
+        let mut value = must(encode(object));
+        if kind.namespaced && key_of(&value).namespace.is_empty() {
+            value["metadata"]["namespace"] = json!("default");
+        }
+        let key = key_of(&value);
+        if kind.namespaced {
+            self.ensure_namespace(&key.namespace);
+        }
+        let write = self.write_now();
+        if value["metadata"]["creationTimestamp"].is_null() {
+            value["metadata"]["creationTimestamp"] = json!(strategy::timestamp(write.now));
+        }
+        must(decode(&self.with_storage(|storage| storage.insert_unchecked(kind, value, write))))
     }
 
     /// The object at `namespace` (empty for kinds without) and `name`. `None` too if it is malformed.

@@ -1,0 +1,22 @@
+//! Golden cases: what Go's controller manager leaves in Azure, and the harness that replays it on a simulated cloud and cluster.
+//!
+//! ```text
+//! *.json ─► corpus ─► case::Case ─► stage (cluster and Azure, actions) ─► replay ◄── Subject (controllers)
+//!                                     tolerance, addresses ─► normal ─► compare ◄──────┘
+//! ```
+//!
+//! The data and the rules by which it is compared are described in `README.md` beside this file.
+#![cfg(feature = "sandbox")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
+
+mod addresses;
+mod case;
+mod compare;
+mod corpus;
+mod normal;
+mod replay;
+mod stage;
+mod tolerance;
+mod understudy;
+
+mod checks;

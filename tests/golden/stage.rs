@@ -1,0 +1,263 @@
+//! The simulated cloud and cluster of a case, and everything that others than the controllers do there.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use cloud_controller_manager::{
+    runtime::clock::Clock,
+    sandbox::{
+        api_server::ApiServer,
+        azure::{
+            Azure, AzureOptions,
+            topology::{Pool, PoolKind, Topology},
+            world::World,
+        },
+    },
+};
+use k8s_openapi::api::{
+    core::v1::{Event, Namespace, Node, Service},
+    discovery::v1::EndpointSlice,
+};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::case::{Action, Case, State, Step, state};
+
+/// How long a Service may take, in virtual time.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// The subscription that one case has besides the cluster's.
+const OTHER_SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000002";
+/// Fields of `azure.json` that the recorded configurations leave out.
+const CREDENTIALS: [&str; 3] = ["tenantId", "aadClientId", "aadClientSecret"];
+
+/// A cloud and a cluster. Clones are the same ones.
+#[derive(Clone)]
+pub(crate) struct Stage {
+    /// The cluster.
+    pub(crate) server: ApiServer,
+    /// The cloud: ARM, token endpoints, metadata.
+    pub(crate) world: World,
+    /// What both tell time by.
+    pub(crate) clock: Clock,
+    step: Arc<Mutex<Option<usize>>>,
+    quiet: Duration,
+}
+
+impl Stage {
+    /// The stage of a case before its first step.
+    pub(crate) fn new(case: &Case) -> Self {
+        let stage = Self::with_documents(case, &case.before);
+        case.nodes.iter().for_each(|node| drop(stage.server.create(node)));
+        stage
+    }
+
+    /// The stage after step `number` (from 0): documents, Nodes and Services with finalizers and addresses.
+    pub(crate) fn after(case: &Case, number: usize) -> Self {
+        let step = &case.steps[number];
+        let stage = Self::with_documents(case, &step.after);
+        stage.set_step(number);
+        let changed = case.steps[..=number].iter().rev().find_map(|step| step.nodes.as_ref());
+        changed.unwrap_or(&case.nodes).iter().for_each(|node| drop(stage.server.create(node)));
+        for action in case.steps[..=number].iter().flat_map(|step| &step.actions) {
+            stage.arrange(action);
+        }
+        for (key, service) in &step.services {
+            stage.server.restore(&served(service, step, key));
+        }
+        stage
+    }
+
+    fn with_documents(case: &Case, documents: &State) -> Self {
+        let clock = Clock::manual("2026-01-01T00:00:00Z".parse().unwrap());
+        let topology = Topology::new().pool(Pool::new(PoolKind::Uniform, "unused", 1));
+        let world = World::new(topology, AzureOptions::default(), clock).unwrap();
+        world.azure().load(documents.values().cloned().collect()).unwrap();
+        world.azure().with_options(|options| {
+            options.subscriptions.push(OTHER_SUBSCRIPTION.to_owned());
+            options.zones = if case.region_zones { AzureOptions::default().zones } else { Vec::new() };
+        });
+        let quiet = if case.topic == "routes" { Duration::from_secs(8) } else { Duration::from_millis(1500) };
+        Self { server: ApiServer::new(clock), world, clock, step: Arc::default(), quiet }
+    }
+
+    /// The simulated Azure.
+    pub(crate) fn azure(&self) -> &Azure {
+        self.world.azure()
+    }
+
+    /// All documents.
+    pub(crate) fn documents(&self) -> State {
+        state(self.azure().dump())
+    }
+
+    /// A recorded `azure.json` with credentials that the simulated cloud knows.
+    pub(crate) fn config(&self, recorded: &Value) -> Value {
+        let complete = self.world.config();
+        let credentials = CREDENTIALS.iter().map(|field| ((*field).to_owned(), complete[field].clone()));
+        let mut config = Value::Object(credentials.collect());
+        json_patch::merge(&mut config, recorded);
+        config
+    }
+
+    /// Number (from 0) of the step that is on; none before the first one.
+    pub(crate) fn step(&self) -> Option<usize> {
+        *self.step.lock().unwrap()
+    }
+
+    /// Says which step is on.
+    pub(crate) fn set_step(&self, number: usize) {
+        *self.step.lock().unwrap() = Some(number);
+    }
+
+    /// Does an action of a step other than a restart, and waits as the recording did.
+    pub(crate) async fn act(&self, step: &Step, action: &Action) {
+        match action {
+            Action::Azure => self.change_azure(step),
+            Action::Apply { service } => self.apply(service, &step.services[service]).await,
+            Action::Delete { service } => self.delete(service).await,
+            Action::CreateNodes => self.create_nodes(step),
+            Action::DeleteNode { node } => drop(self.server.delete::<Node>("", node)),
+            Action::LabelNode { node, labels } => self.label(node, labels),
+            Action::EndpointSlice { .. } | Action::Namespace { .. } => self.arrange(action),
+            Action::Settle => self.settled().await,
+            Action::Restart { .. } => {}
+        }
+    }
+
+    /// Waits until no ARM request has arrived for a while.
+    pub(crate) async fn settled(&self) {
+        let mut before = usize::MAX;
+        let mut now = self.azure().count(|_| true);
+        while before != now {
+            tokio::time::sleep(self.quiet).await;
+            (before, now) = (now, self.azure().count(|_| true));
+        }
+    }
+
+    fn change_azure(&self, step: &Step) {
+        step.azure_put.iter().for_each(|document| self.azure().put_document(document.clone()).unwrap());
+        for id in &step.azure_delete {
+            // It may be gone with the document above it.
+            self.azure().delete_document(id);
+        }
+    }
+
+    async fn apply(&self, key: &str, wanted: &Service) {
+        let (namespace, name) = split(key);
+        let found = self.server.get::<Service>(namespace, name);
+        match found.map(|found| found.metadata.uid == wanted.metadata.uid) {
+            Some(true) => drop(self.server.update_with(namespace, name, |service: &mut Service| {
+                service.spec.clone_from(&wanted.spec);
+                service.metadata.labels.clone_from(&wanted.metadata.labels);
+                service.metadata.annotations.clone_from(&wanted.metadata.annotations);
+            })),
+            other => {
+                if other.is_some() {
+                    self.delete(key).await;
+                }
+                let seen = self.warnings(name);
+                self.server.restore(wanted);
+                let done = |stage: &Self| stage.address(key).is_some() || stage.warnings(name) != seen || !is_ours(wanted);
+                self.wait_until(done).await;
+            }
+        }
+    }
+
+    async fn delete(&self, key: &str) {
+        let (namespace, name) = split(key);
+        self.server.delete::<Service>(namespace, name);
+        self.wait_until(|stage| stage.server.get::<Service>(namespace, name).is_none()).await;
+    }
+
+    /// Waits, but not for ever: whether it happened shows in the comparison.
+    async fn wait_until(&self, condition: impl Fn(&Self) -> bool) {
+        let _ = timeout(PATIENCE, self.server.wait_until(|_| condition(self))).await;
+    }
+
+    fn create_nodes(&self, step: &Step) {
+        for node in step.nodes.iter().flatten() {
+            let name = node.metadata.name.as_deref().unwrap_or_default();
+            if self.server.get::<Node>("", name).is_none() {
+                self.server.create(node);
+            }
+        }
+    }
+
+    fn label(&self, node: &str, labels: &BTreeMap<String, Option<String>>) {
+        self.server.update_with("", node, |node: &mut Node| {
+            let all = node.metadata.labels.get_or_insert_default();
+            for (label, value) in labels {
+                match value {
+                    Some(value) => drop(all.insert(label.clone(), value.clone())),
+                    None => drop(all.remove(label)),
+                }
+            }
+        });
+    }
+
+    /// Does an action whose object no step records.
+    fn arrange(&self, action: &Action) {
+        match action {
+            Action::EndpointSlice { service, nodes } => self.slice(service, nodes),
+            Action::Namespace { name, labels } => {
+                let object = json!({"metadata": {"name": name, "labels": labels}});
+                self.server.create::<Namespace>(&serde_json::from_value(object).unwrap());
+            }
+            _ => {}
+        }
+    }
+
+    fn slice(&self, service: &str, nodes: &[String]) {
+        let (namespace, name) = split(service);
+        let endpoint = |(number, node): (usize, &String)| json!({"addresses": [format!("100.64.{number}.10")], "conditions": {"ready": true}, "nodeName": node});
+        let slice = json!({
+            "metadata": {
+                "namespace": namespace, "name": format!("{name}-slice"), "labels": {"kubernetes.io/service-name": name},
+            },
+            "addressType": "IPv4", "endpoints": nodes.iter().enumerate().map(endpoint).collect::<Vec<_>>(), "ports": [],
+        });
+        let slice: EndpointSlice = serde_json::from_value(slice).unwrap();
+        self.server.delete::<EndpointSlice>(namespace, &format!("{name}-slice"));
+        self.server.create(&slice);
+    }
+
+    /// The addresses of a Service, if it exists and has any.
+    pub(crate) fn address(&self, key: &str) -> Option<Vec<String>> {
+        let (namespace, name) = split(key);
+        let balancer = self.server.get::<Service>(namespace, name)?.status?.load_balancer?;
+        let addresses: Vec<_> = balancer.ingress?.into_iter().filter_map(|ingress| ingress.ip).collect();
+        (!addresses.is_empty()).then_some(addresses)
+    }
+
+    /// Names and versions of the warnings about an object.
+    pub(crate) fn warnings(&self, name: &str) -> BTreeMap<Option<String>, Option<String>> {
+        let about =
+            |event: &Event| event.involved_object.name.as_deref() == Some(name) && event.type_.as_deref() == Some("Warning");
+        let events = self.server.list::<Event>().into_iter().filter(about);
+        events.map(|event| (event.metadata.name, event.metadata.resource_version)).collect()
+    }
+}
+
+/// Namespace and name.
+pub(crate) fn split(key: &str) -> (&str, &str) {
+    key.split_once('/').unwrap_or(("", key))
+}
+
+fn is_ours(service: &Service) -> bool {
+    let spec = service.spec.as_ref();
+    spec.is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none())
+}
+
+/// A Service with the finalizers and addresses that it has after a step.
+pub(crate) fn served(service: &Service, step: &Step, key: &str) -> Service {
+    let mut service = service.clone();
+    if let Some(outcome) = step.outcomes.get(key) {
+        service.metadata.finalizers = (!outcome.finalizers.is_empty()).then(|| outcome.finalizers.clone());
+        let balancer = service.status.get_or_insert_default().load_balancer.get_or_insert_default();
+        balancer.ingress = (!outcome.load_balancer.ingress.is_empty()).then(|| outcome.load_balancer.ingress.clone());
+    }
+    service
+}
