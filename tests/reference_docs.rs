@@ -21,6 +21,7 @@ const PAGES: &[Page] = &[
     ("metrics.md", serving::metrics_reference),
     ("events.md", app::events_reference),
     ("azure-config.md", azure::config::reference_page),
+    ("azure-service-annotations.md", azure::load_balancer::annotations::reference_page),
 ];
 
 fn root() -> &'static Path {

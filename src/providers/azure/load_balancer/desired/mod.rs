@@ -17,6 +17,7 @@ mod pools;
 mod probes;
 pub mod public_ips;
 mod rules;
+#[cfg(test)]
 mod samples;
 mod seats;
 pub mod security_rules;
