@@ -57,7 +57,7 @@ macro_rules! zero_is_default {
 
 macro_rules! fields {
     ($($group:literal { $($field:ident: $type:ty = $name:literal $default:literal $doc:literal $([$mark:ident])?;)* })*) => {
-        /// The configuration as meant: decoded, with defaults. Built by [`super::decode`]. Its `Debug` shows no secret.
+        /// The configuration as meant: decoded, with defaults. Built by [`super::decode()`]. Its `Debug` shows no secret.
         #[derive(Clone, PartialEq)]
         pub struct AzureConfig {
             $($(#[doc = $doc] pub $field: $type,)*)*
