@@ -13,6 +13,7 @@ mod addresses;
 mod case;
 mod compare;
 mod corpus;
+mod documents;
 mod normal;
 mod replay;
 mod stage;
