@@ -51,6 +51,8 @@ const ADMIN_TOKEN: &str = "pl4nt3d-admin-token";
 const KUBE_TOKEN: &str = "pl4nt3d-kube-token";
 /// For any condition, on a machine that may be busy.
 const SOON: Duration = Duration::from_secs(60);
+/// Time for six refusals: after each, ARM is asked again with back-off, and a refused token is replaced once a minute at most.
+const SIX_REFUSALS: Duration = Duration::from_secs(240);
 /// Everything that is served.
 const PAGES: &[&str] =
     &["/metrics", "/statusz", "/configz", "/flagz", "/healthz?verbose", "/livez?verbose", "/readyz?verbose"];
@@ -79,7 +81,7 @@ impl Echo {
     async fn heard(&self, times: usize) {
         let mut heard = self.heard.subscribe();
         let enough = heard.wait_for(|heard| heard.is_some_and(|heard| heard >= times));
-        timeout(SOON, enough).await.expect("requests with secrets").unwrap();
+        timeout(SIX_REFUSALS, enough).await.expect("requests with secrets").unwrap();
     }
 
     /// Errors of all classes, in turn.
