@@ -14,6 +14,7 @@ mod case;
 mod compare;
 mod corpus;
 mod normal;
+mod plans;
 mod replay;
 mod stage;
 mod tolerance;
