@@ -71,11 +71,11 @@ impl Cluster {
             Action::Apply { service } | Action::Delete { service } => self.remove(service),
             Action::Restart { config } => {
                 json_patch::merge(&mut self.config, config);
-                Some(self.everybody(&BTreeSet::new()))
+                Some(self.everybody())
             }
             Action::CreateNodes | Action::DeleteNode { .. } | Action::LabelNode { .. } => {
                 self.change_nodes(step);
-                Some(self.everybody(&BTreeSet::new()))
+                Some(self.everybody())
             }
             Action::Azure | Action::EndpointSlice { .. } | Action::Namespace { .. } | Action::Settle => None,
         }
@@ -94,9 +94,9 @@ impl Cluster {
         }
     }
 
-    /// All Services ask, but those with these keys.
-    pub(super) fn everybody(&self, but: &BTreeSet<String>) -> Turn {
-        self.turn(&self.services.keys().filter(|key| !but.contains(*key)).cloned().collect())
+    /// All Services ask.
+    pub(super) fn everybody(&self) -> Turn {
+        self.turn(&self.services.keys().cloned().collect())
     }
 
     fn settings(&self) -> Settings {

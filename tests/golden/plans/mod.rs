@@ -112,7 +112,7 @@ fn play(case: &'static Case) -> Vec<Scene> {
             }
         }
         cluster.finish(step);
-        let everybody = cluster.everybody(&BTreeSet::new());
+        let everybody = cluster.everybody();
         scenes.push(Scene { case, step, before: documents, found: cloud.documents, refused: cloud.refused, everybody });
         documents = &step.after;
     }
