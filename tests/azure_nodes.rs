@@ -98,7 +98,6 @@ async fn costs(kind: PoolKind, lists: usize, for_one: usize, minutes: usize) {
         cluster.initialize(&nodes).await;
     }
     let requests = cluster.requests();
-    println!("{kind:?}: {first} requests for 5,000, {one} for one more, {} in {minutes} minutes of asking", requests.len());
     assert!(requests.iter().all(|request| request.list), "{kind:?}: a node was asked for by itself");
     // A list is due when it is older than ten minutes, which is seen in the eleventh.
     assert!(requests.len() <= minutes / 11 * (lists + 3), "{kind:?}: {} requests in {minutes} minutes", requests.len());

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, ffi::OsString, fs, path::Path, time::Duration};
 
 use cloud_controller_manager::{
     cli::{self, Command, config::Config},
-    providers::fake::FakeConfig,
+    providers::{azure::config::SecretRef, fake::FakeConfig},
 };
 use k8s_openapi::{
     api::{
@@ -62,7 +62,8 @@ fn documents(file: &str) -> Vec<Value> {
 }
 
 fn files() -> BTreeSet<String> {
-    fs::read_dir(FOLDER).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    let entries = fs::read_dir(FOLDER).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_file());
+    entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
 }
 
 /// Every object of every manifest, with its file.
@@ -101,7 +102,7 @@ fn config(container: &Container) -> Config {
     assert!(container.command.is_none(), "the image has an entry point");
     let given = container.args.iter().flatten().map(OsString::from);
     let args = std::iter::once(OsString::from(NAME)).chain(given);
-    match cli::parse(args, &["fake"], &[]) {
+    match cli::parse(args, &["azure", "fake"], &[]) {
         Ok(Command::Run(config)) => *config,
         other => panic!("{:?}: {other:?}", container.args),
     }
@@ -150,6 +151,64 @@ fn kustomization_lists_every_file_but_the_static_pod() {
 }
 
 type Grant = (String, String, String, String, String);
+
+/// The Deployment with the changes of `azure/deployment.yaml`, which are `test`, `replace` and `add` at the end of a list.
+fn azure_deployment() -> Deployment {
+    let mut object = documents("deployment.yaml").remove(0);
+    for change in documents("azure/deployment.yaml").remove(0).as_array().unwrap() {
+        let (path, value) = (change["path"].as_str().unwrap(), change["value"].clone());
+        match change["op"].as_str().unwrap() {
+            "test" => assert_eq!(object.pointer(path), Some(&value), "{path}"),
+            "replace" => *object.pointer_mut(path).unwrap() = value,
+            "add" => object.pointer_mut(path.strip_suffix("/-").unwrap()).unwrap().as_array_mut().unwrap().push(value),
+            other => panic!("{other} is not known to this test"),
+        }
+    }
+    let deployment: Deployment = serde_json::from_value(object.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&deployment).unwrap(), object, "fields that Kubernetes does not know");
+    deployment
+}
+
+#[test]
+fn the_azure_component_reads_the_secret_that_is_mounted() {
+    let component = documents("azure/kustomization.yaml").remove(0);
+    assert_eq!(component["kind"], "Component");
+    let [changes, removal] = component["patches"].as_array().unwrap().as_slice() else { panic!("{component}") };
+    assert_eq!(changes["path"], "deployment.yaml");
+    assert_eq!(changes["target"]["name"], NAME);
+    let removed: Value = serde_yaml::from_str(removal["patch"].as_str().unwrap()).unwrap();
+    let [map] = <[ConfigMap; 1]>::try_from(of_kind("ConfigMap")).unwrap();
+    assert_eq!((removed["metadata"]["name"].as_str(), &removed["$patch"]), (map.metadata.name.as_deref(), &"delete".into()));
+
+    let pod = azure_deployment().spec.template.spec.unwrap();
+    let config = config(&pod.containers[0]);
+    assert_eq!((config.cloud.provider.as_str(), &config.notices), ("azure", &Vec::new()), "flags without effect");
+    assert!(config.leader_election.enabled && !config.cloud.configure_cloud_routes, "this provider has no routes yet");
+    let [volume] = <[_; 1]>::try_from(pod.volumes.unwrap()).unwrap();
+    let [mount] = <[_; 1]>::try_from(pod.containers[0].volume_mounts.clone().unwrap()).unwrap();
+    let secret = volume.secret.unwrap();
+    let [item] = <[_; 1]>::try_from(secret.items.unwrap()).unwrap();
+    assert_eq!(config.cloud.cloud_config.unwrap(), Path::new(&mount.mount_path).join(item.path));
+    assert_eq!((&volume.name, volume.config_map), (&mount.name, None));
+    let of_flags = SecretRef::default();
+    assert_eq!((secret.secret_name.unwrap(), item.key), (of_flags.name, of_flags.key), "the same as with the flags");
+}
+
+#[test]
+fn the_secret_may_be_read_by_the_account_and_no_other() {
+    let [role, binding] = <[Value; 2]>::try_from(documents("azure/secret-reader.yaml")).unwrap();
+    assert_eq!((round_trip::<Role>(&role), round_trip::<RoleBinding>(&binding)), (role.clone(), binding.clone()));
+    let role: Role = serde_json::from_value(role).unwrap();
+    let binding: RoleBinding = serde_json::from_value(binding).unwrap();
+    let secret = SecretRef::default();
+    let granted = grants(role.metadata.namespace.as_deref().unwrap(), role.rules);
+    let expected: Grant = [secret.namespace.as_str(), "", "secrets", &secret.name, "get"].map(str::to_owned).into();
+    assert_eq!(granted, [expected]);
+    assert_eq!((binding.role_ref.kind.as_str(), Some(&binding.role_ref.name)), ("Role", role.metadata.name.as_ref()));
+    let [subject] = <[Subject; 1]>::try_from(binding.subjects.unwrap()).unwrap();
+    let who = (subject.kind.as_str(), subject.name.as_str(), subject.namespace.as_deref());
+    assert_eq!(who, ("ServiceAccount", NAME, Some(NAMESPACE)));
+}
 
 fn grants(scope: &str, rules: Option<Vec<PolicyRule>>) -> Vec<Grant> {
     let mut grants = Vec::new();

@@ -3,7 +3,7 @@
 //! The built binary runs with `--cloud-provider=azure` on the simulated Azure, over TLS. Secrets are planted wherever the program
 //! is given one, all with the word [`MARK`]; tokens of the simulator have [`TOKEN`]. Then things go well, and then everything that
 //! was sent comes back in errors.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
 use std::{
     fs,
@@ -279,7 +279,7 @@ async fn world(cluster: &Cluster) -> World {
     world
 }
 
-fn with(mut config: Value, fields: Value) -> Value {
+fn with(mut config: Value, fields: &Value) -> Value {
     config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     config
 }
@@ -308,13 +308,13 @@ async fn succeeds_and_is_refused(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_secret_and_its_tokens_are_not_shown() {
-    let config = |world: &World| with(world.config(), json!({"aadClientSecret": planted("aadClientSecret")}));
+    let config = |world: &World| with(world.config(), &json!({"aadClientSecret": planted("aadClientSecret")}));
     succeeds_and_is_refused(config, |_| Vec::new()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_federated_token_is_not_shown() {
-    let config = |world: &World| with(world.config(), json!({"aadClientId": CLIENT_ID}));
+    let config = |world: &World| with(world.config(), &json!({"aadClientId": CLIENT_ID}));
     succeeds_and_is_refused(config, |cluster| {
         let file = cluster.path("token");
         fs::write(&file, planted("service-account")).unwrap();

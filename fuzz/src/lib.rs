@@ -198,7 +198,7 @@ pub fn inventory(data: &[u8]) {
         let _ = inventory.warm().await;
         black_box(inventory.look_up(&[wanted(None), wanted(id.clone().ok())], Freshness::Cached).await);
         black_box(inventory.confirm(&wanted(id.ok()), Duration::ZERO).await);
-        black_box((inventory.health(), inventory.status()));
+        let _ = black_box((inventory.health(), inventory.status()));
     });
 }
 

@@ -14,6 +14,7 @@ mod addresses;
 mod case;
 mod compare;
 mod corpus;
+mod documents;
 mod normal;
 mod plans;
 mod replay;

@@ -2,7 +2,7 @@
 //!
 //! In: the store of Nodes that the process keeps anyway. Out: patches of `spec.taints` while this replica leads. `decide` decides.
 //! Upstream does this at every event of a Node (`pkg/provider/azure.go`, `updateNodeTaint`); here the store is gone through every
-//! [`PERIOD`], so that an event which is lost, or a write which fails, is made up for.
+//! `PERIOD`, so that an event which is lost, or a write which fails, is made up for.
 
 pub mod decide;
 

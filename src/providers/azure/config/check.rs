@@ -42,12 +42,16 @@ impl Report {
         if !text.is_empty() {
             text.push('\n');
         }
-        text += &format!("{errors} errors, {} warnings\n", self.findings.len() - errors);
+        text += &format!("{}, {}\n", count(errors, "error"), count(self.findings.len() - errors, "warning"));
         if let Some(config) = &self.config {
             text += &format!("effective configuration:\n{:#}\n", config.effective());
         }
         text
     }
+}
+
+fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 #[cfg(test)]
@@ -76,7 +80,7 @@ mod tests {
         assert_eq!(
             report.text(),
             "error: vmCacheTTLInSeconds (line 8): expected whole number of seconds\n\
-             warning: unheardOf (line 1): unknown field, ignored\n1 errors, 1 warnings\n"
+             warning: unheardOf (line 1): unknown field, ignored\n1 error, 1 warning\n"
         );
         assert!(report.has_errors());
     }

@@ -57,7 +57,7 @@ macro_rules! zero_is_default {
 
 macro_rules! fields {
     ($($group:literal { $($field:ident: $type:ty = $name:literal $default:literal $doc:literal $([$mark:ident])?;)* })*) => {
-        /// The configuration as meant: decoded, with defaults. Built by [`super::decode`]. Its `Debug` shows no secret.
+        /// The configuration as meant: decoded, with defaults. Built by [`super::decode()`]. Its `Debug` shows no secret.
         #[derive(Clone, PartialEq)]
         pub struct AzureConfig {
             $($(#[doc = $doc] pub $field: $type,)*)*
@@ -185,7 +185,7 @@ fields! {
         enable_vmss_flex_nodes: bool = "enableVmssFlexNodes" "false" "With vmType vmss: machines of flexible scale sets are nodes too.";
         primary_availability_set_name: String = "primaryAvailabilitySetName" "" "Availability set of load balancer back ends.";
         primary_scale_set_name: String = "primaryScaleSetName" "" "Scale set of load balancer back ends.";
-        use_instance_metadata: bool = "useInstanceMetadata" "false" "Prefer the instance metadata service for the machine this process runs on.";
+        use_instance_metadata: bool = "useInstanceMetadata" "false" "Accepted; machines are read from ARM. Upstream: prefer the instance metadata service for the machine this process runs on.";
         node_instance_not_found_grace_period: Duration = "nodeInstanceNotFoundGracePeriodInSeconds" "0" "Age below which a Node is kept though its machine is not found; 0: off.";
         disable_cloud_provider: bool = "disableCloudProvider" "false" "With --enable-dynamic-reloading: stop the controllers.";
         tags: String = "tags" "" "Tags of managed shared resources: k=v,k=v.";
