@@ -144,7 +144,7 @@ impl Templates {
 }
 
 /// Fills in what a document's id says: relative ids, its name, the ids of its parts.
-fn complete(document: &mut Value) -> Result<()> {
+pub(crate) fn complete(document: &mut Value) -> Result<()> {
     let id = document["id"].as_str().filter(|id| id.starts_with('/')).ok_or("a document without id")?.to_owned();
     absolute(document, &id);
     let fields = document.as_object_mut().ok_or("a document that is no object")?;

@@ -5,7 +5,8 @@
 //!                                     tolerance, addresses ─► normal ─► compare ◄──────┘
 //! ```
 //!
-//! The data and the rules by which it is compared are described in `README.md` beside this file.
+//! `plans` does the same with the pure planner alone. The data and the rules by which it is compared are
+//! described in `README.md` beside this file.
 #![cfg(feature = "sandbox")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
@@ -15,6 +16,7 @@ mod compare;
 mod corpus;
 mod documents;
 mod normal;
+mod plans;
 mod replay;
 mod stage;
 mod tolerance;

@@ -1,0 +1,148 @@
+//! Services and Nodes of a case, and what each action asks of the planner. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use cloud_controller_manager::providers::azure::{
+    config,
+    load_balancer::{
+        desired::{Ask, security_rules::NodeAddresses},
+        settings::Settings,
+        spec::{ServiceSpec, for_removal, identity_of, spec},
+    },
+};
+use k8s_openapi::api::core::v1::{LoadBalancerStatus, Node, Service};
+use serde_json::Value;
+
+use crate::case::{Action, Case, Step};
+
+/// What is to be planned at once.
+#[derive(Clone)]
+pub(super) struct Turn {
+    pub(super) settings: Settings,
+    pub(super) asks: Vec<Ask>,
+    pub(super) others: Vec<ServiceSpec>,
+    /// Services that cannot be read, by namespace/name, and why.
+    pub(super) refused: BTreeMap<String, String>,
+    pub(super) nodes: NodeAddresses,
+    /// Addresses that Services had in earlier steps, by namespace/name.
+    pub(super) memory: BTreeMap<String, BTreeSet<IpAddr>>,
+}
+
+impl Turn {
+    /// The same without what these Services ask for.
+    pub(super) fn without(&self, keys: &BTreeSet<String>) -> Self {
+        let mut turn = self.clone();
+        turn.asks.retain(|ask| !keys.contains(&ask.identity().key));
+        turn
+    }
+}
+
+/// What the controllers would know.
+pub(super) struct Cluster {
+    config: Value,
+    name: String,
+    /// Those with a load balancer of ours, with the status of the step before.
+    services: BTreeMap<String, Service>,
+    nodes: NodeAddresses,
+    memory: BTreeMap<String, BTreeSet<IpAddr>>,
+}
+
+impl Cluster {
+    /// Before the first step.
+    pub(super) fn new(case: &Case) -> Self {
+        let name = case.flags.iter().find_map(|flag| flag.strip_prefix("--cluster-name=")).unwrap_or("kubernetes");
+        let nodes = NodeAddresses { present: addresses(&case.nodes), gone: BTreeSet::new() };
+        let (services, memory) = (BTreeMap::new(), BTreeMap::new());
+        Self { config: case.config.clone(), name: name.to_owned(), services, nodes, memory }
+    }
+
+    /// Takes note of an action; answers what has to be planned then.
+    pub(super) fn act(&mut self, step: &Step, action: &Action) -> Option<Turn> {
+        match action {
+            Action::Apply { service } if is_balanced(&step.services[service]) => {
+                let mut current = step.services[service].clone();
+                current.status = self.services.get(service).and_then(|known| known.status.clone());
+                self.services.insert(service.clone(), current);
+                Some(self.turn(&BTreeSet::from([service.clone()])))
+            }
+            Action::Apply { service } | Action::Delete { service } => self.remove(service),
+            Action::Restart { config } => {
+                json_patch::merge(&mut self.config, config);
+                Some(self.everybody())
+            }
+            Action::CreateNodes | Action::DeleteNode { .. } | Action::LabelNode { .. } => {
+                self.change_nodes(step);
+                Some(self.everybody())
+            }
+            Action::Azure | Action::EndpointSlice { .. } | Action::Namespace { .. } | Action::Settle => None,
+        }
+    }
+
+    /// Takes the recorded statuses at the end of the step.
+    pub(super) fn finish(&mut self, step: &Step) {
+        let settings = self.settings();
+        for (key, service) in &mut self.services {
+            let Some(outcome) = step.outcomes.get(key) else { continue };
+            let ingress = Some(outcome.load_balancer.ingress.clone());
+            service.status.get_or_insert_default().load_balancer = Some(LoadBalancerStatus { ingress });
+            let told = for_removal(service, &settings);
+            let memory = self.memory.entry(key.clone()).or_default();
+            memory.extend(told.known_addresses.into_iter().chain(told.additional_ips));
+        }
+    }
+
+    /// All Services ask.
+    pub(super) fn everybody(&self) -> Turn {
+        self.turn(&self.services.keys().cloned().collect())
+    }
+
+    fn settings(&self) -> Settings {
+        Settings::new(&config::decode(&self.config.to_string()).config, &self.name)
+    }
+
+    fn remove(&mut self, key: &str) -> Option<Turn> {
+        let gone = self.services.remove(key)?;
+        let mut turn = self.turn(&BTreeSet::new());
+        let last = for_removal(&gone, &turn.settings);
+        turn.asks.push(Ask::Remove(identity_of(&gone), Some(Box::new(last))));
+        self.memory.remove(key);
+        Some(turn)
+    }
+
+    fn change_nodes(&mut self, step: &Step) {
+        let present = addresses(step.nodes.as_deref().unwrap_or_default());
+        self.nodes.gone.extend(&self.nodes.present);
+        self.nodes.gone.retain(|address| !present.contains(address));
+        self.nodes.present = present;
+    }
+
+    fn turn(&self, asking: &BTreeSet<String>) -> Turn {
+        let settings = self.settings();
+        let (mut asks, mut others, mut refused) = (Vec::new(), Vec::new(), BTreeMap::new());
+        for (key, service) in &self.services {
+            match spec(service, &settings) {
+                Ok(spec) if asking.contains(key) => asks.push(Ask::Ensure(Box::new(spec))),
+                Ok(spec) => others.push(spec),
+                Err(refusals) => {
+                    others.push(for_removal(service, &settings));
+                    refused.insert(key.clone(), refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
+                }
+            }
+        }
+        Turn { settings, asks, others, refused, nodes: self.nodes.clone(), memory: self.memory.clone() }
+    }
+}
+
+fn is_balanced(service: &Service) -> bool {
+    let spec = service.spec.as_ref();
+    spec.is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none())
+}
+
+fn addresses(nodes: &[Node]) -> BTreeSet<IpAddr> {
+    let listed = nodes.iter().filter_map(|node| node.status.as_ref()?.addresses.as_ref()).flatten();
+    let internal = listed.filter(|address| address.type_ == "InternalIP");
+    internal.map(|address| address.address.parse().unwrap()).collect()
+}

@@ -1,0 +1,82 @@
+//! Load balancers: planned as recorded, but for the members of their pools, which are planned elsewhere.
+
+use cloud_controller_manager::providers::azure::load_balancer::desired::{
+    load_balancers::{Change, PublicIps, Write, reconcile},
+    status::status,
+};
+use serde_json::Value;
+
+use super::{
+    Deviation, assert_only,
+    cloud::{Cloud, LOAD_BALANCER, ensured},
+    cluster::Turn,
+    public_ips,
+};
+
+/// Each has a line in `docs/explanation/differences-from-go.md`.
+const DEVIATIONS: &[Deviation] = &[(
+    "ip-tags/change",
+    "a public IP with other IP tags is made anew, and the front end comes back at once rather than at the next change",
+)];
+
+/// The same for addresses in the status.
+const STATUS_DEVIATIONS: &[Deviation] = &[
+    ("dual-stack-pip-names/create", "an IPv6 Service has no IPv4 address because its annotation names a public IP for IPv4"),
+    ("dual-stack-pip-names/delete", "as before"),
+    ("ip-tags/change", "an address that was given back is not reported"),
+];
+
+/// Plans the load balancers.
+pub(super) fn plan(cloud: &mut Cloud<'_>, turn: &Turn, public_ips: &PublicIps) -> Vec<Change> {
+    let outcome = reconcile(&cloud.observed(turn), &turn.asks, &turn.others, public_ips, &turn.settings);
+    cloud.answered(&outcome.services);
+    outcome.documents
+}
+
+/// Writes them.
+pub(super) fn write(cloud: &mut Cloud<'_>, changes: &[Change]) {
+    for change in changes {
+        match &change.write {
+            Write::Put(document) => cloud.put(&change.id, document),
+            Write::Delete => cloud.delete(&change.id),
+        }
+    }
+}
+
+/// Members of pools are planned elsewhere.
+pub(super) fn without_members(document: &mut Value) {
+    for pool in document["properties"]["backendAddressPools"].as_array_mut().into_iter().flatten() {
+        pool["properties"] = Value::Null;
+    }
+}
+
+#[test]
+fn load_balancers_become_as_recorded() {
+    assert_only(DEVIATIONS, |scene| scene.differences(LOAD_BALANCER, without_members));
+}
+
+#[test]
+fn recorded_load_balancers_are_left_alone() {
+    assert_only(DEVIATIONS, |scene| {
+        let (cloud, turn) = scene.end();
+        let observed = cloud.observed(&turn);
+        let wanted = public_ips::reconcile_all(&observed, &turn).wanted;
+        let outcome = reconcile(&observed, &turn.asks, &turn.others, &wanted, &turn.settings);
+        outcome.documents.iter().map(|change| format!("{} would change: {:?}", change.id.name(), change.reasons)).collect()
+    });
+}
+
+#[test]
+fn recorded_addresses_are_found_again() {
+    assert_only(STATUS_DEVIATIONS, |scene| {
+        let (cloud, turn) = scene.end();
+        let observed = cloud.observed(&turn);
+        let wrong = turn.asks.iter().filter_map(ensured).filter_map(|spec| {
+            let found: Vec<String> = status(&observed, spec, &turn.settings).iter().map(ToString::to_string).collect();
+            let ingress = &scene.step.outcomes.get(&spec.identity.key)?.load_balancer.ingress;
+            let expected: Vec<String> = ingress.iter().filter_map(|entry| entry.ip.clone()).collect();
+            (found != expected).then(|| format!("{}: found {found:?}, expected {expected:?}", spec.identity.key))
+        });
+        wrong.collect()
+    });
+}
