@@ -121,5 +121,5 @@ async fn client(world: &World, clock: Clock) -> ArmClient {
         metrics,
         clock,
     };
-    Session::open(Arc::new(config), &surroundings).await.expect("a session").network.clone()
+    Session::open(Arc::new(config), &surroundings).await.expect("a session").network
 }
