@@ -60,7 +60,7 @@ mod tests {
         cloud_provider::CloudError,
         metrics::Metrics,
         providers::fake::{CallName, FakeCloud, FakeConfig},
-        runtime::{clock::Clock, leader_election::Leadership, store::Store},
+        runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, store::Store},
     };
 
     #[tokio::test(start_paused = true)]
@@ -76,6 +76,8 @@ mod tests {
             clock: Clock::System,
             metrics: Arc::new(Metrics::new().unwrap()),
             nodes: Store::default(),
+            services: Store::default(),
+            events: EventRecorder::channel("test").0,
         };
         let background = Shutdown::new();
         let mut ready = initialize(Arc::new(cloud.clone()), context.clone(), &background);

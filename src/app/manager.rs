@@ -158,6 +158,8 @@ impl Manager {
             clock,
             metrics: Arc::clone(&metrics),
             nodes: informers.nodes.store(),
+            services: informers.services.store(),
+            events: recorder.clone(),
         };
         let provider_ready = initialize(Arc::clone(&provider), provider_context, background);
 

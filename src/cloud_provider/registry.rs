@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Service};
 
 use super::{CloudProvider, CloudResult};
 use crate::{
     metrics::Metrics,
-    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown, store::Store},
+    runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, shutdown::Shutdown, store::Store},
 };
 
 /// What a provider gets at start.
@@ -26,6 +26,10 @@ pub struct ProviderContext {
     pub metrics: Arc<Metrics>,
     /// The cluster's Nodes as last seen, pruned. Empty until the first list; read only.
     pub nodes: Store<Node>,
+    /// The cluster's Services as last seen, pruned; likewise.
+    pub services: Store<Service>,
+    /// Takes the provider's events; the source component is the provider's to set.
+    pub events: EventRecorder,
 }
 
 /// What a provider is built from.

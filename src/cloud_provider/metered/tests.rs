@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Node, Service};
 
 use super::{super::*, *};
-use crate::runtime::{clock::Clock, leader_election::State, shutdown::Shutdown, store::Store};
+use crate::runtime::{clock::Clock, events::EventRecorder, leader_election::State, shutdown::Shutdown, store::Store};
 
 /// Overrides every method, notes its name, and answers after `latency` or with `error`.
 #[derive(Clone, Default)]
@@ -253,6 +253,8 @@ fn context(leadership: Leadership) -> ProviderContext {
         clock: Clock::default(),
         metrics: Arc::new(Metrics::new().unwrap()),
         nodes: Store::default(),
+        services: Store::default(),
+        events: EventRecorder::channel("test").0,
     }
 }
 

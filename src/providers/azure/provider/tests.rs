@@ -9,7 +9,7 @@ use crate::{
     cloud_provider::registry::SecretRef as Place,
     metrics::Metrics,
     providers::azure::arm::{ResourceId, TransportError, api},
-    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown, store::Store},
+    runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, shutdown::Shutdown, store::Store},
     sandbox::{
         api_server::ApiServer,
         azure::{
@@ -40,6 +40,8 @@ impl Setting {
             clock: Clock::System,
             metrics: Arc::new(Metrics::new().unwrap()),
             nodes: Store::of([]),
+            services: Store::of([]),
+            events: EventRecorder::channel("test").0,
         };
         Self { world, server, folder: tempfile::tempdir().unwrap(), context }
     }

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     metrics::Metrics,
-    runtime::{clock::Clock, shutdown::Shutdown, store::Store},
+    runtime::{clock::Clock, events::EventRecorder, shutdown::Shutdown, store::Store},
 };
 
 fn node(name: &str) -> Node {
@@ -49,5 +49,7 @@ fn context(leadership: Leadership) -> ProviderContext {
         clock: Clock::default(),
         metrics: Arc::new(Metrics::new().unwrap()),
         nodes: Store::default(),
+        services: Store::default(),
+        events: EventRecorder::channel("test").0,
     }
 }
