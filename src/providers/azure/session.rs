@@ -13,6 +13,7 @@ use super::{
     config::AzureConfig,
     instances::AzureInstances,
     inventory::{Inventory, InventorySettings},
+    load_balancer::engine::AzureLoadBalancers,
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult},
@@ -51,6 +52,8 @@ pub struct Session {
     pub inventory: Arc<Inventory>,
     /// Instances of the provider contract.
     pub instances: Arc<AzureInstances>,
+    /// Load balancers; `None` until the cluster's objects are known to the session.
+    pub load_balancers: Option<Arc<AzureLoadBalancers>>,
     budget: Budget,
 }
 
@@ -77,7 +80,7 @@ impl Session {
         let network = client(SourceTokens::new(credentials.network, None));
         let inventory = Inventory::new(compute.clone(), InventorySettings::from_config(&config), *clock);
         let instances = Arc::new(AzureInstances::new(&config, Arc::clone(&inventory), *clock));
-        Ok(Self { config, cloud, compute, network, inventory, instances, budget: budget.clone() })
+        Ok(Self { config, cloud, compute, network, inventory, instances, load_balancers: None, budget: budget.clone() })
     }
 
     /// What the session is doing, for the status page.
@@ -87,6 +90,7 @@ impl Session {
             "resourceGroup": self.config.resource_group,
             "resourceManager": self.cloud.resource_manager,
             "inventory": self.inventory.status(),
+            "loadBalancers": self.load_balancers.as_ref().map(|balancers| balancers.status()),
             "requestBudget": self.budget.status(),
         })
     }

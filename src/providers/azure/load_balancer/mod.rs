@@ -7,6 +7,7 @@
 pub mod annotations;
 pub mod commit;
 pub mod desired;
+pub mod engine;
 pub mod naming;
 pub mod observed;
 pub mod plan;

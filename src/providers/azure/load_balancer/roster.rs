@@ -105,6 +105,13 @@ impl Roster {
         others.cloned().collect()
     }
 
+    /// The object of a Service, if it is still there.
+    pub fn service(&self, identity: &Identity) -> Option<Arc<Service>> {
+        let (namespace, name) = identity.key.split_once('/')?;
+        let found = self.services.get(&ObjectKey::namespaced(namespace, name));
+        found.filter(|service| identity_of(service) == *identity)
+    }
+
     /// Every Node of the cluster.
     pub fn nodes(&self) -> Vec<Arc<Node>> {
         self.nodes.list()
@@ -142,7 +149,8 @@ impl Roster {
         let inner = self.inner();
         let memory = inner.memory.get(&spec.identity);
         let settled = memory.and_then(|memory| memory.settled.as_ref());
-        if let Some(Ok(reach)) = settled.filter(|settled| *settled == spec).map(|_| Reach::wanted(spec, &addresses, members)) {
+        if let Some(Ok(reach)) = settled.filter(|settled| *settled == spec).map(|_| Reach::wanted(spec, &addresses, members))
+        {
             return reach;
         }
         let told = addresses.iter().chain(&spec.known_addresses).chain(&spec.additional_ips).chain(members);
