@@ -6,6 +6,7 @@
 
 pub mod annotations;
 pub mod desired;
+pub mod members;
 pub mod naming;
 pub mod observed;
 pub mod settings;
