@@ -2,12 +2,14 @@
 //!
 //! The pure core: [`spec`] (a Service with its [`annotations`], read and validated) and [`observed`] (ARM's documents) go through [`desired`], which changes
 //! documents for a set of Services at once and says for each Service whether that was possible. [`naming`] has every name.
-//! Nothing here sends anything yet: the committer that writes the documents, and the provider's `LoadBalancer` part, come on top.
+//! The acting part: [`engine`] takes the service controller's calls through the stages; `observe` alone reads, `apply` and [`members`]
+//! alone write.
 
 pub mod annotations;
 pub mod commit;
 pub mod desired;
 pub mod engine;
+pub mod members;
 pub mod naming;
 pub mod observed;
 pub mod plan;
