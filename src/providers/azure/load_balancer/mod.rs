@@ -2,11 +2,13 @@
 //!
 //! The pure core: [`spec`] (a Service with its [`annotations`], read and validated) and [`observed`] (ARM's documents) go through [`desired`], which changes
 //! documents for a set of Services at once and says for each Service whether that was possible. [`naming`] has every name.
-//! Nothing here sends anything yet: the committer that writes the documents, and the provider's `LoadBalancer` part, come on top.
+//! The documents are read by [`observe`] alone and written by [`apply`] alone; the provider's `LoadBalancer` part comes on top.
 
 pub mod annotations;
+pub mod apply;
 pub mod desired;
 pub mod naming;
+pub mod observe;
 pub mod observed;
 pub mod settings;
 pub mod spec;
