@@ -7,10 +7,13 @@
 
 pub mod annotations;
 pub mod commit;
+//! The documents are read by [`observe`] alone and written by [`apply`] alone; the provider's `LoadBalancer` part comes on top.
+pub mod apply;
 pub mod desired;
 pub mod engine;
 pub mod members;
 pub mod naming;
+pub mod observe;
 pub mod observed;
 pub mod plan;
 mod roster;
