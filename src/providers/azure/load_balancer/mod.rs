@@ -6,7 +6,11 @@
 
 pub mod annotations;
 pub mod desired;
+pub mod events;
+pub mod explain;
+pub mod lease;
 pub mod naming;
 pub mod observed;
 pub mod settings;
 pub mod spec;
+pub mod zones;
