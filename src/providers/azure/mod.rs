@@ -12,6 +12,7 @@ pub mod instances;
 pub mod inventory;
 pub mod load_balancer;
 pub mod node;
+pub mod operations;
 pub mod out_of_service;
 mod parts;
 pub mod provider;

@@ -7,11 +7,13 @@
 
 pub mod annotations;
 pub mod commit;
-//! The documents are read by [`observe`] alone and written by [`apply`] alone; the provider's `LoadBalancer` part comes on top.
 pub mod apply;
 pub mod desired;
 pub mod engine;
 pub mod members;
+pub mod events;
+pub mod explain;
+pub mod lease;
 pub mod naming;
 pub mod observe;
 pub mod observed;
@@ -19,3 +21,4 @@ pub mod plan;
 mod roster;
 pub mod settings;
 pub mod spec;
+pub mod zones;
