@@ -6,14 +6,14 @@
 //! alone write.
 
 pub mod annotations;
-pub mod commit;
 pub mod apply;
+pub mod commit;
 pub mod desired;
 pub mod engine;
-pub mod members;
 pub mod events;
 pub mod explain;
 pub mod lease;
+pub mod members;
 pub mod naming;
 pub mod observe;
 pub mod observed;
