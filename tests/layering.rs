@@ -68,6 +68,11 @@ const PURE_FILES: &[&str] = &[
     "settings.rs",
     "observed.rs",
     "spec.rs",
+    "need.rs",
+    "documents.rs",
+    "knowledge.rs",
+    "effects.rs",
+    "basis.rs",
 ];
 
 /// Top-level modules in which every file is pure.
