@@ -70,6 +70,11 @@ const PURE_FILES: &[&str] = &[
     "spec.rs",
     "codes.rs",
     "blame.rs",
+    "need.rs",
+    "documents.rs",
+    "knowledge.rs",
+    "effects.rs",
+    "basis.rs",
 ];
 
 /// Top-level modules in which every file is pure.

@@ -216,3 +216,6 @@ fn conflict(kind: &ApiType, id: &ResourceId, why: &str) -> ArmError {
         retry_after: None,
     }
 }
+
+#[cfg(all(test, feature = "sandbox"))]
+mod tests;

@@ -87,3 +87,6 @@ pub(in crate::providers::azure::load_balancer) fn references(
     }
     found
 }
+
+#[cfg(test)]
+mod tests;

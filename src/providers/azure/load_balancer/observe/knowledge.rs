@@ -439,3 +439,6 @@ impl Knowledge {
         self.stale.extend(touched.into_iter().map(|id| (id, now)));
     }
 }
+
+#[cfg(test)]
+mod tests;
