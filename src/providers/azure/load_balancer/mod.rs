@@ -4,6 +4,7 @@
 //! documents for a set of Services at once and says for each Service whether that was possible. [`naming`] has every name.
 //! The acting part: [`engine`] takes the service controller's calls through the stages; `observe` alone reads, `apply` and [`members`]
 //! alone write.
+//! For those who act: [`lease`] (who may write), [`zones`] (of the region), [`explain`] and [`events`] (what went wrong, for people).
 
 pub mod annotations;
 pub mod apply;

@@ -39,9 +39,8 @@ struct Known {
 }
 
 /// What ARM says of a resource provider. The fields that count.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[derive(Default)]
 struct Provider {
     resource_types: Vec<ResourceType>,
 }

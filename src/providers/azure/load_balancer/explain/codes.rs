@@ -36,108 +36,90 @@ macro_rules! codes {
 }
 
 codes! {
-    PublicIPLimitReached Mend ["PublicIPCountLimitReached", "StaticPublicIPCountLimitReached", "PublicIPStandardSkuCountLimitReached",
-        "PublicIPv6CountLimitReached"]
+    PublicIPLimitReached Mend
+        ["PublicIPCountLimitReached", "StaticPublicIPCountLimitReached", "IPv4StandardSkuPublicIpCountLimitReached"]
         "Ask for a higher limit of public IPs in this region and subscription, or delete public IPs that nothing uses; \
          `az network list-usages --location <region>` shows them.";
-    PublicIPAddressInUse Mend ["PublicIPAddressInUse", "PublicIPReferencedByMultipleIPConfigs"]
+    PublicIPAddressInUse Retry ["PublicIPAddressInUse", "PublicIPReferencedByMultipleIPConfigs"]
         "Name another public IP in the annotation or `spec.loadBalancerIP`, or detach this one from what the message names.";
     PublicIPAddressKept Retry ["PublicIPAddressCannotBeDeleted", "InUsePublicIpAddressCannotBeDeleted"]
         "Detach the public IP from what the message names; until then it stays.";
-    PublicIPPrefixExhausted Mend ["PublicIPPrefixExhausted", "PublicIpPrefixOutOfIpAddressesForVMScaleSet", "PublicIPPrefixIsFull"]
-        "Name another prefix in the annotation `azure-pip-prefix-id`, or release public IPs of this one.";
     PublicIPImmutable Mend ["PublicIPAddressSkuCannotBeChanged", "PublicIPAddressVersionCannotBeChanged",
-        "PublicIPAddressIpTagsCannotBeChanged", "PublicIPPrefixCannotBeChanged", "ResourceAvailabilityZonesCannotBeModified",
-        "StaticPublicIPAddressRequired"]
+        "PublicIPAddressIpTagsCannotBeChanged", "PublicIPPrefixCannotBeChanged", "ResourceAvailabilityZonesCannotBeModified"]
         "A property that was fixed when the public IP was made cannot be changed: take the change back, or delete the Service and \
          create it again for another public IP.";
-    SkuMismatch Mend ["DifferentSkuLoadBalancersAndPublicIPAddressNotAllowed", "DifferentSkuLoadBalancersAndPublicIPAddressNotAllowedInVMSS",
-        "LoadBalancerAndPublicIPSkuMismatch", "PublicIPAndLBSkuDoNotMatch", "LoadBalancerSkuCannotBeChanged"]
+    SkuMismatch Mend ["DifferentSkuLoadBalancersAndPublicIPAddressNotAllowed",
+        "DifferentSkuLoadBalancersAndPublicIPAddressNotAllowedInVMSS", "PublicIPAndLBSkuDoNotMatch"]
         "Load balancer and public IPs must have the same SKU: compare `loadBalancerSku` of the provider's configuration with the \
          SKU of the public IP that the Service names.";
-    DnsLabelInUse Mend ["DnsRecordInUse"]
-        "Somebody in this region has this DNS label already: choose another in the annotation `azure-dns-label-name`.";
-    DnsLabelInvalid Mend ["InvalidDomainNameLabel", "DomainNameLabelReserved", "DnsRecordIsReserved"]
+    BasicSkuRetired Mend ["IPv4BasicSkuPublicIpCountLimitReached"]
+        "Azure makes no more public IPs of SKU Basic: set `loadBalancerSku: standard` in the provider's configuration.";
+    DnsLabelInUse Retry ["DnsRecordInUse"]
+        "Another public IP in this region has this DNS label: choose another in the annotation `azure-dns-label-name`.";
+    DnsLabelInvalid Mend ["InvalidDomainNameLabel"]
         "Choose another DNS label in the annotation `azure-dns-label-name`: 3 to 63 lower-case letters, digits and hyphens, \
-         beginning with a letter, and no reserved word.";
-    SubnetIsFull Mend ["SubnetIsFull", "NotEnoughAddressesInSubnet", "SubnetIsFullForIPv6", "InsufficientSubnetSize"]
+         beginning with a letter.";
+    SubnetIsFull Mend ["SubnetIsFull"]
         "Free addresses in the subnet, extend it, or name another in the annotation `azure-load-balancer-internal-subnet`.";
-    AddressNotInSubnet Mend ["PrivateIPAddressNotInSubnet", "PrivateIPAddressNotInAnySubnet"]
+    AddressNotInSubnet Mend ["PrivateIPAddressNotInSubnet"]
         "Pin an address inside the subnet's prefix, or name the subnet that has it in the annotation \
          `azure-load-balancer-internal-subnet`.";
     AddressReserved Mend ["PrivateIPAddressInReservedRange"]
         "Azure keeps the first four addresses and the last one of every subnet: pin another.";
-    AddressInUse Mend ["PrivateIPAddressIsAllocated", "PrivateIPAddressInUse", "PrivateIPAddressIsBeingCleanedUp", "StaticIPAddressInUse"]
+    AddressInUse Retry ["PrivateIPAddressIsAllocated", "PrivateIPAddressInUse"]
         "Another resource has the pinned address, which may be a pod or a node: pin one that is free.";
-    SubnetDelegated Mend ["SubnetHasDelegations", "SubnetWithDelegationCannotBeUsedByResource", "SubnetMissingRequiredDelegation"]
+    SubnetDelegated Mend ["SubnetHasDelegations"]
         "The subnet is set aside for another service: name another in the annotation `azure-load-balancer-internal-subnet`.";
-    VirtualNetworkMismatch Mend ["LoadBalancerFrontendIPConfigurationsMustBeInSameVirtualNetwork", "PrivateFEMustReferenceSameVnet",
-        "NetworkInterfacesInBackendPoolMustBeInSameVirtualNetwork", "PrivateIPConfigurationInDifferentVnet"]
-        "All internal front ends and all members of a load balancer must be in one virtual network: compare the subnets.";
-    DuplicatePort Mend ["RulesUseSameBackendPortProtocolAndPool", "RulesUseSameBackendPortProtocolAndIPConfig",
+    DuplicatePort Retry ["RulesUseSameBackendPortProtocolAndPool", "RulesUseSameBackendPortProtocolAndIPConfig",
         "RulesUseSameBackendPortProtocolAndVmssIPConfig", "RulesOfSameLoadBalancerTypeUseSameBackendPortProtocolAndIPConfig",
-        "RulesOfSameLoadBalancerTypeUseSameBackendPortProtocolAndVmssIPConfig", "RulesUseSameFrontendPortProtocolAndIPConfig",
-        "RulesUseSameBackendIPConfigPortProtocolAndPool"]
-        "Two rules would send to the same port of the same machines: give one of the Services another port, or remove the rule that \
-         something else made.";
-    LoadBalancerFull Mend ["LoadBalancerFrontendIPConfigCountLimitReached", "LoadBalancingRuleCountLimitReached", "LoadBalancerRuleCountLimitReached",
-        "LoadBalancerBackendPoolCountLimitReached", "LoadBalancerProbeCountLimitReached", "MaxLoadBalancingRulesPerNicReached",
-        "NetworkInterfaceLoadBalancingRuleCountLimitReached", "MaxFrontendIPConfigurationsReached"]
-        "The load balancer has as many parts as Azure allows: use fewer ports, or spread Services over more load balancers \
-         (`multipleStandardLoadBalancerConfigurations`, `azure-load-balancer-configurations`).";
-    LoadBalancerLimitReached Mend ["LoadBalancerCountLimitReached", "StandardLoadBalancerCountLimitReached"]
-        "Ask for a higher limit of load balancers in this region and subscription, or delete some.";
-    FrontendInUse Retry ["FrontendIPConfigurationInUse", "LoadBalancerFrontendIPConfigurationInUse", "CannotDeleteFrontendIPConfigurationInUse"]
+        "RulesOfSameLoadBalancerTypeUseSameBackendPortProtocolAndVmssIPConfig", "RulesUseSameFrontendPortProtocolAndIPConfig"]
+        "Two rules would use the same port: give one of the Services another port, or remove the rule that something else made.";
+    LoadBalancerFull Mend ["LoadBalancerFrontendIPConfigCountLimitReached", "LoadBalancingRuleCountLimitReached",
+        "LoadBalancerRuleCountLimitReached"]
+        "The load balancer has as many parts as Azure allows: use fewer ports or fewer Services of type `LoadBalancer`.";
+    FrontendInUse Retry ["FrontendIPConfigurationInUse"]
         "Rules that something else made use this front end: remove them.";
-    BackendPoolInUse Retry ["InUseBackendAddressPoolCannotBeDeleted", "LoadBalancerInUseByVirtualMachineScaleSet", "CannotRemoveDefaultBackendAddressPool"]
-        "Machines are still in a back-end pool: take them out, which this program does when the scale sets let it.";
-    LoadBalancerInUse Mend ["LoadBalancerUseByVirtualMachineScaleSet", "LoadBalancerWithGatewayLoadBalancerReferenceCannotBeModified"]
-        "Something else refers to the load balancer: remove the reference that the message names.";
+    BackendPoolInUse Retry ["InUseBackendAddressPoolCannotBeDeleted", "LoadBalancerInUseByVirtualMachineScaleSet"]
+        "Machines are still in a back-end pool; this program takes them out when their scale sets let it.";
     SecurityRuleConflict Mend ["SecurityRuleConflict"]
         "Two rules have the same priority and direction: give the one that is not managed by this program a priority outside of 500 \
          to 4096.";
     SecurityRuleInvalid Mend ["SecurityRuleParameterConflict", "SecurityRuleInvalidPriority", "SecurityRuleInvalidAddressPrefix",
-        "SecurityRuleInvalidServiceTag", "SecurityRuleParameterContainsUnsupportedValue", "SecurityRuleInvalidPortRange"]
+        "SecurityRuleInvalidPortRange"]
         "Correct the source ranges or service tags of the Service.";
-    SecurityGroupFull Mend ["SecurityRuleCountLimitReached", "SecurityRuleAddressesOrPortsPerSecurityGroupLimitReached",
-        "MaxSecurityRulesPerNsgReached"]
+    SecurityGroupFull Mend ["SecurityRuleCountLimitReached", "SecurityRuleAddressesOrPortsPerSecurityGroupLimitReached"]
         "The security group has as many rules or addresses as Azure allows: use fewer or wider source ranges, or remove rules.";
-    SharedResourceNotReady Retry ["ReferencedResourceNotProvisioned"]
-        "A resource that this one refers to is not ready; if it stays so, its state is `Failed` and it has to be written again.";
-    ReferenceInvalid Mend ["InvalidResourceReference", "LinkedInvalidPropertyId", "InvalidReferenceFormat"]
-        "A resource that the message names does not exist or is in another region or subscription: correct the annotation or the \
+    ReferenceNotReady Retry ["ReferencedResourceNotProvisioned"]
+        "A resource that this one refers to is not ready; if its state is `Failed`, it has to be written again, which this program \
+         does for public IPs.";
+    ReferenceInvalid Mend ["InvalidResourceReference", "LinkedInvalidPropertyId"]
+        "A resource that the message names does not exist, or is in another region or subscription: correct the annotation or the \
          provider's configuration that names it.";
-    BasicSkuRetired Mend ["BasicSkuPublicIpsNotAllowed", "IPv4BasicSkuPublicIpCountLimitReached", "BasicLoadBalancerCreationNotAllowed",
-        "PublicIPBasicSkuNotAllowed"]
-        "Azure makes no more public IPs and load balancers of SKU Basic: set `loadBalancerSku: standard` in the provider's configuration.";
-    ZonesNotSupported Mend ["ZonesNotSupported", "AvailabilityZoneNotSupported", "ResourceTypeNotSupportAvailabilityZones", "ZonesNotAllowedForSku",
-        "LocationDoesNotSupportAvailabilityZones", "ZonalAllocationFailed"]
-        "The region or the resource has no such zone; check `location` in the provider's configuration.";
-    IPv6NotSupported Mend ["IPv6NotSupported", "PublicIPv6NotSupported", "FeatureNotEnabledForIPv6", "SubnetDoesNotHaveIPv6AddressPrefix"]
-        "Give the subnet an IPv6 prefix, or ask the Service for IPv4 only (`spec.ipFamilies`).";
-    PolicyForbids Mend ["RequestDisallowedByPolicy", "DisallowedByPolicy", "PolicyViolation", "RequestDisallowedByAzure"]
+    ZonesNotSupported Mend ["ZonesNotSupported", "AvailabilityZoneNotSupported", "InvalidAvailabilityZone"]
+        "The region or the resource has no such zone: check `location` in the provider's configuration.";
+    PolicyForbids Mend ["RequestDisallowedByPolicy", "RequestDisallowedByAzure"]
         "An Azure Policy forbids this: exempt the resource group, or give resources what the policy demands (`tags` in the provider's \
          configuration, annotation `azure-pip-tags`).";
     ScopeLocked Mend ["ScopeLocked"]
         "Remove the management lock that the message names.";
-    NotAuthorized Mend ["AuthorizationFailed", "LinkedAuthorizationFailed", "LinkedAccessCheckFailed", "InvalidAuthenticationTokenTenant",
-        "DenyAssignmentAuthorizationFailed"]
-        "Give the identity of this program a role with the action on the scope that the message names; \
-         it also needs `join/action` on public IPs, subnets and security groups in other resource groups.";
+    NotAuthorized Retry ["AuthorizationFailed", "LinkedAuthorizationFailed", "LinkedAccessCheckFailed"]
+        "Give the identity of this program a role with the action on the scope that the message names. New roles take some minutes \
+         to work. Public IPs, subnets and security groups of other resource groups need `join/action` besides.";
     ResourceGroupBeingDeleted Mend ["ResourceGroupBeingDeleted", "ResourceGroupDeletionBlocked"]
         "The resource group is being deleted, and nothing can be made in it any more.";
     ResourceGroupNotFound Mend ["ResourceGroupNotFound"]
-        "Create the resource group, or correct its name in the annotation `azure-load-balancer-resource-group` or the provider's \
+        "Create the resource group, or correct its name in the annotation `azure-load-balancer-resource-group` or in the provider's \
          configuration.";
-    SubscriptionProblem Mend ["SubscriptionNotRegistered", "MissingSubscriptionRegistration", "NoRegisteredProviderFound", "SubscriptionNotFound",
-        "InvalidSubscriptionId", "ReadOnlyDisabledSubscription", "DisabledSubscription", "SubscriptionNotRegisteredForFeature"]
-        "Correct the subscription in the provider's configuration, enable it, or register the provider or feature that the message \
-         names (`az provider register`, `az feature register`).";
-    ResourceCountLimitReached Mend ["ResourceCountExceedsLimitDueToTemplate", "ResourceGroupQuotaExceeded", "ResourceQuotaExceeded", "QuotaExceeded"]
+    SubscriptionProblem Mend ["SubscriptionNotRegistered", "MissingSubscriptionRegistration", "NoRegisteredProviderFound",
+        "SubscriptionNotFound", "InvalidSubscriptionId", "ReadOnlyDisabledSubscription"]
+        "Correct the subscription in the provider's configuration, enable it, or register the resource provider that the message \
+         names (`az provider register`).";
+    QuotaExceeded Mend ["ResourceQuotaExceeded", "QuotaExceeded"]
         "Raise the limit that the message names, or free what counts against it.";
-    LocationMismatch Mend ["InvalidResourceLocation", "LocationNotAvailableForResourceType", "InvalidLocation", "ResourceIsInDifferentLocation"]
+    LocationMismatch Mend ["InvalidResourceLocation", "LocationNotAvailableForResourceType"]
         "Check `location` in the provider's configuration: all resources of a cluster are in one region.";
-    Throttled Retry ["TooManyRequests", "SubscriptionRequestsThrottled", "ResourceRequestsThrottled", "ResourceCollectionRequestsThrottled"]
+    Throttled Retry ["TooManyRequests", "SubscriptionRequestsThrottled", "ResourceRequestsThrottled",
+        "ResourceCollectionRequestsThrottled"]
         "A request quota of the subscription is used up; this program waits and goes on by itself.";
     ResourceBusy Retry ["RetryableErrorDueToAnotherOperation", "RetryableError", "AnotherOperationInProgress", "OperationInProgress"]
         "Another operation is at work on the resource; this program tries again by itself.";

@@ -256,5 +256,5 @@ fn not_locked(error: &ApiError) -> CloudError {
     }
 }
 
-#[cfg(all(test, feature = "sandbox"))]
+#[cfg(test)]
 mod tests;
