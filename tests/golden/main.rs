@@ -19,6 +19,7 @@ mod manager;
 mod normal;
 mod plans;
 mod replay;
+mod routes;
 mod stage;
 mod tolerance;
 mod understudy;

@@ -27,7 +27,7 @@ use super::{
     session::{Session, Surroundings},
 };
 use crate::cloud_provider::{
-    CloudError, CloudProvider, CloudResult, Instances, InstancesV2, ProviderContext, Zones, registry::ProviderConfig,
+    CloudError, CloudProvider, CloudResult, Instances, InstancesV2, ProviderContext, Routes, Zones, registry::ProviderConfig,
 };
 
 /// Name in `--cloud-provider`, and scheme of provider ids.
@@ -132,6 +132,7 @@ impl AzureCloud {
             leadership: context.leadership.clone(),
             metrics: Arc::clone(&context.metrics),
             clock: context.clock,
+            nodes: context.nodes.clone(),
         };
         let session = Session::open(config, &surroundings).await?;
         session.inventory.warm().await.map_err(CloudError::from)?;
@@ -311,6 +312,10 @@ impl CloudProvider for AzureCloud {
     }
 
     fn zones(&self) -> Option<Arc<dyn Zones>> {
+        Some(Arc::new(parts::Parts(Arc::clone(&self.inner.session))))
+    }
+
+    fn routes(&self) -> Option<Arc<dyn Routes>> {
         Some(Arc::new(parts::Parts(Arc::clone(&self.inner.session))))
     }
 }
