@@ -16,6 +16,7 @@ pub mod operations;
 pub mod out_of_service;
 mod parts;
 pub mod provider;
+pub mod routes;
 pub mod session;
 
 pub use provider::{AzureCloud, NAME, factory};

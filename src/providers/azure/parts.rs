@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use super::{load_balancer::engine::AzureLoadBalancers, session::Session};
 use crate::cloud_provider::{
     CloudError, CloudResult, Existence, InstanceMetadata, Instances, InstancesV2, LoadBalancer, LoadBalancerStatus,
-    NodeAddress, Zone, Zones,
+    NodeAddress, Route, RouteChanges, RouteOutcomes, Routes, Zone, Zones,
 };
 
 /// The session at work, if there is one yet.
@@ -122,5 +122,27 @@ impl Zones for Parts {
     }
     async fn get_zone_by_node_name(&self, name: &str) -> CloudResult<Zone> {
         self.session()?.instances.get_zone_by_node_name(name).await
+    }
+}
+
+#[async_trait]
+impl Routes for Parts {
+    async fn list_routes(&self, cluster: &str) -> CloudResult<Vec<Route>> {
+        self.session()?.routes.list_routes(cluster).await
+    }
+    async fn create_route(&self, cluster: &str, name_hint: &str, route: &Route) -> CloudResult<()> {
+        self.session()?.routes.create_route(cluster, name_hint, route).await
+    }
+    async fn delete_route(&self, cluster: &str, route: &Route) -> CloudResult<()> {
+        self.session()?.routes.delete_route(cluster, route).await
+    }
+    async fn apply_routes(&self, cluster: &str, changes: &RouteChanges) -> RouteOutcomes {
+        match self.session() {
+            Ok(session) => session.routes.apply_routes(cluster, changes).await,
+            Err(error) => RouteOutcomes {
+                deleted: vec![Err(error.clone()); changes.delete.len()],
+                created: vec![Err(error); changes.create.len()],
+            },
+        }
     }
 }

@@ -31,7 +31,7 @@ use super::{
     session::{Session, Surroundings},
 };
 use crate::cloud_provider::{
-    CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer, ProviderContext, Zones,
+    CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer, ProviderContext, Routes, Zones,
     registry::ProviderConfig,
 };
 
@@ -140,6 +140,7 @@ impl AzureCloud {
             leadership: context.leadership.clone(),
             metrics: Arc::clone(&context.metrics),
             clock: context.clock,
+            nodes: context.nodes.clone(),
         };
         let mut session = Session::open(config, &surroundings).await?;
         session.load_balancers = Some(Arc::new(self.load_balancers(&session, context)));
@@ -343,6 +344,10 @@ impl CloudProvider for AzureCloud {
     }
 
     fn zones(&self) -> Option<Arc<dyn Zones>> {
+        Some(Arc::new(parts::Parts(Arc::clone(&self.inner.session))))
+    }
+
+    fn routes(&self) -> Option<Arc<dyn Routes>> {
         Some(Arc::new(parts::Parts(Arc::clone(&self.inner.session))))
     }
 }

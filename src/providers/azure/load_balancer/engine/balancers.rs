@@ -20,12 +20,12 @@ use super::{
 use crate::{
     cloud_provider::CloudError,
     providers::azure::{
-        arm::{ArmError, ErrorClass, Urgency, network::LoadBalancer},
+        arm::{ArmError, ErrorClass, ResourceId, Urgency, network::LoadBalancer},
         load_balancer::{
             desired::{
                 Ask,
                 load_balancers::{Change, Placed, Write},
-                public_ips::Release,
+                public_ips::{self, Release},
             },
             events::Call,
             explain::unprovisioned_public_ip,
@@ -162,11 +162,18 @@ impl Balancers<'_> {
 
     /// A public IP that ARM left half made is written as it is, which finishes it. Upstream: `azure_loadbalancer_repo.go`.
     async fn recovered(&self, error: ArmError) -> ArmError {
-        if let Some(id) = unprovisioned_public_ip(&error) {
-            if let Err(error) = self.world.writer.refresh_public_ip(&id, self.urgency).await {
-                tracing::warn!(%error, %id, "a public IP that is half made could not be finished");
+        if let Some(change) = unprovisioned_public_ip(&error).and_then(|id| self.unchanged(id)) {
+            if let Err(error) = self.world.writer.put_public_ip(&change, self.urgency).await {
+                tracing::warn!(%error, id = %change.id, "a public IP that is half made could not be finished");
             }
         }
         error
+    }
+
+    fn unchanged(&self, id: ResourceId) -> Option<public_ips::Change> {
+        let document = self.world.observer.public_ip(&id)?;
+        let etag = document.etag.clone();
+        let reasons = vec!["finish what ARM has left half made".to_owned()];
+        Some(public_ips::Change { id, document, etag, reasons, services: Vec::new() })
     }
 }

@@ -14,7 +14,6 @@ mod security;
 mod world;
 
 use std::{
-    collections::BTreeSet,
     net::IpAddr,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -38,7 +37,7 @@ use super::{
     plan::plan,
     roster::{Roster, Wish, removal},
     settings::Settings,
-    spec::{Identity, ServiceSpec, for_removal, identity_of, warnings},
+    spec::{ServiceSpec, for_removal, warnings},
     zones::Zones,
 };
 use crate::{
