@@ -19,7 +19,7 @@ pub mod naming;
 pub mod observe;
 pub mod observed;
 pub mod plan;
-mod roster;
+pub mod roster;
 pub mod settings;
 pub mod spec;
 pub mod zones;
