@@ -15,6 +15,7 @@ mod case;
 mod compare;
 mod corpus;
 mod documents;
+mod manager;
 mod normal;
 mod plans;
 mod replay;

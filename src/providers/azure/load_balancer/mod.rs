@@ -5,8 +5,11 @@
 //! Nothing here sends anything yet: the committer that writes the documents, and the provider's `LoadBalancer` part, come on top.
 
 pub mod annotations;
+pub mod commit;
 pub mod desired;
 pub mod naming;
 pub mod observed;
+pub mod plan;
+mod roster;
 pub mod settings;
 pub mod spec;

@@ -49,7 +49,12 @@ pub struct Change {
     pub write: Write,
     /// What changes in it, one line each.
     pub reasons: Vec<String>,
+    /// When: those of one wave can be written at once, after those of lower ones.
+    pub wave: u8,
 }
+
+/// Waves of [`Change`]s: what gives addresses back for good, what takes none from others, what takes some that others give back.
+const WAVES: [u8; 3] = [0, 1, 2];
 
 /// A front end that its Service does not want any more, and that others use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,6 +146,7 @@ fn outcome(context: &Context<'_>, asks: &[&Ask], attempt: Attempt<'_>, refused: 
             id: placement::document_id(context, document),
             write: Write::Delete,
             reasons: vec!["delete a basic load balancer, which a standard one replaces".to_owned()],
+            wave: WAVES[0],
         })
         .collect();
     documents.extend(changes(context, attempt.drafts));
@@ -153,26 +159,27 @@ fn outcome(context: &Context<'_>, asks: &[&Ask], attempt: Attempt<'_>, refused: 
 fn changes<'a>(context: &Context<'_>, drafts: Vec<Draft<'a>>) -> Vec<Change> {
     let seats = |frontends: &[_]| frontends.iter().filter_map(frontends::seat).collect::<BTreeSet<_>>();
     let before: Vec<_> = drafts.iter().map(|draft| seats(draft.frontends_before())).collect();
-    let mut changed: Vec<(bool, Change)> = Vec::new();
+    let mut changed: Vec<Change> = Vec::new();
     for (place, draft) in drafts.into_iter().enumerate().filter(|(_, draft)| !draft.reasons.is_empty()) {
         let gained = &seats(draft.frontends()) - &before[place];
         let elsewhere = |seat| before.iter().enumerate().any(|(other, seats)| other != place && seats.contains(seat));
-        changed.push((gained.iter().any(elsewhere), change(context, draft)));
+        let wave = if gained.iter().any(elsewhere) { WAVES[2] } else { WAVES[1] };
+        changed.push(change(context, draft, wave));
     }
-    changed.sort_by_key(|(takes, _)| *takes);
-    changed.into_iter().map(|(_, change)| change).collect()
+    changed.sort_by_key(|change| change.wave);
+    changed
 }
 
-fn change(context: &Context<'_>, draft: Draft<'_>) -> Change {
+fn change(context: &Context<'_>, draft: Draft<'_>, wave: u8) -> Change {
     let (external, internal) = context.settings.preconfigured;
     let is_preconfigured = if draft.internal { internal } else { external };
     let is_empty = draft.frontends().is_empty();
     let Draft { id, after, mut reasons, is_ours, .. } = draft;
     if is_empty && is_ours && !is_preconfigured {
         reasons.push("delete the load balancer, which has no front end any more".to_owned());
-        return Change { id, write: Write::Delete, reasons };
+        return Change { id, write: Write::Delete, reasons, wave };
     }
-    Change { id, write: Write::Put(Box::new(after)), reasons }
+    Change { id, write: Write::Put(Box::new(after)), reasons, wave }
 }
 
 #[cfg(test)]

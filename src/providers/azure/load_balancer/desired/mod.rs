@@ -18,7 +18,7 @@ mod probes;
 pub mod public_ips;
 mod rules;
 #[cfg(test)]
-mod samples;
+pub(super) mod samples;
 mod seats;
 pub mod security_rules;
 pub mod status;

@@ -18,7 +18,7 @@ use crate::providers::azure::{
     },
 };
 
-pub(super) fn settings() -> Settings {
+pub(in super::super) fn settings() -> Settings {
     let config = AzureConfig {
         subscription_id: "SUB".into(),
         resource_group: "RG".into(),
@@ -30,11 +30,11 @@ pub(super) fn settings() -> Settings {
     Settings::new(&config, "kubernetes")
 }
 
-pub(super) fn network(rest: &str) -> String {
+pub(in super::super) fn network(rest: &str) -> String {
     format!("/subscriptions/SUB/resourceGroups/RG/providers/Microsoft.Network/{rest}")
 }
 
-pub(super) fn observed(load_balancers: Vec<LoadBalancer>) -> Observed {
+pub(in super::super) fn observed(load_balancers: Vec<LoadBalancer>) -> Observed {
     let subnet = |name: &str, prefix: &str| {
         let id = network(&format!("virtualNetworks/vnet/subnets/{name}"));
         let subnet = json!({"id": id, "name": name, "properties": {"addressPrefixes": [prefix, "fd00::/64"]}});
@@ -49,21 +49,21 @@ pub(super) fn observed(load_balancers: Vec<LoadBalancer>) -> Observed {
     }
 }
 
-pub(super) fn tcp_probe(port: i32) -> ProbeSpec {
+pub(in super::super) fn tcp_probe(port: i32) -> ProbeSpec {
     ProbeSpec { protocol: ProbeProtocol::Tcp, port, path: None, interval: 5, threshold: 2 }
 }
 
-pub(super) fn http_probe(port: i32, path: &str) -> ProbeSpec {
+pub(in super::super) fn http_probe(port: i32, path: &str) -> ProbeSpec {
     ProbeSpec { protocol: ProbeProtocol::Http, path: Some(path.into()), ..tcp_probe(port) }
 }
 
-pub(super) fn port(protocol: Protocol, port: i32, node_port: i32) -> PortSpec {
+pub(in super::super) fn port(protocol: Protocol, port: i32, node_port: i32) -> PortSpec {
     let probe = if protocol == Protocol::Tcp { PortProbe::Own(tcp_probe(node_port)) } else { PortProbe::None };
     PortSpec { protocol, port, node_port, rule: true, probe }
 }
 
 /// `default/<name>`, external, TCP 80 and 443. `web` is the Service of the reference's examples.
-pub(super) fn service(name: &str) -> ServiceSpec {
+pub(in super::super) fn service(name: &str) -> ServiceSpec {
     let digits: u32 = name.bytes().fold(7, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     let uid = if name == "web" {
         "6f3c1a52-8d7e-4b90-9a41-2c5d7e8f9a01".to_owned()
@@ -98,11 +98,11 @@ pub(super) fn service(name: &str) -> ServiceSpec {
     }
 }
 
-pub(super) fn internal(name: &str) -> ServiceSpec {
+pub(in super::super) fn internal(name: &str) -> ServiceSpec {
     ServiceSpec { internal: true, ..service(name) }
 }
 
-pub(super) fn pinned(address: &str, spec: ServiceSpec) -> ServiceSpec {
+pub(in super::super) fn pinned(address: &str, spec: ServiceSpec) -> ServiceSpec {
     let address = address.parse::<std::net::IpAddr>().unwrap();
     let pinned = match Family::of(address) {
         Family::V4 => PerFamily { v4: Some(address), ..spec.pinned },
@@ -111,20 +111,20 @@ pub(super) fn pinned(address: &str, spec: ServiceSpec) -> ServiceSpec {
     ServiceSpec { pinned, ..spec }
 }
 
-pub(super) fn ensure(spec: &ServiceSpec) -> Ask {
+pub(in super::super) fn ensure(spec: &ServiceSpec) -> Ask {
     Ask::Ensure(Box::new(spec.clone()))
 }
 
-pub(super) fn remove(spec: &ServiceSpec) -> Ask {
+pub(in super::super) fn remove(spec: &ServiceSpec) -> Ask {
     Ask::Remove(spec.identity.clone(), None)
 }
 
-pub(super) fn public_ip(name: &str) -> ResourceId {
+pub(in super::super) fn public_ip(name: &str) -> ResourceId {
     settings().group.resource("Microsoft.Network/publicIPAddresses", &[name])
 }
 
 /// The public IP that each Service would have by default.
-pub(super) fn public_ips(specs: &[&ServiceSpec]) -> PublicIps {
+pub(in super::super) fn public_ips(specs: &[&ServiceSpec]) -> PublicIps {
     let of = |spec: &ServiceSpec, family: Family| {
         let name = naming::public_ip("kubernetes", &spec.identity, None, family, spec.is_dual_stack());
         ((spec.identity.clone(), family), public_ip(&name))
@@ -133,6 +133,6 @@ pub(super) fn public_ips(specs: &[&ServiceSpec]) -> PublicIps {
     external.flat_map(|spec| spec.families.iter().map(|family| of(spec, *family)).collect::<Vec<_>>()).collect()
 }
 
-pub(super) fn load_balancer(value: Value) -> LoadBalancer {
+pub(in super::super) fn load_balancer(value: Value) -> LoadBalancer {
     serde_json::from_value(value).unwrap()
 }

@@ -1,0 +1,198 @@
+//! Gathers what many callers want of one document while a write of it is in flight, and does it all at once.
+//!
+//! In: items, each from a caller that waits. Out: each caller's answer. Whoever finds the seat free takes it, waits for others as
+//! [`super::hold`] says, and does the work for all; there is no task in the background. A caller that goes away while it has the seat
+//! takes the batch with it: the others are told so and try again.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
+
+use super::hold::{Gathering, wait};
+
+/// The caller who did the work for others has gone away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the write that this was part of was given up")]
+pub struct Interrupted;
+
+struct Waiting<T, R> {
+    item: T,
+    since: Instant,
+    answer: oneshot::Sender<R>,
+}
+
+/// Work that is done in batches, one at a time.
+pub struct Batcher<T, R> {
+    waiting: Mutex<Vec<Waiting<T, R>>>,
+    ahead: Arc<Ahead>,
+    /// When the last batch ended.
+    seat: tokio::sync::Mutex<Option<Instant>>,
+    linger: Duration,
+}
+
+#[derive(Default)]
+struct Ahead {
+    count: AtomicUsize,
+    changed: Notify,
+}
+
+/// Somebody who will come. Dropping it says that they come no more.
+pub struct Coming(Arc<Ahead>);
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::SeqCst);
+        self.0.changed.notify_waiters();
+    }
+}
+
+impl<T, R> Batcher<T, R> {
+    /// `linger`: least time to gather, for those whose coming nobody announces.
+    pub fn new(linger: Duration) -> Self {
+        Self { waiting: Mutex::default(), ahead: Arc::default(), seat: tokio::sync::Mutex::default(), linger }
+    }
+
+    /// Announces an item.
+    pub fn announce(&self) -> Coming {
+        self.ahead.count.fetch_add(1, Ordering::SeqCst);
+        Coming(Arc::clone(&self.ahead))
+    }
+
+    /// How many wait, for the status page.
+    pub fn waiting(&self) -> usize {
+        self.queue().len()
+    }
+
+    /// Has `item` done together with whatever else waits. `work` answers for each item, in their order.
+    pub async fn submit<F>(&self, item: T, coming: Option<Coming>, work: impl FnOnce(Vec<T>) -> F) -> Result<R, Interrupted>
+    where
+        F: Future<Output = Vec<R>>,
+    {
+        let (answer, mut answered) = oneshot::channel();
+        self.queue().push(Waiting { item, since: Instant::now(), answer });
+        drop(coming);
+        self.ahead.changed.notify_waiters();
+        let mut seat = tokio::select! {
+            biased;
+            result = &mut answered => return result.map_err(|_| Interrupted),
+            seat = self.seat.lock() => seat,
+        };
+        if let Ok(result) = answered.try_recv() {
+            return Ok(result);
+        }
+        self.gather(*seat).await;
+        let (items, answers): (Vec<_>, Vec<_>) =
+            self.queue().drain(..).map(|waiting| (waiting.item, waiting.answer)).unzip();
+        let results = work(items).await;
+        *seat = Some(Instant::now());
+        drop(seat);
+        for (answer, result) in answers.into_iter().zip(results) {
+            // Whoever has gone away needs no answer.
+            let _ = answer.send(result);
+        }
+        answered.await.map_err(|_| Interrupted)
+    }
+
+    async fn gather(&self, last: Option<Instant>) {
+        if !self.linger.is_zero() {
+            tokio::time::sleep(self.linger).await;
+        }
+        loop {
+            let changed = self.ahead.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let Some(limit) = self.gathering(last).as_ref().and_then(wait) else { return };
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep(limit) => {}
+            }
+        }
+    }
+
+    fn gathering(&self, last: Option<Instant>) -> Option<Gathering> {
+        let queue = self.queue();
+        Some(Gathering {
+            waiting: queue.len(),
+            coming: self.ahead.count.load(Ordering::SeqCst),
+            oldest: queue.iter().map(|waiting| waiting.since.elapsed()).max()?,
+            idle: last.map(|last| last.elapsed()),
+        })
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Vec<Waiting<T, R>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Counting = Batcher<u32, (u32, usize)>;
+
+    /// Answers each item with the size of its batch, after a second.
+    async fn work(items: Vec<u32>) -> Vec<(u32, usize)> {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        items.iter().map(|item| (*item, items.len())).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_while_one_batch_is_done_is_the_next_one() {
+        let batcher = Counting::new(Duration::ZERO);
+        let first = batcher.submit(0, None, work);
+        let later = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            futures::future::join_all((1..=9).map(|item| batcher.submit(item, None, work))).await
+        };
+        let (first, later) = tokio::join!(first, later);
+        assert_eq!(first, Ok((0, 1)));
+        assert_eq!(later, (1..=9).map(|item| Ok((item, 9))).collect::<Vec<_>>());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_waits_for_those_who_are_announced_and_not_for_those_who_give_up() {
+        let batcher = Counting::new(Duration::ZERO);
+        let coming: Vec<_> = (0..4).map(|_| batcher.announce()).collect();
+        let late = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let mut coming = coming.into_iter();
+            drop(coming.next());
+            futures::future::join_all(coming.map(|coming| batcher.submit(7, Some(coming), work))).await
+        };
+        let started = Instant::now();
+        let (first, _) = tokio::join!(batcher.submit(1, None, work), late);
+        assert_eq!(first, Ok((1, 4)), "three were still to come");
+        assert_eq!(started.elapsed().as_secs(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_goes_away_takes_its_batch_with_it_and_nothing_else() {
+        let batcher = Counting::new(Duration::ZERO);
+        let leader = batcher.submit(1, None, work);
+        let (gone, next) = tokio::join!(tokio::time::timeout(Duration::from_millis(100), leader), async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            batcher.submit(2, None, work).await
+        });
+        assert!(gone.is_err());
+        assert_eq!(next, Ok((2, 1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_in_a_batch_that_is_given_up_are_told() {
+        let batcher = Counting::new(Duration::from_millis(10));
+        let leader = tokio::time::timeout(Duration::from_millis(100), batcher.submit(1, None, work));
+        let (gone, other) = tokio::join!(leader, batcher.submit(2, None, work));
+        assert!(gone.is_err());
+        assert_eq!(other, Err(Interrupted));
+    }
+}

@@ -1,0 +1,210 @@
+//! Everybody whose parts are in the shared documents: the Services of the cluster with a load balancer of ours, what they ask for, and
+//! what is remembered of them.
+//!
+//! In: the stores of Services and Nodes. Out: specs (read once per version of an object), the other Services for a plan, what the
+//! security group has to know of each ([`Reach`]). What is remembered is lost with the process; then nothing is taken away that only
+//! memory could prove.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use k8s_openapi::api::core::v1::{Node, Service};
+
+use super::{
+    desired::{
+        Ask,
+        security_rules::{NodeAddresses, Ports, Reach},
+        status::status,
+    },
+    observed::Observed,
+    settings::Settings,
+    spec::{Identity, Refusal, ServiceSpec, for_removal, identity_of, spec},
+};
+use crate::runtime::store::{ObjectKey, Store};
+
+const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+
+/// What a Service asks for, or why it gets nothing new.
+#[derive(Debug, Clone)]
+pub enum Wish {
+    /// This.
+    Valid(Arc<ServiceSpec>),
+    /// It cannot be read; the spec has what is needed to leave alone what it has.
+    Refused(Arc<ServiceSpec>, Arc<[Refusal]>),
+}
+
+impl Wish {
+    fn of(service: &Service, settings: &Settings) -> Self {
+        match spec(service, settings) {
+            Ok(spec) => Wish::Valid(Arc::new(spec)),
+            Err(refusals) => Wish::Refused(Arc::new(for_removal(service, settings)), refusals.into()),
+        }
+    }
+
+    /// The spec, valid or not.
+    pub fn spec(&self) -> &Arc<ServiceSpec> {
+        match self {
+            Wish::Valid(spec) | Wish::Refused(spec, _) => spec,
+        }
+    }
+}
+
+/// What is remembered of one Service.
+#[derive(Debug, Default)]
+struct Memory {
+    /// Addresses at which it is or was reached.
+    addresses: BTreeSet<IpAddr>,
+    /// NodePorts that it has or had.
+    node_ports: Ports,
+    /// The spec that its security rules follow.
+    settled: Option<Arc<ServiceSpec>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// By key, the version that was read.
+    read: HashMap<ObjectKey, (Arc<Service>, Wish)>,
+    memory: BTreeMap<Identity, Memory>,
+    nodes: NodeAddresses,
+}
+
+/// See the module.
+pub struct Roster {
+    settings: Arc<Settings>,
+    services: Store<Service>,
+    nodes: Store<Node>,
+    inner: Mutex<Inner>,
+}
+
+impl Roster {
+    /// Over the cluster's stores.
+    pub fn new(settings: Arc<Settings>, services: Store<Service>, nodes: Store<Node>) -> Self {
+        Self { settings, services, nodes, inner: Mutex::default() }
+    }
+
+    /// What a Service asks for.
+    pub fn wish(&self, service: &Service) -> Wish {
+        Wish::of(service, &self.settings)
+    }
+
+    /// The other Services that have or may have something, in no order.
+    pub fn others(&self, asking: &BTreeSet<Identity>) -> Vec<Wish> {
+        let mut inner = self.inner();
+        let mut read = std::mem::take(&mut inner.read);
+        let current = self.services.list().into_iter().filter(|service| is_ours(service)).map(|service| {
+            let key = ObjectKey::of(service.as_ref());
+            let known = read.remove(&key).filter(|(version, _)| Arc::ptr_eq(version, &service));
+            let wish = known.map_or_else(|| Wish::of(&service, &self.settings), |(_, wish)| wish);
+            (key, (service, wish))
+        });
+        inner.read = current.collect();
+        let others = inner.read.values().map(|(_, wish)| wish).filter(|wish| !asking.contains(&wish.spec().identity));
+        others.cloned().collect()
+    }
+
+    /// Every Node of the cluster.
+    pub fn nodes(&self) -> Vec<Arc<Node>> {
+        self.nodes.list()
+    }
+
+    /// Addresses of Nodes that there are, and that there were as long as this process looked.
+    pub fn node_addresses(&self) -> NodeAddresses {
+        let present: BTreeSet<IpAddr> = self.nodes.list().iter().flat_map(|node| internal_addresses(node)).collect();
+        let mut inner = self.inner();
+        let NodeAddresses { present: before, gone } = std::mem::take(&mut inner.nodes);
+        let gone = gone.into_iter().chain(before).filter(|address| !present.contains(address)).collect();
+        inner.nodes = NodeAddresses { present, gone };
+        inner.nodes.clone()
+    }
+
+    /// What an asking Service needs of the security group; an error says what is missing.
+    pub fn reach(&self, ask: &Ask, observed: &Observed, members: &[IpAddr]) -> Result<Reach, Refusal> {
+        let mut reach = match ask {
+            Ask::Ensure(spec) => Reach::wanted(spec, &status(observed, spec, &self.settings), members)?,
+            Ask::Remove(identity, last) => Reach::removed(identity.clone(), last.as_deref(), &[]),
+        };
+        if let Some(memory) = self.inner().memory.get(ask.identity()) {
+            let former = memory.addresses.iter().filter(|address| !reach.destinations.contains(*address));
+            reach.former.extend(former.copied().collect::<Vec<_>>());
+            add_ports(&mut reach.node_ports, &memory.node_ports);
+        }
+        Ok(reach)
+    }
+
+    /// What a Service that does not ask now needs of the security group: what its spec says if its rules follow that, else whatever it
+    /// may have.
+    pub fn reach_of_other(&self, wish: &Wish, observed: &Observed, members: &[IpAddr]) -> Reach {
+        let spec = wish.spec();
+        let addresses = status(observed, spec, &self.settings);
+        let inner = self.inner();
+        let memory = inner.memory.get(&spec.identity);
+        let settled = memory.and_then(|memory| memory.settled.as_ref());
+        if let Some(Ok(reach)) = settled.filter(|settled| *settled == spec).map(|_| Reach::wanted(spec, &addresses, members)) {
+            return reach;
+        }
+        let told = addresses.iter().chain(&spec.known_addresses).chain(&spec.additional_ips).chain(members);
+        let mut known: BTreeSet<IpAddr> = told.copied().collect();
+        let mut ports = all_ports(spec);
+        if let Some(memory) = memory {
+            known.extend(&memory.addresses);
+            add_ports(&mut ports, &memory.node_ports);
+        }
+        settled.into_iter().for_each(|settled| add_ports(&mut ports, &all_ports(settled)));
+        Reach::unsettled(spec.identity.clone(), known, ports)
+    }
+
+    /// The security group has become as `reach` says.
+    pub fn settled(&self, ask: &Ask, reach: &Reach) {
+        let mut inner = self.inner();
+        match ask {
+            Ask::Remove(identity, _) => drop(inner.memory.remove(identity)),
+            Ask::Ensure(spec) => {
+                let memory = inner.memory.entry(spec.identity.clone()).or_default();
+                memory.addresses = &reach.destinations | &reach.former;
+                add_ports(&mut memory.node_ports, &reach.node_ports);
+                memory.settled = Some(Arc::new((**spec).clone()));
+            }
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Who the Service is, and what it asked for last, for taking it all away.
+pub fn removal(service: &Service, settings: &Settings) -> Ask {
+    Ask::Remove(identity_of(service), Some(Box::new(for_removal(service, settings))))
+}
+
+/// Whether a load balancer of ours is or was made for the Service. Those of another class are somebody else's.
+fn is_ours(service: &Service) -> bool {
+    let spec = service.spec.as_ref();
+    let is_asked =
+        spec.is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none());
+    is_asked || service.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
+}
+
+/// Addresses of type `InternalIP`.
+pub fn internal_addresses(node: &Node) -> Vec<IpAddr> {
+    let listed = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+    listed.filter(|address| address.type_ == "InternalIP").filter_map(|address| address.address.parse().ok()).collect()
+}
+
+fn all_ports(spec: &ServiceSpec) -> Ports {
+    let mut ports = Ports::new();
+    for port in &spec.ports {
+        let numbers = [port.port, port.node_port].into_iter().filter(|number| *number > 0);
+        ports.entry(port.protocol).or_default().extend(numbers);
+    }
+    ports
+}
+
+fn add_ports(ports: &mut Ports, more: &Ports) {
+    for (protocol, numbers) in more {
+        ports.entry(*protocol).or_default().extend(numbers);
+    }
+}
