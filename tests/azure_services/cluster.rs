@@ -127,9 +127,8 @@ impl Cluster {
 
     /// Reasons and messages of the warnings about an object.
     pub(crate) fn warnings(&self, name: &str) -> Vec<(String, String)> {
-        let about = |event: &Event| {
-            event.involved_object.name.as_deref() == Some(name) && event.type_.as_deref() == Some("Warning")
-        };
+        let about =
+            |event: &Event| event.involved_object.name.as_deref() == Some(name) && event.type_.as_deref() == Some("Warning");
         let events = self.server.list::<Event>().into_iter().filter(about);
         events.map(|event| (event.reason.unwrap_or_default(), event.message.unwrap_or_default())).collect()
     }

@@ -107,7 +107,12 @@ fn undisturbed(kind: Kind, last: Act) -> (State, Vec<(Option<String>, Vec<String
 }
 
 /// Crashes at the `nth` request. Answers whether there were so many, and what there is after a restart.
-fn crashed(kind: Kind, last: Act, nth: usize, when: Crash) -> (bool, (State, Vec<(Option<String>, Vec<String>)>), Vec<String>) {
+fn crashed(
+    kind: Kind,
+    last: Act,
+    nth: usize,
+    when: Crash,
+) -> (bool, (State, Vec<(Option<String>, Vec<String>)>), Vec<String>) {
     alone(async {
         let (cluster, life) = prepared(kind, last).await;
         cluster.azure().clear_requests();

@@ -92,7 +92,9 @@ fn relent(cluster: &Cluster) {
 }
 
 fn others_are_ready(cluster: &Cluster) -> bool {
-    (0..SERVICES).filter(|index| !is_culprit(*index)).all(|index| cluster.service(&name(index)).is_some_and(|s| is_ready(&s)))
+    (0..SERVICES)
+        .filter(|index| !is_culprit(*index))
+        .all(|index| cluster.service(&name(index)).is_some_and(|s| is_ready(&s)))
 }
 
 /// A cloud without what belongs to the culprits.

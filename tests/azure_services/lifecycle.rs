@@ -109,7 +109,10 @@ fn a_service_moves_between_internal_and_external() {
         cluster.change("web", |service| annotate(service, "azure-load-balancer-internal", Some("true")));
         cluster.settle().await;
         let private = addresses(&cluster.service("web").unwrap());
-        assert!(private.iter().all(|address| address.starts_with("10.")) && private.len() == 1, "{private:?}, was {public:?}");
+        assert!(
+            private.iter().all(|address| address.starts_with("10.")) && private.len() == 1,
+            "{private:?}, was {public:?}"
+        );
         assert_eq!(cluster.azure().documents_of("Microsoft.Network/publicIPAddresses").len(), 1, "its public IP is gone");
         cluster.change("web", |service| annotate(service, "azure-load-balancer-internal", None));
         cluster.settle().await;

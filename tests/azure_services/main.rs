@@ -8,7 +8,13 @@
 //! [`cluster`] is the stage, [`wire`] what a process is cut off by, [`documents`] how two clouds are compared. The other modules are
 //! scenarios. Counts are asserted; times are simulated, and printed where they say how close to the request budget a run came.
 #![cfg(feature = "sandbox")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "helpers of tests, outside of test functions")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests, outside of test functions"
+)]
 
 mod cluster;
 mod documents;

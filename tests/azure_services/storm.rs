@@ -15,7 +15,12 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 fn services() -> Vec<Service> {
     let labelled = with(external("labelled"), "azure-dns-label-name", "mine");
-    let mut all = vec![dual_stack("dual"), local("local"), labelled, with(internal("ha"), "azure-load-balancer-enable-high-availability-ports", "true")];
+    let mut all = vec![
+        dual_stack("dual"),
+        local("local"),
+        labelled,
+        with(internal("ha"), "azure-load-balancer-enable-high-availability-ports", "true"),
+    ];
     all.extend((0..4).map(|index| external(&format!("e{index}"))));
     all.extend((0..4).map(|index| internal(&format!("i{index}"))));
     all
@@ -76,7 +81,9 @@ async fn history(cluster: &Cluster, life: &Life) -> Vec<State> {
     cluster.change("i1", |service| crate::services::annotate(service, "azure-load-balancer-internal", None));
     states.push(calm(cluster).await);
     ["e2", "i2", "local"].iter().for_each(|name| cluster.delete(name));
-    cluster.until("three are gone", HOUR, |cluster| ["e2", "i2", "local"].iter().all(|name| cluster.service(name).is_none())).await;
+    cluster
+        .until("three are gone", HOUR, |cluster| ["e2", "i2", "local"].iter().all(|name| cluster.service(name).is_none()))
+        .await;
     states.push(calm(cluster).await);
     cluster.services().iter().filter_map(|service| service.metadata.name.clone()).for_each(|name| cluster.delete(&name));
     cluster.until_gone(HOUR).await;
@@ -102,8 +109,12 @@ fn weather(seed: u64) {
         storm(&cluster);
         let life = cluster.start();
         let states = history(&cluster, &life).await;
-        let failed = cluster.azure().count(|request| request.class != Class::Other && (request.status == 0 || request.status >= 400));
-        println!("storm {seed}: {failed} of {} requests failed", cluster.azure().count(|request| request.class != Class::Other));
+        let failed =
+            cluster.azure().count(|request| request.class != Class::Other && (request.status == 0 || request.status >= 400));
+        println!(
+            "storm {seed}: {failed} of {} requests failed",
+            cluster.azure().count(|request| request.class != Class::Other)
+        );
         assert!(failed > 50, "{failed}");
         states
     });

@@ -142,7 +142,8 @@ impl Roster {
         let inner = self.inner();
         let memory = inner.memory.get(&spec.identity);
         let settled = memory.and_then(|memory| memory.settled.as_ref());
-        if let Some(Ok(reach)) = settled.filter(|settled| *settled == spec).map(|_| Reach::wanted(spec, &addresses, members)) {
+        if let Some(Ok(reach)) = settled.filter(|settled| *settled == spec).map(|_| Reach::wanted(spec, &addresses, members))
+        {
             return reach;
         }
         let told = addresses.iter().chain(&spec.known_addresses).chain(&spec.additional_ips).chain(members);
