@@ -32,7 +32,12 @@ enum Act {
 }
 
 const ACTS: [Act; 3] = [Act::Create, Act::Update, Act::Delete];
-/// An address of the public IP that somebody else made.
+/// Names of Services with their addresses.
+type Statuses = Vec<(Option<String>, Vec<String>)>;
+/// Documents and statuses.
+type Outcome = (State, Statuses);
+
+/// The address of the public IP that somebody else made.
 const SHARED: &str = "52.1.2.3";
 /// All that a change takes is over by then.
 const LONG: Duration = Duration::from_secs(60);
@@ -87,13 +92,13 @@ async fn prepared(kind: Kind, last: Act) -> (Cluster, Life) {
 }
 
 /// What is in the cloud and in the status of Services.
-fn result(cluster: &Cluster) -> (State, Vec<(Option<String>, Vec<String>)>) {
+fn result(cluster: &Cluster) -> Outcome {
     let status = |service: &Service| (service.metadata.name.clone(), addresses(service));
     (exact(cluster), cluster.services().iter().map(status).collect())
 }
 
 /// What it comes to without a crash.
-fn undisturbed(kind: Kind, last: Act) -> (State, Vec<(Option<String>, Vec<String>)>) {
+fn undisturbed(kind: Kind, last: Act) -> Outcome {
     alone(async {
         let (cluster, life) = prepared(kind, last).await;
         let before = exact(&cluster);
@@ -107,12 +112,7 @@ fn undisturbed(kind: Kind, last: Act) -> (State, Vec<(Option<String>, Vec<String
 }
 
 /// Crashes at the `nth` request. Answers whether there were so many, and what there is after a restart.
-fn crashed(
-    kind: Kind,
-    last: Act,
-    nth: usize,
-    when: Crash,
-) -> (bool, (State, Vec<(Option<String>, Vec<String>)>), Vec<String>) {
+fn crashed(kind: Kind, last: Act, nth: usize, when: Crash) -> (bool, Outcome, Vec<String>) {
     alone(async {
         let (cluster, life) = prepared(kind, last).await;
         cluster.azure().clear_requests();

@@ -34,7 +34,7 @@ fn name(index: usize) -> String {
 
 /// Three of four are external. The culprits differ from others only in what ARM finds fault with.
 fn service(index: usize) -> Service {
-    let plain = if index % 4 == 0 && !is_culprit(index) { internal(&name(index)) } else { external(&name(index)) };
+    let plain = if index.is_multiple_of(4) && !is_culprit(index) { internal(&name(index)) } else { external(&name(index)) };
     let port = |service: Service, port: i32| {
         let mut service = service;
         crate::services::set_port(&mut service, port);
