@@ -7,24 +7,12 @@ use cloud_controller_manager::providers::azure::load_balancer::desired::{
 use serde_json::Value;
 
 use super::{
-    Deviation, assert_only,
+    assert_only,
     cloud::{Cloud, LOAD_BALANCER, ensured},
     cluster::Turn,
     public_ips,
 };
-
-/// Each has a line in `docs/explanation/differences-from-go.md`.
-const DEVIATIONS: &[Deviation] = &[(
-    "ip-tags/change",
-    "a public IP with other IP tags is made anew, and the front end comes back at once rather than at the next change",
-)];
-
-/// The same for addresses in the status.
-const STATUS_DEVIATIONS: &[Deviation] = &[
-    ("dual-stack-pip-names/create", "an IPv6 Service has no IPv4 address because its annotation names a public IP for IPv4"),
-    ("dual-stack-pip-names/delete", "as before"),
-    ("ip-tags/change", "an address that was given back is not reported"),
-];
+use crate::deviations;
 
 /// Plans the load balancers.
 pub(super) fn plan(cloud: &mut Cloud<'_>, turn: &Turn, public_ips: &PublicIps) -> Vec<Change> {
@@ -52,12 +40,12 @@ pub(super) fn without_members(document: &mut Value) {
 
 #[test]
 fn load_balancers_become_as_recorded() {
-    assert_only(DEVIATIONS, |scene| scene.differences(LOAD_BALANCER, without_members));
+    assert_only(deviations::LOAD_BALANCERS, |scene| scene.differences(LOAD_BALANCER, without_members));
 }
 
 #[test]
 fn recorded_load_balancers_are_left_alone() {
-    assert_only(DEVIATIONS, |scene| {
+    assert_only(deviations::BALANCERS_PUT_RIGHT, |scene| {
         let (cloud, turn) = scene.end();
         let observed = cloud.observed(&turn);
         let wanted = public_ips::reconcile_all(&observed, &turn).wanted;
@@ -68,7 +56,7 @@ fn recorded_load_balancers_are_left_alone() {
 
 #[test]
 fn recorded_addresses_are_found_again() {
-    assert_only(STATUS_DEVIATIONS, |scene| {
+    assert_only(deviations::STATUS, |scene| {
         let (cloud, turn) = scene.end();
         let observed = cloud.observed(&turn);
         let wrong = turn.asks.iter().filter_map(ensured).filter_map(|spec| {

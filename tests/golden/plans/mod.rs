@@ -31,11 +31,12 @@ use crate::{
     case::{Case, State, Step},
     compare::differences,
     corpus,
+    deviations::Deviation,
     tolerance::{Cleaned, Failing, without},
 };
 
 /// Topics that the planner does not cover yet, and routes, which are none of its business.
-const LEFT_OUT: [&str; 3] = ["private-link", "multi-lb", "routes"];
+pub(crate) const LEFT_OUT: [&str; 3] = ["private-link", "multi-lb", "routes"];
 
 /// One planned step.
 pub(super) struct Scene {
@@ -118,9 +119,6 @@ fn play(case: &'static Case) -> Vec<Scene> {
     }
     scenes
 }
-
-/// A step that comes out differently on purpose, as `case/step`, and why.
-type Deviation = (&'static str, &'static str);
 
 /// Fails on every finding that is not meant, and on every deviation that does not happen.
 fn assert_only(deviations: &[Deviation], check: impl Fn(&Scene) -> Vec<String>) {

@@ -7,25 +7,11 @@ use cloud_controller_manager::providers::azure::load_balancer::{
 use serde_json::Value;
 
 use super::{
-    Deviation, assert_only,
+    assert_only,
     cloud::{Cloud, PUBLIC_IP},
     cluster::Turn,
 };
-
-/// Each has a line in `docs/explanation/differences-from-go.md`.
-const DEVIATIONS: &[Deviation] = &[
-    (
-        "ip-tags/change",
-        "a public IP with other IP tags is made anew, and the front end comes back at once rather than at the next change",
-    ),
-    ("pip-other-cluster/delete", "a Service leaves the list of a public IP that another cluster made"),
-];
-
-/// Public IPs that nobody uses in the recording, but somebody does here.
-const STILL_USED: &[Deviation] = &[
-    ("basic-mode-named/unknown", "the Service that is refused keeps its front end"),
-    ("ip-tags/change", "it was made anew, and the front end came back"),
-];
+use crate::deviations;
 
 /// Plans the public IPs.
 pub(super) fn plan(cloud: &mut Cloud<'_>, turn: &Turn) -> Outcome {
@@ -62,7 +48,7 @@ pub(super) fn without_derived_name(document: &mut Value) {
 
 #[test]
 fn public_ips_become_as_recorded() {
-    assert_only(DEVIATIONS, |scene| scene.differences(PUBLIC_IP, without_derived_name));
+    assert_only(deviations::PUBLIC_IPS, |scene| scene.differences(PUBLIC_IP, without_derived_name));
 }
 
 #[test]
@@ -85,7 +71,7 @@ fn recorded_public_ips_are_left_alone() {
 
 #[test]
 fn unused_public_ips_are_deleted() {
-    assert_only(STILL_USED, |scene| {
+    assert_only(deviations::STILL_USED, |scene| {
         let unused = scene.step.oddities.unused_managed_public_ips.iter();
         let remaining = unused.filter(|id| scene.found.contains_key(&id.to_ascii_lowercase()));
         remaining.map(|id| format!("{id} remains")).collect()

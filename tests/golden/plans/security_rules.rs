@@ -14,24 +14,12 @@ use cloud_controller_manager::providers::azure::{
 };
 
 use super::{
-    Deviation, assert_only,
+    assert_only,
     cloud::{Cloud, SECURITY_GROUP},
     cluster::Turn,
     of_type, scenes,
 };
-
-/// Each has a line in `docs/explanation/differences-from-go.md`.
-const DEVIATIONS: &[Deviation] = &[
-    ("dual-stack-pip-names/create", "an IPv6 Service opens nothing at an IPv4 address that its annotation names"),
-    ("dual-stack-pip-names/delete", "as before"),
-    ("ip-tags/change", "the rule has the address of the public IP that was made anew"),
-];
-
-/// Steps after which there is something to put right. Leftovers aside, these are the deviations that the recording shows.
-const PUT_RIGHT: &[Deviation] = &[
-    ("dual-stack-pip-names/create", "an IPv6 Service opens nothing at an IPv4 address that its annotation names"),
-    ("dual-stack-pip-names/delete", "as before"),
-];
+use crate::deviations;
 
 /// Plans the security group and writes it, when there is one.
 pub(super) fn apply(cloud: &mut Cloud<'_>, turn: &Turn) {
@@ -68,12 +56,12 @@ fn wanted(spec: &ServiceSpec, observed: &Observed, turn: &Turn) -> Option<Reach>
 
 #[test]
 fn security_rules_become_as_recorded() {
-    assert_only(DEVIATIONS, |scene| scene.differences(SECURITY_GROUP, |_| {}));
+    assert_only(deviations::SECURITY_RULES, |scene| scene.differences(SECURITY_GROUP, |_| {}));
 }
 
 #[test]
 fn recorded_security_rules_are_left_alone() {
-    assert_only(PUT_RIGHT, |scene| {
+    assert_only(deviations::PUT_RIGHT, |scene| {
         let (cloud, turn) = scene.end();
         let observed = cloud.observed(&turn);
         let Some(group) = observed.security_group.as_ref() else { return Vec::new() };

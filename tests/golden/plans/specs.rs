@@ -1,18 +1,15 @@
 //! Who is refused: the Services that failed in the recording, and no others.
 
 use super::{
-    Deviation, Scene, assert_only,
+    Scene, assert_only,
     cloud::{LOAD_BALANCER, PUBLIC_IP, SECURITY_GROUP},
     of_type,
 };
-use crate::{case::State, compare::differences};
+use crate::{case::State, compare::differences, deviations};
 
 /// Failures that are found outside of the planner.
-const ELSEWHERE: &[Deviation] = &[("nsg-missing/create", "who reads the security group says that it does not exist")];
-
-/// Each has a line in `docs/explanation/differences-from-go.md`.
-const DEVIATIONS: &[Deviation] =
-    &[("basic-mode-named/unknown", "a Service that is refused keeps its load balancer rather than losing it first")];
+const ELSEWHERE: &[deviations::Deviation] =
+    &[("nsg-missing/create", "who reads the security group says that it does not exist")];
 
 fn judged_otherwise(scene: &Scene) -> Vec<String> {
     let failing = scene.step.failing();
@@ -43,5 +40,5 @@ fn who_is_refused_keeps_what_there_was() {
 
 #[test]
 fn who_is_refused_keeps_the_load_balancer_in_the_recording() {
-    assert_only(DEVIATIONS, |scene| changed(scene, &[LOAD_BALANCER], &scene.step.after));
+    assert_only(deviations::REFUSED, |scene| changed(scene, &[LOAD_BALANCER], &scene.step.after));
 }

@@ -1,0 +1,359 @@
+//! What Services of type LoadBalancer cost on Azure: the built binary, with the flags of the shipped manifests, against an API server and
+//! a simulated Resource Manager in this process, ten nodes in a uniform scale set, pages of 100. Counts, bytes, processor time and
+//! memory are the binary's own and asserted; times are reported beside those of Go's program.
+
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "a benchmark ends where what it needs is missing")]
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use cloud_controller_manager::{
+    runtime::{clock::Clock, shutdown::Shutdown},
+    sandbox::{
+        api_server::ApiServer,
+        azure::{
+            AzureOptions, Class, Latencies, Latency,
+            topology::{PoolKind, Topology},
+            world::{Serving, Start, World, start_world},
+        },
+        objects,
+    },
+};
+use k8s_openapi::api::core::v1::{Node, Service};
+use tokio::time::Instant;
+
+const LIMIT: Duration = Duration::from_secs(300);
+/// Nothing that is going on pauses for so long.
+const QUIET: Duration = Duration::from_secs(4);
+const TICK: Duration = Duration::from_millis(50);
+const MIB: f64 = 1024.0 * 1024.0;
+/// Of `/proc/*/stat` on Linux.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+fn main() {
+    // `cargo test --benches` runs every bench once and briefly; this one has its own `make bench`.
+    if std::env::args().any(|argument| argument == "--test") {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let rows = runtime.block_on(all());
+    println!("| scenario | wall | reads | polls | writes | received | CPU | peak RSS | Go |");
+    println!("|---|---|---|---|---|---|---|---|---|");
+    rows.iter().for_each(|row| println!("{}", row.text()));
+    let broken: Vec<String> = rows.iter().flat_map(Row::broken).chain(growth(&rows)).collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// All scenarios, one after the other.
+async fn all() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (count, go) in [
+        (10, "9.2 s, 137 reads, 41 writes, 1.7 MiB, 0.6 s, 89 MiB"),
+        (50, "37 s, 618 reads, 161 writes, 28 MiB, 3.9 s, 135 MiB"),
+        (400, "not measured"),
+    ] {
+        let name = format!("{count} Services at once, writes take 200 ms");
+        rows.push(created(&name, count, responding(), go, Bounds::default()).await.0);
+    }
+    let name = "10 Services at once, writes are operations of 200 ms";
+    let go = "166 s, 139 reads, 81 polls, 41 writes, 1.7 MiB, 2 s, 90 MiB";
+    rows.push(created(name, 10, operating(), go, Bounds { wall: Some(5.0), ..Bounds::default() }).await.0);
+    rows.extend(two_hundred().await);
+    rows
+}
+
+/// 200 Services at once, then what happens to a cluster that has them.
+async fn two_hundred() -> Vec<Row> {
+    let bounds =
+        Bounds { reads: Some(60), writes: Some(210), received: Some(4.0), cpu: Some(1.0), memory: Some(40.0), wall: None };
+    let go = "183 s, 2618 reads, 611 writes, 410 MiB, 45 s, 346 MiB";
+    let (first, place, manager) = created("200 Services at once, writes take 200 ms", 200, responding(), go, bounds).await;
+    manager.terminate();
+
+    place.world.azure().clear_requests();
+    let started = Instant::now();
+    let manager = place.start();
+    let bounds = Bounds { reads: Some(15), writes: Some(0), ..Bounds::default() };
+    let go = "73 s, 808 reads, 0 writes, 363 MiB, 38 s, 201 MiB";
+    let restart = place.settled("restart with 200 Services", started, &manager, 0.0, go, bounds).await;
+
+    place.world.azure().clear_requests();
+    let (started, before) = (Instant::now(), manager.cpu());
+    let pool = place.world.topology().pools.first().map(|pool| pool.name.clone()).expect("a pool");
+    let name = place.world.scale_out(&pool, 1).expect("the pool").pop().expect("a node");
+    place.server.create::<Node>(&place.world.uninitialized_node(&name).expect("the machine"));
+    let bounds = Bounds { reads: Some(10), writes: Some(2), cpu: Some(0.5), ..Bounds::default() };
+    let go = "1013 reads, 2 writes, 487 MiB, 44 s";
+    let added = place.settled("one node added, 200 Services", started, &manager, before, go, bounds).await;
+
+    place.world.azure().clear_requests();
+    let (started, before) = (Instant::now(), manager.cpu());
+    place.server.delete::<Node>("", &name);
+    place.world.scale_in(&pool, 1).expect("the pool");
+    let bounds = Bounds { reads: Some(10), writes: Some(2), cpu: Some(0.5), ..Bounds::default() };
+    let go = "1005 reads, 1 write, 484 MiB, 35 s";
+    let removed = place.settled("one node removed, 200 Services", started, &manager, before, go, bounds).await;
+    manager.terminate();
+    vec![first, restart, added, removed]
+}
+
+/// Services that wait when the program starts, until all have an address.
+async fn created(name: &str, count: u32, latencies: Latencies, go: &'static str, bounds: Bounds) -> (Row, Place, Manager) {
+    let place = Place::new(latencies).await;
+    for index in 0..count {
+        place.server.create::<Service>(&objects::load_balancer_service("default", &format!("service-{index}")));
+    }
+    let started = Instant::now();
+    let manager = place.start();
+    place.until_ready().await;
+    let wall = started.elapsed();
+    let row = Row { wall: wall.as_secs_f64(), ..place.settled(name, started, &manager, 0.0, go, bounds).await };
+    (Row { count: Some(count), ..row }, place, manager)
+}
+
+/// Every write is answered after 200 ms.
+fn responding() -> Latencies {
+    every_write(Latency { respond: Duration::from_millis(200), operation: Duration::ZERO })
+}
+
+/// Every write starts an operation of 200 ms.
+fn operating() -> Latencies {
+    every_write(Latency { respond: Duration::ZERO, operation: Duration::from_millis(200) })
+}
+
+fn every_write(latency: Latency) -> Latencies {
+    Latencies::default().with(Class::Write, "*", latency).with(Class::Delete, "*", latency)
+}
+
+/// What must hold of a scenario: requests, MiB, seconds of processor time, MiB of memory, seconds.
+#[derive(Default, Clone, Copy)]
+struct Bounds {
+    reads: Option<usize>,
+    writes: Option<usize>,
+    received: Option<f64>,
+    cpu: Option<f64>,
+    memory: Option<f64>,
+    wall: Option<f64>,
+}
+
+/// What a scenario took.
+struct Row {
+    name: String,
+    /// Services made in it.
+    count: Option<u32>,
+    wall: f64,
+    reads: usize,
+    polls: usize,
+    writes: usize,
+    received: f64,
+    cpu: f64,
+    memory: f64,
+    go: &'static str,
+    bounds: Bounds,
+}
+
+impl Row {
+    fn text(&self) -> String {
+        format!(
+            "| {} | {:.1} s | {} | {} | {} | {:.2} MiB | {:.2} s | {:.0} MiB | {} |",
+            self.name, self.wall, self.reads, self.polls, self.writes, self.received, self.cpu, self.memory, self.go
+        )
+    }
+
+    fn broken(&self) -> Vec<String> {
+        let whole = |number: Option<usize>| number.and_then(|number| u32::try_from(number).ok()).map(f64::from);
+        let is = |number: usize| whole(Some(number)).unwrap_or(f64::MAX);
+        let checks = [
+            ("reads", is(self.reads), whole(self.bounds.reads)),
+            ("writes", is(self.writes), whole(self.bounds.writes)),
+            ("MiB received", self.received, self.bounds.received),
+            ("s of CPU", self.cpu, self.bounds.cpu),
+            ("MiB resident", self.memory, self.bounds.memory),
+            ("s", self.wall, self.bounds.wall),
+        ];
+        let over = |(what, is, most): (&str, f64, Option<f64>)| {
+            let most = most.filter(|most| is > *most)?;
+            Some(format!("{}: {is:.2} {what}, at most {most}", self.name))
+        };
+        checks.into_iter().filter_map(over).collect()
+    }
+}
+
+/// From 50 to 400 Services bytes and processor time grow eightfold, with some room; with the square it would be 64-fold.
+fn growth(rows: &[Row]) -> Vec<String> {
+    let of = |count: u32| rows.iter().find(|row| row.count == Some(count));
+    let (Some(few), Some(many)) = (of(50), of(400)) else { return vec!["50 or 400 Services were not measured".to_owned()] };
+    let bytes = many.received / few.received;
+    let cpu = many.cpu / few.cpu;
+    println!("from 50 to 400 Services: {bytes:.1} times the bytes, {cpu:.1} times the CPU");
+    let wrong = [("bytes", bytes, 10.0), ("CPU", cpu, 12.0)].into_iter().filter(|(_, times, most)| times > most);
+    wrong
+        .map(|(what, times, most)| format!("{what} grow {times:.1} times from 50 to 400 Services, at most {most}"))
+        .collect()
+}
+
+/// A cluster in Azure, served to other processes.
+struct Place {
+    server: ApiServer,
+    world: World,
+    folder: tempfile::TempDir,
+    stop: Shutdown,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.stop.begin();
+    }
+}
+
+impl Place {
+    async fn new(latencies: Latencies) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (server, stop) = (ApiServer::new(Clock::System), Shutdown::new());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        ApiServer::write_kubeconfig(&folder.path().join("kubeconfig"), &url, None).expect("kubeconfig");
+        let (serving, until) = (server.clone(), stop.clone());
+        stop.spawn(async move { serving.serve(listener, until).await });
+
+        let ca_file = folder.path().join("ca.pem");
+        let serving = Serving { port: 0, ca_file: Some(ca_file), shutdown: stop.clone() };
+        let options = AzureOptions { latencies, ..AzureOptions::default() };
+        let start = Start { azure: options, serving: Some(serving), ..Start::default() };
+        let topology = Topology::new().pools(PoolKind::Uniform, 1, 10);
+        let world = start_world(topology, start).await.expect("the simulated cloud");
+        fs::write(folder.path().join("azure.json"), world.config().to_string()).expect("azure.json");
+        world.nodes().iter().for_each(|node| drop(server.create::<Node>(node)));
+        Self { server, world, folder, stop }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The built binary with the flags of `manifests/deployment.yaml`.
+    fn start(&self) -> Manager {
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
+        let log = fs::File::create(self.file("log")).expect("a log");
+        let child = Command::new(env!("CARGO_BIN_EXE_cloud-controller-manager"))
+            .env("SSL_CERT_FILE", self.file("ca.pem"))
+            .arg(format!("--kubeconfig={}", self.file("kubeconfig").display()))
+            .arg(format!("--cloud-config={}", self.file("azure.json").display()))
+            .arg(format!("--secure-port={port}"))
+            .args(["--cloud-provider=azure", "--bind-address=127.0.0.1", "--configure-cloud-routes=false", "--v=2"])
+            .args(["--leader-elect=true", "--kube-api-qps=200", "--kube-api-burst=400"])
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("the program starts");
+        Manager { child }
+    }
+
+    async fn until_ready(&self) {
+        let deadline = Instant::now() + LIMIT;
+        let mut ticks = tokio::time::interval(TICK * 2);
+        while !self.server.list::<Service>().iter().all(has_address) {
+            assert!(Instant::now() < deadline, "not ready:\n{}", tail(&self.file("log")));
+            ticks.tick().await;
+        }
+    }
+
+    /// Waits until ARM is left alone; answers what was asked of it. `cpu`: what the program had used before.
+    async fn settled(
+        &self,
+        name: &str,
+        started: Instant,
+        manager: &Manager,
+        cpu: f64,
+        go: &'static str,
+        bounds: Bounds,
+    ) -> Row {
+        let azure = self.world.azure();
+        let mut last = Instant::now();
+        let (mut before, mut ticks) = (azure.count(is_arm), tokio::time::interval(TICK));
+        while last.elapsed() < QUIET {
+            ticks.tick().await;
+            let now = azure.count(is_arm);
+            if now != before {
+                (before, last) = (now, Instant::now());
+            }
+        }
+        let count = |class: &[Class]| azure.count(|request| class.contains(&request.class));
+        let received: usize = azure.requests().iter().filter(|request| is_arm(request)).map(|request| request.bytes).sum();
+        Row {
+            name: name.to_owned(),
+            count: None,
+            wall: last.duration_since(started).as_secs_f64(),
+            reads: count(&[Class::Read]),
+            polls: count(&[Class::Poll]),
+            writes: count(&[Class::Write, Class::Delete]),
+            received: f64::from(u32::try_from(received).unwrap_or(u32::MAX)) / MIB,
+            cpu: manager.cpu() - cpu,
+            memory: manager.peak_mib(),
+            go,
+            bounds,
+        }
+    }
+}
+
+fn is_arm(request: &cloud_controller_manager::sandbox::azure::RequestRecord) -> bool {
+    request.class != Class::Other
+}
+
+fn has_address(service: &Service) -> bool {
+    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    balancer.and_then(|balancer| balancer.ingress.as_ref()).is_some_and(|ingress| !ingress.is_empty())
+}
+
+/// The end of a log.
+fn tail(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<_> = text.lines().rev().take(20).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+}
+
+/// The program.
+struct Manager {
+    child: Child,
+}
+
+impl Manager {
+    fn proc(&self, file: &str) -> String {
+        fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap_or_default()
+    }
+
+    /// Seconds of processor time so far.
+    fn cpu(&self) -> f64 {
+        let stat = self.proc("stat");
+        let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SECOND
+    }
+
+    /// Peak resident memory.
+    fn peak_mib(&self) -> f64 {
+        let status = self.proc("status");
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or_default();
+        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(f64::MAX) / 1024.0
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    fn terminate(mut self) {
+        let status = Command::new("kill").arg(self.child.id().to_string()).status().expect("kill runs");
+        assert!(status.success(), "kill failed");
+        let status = self.child.wait().expect("the program ends");
+        assert!(status.success(), "the program ended with {status}");
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        // It has ended already unless something failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

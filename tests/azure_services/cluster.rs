@@ -1,0 +1,219 @@
+//! A cluster in a simulated Azure, and the lives of the manager in it.
+
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+
+use cloud_controller_manager::{
+    app::manager::{self, Parts},
+    cli,
+    cloud_provider::registry::ProviderConfig,
+    controllers::service::conditions,
+    metrics::Metrics,
+    providers::azure::AzureCloud,
+    runtime::{clock::Clock, shutdown::Shutdown},
+    sandbox::{
+        api_server::ApiServer,
+        azure::{
+            Azure, AzureOptions, Class,
+            topology::{PoolKind, Topology},
+            world::World,
+        },
+    },
+};
+use k8s_openapi::api::core::v1::{Event, Node, Service};
+use serde_json::Value;
+use tokio::{task::JoinHandle, time::Instant};
+
+use crate::wire::{Objections, Wire};
+
+/// How long anything may take that is not about time.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3600);
+/// Nothing that is going on is silent for so long: ten minutes is the longest back-off, and polls are closer.
+const QUIET: Duration = Duration::from_secs(700);
+
+/// What outlives a manager.
+pub(crate) struct Cluster {
+    pub(crate) server: ApiServer,
+    pub(crate) world: World,
+    pub(crate) objections: Objections,
+    clock: Clock,
+    config: Value,
+}
+
+/// One life of the manager.
+pub(crate) struct Life {
+    pub(crate) wire: Wire,
+    stop: Shutdown,
+    task: JoinHandle<Result<manager::Ended, manager::StartError>>,
+}
+
+/// Ten instances of a uniform scale set.
+pub(crate) fn ten_nodes() -> Topology {
+    Topology::new().pools(PoolKind::Uniform, 1, 10)
+}
+
+/// Two instances of a uniform scale set, with addresses of both families.
+pub(crate) fn two_nodes() -> Topology {
+    Topology::new().dual_stack().pools(PoolKind::Uniform, 1, 2)
+}
+
+impl Cluster {
+    /// All Nodes are there and initialised.
+    pub(crate) fn new(topology: Topology, options: AzureOptions) -> Self {
+        let clock = Clock::manual("2026-01-01T00:00:00Z".parse().unwrap());
+        let world = World::new(topology, options, clock).unwrap();
+        let server = ApiServer::new(clock);
+        world.nodes().iter().for_each(|node| drop(server.create::<Node>(node)));
+        let config = world.config();
+        Self { server, world, objections: Objections::default(), clock, config }
+    }
+
+    /// Starts a manager.
+    pub(crate) fn start(&self) -> Life {
+        let wire = Wire::new(self.azure(), &self.server, &self.objections);
+        let parts = Parts {
+            config: flags(),
+            clients: Arc::new(wire.clone()),
+            provider: Arc::new(self.provider(&wire)),
+            metrics: Arc::new(Metrics::new().unwrap()),
+            clock: self.clock,
+            set_verbosity: Arc::new(|_| ()),
+        };
+        let stop = Shutdown::new();
+        let stopping = stop.clone();
+        let task = tokio::spawn(async move { manager::run(parts, &stopping).await });
+        Life { wire, stop, task }
+    }
+
+    fn provider(&self, wire: &Wire) -> AzureCloud {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("azure.json");
+        std::fs::write(&file, self.config.to_string()).unwrap();
+        let config =
+            ProviderConfig { cloud_config: Some(file), cluster_name: "kubernetes".into(), ..ProviderConfig::default() };
+        AzureCloud::new(&config, BTreeMap::new(), Arc::new(wire.clone())).unwrap()
+    }
+
+    pub(crate) fn azure(&self) -> &Azure {
+        self.world.azure()
+    }
+
+    /// Creates a Service; answers it with what the API server handed out.
+    pub(crate) fn create(&self, service: &Service) -> Service {
+        self.server.create(service)
+    }
+
+    pub(crate) fn service(&self, name: &str) -> Option<Service> {
+        self.server.get("default", name)
+    }
+
+    pub(crate) fn services(&self) -> Vec<Service> {
+        self.server.list()
+    }
+
+    pub(crate) fn change(&self, name: &str, change: impl FnOnce(&mut Service)) {
+        self.server.update_with("default", name, change);
+    }
+
+    pub(crate) fn delete(&self, name: &str) {
+        self.server.delete::<Service>("default", name);
+    }
+
+    /// PUT, PATCH and DELETE to ARM since the log was cleared, those that were refused included.
+    pub(crate) fn writes(&self) -> Vec<String> {
+        let requests = self.azure().requests();
+        let writes = requests.iter().filter(|request| matches!(request.class, Class::Write | Class::Delete));
+        writes.map(|request| format!("{} {} ({})", request.method, request.path, request.status)).collect()
+    }
+
+    /// Reasons and messages of the warnings about an object.
+    pub(crate) fn warnings(&self, name: &str) -> Vec<(String, String)> {
+        let about =
+            |event: &Event| event.involved_object.name.as_deref() == Some(name) && event.type_.as_deref() == Some("Warning");
+        let events = self.server.list::<Event>().into_iter().filter(about);
+        events.map(|event| (event.reason.unwrap_or_default(), event.message.unwrap_or_default())).collect()
+    }
+
+    /// Waits until `holds`; answers how long it took, to the second. Fails with `what` after `limit`.
+    pub(crate) async fn until(&self, what: &str, limit: Duration, holds: impl Fn(&Self) -> bool) -> Duration {
+        let start = Instant::now();
+        while !holds(self) {
+            assert!(start.elapsed() < limit, "not within {limit:?}: {what}\n{}", self.report());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        start.elapsed()
+    }
+
+    /// Waits until all Services are served.
+    pub(crate) async fn until_ready(&self, limit: Duration) -> Duration {
+        self.until("all Services are ready", limit, |cluster| cluster.services().iter().all(is_ready)).await
+    }
+
+    /// Waits until no Service is left.
+    pub(crate) async fn until_gone(&self, limit: Duration) -> Duration {
+        self.until("all Services are gone", limit, |cluster| cluster.services().is_empty()).await
+    }
+
+    /// Waits until ARM has not been written to for longer than any pause that something takes.
+    pub(crate) async fn settle(&self) {
+        let (mut before, mut now) = (None, self.writes().len());
+        while before != Some(now) {
+            tokio::time::sleep(QUIET).await;
+            (before, now) = (Some(now), self.writes().len());
+        }
+    }
+
+    /// What is not ready and why, and the last writes.
+    fn report(&self) -> String {
+        let services = self.services();
+        let waiting = services.iter().filter(|service| !is_ready(service)).take(5).map(|service| {
+            let condition = conditions::current(service).map(|one| format!("{}: {}", one.reason, one.message));
+            let name = service.metadata.name.clone().unwrap_or_default();
+            format!("{name}: {condition:?} {:?}", self.warnings(&name))
+        });
+        let writes = self.writes();
+        let last = writes.iter().rev().take(5).cloned();
+        waiting.chain(last).collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn flags() -> cli::config::Config {
+    let flags =
+        ["ccm", "--cloud-provider=azure", "--secure-port=0", "--leader-elect=false", "--configure-cloud-routes=false"];
+    match cli::parse(flags.iter().map(Into::into), &["azure"], &[]).unwrap() {
+        cli::Command::Run(config) => *config,
+        _ => unreachable!("no help asked for"),
+    }
+}
+
+impl Life {
+    /// As `kill -9` does it.
+    pub(crate) fn kill(self) {
+        self.wire.cut();
+        self.task.abort();
+    }
+
+    /// As SIGTERM does it.
+    pub(crate) async fn stop(self) {
+        self.stop.begin();
+        assert_eq!(self.task.await.unwrap().unwrap(), manager::Ended::Stopped);
+    }
+}
+
+/// Whether a Service has an address, and the controller says that it is served.
+pub(crate) fn is_ready(service: &Service) -> bool {
+    let reason = conditions::current(service).map(|condition| condition.reason.as_str());
+    !addresses(service).is_empty() && reason == Some("Ready")
+}
+
+/// The addresses in a Service's status.
+pub(crate) fn addresses(service: &Service) -> Vec<String> {
+    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let ingress = balancer.and_then(|balancer| balancer.ingress.as_ref()).into_iter().flatten();
+    ingress.filter_map(|ingress| ingress.ip.clone()).collect()
+}
+
+/// Runs a scenario in a runtime of its own with its own paused clock, so that nothing of it stays.
+pub(crate) fn alone<T>(scenario: impl Future<Output = T>) -> T {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().start_paused(true).build().unwrap().block_on(scenario)
+}

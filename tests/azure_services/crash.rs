@@ -1,0 +1,183 @@
+//! The process is killed before and after each request to ARM that a change of a Service takes, and started again: what is in the cloud
+//! then is what there would be without the crash.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Crash, Latencies, Latency};
+use k8s_openapi::api::core::v1::Service;
+use serde_json::json;
+
+use crate::{
+    cluster::{Cluster, Life, PATIENCE, addresses, alone, is_ready, two_nodes},
+    documents::{State, differences, exact},
+    services::{dual_stack, external, internal, local, pinned, set_port},
+};
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    External,
+    Internal,
+    DualStack,
+    /// With endpoints on some nodes, for some sources.
+    Local,
+    /// Beside another Service on a public IP that somebody else made.
+    Shared,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Act {
+    Create,
+    Update,
+    Delete,
+}
+
+const ACTS: [Act; 3] = [Act::Create, Act::Update, Act::Delete];
+/// Names of Services with their addresses.
+type Statuses = Vec<(Option<String>, Vec<String>)>;
+/// Documents and statuses.
+type Outcome = (State, Statuses);
+
+/// The address of the public IP that somebody else made.
+const SHARED: &str = "52.1.2.3";
+/// All that a change takes is over by then.
+const LONG: Duration = Duration::from_secs(60);
+
+fn service(kind: Kind) -> Service {
+    match kind {
+        Kind::External => external("web"),
+        Kind::Internal => internal("web"),
+        Kind::DualStack => dual_stack("web"),
+        Kind::Local => local("web"),
+        Kind::Shared => pinned("web", SHARED, 8080),
+    }
+}
+
+fn act(cluster: &Cluster, kind: Kind, act: Act) {
+    match act {
+        Act::Create => drop(cluster.create(&service(kind))),
+        Act::Update => cluster.change("web", |service| set_port(service, 9090)),
+        Act::Delete => cluster.delete("web"),
+    }
+}
+
+/// Every write is an operation with a poll or two.
+fn cluster(kind: Kind) -> Cluster {
+    let takes = Latency { respond: Duration::ZERO, operation: Duration::from_millis(300) };
+    let latencies = Latencies::default().with(Class::Write, "*", takes).with(Class::Delete, "*", takes);
+    let cluster = Cluster::new(two_nodes(), AzureOptions { latencies, ..AzureOptions::default() });
+    if kind == Kind::Shared {
+        let topology = cluster.world.topology();
+        let id = topology.group_id().resource("Microsoft.Network/publicIPAddresses", &["theirs"]);
+        let document = json!({
+            "id": id, "name": "theirs", "type": "Microsoft.Network/publicIPAddresses", "location": topology.location,
+            "sku": {"name": "Standard", "tier": "Regional"},
+            "properties": {"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4", "ipAddress": SHARED},
+        });
+        cluster.azure().put_document(document).unwrap();
+        cluster.create(&pinned("base", SHARED, 80));
+    }
+    cluster
+}
+
+/// Everything before `last` has happened.
+async fn prepared(kind: Kind, last: Act) -> (Cluster, Life) {
+    let cluster = cluster(kind);
+    let life = cluster.start();
+    tokio::time::sleep(LONG).await;
+    for earlier in ACTS.into_iter().take_while(|earlier| *earlier != last) {
+        act(&cluster, kind, earlier);
+        tokio::time::sleep(LONG).await;
+    }
+    (cluster, life)
+}
+
+/// What is in the cloud and in the status of Services.
+fn result(cluster: &Cluster) -> Outcome {
+    let status = |service: &Service| (service.metadata.name.clone(), addresses(service));
+    (exact(cluster), cluster.services().iter().map(status).collect())
+}
+
+/// What it comes to without a crash.
+fn undisturbed(kind: Kind, last: Act) -> Outcome {
+    alone(async {
+        let (cluster, life) = prepared(kind, last).await;
+        let before = exact(&cluster);
+        act(&cluster, kind, last);
+        cluster.settle().await;
+        assert!(cluster.services().iter().all(is_ready));
+        assert_ne!(before, exact(&cluster), "{kind:?}: {last:?} writes");
+        life.stop().await;
+        result(&cluster)
+    })
+}
+
+/// Crashes at the `nth` request. Answers whether there were so many, and what there is after a restart.
+fn crashed(kind: Kind, last: Act, nth: usize, when: Crash) -> (bool, Outcome, Vec<String>) {
+    alone(async {
+        let (cluster, life) = prepared(kind, last).await;
+        cluster.azure().clear_requests();
+        life.wire.cut_at(nth, when);
+        act(&cluster, kind, last);
+        tokio::time::sleep(LONG).await;
+        let has_crashed = life.wire.is_cut();
+        let made = cluster.writes();
+        life.kill();
+        let life = cluster.start();
+        let done = |cluster: &Cluster| match last {
+            Act::Delete => cluster.service("web").is_none(),
+            _ => cluster.services().iter().all(is_ready),
+        };
+        cluster.until(&format!("{kind:?}: {last:?}, crash {when:?} request {nth}"), PATIENCE, done).await;
+        cluster.settle().await;
+        life.stop().await;
+        (has_crashed, result(&cluster), made)
+    })
+}
+
+fn sweep(kind: Kind) {
+    let mut crashes = 0;
+    for last in ACTS {
+        let expected = undisturbed(kind, last);
+        for when in [Crash::Before, Crash::After] {
+            let mut points = BTreeSet::new();
+            for nth in 1.. {
+                let (has_crashed, found, made) = crashed(kind, last, nth, when);
+                let told = format!("{kind:?}: {last:?}, crash {when:?} request {nth}, after {made:?}");
+                assert_eq!(differences(&expected.0, &found.0), Vec::<String>::new(), "{told}");
+                assert_eq!(expected.1, found.1, "{told}");
+                if !has_crashed {
+                    break;
+                }
+                points.insert(nth);
+            }
+            assert!(!points.is_empty(), "{kind:?}: {last:?} takes requests");
+            crashes += points.len();
+        }
+    }
+    println!("{kind:?}: {crashes} crashes");
+}
+
+#[test]
+fn an_external_service_survives_crashes() {
+    sweep(Kind::External);
+}
+
+#[test]
+fn an_internal_service_survives_crashes() {
+    sweep(Kind::Internal);
+}
+
+#[test]
+fn a_dual_stack_service_survives_crashes() {
+    sweep(Kind::DualStack);
+}
+
+#[test]
+fn a_local_service_with_source_ranges_survives_crashes() {
+    sweep(Kind::Local);
+}
+
+#[test]
+fn a_service_on_a_shared_public_ip_survives_crashes() {
+    sweep(Kind::Shared);
+}

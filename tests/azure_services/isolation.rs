@@ -1,0 +1,193 @@
+//! Services that only ARM can find fault with: they fail alone, say why, and recover.
+
+use std::time::Duration;
+
+use cloud_controller_manager::{controllers::service::conditions, sandbox::azure::AzureOptions};
+use k8s_openapi::api::core::v1::Service;
+use serde_json::json;
+
+use crate::{
+    cluster::{Cluster, addresses, alone, is_ready, ten_nodes},
+    documents::{State, differences, unordered},
+    services::{external, internal, with},
+    wire::Objection,
+};
+
+const SERVICES: usize = 200;
+const MINUTE: Duration = Duration::from_secs(60);
+/// ARM refuses something of each, and what its message says.
+const CULPRITS: [(usize, &str); 5] = [
+    (17, "DnsRecordInUse"),
+    (58, "DnsRecordInUse"),
+    (99, "PortNotAllowedByPolicy"),
+    (140, "PortNotAllowedByPolicy"),
+    (181, "SecurityRuleInvalidAddressPrefix"),
+];
+
+fn is_culprit(index: usize) -> bool {
+    CULPRITS.iter().any(|(culprit, _)| *culprit == index)
+}
+
+fn name(index: usize) -> String {
+    format!("s{index}")
+}
+
+/// Three of four are external. The culprits differ from others only in what ARM finds fault with.
+fn service(index: usize) -> Service {
+    let plain = if index.is_multiple_of(4) && !is_culprit(index) { internal(&name(index)) } else { external(&name(index)) };
+    let port = |service: Service, port: i32| {
+        let mut service = service;
+        crate::services::set_port(&mut service, port);
+        service
+    };
+    match index {
+        17 => with(plain, "azure-dns-label-name", "taken"),
+        58 => with(plain, "azure-dns-label-name", "taken-too"),
+        99 => port(plain, 6666),
+        140 => port(plain, 6667),
+        181 => with(plain, "azure-allowed-service-tags", "NoSuchTag"),
+        _ => plain,
+    }
+}
+
+/// Somebody else's public IPs have the labels, and a policy forbids ports and tags.
+fn object(cluster: &Cluster) {
+    let topology = cluster.world.topology();
+    for label in ["taken", "taken-too"] {
+        let id = topology.group_id().resource("Microsoft.Network/publicIPAddresses", &[&format!("theirs-{label}")]);
+        let document = json!({
+            "id": id, "name": format!("theirs-{label}"), "type": "Microsoft.Network/publicIPAddresses",
+            "location": topology.location, "sku": {"name": "Standard", "tier": "Regional"},
+            "properties": {
+                "publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4", "ipAddress": "203.0.113.9",
+                "dnsSettings": {"domainNameLabel": label, "fqdn": format!("{label}.eastus.cloudapp.azure.com")},
+            },
+        });
+        cluster.azure().put_document(document).unwrap();
+    }
+    for port in [6666, 6667] {
+        cluster.objections.add(Objection {
+            kind: "loadBalancers",
+            text: format!("\"frontendPort\":{port}"),
+            code: "PortNotAllowedByPolicy",
+            message: format!("PortNotAllowedByPolicy: a rule with port {port} is not allowed."),
+        });
+    }
+    cluster.objections.add(Objection {
+        kind: "networkSecurityGroups",
+        text: "\"NoSuchTag\"".to_owned(),
+        code: "SecurityRuleInvalidAddressPrefix",
+        message: "SecurityRuleInvalidAddressPrefix: NoSuchTag is no valid address prefix.".to_owned(),
+    });
+}
+
+/// The cause goes.
+fn relent(cluster: &Cluster) {
+    cluster.objections.clear();
+    for label in ["taken", "taken-too"] {
+        let topology = cluster.world.topology();
+        let id = topology.group_id().resource("Microsoft.Network/publicIPAddresses", &[&format!("theirs-{label}")]);
+        assert!(cluster.azure().delete_document(id.as_str()));
+    }
+}
+
+fn others_are_ready(cluster: &Cluster) -> bool {
+    (0..SERVICES)
+        .filter(|index| !is_culprit(*index))
+        .all(|index| cluster.service(&name(index)).is_some_and(|s| is_ready(&s)))
+}
+
+/// A cloud without what belongs to the culprits.
+fn without_culprits(cluster: &Cluster, culprits: &[Service]) -> State {
+    let mut state = unordered(cluster);
+    let base = |service: &Service| {
+        let uid = service.metadata.uid.clone().unwrap_or_default().replace('-', "");
+        format!("a{uid}").chars().take(32).collect::<String>()
+    };
+    let bases: Vec<String> = culprits.iter().map(base).collect();
+    let is_theirs = |text: &str| bases.iter().any(|base| text.contains(base.as_str())) || text.contains("theirs-taken");
+    state.retain(|id, _| !is_theirs(id));
+    for document in state.values_mut() {
+        for list in ["frontendIPConfigurations", "loadBalancingRules", "probes"] {
+            let parts = document["properties"][list].as_array_mut();
+            parts.into_iter().for_each(|parts| parts.retain(|part| !is_theirs(part["name"].as_str().unwrap_or_default())));
+        }
+        for rule in document["properties"]["securityRules"].as_array_mut().into_iter().flatten() {
+            let to = rule["properties"]["destinationAddressPrefixes"].as_array_mut();
+            to.into_iter().for_each(|to| to.retain(|to| !is_theirs(to.as_str().unwrap_or_default())));
+        }
+    }
+    state
+}
+
+#[test]
+fn five_of_two_hundred_services_fail_alone_and_recover() {
+    let (expected, calm) = alone(async {
+        let cluster = Cluster::new(ten_nodes(), AzureOptions::default());
+        let all: Vec<Service> = (0..SERVICES).map(|index| cluster.create(&service(index))).collect();
+        let culprits: Vec<Service> = CULPRITS.iter().map(|(index, _)| all[*index].clone()).collect();
+        CULPRITS.iter().for_each(|(index, _)| cluster.delete(&name(*index)));
+        let life = cluster.start();
+        let took = cluster.until_ready(10 * MINUTE).await;
+        cluster.settle().await;
+        life.stop().await;
+        (without_culprits(&cluster, &culprits), took)
+    });
+    alone(async {
+        let cluster = Cluster::new(ten_nodes(), AzureOptions::default());
+        object(&cluster);
+        let all: Vec<Service> = (0..SERVICES).map(|index| cluster.create(&service(index))).collect();
+        let culprits: Vec<Service> = CULPRITS.iter().map(|(index, _)| all[*index].clone()).collect();
+        let life = cluster.start();
+        let took = cluster.until("195 are ready", 10 * MINUTE, others_are_ready).await;
+        println!(
+            "195 of 200 ready after {took:?}, without the other 5 after {calm:?}; {} writes and {} refusals",
+            cluster.writes().len(),
+            cluster.objections.refused()
+        );
+        assert!(took <= calm + MINUTE, "{took:?}, {calm:?} without the five");
+        tokio::time::sleep(10 * MINUTE).await;
+        let refused = cluster.objections.refused();
+        assert!(refused <= 150, "{refused} refusals of three Services in ten minutes");
+        assert!(others_are_ready(&cluster));
+        assert_eq!(differences(&expected, &without_culprits(&cluster, &culprits)), Vec::<String>::new());
+        CULPRITS.iter().for_each(|(index, cause)| says_why(&cluster, &name(*index), cause));
+        for (index, _) in CULPRITS {
+            assert_eq!(addresses(&cluster.service(&name(index)).unwrap()), Vec::<String>::new(), "s{index}");
+        }
+
+        relent(&cluster);
+        let took = cluster.until_ready(15 * MINUTE).await;
+        println!("all 200 ready {took:?} after the cause went");
+        life.stop().await;
+    });
+}
+
+/// An event and the condition name the cause.
+fn says_why(cluster: &Cluster, name: &str, cause: &str) {
+    let warnings = cluster.warnings(name);
+    let told = warnings.iter().any(|(reason, message)| reason == "SyncLoadBalancerFailed" && message.contains(cause));
+    assert!(told, "{name}: {warnings:?}");
+    let service = cluster.service(name).unwrap();
+    let condition = conditions::current(&service).expect("a condition");
+    assert!(["Failed", "Invalid"].contains(&condition.reason.as_str()), "{name}: {condition:?}");
+    assert!(condition.message.contains(cause), "{name}: {condition:?}");
+}
+
+#[test]
+fn an_internal_service_whose_address_somebody_has_fails_alone() {
+    alone(async {
+        let cluster = Cluster::new(ten_nodes(), AzureOptions::default());
+        let taken = cluster.world.machines()[3].ip_configurations[0].address.to_string();
+        (0..20).for_each(|index| drop(cluster.create(&internal(&name(index)))));
+        cluster.create(&with(internal("bad"), "azure-load-balancer-ipv4", &taken));
+        let life = cluster.start();
+        let ready = |cluster: &Cluster| (0..20).all(|index| cluster.service(&name(index)).is_some_and(|s| is_ready(&s)));
+        cluster.until("the others are ready", 10 * MINUTE, ready).await;
+        tokio::time::sleep(MINUTE).await;
+        says_why(&cluster, "bad", &taken);
+        cluster.change("bad", |service| crate::services::annotate(service, "azure-load-balancer-ipv4", None));
+        cluster.until_ready(10 * MINUTE).await;
+        life.stop().await;
+    });
+}

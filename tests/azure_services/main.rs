@@ -1,0 +1,29 @@
+//! Services of type LoadBalancer on Azure, accepted as a whole: the manager (service and node controllers, azure provider) over an
+//! in-process API server and a simulated Resource Manager, on a paused clock.
+//!
+//! ```text
+//! Service ─► ApiServer ─► Wire ─► manager ─► Wire ─► simulated ARM ─► documents
+//! ```
+//!
+//! [`cluster`] is the stage, [`wire`] what a process is cut off by, [`documents`] how two clouds are compared. The other modules are
+//! scenarios. Counts are asserted; times are simulated, and printed where they say how close to the request budget a run came.
+#![cfg(feature = "sandbox")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests, outside of test functions"
+)]
+
+mod cluster;
+mod documents;
+mod services;
+mod wire;
+
+mod crash;
+mod isolation;
+mod lifecycle;
+mod order;
+mod scale;
+mod storm;

@@ -1,0 +1,140 @@
+//! Five hundred Services, with writes that take as long as Azure's and the request budget in force: how many writes, and how long.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use cloud_controller_manager::sandbox::azure::{
+    AzureOptions, Class, Latencies, Latency, Quotas,
+    topology::{PoolKind, Topology},
+};
+use k8s_openapi::api::core::v1::{Node, Service};
+
+use crate::{
+    cluster::{Cluster, alone},
+    documents::{differences, exact},
+    services::{external, internal},
+};
+
+const SERVICES: usize = 500;
+/// Writes beyond one for each public IP.
+const FEW: usize = 20;
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Writes at once, and writes per second after that, of the half of ARM's quota that is this program's.
+const BURST: f64 = 100.0;
+const PER_SECOND: f64 = 5.0;
+
+/// Every write is a long-running operation.
+fn as_slow_as_azure() -> AzureOptions {
+    let takes = |seconds| Latency { respond: Duration::ZERO, operation: Duration::from_secs(seconds) };
+    let latencies = Latencies::default()
+        .with(Class::Write, "Microsoft.Network/publicIPAddresses", takes(2))
+        .with(Class::Write, "Microsoft.Network/loadBalancers", takes(5))
+        .with(Class::Write, "Microsoft.Network/networkSecurityGroups", takes(5))
+        .with(Class::Delete, "*", takes(5));
+    AzureOptions { latencies, quotas: Quotas::azure(), ..AzureOptions::default() }
+}
+
+/// A cluster with Services that nobody has looked at yet.
+fn cluster(service: fn(&str) -> Service) -> Cluster {
+    let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 3), as_slow_as_azure());
+    (0..SERVICES).for_each(|index| drop(cluster.create(&service(&format!("s{index}")))));
+    cluster
+}
+
+/// Writes since last asked, by what they were.
+fn writes(cluster: &Cluster) -> (usize, String) {
+    let requests = cluster.azure().requests();
+    cluster.azure().clear_requests();
+    let mut counts = BTreeMap::<String, usize>::new();
+    let mut refused = 0;
+    for request in requests.iter().filter(|request| matches!(request.class, Class::Write | Class::Delete)) {
+        let kind = request.resource_type.rsplit('/').next().unwrap_or_default();
+        *counts.entry(format!("{} {kind}", request.method)).or_default() += 1;
+        refused += usize::from(request.status >= 400);
+    }
+    let reads = requests.iter().filter(|request| matches!(request.class, Class::Read | Class::Poll)).count();
+    (counts.values().sum(), format!("{counts:?}, {refused} refused, {reads} reads and polls"))
+}
+
+/// What the budget allows at the fastest.
+fn fastest(writes: usize) -> f64 {
+    (f64::from(u32::try_from(writes).unwrap()) - BURST).max(0.0) / PER_SECOND
+}
+
+#[test]
+fn five_hundred_external_services() {
+    alone(async {
+        let cluster = cluster(external);
+        let before = exact(&cluster);
+        let life = cluster.start();
+        let took = cluster.until_ready(HOUR).await;
+        let (count, what) = writes(&cluster);
+        println!(
+            "{SERVICES} external Services: {} s, {count} writes; the budget allows them in {:.0} s, and one of each kind takes 12 s more: {what}",
+            took.as_secs(),
+            fastest(count)
+        );
+        assert!(count <= SERVICES + FEW, "{count} writes: {what}");
+        assert!(took.as_secs_f64() <= fastest(SERVICES + FEW) + 60.0, "{took:?}");
+
+        one_node_joins(&cluster).await;
+        tokio::time::sleep(HOUR).await;
+        assert_eq!(cluster.writes(), Vec::<String>::new(), "nothing has changed");
+        cluster.azure().clear_requests();
+
+        (0..SERVICES).for_each(|index| cluster.delete(&format!("s{index}")));
+        let took = cluster.until_gone(HOUR).await;
+        let (count, what) = writes(&cluster);
+        println!(
+            "{SERVICES} of them deleted: {} s, {count} writes; the budget allows {:.0} s: {what}",
+            took.as_secs(),
+            fastest(count)
+        );
+        assert!(count <= SERVICES + FEW, "{count} writes: {what}");
+        assert!(took.as_secs_f64() <= fastest(SERVICES + FEW) + 60.0, "{took:?}");
+        cluster.settle().await;
+        let mut left = exact(&cluster);
+        left.retain(|id, _| before.contains_key(id));
+        assert_eq!(differences(&left, &exact(&cluster)), Vec::<String>::new(), "left over");
+        life.stop().await;
+    });
+}
+
+/// At most one write of each document that is affected.
+async fn one_node_joins(cluster: &Cluster) {
+    cluster.settle().await;
+    cluster.azure().clear_requests();
+    let pool = cluster.world.topology().pools[0].name.clone();
+    let name = cluster.world.scale_out(&pool, 1).unwrap().remove(0);
+    let topology = cluster.world.topology();
+    cluster.server.create::<Node>(&topology.node(&cluster.world.machine(&name).unwrap()));
+    cluster.settle().await;
+    let mut written = BTreeMap::<String, usize>::new();
+    for write in cluster.writes() {
+        *written.entry(write).or_default() += 1;
+    }
+    println!("one node joins {SERVICES} Services: {written:?}");
+    assert!(written.keys().any(|write| write.starts_with("PUT")), "the node is in no pool");
+    assert!(written.values().all(|times| *times == 1), "{written:?}");
+    assert!(written.len() <= 2, "{written:?}");
+    cluster.azure().clear_requests();
+}
+
+#[test]
+fn five_hundred_internal_services() {
+    alone(async {
+        let cluster = cluster(internal);
+        let life = cluster.start();
+        let took = cluster.until_ready(HOUR).await;
+        let (count, what) = writes(&cluster);
+        println!("{SERVICES} internal Services: {} s, {count} writes: {what}", took.as_secs());
+        assert!(count <= FEW, "{count} writes: {what}");
+        assert!(took <= Duration::from_secs(60), "{took:?}");
+        (0..SERVICES).for_each(|index| cluster.delete(&format!("s{index}")));
+        let took = cluster.until_gone(HOUR).await;
+        let (count, what) = writes(&cluster);
+        println!("{SERVICES} of them deleted: {} s, {count} writes: {what}", took.as_secs());
+        assert!(count <= FEW, "{count} writes: {what}");
+        life.stop().await;
+    });
+}

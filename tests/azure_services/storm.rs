@@ -1,0 +1,134 @@
+//! A fifth of all requests to ARM fails, in every way there is; what comes of it is the same.
+
+use std::time::Duration;
+
+use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Effect, Fault, Latencies, Latency};
+use k8s_openapi::api::core::v1::Service;
+
+use crate::{
+    cluster::{Cluster, Life, alone, is_ready, two_nodes},
+    documents::{State, differences, unordered},
+    services::{dual_stack, external, internal, local, set_port, with},
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn services() -> Vec<Service> {
+    let labelled = with(external("labelled"), "azure-dns-label-name", "mine");
+    let mut all = vec![
+        dual_stack("dual"),
+        local("local"),
+        labelled,
+        with(internal("ha"), "azure-load-balancer-enable-high-availability-ports", "true"),
+    ];
+    all.extend((0..4).map(|index| external(&format!("e{index}"))));
+    all.extend((0..4).map(|index| internal(&format!("i{index}"))));
+    all
+}
+
+fn refusal(status: u16, code: &str, retry_after: Option<u64>) -> Effect {
+    Effect::Refuse(status, code.to_owned(), retry_after)
+}
+
+/// Each way to fail, alike often; together a fifth of all requests.
+fn storm(cluster: &Cluster) {
+    let any = [
+        refusal(429, "TooManyRequests", Some(7)),
+        refusal(429, "SubscriptionRequestsThrottled", Some(3)),
+        refusal(429, "RetryableErrorDueToAnotherOperation", Some(5)),
+        refusal(409, "AnotherOperationInProgress", None),
+        refusal(500, "InternalServerError", None),
+        refusal(503, "ServiceUnavailable", None),
+        Effect::NoConnection,
+        Effect::DropBefore,
+        Effect::DropAfter,
+        Effect::Garbage,
+        Effect::Truncated,
+        Effect::Hang,
+        Effect::Delay(Duration::from_secs(8)),
+    ];
+    let writes = [
+        refusal(412, "PreconditionFailed", None),
+        Effect::FailOperation("InternalServerError".to_owned(), "An error occurred.".to_owned()),
+        Effect::FailOperation("RetryableError".to_owned(), "A retryable error occurred.".to_owned()),
+    ];
+    let each = 0.2 / 16.0;
+    for effect in any {
+        cluster.azure().add_fault(Fault::new(effect).path("/subscriptions/*").with_probability(each));
+    }
+    for effect in writes {
+        let fault = Fault::new(effect).path("/subscriptions/*").with_probability(each * 2.0);
+        cluster.azure().add_fault(fault.clone().class(Class::Write));
+        cluster.azure().add_fault(fault.class(Class::Delete));
+    }
+}
+
+fn cluster(seed: u64) -> Cluster {
+    let takes = Latency { respond: Duration::from_millis(50), operation: Duration::from_secs(1) };
+    let latencies = Latencies::default().with(Class::Write, "*", takes).with(Class::Delete, "*", takes);
+    Cluster::new(two_nodes(), AzureOptions { latencies, seed, ..AzureOptions::default() })
+}
+
+/// Create all, change some, delete some. Answers what there is after each, and then without any.
+async fn history(cluster: &Cluster, life: &Life) -> Vec<State> {
+    let _ = life;
+    let mut states = Vec::new();
+    services().iter().for_each(|service| drop(cluster.create(service)));
+    cluster.until_ready(HOUR).await;
+    states.push(calm(cluster).await);
+    ["e0", "i0", "dual"].iter().for_each(|name| cluster.change(name, |service| set_port(service, 8080)));
+    cluster.change("e1", |service| crate::services::annotate(service, "azure-load-balancer-internal", Some("true")));
+    cluster.change("i1", |service| crate::services::annotate(service, "azure-load-balancer-internal", None));
+    states.push(calm(cluster).await);
+    ["e2", "i2", "local"].iter().for_each(|name| cluster.delete(name));
+    cluster
+        .until("three are gone", HOUR, |cluster| ["e2", "i2", "local"].iter().all(|name| cluster.service(name).is_none()))
+        .await;
+    states.push(calm(cluster).await);
+    cluster.services().iter().filter_map(|service| service.metadata.name.clone()).for_each(|name| cluster.delete(&name));
+    cluster.until_gone(HOUR).await;
+    states.push(calm(cluster).await);
+    states
+}
+
+/// Half an hour in which everything ends that can.
+async fn calm(cluster: &Cluster) -> State {
+    tokio::time::sleep(HOUR / 2).await;
+    assert!(cluster.services().iter().all(is_ready));
+    unordered(cluster)
+}
+
+fn weather(seed: u64) {
+    let expected = alone(async {
+        let cluster = cluster(seed);
+        let life = cluster.start();
+        history(&cluster, &life).await
+    });
+    let found = alone(async {
+        let cluster = cluster(seed);
+        storm(&cluster);
+        let life = cluster.start();
+        let states = history(&cluster, &life).await;
+        let failed =
+            cluster.azure().count(|request| request.class != Class::Other && (request.status == 0 || request.status >= 400));
+        println!(
+            "storm {seed}: {failed} of {} requests failed",
+            cluster.azure().count(|request| request.class != Class::Other)
+        );
+        assert!(failed > 50, "{failed}");
+        states
+    });
+    for (step, (expected, found)) in expected.iter().zip(&found).enumerate() {
+        assert_eq!(differences(expected, found), Vec::<String>::new(), "seed {seed}, step {step}");
+    }
+}
+
+#[test]
+fn a_storm_of_faults_changes_nothing() {
+    weather(1);
+}
+
+#[test]
+fn another_storm_changes_nothing_either() {
+    weather(2);
+}

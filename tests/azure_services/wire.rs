@@ -1,0 +1,192 @@
+//! The connections of one process to ARM and to the API server. Cutting them is how a process dies here: whatever it still does in
+//! memory reaches nobody, and no answer reaches it.
+//!
+//! ARM may also object to what a document says. The simulator knows the rules that are modelled; an [`Objection`] stands for one that
+//! is not.
+
+use std::{
+    future::{Future, pending},
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use cloud_controller_manager::{
+    app::manager::ClientSource,
+    providers::azure::arm::{Transport, TransportError},
+    runtime::leader_election::Leadership,
+    sandbox::{
+        api_server::ApiServer,
+        azure::{Azure, Crash},
+    },
+};
+use http::{HeaderValue, Request, Response, header};
+use http_body_util::BodyExt;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+/// A rule of ARM's: a PUT of a document of this type that contains this text is refused.
+#[derive(Debug, Clone)]
+pub(crate) struct Objection {
+    /// Last part of the type: `loadBalancers`.
+    pub(crate) kind: &'static str,
+    /// What must not be in the body.
+    pub(crate) text: String,
+    /// Code of the refusal.
+    pub(crate) code: &'static str,
+    /// Message of the refusal.
+    pub(crate) message: String,
+}
+
+/// ARM's rules beyond the modelled ones, for all processes. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Objections {
+    rules: Arc<Mutex<Vec<Objection>>>,
+    refused: Arc<Mutex<usize>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Objections {
+    /// One more rule.
+    pub(crate) fn add(&self, rule: Objection) {
+        locked(&self.rules).push(rule);
+    }
+
+    /// The cause goes.
+    pub(crate) fn clear(&self) {
+        locked(&self.rules).clear();
+    }
+
+    /// Requests refused so far. The simulator does not see them.
+    pub(crate) fn refused(&self) -> usize {
+        *locked(&self.refused)
+    }
+
+    fn to(&self, request: &Request<Bytes>) -> Option<Response<Bytes>> {
+        let path = request.uri().path().to_ascii_lowercase();
+        let kind = path.rsplit('/').nth(1)?;
+        let body = std::str::from_utf8(request.body()).unwrap_or_default();
+        let rules = locked(&self.rules);
+        let mut met = rules.iter().filter(|rule| rule.kind.eq_ignore_ascii_case(kind) && body.contains(&rule.text));
+        let rule = met.next().filter(|_| request.method() == http::Method::PUT)?;
+        *locked(&self.refused) += 1;
+        let error = json!({"error": {"code": rule.code, "message": rule.message}}).to_string();
+        let mut response = Response::new(Bytes::from(error));
+        *response.status_mut() = http::StatusCode::BAD_REQUEST;
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Some(response)
+    }
+}
+
+/// One process's connections. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Wire {
+    azure: Azure,
+    server: ApiServer,
+    objections: Objections,
+    /// Requests to ARM until the cut.
+    fuse: Arc<Mutex<Option<(usize, Crash)>>>,
+    dead: CancellationToken,
+}
+
+impl Wire {
+    pub(crate) fn new(azure: &Azure, server: &ApiServer, objections: &Objections) -> Self {
+        Self {
+            azure: azure.clone(),
+            server: server.clone(),
+            objections: objections.clone(),
+            fuse: Arc::default(),
+            dead: CancellationToken::new(),
+        }
+    }
+
+    /// Cuts everything at the `nth` request to ARM from now, counted from 1: before it has an effect, or after.
+    pub(crate) fn cut_at(&self, nth: usize, when: Crash) {
+        *locked(&self.fuse) = Some((nth, when));
+    }
+
+    /// Cuts everything.
+    pub(crate) fn cut(&self) {
+        self.dead.cancel();
+    }
+
+    /// Whether it is cut.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.dead.is_cancelled()
+    }
+
+    /// `work` while the process lives; nothing ever again once it does not.
+    async fn alive<T>(&self, work: impl Future<Output = T>) -> T {
+        tokio::select! {
+            biased;
+            () = self.dead.cancelled() => pending().await,
+            done = work => done,
+        }
+    }
+
+    fn burn(&self, request: &Request<Bytes>) -> Option<Crash> {
+        if !request.uri().path().starts_with("/subscriptions/") {
+            return None;
+        }
+        let mut fuse = locked(&self.fuse);
+        let (left, when) = fuse.as_mut()?;
+        *left = left.saturating_sub(1);
+        if *left > 0 {
+            return None;
+        }
+        let when = *when;
+        *fuse = None;
+        Some(when)
+    }
+
+    async fn to_arm(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+        let crash = self.burn(&request);
+        if crash == Some(Crash::Before) {
+            self.cut();
+            return pending().await;
+        }
+        let answer = match self.objections.to(&request) {
+            Some(refusal) => Ok(refusal),
+            None => self.azure.respond(request).await,
+        };
+        if crash == Some(Crash::After) {
+            self.cut();
+            return pending().await;
+        }
+        answer
+    }
+
+    async fn to_server(&self, request: Request<kube::client::Body>) -> io::Result<Response<axum::body::Body>> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+        self.server.respond(Request::from_parts(parts, body)).await
+    }
+}
+
+#[async_trait]
+impl Transport for Wire {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+        self.alive(self.to_arm(request)).await
+    }
+}
+
+impl ClientSource for Wire {
+    fn component(&self, _: &str) -> Result<kube::Client, kube::Error> {
+        let wire = self.clone();
+        let service = tower::service_fn(move |request| {
+            let wire = wire.clone();
+            async move { wire.alive(wire.to_server(request)).await }
+        });
+        Ok(kube::Client::new(service, "default"))
+    }
+    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
+        self.component(account)
+    }
+    fn watches(&self) -> Result<kube::Client, kube::Error> {
+        self.component("")
+    }
+}
