@@ -33,6 +33,7 @@ const PURE_FILES: &[&str] = &[
     "predicates.rs",
     "needs_update.rs",
     "conditions.rs",
+    "proxy.rs",
     // azure: configuration
     "decode.rs",
     "merge.rs",

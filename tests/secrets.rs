@@ -320,7 +320,12 @@ async fn a_federated_token_is_not_shown() {
     succeeds_and_is_refused(config, |cluster| {
         let file = cluster.path("token");
         fs::write(&file, planted("service-account")).unwrap();
-        vec![("AZURE_FEDERATED_TOKEN_FILE", file.display().to_string()), ("AZURE_CLIENT_SECRET", planted("environment"))]
+        vec![
+            ("AZURE_FEDERATED_TOKEN_FILE", file.display().to_string()),
+            ("AZURE_CLIENT_SECRET", planted("environment")),
+            // Nobody is there: neither the API server nor ARM, both on this machine, may be asked through it.
+            ("HTTPS_PROXY", format!("http://proxy:{}@127.0.0.1:9", planted("proxy"))),
+        ]
     })
     .await;
 }

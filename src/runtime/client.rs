@@ -5,10 +5,15 @@
 //! kubeconfig names by path: tokens are read again each minute, certificates when the process starts.
 
 mod fence;
+mod proxy;
 mod rate_limit;
 mod request_metrics;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use http::{HeaderValue, header::USER_AGENT};
 use kube::{
@@ -79,7 +84,7 @@ impl Clients {
     pub async fn load(settings: ClientConfig, metrics: Arc<Metrics>) -> Result<Self, ClientError> {
         let master = settings.master.as_deref().filter(|master| !master.is_empty()).map(url).transpose()?;
         let mut base = match (&settings.kubeconfig, &master) {
-            (Some(path), _) => from_kubeconfig(path).await?,
+            (Some(path), _) => from_kubeconfig(path, master.as_ref()).await?,
             (None, Some(master)) => Config::new(master.clone()),
             (None, None) => Config::incluster().map_err(|error| ClientError::NotInCluster(error.to_string()))?,
         };
@@ -170,14 +175,19 @@ fn host(config: &Config) -> String {
     config.cluster_url.authority().map(ToString::to_string).unwrap_or_default()
 }
 
-async fn from_kubeconfig(path: &std::path::Path) -> Result<Config, ClientError> {
+async fn from_kubeconfig(path: &Path, master: Option<&http::Uri>) -> Result<Config, ClientError> {
     // The first line says what and where; those after it would show what stands there, which may be a token.
     let about = |error: &dyn std::fmt::Display| ClientError::Kubeconfig {
         path: path.display().to_string(),
         reason: error.to_string().lines().next().unwrap_or_default().to_owned(),
     };
     let parsed = Kubeconfig::read_from(path).map_err(|error| about(&error))?;
-    Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await.map_err(|error| about(&error))
+    let loaded = Config::from_custom_kubeconfig(parsed.clone(), &KubeConfigOptions::default()).await;
+    let mut config = loaded.map_err(|error| about(&error))?;
+    // kube compares NO_PROXY with the proxy instead of the server.
+    let proxy = proxy::of(master.unwrap_or(&config.cluster_url), &parsed, |name| std::env::var(name).ok());
+    config.proxy_url = proxy.map_err(|name| about(&format!("{name} is not the URL of a proxy")))?;
+    Ok(config)
 }
 
 #[cfg(test)]

@@ -83,6 +83,8 @@ impl Session {
             ArmClient::new(settings.clone(), parts)
         };
         let compute = client(SourceTokens::new(credentials.compute, credentials.auxiliary));
+        // An auxiliary token is one of the network tenant, which this bearer is of already. Upstream sends that tenant's token in both
+        // headers (`AuxiliaryTenants` in `pkg/azclient/factory_conf.go` is set for all clients); once is enough.
         let network = client(SourceTokens::new(credentials.network, None));
         let inventory = Inventory::new(compute.clone(), InventorySettings::from_config(&config), *clock);
         let instances = Arc::new(AzureInstances::new(&config, Arc::clone(&inventory), *clock));

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use azure_core::credentials::Secret;
 
 use super::{AuthError, cloud::Cloud};
-use crate::providers::azure::config::{AuxiliaryTokenProvider, AzureConfig};
+use crate::providers::azure::config::{AuxiliaryTokenProvider, AzureConfig, variables};
 
 /// A credential and what it needs. The first that applies wins.
 #[derive(Debug, Clone, PartialEq)]
@@ -122,10 +122,11 @@ impl Setting<'_> {
 /// Chooses the credential.
 pub fn choose(config: &AzureConfig, environment: &BTreeMap<String, String>, cloud: &Cloud) -> Result<Choice, AuthError> {
     let settings = Settings { environment };
-    let tenant = settings.read("tenantId", "AZURE_TENANT_ID", &config.tenant_id);
-    let client = settings.read("aadClientId", "AZURE_CLIENT_ID", &config.aad_client_id);
-    let secret = settings.read("aadClientSecret", "AZURE_CLIENT_SECRET", &config.aad_client_secret);
-    let token_file = settings.read("aadFederatedTokenFile", "AZURE_FEDERATED_TOKEN_FILE", &config.aad_federated_token_file);
+    let tenant = settings.read("tenantId", variables::TENANT_ID, &config.tenant_id);
+    let client = settings.read("aadClientId", variables::CLIENT_ID, &config.aad_client_id);
+    let secret = settings.read("aadClientSecret", variables::CLIENT_SECRET, &config.aad_client_secret);
+    let token_file =
+        settings.read("aadFederatedTokenFile", variables::FEDERATED_TOKEN_FILE, &config.aad_federated_token_file);
     let network_tenant = network_tenant(config, tenant.value);
     let application = |by: &str| {
         let tenant = if cloud.adfs { "adfs".to_owned() } else { tenant.required(by)? };

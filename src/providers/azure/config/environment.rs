@@ -16,25 +16,37 @@ pub struct Variable {
     apply: fn(&mut AzureConfig, &str),
 }
 
+/// Names.
+pub mod variables {
+    /// The tenant.
+    pub const TENANT_ID: &str = "AZURE_TENANT_ID";
+    /// The application.
+    pub const CLIENT_ID: &str = "AZURE_CLIENT_ID";
+    /// The application's secret.
+    pub const CLIENT_SECRET: &str = "AZURE_CLIENT_SECRET";
+    /// File of the token that is exchanged for Entra tokens.
+    pub const FEDERATED_TOKEN_FILE: &str = "AZURE_FEDERATED_TOKEN_FILE";
+}
+
 /// Every variable that changes the configuration. Empty ones count as not set.
 pub const VARIABLES: &[Variable] = &[
     Variable {
-        name: "AZURE_TENANT_ID",
+        name: variables::TENANT_ID,
         doc: "Replaces `tenantId`.",
         apply: |config, value| value.clone_into(&mut config.tenant_id),
     },
     Variable {
-        name: "AZURE_CLIENT_ID",
+        name: variables::CLIENT_ID,
         doc: "Replaces `aadClientId`.",
         apply: |config, value| value.clone_into(&mut config.aad_client_id),
     },
     Variable {
-        name: "AZURE_CLIENT_SECRET",
+        name: variables::CLIENT_SECRET,
         doc: "Replaces `aadClientSecret`.",
         apply: |config, value| value.clone_into(&mut config.aad_client_secret),
     },
     Variable {
-        name: "AZURE_FEDERATED_TOKEN_FILE",
+        name: variables::FEDERATED_TOKEN_FILE,
         doc: "Replaces `aadFederatedTokenFile` and turns `useFederatedWorkloadIdentityExtension` on.",
         apply: |config, value| {
             value.clone_into(&mut config.aad_federated_token_file);

@@ -27,7 +27,7 @@ mod values;
 pub use check::{Report, offline_report};
 pub use choices::{BackendPoolType, CloudConfigType, HealthProbeMode, LoadBalancerSku, VmType};
 pub use decode::{Decoded, decode, decode_over};
-pub use environment::{Environment, VARIABLES, Variable};
+pub use environment::{Environment, VARIABLES, Variable, variables};
 pub use fields::{AzureConfig, FIELDS, Field};
 pub use finding::{Finding, Severity, has_errors, strict};
 pub use merge::{Loaded, Texts, merge};

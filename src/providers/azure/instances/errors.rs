@@ -22,7 +22,11 @@ pub fn of_look_up(error: &LookupError) -> CloudError {
         LookupError::NoAddress(_) => CloudError::failed(error.to_string()),
         LookupError::Arm(error) => match advice(error) {
             Some(advice) => CloudError::failed(format!("{error}; {advice}")),
-            None => error.clone().into(),
+            // A look-up only reads: nothing in the Node is wrong, and ARM may answer otherwise the next time.
+            None => match error.clone().into() {
+                CloudError::Invalid(message) => CloudError::failed(message),
+                told => told,
+            },
         },
     }
 }
@@ -72,6 +76,9 @@ mod tests {
             (ErrorClass::Throttled, seconds, "slow down", "retry_after", "slow down"),
             (ErrorClass::Transient, seconds, "oops", "failed", "oops"),
             (ErrorClass::NotFound, None, "no such machine", "failed", "no such machine"),
+            (ErrorClass::Invalid, None, "not like this", "failed", "not like this"),
+            (ErrorClass::Conflict, None, "not now", "failed", "not now"),
+            (ErrorClass::QuotaExceeded, None, "too much", "failed", "too much"),
             (ErrorClass::Unauthorized, None, "who?", "failed", "check the credentials in azure.json"),
             (ErrorClass::Forbidden, None, "no", "failed", "check-config --online"),
             (

@@ -18,6 +18,9 @@ use crate::providers::azure::arm::{ArmError, ErrorClass, ResourceId, api};
 /// See [`View::list_absent_ttl`].
 const LIST_STANDS: Duration = Duration::from_secs(15);
 
+/// How long a list is believed to lack a machine that one read could show: a Node that has just come must not wait.
+const LIST_STANDS_AGAINST_ONE: Duration = Duration::from_secs(3);
+
 /// The snapshot as one question sees it.
 pub(super) struct View<'a> {
     pub(super) question: &'a Question,
@@ -149,6 +152,11 @@ impl<'a> View<'a> {
         self.settings.absent_ttl.min(LIST_STANDS)
     }
 
+    /// The same where one read of the machine by itself can tell.
+    fn one_absent_ttl(&self) -> Duration {
+        self.settings.absent_ttl.min(LIST_STANDS_AGAINST_ONE)
+    }
+
     /// The list, unless it has been read already or there is none; then only a single read can tell more.
     pub(super) fn unread_list(&self, scope: Option<Scope>, list: fn(Scope) -> Read, ttl: Duration) -> Option<Scope> {
         scope.filter(|scope| {
@@ -203,7 +211,7 @@ impl<'a> View<'a> {
             return Place::Empty;
         }
         let listed = uniform_set_of(id)
-            .is_some_and(|set| self.is_listed(&Read::Machines(Scope::Uniform(set)), self.list_absent_ttl()));
+            .is_some_and(|set| self.is_listed(&Read::Machines(Scope::Uniform(set)), self.one_absent_ttl()));
         if listed && !self.question.confirm {
             return Place::Empty;
         }
@@ -269,7 +277,7 @@ impl<'a> View<'a> {
         }
         let id = self.standard_id(name);
         let list = Scope::Group(self.question.group.clone());
-        let listed = self.is_listed(&Read::Machines(list.clone()), self.list_absent_ttl());
+        let listed = self.is_listed(&Read::Machines(list.clone()), self.one_absent_ttl());
         // Known under this id but not by this name: a machine of a flexible set.
         if self.snapshot.entry(&id).is_some() || (listed && !self.question.confirm) {
             return vec![Place::Empty];

@@ -18,8 +18,14 @@ pub use kinds::{
 pub use reference::reference_page;
 pub use unknown::unknown;
 
+macro_rules! prefix {
+    () => {
+        "service.beta.kubernetes.io/"
+    };
+}
+
 /// What all keys begin with.
-pub const PREFIX: &str = "service.beta.kubernetes.io/";
+pub const PREFIX: &str = prefix!();
 
 /// The annotations of a Service.
 pub type Annotations = BTreeMap<String, String>;
@@ -102,17 +108,17 @@ macro_rules! annotations {
         service { $($group:literal { $($name:ident: $kind:ty = $key:literal $default:literal $doc:literal;)* })* }
         port $port_group:literal { $($port_name:ident: $port_kind:ty = $ending:literal $port_default:literal $port_doc:literal;)* }
     ) => {
-        $($(#[doc = $doc] pub const $name: Key<$kind> = Key { key: concat!("service.beta.kubernetes.io/", $key), kind: PhantomData };)*)*
+        $($(#[doc = $doc] pub const $name: Key<$kind> = Key { key: concat!(prefix!(), $key), kind: PhantomData };)*)*
         $(#[doc = $port_doc] pub const $port_name: PortKey<$port_kind> = PortKey { ending: $ending, kind: PhantomData };)*
 
         /// All annotations, in the order of the reference page.
         pub const ANNOTATIONS: &[Annotation] = &[
             $($(Annotation {
-                key: concat!("service.beta.kubernetes.io/", $key), group: $group, accepts: <$kind as Kind>::accepts,
+                key: concat!(prefix!(), $key), group: $group, accepts: <$kind as Kind>::accepts,
                 default: $default, doc: $doc,
             },)*)*
             $(Annotation {
-                key: concat!("service.beta.kubernetes.io/port_{p}_", $ending), group: $port_group, accepts: <$port_kind as Kind>::accepts,
+                key: concat!(prefix!(), "port_{p}_", $ending), group: $port_group, accepts: <$port_kind as Kind>::accepts,
                 default: $port_default, doc: $port_doc,
             },)*
         ];

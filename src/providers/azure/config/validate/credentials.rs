@@ -1,6 +1,9 @@
 //! Whether the fields of the credential belong together. Order of the kinds: `pkg/azclient/auth.go`.
 
-use super::{super::choices::CloudConfigType, AzureConfig, Findings};
+use super::{
+    super::{choices::CloudConfigType, environment::variables},
+    AzureConfig, Findings,
+};
 
 /// Names that `cloud` may have; any other is the public cloud. Upstream: `pkg/azclient/cloud.go`.
 const CLOUDS: &[&str] =
@@ -68,21 +71,13 @@ fn parts(config: &AzureConfig, findings: &mut Findings) {
     } else {
         return;
     };
-    let variable = "or the environment variable";
-    findings.error_if(
-        config.tenant_id.is_empty(),
-        "tenantId",
-        &format!("is required with {kind}: set it {variable} AZURE_TENANT_ID"),
-    );
-    findings.error_if(
-        config.aad_client_id.is_empty(),
-        "aadClientId",
-        &format!("is required with {kind}: set it {variable} AZURE_CLIENT_ID"),
-    );
+    let required = |variable: &str| format!("is required with {kind}: set it or the environment variable {variable}");
+    findings.error_if(config.tenant_id.is_empty(), "tenantId", &required(variables::TENANT_ID));
+    findings.error_if(config.aad_client_id.is_empty(), "aadClientId", &required(variables::CLIENT_ID));
     findings.error_if(
         config.use_federated_workload_identity_extension && config.aad_federated_token_file.is_empty(),
         "aadFederatedTokenFile",
-        &format!("is required with {kind}: set it {variable} AZURE_FEDERATED_TOKEN_FILE"),
+        &required(variables::FEDERATED_TOKEN_FILE),
     );
     findings.warn_if(
         !config.user_assigned_identity_id.is_empty(),

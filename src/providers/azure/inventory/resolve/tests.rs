@@ -89,6 +89,17 @@ fn one_further_node_costs_at_most_five_reads() {
 }
 
 #[test]
+fn a_machine_made_just_after_its_list_was_read_is_found_by_one_read() {
+    let mut driver = uniform(1, 100);
+    driver.look_up(&hosts(1, 100), Freshness::Cached);
+    driver.requests();
+    driver.world.add_machine(&instance("pool0", 100), &host("pool0", 100), Some(&set("pool0")));
+    driver.pass(Duration::from_secs(4));
+    assert!(driver.one(&named(&host("pool0", 100))).is_ok());
+    assert_eq!(driver.requests(), 2, "the machine and its interfaces");
+}
+
+#[test]
 fn one_further_machine_of_a_large_flexible_or_standard_cluster() {
     let mut world = World::default();
     world.add_flex("pool0", 1000);

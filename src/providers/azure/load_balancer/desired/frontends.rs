@@ -16,13 +16,11 @@ use crate::providers::azure::{
         network::{FrontendIpConfiguration, FrontendIpConfigurationProperties, Subnet, SubnetProperties},
     },
     load_balancer::{
+        annotations::{INTERNAL_SUBNET, IPV4},
         naming,
         spec::{Family, Refusal, ServiceSpec},
     },
 };
-
-const SUBNET: &str = "service.beta.kubernetes.io/azure-load-balancer-internal-subnet";
-const ADDRESS: &str = "service.beta.kubernetes.io/azure-load-balancer-ipv4, -ipv6 or spec.loadBalancerIP";
 
 /// What becomes of a front end on the load balancer where its Service belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,7 +137,7 @@ fn is_changed_outside(
 pub(super) fn subnet<'a>(context: &Context<'a>, spec: &ServiceSpec) -> Result<&'a Subnet, Refusal> {
     let settings = context.settings;
     let (field, name) = match &spec.subnet {
-        Some(name) => (SUBNET, name),
+        Some(name) => (INTERNAL_SUBNET.key, name),
         None => ("subnetName", &settings.subnet),
     };
     context.observed.subnets.get(&name.to_lowercase()).ok_or_else(|| Refusal {
@@ -216,7 +214,7 @@ fn inside(
     let fits = |address: &&IpAddr| Family::of(**address) == family && is_in(subnet, **address) && is_free(**address);
     if let Some(pinned) = spec.pinned.get(family).filter(|pinned| has_ranges(subnet) && !is_in(subnet, *pinned)) {
         return Err(Refusal {
-            field: ADDRESS.to_owned(),
+            field: format!("{}, -ipv6 or spec.loadBalancerIP", IPV4.key),
             message: format!("{pinned} is not in subnet {}", subnet.name.as_deref().unwrap_or_default()),
         });
     }

@@ -18,12 +18,12 @@ use crate::providers::azure::{
     },
     config::VmType,
     load_balancer::{
+        annotations::MODE,
         naming,
         spec::{Refusal, ServiceSpec},
     },
 };
 
-const MODE: &str = "service.beta.kubernetes.io/azure-load-balancer-mode";
 const AUTO: &str = "__auto__";
 
 /// A load balancer's name, empty when ARM sent none.
@@ -154,7 +154,7 @@ fn named(context: &Context<'_>, mode: &str) -> Result<String, Refusal> {
     let sets = &context.observed.vm_sets;
     let known = sets.iter().chain([&context.settings.primary_vm_set]).find(|set| set.eq_ignore_ascii_case(mode));
     known.map(|set| of_vm_set(context, set)).ok_or_else(|| Refusal {
-        field: MODE.to_owned(),
+        field: MODE.key.to_owned(),
         message: format!(
             "there is no scale set or availability set {mode}; there are {}, and {AUTO} picks one",
             sets.join(", ")
@@ -175,7 +175,7 @@ fn with_room(
         candidates.iter().find(|name| rules(name).is_none()).or_else(|| candidates.iter().min_by_key(|name| rules(name)));
     let Some(name) = free else {
         return Err(Refusal {
-            field: MODE.to_owned(),
+            field: MODE.key.to_owned(),
             message: "the cluster has no scale set or availability set".to_owned(),
         });
     };
@@ -183,7 +183,7 @@ fn with_room(
     let is_there = current.is_some_and(|current| current.eq_ignore_ascii_case(name));
     match rules(name) {
         Some(count) if count >= most && !is_there => Err(Refusal {
-            field: MODE.to_owned(),
+            field: MODE.key.to_owned(),
             message: format!("load balancer {name} has {count} rules, and maximumLoadBalancerRuleCount is {most}"),
         }),
         _ => Ok(name.clone()),

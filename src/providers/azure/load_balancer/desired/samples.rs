@@ -13,7 +13,8 @@ use crate::providers::azure::{
         observed::Observed,
         settings::Settings,
         spec::{
-            Access, Family, PerFamily, PortProbe, PortSpec, ProbeProtocol, ProbeSpec, Protocol, PublicIpSpec, ServiceSpec,
+            Access, Family, Identity, PerFamily, PortProbe, PortSpec, ProbeProtocol, ProbeSpec, Protocol, PublicIpSpec,
+            ServiceSpec,
         },
     },
 };
@@ -70,11 +71,17 @@ pub(in super::super) fn service(name: &str) -> ServiceSpec {
     } else {
         format!("{digits:08x}-8d7e-4b90-9a41-2c5d7e8f9a01")
     };
+    let ports = vec![port(Protocol::Tcp, 80, 30080), port(Protocol::Tcp, 443, 30443)];
+    ServiceSpec { ports, ..bare(naming::identity("default", name, &uid), settings().group) }
+}
+
+/// An external Service of IPv4 without ports that asks for nothing particular; its public IPs are in `group`.
+pub(super) fn bare(identity: Identity, group: ResourceId) -> ServiceSpec {
     ServiceSpec {
-        identity: naming::identity("default", name, &uid),
+        identity,
         internal: false,
         families: vec![Family::V4],
-        ports: vec![port(Protocol::Tcp, 80, 30080), port(Protocol::Tcp, 443, 30443)],
+        ports: Vec::new(),
         local_probe: None,
         ha_ports: None,
         client_ip_affinity: false,
@@ -84,7 +91,7 @@ pub(in super::super) fn service(name: &str) -> ServiceSpec {
         subnet: None,
         pinned: PerFamily::default(),
         public_ip: PublicIpSpec {
-            group: settings().group,
+            group,
             name: PerFamily::default(),
             prefix: PerFamily::default(),
             tags: BTreeMap::new(),

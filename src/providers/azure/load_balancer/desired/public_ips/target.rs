@@ -13,6 +13,7 @@ use super::ownership;
 use crate::providers::azure::{
     arm::{ResourceId, network::PublicIpAddress},
     load_balancer::{
+        annotations::{IPV4, IPV6, PIP_NAME, PIP_NAME_IPV6},
         naming,
         observed::Observed,
         settings::Settings,
@@ -99,7 +100,7 @@ fn target<'a>(spec: &ServiceSpec, family: Family, world: &World<'a>) -> Result<T
 
 fn named<'a>(spec: &ServiceSpec, family: Family, name: &str, world: &World<'a>) -> Result<Target<'a>, Refusal> {
     let group = &spec.public_ip.group;
-    let refuse = |message| Refusal { field: annotation("azure-pip-name", family), message };
+    let refuse = |message| Refusal { field: of(family, PIP_NAME.key, PIP_NAME_IPV6.key), message };
     let (id, pip) = world.find(&group.resource(KIND, &[name])).ok_or_else(|| {
         let group = group.name();
         refuse(format!("resource group `{group}` has no public IP `{name}`; create it, or name one that exists"))
@@ -111,15 +112,18 @@ fn named<'a>(spec: &ServiceSpec, family: Family, name: &str, world: &World<'a>) 
     Ok(Target { id, existing: Some(pip), selected: true })
 }
 
-fn annotation(name: &str, family: Family) -> String {
-    let ending = if family == Family::V6 { "-ipv6" } else { "" };
-    format!("service.beta.kubernetes.io/{name}{ending}")
+/// The annotation for the family.
+fn of(family: Family, v4: &str, v6: &str) -> String {
+    match family {
+        Family::V4 => v4.to_owned(),
+        Family::V6 => v6.to_owned(),
+    }
 }
 
 fn pinned<'a>(spec: &ServiceSpec, family: Family, address: IpAddr, world: &World<'a>) -> Result<Target<'a>, Refusal> {
     let group = &spec.public_ip.group;
     let (id, pip) = world.with_address(address, group).ok_or_else(|| Refusal {
-        field: format!("service.beta.kubernetes.io/azure-load-balancer-{}", family.to_string().to_lowercase()),
+        field: of(family, IPV4.key, IPV6.key),
         message: format!(
             "resource group `{}` has no public IP with the address {address}, which this annotation or `spec.loadBalancerIP` asks \
              for; create one there, ask for an address that exists, or make the Service internal if the address is a private one",

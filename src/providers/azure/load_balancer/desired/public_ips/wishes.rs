@@ -12,6 +12,7 @@ use super::{
 use crate::providers::azure::{
     arm::{ResourceId, network::PublicIpAddress},
     load_balancer::{
+        annotations::DNS_LABEL,
         desired::Ask,
         naming,
         spec::{Family, Identity, Refusal, ServiceSpec},
@@ -135,7 +136,7 @@ impl<'a> Wishes<'a> {
             None => self.first_for_label(wish, ownership::maker(pip, &world.settings.cluster))?,
         };
         let refusal = || Refusal {
-            field: "service.beta.kubernetes.io/azure-dns-label-name".to_owned(),
+            field: DNS_LABEL.key.to_owned(),
             message: format!(
                 "{owner} has set the DNS label of public IP `{}`; remove the annotation from one of them",
                 id.name()

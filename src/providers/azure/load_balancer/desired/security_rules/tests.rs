@@ -1,9 +1,12 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
 use super::{
-    super::super::spec::{Access, Family, PerFamily, PortProbe, PortSpec, Protocol, PublicIpSpec, ServiceSpec},
+    super::{
+        super::spec::{Access, Family, PortProbe, PortSpec, Protocol, ServiceSpec},
+        samples,
+    },
     *,
 };
 use crate::providers::azure::{arm::ResourceId, config::AzureConfig};
@@ -22,32 +25,7 @@ pub(super) fn identity(key: &str) -> Identity {
 
 /// An external Service with TCP port 80 → 30080.
 pub(super) fn spec(key: &str) -> ServiceSpec {
-    ServiceSpec {
-        identity: identity(key),
-        internal: false,
-        families: vec![Family::V4],
-        ports: vec![port(Protocol::Tcp, 80)],
-        local_probe: None,
-        ha_ports: None,
-        client_ip_affinity: false,
-        idle_timeout: 4,
-        tcp_reset: true,
-        floating_ip: true,
-        subnet: None,
-        pinned: PerFamily::default(),
-        public_ip: PublicIpSpec {
-            group: ResourceId::group_of("s", "rg"),
-            name: PerFamily::default(),
-            prefix: PerFamily::default(),
-            tags: BTreeMap::new(),
-            ip_tags: None,
-            dns_label: None,
-        },
-        additional_ips: Vec::new(),
-        access: Access::default(),
-        mode: None,
-        known_addresses: Vec::new(),
-    }
+    ServiceSpec { ports: vec![port(Protocol::Tcp, 80)], ..samples::bare(identity(key), ResourceId::group_of("s", "rg")) }
 }
 
 fn port(protocol: Protocol, port: i32) -> PortSpec {

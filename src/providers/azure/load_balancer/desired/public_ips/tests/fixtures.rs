@@ -1,6 +1,6 @@
 //! Services, public IPs and a world that does what an [`Outcome`] says.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
@@ -9,11 +9,11 @@ use crate::providers::azure::{
     arm::{ResourceId, network::PublicIpAddress},
     config::AzureConfig,
     load_balancer::{
-        desired::Ask,
+        desired::{Ask, samples},
         naming,
         observed::Observed,
         settings::Settings,
-        spec::{Access, Family, Identity, PerFamily, PublicIpSpec, ServiceSpec},
+        spec::{Family, Identity, ServiceSpec},
     },
 };
 
@@ -36,32 +36,7 @@ pub(super) fn who(name: &str) -> Identity {
 
 /// An external Service of IPv4 that asks for nothing particular.
 pub(super) fn service(name: &str) -> ServiceSpec {
-    ServiceSpec {
-        identity: who(name),
-        internal: false,
-        families: vec![Family::V4],
-        ports: Vec::new(),
-        local_probe: None,
-        ha_ports: None,
-        client_ip_affinity: false,
-        idle_timeout: 4,
-        tcp_reset: true,
-        floating_ip: true,
-        subnet: None,
-        pinned: PerFamily::default(),
-        public_ip: PublicIpSpec {
-            group: ResourceId::parse(RG).unwrap(),
-            name: PerFamily::default(),
-            prefix: PerFamily::default(),
-            tags: BTreeMap::new(),
-            ip_tags: None,
-            dns_label: None,
-        },
-        additional_ips: Vec::new(),
-        access: Access::default(),
-        mode: None,
-        known_addresses: Vec::new(),
-    }
+    samples::bare(who(name), ResourceId::parse(RG).unwrap())
 }
 
 pub(super) fn with(name: &str, change: impl FnOnce(&mut ServiceSpec)) -> ServiceSpec {
@@ -71,11 +46,7 @@ pub(super) fn with(name: &str, change: impl FnOnce(&mut ServiceSpec)) -> Service
 }
 
 pub(super) fn pinned(name: &str, address: &str) -> ServiceSpec {
-    let address: IpAddr = address.parse().unwrap();
-    with(name, |spec| match Family::of(address) {
-        Family::V4 => spec.pinned.v4 = Some(address),
-        Family::V6 => spec.pinned.v6 = Some(address),
-    })
+    samples::pinned(address, service(name))
 }
 
 pub(super) fn ensure(spec: ServiceSpec) -> Ask {
