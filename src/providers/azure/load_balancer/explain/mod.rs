@@ -87,7 +87,8 @@ fn of_class(class: ErrorClass) -> (&'static str, Option<&'static str>) {
 pub fn cloud_error(doing: &str, error: ArmError) -> CloudError {
     let Explained { reason, message } = explain(&error);
     let message = format!("{reason}: {doing}: {message}");
-    match (CloudError::from(error.clone()), codes::find(&error).map(|code| code.next)) {
+    let next = codes::find(&error).map(|code| code.next);
+    match (CloudError::from(error), next) {
         (CloudError::NotLeader(_), _) => CloudError::NotLeader(message),
         (CloudError::RetryAfter { after, .. }, _) => CloudError::RetryAfter { after, message },
         (_, Some(codes::Next::Mend)) => CloudError::Invalid(message),

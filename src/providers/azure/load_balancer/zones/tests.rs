@@ -4,14 +4,14 @@ use serde_json::json;
 
 use super::*;
 
-fn provider(mappings: serde_json::Value) -> Provider {
+fn provider(mappings: &serde_json::Value) -> Provider {
     let kinds = json!([{"resourceType": "disks"}, {"resourceType": "VirtualMachines", "zoneMappings": mappings}]);
     serde_json::from_value(json!({"resourceTypes": kinds})).unwrap()
 }
 
 #[test]
 fn the_regions_zones_are_found_whatever_its_spelling() {
-    let all = provider(json!([
+    let all = provider(&json!([
         {"location": "East US", "zones": ["3", "1", "2"]},
         {"location": "West Europe", "zones": ["1"]},
         {"location": "North US", "zones": null},
@@ -20,7 +20,7 @@ fn the_regions_zones_are_found_whatever_its_spelling() {
     assert_eq!(zones_of(&all, "West Europe").unwrap(), ["1"]);
     assert_eq!(zones_of(&all, "northus").unwrap(), Vec::<String>::new());
     assert_eq!(zones_of(&all, "westus").unwrap(), Vec::<String>::new());
-    assert_eq!(zones_of(&provider(json!(null)), "eastus").unwrap(), Vec::<String>::new());
+    assert_eq!(zones_of(&provider(&json!(null)), "eastus").unwrap(), Vec::<String>::new());
     assert_eq!(zones_of(&Provider::default(), "eastus"), None, "such an answer says nothing");
 }
 
