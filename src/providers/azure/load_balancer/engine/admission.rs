@@ -4,15 +4,20 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{once::Once, world::World};
+use super::{
+    once::Once,
+    world::{World, told},
+};
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
         arm::Urgency,
         load_balancer::{
             desired::{Ask, public_ips::Change},
+            observe::Doubt,
             plan::{Plan, plan},
-            spec::{Identity, Refusal},
+            settings::Settings,
+            spec::{Family, Identity, Refusal, ServiceSpec},
         },
     },
 };
@@ -22,18 +27,41 @@ pub(super) type Puts = Vec<Arc<Once<Change>>>;
 
 /// Plans for all asks.
 pub(super) async fn admit(world: &World, asks: Vec<Ask>, urgency: Urgency) -> Vec<CloudResult<Puts>> {
-    let look = match world.look(&asks, urgency).await {
-        Ok(look) => look,
+    let plan = match planned(world, &asks, urgency).await {
+        Ok(plan) => plan,
         Err(error) => return asks.iter().map(|_| Err(error.clone())).collect(),
     };
-    let plan = plan(&look.observed, &asks, &look.specs(), &world.settings);
     let Plan { public_ips, mut refused, .. } = plan;
     let mut puts = shared(public_ips.put);
     let answer = |ask: &Ask| match refused.remove(ask.identity()) {
-        Some(refusal) => Err(invalid(&refusal)),
+        Some(refusal) => Err(self::refused(&refusal)),
         None => Ok(puts.remove(ask.identity()).unwrap_or_default()),
     };
     asks.iter().map(answer).collect()
+}
+
+/// Nobody is refused for want of what somebody may have made a moment ago.
+async fn planned(world: &World, asks: &[Ask], urgency: Urgency) -> CloudResult<Plan> {
+    let look = world.look(asks, urgency).await?;
+    let first = plan(&look.observed, asks, &look.specs(), &world.settings);
+    let refused = asks.iter().filter(|ask| first.refused.contains_key(ask.identity()));
+    let doubts: Vec<Doubt> = refused.filter_map(told).flat_map(|spec| named(spec, &world.settings)).collect();
+    if doubts.is_empty() {
+        return Ok(first);
+    }
+    doubts.into_iter().for_each(|doubt| world.observer.doubt(doubt));
+    let look = world.look(asks, urgency).await?;
+    Ok(plan(&look.observed, asks, &look.specs(), &world.settings))
+}
+
+/// What the Service names that others make.
+fn named(spec: &ServiceSpec, settings: &Settings) -> Vec<Doubt> {
+    if spec.internal {
+        return vec![Doubt::Subnet(spec.subnet.clone().unwrap_or_else(|| settings.subnet.clone()))];
+    }
+    let is_named = |family: &Family| spec.pinned.get(*family).is_some() || spec.public_ip.name.get(*family).is_some();
+    let names_one = spec.families.iter().any(is_named);
+    names_one.then(|| Doubt::PublicIps(spec.public_ip.group.clone())).into_iter().collect()
 }
 
 fn shared(changes: Vec<Change>) -> BTreeMap<Identity, Puts> {
@@ -46,7 +74,7 @@ fn shared(changes: Vec<Change>) -> BTreeMap<Identity, Puts> {
     puts
 }
 
-/// What a user has to change.
-pub(super) fn invalid(refusal: &Refusal) -> CloudError {
-    CloudError::invalid(refusal.to_string())
+/// What a user has to change, here or at another Service or in Azure: it is tried again with back-off.
+pub(super) fn refused(refusal: &Refusal) -> CloudError {
+    CloudError::failed(refusal.to_string())
 }

@@ -11,8 +11,7 @@ use async_trait::async_trait;
 use futures::future::try_join_all;
 
 use super::{
-    admission::invalid,
-    membership,
+    admission, membership,
     once::Once,
     rounds::{Answers, Document, Trouble},
     world::{Look, World, told},
@@ -108,7 +107,7 @@ fn answers(ready: Vec<Ask>, unready: Vec<Ask>, plan: Plan) -> Answers<Step> {
     for ask in ready {
         let who = ask.identity().clone();
         let answer = match refused.remove(&who) {
-            Some(refusal) => Err(invalid(&refusal)),
+            Some(refusal) => Err(admission::refused(&refusal)),
             None => Ok(Step::Placed(Box::new(Got {
                 placed: placed.remove(&who).unwrap_or_default(),
                 releases: releases

@@ -112,8 +112,8 @@ impl Flow {
         }
         self.at(ask, Stage::SecurityGroup);
         given_up(self.security.submit(turn(), Some(awaited.security), |turns| self.write_rules(turns)).await)??;
-        self.release(ask, &got, urgency).await?;
-        Ok((!got.recreated).then_some(got.placed))
+        let is_done = self.release(ask, &got, urgency).await? && !got.recreated;
+        Ok(is_done.then_some(got.placed))
     }
 
     fn at(&self, ask: &Ask, stage: Stage) {
@@ -167,16 +167,20 @@ impl Flow {
         order.iter().map(|who| answers.remove(who).unwrap_or_else(unanswered)).collect()
     }
 
-    async fn release(&self, ask: &Ask, got: &Got, urgency: Urgency) -> CloudResult<()> {
+    /// Whether those that can go are gone; otherwise somebody else has written one.
+    async fn release(&self, ask: &Ask, got: &Got, urgency: Urgency) -> CloudResult<bool> {
         if !got.releases.is_empty() {
             self.at(ask, Stage::Releasing);
         }
         let deletions = got.releases.iter().map(|it| it.run(self.world.writer.delete_public_ip(it.change(), urgency)));
-        let deleted = try_join_all(deletions).await;
-        deleted.map(drop).map_err(|error| {
-            self.world.tell(std::slice::from_ref(ask), Call::DeletePublicIp, &error);
-            cloud_error("delete a public IP", error)
-        })
+        match try_join_all(deletions).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.class == ErrorClass::Conflict => Ok(false),
+            Err(error) => {
+                self.world.tell(std::slice::from_ref(ask), Call::DeletePublicIp, &error);
+                Err(cloud_error("delete a public IP", error))
+            }
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use async_trait::async_trait;
 
 use super::{
-    admission::invalid,
+    admission,
     rounds::{Answers, Document, Trouble},
     world::{Look, World},
 };
@@ -108,8 +108,11 @@ impl SecurityGroup<'_> {
 
     fn settled(&self, asks: &[Ask], rules: Rules) -> Answers<()> {
         let Rules { outcome, reaches, refused } = rules;
-        let mut answers: Answers<()> =
-            outcome.services.into_iter().map(|(who, answer)| (who, answer.map_err(|refusal| invalid(&refusal)))).collect();
+        let mut answers: Answers<()> = outcome
+            .services
+            .into_iter()
+            .map(|(who, answer)| (who, answer.map_err(|refusal| admission::refused(&refusal))))
+            .collect();
         for (place, refusal) in refused {
             // The address may come at the next look.
             answers.insert(asks[place].identity().clone(), Err(CloudError::failed(refusal.to_string())));
