@@ -25,8 +25,20 @@ pub fn complete(old: Option<&Value>, new: &mut Value, allocations: &Allocations)
         keep_allocated(&before, &mut new["spec"]);
     }
     default_by_type(&mut new["spec"]);
+    default_ip_mode(new);
     allocate_addresses(&mut new["spec"], allocations);
     allocate_ports(old, &mut new["spec"], allocations)
+}
+
+/// Upstream: `pkg/apis/core/v1/defaults.go`, `SetDefaults_Service`.
+fn default_ip_mode(service: &mut Value) {
+    if service["spec"]["type"] != "LoadBalancer" {
+        return;
+    }
+    let ingress = service.pointer_mut("/status/loadBalancer/ingress").and_then(Value::as_array_mut);
+    for entry in ingress.into_iter().flatten().filter(|entry| entry["ip"].as_str().is_some_and(|ip| !ip.is_empty())) {
+        set_default(entry, "ipMode", json!("VIP"));
+    }
 }
 
 fn set_default(spec: &mut Value, field: &str, value: Value) {

@@ -145,7 +145,9 @@ impl Stage {
         }
     }
 
+    /// The recording has changes done one after the other, which decides priorities of security rules.
     async fn apply(&self, key: &str, wanted: &Service) {
+        self.settled().await;
         let (namespace, name) = split(key);
         let found = self.server.get::<Service>(namespace, name);
         match found.map(|found| found.metadata.uid == wanted.metadata.uid) {

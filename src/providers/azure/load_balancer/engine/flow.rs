@@ -110,8 +110,10 @@ impl Flow {
             self.at(ask, Stage::Members);
             given_up(self.members.submit(turn(), None, |turns| self.join(turns)).await)??;
         }
-        self.at(ask, Stage::SecurityGroup);
-        given_up(self.security.submit(turn(), Some(awaited.security), |turns| self.write_rules(turns)).await)??;
+        if !got.recreated {
+            self.at(ask, Stage::SecurityGroup);
+            given_up(self.security.submit(turn(), Some(awaited.security), |turns| self.write_rules(turns)).await)??;
+        }
         let is_done = self.release(ask, &got, urgency).await? && !got.recreated;
         Ok(is_done.then_some(got.placed))
     }

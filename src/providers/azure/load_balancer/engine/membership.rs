@@ -40,11 +40,12 @@ impl PoolWriter for Writer {
 /// Brings the pools to the Nodes. Before the first call with Nodes there is nothing to go by.
 pub(super) async fn join(world: &World, asks: &[Ask], urgency: Urgency) -> CloudResult<()> {
     let Some(nodes) = world.hosts() else { return Ok(()) };
+    let members = world.members.lock().await;
     let observed = world.observe(&Need::default(), asks, urgency).await?;
     let all_nodes = world.roster.nodes();
     let created: Vec<ResourceId> = world.created().iter().cloned().collect();
     let round = Round { observed: &observed, nodes: &nodes, all_nodes: &all_nodes, created: &created, urgency };
-    let synced = world.members.sync(&round, &world.writer).await;
+    let synced = members.sync(&round, &world.writer).await;
     if let Some(error) = synced.as_ref().err().and_then(of_interface) {
         world.tell(asks, Call::CreateOrUpdateInterface, error);
     }
@@ -64,7 +65,8 @@ fn of_interface(error: &MembersError) -> Option<&ArmError> {
 
 /// Takes everybody out of the pools of a load balancer that is about to go.
 pub(super) async fn leave(world: &World, balancer: &LoadBalancer, urgency: Urgency) -> CloudResult<()> {
-    ended(world, world.members.leave(balancer, urgency).await)
+    let members = world.members.lock().await;
+    ended(world, members.leave(balancer, urgency).await)
 }
 
 /// Load balancers whose members have changed look different now.

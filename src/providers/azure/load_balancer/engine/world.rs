@@ -35,7 +35,8 @@ pub(super) struct World {
     pub(super) roster: Roster,
     pub(super) observer: Arc<Observer>,
     pub(super) writer: Writer,
-    pub(super) members: Members,
+    /// One at a time: what one puts in another must not take out.
+    pub(super) members: tokio::sync::Mutex<Members>,
     pub(super) zones: Zones,
     /// The Nodes that were to be behind load balancers when somebody last said so.
     pub(super) hosts: Mutex<Option<Arc<[Arc<Node>]>>>,
@@ -72,7 +73,7 @@ impl World {
         let zones = self.zones.zones(urgency).await.map_err(|error| cloud_error("read the zones of the region", error))?;
         self.observer.set_zones(zones);
         if self.settings.sku == LoadBalancerSku::Basic {
-            self.observer.set_vm_sets(self.members.vm_sets(&self.roster.nodes()).await);
+            self.observer.set_vm_sets(self.members.lock().await.vm_sets(&self.roster.nodes()).await);
         }
         self.observer.observe(need, urgency).await.map_err(|error| {
             if error.request.ends_with(api::LOAD_BALANCERS.resource_type) {
