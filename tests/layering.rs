@@ -68,6 +68,10 @@ const PURE_FILES: &[&str] = &[
     "settings.rs",
     "observed.rs",
     "spec.rs",
+    "place.rs",
+    "target.rs",
+    "nodes.rs",
+    "outcome.rs",
 ];
 
 /// Top-level modules in which every file is pure.

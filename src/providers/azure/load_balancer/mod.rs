@@ -2,7 +2,8 @@
 //!
 //! The pure core: [`spec`] (a Service with its [`annotations`], read and validated) and [`observed`] (ARM's documents) go through [`desired`], which changes
 //! documents for a set of Services at once and says for each Service whether that was possible. [`naming`] has every name.
-//! Nothing here sends anything yet: the committer that writes the documents, and the provider's `LoadBalancer` part, come on top.
+//! [`members`] writes who is in the back-end pools. The committer that writes the other documents, and the provider's `LoadBalancer`
+//! part, come on top.
 
 pub mod annotations;
 pub mod desired;

@@ -22,6 +22,8 @@ mod outcome;
 mod place;
 mod plan;
 mod target;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -177,8 +179,8 @@ impl Members {
             let by_id = || wanted.id.as_ref().and_then(|id| Seat::of_instance(&wanted.node_name, id));
             match found {
                 Ok(machine) => seats.extend(Seat::of(&wanted.node_name, &machine)),
-                // The id says where to write, and the instance itself whether that can be.
-                Err(LookupError::NoAddress(_)) if by_id().is_some() => seats.extend(by_id()),
+                // The id says where to write, and the instance itself whether that can be: a list may be older than the machine.
+                Err(LookupError::NoAddress(_) | LookupError::NotListed(_)) if by_id().is_some() => seats.extend(by_id()),
                 Err(LookupError::NotListed(why)) => {
                     debug!(node = wanted.node_name, why, "a node has no machine to join pools")
                 }
