@@ -76,6 +76,10 @@ const PURE_FILES: &[&str] = &[
     "knowledge.rs",
     "effects.rs",
     "basis.rs",
+    "place.rs",
+    "target.rs",
+    "nodes.rs",
+    "outcome.rs",
 ];
 
 /// Top-level modules in which every file is pure.

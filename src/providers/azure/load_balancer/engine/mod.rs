@@ -117,6 +117,7 @@ impl AzureLoadBalancers {
         let world = World {
             roster: Roster::new(Arc::clone(&settings), services, nodes),
             writer: Writer::new(Arc::clone(&observer), network.clone()),
+            inventory: Arc::clone(&inventory),
             members: Members::new(compute, network.clone(), inventory, Arc::clone(&settings), batch_size, migrate).into(),
             zones: Zones::new(network, &settings, azure_stack, clock),
             observer,

@@ -12,12 +12,13 @@ use crate::{
     providers::azure::{
         arm::{ArmError, ResourceId, Urgency, api},
         config::LoadBalancerSku,
+        inventory::Inventory,
         load_balancer::{
             apply::Writer,
             desired::Ask,
             events::{self, Call},
             explain::cloud_error,
-            members::Members,
+            members::{Members, vm_sets},
             observe::{Need, Observer},
             observed::Observed,
             roster::{Roster, Wish},
@@ -38,6 +39,7 @@ pub(super) struct World {
     /// One at a time: what one puts in another must not take out.
     pub(super) members: tokio::sync::Mutex<Members>,
     pub(super) zones: Zones,
+    pub(super) inventory: Arc<Inventory>,
     /// The Nodes that were to be behind load balancers when somebody last said so.
     pub(super) hosts: Mutex<Option<Arc<[Arc<Node>]>>>,
     pub(super) events: EventRecorder,
@@ -73,7 +75,7 @@ impl World {
         let zones = self.zones.zones(urgency).await.map_err(|error| cloud_error("read the zones of the region", error))?;
         self.observer.set_zones(zones);
         if self.settings.sku == LoadBalancerSku::Basic {
-            self.observer.set_vm_sets(self.members.lock().await.vm_sets(&self.roster.nodes()).await);
+            self.observer.set_vm_sets(vm_sets(&self.inventory, &self.roster.nodes()).await);
         }
         self.observer.observe(need, urgency).await.map_err(|error| {
             if error.request.ends_with(api::LOAD_BALANCERS.resource_type) {

@@ -39,7 +39,7 @@ fn by_load_balancer<'a>(targets: impl IntoIterator<Item = &'a Target>) -> ByLoad
 /// Writes pools, one load balancer beside the other.
 struct Writing<'a> {
     /// Where pools are read from after somebody else has written them.
-    network: &'a ArmClient,
+    network: ArmClient,
     pools: &'a dyn PoolWriter,
     urgency: Urgency,
 }
@@ -85,7 +85,7 @@ impl Writing<'_> {
             if error.class != ErrorClass::Conflict || tried == TRIES {
                 return outcome.fail(name(target), error);
             }
-            match read(self.network, target).await {
+            match read(&self.network, target).await {
                 Ok(current) => wanted = plan(&current),
                 Err(error) => return outcome.fail(name(target), error),
             }
@@ -110,15 +110,14 @@ fn cleared(pool: &BackendAddressPool) -> Option<BackendAddressPool> {
 }
 
 impl Members {
-    fn writing<'a>(&'a self, pools: &'a dyn PoolWriter, urgency: Urgency) -> (ArmClient, &'a dyn PoolWriter, Urgency) {
-        (self.network.with_urgency(urgency), pools, urgency)
+    fn writing<'a>(&self, pools: &'a dyn PoolWriter, urgency: Urgency) -> Writing<'a> {
+        Writing { network: self.network.with_urgency(urgency), pools, urgency }
     }
 
     /// Empties pools that list addresses where interfaces shall list pools.
     pub(super) async fn clear(&self, targets: &[Target], pools: &dyn PoolWriter, urgency: Urgency) -> Outcome {
-        let (network, pools, urgency) = self.writing(pools, urgency);
         let with_addresses: Vec<Target> = targets.iter().filter(|target| target.has_addresses()).cloned().collect();
-        Writing { network: &network, pools, urgency }.write(&with_addresses, cleared).await
+        self.writing(pools, urgency).write(&with_addresses, cleared).await
     }
 
     /// Brings the addresses in the pools to the nodes.
@@ -129,12 +128,11 @@ impl Members {
         pools: &dyn PoolWriter,
         urgency: Urgency,
     ) -> Outcome {
-        let (network, pools, urgency) = self.writing(pools, urgency);
         let plan = |pool: &BackendAddressPool| match node_ip::pool(pool, nodes, &self.settings) {
             Membership::Changed(changed) => Some(*changed),
             Membership::Same | Membership::HasInterfaces | Membership::WouldBeEmpty => None,
         };
-        Writing { network: &network, pools, urgency }.write(targets, plan).await
+        self.writing(pools, urgency).write(targets, plan).await
     }
 
     /// Turns pools that interfaces list into pools that list addresses, and takes them out of models. Answers the pools as they are then,

@@ -22,6 +22,8 @@ mod outcome;
 mod place;
 mod plan;
 mod target;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -82,6 +84,20 @@ pub struct Round<'a> {
     pub urgency: Urgency,
 }
 
+/// Names of the scale sets and availability sets of the Nodes' machines, in lower case. A Node without a machine has none.
+pub async fn vm_sets(inventory: &Inventory, nodes: &[Arc<Node>]) -> Vec<String> {
+    let wanted: Vec<_> = nodes.iter().map(|node| nodes::wanted(node)).collect();
+    let found = inventory.look_up(&wanted, Freshness::Cached).await;
+    let set = |machine: &Machine| match &machine.kind {
+        MachineKind::ScaleSetInstance { scale_set: set, .. }
+        | MachineKind::FlexInstance { scale_set: set }
+        | MachineKind::AvailabilitySet { set } => Some(set.name().to_lowercase()),
+        MachineKind::Standalone => None,
+    };
+    let names: BTreeSet<String> = found.iter().flatten().filter_map(|machine| set(machine)).collect();
+    names.into_iter().collect()
+}
+
 /// See the module.
 pub struct Members {
     compute: ArmClient,
@@ -128,20 +144,6 @@ impl Members {
     /// Scale sets are listed anew.
     pub async fn leave(&self, load_balancer: &LoadBalancer, urgency: Urgency) -> Result<Synced, MembersError> {
         self.evict(&target::all_of(load_balancer), true, urgency).await.end()
-    }
-
-    /// Names of the scale sets and availability sets of the Nodes' machines, in lower case. A Node without a machine has none.
-    pub async fn vm_sets(&self, nodes: &[Arc<Node>]) -> Vec<String> {
-        let wanted: Vec<_> = nodes.iter().map(|node| nodes::wanted(node)).collect();
-        let found = self.inventory.look_up(&wanted, Freshness::Cached).await;
-        let set = |machine: &Machine| match &machine.kind {
-            MachineKind::ScaleSetInstance { scale_set: set, .. }
-            | MachineKind::FlexInstance { scale_set: set }
-            | MachineKind::AvailabilitySet { set } => Some(set.name().to_lowercase()),
-            MachineKind::Standalone => None,
-        };
-        let names: BTreeSet<String> = found.iter().flatten().filter_map(|machine| set(machine)).collect();
-        names.into_iter().collect()
     }
 
     async fn evict(&self, targets: &[Target], fresh: bool, urgency: Urgency) -> Outcome {
@@ -194,8 +196,8 @@ impl Members {
             let by_id = || wanted.id.as_ref().and_then(|id| Seat::of_instance(&wanted.node_name, id));
             match found {
                 Ok(machine) => seats.extend(Seat::of(&wanted.node_name, &machine)),
-                // The id says where to write, and the instance itself whether that can be.
-                Err(LookupError::NoAddress(_)) if by_id().is_some() => seats.extend(by_id()),
+                // The id says where to write, and the instance itself whether that can be: a list may be older than the machine.
+                Err(LookupError::NoAddress(_) | LookupError::NotListed(_)) if by_id().is_some() => seats.extend(by_id()),
                 Err(LookupError::NotListed(why)) => {
                     debug!(node = wanted.node_name, why, "a node has no machine to join pools")
                 }
