@@ -206,6 +206,12 @@ metrics! {
     arm_request_rate_limited: counter "arm_request_rate_limit_counter_total"
         ["method", "resource", "resource_group", "subscription_id"]
         "[ALPHA] Requests to Azure Resource Manager that the request budget made wait.";
+    azure_op_duration: histogram(PROVIDER_CALL) "cloudprovider_azure_op_duration_seconds"
+        ["request", "resource_group", "subscription_id", "source"]
+        "[ALPHA] Latency of an Azure service operation";
+    azure_op_failures: counter "cloudprovider_azure_op_failure_count"
+        ["request", "resource_group", "subscription_id", "source"]
+        "[ALPHA] Number of failed Azure service operations";
     azure_arm_budget_tokens: gauge "azure_arm_budget_tokens" ["subscription_id", "bucket"]
         "[ALPHA] ARM requests that may be sent at once, by quota; 0 while it is paused. Only in this program.";
     azure_arm_budget_wait: histogram(REQUEST) "azure_arm_budget_wait_seconds" ["bucket", "urgency"]

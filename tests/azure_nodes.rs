@@ -13,7 +13,7 @@ use cloud_controller_manager::{
         config::{self, Environment, Texts},
         session::{Session, Surroundings},
     },
-    runtime::{clock::Clock, leader_election::Leadership},
+    runtime::{clock::Clock, leader_election::Leadership, store::Store},
     sandbox::azure::{
         AzureOptions, Class, RequestRecord,
         topology::{PoolKind, Topology},
@@ -48,6 +48,7 @@ impl Cluster {
             budget: Budget::new(BudgetSettings::from(&config), Arc::clone(&metrics), clock),
             metrics,
             clock,
+            nodes: Store::default(),
         };
         let session = Session::open(Arc::new(config), &surroundings).await.unwrap();
         Self { world, session }

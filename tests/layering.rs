@@ -68,6 +68,13 @@ const PURE_FILES: &[&str] = &[
     "settings.rs",
     "observed.rs",
     "spec.rs",
+    "codes.rs",
+    "blame.rs",
+    "need.rs",
+    "documents.rs",
+    "knowledge.rs",
+    "effects.rs",
+    "basis.rs",
 ];
 
 /// Top-level modules in which every file is pure.
@@ -81,7 +88,7 @@ const AZURE: &[&[&str]] = &[
     &["inventory"],
     &["arm"],
     &["auth"],
-    &["config", "node"],
+    &["config", "node", "operations"],
 ];
 
 /// The vocabulary of ARM that everything in the azure provider may use.

@@ -8,7 +8,10 @@ use std::{collections::BTreeSet, ffi::OsString, fs, path::Path, time::Duration};
 
 use cloud_controller_manager::{
     cli::{self, Command, config::Config},
-    providers::{azure::config::SecretRef, fake::FakeConfig},
+    providers::{
+        azure::{config::SecretRef, load_balancer::lease::plan::NAME as LEASE_NAME},
+        fake::FakeConfig,
+    },
 };
 use k8s_openapi::{
     api::{
@@ -47,6 +50,8 @@ const CALLS: &[(&str, &str, &str, &str, &[&str])] = &[
     // runtime/leader_election/elector.rs: the watch begins without a list.
     (NAMESPACE, "coordination.k8s.io", "leases", "*", &["create"]),
     (NAMESPACE, "coordination.k8s.io", "leases", NAME, &["get", "watch", "update"]),
+    // providers/azure/load_balancer/lease
+    (NAMESPACE, "coordination.k8s.io", "leases", LEASE_NAME, &["get", "update"]),
 ];
 
 /// Roles of Kubernetes' own that are bound: serving/authentication/lookup.rs reads the ConfigMap that this one is about.

@@ -19,10 +19,16 @@ const PAGES: &[Page] = &[
     ("feature-gates.md", cli::docs::feature_gates),
     ("controllers.md", cli::docs::controllers),
     ("metrics.md", serving::metrics_reference),
-    ("events.md", app::events_reference),
+    ("events.md", events),
     ("azure-config.md", azure::config::reference_page),
+    ("azure-errors.md", azure::load_balancer::explain::reference_page),
     ("azure-service-annotations.md", azure::load_balancer::annotations::reference_page),
 ];
+
+fn events() -> String {
+    use azure::load_balancer::events::{COMPONENT, EVENTS};
+    app::events_reference(&[("Azure load balancers", COMPONENT, EVENTS)])
+}
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -14,7 +14,10 @@ use crate::{
 };
 
 /// Who records, its source component, and what.
-const TABLES: &[(&str, &str, &[EventDoc])] = &[
+pub type EventTable = (&'static str, &'static str, &'static [EventDoc]);
+
+/// Those of this program whatever the provider.
+const TABLES: &[EventTable] = &[
     (NODE.canonical, NODE.event_source, node::EVENTS),
     (NODE_LIFECYCLE.canonical, NODE_LIFECYCLE.event_source, node_lifecycle::EVENTS),
     (SERVICE.canonical, SERVICE.event_source, service::events::EVENTS),
@@ -22,15 +25,15 @@ const TABLES: &[(&str, &str, &[EventDoc])] = &[
     ("Leader election", COMPONENT, leader_election::EVENTS),
 ];
 
-/// The text of `docs/reference/events.md`.
-pub fn events_reference() -> String {
+/// The text of `docs/reference/events.md`, with the tables of providers at the end.
+pub fn events_reference(providers: &[EventTable]) -> String {
     let mut page = String::from(
         "# Events\n\n\
          <!-- Generated from the tables of events in src; do not edit. `make docs` writes it again. -->\n\n\
          Written as core/v1 Events about the Node, Service or Lease concerned; `kubectl describe` shows them. Similar events are\n\
          aggregated and floods are filtered, as client-go does.\n",
     );
-    for (title, component, events) in TABLES {
+    for (title, component, events) in TABLES.iter().chain(providers) {
         page += &format!("\n## {title}\n\nSource component `{component}`.\n\n| Reason | Type | When |\n|---|---|---|\n");
         page.extend(events.iter().map(row));
     }
@@ -52,7 +55,7 @@ mod tests {
 
     #[test]
     fn every_controller_and_every_event_is_on_the_page() {
-        let page = events_reference();
+        let page = events_reference(&[]);
         for names in controllers::TABLE {
             assert!(page.contains(&format!("\n## {}\n\nSource component `{}`", names.canonical, names.event_source)));
         }

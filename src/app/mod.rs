@@ -28,7 +28,7 @@ use crate::{
     runtime::{clock::Clock, shutdown::Shutdown},
 };
 
-pub use events_reference::events_reference;
+pub use events_reference::{EventTable, events_reference};
 
 use manager::{Ended, Parts};
 

@@ -9,7 +9,7 @@ use cloud_controller_manager::{
         config::{self, Environment, Texts},
         session::{Session, Surroundings},
     },
-    runtime::{clock::Clock, leader_election::Leadership},
+    runtime::{clock::Clock, leader_election::Leadership, store::Store},
     sandbox::azure::{AzureOptions, topology::Topology, world::World},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -120,6 +120,7 @@ async fn client(world: &World, clock: Clock) -> ArmClient {
         budget: Budget::new(BudgetSettings::from(&config), Arc::clone(&metrics), clock),
         metrics,
         clock,
+        nodes: Store::default(),
     };
     Session::open(Arc::new(config), &surroundings).await.expect("a session").network
 }

@@ -21,6 +21,7 @@ mod normal;
 mod plans;
 mod provider;
 mod replay;
+mod routes;
 mod stage;
 mod tolerance;
 mod understudy;

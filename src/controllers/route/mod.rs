@@ -188,14 +188,16 @@ impl Controller for RouteController {
     }
 }
 
-/// Whether a change of a node can change what routes there should be. Upstream: `handleNodeUpdate`; there is no periodic replay of
-/// unchanged objects here, [`RouteController::resync`] stands for it.
+/// Whether a change of a node can change what routes there should be; labels may tell a provider where the machine is, or that it is
+/// not its own. Upstream: `handleNodeUpdate`, without labels; there is no periodic replay of unchanged objects here,
+/// [`RouteController::resync`] stands for it.
 fn concerns_routes(change: &Change<Node>) -> bool {
     match change {
         Change::Added(node) => has_pod_cidrs(node),
         Change::Deleted(_) => true,
         Change::Updated { old, new } => {
-            pod_cidrs(old) != pod_cidrs(new) || has_pod_cidrs(new) && plan::addresses(old) != plan::addresses(new)
+            let differs = plan::addresses(old) != plan::addresses(new) || old.metadata.labels != new.metadata.labels;
+            pod_cidrs(old) != pod_cidrs(new) || has_pod_cidrs(new) && differs
         }
     }
 }
@@ -226,6 +228,12 @@ mod tests {
         Arc::new(serde_json::from_value(node).unwrap())
     }
 
+    fn labelled(cidrs: &[&str]) -> Arc<Node> {
+        let mut node = Node::clone(&node(cidrs, "1.1.1.1", "True"));
+        node.metadata.labels = Some([("managed".to_owned(), "false".to_owned())].into());
+        Arc::new(node)
+    }
+
     #[test]
     fn which_changes_concern_routes() {
         let before = node(&["10.0.0.0/24"], "1.1.1.1", "True");
@@ -237,6 +245,8 @@ mod tests {
             ("deleted", Change::Deleted(Arc::clone(&before)), true),
             ("address changed", updated(&before, node(&["10.0.0.0/24"], "2.2.2.2", "True")), true),
             ("address changed without CIDR", updated(&bare, node(&[], "2.2.2.2", "True")), false),
+            ("label changed", updated(&before, labelled(&["10.0.0.0/24"])), true),
+            ("label changed without CIDR", updated(&bare, labelled(&[])), false),
             ("CIDR changed", updated(&before, node(&["10.0.1.0/24"], "1.1.1.1", "True")), true),
             ("CIDR assigned", updated(&bare, node(&["10.0.1.0/24"], "1.1.1.1", "True")), true),
             ("CIDR withdrawn", updated(&before, Arc::clone(&bare)), true),

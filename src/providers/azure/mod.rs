@@ -12,9 +12,11 @@ pub mod instances;
 pub mod inventory;
 pub mod load_balancer;
 pub mod node;
+pub mod operations;
 pub mod out_of_service;
 mod parts;
 pub mod provider;
+pub mod routes;
 pub mod session;
 
 pub use provider::{AzureCloud, NAME, factory};

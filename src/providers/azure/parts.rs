@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Service};
 
-use super::session::Session;
+use super::{load_balancer::engine::AzureLoadBalancers, session::Session};
 use crate::cloud_provider::{
-    CloudError, CloudResult, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress, Zone, Zones,
+    CloudError, CloudResult, Existence, InstanceMetadata, Instances, InstancesV2, LoadBalancer, LoadBalancerStatus,
+    NodeAddress, Route, RouteChanges, RouteOutcomes, Routes, Zone, Zones,
 };
 
 /// The session at work, if there is one yet.
@@ -24,6 +25,37 @@ pub(super) struct Parts(pub(super) Arc<ArcSwapOption<Session>>);
 impl Parts {
     fn session(&self) -> CloudResult<Arc<Session>> {
         current(&self.0)
+    }
+}
+
+impl Parts {
+    fn load_balancers(&self) -> CloudResult<Arc<AzureLoadBalancers>> {
+        let none = || CloudError::failed("the azure provider does not know the cluster's Services yet");
+        self.session()?.load_balancers.clone().ok_or_else(none)
+    }
+}
+
+#[async_trait]
+impl LoadBalancer for Parts {
+    async fn get_load_balancer(&self, cluster: &str, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
+        self.load_balancers()?.get_load_balancer(cluster, service).await
+    }
+    async fn ensure_load_balancer(
+        &self,
+        cluster: &str,
+        service: &Service,
+        nodes: &[Arc<Node>],
+    ) -> CloudResult<LoadBalancerStatus> {
+        self.load_balancers()?.ensure_load_balancer(cluster, service, nodes).await
+    }
+    async fn update_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()> {
+        self.load_balancers()?.update_load_balancer(cluster, service, nodes).await
+    }
+    async fn ensure_load_balancer_deleted(&self, cluster: &str, service: &Service) -> CloudResult<()> {
+        self.load_balancers()?.ensure_load_balancer_deleted(cluster, service).await
+    }
+    async fn plan_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
+        self.load_balancers()?.plan_load_balancer(cluster, service, nodes).await
     }
 }
 
@@ -90,5 +122,27 @@ impl Zones for Parts {
     }
     async fn get_zone_by_node_name(&self, name: &str) -> CloudResult<Zone> {
         self.session()?.instances.get_zone_by_node_name(name).await
+    }
+}
+
+#[async_trait]
+impl Routes for Parts {
+    async fn list_routes(&self, cluster: &str) -> CloudResult<Vec<Route>> {
+        self.session()?.routes.list_routes(cluster).await
+    }
+    async fn create_route(&self, cluster: &str, name_hint: &str, route: &Route) -> CloudResult<()> {
+        self.session()?.routes.create_route(cluster, name_hint, route).await
+    }
+    async fn delete_route(&self, cluster: &str, route: &Route) -> CloudResult<()> {
+        self.session()?.routes.delete_route(cluster, route).await
+    }
+    async fn apply_routes(&self, cluster: &str, changes: &RouteChanges) -> RouteOutcomes {
+        match self.session() {
+            Ok(session) => session.routes.apply_routes(cluster, changes).await,
+            Err(error) => RouteOutcomes {
+                deleted: vec![Err(error.clone()); changes.delete.len()],
+                created: vec![Err(error); changes.create.len()],
+            },
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::{
     ffi::OsString,
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -23,11 +23,16 @@ use super::{
     arm::{Budget, BudgetSettings, Transport},
     auth::ReqwestTransport,
     config::{self, AzureConfig, Environment, LoadError, Loaded, Loader, SecretRef, Source, Texts},
+    load_balancer::{
+        engine::{self, AzureLoadBalancers},
+        lease::Locker,
+    },
     out_of_service, parts,
     session::{Session, Surroundings},
 };
 use crate::cloud_provider::{
-    CloudError, CloudProvider, CloudResult, Instances, InstancesV2, ProviderContext, Zones, registry::ProviderConfig,
+    CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer, ProviderContext, Routes, Zones,
+    registry::ProviderConfig,
 };
 
 /// Name in `--cloud-provider`, and scheme of provider ids.
@@ -63,6 +68,8 @@ struct Inner {
     unusable: watch::Sender<Option<String>>,
     /// Whether the background work has begun, which it does once.
     started: AtomicBool,
+    /// One for the process: sessions come and go.
+    locker: OnceLock<Locker>,
 }
 
 /// Builds the provider for the binary. A bad file is an error here; a Secret is read when the provider is initialised.
@@ -97,6 +104,7 @@ impl AzureCloud {
             refused: watch::Sender::default(),
             unusable: watch::Sender::default(),
             started: AtomicBool::default(),
+            locker: OnceLock::new(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -132,10 +140,31 @@ impl AzureCloud {
             leadership: context.leadership.clone(),
             metrics: Arc::clone(&context.metrics),
             clock: context.clock,
+            nodes: context.nodes.clone(),
         };
-        let session = Session::open(config, &surroundings).await?;
+        let mut session = Session::open(config, &surroundings).await?;
+        session.load_balancers = Some(Arc::new(self.load_balancers(&session, context)));
         session.inventory.warm().await.map_err(CloudError::from)?;
         Ok(session)
+    }
+
+    fn load_balancers(&self, session: &Session, context: &ProviderContext) -> AzureLoadBalancers {
+        let ProviderContext { client, leadership, shutdown, clock, .. } = context;
+        let locker = self.inner.locker.get_or_init(|| Locker::new(client.clone(), leadership.clone(), *clock, shutdown));
+        AzureLoadBalancers::new(engine::Parts {
+            config: &session.config,
+            cluster: &self.inner.settings.cluster_name,
+            azure_stack: session.cloud.azure_stack,
+            compute: session.compute.clone(),
+            network: session.network.clone(),
+            inventory: Arc::clone(&session.inventory),
+            services: context.services.clone(),
+            nodes: context.nodes.clone(),
+            locker: locker.clone(),
+            events: context.events.clone(),
+            metrics: Arc::clone(&context.metrics),
+            clock: *clock,
+        })
     }
 
     fn budget(&self, config: &AzureConfig, context: &ProviderContext) -> Budget {
@@ -302,6 +331,10 @@ impl CloudProvider for AzureCloud {
         }
     }
 
+    fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {
+        Some(Arc::new(parts::Parts(Arc::clone(&self.inner.session))))
+    }
+
     fn instances(&self) -> Option<Arc<dyn Instances>> {
         Some(Arc::new(parts::Parts(Arc::clone(&self.inner.session))))
     }
@@ -311,6 +344,10 @@ impl CloudProvider for AzureCloud {
     }
 
     fn zones(&self) -> Option<Arc<dyn Zones>> {
+        Some(Arc::new(parts::Parts(Arc::clone(&self.inner.session))))
+    }
+
+    fn routes(&self) -> Option<Arc<dyn Routes>> {
         Some(Arc::new(parts::Parts(Arc::clone(&self.inner.session))))
     }
 }

@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use super::{
@@ -13,11 +14,13 @@ use super::{
     config::AzureConfig,
     instances::AzureInstances,
     inventory::{Inventory, InventorySettings},
+    load_balancer::engine::AzureLoadBalancers,
+    routes::{AzureRoutes, settings::RouteSettings},
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     metrics::Metrics,
-    runtime::{clock::Clock, leader_election::Leadership},
+    runtime::{clock::Clock, leader_election::Leadership, store::Store},
 };
 
 /// What a session takes from the process.
@@ -35,6 +38,8 @@ pub struct Surroundings {
     pub metrics: Arc<Metrics>,
     /// Time.
     pub clock: Clock,
+    /// The cluster's Nodes.
+    pub nodes: Store<Node>,
 }
 
 /// One configuration at work.
@@ -51,13 +56,17 @@ pub struct Session {
     pub inventory: Arc<Inventory>,
     /// Instances of the provider contract.
     pub instances: Arc<AzureInstances>,
+    /// Load balancers; `None` until the cluster's objects are known to the session.
+    pub load_balancers: Option<Arc<AzureLoadBalancers>>,
+    /// Routes of the provider contract.
+    pub routes: Arc<AzureRoutes>,
     budget: Budget,
 }
 
 impl Session {
     /// Builds a session.
     pub async fn open(config: Arc<AzureConfig>, surroundings: &Surroundings) -> CloudResult<Self> {
-        let Surroundings { transport, environment, budget, leadership, metrics, clock } = surroundings;
+        let Surroundings { transport, environment, budget, leadership, metrics, clock, nodes } = surroundings;
         let connection = auth::connect(&config, environment, Arc::clone(transport), *clock).await;
         let Connection { cloud, credentials } = connection.map_err(|error| of_auth(&error))?;
         let settings =
@@ -77,7 +86,19 @@ impl Session {
         let network = client(SourceTokens::new(credentials.network, None));
         let inventory = Inventory::new(compute.clone(), InventorySettings::from_config(&config), *clock);
         let instances = Arc::new(AzureInstances::new(&config, Arc::clone(&inventory), *clock));
-        Ok(Self { config, cloud, compute, network, inventory, instances, budget: budget.clone() })
+        let routes = RouteSettings::new(&config);
+        let routes = Arc::new(AzureRoutes::new(routes, &network, Arc::clone(&inventory), nodes.clone(), *clock));
+        Ok(Self {
+            config,
+            cloud,
+            compute,
+            network,
+            inventory,
+            instances,
+            routes,
+            load_balancers: None,
+            budget: budget.clone(),
+        })
     }
 
     /// What the session is doing, for the status page.
@@ -87,6 +108,8 @@ impl Session {
             "resourceGroup": self.config.resource_group,
             "resourceManager": self.cloud.resource_manager,
             "inventory": self.inventory.status(),
+            "loadBalancers": self.load_balancers.as_ref().map(|balancers| balancers.status()),
+            "routes": self.routes.status(),
             "requestBudget": self.budget.status(),
         })
     }

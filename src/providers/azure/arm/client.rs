@@ -167,7 +167,12 @@ impl ArmClient {
 
     /// Deletes; waits for the operation. Absent before is success.
     pub async fn delete(&self, kind: &'static ApiType, id: &ResourceId) -> ArmResult<()> {
-        let ask = self.ask(kind, "delete", Method::DELETE, id.as_str(), &[])?;
+        self.delete_version(kind, id, None).await
+    }
+
+    /// The same, if the document is still of the version `etag`; otherwise an error of class `Conflict`.
+    pub async fn delete_version(&self, kind: &'static ApiType, id: &ResourceId, etag: Option<&str>) -> ArmResult<()> {
+        let ask = Ask { etag: etag.map(str::to_owned), ..self.ask(kind, "delete", Method::DELETE, id.as_str(), &[])? };
         let work = async {
             match self.operate(&ask, self.operation_deadline()).await {
                 Err(error) if error.class != ErrorClass::NotFound => Err(error),

@@ -16,7 +16,7 @@ use crate::{
         config::AzureConfig,
         session::{Session, Surroundings},
     },
-    runtime::{clock::Clock, leader_election::Leadership},
+    runtime::{clock::Clock, leader_election::Leadership, store::Store},
 };
 
 /// What was found, line by line.
@@ -62,7 +62,8 @@ async fn session(
     // Nobody leads here, and nothing is written: a standby's leadership makes sure of that.
     let (_standby, leadership) = Leadership::channel();
     let budget = Budget::new(BudgetSettings::from(config.as_ref()), Arc::clone(&metrics), Clock::System);
-    let surroundings = Surroundings { transport, environment, budget, leadership, metrics, clock: Clock::System };
+    let surroundings =
+        Surroundings { transport, environment, budget, leadership, metrics, clock: Clock::System, nodes: Store::default() };
     Session::open(Arc::clone(config), &surroundings).await.map_err(|error| error.to_string())
 }
 

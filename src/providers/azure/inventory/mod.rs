@@ -116,6 +116,11 @@ impl Inventory {
         })
     }
 
+    /// Where it looks, and how long answers stand.
+    pub fn settings(&self) -> &InventorySettings {
+        &self.settings
+    }
+
     /// The machines of `wanted`, in its order. Concurrent calls share their reads.
     pub async fn look_up(&self, wanted: &[Wanted], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>> {
         let questions = self.questions(wanted, freshness, false);

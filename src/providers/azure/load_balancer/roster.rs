@@ -105,6 +105,13 @@ impl Roster {
         others.cloned().collect()
     }
 
+    /// The object of a Service, if it is still there.
+    pub fn service(&self, identity: &Identity) -> Option<Arc<Service>> {
+        let (namespace, name) = identity.key.split_once('/')?;
+        let found = self.services.get(&ObjectKey::namespaced(namespace, name));
+        found.filter(|service| identity_of(service) == *identity)
+    }
+
     /// Every Node of the cluster.
     pub fn nodes(&self) -> Vec<Arc<Node>> {
         self.nodes.list()

@@ -125,10 +125,14 @@ fn refuse_state(state: Option<&str>, refused: &[&str]) -> Result<(), Skip> {
 
 /// Whether a machine runs, as far as that is known, so that its instance can be written.
 pub fn is_active(machine: &Machine) -> bool {
-    const OFF: [&str; 4] = ["stopped", "stopping", "deallocated", "deallocating"];
-    let state = machine.power_state.as_deref().unwrap_or_default();
     refuse_state(Some(&machine.provisioning_state), &["Deleting", "Unknown"]).is_ok()
-        && !OFF.iter().any(|off| off.eq_ignore_ascii_case(state))
+        && !is_off(machine.power_state.as_deref().unwrap_or_default())
+}
+
+/// Whether a machine in this power state is off, or on the way there.
+pub fn is_off(power_state: &str) -> bool {
+    const OFF: [&str; 4] = ["stopped", "stopping", "deallocated", "deallocating"];
+    OFF.iter().any(|off| off.eq_ignore_ascii_case(power_state))
 }
 
 /// The interfaces: all leave, the primary one joins.

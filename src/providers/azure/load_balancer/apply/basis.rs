@@ -1,0 +1,123 @@
+//! Whether a document may be written as it was planned. Pure.
+
+use crate::providers::azure::{
+    arm::network::{BackendAddressPool, LoadBalancer, PublicIpAddress},
+    load_balancer::observe::Standing,
+};
+
+/// What to do with a planned write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Send it.
+    Send,
+    /// Read the document first: its etag is an old one, but the rest should be as planned on.
+    ReadFirst,
+    /// Do not send it, for this reason.
+    Refuse(&'static str),
+}
+
+/// Judges a write that was planned on the version `planned`; `None`: on the document's absence, or on one without an etag.
+pub(super) fn judge(planned: Option<&str>, known: &Standing) -> Verdict {
+    match (&known.etag, planned) {
+        _ if known.doubted => Verdict::Refuse("what is known of it is in doubt"),
+        (None, None) => Verdict::Send,
+        (None, Some(_)) => Verdict::Refuse("it does not exist any more"),
+        (Some(etag), planned) if etag.as_deref() != planned => Verdict::Refuse("it has been written since it was planned"),
+        (Some(_), _) if known.stale => Verdict::ReadFirst,
+        (Some(_), _) => Verdict::Send,
+    }
+}
+
+/// Whether a public IP is as it was in everything that decides about it. What it is attached to is the load balancers' matter.
+pub(super) fn same_public_ip(before: &PublicIpAddress, now: &PublicIpAddress) -> bool {
+    let bare = |document: &PublicIpAddress| {
+        let mut document = PublicIpAddress { id: None, etag: None, ..document.clone() };
+        if let Some(properties) = &mut document.properties {
+            (properties.provisioning_state, properties.ip_configuration) = (None, None);
+        }
+        document
+    };
+    bare(before) == bare(now)
+}
+
+/// Whether a load balancer is as it was in everything but the members of its pools.
+pub(super) fn same_load_balancer(before: &LoadBalancer, now: &LoadBalancer) -> bool {
+    bare(before) == bare(now)
+}
+
+fn bare(document: &LoadBalancer) -> serde_json::Value {
+    let mut document = LoadBalancer { id: None, etag: None, ..document.clone() };
+    if let Some(properties) = &mut document.properties {
+        properties.provisioning_state = None;
+        for pool in properties.backend_address_pools.iter_mut().flatten() {
+            *pool = BackendAddressPool { name: pool.name.take(), ..BackendAddressPool::default() };
+        }
+    }
+    let mut value = serde_json::to_value(document).unwrap_or_default();
+    strip(&mut value);
+    value
+}
+
+/// Parts have etags and states of their own.
+fn strip(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            fields.retain(|name, _| name != "etag" && name != "provisioningState");
+            fields.values_mut().for_each(strip);
+        }
+        serde_json::Value::Array(values) => values.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn known(etag: Option<&str>, doubted: bool, stale: bool) -> Standing {
+        Standing { etag: etag.map(|etag| Some(etag.to_owned())), doubted, stale }
+    }
+
+    #[test]
+    fn only_what_was_planned_on_the_known_version_is_sent() {
+        let refused = |verdict| matches!(verdict, Verdict::Refuse(_));
+        assert_eq!(judge(None, &known(None, false, false)), Verdict::Send);
+        assert_eq!(judge(Some("1"), &known(Some("1"), false, false)), Verdict::Send);
+        assert_eq!(judge(Some("1"), &known(Some("1"), false, true)), Verdict::ReadFirst);
+        assert!(refused(judge(Some("1"), &known(Some("2"), false, true))));
+        assert!(refused(judge(Some("1"), &known(None, false, false))));
+        assert!(refused(judge(None, &known(Some("1"), false, false))), "it exists by now");
+        assert!(refused(judge(Some("1"), &known(Some("1"), true, false))));
+        assert!(refused(judge(None, &known(None, true, false))), "it may exist by now");
+        let without = Standing { etag: Some(None), ..Standing::default() };
+        assert_eq!(judge(None, &without), Verdict::Send, "not every document has an etag");
+    }
+
+    #[test]
+    fn a_public_ip_is_the_same_whatever_it_is_attached_to() {
+        let document = |value| serde_json::from_value::<PublicIpAddress>(value).unwrap();
+        let before = document(json!({"id": "/a", "etag": "1", "tags": {"a": "b"}, "properties": {"ipAddress": "20.0.0.1"}}));
+        let attached = json!({"id": "/A", "etag": "2", "tags": {"a": "b"}, "properties": {"ipAddress": "20.0.0.1",
+            "provisioningState": "Succeeded", "ipConfiguration": {"id": "/f"}}});
+        assert!(same_public_ip(&before, &document(attached)));
+        for (field, value) in [("tags", json!({"a": "c"})), ("zones", json!(["1"])), ("new", json!(1))] {
+            let mut other = json!({"tags": {"a": "b"}, "properties": {"ipAddress": "20.0.0.1"}});
+            other[field] = value;
+            assert!(!same_public_ip(&before, &document(other)), "{field}");
+        }
+    }
+
+    #[test]
+    fn a_load_balancer_is_the_same_whoever_is_in_its_pools() {
+        let document = |members: &str, rule: &str, etag: &str| -> LoadBalancer {
+            let pool = json!({"name": "p", "etag": etag, "properties": {"backendIPConfigurations": [{"id": members}]}});
+            let rules = json!([{"name": rule, "etag": etag, "properties": {"provisioningState": etag}}]);
+            let properties = json!({"backendAddressPools": [pool], "loadBalancingRules": rules});
+            serde_json::from_value(json!({"id": "/a", "etag": etag, "properties": properties})).unwrap()
+        };
+        assert!(same_load_balancer(&document("/m", "r", "1"), &document("/n", "r", "2")));
+        assert!(!same_load_balancer(&document("/m", "r", "1"), &document("/m", "s", "1")));
+    }
+}

@@ -1,0 +1,221 @@
+//! The only writer of the network documents: load balancers and their pools, public IPs, the security group.
+//!
+//! In: documents as the planner made them. Out: `()` when ARM has them, and the observer knows what ARM answered; or the error, and what
+//! is doubtful now is marked so. Nothing is written that was planned on a version which is known to be an old one: that is a conflict
+//! without a request, and the caller looks and plans again. Writes of one document wait for each other.
+
+mod basis;
+mod locks;
+
+use std::sync::Arc;
+
+use basis::Verdict;
+use locks::Locks;
+use serde_json::json;
+
+use super::{
+    desired::public_ips::{Change, Release},
+    observe::{self, Doubt, Observer, Writing, Written},
+};
+use crate::providers::azure::arm::{
+    ApiType, ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, Urgency, api,
+    network::{BackendAddressPool, LoadBalancer, NetworkSecurityGroup, PublicIpAddress},
+};
+
+/// Writes, and tells the observer.
+pub struct Writer {
+    observer: Arc<Observer>,
+    client: ArmClient,
+    locks: Locks,
+}
+
+impl Writer {
+    /// A writer that tells `observer` what it was answered.
+    pub fn new(observer: Arc<Observer>, client: ArmClient) -> Self {
+        Self { observer, client, locks: Locks::default() }
+    }
+
+    /// Creates or replaces a load balancer. `document` carries the etag of the version that it changes; none when it is new.
+    pub async fn put_load_balancer(&self, id: &ResourceId, document: &LoadBalancer, urgency: Urgency) -> ArmResult<()> {
+        let _turn = self.locks.lock(id).await;
+        let (what, etag) = (Doubt::LoadBalancer(id.clone()), document.etag.as_deref());
+        self.require(&what, etag, id)?;
+        let writing = self.observer.begin_write(what.clone());
+        let outcome = self.client.with_urgency(urgency).put(&api::LOAD_BALANCERS, id, etag, document).await;
+        let written = outcome.map(|answer| Written::LoadBalancer(id.clone(), Box::new(answer)));
+        let network = &self.observer.settings().virtual_network;
+        ended(writing, &what, written, || observe::references(document, network))
+    }
+
+    /// Deletes a load balancer, if its front ends and rules are those that are known. Absent before is success.
+    pub async fn delete_load_balancer(&self, id: &ResourceId, urgency: Urgency) -> ArmResult<()> {
+        let _turn = self.locks.lock(id).await;
+        let what = Doubt::LoadBalancer(id.clone());
+        let Some(known) = self.observer.load_balancer(id) else { return Ok(()) };
+        let etag = if self.observer.standing(&what).doubted {
+            self.observer.read_again(what.clone(), urgency).await?;
+            let Some(now) = self.observer.load_balancer(id) else { return Ok(()) };
+            if self.observer.standing(&what).doubted || !basis::same_load_balancer(&known, &now) {
+                return Err(conflict(&api::LOAD_BALANCERS, id, "it has been changed by somebody else"));
+            }
+            now.etag
+        } else {
+            known.etag
+        };
+        self.delete(&api::LOAD_BALANCERS, id, etag.as_deref(), what, Written::NoLoadBalancer(id.clone()), urgency).await
+    }
+
+    /// Creates or replaces a public IP.
+    pub async fn put_public_ip(&self, change: &Change, urgency: Urgency) -> ArmResult<()> {
+        let id = &change.id;
+        let _turn = self.locks.lock(id).await;
+        let what = Doubt::PublicIp(id.clone());
+        let etag = self.current(id, change.etag.as_deref(), urgency).await?;
+        let mut document = change.document.clone();
+        document.etag.clone_from(&etag);
+        let writing = self.observer.begin_write(what.clone());
+        let outcome = self.client.with_urgency(urgency).put(&api::PUBLIC_IPS, id, etag.as_deref(), &document).await;
+        ended(writing, &what, outcome.map(|answer| Written::PublicIp(id.clone(), Box::new(answer))), Vec::new)
+    }
+
+    /// Deletes a public IP. Absent before is success; one that something uses by now is a conflict.
+    pub async fn delete_public_ip(&self, release: &Release, urgency: Urgency) -> ArmResult<()> {
+        let id = &release.id;
+        let _turn = self.locks.lock(id).await;
+        if self.observer.public_ip(id).is_none() {
+            return Ok(());
+        }
+        let etag = self.current(id, release.etag.as_deref(), urgency).await?;
+        let attached =
+            |public_ip: PublicIpAddress| public_ip.properties.and_then(|properties| properties.ip_configuration?.id);
+        if let Some(user) = self.observer.public_ip(id).and_then(attached) {
+            return Err(conflict(&api::PUBLIC_IPS, id, &format!("`{user}` still uses it")));
+        }
+        let what = Doubt::PublicIp(id.clone());
+        self.delete(&api::PUBLIC_IPS, id, etag.as_deref(), what, Written::NoPublicIp(id.clone()), urgency).await
+    }
+
+    /// Creates or replaces a pool of a load balancer. Without a condition, as upstream: the load balancer's etag changes with each of
+    /// its machines. The load balancer is doubtful afterwards.
+    pub async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<()> {
+        let balancer = pool.parent().unwrap_or_else(|| pool.clone());
+        let _turn = self.locks.lock(&balancer).await;
+        let what = Doubt::LoadBalancer(balancer);
+        let writing = self.observer.begin_write(what.clone());
+        let outcome = self.client.with_urgency(urgency).put(&api::BACKEND_POOLS, pool, None, document).await;
+        ended(writing, &what, outcome.map(|answer| Written::Pool(pool.clone(), Box::new(answer))), Vec::new)
+    }
+
+    /// Creates or replaces the security group. `document` carries the etag of the version that it changes.
+    pub async fn put_security_group(
+        &self,
+        id: &ResourceId,
+        document: &NetworkSecurityGroup,
+        urgency: Urgency,
+    ) -> ArmResult<()> {
+        let _turn = self.locks.lock(id).await;
+        let (what, etag) = (Doubt::SecurityGroup, document.etag.as_deref());
+        self.require(&what, etag, id)?;
+        let writing = self.observer.begin_write(what.clone());
+        let outcome = self.client.with_urgency(urgency).put(&api::SECURITY_GROUPS, id, etag, document).await;
+        ended(writing, &what, outcome.map(|answer| Written::SecurityGroup(Box::new(answer))), Vec::new)
+    }
+
+    /// Turns pools, by name, from listing network interfaces to listing addresses, without an outage. The load balancer is doubtful
+    /// afterwards: ARM fills the pools in its own time. Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`.
+    pub async fn migrate_to_ip_based(
+        &self,
+        load_balancer: &ResourceId,
+        pools: &[String],
+        urgency: Urgency,
+    ) -> ArmResult<()> {
+        let _turn = self.locks.lock(load_balancer).await;
+        let what = Doubt::LoadBalancer(load_balancer.clone());
+        let writing = self.observer.begin_write(what.clone());
+        let (client, input) = (self.client.with_urgency(urgency), json!({"pools": pools}));
+        let outcome =
+            client.post::<serde_json::Value>(&api::LOAD_BALANCERS, load_balancer, "migrateToIpBased", &input).await;
+        ended(writing, &what, outcome.map(|_| Written::Inside(load_balancer.clone())), Vec::new)
+    }
+
+    /// Refuses what was planned on another version than the known one.
+    fn require(&self, what: &Doubt, planned: Option<&str>, id: &ResourceId) -> ArmResult<()> {
+        match basis::judge(planned, &self.observer.standing(what)) {
+            Verdict::Refuse(why) => Err(conflict(kind_of(what), id, why)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The etag with which a public IP can be written that was planned on the version `planned`.
+    async fn current(&self, id: &ResourceId, planned: Option<&str>, urgency: Urgency) -> ArmResult<Option<String>> {
+        let what = Doubt::PublicIp(id.clone());
+        match basis::judge(planned, &self.observer.standing(&what)) {
+            Verdict::Send => return Ok(planned.map(str::to_owned)),
+            Verdict::Refuse(why) => return Err(conflict(&api::PUBLIC_IPS, id, why)),
+            Verdict::ReadFirst => {}
+        }
+        let before = self.observer.public_ip(id);
+        self.observer.read_again(what.clone(), urgency).await?;
+        let standing = self.observer.standing(&what);
+        match (before, self.observer.public_ip(id)) {
+            (Some(before), Some(now)) if !standing.stale && basis::same_public_ip(&before, &now) => Ok(now.etag),
+            _ => Err(conflict(&api::PUBLIC_IPS, id, "it has been changed by somebody else")),
+        }
+    }
+
+    async fn delete(
+        &self,
+        kind: &'static ApiType,
+        id: &ResourceId,
+        etag: Option<&str>,
+        what: Doubt,
+        written: Written,
+        urgency: Urgency,
+    ) -> ArmResult<()> {
+        let writing = self.observer.begin_write(what.clone());
+        let outcome = self.client.with_urgency(urgency).delete_version(kind, id, etag).await;
+        ended(writing, &what, outcome.map(|()| written), Vec::new)
+    }
+}
+
+fn kind_of(what: &Doubt) -> &'static ApiType {
+    match what {
+        Doubt::SecurityGroup => &api::SECURITY_GROUPS,
+        Doubt::PublicIp(_) | Doubt::PublicIps(_) => &api::PUBLIC_IPS,
+        Doubt::Subnet(_) => &api::SUBNETS,
+        Doubt::LoadBalancer(_) | Doubt::LoadBalancers => &api::LOAD_BALANCERS,
+    }
+}
+
+fn ended(
+    writing: Writing,
+    what: &Doubt,
+    outcome: ArmResult<Written>,
+    references: impl FnOnce() -> Vec<Doubt>,
+) -> ArmResult<()> {
+    match outcome {
+        Ok(written) => {
+            writing.succeeded(written);
+            Ok(())
+        }
+        Err(error) => {
+            writing.failed(observe::doubts(&error, what, references));
+            Err(error)
+        }
+    }
+}
+
+fn conflict(kind: &ApiType, id: &ResourceId, why: &str) -> ArmError {
+    ArmError {
+        class: ErrorClass::Conflict,
+        status: None,
+        code: String::new(),
+        message: format!("nothing was sent: {why}; it is read and planned for again"),
+        request: format!("{} {id}", kind.resource_type),
+        correlation_id: None,
+        retry_after: None,
+    }
+}
+
+#[cfg(all(test, feature = "sandbox"))]
+mod tests;

@@ -1,0 +1,338 @@
+//! Reader and writer with the real client on the simulated cloud, requests counted.
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
+
+use async_trait::async_trait;
+use futures::future::join_all;
+use http::HeaderMap;
+use serde_json::Value;
+
+use super::*;
+use crate::{
+    metrics::Metrics,
+    providers::azure::{
+        arm::{ArmParts, ArmSettings, Gate, TokenError, TokenProvider, budget::Charge},
+        config::AzureConfig,
+        load_balancer::{
+            observe::{Lifetimes, Need},
+            observed::Observed,
+            settings::Settings,
+        },
+    },
+    runtime::{clock::Clock, leader_election::Leadership},
+    sandbox::azure::{AzureOptions, Effect, Fault, topology::Topology, world::World},
+};
+
+struct Open;
+
+#[async_trait]
+impl Gate for Open {
+    async fn acquire(&self, _: &Charge, _: Urgency) {}
+    fn observe(&self, _: &Charge, _: u16, _: &HeaderMap, _: &str) {}
+}
+
+#[async_trait]
+impl TokenProvider for Open {
+    async fn bearer(&self) -> Result<String, TokenError> {
+        Ok("token".to_owned())
+    }
+    fn rejected(&self, _: &str) {}
+}
+
+struct Cloud {
+    world: World,
+    observer: Arc<Observer>,
+    writer: Writer,
+    settings: Arc<Settings>,
+}
+
+const URGENCY: Urgency = Urgency::Change;
+
+fn cloud() -> Cloud {
+    let clock = Clock::manual(jiff::Timestamp::UNIX_EPOCH);
+    let topology = Topology::new();
+    let config = AzureConfig {
+        subscription_id: topology.subscription.clone(),
+        resource_group: topology.resource_group.clone(),
+        vnet_name: topology.vnet.clone(),
+        security_group_name: topology.security_group.clone(),
+        location: "eastus".to_owned(),
+        ..AzureConfig::default()
+    };
+    let world = World::new(topology, AzureOptions::default(), clock).unwrap();
+    world.azure().check_tokens(Arc::new(|_| None));
+    let parts = ArmParts {
+        transport: world.azure().transport(),
+        tokens: Arc::new(Open),
+        gate: Arc::new(Open),
+        leadership: Leadership::unopposed(),
+        metrics: Arc::new(Metrics::new().unwrap()),
+        clock,
+    };
+    let client = ArmClient::new(ArmSettings::new("https://management.azure.com/", "test/1").unwrap(), parts);
+    let settings = Arc::new(Settings::new(&config, "kubernetes"));
+    let observer = Observer::new(client.clone(), Arc::clone(&settings), Lifetimes::from_config(&config), clock);
+    Cloud { writer: Writer::new(Arc::clone(&observer), client), world, observer, settings }
+}
+
+impl Cloud {
+    async fn look(&self) -> Arc<Observed> {
+        self.observer.observe(&Need::default(), URGENCY).await.unwrap()
+    }
+
+    /// Requests for ARM since last asked: method, and whether of a list or the kind.
+    fn requests(&self) -> Vec<String> {
+        let requests = self.world.azure().requests();
+        self.world.azure().clear_requests();
+        let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        requests.iter().map(|request| format!("{} {}", request.method, name(&request.path))).collect()
+    }
+
+    fn id(&self, kind: &str, name: &str) -> ResourceId {
+        self.settings.group.resource(&format!("Microsoft.Network/{kind}"), &[name])
+    }
+
+    fn new_ip(&self, name: &str) -> Change {
+        let document = json!({"name": name, "location": "eastus", "sku": {"name": "Standard"},
+            "properties": {"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4"}});
+        Change {
+            id: self.id("publicIPAddresses", name),
+            document: serde_json::from_value(document).unwrap(),
+            etag: None,
+            reasons: Vec::new(),
+            services: Vec::new(),
+        }
+    }
+
+    /// A change of the tags of a public IP that there is, planned now.
+    fn tagged(&self, name: &str, value: &str) -> Change {
+        let id = self.id("publicIPAddresses", name);
+        let mut document = self.observer.public_ip(&id).unwrap();
+        document.tags = Some([("k".to_owned(), Some(value.to_owned()))].into());
+        Change { etag: document.etag.clone(), document, ..self.new_ip(name) }
+    }
+
+    fn release(&self, name: &str) -> Release {
+        let Change { id, etag, reasons, services, .. } = self.tagged(name, "gone");
+        Release { id, etag, reasons, services }
+    }
+
+    fn lb(&self) -> ResourceId {
+        self.id("loadBalancers", "kubernetes")
+    }
+
+    /// The load balancer with these public IPs, on the version that is known.
+    fn balancer(&self, public_ips: &[&str]) -> LoadBalancer {
+        let frontend = |name: &&str| json!({"name": name, "properties": {"publicIPAddress": {"id": self.id("publicIPAddresses", name)}}});
+        let frontends: Vec<Value> = public_ips.iter().map(frontend).collect();
+        let properties = json!({"frontendIPConfigurations": frontends, "backendAddressPools": [{"name": "kubernetes"}]});
+        let document = json!({"location": "eastus", "sku": {"name": "Standard"}, "properties": properties});
+        let known = self.observer.load_balancer(&self.lb());
+        LoadBalancer { etag: known.and_then(|known| known.etag), ..serde_json::from_value(document).unwrap() }
+    }
+
+    async fn put_ip(&self, change: Change) -> ArmResult<()> {
+        self.writer.put_public_ip(&change, URGENCY).await
+    }
+
+    async fn put_balancer(&self, public_ips: &[&str]) -> ArmResult<()> {
+        self.writer.put_load_balancer(&self.lb(), &self.balancer(public_ips), URGENCY).await
+    }
+
+    /// Public IP `a` at load balancer `kubernetes`.
+    async fn served() -> Self {
+        let cloud = cloud();
+        cloud.look().await;
+        cloud.put_ip(cloud.new_ip("a")).await.unwrap();
+        cloud.put_balancer(&["a"]).await.unwrap();
+        cloud.requests();
+        cloud
+    }
+
+    /// Somebody else changes a document.
+    fn meddle(&self, id: &ResourceId) {
+        assert!(self.world.azure().change_document(id.as_str(), |body| body["tags"] = json!({"by": "other"})));
+    }
+
+    /// What is known is what ARM has.
+    async fn check(&self) {
+        let known = self.look().await;
+        let fresh = Observer::new(
+            self.writer.client.clone(),
+            Arc::clone(&self.settings),
+            Lifetimes::from_config(&AzureConfig::default()),
+            Clock::System,
+        );
+        let mut fresh = (*fresh.observe(&Need::default(), URGENCY).await.unwrap()).clone();
+        // Etags that are known to be stale are left as they were.
+        for (fresh, known) in fresh.public_ips.iter_mut().zip(&known.public_ips) {
+            fresh.etag.clone_from(&known.etag);
+        }
+        assert_eq!(*known, fresh);
+        self.requests();
+    }
+}
+
+fn class<T>(outcome: ArmResult<T>) -> ErrorClass {
+    outcome.map(|_| "success").unwrap_err().class
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_reads_each_thing_once_however_many_ask() {
+    let cloud = cloud();
+    let looks = (0..20).map(|_| cloud.look());
+    let looks = join_all(looks).await;
+    let mut requests = cloud.requests();
+    requests.sort();
+    assert_eq!(requests, ["GET loadBalancers", "GET nsg-test", "GET publicIPAddresses"]);
+    assert!(looks.iter().all(|look| Arc::ptr_eq(look, &looks[0]) && look.security_group.is_some()));
+    let need = Need {
+        public_ip_groups: [cloud.settings.group.clone(), ResourceId::group_of(cloud.settings.group.subscription(), "x")]
+            .into(),
+        subnets: ["Subnet-Nodes".to_owned(), "missing".to_owned()].into(),
+    };
+    let seen = cloud.observer.observe(&need, URGENCY).await.unwrap();
+    let mut requests = cloud.requests();
+    requests.sort();
+    assert_eq!(requests, ["GET missing", "GET publicIPAddresses", "GET subnet-nodes"], "a missing group has none");
+    assert_eq!(seen.subnets.keys().collect::<Vec<_>>(), ["subnet-nodes"]);
+    tokio::time::advance(std::time::Duration::from_secs(120)).await;
+    cloud.look().await;
+    assert_eq!(cloud.requests().len(), 3, "too old");
+}
+
+#[tokio::test(start_paused = true)]
+async fn own_writes_cause_no_reads() {
+    let cloud = Cloud::served().await;
+    cloud.check().await;
+    cloud.put_ip(cloud.new_ip("b")).await.unwrap();
+    cloud.put_balancer(&["a", "b"]).await.unwrap();
+    cloud.put_balancer(&["b"]).await.unwrap();
+    let mut group = cloud.look().await.security_group.clone().unwrap();
+    for _ in 0..2 {
+        let id = cloud.settings.security_group.clone().unwrap();
+        cloud.writer.put_security_group(&id, &group, URGENCY).await.unwrap();
+        group = cloud.look().await.security_group.clone().unwrap();
+    }
+    assert_eq!(cloud.requests(), ["PUT b", "PUT kubernetes", "PUT kubernetes", "PUT nsg-test", "PUT nsg-test"]);
+    cloud.check().await;
+    cloud.writer.delete_public_ip(&cloud.release("a"), URGENCY).await.unwrap();
+    assert_eq!(cloud.requests(), ["GET a", "DELETE a"], "its etag has changed with the load balancer");
+    cloud.writer.delete_load_balancer(&cloud.lb(), URGENCY).await.unwrap();
+    cloud.writer.delete_load_balancer(&cloud.lb(), URGENCY).await.unwrap();
+    assert_eq!(cloud.requests(), ["DELETE kubernetes"], "what is gone is gone");
+    cloud.check().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_public_ip_is_read_again_when_its_load_balancer_was_written() {
+    let cloud = Cloud::served().await;
+    let (one, two) = (cloud.tagged("a", "1"), cloud.tagged("a", "2"));
+    let (first, second) = tokio::join!(cloud.put_ip(one), cloud.put_ip(two));
+    first.unwrap();
+    assert_eq!(class(second), ErrorClass::Conflict, "planned on a version that the first has replaced");
+    assert_eq!(cloud.requests(), ["GET a", "PUT a"]);
+    cloud.put_ip(cloud.tagged("a", "2")).await.unwrap();
+    assert_eq!(cloud.requests(), ["PUT a"]);
+    cloud.put_balancer(&["a"]).await.unwrap();
+    cloud.meddle(&cloud.id("publicIPAddresses", "a"));
+    assert_eq!(class(cloud.put_ip(cloud.tagged("a", "3")).await), ErrorClass::Conflict);
+    assert_eq!(cloud.requests(), ["PUT kubernetes", "GET a"], "somebody else's change is not overwritten");
+    cloud.put_ip(cloud.tagged("a", "3")).await.unwrap();
+    assert_eq!(cloud.requests(), ["PUT a"], "what was read is known");
+    assert_eq!(class(cloud.writer.delete_public_ip(&cloud.release("a"), URGENCY).await), ErrorClass::Conflict);
+    assert_eq!(cloud.requests(), [""; 0], "the load balancer still uses it");
+    cloud.check().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn somebody_elses_change_is_a_conflict_and_read_again() {
+    let cloud = Cloud::served().await;
+    cloud.meddle(&cloud.lb());
+    assert_eq!(class(cloud.put_balancer(&[]).await), ErrorClass::Conflict);
+    assert_eq!(class(cloud.put_balancer(&[]).await), ErrorClass::Conflict);
+    assert_eq!(cloud.requests(), ["PUT kubernetes"], "not a second time on what is in doubt");
+    assert_eq!(class(cloud.writer.delete_load_balancer(&cloud.lb(), URGENCY).await), ErrorClass::Conflict);
+    assert_eq!(cloud.requests(), ["GET kubernetes"]);
+    let seen = cloud.look().await;
+    assert!(seen.load_balancers[0].tags.is_some() && cloud.requests().is_empty());
+    cloud.put_balancer(&["a"]).await.unwrap();
+    cloud.check().await;
+    cloud.meddle(&cloud.lb());
+    assert_eq!(class(cloud.writer.delete_load_balancer(&cloud.lb(), URGENCY).await), ErrorClass::Conflict);
+    assert_eq!(cloud.requests(), ["DELETE kubernetes"], "on the condition that it is as it was");
+    cloud.look().await;
+    assert_eq!(cloud.requests(), ["GET kubernetes"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_is_looked_up() {
+    for (effect, lost) in [(Effect::DropAfter, true), (Effect::Refuse(403, "No".into(), None), false)] {
+        let cloud = Cloud::served().await;
+        cloud.world.azure().add_fault(Fault::new(effect.clone()).method("PUT").times(1));
+        let outcome = cloud.put_ip(cloud.new_ip("b")).await;
+        assert!(outcome.is_err(), "{effect:?}");
+        cloud.requests();
+        let seen = cloud.look().await;
+        let expected: &[&str] = if lost { &["GET b"] } else { &[] };
+        assert_eq!(cloud.requests(), expected, "{effect:?}");
+        assert_eq!(seen.public_ips.len(), if lost { 2 } else { 1 });
+        cloud.check().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_nobody_waits_for_leaves_doubt() {
+    let cloud = Cloud::served().await;
+    cloud.world.azure().add_fault(Fault::new(Effect::Hang).method("PUT"));
+    let given_up = tokio::time::timeout(std::time::Duration::from_secs(1), cloud.put_balancer(&[])).await;
+    assert!(given_up.is_err());
+    cloud.requests();
+    cloud.look().await;
+    assert_eq!(cloud.requests(), ["GET kubernetes"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_fails_fails_the_look_and_is_tried_again() {
+    let cloud = cloud();
+    cloud.world.azure().add_fault(Fault::refuse(403, "AuthorizationFailed").path("*/loadBalancers").times(1));
+    let failed = cloud.observer.observe(&Need::default(), URGENCY).await;
+    assert_eq!(class(failed), ErrorClass::Forbidden);
+    cloud.requests();
+    cloud.look().await;
+    assert_eq!(cloud.requests(), ["GET loadBalancers"], "the rest is known");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_changes_its_load_balancer() {
+    let cloud = Cloud::served().await;
+    let pool = cloud.lb().child("backendAddressPools", "kubernetes");
+    let address = json!({"name": "n", "properties": {"ipAddress": "10.224.0.9"}});
+    let network = json!({"id": cloud.settings.virtual_network});
+    let document = json!({"properties": {"virtualNetwork": network, "loadBalancerBackendAddresses": [address]}});
+    let document: BackendAddressPool = serde_json::from_value(document).unwrap();
+    cloud.writer.put_pool(&pool, &document, URGENCY).await.unwrap();
+    let known = serde_json::to_string(&cloud.observer.known().load_balancers).unwrap();
+    assert!(known.contains("10.224.0.9"), "{known}");
+    assert_eq!(class(cloud.put_balancer(&["a"]).await), ErrorClass::Conflict);
+    assert_eq!(cloud.requests(), ["PUT kubernetes"], "the pool; the etag is an old one");
+    cloud.look().await;
+    assert_eq!(cloud.requests(), ["GET kubernetes"]);
+    cloud.writer.put_pool(&pool, &document, URGENCY).await.unwrap();
+    cloud.writer.delete_load_balancer(&cloud.lb(), URGENCY).await.unwrap();
+    assert_eq!(cloud.requests(), ["PUT kubernetes", "GET kubernetes", "DELETE kubernetes"], "members do not matter");
+    cloud.check().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_refused_document_refers_to_is_looked_at_again() {
+    let cloud = Cloud::served().await;
+    cloud.put_ip(cloud.new_ip("b")).await.unwrap();
+    assert!(cloud.world.azure().delete_document(cloud.id("publicIPAddresses", "b").as_str()));
+    assert!(cloud.put_balancer(&["a", "b"]).await.is_err());
+    cloud.requests();
+    let seen = cloud.look().await;
+    let mut requests = cloud.requests();
+    requests.sort();
+    assert_eq!(requests, ["GET a", "GET b", "GET kubernetes"]);
+    assert_eq!(seen.public_ips.len(), 1);
+}

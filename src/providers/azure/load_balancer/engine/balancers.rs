@@ -1,0 +1,179 @@
+//! The second stage: load balancers, all of them at once.
+//!
+//! In: asks whose public IPs are there. Out: what each got, and which public IPs can go now.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use futures::future::try_join_all;
+
+use super::{
+    admission::invalid,
+    membership,
+    once::Once,
+    rounds::{Answers, Document, Trouble},
+    world::{Look, World, told},
+};
+use crate::{
+    cloud_provider::CloudError,
+    providers::azure::{
+        arm::{ArmError, ErrorClass, ResourceId, Urgency, network::LoadBalancer},
+        load_balancer::{
+            desired::{
+                Ask,
+                load_balancers::{Change, Placed, Write},
+                public_ips::{self, Release},
+            },
+            events::Call,
+            explain::unprovisioned_public_ip,
+            plan::{Plan, plan},
+        },
+    },
+};
+
+/// How often a write is planned anew because somebody else has written.
+const CONFLICTS: usize = 5;
+
+/// What a Service got.
+pub(super) enum Step {
+    /// Its public IPs have to be looked at again first.
+    Again,
+    /// This.
+    Placed(Box<Got>),
+}
+
+/// What a Service got.
+pub(super) struct Got {
+    pub(super) placed: Placed,
+    /// Public IPs that can go.
+    pub(super) releases: Vec<Arc<Once<Release>>>,
+    /// Whether one of them comes back as a new one.
+    pub(super) recreated: bool,
+}
+
+/// See the module.
+pub(super) struct Balancers<'a> {
+    pub(super) world: &'a World,
+    pub(super) urgency: Urgency,
+}
+
+#[async_trait]
+impl Document for Balancers<'_> {
+    type Answer = Step;
+
+    fn doing(&self) -> &'static str {
+        "write the load balancer"
+    }
+
+    async fn attempt(&self, asks: &[Ask]) -> Result<Answers<Step>, Trouble> {
+        for _ in 0..CONFLICTS {
+            let look = self.world.look(asks, self.urgency).await?;
+            let (ready, unready, plan) = plan_ready(asks, &look, self.world);
+            match self.write(&plan, &look, asks).await {
+                Ok(()) => return Ok(answers(ready, unready, plan)),
+                Err(Trouble::Arm(error)) if error.class == ErrorClass::Conflict => {
+                    tracing::info!(%error, "somebody else has written, planning again");
+                }
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        Err(CloudError::failed("the load balancers keep being changed by somebody else while they are written").into())
+    }
+}
+
+/// Plans for those whose public IPs are there; the rest has to wait for them.
+fn plan_ready(asks: &[Ask], look: &Look, world: &World) -> (Vec<Ask>, Vec<Ask>, Plan) {
+    let mut others = look.specs();
+    let first = plan(&look.observed, asks, &others, &world.settings);
+    let waiting = first.waiting_for_public_ips();
+    if waiting.is_empty() {
+        return (asks.to_vec(), Vec::new(), first);
+    }
+    let (unready, ready): (Vec<Ask>, Vec<Ask>) = asks.iter().cloned().partition(|ask| waiting.contains(ask.identity()));
+    others.extend(unready.iter().filter_map(told).cloned());
+    let plan = plan(&look.observed, &ready, &others, &world.settings);
+    (ready, unready, plan)
+}
+
+fn answers(ready: Vec<Ask>, unready: Vec<Ask>, plan: Plan) -> Answers<Step> {
+    let Plan { public_ips, load_balancers, mut refused } = plan;
+    let releases: Vec<_> =
+        public_ips.release.into_iter().map(|release| (release.services.clone(), Arc::new(Once::new(release)))).collect();
+    let mut placed: BTreeMap<_, _> =
+        load_balancers.services.into_iter().filter_map(|(who, placed)| Some((who, placed.ok()?))).collect();
+    let mut answers: Answers<Step> = unready.iter().map(|ask| (ask.identity().clone(), Ok(Step::Again))).collect();
+    for ask in ready {
+        let who = ask.identity().clone();
+        let answer = match refused.remove(&who) {
+            Some(refusal) => Err(invalid(&refusal)),
+            None => Ok(Step::Placed(Box::new(Got {
+                placed: placed.remove(&who).unwrap_or_default(),
+                releases: releases
+                    .iter()
+                    .filter(|(services, _)| services.contains(&who))
+                    .map(|(_, it)| it.clone())
+                    .collect(),
+                recreated: public_ips.recreated.iter().any(|(identity, _)| *identity == who),
+            }))),
+        };
+        answers.insert(who, answer);
+    }
+    answers
+}
+
+impl Balancers<'_> {
+    async fn write(&self, plan: &Plan, look: &Look, asks: &[Ask]) -> Result<(), Trouble> {
+        let documents = &plan.load_balancers.documents;
+        let waves: BTreeSet<u8> = documents.iter().map(|change| change.wave).collect();
+        for wave in waves {
+            let at_once = documents.iter().filter(|change| change.wave == wave);
+            try_join_all(at_once.map(|change| self.write_one(change, look, asks))).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_one(&self, change: &Change, look: &Look, asks: &[Ask]) -> Result<(), Trouble> {
+        tracing::info!(id = %change.id, reasons = change.reasons.join("; "), "writing a load balancer");
+        match &change.write {
+            Write::Put(document) => {
+                let new = membership::new_pools(&look.observed, &change.id, document);
+                if let Err(error) = self.world.writer.put_load_balancer(&change.id, document, self.urgency).await {
+                    return Err(self.recovered(error).await.into());
+                }
+                self.world.created().extend(new);
+                Ok(())
+            }
+            Write::Delete => self.delete(change, look, asks).await,
+        }
+    }
+
+    async fn delete(&self, change: &Change, look: &Look, asks: &[Ask]) -> Result<(), Trouble> {
+        let is_it =
+            |known: &&LoadBalancer| known.id.as_deref().is_some_and(|id| id.eq_ignore_ascii_case(change.id.as_str()));
+        if let Some(document) = look.observed.load_balancers.iter().find(is_it) {
+            membership::leave(self.world, document, self.urgency).await?;
+        }
+        let deleted = self.world.writer.delete_load_balancer(&change.id, self.urgency).await;
+        Ok(deleted.inspect_err(|error| self.world.tell(asks, Call::DeleteLoadBalancer, error))?)
+    }
+
+    /// A public IP that ARM left half made is written as it is, which finishes it. Upstream: `azure_loadbalancer_repo.go`.
+    async fn recovered(&self, error: ArmError) -> ArmError {
+        if let Some(change) = unprovisioned_public_ip(&error).and_then(|id| self.unchanged(id)) {
+            if let Err(error) = self.world.writer.put_public_ip(&change, self.urgency).await {
+                tracing::warn!(%error, id = %change.id, "a public IP that is half made could not be finished");
+            }
+        }
+        error
+    }
+
+    fn unchanged(&self, id: ResourceId) -> Option<public_ips::Change> {
+        let document = self.world.observer.public_ip(&id)?;
+        let etag = document.etag.clone();
+        let reasons = vec!["finish what ARM has left half made".to_owned()];
+        Some(public_ips::Change { id, document, etag, reasons, services: Vec::new() })
+    }
+}

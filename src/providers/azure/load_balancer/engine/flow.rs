@@ -1,0 +1,191 @@
+//! The way of one Service through the stages. Each stage serves all who have come to it at once.
+//!
+//! ```text
+//! plan ─► public IPs (each by itself) ─► load balancers ─► pool members ─► security group ─► public IPs that can go
+//! ```
+//!
+//! Killed anywhere, the next try goes the same way and finds what is done already; what is made is tagged or named so that it is found.
+
+use std::time::Duration;
+
+use futures::future::{join_all, try_join_all};
+
+use super::{
+    admission::{Puts, admit},
+    balancers::{Balancers, Got, Step},
+    membership,
+    progress::{Progress, Stage},
+    rounds::{Suspects, commit},
+    security::SecurityGroup,
+    world::World,
+};
+use crate::{
+    cloud_provider::{CloudError, CloudResult},
+    providers::azure::{
+        arm::{ErrorClass, Urgency},
+        load_balancer::{
+            commit::batch::{Batcher, Coming, Interrupted},
+            desired::{Ask, load_balancers::Placed},
+            events::Call,
+            explain::cloud_error,
+            spec::Identity,
+        },
+    },
+};
+
+/// How often a Service begins anew because its public IPs have changed, before the queue of the controller spaces the tries.
+const PASSES: usize = 6;
+/// Least time in which asks gather before they are planned: a hundredth of what the writes take.
+const GATHER: Duration = Duration::from_millis(50);
+
+/// One ask on its way.
+struct Turn {
+    ask: Ask,
+    urgency: Urgency,
+}
+
+/// The stages.
+pub(super) struct Flow {
+    pub(super) world: World,
+    pub(super) progress: Progress,
+    admission: Batcher<Turn, CloudResult<Puts>>,
+    balancers: Batcher<Turn, CloudResult<Step>>,
+    members: Batcher<Turn, CloudResult<()>>,
+    security: Batcher<Turn, CloudResult<()>>,
+    suspects: (Suspects, Suspects),
+}
+
+/// Those who wait for this Service.
+struct Awaited {
+    balancers: Coming,
+    security: Coming,
+}
+
+impl Flow {
+    pub(super) fn new(world: World, progress: Progress) -> Self {
+        Self {
+            world,
+            progress,
+            admission: Batcher::new(GATHER),
+            balancers: Batcher::new(Duration::ZERO),
+            members: Batcher::new(Duration::ZERO),
+            security: Batcher::new(Duration::ZERO),
+            suspects: Default::default(),
+        }
+    }
+
+    /// How many wait at which stage.
+    pub(super) fn waiting(&self) -> [(&'static str, usize); 4] {
+        [
+            ("plan", self.admission.waiting()),
+            ("loadBalancers", self.balancers.waiting()),
+            ("members", self.members.waiting()),
+            ("securityGroup", self.security.waiting()),
+        ]
+    }
+
+    /// Brings everything to what is asked. Answers what the Service has got.
+    pub(super) async fn run(&self, ask: &Ask, urgency: Urgency) -> CloudResult<Placed> {
+        for _ in 0..PASSES {
+            if let Some(placed) = self.pass(ask, urgency).await? {
+                return Ok(placed);
+            }
+        }
+        Err(CloudError::failed("its public IPs keep being changed by somebody else"))
+    }
+
+    /// `None`: it has to begin anew.
+    async fn pass(&self, ask: &Ask, urgency: Urgency) -> CloudResult<Option<Placed>> {
+        let awaited = Awaited { balancers: self.balancers.announce(), security: self.security.announce() };
+        self.at(ask, Stage::Planning);
+        let turn = || Turn { ask: ask.clone(), urgency };
+        let puts = given_up(self.admission.submit(turn(), None, |turns| self.admit(turns)).await)??;
+        if !self.put_public_ips(ask, &puts, urgency).await? {
+            return Ok(None);
+        }
+        self.at(ask, Stage::LoadBalancer);
+        let step = self.balancers.submit(turn(), Some(awaited.balancers), |turns| self.write_balancers(turns)).await;
+        let Step::Placed(got) = given_up(step)?? else { return Ok(None) };
+        if matches!(ask, Ask::Ensure(_)) {
+            self.at(ask, Stage::Members);
+            given_up(self.members.submit(turn(), None, |turns| self.join(turns)).await)??;
+        }
+        self.at(ask, Stage::SecurityGroup);
+        given_up(self.security.submit(turn(), Some(awaited.security), |turns| self.write_rules(turns)).await)??;
+        self.release(ask, &got, urgency).await?;
+        Ok((!got.recreated).then_some(got.placed))
+    }
+
+    fn at(&self, ask: &Ask, stage: Stage) {
+        self.progress.at(&ask.identity().key, stage);
+    }
+
+    async fn admit(&self, turns: Vec<Turn>) -> Vec<CloudResult<Puts>> {
+        let (asks, urgency) = together(turns);
+        admit(&self.world, asks, urgency).await
+    }
+
+    /// Whether they are as planned; otherwise somebody else has written one.
+    async fn put_public_ips(&self, ask: &Ask, puts: &Puts, urgency: Urgency) -> CloudResult<bool> {
+        if !puts.is_empty() {
+            self.at(ask, Stage::PublicIps);
+        }
+        let writes = puts.iter().map(|put| put.run(self.world.writer.put_public_ip(put.change(), urgency)));
+        for written in join_all(writes).await {
+            match written {
+                Ok(()) => {}
+                Err(error) if error.class == ErrorClass::Conflict => return Ok(false),
+                Err(error) => {
+                    self.world.tell(std::slice::from_ref(ask), Call::CreateOrUpdatePublicIp, &error);
+                    return Err(cloud_error("write a public IP", error));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    async fn write_balancers(&self, turns: Vec<Turn>) -> Vec<CloudResult<Step>> {
+        let (asks, urgency) = together(turns);
+        let order: Vec<Identity> = asks.iter().map(|ask| ask.identity().clone()).collect();
+        let stage = Balancers { world: &self.world, urgency };
+        let mut answers = commit(&stage, asks, &self.suspects.0).await;
+        order.iter().map(|who| answers.remove(who).unwrap_or(Ok(Step::Again))).collect()
+    }
+
+    async fn join(&self, turns: Vec<Turn>) -> Vec<CloudResult<()>> {
+        let (asks, urgency) = together(turns);
+        let joined = membership::join(&self.world, &asks, urgency).await;
+        vec![joined; asks.len()]
+    }
+
+    async fn write_rules(&self, turns: Vec<Turn>) -> Vec<CloudResult<()>> {
+        let (asks, urgency) = together(turns);
+        let order: Vec<Identity> = asks.iter().map(|ask| ask.identity().clone()).collect();
+        let stage = SecurityGroup { world: &self.world, urgency };
+        let mut answers = commit(&stage, asks, &self.suspects.1).await;
+        let unanswered = || Err(CloudError::failed("the security group was planned without this Service"));
+        order.iter().map(|who| answers.remove(who).unwrap_or_else(unanswered)).collect()
+    }
+
+    async fn release(&self, ask: &Ask, got: &Got, urgency: Urgency) -> CloudResult<()> {
+        if !got.releases.is_empty() {
+            self.at(ask, Stage::Releasing);
+        }
+        let deletions = got.releases.iter().map(|it| it.run(self.world.writer.delete_public_ip(it.change(), urgency)));
+        let deleted = try_join_all(deletions).await;
+        deleted.map(drop).map_err(|error| {
+            self.world.tell(std::slice::from_ref(ask), Call::DeletePublicIp, &error);
+            cloud_error("delete a public IP", error)
+        })
+    }
+}
+
+/// All asks, with the greatest urgency of them.
+fn together(turns: Vec<Turn>) -> (Vec<Ask>, Urgency) {
+    let urgency = turns.iter().map(|turn| turn.urgency).min().unwrap_or(Urgency::Resync);
+    (turns.into_iter().map(|turn| turn.ask).collect(), urgency)
+}
+
+fn given_up<R>(result: Result<R, Interrupted>) -> CloudResult<R> {
+    result.map_err(|interrupted| CloudError::failed(interrupted.to_string()))
+}

@@ -1,0 +1,97 @@
+//! The third stage: the nodes behind the load balancers, once for everybody who waits.
+//!
+//! In: the Nodes that the service controller gave last. Out: pools with the right members.
+
+use std::{collections::BTreeSet, sync::PoisonError};
+
+use async_trait::async_trait;
+
+use super::world::World;
+use crate::{
+    cloud_provider::{CloudError, CloudResult},
+    providers::azure::{
+        arm::{
+            ArmError, ArmResult, ResourceId, Urgency,
+            network::{BackendAddressPool, LoadBalancer},
+        },
+        inventory::LookupError,
+        load_balancer::{
+            apply::Writer,
+            desired::Ask,
+            events::Call,
+            members::{MembersError, PoolWriter, Round, Synced},
+            observe::{Doubt, Need},
+            observed::Observed,
+        },
+    },
+};
+
+#[async_trait]
+impl PoolWriter for Writer {
+    async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<()> {
+        Writer::put_pool(self, pool, document, urgency).await
+    }
+
+    async fn migrate_to_ip_based(&self, load_balancer: &ResourceId, pools: &[String], urgency: Urgency) -> ArmResult<()> {
+        Writer::migrate_to_ip_based(self, load_balancer, pools, urgency).await
+    }
+}
+
+/// Brings the pools to the Nodes. Before the first call with Nodes there is nothing to go by.
+pub(super) async fn join(world: &World, asks: &[Ask], urgency: Urgency) -> CloudResult<()> {
+    let Some(nodes) = world.hosts() else { return Ok(()) };
+    let observed = world.observe(&Need::default(), asks, urgency).await?;
+    let all_nodes = world.roster.nodes();
+    let created: Vec<ResourceId> = world.created().iter().cloned().collect();
+    let round = Round { observed: &observed, nodes: &nodes, all_nodes: &all_nodes, created: &created, urgency };
+    let synced = world.members.sync(&round, &world.writer).await;
+    if let Some(error) = synced.as_ref().err().and_then(of_interface) {
+        world.tell(asks, Call::CreateOrUpdateInterface, error);
+    }
+    ended(world, synced)?;
+    world.created().retain(|pool| !created.contains(pool));
+    Ok(())
+}
+
+/// The first failure of a network interface.
+fn of_interface(error: &MembersError) -> Option<&ArmError> {
+    let errors = error.failures.iter().filter_map(|failure| match &failure.error {
+        LookupError::Arm(error) => Some(error),
+        LookupError::NotListed(_) | LookupError::NoAddress(_) => None,
+    });
+    errors.into_iter().find(|error| error.request.starts_with("PUT") && error.request.contains("/networkInterfaces/"))
+}
+
+/// Takes everybody out of the pools of a load balancer that is about to go.
+pub(super) async fn leave(world: &World, balancer: &LoadBalancer, urgency: Urgency) -> CloudResult<()> {
+    ended(world, world.members.leave(balancer, urgency).await)
+}
+
+/// Load balancers whose members have changed look different now.
+fn ended(world: &World, result: Result<Synced, MembersError>) -> CloudResult<()> {
+    let synced = result.as_ref().map_or_else(|error| &error.synced, |synced| synced);
+    for balancer in &synced.load_balancers {
+        world.observer.doubt(Doubt::LoadBalancer(balancer.clone()));
+    }
+    result.map(drop).map_err(CloudError::from)
+}
+
+/// Pools that `after` has and what is known has not.
+pub(super) fn new_pools(observed: &Observed, id: &ResourceId, after: &LoadBalancer) -> BTreeSet<ResourceId> {
+    let is_it = |known: &&LoadBalancer| known.id.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(id.as_str()));
+    let before = observed.load_balancers.iter().find(is_it).map(names).unwrap_or_default();
+    let new = names(after).into_iter().filter(|name| !before.iter().any(|known| known.eq_ignore_ascii_case(name)));
+    new.map(|name| id.child("backendAddressPools", name)).collect()
+}
+
+fn names(balancer: &LoadBalancer) -> Vec<&str> {
+    let pools = balancer.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
+    pools.filter_map(|pool| pool.name.as_deref()).collect()
+}
+
+impl World {
+    /// Pools that were made and not filled yet.
+    pub(super) fn created(&self) -> std::sync::MutexGuard<'_, BTreeSet<ResourceId>> {
+        self.created.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,253 @@
+//! Load balancers for Services, as the service controller asks for them: many calls at once become few writes.
+//!
+//! In: a call for each Service. Out: its addresses, when everything is as asked. [`flow`] has the stages; what they decide is in the
+//! pure modules beside this one. Upstream: `pkg/provider/azure_loadbalancer.go`.
+
+mod admission;
+mod balancers;
+mod flow;
+mod membership;
+mod once;
+mod progress;
+mod rounds;
+mod security;
+mod world;
+
+use std::{
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{Node, Service};
+use serde_json::{Value, json};
+
+use self::{
+    flow::Flow,
+    progress::Progress,
+    world::{Look, World},
+};
+use super::{
+    apply::Writer,
+    desired::{Ask, load_balancers::Placed, status::status},
+    events::{self, COMPONENT},
+    lease::{Held, Locker},
+    members::Members,
+    observe::{Doubt, Lifetimes, Observer},
+    plan::plan,
+    roster::{Roster, Wish, removal},
+    settings::Settings,
+    spec::{ServiceSpec, for_removal, warnings},
+    zones::Zones,
+};
+use crate::{
+    cloud_provider::{CloudError, CloudResult, LoadBalancer, LoadBalancerIngress, LoadBalancerStatus},
+    metrics::Metrics,
+    providers::azure::{
+        arm::{ArmClient, Urgency},
+        config::AzureConfig,
+        inventory::Inventory,
+        operations::{Operation, observe_operation},
+    },
+    runtime::{clock::Clock, events::EventRecorder, store::Store},
+};
+
+/// What load balancers are built from.
+pub struct Parts<'a> {
+    /// The configuration.
+    pub config: &'a AzureConfig,
+    /// `--cluster-name`.
+    pub cluster: &'a str,
+    /// Whether the cloud is an Azure Stack.
+    pub azure_stack: bool,
+    /// For the subscription of the machines.
+    pub compute: ArmClient,
+    /// For the subscription of the network resources.
+    pub network: ArmClient,
+    /// Machines.
+    pub inventory: Arc<Inventory>,
+    /// Services of the cluster.
+    pub services: Store<Service>,
+    /// Nodes of the cluster.
+    pub nodes: Store<Node>,
+    /// The lease that is held while something is done.
+    pub locker: Locker,
+    /// Takes events.
+    pub events: EventRecorder,
+    /// Where operations are counted.
+    pub metrics: Arc<Metrics>,
+    /// Time.
+    pub clock: Clock,
+}
+
+/// Load balancers on Azure.
+pub struct AzureLoadBalancers {
+    flow: Flow,
+    settings: Arc<Settings>,
+    locker: Locker,
+    events: EventRecorder,
+    metrics: Arc<Metrics>,
+    clock: Clock,
+    /// In which epoch of the lease the documents were read.
+    epoch: Mutex<Option<u64>>,
+}
+
+impl AzureLoadBalancers {
+    /// Nothing is sent yet.
+    pub fn new(parts: Parts<'_>) -> Self {
+        let Parts {
+            config,
+            cluster,
+            azure_stack,
+            compute,
+            network,
+            inventory,
+            services,
+            nodes,
+            locker,
+            events,
+            metrics,
+            clock,
+        } = parts;
+        let events = events.for_component(COMPONENT);
+        let settings = Arc::new(Settings::new(config, cluster));
+        let observer = Observer::new(network.clone(), Arc::clone(&settings), Lifetimes::from_config(config), clock);
+        let batch_size = usize::try_from(config.put_vmss_vm_batch_size).unwrap_or_default();
+        let migrate = config.enable_migrate_to_ip_based_backend_pool_api;
+        let world = World {
+            roster: Roster::new(Arc::clone(&settings), services, nodes),
+            writer: Writer::new(Arc::clone(&observer), network.clone()),
+            members: Members::new(compute, network.clone(), inventory, Arc::clone(&settings), batch_size, migrate),
+            zones: Zones::new(network, &settings, azure_stack, clock),
+            observer,
+            settings: Arc::clone(&settings),
+            hosts: Mutex::default(),
+            created: Mutex::default(),
+            events: events.clone(),
+        };
+        let flow = Flow::new(world, Progress::new(clock));
+        Self { flow, settings, locker, events, metrics, clock, epoch: Mutex::default() }
+    }
+
+    /// What is being done and why it is not done yet, for the status page.
+    pub fn status(&self) -> Value {
+        let waiting: serde_json::Map<_, _> =
+            self.flow.waiting().into_iter().map(|(stage, count)| (stage.to_owned(), json!(count))).collect();
+        json!({"waiting": waiting, "unsettled": self.flow.progress.status()})
+    }
+
+    /// Holds the lease. What was read before somebody else held it is read again.
+    async fn hold(&self) -> CloudResult<Held> {
+        let held = self.locker.hold().await?;
+        let mut epoch = self.epoch.lock().unwrap_or_else(PoisonError::into_inner);
+        if epoch.replace(held.epoch()).is_some_and(|known| known != held.epoch()) {
+            self.flow.world.observer.doubt(Doubt::LoadBalancers);
+        }
+        Ok(held)
+    }
+
+    async fn work(&self, request: &str, ask: &Ask, urgency: Urgency) -> CloudResult<Placed> {
+        let operation = Operation {
+            area: "services",
+            request,
+            resource_group: self.settings.group.name(),
+            subscription: self.settings.group.subscription(),
+            source: &ask.identity().key,
+        };
+        let work = async {
+            let _held = self.hold().await?;
+            self.flow.run(ask, urgency).await
+        };
+        let result = observe_operation(&self.metrics, self.clock, operation, work).await;
+        self.flow.progress.ended(&ask.identity().key, result.as_ref().map(drop));
+        result
+    }
+
+    fn wish(&self, service: &Service) -> CloudResult<Arc<ServiceSpec>> {
+        match self.flow.world.roster.wish(service) {
+            Wish::Valid(spec) => Ok(spec),
+            Wish::Refused(_, refusals) => {
+                let all: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+                Err(CloudError::invalid(all.join("; ")))
+            }
+        }
+    }
+
+    async fn ensure(
+        &self,
+        request: &str,
+        service: &Service,
+        nodes: &[Arc<Node>],
+        urgency: Urgency,
+    ) -> CloudResult<LoadBalancerStatus> {
+        self.flow.world.set_hosts(nodes);
+        let spec = self.wish(service)?;
+        for warning in warnings(service, &self.settings) {
+            self.events.record(events::strange(service, &warning));
+        }
+        let ask = Ask::Ensure(Box::new((*spec).clone()));
+        let placed = self.work(request, &ask, urgency).await?;
+        for kept in &placed.kept {
+            self.events.record(events::kept_frontend(service, kept));
+        }
+        let addresses = status(&self.flow.world.observer.known(), &spec, &self.settings);
+        if addresses.is_empty() {
+            return Err(CloudError::failed("the load balancer has no address for the Service yet"));
+        }
+        Ok(ingress(&addresses))
+    }
+
+    async fn look(&self, service: &Service) -> CloudResult<Look> {
+        self.flow.world.look(&[removal(service, &self.settings)], Urgency::Change).await
+    }
+}
+
+fn ingress(addresses: &[IpAddr]) -> LoadBalancerStatus {
+    let entry = |address: &IpAddr| LoadBalancerIngress { ip: Some(address.to_string()), ..LoadBalancerIngress::default() };
+    LoadBalancerStatus { ingress: Some(addresses.iter().map(entry).collect()) }
+}
+
+#[async_trait]
+impl LoadBalancer for AzureLoadBalancers {
+    /// There is one as long as the documents or the Service's status tell of one: then the rest is taken away as well.
+    async fn get_load_balancer(&self, _: &str, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
+        let look = self.look(service).await?;
+        let spec = for_removal(service, &self.settings);
+        let flipped = ServiceSpec { internal: !spec.internal, ..spec.clone() };
+        let found = [&spec, &flipped].map(|spec| status(&look.observed, spec, &self.settings));
+        if let Some(addresses) = found.iter().find(|addresses| !addresses.is_empty()) {
+            return Ok(Some(ingress(addresses)));
+        }
+        let plan = plan(&look.observed, &[removal(service, &self.settings)], &look.specs(), &self.settings);
+        let has_something = !spec.known_addresses.is_empty() || !plan.is_empty();
+        Ok(has_something.then(|| ingress(&spec.known_addresses)))
+    }
+
+    async fn ensure_load_balancer(
+        &self,
+        _: &str,
+        service: &Service,
+        nodes: &[Arc<Node>],
+    ) -> CloudResult<LoadBalancerStatus> {
+        self.ensure("ensure_loadbalancer", service, nodes, Urgency::Change).await
+    }
+
+    async fn update_load_balancer(&self, _: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()> {
+        self.ensure("update_loadbalancer", service, nodes, Urgency::Node).await.map(drop)
+    }
+
+    async fn ensure_load_balancer_deleted(&self, _: &str, service: &Service) -> CloudResult<()> {
+        let ask = removal(service, &self.settings);
+        self.work("ensure_loadbalancer_deleted", &ask, Urgency::Deletion).await.map(drop)
+    }
+
+    async fn plan_load_balancer(&self, _: &str, service: &Service, _: &[Arc<Node>]) -> CloudResult<String> {
+        let spec = self.wish(service)?;
+        let asks = [Ask::Ensure(Box::new((*spec).clone()))];
+        let look = self.flow.world.look(&asks, Urgency::Change).await?;
+        let plan = plan(&look.observed, &asks, &look.specs(), &self.settings);
+        let rules = security::rules(&self.flow.world, &asks, &look);
+        let rules: Vec<String> = rules.map(|rules| rules.outcome.reasons).unwrap_or_default();
+        Ok(rules.iter().fold(plan.to_string(), |text, reason| format!("{text}security group: {reason}\n")))
+    }
+}

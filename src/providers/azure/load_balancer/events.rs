@@ -1,0 +1,93 @@
+//! Every event of load balancing on Azure, as a named function. Pure.
+//!
+//! In: the Service and what happened. Out: an [`Event`] for the recorder, which aggregates. Reasons are upstream's where upstream has
+//! the event (`az.Event` in `pkg/provider`). That an ensure or delete as a whole failed is told by the service controller.
+
+use k8s_openapi::api::core::v1::Service;
+
+use super::{
+    desired::load_balancers::{DELETING_FRONTEND, KeptFrontend},
+    explain::explain,
+    spec::{Warning, reason},
+};
+use crate::{
+    providers::azure::arm::ArmError,
+    runtime::events::{Event, EventDoc, EventType, reference},
+};
+
+/// Source component of the events, as upstream.
+pub const COMPONENT: &str = "azure-cloud-provider";
+
+const fn warning(reason: &'static str, when: &'static str) -> EventDoc {
+    EventDoc { reason, type_: EventType::Warning, when }
+}
+
+macro_rules! calls {
+    ($($(#[$doc:meta])* $call:ident $reason:literal $when:literal;)*) => {
+        /// A request to ARM whose failure is an event of its own.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Call {
+            $($(#[$doc])* $call,)*
+        }
+
+        impl Call {
+            /// Every call.
+            pub const ALL: &[Call] = &[$(Call::$call),*];
+
+            /// Reason of the event.
+            pub fn reason(self) -> &'static str {
+                match self {
+                    $(Call::$call => $reason,)*
+                }
+            }
+        }
+
+        /// Every event, for the reference page.
+        pub const EVENTS: &[EventDoc] = &[
+            $(warning($reason, $when),)*
+            warning(DELETING_FRONTEND, "A front end is kept although the Service does not need it any more, because something else refers to it."),
+            warning(reason::INVALID_SOURCE_RANGES, "Some of `spec.loadBalancerSourceRanges` is no range; only the valid ones are allowed."),
+            warning(reason::INVALID_ALLOWED_IP_RANGES, "Some range in an annotation is no range; only the valid ones are allowed."),
+            warning(reason::CONFLICT_CONFIGURATION, "`spec.loadBalancerSourceRanges` is given together with service tags."),
+            warning(reason::WITHOUT_EFFECT, "A known annotation or field has no effect on this Service."),
+            warning(reason::UNKNOWN_ANNOTATION, "An annotation looks like one of this provider, but nothing reads it."),
+        ];
+    };
+}
+
+calls! {
+    /// The load balancers.
+    ListLoadBalancers "ListLoadBalancers" "The load balancers could not be listed.";
+    /// A load balancer goes.
+    DeleteLoadBalancer "DeleteLoadBalancer" "A load balancer that is not needed any more could not be deleted.";
+    /// A public IP is made or changed.
+    CreateOrUpdatePublicIp "CreateOrUpdatePublicIPAddress" "A public IP could not be created or changed.";
+    /// A public IP goes.
+    DeletePublicIp "DeletePublicIPAddress" "A public IP that is not needed any more could not be deleted.";
+    /// A network interface joins or leaves a pool.
+    CreateOrUpdateInterface "CreateOrUpdateInterface" "A network interface could not be put into a back-end pool, or taken out of it.";
+}
+
+fn event(service: &Service, reason: &'static str, message: String) -> Event {
+    Event { about: reference(service), type_: EventType::Warning, reason, message }
+}
+
+/// A request to ARM failed on behalf of the Service. Record it once for each error, not for each try.
+pub fn call_failed(service: &Service, call: Call, error: &ArmError) -> Event {
+    event(service, call.reason(), explain(error).message)
+}
+
+/// A front end is kept because something else refers to it.
+pub fn kept_frontend(service: &Service, kept: &KeptFrontend) -> Event {
+    let uses: Vec<_> = kept.uses.iter().map(|user| format!("{} {}", user.kind, user.name)).collect();
+    let message = format!("front end {} is kept until these do not refer to it any more: {}", kept.id, uses.join(", "));
+    event(service, DELETING_FRONTEND, message)
+}
+
+/// Something about the Service is probably not meant. To be recorded when it is ensured.
+pub fn strange(service: &Service, warning: &Warning) -> Event {
+    event(service, warning.reason, format!("{}: {}", warning.field, warning.message))
+}
+
+#[cfg(test)]
+mod tests;

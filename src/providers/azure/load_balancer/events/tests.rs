@@ -1,0 +1,40 @@
+//! Every event is documented, and says what happened.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::providers::azure::{arm::ErrorClass, load_balancer::desired::load_balancers::KeptFrontend};
+
+#[test]
+fn events_are_documented_once_and_as_they_are() {
+    let reasons: BTreeSet<_> = EVENTS.iter().map(|doc| doc.reason).collect();
+    assert_eq!(reasons.len(), EVENTS.len());
+    let service = Service::default();
+    let error = ArmError {
+        class: ErrorClass::Invalid,
+        status: Some(400),
+        code: "SubnetIsFull".into(),
+        message: "full".into(),
+        request: "PUT /x".into(),
+        correlation_id: None,
+        retry_after: None,
+    };
+    let mut all: Vec<_> = Call::ALL.iter().map(|call| call_failed(&service, *call, &error)).collect();
+    assert!(all.iter().all(|event| event.message.starts_with("PUT /x: SubnetIsFull: full. ")));
+    all.push(kept_frontend(&service, &KeptFrontend { id: "fe".into(), uses: Vec::new() }));
+    for reason in [
+        reason::INVALID_SOURCE_RANGES,
+        reason::INVALID_ALLOWED_IP_RANGES,
+        reason::CONFLICT_CONFIGURATION,
+        reason::WITHOUT_EFFECT,
+        reason::UNKNOWN_ANNOTATION,
+    ] {
+        let event = strange(&service, &Warning { reason, field: "spec.x".into(), message: "is odd".into() });
+        assert_eq!(event.message, "spec.x: is odd");
+        all.push(event);
+    }
+    assert_eq!(all.len(), EVENTS.len());
+    for event in all {
+        assert!(EVENTS.iter().any(|doc| doc.reason == event.reason && doc.type_ == event.type_), "{}", event.reason);
+    }
+}

@@ -1,0 +1,143 @@
+//! The table of ARM's error codes that load balancing meets: each with a reason and what to fix. Pure.
+//!
+//! Sources: Microsoft Learn, "Azure Load Balancer error codes" (load-balancer-common-deployment-errors) and "Troubleshoot common Azure
+//! deployment errors" (azure-resource-manager/troubleshooting); `pkg/consts` of cloud-provider-azure; public issues for the others.
+
+use crate::providers::azure::arm::ArmError;
+
+/// What happens next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Somebody has to change something first: retried slowly.
+    Mend,
+    /// It may go away by itself: retried with back-off.
+    Retry,
+}
+
+/// What is known of some codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Code {
+    /// ARM's codes, as ARM spells them.
+    pub codes: &'static [&'static str],
+    /// One CamelCase word for events and conditions.
+    pub reason: &'static str,
+    /// What happens next.
+    pub next: Next,
+    /// What to do about it: whole sentences.
+    pub fix: &'static str,
+}
+
+macro_rules! codes {
+    ($($reason:ident $next:ident [$($code:literal),+] $fix:literal;)*) => {
+        /// Every code that is explained. One code stands in one row.
+        pub const CODES: &[Code] =
+            &[$(Code { codes: &[$($code),+], reason: stringify!($reason), next: Next::$next, fix: $fix }),*];
+    };
+}
+
+codes! {
+    PublicIPLimitReached Mend
+        ["PublicIPCountLimitReached", "StaticPublicIPCountLimitReached", "IPv4StandardSkuPublicIpCountLimitReached"]
+        "Ask for a higher limit of public IPs in this region and subscription, or delete public IPs that nothing uses; \
+         `az network list-usages --location <region>` shows them.";
+    PublicIPAddressInUse Retry ["PublicIPAddressInUse", "PublicIPReferencedByMultipleIPConfigs"]
+        "Name another public IP in the annotation or `spec.loadBalancerIP`, or detach this one from what the message names.";
+    PublicIPAddressKept Retry ["PublicIPAddressCannotBeDeleted", "InUsePublicIpAddressCannotBeDeleted"]
+        "Detach the public IP from what the message names; until then it stays.";
+    PublicIPImmutable Mend ["PublicIPAddressSkuCannotBeChanged", "PublicIPAddressVersionCannotBeChanged",
+        "PublicIPAddressIpTagsCannotBeChanged", "PublicIPPrefixCannotBeChanged", "ResourceAvailabilityZonesCannotBeModified"]
+        "A property that was fixed when the public IP was made cannot be changed: take the change back, or delete the Service and \
+         create it again for another public IP.";
+    SkuMismatch Mend ["DifferentSkuLoadBalancersAndPublicIPAddressNotAllowed",
+        "DifferentSkuLoadBalancersAndPublicIPAddressNotAllowedInVMSS", "PublicIPAndLBSkuDoNotMatch"]
+        "Load balancer and public IPs must have the same SKU: compare `loadBalancerSku` of the provider's configuration with the \
+         SKU of the public IP that the Service names.";
+    BasicSkuRetired Mend ["IPv4BasicSkuPublicIpCountLimitReached"]
+        "Azure makes no more public IPs of SKU Basic: set `loadBalancerSku: standard` in the provider's configuration.";
+    DnsLabelInUse Retry ["DnsRecordInUse"]
+        "Another public IP in this region has this DNS label: choose another in the annotation `azure-dns-label-name`.";
+    DnsLabelInvalid Mend ["InvalidDomainNameLabel"]
+        "Choose another DNS label in the annotation `azure-dns-label-name`: 3 to 63 lower-case letters, digits and hyphens, \
+         beginning with a letter.";
+    SubnetIsFull Mend ["SubnetIsFull"]
+        "Free addresses in the subnet, extend it, or name another in the annotation `azure-load-balancer-internal-subnet`.";
+    AddressNotInSubnet Mend ["PrivateIPAddressNotInSubnet"]
+        "Pin an address inside the subnet's prefix, or name the subnet that has it in the annotation \
+         `azure-load-balancer-internal-subnet`.";
+    AddressReserved Mend ["PrivateIPAddressInReservedRange"]
+        "Azure keeps the first four addresses and the last one of every subnet: pin another.";
+    AddressInUse Retry ["PrivateIPAddressIsAllocated", "PrivateIPAddressInUse"]
+        "Another resource has the pinned address, which may be a pod or a node: pin one that is free.";
+    SubnetDelegated Mend ["SubnetHasDelegations"]
+        "The subnet is set aside for another service: name another in the annotation `azure-load-balancer-internal-subnet`.";
+    DuplicatePort Retry ["RulesUseSameBackendPortProtocolAndPool", "RulesUseSameBackendPortProtocolAndIPConfig",
+        "RulesUseSameBackendPortProtocolAndVmssIPConfig", "RulesOfSameLoadBalancerTypeUseSameBackendPortProtocolAndIPConfig",
+        "RulesOfSameLoadBalancerTypeUseSameBackendPortProtocolAndVmssIPConfig", "RulesUseSameFrontendPortProtocolAndIPConfig"]
+        "Two rules would use the same port: give one of the Services another port, or remove the rule that something else made.";
+    LoadBalancerFull Mend ["LoadBalancerFrontendIPConfigCountLimitReached", "LoadBalancingRuleCountLimitReached",
+        "LoadBalancerRuleCountLimitReached"]
+        "The load balancer has as many parts as Azure allows: use fewer ports or fewer Services of type `LoadBalancer`.";
+    FrontendInUse Retry ["FrontendIPConfigurationInUse"]
+        "Rules that something else made use this front end: remove them.";
+    BackendPoolInUse Retry ["InUseBackendAddressPoolCannotBeDeleted", "LoadBalancerInUseByVirtualMachineScaleSet"]
+        "Machines are still in a back-end pool; this program takes them out when their scale sets let it.";
+    SecurityRuleConflict Mend ["SecurityRuleConflict"]
+        "Two rules have the same priority and direction: give the one that is not managed by this program a priority outside of 500 \
+         to 4096.";
+    SecurityRuleInvalid Mend ["SecurityRuleParameterConflict", "SecurityRuleInvalidPriority", "SecurityRuleInvalidAddressPrefix",
+        "SecurityRuleInvalidPortRange"]
+        "Correct the source ranges or service tags of the Service.";
+    SecurityGroupFull Mend ["SecurityRuleCountLimitReached", "SecurityRuleAddressesOrPortsPerSecurityGroupLimitReached"]
+        "The security group has as many rules or addresses as Azure allows: use fewer or wider source ranges, or remove rules.";
+    ReferenceNotReady Retry ["ReferencedResourceNotProvisioned"]
+        "A resource that this one refers to is not ready; if its state is `Failed`, it has to be written again, which this program \
+         does for public IPs.";
+    ReferenceInvalid Mend ["InvalidResourceReference", "LinkedInvalidPropertyId"]
+        "A resource that the message names does not exist, or is in another region or subscription: correct the annotation or the \
+         provider's configuration that names it.";
+    ZonesNotSupported Mend ["ZonesNotSupported", "AvailabilityZoneNotSupported", "InvalidAvailabilityZone"]
+        "The region or the resource has no such zone: check `location` in the provider's configuration.";
+    PolicyForbids Mend ["RequestDisallowedByPolicy", "RequestDisallowedByAzure"]
+        "An Azure Policy forbids this: exempt the resource group, or give resources what the policy demands (`tags` in the provider's \
+         configuration, annotation `azure-pip-tags`).";
+    ScopeLocked Mend ["ScopeLocked"]
+        "Remove the management lock that the message names.";
+    NotAuthorized Retry ["AuthorizationFailed", "LinkedAuthorizationFailed", "LinkedAccessCheckFailed"]
+        "Give the identity of this program a role with the action on the scope that the message names. New roles take some minutes \
+         to work. Public IPs, subnets and security groups of other resource groups need `join/action` besides.";
+    ResourceGroupBeingDeleted Mend ["ResourceGroupBeingDeleted", "ResourceGroupDeletionBlocked"]
+        "The resource group is being deleted, and nothing can be made in it any more.";
+    ResourceGroupNotFound Mend ["ResourceGroupNotFound"]
+        "Create the resource group, or correct its name in the annotation `azure-load-balancer-resource-group` or in the provider's \
+         configuration.";
+    SubscriptionProblem Mend ["SubscriptionNotRegistered", "MissingSubscriptionRegistration", "NoRegisteredProviderFound",
+        "SubscriptionNotFound", "InvalidSubscriptionId", "ReadOnlyDisabledSubscription"]
+        "Correct the subscription in the provider's configuration, enable it, or register the resource provider that the message \
+         names (`az provider register`).";
+    QuotaExceeded Mend ["ResourceQuotaExceeded", "QuotaExceeded"]
+        "Raise the limit that the message names, or free what counts against it.";
+    LocationMismatch Mend ["InvalidResourceLocation", "LocationNotAvailableForResourceType"]
+        "Check `location` in the provider's configuration: all resources of a cluster are in one region.";
+    Throttled Retry ["TooManyRequests", "SubscriptionRequestsThrottled", "ResourceRequestsThrottled",
+        "ResourceCollectionRequestsThrottled"]
+        "A request quota of the subscription is used up; this program waits and goes on by itself.";
+    ResourceBusy Retry ["RetryableErrorDueToAnotherOperation", "RetryableError", "AnotherOperationInProgress", "OperationInProgress"]
+        "Another operation is at work on the resource; this program tries again by itself.";
+    ConcurrentChange Retry ["PreconditionFailed", "CanceledAndSupersededDueToAnotherOperation", "OperationPreempted",
+        "OperationPreemptedByAnotherOperation", "ConflictingConcurrentWriteNotAllowed"]
+        "Somebody else changed the resource at the same time; this program reads it again and goes on by itself.";
+}
+
+/// The row of the error's code, else of the first code that its message mentions as a word of its own.
+pub(super) fn find(error: &ArmError) -> Option<&'static Code> {
+    let row = |word: &str| CODES.iter().find(|row| row.codes.iter().any(|code| code.eq_ignore_ascii_case(word)));
+    row(&error.code).or_else(|| words(&error.message).find_map(row))
+}
+
+/// What could be a code: long words of letters. Codes that are a plain word are not looked for in prose.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    const SHORTEST: usize = 11;
+    text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| {
+        word.len() >= SHORTEST && word.get(1..).is_some_and(|rest| rest.contains(|c: char| c.is_ascii_uppercase()))
+    })
+}

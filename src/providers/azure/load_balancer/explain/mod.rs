@@ -1,0 +1,101 @@
+//! What ARM refused, in words that an operator can act on, and what the caller does next. Pure.
+//!
+//! In: an [`ArmError`], what was being done, the Services that took part. Out: a short reason and a message that says what to fix
+//! ([`explain`]); a [`CloudError`] for the service controller ([`cloud_error`]); the Services whose parts the message names
+//! ([`blames`]). [`codes`] has the table of codes.
+
+mod blame;
+mod codes;
+mod reference;
+
+use crate::{
+    cloud_provider::CloudError,
+    providers::azure::arm::{ArmError, ErrorClass},
+};
+
+pub use blame::{blames, unprovisioned_public_ip};
+pub use codes::{CODES, Code};
+pub use reference::reference_page;
+
+/// An error for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explained {
+    /// One CamelCase word: the name of a [`Code`], or of the error's class.
+    pub reason: &'static str,
+    /// What was asked, ARM's words, what to fix, and the correlation id.
+    pub message: String,
+}
+
+/// What the error means. The message begins with the resource that was asked for.
+pub fn explain(error: &ArmError) -> Explained {
+    let (reason, fix) = match codes::find(error) {
+        Some(code) => (code.reason, Some(code.fix)),
+        None => of_class(error.class),
+    };
+    let mut message = format!("{}: ", error.request);
+    if !error.code.is_empty() {
+        message += &format!("{}: ", error.code);
+    }
+    message += error.message.trim_end();
+    if !message.ends_with(['.', '!', '?', ')']) {
+        message.push('.');
+    }
+    if let Some(missing) = error.missing_permission() {
+        message += &format!(" Grant the action {} on {} to the identity of this program.", missing.action, missing.scope);
+    } else if let Some(fix) = fix {
+        message += &format!(" {fix}");
+    }
+    if let Some(id) = &error.correlation_id {
+        message += &format!(" (correlation id {id})");
+    }
+    Explained { reason, message }
+}
+
+/// Reason and advice where the code says nothing special.
+fn of_class(class: ErrorClass) -> (&'static str, Option<&'static str>) {
+    match class {
+        ErrorClass::NotFound => ("ResourceNotFound", None),
+        ErrorClass::ParentNotFound => (
+            "ParentNotFound",
+            Some(
+                "Correct the subscription or resource group in the provider's configuration or in the annotation, or create it.",
+            ),
+        ),
+        ErrorClass::Unauthorized => {
+            ("Unauthorized", Some("Renew or correct the credentials in the provider's configuration."))
+        }
+        ErrorClass::Forbidden => ("Forbidden", Some("Grant the identity of this program the role that the action needs.")),
+        ErrorClass::Throttled => ("Throttled", None),
+        ErrorClass::Busy => ("ResourceBusy", None),
+        ErrorClass::Conflict => ("ConcurrentChange", None),
+        ErrorClass::QuotaExceeded => {
+            ("QuotaExceeded", Some("Raise the limit that the message names, or free what counts against it."))
+        }
+        ErrorClass::Invalid => ("InvalidRequest", None),
+        ErrorClass::Transient => ("AzureUnavailable", None),
+        ErrorClass::OutcomeUnknown => ("OutcomeUnknown", None),
+        ErrorClass::Garbage => {
+            ("UnexpectedAnswer", Some("Look for a proxy between this program and Azure Resource Manager."))
+        }
+        ErrorClass::NotLeader => ("NotLeader", None),
+    }
+}
+
+/// The error for the service controller, in whose event and condition the message appears. `doing`: "create public IP x". The next
+/// move is that of the class, but for codes that the table knows better: what a user or operator has to mend is retried slowly,
+/// what mends itself soon.
+pub fn cloud_error(doing: &str, error: ArmError) -> CloudError {
+    let Explained { reason, message } = explain(&error);
+    let message = format!("{reason}: {doing}: {message}");
+    match (CloudError::from(error.clone()), codes::find(&error).map(|code| code.next)) {
+        (CloudError::NotLeader(_), _) => CloudError::NotLeader(message),
+        (CloudError::RetryAfter { after, .. }, _) => CloudError::RetryAfter { after, message },
+        (_, Some(codes::Next::Mend)) => CloudError::Invalid(message),
+        (_, Some(codes::Next::Retry)) => CloudError::Failed(message),
+        (CloudError::Invalid(_), None) => CloudError::Invalid(message),
+        _ => CloudError::Failed(message),
+    }
+}
+
+#[cfg(test)]
+mod tests;

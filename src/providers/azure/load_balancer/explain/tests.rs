@@ -1,0 +1,151 @@
+//! What users read, what happens next, and who is blamed.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use super::*;
+use crate::providers::azure::{
+    arm::ResourceId,
+    load_balancer::{naming, spec::Identity},
+};
+
+const REQUEST: &str = "PUT /subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/kubernetes";
+
+fn error(class: ErrorClass, code: &str, message: &str) -> ArmError {
+    ArmError {
+        class,
+        status: Some(400),
+        code: code.into(),
+        message: message.into(),
+        request: REQUEST.into(),
+        correlation_id: Some("c-1".into()),
+        retry_after: None,
+    }
+}
+
+#[test]
+fn a_message_has_the_request_arms_words_the_advice_and_the_id() {
+    let full = error(ErrorClass::Invalid, "SubnetIsFull", "Subnet apps is full");
+    let Explained { reason, message } = explain(&full);
+    assert_eq!(reason, "SubnetIsFull");
+    assert!(message.starts_with(&format!("{REQUEST}: SubnetIsFull: Subnet apps is full. Free addresses")), "{message}");
+    assert!(message.ends_with(" (correlation id c-1)"), "{message}");
+}
+
+#[test]
+fn a_missing_permission_names_action_and_scope() {
+    let refused = "The client 'a' does not have authorization to perform action 'Microsoft.Network/publicIPAddresses/write' over \
+                   scope '/subscriptions/s/resourceGroups/g' or the scope is invalid.";
+    let message = explain(&error(ErrorClass::Forbidden, "AuthorizationFailed", refused)).message;
+    let advice =
+        "Grant the action Microsoft.Network/publicIPAddresses/write on /subscriptions/s/resourceGroups/g to the identity";
+    assert!(message.contains(advice), "{message}");
+    assert!(explain(&error(ErrorClass::Forbidden, "LinkedAuthorizationFailed", "no")).message.contains("`join/action`"));
+}
+
+#[test]
+fn the_next_move_follows_class_and_code() {
+    for (class, code, next) in [
+        (ErrorClass::QuotaExceeded, "PublicIPCountLimitReached", "invalid"),
+        (ErrorClass::QuotaExceeded, "SomeNewLimitReached", "invalid"),
+        (ErrorClass::Invalid, "SubnetIsFull", "invalid"),
+        (ErrorClass::Invalid, "NobodyKnowsThis", "invalid"),
+        // A Service that had it may just be going.
+        (ErrorClass::Invalid, "PrivateIPAddressIsAllocated", "failed"),
+        (ErrorClass::Invalid, "DnsRecordInUse", "failed"),
+        (ErrorClass::Forbidden, "AuthorizationFailed", "failed"),
+        (ErrorClass::Forbidden, "ScopeLocked", "invalid"),
+        (ErrorClass::ParentNotFound, "ResourceGroupBeingDeleted", "invalid"),
+        (ErrorClass::Throttled, "TooManyRequests", "retry_after"),
+        (ErrorClass::Busy, "ReferencedResourceNotProvisioned", "retry_after"),
+        (ErrorClass::Conflict, "PreconditionFailed", "failed"),
+        (ErrorClass::Transient, "", "failed"),
+        (ErrorClass::OutcomeUnknown, "", "failed"),
+        (ErrorClass::NotLeader, "", "not_leader"),
+        (ErrorClass::NotLeader, "SubnetIsFull", "not_leader"),
+        (ErrorClass::NotFound, "ResourceNotFound", "failed"),
+    ] {
+        let told = cloud_error("create it", error(class, code, "m"));
+        assert_eq!(told.class(), next, "{class:?} {code}");
+        assert!(told.to_string().contains(": create it: PUT /subscriptions/"), "{told}");
+    }
+    let waits = ArmError { retry_after: Some(Duration::from_secs(7)), ..error(ErrorClass::Throttled, "", "m") };
+    assert!(matches!(cloud_error("x", waits), CloudError::RetryAfter { after, .. } if after.as_secs() == 7));
+}
+
+#[test]
+fn a_code_inside_the_message_is_found_but_plain_words_are_not() {
+    let nested = error(ErrorClass::Invalid, "InvalidTemplateDeployment", "it failed: SecurityRuleConflict: same priority");
+    assert_eq!(explain(&nested).reason, "SecurityRuleConflict");
+    assert_eq!(
+        explain(&error(ErrorClass::Invalid, "Other", "the queue throttled the scopelocked item")).reason,
+        "InvalidRequest"
+    );
+}
+
+#[test]
+fn the_table_is_sound_and_every_code_is_on_the_page() {
+    let codes: Vec<_> = CODES.iter().flat_map(|row| row.codes).map(|code| code.to_ascii_lowercase()).collect();
+    assert_eq!(codes.iter().collect::<BTreeSet<_>>().len(), codes.len(), "a code stands in one row");
+    let reasons: BTreeSet<_> = CODES.iter().map(|row| row.reason).collect();
+    assert_eq!(reasons.len(), CODES.len());
+    assert!(CODES.iter().all(|row| row.fix.ends_with('.')));
+    let page = reference_page();
+    for row in CODES {
+        let start = format!("| `{}` | `{}`", row.reason, row.codes[0]);
+        let lines: Vec<_> = page.lines().filter(|line| line.starts_with(&start)).collect();
+        assert!(lines.len() == 1 && lines[0].matches('|').count() == 5, "{start}");
+    }
+}
+
+fn services(count: u32) -> Vec<Identity> {
+    let uid = |number| format!("{number:08x}-8d7e-4b90-9a41-2c5d7e8f9a01");
+    (0..count).map(|number| naming::identity("default", &format!("s{number}"), &uid(number))).collect()
+}
+
+#[test]
+fn services_are_blamed_by_the_names_of_their_parts() {
+    let all = services(500);
+    let (first, second) = (&all[7].base, &all[300].base);
+    for (message, keys) in [
+        (format!("rule {first}-TCP-80 and rule {second}-TCP-80-IPv6 collide"), vec!["default/s300", "default/s7"]),
+        (format!("front end '{}' is bad", first.to_uppercase()), vec!["default/s7"]),
+        (format!("{REQUEST}/frontendIPConfigurations/{first}-apps refers to nothing"), vec!["default/s7"]),
+        (format!("public IP kubernetes-{first} is in use; kubernetes-{first} again"), vec!["default/s7"]),
+        // Cut, since the cluster's name is long.
+        (format!("public IP {}-{}-IPv6 is in use", "c".repeat(40), &second[..20]), vec!["default/s300"]),
+        (format!("x{first} and {first}0 and a000"), vec![]),
+        ("nobody".to_owned(), vec![]),
+    ] {
+        let blamed = blames(&error(ErrorClass::Invalid, "X", &message), all.iter());
+        assert_eq!(blamed.iter().map(|identity| identity.key.as_str()).collect::<Vec<_>>(), keys, "{message}");
+    }
+    let mut asked = error(ErrorClass::Invalid, "X", "no");
+    asked.request =
+        format!("PUT /subscriptions/s/resourceGroups/g/providers/Microsoft.Network/publicIPAddresses/kubernetes-{first}");
+    assert_eq!(blames(&asked, all.iter()), [all[7].clone()]);
+}
+
+#[test]
+fn a_cut_name_that_several_could_have_blames_nobody() {
+    let twins: Vec<_> = ["00000000-8d7e-4b90-9a41-2c5d7e8f9a01", "00000000-8d7e-4b90-9a41-ffffffffffff"]
+        .map(|uid| naming::identity("d", uid, uid))
+        .into();
+    let cut = error(ErrorClass::Invalid, "X", &format!("public IP c-{}", &twins[0].base[..18]));
+    assert_eq!(blames(&cut, twins.iter()), []);
+}
+
+#[test]
+fn the_public_ip_to_write_again_is_found() {
+    let id = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/publicIPAddresses/pip";
+    let message = format!(
+        "Cannot proceed with operation because resource {id} used by resource {} is not in Succeeded state. \
+         Resource is in Failed state.",
+        REQUEST.trim_start_matches("PUT ")
+    );
+    let found = |code: &str, message: &str| unprovisioned_public_ip(&error(ErrorClass::Busy, code, message));
+    let wanted = ResourceId::parse(id).unwrap();
+    assert_eq!(found("ReferencedResourceNotProvisioned", &message), Some(wanted.clone()));
+    assert_eq!(found("RetryableError", &format!("ReferencedResourceNotProvisioned: ('{id}').")), Some(wanted));
+    assert_eq!(found("RetryableError", &message), None);
+    assert_eq!(found("ReferencedResourceNotProvisioned", REQUEST), None);
+}

@@ -1,0 +1,260 @@
+//! The lease that keeps other components from changing load balancers at the same time.
+//!
+//! In: a client. Out: a [`Held`] for each piece of work. The first one acquires the lease, others share it, and it is given up when the
+//! last one is dropped; without work nothing is sent. `plan` decides, a task does. Upstream (`pkg/provider/azure_lock.go`) takes it for
+//! every Service anew, whatever the configuration; the AKS resource provider and a Go controller during a hand-over respect it.
+
+pub mod plan;
+
+use std::{convert::Infallible, future::Future, time::Duration};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, api::PostParams};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep_until, timeout},
+};
+
+use plan::{NAME, NAMESPACE, Step};
+
+use crate::{
+    cloud_provider::{CloudError, CloudResult},
+    runtime::{clock::Clock, leader_election::Leadership, patch::ApiError, shutdown::Shutdown},
+};
+
+/// How often a lease that is held is renewed.
+const RENEW: Duration = Duration::from_secs(300);
+/// How soon after a renewal that failed.
+const RENEW_AGAIN: Duration = Duration::from_secs(30);
+/// When to look again while somebody else holds it, at the latest.
+const LOOK_AGAIN: Duration = Duration::from_secs(15);
+/// Limit of one request.
+const REQUEST: Duration = Duration::from_secs(10);
+/// How often it is read anew because somebody wrote in between.
+const ATTEMPTS: usize = 5;
+
+type Answer = CloudResult<Held>;
+
+/// The lease is held as long as this lives.
+#[derive(Debug)]
+pub struct Held {
+    epoch: u64,
+    /// Its sender is counted, never used.
+    _alive: mpsc::Sender<Infallible>,
+}
+
+impl Held {
+    /// Grows whenever somebody else held the lease in between. What was read from Azure in an earlier epoch must be read again.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+}
+
+/// Hands out [`Held`]s. Clones share one lease.
+#[derive(Debug, Clone)]
+pub struct Locker {
+    asks: mpsc::UnboundedSender<oneshot::Sender<Answer>>,
+}
+
+impl Locker {
+    /// A locker with its task, which ends when `shutdown` begins and nothing is held any more. A process that is killed leaves the
+    /// lease to expire; the next leader need not wait for that.
+    pub fn new(client: kube::Client, leadership: Leadership, clock: Clock, shutdown: &Shutdown) -> Self {
+        let (asks, asked) = mpsc::unbounded_channel();
+        let api = Api::namespaced(client, NAMESPACE);
+        let keeper = Keeper { api, leadership, clock, asked, lease: None, own_version: None, epoch: 0 };
+        shutdown.spawn(keeper.run(shutdown.clone()));
+        Self { asks }
+    }
+
+    /// The lease. [`CloudError::RetryAfter`] while somebody else holds it, [`CloudError::NotLeader`] when this process may not work.
+    pub async fn hold(&self) -> CloudResult<Held> {
+        let (answer, answered) = oneshot::channel();
+        let stopped = || CloudError::NotLeader("the process is stopping".to_owned());
+        self.asks.send(answer).map_err(|_| stopped())?;
+        answered.await.map_err(|_| stopped())?
+    }
+}
+
+/// What the task knows.
+struct Keeper {
+    api: Api<Lease>,
+    leadership: Leadership,
+    clock: Clock,
+    asked: mpsc::UnboundedReceiver<oneshot::Sender<Answer>>,
+    /// As this process last wrote it; `None`: to be read.
+    lease: Option<Lease>,
+    /// Version that this process last wrote.
+    own_version: Option<String>,
+    epoch: u64,
+}
+
+impl Keeper {
+    async fn run(mut self, shutdown: Shutdown) {
+        loop {
+            let first = tokio::select! {
+                biased;
+                ask = self.asked.recv() => ask,
+                () = shutdown.begun() => None,
+            };
+            let Some(first) = first else { return };
+            let mut waiting = vec![first];
+            waiting.extend(self.others());
+            match self.acquire().await {
+                Ok(()) => {
+                    self.serve(waiting).await;
+                    self.release().await;
+                }
+                Err(error) => waiting.into_iter().for_each(|ask| drop(ask.send(Err(error.clone())))),
+            }
+        }
+    }
+
+    /// Who else has asked by now.
+    fn others(&mut self) -> Vec<oneshot::Sender<Answer>> {
+        std::iter::from_fn(|| self.asked.try_recv().ok()).collect()
+    }
+
+    /// Shares the lease until nobody has it any more, or it is lost.
+    async fn serve(&mut self, waiting: Vec<oneshot::Sender<Answer>>) {
+        let mut renew_at = self.clock.now() + RENEW;
+        let (mut alive, mut ended) = mpsc::channel(1);
+        waiting.into_iter().for_each(|ask| self.hand_out(ask, &alive));
+        let mut shared = alive.downgrade();
+        drop(alive);
+        loop {
+            tokio::select! {
+                biased;
+                Some(ask) = self.asked.recv() => {
+                    if let Some(alive) = shared.upgrade() {
+                        self.hand_out(ask, &alive);
+                    } else {
+                        (alive, ended) = mpsc::channel(1);
+                        self.hand_out(ask, &alive);
+                        shared = alive.downgrade();
+                    }
+                }
+                _ = ended.recv() => return,
+                () = sleep_until(renew_at) => match self.renew().await {
+                    Some(next) => renew_at = next,
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// Whoever does not wait any more drops it at once.
+    fn hand_out(&self, ask: oneshot::Sender<Answer>, alive: &mpsc::Sender<Infallible>) {
+        drop(ask.send(Ok(Held { epoch: self.epoch, _alive: alive.clone() })));
+    }
+
+    async fn acquire(&mut self) -> CloudResult<()> {
+        for _ in 0..ATTEMPTS {
+            self.leadership.check().map_err(|error| CloudError::NotLeader(error.to_string()))?;
+            if self.lease.is_none() {
+                self.lease = self.read().await.map_err(|error| not_locked(&error))?;
+            }
+            let seen = self.lease.take();
+            let foreign = seen.as_ref().is_some_and(|seen| plan::others_held(seen, self.own_version.as_deref()));
+            let written = match plan::acquire(seen.as_ref(), self.clock.wall()) {
+                Step::Create(lease) => self.limited(self.api.create(&PostParams::default(), &lease)).await,
+                Step::Take(lease) => self.replace(&lease).await,
+                Step::Wait { holder, until } => return Err(self.held_by(&holder, until)),
+            };
+            match written {
+                Ok(lease) => {
+                    self.epoch += u64::from(foreign);
+                    self.remember(lease);
+                    return Ok(());
+                }
+                // Somebody wrote in between: read it again.
+                Err(ApiError::Conflict(_) | ApiError::NotFound(_)) => {}
+                Err(error) => return Err(not_locked(&error)),
+            }
+        }
+        Err(CloudError::failed(format!("{NAMESPACE}/{NAME}: others write this lease all the time")))
+    }
+
+    /// When to renew again; `None`: the lease is lost.
+    async fn renew(&mut self) -> Option<Instant> {
+        let held = self.lease.clone()?;
+        let error = match self.replace(&plan::renewed(&held, self.clock.wall())).await {
+            Ok(lease) => {
+                self.remember(lease);
+                return Some(self.clock.now() + RENEW);
+            }
+            Err(error) => error,
+        };
+        tracing::warn!(lease = NAME, %error, "the lease for changing load balancers could not be renewed, trying again");
+        if matches!(error, ApiError::Conflict(_) | ApiError::NotFound(_)) {
+            self.lease = self.read().await.unwrap_or(Some(held)).filter(plan::is_ours);
+        }
+        let expires = self.lease.as_ref().and_then(plan::expires).filter(|expires| self.clock.wall() < *expires);
+        if expires.is_none() {
+            tracing::error!(lease = NAME, "the lease for changing load balancers is lost while they are being changed");
+            self.lease = None;
+        }
+        expires.map(|_| self.clock.now() + RENEW_AGAIN)
+    }
+
+    /// Failing is harmless: the lease expires, and this program may take it at any time.
+    async fn release(&mut self) {
+        let Some(held) = self.lease.take() else { return };
+        let mut result = self.replace(&plan::released(&held)).await;
+        // Not when this process does not lead any more: then it may be the next leader who wrote.
+        if matches!(result, Err(ApiError::Conflict(_))) && self.leadership.is_leading() {
+            match self.read().await {
+                Ok(Some(lease)) if plan::is_ours(&lease) => result = self.replace(&plan::released(&lease)).await,
+                Ok(_) => return,
+                Err(error) => result = Err(error),
+            }
+        }
+        match result {
+            Ok(lease) => self.remember(lease),
+            Err(error) => {
+                tracing::warn!(lease = NAME, %error, "the lease for changing load balancers was not released, it expires")
+            }
+        }
+    }
+
+    fn remember(&mut self, lease: Lease) {
+        self.own_version.clone_from(&lease.metadata.resource_version);
+        self.lease = Some(lease);
+    }
+
+    fn held_by(&self, holder: &str, until: jiff::Timestamp) -> CloudError {
+        let left = Duration::try_from(until.duration_since(self.clock.wall())).unwrap_or_default();
+        let message = format!(
+            "{holder} is changing resources of this cluster in Azure: it holds the lease {NAMESPACE}/{NAME}, which expires at {until}. \
+             Should {holder} be gone, clear spec.holderIdentity of that lease"
+        );
+        CloudError::RetryAfter { after: left.clamp(Duration::from_secs(1), LOOK_AGAIN), message }
+    }
+
+    async fn read(&self) -> Result<Option<Lease>, ApiError> {
+        self.limited(self.api.get_opt(NAME)).await
+    }
+
+    /// Refused when somebody wrote since `lease` was read.
+    async fn replace(&self, lease: &Lease) -> Result<Lease, ApiError> {
+        self.limited(self.api.replace(NAME, &PostParams::default(), lease)).await
+    }
+
+    async fn limited<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
+        let about = format!("lease {NAMESPACE}/{NAME}");
+        match timeout(REQUEST, request).await {
+            Ok(result) => result.map_err(|error| ApiError::from_kube(about, &error)),
+            Err(_) => Err(ApiError::Failed(format!("{about}: the API server gave no answer within {REQUEST:?}"))),
+        }
+    }
+}
+
+fn not_locked(error: &ApiError) -> CloudError {
+    match error {
+        ApiError::NotLeading(_) => CloudError::NotLeader(error.to_string()),
+        _ => CloudError::failed(format!("the lease for changing load balancers could not be acquired: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

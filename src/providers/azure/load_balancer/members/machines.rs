@@ -1,0 +1,180 @@
+//! Writes instances of uniform scale sets and network interfaces of other machines.
+//!
+//! In: [`Tasks`]. Out: documents written, many at once. What one of them answers holds up none of the others. Each is read before it is
+//! written; what the write would be, the planner says.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::{StreamExt, future::join_all};
+use tokio::time::Instant;
+use tracing::{debug, info};
+
+use super::{
+    outcome::Outcome,
+    place::Place,
+    plan::{Task, Tasks},
+};
+use crate::providers::azure::{
+    arm::{ArmClient, ArmResult, ErrorClass, ResourceId, api, compute::VirtualMachineScaleSetVm, network::NetworkInterface},
+    inventory::Inventory,
+    load_balancer::desired::members::node_ip_configuration::{self, Skip, Wish},
+};
+
+/// Instances of one scale set, or interfaces, written at once.
+const AT_ONCE: usize = 10;
+/// How often a document is read and written when somebody else writes it as well.
+const TRIES: usize = 4;
+const INSTANCE_VIEW: (&str, &str) = ("$expand", "instanceView");
+
+/// See the module.
+pub(super) struct Machines {
+    inventory: Arc<Inventory>,
+    /// Documents that refused a wish, by key, and until when that stands.
+    refused: Mutex<HashMap<String, (Wish, Instant)>>,
+}
+
+/// Why a machine is left alone.
+enum Left {
+    Skip(Skip),
+    Gone,
+    Off(String),
+}
+
+impl std::fmt::Display for Left {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Left::Skip(skip) => skip.fmt(f),
+            Left::Gone => f.write_str("it does not exist any more"),
+            Left::Off(state) => write!(f, "it is {state}"),
+        }
+    }
+}
+
+impl Machines {
+    pub(super) fn new(inventory: Arc<Inventory>) -> Self {
+        Self { inventory, refused: Mutex::default() }
+    }
+
+    fn refused(&self) -> MutexGuard<'_, HashMap<String, (Wish, Instant)>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Brings the documents to what they shall list. `limit`: how many instances of a scale set at once; `None`: as many as usual.
+    pub(super) async fn write(
+        &self,
+        arm: &ArmClient,
+        tasks: Tasks,
+        limit: impl Fn(&ResourceId) -> Option<usize>,
+    ) -> Outcome {
+        let mut groups: BTreeMap<Option<ResourceId>, Vec<Task>> = BTreeMap::new();
+        for (_, task) in tasks.into_iter().filter(|(key, task)| !self.has_refused(key, &task.wish)) {
+            groups.entry(task.place.scale_set()).or_default().push(task);
+        }
+        let groups = groups.into_iter().map(|(set, tasks)| {
+            let at_once = set.as_ref().and_then(&limit).unwrap_or(AT_ONCE);
+            let writes = tasks.into_iter().map(|task| self.write_one(arm, task));
+            futures::stream::iter(writes).buffer_unordered(at_once).collect::<Vec<_>>()
+        });
+        let mut outcome = Outcome::default();
+        join_all(groups).await.into_iter().flatten().for_each(|one| outcome.add(one));
+        outcome
+    }
+
+    fn has_refused(&self, key: &str, wish: &Wish) -> bool {
+        let now = Instant::now();
+        self.refused().get(key).is_some_and(|(refused, until)| refused == wish && *until > now)
+    }
+
+    async fn write_one(&self, arm: &ArmClient, task: Task) -> Outcome {
+        let name = if task.node.is_empty() { task.place.id().as_str() } else { &task.node };
+        let mut outcome = Outcome::default();
+        for _ in 0..TRIES {
+            outcome.failures.clear();
+            match self.attempt(arm, &task, &mut outcome).await {
+                Ok(None) => {
+                    outcome.synced.machines += 1;
+                    info!(
+                        machine = name,
+                        joins = task.wish.join.len(),
+                        leaves = task.wish.leave.len(),
+                        "changed pools of a machine"
+                    );
+                    break;
+                }
+                Ok(Some(left)) => {
+                    debug!(machine = name, reason = %left, "a machine is left as it is");
+                    self.note_refusal(&task, &left);
+                    break;
+                }
+                Err(error) => {
+                    let again = error.class == ErrorClass::Conflict;
+                    outcome.fail(name, error);
+                    if !again {
+                        break;
+                    }
+                }
+            }
+        }
+        outcome
+    }
+
+    /// What stays as it is for long is not read again at every turn.
+    fn note_refusal(&self, task: &Task, left: &Left) {
+        let settings = self.inventory.settings();
+        let stands: Duration = match left {
+            Left::Skip(Skip::OtherLoadBalancer(_) | Skip::NoConfiguration(_)) => settings.instances_ttl,
+            Left::Skip(Skip::Same | Skip::State(_)) | Left::Gone | Left::Off(_) => settings.absent_ttl,
+        };
+        let now = Instant::now();
+        let mut refused = self.refused();
+        refused.retain(|_, (_, until)| *until > now);
+        refused.insert(task.place.key(), (task.wish.clone(), now + stands));
+    }
+
+    /// Reads, plans and writes one document. Answers why it was left.
+    async fn attempt(&self, arm: &ArmClient, task: &Task, outcome: &mut Outcome) -> ArmResult<Option<Left>> {
+        let done = match &task.place {
+            Place::Instance(id) => instance(arm, id, &task.wish, outcome).await,
+            Place::Interface(id) => interface(arm, id, &task.wish, outcome).await,
+        };
+        match done {
+            Err(error) if matches!(error.class, ErrorClass::NotFound | ErrorClass::ParentNotFound) => {
+                if error.class == ErrorClass::NotFound && matches!(task.place, Place::Instance(_)) {
+                    self.inventory.forget(task.place.id());
+                }
+                Ok(Some(Left::Gone))
+            }
+            done => done,
+        }
+    }
+}
+
+async fn instance(arm: &ArmClient, id: &ResourceId, wish: &Wish, outcome: &mut Outcome) -> ArmResult<Option<Left>> {
+    let document: VirtualMachineScaleSetVm = arm.get(&api::SCALE_SET_VMS, id, &[INSTANCE_VIEW]).await?;
+    let view = document.properties.as_ref().and_then(|properties| properties.instance_view.as_ref());
+    let power = view.and_then(|view| view.power_state()).unwrap_or_default();
+    if wish.leave.is_empty() && node_ip_configuration::is_off(power) {
+        return Ok(Some(Left::Off(power.to_owned())));
+    }
+    let body = match node_ip_configuration::instance(&document, wish) {
+        Ok(body) => body,
+        Err(skip) => return Ok(Some(Left::Skip(skip))),
+    };
+    outcome.outdate(wish);
+    arm.put(&api::SCALE_SET_VMS, id, body.etag.as_deref(), &body).await.map(|_| None)
+}
+
+async fn interface(arm: &ArmClient, id: &ResourceId, wish: &Wish, outcome: &mut Outcome) -> ArmResult<Option<Left>> {
+    let document: NetworkInterface = arm.get(&api::INTERFACES, id, &[]).await?;
+    let body = match node_ip_configuration::interface(&document, wish) {
+        Ok(body) => body,
+        Err(skip) => return Ok(Some(Left::Skip(skip))),
+    };
+    outcome.outdate(wish);
+    // ARM takes no precondition here.
+    arm.put(&api::INTERFACES, id, None, &body).await.map(|_| None)
+}

@@ -1,0 +1,237 @@
+//! Who is in which back-end pool.
+//!
+//! In: what there is ([`Observed`]), the Nodes. Out: documents written so that each node that belongs into the pools is in them, and no
+//! other: models of scale sets, instances, network interfaces, pools. What to write is decided in `plan` and in
+//! [`super::desired::members`], both pure; what is written is told in [`Synced`].
+//!
+//! ```text
+//! Observed ─► target ─┐
+//! Nodes ──► nodes ────┼─► plan ─► models ─► machines        pools that interfaces list
+//! inventory ─► seats ─┘
+//!             target ─► by_address ─► PoolWriter            pools that list addresses
+//! ```
+//! Whether a machine is in a pool is told by the pools in [`Observed`], so that nothing is read while nothing has to change. Every
+//! document is written by itself and planned from what it is then: a process killed between any two requests leaves what the next one
+//! completes.
+
+mod by_address;
+mod machines;
+mod models;
+mod nodes;
+mod outcome;
+mod place;
+mod plan;
+mod target;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Node;
+use machines::Machines;
+use models::Models;
+use outcome::Outcome;
+pub use outcome::{Failure, MembersError, Synced};
+use place::Place;
+use plan::Seat;
+use target::Target;
+use tracing::debug;
+
+use super::{
+    desired::members::{
+        PoolNode,
+        node_ip_configuration::{Standing, Wish},
+    },
+    observed::Observed,
+    settings::Settings,
+};
+use crate::providers::azure::{
+    arm::{
+        ArmClient, ArmResult, ResourceId, Urgency,
+        network::{BackendAddressPool, LoadBalancer},
+    },
+    config::{BackendPoolType, VmType},
+    inventory::{Freshness, Inventory, LookupError, Machine, MachineKind},
+    node,
+};
+
+/// Writes pools. Whoever implements it notes that their load balancers have changed.
+#[async_trait]
+pub trait PoolWriter: Send + Sync {
+    /// Replaces the pool with this id, without a precondition.
+    async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<()>;
+    /// Has ARM turn interfaces into addresses in pools (by name) of one load balancer: `POST migrateToIpBased`.
+    async fn migrate_to_ip_based(&self, load_balancer: &ResourceId, pools: &[String], urgency: Urgency) -> ArmResult<()>;
+}
+
+/// What one call of [`Members::sync`] is about.
+#[derive(Clone, Copy)]
+pub struct Round<'a> {
+    /// What there is.
+    pub observed: &'a Observed,
+    /// The Nodes that the service controller gives: not being deleted, not excluded.
+    pub nodes: &'a [Arc<Node>],
+    /// Every Node of the cluster.
+    pub all_nodes: &'a [Arc<Node>],
+    /// Pools that the caller has just created: they are filled even when `preConfiguredBackendPoolLoadBalancerTypes` leaves pools of
+    /// this kind to others.
+    pub created: &'a [ResourceId],
+    /// How urgent the writes are.
+    pub urgency: Urgency,
+}
+
+/// See the module.
+pub struct Members {
+    compute: ArmClient,
+    network: ArmClient,
+    inventory: Arc<Inventory>,
+    settings: Arc<Settings>,
+    batch_size: usize,
+    migrate_api: bool,
+    models: Models,
+    machines: Machines,
+}
+
+impl Members {
+    /// `batch_size`: `putVMSSVMBatchSize`; `migrate_api`: `enableMigrateToIPBasedBackendPoolAPI`.
+    pub fn new(
+        compute: ArmClient,
+        network: ArmClient,
+        inventory: Arc<Inventory>,
+        settings: Arc<Settings>,
+        batch_size: usize,
+        migrate_api: bool,
+    ) -> Self {
+        let known = inventory.settings();
+        let models = Models::new(known.group.clone(), known.scale_sets_ttl);
+        let machines = Machines::new(Arc::clone(&inventory));
+        Self { compute, network, inventory, settings, batch_size, migrate_api, models, machines }
+    }
+
+    /// Brings the cluster's pools of the managed load balancers to the nodes. Not for two calls at once.
+    pub async fn sync(&self, round: &Round<'_>, pools: &dyn PoolWriter) -> Result<Synced, MembersError> {
+        let targets = target::targets(round.observed, &self.settings, round.created);
+        if targets.is_empty() {
+            return Ok(Synced::default());
+        }
+        match self.settings.pool_type {
+            BackendPoolType::NodeIp => self.by_address(round, targets, pools).await.end(),
+            BackendPoolType::NodeIpConfiguration | BackendPoolType::PodIp => {
+                self.by_interface(round, targets, pools).await.end()
+            }
+        }
+    }
+
+    /// Takes everything out of the pools of a load balancer that is about to be deleted: models first, so that no new instance comes.
+    /// Scale sets are listed anew.
+    pub async fn leave(&self, load_balancer: &LoadBalancer, urgency: Urgency) -> Result<Synced, MembersError> {
+        self.evict(&target::all_of(load_balancer), true, urgency).await.end()
+    }
+
+    /// Names of the scale sets and availability sets of the Nodes' machines, in lower case. A Node without a machine has none.
+    pub async fn vm_sets(&self, nodes: &[Arc<Node>]) -> Vec<String> {
+        let wanted: Vec<_> = nodes.iter().map(|node| nodes::wanted(node)).collect();
+        let found = self.inventory.look_up(&wanted, Freshness::Cached).await;
+        let set = |machine: &Machine| match &machine.kind {
+            MachineKind::ScaleSetInstance { scale_set: set, .. }
+            | MachineKind::FlexInstance { scale_set: set }
+            | MachineKind::AvailabilitySet { set } => Some(set.name().to_lowercase()),
+            MachineKind::Standalone => None,
+        };
+        let names: BTreeSet<String> = found.iter().flatten().filter_map(|machine| set(machine)).collect();
+        names.into_iter().collect()
+    }
+
+    async fn evict(&self, targets: &[Target], fresh: bool, urgency: Urgency) -> Outcome {
+        let tasks = plan::evict(targets, &self.settings);
+        let arm = self.compute.with_urgency(urgency);
+        let leave = targets.iter().map(|target| target.id.clone()).collect();
+        let wish = Wish { leave, ..plan::wish(&self.settings) };
+        let sets: Vec<ResourceId> = tasks.values().filter_map(|task| task.place.scale_set()).collect();
+        let mut outcome = Outcome::default();
+        if self.settings.vm_type != VmType::Standard || !sets.is_empty() {
+            outcome.add(self.models.evict(&arm, &wish, sets, fresh).await);
+        }
+        outcome.add(self.machines.write(&arm, tasks, |set| self.at_once(set)).await);
+        outcome
+    }
+
+    fn at_once(&self, set: &ResourceId) -> Option<usize> {
+        (self.batch_size > 1 && self.models.is_coordinated(set)).then_some(self.batch_size)
+    }
+
+    async fn by_interface(&self, round: &Round<'_>, targets: Vec<Target>, pools: &dyn PoolWriter) -> Outcome {
+        let mut outcome = Outcome::default();
+        let seats = self.seats(round.nodes, &targets, &mut outcome).await;
+        if !seats.is_empty() {
+            outcome.add(self.clear(&targets, pools, round.urgency).await);
+        }
+        let arm = self.compute.with_urgency(round.urgency);
+        outcome.add(self.models.ensure(&arm, plan::models(&targets, &seats, &self.settings, self.models.group())).await);
+        let mut tasks = plan::joins(&targets, &seats, &self.settings);
+        let standings = self.standings(round.all_nodes, &targets).await;
+        plan::leaves(&targets, &standings, &self.settings, &mut tasks);
+        outcome.add(self.machines.write(&arm, tasks, |set| self.at_once(set)).await);
+        outcome
+    }
+
+    /// The machines of the nodes that belong into pools. Only those that the pools do not show are looked up.
+    async fn seats(&self, nodes: &[Arc<Node>], targets: &[Target], outcome: &mut Outcome) -> Vec<Seat> {
+        let belongs = |node: &&Arc<Node>| nodes::pool_node(node, &self.settings).belongs(&self.settings);
+        let (mut seats, mut unknown) = (Vec::new(), Vec::new());
+        for node in nodes.iter().filter(belongs) {
+            let wanted = nodes::wanted(node);
+            let seat = wanted.id.as_ref().and_then(|id| Seat::of_instance(&wanted.node_name, id));
+            match seat.filter(|seat| !seat.lacks(targets, &self.settings)) {
+                Some(seat) => seats.push(seat),
+                None => unknown.push(wanted),
+            }
+        }
+        let found = self.inventory.look_up(&unknown, Freshness::Cached).await;
+        for (wanted, found) in unknown.iter().zip(found) {
+            let by_id = || wanted.id.as_ref().and_then(|id| Seat::of_instance(&wanted.node_name, id));
+            match found {
+                Ok(machine) => seats.extend(Seat::of(&wanted.node_name, &machine)),
+                // The id says where to write, and the instance itself whether that can be.
+                Err(LookupError::NoAddress(_)) if by_id().is_some() => seats.extend(by_id()),
+                Err(LookupError::NotListed(why)) => {
+                    debug!(node = wanted.node_name, why, "a node has no machine to join pools")
+                }
+                Err(error) => outcome.fail(&wanted.node_name, error),
+            }
+        }
+        seats
+    }
+
+    /// Which places may not stay in the pools, by key, with the name of their Node.
+    async fn standings(&self, nodes: &[Arc<Node>], targets: &[Target]) -> BTreeMap<String, (Standing, String)> {
+        let stays_out = |node: &&Arc<Node>| !nodes::pool_node(node, &self.settings).belongs(&self.settings);
+        let (mut standings, mut unknown) = (BTreeMap::new(), Vec::new());
+        // What is none of Azure's has no machine to be asked for by name.
+        let is_azures = |node: &&Arc<Node>| !node::is_unmanaged(node) || nodes::wanted(node).id.is_some();
+        for wanted in nodes.iter().filter(stays_out).filter(is_azures).map(|node| nodes::wanted(node)) {
+            match wanted.id.as_ref().and_then(Place::of_instance) {
+                Some(place) => drop(standings.insert(place.key(), (Standing::Excluded, wanted.node_name))),
+                None => unknown.push(wanted),
+            }
+        }
+        if targets.iter().all(|target| target.members.is_empty()) {
+            return standings;
+        }
+        let found = self.inventory.look_up(&unknown, Freshness::Cached).await;
+        for (wanted, machine) in unknown.into_iter().zip(found) {
+            let place = machine.ok().and_then(|machine| Place::of(&machine));
+            standings.extend(place.map(|place| (place.key(), (Standing::Excluded, wanted.node_name))));
+        }
+        standings
+    }
+
+    async fn by_address(&self, round: &Round<'_>, targets: Vec<Target>, pools: &dyn PoolWriter) -> Outcome {
+        let nodes: Vec<PoolNode> = round.nodes.iter().map(|node| nodes::pool_node(node, &self.settings)).collect();
+        let (migrated, mut outcome) = self.migrate(targets, &nodes, pools, round.urgency).await;
+        outcome.add(self.fill(&migrated, &nodes, pools, round.urgency).await);
+        outcome
+    }
+}

@@ -1,0 +1,166 @@
+//! The models of scale sets: what was last seen of them, and writing which pools they list.
+//!
+//! In: wishes by scale set. Out: models written. One list of the cluster's scale sets stands for as long as `vmssCacheTTLInSeconds` says;
+//! a model is read again before it is written, and only when the list says that it has to be.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::StreamExt;
+use tokio::time::Instant;
+use tracing::{debug, info};
+
+use super::outcome::Outcome;
+use crate::providers::azure::{
+    arm::{ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, api, compute::VirtualMachineScaleSet},
+    load_balancer::desired::members::node_ip_configuration::{self, Wish},
+};
+
+/// A set with this tag, of whatever value, takes as many writes of instances at once as the configuration says.
+const COORDINATED: &str = "aks-managed-coordination";
+/// Scale sets written at once.
+const AT_ONCE: usize = 10;
+/// How often a model is read and written when somebody else writes it as well.
+const TRIES: usize = 4;
+
+/// See the module.
+pub(super) struct Models {
+    group: ResourceId,
+    ttl: Duration,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    listed: Option<Instant>,
+    sets: HashMap<ResourceId, Arc<VirtualMachineScaleSet>>,
+}
+
+impl Models {
+    /// Nothing is seen yet. `group`: the cluster's.
+    pub(super) fn new(group: ResourceId, ttl: Duration) -> Self {
+        Self { group, ttl, seen: Mutex::default() }
+    }
+
+    /// The group whose scale sets are written.
+    pub(super) fn group(&self) -> &ResourceId {
+        &self.group
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self, set: &ResourceId) -> Option<Arc<VirtualMachineScaleSet>> {
+        self.seen().sets.get(set).cloned()
+    }
+
+    fn note(&self, set: &ResourceId, document: VirtualMachineScaleSet) {
+        self.seen().sets.insert(set.clone(), Arc::new(document));
+    }
+
+    fn forget(&self, set: &ResourceId) {
+        self.seen().sets.remove(set);
+    }
+
+    /// Whether this set takes as many writes of instances at once as the configuration says.
+    pub(super) fn is_coordinated(&self, set: &ResourceId) -> bool {
+        let tags = |document: Arc<VirtualMachineScaleSet>| document.tags.clone();
+        self.known(set).and_then(tags).is_some_and(|tags| tags.contains_key(COORDINATED))
+    }
+
+    /// Lists the scale sets unless that was done within `age`.
+    async fn list(&self, arm: &ArmClient, age: Duration) -> ArmResult<()> {
+        let started = Instant::now();
+        if self.seen().listed.is_some_and(|listed| started.saturating_duration_since(listed) < age) {
+            return Ok(());
+        }
+        let path = format!("{}/providers/{}", self.group, api::SCALE_SETS.resource_type);
+        let listed = arm.list::<VirtualMachineScaleSet>(&api::SCALE_SETS, &path, &[]).await?;
+        let sets = listed.into_iter().filter_map(|set| Some((ResourceId::parse(set.id.as_deref()?).ok()?, Arc::new(set))));
+        *self.seen() = Seen { listed: Some(started), sets: sets.collect() };
+        Ok(())
+    }
+
+    /// Brings the models to the wishes.
+    pub(super) async fn ensure(&self, arm: &ArmClient, wishes: BTreeMap<ResourceId, Wish>) -> Outcome {
+        let mut outcome = Outcome::default();
+        if wishes.is_empty() {
+            return outcome;
+        }
+        if let Err(error) = self.list(arm, self.ttl).await {
+            outcome.fail("models of scale sets", error);
+            return outcome;
+        }
+        let due = wishes.into_iter().filter(|(set, wish)| {
+            // A set that is not listed is new.
+            self.known(set).is_none_or(|known| node_ip_configuration::model(&known, wish).is_ok())
+        });
+        let mut written = futures::stream::iter(due.map(|(set, wish)| self.write(arm, set, wish))).buffer_unordered(AT_ONCE);
+        while let Some(one) = written.next().await {
+            outcome.add(one);
+        }
+        outcome
+    }
+
+    /// Takes pools out of all models of the group, and out of those of `others`. `fresh`: the list is read anew.
+    pub(super) async fn evict(&self, arm: &ArmClient, wish: &Wish, others: Vec<ResourceId>, fresh: bool) -> Outcome {
+        if let Err(error) = self.list(arm, if fresh { Duration::ZERO } else { self.ttl }).await {
+            let mut outcome = Outcome::default();
+            outcome.fail("models of scale sets", error);
+            return outcome;
+        }
+        let listed: Vec<ResourceId> = self.seen().sets.keys().cloned().collect();
+        self.ensure(arm, listed.into_iter().chain(others).map(|set| (set, wish.clone())).collect()).await
+    }
+
+    async fn write(&self, arm: &ArmClient, set: ResourceId, wish: Wish) -> Outcome {
+        let mut outcome = Outcome::default();
+        for _ in 0..TRIES {
+            outcome.failures.clear();
+            match self.attempt(arm, &set, &wish, &mut outcome).await {
+                Ok(()) => break,
+                Err(error) if matches!(error.class, ErrorClass::NotFound | ErrorClass::ParentNotFound) => {
+                    debug!(scale_set = set.name(), "a scale set is gone, and its model is left");
+                    self.forget(&set);
+                    break;
+                }
+                Err(error) => {
+                    let again = error.class == ErrorClass::Conflict;
+                    outcome.fail(format!("model of scale set {}", set.name()), error);
+                    if !again {
+                        break;
+                    }
+                }
+            }
+        }
+        outcome
+    }
+
+    async fn attempt(&self, arm: &ArmClient, set: &ResourceId, wish: &Wish, outcome: &mut Outcome) -> Result<(), ArmError> {
+        let document: VirtualMachineScaleSet = arm.get(&api::SCALE_SETS, set, &[]).await?;
+        let body = match node_ip_configuration::model(&document, wish) {
+            Ok(body) => body,
+            Err(skip) => {
+                debug!(scale_set = set.name(), reason = %skip, "a model is left");
+                self.note(set, document);
+                return Ok(());
+            }
+        };
+        outcome.outdate(wish);
+        let stored = arm.put(&api::SCALE_SETS, set, body.etag.as_deref(), &body).await;
+        match stored {
+            Ok(stored) => self.note(set, stored),
+            Err(error) => {
+                self.forget(set);
+                return Err(error);
+            }
+        }
+        outcome.synced.models += 1;
+        info!(scale_set = set.name(), joins = wish.join.len(), leaves = wish.leave.len(), "wrote the model of a scale set");
+        Ok(())
+    }
+}

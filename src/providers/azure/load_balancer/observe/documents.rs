@@ -1,0 +1,130 @@
+//! Lists of documents: find, replace, remove, and bring in what ARM listed. Pure, and linear in the length of the list.
+
+use std::collections::HashMap;
+
+use crate::providers::azure::arm::{
+    ResourceId,
+    network::{LoadBalancer, PublicIpAddress},
+};
+
+/// A document that ARM lists.
+pub(super) trait Listed: Clone + PartialEq {
+    /// Its id, as ARM spells it.
+    fn id(&self) -> &Option<String>;
+    /// The same, to be set.
+    fn id_mut(&mut self) -> &mut Option<String>;
+
+    /// Whether it is this one.
+    fn is(&self, id: &ResourceId) -> bool {
+        self.id().as_deref().is_some_and(|text| text.eq_ignore_ascii_case(id.as_str()))
+    }
+
+    /// Its id; `None` when it has no proper one.
+    fn resource_id(&self) -> Option<ResourceId> {
+        ResourceId::parse(self.id().as_deref()?).ok()
+    }
+}
+
+macro_rules! listed {
+    ($($document:ty),*) => {$(
+        impl Listed for $document {
+            fn id(&self) -> &Option<String> {
+                &self.id
+            }
+            fn id_mut(&mut self) -> &mut Option<String> {
+                &mut self.id
+            }
+        }
+    )*};
+}
+listed!(LoadBalancer, PublicIpAddress);
+
+/// Replaces the document `id`, or adds it at the end.
+pub(super) fn put<D: Listed>(list: &mut Vec<D>, id: &ResourceId, mut document: D) {
+    document.id_mut().get_or_insert_with(|| id.to_string());
+    match list.iter_mut().find(|known| known.is(id)) {
+        Some(known) => *known = document,
+        None => list.push(document),
+    }
+}
+
+/// What is known when ARM has listed `answer` for the documents that are `in_scope`. `is_newer`: what is known of it is newer than the
+/// list, so it stays as it is, also if it is known to be gone. Order: ARM's; the others stay where they are. Documents without a
+/// proper id are left out.
+pub(super) fn listed<D: Listed>(
+    known: &[D],
+    answer: Vec<D>,
+    in_scope: impl Fn(&ResourceId) -> bool,
+    is_newer: impl Fn(&ResourceId) -> bool,
+) -> Vec<D> {
+    let known: Vec<(ResourceId, &D)> = known.iter().filter_map(|known| Some((known.resource_id()?, known))).collect();
+    let place = known.iter().position(|(id, _)| in_scope(id)).unwrap_or(known.len());
+    let (before, rest) = known.split_at(place);
+    let mut newer: HashMap<&ResourceId, &D> = HashMap::new();
+    newer.extend(rest.iter().filter(|(id, _)| in_scope(id) && is_newer(id)).map(|(id, document)| (id, *document)));
+    let mut list: Vec<D> = before.iter().map(|(_, document)| (*document).clone()).collect();
+    for document in answer {
+        match document.resource_id() {
+            Some(id) if is_newer(&id) => list.extend(newer.remove(&id).cloned()),
+            Some(_) => list.push(document),
+            None => {}
+        }
+    }
+    let others = rest.iter().filter(|(id, _)| newer.contains_key(id) || !in_scope(id));
+    list.extend(others.map(|(_, document)| (*document).clone()));
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(name: &str) -> ResourceId {
+        let (group, name) = name.split_at(1);
+        ResourceId::group_of("s", group).resource("Microsoft.Network/publicIPAddresses", &[name])
+    }
+
+    fn documents(names: &str) -> Vec<PublicIpAddress> {
+        let document = |name: &str| {
+            let (name, etag) = name.split_once('=').unwrap_or((name, ""));
+            PublicIpAddress { id: Some(id(name).to_string()), etag: Some(etag.into()), ..PublicIpAddress::default() }
+        };
+        names.split_whitespace().map(document).collect()
+    }
+
+    fn names(documents: &[PublicIpAddress]) -> String {
+        let name = |document: &PublicIpAddress| {
+            let id = document.resource_id().unwrap();
+            let etag = document.etag.clone().filter(|etag| !etag.is_empty()).map(|etag| format!("={etag}"));
+            format!("{}{}{}", id.resource_group().unwrap(), id.name(), etag.unwrap_or_default())
+        };
+        documents.iter().map(name).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_list_replaces_what_is_older() {
+        for (known, answer, newer, expected) in [
+            ("", "a1 a2", "", "a1 a2"),
+            ("a1 a2 a3", "a3 a1", "", "a3 a1"),
+            ("b1 a1 b2", "a2 a1", "", "b1 a2 a1 b2"),
+            ("b1 a1=new b2", "a1=old a2", "a1", "b1 a1=new a2 b2"),
+            ("b1", "a1", "a1", "b1"),
+            ("a1=new a2", "a2", "a1", "a2 a1=new"),
+            ("a1 a2", "A1=x", "", "A1=x"),
+            ("b1 b2", "", "", "b1 b2"),
+        ] {
+            let newer: Vec<_> = newer.split_whitespace().map(id).collect();
+            let in_scope = |id: &ResourceId| id.resource_group().is_some_and(|group| group.eq_ignore_ascii_case("a"));
+            let merged = listed(&documents(known), documents(answer), in_scope, |id| newer.contains(id));
+            assert_eq!(names(&merged), expected, "{known} / {answer}");
+        }
+    }
+
+    #[test]
+    fn an_answer_without_id_gets_the_one_that_was_written() {
+        let mut list = documents("a1 a2");
+        put(&mut list, &id("A2"), PublicIpAddress { etag: Some("x".into()), ..PublicIpAddress::default() });
+        put(&mut list, &id("a3"), documents("a3").remove(0));
+        assert_eq!(names(&list), "a1 A2=x a3");
+    }
+}

@@ -1,0 +1,203 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+const NET: &str = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network";
+
+struct Known {
+    knowledge: Knowledge,
+    now: Instant,
+    need: Need,
+}
+
+fn id(text: &str) -> ResourceId {
+    ResourceId::parse(&format!("{NET}/{text}")).unwrap()
+}
+
+fn group(name: &str) -> ResourceId {
+    ResourceId::group_of("s", name)
+}
+
+fn lb(name: &str) -> Doubt {
+    Doubt::LoadBalancer(id(&format!("loadBalancers/{name}")))
+}
+
+fn balancer(name: &str, etag: &str) -> LoadBalancer {
+    serde_json::from_value(json!({"id": id(&format!("loadBalancers/{name}")), "etag": etag})).unwrap()
+}
+
+fn public_ip(name: &str, etag: &str, user: Value) -> PublicIpAddress {
+    let id = id(&format!("publicIPAddresses/{name}"));
+    serde_json::from_value(json!({"id": id, "etag": etag, "properties": {"ipConfiguration": user}})).unwrap()
+}
+
+impl Known {
+    /// Everything has just been read: load balancer `a`, public IP `p`.
+    fn new() -> Self {
+        let ttl = Duration::from_secs(120);
+        let lifetimes = Lifetimes { load_balancers: ttl, public_ips: ttl, security_group: ttl, subnets: ttl };
+        let knowledge = Knowledge::new(group("rg"), Some(id("networkSecurityGroups/n")), lifetimes);
+        let mut known = Self { knowledge, now: Instant::now(), need: Need::default() };
+        known.read(Doubt::LoadBalancers, Answer::LoadBalancers(vec![balancer("a", "1")]));
+        known.read(Doubt::PublicIps(group("rg")), Answer::PublicIps(vec![public_ip("p", "1", Value::Null)]));
+        known.read(Doubt::SecurityGroup, Answer::SecurityGroup(Some(Box::default())));
+        known
+    }
+
+    fn read(&mut self, what: Doubt, answer: Answer) {
+        let since = self.knowledge.begin();
+        self.ended(what, since, answer);
+    }
+
+    fn ended(&mut self, what: Doubt, since: Tick, answer: Answer) {
+        self.knowledge.record(what, since, self.now, answer);
+        self.knowledge.end(since);
+    }
+
+    fn due(&mut self) -> Vec<Doubt> {
+        let asked = self.knowledge.tick();
+        self.knowledge.due(&self.need, asked, self.now)
+    }
+
+    fn write(&mut self, written: Written) {
+        let since = self.knowledge.tick();
+        self.knowledge.write_back(written, since, self.now);
+    }
+
+    fn balancers(&self) -> Vec<LoadBalancer> {
+        self.knowledge.observed().load_balancers.clone()
+    }
+}
+
+#[tokio::test]
+async fn what_is_old_missing_or_doubted_is_due() {
+    let mut known = Known::new();
+    assert_eq!(known.due(), []);
+    known.need.public_ip_groups.insert(group("other"));
+    known.need.subnets.insert("Apps".to_owned());
+    assert_eq!(known.due(), [Doubt::PublicIps(group("other")), Doubt::Subnet("apps".to_owned())]);
+    known.read(Doubt::PublicIps(group("other")), Answer::PublicIps(vec![]));
+    known.read(Doubt::Subnet("apps".to_owned()), Answer::Subnet(None));
+    assert_eq!(known.due(), []);
+    known.now += ABSENT;
+    assert_eq!(known.due(), [Doubt::Subnet("apps".to_owned())], "it may be created any moment");
+    known.read(Doubt::Subnet("apps".to_owned()), Answer::Subnet(Some(Box::default())));
+    known.knowledge.doubt(Doubt::Subnet("APPS".to_owned()));
+    assert_eq!(known.due(), [Doubt::Subnet("apps".to_owned())]);
+    known.now += Duration::from_secs(120);
+    assert_eq!(known.due().len(), 5, "all are too old");
+}
+
+#[tokio::test]
+async fn few_doubtful_documents_are_read_one_by_one() {
+    let mut known = Known::new();
+    for (number, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
+        assert_eq!(known.due().len(), number);
+        known.knowledge.doubt(lb(name));
+    }
+    assert_eq!(known.due(), [Doubt::LoadBalancers]);
+    known.read(Doubt::LoadBalancers, Answer::LoadBalancers(vec![]));
+    assert_eq!(known.due(), [], "the list has shown them all");
+}
+
+#[tokio::test]
+async fn a_doubt_raised_during_a_read_remains() {
+    let mut known = Known::new();
+    for (what, answer) in [
+        (lb("a"), Answer::LoadBalancer(Some(Box::new(balancer("a", "2"))))),
+        (Doubt::LoadBalancers, Answer::LoadBalancers(vec![balancer("a", "2")])),
+    ] {
+        let since = known.knowledge.begin();
+        known.knowledge.doubt(lb("a"));
+        known.ended(what, since, answer);
+        assert_eq!(known.due(), [lb("a")]);
+    }
+    known.read(lb("a"), Answer::LoadBalancer(None));
+    assert_eq!((known.due(), known.balancers()), (vec![], vec![]), "it is gone");
+}
+
+#[tokio::test]
+async fn a_read_does_not_undo_a_write_that_it_has_not_seen() {
+    let mut known = Known::new();
+    let written = |name: &str| Written::LoadBalancer(id(&format!("loadBalancers/{name}")), Box::new(balancer(name, "2")));
+    let (list, single) = (known.knowledge.begin(), known.knowledge.begin());
+    known.write(written("a"));
+    known.write(written("b"));
+    known.write(Written::NoLoadBalancer(id("loadBalancers/c")));
+    known.ended(lb("a"), single, Answer::LoadBalancer(Some(Box::new(balancer("a", "1")))));
+    known.ended(Doubt::LoadBalancers, list, Answer::LoadBalancers(vec![balancer("c", "1"), balancer("a", "1")]));
+    assert_eq!(known.balancers(), [balancer("a", "2"), balancer("b", "2")]);
+    assert!(known.knowledge.touched.is_empty(), "no read is under way that could be too old");
+    known.read(Doubt::LoadBalancers, Answer::LoadBalancers(vec![balancer("a", "3")]));
+    assert_eq!(known.balancers(), [balancer("a", "3")]);
+}
+
+#[tokio::test]
+async fn a_load_balancer_makes_the_etags_of_its_public_ips_stale() {
+    let mut known = Known::new();
+    let p = Doubt::PublicIp(id("publicIPAddresses/p"));
+    let frontend = id("loadBalancers/a/frontendIPConfigurations/f");
+    let mut attached = balancer("a", "2");
+    let frontends = json!({"frontendIPConfigurations": [{"id": frontend, "properties": {"publicIPAddress":
+        {"id": id("publicIPAddresses/p")}}}]});
+    attached.properties = Some(serde_json::from_value(frontends).unwrap());
+    let writing_p = known.knowledge.tick();
+    known.write(Written::LoadBalancer(id("loadBalancers/a"), Box::new(attached)));
+    let stale = Standing { etag: Some(Some("1".to_owned())), doubted: false, stale: true };
+    assert_eq!(known.knowledge.standing(&p), stale);
+    assert_eq!(known.due(), [], "a stale etag alone is no reason to read");
+
+    // The answer to a write that was sent before.
+    let answer = Written::PublicIp(id("publicIPAddresses/p"), Box::new(public_ip("p", "0", Value::Null)));
+    known.knowledge.write_back(answer, writing_p, known.now);
+    assert!(known.knowledge.standing(&p).stale);
+    let user = |known: &Known| known.knowledge.observed().public_ips[0].properties.clone().unwrap().ip_configuration;
+    assert!(user(&known).unwrap().refers_to(&frontend));
+
+    known.read(p.clone(), Answer::PublicIp(Some(Box::new(public_ip("p", "3", json!({"id": frontend}))))));
+    assert_eq!(known.knowledge.standing(&p), Standing { etag: Some(Some("3".to_owned())), ..Standing::default() });
+    known.write(Written::NoLoadBalancer(id("loadBalancers/a")));
+    assert!(known.knowledge.standing(&p).stale && user(&known).is_none());
+    known.read(Doubt::PublicIps(group("rg")), Answer::PublicIps(vec![public_ip("p", "4", Value::Null)]));
+    assert!(!known.knowledge.standing(&p).stale);
+}
+
+#[tokio::test]
+async fn the_snapshot_stays_the_same_while_nothing_changes() {
+    let mut known = Known::new();
+    let before = known.knowledge.observed();
+    known.read(Doubt::LoadBalancers, Answer::LoadBalancers(vec![balancer("a", "1")]));
+    known.read(Doubt::PublicIps(group("rg")), Answer::PublicIps(vec![public_ip("p", "1", Value::Null)]));
+    known.read(Doubt::SecurityGroup, Answer::SecurityGroup(Some(Box::default())));
+    known.knowledge.set_zones(vec![]);
+    assert!(Arc::ptr_eq(&before, &known.knowledge.observed()));
+    known.knowledge.set_zones(vec!["1".to_owned()]);
+    known.knowledge.set_vm_sets(vec!["s".to_owned()]);
+    let after = known.knowledge.observed();
+    assert_eq!((after.zones.len(), after.vm_sets.len(), before.zones.len()), (1, 1, 0));
+}
+
+#[tokio::test]
+async fn what_nobody_needs_is_forgotten_when_it_is_old_or_doubted() {
+    for doubted in [false, true] {
+        let mut known = Known::new();
+        let mut elsewhere = public_ip("x", "1", Value::Null);
+        let of_other = group("other").resource("Microsoft.Network/publicIPAddresses", &["x"]);
+        elsewhere.id = Some(of_other.to_string());
+        known.read(Doubt::PublicIps(group("other")), Answer::PublicIps(vec![elsewhere]));
+        let look = |known: &mut Known| {
+            let asked = known.knowledge.tick();
+            known.knowledge.forget(&known.need, asked, known.now);
+            known.knowledge.observed().public_ips.len()
+        };
+        assert_eq!(look(&mut known), 2, "it is still good");
+        if doubted {
+            known.knowledge.doubt(Doubt::PublicIp(of_other))
+        } else {
+            known.now += Duration::from_secs(120)
+        }
+        assert_eq!(look(&mut known), 1);
+        known.need.public_ip_groups.insert(group("other"));
+        assert!(known.due().contains(&Doubt::PublicIps(group("other"))));
+    }
+}

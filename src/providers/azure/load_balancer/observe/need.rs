@@ -1,0 +1,109 @@
+//! What callers ask of the observer: which documents a look needs, how old they may be, and which are doubtful. Pure.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use crate::providers::azure::{arm::ResourceId, config::AzureConfig};
+
+/// What one look needs beside the load balancers, the public IPs of the cluster's group and the security group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Need {
+    /// Resource groups whose public IPs are looked at.
+    pub public_ip_groups: BTreeSet<ResourceId>,
+    /// Names of subnets of the configured virtual network, in any letter case.
+    pub subnets: BTreeSet<String>,
+}
+
+/// How old what is known may be. Zero: every look reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// The list of load balancers.
+    pub load_balancers: Duration,
+    /// Lists of public IPs.
+    pub public_ips: Duration,
+    /// The security group.
+    pub security_group: Duration,
+    /// Subnets. Upstream reads a subnet whenever it looks at one; here it is believed as long as the load balancers that refer to it.
+    pub subnets: Duration,
+}
+
+impl Lifetimes {
+    /// Those of the configuration.
+    pub fn from_config(config: &AzureConfig) -> Self {
+        let ttl = |ttl: Duration| if config.disable_api_call_cache { Duration::ZERO } else { ttl };
+        Self {
+            load_balancers: ttl(config.load_balancer_cache_ttl),
+            public_ips: ttl(config.public_ip_cache_ttl),
+            security_group: ttl(config.nsg_cache_ttl),
+            subnets: ttl(config.load_balancer_cache_ttl),
+        }
+    }
+}
+
+/// What one request can read, and so what can be doubted.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Doubt {
+    /// All load balancers of the load balancers' group.
+    LoadBalancers,
+    /// One of them.
+    LoadBalancer(ResourceId),
+    /// All public IPs of a resource group.
+    PublicIps(ResourceId),
+    /// One public IP.
+    PublicIp(ResourceId),
+    /// The security group.
+    SecurityGroup,
+    /// A subnet of the configured virtual network, by name.
+    Subnet(String),
+}
+
+impl Doubt {
+    /// The same in the one spelling: names of subnets in lower case.
+    pub(super) fn normal(self) -> Self {
+        match self {
+            Doubt::Subnet(name) => Doubt::Subnet(name.to_ascii_lowercase()),
+            other => other,
+        }
+    }
+
+    /// Whether a read of this shows the other, too.
+    pub(super) fn covers(&self, other: &Doubt) -> bool {
+        match (self, other) {
+            (Doubt::LoadBalancers, Doubt::LoadBalancer(_)) => true,
+            (Doubt::PublicIps(group), Doubt::PublicIp(id)) => id.parent().as_ref() == Some(group),
+            _ => self == other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lifetimes_come_from_the_configuration() {
+        let config = AzureConfig { nsg_cache_ttl: Duration::from_secs(7), ..AzureConfig::default() };
+        let lifetimes = Lifetimes::from_config(&config);
+        assert_eq!((lifetimes.load_balancers.as_secs(), lifetimes.public_ips.as_secs()), (120, 120));
+        assert_eq!((lifetimes.security_group.as_secs(), lifetimes.subnets.as_secs()), (7, 120));
+        let none = Lifetimes::from_config(&AzureConfig { disable_api_call_cache: true, ..config });
+        let all = [none.load_balancers, none.public_ips, none.security_group, none.subnets];
+        assert_eq!(all, [Duration::ZERO; 4]);
+    }
+
+    #[test]
+    fn lists_cover_their_members() {
+        let group = |name: &str| ResourceId::group_of("s", name);
+        let ip = |name: &str| Doubt::PublicIp(group(name).resource("Microsoft.Network/publicIPAddresses", &["a"]));
+        for (read, doubt, covers) in [
+            (Doubt::PublicIps(group("RG")), ip("rg"), true),
+            (Doubt::PublicIps(group("other")), ip("rg"), false),
+            (ip("rg"), ip("RG"), true),
+            (ip("rg"), Doubt::PublicIps(group("rg")), false),
+            (Doubt::LoadBalancers, Doubt::LoadBalancer(group("rg")), true),
+            (Doubt::LoadBalancers, Doubt::SecurityGroup, false),
+            (Doubt::Subnet("a".into()), Doubt::Subnet("A".into()).normal(), true),
+        ] {
+            assert_eq!(read.covers(&doubt), covers, "{read:?} {doubt:?}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Zones of the region, for new public IPs and front ends.
+//!
+//! In: the ARM client of the network subscription. Out: the zones in ARM's order, read when they are asked for and kept for half an hour.
+//! Upstream: `pkg/provider/azure_zones.go` (read every 30 minutes) and `pkg/azclient/providerclient/custom.go`.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::{sync::Mutex, time::Instant};
+
+use super::settings::Settings;
+use crate::{
+    providers::azure::arm::{ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, Urgency, api},
+    runtime::clock::Clock,
+};
+
+/// How long an answer holds. Upstream: `consts.ZoneFetchingInterval`.
+const KEPT: Duration = Duration::from_secs(1800);
+/// How long an old answer holds after a failure.
+const TRY_AGAIN: Duration = Duration::from_secs(60);
+/// The resource provider, and its resource type, whose zones count.
+const PROVIDER: &str = "Microsoft.Compute";
+const RESOURCE_TYPE: &str = "virtualMachines";
+
+/// Tells the zones of the configured region.
+pub struct Zones {
+    client: ArmClient,
+    location: String,
+    provider: ResourceId,
+    /// Whether the region can have zones at all.
+    possible: bool,
+    clock: Clock,
+    known: Mutex<Option<Known>>,
+}
+
+struct Known {
+    zones: Vec<String>,
+    until: Instant,
+}
+
+/// What ARM says of a resource provider. The fields that count.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Provider {
+    resource_types: Vec<ResourceType>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ResourceType {
+    resource_type: String,
+    zone_mappings: Option<Vec<ZoneMapping>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ZoneMapping {
+    location: String,
+    zones: Option<Vec<String>>,
+}
+
+impl Zones {
+    /// Nothing is sent yet. `client` is that of the network subscription. Azure Stack has no zones, nor has an edge zone.
+    pub fn new(client: ArmClient, settings: &Settings, azure_stack: bool, clock: Clock) -> Self {
+        let provider = ResourceId::subscription_of(settings.group.subscription()).resource(PROVIDER, &[]);
+        let possible = !azure_stack && settings.extended_location.is_none();
+        Self { client, location: settings.location.clone(), provider, possible, clock, known: Mutex::default() }
+    }
+
+    /// The zones; empty when the region has none. One request at a time; when it fails, what was known before stays in use.
+    pub async fn zones(&self, urgency: Urgency) -> ArmResult<Vec<String>> {
+        if !self.possible {
+            return Ok(Vec::new());
+        }
+        let mut known = self.known.lock().await;
+        if let Some(known) = known.as_ref().filter(|known| self.clock.now() < known.until) {
+            return Ok(known.zones.clone());
+        }
+        let (zones, kept) = match (self.read(urgency).await, known.take()) {
+            (Ok(zones), _) => (zones, KEPT),
+            (Err(error), Some(old)) => {
+                tracing::warn!(%error, "the zones of the region could not be read; what was known before stays in use");
+                (old.zones, TRY_AGAIN)
+            }
+            (Err(error), None) => return Err(self.unknown(error)),
+        };
+        *known = Some(Known { zones: zones.clone(), until: self.clock.now() + kept });
+        Ok(zones)
+    }
+
+    async fn read(&self, urgency: Urgency) -> ArmResult<Vec<String>> {
+        let provider: Provider = self.client.with_urgency(urgency).get(&api::PROVIDERS, &self.provider, &[]).await?;
+        zones_of(&provider, &self.location).ok_or_else(|| ArmError {
+            class: ErrorClass::Garbage,
+            status: None,
+            code: String::new(),
+            message: format!("the answer does not have the resource type {PROVIDER}/{RESOURCE_TYPE}"),
+            request: format!("GET {}", self.provider),
+            correlation_id: None,
+            retry_after: None,
+        })
+    }
+
+    fn unknown(&self, error: ArmError) -> ArmError {
+        let why = "which a new public IP or front end needs, could not be read";
+        ArmError { message: format!("the zones of the region {}, {why}: {}", self.location, error.message), ..error }
+    }
+}
+
+/// The zones of `location`, empty when it has none; `None` when the answer says nothing about zones.
+fn zones_of(provider: &Provider, location: &str) -> Option<Vec<String>> {
+    let machines = provider.resource_types.iter().find(|kind| kind.resource_type.eq_ignore_ascii_case(RESOURCE_TYPE))?;
+    let mut mappings = machines.zone_mappings.iter().flatten();
+    let found = mappings.find(|mapping| plain(&mapping.location) == plain(location));
+    Some(found.and_then(|mapping| mapping.zones.clone()).unwrap_or_default())
+}
+
+/// `West Europe` as `westeurope`.
+fn plain(location: &str) -> String {
+    location.replace(' ', "").to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests;

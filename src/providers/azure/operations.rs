@@ -1,0 +1,97 @@
+//! Upstream's metrics of whole operations, such as ensuring a load balancer: one observation each, however it ends.
+//!
+//! In: what is done, for whom, and the work. Out: the work's result, and `cloudprovider_azure_op_*`.
+//! Upstream: `pkg/metrics/azure_metrics.go`, `MetricContext`.
+
+use std::future::Future;
+
+use tokio::time::Instant;
+
+use crate::{metrics::Metrics, runtime::clock::Clock};
+
+/// Labels of an operation.
+#[derive(Debug, Clone, Copy)]
+pub struct Operation<'a> {
+    /// `services`, `services_local` or `routes`.
+    pub area: &'a str,
+    /// `ensure_loadbalancer`, `create_route`, …
+    pub request: &'a str,
+    /// The cluster's resource group; shown in lower case.
+    pub resource_group: &'a str,
+    /// Subscription of what is changed.
+    pub subscription: &'a str,
+    /// `<namespace>/<name>` of the Service, or the name of the Node.
+    pub source: &'a str,
+}
+
+/// Does `work` and counts it. One that is dropped before its end counts as failed.
+pub async fn observe_operation<T, E>(
+    metrics: &Metrics,
+    clock: Clock,
+    operation: Operation<'_>,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let mut running = Running { metrics, clock, operation, started: clock.now(), succeeded: false };
+    let result = work.await;
+    running.succeeded = result.is_ok();
+    result
+}
+
+struct Running<'a> {
+    metrics: &'a Metrics,
+    clock: Clock,
+    operation: Operation<'a>,
+    started: Instant,
+    succeeded: bool,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let Operation { area, request, resource_group, subscription, source } = self.operation;
+        let (request, group) = (format!("{area}_{request}"), resource_group.to_lowercase());
+        let labels = [request.as_str(), &group, subscription, source];
+        let took = self.clock.now() - self.started;
+        self.metrics.azure_op_duration.with_label_values(&labels).observe(took.as_secs_f64());
+        if !self.succeeded {
+            self.metrics.azure_op_failures.with_label_values(&labels).inc();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const OPERATION: Operation<'static> = Operation {
+        area: "services",
+        request: "ensure_loadbalancer",
+        resource_group: "RG",
+        subscription: "Sub",
+        source: "default/web",
+    };
+    const LABELS: &str =
+        r#"{request="services_ensure_loadbalancer",resource_group="rg",source="default/web",subscription_id="Sub""#;
+
+    fn has(metrics: &Metrics, name: &str, rest: &str) -> bool {
+        metrics.render().unwrap().contains(&format!("cloudprovider_azure_op_{name}{LABELS}{rest}"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_end_is_observed_and_failures_are_counted() {
+        let (metrics, clock) = (Metrics::new().unwrap(), Clock::System);
+        let slow = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            Ok::<_, ()>(7)
+        };
+        assert_eq!(observe_operation(&metrics, clock, OPERATION, slow).await, Ok(7));
+        assert!(has(&metrics, "duration_seconds_sum", "} 3"));
+        assert!(!has(&metrics, "failure_count", ""));
+        assert_eq!(observe_operation(&metrics, clock, OPERATION, async { Err::<(), _>("no") }).await, Err("no"));
+        let never = observe_operation(&metrics, clock, OPERATION, std::future::pending::<Result<(), ()>>());
+        assert!(tokio::time::timeout(Duration::from_secs(1), never).await.is_err());
+        assert!(has(&metrics, "duration_seconds_count", "} 3") && has(&metrics, "failure_count", "} 2"));
+        assert!(has(&metrics, "duration_seconds_bucket", r#",le="5"} 3"#), "{}", metrics.render().unwrap());
+    }
+}

@@ -1,0 +1,40 @@
+//! The routes that there are, as the route controller sees them: pure.
+//!
+//! In: the table, the Nodes, what is remembered. Out: one [`Route`] per route of the table, also of strangers: the controller leaves
+//! alone what is outside the cluster's CIDRs. Upstream: `pkg/provider/azure_routes.go`, `processRoutes` and `ListRoutes`.
+
+use std::net::IpAddr;
+
+use super::{
+    memory::Memory,
+    names::{node_of, route_name},
+};
+use crate::{
+    cloud_provider::Route,
+    providers::azure::arm::network::{self, RouteTable},
+};
+
+/// The routes of `table` (`None`: there is none), then those of unmanaged Nodes. `is_unmanaged`: whether there is such a Node, and
+/// it is unmanaged. A route that leads a Node's packets astray is listed as a blackhole, so that it is replaced.
+pub(super) fn list(table: Option<&RouteTable>, memory: &Memory, is_unmanaged: impl Fn(&str) -> bool) -> Vec<Route> {
+    let taken = memory.taken();
+    let routes = table.and_then(|table| table.properties.as_ref()?.routes.as_deref()).unwrap_or_default();
+    let in_table = routes.iter().filter_map(|route| {
+        let name = route.name.clone().unwrap_or_default();
+        let target = node_of(&name);
+        let next_hop = next_hop(route);
+        let astray = next_hop.is_some_and(|hop| memory.leads_astray(&target, hop, &taken)) && !is_unmanaged(&target);
+        Some(Route { name, blackhole: astray, ..to(target, route.properties.as_ref()?.address_prefix.as_deref()?) })
+    });
+    let remembered = memory.unmanaged().filter(|(node, _)| is_unmanaged(node));
+    let remembered = remembered.map(|(node, cidr)| Route { name: route_name(node, cidr), ..to(node.to_owned(), cidr) });
+    in_table.chain(remembered).collect()
+}
+
+fn to(target_node: String, cidr: &str) -> Route {
+    Route { target_node, destination_cidr: cidr.to_owned(), ..Route::default() }
+}
+
+fn next_hop(route: &network::Route) -> Option<IpAddr> {
+    route.properties.as_ref()?.next_hop_ip_address.as_deref()?.parse().ok()
+}

@@ -1,0 +1,86 @@
+//! What is known of Nodes beside the table: CIDRs of unmanaged ones, and addresses that others have, or had before. Pure.
+//!
+//! Upstream keeps the CIDRs of unmanaged Nodes likewise (`routeCIDRs` in `pkg/provider/azure.go`), and does not look at next hops.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    net::IpAddr,
+};
+
+use k8s_openapi::api::core::v1::Node;
+
+use crate::providers::azure::node;
+
+/// What is remembered. Lost with the process, which costs nothing: Nodes are asked for again.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    unmanaged: BTreeMap<String, BTreeSet<String>>,
+    addresses: HashMap<String, Addresses>,
+}
+
+#[derive(Debug, Default)]
+struct Addresses {
+    now: HashSet<IpAddr>,
+    before: HashSet<IpAddr>,
+}
+
+impl Memory {
+    /// A route to `cidr` of an unmanaged Node, which somebody else takes care of.
+    pub(super) fn remember(&mut self, name: &str, cidr: &str) {
+        self.unmanaged.entry(name.to_owned()).or_default().insert(cidr.to_owned());
+    }
+
+    /// That route is wanted no more. Nothing happens for other Nodes.
+    pub(super) fn forget(&mut self, name: &str, cidr: &str) {
+        if let Some(cidrs) = self.unmanaged.get_mut(name) {
+            cidrs.remove(cidr);
+            if cidrs.is_empty() {
+                self.unmanaged.remove(name);
+            }
+        }
+    }
+
+    /// Node and CIDR of what is remembered.
+    pub(super) fn unmanaged(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.unmanaged.iter().flat_map(|(name, cidrs)| cidrs.iter().map(move |cidr| (name.as_str(), cidr.as_str())))
+    }
+
+    /// Takes in the Nodes as they are now.
+    pub(super) fn observe<'a>(&mut self, nodes: impl Iterator<Item = &'a Node>) {
+        let mut known = std::mem::take(&mut self.addresses);
+        for node in nodes {
+            let name = node::name(node);
+            let mut addresses = known.remove(name).unwrap_or_default();
+            let now: HashSet<IpAddr> = internal_addresses(node).collect();
+            if !now.is_empty() {
+                let gone = addresses.now.difference(&now).copied().collect::<Vec<_>>();
+                addresses.before.extend(gone);
+                addresses.before.retain(|address| !now.contains(address));
+                addresses.now = now;
+            }
+            self.addresses.insert(name.to_owned(), addresses);
+        }
+    }
+
+    /// Of all Nodes, which addresses they have.
+    pub(super) fn taken(&self) -> HashMap<IpAddr, &str> {
+        let taken =
+            self.addresses.iter().flat_map(|(name, known)| known.now.iter().map(move |address| (*address, name.as_str())));
+        taken.collect()
+    }
+
+    /// Whether a route with this next hop leads `name`'s packets astray: the Node has other addresses of that family, and it had
+    /// this one before, or another Node has it. An address that nobody knows may have been set on purpose, and stays as upstream.
+    pub(super) fn leads_astray(&self, name: &str, next_hop: IpAddr, taken: &HashMap<IpAddr, &str>) -> bool {
+        let Some(known) = self.addresses.get(name) else { return false };
+        let has_family = known.now.iter().any(|address| address.is_ipv6() == next_hop.is_ipv6());
+        let has_it = known.now.contains(&next_hop);
+        let belongs_elsewhere = taken.get(&next_hop).is_some_and(|other| *other != name);
+        has_family && !has_it && (known.before.contains(&next_hop) || belongs_elsewhere)
+    }
+}
+
+fn internal_addresses(node: &Node) -> impl Iterator<Item = IpAddr> + '_ {
+    let addresses = node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
+    addresses.iter().filter(|address| address.type_ == "InternalIP").filter_map(|address| address.address.parse().ok())
+}

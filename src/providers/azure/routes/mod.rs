@@ -1,0 +1,209 @@
+//! Pod routes: one route in the route table for each pod CIDR of each Node.
+//!
+//! In: what the route controller wants, in batches. Out: at most one write of the table for all that wait, and an answer for each
+//! change.
+//!
+//! ```text
+//! Routes ─► hops (where to?) ─► commit (who waits?) ─► plan ─► table ◄─► ARM
+//!        ─► listing ◄── memory, table
+//! ```
+//! `names`, `hops`, `plan`, `split`, `listing` and `memory` decide and are pure; `table` reads, caches and writes; `commit` gathers
+//! what comes while a write is in flight. The table's association with subnets is never touched.
+//!
+//! Upstream: `pkg/provider/azure_routes.go`.
+
+mod commit;
+mod hops;
+mod listing;
+mod memory;
+pub mod names;
+pub mod plan;
+pub mod settings;
+mod split;
+mod table;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Node;
+use serde_json::{Value, json};
+
+use self::{
+    commit::Committer,
+    memory::Memory,
+    plan::{Change, WantedRoute},
+    settings::RouteSettings,
+    table::Table,
+};
+use super::{
+    arm::ArmClient,
+    instances::{errors, standing},
+    inventory::{Freshness, Inventory, LookupError, Machine, Wanted},
+    node,
+};
+use crate::{
+    cloud_provider::{CloudError, CloudResult, Route, RouteChanges, RouteOutcomes, Routes},
+    runtime::{
+        clock::Clock,
+        store::{ObjectKey, Store},
+    },
+};
+
+/// What is said when no table is configured.
+const NO_TABLE: &str = "routeTableName is empty in azure.json: name the route table of the nodes' subnet, or set \
+                        --configure-cloud-routes=false";
+
+/// Routes in one route table of Azure.
+pub struct AzureRoutes {
+    inventory: Arc<Inventory>,
+    nodes: Store<Node>,
+    /// `None` when no table is configured.
+    committer: Option<Committer>,
+    memory: Mutex<Memory>,
+    clock: Clock,
+}
+
+type Found = Result<Arc<Machine>, LookupError>;
+
+impl AzureRoutes {
+    /// Routes of the Nodes in `nodes`, whose machines `inventory` knows, written through `arm`.
+    pub fn new(
+        settings: RouteSettings,
+        arm: &ArmClient,
+        inventory: Arc<Inventory>,
+        nodes: Store<Node>,
+        clock: Clock,
+    ) -> Self {
+        let known = nodes.clone();
+        let is_node = move |name: &str| known.get(&ObjectKey::cluster(name)).is_some();
+        let table = settings.table.clone().map(|id| Table::new(id, settings, arm, clock));
+        let committer = table.map(|table| Committer::new(table, Box::new(is_node)));
+        Self { inventory, nodes, committer, memory: Mutex::default(), clock }
+    }
+
+    /// For the status page.
+    pub fn status(&self) -> Value {
+        match &self.committer {
+            Some(committer) => committer.status(),
+            None => json!({"problem": NO_TABLE}),
+        }
+    }
+
+    fn committer(&self) -> CloudResult<&Committer> {
+        self.committer.as_ref().ok_or_else(|| CloudError::invalid(NO_TABLE))
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn node(&self, name: &str) -> Option<Arc<Node>> {
+        self.nodes.get(&ObjectKey::cluster(name))
+    }
+
+    /// What to write for each route to create. `Ok(None)` for those of unmanaged Nodes, which are only remembered.
+    async fn wanted(&self, routes: &[&Route]) -> Vec<CloudResult<Option<WantedRoute>>> {
+        let sources: Vec<Option<Wanted>> = routes.iter().map(|route| self.source(route)).collect();
+        let mut found = self.machines(routes, &sources).await.into_iter();
+        let mut wanted = Vec::new();
+        for (route, source) in routes.iter().zip(&sources) {
+            wanted.push(match source {
+                None => {
+                    self.memory().remember(&route.target_node, &route.destination_cidr);
+                    Ok(None)
+                }
+                Some(_) => match found.next() {
+                    Some(Ok(machine)) => hops::wanted(route, &machine).map(Some).map_err(CloudError::Failed),
+                    Some(Err(error)) => Err(errors::of_look_up(&error)),
+                    None => Err(CloudError::failed("the inventory gave no answer")),
+                },
+            });
+        }
+        wanted
+    }
+
+    /// How the machine is found that the route leads to; `None` for an unmanaged Node.
+    fn source(&self, route: &Route) -> Option<Wanted> {
+        match self.node(&route.target_node) {
+            Some(node) => standing::metadata_source(&node),
+            None => Some(Wanted { node_name: route.target_node.clone(), id: None, resource_group: None }),
+        }
+    }
+
+    /// The machines of those `sources` that are some. One whose Node has other addresses is asked for afresh.
+    async fn machines(&self, routes: &[&Route], sources: &[Option<Wanted>]) -> Vec<Found> {
+        let (asked, routes): (Vec<Wanted>, Vec<&Route>) =
+            sources.iter().zip(routes).filter_map(|(source, route)| Some((source.clone()?, *route))).unzip();
+        let began = self.clock.now();
+        let mut found = self.inventory.look_up(&asked, Freshness::Cached).await;
+        let is_outdated = |at: &usize| matches!(&found[*at], Ok(machine) if hops::is_outdated(routes[*at], machine));
+        let outdated: Vec<usize> = (0..asked.len().min(found.len())).filter(is_outdated).collect();
+        if !outdated.is_empty() {
+            let again: Vec<Wanted> = outdated.iter().map(|at| asked[*at].clone()).collect();
+            let newer = self.inventory.look_up(&again, Freshness::Within(self.clock.now() - began)).await;
+            outdated.into_iter().zip(newer).for_each(|(at, newer)| found[at] = newer);
+        }
+        found
+    }
+
+    /// The name under which a route is in the table: as it was listed, or as it would be created.
+    fn name_of(route: &Route) -> String {
+        if route.name.is_empty() {
+            names::route_name(&route.target_node, &route.destination_cidr)
+        } else {
+            route.name.clone()
+        }
+    }
+
+    async fn apply(&self, changes: &RouteChanges) -> CloudResult<RouteOutcomes> {
+        let committer = self.committer()?;
+        changes.delete.iter().for_each(|route| self.memory().forget(&route.target_node, &route.destination_cidr));
+        let creations: Vec<&Route> = changes.create.iter().map(|(_, route)| route).collect();
+        let wanted = self.wanted(&creations).await;
+        let removals = changes.delete.iter().map(|route| Change::Remove(Self::name_of(route)));
+        let settings = wanted.iter().flatten().flatten().cloned().map(Change::Set);
+        let all: Vec<Change> = removals.chain(settings).collect();
+        if all.is_empty() {
+            let created = wanted.into_iter().map(|wanted| wanted.map(|_| ())).collect();
+            return Ok(RouteOutcomes { deleted: Vec::new(), created });
+        }
+        let mut answers = committer.commit(all).await.into_iter();
+        let mut answer = || answers.next().unwrap_or_else(|| Err(CloudError::failed("the route was not tried")));
+        let deleted = changes.delete.iter().map(|_| answer()).collect();
+        let created = wanted.into_iter().map(|wanted| wanted.and_then(|wanted| wanted.map_or(Ok(()), |_| answer())));
+        Ok(RouteOutcomes { deleted, created: created.collect() })
+    }
+}
+
+#[async_trait]
+impl Routes for AzureRoutes {
+    async fn list_routes(&self, _cluster: &str) -> CloudResult<Vec<Route>> {
+        let table = self.committer()?.list().await?;
+        let nodes = self.nodes.list();
+        let mut memory = self.memory();
+        memory.observe(nodes.iter().map(Arc::as_ref));
+        let is_unmanaged = |name: &str| self.node(name).is_some_and(|node| node::is_unmanaged(&node));
+        Ok(listing::list(table.as_deref(), &memory, is_unmanaged))
+    }
+
+    async fn create_route(&self, cluster: &str, name_hint: &str, route: &Route) -> CloudResult<()> {
+        let changes = RouteChanges { create: vec![(name_hint.to_owned(), route.clone())], ..RouteChanges::default() };
+        only(self.apply_routes(cluster, &changes).await.created)
+    }
+
+    async fn delete_route(&self, cluster: &str, route: &Route) -> CloudResult<()> {
+        let changes = RouteChanges { delete: vec![route.clone()], ..RouteChanges::default() };
+        only(self.apply_routes(cluster, &changes).await.deleted)
+    }
+
+    async fn apply_routes(&self, _cluster: &str, changes: &RouteChanges) -> RouteOutcomes {
+        self.apply(changes).await.unwrap_or_else(|error| RouteOutcomes {
+            deleted: vec![Err(error.clone()); changes.delete.len()],
+            created: vec![Err(error); changes.create.len()],
+        })
+    }
+}
+
+fn only(mut answers: Vec<CloudResult<()>>) -> CloudResult<()> {
+    answers.pop().unwrap_or_else(|| Err(CloudError::failed("the route was not tried")))
+}

@@ -1,0 +1,232 @@
+//! A new route table from the one there is and what is wanted of it: pure.
+//!
+//! In: the table as ARM sent it, changes, settings. Out: the table to write, if it has to be written, and for each change whether it
+//! is in there or why it cannot be. Everything that is not meant by a change stays as it is.
+//!
+//! Upstream: `pkg/provider/azure_routes.go`, `updateRoutes`, `addRouteOperation`, `removeRouteOperation`, `cleanupOutdatedRoutes`.
+//! Other than there, a deletion removes the one route that was listed rather than all whose names begin like it.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::{names, settings::RouteSettings};
+use crate::providers::azure::{
+    arm::{
+        document::Extra,
+        network::{Route, RouteTable, RouteTableProperties},
+    },
+    load_balancer::desired::tags,
+};
+
+/// Most routes of a table. Azure: "Azure subscription and service limits", networking limits, "User-defined routes per route table".
+const MOST_ROUTES: usize = 400;
+/// The same where Azure Virtual Network Manager manages the table, which one with more than [`MOST_ROUTES`] shows.
+const MOST_MANAGED_ROUTES: usize = 1_000;
+/// Packets go to `nextHopIpAddress`.
+const VIRTUAL_APPLIANCE: &str = "VirtualAppliance";
+
+/// A route as it is to stand in the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedRoute {
+    /// Its name.
+    pub name: String,
+    /// CIDR of the pods.
+    pub prefix: String,
+    /// Address of the machine.
+    pub next_hop: IpAddr,
+}
+
+/// One thing to change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Put this route into the table.
+    Set(WantedRoute),
+    /// Take the route of this name out of it.
+    Remove(String),
+}
+
+/// What comes of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Planned {
+    /// The table to write; `None`: the one there is will do.
+    pub document: Option<RouteTable>,
+    /// For each change, why it is not in there.
+    pub refused: Vec<Option<String>>,
+}
+
+/// Applies `changes` to `table` (`None`: there is none), deletions first. `is_node` tells names of Nodes: routes that are called
+/// just like one, as single-stack programs did it, get their full name when the table is written anyway.
+pub fn plan(
+    table: Option<&RouteTable>,
+    changes: &[Change],
+    settings: &RouteSettings,
+    is_node: &dyn Fn(&str) -> bool,
+) -> Planned {
+    let before = routes_of(table);
+    let mut draft = Draft::new(before);
+    for change in changes {
+        if let Change::Remove(name) = change {
+            draft.remove(name);
+        }
+    }
+    let refused: Vec<_> = changes.iter().map(|change| draft.make(change).err()).collect();
+    let mut tags = table.and_then(|table| table.tags.clone());
+    let tags_differ = !settings.tags.is_empty() && tags::merge(&mut tags, &settings.tags, &settings.system_tags);
+    let routes = draft.routes();
+    let is_wanted = if table.is_some() { tags_differ || routes != before } else { !routes.is_empty() };
+    let document = is_wanted.then(|| {
+        let routes = routes.into_iter().map(|route| with_full_name(route, is_node)).collect();
+        RouteTable { tags, ..with_routes(table, routes, settings) }
+    });
+    Planned { document, refused }
+}
+
+/// Whether `change` shows in `table`.
+pub fn is_in(table: Option<&RouteTable>, change: &Change) -> bool {
+    let named = |name: &str| routes_of(table).iter().find(|route| has_name(route, name));
+    match change {
+        Change::Set(wanted) => named(&wanted.name).is_some_and(|route| leads_as(route, wanted)),
+        Change::Remove(name) => named(name).is_none(),
+    }
+}
+
+/// The routes of a table.
+pub fn routes_of(table: Option<&RouteTable>) -> &[Route] {
+    table.and_then(|table| table.properties.as_ref()?.routes.as_deref()).unwrap_or_default()
+}
+
+fn with_routes(table: Option<&RouteTable>, routes: Vec<Route>, settings: &RouteSettings) -> RouteTable {
+    let mut table = table.cloned().unwrap_or_else(|| RouteTable {
+        name: settings.table.as_ref().map(|id| id.name().to_owned()),
+        location: Some(settings.location.clone()),
+        properties: Some(RouteTableProperties::default()),
+        ..RouteTable::default()
+    });
+    table.properties.get_or_insert_default().routes = Some(routes);
+    table
+}
+
+/// The routes while they are changed. One that is removed keeps its place, in case it comes back.
+struct Draft {
+    slots: Vec<(Route, bool)>,
+    limit: usize,
+}
+
+impl Draft {
+    fn new(routes: &[Route]) -> Self {
+        let limit = if routes.len() > MOST_ROUTES { MOST_MANAGED_ROUTES } else { MOST_ROUTES };
+        Self { slots: routes.iter().map(|route| (route.clone(), true)).collect(), limit }
+    }
+
+    fn routes(&self) -> Vec<Route> {
+        self.slots.iter().filter(|(_, stays)| *stays).map(|(route, _)| route.clone()).collect()
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.slots.iter_mut().filter(|(route, _)| has_name(route, name)).for_each(|(_, stays)| *stays = false);
+    }
+
+    fn make(&mut self, change: &Change) -> Result<(), String> {
+        match change {
+            Change::Set(wanted) => self.set(wanted),
+            Change::Remove(_) => Ok(()),
+        }
+    }
+
+    fn set(&mut self, wanted: &WantedRoute) -> Result<(), String> {
+        let known = self.slots.iter().position(|(route, _)| has_name(route, &wanted.name));
+        self.check_place(wanted)?;
+        match known.and_then(|at| self.slots.get_mut(at)) {
+            Some((route, stays)) => {
+                if !leads_as(route, wanted) {
+                    lead(route, wanted);
+                }
+                *stays = true;
+            }
+            None => self.slots.push((new_route(wanted), true)),
+        }
+        Ok(())
+    }
+
+    /// Whether ARM would take the route in.
+    fn check_place(&self, wanted: &WantedRoute) -> Result<(), String> {
+        let prefix = Prefix::of(&wanted.prefix);
+        let mut others = 0;
+        for (route, _) in self.slots.iter().filter(|(route, stays)| *stays && !has_name(route, &wanted.name)) {
+            others += 1;
+            if prefix_of(route) == prefix {
+                let name = route.name.as_deref().unwrap_or_default();
+                return Err(format!("route {name:?} has {} already, and a route table has each prefix once", wanted.prefix));
+            }
+        }
+        if others >= self.limit {
+            return Err(format!(
+                "the route table would have more than {} routes, which is Azure's limit; run fewer nodes, or a network that needs no routes",
+                self.limit
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A CIDR by what it means; a service tag by its text.
+#[derive(Debug, PartialEq, Eq)]
+enum Prefix {
+    Net(IpNet),
+    Text(String),
+}
+
+impl Prefix {
+    fn of(text: &str) -> Self {
+        let text = text.trim();
+        text.parse().map_or_else(|_| Self::Text(text.to_lowercase()), |net: IpNet| Self::Net(net.trunc()))
+    }
+}
+
+fn prefix_of(route: &Route) -> Prefix {
+    Prefix::of(route.properties.as_ref().and_then(|properties| properties.address_prefix.as_deref()).unwrap_or_default())
+}
+
+fn has_name(route: &Route, name: &str) -> bool {
+    route.name.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(name))
+}
+
+fn leads_as(route: &Route, wanted: &WantedRoute) -> bool {
+    let properties = route.properties.as_ref();
+    let hop = properties.and_then(|properties| properties.next_hop_ip_address.as_deref()?.parse::<IpAddr>().ok());
+    let kind = properties.and_then(|properties| properties.next_hop_type.as_deref());
+    hop == Some(wanted.next_hop)
+        && prefix_of(route) == Prefix::of(&wanted.prefix)
+        && kind.is_some_and(|kind| kind.eq_ignore_ascii_case(VIRTUAL_APPLIANCE))
+}
+
+/// Fields that are not modelled stay.
+fn lead(route: &mut Route, wanted: &WantedRoute) {
+    let properties = route.properties.get_or_insert_default();
+    properties.address_prefix = Some(wanted.prefix.clone());
+    properties.next_hop_type = Some(VIRTUAL_APPLIANCE.to_owned());
+    properties.next_hop_ip_address = Some(wanted.next_hop.to_string());
+}
+
+fn new_route(wanted: &WantedRoute) -> Route {
+    let mut route = Route { name: Some(wanted.name.clone()), ..Route::default() };
+    lead(&mut route, wanted);
+    route
+}
+
+/// The same route under its full name, when it is called like a Node.
+fn with_full_name(route: Route, is_node: &dyn Fn(&str) -> bool) -> Route {
+    let name = route.name.as_deref().unwrap_or_default();
+    let prefix = route.properties.as_ref().and_then(|properties| properties.address_prefix.as_deref());
+    match prefix {
+        Some(prefix) if names::is_bare(name) && is_node(&name.to_lowercase()) => {
+            let name = names::route_name(&name.to_lowercase(), prefix);
+            Route { name: Some(name), id: None, extra: Extra::new(), ..route }
+        }
+        _ => route,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+//! The route table in ARM: read, cached, written.
+//!
+//! In: changes. Out: the table as ARM last sent it, and for each change whether it is in there. After a write the table is what
+//! ARM answered; after a failed one it is read again before anything else is written.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{
+    plan::{self, Change, Planned},
+    settings::RouteSettings,
+};
+use crate::{
+    cloud_provider::{CloudError, CloudResult},
+    providers::azure::arm::{ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, Urgency, api, network::RouteTable},
+    runtime::clock::Clock,
+};
+
+/// How often one batch is written when somebody else writes the table at the same time, or answers are lost.
+const TRIES: u32 = 5;
+
+/// A table at a moment; `None`: there is none.
+pub(super) type Known = Option<Arc<RouteTable>>;
+
+/// The route table.
+pub(super) struct Table {
+    id: ResourceId,
+    settings: RouteSettings,
+    arm: ArmClient,
+    clock: Clock,
+    cache: Mutex<Cache>,
+    writes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Cache {
+    known: Option<(Known, Instant)>,
+    /// Counts writes: what was read before one of them is not kept.
+    generation: u64,
+}
+
+impl Table {
+    pub(super) fn new(id: ResourceId, settings: RouteSettings, arm: &ArmClient, clock: Clock) -> Self {
+        let (arm, cache, writes) = (arm.with_urgency(Urgency::Node), Mutex::default(), AtomicU64::new(0));
+        Self { id, settings, arm, clock, cache, writes }
+    }
+
+    pub(super) fn status(&self) -> Value {
+        let cache = self.cache();
+        let known = cache.known.as_ref();
+        json!({
+            "table": self.id.as_str(),
+            "exists": known.map(|(table, _)| table.is_some()),
+            "routes": known.map(|(table, _)| plan::routes_of(table.as_deref()).len()),
+            "ageSeconds": known.map(|(_, at)| self.age(*at).as_secs()),
+            "writes": self.writes.load(Ordering::Relaxed),
+        })
+    }
+
+    /// The table, not older than the cache time.
+    pub(super) async fn list(&self) -> ArmResult<Known> {
+        let cached = self.cache().known.clone().filter(|(_, at)| self.age(*at) < self.settings.ttl);
+        match cached {
+            Some((table, _)) => Ok(table),
+            None => self.read().await,
+        }
+    }
+
+    /// Whether its tags are not as configured.
+    pub(super) fn needs_tags(&self, table: &Known) -> bool {
+        plan::plan(table.as_deref(), &[], &self.settings, &|_| false).document.is_some()
+    }
+
+    /// Makes `changes`, in one write if any is needed. `Err`: ARM did not take them, and none is made for certain.
+    pub(super) async fn write(
+        &self,
+        changes: &[Change],
+        is_node: &(dyn Fn(&str) -> bool + Send + Sync),
+    ) -> ArmResult<Vec<CloudResult<()>>> {
+        let mut tries = 1;
+        loop {
+            let table = self.for_write().await?;
+            let Planned { document, refused } = plan::plan(table.as_deref(), changes, &self.settings, &|name| is_node(name));
+            let Some(document) = document else { return Ok(answers(changes, &refused, table.as_deref())) };
+            match self.put(table.as_deref(), &document, urgency(changes)).await {
+                Ok(table) => return Ok(answers(changes, &refused, table.as_deref())),
+                Err(error) if tries < TRIES && is_worth_another_look(&error) => {
+                    tracing::info!(%error, tries, "the route table is read again, and written if it still has to be");
+                    tries += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What is cached carries an etag, so that writing on an old one does no harm. That there is no table has to be seen afresh.
+    async fn for_write(&self) -> ArmResult<Known> {
+        let cached = self.cache().known.clone();
+        match cached {
+            Some((Some(table), _)) => Ok(Some(table)),
+            _ => self.read().await,
+        }
+    }
+
+    async fn put(&self, table: Option<&RouteTable>, document: &RouteTable, urgency: Urgency) -> ArmResult<Known> {
+        // Forgotten first: if nobody waits for the answer any more, it is read again.
+        self.forget();
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        let etag = table.and_then(|table| table.etag.as_deref());
+        let answer = self.arm.with_urgency(urgency).put(&api::ROUTE_TABLES, &self.id, etag, document).await;
+        self.forget();
+        let written = Some(Arc::new(answer?));
+        self.cache().known = Some((written.clone(), self.clock.now()));
+        Ok(written)
+    }
+
+    async fn read(&self) -> ArmResult<Known> {
+        let (generation, asked) = (self.cache().generation, self.clock.now());
+        let table = match self.arm.get(&api::ROUTE_TABLES, &self.id, &[]).await {
+            Ok(table) => Some(Arc::new(table)),
+            Err(error) if error.class == ErrorClass::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let mut cache = self.cache();
+        if cache.generation == generation {
+            cache.known = Some((table.clone(), asked));
+        }
+        Ok(table)
+    }
+
+    fn forget(&self) {
+        let mut cache = self.cache();
+        cache.generation += 1;
+        cache.known = None;
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn age(&self, at: Instant) -> Duration {
+        self.clock.now().saturating_duration_since(at)
+    }
+}
+
+/// Somebody else wrote the table, or nobody knows whether it was written.
+fn is_worth_another_look(error: &ArmError) -> bool {
+    matches!(error.class, ErrorClass::Conflict | ErrorClass::OutcomeUnknown)
+}
+
+/// A new Node waits for its route; the others do not.
+fn urgency(changes: &[Change]) -> Urgency {
+    if changes.iter().any(|change| matches!(change, Change::Set(_))) { Urgency::Change } else { Urgency::Deletion }
+}
+
+/// What ARM shows is done, whatever was sent.
+fn answers(changes: &[Change], refused: &[Option<String>], table: Option<&RouteTable>) -> Vec<CloudResult<()>> {
+    let answer = |(change, refused): (&Change, &Option<String>)| match refused {
+        Some(reason) => Err(CloudError::invalid(reason.clone())),
+        None if plan::is_in(table, change) => Ok(()),
+        None => Err(CloudError::failed("ARM accepted the route table, and its answer does not show this change")),
+    };
+    changes.iter().zip(refused).map(answer).collect()
+}
