@@ -25,6 +25,7 @@ pub fn complete(old: Option<&Value>, new: &mut Value, allocations: &Allocations)
         keep_allocated(&before, &mut new["spec"]);
     }
     default_by_type(&mut new["spec"]);
+    default_ip_mode(new);
     allocate_addresses(&mut new["spec"], allocations);
     allocate_ports(old, &mut new["spec"], allocations)
 }
@@ -57,6 +58,17 @@ fn default_by_type(spec: &mut Value) {
     }
     if spec["type"] == "LoadBalancer" {
         set_default(spec, "allocateLoadBalancerNodePorts", json!(true));
+    }
+}
+
+/// Upstream: `SetDefaults_Service`.
+fn default_ip_mode(service: &mut Value) {
+    if service["spec"]["type"] != "LoadBalancer" {
+        return;
+    }
+    let ingress = service.pointer_mut("/status/loadBalancer/ingress").and_then(Value::as_array_mut);
+    for entry in ingress.into_iter().flatten().filter(|entry| !entry["ip"].is_null()) {
+        set_default(entry, "ipMode", json!("VIP"));
     }
 }
 
