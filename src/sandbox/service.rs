@@ -72,6 +72,17 @@ fn default_by_type(spec: &mut Value) {
     }
 }
 
+/// Upstream: `SetDefaults_Service`.
+fn default_ip_mode(service: &mut Value) {
+    if service["spec"]["type"] != "LoadBalancer" {
+        return;
+    }
+    let ingress = service.pointer_mut("/status/loadBalancer/ingress").and_then(Value::as_array_mut);
+    for entry in ingress.into_iter().flatten().filter(|entry| !entry["ip"].is_null()) {
+        set_default(entry, "ipMode", json!("VIP"));
+    }
+}
+
 fn needs_cluster_ip(spec: &Value) -> bool {
     spec["type"] != "ExternalName"
 }

@@ -1,4 +1,4 @@
-//! What is in a cloud, so that two of them can be compared: public addresses are called after their public IP, since which one a
+//! What is in a cloud, so that two of them can be compared. An empty list is none, and an id has the name in it. Public addresses are called after their public IP, since which one a
 //! document gets depends on who asked first; so does the priority of a security rule.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,24 @@ pub(crate) type State = BTreeMap<String, Value>;
 /// The cloud as it is, addresses and all.
 pub(crate) fn exact(cluster: &Cluster) -> State {
     let documents = cluster.azure().dump();
-    documents.into_iter().map(|document| (id(&document), document)).collect()
+    documents.into_iter().map(|document| (id(&document), plain(document))).collect()
+}
+
+fn plain(mut document: Value) -> Value {
+    document.as_object_mut().map(|fields| fields.remove("name"));
+    drop_empty(&mut document);
+    document
+}
+
+fn drop_empty(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(drop_empty),
+        Value::Object(fields) => {
+            fields.values_mut().for_each(drop_empty);
+            fields.retain(|_, value| !value.is_null() && value.as_array().is_none_or(|items| !items.is_empty()));
+        }
+        _ => {}
+    }
 }
 
 /// The cloud without what depends on the order of events.
@@ -35,14 +52,14 @@ fn id(document: &Value) -> String {
 
 /// Addresses with what has them: public IPs, and front ends with an address of a subnet.
 fn names(state: &State) -> BTreeMap<String, String> {
-    let public = state.values().filter_map(|document| pair(document, "ipAddress"));
+    let public = state.iter().filter_map(|(id, document)| pair(document, "ipAddress", id));
     let frontends = state.values().filter_map(|document| document["properties"]["frontendIPConfigurations"].as_array());
-    let private = frontends.flatten().filter_map(|frontend| pair(frontend, "privateIPAddress"));
+    let private = frontends.flatten().filter_map(|front| pair(front, "privateIPAddress", front["name"].as_str()?));
     public.chain(private).collect()
 }
 
-fn pair(owner: &Value, field: &str) -> Option<(String, String)> {
-    Some((owner["properties"][field].as_str()?.to_owned(), format!("address of {}", owner["name"].as_str()?)))
+fn pair(owner: &Value, field: &str, name: &str) -> Option<(String, String)> {
+    Some((owner["properties"][field].as_str()?.to_owned(), format!("address of {name}")))
 }
 
 fn rename(value: &mut Value, names: &BTreeMap<String, String>) {

@@ -77,14 +77,14 @@ fn foreign(cluster: &Cluster) {
 /// What is somebody else's of everything that the manager writes.
 fn others(state: &State) -> Vec<Value> {
     let mut found = Vec::new();
-    for document in state.values() {
+    for (id, document) in state {
         let named = |list: &str| document["properties"][list].as_array().into_iter().flatten();
         let lists = ["frontendIPConfigurations", "outboundRules", "backendAddressPools", "securityRules"];
         let names = ["outbound", "aksOutboundRule", "aksOutboundBackendPool", "mine", "k8s-not-really", "mine-too"];
         let parts = lists.iter().flat_map(|list| named(list)).filter(|part| names.iter().any(|name| part["name"] == *name));
         found.extend(parts.cloned());
-        found.extend((document["name"] == "outbound").then(|| document.clone()));
-        found.extend((document["name"] == "kubernetes").then(|| document["tags"].clone()));
+        found.extend(id.ends_with("/outbound").then(|| document.clone()));
+        found.extend(id.ends_with("/loadbalancers/kubernetes").then(|| document["tags"].clone()));
     }
     found
 }

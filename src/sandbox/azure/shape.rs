@@ -13,7 +13,7 @@ pub fn complete(id: &ResourceId, document: &mut Value) {
     let Some(fields) = document.as_object_mut() else { return };
     let kind = kinds::kind_of(&id.resource_type());
     fields.insert("id".to_owned(), json!(id.as_str()));
-    fields.entry("name").or_insert_with(|| json!(id.name()));
+    fields.entry("name").or_insert_with(|| json!(name_of(id)));
     let type_name = kind.map_or_else(|| type_of(id), |kind| kind.name.to_owned());
     fields.insert("type".to_owned(), json!(type_name));
     DERIVED.iter().for_each(|key| drop(fields.remove(*key)));
@@ -24,6 +24,16 @@ pub fn complete(id: &ResourceId, document: &mut Value) {
     }
     if let Some(kind) = kind {
         complete_parts(id, kind, properties);
+    }
+}
+
+/// An instance of a scale set is called after both.
+fn name_of(id: &ResourceId) -> String {
+    match id.parent() {
+        Some(set) if id.is_type("Microsoft.Compute/virtualMachineScaleSets/virtualMachines") => {
+            format!("{}_{}", set.name(), id.name())
+        }
+        _ => id.name().to_owned(),
     }
 }
 
