@@ -30,17 +30,6 @@ pub fn complete(old: Option<&Value>, new: &mut Value, allocations: &Allocations)
     allocate_ports(old, &mut new["spec"], allocations)
 }
 
-/// Upstream: `pkg/apis/core/v1/defaults.go`, `SetDefaults_Service`.
-fn default_ip_mode(service: &mut Value) {
-    if service["spec"]["type"] != "LoadBalancer" {
-        return;
-    }
-    let ingress = service.pointer_mut("/status/loadBalancer/ingress").and_then(Value::as_array_mut);
-    for entry in ingress.into_iter().flatten().filter(|entry| entry["ip"].as_str().is_some_and(|ip| !ip.is_empty())) {
-        set_default(entry, "ipMode", json!("VIP"));
-    }
-}
-
 fn set_default(spec: &mut Value, field: &str, value: Value) {
     if spec.get(field).is_none_or(|found| found.is_null() || found == "") {
         spec[field] = value;

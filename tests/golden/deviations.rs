@@ -42,3 +42,7 @@ pub(crate) const PUT_RIGHT: &[Deviation] =
 
 /// Steps after which the load balancers are put right.
 pub(crate) const BALANCERS_PUT_RIGHT: &[Deviation] = &[("ip-tags/change", MADE_ANEW)];
+
+/// Steps after which nodes are put into pools.
+pub(crate) const MEMBERS_PUT_RIGHT: &[Deviation] =
+    &[("unmanaged-nodes/managed", "a node that becomes managed joins at the next look rather than when other nodes change")];

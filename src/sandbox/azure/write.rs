@@ -107,10 +107,6 @@ fn store(state: &mut State, write: &Write<'_>, id: &ResourceId, mut body: Value)
     preconditions(state, write.request, id)?;
     busy(state, id)?;
     let id = old.as_ref().and_then(|old| ResourceId::parse(&old.id).ok()).unwrap_or_else(|| id.clone());
-    if let Some(name) = old.as_ref().map(|old| &old.body["name"]).filter(|name| name.is_string()) {
-        // Instances of scale sets are not named like the end of their ids.
-        body["name"] = name.clone();
-    }
     shape::complete(&id, &mut body);
     let old_body = old.as_ref().map(|old| &*old.body);
     let options = &state.options;
