@@ -53,6 +53,10 @@ const PURE_FILES: &[&str] = &[
     "charge.rs",
     "schedule.rs",
     "permissions.rs",
+    // azure: routes
+    "hops.rs",
+    "listing.rs",
+    "split.rs",
     // azure: machines
     "records.rs",
     "build.rs",
@@ -89,7 +93,7 @@ const PURE_FOLDERS: &[&str] = &["node"];
 const AZURE: &[&[&str]] = &[
     &["provider", "parts", "check"],
     &["session"],
-    &["load_balancer", "instances", "out_of_service"],
+    &["routes", "load_balancer", "instances", "out_of_service"],
     &["inventory"],
     &["arm"],
     &["auth"],
