@@ -24,7 +24,7 @@ use async_trait::async_trait;
 pub use error::{CloudError, CloudResult};
 pub use instances::{AddressType, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress};
 pub use load_balancer::{LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PortStatus};
-pub use registry::{ProviderContext, Registry};
+pub use registry::{LocalConfig, ProviderContext, Registry};
 pub use routes::{Route, RouteChanges, RouteOutcomes, Routes};
 pub use zones::{Zone, Zones};
 

@@ -63,6 +63,16 @@ struct Inner {
     unusable: watch::Sender<Option<String>>,
     /// Whether the background work has begun, which it does once.
     started: AtomicBool,
+    scope: Scope,
+}
+
+/// Whom the provider is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// All Nodes: their machines are listed, and lists kept fresh.
+    Cluster,
+    /// One Node: nothing is read that it does not ask for.
+    OneNode,
 }
 
 /// Builds the provider for the binary. A bad file is an error here; a Secret is read when the provider is initialised.
@@ -78,6 +88,24 @@ impl AzureCloud {
         config: &ProviderConfig,
         environment: BTreeMap<String, String>,
         transport: Arc<dyn Transport>,
+    ) -> CloudResult<Self> {
+        Self::of_scope(config, environment, transport, Scope::Cluster)
+    }
+
+    /// The same for a process that looks after one Node: no list is read ahead, and no Node is watched.
+    pub fn for_one_node(
+        config: &ProviderConfig,
+        environment: BTreeMap<String, String>,
+        transport: Arc<dyn Transport>,
+    ) -> CloudResult<Self> {
+        Self::of_scope(config, environment, transport, Scope::OneNode)
+    }
+
+    fn of_scope(
+        config: &ProviderConfig,
+        environment: BTreeMap<String, String>,
+        transport: Arc<dyn Transport>,
+        scope: Scope,
     ) -> CloudResult<Self> {
         let first = match (&config.cloud_config, &config.cloud_config_secret) {
             (Some(path), None) => Some(read_file(path, &environment)?),
@@ -97,6 +125,7 @@ impl AzureCloud {
             refused: watch::Sender::default(),
             unusable: watch::Sender::default(),
             started: AtomicBool::default(),
+            scope,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -134,7 +163,9 @@ impl AzureCloud {
             clock: context.clock,
         };
         let session = Session::open(config, &surroundings).await?;
-        session.inventory.warm().await.map_err(CloudError::from)?;
+        if self.inner.scope == Scope::Cluster {
+            session.inventory.warm().await.map_err(CloudError::from)?;
+        }
         Ok(session)
     }
 
@@ -273,7 +304,7 @@ impl CloudProvider for AzureCloud {
         }
         let session = self.open(Arc::clone(&config), &context).await?;
         self.inner.session.store(Some(Arc::new(session)));
-        if self.inner.started.swap(true, Ordering::Relaxed) {
+        if self.inner.scope == Scope::OneNode || self.inner.started.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
         out_of_service::start(&context);
