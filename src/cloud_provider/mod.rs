@@ -15,6 +15,7 @@ mod load_balancer;
 pub mod metered;
 pub mod registry;
 mod routes;
+pub mod start;
 mod zones;
 
 use std::sync::Arc;

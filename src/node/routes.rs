@@ -26,7 +26,8 @@ pub fn hold(mut decided: Initialization) -> Initialization {
     decided
 }
 
-/// The strategic merge patch of the status that says what is waited for; `None` when somebody has spoken already.
+/// The strategic merge patch of the status that says what is waited for; `None` when somebody has spoken already. It carries the
+/// resource version, so that it cannot undo what whoever makes the routes says in between.
 pub fn announcement(node: &Node, now: Timestamp) -> Option<Value> {
     let condition = NodeCondition {
         type_: CONDITION_NETWORK_UNAVAILABLE.to_owned(),
@@ -36,7 +37,10 @@ pub fn announcement(node: &Node, now: Timestamp) -> Option<Value> {
         last_heartbeat_time: Some(Time(now)),
         last_transition_time: Some(Time(now)),
     };
-    are_there(node).is_none().then(|| json!({"status": {"conditions": [condition]}}))
+    let version = &node.metadata.resource_version;
+    are_there(node)
+        .is_none()
+        .then(|| json!({"metadata": {"resourceVersion": version}, "status": {"conditions": [condition]}}))
 }
 
 #[cfg(test)]
@@ -63,7 +67,10 @@ mod tests {
         let patch = announcement(&node("n"), Timestamp::UNIX_EPOCH).unwrap();
         let condition = &patch["status"]["conditions"][0];
         assert_eq!((&condition["type"], &condition["status"]), (&json!("NetworkUnavailable"), &json!("True")));
-        assert_eq!((&condition["reason"], &condition["message"]), (&json!("NodeInitialization"), &json!("Waiting for cloud routes")));
+        assert_eq!(
+            (&condition["reason"], &condition["message"]),
+            (&json!("NodeInitialization"), &json!("Waiting for cloud routes"))
+        );
     }
 
     #[test]

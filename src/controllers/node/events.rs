@@ -80,7 +80,8 @@ pub(super) fn addresses_failed(node: &Node, error: &dyn Display) -> Event {
 
 /// Nobody has made a route yet.
 pub(super) fn waiting_for_routes(node: &Node) -> Event {
-    let message = "The node stays uninitialized until its condition NetworkUnavailable is False: there is no route to its pods yet";
+    let message =
+        "The node stays uninitialized until its condition NetworkUnavailable is False: there is no route to its pods yet";
     event(node, EventType::Normal, WAITING_FOR_ROUTES, message.to_owned())
 }
 

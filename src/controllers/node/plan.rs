@@ -47,8 +47,9 @@ pub(super) fn urgency(change: &Change<Node>) -> Option<Priority> {
         Change::Updated { old, new } if !needs(old) && !needs(new) => None,
         Change::Updated { old, new } => {
             let routes = |node: &Node| routes::are_there(node);
-            let inputs =
-                |node: &Node| (node.metadata.labels.clone(), node.metadata.annotations.clone(), node.spec.clone(), routes(node));
+            let inputs = |node: &Node| {
+                (node.metadata.labels.clone(), node.metadata.annotations.clone(), node.spec.clone(), routes(node))
+            };
             Some(if inputs(old) == inputs(new) { Priority::Resync } else { Priority::UserChange })
         }
     }
@@ -100,7 +101,8 @@ mod tests {
         let moved = tainted().with(|n| spec(n).provider_id = Some("fake://1".into()));
         assert_eq!(urgency(&update(tainted(), beat)), Some(Priority::Resync));
         assert_eq!(urgency(&update(tainted(), moved)), Some(Priority::UserChange));
-        let routed = tainted().with(|n| status(n).conditions = Some(vec![condition(CONDITION_NETWORK_UNAVAILABLE, "False")]));
+        let routed =
+            tainted().with(|n| status(n).conditions = Some(vec![condition(CONDITION_NETWORK_UNAVAILABLE, "False")]));
         assert_eq!(urgency(&update(tainted(), routed)), Some(Priority::UserChange));
         assert_eq!(urgency(&update(tainted(), node("n"))), Some(Priority::UserChange), "settles what waits");
         assert_eq!(urgency(&update(node("n"), node("n"))), None);

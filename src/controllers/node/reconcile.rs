@@ -112,10 +112,11 @@ impl NodeController {
             return self.finish(node, decided).await;
         }
         let held = self.write_all(node, &routes::hold(decided)).await?;
-        if let Some(condition) = routes::announcement(node, self.context.clock.wall()) {
-            let key = ObjectKey::of(node);
+        let newest = held.as_ref().unwrap_or(node);
+        if let Some(condition) = routes::announcement(newest, self.context.clock.wall()) {
+            let key = ObjectKey::of(newest);
             self.context.writer.patch(&self.api(), &key, Part::Status, PatchKind::Strategic, condition).await?;
-            self.context.events.record(events::waiting_for_routes(held.as_ref().unwrap_or(node)));
+            self.context.events.record(events::waiting_for_routes(newest));
         }
         Ok(())
     }

@@ -19,7 +19,8 @@ pub fn local_factory(config: &LocalConfig) -> CloudResult<Arc<dyn CloudProvider>
         return Ok(Arc::new(LocalMachine::new(service, config.max_age)));
     }
     if config.cloud_config.is_none() {
-        let advice = "--use-instance-metadata=false asks ARM about this machine, which needs a configuration: set --cloud-config";
+        let advice =
+            "--use-instance-metadata=false asks ARM about this machine, which needs a configuration: set --cloud-config";
         return Err(CloudError::invalid(advice));
     }
     let settings = ProviderConfig { cloud_config: config.cloud_config.clone(), ..ProviderConfig::default() };

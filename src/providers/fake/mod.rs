@@ -39,8 +39,8 @@ pub use memory::{FakeLoadBalancer, FakePort, FakeRoute};
 
 use crate::{
     cloud_provider::{
-        CloudError, CloudProvider, CloudResult, Clusters, Instances, InstancesV2, LoadBalancer, LocalConfig, ProviderContext,
-        Routes, Zones, registry::ProviderConfig,
+        CloudError, CloudProvider, CloudResult, Clusters, Instances, InstancesV2, LoadBalancer, LocalConfig,
+        ProviderContext, Routes, Zones, registry::ProviderConfig,
     },
     runtime::leader_election::Leadership,
 };

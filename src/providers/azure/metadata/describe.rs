@@ -126,10 +126,7 @@ fn zone(machine: &Machine) -> Result<String, Undescribable> {
 
 fn labels(compute: &Compute) -> BTreeMap<String, String> {
     let group = compute.tags_list.iter().find(|tag| tag.name == TAG_INTERCONNECT_GROUP).map(|tag| &tag.value);
-    let facts = [
-        (LABEL_SUB_FAULT_DOMAIN, Some(&compute.platform_sub_fault_domain)),
-        (LABEL_INTERCONNECT_GROUP, group),
-    ];
+    let facts = [(LABEL_SUB_FAULT_DOMAIN, Some(&compute.platform_sub_fault_domain)), (LABEL_INTERCONNECT_GROUP, group)];
     let known = facts.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.clone())));
     known.filter(|(_, value)| !value.is_empty()).collect()
 }
@@ -189,12 +186,9 @@ mod tests {
 
     #[test]
     fn zones_then_fault_domains_then_nothing() {
-        for (zone, fault_domain, expected) in [
-            ("2", "1", Ok("westeurope-2")),
-            ("", "1", Ok("1")),
-            ("", "", Ok("")),
-            ("b", "1", Err("is not a number")),
-        ] {
+        for (zone, fault_domain, expected) in
+            [("2", "1", Ok("westeurope-2")), ("", "1", Ok("1")), ("", "", Ok("")), ("b", "1", Err("is not a number"))]
+        {
             let told = told(json!({"zone": zone, "platformFaultDomain": fault_domain}));
             match expected {
                 Ok(zone) => assert_eq!(told.map(|told| (told.zone, told.region)), Ok((zone.into(), "westeurope".into()))),
@@ -205,7 +199,8 @@ mod tests {
 
     #[test]
     fn facts_that_only_the_service_knows_are_further_labels() {
-        let tags = json!([{"name": "platform_interconnect_group", "value": "no"}, {"name": TAG_INTERCONNECT_GROUP, "value": "g1"}]);
+        let tags =
+            json!([{"name": "platform_interconnect_group", "value": "no"}, {"name": TAG_INTERCONNECT_GROUP, "value": "g1"}]);
         let labels = told(json!({"platformSubFaultDomain": "3", "tagsList": tags})).unwrap().additional_labels;
         let pairs: Vec<_> = labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         assert_eq!(pairs, [(LABEL_INTERCONNECT_GROUP, "g1"), (LABEL_SUB_FAULT_DOMAIN, "3")]);
@@ -252,7 +247,8 @@ mod tests {
         ] {
             assert!(error.contains(expected), "{error}");
         }
-        let bare = Documents { instance: serde_json::from_value(json!({"compute": whole()})).unwrap(), ..Documents::default() };
+        let bare =
+            Documents { instance: serde_json::from_value(json!({"compute": whole()})).unwrap(), ..Documents::default() };
         assert!(metadata(&bare, SUBJECT).unwrap_err().to_string().contains("network interface"));
     }
 }

@@ -216,8 +216,7 @@ mod tests {
 
     #[test]
     fn the_other_document_is_needed_when_no_first_address_has_a_public_one() {
-        let address =
-            |public: &str| Address { private_ip_address: "10.0.0.4".into(), public_ip_address: public.to_owned() };
+        let address = |public: &str| Address { private_ip_address: "10.0.0.4".into(), public_ip_address: public.to_owned() };
         let family = |all: &[&str]| Family { ip_address: all.iter().map(|public| address(public)).collect() };
         let instance = |ipv4: &[&str], ipv6: &[&str]| Instance {
             network: Some(Network { interface: vec![Interface { ipv4: family(ipv4), ipv6: family(ipv6) }] }),
