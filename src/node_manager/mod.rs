@@ -11,10 +11,6 @@
 //! metadata service ────────┘
 //! ```
 
-#[cfg(all(test, feature = "sandbox"))]
-#[expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
-mod tests;
-
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Node, Service};
