@@ -44,7 +44,7 @@ async fn two_requests_a_minute_however_many_ask() {
     let first = all[0].clone().unwrap();
     assert!(all.into_iter().all(|told| told == Ok(first.clone())));
     assert_eq!(first.provider_id, world.machine("pool1000000").unwrap().provider_id(&world.topology()));
-    assert_eq!((first.zone.as_str(), first.region.as_str()), ("westeurope-2", "westeurope"));
+    assert_eq!((first.zone.as_str(), first.region.as_str()), ("eastus-2", "eastus"));
     assert_eq!((first.node_addresses.len(), externals(&first)), (5, 2));
     assert_eq!((asked(&metadata, INSTANCE), asked(&metadata, LOAD_BALANCER)), (1, 1));
 
