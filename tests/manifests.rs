@@ -435,8 +435,8 @@ fn the_node_manager_may_do_what_it_calls_and_no_more() {
 #[test]
 fn node_managers_run_on_every_node_before_it_works() {
     for (file, system) in [("daemonset.yaml", "linux"), ("daemonset-windows.yaml", "windows")] {
-        let set = daemon_set(file).spec.unwrap();
-        assert_eq!(set.template.metadata.unwrap().labels, set.selector.match_labels, "{file}");
+        let set = daemon_set(file).spec;
+        assert_eq!(set.template.metadata.clone().unwrap().labels, set.selector.match_labels, "{file}");
         let pod = set.template.spec.unwrap();
         assert_eq!((pod.host_network, pod.service_account_name.as_deref()), (Some(true), Some(NODE_MANAGER)), "{file}");
         assert_eq!(pod.priority_class_name.as_deref(), Some("system-node-critical"), "{file}");

@@ -87,3 +87,67 @@ pub(super) fn parse(matches: &ArgMatches, providers: &[&str]) -> Result<Parsed, 
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Command as Parsed, Providers, parse_for};
+
+    fn read(line: &str) -> Result<Parsed, UsageError> {
+        let providers = Providers { all: &["azure", "fake", "other"], checkable: &[], local: &["azure", "fake"] };
+        parse_for(line.split(' ').map(OsString::from), providers)
+    }
+
+    fn config(line: &str) -> NodeManagerConfig {
+        match read(line) {
+            Ok(Parsed::ManageNode(config)) => *config,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_subcommand_and_the_programs_name_mean_the_same() {
+        let flags = "--node-name=Node-A --wait_routes --kube-api-qps 50";
+        let expected = config(&format!("cloud-controller-manager cloud-node-manager {flags}"));
+        for program in ["cloud-node-manager", "/usr/local/bin/cloud-node-manager", "./cloud-node-manager.exe"] {
+            assert_eq!(config(&format!("{program} {flags}")), expected, "{program}");
+        }
+        assert_eq!((expected.node_name.as_deref(), expected.wait_routes), (Some("node-a"), true));
+        assert!(matches!(read("/cloud-node-manager/other --leader-elect=false --cloud-provider=fake"), Ok(Parsed::Run(_))));
+    }
+
+    #[test]
+    fn defaults_are_upstreams() {
+        let config = config("cloud-node-manager");
+        assert_eq!((config.provider.as_str(), config.cloud_config, config.node_name), ("azure", None, None));
+        assert!(config.use_instance_metadata && !config.wait_routes);
+        assert_eq!(config.status_update_frequency, Duration::from_secs(300));
+        assert_eq!((config.serving.secure_port, config.serving.profiling), (0, false));
+        assert_eq!(config.notices, Vec::<String>::new());
+        assert!(config.flagz.contains(&("secure-port".to_owned(), "0".to_owned())));
+        assert!(!config.flagz.iter().any(|(name, _)| name == "leader-elect"));
+    }
+
+    #[test]
+    fn what_means_nothing_here_is_accepted_and_told() {
+        let config =
+            config("cloud-node-manager --windows-service --min-resync-period=10h --enable-deprecated-beta-topology-labels");
+        assert_eq!(config.notices.len(), 3, "{:?}", config.notices);
+        assert!(
+            matches!(read("cloud-node-manager --version"), Ok(Parsed::Print(text)) if text.starts_with("Cloud Node Manager v"))
+        );
+    }
+
+    #[test]
+    fn bad_words_are_told() {
+        for (line, told) in [
+            ("cloud-node-manager --leader-elect=false", "unknown flag --leader-elect"),
+            ("cloud-node-manager --node-status-update-frequency=0s", "want more than zero"),
+            ("cloud-node-manager --cloud-provider=other", "want one of azure, fake"),
+            ("cloud-controller-manager --wait-routes", "unknown flag --wait-routes"),
+        ] {
+            let error = read(line).unwrap_err().to_string();
+            assert!(error.contains(told), "{line}: {error}");
+        }
+    }
+}
