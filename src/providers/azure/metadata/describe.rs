@@ -132,6 +132,7 @@ fn labels(compute: &Compute) -> BTreeMap<String, String> {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "documents are written where they are used")]
 mod tests {
     use serde_json::{Value, json};
 

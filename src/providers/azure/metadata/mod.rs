@@ -23,7 +23,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
 
-use self::cache::Cached;
+use self::{cache::Cached, document::Documents};
 pub use self::{
     client::{MetadataError, MetadataService},
     wire::PlainHttp,
@@ -57,6 +57,10 @@ impl LocalMachine {
     pub fn new(service: MetadataService, max_age: Duration) -> Self {
         Self { cached: Arc::new(Cached::new(service, max_age.min(MAX_AGE))) }
     }
+
+    async fn documents(&self) -> CloudResult<Arc<Documents>> {
+        self.cached.documents().await.map_err(|error| CloudError::failed(error.to_string()))
+    }
 }
 
 impl CloudProvider for LocalMachine {
@@ -73,7 +77,7 @@ impl CloudProvider for LocalMachine {
 impl InstancesV2 for LocalMachine {
     /// A machine that answers is there.
     async fn instance_exists(&self, _: &Node) -> CloudResult<bool> {
-        self.cached.documents().await.map(|_| true).map_err(of_metadata)
+        self.documents().await.map(|_| true)
     }
 
     async fn instance_shutdown(&self, _: &Node) -> CloudResult<bool> {
@@ -85,7 +89,7 @@ impl InstancesV2 for LocalMachine {
         if standing::metadata_source(node).is_none() {
             return Ok(Some(InstanceMetadata::default()));
         }
-        let documents = self.cached.documents().await.map_err(of_metadata)?;
+        let documents = self.documents().await?;
         // Upstream tells all addresses that the machine has here, and only one family from ARM.
         let subject = Subject { name: node::name(node), provider_id: node::provider_id(node), ipv6: true };
         match describe::metadata(&documents, subject) {
@@ -97,8 +101,4 @@ impl InstancesV2 for LocalMachine {
             }
         }
     }
-}
-
-fn of_metadata(error: MetadataError) -> CloudError {
-    CloudError::failed(error.to_string())
 }
