@@ -7,7 +7,7 @@ use std::{
     path::Path,
     process::{Command, Stdio},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use cloud_controller_manager::{
@@ -121,10 +121,10 @@ pub(crate) async fn node_managers(plane: &mut ControlPlane) {
     let (own, others) = names.split_at(PROCESSES);
     let mut processes = Vec::new();
     for name in own {
-        let started = Instant::now();
+        let started = tokio::time::Instant::now();
         processes.push(process(&azure, &program, &kubeconfig, name, &stop).await);
         objects.until_initialised(name).await;
-        println!("{name}: from start to initialised: {:?}", started.elapsed());
+        eprintln!("{name}: from start to initialised: {:?}", started.elapsed());
     }
     for name in others {
         task(&azure, &kubeconfig, name, &stop).await;
@@ -133,7 +133,7 @@ pub(crate) async fn node_managers(plane: &mut ControlPlane) {
     assert!(azure.world.azure().requests().is_empty(), "ARM was asked: {:?}", azure.world.azure().requests());
     for process in &processes {
         let memory = resident(process);
-        println!("resident memory of a node manager: {memory} KiB");
+        eprintln!("resident memory of a node manager: {memory} KiB");
         assert!(cfg!(debug_assertions) || memory <= MEMORY, "{memory} KiB");
     }
     drop(processes);
