@@ -28,6 +28,8 @@ use crate::case::{Action, Case, State, Step, state};
 
 /// How long a Service may take, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Silence after which a step is over. A machine that a list does not have is looked for again when the list is 15 s old.
+const QUIET: Duration = Duration::from_secs(20);
 /// The subscription that one case has besides the cluster's.
 const OTHER_SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000002";
 /// Fields of `azure.json` that the recorded configurations leave out.
@@ -79,7 +81,7 @@ impl Stage {
             options.subscriptions.push(OTHER_SUBSCRIPTION.to_owned());
             options.zones = if case.region_zones { AzureOptions::default().zones } else { Vec::new() };
         });
-        let quiet = if case.topic == "routes" { Duration::from_secs(8) } else { Duration::from_millis(1500) };
+        let quiet = if case.topic == "routes" { Duration::from_secs(8) } else { QUIET };
         Self { server: ApiServer::new(clock), world, clock, step: Arc::default(), quiet }
     }
 
