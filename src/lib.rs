@@ -8,6 +8,7 @@ pub mod cloud_provider;
 pub mod controllers;
 pub mod metrics;
 pub mod node;
+pub mod node_manager;
 pub mod providers;
 pub mod runtime;
 #[cfg(feature = "sandbox")]

@@ -12,7 +12,9 @@ fn main() -> ExitCode {
     let registry = Registry::new()
         .register(azure::NAME, azure::factory)
         .with_check(azure::NAME, |request| Box::pin(azure::check::check(request)))
-        .register("fake", fake::factory);
+        .with_local(azure::NAME, azure::local_factory)
+        .register(fake::PROVIDER_NAME, fake::factory)
+        .with_local(fake::PROVIDER_NAME, fake::local_factory);
     #[cfg(feature = "sandbox")]
     if std::env::args_os().nth(1).is_some_and(|mode| mode == "demo") {
         return demo();

@@ -14,11 +14,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cloud_provider", &["runtime", "metrics"]),
     ("node", &["cloud_provider", "runtime"]),
     ("controllers", &["cloud_provider", "runtime", "node", "metrics"]),
+    ("node_manager", &["cloud_provider", "controllers", "metrics", "node", "runtime"]),
     ("providers", &["cloud_provider", "runtime", "metrics"]),
     ("serving", &["runtime", "metrics"]),
     ("cli", &["runtime"]),
     ("sandbox", &["app", "cli", "cloud_provider", "controllers", "metrics", "node", "providers", "runtime", "serving"]),
-    ("app", &["cli", "cloud_provider", "controllers", "metrics", "node", "runtime", "serving"]),
+    ("app", &["cli", "cloud_provider", "controllers", "metrics", "node", "node_manager", "runtime", "serving"]),
 ];
 
 /// Tables of plain data that a module may read although it may not name the module around them.
@@ -53,6 +54,10 @@ const PURE_FILES: &[&str] = &[
     "charge.rs",
     "schedule.rs",
     "permissions.rs",
+    // azure: routes
+    "hops.rs",
+    "listing.rs",
+    "split.rs",
     // azure: machines
     "records.rs",
     "build.rs",
@@ -87,9 +92,11 @@ const PURE_FOLDERS: &[&str] = &["node"];
 
 /// Parts of the azure provider, each of which may name itself and those after it.
 const AZURE: &[&[&str]] = &[
+    &["local"],
     &["provider", "parts", "check"],
     &["session"],
-    &["load_balancer", "instances", "out_of_service"],
+    &["routes", "load_balancer", "metadata"],
+    &["instances", "out_of_service"],
     &["inventory"],
     &["arm"],
     &["auth"],

@@ -15,7 +15,7 @@ use cloud_controller_manager::{
 };
 use k8s_openapi::{
     api::{
-        apps::v1::Deployment,
+        apps::v1::{DaemonSet, Deployment},
         core::v1::{ConfigMap, Container, Pod, PodSpec, Probe, SecurityContext, ServiceAccount},
         policy::v1::PodDisruptionBudget,
         rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject},
@@ -386,4 +386,106 @@ fn the_configured_cloud_knows_every_node() {
         assert_eq!(cloud.routes.enabled, config.cloud.configure_cloud_routes);
         assert!(cloud.state_file.is_none(), "the volume cannot be written");
     }
+}
+
+/// What cloud-node-manager calls: resource and verbs, all cluster-wide in the core group.
+#[rustfmt::skip]
+const NODE_MANAGER_CALLS: &[(&str, &[&str])] = &[
+    // The informer; `Writer::get` and `Part::Main` in the node controller.
+    ("nodes", &["get", "list", "watch", "patch"]),
+    // `Part::Status` there.
+    ("nodes/status", &["patch"]),
+    // runtime/events/sink.rs
+    ("events", &["create", "patch"]),
+];
+
+const NODE_MANAGER: &str = "cloud-node-manager";
+
+fn daemon_set(file: &str) -> DaemonSet {
+    let [object] = <[Value; 1]>::try_from(documents(&format!("{NODE_MANAGER}/{file}"))).unwrap();
+    assert_eq!(round_trip::<DaemonSet>(&object), object, "{file}: fields that Kubernetes does not know");
+    serde_json::from_value(object).unwrap()
+}
+
+fn node_manager_config(container: &Container) -> cli::NodeManagerConfig {
+    let given = container.args.iter().flatten().map(|word| OsString::from(word.replace("$(NODE_NAME)", "Node-1")));
+    match cli::parse(std::iter::once(OsString::from(NAME)).chain(given), &["azure", "fake"], &[]) {
+        Ok(Command::ManageNode(config)) => *config,
+        other => panic!("{:?}: {other:?}", container.args),
+    }
+}
+
+#[test]
+fn the_node_manager_may_do_what_it_calls_and_no_more() {
+    let [account, role, binding] = <[Value; 3]>::try_from(documents("cloud-node-manager/rbac.yaml")).unwrap();
+    assert_eq!(round_trip::<ServiceAccount>(&account), account);
+    assert_eq!(
+        (round_trip::<ClusterRole>(&role), round_trip::<ClusterRoleBinding>(&binding)),
+        (role.clone(), binding.clone())
+    );
+    let role: ClusterRole = serde_json::from_value(role).unwrap();
+    let binding: ClusterRoleBinding = serde_json::from_value(binding).unwrap();
+    let granted = grants("cluster", role.rules);
+    let used = NODE_MANAGER_CALLS.iter().flat_map(|(resource, verbs)| {
+        verbs.iter().map(|verb| -> Grant { ["cluster", "", *resource, "*", *verb].map(str::to_owned).into() })
+    });
+    let used: BTreeSet<Grant> = used.collect();
+    assert_eq!((granted.len(), granted.into_iter().collect::<BTreeSet<_>>()), (used.len(), used));
+    assert_eq!((binding.role_ref.kind.as_str(), Some(binding.role_ref.name)), ("ClusterRole", role.metadata.name));
+    let [subject] = <[Subject; 1]>::try_from(binding.subjects.unwrap()).unwrap();
+    let who = (subject.kind.as_str(), subject.name.as_str(), subject.namespace.as_deref());
+    assert_eq!(who, ("ServiceAccount", NODE_MANAGER, Some(NAMESPACE)));
+}
+
+#[test]
+fn node_managers_run_on_every_node_before_it_works() {
+    for (file, system) in [("daemonset.yaml", "linux"), ("daemonset-windows.yaml", "windows")] {
+        let set = daemon_set(file).spec;
+        assert_eq!(set.template.metadata.clone().unwrap().labels, set.selector.match_labels, "{file}");
+        let pod = set.template.spec.unwrap();
+        assert_eq!((pod.host_network, pod.service_account_name.as_deref()), (Some(true), Some(NODE_MANAGER)), "{file}");
+        assert_eq!(pod.priority_class_name.as_deref(), Some("system-node-critical"), "{file}");
+        assert_eq!(pod.node_selector.unwrap()["kubernetes.io/os"], system);
+        let [toleration] = <[_; 1]>::try_from(pod.tolerations.unwrap()).unwrap();
+        assert_eq!((toleration.operator.as_deref(), toleration.key), (Some("Exists"), None), "{file}: any taint");
+
+        let [container] = <[Container; 1]>::try_from(pod.containers).unwrap();
+        let [variable] = <[_; 1]>::try_from(container.env.clone().unwrap()).unwrap();
+        let field = variable.value_from.unwrap().field_ref.unwrap().field_path;
+        assert_eq!((variable.name.as_str(), field.as_str()), ("NODE_NAME", "spec.nodeName"), "{file}");
+        let config = node_manager_config(&container);
+        assert_eq!((config.node_name.as_deref(), &config.notices), (Some("node-1"), &Vec::new()), "{file}");
+        assert!(config.provider == "azure" && config.use_instance_metadata && config.serving.secure_port == 0, "{file}");
+        let resources = container.resources.unwrap();
+        assert!(resources.limits.unwrap().contains_key("memory") && resources.requests.unwrap().contains_key("memory"));
+
+        let security = pod.security_context.unwrap();
+        if system == "windows" {
+            assert_eq!(security.windows_options.unwrap().host_process, Some(true));
+            continue;
+        }
+        assert_eq!((security.run_as_non_root, security.run_as_user), (Some(true), Some(NON_ROOT)));
+        let own = container.security_context.unwrap();
+        assert_eq!((own.allow_privilege_escalation, own.read_only_root_filesystem), (Some(false), Some(true)));
+        assert_eq!(own.capabilities.unwrap().drop, Some(vec!["ALL".to_owned()]));
+    }
+}
+
+#[test]
+fn with_node_managers_the_deployment_leaves_nodes_alone() {
+    let component = documents("cloud-node-manager/kustomization.yaml").remove(0);
+    assert_eq!(component["kind"], "Component");
+    for file in component["resources"].as_array().unwrap() {
+        assert!(!documents(&format!("{NODE_MANAGER}/{}", file.as_str().unwrap())).is_empty());
+    }
+    let [patch] = component["patches"].as_array().unwrap().as_slice() else { panic!("{component}") };
+    assert_eq!((&patch["target"]["kind"], &patch["target"]["name"]), (&"Deployment".into(), &NAME.into()));
+    let [change] =
+        <[Value; 1]>::try_from(serde_yaml::from_str::<Vec<Value>>(patch["patch"].as_str().unwrap()).unwrap()).unwrap();
+    assert_eq!((&change["op"], &change["path"]), (&"add".into(), &"/spec/template/spec/containers/0/args/-".into()));
+    let mut container = azure_deployment().spec.template.spec.unwrap().containers.remove(0);
+    container.args.as_mut().unwrap().push(change["value"].as_str().unwrap().to_owned());
+    let config = config(&container);
+    assert!(!config.controllers.contains("cloud-node-controller"));
+    assert!(config.controllers.contains("cloud-node-lifecycle-controller"), "gone machines are still noticed");
 }

@@ -18,6 +18,7 @@ const PAGES: &[Page] = &[
     ("flags.md", cli::docs::flags),
     ("feature-gates.md", cli::docs::feature_gates),
     ("controllers.md", cli::docs::controllers),
+    ("cloud-node-manager.md", cli::docs::node_manager),
     ("metrics.md", serving::metrics_reference),
     ("events.md", events),
     ("azure-config.md", azure::config::reference_page),

@@ -34,7 +34,7 @@ async fn report(registry: &Registry, check: CheckConfig) -> Result<CheckReport, 
     let client = match &config.cloud_config_secret {
         None => None,
         Some(_) => {
-            let clients = clients::load(&check.kube_api, cli::VERSION, Arc::new(Metrics::new()?)).await?;
+            let clients = clients::load(cli::NAME, &check.kube_api, cli::VERSION, Arc::new(Metrics::new()?)).await?;
             Some(clients.for_component(cli::CHECK_CONFIG)?)
         }
     };

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use super::manager::ClientSource;
 use crate::{
-    cli::config::{Config, KubeApiConfig},
+    cli::{
+        self,
+        config::{Config, KubeApiConfig},
+    },
     metrics::Metrics,
     runtime::{
         client::{ClientConfig, ClientError, Clients},
@@ -23,30 +26,35 @@ pub(super) struct Network {
 
 /// Reads the kubeconfig or the pod's environment. With `--use-service-account-credentials` tokens are refreshed until `stop`.
 pub(super) async fn from_config(config: &Config, metrics: Arc<Metrics>, stop: &Shutdown) -> Result<Network, ClientError> {
-    let clients = load(&config.kube_api, &config.version, metrics).await?;
+    let clients = load(cli::NAME, &config.kube_api, &config.version, metrics).await?;
     Ok(Network { clients, tokens: config.kube_api.use_service_account_credentials.then(|| stop.child()) })
 }
 
-/// Clients for whoever asks, without tokens of controllers.
-pub(super) async fn load(api: &KubeApiConfig, version: &str, metrics: Arc<Metrics>) -> Result<Clients, ClientError> {
+/// Clients for whoever asks under the name `program`, without tokens of controllers.
+pub(super) async fn load(
+    program: &str,
+    api: &KubeApiConfig,
+    version: &str,
+    metrics: Arc<Metrics>,
+) -> Result<Clients, ClientError> {
     let settings = ClientConfig {
         kubeconfig: api.kubeconfig.clone(),
         master: api.master.clone(),
         qps: api.qps,
         burst: api.burst,
-        user_agent_base: user_agent(version),
+        user_agent_base: user_agent(program, version),
     };
     Clients::load(settings, metrics).await
 }
 
 /// What upstream's user agents look like: program, version, platform. Platform names are Go's.
-fn user_agent(version: &str) -> String {
+fn user_agent(program: &str, version: &str) -> String {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
     };
-    format!("cloud-controller-manager/{version} ({}/{arch})", std::env::consts::OS)
+    format!("{program}/{version} ({}/{arch})", std::env::consts::OS)
 }
 
 impl ClientSource for Network {

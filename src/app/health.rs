@@ -37,7 +37,7 @@ pub(super) fn checks(watched: &Arc<Watched>) -> HealthChecks {
     checks
 }
 
-fn informer(what: &str, status: &WatchStatus) -> Result<(), String> {
+pub(super) fn informer(what: &str, status: &WatchStatus) -> Result<(), String> {
     match (&status.error, status.synced) {
         (Some(error), _) => Err(format!("list or watch of {what} fails: {error}")),
         (None, false) => Err(format!("the first list of {what} is under way")),

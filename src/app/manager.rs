@@ -9,14 +9,13 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Node, Service};
 use tokio::{sync::watch, task::JoinHandle};
 
-use super::{
-    health,
-    initialize::{Initialised, initialize},
-    status, wiring,
-};
+use super::{health, status, wiring};
 use crate::{
     cli::{config::Config, feature_gates},
-    cloud_provider::{CloudProvider, ProviderContext, metered},
+    cloud_provider::{
+        CloudProvider, ProviderContext, metered,
+        start::{Initialised, initialize},
+    },
     controllers::{Controller, Informers, names::Names, service::prune_service},
     metrics::Metrics,
     node::prune_node,

@@ -7,8 +7,8 @@ mod check_config;
 mod clients;
 mod events_reference;
 mod health;
-mod initialize;
 pub mod manager;
+mod node_manager;
 mod status;
 mod wiring;
 
@@ -16,7 +16,7 @@ use std::{ffi::OsString, io::Write, process::ExitCode, sync::Arc};
 
 use crate::{
     cli::{
-        self, Command,
+        self, Command, Providers,
         config::{CloudConfig, Config},
         logging,
     },
@@ -39,12 +39,14 @@ pub fn run(registry: &Registry) -> ExitCode {
 
 /// Runs the program with `arguments`, the first of which is the program's name.
 pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    match cli::parse(arguments, &registry.names(), &registry.checkable()) {
+    let (all, checkable, local) = (registry.names(), registry.checkable(), registry.local_names());
+    match cli::parse_for(arguments, Providers { all: &all, checkable: &checkable, local: &local }) {
         Ok(Command::Print(text)) => {
             let _ = writeln!(std::io::stdout().lock(), "{}", text.trim_end());
             ExitCode::SUCCESS
         }
         Ok(Command::Check(check)) => check_config::run(registry, *check),
+        Ok(Command::ManageNode(config)) => node_manager::start(registry, *config),
         Ok(Command::Run(config)) => start(registry, *config),
         Err(error) => fail(&error),
     }
@@ -78,7 +80,22 @@ where
     F: FnOnce(Shutdown) -> R,
     R: Future,
 {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    on(tokio::runtime::Builder::new_multi_thread(), work)
+}
+
+/// One thread for everything; what blocks for a moment, such as looking up a name, gets one of its own.
+fn single_threaded() -> tokio::runtime::Builder {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.max_blocking_threads(2).thread_keep_alive(std::time::Duration::from_secs(1));
+    builder
+}
+
+fn on<F, R>(mut runtime: tokio::runtime::Builder, work: F) -> std::io::Result<R::Output>
+where
+    F: FnOnce(Shutdown) -> R,
+    R: Future,
+{
+    let runtime = runtime.enable_all().build()?;
     let ended = runtime.block_on(async {
         let stop = Shutdown::new();
         let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
@@ -105,6 +122,15 @@ where
     ended
 }
 
+/// What `PUT /debug/flags/v` does.
+fn verbosity(log: logging::LogHandle) -> Arc<dyn Fn(u8) + Send + Sync> {
+    Arc::new(move |level| {
+        if let Err(error) = log.set_verbosity(level) {
+            tracing::warn!(%error, level, "the verbosity stays as it was");
+        }
+    })
+}
+
 fn provider_config(cloud: &CloudConfig) -> ProviderConfig {
     let secret = cloud.cloud_config_secret.clone();
     ProviderConfig {
@@ -129,11 +155,7 @@ async fn serve(
     let factory = registry.get(&config.cloud.provider).ok_or("the cloud provider is not registered")?;
     let provider = factory(&provider_config(&config.cloud))?;
     let clients = Arc::new(clients::from_config(&config, Arc::clone(&metrics), &stop).await?);
-    let set_verbosity = Arc::new(move |level| {
-        if let Err(error) = log.set_verbosity(level) {
-            tracing::warn!(%error, level, "the verbosity stays as it was");
-        }
-    });
+    let set_verbosity = verbosity(log);
     let parts = Parts { config, clients, provider, metrics, clock: Clock::System, set_verbosity };
     Ok(manager::run(parts, &stop).await?)
 }

@@ -3,23 +3,15 @@
 use serde_json::{Value, json};
 
 use super::manager::Watched;
-use crate::runtime::{store::WatchStatus, work_queue::Unsettled};
+use crate::{
+    controllers::ControllerStatus,
+    runtime::{store::WatchStatus, work_queue::Unsettled},
+};
 
 /// The status as JSON.
 pub(super) fn value(watched: &Watched) -> Value {
-    let controllers: Vec<Value> = watched
-        .controllers
-        .iter()
-        .map(|(_, controller)| {
-            let status = controller.status();
-            json!({
-                "name": controller.name(),
-                "problem": status.problem,
-                "facts": status.facts.into_iter().map(|(name, value)| (name, Value::from(value))).collect::<serde_json::Map<_, _>>(),
-                "unsettled": status.unsettled.iter().map(unsettled).collect::<Vec<_>>(),
-            })
-        })
-        .collect();
+    let controllers: Vec<Value> =
+        watched.controllers.iter().map(|(_, named)| controller(named.name(), named.status())).collect();
     json!({
         "leading": watched.leadership.is_leading(),
         "informers": {
@@ -46,7 +38,18 @@ fn provider(watched: &Watched) -> Value {
     json!({"name": watched.provider.provider_name(), "state": state, "problem": watched.provider.health().err(), "details": watched.provider.status()})
 }
 
-fn informer(status: &WatchStatus, objects: usize) -> Value {
+/// How a controller is doing.
+pub(super) fn controller(name: &str, status: ControllerStatus) -> Value {
+    json!({
+        "name": name,
+        "problem": status.problem,
+        "facts": status.facts.into_iter().map(|(name, value)| (name, Value::from(value))).collect::<serde_json::Map<_, _>>(),
+        "unsettled": status.unsettled.iter().map(unsettled).collect::<Vec<_>>(),
+    })
+}
+
+/// How a watch is doing.
+pub(super) fn informer(status: &WatchStatus, objects: usize) -> Value {
     json!({"synced": status.synced, "objects": objects, "error": status.error})
 }
 

@@ -130,6 +130,7 @@ fn node_settings(config: &config::NodeConfig) -> node::Config {
         workers: Some(config.workers),
         status_workers: Some(config.status_update_workers),
         status_update_frequency: config.status_update_frequency,
+        ..node::Config::default()
     }
 }
 

@@ -46,8 +46,13 @@ impl Arguments {
 
     /// Every flag with its value in the form that would be typed.
     pub fn effective(&self) -> Vec<(String, String)> {
+        self.effective_of(flags::all())
+    }
+
+    /// The same for the flags in `specs`.
+    pub(super) fn effective_of<'a>(&self, specs: impl Iterator<Item = &'a Spec>) -> Vec<(String, String)> {
         let value = |spec: &Spec| self.texts.get(spec.name).and_then(|texts| spec.canonical(texts).ok()).unwrap_or_default();
-        flags::all().map(|spec| (spec.name.to_owned(), value(spec))).collect()
+        specs.map(|spec| (spec.name.to_owned(), value(spec))).collect()
     }
 
     /// Takes the values out of what clap found; fails with a line for each that is not of its flag's kind.
@@ -130,7 +135,8 @@ fn dashed(word: &str) -> String {
 
 /// Whether the word after `--name` is the flag's value.
 fn wants_next(name: &str) -> bool {
-    flags::all().any(|spec| spec.bare.is_none() && (spec.name == name || spec.aliases.contains(&name)))
+    let mut all = flags::all().chain(flags::node_manager::FLAGS);
+    all.any(|spec| spec.bare.is_none() && (spec.name == name || spec.aliases.contains(&name)))
 }
 
 /// What clap complains about, in one line.

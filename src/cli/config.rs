@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
 use ipnet::IpNet;
 use serde_json::Value;
 
-pub(super) use self::build::{build, build_for_check};
+pub(super) use self::build::{build, build_for_check, build_for_node_manager};
 use super::{
     arguments::Arguments, feature_gates::FeatureGates, logging::LoggingConfig, tls::TlsVersion, value::SniCertificate,
 };

@@ -4,27 +4,44 @@
 use super::{
     controllers,
     feature_gates::{self, Gate},
-    flags::{Effect, SECTIONS, Spec, Visibility},
+    flags::{Effect, SECTIONS, Spec, Visibility, node_manager},
 };
 
 const GENERATED: &str = "<!-- Generated from the tables in src/cli; do not edit. `make docs` writes it again. -->";
+
+/// How flags are written, on every page of them.
+const WRITING: &str = "`_` and `-` are the same in names. Values follow after `=` or, except for switches, as the next argument. \
+     Durations are Go's, such as `1m30s`. Lists are comma-separated and may be given in several parts; of anything else the last \
+     one counts. A bad value or an unknown flag ends the program with exit code 1.\n";
 
 /// `docs/reference/flags.md`.
 pub fn flags() -> String {
     let mut page = format!(
         "# Flags\n\n{GENERATED}\n\n\
-         Names, kinds and defaults are those of the Go cloud-controller-manager unless a text says otherwise. \
-         `_` and `-` are \
-         the same in names. Values follow after `=` or, except for switches, as the next argument. Durations \
-         are Go's, such as \
-         `1m30s`. Lists are comma-separated and may be given in several parts; of anything else the last one counts. A bad \
-         value or an unknown flag ends the program with exit code 1.\n"
+         Names, kinds and defaults are those of the Go cloud-controller-manager unless a text says otherwise. {WRITING}"
     );
     for section in SECTIONS {
-        page += &format!("\n## {}\n\n| Flag | Value | Default | Meaning |\n|---|---|---|---|\n", section.title);
-        page.extend(section.flags.iter().map(flag_row));
+        page += &flag_table(section.title, section.flags);
     }
     page
+}
+
+/// `docs/reference/cloud-node-manager.md`.
+pub fn node_manager() -> String {
+    let mut page = format!(
+        "# Flags of cloud-node-manager\n\n{GENERATED}\n\n\
+         For `cloud-controller-manager cloud-node-manager`, and for the program under the name `cloud-node-manager`. Names, \
+         kinds and defaults are those of Azure's Go cloud-node-manager unless a text says otherwise. {WRITING}"
+    );
+    for section in node_manager::sections() {
+        page += &flag_table(section.title, &section.flags);
+    }
+    page
+}
+
+fn flag_table(title: &str, flags: &[Spec]) -> String {
+    let head = format!("\n## {title}\n\n| Flag | Value | Default | Meaning |\n|---|---|---|---|\n");
+    head + &flags.iter().map(flag_row).collect::<String>()
 }
 
 fn flag_row(spec: &Spec) -> String {

@@ -14,6 +14,7 @@ pub mod feature_gates;
 pub mod flags;
 mod leader_migration;
 pub mod logging;
+mod node_manager;
 pub mod tls;
 pub mod value;
 
@@ -23,6 +24,7 @@ use clap::{ArgMatches, error::ErrorKind};
 use clap_complete::Shell;
 
 pub use self::check_config::{CheckConfig, NAME as CHECK_CONFIG};
+pub use self::node_manager::{NAME as NODE_MANAGER, NodeManagerConfig};
 use self::{arguments::Arguments, config::Config, flags::generic, flags::leader_election, value::VersionRequest};
 
 /// Name of the program.
@@ -35,6 +37,8 @@ pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 pub enum Command {
     /// Run the controllers.
     Run(Box<Config>),
+    /// Look after the Node of this machine.
+    ManageNode(Box<NodeManagerConfig>),
     /// Check the provider's configuration.
     Check(Box<CheckConfig>),
     /// Print this to stdout and end with exit code 0.
@@ -64,14 +68,31 @@ impl fmt::Display for UsageError {
     }
 }
 
-/// Reads the command line. `args` begins with the program's name; `providers` are the names for `--cloud-provider`, `checkable` those
-/// for `check-config`.
+/// Which providers can do what, by name.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Providers<'a> {
+    /// For `--cloud-provider`.
+    pub all: &'a [&'a str],
+    /// For `check-config`.
+    pub checkable: &'a [&'a str],
+    /// For cloud-node-manager.
+    pub local: &'a [&'a str],
+}
+
+/// Reads the command line. `args` begins with the program's name, `cloud-node-manager` being one that counts; `providers` are the
+/// names for `--cloud-provider`, `checkable` those for `check-config`.
 pub fn parse(
     args: impl IntoIterator<Item = OsString>,
     providers: &[&str],
     checkable: &[&str],
 ) -> Result<Command, UsageError> {
-    let matches = match command().try_get_matches_from(arguments::normalize(args)) {
+    parse_for(args, Providers { all: providers, checkable, local: providers })
+}
+
+/// The same when not every provider can do everything.
+pub fn parse_for(args: impl IntoIterator<Item = OsString>, providers: Providers<'_>) -> Result<Command, UsageError> {
+    let words = arguments::normalize(node_manager::by_program_name(args));
+    let matches = match command().try_get_matches_from(words) {
         Ok(matches) => matches,
         Err(error) if error.kind() == ErrorKind::DisplayHelp => return Ok(Command::Print(error.render().to_string())),
         Err(error) => return Err(arguments::complaint(&error)),
@@ -79,10 +100,11 @@ pub fn parse(
     match matches.subcommand() {
         Some(("completion", chosen)) => Ok(Command::Print(completion(chosen))),
         Some((check_config::NAME, chosen)) => {
-            check_config::parse(chosen, checkable).map(|check| Command::Check(Box::new(check)))
+            check_config::parse(chosen, providers.checkable).map(|check| Command::Check(Box::new(check)))
         }
         Some(("generate-docs", chosen)) => Ok(Command::Print(page(chosen))),
-        _ => run(Arguments::new(&matches)?, providers),
+        Some((node_manager::NAME, chosen)) => node_manager::parse(chosen, providers.local),
+        _ => run(Arguments::new(&matches)?, providers.all),
     }
 }
 
@@ -105,7 +127,7 @@ fn command() -> clap::Command {
     let generate = clap::Command::new("generate-docs")
         .about("Prints a reference page")
         .hide(true)
-        .arg(choice("page").value_parser(["flags", "feature-gates", "controllers"]));
+        .arg(choice("page").value_parser(["flags", "feature-gates", "controllers", "cloud-node-manager"]));
     let command = clap::Command::new(NAME)
         .bin_name(NAME)
         .about("Connects a Kubernetes cluster to its cloud: nodes, routes and load balancers.")
@@ -115,6 +137,7 @@ fn command() -> clap::Command {
         .max_term_width(125)
         .subcommand(completion)
         .subcommand(check_config::command())
+        .subcommand(node_manager::command())
         .subcommand(generate);
     arguments::add_flags(command)
 }
@@ -130,6 +153,7 @@ fn page(chosen: &ArgMatches) -> String {
     match chosen.get_one::<String>("page").map(String::as_str) {
         Some("feature-gates") => docs::feature_gates(),
         Some("controllers") => docs::controllers(),
+        Some("cloud-node-manager") => docs::node_manager(),
         _ => docs::flags(),
     }
 }

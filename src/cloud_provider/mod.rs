@@ -15,6 +15,7 @@ mod load_balancer;
 pub mod metered;
 pub mod registry;
 mod routes;
+pub mod start;
 mod zones;
 
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use async_trait::async_trait;
 pub use error::{CloudError, CloudResult};
 pub use instances::{AddressType, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress};
 pub use load_balancer::{LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PortStatus};
-pub use registry::{ProviderContext, Registry};
+pub use registry::{LocalConfig, ProviderContext, Registry};
 pub use routes::{Route, RouteChanges, RouteOutcomes, Routes};
 pub use zones::{Zone, Zones};
 

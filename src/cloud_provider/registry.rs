@@ -1,6 +1,6 @@
 //! Which providers this binary knows. A third party's `main.rs` fills a [`Registry`] and hands it to `app::run`.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -45,6 +45,20 @@ pub struct ProviderConfig {
     pub cluster_name: String,
 }
 
+/// What a provider for the one machine it runs on is built from: the cloud of a cloud-node-manager.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalConfig {
+    /// The Node of this machine.
+    pub node_name: String,
+    /// `--use-instance-metadata`: ask the cloud's metadata service on the machine, which needs no credentials. Without it the
+    /// cloud's API is asked about this machine.
+    pub use_instance_metadata: bool,
+    /// `--cloud-config`: path of the provider's own configuration, `None` when not given.
+    pub cloud_config: Option<PathBuf>,
+    /// How old an answer may be.
+    pub max_age: Duration,
+}
+
 /// One key of one Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretRef {
@@ -84,11 +98,16 @@ pub type ProviderCheck = dyn Fn(CheckRequest) -> BoxFuture<'static, CheckReport>
 /// Builds a provider. Errors are bad configuration: they name the file and the field.
 pub type ProviderFactory = dyn Fn(&ProviderConfig) -> CloudResult<Arc<dyn CloudProvider>> + Send + Sync;
 
+/// Builds a provider of which only `initialize`, `health`, `status` and the instances are used, and only about one Node. Errors are
+/// bad configuration: they name the file and the field.
+pub type LocalFactory = dyn Fn(&LocalConfig) -> CloudResult<Arc<dyn CloudProvider>> + Send + Sync;
+
 /// Providers by the name given in `--cloud-provider`.
 #[derive(Clone, Default)]
 pub struct Registry {
     factories: BTreeMap<String, Arc<ProviderFactory>>,
     checks: BTreeMap<String, Arc<ProviderCheck>>,
+    locals: BTreeMap<String, Arc<LocalFactory>>,
 }
 
 impl Registry {
@@ -115,6 +134,26 @@ impl Registry {
     ) -> Self {
         self.checks.insert(name.into(), Arc::new(check));
         self
+    }
+
+    /// Adds what the provider called `name` is for the one machine it runs on, so that a cloud-node-manager can use it.
+    pub fn with_local(
+        mut self,
+        name: impl Into<String>,
+        factory: impl Fn(&LocalConfig) -> CloudResult<Arc<dyn CloudProvider>> + Send + Sync + 'static,
+    ) -> Self {
+        self.locals.insert(name.into(), Arc::new(factory));
+        self
+    }
+
+    /// Names of the providers for cloud-node-manager, in order.
+    pub fn local_names(&self) -> Vec<&str> {
+        self.locals.keys().map(String::as_str).collect()
+    }
+
+    /// What the provider called `name` is for one machine.
+    pub fn local(&self, name: &str) -> Option<Arc<LocalFactory>> {
+        self.locals.get(name).cloned()
     }
 
     /// Names of the providers whose configuration can be checked, in order.

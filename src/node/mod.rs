@@ -1,13 +1,14 @@
 //! Pure functions on Node objects, shared by the controllers and cloud-node-manager.
 //!
 //! In: a Node as last seen and what the cloud tells of its instance. Out: what should change ([`initialize`], [`labels`],
-//! [`addresses`], [`taints`]) and the minimal patches that say so ([`patch`]). Nothing here reads, writes, waits or logs.
+//! [`addresses`], [`taints`], [`routes`]) and the minimal patches that say so ([`patch`]). Nothing here reads, writes, waits or logs.
 
 pub mod addresses;
 pub mod initialize;
 pub mod labels;
 pub mod patch;
 mod prune;
+pub mod routes;
 pub mod taints;
 pub mod well_known;
 

@@ -2,8 +2,10 @@
 
 use k8s_openapi::api::core::v1::{Node, NodeSystemInfo};
 
+use super::well_known::CONDITION_NETWORK_UNAVAILABLE;
+
 /// Conditions that somebody here reads.
-const CONDITIONS: &[&str] = &["Ready", "NetworkUnavailable"];
+const CONDITIONS: &[&str] = &["Ready", CONDITION_NETWORK_UNAVAILABLE];
 
 /// Drops what nobody here reads. Keeps metadata, spec, and of the status the addresses, two conditions and the machine's UUID, by
 /// which a provider tells a machine from another one made later under the same name.

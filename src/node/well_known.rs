@@ -10,6 +10,9 @@ pub const TAINT_SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 /// Effect of [`TAINT_SHUTDOWN`].
 pub const EFFECT_NO_SCHEDULE: &str = "NoSchedule";
 
+/// Condition that says that no Pod of the Node can be reached (yet): `False` once there is a route to it.
+pub const CONDITION_NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
+
 /// Annotation with the addresses given to kubelet as `--node-ip`: one, or a pair of both families with a comma.
 pub const ANNOTATION_PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 

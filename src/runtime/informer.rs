@@ -70,6 +70,7 @@ pub struct Informer<K> {
     store: Store<K>,
     handlers: Vec<Handler<K>>,
     prune: Prune<K>,
+    watched: watcher::Config,
 }
 
 impl<K> Informer<K>
@@ -78,7 +79,13 @@ where
 {
     /// An informer that keeps what `prune` leaves of each object. `metadata.managedFields` always goes.
     pub fn new(prune: Prune<K>) -> Self {
-        Self { store: Store::default(), handlers: Vec::new(), prune }
+        Self { store: Store::default(), handlers: Vec::new(), prune, watched: watcher::Config::default() }
+    }
+
+    /// The same for the one object called `name`: the server sends no other.
+    pub fn of_one(name: &str, prune: Prune<K>) -> Self {
+        let watched = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        Self { watched, ..Self::new(prune) }
     }
 
     /// The store it will fill.
@@ -144,7 +151,7 @@ where
 {
     async fn run(mut self, api: Api<Checked<K>>) {
         loop {
-            let watch = watcher::watcher(api.clone(), watcher::Config::default()).default_backoff();
+            let watch = watcher::watcher(api.clone(), self.informer.watched.clone()).default_backoff();
             let mut watch = watch.map_err(|error| (expired(&error), with_causes(&error))).boxed();
             while let Some(event) = watch.next().await {
                 match event {

@@ -26,8 +26,8 @@ const FLAGS: &[&str] = &[
 ];
 
 /// A served world with the files that a manager needs.
-struct Azure {
-    world: World,
+pub(crate) struct Azure {
+    pub(crate) world: World,
     config: PathBuf,
     ca_file: PathBuf,
     stop: Shutdown,
@@ -41,21 +41,29 @@ impl Drop for Azure {
 
 impl Azure {
     async fn start(plane: &ControlPlane, name: &str) -> Self {
+        Self::of(plane, name, topology()).await
+    }
+
+    pub(crate) async fn of(plane: &ControlPlane, name: &str, topology: Topology) -> Self {
         let ca_file = plane.folder().join(format!("{name}-ca.pem"));
         let stop = Shutdown::new();
         let serving = Serving { port: 0, ca_file: Some(ca_file.clone()), shutdown: stop.clone() };
         let start = Start { serving: Some(serving), ..Start::default() };
-        let world = start_world(topology(), start).await.expect("the simulated cloud");
+        let world = start_world(topology, start).await.expect("the simulated cloud");
         let config = plane.folder().join(format!("{name}-azure.json"));
         fs::write(&config, world.config().to_string()).expect("azure.json");
         Self { world, config, ca_file, stop }
     }
 
     async fn manager(&self, plane: &ControlPlane, name: &str) -> Manager {
-        Manager::start_azure(plane, name, &self.config, &self.ca_file, FLAGS).await
+        self.manager_with(plane, name, &[]).await
     }
 
-    async fn register_all(&self, objects: &Objects) -> Vec<String> {
+    pub(crate) async fn manager_with(&self, plane: &ControlPlane, name: &str, flags: &[&str]) -> Manager {
+        Manager::start_azure(plane, name, &self.config, &self.ca_file, &[FLAGS, flags].concat()).await
+    }
+
+    pub(crate) async fn register_all(&self, objects: &Objects) -> Vec<String> {
         let mut names = Vec::new();
         for node in self.world.uninitialized_nodes() {
             objects.register(&node).await;

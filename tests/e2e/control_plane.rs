@@ -1,7 +1,7 @@
 //! The two clusters the suite runs on: a real kube-apiserver with etcd from `KUBEBUILDER_ASSETS`, and the in-memory one.
 //!
 //! Both hand out the same thing: an administrator's client, and kubeconfigs for managers that have exactly the rights of
-//! `manifests/rbac.yaml`.
+//! `manifests/rbac.yaml`, and for node managers with those of `manifests/cloud-node-manager/rbac.yaml`.
 
 use std::{
     fs,
@@ -215,10 +215,28 @@ impl ControlPlane {
         fs::write(path, text).expect("kubeconfig");
     }
 
-    /// Every object of `manifests/rbac.yaml`, as `kubectl apply` would.
+    /// A kubeconfig for node managers: of the shipped ServiceAccount with exactly its rights.
+    pub(crate) async fn node_manager_kubeconfig(&self) -> PathBuf {
+        const ACCOUNT: &str = "cloud-node-manager";
+        let path = self.folder.path().join(format!("{ACCOUNT}.kubeconfig"));
+        let token = match &self.kind {
+            Kind::Real(_) => self.request_token(ACCOUNT).await,
+            Kind::Sandbox => ADMIN_TOKEN.to_owned(),
+        };
+        self.write_kubeconfig(&path, &token);
+        path
+    }
+
     async fn apply_shipped_rbac(&self) {
+        for file in ["manifests/rbac.yaml", "manifests/cloud-node-manager/rbac.yaml"] {
+            self.apply_file(file).await;
+        }
+    }
+
+    /// Every object of a file, as `kubectl apply` would.
+    async fn apply_file(&self, file: &str) {
         let admin = self.admin().await;
-        let text = fs::read_to_string("manifests/rbac.yaml").expect("manifests/rbac.yaml");
+        let text = fs::read_to_string(file).expect(file);
         for document in serde_yaml::Deserializer::from_str(&text) {
             let value = serde_yaml::Value::deserialize(document).expect("YAML");
             let object: DynamicObject =
@@ -298,7 +316,8 @@ fn meta(name: &str) -> kube::core::ObjectMeta {
     kube::core::ObjectMeta { name: Some(name.to_owned()), ..Default::default() }
 }
 
-async fn client(kubeconfig: &Path) -> Client {
+/// A client as a kubeconfig has it.
+pub(crate) async fn client(kubeconfig: &Path) -> Client {
     let parsed = kube::config::Kubeconfig::read_from(kubeconfig).expect("kubeconfig");
     let config = kube::Config::from_custom_kubeconfig(parsed, &Default::default()).await.expect("config");
     Client::try_from(config).expect("client")

@@ -6,6 +6,7 @@
 mod azure;
 mod cloud;
 mod control_plane;
+mod node_managers;
 mod objects;
 mod scenarios;
 mod support;
@@ -36,6 +37,7 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("without_node_controller", On::Both, |plane| scenarios::without_node_controller(plane).boxed()),
     ("high_availability", On::Both, |plane| scenarios::high_availability(plane).boxed()),
     ("killed_at_every_step", On::Both, |plane| scenarios::killed_at_every_step(plane).boxed()),
+    ("node_managers", On::Both, |plane| node_managers::node_managers(plane).boxed()),
     ("azure_nodes", On::Both, |plane| azure::nodes(plane).boxed()),
     ("azure_life_cycle", On::RealOnly, |plane| azure::life_cycle(plane).boxed()),
     ("azure_outages", On::RealOnly, |plane| azure::outages(plane).boxed()),

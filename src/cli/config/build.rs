@@ -8,12 +8,13 @@ use super::{
     NodeConfig, NodeLifecycleConfig, RequestHeaderConfig, RouteConfig, ServiceConfig, ServingConfig, TlsFiles,
 };
 use crate::cli::{
-    VERSION,
+    NodeManagerConfig, VERSION,
     arguments::Arguments,
     controllers,
     feature_gates::{self, FeatureGates},
     flags::{
-        self, Effect, Flag, Visibility, azure, cloud, controllers as pace, generic, leader_election, logging as log,
+        self, Effect, Flag, Spec, Visibility, azure, cloud, controllers as pace, generic, leader_election, logging as log,
+        node_manager as local,
         serving::{authentication, authorization, secure},
     },
     logging::LoggingConfig,
@@ -33,7 +34,7 @@ struct Builder {
 
 /// Turns arguments into the configuration, or into one line per complaint.
 pub(in crate::cli) fn build(arguments: Arguments, providers: &[&str]) -> Result<Config, Vec<String>> {
-    let mut builder = Builder { notices: notices(&arguments), arguments, errors: Vec::new() };
+    let mut builder = Builder { notices: notices(&arguments, flags::all()), arguments, errors: Vec::new() };
     let feature_gates = builder.feature_gates();
     let config = Config {
         cloud: builder.cloud(providers),
@@ -67,9 +68,36 @@ pub(in crate::cli) fn build_for_check(
     if builder.errors.is_empty() { Ok(parts) } else { Err(builder.errors) }
 }
 
+/// The configuration of cloud-node-manager, whose flags are `specs`.
+pub(in crate::cli) fn build_for_node_manager(
+    arguments: Arguments,
+    specs: &[Spec],
+    providers: &[&str],
+) -> Result<NodeManagerConfig, Vec<String>> {
+    let flagz = arguments.effective_of(specs.iter());
+    let mut builder = Builder { notices: notices(&arguments, specs.iter()), arguments, errors: Vec::new() };
+    let cloud = builder.cloud(providers);
+    let config = NodeManagerConfig {
+        provider: cloud.provider,
+        cloud_config: cloud.cloud_config,
+        node_name: Some(builder.read(&local::NODE_NAME).to_lowercase()).filter(|name| !name.is_empty()),
+        use_instance_metadata: builder.read(&local::USE_INSTANCE_METADATA),
+        wait_routes: builder.read(&local::WAIT_ROUTES),
+        status_update_frequency: builder.positive(&pace::NODE_STATUS_UPDATE_FREQUENCY),
+        kube_api: builder.kube_api(),
+        // Upstream serves no profiles here.
+        serving: ServingConfig { profiling: false, ..builder.serving_if_any() },
+        logging: builder.logging(),
+        version: builder.version(),
+        notices: builder.notices,
+        flagz,
+    };
+    if builder.errors.is_empty() { Ok(config) } else { Err(builder.errors) }
+}
+
 /// Flags that were given and mean nothing here, or soon nothing any more.
-fn notices(arguments: &Arguments) -> Vec<String> {
-    let given = flags::all().filter(|spec| arguments.is_given(spec));
+fn notices<'a>(arguments: &Arguments, specs: impl Iterator<Item = &'a Spec>) -> Vec<String> {
+    let given = specs.filter(|spec| arguments.is_given(spec));
     given
         .flat_map(|spec| {
             let ignored = match spec.effect {

@@ -10,6 +10,7 @@ pub mod controllers;
 pub mod generic;
 pub mod leader_election;
 pub mod logging;
+pub mod node_manager;
 pub mod serving;
 pub mod webhooks;
 

@@ -33,6 +33,11 @@ pub const EVENTS: &[EventDoc] = &[
         type_: EventType::Warning,
         when: "The addresses of a Node stay as they are because it names one that the cloud does not know.",
     },
+    EventDoc {
+        reason: WAITING_FOR_ROUTES,
+        type_: EventType::Normal,
+        when: "A Node is initialised but for the uninitialized taint, which goes when there is a route to its Pods (`--wait-routes`).",
+    },
 ];
 
 const SYNCED: &str = "Synced";
@@ -40,6 +45,7 @@ const NO_INSTANCE: &str = "NoCloudInstance";
 const METADATA_FAILED: &str = "InstanceMetadataFailed";
 const INITIALIZATION_FAILED: &str = "NodeInitializationFailed";
 const ADDRESSES_FAILED: &str = "NodeAddressesFailed";
+const WAITING_FOR_ROUTES: &str = "WaitingForRoutes";
 
 fn event(node: &Node, type_: EventType, reason: &'static str, message: String) -> Event {
     Event { about: reference(node), type_, reason, message }
@@ -72,6 +78,13 @@ pub(super) fn addresses_failed(node: &Node, error: &dyn Display) -> Event {
     event(node, EventType::Warning, ADDRESSES_FAILED, format!("The addresses of the node stay as they are: {error}"))
 }
 
+/// Nobody has made a route yet.
+pub(super) fn waiting_for_routes(node: &Node) -> Event {
+    let message =
+        "The node stays uninitialized until its condition NetworkUnavailable is False: there is no route to its pods yet";
+    event(node, EventType::Normal, WAITING_FOR_ROUTES, message.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +99,7 @@ mod tests {
             metadata_failed(&node, &error),
             initialization_failed(&node, &error),
             addresses_failed(&node, &error),
+            waiting_for_routes(&node),
         ];
         let table: Vec<_> = EVENTS.iter().map(|row| (row.reason, row.type_)).collect();
         assert_eq!(all.map(|event| (event.reason, event.type_)).to_vec(), table);

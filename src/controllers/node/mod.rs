@@ -51,11 +51,21 @@ pub struct Config {
     pub status_workers: Option<usize>,
     /// `--node-status-update-frequency`.
     pub status_update_frequency: Duration,
+    /// Pauses between the tries to initialise a Node.
+    pub backoff: Backoff,
+    /// Whether a Node keeps its taint until there is a route to its Pods (`--wait-routes` of cloud-node-manager).
+    pub waits_for_routes: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { workers: None, status_workers: None, status_update_frequency: Duration::from_secs(300) }
+        Self {
+            workers: None,
+            status_workers: None,
+            status_update_frequency: Duration::from_secs(300),
+            backoff: Backoff::DEFAULT,
+            waits_for_routes: false,
+        }
     }
 }
 
@@ -106,7 +116,7 @@ impl NodeController {
         let source = Arc::new(Source::of(provider.as_ref()).ok_or_else(missing)?);
         let make = |name, backoff| Queue::new(name, backoff, context.clock, Arc::clone(&context.metrics));
         let slow = Backoff { base: Duration::from_secs(1), max: config.status_update_frequency };
-        let queue = make("Nodes", Backoff::DEFAULT);
+        let queue = make("Nodes", config.backoff);
         let feed = queue.clone();
         informers.nodes.subscribe(move |change| {
             let key = ObjectKey::of(change.object().as_ref());

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use crate::{
     cloud_provider::CloudError,
-    node::{labels, patch::MainChanges, taints},
+    node::{labels, patch::MainChanges, routes, taints},
     runtime::{
         informer::Change,
         patch::ApiError,
@@ -46,7 +46,10 @@ pub(super) fn urgency(change: &Change<Node>) -> Option<Priority> {
         Change::Added(new) => needs(new).then_some(Priority::UserChange),
         Change::Updated { old, new } if !needs(old) && !needs(new) => None,
         Change::Updated { old, new } => {
-            let inputs = |node: &Node| (node.metadata.labels.clone(), node.metadata.annotations.clone(), node.spec.clone());
+            let routes = |node: &Node| routes::are_there(node);
+            let inputs = |node: &Node| {
+                (node.metadata.labels.clone(), node.metadata.annotations.clone(), node.spec.clone(), routes(node))
+            };
             Some(if inputs(old) == inputs(new) { Priority::Resync } else { Priority::UserChange })
         }
     }
@@ -98,6 +101,9 @@ mod tests {
         let moved = tainted().with(|n| spec(n).provider_id = Some("fake://1".into()));
         assert_eq!(urgency(&update(tainted(), beat)), Some(Priority::Resync));
         assert_eq!(urgency(&update(tainted(), moved)), Some(Priority::UserChange));
+        let routed =
+            tainted().with(|n| status(n).conditions = Some(vec![condition(CONDITION_NETWORK_UNAVAILABLE, "False")]));
+        assert_eq!(urgency(&update(tainted(), routed)), Some(Priority::UserChange));
         assert_eq!(urgency(&update(tainted(), node("n"))), Some(Priority::UserChange), "settles what waits");
         assert_eq!(urgency(&update(node("n"), node("n"))), None);
         assert_eq!(urgency(&Change::Added(Arc::new(tainted()))), Some(Priority::UserChange));

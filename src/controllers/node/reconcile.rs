@@ -18,7 +18,7 @@ use crate::{
     node::{
         addresses, age_in_seconds,
         initialize::{Initialization, ProviderId, initialize},
-        patch, taints, uid,
+        patch, routes, taints, uid,
     },
     runtime::{
         patch::{ApiError, Part, PatchKind},
@@ -105,15 +105,38 @@ impl NodeController {
         }
     }
 
-    /// Writes what was decided: addresses first, the taint last.
+    /// Writes what was decided. Without a route that is waited for the taint stays, and the condition says so.
     async fn apply(&self, node: &Node, decided: Initialization) -> Result<(), ApiError> {
         decided.dropped.iter().for_each(|dropped| tracing::warn!(node = crate::node::name(node), "{dropped}"));
+        if !self.config.waits_for_routes || routes::are_there(node) == Some(true) {
+            return self.finish(node, decided).await;
+        }
+        let held = self.write_all(node, &routes::hold(decided)).await?;
+        let newest = held.as_ref().unwrap_or(node);
+        if let Some(condition) = routes::announcement(newest, self.context.clock.wall()) {
+            let key = ObjectKey::of(newest);
+            self.context.writer.patch(&self.api(), &key, Part::Status, PatchKind::Strategic, condition).await?;
+            self.context.events.record(events::waiting_for_routes(newest));
+        }
+        Ok(())
+    }
+
+    /// Addresses first, all the rest after; the Node as it is then, if anything was to be written.
+    async fn write_all(&self, node: &Node, decided: &Initialization) -> Result<Option<Node>, ApiError> {
         let mut newest = None;
         if let Some(addresses) = &decided.addresses {
             newest = Some(self.write(node, Part::Status, patch::addresses(node, addresses)).await?);
         }
+        if decided.main.is_empty() {
+            return Ok(newest);
+        }
         let base = newest.as_ref().unwrap_or(node);
-        let written = self.write(base, Part::Main, patch::main(base, &decided.main)).await?;
+        self.write(base, Part::Main, patch::main(base, &decided.main)).await.map(Some)
+    }
+
+    /// Everything, the taint last.
+    async fn finish(&self, node: &Node, decided: Initialization) -> Result<(), ApiError> {
+        let Some(written) = self.write_all(node, &decided).await? else { return Ok(()) };
         let age = age_in_seconds(&written, self.context.clock.wall());
         self.context.metrics.node_taint_removal_delay.with_label_values::<&str>(&[]).observe(age);
         self.context.metrics.node_initial_sync_delay.with_label_values::<&str>(&[]).observe(age);

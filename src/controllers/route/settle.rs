@@ -16,11 +16,9 @@ use serde_json::{Value, json};
 use super::plan::{Needed, NodePlan, Plan};
 use crate::{
     cloud_provider::{CloudError, CloudResult, Route, RouteOutcomes},
+    node::well_known::CONDITION_NETWORK_UNAVAILABLE as NETWORK_UNAVAILABLE,
     runtime::{patch::ApiError, work_queue::Outcome},
 };
-
-/// The condition this controller writes.
-const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
 /// When to try again what only the user can put right; a change of a node comes earlier.
 pub(super) const INVALID_RETRY: Duration = Duration::from_secs(300);

@@ -1,7 +1,7 @@
 //! The Azure provider.
 //!
 //! In: `azure.json` and the process's parts. Out: [`factory`], which makes a `CloudProvider`, and [`check::check`] for `check-config`.
-//! Reads go down this list and never come back: `load_balancer, routes, instances → inventory → arm → auth`; `config`, `node` and
+//! Reads go down this list and never come back: `load_balancer, routes, metadata, instances → inventory → arm → auth`; `config`, `node` and
 //! `arm::ResourceId` are below all of them. A [`session::Session`] is one configuration at work; [`provider`] swaps sessions.
 
 pub mod arm;
@@ -11,6 +11,8 @@ pub mod config;
 pub mod instances;
 pub mod inventory;
 pub mod load_balancer;
+mod local;
+pub mod metadata;
 pub mod node;
 pub mod operations;
 pub mod out_of_service;
@@ -19,4 +21,5 @@ pub mod provider;
 pub mod routes;
 pub mod session;
 
+pub use local::local_factory;
 pub use provider::{AzureCloud, NAME, factory};

@@ -70,6 +70,16 @@ struct Inner {
     started: AtomicBool,
     /// One for the process: sessions come and go.
     locker: OnceLock<Locker>,
+    scope: Scope,
+}
+
+/// Whom the provider is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// All Nodes: their machines are listed, and lists kept fresh.
+    Cluster,
+    /// One Node: nothing is read that it does not ask for.
+    OneNode,
 }
 
 /// Builds the provider for the binary. A bad file is an error here; a Secret is read when the provider is initialised.
@@ -85,6 +95,24 @@ impl AzureCloud {
         config: &ProviderConfig,
         environment: BTreeMap<String, String>,
         transport: Arc<dyn Transport>,
+    ) -> CloudResult<Self> {
+        Self::of_scope(config, environment, transport, Scope::Cluster)
+    }
+
+    /// The same for a process that looks after one Node: no list is read ahead, and no Node is watched.
+    pub fn for_one_node(
+        config: &ProviderConfig,
+        environment: BTreeMap<String, String>,
+        transport: Arc<dyn Transport>,
+    ) -> CloudResult<Self> {
+        Self::of_scope(config, environment, transport, Scope::OneNode)
+    }
+
+    fn of_scope(
+        config: &ProviderConfig,
+        environment: BTreeMap<String, String>,
+        transport: Arc<dyn Transport>,
+        scope: Scope,
     ) -> CloudResult<Self> {
         let first = match (&config.cloud_config, &config.cloud_config_secret) {
             (Some(path), None) => Some(read_file(path, &environment)?),
@@ -105,6 +133,7 @@ impl AzureCloud {
             unusable: watch::Sender::default(),
             started: AtomicBool::default(),
             locker: OnceLock::new(),
+            scope,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -144,7 +173,9 @@ impl AzureCloud {
         };
         let mut session = Session::open(config, &surroundings).await?;
         session.load_balancers = Some(Arc::new(self.load_balancers(&session, context)));
-        session.inventory.warm().await.map_err(CloudError::from)?;
+        if self.inner.scope == Scope::Cluster {
+            session.inventory.warm().await.map_err(CloudError::from)?;
+        }
         Ok(session)
     }
 
@@ -302,7 +333,7 @@ impl CloudProvider for AzureCloud {
         }
         let session = self.open(Arc::clone(&config), &context).await?;
         self.inner.session.store(Some(Arc::new(session)));
-        if self.inner.started.swap(true, Ordering::Relaxed) {
+        if self.inner.scope == Scope::OneNode || self.inner.started.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
         out_of_service::start(&context);

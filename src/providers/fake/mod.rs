@@ -39,8 +39,8 @@ pub use memory::{FakeLoadBalancer, FakePort, FakeRoute};
 
 use crate::{
     cloud_provider::{
-        CloudError, CloudProvider, CloudResult, Clusters, Instances, InstancesV2, LoadBalancer, ProviderContext, Routes,
-        Zones, registry::ProviderConfig,
+        CloudError, CloudProvider, CloudResult, Clusters, Instances, InstancesV2, LoadBalancer, LocalConfig,
+        ProviderContext, Routes, Zones, registry::ProviderConfig,
     },
     runtime::leader_election::Leadership,
 };
@@ -55,6 +55,11 @@ pub fn factory(config: &ProviderConfig) -> CloudResult<Arc<dyn CloudProvider>> {
         None => FakeCloud::new(FakeConfig::any_node()),
     };
     Ok(Arc::new(cloud))
+}
+
+/// The same for one machine: what the YAML says of it, read by the machine itself.
+pub fn local_factory(config: &LocalConfig) -> CloudResult<Arc<dyn CloudProvider>> {
+    factory(&ProviderConfig { cloud_config: config.cloud_config.clone(), ..ProviderConfig::default() })
 }
 
 /// Handle on a fake cloud. Clones are the same cloud.

@@ -43,8 +43,12 @@ pub(super) struct Cloud {
     pub(super) provider: Arc<dyn CloudProvider>,
     /// What kubelets register.
     pub(super) nodes: Vec<Node>,
-    /// Whether it has routes and load balancers.
-    pub(super) is_whole: bool,
+    /// `--cluster-cidr`: where the pods of its Nodes are.
+    pub(super) cluster_cidr: &'static str,
+    /// Whether it has routes.
+    pub(super) has_routes: bool,
+    /// Whether it has load balancers.
+    pub(super) has_load_balancers: bool,
 }
 
 /// Makes the cloud with `count` machines. `azure_json`: where the azure provider's configuration is written.
@@ -66,7 +70,14 @@ fn fake(count: u32) -> Cloud {
     // Nodes that a user adds with kubectl find an instance as well.
     let cloud = FakeCloud::new(FakeConfig { generated_instances: vec![instances], ..FakeConfig::any_node() });
     cloud.set_latency(CallName::EnsureLoadBalancer, LATENCY);
-    Cloud { name: "fake", provider: Arc::new(cloud), nodes: (0..count).map(fake_node).collect(), is_whole: true }
+    Cloud {
+        name: "fake",
+        provider: Arc::new(cloud),
+        nodes: (0..count).map(fake_node).collect(),
+        cluster_cidr: "10.244.0.0/16",
+        has_routes: true,
+        has_load_balancers: true,
+    }
 }
 
 fn fake_node(index: u32) -> Node {
@@ -97,5 +108,12 @@ fn azure(count: u32, azure_json: &Path) -> Result<Cloud, String> {
     };
     let transport = world.azure().transport();
     let provider = AzureCloud::new(&config, BTreeMap::new(), transport).map_err(|error| error.to_string())?;
-    Ok(Cloud { name: "azure", provider: Arc::new(provider), nodes: world.uninitialized_nodes(), is_whole: false })
+    Ok(Cloud {
+        name: "azure",
+        provider: Arc::new(provider),
+        nodes: world.uninitialized_nodes(),
+        cluster_cidr: "100.64.0.0/10",
+        has_routes: true,
+        has_load_balancers: false,
+    })
 }

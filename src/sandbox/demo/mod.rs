@@ -161,8 +161,8 @@ fn start_manager(server: &ApiServer, cloud: Cloud, work: Shutdown) -> Result<Run
     let flags = [
         "cloud-controller-manager".to_owned(),
         format!("--cloud-provider={}", cloud.name),
-        format!("--configure-cloud-routes={}", cloud.is_whole),
-        "--cluster-cidr=10.244.0.0/16".to_owned(),
+        format!("--configure-cloud-routes={}", cloud.has_routes),
+        format!("--cluster-cidr={}", cloud.cluster_cidr),
         "--secure-port=0".to_owned(),
     ];
     let command = cli::parse(flags.iter().map(std::ffi::OsString::from), &[cloud.name], &[]);
@@ -215,7 +215,8 @@ struct Goal {
 impl Goal {
     fn of(arguments: &Arguments, cloud: &Cloud) -> Self {
         let (nodes, services) = (cloud.nodes.len(), arguments.services as usize);
-        if cloud.is_whole { Self { nodes, routes: nodes, services } } else { Self { nodes, routes: 0, services: 0 } }
+        let count = |has: bool, count| if has { count } else { 0 };
+        Self { nodes, routes: count(cloud.has_routes, nodes), services: count(cloud.has_load_balancers, services) }
     }
 
     fn is_reached(&self, server: &ApiServer) -> bool {

@@ -201,7 +201,7 @@ fields! {
         route_table_name: String = "routeTableName" "" "Route table of the pod networks.";
         route_table_resource_group: String = "routeTableResourceGroup" "" "Its resource group; empty: resourceGroup.";
         route_update_waiting: Duration = "routeUpdateWaitingInSeconds" "30" "Accepted; this program waits for ARM's answer, not for a time.";
-        route_update_interval: Duration = "routeUpdateIntervalInSeconds" "30" "Longest time that route changes are gathered.";
+        route_update_interval: Duration = "routeUpdateIntervalInSeconds" "30" "Accepted; route changes do not wait for a time, but gather while a write is under way.";
         private_link_service_resource_group: String = "privateLinkServiceResourceGroup" "" "Resource group of private link services; empty: resourceGroup.";
     }
     "Load balancers" {

@@ -43,7 +43,7 @@ pub(super) struct Committer {
 
 impl Committer {
     pub(super) fn new(table: Table, is_node: Box<IsNode>) -> Self {
-        Self { table, batcher: Batcher::new(Duration::ZERO), is_node, suspects: Mutex::default() }
+        Self { table, batcher: Batcher::new(Duration::ZERO, Duration::ZERO), is_node, suspects: Mutex::default() }
     }
 
     pub(super) fn status(&self) -> Value {

@@ -43,3 +43,72 @@ fn address_of(machine: &Machine, ipv6: bool) -> Result<IpAddr, &'static str> {
 fn is_ipv6(net: &IpNet) -> bool {
     matches!(net, IpNet::V6(_))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cloud_provider::NodeAddress,
+        providers::azure::{
+            arm::ResourceId,
+            inventory::{Interface, IpConfiguration, MachineKind},
+        },
+    };
+
+    fn machine() -> Machine {
+        let group = ResourceId::group_of("s", "g");
+        let at = |address: &str| IpConfiguration { private_address: Some(address.into()), ..IpConfiguration::default() };
+        let ip_configurations = vec![at("10.0.0.4"), at("fd00::4"), at("10.0.0.5")];
+        let id = group.resource("Microsoft.Network/networkInterfaces", &["nic"]);
+        Machine {
+            id: group.resource("Microsoft.Compute/virtualMachines", &["n"]),
+            kind: MachineKind::Standalone,
+            name: "n".into(),
+            computer_name: "n".into(),
+            vm_id: String::new(),
+            vm_size: String::new(),
+            location: String::new(),
+            zone: None,
+            fault_domain: None,
+            provisioning_state: String::new(),
+            power_state: None,
+            interfaces: vec![Interface { id, primary: true, ip_configurations }],
+        }
+    }
+
+    fn route(cidr: &str, addresses: &[&str]) -> Route {
+        let internal = |address: &&str| NodeAddress { type_: AddressType::InternalIP, address: (*address).to_owned() };
+        Route {
+            target_node: "n".into(),
+            destination_cidr: cidr.into(),
+            target_node_addresses: addresses.iter().map(internal).collect(),
+            ..Route::default()
+        }
+    }
+
+    #[test]
+    fn the_next_hop_is_of_the_cidrs_family() {
+        for (cidr, hop) in [("10.1.0.0/24", Some("10.0.0.4")), (" fd01::/64 ", Some("fd00::4")), ("nonsense", None)] {
+            let wanted = wanted(&route(cidr, &[]), &machine());
+            assert_eq!(wanted.ok().map(|wanted| wanted.next_hop.to_string()).as_deref(), hop, "{cidr}");
+        }
+        let mut bare = machine();
+        bare.interfaces[0].ip_configurations.truncate(1);
+        let error = wanted(&route("fd01::/64", &[]), &bare).unwrap_err();
+        assert!(error.contains("no private IPv6 address for fd01::/64"), "{error}");
+    }
+
+    #[test]
+    fn a_machine_is_outdated_when_its_node_has_other_addresses_of_that_family() {
+        for (cidr, addresses, expected) in [
+            ("10.1.0.0/24", &["10.0.0.4", "fd00::9"][..], false),
+            ("10.1.0.0/24", &["10.0.0.9"], true),
+            ("fd01::/64", &["10.0.0.9"], false),
+            ("fd01::/64", &["10.0.0.4", "fd00::9"], true),
+            ("10.1.0.0/24", &[], false),
+            ("nonsense", &["10.0.0.9"], false),
+        ] {
+            assert_eq!(is_outdated(&route(cidr, addresses), &machine()), expected, "{cidr} {addresses:?}");
+        }
+    }
+}

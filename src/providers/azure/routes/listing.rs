@@ -38,3 +38,43 @@ fn to(target_node: String, cidr: &str) -> Route {
 fn next_hop(route: &network::Route) -> Option<IpAddr> {
     route.properties.as_ref()?.next_hop_ip_address.as_deref()?.parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::providers::azure::node::fixtures::node;
+
+    #[test]
+    fn all_routes_are_listed_with_their_nodes_and_unmanaged_ones_after_them() {
+        let route = |name: &str, prefix: &str| json!({"name": name, "properties": {"addressPrefix": prefix, "nextHopIpAddress": "10.0.0.1"}});
+        let routes = [
+            route("A____1", "10.1.0.0/24"),
+            route("b____2", "10.1.1.0/24"),
+            route("to-firewall", "0.0.0.0/0"),
+            json!({"name": "odd"}),
+        ];
+        let table = serde_json::from_value(json!({"properties": {"routes": routes}})).unwrap();
+        let mut memory = Memory::default();
+        let nodes = [("a", "10.0.0.1"), ("b", "10.0.0.2"), ("u", "10.0.0.3")];
+        memory.observe(nodes.map(|(name, ip)| node(name).address("InternalIP", ip).build()).iter());
+        memory.remember("u", "10.1.2.0/24");
+        memory.remember("gone", "10.1.3.0/24");
+        let listed = list(Some(&table), &memory, |name| name == "u");
+        let rows: Vec<_> = listed
+            .iter()
+            .map(|route| (route.name.as_str(), route.target_node.as_str(), route.destination_cidr.as_str(), route.blackhole))
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                ("A____1", "a", "10.1.0.0/24", false),
+                ("b____2", "b", "10.1.1.0/24", true),
+                ("to-firewall", "to-firewall", "0.0.0.0/0", false),
+                ("u____1012024", "u", "10.1.2.0/24", false),
+            ]
+        );
+        assert_eq!(list(None, &memory, |_| false), []);
+    }
+}

@@ -84,3 +84,52 @@ fn internal_addresses(node: &Node) -> impl Iterator<Item = IpAddr> + '_ {
     let addresses = node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
     addresses.iter().filter(|address| address.type_ == "InternalIP").filter_map(|address| address.address.parse().ok())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::azure::node::fixtures::node;
+
+    fn with(name: &str, addresses: &[&str]) -> Node {
+        addresses.iter().fold(node(name), |node, address| node.address("InternalIP", address)).build()
+    }
+
+    fn astray(memory: &Memory, name: &str, hop: &str) -> bool {
+        memory.leads_astray(name, hop.parse().unwrap(), &memory.taken())
+    }
+
+    #[test]
+    fn a_former_address_and_that_of_another_node_lead_astray() {
+        let mut memory = Memory::default();
+        memory.observe([with("a", &["10.0.0.1", "fd00::1"]), with("b", &["10.0.0.2"])].iter());
+        let cases = [("10.0.0.1", false), ("10.9.9.9", false), ("10.0.0.2", true), ("fd00::1", false), ("fd00::2", false)];
+        for (hop, expected) in cases {
+            assert_eq!(astray(&memory, "a", hop), expected, "{hop}");
+        }
+        assert!(!astray(&memory, "b", "fd00::1"), "b has no address of that family");
+        assert!(!astray(&memory, "gone", "10.0.0.1"), "no such Node: the controller deletes its routes");
+
+        memory.observe([with("a", &["10.0.0.7", "fd00::1"]), with("b", &["10.0.0.2"])].iter());
+        assert!(astray(&memory, "a", "10.0.0.1") && !astray(&memory, "a", "10.0.0.7"));
+        memory.observe([with("a", &[]), with("b", &["10.0.0.2"])].iter());
+        assert!(astray(&memory, "a", "10.0.0.1") && !astray(&memory, "a", "10.0.0.7"), "no address is no news");
+        memory.observe([with("a", &["10.0.0.1"])].iter());
+        assert!(!astray(&memory, "a", "10.0.0.1") && astray(&memory, "a", "10.0.0.7"), "back again");
+        memory.observe(std::iter::empty());
+        memory.observe([with("a", &["10.0.0.3"])].iter());
+        assert!(!astray(&memory, "a", "10.0.0.1"), "another Node of that name");
+    }
+
+    #[test]
+    fn cidrs_of_unmanaged_nodes_are_remembered_until_forgotten() {
+        let mut memory = Memory::default();
+        for cidr in ["10.0.0.0/24", "fd00::/64", "10.0.0.0/24"] {
+            memory.remember("a", cidr);
+        }
+        memory.forget("b", "10.0.0.0/24");
+        assert_eq!(memory.unmanaged().collect::<Vec<_>>(), [("a", "10.0.0.0/24"), ("a", "fd00::/64")]);
+        memory.forget("a", "10.0.0.0/24");
+        memory.forget("a", "fd00::/64");
+        assert_eq!(memory.unmanaged().count(), 0);
+    }
+}

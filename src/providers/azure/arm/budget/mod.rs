@@ -38,6 +38,8 @@ use crate::{metrics::Metrics, runtime::clock::Clock};
 /// How urgent a request is; the first goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Urgency {
+    /// A document that many wait for, such as the load balancer of all Services: one request serves them all.
+    Shared,
     /// A new or changed Service, or a new Node: somebody waits.
     Change,
     /// A deletion.
@@ -52,6 +54,7 @@ impl Urgency {
     /// Name in metrics and on the status page.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Shared => "shared",
             Self::Change => "change",
             Self::Deletion => "deletion",
             Self::Node => "node",

@@ -38,6 +38,7 @@ pub struct Batcher<T, R> {
     /// When the last batch ended.
     seat: tokio::sync::Mutex<Option<Instant>>,
     linger: Duration,
+    longest: Duration,
 }
 
 #[derive(Default)]
@@ -57,9 +58,9 @@ impl Drop for Coming {
 }
 
 impl<T, R> Batcher<T, R> {
-    /// `linger`: least time to gather, for those whose coming nobody announces.
-    pub fn new(linger: Duration) -> Self {
-        Self { waiting: Mutex::default(), ahead: Arc::default(), seat: tokio::sync::Mutex::default(), linger }
+    /// `linger`: least time to gather, for those whose coming nobody announces; `longest`: longest to wait for those who are announced.
+    pub fn new(linger: Duration, longest: Duration) -> Self {
+        Self { waiting: Mutex::default(), ahead: Arc::default(), seat: tokio::sync::Mutex::default(), linger, longest }
     }
 
     /// Announces an item.
@@ -111,7 +112,7 @@ impl<T, R> Batcher<T, R> {
             let changed = self.ahead.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            let Some(limit) = self.gathering(last).as_ref().and_then(wait) else { return };
+            let Some(limit) = self.gathering(last).and_then(|gathering| wait(&gathering, self.longest)) else { return };
             tokio::select! {
                 () = changed => {}
                 () = tokio::time::sleep(limit) => {}
@@ -138,6 +139,8 @@ impl<T, R> Batcher<T, R> {
 mod tests {
     use super::*;
 
+    const LONGEST: Duration = Duration::from_secs(15);
+
     type Counting = Batcher<u32, (u32, usize)>;
 
     /// Answers each item with the size of its batch, after a second.
@@ -148,7 +151,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_comes_while_one_batch_is_done_is_the_next_one() {
-        let batcher = Counting::new(Duration::ZERO);
+        let batcher = Counting::new(Duration::ZERO, LONGEST);
         let first = batcher.submit(0, None, work);
         let later = async {
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -161,7 +164,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_waits_for_those_who_are_announced_and_not_for_those_who_give_up() {
-        let batcher = Counting::new(Duration::ZERO);
+        let batcher = Counting::new(Duration::ZERO, LONGEST);
         let coming: Vec<_> = (0..4).map(|_| batcher.announce()).collect();
         let late = async {
             tokio::time::sleep(Duration::from_secs(2)).await;
@@ -177,7 +180,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_leader_that_goes_away_takes_its_batch_with_it_and_nothing_else() {
-        let batcher = Counting::new(Duration::ZERO);
+        let batcher = Counting::new(Duration::ZERO, LONGEST);
         let leader = batcher.submit(1, None, work);
         let (gone, next) = tokio::join!(tokio::time::timeout(Duration::from_millis(100), leader), async {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -189,7 +192,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn those_in_a_batch_that_is_given_up_are_told() {
-        let batcher = Counting::new(Duration::from_millis(10));
+        let batcher = Counting::new(Duration::from_millis(10), LONGEST);
         let leader = tokio::time::timeout(Duration::from_millis(100), batcher.submit(1, None, work));
         let (gone, other) = tokio::join!(leader, batcher.submit(2, None, work));
         assert!(gone.is_err());

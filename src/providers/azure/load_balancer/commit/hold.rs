@@ -5,8 +5,6 @@
 
 use std::time::Duration;
 
-/// Longest that anybody waits for others.
-const LONGEST: Duration = Duration::from_secs(15);
 /// Least time between two writes while more is on its way: it bounds the writes that a slow stream of work costs.
 const SPACING: Duration = Duration::from_secs(5);
 
@@ -24,9 +22,10 @@ pub struct Gathering {
 }
 
 /// How long to wait for more; `None`: it is time. Without anybody on the way nobody waits.
-pub fn wait(gathering: &Gathering) -> Option<Duration> {
+/// `longest`: that anybody waits for others.
+pub fn wait(gathering: &Gathering, longest: Duration) -> Option<Duration> {
     let Gathering { waiting, coming, oldest, idle } = *gathering;
-    let left = LONGEST.saturating_sub(oldest);
+    let left = longest.saturating_sub(oldest);
     if coming == 0 || left.is_zero() {
         return None;
     }
@@ -40,6 +39,8 @@ pub fn wait(gathering: &Gathering) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LONGEST: Duration = seconds(15);
 
     const fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -59,7 +60,7 @@ mod tests {
             (Gathering { coming: 1, idle: Some(seconds(2)), oldest: seconds(14), ..calm }, Some(seconds(1))),
             (Gathering { coming: 1, idle: Some(seconds(9)), ..calm }, None),
         ] {
-            assert_eq!(wait(&gathering), expected, "{gathering:?}");
+            assert_eq!(wait(&gathering, LONGEST), expected, "{gathering:?}");
         }
     }
 
@@ -75,7 +76,7 @@ mod tests {
             let idle = ended.map(|ended| seconds(now.saturating_sub(ended)));
             let gathering = Gathering { waiting, coming: 500 - arrived, oldest: seconds(now - since), idle };
             now += 1;
-            if ended.is_none_or(|ended| ended < now) && waiting > 0 && wait(&gathering).is_none() {
+            if ended.is_none_or(|ended| ended < now) && waiting > 0 && wait(&gathering, LONGEST).is_none() {
                 (writes, waiting, ended) = (writes + 1, 0, Some(now + 5));
             }
         }

@@ -139,7 +139,7 @@ impl Balancers<'_> {
         match &change.write {
             Write::Put(document) => {
                 let new = membership::new_pools(&look.observed, &change.id, document);
-                if let Err(error) = self.world.writer.put_load_balancer(&change.id, document, self.urgency).await {
+                if let Err(error) = self.world.writer.put_load_balancer(&change.id, document, Urgency::Shared).await {
                     return Err(self.recovered(error).await.into());
                 }
                 self.world.created().extend(new);
@@ -155,7 +155,7 @@ impl Balancers<'_> {
         if let Some(document) = look.observed.load_balancers.iter().find(is_it) {
             membership::leave(self.world, document, self.urgency).await?;
         }
-        let deleted = self.world.writer.delete_load_balancer(&change.id, self.urgency).await;
+        let deleted = self.world.writer.delete_load_balancer(&change.id, Urgency::Shared).await;
         Ok(deleted.inspect_err(|error| self.world.tell(asks, Call::DeleteLoadBalancer, error))?)
     }
 

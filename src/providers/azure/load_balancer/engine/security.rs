@@ -103,7 +103,7 @@ impl SecurityGroup<'_> {
     async fn write(&self, id: &ResourceId, outcome: &Outcome) -> Result<(), Trouble> {
         let Some(document) = &outcome.document else { return Ok(()) };
         tracing::info!(%id, reasons = outcome.reasons.join("; "), "writing the security group");
-        Ok(self.world.writer.put_security_group(id, document, self.urgency).await?)
+        Ok(self.world.writer.put_security_group(id, document, Urgency::Shared).await?)
     }
 
     fn settled(&self, asks: &[Ask], rules: Rules) -> Answers<()> {

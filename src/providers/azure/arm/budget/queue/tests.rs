@@ -123,7 +123,13 @@ fn five_thousand_callers_cost_a_look_each() {
 }
 
 fn urgency() -> impl Strategy<Value = Urgency> {
-    prop_oneof![Just(Urgency::Change), Just(Urgency::Deletion), Just(Urgency::Node), Just(Urgency::Resync)]
+    prop_oneof![
+        Just(Urgency::Shared),
+        Just(Urgency::Change),
+        Just(Urgency::Deletion),
+        Just(Urgency::Node),
+        Just(Urgency::Resync)
+    ]
 }
 
 /// A caller: its buckets, urgency, how long after the one before it comes, and whether it leaves again before its turn.

@@ -8,16 +8,14 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use futures::FutureExt;
 use tokio::sync::watch;
 
-use crate::{
-    cloud_provider::{CloudProvider, ProviderContext},
-    runtime::shutdown::Shutdown,
-};
+use super::{CloudProvider, ProviderContext};
+use crate::runtime::shutdown::Shutdown;
 
 /// How far the provider's start is: `None` while it is under way, then that it is done, or why it failed last.
-pub(super) type Initialised = Option<Result<(), String>>;
+pub type Initialised = Option<Result<(), String>>;
 
 /// Initialises the provider in the background, again and again until it succeeds. Answers how far it is.
-pub(super) fn initialize(
+pub fn initialize(
     provider: Arc<dyn CloudProvider>,
     context: ProviderContext,
     background: &Shutdown,

@@ -1,0 +1,139 @@
+//! `cloud-node-manager`: builds one from the flags and runs it until the process is told to end.
+//!
+//! In: the command line, validated. Out: an exit code. Memory comes first, since this runs on every machine: one thread, two
+//! clients, and a server only where a port is given.
+
+use std::{process::ExitCode, sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{clients, fail, on, single_threaded, wiring};
+use crate::{
+    cli::{self, NodeManagerConfig, feature_gates, logging},
+    cloud_provider::{LocalConfig, Registry},
+    metrics::Metrics,
+    node_manager::{NodeManager, Parts, Settings},
+    runtime::{clock::Clock, shutdown::Shutdown},
+    serving::{self, Endpoints, HealthChecks},
+};
+
+type Problem = Box<dyn std::error::Error + Send + Sync>;
+
+/// How long a running step may take to end; it is one request.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long what is already queued may take to be written.
+const BACKGROUND_DRAIN: Duration = Duration::from_secs(2);
+
+/// Runs until SIGTERM or SIGINT.
+pub(super) fn start(registry: &Registry, config: NodeManagerConfig) -> ExitCode {
+    let log = match logging::install(&config.logging) {
+        Ok(log) => log,
+        Err(error) => return fail(&error),
+    };
+    for notice in &config.notices {
+        tracing::warn!("{notice}");
+    }
+    match on(single_threaded(), |stop| run(registry, config, log, stop)) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => fail(&error),
+        Err(error) => fail(&format!("cannot go on: {error}")),
+    }
+}
+
+async fn run(
+    registry: &Registry,
+    config: NodeManagerConfig,
+    log: logging::LogHandle,
+    stop: Shutdown,
+) -> Result<(), Problem> {
+    let metrics = Arc::new(Metrics::new()?.with_process()?);
+    let node_name = config.node_name.clone().unwrap_or_else(host_name);
+    let factory = registry.local(&config.provider).ok_or("the cloud provider does not know the machine it runs on")?;
+    let provider = factory(&LocalConfig {
+        node_name: node_name.clone(),
+        use_instance_metadata: config.use_instance_metadata,
+        cloud_config: config.cloud_config.clone(),
+        max_age: config.status_update_frequency,
+    })?;
+    let clients = clients::load(cli::NODE_MANAGER, &config.kube_api, &config.version, Arc::clone(&metrics)).await?;
+    let client = clients.for_component("node-controller")?;
+    let settings = Settings { status_update_frequency: config.status_update_frequency, wait_routes: config.wait_routes };
+    let parts = Parts {
+        node_name: node_name.clone(),
+        client: client.clone(),
+        watches: clients.for_watches()?,
+        provider,
+        metrics: Arc::clone(&metrics),
+        clock: Clock::System,
+        settings,
+    };
+    let background = Shutdown::new();
+    let manager = NodeManager::start(parts, &background)?;
+    tracing::info!(node = node_name, version = config.version, "looking after the node of this machine");
+    serve(&config, &node_name, &manager, client, metrics, log, &background).await?;
+    let ended = async {
+        stop.begun().await;
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        () = manager.run(&stop) => {}
+        () = ended => tracing::warn!("a running step did not end in time"),
+    }
+    background.begin();
+    background.drain(BACKGROUND_DRAIN).await;
+    Ok(())
+}
+
+/// As kubelet would call the Node.
+fn host_name() -> String {
+    gethostname::gethostname().to_string_lossy().to_lowercase()
+}
+
+async fn serve(
+    config: &NodeManagerConfig,
+    node_name: &str,
+    manager: &NodeManager,
+    client: kube::Client,
+    metrics: Arc<Metrics>,
+    log: logging::LogHandle,
+    background: &Shutdown,
+) -> Result<(), serving::ServingError> {
+    if config.serving.secure_port == 0 {
+        return Ok(());
+    }
+    let (for_status, for_metrics) = (manager.clone(), manager.clone());
+    let parts = serving::Parts {
+        metrics,
+        health: checks(node_name, manager),
+        client: Some(client),
+        configz: json!({"flags": config.flagz.iter().cloned().collect::<std::collections::BTreeMap<_, _>>()}),
+        flagz: config.flagz.clone(),
+        status: Arc::new(move || status(&for_status)),
+        before_metrics: Arc::new(move || for_metrics.observe()),
+        set_verbosity: super::verbosity(log),
+        clock: Clock::System,
+    };
+    let gates = feature_gates::resolve(&Default::default()).gates;
+    serving::serve(wiring::serving(&config.serving, &gates), parts, background.clone()).await.map(drop)
+}
+
+/// `/healthz` has upstream's one check, named after the Node, that always succeeds. What is missing is told by `/readyz`.
+fn checks(node_name: &str, manager: &NodeManager) -> HealthChecks {
+    let checks = HealthChecks::default();
+    checks.add(node_name, Endpoints { readyz: false, ..Endpoints::ALL }, || Ok(()));
+    let seen = manager.clone();
+    checks.add("informer-nodes", Endpoints::READYZ, move || super::health::informer("nodes", &seen.watch_status()));
+    let seen = manager.clone();
+    checks.add("cloud-provider", Endpoints::READYZ, move || seen.provider_problem().map_or(Ok(()), Err));
+    let seen = manager.clone();
+    checks.add("controller-node", Endpoints::READYZ, move || seen.status().problem.map_or(Ok(()), Err));
+    checks
+}
+
+fn status(manager: &NodeManager) -> Value {
+    json!({
+        "informers": {"nodes": super::status::informer(&manager.watch_status(), 1)},
+        "cloudProvider": {"problem": manager.provider_problem(), "details": manager.provider_status()},
+        "controllers": [super::status::controller("cloud-node-manager", manager.status())],
+    })
+}

@@ -1,0 +1,112 @@
+//! Flags of cloud-node-manager: its own, and those of the manager that mean the same there.
+//!
+//! Upstream: `cmd/cloud-node-manager/app/nodemanager.go` and `config`.
+
+use super::{Effect, Spec, cloud, controllers, flags, generic, logging, serving};
+
+flags! {
+    NODE_NAME: String = "node-name" "" "Name of this machine's Node; empty: the host name. Lower-cased either way.";
+    USE_INSTANCE_METADATA: bool = "use-instance-metadata" "true"
+        "Whether the machine asks the cloud's metadata service what it is. false: it asks the cloud's API, with the \
+         credentials in --cloud-config.";
+    WAIT_ROUTES: bool = "wait-routes" "false"
+        "Whether the Node keeps its uninitialized taint until there is a route to its pods: until its condition \
+         NetworkUnavailable is False.";
+    ENABLE_DEPRECATED_BETA_TOPOLOGY_LABELS: bool = "enable-deprecated-beta-topology-labels" "false"
+        "Whether labels for type, zone and region are set under their older names too."
+        [ignored("they always are, as by the node controller")];
+    WINDOWS_SERVICE: bool = "windows-service" "false" "Whether this process is a service of Windows."
+        [ignored("it runs in a container, on Windows in a host-process one")];
+}
+
+/// Flags of the manager that mean the same here.
+const SHARED: &[&Spec] = &[
+    &cloud::CLOUD_PROVIDER.spec,
+    &cloud::CLOUD_CONFIG.spec,
+    &controllers::NODE_STATUS_UPDATE_FREQUENCY.spec,
+    &generic::KUBECONFIG.spec,
+    &generic::MASTER.spec,
+    &generic::KUBE_API_QPS.spec,
+    &generic::KUBE_API_BURST.spec,
+    &generic::KUBE_API_CONTENT_TYPE.spec,
+    &generic::MIN_RESYNC_PERIOD.spec,
+    &generic::VERSION.spec,
+];
+
+/// Where the default is another than the manager's.
+const DEFAULTS: &[(&str, &str)] =
+    &[("cloud-provider", "azure"), ("kube-api-content-type", ""), ("min-resync-period", "0s"), ("secure-port", "0")];
+
+/// Where a flag of the manager has no effect here.
+const WITHOUT_EFFECT: &[(&str, &str)] = &[("min-resync-period", "nothing is checked but what changed")];
+
+/// A heading with its flags as they are here.
+#[derive(Debug, Clone)]
+pub struct Section {
+    /// Heading in `--help` and on the reference page.
+    pub title: &'static str,
+    /// The flags.
+    pub flags: Vec<Spec>,
+}
+
+/// The table.
+pub fn sections() -> Vec<Section> {
+    let of = |title, flags: &[&Spec]| Section { title, flags: flags.iter().map(|spec| here(spec)).collect() };
+    let all = |title, flags: &'static [Spec]| Section { title, flags: flags.iter().map(here).collect() };
+    vec![
+        all("Node", FLAGS),
+        of("Cloud and cluster", SHARED),
+        all("Secure serving", serving::SERVING),
+        all("Authentication", serving::AUTHENTICATION),
+        all("Authorization", serving::AUTHORIZATION),
+        all("Logging", logging::FLAGS),
+    ]
+}
+
+/// The row as it is here.
+fn here(spec: &Spec) -> Spec {
+    let find = |table: &[(&str, &'static str)]| table.iter().find(|(name, _)| *name == spec.name).map(|(_, text)| *text);
+    Spec {
+        default: find(DEFAULTS).unwrap_or(spec.default),
+        effect: find(WITHOUT_EFFECT).map_or(spec.effect, Effect::Ignored),
+        ..*spec
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream's flags and defaults, without those of the secure port and the log, which are the manager's.
+    const UPSTREAM: &[(&str, &str)] = &[
+        ("node-name", ""),
+        ("use-instance-metadata", "true"),
+        ("cloud-config", ""),
+        ("wait-routes", "false"),
+        ("node-status-update-frequency", "5m0s"),
+        ("enable-deprecated-beta-topology-labels", "false"),
+        ("kubeconfig", ""),
+        ("master", ""),
+        ("kube-api-qps", "20"),
+        ("kube-api-burst", "30"),
+        ("kube-api-content-type", ""),
+        ("min-resync-period", "0s"),
+        ("windows-service", "false"),
+        ("secure-port", "0"),
+        ("v", "0"),
+        ("version", "false"),
+    ];
+
+    #[test]
+    fn upstreams_flags_have_its_defaults() {
+        let all: Vec<Spec> = sections().into_iter().flat_map(|section| section.flags).collect();
+        for (name, default) in UPSTREAM {
+            let found: Vec<_> = all.iter().filter(|spec| spec.name == *name).collect();
+            assert_eq!(found.len(), 1, "{name}");
+            assert_eq!(found[0].canonical(&[found[0].default.to_owned()]).as_deref(), Ok(*default), "{name}");
+        }
+        for (name, _) in DEFAULTS.iter().chain(WITHOUT_EFFECT) {
+            assert!(all.iter().any(|spec| spec.name == *name), "{name} is no flag");
+        }
+    }
+}

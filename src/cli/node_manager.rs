@@ -1,0 +1,153 @@
+//! `cloud-node-manager`: the same program on every node, for its own Node alone.
+//!
+//! In: the words after the program's or the subcommand's name. Out: a [`NodeManagerConfig`]. The flags are rows of the tables in
+//! [`flags`](super::flags), so they mean what they mean for the manager.
+
+use std::{ffi::OsString, path::Path, path::PathBuf, time::Duration};
+
+use clap::{ArgMatches, Command};
+
+use super::{
+    Command as Parsed, UsageError, VERSION,
+    arguments::{self, Arguments},
+    config::{self, KubeApiConfig, ServingConfig},
+    flags::{
+        Spec, generic,
+        node_manager::{Section, sections},
+    },
+    logging::LoggingConfig,
+    value::VersionRequest,
+};
+
+/// Name of the subcommand, and of the program that is nothing else.
+pub const NAME: &str = "cloud-node-manager";
+/// Name in front of the version. Upstream's.
+const TITLE: &str = "Cloud Node Manager";
+
+/// Everything that the flags decide.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeManagerConfig {
+    /// Name of the provider.
+    pub provider: String,
+    /// The provider's own configuration.
+    pub cloud_config: Option<PathBuf>,
+    /// Name of the Node in lower case; `None`: the host name.
+    pub node_name: Option<String>,
+    /// Whether the machine's metadata service is asked, not the cloud's API.
+    pub use_instance_metadata: bool,
+    /// Whether the taint stays until there is a route.
+    pub wait_routes: bool,
+    /// How often addresses are compared with the cloud.
+    pub status_update_frequency: Duration,
+    /// The way to the API server.
+    pub kube_api: KubeApiConfig,
+    /// The HTTPS server.
+    pub serving: ServingConfig,
+    /// The log.
+    pub logging: LoggingConfig,
+    /// The version to report.
+    pub version: String,
+    /// What the operator should be told at start.
+    pub notices: Vec<String>,
+    /// Every flag with its effective value, as `/flagz` shows it. No flag carries a secret.
+    pub flagz: Vec<(String, String)>,
+}
+
+/// The subcommand.
+pub(super) fn command() -> Command {
+    let command = Command::new(NAME)
+        .about("Initialises the Node of the machine it runs on, and keeps its addresses up to date")
+        .args_override_self(true)
+        .disable_version_flag(true)
+        .disable_help_subcommand(true);
+    sections().into_iter().fold(command, |command, Section { title, flags }| {
+        command.args(flags.iter().map(|spec| arguments::argument(spec).help_heading(title)))
+    })
+}
+
+/// The words with the subcommand's name put in, when the program itself is called so.
+pub(super) fn by_program_name(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.into_iter().collect();
+    let called = words.first().and_then(|program| Path::new(program).file_stem()).is_some_and(|stem| stem == NAME);
+    if called {
+        words.insert(1, NAME.into());
+    }
+    words
+}
+
+/// Reads the subcommand's words. `providers` are those that know the machine they run on.
+pub(super) fn parse(matches: &ArgMatches, providers: &[&str]) -> Result<Parsed, UsageError> {
+    let specs: Vec<Spec> = sections().into_iter().flat_map(|section| section.flags).collect();
+    let arguments = Arguments::of(matches, &specs.iter().collect::<Vec<_>>())?;
+    match arguments.read(&generic::VERSION) {
+        VersionRequest::Short | VersionRequest::Raw => Ok(Parsed::Print(format!("{TITLE} {VERSION}\n"))),
+        VersionRequest::No | VersionRequest::Override(_) => {
+            let config = config::build_for_node_manager(arguments, &specs, providers).map_err(UsageError::new)?;
+            Ok(Parsed::ManageNode(Box::new(config)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Command as Parsed, Providers, parse_for};
+
+    fn read(line: &str) -> Result<Parsed, UsageError> {
+        let providers = Providers { all: &["azure", "fake", "other"], checkable: &[], local: &["azure", "fake"] };
+        parse_for(line.split(' ').map(OsString::from), providers)
+    }
+
+    fn config(line: &str) -> NodeManagerConfig {
+        match read(line) {
+            Ok(Parsed::ManageNode(config)) => *config,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_subcommand_and_the_programs_name_mean_the_same() {
+        let flags = "--node-name=Node-A --wait_routes --kube-api-qps 50";
+        let expected = config(&format!("cloud-controller-manager cloud-node-manager {flags}"));
+        for program in ["cloud-node-manager", "/usr/local/bin/cloud-node-manager", "./cloud-node-manager.exe"] {
+            assert_eq!(config(&format!("{program} {flags}")), expected, "{program}");
+        }
+        assert_eq!((expected.node_name.as_deref(), expected.wait_routes), (Some("node-a"), true));
+        assert!(matches!(read("/cloud-node-manager/other --leader-elect=false --cloud-provider=fake"), Ok(Parsed::Run(_))));
+    }
+
+    #[test]
+    fn defaults_are_upstreams() {
+        let config = config("cloud-node-manager");
+        assert_eq!((config.provider.as_str(), config.cloud_config, config.node_name), ("azure", None, None));
+        assert!(config.use_instance_metadata && !config.wait_routes);
+        assert_eq!(config.status_update_frequency, Duration::from_secs(300));
+        assert_eq!((config.serving.secure_port, config.serving.profiling), (0, false));
+        assert_eq!(config.notices, Vec::<String>::new());
+        assert!(config.flagz.contains(&("secure-port".to_owned(), "0".to_owned())));
+        assert!(!config.flagz.iter().any(|(name, _)| name == "leader-elect"));
+    }
+
+    #[test]
+    fn what_means_nothing_here_is_accepted_and_told() {
+        let config =
+            config("cloud-node-manager --windows-service --min-resync-period=10h --enable-deprecated-beta-topology-labels");
+        assert_eq!(config.notices.len(), 3, "{:?}", config.notices);
+        assert!(
+            matches!(read("cloud-node-manager --version"), Ok(Parsed::Print(text)) if text.starts_with("Cloud Node Manager v"))
+        );
+    }
+
+    #[test]
+    fn bad_words_are_told() {
+        for (line, told) in [
+            ("cloud-node-manager --leader-elect=false", "unknown flag --leader-elect"),
+            ("cloud-node-manager --node-status-update-frequency=0s", "want more than zero"),
+            ("cloud-node-manager --cloud-provider=other", "want one of azure, fake"),
+            ("cloud-controller-manager --wait-routes", "unknown flag --wait-routes"),
+        ] {
+            let error = read(line).unwrap_err().to_string();
+            assert!(error.contains(told), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Initialisation that waits for the route to the Pods of a Node (`--wait-routes`).
+//!
+//! In: the Node, and what initialises it. Out: the same without the taint's removal, and the condition that says what is waited
+//! for. Upstream (`pkg/nodemanager/nodemanager.go`, `updateNetworkingCondition`) writes the condition and takes the taint off at
+//! once, trusting the kube-controller-manager to taint the Node anew; here no moment is left in which Pods may land.
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{Node, NodeCondition},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use serde_json::{Value, json};
+
+use super::{initialize::Initialization, well_known::CONDITION_NETWORK_UNAVAILABLE};
+
+/// Whether Pods of `node` can be reached, as whoever makes the routes says; `None` when nobody has said anything.
+pub fn are_there(node: &Node) -> Option<bool> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    let condition = conditions.iter().find(|condition| condition.type_ == CONDITION_NETWORK_UNAVAILABLE)?;
+    Some(condition.status == "False")
+}
+
+/// What may be written while there is no route: everything but the taint's removal.
+pub fn hold(mut decided: Initialization) -> Initialization {
+    decided.main.taints = None;
+    decided
+}
+
+/// The strategic merge patch of the status that says what is waited for; `None` when somebody has spoken already. It carries the
+/// resource version, so that it cannot undo what whoever makes the routes says in between.
+pub fn announcement(node: &Node, now: Timestamp) -> Option<Value> {
+    let condition = NodeCondition {
+        type_: CONDITION_NETWORK_UNAVAILABLE.to_owned(),
+        status: "True".to_owned(),
+        reason: Some("NodeInitialization".to_owned()),
+        message: Some("Waiting for cloud routes".to_owned()),
+        last_heartbeat_time: Some(Time(now)),
+        last_transition_time: Some(Time(now)),
+    };
+    let version = &node.metadata.resource_version;
+    are_there(node)
+        .is_none()
+        .then(|| json!({"metadata": {"resourceVersion": version}, "status": {"conditions": [condition]}}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::{fixtures::*, initialize::*, taints, well_known::TAINT_UNINITIALIZED};
+
+    fn with_condition(type_: &str, value: &str) -> Node {
+        node("n").with(|n| status(n).conditions = Some(vec![condition("Ready", "True"), condition(type_, value)]))
+    }
+
+    #[test]
+    fn only_the_status_false_means_that_there_is_a_route() {
+        for (type_, value, expected, announced) in [
+            ("NetworkUnavailable", "False", Some(true), false),
+            ("NetworkUnavailable", "True", Some(false), false),
+            ("NetworkUnavailable", "Unknown", Some(false), false),
+            ("DiskPressure", "False", None, true),
+        ] {
+            let node = with_condition(type_, value);
+            assert_eq!(are_there(&node), expected, "{type_} {value}");
+            assert_eq!(announcement(&node, Timestamp::UNIX_EPOCH).is_some(), announced, "{type_} {value}");
+        }
+        let patch = announcement(&node("n"), Timestamp::UNIX_EPOCH).unwrap();
+        let condition = &patch["status"]["conditions"][0];
+        assert_eq!((&condition["type"], &condition["status"]), (&json!("NetworkUnavailable"), &json!("True")));
+        assert_eq!(
+            (&condition["reason"], &condition["message"]),
+            (&json!("NodeInitialization"), &json!("Waiting for cloud routes"))
+        );
+    }
+
+    #[test]
+    fn everything_but_the_taint_goes() {
+        let tainted = node("n").with(|n| spec(n).taints = Some(vec![taint(TAINT_UNINITIALIZED, "NoSchedule")]));
+        let metadata = crate::cloud_provider::InstanceMetadata { provider_id: "fake://1".into(), ..Default::default() };
+        let decided = initialize(&tainted, &metadata, ProviderId::Required).unwrap();
+        assert_eq!(decided.main.taints, taints::without_uninitialized(&tainted));
+        let held = hold(decided);
+        assert_eq!((held.main.provider_id.as_deref(), held.main.taints), (Some("fake://1"), None));
+    }
+}

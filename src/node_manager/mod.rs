@@ -1,0 +1,172 @@
+//! cloud-node-manager: the node controller for one Node, run by the machine that the Node stands for.
+//!
+//! In: [`Parts`] – the Node's name, clients, and what the machine's cloud tells of it. Out: a [`NodeManager`] that watches this
+//! Node and no other, initialises it, and keeps its addresses and labels up to date. What a Node is told and how it is written is
+//! [`controllers::node`](crate::controllers::node)'s, so that both modes leave the same Node behind and never fight over it.
+//! Upstream: `pkg/nodemanager`.
+//!
+//! ```text
+//! watch of one Node ─► NodeController ─► patches of that Node
+//!                          ▲
+//! metadata service ────────┘
+//! ```
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use tokio::sync::watch;
+
+use crate::{
+    cloud_provider::{
+        CloudProvider, ProviderContext, metered,
+        start::{Initialised, initialize},
+    },
+    controllers::{
+        Controller, ControllerContext, ControllerStatus, Informers,
+        names::NODE,
+        node::{self, NoInstances, NodeController},
+    },
+    metrics::Metrics,
+    node::prune_node,
+    runtime::{
+        clock::Clock,
+        events::{self, EventRecorder},
+        informer::Informer,
+        leader_election::Leadership,
+        patch::Writer,
+        shutdown::Shutdown,
+        store::{Store, WatchStatus},
+        work_queue::Backoff,
+    },
+};
+
+/// Longest pause between two tries to initialise the Node. The metadata service is the machine's own and costs nobody anything.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// First pause between two tries.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+/// How the manager works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// `--node-status-update-frequency`.
+    pub status_update_frequency: Duration,
+    /// `--wait-routes`.
+    pub wait_routes: bool,
+}
+
+/// Everything a node manager is made of.
+pub struct Parts {
+    /// The Node of this machine.
+    pub node_name: String,
+    /// For reads and writes.
+    pub client: kube::Client,
+    /// For the watch, which may stay silent for long.
+    pub watches: kube::Client,
+    /// What knows the machine.
+    pub provider: Arc<dyn CloudProvider>,
+    /// Metrics, one registry for the process.
+    pub metrics: Arc<Metrics>,
+    /// Time.
+    pub clock: Clock,
+    /// How it works.
+    pub settings: Settings,
+}
+
+/// A node manager at work. Clones see the same one.
+#[derive(Clone)]
+pub struct NodeManager {
+    provider: Arc<dyn CloudProvider>,
+    provider_ready: watch::Receiver<Initialised>,
+    nodes: Store<Node>,
+    controller: Arc<NodeController>,
+}
+
+impl NodeManager {
+    /// Builds a manager, and starts its watch and its provider; they end with `background`.
+    pub fn start(parts: Parts, background: &Shutdown) -> Result<Self, NoInstances> {
+        let Parts { node_name, client, watches, provider, metrics, clock, settings } = parts;
+        let leadership = Leadership::unopposed();
+        let (recorder, recorded) = EventRecorder::channel(NODE.event_source);
+        let recorder = recorder.counting(&metrics);
+        let provider = metered::metered(provider, Arc::clone(&metrics), leadership.clone(), metered::Deadlines::default());
+
+        let mut informers = Informers { nodes: Informer::of_one(&node_name, prune_node), services: Informer::new(|_| ()) };
+        let nodes = informers.nodes.store();
+        let own = ControllerContext {
+            cluster_name: String::new(),
+            writer: Writer::new(client.clone(), leadership.clone()),
+            events: recorder.clone(),
+            clock,
+            metrics: Arc::clone(&metrics),
+        };
+        let controller = NodeController::new(&own, &mut informers, Arc::clone(&provider), of(settings))?;
+
+        let context = ProviderContext {
+            client: client.clone(),
+            leadership,
+            shutdown: background.clone(),
+            clock,
+            metrics: Arc::clone(&metrics),
+            nodes: nodes.clone(),
+            services: Store::<Service>::default(),
+            events: recorder,
+        };
+        events::start_sink(recorded, client, clock, Arc::clone(&metrics), background);
+        let provider_ready = initialize(Arc::clone(&provider), context, background);
+        informers.nodes.start(watches, background, metrics);
+        Ok(Self { provider, provider_ready, nodes, controller })
+    }
+
+    /// Looks after the Node until `stop` begins, then lets a running step end.
+    pub async fn run(mut self, stop: &Shutdown) {
+        let ready = async {
+            self.nodes.synced().await;
+            // A provider that cannot start is asked all the same: its error reaches the Node as an event.
+            let _ = self.provider_ready.wait_for(Option::is_some).await;
+        };
+        tokio::select! {
+            () = stop.begun() => return,
+            () = ready => {}
+        }
+        self.controller.run(stop.clone()).await;
+    }
+
+    /// Whether the watch works.
+    pub fn watch_status(&self) -> WatchStatus {
+        self.nodes.status()
+    }
+
+    /// Whether the provider can tell what the machine is; if not, why.
+    pub fn provider_problem(&self) -> Option<String> {
+        match &*self.provider_ready.borrow() {
+            Some(Ok(())) => self.provider.health().err(),
+            Some(Err(reason)) => Some(format!("cannot be initialised, trying again: {reason}")),
+            None => Some("is being initialised".to_owned()),
+        }
+    }
+
+    /// What the provider says of itself.
+    pub fn provider_status(&self) -> serde_json::Value {
+        self.provider.status()
+    }
+
+    /// How the controller is doing.
+    pub fn status(&self) -> ControllerStatus {
+        self.controller.status()
+    }
+
+    /// Brings gauges up to date before metrics are read.
+    pub fn observe(&self) {
+        self.controller.observe();
+    }
+}
+
+fn of(settings: Settings) -> node::Config {
+    node::Config {
+        workers: Some(1),
+        status_workers: Some(1),
+        status_update_frequency: settings.status_update_frequency,
+        backoff: Backoff { base: FIRST_PAUSE, max: LONGEST_PAUSE },
+        waits_for_routes: settings.wait_routes,
+    }
+}

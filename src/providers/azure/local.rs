@@ -1,0 +1,29 @@
+//! The provider of a cloud-node-manager: the machine asks its metadata service, or ARM about itself.
+//!
+//! In: a [`LocalConfig`]. Out: a `CloudProvider` for one Node. Upstream: `pkg/node` (`nodeprovider.go`, `nodearm.go`).
+
+use std::sync::Arc;
+
+use super::{
+    auth::ReqwestTransport,
+    metadata::{self, LocalMachine, MetadataService, PlainHttp},
+    provider::{AzureCloud, environment},
+};
+use crate::cloud_provider::{CloudError, CloudProvider, CloudResult, LocalConfig, registry::ProviderConfig};
+
+/// Builds the provider. The metadata service needs no configuration: `--cloud-config` is read only without it.
+pub fn local_factory(config: &LocalConfig) -> CloudResult<Arc<dyn CloudProvider>> {
+    let environment = environment();
+    if config.use_instance_metadata {
+        let service = MetadataService::new(metadata::address(&environment), Arc::new(PlainHttp));
+        return Ok(Arc::new(LocalMachine::new(service, config.max_age)));
+    }
+    if config.cloud_config.is_none() {
+        let advice =
+            "--use-instance-metadata=false asks ARM about this machine, which needs a configuration: set --cloud-config";
+        return Err(CloudError::invalid(advice));
+    }
+    let settings = ProviderConfig { cloud_config: config.cloud_config.clone(), ..ProviderConfig::default() };
+    let transport = ReqwestTransport::new(&environment).map_err(|error| CloudError::invalid(error.to_string()))?;
+    Ok(Arc::new(AzureCloud::for_one_node(&settings, environment, Arc::new(transport))?))
+}

@@ -1,0 +1,255 @@
+//! What a Node is told of the machine it runs on: pure.
+//!
+//! In: the [`Documents`] of the metadata service. Out: the same that the central mode tells from ARM, since both go through
+//! [`instances::describe`](crate::providers::azure::instances::describe); and labels of facts that only the service knows.
+//! Upstream: `pkg/node/node.go`, `azure_instances_v1.go` (`addressGetter`), `azure_zones.go` (`GetZone`).
+
+use std::collections::BTreeMap;
+
+use crate::{
+    cloud_provider::InstanceMetadata,
+    providers::azure::{
+        arm::{InvalidResourceId, ResourceId},
+        config::VmType,
+        instances::{
+            describe::{self, Subject},
+            provider_id::{self, NoResourceGroup},
+        },
+        inventory::{Interface, IpConfiguration, Machine, MachineKind},
+    },
+};
+
+use super::document::{Address, Compute, Documents};
+
+/// Part of a fault domain.
+const LABEL_SUB_FAULT_DOMAIN: &str = "topology.kubernetes.azure.com/sub-fault-domain";
+/// Group of machines that are wired together closely.
+const LABEL_INTERCONNECT_GROUP: &str = "topology.kubernetes.azure.com/interconnect-group";
+/// The tag that names it.
+const TAG_INTERCONNECT_GROUP: &str = "Platform_Interconnect_Group";
+
+/// Why the documents describe no machine.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Undescribable {
+    /// Something is not there (yet).
+    #[error("the instance metadata service tells no {0} of this machine")]
+    Missing(&'static str),
+    /// The id is none.
+    #[error("the instance metadata service tells a resourceId that is none: {0}")]
+    Id(#[from] InvalidResourceId),
+    /// The id is odd.
+    #[error(transparent)]
+    ProviderId(#[from] NoResourceGroup),
+    /// Zone or addresses are odd.
+    #[error(transparent)]
+    Machine(#[from] describe::Undescribable),
+}
+
+/// All that a Node is told.
+pub fn metadata(documents: &Documents, subject: Subject<'_>) -> Result<InstanceMetadata, Undescribable> {
+    let compute = documents.instance.compute.as_ref().ok_or(Undescribable::Missing("compute"))?;
+    let machine = machine(documents, compute)?;
+    let provider_id = match subject.provider_id {
+        Some(own) => own.to_owned(),
+        None => provider_id::of_machine(&machine.id)?,
+    };
+    Ok(InstanceMetadata {
+        provider_id,
+        instance_type: machine.vm_size.clone(),
+        node_addresses: describe::addresses(&machine, subject)?,
+        zone: zone(&machine)?,
+        region: machine.location.to_lowercase(),
+        additional_labels: labels(compute),
+    })
+}
+
+/// The machine as the inventory would have it from ARM.
+fn machine(documents: &Documents, compute: &Compute) -> Result<Machine, Undescribable> {
+    if compute.resource_id.is_empty() {
+        return Err(Undescribable::Missing("resourceId"));
+    }
+    let id = ResourceId::parse(&lower_subscription(compute))?;
+    Ok(Machine {
+        id: id.clone(),
+        // What it belongs to decides nothing here: the service tells the fault domain of any machine.
+        kind: MachineKind::Standalone,
+        name: id.name().to_owned(),
+        computer_name: String::new(),
+        vm_id: String::new(),
+        vm_size: compute.vm_size.clone(),
+        location: compute.location.clone(),
+        zone: Some(compute.zone.clone()).filter(|zone| !zone.is_empty()),
+        fault_domain: compute.platform_fault_domain.parse().ok(),
+        provisioning_state: String::new(),
+        power_state: None,
+        interfaces: vec![Interface { id, primary: true, ip_configurations: ip_configurations(documents)? }],
+    })
+}
+
+/// The id with its subscription in lower case, as ARM has it. The service writes it as whoever made the machine did.
+fn lower_subscription(compute: &Compute) -> String {
+    if compute.subscription_id.is_empty() {
+        return compute.resource_id.clone();
+    }
+    compute.resource_id.replacen(&compute.subscription_id, &compute.subscription_id.to_lowercase(), 1)
+}
+
+/// The first address of each family with its public one, as upstream. IPv4 is the primary one where there is any.
+fn ip_configurations(documents: &Documents) -> Result<Vec<IpConfiguration>, Undescribable> {
+    let interface = documents.instance.interface().ok_or(Undescribable::Missing("network interface"))?;
+    let of = |address: &Address, ipv6| IpConfiguration {
+        primary: false,
+        ipv6,
+        private_address: Some(address.private_ip_address.clone()),
+        public_address: public_address(documents, address),
+    };
+    let (ipv4, ipv6) = (interface.ipv4.first(), interface.ipv6.first());
+    let both = ipv4.map(|address| of(address, false)).into_iter().chain(ipv6.map(|address| of(address, true)));
+    let mut configurations: Vec<_> = both.collect();
+    configurations.first_mut().ok_or(Undescribable::Missing("address"))?.primary = true;
+    Ok(configurations)
+}
+
+fn public_address(documents: &Documents, address: &Address) -> Option<String> {
+    let own = Some(address.public_ip_address.as_str()).filter(|public| !public.is_empty());
+    own.or_else(|| documents.load_balancer.in_front_of(&address.private_ip_address)).map(str::to_owned)
+}
+
+/// The availability zone as `<region>-<number>`, else the fault domain. Without either there is no label, as upstream.
+fn zone(machine: &Machine) -> Result<String, Undescribable> {
+    match (&machine.zone, machine.fault_domain) {
+        (Some(_), _) => Ok(describe::zone(machine, VmType::Vmss)?.failure_domain),
+        (None, Some(fault_domain)) => Ok(fault_domain.to_string()),
+        (None, None) => Ok(String::new()),
+    }
+}
+
+fn labels(compute: &Compute) -> BTreeMap<String, String> {
+    let group = compute.tags_list.iter().find(|tag| tag.name == TAG_INTERCONNECT_GROUP).map(|tag| &tag.value);
+    let facts = [(LABEL_SUB_FAULT_DOMAIN, Some(&compute.platform_sub_fault_domain)), (LABEL_INTERCONNECT_GROUP, group)];
+    let known = facts.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.clone())));
+    known.filter(|(_, value)| !value.is_empty()).collect()
+}
+
+#[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "documents are written where they are used")]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const SUBJECT: Subject<'_> = Subject { name: "node-1", provider_id: None, ipv6: true };
+    const VM: &str = "/subscriptions/5/resourceGroups/My-RG/providers/Microsoft.Compute/virtualMachines/vm";
+
+    fn documents(compute: Value, interface: Value, pairs: Value) -> Documents {
+        let instance = json!({"compute": compute, "network": {"interface": [interface]}});
+        let load_balancer = json!({"loadbalancer": {"publicIpAddresses": pairs}});
+        Documents {
+            instance: serde_json::from_value(instance).unwrap(),
+            load_balancer: serde_json::from_value(load_balancer).unwrap(),
+        }
+    }
+
+    fn compute(change: Value) -> Value {
+        let mut compute = json!({"resourceId": VM, "subscriptionId": "5", "vmSize": "Standard_D4s_v5", "location": "WestEurope",
+            "zone": "", "platformFaultDomain": "1"});
+        compute.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        compute
+    }
+
+    fn ipv4(private: &str, public: &str) -> Value {
+        json!({"ipv4": {"ipAddress": [{"privateIpAddress": private, "publicIpAddress": public}]}})
+    }
+
+    fn told(change: Value) -> Result<InstanceMetadata, String> {
+        let documents = documents(compute(change), ipv4("10.0.0.4", ""), json!([]));
+        metadata(&documents, SUBJECT).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn ids_have_lower_case_where_arm_has() {
+        let uniform = "/subscriptions/AB-5/resourceGroups/My-RG/providers/Microsoft.Compute/virtualMachineScaleSets/Set/virtualMachines/3";
+        for (id, subscription, expected) in [
+            (VM, "5", "azure:///subscriptions/5/resourceGroups/my-rg/providers/Microsoft.Compute/virtualMachines/vm"),
+            (
+                uniform,
+                "AB-5",
+                "azure:///subscriptions/ab-5/resourceGroups/my-rg/providers/Microsoft.Compute/virtualMachineScaleSets/Set/virtualMachines/3",
+            ),
+        ] {
+            let told = told(json!({"resourceId": id, "subscriptionId": subscription})).unwrap();
+            assert_eq!(told.provider_id, expected);
+        }
+        let own = Subject { provider_id: Some("azure:///as/written"), ..SUBJECT };
+        let documents = documents(compute(json!({})), ipv4("10.0.0.4", ""), json!([]));
+        assert_eq!(metadata(&documents, own).unwrap().provider_id, "azure:///as/written");
+    }
+
+    #[test]
+    fn zones_then_fault_domains_then_nothing() {
+        for (zone, fault_domain, expected) in
+            [("2", "1", Ok("westeurope-2")), ("", "1", Ok("1")), ("", "", Ok("")), ("b", "1", Err("is not a number"))]
+        {
+            let told = told(json!({"zone": zone, "platformFaultDomain": fault_domain}));
+            match expected {
+                Ok(zone) => assert_eq!(told.map(|told| (told.zone, told.region)), Ok((zone.into(), "westeurope".into()))),
+                Err(text) => assert!(told.unwrap_err().contains(text)),
+            }
+        }
+    }
+
+    #[test]
+    fn facts_that_only_the_service_knows_are_further_labels() {
+        let tags =
+            json!([{"name": "platform_interconnect_group", "value": "no"}, {"name": TAG_INTERCONNECT_GROUP, "value": "g1"}]);
+        let labels = told(json!({"platformSubFaultDomain": "3", "tagsList": tags})).unwrap().additional_labels;
+        let pairs: Vec<_> = labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        assert_eq!(pairs, [(LABEL_INTERCONNECT_GROUP, "g1"), (LABEL_SUB_FAULT_DOMAIN, "3")]);
+        let empty = json!([{"name": TAG_INTERCONNECT_GROUP, "value": ""}]);
+        assert!(told(json!({"platformSubFaultDomain": "", "tagsList": empty})).unwrap().additional_labels.is_empty());
+    }
+
+    fn lines(interface: Value, pairs: Value) -> Vec<String> {
+        let told = metadata(&documents(compute(json!({})), interface, pairs), SUBJECT).unwrap();
+        told.node_addresses.iter().map(|address| format!("{} {}", address.type_, address.address)).collect()
+    }
+
+    #[test]
+    fn the_first_address_of_each_family_counts() {
+        let pairs = json!([
+            {"frontendIpAddress": "20.0.0.1", "privateIpAddress": "10.0.0.4"},
+            {"frontendIpAddress": "[2603::4]", "privateIpAddress": "[fd00::4]"},
+        ]);
+        assert_eq!(lines(ipv4("10.0.0.4", ""), json!([])), ["InternalIP 10.0.0.4", "Hostname node-1"]);
+        let external = ["InternalIP 10.0.0.4", "Hostname node-1", "ExternalIP 20.0.0.1"];
+        assert_eq!(lines(ipv4("10.0.0.4", "20.0.0.1"), json!([])), external, "a Basic SKU stands in the first document");
+        assert_eq!(lines(ipv4("10.0.0.4", ""), pairs.clone()), external);
+        let mut dual = ipv4("10.0.0.4", "");
+        dual["ipv4"]["ipAddress"].as_array_mut().unwrap().push(json!({"privateIpAddress": "10.0.0.9"}));
+        dual["ipv6"] = json!({"ipAddress": [{"privateIpAddress": "fd00::4"}, {"privateIpAddress": "fd00::5"}]});
+        let both = [&external[..], &["InternalIP fd00::4", "ExternalIP 2603::4"]].concat();
+        assert_eq!(lines(dual.clone(), pairs.clone()), both);
+        dual["ipv4"] = json!(null);
+        assert_eq!(lines(dual, pairs), ["InternalIP fd00::4", "Hostname node-1", "ExternalIP 2603::4"]);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let without = |compute: Value, interface: Value| {
+            metadata(&documents(compute, interface, json!([])), SUBJECT).unwrap_err().to_string()
+        };
+        let whole = || compute(json!({}));
+        for (error, expected) in [
+            (without(Value::Null, ipv4("10.0.0.4", "")), "compute"),
+            (without(compute(json!({"resourceId": ""})), ipv4("10.0.0.4", "")), "resourceId"),
+            (without(compute(json!({"resourceId": "vm"})), ipv4("10.0.0.4", "")), "resourceId that is none"),
+            (without(whole(), json!({})), "no address"),
+            (without(whole(), ipv4("", "20.0.0.1")), "no address"),
+        ] {
+            assert!(error.contains(expected), "{error}");
+        }
+        let bare =
+            Documents { instance: serde_json::from_value(json!({"compute": whole()})).unwrap(), ..Documents::default() };
+        assert!(metadata(&bare, SUBJECT).unwrap_err().to_string().contains("network interface"));
+    }
+}

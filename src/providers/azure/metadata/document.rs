@@ -1,0 +1,234 @@
+//! The documents of the instance metadata service: pure.
+//!
+//! In: JSON. Out: what of it matters. Whatever else stands in them is left alone; a value that is missing or null is empty.
+//! Upstream: `pkg/provider/azure_instance_metadata.go`.
+
+use serde::{Deserialize, Deserializer};
+
+/// `/metadata/instance`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Instance {
+    /// The machine.
+    pub compute: Option<Compute>,
+    /// Its network.
+    pub network: Option<Network>,
+}
+
+/// The machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Compute {
+    /// ARM id.
+    #[serde(deserialize_with = "or_empty")]
+    pub resource_id: String,
+    /// Subscription, in whatever letter case.
+    #[serde(deserialize_with = "or_empty")]
+    pub subscription_id: String,
+    /// Machine type.
+    #[serde(deserialize_with = "or_empty")]
+    pub vm_size: String,
+    /// Region.
+    #[serde(deserialize_with = "or_empty")]
+    pub location: String,
+    /// Availability zone; empty without.
+    #[serde(deserialize_with = "or_empty")]
+    pub zone: String,
+    /// Fault domain; empty without.
+    #[serde(deserialize_with = "or_empty")]
+    pub platform_fault_domain: String,
+    /// Part of a fault domain; empty without.
+    #[serde(deserialize_with = "or_empty")]
+    pub platform_sub_fault_domain: String,
+    /// Tags.
+    #[serde(deserialize_with = "or_empty")]
+    pub tags_list: Vec<Tag>,
+}
+
+/// A tag.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Tag {
+    /// Its name.
+    #[serde(deserialize_with = "or_empty")]
+    pub name: String,
+    /// Its value.
+    #[serde(deserialize_with = "or_empty")]
+    pub value: String,
+}
+
+/// The network of a machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Network {
+    /// Network interfaces, the primary one first.
+    #[serde(deserialize_with = "or_empty")]
+    pub interface: Vec<Interface>,
+}
+
+/// A network interface.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Interface {
+    /// IPv4.
+    #[serde(deserialize_with = "or_empty")]
+    pub ipv4: Family,
+    /// IPv6.
+    #[serde(deserialize_with = "or_empty")]
+    pub ipv6: Family,
+}
+
+/// Addresses of one family.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Family {
+    /// The addresses, the primary one first.
+    #[serde(deserialize_with = "or_empty")]
+    pub ip_address: Vec<Address>,
+}
+
+/// A private address with its public one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Address {
+    /// Private address.
+    #[serde(deserialize_with = "or_empty")]
+    pub private_ip_address: String,
+    /// Public address; empty without, and for one of a Standard SKU.
+    #[serde(deserialize_with = "or_empty")]
+    pub public_ip_address: String,
+}
+
+/// `/metadata/loadbalancer`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct LoadBalancer {
+    /// What there is.
+    #[serde(deserialize_with = "or_empty")]
+    pub loadbalancer: PublicAddresses,
+}
+
+/// Public addresses of a Standard SKU.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PublicAddresses {
+    /// Pairs of public and private address; those of IPv6 may be in brackets.
+    #[serde(deserialize_with = "or_empty")]
+    pub public_ip_addresses: Vec<PublicAddress>,
+}
+
+/// A public address and the private one behind it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PublicAddress {
+    /// Public address.
+    #[serde(deserialize_with = "or_empty")]
+    pub frontend_ip_address: String,
+    /// Private address.
+    #[serde(deserialize_with = "or_empty")]
+    pub private_ip_address: String,
+}
+
+/// Both documents.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Documents {
+    /// What the machine is.
+    pub instance: Instance,
+    /// Its public addresses, where the first document has none.
+    pub load_balancer: LoadBalancer,
+}
+
+fn or_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(value: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(value)?.unwrap_or_default())
+}
+
+impl Instance {
+    /// The interface that kubelet uses: the first.
+    pub fn interface(&self) -> Option<&Interface> {
+        self.network.as_ref()?.interface.first()
+    }
+
+    /// Whether the public addresses have to be looked for in the other document. Upstream: neither family's first address has one.
+    pub fn lacks_public_addresses(&self) -> bool {
+        let families = self.interface().into_iter().flat_map(|interface| [&interface.ipv4, &interface.ipv6]);
+        families.filter_map(Family::first).all(|address| address.public_ip_address.is_empty())
+    }
+}
+
+impl Family {
+    /// The address that counts.
+    pub fn first(&self) -> Option<&Address> {
+        self.ip_address.first().filter(|address| !address.private_ip_address.is_empty())
+    }
+}
+
+impl LoadBalancer {
+    /// The public address in front of `private`.
+    pub fn in_front_of(&self, private: &str) -> Option<&str> {
+        let pairs = self.loadbalancer.public_ip_addresses.iter();
+        let mut pairs = pairs.filter(|pair| bare(&pair.private_ip_address) == bare(private));
+        pairs.next().map(|pair| bare(&pair.frontend_ip_address)).filter(|public| !public.is_empty())
+    }
+}
+
+/// An address without its brackets.
+fn bare(address: &str) -> &str {
+    address.trim_start_matches('[').trim_end_matches(']')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_and_null_are_empty_and_the_unknown_is_left_alone() {
+        for (text, expected) in [
+            ("{}", Some(Instance::default())),
+            (
+                r#"{"compute": {"zone": null, "tagsList": null, "new": {}}, "network": {"interface": null}}"#,
+                Some(Instance { compute: Some(Compute::default()), network: Some(Network::default()) }),
+            ),
+            (r#"{"compute": {"zone": 1}}"#, None),
+            ("<html>", None),
+        ] {
+            assert_eq!(serde_json::from_str::<Instance>(text).ok(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn public_addresses_are_found_by_the_private_one() {
+        let text = r#"{"loadbalancer": {"publicIpAddresses": [
+            {"frontendIpAddress": "20.0.0.1", "privateIpAddress": "10.0.0.4"},
+            {"frontendIpAddress": "[2603::4]", "privateIpAddress": "[fd00::4]"},
+            {"frontendIpAddress": "", "privateIpAddress": "10.0.0.5"}]}}"#;
+        let document: LoadBalancer = serde_json::from_str(text).unwrap();
+        for (private, public) in [
+            ("10.0.0.4", Some("20.0.0.1")),
+            ("fd00::4", Some("2603::4")),
+            ("10.0.0.5", None),
+            ("10.0.0.6", None),
+            ("", None),
+        ] {
+            assert_eq!(document.in_front_of(private), public, "{private}");
+        }
+    }
+
+    #[test]
+    fn the_other_document_is_needed_when_no_first_address_has_a_public_one() {
+        let address = |public: &str| Address { private_ip_address: "10.0.0.4".into(), public_ip_address: public.to_owned() };
+        let family = |all: &[&str]| Family { ip_address: all.iter().map(|public| address(public)).collect() };
+        let instance = |ipv4: &[&str], ipv6: &[&str]| Instance {
+            network: Some(Network { interface: vec![Interface { ipv4: family(ipv4), ipv6: family(ipv6) }] }),
+            ..Instance::default()
+        };
+        for (ipv4, ipv6, expected) in [
+            (&[""][..], &[][..], true),
+            (&["20.0.0.1"], &[""], false),
+            (&[""], &["2603::1"], false),
+            (&["", "20.0.0.1"], &[""], true),
+        ] {
+            assert_eq!(instance(ipv4, ipv6).lacks_public_addresses(), expected, "{ipv4:?} {ipv6:?}");
+        }
+        assert!(Instance::default().lacks_public_addresses());
+    }
+}

@@ -1,0 +1,104 @@
+//! The machine this process runs on, as its instance metadata service (IMDS) tells it: the cloud of a cloud-node-manager.
+//!
+//! ```text
+//! client ─(retry)─► documents ─► cache ─► describe ─► InstanceMetadata
+//!    └ wire: plain HTTP, never through a proxy
+//! ```
+//!
+//! In: the service's address. Out: [`LocalMachine`], a provider that knows one machine and needs neither credentials nor ARM.
+//! [`describe`], [`document`] and [`retry`] are pure. Upstream: `pkg/provider/azure_instance_metadata.go`, `pkg/node/node.go`.
+
+mod cache;
+mod client;
+pub mod describe;
+pub mod document;
+pub mod retry;
+#[cfg(all(test, feature = "sandbox"))]
+#[expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
+mod tests;
+mod wire;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Node;
+
+use self::{cache::Cached, document::Documents};
+pub use self::{
+    client::{MetadataError, MetadataService},
+    wire::PlainHttp,
+};
+use super::{
+    instances::{describe::Subject, standing},
+    node,
+};
+use crate::cloud_provider::{CloudError, CloudProvider, CloudResult, InstanceMetadata, InstancesV2};
+
+/// Where the service is on every machine of Azure.
+const ADDRESS: &str = "http://169.254.169.254";
+/// Moves it, for tests; the name is the Azure SDK's.
+const VARIABLE: &str = "IMDS_ENDPOINT";
+/// An answer is used for this long at most. Upstream: `azure_instance_metadata.go`.
+const MAX_AGE: Duration = Duration::from_secs(60);
+
+/// The service's address, as the environment has it.
+pub fn address(environment: &BTreeMap<String, String>) -> &str {
+    environment.get(VARIABLE).filter(|address| !address.is_empty()).map_or(ADDRESS, String::as_str)
+}
+
+/// A cloud that knows the machine it runs on and no other. Clones are the same.
+#[derive(Clone)]
+pub struct LocalMachine {
+    cached: Arc<Cached>,
+}
+
+impl LocalMachine {
+    /// Asks `service`. An answer is used for `max_age`, and a minute at most.
+    pub fn new(service: MetadataService, max_age: Duration) -> Self {
+        Self { cached: Arc::new(Cached::new(service, max_age.min(MAX_AGE))) }
+    }
+
+    async fn documents(&self) -> CloudResult<Arc<Documents>> {
+        self.cached.documents().await.map_err(|error| CloudError::failed(error.to_string()))
+    }
+}
+
+impl CloudProvider for LocalMachine {
+    fn provider_name(&self) -> &str {
+        super::NAME
+    }
+
+    fn instances_v2(&self) -> Option<Arc<dyn InstancesV2>> {
+        Some(Arc::new(self.clone()))
+    }
+}
+
+#[async_trait]
+impl InstancesV2 for LocalMachine {
+    /// A machine that answers is there.
+    async fn instance_exists(&self, _: &Node) -> CloudResult<bool> {
+        self.documents().await.map(|_| true)
+    }
+
+    async fn instance_shutdown(&self, _: &Node) -> CloudResult<bool> {
+        Ok(false)
+    }
+
+    /// A Node that is none of Azure's is told nothing, as in the central mode.
+    async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
+        if standing::metadata_source(node).is_none() {
+            return Ok(Some(InstanceMetadata::default()));
+        }
+        let documents = self.documents().await?;
+        // Upstream tells all addresses that the machine has here, and only one family from ARM.
+        let subject = Subject { name: node::name(node), provider_id: node::provider_id(node), ipv6: true };
+        match describe::metadata(&documents, subject) {
+            Ok(metadata) => Ok(Some(metadata)),
+            Err(error) => {
+                // What is incomplete must not be believed for a minute.
+                self.cached.forget().await;
+                Err(CloudError::failed(error.to_string()))
+            }
+        }
+    }
+}

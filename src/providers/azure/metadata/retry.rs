@@ -1,0 +1,104 @@
+//! Whether and when the metadata service is asked again. Pure.
+//!
+//! Azure's documentation: 404, 410, 429 and 5xx pass, ask again; 404 and 410 may last for 70 s while the machine is being serviced.
+//! The node controller's queue goes on where the tries here end, so that whoever waits is told why in between.
+
+use std::time::Duration;
+
+/// Why there is no document.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// Nothing came back.
+    #[error("{0}")]
+    NoAnswer(String),
+    /// A refusal: status, what the body says, and the wait that it asks for.
+    #[error("HTTP {status}{}", if text.is_empty() { String::new() } else { format!(": {text}") })]
+    Refused {
+        /// HTTP status.
+        status: u16,
+        /// First words of the body.
+        text: String,
+        /// `Retry-After`.
+        retry_after: Option<Duration>,
+    },
+    /// HTTP 200 with something else.
+    #[error("its answer is not the document asked for: {0}")]
+    Garbage(String),
+}
+
+/// How often and how long a document is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// No try begins later than this after the first.
+    pub total: Duration,
+    /// Longest wait for one answer.
+    pub one: Duration,
+    /// Whether 404 means that there is no such document, rather than not now.
+    pub may_be_missing: bool,
+}
+
+/// Pause after the first failure; doubled with each.
+const FIRST: Duration = Duration::from_millis(500);
+/// Longest pause.
+const LONGEST: Duration = Duration::from_secs(8);
+
+/// The pause before the next try; `None` to give up. `tries` have been made since `elapsed`; `random` is between 0 and 1.
+pub fn pause(failure: &Failure, patience: Patience, tries: u32, elapsed: Duration, random: f64) -> Option<Duration> {
+    let (passes, asked) = match failure {
+        Failure::NoAnswer(_) => (true, None),
+        Failure::Refused { status: 404, .. } if patience.may_be_missing => (false, None),
+        Failure::Refused { status, retry_after, .. } => (matches!(status, 404 | 410 | 429 | 500..), *retry_after),
+        Failure::Garbage(_) => (false, None),
+    };
+    let grown = FIRST.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(LONGEST);
+    // Half of it is by chance: the machines of a rack come back together.
+    let pause = grown.mul_f64(0.5 + 0.5 * random.clamp(0.0, 1.0)).max(asked.unwrap_or_default());
+    (passes && elapsed + pause < patience.total).then_some(pause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Patience =
+        Patience { total: Duration::from_secs(30), one: Duration::from_secs(10), may_be_missing: false };
+
+    fn refused(status: u16, after: Option<u64>) -> Failure {
+        Failure::Refused { status, text: String::new(), retry_after: after.map(Duration::from_secs) }
+    }
+
+    #[test]
+    fn what_passes_is_tried_again() {
+        for (failure, expected) in [
+            (refused(404, None), true),
+            (refused(410, None), true),
+            (refused(429, None), true),
+            (refused(500, None), true),
+            (refused(503, None), true),
+            (refused(400, None), false),
+            (refused(403, None), false),
+            (refused(405, None), false),
+            (refused(429, Some(31)), false),
+            (Failure::NoAnswer("down".into()), true),
+            (Failure::Garbage("<html>".into()), false),
+        ] {
+            assert_eq!(pause(&failure, PATIENCE, 1, Duration::ZERO, 0.0).is_some(), expected, "{failure:?}");
+        }
+        let missing = Patience { may_be_missing: true, ..PATIENCE };
+        assert_eq!(pause(&refused(404, None), missing, 1, Duration::ZERO, 0.0), None);
+        assert!(pause(&refused(410, None), missing, 1, Duration::ZERO, 0.0).is_some());
+    }
+
+    #[test]
+    fn pauses_grow_with_jitter_and_end_with_the_patience() {
+        let after = |tries, elapsed, random| {
+            let elapsed = Duration::from_secs(elapsed);
+            pause(&refused(500, None), PATIENCE, tries, elapsed, random).map(|pause| pause.as_millis())
+        };
+        assert_eq!([1, 2, 3, 4, 5, 40].map(|tries| after(tries, 0, 1.0)), [500, 1000, 2000, 4000, 8000, 8000].map(Some));
+        assert_eq!(after(3, 0, 0.0), Some(1000));
+        assert_eq!(after(1, 30, 0.0), None);
+        let asked = pause(&refused(429, Some(7)), PATIENCE, 1, Duration::ZERO, 1.0);
+        assert_eq!(asked, Some(Duration::from_secs(7)));
+    }
+}

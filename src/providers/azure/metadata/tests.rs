@@ -1,0 +1,151 @@
+//! The client and its cache on the simulated metadata service of a machine, on a paused clock.
+
+use tokio::time::Instant;
+
+use super::{super::node::fixtures::node, *};
+use crate::{
+    cloud_provider::AddressType,
+    runtime::{clock::Clock, shutdown::Shutdown},
+    sandbox::azure::{
+        Azure, AzureOptions, Effect, Fault,
+        topology::{Pool, PoolKind, Topology},
+        world::World,
+    },
+};
+
+const INSTANCE: &str = "/metadata/instance";
+const LOAD_BALANCER: &str = "/metadata/loadbalancer";
+
+/// A machine with public addresses of both families, and its metadata service.
+fn machine() -> (World, Azure, LocalMachine) {
+    let topology = Topology::new().dual_stack().pool(Pool::new(PoolKind::Uniform, "pool1", 1).zones(&["2"]).public_ips());
+    let world = World::new(topology, AzureOptions::default(), Clock::System).unwrap();
+    let metadata = world.machine_metadata("pool1000000", Vec::new()).unwrap();
+    let machine = LocalMachine::new(MetadataService::new(ADDRESS, metadata.transport()), MAX_AGE);
+    (world, metadata, machine)
+}
+
+async fn told(machine: &LocalMachine) -> CloudResult<InstanceMetadata> {
+    machine.instance_metadata(&node("pool1000000").build()).await.map(Option::unwrap)
+}
+
+fn asked(metadata: &Azure, path: &str) -> usize {
+    metadata.count(|request| request.path == path)
+}
+
+fn externals(told: &InstanceMetadata) -> usize {
+    told.node_addresses.iter().filter(|address| address.type_ == AddressType::ExternalIP).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_requests_a_minute_however_many_ask() {
+    let (world, metadata, machine) = machine();
+    let all = futures::future::join_all((0..20).map(|_| told(&machine))).await;
+    let first = all[0].clone().unwrap();
+    assert!(all.into_iter().all(|told| told == Ok(first.clone())));
+    assert_eq!(first.provider_id, world.machine("pool1000000").unwrap().provider_id(&world.topology()));
+    assert_eq!((first.zone.as_str(), first.region.as_str()), ("eastus-2", "eastus"));
+    assert_eq!((first.node_addresses.len(), externals(&first)), (5, 2));
+    assert_eq!((asked(&metadata, INSTANCE), asked(&metadata, LOAD_BALANCER)), (1, 1));
+
+    tokio::time::advance(Duration::from_secs(59)).await;
+    told(&machine).await.unwrap();
+    assert_eq!(asked(&metadata, INSTANCE), 1);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    told(&machine).await.unwrap();
+    assert_eq!((asked(&metadata, INSTANCE), asked(&metadata, LOAD_BALANCER)), (2, 2));
+    let agents = metadata.requests().into_iter().map(|request| request.user_agent);
+    assert!(agents.into_iter().all(|agent| agent == "cloud-node-manager"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_passes_is_waited_out() {
+    for status in [404, 410, 429, 500, 503] {
+        let (_, metadata, machine) = machine();
+        metadata.add_fault(Fault::refuse(status, "later").path(INSTANCE).times(3));
+        let begun = Instant::now();
+        assert!(told(&machine).await.is_ok(), "{status}");
+        assert_eq!(asked(&metadata, INSTANCE), 4, "{status}");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{status}: {:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_stays_is_told_with_its_reason_and_recovered_from() {
+    for (fault, tries, limit, reason) in [
+        (Fault::refuse(410, "gone"), 4.., 31, "HTTP 410"),
+        (Fault::refuse(500, "broken"), 4.., 31, "HTTP 500"),
+        (Fault::new(Effect::NoConnection), 4.., 31, "no connection"),
+        (Fault::new(Effect::Hang), 2.., 41, "no answer within 10 s"),
+        (Fault::refuse(400, "bad"), 1.., 1, "HTTP 400"),
+        (Fault::refuse(403, "forbidden"), 1.., 1, "HTTP 403"),
+        (Fault::new(Effect::Garbage), 1.., 1, "not the document asked for"),
+        (Fault::new(Effect::Truncated), 1.., 1, "not the document asked for"),
+    ] {
+        let (_, metadata, machine) = machine();
+        metadata.add_fault(fault.path(INSTANCE));
+        let begun = Instant::now();
+        let error = told(&machine).await.unwrap_err().to_string();
+        assert!(error.contains(reason) && error.contains(ADDRESS), "{error}");
+        assert!(begun.elapsed() <= Duration::from_secs(limit), "{reason}: {:?}", begun.elapsed());
+        assert!(tries.contains(&asked(&metadata, INSTANCE)), "{reason}: {}", asked(&metadata, INSTANCE));
+        metadata.faults().clear();
+        assert!(told(&machine).await.is_ok(), "{reason}: a failure is not remembered");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_failure_shares_it() {
+    let (_, metadata, machine) = machine();
+    metadata.add_fault(Fault::refuse(400, "bad").path(INSTANCE));
+    metadata.add_fault(Fault::new(Effect::Delay(Duration::from_secs(1))));
+    let all = futures::future::join_all((0..20).map(|_| told(&machine))).await;
+    assert!(all.iter().all(Result::is_err));
+    assert_eq!(asked(&metadata, INSTANCE), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn public_addresses_neither_hold_a_node_up_nor_flap() {
+    let (_, metadata, machine) = machine();
+    metadata.add_fault(Fault::refuse(500, "broken").path(LOAD_BALANCER));
+    let begun = Instant::now();
+    assert_eq!(externals(&told(&machine).await.unwrap()), 0);
+    assert!(begun.elapsed() <= Duration::from_secs(6));
+    metadata.faults().clear();
+    tokio::time::advance(MAX_AGE).await;
+    assert_eq!(externals(&told(&machine).await.unwrap()), 2);
+    metadata.add_fault(Fault::new(Effect::Garbage).path(LOAD_BALANCER));
+    tokio::time::advance(MAX_AGE).await;
+    assert_eq!(externals(&told(&machine).await.unwrap()), 2, "what was known stays");
+    metadata.faults().clear();
+    metadata.add_fault(Fault::refuse(404, "none").path(LOAD_BALANCER));
+    tokio::time::advance(MAX_AGE).await;
+    assert_eq!(externals(&told(&machine).await.unwrap()), 0, "and goes when the service says so");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_none_of_azures_is_told_nothing() {
+    let (_, metadata, machine) = machine();
+    let unmanaged = node("n").label(node::LABEL_MANAGED, "false").build();
+    assert_eq!(machine.instance_metadata(&unmanaged).await, Ok(Some(InstanceMetadata::default())));
+    assert!(metadata.requests().is_empty());
+}
+
+/// Over a socket, as in production.
+#[tokio::test]
+async fn the_plain_wire_reaches_a_service() {
+    let (_, metadata, _) = machine();
+    let stop = Shutdown::new();
+    let address = metadata.serve_plain(([127, 0, 0, 1], 0).into(), &stop).await.unwrap();
+    let service = MetadataService::new(&format!("http://{address}/"), Arc::new(PlainHttp));
+    assert_eq!(externals(&told(&LocalMachine::new(service, MAX_AGE)).await.unwrap()), 2);
+    stop.begin();
+}
+
+#[test]
+fn the_environment_may_move_the_service() {
+    let environment = |value: &str| BTreeMap::from([(VARIABLE.to_owned(), value.to_owned())]);
+    assert_eq!(address(&environment("http://localhost:1")), "http://localhost:1");
+    assert_eq!(address(&environment("")), ADDRESS);
+    assert_eq!(address(&BTreeMap::new()), ADDRESS);
+}

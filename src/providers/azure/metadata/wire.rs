@@ -1,0 +1,89 @@
+//! The wire to the metadata service: HTTP/1.1 without TLS, a connection for each request, and never through a proxy.
+//!
+//! Not the wire to ARM: that one holds certificates and connections, which a process on each node for two requests in five minutes
+//! should not.
+
+use std::io;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::future::{Either, select};
+use http::{HeaderValue, Request, Response, header::HOST};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use crate::providers::azure::arm::{Transport, TransportError};
+
+/// Largest body; the documents have a few thousand bytes.
+const LARGEST: usize = 1 << 20;
+
+/// [`Transport`] over a TCP connection of its own for each request.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PlainHttp;
+
+#[async_trait]
+impl Transport for PlainHttp {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+        let not_sent = |error: &dyn std::fmt::Display| TransportError::NotSent(error.to_string());
+        let request = in_origin_form(request).map_err(|error| not_sent(&error))?;
+        let address = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let stream = TcpStream::connect(address).await.map_err(|error| not_sent(&error))?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| not_sent(&error))?;
+        let exchange = Box::pin(async move {
+            let answer = sender.send_request(request.map(Full::new)).await.map_err(|error| lost(&error))?;
+            let (parts, body) = answer.into_parts();
+            let body = Limited::new(body, LARGEST).collect().await.map_err(|error| lost(error.as_ref()))?;
+            Ok(Response::from_parts(parts, body.to_bytes()))
+        });
+        // The connection moves the bytes while the exchange waits for them; what came before it ended can still be read.
+        match select(exchange, Box::pin(connection)).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right((_, exchange)) => exchange.await,
+        }
+    }
+}
+
+fn lost(error: &dyn std::error::Error) -> TransportError {
+    TransportError::NoAnswer(error.to_string())
+}
+
+/// The request as it goes to the server itself: the path alone, and the server in `Host`.
+fn in_origin_form(request: Request<Bytes>) -> io::Result<Request<Bytes>> {
+    let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {why}", request.uri()));
+    if request.uri().scheme_str() != Some("http") {
+        return Err(invalid("the metadata service speaks plain HTTP; expected http://host[:port]"));
+    }
+    let host = request.uri().host().ok_or_else(|| invalid("there is no host"))?;
+    let host = format!("{host}:{}", request.uri().port_u16().unwrap_or(80));
+    let host = HeaderValue::try_from(host).map_err(|error| invalid(&error.to_string()))?;
+    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+    let path = path.parse().map_err(|_| invalid("there is no path"))?;
+    let (mut parts, body) = request.into_parts();
+    parts.uri = path;
+    parts.headers.insert(HOST, host);
+    Ok(Request::from_parts(parts, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(url: &str) -> Result<(String, String), String> {
+        let request = Request::get(url).body(Bytes::new()).map_err(|error| error.to_string())?;
+        let request = in_origin_form(request).map_err(|error| error.to_string())?;
+        Ok((request.headers()[HOST].to_str().unwrap().to_owned(), request.uri().to_string()))
+    }
+
+    #[test]
+    fn requests_are_for_the_server_itself() {
+        assert_eq!(
+            form("http://169.254.169.254/metadata/instance?a=b"),
+            Ok(("169.254.169.254:80".into(), "/metadata/instance?a=b".into()))
+        );
+        assert_eq!(form("http://[::1]:81/x"), Ok(("[::1]:81".into(), "/x".into())));
+        assert!(form("https://localhost/x").unwrap_err().contains("plain HTTP"));
+        assert!(form("/x").unwrap_err().contains("plain HTTP"));
+    }
+}

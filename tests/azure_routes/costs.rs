@@ -1,0 +1,136 @@
+//! What routes cost in requests to ARM.
+
+use std::time::Duration;
+
+use cloud_controller_manager::{
+    cloud_provider::{Route, Routes},
+    sandbox::azure::{
+        AzureOptions, Class, Latencies, Latency,
+        topology::{PoolKind, Topology},
+    },
+};
+use k8s_openapi::api::core::v1::Node;
+
+use crate::cluster::{Cluster, TABLE_TYPE, cidrs, pass, route_left_by_go};
+
+/// A write of the table takes ten seconds.
+fn slow() -> AzureOptions {
+    let latency = Latency { respond: Duration::from_millis(200), operation: Duration::from_secs(10) };
+    AzureOptions { latencies: Latencies::default().with(Class::Write, TABLE_TYPE, latency), ..AzureOptions::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn four_hundred_nodes_at_once() {
+    let cluster = Cluster::with_options(Topology::new().pools(PoolKind::Uniform, 4, 100), slow());
+    let life = cluster.start();
+    pass(5).await;
+    cluster.join();
+    pass(60).await;
+    cluster.assert_converged("400 nodes");
+    let (writes, reads) = cluster.requests();
+    assert!((1..=3).contains(&writes) && reads <= 3, "{writes} writes, {reads} reads");
+    assert_eq!(cluster.routes().len(), 400);
+    life.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_nodes_are_replaced_by_a_hundred_others() {
+    let cluster = Cluster::with_options(Topology::new().pools(PoolKind::Uniform, 2, 100), slow());
+    cluster.join();
+    let life = cluster.start();
+    pass(60).await;
+    cluster.assert_converged("before");
+    cluster.requests();
+
+    let pool = cluster.world.topology().pools[0].name.clone();
+    for gone in cluster.world.scale_in(&pool, 100).unwrap() {
+        cluster.server.delete::<Node>("", &gone);
+    }
+    assert_eq!(cluster.world.scale_out(&pool, 100).unwrap().len(), 100);
+    cluster.join();
+    pass(60).await;
+    cluster.assert_converged("replaced");
+    let (writes, _) = cluster.requests();
+    assert!((1..=3).contains(&writes), "{writes} writes");
+    life.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_while_nothing_changes_and_read_only_when_the_cache_is_old() {
+    let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 100).dual_stack());
+    cluster.join();
+    let life = cluster.start();
+    pass(60).await;
+    cluster.assert_converged("at first");
+    cluster.requests();
+    pass(3600).await;
+    let (writes, reads) = cluster.requests();
+    // Full comparisons are five minutes apart, longer than the cache time.
+    assert!(writes == 0 && (11..=13).contains(&reads), "{writes} writes, {reads} reads");
+    cluster.assert_converged("an hour later");
+    life.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_left_by_gos_program_is_taken_over_without_a_write() {
+    let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 100));
+    for node in cluster.world.nodes() {
+        cluster.server.create::<Node>(&node);
+    }
+    let name = |cidr: &String| {
+        let nodes = cluster.server.list::<Node>();
+        let node = nodes.iter().find(|node| cidrs(node).contains(cidr)).unwrap();
+        node.metadata.name.clone().unwrap()
+    };
+    let wanted = cluster.wanted_routes();
+    let routes: Vec<_> = wanted.iter().map(|(cidr, hop)| route_left_by_go(&name(cidr), cidr, hop)).collect();
+    let mut table = cluster.table();
+    table["properties"]["routes"] = routes.into();
+    cluster.world.azure().put_document(table).unwrap();
+    cluster.world.azure().clear_requests();
+    let life = cluster.start();
+    pass(900).await;
+    cluster.assert_converged("taken over");
+    let (writes, reads) = cluster.requests();
+    assert!(writes == 0 && (1..=4).contains(&reads), "{writes} writes, {reads} reads");
+    life.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn single_calls_gather_while_a_write_is_in_flight() {
+    let cluster = Cluster::with_options(Topology::new().pools(PoolKind::Uniform, 1, 50), slow());
+    let routes = cluster.session().await.routes;
+    let nodes = cluster.world.nodes();
+    let wanted: Vec<Route> = nodes
+        .iter()
+        .map(|node| Route {
+            target_node: node.metadata.name.clone().unwrap(),
+            destination_cidr: cidrs(node).remove(0),
+            ..Route::default()
+        })
+        .collect();
+    let first = routes.create_route("", "", &wanted[0]);
+    let others = async {
+        pass(3).await;
+        // Half of them wait as one task, which is given up while it writes for all.
+        let calls = |range: std::ops::Range<usize>| {
+            wanted[range].iter().map(|route| routes.create_route("", "", route)).collect::<Vec<_>>()
+        };
+        let given_up = tokio::time::timeout(Duration::from_secs(9), futures::future::join_all(calls(1..25)));
+        let (given_up, answers) = tokio::join!(given_up, futures::future::join_all(calls(25..50)));
+        assert!(given_up.is_err());
+        answers
+    };
+    let (first, others) = tokio::join!(first, others);
+    assert_eq!(first, Ok(()));
+    assert!(others.iter().all(Result::is_ok), "{others:?}");
+    let (writes, _) = cluster.requests();
+    assert!((2..=3).contains(&writes), "{writes} writes");
+    assert!(cluster.routes().len() >= 26, "{}", cluster.routes().len());
+    let listed = routes.list_routes("").await.unwrap();
+    assert_eq!(listed.len(), cluster.routes().len());
+    for route in &listed {
+        assert_eq!(routes.delete_route("", route).await, Ok(()));
+    }
+    assert!(cluster.routes().is_empty());
+}

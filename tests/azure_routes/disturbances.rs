@@ -1,0 +1,191 @@
+//! Whatever goes wrong on the way, the table that is left is the same.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use cloud_controller_manager::sandbox::azure::{
+    AzureOptions, Class, Crash, Effect, Fault,
+    topology::{Pool, PoolKind, Topology},
+};
+use k8s_openapi::api::core::v1::Node;
+
+use crate::cluster::{Cluster, TABLE_TYPE, pass};
+
+/// Nodes of two kinds and families.
+fn cluster(seed: u64) -> Cluster {
+    let topology = Topology::new()
+        .pool(Pool::new(PoolKind::Uniform, "pool1", 4))
+        .pool(Pool::new(PoolKind::AvailabilitySet, "as1", 2).in_group("elsewhere"))
+        .dual_stack();
+    Cluster::with_options(topology, AzureOptions { seed, ..AzureOptions::default() })
+}
+
+/// Some Nodes go and others come.
+fn churn(cluster: &Cluster) {
+    for gone in cluster.world.scale_in("pool1", 2).unwrap() {
+        cluster.server.delete::<Node>("", &gone);
+    }
+    cluster.world.scale_out("pool1", 3).unwrap();
+    cluster.join();
+}
+
+/// The routes that an undisturbed run leaves.
+async fn undisturbed() -> BTreeMap<String, String> {
+    let cluster = cluster(0);
+    cluster.join();
+    let life = cluster.start();
+    pass(30).await;
+    churn(&cluster);
+    pass(30).await;
+    cluster.assert_converged("undisturbed");
+    life.stop().await;
+    cluster.routes()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_request_leaves_the_same_table() {
+    let expected = undisturbed().await;
+    for crash in [Crash::Before, Crash::After] {
+        let mut crashes = 0;
+        for at_churn in [false, true] {
+            for nth in 1.. {
+                let cluster = cluster(0);
+                cluster.join();
+                if at_churn {
+                    let life = cluster.start();
+                    pass(30).await;
+                    cluster.assert_converged("before the churn");
+                    life.stop().await;
+                }
+                cluster.world.azure().faults().crash_at(nth, crash);
+                let life = cluster.start();
+                churn(&cluster);
+                pass(20).await;
+                cluster.assert_truthful();
+                // What is left of the process reaches nobody.
+                let has_crashed = cluster.world.azure().faults().has_crashed();
+                life.stop().await;
+                cluster.world.azure().faults().clear();
+                let life = cluster.start();
+                pass(60).await;
+                let when = format!("{crash:?} request {nth}");
+                cluster.assert_converged(&when);
+                assert_eq!(cluster.routes(), expected, "{when}");
+                life.stop().await;
+                if !has_crashed {
+                    break;
+                }
+                crashes += 1;
+            }
+        }
+        assert!(crashes >= 8, "{crash:?}: {crashes} crashes");
+    }
+}
+
+/// Everything that the simulator can do to a request, a fifth of all in sum.
+fn storm(cluster: &Cluster) {
+    let refused = |status, code: &str, wait| Effect::Refuse(status, code.to_owned(), wait);
+    let effects = [
+        refused(400, "InvalidRequestFormat", None),
+        refused(403, "AuthorizationFailed", None),
+        refused(404, "ResourceGroupNotFound", None),
+        refused(409, "AnotherOperationInProgress", None),
+        refused(412, "PreconditionFailed", None),
+        refused(429, "RetryableErrorDueToAnotherOperation", Some(2)),
+        refused(500, "InternalServerError", None),
+        refused(503, "ServerUnavailable", Some(1)),
+        Effect::NoConnection,
+        Effect::DropBefore,
+        Effect::DropAfter,
+        Effect::Garbage,
+        Effect::EmptyList,
+        Effect::Truncated,
+        Effect::Hang,
+        Effect::FailOperation("InternalServerError".to_owned(), "no luck".to_owned()),
+        Effect::Delay(Duration::from_secs(7)),
+    ];
+    let share = 0.2 / effects.len() as f64;
+    for effect in effects {
+        for class in [Class::Read, Class::Write, Class::Poll] {
+            cluster.world.azure().add_fault(Fault::new(effect.clone()).class(class).with_probability(share));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storm_of_faults_leaves_the_same_table() {
+    let expected = undisturbed().await;
+    for seed in 0..12 {
+        let cluster = cluster(seed);
+        cluster.join();
+        storm(&cluster);
+        let life = cluster.start();
+        pass(120).await;
+        churn(&cluster);
+        for _ in 0..20 {
+            pass(30).await;
+            cluster.assert_truthful();
+        }
+        cluster.world.azure().faults().clear();
+        pass(900).await;
+        cluster.assert_converged(&format!("seed {seed}"));
+        assert_eq!(cluster.routes(), expected, "seed {seed}");
+        life.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_is_looked_up_before_anything_is_written_again() {
+    let cluster = cluster(0);
+    cluster.join();
+    let put = Fault::new(Effect::DropAfter).method("PUT").path(&format!("*/{TABLE_TYPE}/*")).times(1);
+    cluster.world.azure().add_fault(put);
+    let life = cluster.start();
+    pass(60).await;
+    cluster.assert_converged("the answer was lost");
+    let (writes, reads) = cluster.requests();
+    assert!(writes == 1 && reads >= 2, "{writes} writes, {reads} reads");
+    life.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_that_somebody_else_wrote_is_read_again_at_once() {
+    let cluster = cluster(0);
+    cluster.join();
+    let life = cluster.start();
+    pass(30).await;
+    let mut table = cluster.table();
+    let theirs = serde_json::json!({"name": "to-firewall", "properties": {
+        "addressPrefix": "0.0.0.0/0", "nextHopType": "VirtualAppliance", "nextHopIpAddress": "10.0.0.4"}});
+    table["properties"]["routes"].as_array_mut().unwrap().push(theirs);
+    cluster.world.azure().put_document(table).unwrap();
+    cluster.requests();
+    churn(&cluster);
+    pass(5).await;
+    let (writes, reads) = cluster.requests();
+    assert_eq!((writes, reads), (2, 1), "one with the old etag, one with the new");
+    let mut routes = cluster.routes();
+    assert_eq!(routes.remove("0.0.0.0/0").as_deref(), Some("10.0.0.4"));
+    assert_eq!(routes, cluster.wanted_routes());
+    life.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_arm_rejects_keeps_nothing_else_from_being_written() {
+    let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 4));
+    // Initialised: no change of a Node makes routes due before their time.
+    cluster.world.nodes().iter().for_each(|node| drop(cluster.server.create::<Node>(node)));
+    // All four, the first two, the first one.
+    let bad = Fault::refuse(400, "InvalidRequestFormat").method("PUT").path(&format!("*/{TABLE_TYPE}/*"));
+    cluster.world.azure().add_fault(bad.times(3));
+    let life = cluster.start();
+    pass(60).await;
+    assert_eq!((cluster.unavailable("False").len(), cluster.unavailable("True").len()), (3, 1));
+    cluster.assert_truthful();
+    assert_eq!(cluster.requests().0, 5, "4, 2, 1, 1, 2");
+    let warnings = cluster.warnings();
+    assert!(warnings.len() == 1 && warnings[0].contains("InvalidRequestFormat"), "{warnings:?}");
+    pass(300).await;
+    cluster.assert_converged("tried again");
+    assert_eq!(cluster.requests().0, 1);
+    life.stop().await;
+}

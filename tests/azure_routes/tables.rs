@@ -1,0 +1,82 @@
+//! What stands in the table.
+
+use std::net::IpAddr;
+
+use cloud_controller_manager::sandbox::azure::topology::{Pool, PoolKind, Topology};
+use k8s_openapi::api::core::v1::Node;
+use serde_json::json;
+
+use crate::cluster::{Cluster, pass};
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_table_is_made_with_the_configured_tags_and_tags_are_kept() {
+    let mut cluster = Cluster::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "pool1", 2)));
+    cluster.config["tags"] = json!("team=net");
+    cluster.world.azure().delete_document(&cluster.table_id());
+    cluster.join();
+    let life = cluster.start();
+    pass(60).await;
+    cluster.assert_converged("made");
+    let table = cluster.table();
+    assert_eq!((&table["location"], &table["tags"]), (&json!("eastus"), &json!({"team": "net"})));
+    assert_eq!(cluster.requests().0, 1, "table, tags and routes in one write");
+
+    cluster.world.azure().change_document(&cluster.table_id(), |table| table["tags"] = json!({"own": "1"}));
+    pass(600).await;
+    assert_eq!(cluster.table()["tags"], json!({"own": "1", "team": "net"}));
+    assert_eq!(cluster.requests().0, 1);
+    life.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_address_of_a_node_changes_its_route() {
+    let cluster = Cluster::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "pool1", 3)));
+    cluster.join();
+    let life = cluster.start();
+    pass(30).await;
+    cluster.assert_converged("before");
+    let name = cluster.server.list::<Node>()[0].metadata.name.clone().unwrap();
+    let address: IpAddr = "10.224.7.7".parse().unwrap();
+    cluster.world.move_address(&name, address).unwrap();
+    cluster.server.update_with("", &name, |node: &mut Node| {
+        for known in node.status.iter_mut().flat_map(|status| status.addresses.iter_mut().flatten()) {
+            if known.type_ == "InternalIP" {
+                known.address = address.to_string();
+            }
+        }
+    });
+    cluster.requests();
+    pass(5).await;
+    cluster.assert_converged("moved");
+    assert!(cluster.routes().values().any(|hop| hop == "10.224.7.7"));
+    assert_eq!(cluster.requests().0, 1);
+    life.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_table_in_the_configuration_it_is_said_what_to_do() {
+    let mut cluster = Cluster::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "pool1", 1)));
+    cluster.config["routeTableName"] = json!("");
+    cluster.join();
+    let life = cluster.start();
+    pass(30).await;
+    assert_eq!(cluster.requests(), (0, 0));
+    assert_eq!(cluster.unavailable("False").len(), 0);
+    life.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limit_of_a_table_costs_no_other_node_its_route() {
+    let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 5, 81));
+    cluster.join();
+    let life = cluster.start();
+    pass(60).await;
+    assert_eq!(
+        (cluster.routes().len(), cluster.unavailable("False").len(), cluster.unavailable("True").len()),
+        (400, 400, 5)
+    );
+    cluster.assert_truthful();
+    assert!(cluster.requests().0 <= 3);
+    assert!(cluster.warnings().iter().any(|warning| warning.contains("more than 400 routes")), "{:?}", cluster.warnings());
+    life.stop().await;
+}

@@ -1,0 +1,153 @@
+//! cloud-node-manager on the machines of a simulated Azure: some as processes, the others as tasks, each with the metadata service
+//! of its machine.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use cloud_controller_manager::{
+    metrics::Metrics,
+    node_manager::{NodeManager, Parts, Settings},
+    providers::azure::metadata::{LocalMachine, MetadataService},
+    runtime::{clock::Clock, shutdown::Shutdown},
+    sandbox::azure::topology::{Pool, PoolKind, Topology},
+};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::DeleteParams;
+
+use crate::{
+    azure::Azure,
+    control_plane::{ControlPlane, Process, client},
+    objects::Objects,
+    support::{SOON, binary, eventually},
+};
+
+const SETTINGS: Settings = Settings { status_update_frequency: Duration::from_secs(300), wait_routes: false };
+/// How many of the fifty are processes of their own.
+const PROCESSES: usize = 3;
+/// What a process may hold.
+const MEMORY: u64 = 15 * 1024;
+
+fn topology() -> Topology {
+    Topology::new()
+        .pool(Pool::new(PoolKind::Uniform, "zonal", 20).zones(&["1", "2", "3"]).public_ips())
+        .pool(Pool::new(PoolKind::Flexible, "flex", 10).fault_domains(2))
+        .pool(Pool::new(PoolKind::AvailabilitySet, "avset", 10))
+        .pool(Pool::new(PoolKind::Standalone, "lone", 10).public_ips())
+}
+
+/// The binary under the name cloud-node-manager, with the metadata service of the machine of `node`.
+async fn process(azure: &Azure, program: &Path, kubeconfig: &Path, node: &str, stop: &Shutdown) -> Process {
+    let metadata = azure.world.machine_metadata(node, Vec::new()).expect("the machine");
+    let address = metadata.serve_plain(([127, 0, 0, 1], 0).into(), stop).await.expect("a port");
+    let log = fs::File::create(kubeconfig.with_file_name(format!("node-manager-{node}.log"))).expect("log");
+    let mut command = Command::new(program);
+    command
+        .env("IMDS_ENDPOINT", format!("http://{address}"))
+        .env("HTTP_PROXY", "http://127.0.0.1:1")
+        .arg(format!("--node-name={}", node.to_uppercase()))
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .arg("--v=4");
+    Process(command.stdout(Stdio::null()).stderr(log).spawn().expect("the node manager starts"))
+}
+
+async fn task(azure: &Azure, kubeconfig: &Path, node: &str, stop: &Shutdown) {
+    let metadata = azure.world.machine_metadata(node, Vec::new()).expect("the machine");
+    let service = MetadataService::new("http://169.254.169.254", metadata.transport());
+    let client = client(kubeconfig).await;
+    let parts = Parts {
+        node_name: node.to_owned(),
+        client: client.clone(),
+        watches: client,
+        provider: Arc::new(LocalMachine::new(service, SETTINGS.status_update_frequency)),
+        metrics: Arc::new(Metrics::new().expect("metrics")),
+        clock: Clock::System,
+        settings: SETTINGS,
+    };
+    let manager = NodeManager::start(parts, stop).expect("a node manager");
+    let stop = stop.clone();
+    tokio::spawn(async move { manager.run(&stop).await });
+}
+
+/// Resident memory in KiB.
+fn resident(process: &Process) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.0.id())).expect("the process runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line about memory");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+fn comparable(mut node: Node) -> Node {
+    node.metadata.uid = None;
+    node.metadata.resource_version = None;
+    node.metadata.creation_timestamp = None;
+    node.metadata.managed_fields = None;
+    node
+}
+
+async fn read(objects: &Objects, names: &[String]) -> Vec<Node> {
+    let mut nodes = Vec::new();
+    for name in names {
+        objects.until_initialised(name).await;
+        nodes.push(comparable(objects.node(name).await.expect("the node")));
+    }
+    nodes
+}
+
+/// Fifty nodes initialise themselves beside a manager without node controller: no request to ARM, and the Nodes are those that the
+/// node controller leaves behind.
+pub(crate) async fn node_managers(plane: &mut ControlPlane) {
+    let objects = Objects::new(&plane.admin().await);
+    let azure = Azure::of(plane, "node-managers", topology()).await;
+    let stop = Shutdown::new();
+    let manager = azure.manager_with(plane, "node-managers", &["--enable-node-controller=false"]).await;
+    eventually("the manager is ready", SOON, async || {
+        manager.get("/readyz", None).await.is_some_and(|(status, _)| status == 200)
+    })
+    .await;
+    azure.world.azure().clear_requests();
+
+    let kubeconfig = plane.node_manager_kubeconfig().await;
+    let program = plane.folder().join("cloud-node-manager");
+    if !program.exists() {
+        symlink(binary(), &program).expect("a link to the binary");
+    }
+    let names = azure.register_all(&objects).await;
+    assert_eq!(names.len(), 50);
+    let (own, others) = names.split_at(PROCESSES);
+    let mut processes = Vec::new();
+    for name in own {
+        let started = tokio::time::Instant::now();
+        processes.push(process(&azure, &program, &kubeconfig, name, &stop).await);
+        objects.until_initialised(name).await;
+        eprintln!("{name}: from start to initialised: {:?}", started.elapsed());
+    }
+    for name in others {
+        task(&azure, &kubeconfig, name, &stop).await;
+    }
+    let local = read(&objects, &names).await;
+    assert!(azure.world.azure().requests().is_empty(), "ARM was asked: {:?}", azure.world.azure().requests());
+    for process in &processes {
+        let memory = resident(process);
+        eprintln!("resident memory of a node manager: {memory} KiB");
+        assert!(cfg!(debug_assertions) || memory <= MEMORY, "{memory} KiB");
+    }
+    drop(processes);
+    stop.begin();
+    manager.kill();
+
+    for name in &names {
+        objects.nodes.delete(name, &DeleteParams::default()).await.expect("the node");
+        objects.until_gone(name).await;
+    }
+    let _manager = azure.manager_with(plane, "node-managers", &[]).await;
+    azure.register_all(&objects).await;
+    let central = read(&objects, &names).await;
+    for (local, central) in local.into_iter().zip(central) {
+        assert_eq!(local, central);
+    }
+}

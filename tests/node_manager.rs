@@ -1,0 +1,398 @@
+//! cloud-node-manager in process: on the in-memory API server, the simulated Azure with a metadata service for each machine, and the
+//! fake cloud. Mostly on a paused clock.
+#![cfg(feature = "sandbox")]
+#![expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use cloud_controller_manager::{
+    cloud_provider::{AddressType, CloudProvider, NodeAddress, ProviderContext, registry::ProviderConfig},
+    controllers::{Controller, ControllerContext, Informers, node},
+    metrics::Metrics,
+    node::{prune_node, taints, well_known::*},
+    node_manager::{NodeManager, Parts, Settings},
+    providers::{
+        azure::{
+            AzureCloud,
+            metadata::{LocalMachine, MetadataService},
+        },
+        fake::{FakeCloud, FakeConfig, InstanceSpec},
+    },
+    runtime::{
+        clock::Clock, events::EventRecorder, informer::Informer, leader_election::Leadership, patch::Writer,
+        shutdown::Shutdown,
+    },
+    sandbox::{
+        api_server::ApiServer,
+        azure::{
+            Azure, AzureOptions, Effect, Fault,
+            topology::{Pool, PoolKind, Topology},
+            world::World,
+        },
+        http::Verb,
+        objects::{NodeExt, events_about},
+    },
+};
+use k8s_openapi::api::core::v1::{Event, Node};
+
+const PERIOD: Duration = Duration::from_secs(300);
+const SETTINGS: Settings = Settings { status_update_frequency: PERIOD, wait_routes: false };
+const IMDS: &str = "http://169.254.169.254";
+
+fn clock() -> Clock {
+    Clock::manual("2026-01-01T00:00:00Z".parse().unwrap())
+}
+
+/// A cluster on machines of the simulated Azure.
+struct Cluster {
+    world: World,
+    server: ApiServer,
+    stop: Shutdown,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop.begin();
+    }
+}
+
+impl Cluster {
+    fn new(topology: Topology) -> Self {
+        let world = World::new(topology, AzureOptions::default(), clock()).unwrap();
+        Self::on(&world)
+    }
+
+    /// Another cluster on the same machines.
+    fn on(world: &World) -> Self {
+        Self { world: world.clone(), server: ApiServer::new(clock()), stop: Shutdown::new() }
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.world.machines().iter().map(|machine| machine.computer_name()).collect()
+    }
+
+    fn register(&self, change: impl Fn(Node) -> Node) {
+        for node in self.world.uninitialized_nodes() {
+            self.server.create(&change(node));
+        }
+    }
+
+    /// A node manager with the metadata service of its machine.
+    fn manage(&self, name: &str, settings: Settings) -> Azure {
+        let metadata = self.world.machine_metadata(name, Vec::new()).unwrap();
+        let service = MetadataService::new(IMDS, metadata.transport());
+        self.manage_with(name, settings, Arc::new(LocalMachine::new(service, settings.status_update_frequency)));
+        metadata
+    }
+
+    fn manage_with(&self, name: &str, settings: Settings, provider: Arc<dyn CloudProvider>) {
+        let parts = Parts {
+            node_name: name.to_owned(),
+            client: self.server.client_as(name),
+            watches: self.server.client_as(name),
+            provider,
+            metrics: Arc::new(Metrics::new().unwrap()),
+            clock: clock(),
+            settings,
+        };
+        let manager = NodeManager::start(parts, &self.stop).unwrap();
+        let stop = self.stop.clone();
+        tokio::spawn(async move { manager.run(&stop).await });
+    }
+
+    /// The node controller over ARM.
+    async fn manage_centrally(&self) {
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let mut informers = Informers { nodes: Informer::new(prune_node), services: Informer::new(|_| ()) };
+        let (events, _) = EventRecorder::channel("node-controller");
+        let context = ControllerContext {
+            cluster_name: "kubernetes".into(),
+            writer: Writer::new(self.server.client_as("central"), Leadership::unopposed()),
+            events: events.clone(),
+            clock: clock(),
+            metrics: Arc::clone(&metrics),
+        };
+        let cloud = arm(&self.world, AzureCloud::new);
+        let provider = ProviderContext {
+            client: self.server.client(),
+            leadership: Leadership::unopposed(),
+            shutdown: self.stop.clone(),
+            clock: clock(),
+            metrics: Arc::clone(&metrics),
+            nodes: informers.nodes.store(),
+            services: informers.services.store(),
+            events,
+        };
+        cloud.initialize(provider).await.unwrap();
+        let controller =
+            node::NodeController::new(&context, &mut informers, Arc::new(cloud), node::Config::default()).unwrap();
+        let nodes = informers.nodes.store();
+        informers.nodes.start(self.server.client_as("central"), &self.stop, metrics);
+        nodes.synced().await;
+        tokio::spawn(controller.run(self.stop.clone()));
+    }
+
+    fn node(&self, name: &str) -> Node {
+        self.server.get("", name).unwrap()
+    }
+
+    async fn until(&self, what: &str, condition: impl Fn(&ApiServer) -> bool) {
+        let waited = tokio::time::timeout(Duration::from_secs(3600), self.server.wait_until(condition)).await;
+        assert!(waited.is_ok(), "not within an hour: {what}");
+    }
+
+    async fn until_initialized(&self) {
+        let all = |server: &ApiServer| server.list::<Node>().iter().all(|node| !taints::is_uninitialized(node));
+        self.until("all nodes are initialised", all).await;
+    }
+
+    /// Who wrote to which Node.
+    fn node_writes(&self) -> Vec<(String, String)> {
+        let writes =
+            self.server.requests().into_iter().filter(|request| {
+                request.resource == "nodes" && !matches!(request.verb, Verb::Get | Verb::List | Verb::Watch)
+            });
+        writes.map(|request| (request.user_agent, request.name)).collect()
+    }
+
+    fn events(&self, name: &str) -> Vec<(String, String)> {
+        events_about(&self.server.list::<Event>(), name)
+    }
+}
+
+type New = fn(
+    &ProviderConfig,
+    BTreeMap<String, String>,
+    Arc<dyn cloud_controller_manager::providers::azure::arm::Transport>,
+) -> cloud_controller_manager::cloud_provider::CloudResult<AzureCloud>;
+
+/// The provider over ARM.
+fn arm(world: &World, new: New) -> AzureCloud {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("azure.json");
+    std::fs::write(&file, world.config().to_string()).unwrap();
+    let config = ProviderConfig { cloud_config: Some(file), ..ProviderConfig::default() };
+    new(&config, BTreeMap::new(), world.azure().transport()).unwrap()
+}
+
+/// Fifty machines of every kind.
+fn fifty() -> Topology {
+    Topology::new()
+        .pool(Pool::new(PoolKind::Uniform, "zonal", 10).zones(&["1", "2", "3"]).public_ips())
+        .pool(Pool::new(PoolKind::Uniform, "plain", 10).fault_domains(3))
+        .pool(Pool::new(PoolKind::Flexible, "flex", 10).fault_domains(2).public_ips())
+        .pool(Pool::new(PoolKind::Uniform, "win", 5).windows().zones(&["1"]))
+        .pool(Pool::new(PoolKind::AvailabilitySet, "avset", 8))
+        .pool(Pool::new(PoolKind::Standalone, "lone", 7).public_ips())
+}
+
+/// All that is left of a Node apart from what every API server makes up.
+fn comparable(mut node: Node) -> Node {
+    node.metadata.uid = None;
+    node.metadata.resource_version = None;
+    node.metadata.creation_timestamp = None;
+    node.metadata.managed_fields = None;
+    node
+}
+
+/// Both modes, each on a cluster of its own on the same machines, leave the same Nodes behind.
+async fn both_modes_agree(topology: Topology, change: fn(Node) -> Node) {
+    let local = Cluster::new(topology);
+    local.register(change);
+    let begun = tokio::time::Instant::now();
+    let services: Vec<Azure> = local.names().iter().map(|name| local.manage(name, SETTINGS)).collect();
+    local.until_initialized().await;
+    assert!(begun.elapsed() < Duration::from_secs(1), "it took {:?}", begun.elapsed());
+    assert!(local.world.azure().requests().is_empty(), "ARM was asked");
+    assert!(services.iter().all(|service| service.requests().len() == 2), "two documents each");
+    for (who, whom) in local.node_writes() {
+        assert_eq!(who, whom, "a node manager writes its own Node and no other");
+    }
+    assert_eq!(local.node_writes().len(), 2 * local.names().len(), "addresses, then the rest");
+
+    let central = Cluster::on(&local.world);
+    central.register(change);
+    central.manage_centrally().await;
+    central.until_initialized().await;
+    for name in local.names() {
+        assert_eq!(comparable(local.node(&name)), comparable(central.node(&name)), "{name}");
+        let events = |cluster: &Cluster| cluster.events(&name).into_iter().map(|(reason, _)| reason).collect::<Vec<_>>();
+        local.until("the event is written", |server| !events_about(&server.list::<Event>(), &name).is_empty()).await;
+        assert_eq!(events(&local), ["Synced"], "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fifty_nodes_initialise_themselves_as_the_central_mode_would() {
+    both_modes_agree(fifty(), |node| node).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_they_do_with_both_families() {
+    // Kubelet was told to use both, without which the central mode tells one, as upstream's does.
+    let told = |mut node: Node| {
+        let slot: u32 = node.spec.as_ref().unwrap().pod_cidr.as_ref().unwrap().split('.').nth(2).unwrap().parse().unwrap();
+        let addresses = format!("fd00:10::{:x},10.224.0.{}", slot + 4, slot + 4);
+        node.metadata.annotations.get_or_insert_default().insert(ANNOTATION_PROVIDED_NODE_IP.into(), addresses);
+        node
+    };
+    let topology = Topology::new()
+        .dual_stack()
+        .pool(Pool::new(PoolKind::Uniform, "pool1", 3).zones(&["1", "2", "3"]).public_ips())
+        .pool(Pool::new(PoolKind::Flexible, "flex", 2));
+    both_modes_agree(topology, told).await;
+}
+
+fn one() -> Cluster {
+    let cluster = Cluster::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "pool1", 1).zones(&["1"])));
+    cluster.register(|node| node);
+    cluster
+}
+
+const NODE: &str = "pool1000000";
+
+/// The service is down, slow or answers something else: the taint stays, an event says why, and it recovers by itself.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_metadata_service_is_told_and_waited_out() {
+    for (fault, reason) in [
+        (Fault::new(Effect::NoConnection), "no connection"),
+        (Fault::new(Effect::Hang), "no answer within 10 s"),
+        (Fault::new(Effect::Delay(Duration::from_secs(60))), "no answer within 10 s"),
+        (Fault::new(Effect::Garbage), "not the document asked for"),
+        (Fault::new(Effect::Truncated), "not the document asked for"),
+        (Fault::refuse(500, "InternalServerError"), "HTTP 500"),
+        (Fault::refuse(429, "TooManyRequests"), "HTTP 429"),
+    ] {
+        let cluster = one();
+        let metadata = cluster.world.machine_metadata(NODE, Vec::new()).unwrap();
+        metadata.add_fault(fault);
+        let service = MetadataService::new(IMDS, metadata.transport());
+        cluster.manage_with(NODE, SETTINGS, Arc::new(LocalMachine::new(service, PERIOD)));
+        let says = |server: &ApiServer| {
+            let events = events_about(&server.list::<Event>(), NODE);
+            events.iter().any(|(name, message)| name == "InstanceMetadataFailed" && message.contains(reason))
+        };
+        cluster.until(reason, says).await;
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert!(taints::is_uninitialized(&cluster.node(NODE)), "{reason}");
+        assert!(cluster.node_writes().is_empty(), "{reason}");
+        let asked = metadata.requests().len();
+        assert!(asked < 400, "{reason}: {asked} requests in ten minutes");
+
+        metadata.faults().clear();
+        let mended = tokio::time::Instant::now();
+        cluster.until_initialized().await;
+        assert!(mended.elapsed() < Duration::from_secs(90), "{reason}: {:?}", mended.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_address_arrives_within_the_period() {
+    let cluster = one();
+    let metadata = cluster.manage(NODE, SETTINGS);
+    cluster.until_initialized().await;
+    for address in ["10.224.7.7", "10.224.8.8"] {
+        tokio::time::sleep(PERIOD).await;
+        cluster.world.move_address(NODE, address.parse().unwrap()).unwrap();
+        let moved = tokio::time::Instant::now();
+        let has = |server: &ApiServer| {
+            let node: Node = server.get("", NODE).unwrap();
+            node.status.unwrap().addresses.unwrap().iter().any(|found| found.address == address)
+        };
+        cluster.until(address, has).await;
+        assert!(moved.elapsed() <= PERIOD, "{:?}", moved.elapsed());
+    }
+    let before = (metadata.requests().len(), cluster.node_writes().len());
+    tokio::time::sleep(PERIOD * 12).await;
+    assert!(metadata.requests().len() - before.0 <= 26, "two documents a period");
+    assert_eq!(cluster.node_writes().len(), before.1, "nothing changed, nothing is written");
+}
+
+/// A misconfiguration: the same Nodes are looked after by both.
+#[tokio::test(start_paused = true)]
+async fn both_modes_at_once_do_not_fight() {
+    let cluster = Cluster::new(fifty());
+    cluster.manage_centrally().await;
+    cluster.names().iter().for_each(|name| drop(cluster.manage(name, SETTINGS)));
+    cluster.register(|node| node);
+    cluster.until_initialized().await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let initial = cluster.node_writes().len();
+    // Whoever comes second may have decided before it heard of the first: the server refuses that, by the resource version.
+    assert!(initial <= 4 * cluster.names().len(), "{initial} writes for 50 nodes");
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(cluster.node_writes().len(), initial, "an hour later: {:?}", cluster.node_writes().split_off(initial));
+}
+
+/// Of two families the metadata service tells both, ARM one; nobody takes away what the other has written.
+#[tokio::test(start_paused = true)]
+async fn both_modes_at_once_do_not_fight_over_families() {
+    let cluster = Cluster::new(Topology::new().dual_stack().pool(Pool::new(PoolKind::Uniform, "pool1", 3).public_ips()));
+    cluster.manage_centrally().await;
+    cluster.register(|node| node);
+    cluster.until_initialized().await;
+    cluster.names().iter().for_each(|name| drop(cluster.manage(name, SETTINGS)));
+    tokio::time::sleep(PERIOD * 2).await;
+    let settled = cluster.node_writes().len();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(cluster.node_writes().len(), settled);
+    let addresses = cluster.node(NODE).status.unwrap().addresses.unwrap();
+    assert_eq!(addresses.len(), 5, "{addresses:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_taint_waits_for_the_route_if_asked_to() {
+    let cluster = one();
+    cluster.manage(NODE, Settings { wait_routes: true, ..SETTINGS });
+    let network = |server: &ApiServer| {
+        let node: Node = server.get("", NODE).unwrap();
+        let conditions = node.status.unwrap().conditions.unwrap_or_default();
+        conditions.into_iter().find(|found| found.type_ == CONDITION_NETWORK_UNAVAILABLE)
+    };
+    cluster.until("the condition", |server| network(server).is_some()).await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let node = cluster.node(NODE);
+    assert!(taints::is_uninitialized(&node));
+    assert!(cloud_controller_manager::node::provider_id(&node).is_some(), "whoever makes the route finds the machine");
+    let condition = network(&cluster.server).unwrap();
+    assert_eq!((condition.status.as_str(), condition.reason.as_deref()), ("True", Some("NodeInitialization")));
+    assert_eq!(cluster.node_writes().len(), 3, "addresses, labels and id, the condition");
+    let reasons: Vec<_> = cluster.events(NODE).into_iter().map(|(reason, _)| reason).collect();
+    assert_eq!(reasons, ["WaitingForRoutes"]);
+
+    cluster.server.update_with("", NODE, |node: &mut Node| {
+        *node = node.clone().condition(CONDITION_NETWORK_UNAVAILABLE, "False", "RouteCreated");
+    });
+    let routed = tokio::time::Instant::now();
+    cluster.until_initialized().await;
+    assert!(routed.elapsed() < Duration::from_secs(1));
+    assert_eq!(network(&cluster.server).unwrap().status, "False", "what the route controller says stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_metadata_service_arm_is_asked_about_one_node() {
+    let cluster = Cluster::new(fifty());
+    cluster.register(|node| node);
+    for (name, most) in [("zonal000003", 6), ("flex000002", 8), ("avset-1", 4), ("lone-2", 5)] {
+        cluster.world.azure().clear_requests();
+        cluster.manage_with(name, SETTINGS, Arc::new(arm(&cluster.world, AzureCloud::for_one_node)));
+        let initialised =
+            |server: &ApiServer| server.get("", name).is_some_and(|node: Node| !taints::is_uninitialized(&node));
+        cluster.until(name, initialised).await;
+        let reads = cluster.world.azure().requests();
+        let reads: Vec<_> = reads.iter().filter(|request| request.path.starts_with("/subscriptions/")).collect();
+        assert!(reads.len() <= most, "{name}: {reads:#?}");
+        assert!(reads.iter().all(|read| read.method == "GET"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_provider_can_offer_its_own_source() {
+    let cluster = one();
+    let cloud = FakeCloud::new(FakeConfig::default());
+    let addresses = vec![NodeAddress { type_: AddressType::InternalIP, address: "10.9.9.9".into() }];
+    cloud.add_instance(NODE, InstanceSpec { addresses, ..InstanceSpec::default() });
+    cluster.manage_with(NODE, SETTINGS, Arc::new(cloud));
+    cluster.until_initialized().await;
+    assert_eq!(cloud_controller_manager::node::provider_id(&cluster.node(NODE)), Some(format!("fake://{NODE}").as_str()));
+}
