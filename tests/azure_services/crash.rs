@@ -103,7 +103,7 @@ fn undisturbed(kind: Kind, last: Act) -> Outcome {
         let (cluster, life) = prepared(kind, last).await;
         let before = exact(&cluster);
         act(&cluster, kind, last);
-        cluster.settle().await;
+        cluster.quiet_for(2 * LONG).await;
         assert!(cluster.services().iter().all(is_ready));
         assert_ne!(before, exact(&cluster), "{kind:?}: {last:?} writes");
         life.stop().await;
@@ -128,7 +128,7 @@ fn crashed(kind: Kind, last: Act, nth: usize, when: Crash) -> (bool, Outcome, Ve
             _ => cluster.services().iter().all(is_ready),
         };
         cluster.until(&format!("{kind:?}: {last:?}, crash {when:?} request {nth}"), PATIENCE, done).await;
-        cluster.settle().await;
+        cluster.quiet_for(2 * LONG).await;
         life.stop().await;
         (has_crashed, result(&cluster), made)
     })
