@@ -10,11 +10,6 @@ const OWN_FAMILIES: &str = "an IPv6 Service has no IPv4 address because its anno
 const KEEPS: &str = "a Service that is refused keeps its load balancer rather than losing it first";
 const LEAVES: &str = "a Service leaves the list of a public IP that another cluster made";
 
-const TOGETHER: &str = "two Services that change at once get priorities for their security rules from one plan";
-
-/// The order of security rules, when Services change at once.
-pub(crate) const PRIORITIES: &[Deviation] = &[("invalid-ranges/fixed", TOGETHER)];
-
 /// Load balancers.
 pub(crate) const LOAD_BALANCERS: &[Deviation] = &[("ip-tags/change", MADE_ANEW)];
 
