@@ -155,9 +155,14 @@ impl Cluster {
 
     /// Waits until ARM has not been written to for longer than any pause that something takes.
     pub(crate) async fn settle(&self) {
+        self.quiet_for(QUIET).await;
+    }
+
+    /// Waits until ARM has not been written to for so long.
+    pub(crate) async fn quiet_for(&self, quiet: Duration) {
         let (mut before, mut now) = (None, self.writes().len());
         while before != Some(now) {
-            tokio::time::sleep(QUIET).await;
+            tokio::time::sleep(quiet).await;
             (before, now) = (Some(now), self.writes().len());
         }
     }

@@ -51,7 +51,9 @@ fn foreign(cluster: &Cluster) {
             "id": balancer, "name": "kubernetes", "type": "Microsoft.Network/loadBalancers", "location": topology.location,
             "sku": {"name": "Standard", "tier": "Regional"}, "tags": {"owner": "me"},
             "properties": {
-                "frontendIPConfigurations": [{"name": "outbound", "properties": {"publicIPAddress": {"id": public}}}],
+                "frontendIPConfigurations": [{"name": "outbound", "properties": {
+                    "privateIPAllocationMethod": "Dynamic", "publicIPAddress": {"id": public},
+                }}],
                 "backendAddressPools": [{"name": "aksOutboundBackendPool", "properties": {"drainPeriodInSeconds": 3}}],
                 "outboundRules": [{"name": "aksOutboundRule", "properties": {
                     "protocol": "All", "allocatedOutboundPorts": 1024, "enableTcpReset": true, "idleTimeoutInMinutes": 30,

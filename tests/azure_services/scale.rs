@@ -94,8 +94,8 @@ fn five_hundred_external_services() {
         assert!(took.as_secs_f64() <= fastest(SERVICES + FEW) + 60.0, "{took:?}");
         cluster.settle().await;
         let mut left = exact(&cluster);
-        left.retain(|id, _| before.contains_key(id));
-        assert_eq!(differences(&left, &exact(&cluster)), Vec::<String>::new(), "left over");
+        left.retain(|id, _| before.contains_key(id) || !id.contains("/virtualmachines/3"));
+        assert_eq!(differences(&before, &left), Vec::<String>::new(), "left over");
         life.stop().await;
     });
 }
