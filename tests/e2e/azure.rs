@@ -13,7 +13,7 @@ use cloud_controller_manager::{
 
 use crate::{
     control_plane::{ADMIN_TOKEN, ControlPlane},
-    objects::{OUT_OF_SERVICE, Objects, SHUTDOWN, label, provider_id},
+    objects::{OUT_OF_SERVICE, Objects, SHUTDOWN, condition, label, provider_id},
     support::{Manager, SOON, eventually},
 };
 
@@ -228,4 +228,85 @@ pub(crate) async fn outages(plane: &mut ControlPlane) {
     let gone = &names[0];
     azure.world.delete_machine(gone).expect("the machine");
     eventually("it works again", Duration::from_secs(90), async || objects.node(gone).await.is_none()).await;
+}
+
+/// Flags for all four controllers.
+const ALL: &[&str] = &["--configure-cloud-routes=true", "--cluster-cidr=100.64.0.0/10", "--allocate-node-cidrs=true"];
+const BALANCERS: &str = "Microsoft.Network/loadBalancers";
+const PUBLIC_IPS: &str = "Microsoft.Network/publicIPAddresses";
+
+impl Azure {
+    fn documents(&self, kind: &str) -> Vec<serde_json::Value> {
+        let all = self.world.azure().dump();
+        all.into_iter().filter(|document| document["type"] == kind).collect()
+    }
+
+    /// How many machines are behind the load balancer.
+    fn members(&self, balancer: &str) -> usize {
+        let of = self.documents(BALANCERS).into_iter().find(|document| document["name"] == balancer);
+        let pools = of.and_then(|document| document["properties"]["backendAddressPools"].as_array().cloned());
+        let listed = |pool: &serde_json::Value| {
+            pool["properties"]["backendIPConfigurations"].as_array().map(Vec::len).unwrap_or_default()
+        };
+        pools.iter().flatten().map(listed).sum()
+    }
+}
+
+/// All four controllers at once: Nodes with routes, Services with load balancers in front of them; another manager finds nothing to
+/// do; what is deleted leaves nothing behind.
+pub(crate) async fn services(plane: &mut ControlPlane) {
+    let objects = Objects::new(&plane.admin().await);
+    let azure = Azure::of(plane, "azure-services", topology()).await;
+    let made_before = azure.documents(PUBLIC_IPS).len();
+    let manager = azure.manager_with(plane, "azure-services", ALL).await;
+    let names = initialised(&azure, &objects).await;
+    for name in &names {
+        eventually("the Node has a route", SOON, async || {
+            objects.node(name).await.is_some_and(|node| condition(&node, "NetworkUnavailable") == Some("False"))
+        })
+        .await;
+    }
+    for name in ["web", "api"] {
+        objects.create_service(name).await;
+    }
+    objects.create_service("inside").await;
+    let internal = serde_json::json!({"service.beta.kubernetes.io/azure-load-balancer-internal": "true"});
+    objects.patch_service("inside", serde_json::json!({"metadata": {"annotations": internal}})).await;
+    eventually("the internal Service has a private address", SOON, async || {
+        objects.ingress("inside").await.first().is_some_and(|address| address.starts_with("10."))
+    })
+    .await;
+    for name in ["web", "api"] {
+        objects.until_service_has_address(name).await;
+    }
+    eventually("all machines are behind both load balancers", SOON, async || {
+        ["", "-internal"].iter().all(|kind| azure.members(&format!("kubernetes{kind}")) == names.len())
+    })
+    .await;
+    eventually("the public IP of the Service that became internal is gone", SOON, async || {
+        azure.documents(PUBLIC_IPS).len() == made_before + 2
+    })
+    .await;
+
+    manager.kill();
+    let mut manager = azure.manager_with(plane, "azure-services-again", ALL).await;
+    eventually("the next manager is ready", SOON, async || {
+        manager.get("/readyz", None).await.is_some_and(|(status, _)| status == 200)
+    })
+    .await;
+    let before = azure.writes();
+    objects.create_service("late").await;
+    objects.until_service_has_address("late").await;
+    let written = azure.writes() - before;
+    assert!(written <= 3, "{written} writes for one Service on what another process has left");
+
+    for name in ["web", "api", "inside", "late"] {
+        objects.delete_service(name).await;
+    }
+    for name in ["web", "api", "inside", "late"] {
+        objects.until_service_is_gone(name).await;
+    }
+    assert_eq!(azure.documents(PUBLIC_IPS).len(), made_before);
+    assert!(azure.documents(BALANCERS).is_empty(), "{:?}", azure.documents(BALANCERS));
+    assert!(manager.is_running());
 }

@@ -39,6 +39,7 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("killed_at_every_step", On::Both, |plane| scenarios::killed_at_every_step(plane).boxed()),
     ("node_managers", On::Both, |plane| node_managers::node_managers(plane).boxed()),
     ("azure_nodes", On::Both, |plane| azure::nodes(plane).boxed()),
+    ("azure_services", On::Both, |plane| azure::services(plane).boxed()),
     ("azure_life_cycle", On::RealOnly, |plane| azure::life_cycle(plane).boxed()),
     ("azure_outages", On::RealOnly, |plane| azure::outages(plane).boxed()),
     ("secure_port", On::Both, |plane| scenarios::secure_port(plane).boxed()),

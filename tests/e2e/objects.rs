@@ -92,7 +92,11 @@ impl Objects {
     }
 
     pub(crate) async fn patch_service(&self, name: &str, patch: Value) {
-        self.services.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("service");
+        // The manager may be patching it as well, which older servers answer with a conflict.
+        eventually("the Service is patched", SOON, async || {
+            self.services.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.is_ok()
+        })
+        .await;
     }
 
     pub(crate) async fn delete_service(&self, name: &str) {

@@ -45,10 +45,6 @@ pub(super) struct Cloud {
     pub(super) nodes: Vec<Node>,
     /// `--cluster-cidr`: where the pods of its Nodes are.
     pub(super) cluster_cidr: &'static str,
-    /// Whether it has routes.
-    pub(super) has_routes: bool,
-    /// Whether it has load balancers.
-    pub(super) has_load_balancers: bool,
 }
 
 /// Makes the cloud with `count` machines. `azure_json`: where the azure provider's configuration is written.
@@ -75,8 +71,6 @@ fn fake(count: u32) -> Cloud {
         provider: Arc::new(cloud),
         nodes: (0..count).map(fake_node).collect(),
         cluster_cidr: "10.244.0.0/16",
-        has_routes: true,
-        has_load_balancers: true,
     }
 }
 
@@ -113,7 +107,5 @@ fn azure(count: u32, azure_json: &Path) -> Result<Cloud, String> {
         provider: Arc::new(provider),
         nodes: world.uninitialized_nodes(),
         cluster_cidr: "100.64.0.0/10",
-        has_routes: true,
-        has_load_balancers: false,
     })
 }

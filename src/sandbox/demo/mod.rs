@@ -161,7 +161,6 @@ fn start_manager(server: &ApiServer, cloud: Cloud, work: Shutdown) -> Result<Run
     let flags = [
         "cloud-controller-manager".to_owned(),
         format!("--cloud-provider={}", cloud.name),
-        format!("--configure-cloud-routes={}", cloud.has_routes),
         format!("--cluster-cidr={}", cloud.cluster_cidr),
         "--secure-port=0".to_owned(),
     ];
@@ -215,8 +214,7 @@ struct Goal {
 impl Goal {
     fn of(arguments: &Arguments, cloud: &Cloud) -> Self {
         let (nodes, services) = (cloud.nodes.len(), arguments.services as usize);
-        let count = |has: bool, count| if has { count } else { 0 };
-        Self { nodes, routes: count(cloud.has_routes, nodes), services: count(cloud.has_load_balancers, services) }
+        Self { nodes, routes: nodes, services }
     }
 
     fn is_reached(&self, server: &ApiServer) -> bool {

@@ -131,10 +131,10 @@ impl Committer {
     fn note(&self, chosen: &[Change], written: &ArmResult<Vec<CloudResult<()>>>) {
         let mut suspects = self.suspects();
         suspects.retain(|suspect| !chosen.contains(suspect));
-        if let ([alone], Err(error)) = (chosen, written) {
-            if is_rejected(error) {
-                suspects.push(alone.clone());
-            }
+        if let ([alone], Err(error)) = (chosen, written)
+            && is_rejected(error)
+        {
+            suspects.push(alone.clone());
         }
     }
 

@@ -72,7 +72,7 @@ impl Document for Balancers<'_> {
             let look = self.world.look(asks, self.urgency).await?;
             let (ready, unready, plan) = plan_ready(asks, &look, self.world);
             match self.write(&plan, &look, asks).await {
-                Ok(()) => return Ok(answers(ready, unready, plan)),
+                Ok(()) => return Ok(answers(&ready, &unready, plan)),
                 Err(Trouble::Arm(error)) if error.class == ErrorClass::Conflict => {
                     tracing::info!(%error, "somebody else has written, planning again");
                 }
@@ -97,7 +97,7 @@ fn plan_ready(asks: &[Ask], look: &Look, world: &World) -> (Vec<Ask>, Vec<Ask>, 
     (ready, unready, plan)
 }
 
-fn answers(ready: Vec<Ask>, unready: Vec<Ask>, plan: Plan) -> Answers<Step> {
+fn answers(ready: &[Ask], unready: &[Ask], plan: Plan) -> Answers<Step> {
     let Plan { public_ips, load_balancers, mut refused } = plan;
     let releases: Vec<_> =
         public_ips.release.into_iter().map(|release| (release.services.clone(), Arc::new(Once::new(release)))).collect();
@@ -161,10 +161,10 @@ impl Balancers<'_> {
 
     /// A public IP that ARM left half made is written as it is, which finishes it. Upstream: `azure_loadbalancer_repo.go`.
     async fn recovered(&self, error: ArmError) -> ArmError {
-        if let Some(change) = unprovisioned_public_ip(&error).and_then(|id| self.unchanged(id)) {
-            if let Err(error) = self.world.writer.put_public_ip(&change, self.urgency).await {
-                tracing::warn!(%error, id = %change.id, "a public IP that is half made could not be finished");
-            }
+        if let Some(change) = unprovisioned_public_ip(&error).and_then(|id| self.unchanged(id))
+            && let Err(error) = self.world.writer.put_public_ip(&change, self.urgency).await
+        {
+            tracing::warn!(%error, id = %change.id, "a public IP that is half made could not be finished");
         }
         error
     }

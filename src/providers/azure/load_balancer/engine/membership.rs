@@ -71,7 +71,7 @@ pub(super) async fn leave(world: &World, balancer: &LoadBalancer, urgency: Urgen
 
 /// Load balancers whose members have changed look different now.
 fn ended(world: &World, result: Result<Synced, MembersError>) -> CloudResult<()> {
-    let synced = result.as_ref().map_or_else(|error| &error.synced, |synced| synced);
+    let synced = result.as_ref().unwrap_or_else(|error| &error.synced);
     for balancer in &synced.load_balancers {
         world.observer.doubt(Doubt::LoadBalancer(balancer.clone()));
     }

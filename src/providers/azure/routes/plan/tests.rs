@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
-
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -71,7 +71,7 @@ fn what_is_doubtful_depends_on_how_far_the_write_got() {
         assert_eq!(doubts(&error(class, ""), &target, references), [], "{class:?}");
     }
     for class in [Conflict, Busy, OutcomeUnknown, Garbage, Transient, Invalid, QuotaExceeded] {
-        assert_eq!(doubts(&error(class, ""), &target, references), [target.clone()], "{class:?}");
+        assert_eq!(doubts(&error(class, ""), &target, references), std::slice::from_ref(&target), "{class:?}");
     }
     for (class, code) in [(NotFound, ""), (ParentNotFound, ""), (Invalid, "InvalidResourceReference")] {
         let both = [target.clone(), Doubt::SecurityGroup];

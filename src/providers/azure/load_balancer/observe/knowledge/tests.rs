@@ -26,7 +26,7 @@ fn balancer(name: &str, etag: &str) -> LoadBalancer {
     serde_json::from_value(json!({"id": id(&format!("loadBalancers/{name}")), "etag": etag})).unwrap()
 }
 
-fn public_ip(name: &str, etag: &str, user: Value) -> PublicIpAddress {
+fn public_ip(name: &str, etag: &str, user: &Value) -> PublicIpAddress {
     let id = id(&format!("publicIPAddresses/{name}"));
     serde_json::from_value(json!({"id": id, "etag": etag, "properties": {"ipConfiguration": user}})).unwrap()
 }
@@ -39,7 +39,7 @@ impl Known {
         let knowledge = Knowledge::new(group("rg"), Some(id("networkSecurityGroups/n")), lifetimes);
         let mut known = Self { knowledge, now: Instant::now(), need: Need::default() };
         known.read(Doubt::LoadBalancers, Answer::LoadBalancers(vec![balancer("a", "1")]));
-        known.read(Doubt::PublicIps(group("rg")), Answer::PublicIps(vec![public_ip("p", "1", Value::Null)]));
+        known.read(Doubt::PublicIps(group("rg")), Answer::PublicIps(vec![public_ip("p", "1", &Value::Null)]));
         known.read(Doubt::SecurityGroup, Answer::SecurityGroup(Some(Box::default())));
         known
     }
@@ -148,17 +148,17 @@ async fn a_load_balancer_makes_the_etags_of_its_public_ips_stale() {
     assert_eq!(known.due(), [], "a stale etag alone is no reason to read");
 
     // The answer to a write that was sent before.
-    let answer = Written::PublicIp(id("publicIPAddresses/p"), Box::new(public_ip("p", "0", Value::Null)));
+    let answer = Written::PublicIp(id("publicIPAddresses/p"), Box::new(public_ip("p", "0", &Value::Null)));
     known.knowledge.write_back(answer, writing_p, known.now);
     assert!(known.knowledge.standing(&p).stale);
     let user = |known: &Known| known.knowledge.observed().public_ips[0].properties.clone().unwrap().ip_configuration;
     assert!(user(&known).unwrap().refers_to(&frontend));
 
-    known.read(p.clone(), Answer::PublicIp(Some(Box::new(public_ip("p", "3", json!({"id": frontend}))))));
+    known.read(p.clone(), Answer::PublicIp(Some(Box::new(public_ip("p", "3", &json!({"id": frontend}))))));
     assert_eq!(known.knowledge.standing(&p), Standing { etag: Some(Some("3".to_owned())), ..Standing::default() });
     known.write(Written::NoLoadBalancer(id("loadBalancers/a")));
     assert!(known.knowledge.standing(&p).stale && user(&known).is_none());
-    known.read(Doubt::PublicIps(group("rg")), Answer::PublicIps(vec![public_ip("p", "4", Value::Null)]));
+    known.read(Doubt::PublicIps(group("rg")), Answer::PublicIps(vec![public_ip("p", "4", &Value::Null)]));
     assert!(!known.knowledge.standing(&p).stale);
 }
 
@@ -167,7 +167,7 @@ async fn the_snapshot_stays_the_same_while_nothing_changes() {
     let mut known = Known::new();
     let before = known.knowledge.observed();
     known.read(Doubt::LoadBalancers, Answer::LoadBalancers(vec![balancer("a", "1")]));
-    known.read(Doubt::PublicIps(group("rg")), Answer::PublicIps(vec![public_ip("p", "1", Value::Null)]));
+    known.read(Doubt::PublicIps(group("rg")), Answer::PublicIps(vec![public_ip("p", "1", &Value::Null)]));
     known.read(Doubt::SecurityGroup, Answer::SecurityGroup(Some(Box::default())));
     known.knowledge.set_zones(vec![]);
     assert!(Arc::ptr_eq(&before, &known.knowledge.observed()));
@@ -181,7 +181,7 @@ async fn the_snapshot_stays_the_same_while_nothing_changes() {
 async fn what_nobody_needs_is_forgotten_when_it_is_old_or_doubted() {
     for doubted in [false, true] {
         let mut known = Known::new();
-        let mut elsewhere = public_ip("x", "1", Value::Null);
+        let mut elsewhere = public_ip("x", "1", &Value::Null);
         let of_other = group("other").resource("Microsoft.Network/publicIPAddresses", &["x"]);
         elsewhere.id = Some(of_other.to_string());
         known.read(Doubt::PublicIps(group("other")), Answer::PublicIps(vec![elsewhere]));
