@@ -67,7 +67,7 @@ fn foreign(cluster: &Cluster) {
     documents.into_iter().for_each(|document| cluster.azure().put_document(document).unwrap());
     let id = group.resource("Microsoft.Network/networkSecurityGroups", &[&topology.security_group]);
     let changed = cluster.azure().change_document(id.as_str(), |group| {
-        let rule = |name: &str, priority: u32| json!({"name": name, "properties": {
+        let rule = |name: &str, priority: u32| json!({"id": format!("{id}/securityRules/{name}"), "name": name, "properties": {
             "priority": priority, "access": "Deny", "direction": "Inbound", "protocol": "*", "description": "mine",
             "sourceAddressPrefix": "Internet", "sourcePortRange": "*", "destinationAddressPrefix": "10.224.0.4", "destinationPortRange": "22",
         }});

@@ -132,3 +132,23 @@ fn a_storm_of_faults_changes_nothing() {
 fn another_storm_changes_nothing_either() {
     weather(2);
 }
+
+/// Azure takes a write and then cannot carry it out. The document reads as it should, and is written again.
+#[test]
+fn an_operation_that_fails_is_made_up_for() {
+    for kind in ["publicIPAddresses", "loadBalancers", "networkSecurityGroups"] {
+        alone(async {
+            let cluster = cluster(0);
+            let fails = Effect::FailOperation("InternalServerError".to_owned(), "An error occurred.".to_owned());
+            cluster.azure().add_fault(Fault::new(fails).method("PUT").path(&format!("*/{kind}/*")).times(1));
+            cluster.create(&external("web"));
+            let life = cluster.start();
+            cluster.until_ready(HOUR).await;
+            cluster.settle().await;
+            let documents = cluster.azure().documents_of(&format!("Microsoft.Network/{kind}"));
+            let state = |document: &serde_json::Value| document["properties"]["provisioningState"].clone();
+            assert!(documents.iter().all(|document| state(document) == "Succeeded"), "{documents:?}");
+            life.stop().await;
+        });
+    }
+}

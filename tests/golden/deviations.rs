@@ -10,11 +10,6 @@ const OWN_FAMILIES: &str = "an IPv6 Service has no IPv4 address because its anno
 const KEEPS: &str = "a Service that is refused keeps its load balancer rather than losing it first";
 const LEAVES: &str = "a Service leaves the list of a public IP that another cluster made";
 
-const AT_NEXT_SYNC: &str = "a Node that becomes managed is taken into the pools at the next sync, of which Go's recording has none and a start is one";
-
-/// Recorded steps after which Go's controller would have something to do as well.
-pub(crate) const UNFINISHED: &[Deviation] = &[("unmanaged-nodes/managed", AT_NEXT_SYNC)];
-
 /// Load balancers.
 pub(crate) const LOAD_BALANCERS: &[Deviation] = &[("ip-tags/change", MADE_ANEW)];
 
@@ -47,3 +42,7 @@ pub(crate) const PUT_RIGHT: &[Deviation] =
 
 /// Steps after which the load balancers are put right.
 pub(crate) const BALANCERS_PUT_RIGHT: &[Deviation] = &[("ip-tags/change", MADE_ANEW)];
+
+/// Steps after which nodes are put into pools.
+pub(crate) const MEMBERS_PUT_RIGHT: &[Deviation] =
+    &[("unmanaged-nodes/managed", "a node that becomes managed joins at the next look rather than when other nodes change")];

@@ -156,7 +156,10 @@ fn outcome(context: &Context<'_>, asks: &[&Ask], attempt: Attempt<'_>, refused: 
 }
 
 /// Who takes an address that another load balancer gives back is written after that one.
-fn changes<'a>(context: &Context<'_>, drafts: Vec<Draft<'a>>) -> Vec<Change> {
+fn changes<'a>(context: &Context<'_>, mut drafts: Vec<Draft<'a>>) -> Vec<Change> {
+    for draft in drafts.iter_mut().filter(|draft| has_failed(draft)) {
+        draft.reasons.push("write it again, since its last change failed".to_owned());
+    }
     let seats = |frontends: &[_]| frontends.iter().filter_map(frontends::seat).collect::<BTreeSet<_>>();
     let before: Vec<_> = drafts.iter().map(|draft| seats(draft.frontends_before())).collect();
     let mut changed: Vec<Change> = Vec::new();
@@ -168,6 +171,13 @@ fn changes<'a>(context: &Context<'_>, drafts: Vec<Draft<'a>>) -> Vec<Change> {
     }
     changed.sort_by_key(|change| change.wave);
     changed
+}
+
+/// Whether Azure took the last change and could not carry it out.
+fn has_failed(draft: &Draft<'_>) -> bool {
+    let properties = draft.before.and_then(|document| document.properties.as_ref());
+    let state = properties.and_then(|properties| properties.provisioning_state.as_deref());
+    draft.is_ours && state.is_some_and(|state| state.eq_ignore_ascii_case("Failed"))
 }
 
 fn change(context: &Context<'_>, draft: Draft<'_>, wave: u8) -> Change {

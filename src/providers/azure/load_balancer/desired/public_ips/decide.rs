@@ -58,9 +58,20 @@ pub(super) fn existing<'a>(
         None => {}
     }
     let edit = Edit { maker, users, asked: specs(&asked), dns_owner_leaves: owner_leaves(pip, &leaving), services };
-    if let Some((document, reasons)) = document::edited(pip, &edit, world.settings) {
+    let again = || (maker == Maker::Cluster && !asked.is_empty() && has_failed(pip)).then(|| (pip.clone(), write_again()));
+    if let Some((document, reasons)) = document::edited(pip, &edit, world.settings).or_else(again) {
         outcome.put.push(Change { id: id.clone(), document, etag: pip.etag.clone(), reasons, services: identities });
     }
+}
+
+/// Whether Azure took the last change and could not carry it out.
+fn has_failed(pip: &PublicIpAddress) -> bool {
+    let state = pip.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref());
+    state.is_some_and(|state| state.eq_ignore_ascii_case("Failed"))
+}
+
+fn write_again() -> Vec<String> {
+    vec!["write it again, since its last change failed".to_owned()]
 }
 
 fn specs<'a>(wishes: &[&Wish<'a>]) -> Vec<&'a ServiceSpec> {

@@ -67,6 +67,10 @@ pub fn reconcile(
     if is_tagged && tags::merge(&mut document.tags, &settings.tags, &settings.system_tags) {
         reasons.push("tags: set those of the configuration".to_owned());
     }
+    let state = group.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref());
+    if state.is_some_and(|state| state.eq_ignore_ascii_case("Failed")) {
+        reasons.push("write it again, since its last change failed".to_owned());
+    }
     Outcome { document: (!reasons.is_empty()).then_some(document), reasons, services }
 }
 
