@@ -50,6 +50,8 @@ pub struct Settings {
     pub system_tags: Vec<String>,
     /// Change IP tags of an existing public IP in place.
     pub mutate_ip_tags: bool,
+    /// Fields of the configuration that ask for what is not built: no load balancer is touched while there are any.
+    pub unsupported: Vec<&'static str>,
     /// Kind of the machines.
     pub vm_type: VmType,
     /// Primary scale set or availability set.
@@ -94,6 +96,7 @@ impl Settings {
             tags: tags(config),
             system_tags: words(&config.system_tags),
             mutate_ip_tags: config.enable_ip_tag_mutation_for_existing_public_ip,
+            unsupported: unsupported(config),
             vm_type: config.vm_type,
             primary_vm_set: match config.vm_type {
                 VmType::Standard => config.primary_availability_set_name.clone(),
@@ -101,6 +104,19 @@ impl Settings {
             },
         }
     }
+}
+
+fn unsupported(config: &AzureConfig) -> Vec<&'static str> {
+    let asked = [
+        (!config.multiple_standard_load_balancer_configurations.is_empty(), "multipleStandardLoadBalancerConfigurations"),
+        (config.service_gateway_enabled, "serviceGatewayEnabled"),
+        (
+            config.load_balancer_backend_pool_configuration_type == BackendPoolType::PodIp,
+            "loadBalancerBackendPoolConfigurationType podIP",
+        ),
+        (config.load_balancer_sku == LoadBalancerSku::Service, "loadBalancerSku service"),
+    ];
+    asked.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, field)| field).collect()
 }
 
 fn words(list: &str) -> Vec<String> {
@@ -149,6 +165,13 @@ mod tests {
         let tags = Settings::new(&config, "kubernetes").tags;
         let tags: Vec<_> = tags.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         assert_eq!(tags, [("Env", "map"), ("n", " null "), ("owner", "me"), ("team", "a")]);
+    }
+
+    #[test]
+    fn what_is_not_built_is_named() {
+        let config = AzureConfig { service_gateway_enabled: true, ..AzureConfig::default() };
+        assert_eq!(Settings::new(&config, "kubernetes").unsupported, ["serviceGatewayEnabled"]);
+        assert!(Settings::new(&AzureConfig::default(), "kubernetes").unsupported.is_empty());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Load balancers for Services, as the service controller asks for them: many calls at once become few writes.
 //!
-//! In: a call for each Service. Out: its addresses, when everything is as asked. [`flow`] has the stages; what they decide is in the
+//! In: a call for each Service. Out: its addresses, when everything is as asked. `flow` has the stages; what they decide is in the
 //! pure modules beside this one. Upstream: `pkg/provider/azure_loadbalancer.go`.
 
 mod admission;
@@ -134,7 +134,19 @@ impl AzureLoadBalancers {
     pub fn status(&self) -> Value {
         let waiting: serde_json::Map<_, _> =
             self.flow.waiting().into_iter().map(|(stage, count)| (stage.to_owned(), json!(count))).collect();
-        json!({"waiting": waiting, "unsettled": self.flow.progress.status()})
+        json!({"unsupported": self.settings.unsupported, "waiting": waiting, "unsettled": self.flow.progress.status()})
+    }
+
+    /// Load balancers are laid out otherwise then, and whatever were done would take them apart.
+    fn require_supported(&self) -> CloudResult<()> {
+        let fields = self.settings.unsupported.join(", ");
+        if fields.is_empty() {
+            return Ok(());
+        }
+        Err(CloudError::invalid(format!(
+            "{fields}: not supported by this version, so that no load balancer is touched; go on with the former controller, or \
+             change the provider's configuration"
+        )))
     }
 
     /// Holds the lease. What was read before somebody else held it is read again.
@@ -181,6 +193,7 @@ impl AzureLoadBalancers {
         nodes: &[Arc<Node>],
         urgency: Urgency,
     ) -> CloudResult<LoadBalancerStatus> {
+        self.require_supported()?;
         self.flow.world.set_hosts(nodes);
         let spec = self.wish(service)?;
         for warning in warnings(service, &self.settings) {
@@ -199,6 +212,7 @@ impl AzureLoadBalancers {
     }
 
     async fn look(&self, service: &Service) -> CloudResult<Look> {
+        self.require_supported()?;
         self.flow.world.look(&[removal(service, &self.settings)], Urgency::Change).await
     }
 }
@@ -238,11 +252,13 @@ impl LoadBalancer for AzureLoadBalancers {
     }
 
     async fn ensure_load_balancer_deleted(&self, _: &str, service: &Service) -> CloudResult<()> {
+        self.require_supported()?;
         let ask = removal(service, &self.settings);
         self.work("ensure_loadbalancer_deleted", &ask, Urgency::Deletion).await.map(drop)
     }
 
     async fn plan_load_balancer(&self, _: &str, service: &Service, _: &[Arc<Node>]) -> CloudResult<String> {
+        self.require_supported()?;
         let spec = self.wish(service)?;
         let asks = [Ask::Ensure(Box::new((*spec).clone()))];
         let look = self.flow.world.look(&asks, Urgency::Change).await?;

@@ -2,7 +2,7 @@
 //!
 //! In: an [`ArmError`], what was being done, the Services that took part. Out: a short reason and a message that says what to fix
 //! ([`explain`]); a [`CloudError`] for the service controller ([`cloud_error`]); the Services whose parts the message names
-//! ([`blames`]). [`codes`] has the table of codes.
+//! ([`blames`]). `codes` has the table of codes.
 
 mod blame;
 mod codes;

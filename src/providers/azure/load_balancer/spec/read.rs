@@ -15,7 +15,7 @@ use crate::providers::azure::{
     load_balancer::{
         annotations::{
             ADDITIONAL_PUBLIC_IPS, Annotations, DISABLE_FLOATING_IP, DISABLE_TCP_RESET, IDLE_TIMEOUT, INTERNAL,
-            INTERNAL_SUBNET, MODE, SHARED_SECURITY_RULE, shown, unknown,
+            INTERNAL_SUBNET, MODE, PLS_CREATE, SHARED_SECURITY_RULE, shown, unknown,
         },
         settings::Settings,
     },
@@ -120,6 +120,10 @@ fn known_addresses(service: &Service) -> Vec<std::net::IpAddr> {
 fn keys(reading: &mut Reading<'_>, fields: &Fields) {
     if SHARED_SECURITY_RULE.is_given(reading.annotations) {
         reading.without_effect(SHARED_SECURITY_RULE.key, "security rules are always shared");
+    }
+    if reading.is(&PLS_CREATE) {
+        reading
+            .without_effect(PLS_CREATE.key, "private link services are not written yet; one that is there is left as it is");
     }
     let ports: Vec<i32> = fields.ports.iter().flatten().map(|port| port.port).collect();
     reading.warnings.extend(unknown(reading.annotations, &ports, fields.health_check_node_port));
