@@ -35,10 +35,18 @@ struct Waiting<T, R> {
 pub struct Batcher<T, R> {
     waiting: Mutex<Vec<Waiting<T, R>>>,
     ahead: Arc<Ahead>,
-    /// When the last batch ended.
-    seat: tokio::sync::Mutex<Option<Instant>>,
+    seat: tokio::sync::Mutex<Seat>,
     linger: Duration,
     longest: Duration,
+}
+
+/// What whoever works knows of the work before.
+#[derive(Default)]
+struct Seat {
+    /// When the last batch ended.
+    ended: Option<Instant>,
+    /// How many have been done since there was last nobody on the way.
+    written: usize,
 }
 
 #[derive(Default)]
@@ -91,11 +99,13 @@ impl<T, R> Batcher<T, R> {
         if let Ok(result) = answered.try_recv() {
             return Ok(result);
         }
-        self.gather(*seat).await;
+        self.gather(&seat).await;
         let (items, answers): (Vec<_>, Vec<_>) =
             self.queue().drain(..).map(|waiting| (waiting.item, waiting.answer)).unzip();
+        let done = items.len();
         let results = work(items).await;
-        *seat = Some(Instant::now());
+        seat.ended = Some(Instant::now());
+        seat.written = if self.ahead.count.load(Ordering::SeqCst) == 0 { 0 } else { seat.written + done };
         drop(seat);
         for (answer, result) in answers.into_iter().zip(results) {
             // Whoever has gone away needs no answer.
@@ -104,7 +114,7 @@ impl<T, R> Batcher<T, R> {
         answered.await.map_err(|_| Interrupted)
     }
 
-    async fn gather(&self, last: Option<Instant>) {
+    async fn gather(&self, seat: &Seat) {
         if !self.linger.is_zero() {
             tokio::time::sleep(self.linger).await;
         }
@@ -112,7 +122,7 @@ impl<T, R> Batcher<T, R> {
             let changed = self.ahead.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            let Some(limit) = self.gathering(last).and_then(|gathering| wait(&gathering, self.longest)) else { return };
+            let Some(limit) = self.gathering(seat).and_then(|gathering| wait(&gathering, self.longest)) else { return };
             tokio::select! {
                 () = changed => {}
                 () = tokio::time::sleep(limit) => {}
@@ -120,13 +130,14 @@ impl<T, R> Batcher<T, R> {
         }
     }
 
-    fn gathering(&self, last: Option<Instant>) -> Option<Gathering> {
+    fn gathering(&self, seat: &Seat) -> Option<Gathering> {
         let queue = self.queue();
         Some(Gathering {
             waiting: queue.len(),
             coming: self.ahead.count.load(Ordering::SeqCst),
             oldest: queue.iter().map(|waiting| waiting.since.elapsed()).max()?,
-            idle: last.map(|last| last.elapsed()),
+            written: seat.written,
+            idle: seat.ended.map(|ended| ended.elapsed()),
         })
     }
 
@@ -173,8 +184,13 @@ mod tests {
             futures::future::join_all(coming.map(|coming| batcher.submit(7, Some(coming), work))).await
         };
         let started = Instant::now();
-        let (first, _) = tokio::join!(batcher.submit(1, None, work), late);
-        assert_eq!(first, Ok((1, 4)), "three were still to come");
+        let first = async {
+            let first = batcher.submit(0, None, work).await;
+            (first, batcher.submit(1, None, work).await)
+        };
+        let ((first, second), _) = tokio::join!(first, late);
+        assert_eq!(first, Ok((0, 1)), "nothing was written before");
+        assert_eq!(second, Ok((1, 4)), "three were still to come");
         assert_eq!(started.elapsed().as_secs(), 3);
     }
 

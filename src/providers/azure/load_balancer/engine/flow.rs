@@ -38,8 +38,8 @@ const PASSES: usize = 6;
 /// Least time in which asks gather before they are planned: a hundredth of what the writes take.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// Longest that a Service with its public IPs waits for others that still get theirs: a few writes of a load balancer take as long.
-const BALANCERS: Duration = Duration::from_secs(15);
+/// Longest that a Service with its public IPs waits for others that still get theirs.
+const BALANCERS: Duration = Duration::from_secs(30);
 /// Longest that it waits for others before the security group is written: they come in the batches of the load balancers.
 const RULES: Duration = Duration::from_secs(5);
 
