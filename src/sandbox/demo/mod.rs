@@ -35,7 +35,7 @@ const SERVICE: &str = r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":
 #[derive(Debug, Parser)]
 #[command(name = "cloud-controller-manager demo")]
 struct Arguments {
-    /// The cloud: the fake one, or a simulated Azure, whose load balancers and routes this version does not manage yet.
+    /// The cloud: the fake one, or a simulated Azure.
     #[arg(long, value_enum, default_value_t = CloudName::Fake)]
     cloud_provider: CloudName,
     /// Nodes that register themselves.

@@ -171,7 +171,7 @@ fields! {
         nsg_cache_ttl: Duration = "nsgCacheTTLInSeconds" "120" "The same for security groups.";
         route_table_cache_ttl: Duration = "routeTableCacheTTLInSeconds" "120" "The same for route tables.";
         public_ip_cache_ttl: Duration = "publicIPCacheTTLInSeconds" "120" "The same for public IPs.";
-        pls_cache_ttl: Duration = "plsCacheTTLInSeconds" "120" "The same for private link services.";
+        pls_cache_ttl: Duration = "plsCacheTTLInSeconds" "120" "Accepted; private link services are not built yet.";
         list_vmss_virtual_machines_without_instance_view: bool = "listVmssVirtualMachinesWithoutInstanceView" "false" "List instances without their power state.";
     }
     "Cluster" {
@@ -202,25 +202,25 @@ fields! {
         route_table_resource_group: String = "routeTableResourceGroup" "" "Its resource group; empty: resourceGroup.";
         route_update_waiting: Duration = "routeUpdateWaitingInSeconds" "30" "Accepted; this program waits for ARM's answer, not for a time.";
         route_update_interval: Duration = "routeUpdateIntervalInSeconds" "30" "Accepted; route changes do not wait for a time, but gather while a write is under way.";
-        private_link_service_resource_group: String = "privateLinkServiceResourceGroup" "" "Resource group of private link services; empty: resourceGroup.";
+        private_link_service_resource_group: String = "privateLinkServiceResourceGroup" "" "Accepted; private link services are not built yet.";
     }
     "Load balancers" {
-        load_balancer_sku: LoadBalancerSku = "loadBalancerSku" "standard" "SKU of load balancers and public IPs; any other word counts as basic.";
+        load_balancer_sku: LoadBalancerSku = "loadBalancerSku" "standard" "SKU of load balancers and public IPs; any other word counts as basic, and service is treated so until it is built.";
         load_balancer_name: String = "loadBalancerName" "" "Name of the load balancer; empty: the cluster's name.";
         load_balancer_resource_group: String = "loadBalancerResourceGroup" "" "Its resource group; empty: resourceGroup.";
         pre_configured_backend_pool_load_balancer_types: String = "preConfiguredBackendPoolLoadBalancerTypes" "" "Load balancers whose back-end pools are left alone: internal, external, all or empty.";
         exclude_master_from_standard_lb: Option<bool> = "excludeMasterFromStandardLB" "" "Keep control-plane nodes out of pools; default true with the standard SKU.";
         disable_outbound_snat: Option<bool> = "disableOutboundSNAT" "" "disableOutboundSnat of rules; default false; true only with the standard SKU.";
         maximum_load_balancer_rule_count: i32 = "maximumLoadBalancerRuleCount" "250" "Rules of one basic load balancer.";
-        load_balancer_backend_pool_configuration_type: BackendPoolType = "loadBalancerBackendPoolConfigurationType" "nodeIPConfiguration" "What back-end pools list.";
-        put_vmss_vm_batch_size: i32 = "putVMSSVMBatchSize" "0" "Instances of one scale set that are written at once.";
+        load_balancer_backend_pool_configuration_type: BackendPoolType = "loadBalancerBackendPoolConfigurationType" "nodeIPConfiguration" "What back-end pools list; podIP is not built yet.";
+        put_vmss_vm_batch_size: i32 = "putVMSSVMBatchSize" "0" "Above 1: instances written at once of a scale set with the tag aks-managed-coordination; 10 of any other.";
         enable_migrate_to_ip_based_backend_pool_api: bool = "enableMigrateToIPBasedBackendPoolAPI" "false" "Migrate pools with ARM's own operation.";
         enable_ip_tag_mutation_for_existing_public_ip: bool = "enableIPTagMutationForExistingPublicIP" "false" "Change IP tags of a public IP in place.";
-        multiple_standard_load_balancer_configurations: Vec<MultipleStandardLoadBalancer> = "multipleStandardLoadBalancerConfigurations" "" "Several standard load balancers.";
-        load_balancer_backend_pool_update_interval: Duration = "loadBalancerBackendPoolUpdateIntervalInSeconds" "30" "Longest time that pool changes are gathered.";
+        multiple_standard_load_balancer_configurations: Vec<MultipleStandardLoadBalancer> = "multipleStandardLoadBalancerConfigurations" "" "Several standard load balancers. Checked, but not built yet: while it is set, no load balancer is touched.";
+        load_balancer_backend_pool_update_interval: Duration = "loadBalancerBackendPoolUpdateIntervalInSeconds" "30" "Accepted; pools of single Services, which only several standard load balancers have, are not built yet.";
         cluster_service_load_balancer_health_probe_mode: HealthProbeMode = "clusterServiceLoadBalancerHealthProbeMode" "servicenodeport" "Probes of Services with externalTrafficPolicy Cluster.";
         cluster_service_shared_load_balancer_health_probe_port: i32 = "clusterServiceSharedLoadBalancerHealthProbePort" "10256" "Port of the shared probe.";
         cluster_service_shared_load_balancer_health_probe_path: String = "clusterServiceSharedLoadBalancerHealthProbePath" "/healthz" "Path of the shared probe.";
-        service_gateway_enabled: bool = "serviceGatewayEnabled" "false" "Service gateway; together with podIP and SKU service.";
+        service_gateway_enabled: bool = "serviceGatewayEnabled" "false" "Service gateway; together with podIP and SKU service. Checked, but not built yet: while it is set, no load balancer is touched.";
     }
 }

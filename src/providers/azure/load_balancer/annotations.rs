@@ -134,7 +134,7 @@ service {
         INTERNAL: Exact = "azure-load-balancer-internal" "external" "Internal load balancer with an address of the virtual network. Any other spelling of `true` leaves the Service external, open only to the tags and ranges that are given, as upstream.";
         INTERNAL_SUBNET: Text = "azure-load-balancer-internal-subnet" "`subnetName` of the configuration" "Subnet of the internal address. Part of the names of front end, rules and probes.";
         MODE: Name = "azure-load-balancer-mode" "the primary VM set" "Basic load balancers only: VM set whose load balancer is used, or `__auto__` for the least busy one.";
-        CONFIGURATIONS: Words = "azure-load-balancer-configurations" "every entry" "Several standard load balancers only: entries of `multipleStandardLoadBalancerConfigurations` that may take the Service. Letter case does not matter, even in the key. Not together with a pinned address or public IP.";
+        CONFIGURATIONS: Words = "azure-load-balancer-configurations" "every entry" "Without effect: several standard load balancers are not built yet. Entries of `multipleStandardLoadBalancerConfigurations` that may take the Service. Letter case does not matter, even in the key. Not together with a pinned address or public IP.";
     }
     "Addresses" {
         IPV4: Address = "azure-load-balancer-ipv4" "`spec.loadBalancerIP`" "IPv4 address of the front end. External: that of an existing public IP. Services that pin the same address share a front end.";
@@ -172,7 +172,7 @@ service {
         PROBE_COUNT: Whole<2, { i32::MAX }> = "azure-load-balancer-health-probe-num-of-probe" "`2`" "Failed probes until a node gets no new connections.";
     }
     "Private link" {
-        PLS_CREATE: Trimmed = "azure-pls-create" "`false`" "Private link service in front of the front end. External Services need `azure-disable-load-balancer-floating-ip`.";
+        PLS_CREATE: Trimmed = "azure-pls-create" "`false`" "Private link service in front of the front end. Not built yet: none is made, changed or deleted; of this group only `azure-pls-create` together with `azure-pls-proxy-protocol` has an effect, on probes. External Services need `azure-disable-load-balancer-floating-ip`.";
         PLS_RESOURCE_GROUP: Name = "azure-pls-resource-group" "`privateLinkServiceResourceGroup` of the configuration" "Its resource group.";
         PLS_NAME: Name = "azure-pls-name" "`pls-` and the name of the front end" "Its name. Cannot be changed later.";
         PLS_SUBNET: Text = "azure-pls-ip-configuration-subnet" "that of the Service, else `subnetName` of the configuration" "Subnet of its addresses.";
