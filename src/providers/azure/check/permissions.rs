@@ -69,6 +69,7 @@ const NEEDS: &[(Purpose, Place, &str)] = &[
     (Purpose::LoadBalancers, Place::LoadBalancer, "Microsoft.Network/loadBalancers/write"),
     (Purpose::LoadBalancers, Place::LoadBalancer, "Microsoft.Network/loadBalancers/delete"),
     (Purpose::LoadBalancers, Place::LoadBalancer, "Microsoft.Network/loadBalancers/backendAddressPools/join/action"),
+    (Purpose::LoadBalancers, Place::LoadBalancer, "Microsoft.Network/loadBalancers/backendAddressPools/write"),
     (Purpose::LoadBalancers, Place::PublicIps, "Microsoft.Network/publicIPAddresses/read"),
     (Purpose::LoadBalancers, Place::PublicIps, "Microsoft.Network/publicIPAddresses/write"),
     (Purpose::LoadBalancers, Place::PublicIps, "Microsoft.Network/publicIPAddresses/delete"),

@@ -6,14 +6,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     once::Once,
-    world::{World, told},
+    world::{Look, World, told},
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
         arm::Urgency,
         load_balancer::{
-            desired::{Ask, public_ips::Change},
+            desired::{Ask, public_ips::Change, status::status},
             observe::Doubt,
             plan::{Plan, plan},
             settings::Settings,
@@ -27,31 +27,37 @@ pub(super) type Puts = Vec<Arc<Once<Change>>>;
 
 /// Plans for all asks.
 pub(super) async fn admit(world: &World, asks: Vec<Ask>, urgency: Urgency) -> Vec<CloudResult<Puts>> {
-    let plan = match planned(world, &asks, urgency).await {
-        Ok(plan) => plan,
+    let (plan, look) = match planned(world, &asks, urgency).await {
+        Ok(planned) => planned,
         Err(error) => return asks.iter().map(|_| Err(error.clone())).collect(),
     };
     let Plan { public_ips, mut refused, .. } = plan;
     let mut puts = shared(public_ips.put);
-    let answer = |ask: &Ask| match refused.remove(ask.identity()) {
-        Some(refusal) => Err(self::refused(&refusal)),
-        None => Ok(puts.remove(ask.identity()).unwrap_or_default()),
+    let answer = |ask: &Ask| match (refused.remove(ask.identity()), &look.zones) {
+        (Some(refusal), _) => Err(self::refused(&refusal)),
+        (None, Err(error)) if is_new(ask, &look, &world.settings) => Err(error.clone()),
+        (None, _) => Ok(puts.remove(ask.identity()).unwrap_or_default()),
     };
     asks.iter().map(answer).collect()
 }
 
 /// Nobody is refused for want of what somebody may have made a moment ago.
-async fn planned(world: &World, asks: &[Ask], urgency: Urgency) -> CloudResult<Plan> {
+async fn planned(world: &World, asks: &[Ask], urgency: Urgency) -> CloudResult<(Plan, Look)> {
     let look = world.look(asks, urgency).await?;
     let first = plan(&look.observed, asks, &look.specs(), &world.settings);
     let refused = asks.iter().filter(|ask| first.refused.contains_key(ask.identity()));
     let doubts: Vec<Doubt> = refused.filter_map(told).flat_map(|spec| named(spec, &world.settings)).collect();
     if doubts.is_empty() {
-        return Ok(first);
+        return Ok((first, look));
     }
     doubts.into_iter().for_each(|doubt| world.observer.doubt(doubt));
     let look = world.look(asks, urgency).await?;
-    Ok(plan(&look.observed, asks, &look.specs(), &world.settings))
+    Ok((plan(&look.observed, asks, &look.specs(), &world.settings), look))
+}
+
+/// Whether front ends have to be made: their zones cannot be changed later.
+fn is_new(ask: &Ask, look: &Look, settings: &Settings) -> bool {
+    matches!(ask, Ask::Ensure(spec) if status(&look.observed, spec, settings).is_empty())
 }
 
 /// What the Service names that others make.

@@ -53,6 +53,8 @@ pub(super) struct Look {
     pub(super) observed: Arc<Observed>,
     /// The Services that do not ask.
     pub(super) others: Vec<Wish>,
+    /// Whether the zones of the region are known. Only what is made anew needs them.
+    pub(super) zones: CloudResult<()>,
 }
 
 impl Look {
@@ -67,13 +69,18 @@ impl World {
     pub(super) async fn look(&self, asks: &[Ask], urgency: Urgency) -> CloudResult<Look> {
         let others = self.roster.others(&asks.iter().map(Ask::identity).cloned().collect());
         let need = self.need(asks.iter().filter_map(told).chain(others.iter().map(|wish| wish.spec().as_ref())));
-        Ok(Look { observed: self.observe(&need, asks, urgency).await?, others })
+        let zones = self.learn_zones(urgency).await;
+        Ok(Look { observed: self.observe(&need, asks, urgency).await?, others, zones })
+    }
+
+    async fn learn_zones(&self, urgency: Urgency) -> CloudResult<()> {
+        let zones = self.zones.zones(urgency).await.map_err(|error| cloud_error("read the zones of the region", error))?;
+        self.observer.set_zones(zones);
+        Ok(())
     }
 
     /// What there is.
     pub(super) async fn observe(&self, need: &Need, asks: &[Ask], urgency: Urgency) -> CloudResult<Arc<Observed>> {
-        let zones = self.zones.zones(urgency).await.map_err(|error| cloud_error("read the zones of the region", error))?;
-        self.observer.set_zones(zones);
         if self.settings.sku == LoadBalancerSku::Basic {
             self.observer.set_vm_sets(vm_sets(&self.inventory, &self.roster.nodes()).await);
         }
