@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cloud_controller_manager::sandbox::{
-    azure::AzureOptions,
+    azure::{AzureOptions, Fault},
     objects::{ObjectExt, ServiceExt, service},
 };
 use serde_json::Value;
@@ -178,6 +178,35 @@ fn nodes_come_and_go() {
         cluster.world.scale_in(&pool, 1).unwrap();
         cluster.settle().await;
         assert_eq!(differences(&two, &exact(&cluster)), Vec::<String>::new());
+        life.stop().await;
+    });
+}
+
+/// Only what is made anew needs the zones of the region: a role that may not read them stops nothing that is there.
+#[test]
+fn without_the_right_to_read_zones_what_is_there_stays_in_order() {
+    alone(async {
+        let cluster = cluster();
+        cluster.create(&external("web"));
+        let life = cluster.start();
+        cluster.until_ready(5 * MINUTE).await;
+        cluster.settle().await;
+        life.stop().await;
+
+        cluster
+            .azure()
+            .add_fault(Fault::refuse(403, "AuthorizationFailed").path("/subscriptions/*/providers/Microsoft.Compute"));
+        let life = cluster.start();
+        cluster.change("web", |web| web.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 8080);
+        cluster.create(&external("new"));
+        cluster.until("the new one is told", 5 * MINUTE, |cluster| !cluster.warnings("new").is_empty()).await;
+        cluster.settle().await;
+        let rules = parts(&cluster, "loadBalancingRules");
+        assert!(rules.len() == 1 && rules[0].ends_with("-8080"), "{rules:?}");
+        assert_eq!(cluster.warnings("web"), []);
+
+        cluster.azure().faults().clear();
+        cluster.until_ready(20 * MINUTE).await;
         life.stop().await;
     });
 }
