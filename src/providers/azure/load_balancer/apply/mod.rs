@@ -47,22 +47,20 @@ impl Writer {
         ended(writing, &what, written, || observe::references(document, network))
     }
 
-    /// Deletes a load balancer, if its front ends and rules are those that are known. Absent before is success.
-    pub async fn delete_load_balancer(&self, id: &ResourceId, urgency: Urgency) -> ArmResult<()> {
+    /// Deletes a load balancer, if its front ends and rules are still those of `planned`, whoever is in its pools. Absent before is
+    /// success.
+    pub async fn delete_load_balancer(&self, id: &ResourceId, planned: &LoadBalancer, urgency: Urgency) -> ArmResult<()> {
         let _turn = self.locks.lock(id).await;
         let what = Doubt::LoadBalancer(id.clone());
-        let Some(known) = self.observer.load_balancer(id) else { return Ok(()) };
-        let etag = if self.observer.standing(&what).doubted {
+        if self.observer.load_balancer(id).is_some() && self.observer.standing(&what).doubted {
             self.observer.read_again(what.clone(), urgency).await?;
-            let Some(now) = self.observer.load_balancer(id) else { return Ok(()) };
-            if self.observer.standing(&what).doubted || !basis::same_load_balancer(&known, &now) {
-                return Err(conflict(&api::LOAD_BALANCERS, id, "it has been changed by somebody else"));
-            }
-            now.etag
-        } else {
-            known.etag
-        };
-        self.delete(&api::LOAD_BALANCERS, id, etag.as_deref(), what, Written::NoLoadBalancer(id.clone()), urgency).await
+        }
+        let Some(now) = self.observer.load_balancer(id) else { return Ok(()) };
+        if self.observer.standing(&what).doubted || !basis::same_load_balancer(planned, &now) {
+            return Err(conflict(&api::LOAD_BALANCERS, id, "it has been changed by somebody else"));
+        }
+        let (etag, gone) = (now.etag, Written::NoLoadBalancer(id.clone()));
+        self.delete(&api::LOAD_BALANCERS, id, etag.as_deref(), what, gone, urgency).await
     }
 
     /// Creates or replaces a public IP.

@@ -138,6 +138,12 @@ impl Cloud {
         self.writer.put_load_balancer(&self.lb(), &self.balancer(public_ips), URGENCY).await
     }
 
+    /// Deletes the load balancer as it is known now.
+    async fn delete_balancer(&self) -> ArmResult<()> {
+        let planned = self.observer.load_balancer(&self.lb()).unwrap_or_default();
+        self.writer.delete_load_balancer(&self.lb(), &planned, URGENCY).await
+    }
+
     /// Public IP `a` at load balancer `kubernetes`.
     async fn served() -> Self {
         let cloud = cloud();
@@ -217,8 +223,8 @@ async fn own_writes_cause_no_reads() {
     cloud.check().await;
     cloud.writer.delete_public_ip(&cloud.release("a"), URGENCY).await.unwrap();
     assert_eq!(cloud.requests(), ["GET a", "DELETE a"], "its etag has changed with the load balancer");
-    cloud.writer.delete_load_balancer(&cloud.lb(), URGENCY).await.unwrap();
-    cloud.writer.delete_load_balancer(&cloud.lb(), URGENCY).await.unwrap();
+    cloud.delete_balancer().await.unwrap();
+    cloud.delete_balancer().await.unwrap();
     assert_eq!(cloud.requests(), ["DELETE kubernetes"], "what is gone is gone");
     cloud.check().await;
 }
@@ -251,17 +257,31 @@ async fn somebody_elses_change_is_a_conflict_and_read_again() {
     assert_eq!(class(cloud.put_balancer(&[]).await), ErrorClass::Conflict);
     assert_eq!(class(cloud.put_balancer(&[]).await), ErrorClass::Conflict);
     assert_eq!(cloud.requests(), ["PUT kubernetes"], "not a second time on what is in doubt");
-    assert_eq!(class(cloud.writer.delete_load_balancer(&cloud.lb(), URGENCY).await), ErrorClass::Conflict);
+    assert_eq!(class(cloud.delete_balancer().await), ErrorClass::Conflict);
     assert_eq!(cloud.requests(), ["GET kubernetes"]);
     let seen = cloud.look().await;
     assert!(seen.load_balancers[0].tags.is_some() && cloud.requests().is_empty());
     cloud.put_balancer(&["a"]).await.unwrap();
     cloud.check().await;
     cloud.meddle(&cloud.lb());
-    assert_eq!(class(cloud.writer.delete_load_balancer(&cloud.lb(), URGENCY).await), ErrorClass::Conflict);
+    assert_eq!(class(cloud.delete_balancer().await), ErrorClass::Conflict);
     assert_eq!(cloud.requests(), ["DELETE kubernetes"], "on the condition that it is as it was");
     cloud.look().await;
     assert_eq!(cloud.requests(), ["GET kubernetes"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_balancer_that_has_got_more_since_it_was_planned_is_not_deleted() {
+    let cloud = Cloud::served().await;
+    let planned = cloud.observer.load_balancer(&cloud.lb()).unwrap();
+    cloud.meddle(&cloud.lb());
+    tokio::time::advance(std::time::Duration::from_secs(120)).await;
+    cloud.look().await;
+    cloud.requests();
+    let deleted = cloud.writer.delete_load_balancer(&cloud.lb(), &planned, URGENCY).await;
+    assert_eq!((class(deleted), cloud.requests()), (ErrorClass::Conflict, vec![]), "a look has shown another version since");
+    cloud.delete_balancer().await.unwrap();
+    cloud.check().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -318,7 +338,7 @@ async fn a_pool_changes_its_load_balancer() {
     cloud.look().await;
     assert_eq!(cloud.requests(), ["GET kubernetes"]);
     cloud.writer.put_pool(&pool, &document, URGENCY).await.unwrap();
-    cloud.writer.delete_load_balancer(&cloud.lb(), URGENCY).await.unwrap();
+    cloud.delete_balancer().await.unwrap();
     assert_eq!(cloud.requests(), ["PUT kubernetes", "GET kubernetes", "DELETE kubernetes"], "members do not matter");
     cloud.check().await;
 }

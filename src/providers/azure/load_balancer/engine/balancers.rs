@@ -154,10 +154,9 @@ impl Balancers<'_> {
     async fn delete(&self, change: &Change, look: &Look, asks: &[Ask]) -> Result<(), Trouble> {
         let is_it =
             |known: &&LoadBalancer| known.id.as_deref().is_some_and(|id| id.eq_ignore_ascii_case(change.id.as_str()));
-        if let Some(document) = look.observed.load_balancers.iter().find(is_it) {
-            membership::leave(self.world, document, self.urgency).await.map_err(Trouble::Part)?;
-        }
-        let deleted = self.world.writer.delete_load_balancer(&change.id, Urgency::Shared).await;
+        let Some(document) = look.observed.load_balancers.iter().find(is_it) else { return Ok(()) };
+        membership::leave(self.world, document, self.urgency).await.map_err(Trouble::Part)?;
+        let deleted = self.world.writer.delete_load_balancer(&change.id, document, Urgency::Shared).await;
         Ok(deleted.inspect_err(|error| self.world.tell(asks, Call::DeleteLoadBalancer, error))?)
     }
 
