@@ -70,8 +70,7 @@ impl World {
         Ok(Look { observed: self.observe(&need, asks, urgency).await?, others })
     }
 
-    /// What there is.
-    pub(super) async fn observe(&self, need: &Need, asks: &[Ask], urgency: Urgency) -> CloudResult<Arc<Observed>> {
+    async fn observe(&self, need: &Need, asks: &[Ask], urgency: Urgency) -> CloudResult<Arc<Observed>> {
         let zones = self.zones.zones(urgency).await.map_err(|error| cloud_error("read the zones of the region", error))?;
         self.observer.set_zones(zones);
         if self.settings.sku == LoadBalancerSku::Basic {
