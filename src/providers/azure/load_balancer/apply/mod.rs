@@ -19,7 +19,7 @@ use super::{
 };
 use crate::providers::azure::arm::{
     ApiType, ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, Urgency, api,
-    network::{BackendAddressPool, LoadBalancer, NetworkSecurityGroup, PublicIpAddress},
+    network::{BackendAddressPool, LoadBalancer, NetworkSecurityGroup},
 };
 
 /// Writes, and tells the observer.
