@@ -97,6 +97,11 @@ impl Cluster {
 
     /// The provider's session alone, without controllers.
     pub(crate) async fn session(&self) -> Session {
+        self.counted_session().await.0
+    }
+
+    /// The same, and where it counts.
+    pub(crate) async fn counted_session(&self) -> (Session, Arc<Metrics>) {
         let texts = Texts { file: Some(self.config.to_string()), secret: None };
         let config = config::merge(&texts, &Environment::of(BTreeMap::new()), false).unwrap().config;
         let metrics = Arc::new(Metrics::new().unwrap());
@@ -105,11 +110,11 @@ impl Cluster {
             environment: BTreeMap::new(),
             leadership: Leadership::unopposed(),
             budget: Budget::new(BudgetSettings::from(&config), Arc::clone(&metrics), self.clock),
-            metrics,
+            metrics: Arc::clone(&metrics),
             clock: self.clock,
             nodes: Store::of(self.world.nodes()),
         };
-        Session::open(Arc::new(config), &surroundings).await.unwrap()
+        (Session::open(Arc::new(config), &surroundings).await.unwrap(), metrics)
     }
 
     pub(crate) fn table_id(&self) -> String {

@@ -134,3 +134,27 @@ async fn single_calls_gather_while_a_write_is_in_flight() {
     }
     assert!(cluster.routes().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn each_route_is_counted_as_an_operation_of_its_node() {
+    let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 2));
+    let (session, metrics) = cluster.counted_session().await;
+    let node = &cluster.world.nodes()[0];
+    let name = node.metadata.name.clone().unwrap();
+    let route = Route { target_node: name.clone(), destination_cidr: cidrs(node).remove(0), ..Route::default() };
+    session.routes.create_route("", "", &route).await.unwrap();
+    let nowhere = Route { target_node: "nobody".into(), ..route.clone() };
+    assert!(session.routes.create_route("", "", &nowhere).await.is_err());
+    session.routes.delete_route("", &route).await.unwrap();
+    let page = metrics.render().unwrap();
+    let lines = |family: &str, request: &str, source: &str| {
+        let labels = [format!("request=\"routes_{request}\""), format!("source=\"{source}\"")];
+        let is_it = |line: &&str| line.contains(family) && labels.iter().all(|label| line.contains(label.as_str()));
+        page.lines().filter(is_it).filter_map(|line| line.rsplit(' ').next()).collect::<Vec<_>>()
+    };
+    let duration = "cloudprovider_azure_op_duration_seconds_count";
+    assert_eq!(lines(duration, "create_route", &name), ["1"]);
+    assert_eq!(lines(duration, "delete_route", &name), ["1"]);
+    assert_eq!(lines("cloudprovider_azure_op_failure_count", "create_route", "nobody"), ["1"]);
+    assert!(lines("cloudprovider_azure_op_failure_count", "create_route", &name).is_empty());
+}

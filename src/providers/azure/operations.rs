@@ -31,18 +31,31 @@ pub async fn observe_operation<T, E>(
     operation: Operation<'_>,
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
-    let mut running = Running { metrics, clock, operation, started: clock.now(), succeeded: false };
+    let running = Running::begin(metrics, clock, operation);
     let result = work.await;
-    running.succeeded = result.is_ok();
+    running.end(result.is_ok());
     result
 }
 
-struct Running<'a> {
+/// An operation that has begun; for several that are done together. Observed when it ends or is dropped.
+pub struct Running<'a> {
     metrics: &'a Metrics,
     clock: Clock,
     operation: Operation<'a>,
     started: Instant,
     succeeded: bool,
+}
+
+impl<'a> Running<'a> {
+    /// It begins now.
+    pub fn begin(metrics: &'a Metrics, clock: Clock, operation: Operation<'a>) -> Self {
+        Self { metrics, clock, operation, started: clock.now(), succeeded: false }
+    }
+
+    /// It has ended.
+    pub fn end(mut self, succeeded: bool) {
+        self.succeeded = succeeded;
+    }
 }
 
 impl Drop for Running<'_> {

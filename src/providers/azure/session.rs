@@ -89,7 +89,8 @@ impl Session {
         let inventory = Inventory::new(compute.clone(), InventorySettings::from_config(&config), *clock);
         let instances = Arc::new(AzureInstances::new(&config, Arc::clone(&inventory), *clock));
         let routes = RouteSettings::new(&config);
-        let routes = Arc::new(AzureRoutes::new(routes, &network, Arc::clone(&inventory), nodes.clone(), *clock));
+        let routes =
+            AzureRoutes::new(routes, &network, Arc::clone(&inventory), nodes.clone(), Arc::clone(metrics), *clock).into();
         Ok(Self {
             config,
             cloud,

@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use super::{
     desired::{
         Ask,
+        public_ips::listed_addresses,
         security_rules::{NodeAddresses, Ports, Reach},
         status::status,
     },
@@ -131,7 +132,10 @@ impl Roster {
     pub fn reach(&self, ask: &Ask, observed: &Observed, members: &[IpAddr]) -> Result<Reach, Refusal> {
         let mut reach = match ask {
             Ask::Ensure(spec) => Reach::wanted(spec, &status(observed, spec, &self.settings), members)?,
-            Ask::Remove(identity, last) => Reach::removed(identity.clone(), last.as_deref(), &[]),
+            Ask::Remove(identity, last) => {
+                let listed = listed_addresses(observed, &identity.key, &self.settings);
+                Reach::removed(identity.clone(), last.as_deref(), &listed)
+            }
         };
         if let Some(memory) = self.inner().memory.get(ask.identity()) {
             let former = memory.addresses.iter().filter(|address| !reach.destinations.contains(*address));
@@ -214,5 +218,51 @@ fn all_ports(spec: &ServiceSpec) -> Ports {
 fn add_ports(ports: &mut Ports, more: &Ports) {
     for (protocol, numbers) in more {
         ports.entry(*protocol).or_default().extend(numbers);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::desired::samples::*, *};
+
+    fn roster() -> Roster {
+        Roster::new(Arc::new(settings()), Store::of(Vec::new()), Store::of(Vec::new()))
+    }
+
+    fn addresses(texts: &[&str]) -> BTreeSet<IpAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn what_a_service_had_is_remembered_until_its_rules_are_gone() {
+        let (roster, web, there) = (roster(), service("web"), observed(Vec::new()));
+        let reach = Reach::wanted(&web, &["20.0.0.1".parse().unwrap()], &[]).unwrap();
+        roster.settled(&ensure(&web), &reach);
+        let removed = || roster.reach(&remove(&web), &there, &[]).unwrap();
+        assert_eq!((removed().wanted, removed().former), (false, addresses(&["20.0.0.1"])));
+        roster.settled(&remove(&web), &removed());
+        assert_eq!(removed().former, addresses(&[]));
+        assert!(roster.inner().memory.is_empty());
+    }
+
+    /// A process that was killed before the status was written, and a deletion after the load balancer was.
+    #[test]
+    fn a_public_ip_tells_where_a_service_was_that_nobody_remembers() {
+        let public = |name: &str, services: &str, cluster: &str, address: &str| {
+            serde_json::from_value(json!({"id": public_ip(name).as_str(), "name": name,
+                "tags": {"k8s-azure-service": services, "k8s-azure-cluster-name": cluster},
+                "properties": {"ipAddress": address, "publicIPAddressVersion": "IPv4"}}))
+            .unwrap()
+        };
+        let mut there = observed(Vec::new());
+        there.public_ips = vec![
+            public("own", "default/web", "kubernetes", "20.0.0.1"),
+            public("foreign", "default/web", "other", "20.0.0.2"),
+            public("another", "default/other", "kubernetes", "20.0.0.3"),
+        ];
+        let reach = roster().reach(&remove(&service("web")), &there, &[]).unwrap();
+        assert_eq!(reach.former, addresses(&["20.0.0.1"]));
     }
 }

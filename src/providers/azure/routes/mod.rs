@@ -36,13 +36,15 @@ use self::{
     table::Table,
 };
 use super::{
-    arm::ArmClient,
+    arm::{ArmClient, ResourceId},
     instances::{errors, standing},
     inventory::{Freshness, Inventory, LookupError, Machine, Wanted},
     node,
+    operations::{Operation, Running},
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult, Route, RouteChanges, RouteOutcomes, Routes},
+    metrics::Metrics,
     runtime::{
         clock::Clock,
         store::{ObjectKey, Store},
@@ -60,25 +62,30 @@ pub struct AzureRoutes {
     /// `None` when no table is configured.
     committer: Option<Committer>,
     memory: Mutex<Memory>,
+    /// Of the table.
+    subscription: String,
+    metrics: Arc<Metrics>,
     clock: Clock,
 }
 
 type Found = Result<Arc<Machine>, LookupError>;
 
 impl AzureRoutes {
-    /// Routes of the Nodes in `nodes`, whose machines `inventory` knows, written through `arm`.
+    /// Routes of the Nodes in `nodes`, whose machines `inventory` knows, written through `arm` and counted in `metrics`.
     pub fn new(
         settings: RouteSettings,
         arm: &ArmClient,
         inventory: Arc<Inventory>,
         nodes: Store<Node>,
+        metrics: Arc<Metrics>,
         clock: Clock,
     ) -> Self {
+        let subscription = settings.table.as_ref().map(ResourceId::subscription).unwrap_or_default().to_owned();
         let known = nodes.clone();
         let is_node = move |name: &str| known.get(&ObjectKey::cluster(name)).is_some();
         let table = settings.table.clone().map(|id| Table::new(id, settings, arm, clock));
         let committer = table.map(|table| Committer::new(table, Box::new(is_node)));
-        Self { inventory, nodes, committer, memory: Mutex::default(), clock }
+        Self { inventory, nodes, committer, memory: Mutex::default(), subscription, metrics, clock }
     }
 
     /// For the status page.
@@ -155,6 +162,17 @@ impl AzureRoutes {
         }
     }
 
+    fn begin<'a>(&'a self, request: &'a str, route: &'a Route) -> Running<'a> {
+        let operation = Operation {
+            area: "routes",
+            request,
+            resource_group: self.inventory.settings().group.name(),
+            subscription: &self.subscription,
+            source: &route.target_node,
+        };
+        Running::begin(&self.metrics, self.clock, operation)
+    }
+
     async fn apply(&self, changes: &RouteChanges) -> CloudResult<RouteOutcomes> {
         let committer = self.committer()?;
         changes.delete.iter().for_each(|route| self.memory().forget(&route.target_node, &route.destination_cidr));
@@ -197,10 +215,15 @@ impl Routes for AzureRoutes {
     }
 
     async fn apply_routes(&self, _cluster: &str, changes: &RouteChanges) -> RouteOutcomes {
-        self.apply(changes).await.unwrap_or_else(|error| RouteOutcomes {
+        let deletions: Vec<_> = changes.delete.iter().map(|route| self.begin("delete_route", route)).collect();
+        let creations: Vec<_> = changes.create.iter().map(|(_, route)| self.begin("create_route", route)).collect();
+        let outcomes = self.apply(changes).await.unwrap_or_else(|error| RouteOutcomes {
             deleted: vec![Err(error.clone()); changes.delete.len()],
             created: vec![Err(error); changes.create.len()],
-        })
+        });
+        deletions.into_iter().zip(&outcomes.deleted).for_each(|(running, outcome)| running.end(outcome.is_ok()));
+        creations.into_iter().zip(&outcomes.created).for_each(|(running, outcome)| running.end(outcome.is_ok()));
+        outcomes
     }
 }
 

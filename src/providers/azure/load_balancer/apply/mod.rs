@@ -19,7 +19,7 @@ use super::{
 };
 use crate::providers::azure::arm::{
     ApiType, ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, Urgency, api,
-    network::{BackendAddressPool, LoadBalancer, NetworkSecurityGroup, PublicIpAddress},
+    network::{BackendAddressPool, LoadBalancer, NetworkSecurityGroup},
 };
 
 /// Writes, and tells the observer.
@@ -47,22 +47,20 @@ impl Writer {
         ended(writing, &what, written, || observe::references(document, network))
     }
 
-    /// Deletes a load balancer, if its front ends and rules are those that are known. Absent before is success.
-    pub async fn delete_load_balancer(&self, id: &ResourceId, urgency: Urgency) -> ArmResult<()> {
+    /// Deletes a load balancer, if its front ends and rules are still those of `planned`, whoever is in its pools. Absent before is
+    /// success.
+    pub async fn delete_load_balancer(&self, id: &ResourceId, planned: &LoadBalancer, urgency: Urgency) -> ArmResult<()> {
         let _turn = self.locks.lock(id).await;
         let what = Doubt::LoadBalancer(id.clone());
-        let Some(known) = self.observer.load_balancer(id) else { return Ok(()) };
-        let etag = if self.observer.standing(&what).doubted {
+        if self.observer.load_balancer(id).is_some() && self.observer.standing(&what).doubted {
             self.observer.read_again(what.clone(), urgency).await?;
-            let Some(now) = self.observer.load_balancer(id) else { return Ok(()) };
-            if self.observer.standing(&what).doubted || !basis::same_load_balancer(&known, &now) {
-                return Err(conflict(&api::LOAD_BALANCERS, id, "it has been changed by somebody else"));
-            }
-            now.etag
-        } else {
-            known.etag
-        };
-        self.delete(&api::LOAD_BALANCERS, id, etag.as_deref(), what, Written::NoLoadBalancer(id.clone()), urgency).await
+        }
+        let Some(now) = self.observer.load_balancer(id) else { return Ok(()) };
+        if self.observer.standing(&what).doubted || !basis::same_load_balancer(planned, &now) {
+            return Err(conflict(&api::LOAD_BALANCERS, id, "it has been changed by somebody else"));
+        }
+        let (etag, gone) = (now.etag, Written::NoLoadBalancer(id.clone()));
+        self.delete(&api::LOAD_BALANCERS, id, etag.as_deref(), what, gone, urgency).await
     }
 
     /// Creates or replaces a public IP.
@@ -78,21 +76,23 @@ impl Writer {
         ended(writing, &what, outcome.map(|answer| Written::PublicIp(id.clone(), Box::new(answer))), Vec::new)
     }
 
-    /// Deletes a public IP. Absent before is success; one that something uses by now is a conflict.
+    /// Deletes a public IP. Absent before is success; one that something uses by now is a conflict. One whose etag is out of date only
+    /// because our own load balancer has left it is not read first: it goes without a condition, as upstream, and ARM refuses when
+    /// something uses it.
     pub async fn delete_public_ip(&self, release: &Release, urgency: Urgency) -> ArmResult<()> {
         let id = &release.id;
         let _turn = self.locks.lock(id).await;
-        if self.observer.public_ip(id).is_none() {
-            return Ok(());
-        }
-        let etag = self.current(id, release.etag.as_deref(), urgency).await?;
-        let attached =
-            |public_ip: PublicIpAddress| public_ip.properties.and_then(|properties| properties.ip_configuration?.id);
-        if let Some(user) = self.observer.public_ip(id).and_then(attached) {
+        let Some(known) = self.observer.public_ip(id) else { return Ok(()) };
+        let what = Doubt::PublicIp(id.clone());
+        let etag = match basis::judge(release.etag.as_deref(), &self.observer.standing(&what)) {
+            Verdict::Send => release.etag.as_deref(),
+            Verdict::ReadFirst => None,
+            Verdict::Refuse(why) => return Err(conflict(&api::PUBLIC_IPS, id, why)),
+        };
+        if let Some(user) = known.properties.and_then(|properties| properties.ip_configuration?.id) {
             return Err(conflict(&api::PUBLIC_IPS, id, &format!("`{user}` still uses it")));
         }
-        let what = Doubt::PublicIp(id.clone());
-        self.delete(&api::PUBLIC_IPS, id, etag.as_deref(), what, Written::NoPublicIp(id.clone()), urgency).await
+        self.delete(&api::PUBLIC_IPS, id, etag, what, Written::NoPublicIp(id.clone()), urgency).await
     }
 
     /// Creates or replaces a pool of a load balancer. Without a condition, as upstream: the load balancer's etag changes with each of

@@ -138,6 +138,12 @@ impl Cloud {
         self.writer.put_load_balancer(&self.lb(), &self.balancer(public_ips), URGENCY).await
     }
 
+    /// Deletes the load balancer as it is known now.
+    async fn delete_balancer(&self) -> ArmResult<()> {
+        let planned = self.observer.load_balancer(&self.lb()).unwrap_or_default();
+        self.writer.delete_load_balancer(&self.lb(), &planned, URGENCY).await
+    }
+
     /// Public IP `a` at load balancer `kubernetes`.
     async fn served() -> Self {
         let cloud = cloud();
@@ -216,9 +222,9 @@ async fn own_writes_cause_no_reads() {
     assert_eq!(cloud.requests(), ["PUT b", "PUT kubernetes", "PUT kubernetes", "PUT nsg-test", "PUT nsg-test"]);
     cloud.check().await;
     cloud.writer.delete_public_ip(&cloud.release("a"), URGENCY).await.unwrap();
-    assert_eq!(cloud.requests(), ["GET a", "DELETE a"], "its etag has changed with the load balancer");
-    cloud.writer.delete_load_balancer(&cloud.lb(), URGENCY).await.unwrap();
-    cloud.writer.delete_load_balancer(&cloud.lb(), URGENCY).await.unwrap();
+    assert_eq!(cloud.requests(), ["DELETE a"], "its etag has changed with our own load balancer, and nothing else");
+    cloud.delete_balancer().await.unwrap();
+    cloud.delete_balancer().await.unwrap();
     assert_eq!(cloud.requests(), ["DELETE kubernetes"], "what is gone is gone");
     cloud.check().await;
 }
@@ -245,23 +251,70 @@ async fn a_public_ip_is_read_again_when_its_load_balancer_was_written() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn many_public_ips_that_a_load_balancer_has_left_are_deleted_without_a_read() {
+    let cloud = cloud();
+    cloud.look().await;
+    let names: Vec<String> = (0..50).map(|number| format!("ip{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    join_all(names.iter().map(|name| cloud.put_ip(cloud.new_ip(name)))).await;
+    cloud.put_balancer(&names).await.unwrap();
+    cloud.put_balancer(&[]).await.unwrap();
+    cloud.requests();
+    let releases: Vec<Release> = names.iter().map(|name| cloud.release(name)).collect();
+    let deleted = join_all(releases.iter().map(|release| cloud.writer.delete_public_ip(release, URGENCY))).await;
+    assert!(deleted.iter().all(Result::is_ok), "{deleted:?}");
+    let requests = cloud.requests();
+    assert!(requests.len() == 50 && requests.iter().all(|request| request.starts_with("DELETE")), "{requests:?}");
+    cloud.check().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_public_ip_that_somebody_else_uses_by_now_stays() {
+    let cloud = Cloud::served().await;
+    cloud.put_balancer(&[]).await.unwrap();
+    let release = cloud.release("a");
+    let other = cloud.id("loadBalancers", "other");
+    let document = LoadBalancer { name: Some("other".into()), ..cloud.balancer(&["a"]) };
+    cloud.writer.client.put(&api::LOAD_BALANCERS, &other, None, &LoadBalancer { etag: None, ..document }).await.unwrap();
+    assert!(cloud.writer.delete_public_ip(&release, URGENCY).await.is_err(), "ARM refuses");
+    cloud.look().await;
+    cloud.requests();
+    assert_eq!(class(cloud.writer.delete_public_ip(&cloud.release("a"), URGENCY).await), ErrorClass::Conflict);
+    assert_eq!(cloud.requests(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn somebody_elses_change_is_a_conflict_and_read_again() {
     let cloud = Cloud::served().await;
     cloud.meddle(&cloud.lb());
     assert_eq!(class(cloud.put_balancer(&[]).await), ErrorClass::Conflict);
     assert_eq!(class(cloud.put_balancer(&[]).await), ErrorClass::Conflict);
     assert_eq!(cloud.requests(), ["PUT kubernetes"], "not a second time on what is in doubt");
-    assert_eq!(class(cloud.writer.delete_load_balancer(&cloud.lb(), URGENCY).await), ErrorClass::Conflict);
+    assert_eq!(class(cloud.delete_balancer().await), ErrorClass::Conflict);
     assert_eq!(cloud.requests(), ["GET kubernetes"]);
     let seen = cloud.look().await;
     assert!(seen.load_balancers[0].tags.is_some() && cloud.requests().is_empty());
     cloud.put_balancer(&["a"]).await.unwrap();
     cloud.check().await;
     cloud.meddle(&cloud.lb());
-    assert_eq!(class(cloud.writer.delete_load_balancer(&cloud.lb(), URGENCY).await), ErrorClass::Conflict);
+    assert_eq!(class(cloud.delete_balancer().await), ErrorClass::Conflict);
     assert_eq!(cloud.requests(), ["DELETE kubernetes"], "on the condition that it is as it was");
     cloud.look().await;
     assert_eq!(cloud.requests(), ["GET kubernetes"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_balancer_that_has_got_more_since_it_was_planned_is_not_deleted() {
+    let cloud = Cloud::served().await;
+    let planned = cloud.observer.load_balancer(&cloud.lb()).unwrap();
+    cloud.meddle(&cloud.lb());
+    tokio::time::advance(std::time::Duration::from_secs(120)).await;
+    cloud.look().await;
+    cloud.requests();
+    let deleted = cloud.writer.delete_load_balancer(&cloud.lb(), &planned, URGENCY).await;
+    assert_eq!((class(deleted), cloud.requests()), (ErrorClass::Conflict, vec![]), "a look has shown another version since");
+    cloud.delete_balancer().await.unwrap();
+    cloud.check().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -318,7 +371,7 @@ async fn a_pool_changes_its_load_balancer() {
     cloud.look().await;
     assert_eq!(cloud.requests(), ["GET kubernetes"]);
     cloud.writer.put_pool(&pool, &document, URGENCY).await.unwrap();
-    cloud.writer.delete_load_balancer(&cloud.lb(), URGENCY).await.unwrap();
+    cloud.delete_balancer().await.unwrap();
     assert_eq!(cloud.requests(), ["PUT kubernetes", "GET kubernetes", "DELETE kubernetes"], "members do not matter");
     cloud.check().await;
 }

@@ -100,8 +100,9 @@ impl<T, R> Batcher<T, R> {
             return Ok(result);
         }
         self.gather(&seat).await;
-        let (items, answers): (Vec<_>, Vec<_>) =
-            self.queue().drain(..).map(|waiting| (waiting.item, waiting.answer)).unzip();
+        // What nobody waits for any more is not done: whoever asked may ask for something else by now.
+        let waiting = std::mem::take(&mut *self.queue()).into_iter().filter(|waiting| !waiting.answer.is_closed());
+        let (items, answers): (Vec<_>, Vec<_>) = waiting.map(|waiting| (waiting.item, waiting.answer)).unzip();
         let done = items.len();
         let results = work(items).await;
         seat.ended = Some(Instant::now());
@@ -204,6 +205,21 @@ mod tests {
         });
         assert!(gone.is_err());
         assert_eq!(next, Ok((2, 1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_waits_for_any_more_is_not_done() {
+        let batcher = Counting::new(Duration::ZERO, LONGEST);
+        let (_, gone, next) = tokio::join!(
+            batcher.submit(1, None, work),
+            tokio::time::timeout(Duration::from_millis(100), batcher.submit(2, None, work)),
+            async {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                batcher.submit(3, None, work).await
+            }
+        );
+        assert!(gone.is_err());
+        assert_eq!(next, Ok((3, 1)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use futures::future::try_join_all;
+use futures::future::join_all;
 
 use super::{
     admission, membership,
@@ -129,7 +129,9 @@ impl Balancers<'_> {
         let waves: BTreeSet<u8> = documents.iter().map(|change| change.wave).collect();
         for wave in waves {
             let at_once = documents.iter().filter(|change| change.wave == wave);
-            try_join_all(at_once.map(|change| self.write_one(change, look, asks))).await?;
+            // What one answers breaks off none of the others.
+            let written = join_all(at_once.map(|change| self.write_one(change, look, asks))).await;
+            written.into_iter().collect::<Result<(), Trouble>>()?;
         }
         Ok(())
     }
@@ -152,10 +154,9 @@ impl Balancers<'_> {
     async fn delete(&self, change: &Change, look: &Look, asks: &[Ask]) -> Result<(), Trouble> {
         let is_it =
             |known: &&LoadBalancer| known.id.as_deref().is_some_and(|id| id.eq_ignore_ascii_case(change.id.as_str()));
-        if let Some(document) = look.observed.load_balancers.iter().find(is_it) {
-            membership::leave(self.world, document, self.urgency).await?;
-        }
-        let deleted = self.world.writer.delete_load_balancer(&change.id, Urgency::Shared).await;
+        let Some(document) = look.observed.load_balancers.iter().find(is_it) else { return Ok(()) };
+        membership::leave(self.world, document, self.urgency).await.map_err(Trouble::Part)?;
+        let deleted = self.world.writer.delete_load_balancer(&change.id, document, Urgency::Shared).await;
         Ok(deleted.inspect_err(|error| self.world.tell(asks, Call::DeleteLoadBalancer, error))?)
     }
 

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use futures::future::{join_all, try_join_all};
+use futures::future::join_all;
 
 use super::{
     admission::{Puts, admit},
@@ -22,7 +22,7 @@ use super::{
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
-        arm::{ErrorClass, Urgency},
+        arm::{ArmResult, ErrorClass, Urgency},
         load_balancer::{
             commit::batch::{Batcher, Coming, Interrupted},
             desired::{Ask, load_balancers::Placed},
@@ -111,16 +111,25 @@ impl Flow {
         self.at(ask, Stage::LoadBalancer);
         let step = self.balancers.submit(turn(), Some(awaited.balancers), |turns| self.write_balancers(turns)).await;
         let Step::Placed(got) = given_up(step)?? else { return Ok(None) };
-        if matches!(ask, Ask::Ensure(_)) {
-            self.at(ask, Stage::Members);
-            given_up(self.members.submit(turn(), None, |turns| self.join(turns)).await)??;
-        }
-        if !got.recreated {
+        let joined = self.members(ask, turn()).await;
+        if got.recreated {
+            drop(awaited.security);
+        } else {
+            // Who may reach the front end does not depend on which machines are behind it.
             self.at(ask, Stage::SecurityGroup);
             given_up(self.security.submit(turn(), Some(awaited.security), |turns| self.write_rules(turns)).await)??;
         }
+        joined?;
         let is_done = self.release(ask, &got, urgency).await? && !got.recreated;
         Ok(is_done.then_some(got.placed))
+    }
+
+    async fn members(&self, ask: &Ask, turn: Turn) -> CloudResult<()> {
+        if matches!(ask, Ask::Remove(..)) {
+            return Ok(());
+        }
+        self.at(ask, Stage::Members);
+        given_up(self.members.submit(turn, None, |turns| self.join(turns)).await)?
     }
 
     fn at(&self, ask: &Ask, stage: Stage) {
@@ -180,8 +189,8 @@ impl Flow {
             self.at(ask, Stage::Releasing);
         }
         let deletions = got.releases.iter().map(|it| it.run(self.world.writer.delete_public_ip(it.change(), urgency)));
-        match try_join_all(deletions).await {
-            Ok(_) => Ok(true),
+        match join_all(deletions).await.into_iter().collect::<ArmResult<()>>() {
+            Ok(()) => Ok(true),
             Err(error) if error.class == ErrorClass::Conflict => Ok(false),
             Err(error) => {
                 self.world.tell(std::slice::from_ref(ask), Call::DeletePublicIp, &error);

@@ -20,7 +20,7 @@ use crate::{
             desired::Ask,
             events::Call,
             members::{MembersError, PoolWriter, Round, Synced},
-            observe::{Doubt, Need},
+            observe::Doubt,
             observed::Observed,
         },
     },
@@ -41,7 +41,8 @@ impl PoolWriter for Writer {
 pub(super) async fn join(world: &World, asks: &[Ask], urgency: Urgency) -> CloudResult<()> {
     let Some(nodes) = world.hosts() else { return Ok(()) };
     let members = world.members.lock().await;
-    let observed = world.observe(&Need::default(), asks, urgency).await?;
+    // With all that the asks need: what a look does not need may be forgotten, and with it addresses for somebody's status.
+    let observed = world.look(asks, urgency).await?.observed;
     let all_nodes = world.roster.nodes();
     let created: Vec<ResourceId> = world.created().iter().cloned().collect();
     let round = Round { observed: &observed, nodes: &nodes, all_nodes: &all_nodes, created: &created, urgency };

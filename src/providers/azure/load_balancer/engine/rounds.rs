@@ -35,8 +35,10 @@ pub(super) type Answers<A> = BTreeMap<Identity, CloudResult<A>>;
 pub(super) enum Trouble {
     /// ARM did not take, or could not do, what was sent.
     Arm(ArmError),
-    /// Something else failed.
+    /// Something else failed, for all of them.
     Cloud(CloudError),
+    /// Something else failed, which only some of them need.
+    Part(CloudError),
 }
 
 impl From<ArmError> for Trouble {
@@ -95,16 +97,17 @@ pub(super) async fn commit<D: Document>(document: &D, asks: Vec<Ask>, suspects: 
                 rejections = rejections.max(SPARE_REJECTIONS);
                 answers.extend(answered);
             }
-            Err(Trouble::Arm(error)) if is_rejection(&error) && part.len() > 1 && rejections > 0 => {
+            Err(trouble) if trouble.is_of_some() && part.len() > 1 && rejections > 0 => {
                 rejections -= 1;
-                let blamed = blames(&error, part.iter().map(Ask::identity));
+                let blamed = trouble.blamed(&part);
+                let error = told(document.doing(), trouble);
                 tracing::warn!(%error, services = part.len(), blamed = blamed.len(), "a batch was rejected and is split");
                 let halves = split::after_rejection(part, Ask::identity, &blamed);
                 halves.into_iter().rev().for_each(|half| parts.push_front(half));
             }
             Err(trouble) => {
                 if part.len() == 1 {
-                    suspects.set(&part, matches!(&trouble, Trouble::Arm(error) if is_rejection(error)));
+                    suspects.set(&part, trouble.is_of_some());
                 }
                 let error = told(document.doing(), trouble);
                 answers.extend(part.iter().map(|ask| (ask.identity().clone(), Err(error.clone()))));
@@ -114,15 +117,37 @@ pub(super) async fn commit<D: Document>(document: &D, asks: Vec<Ask>, suspects: 
     answers
 }
 
+impl Trouble {
+    /// Whether a part of the batch may be better off without the rest.
+    fn is_of_some(&self) -> bool {
+        match self {
+            Trouble::Arm(error) => is_rejection(error),
+            Trouble::Cloud(_) => false,
+            Trouble::Part(_) => true,
+        }
+    }
+
+    fn blamed(&self, part: &[Ask]) -> Vec<Identity> {
+        match self {
+            Trouble::Arm(error) => blames(error, part.iter().map(Ask::identity)),
+            Trouble::Cloud(_) | Trouble::Part(_) => Vec::new(),
+        }
+    }
+}
+
+/// What is said of something that the document refers to and that the caller may not use.
+const LINKED: &str = "LinkedAuthorizationFailed";
+
 /// Whether something in the document is wrong, rather than the time or the caller.
 fn is_rejection(error: &ArmError) -> bool {
-    matches!(error.class, ErrorClass::Invalid | ErrorClass::QuotaExceeded)
+    let is_linked = error.class == ErrorClass::Forbidden && error.mentions(LINKED);
+    is_linked || matches!(error.class, ErrorClass::Invalid | ErrorClass::QuotaExceeded)
 }
 
 fn told(doing: &str, trouble: Trouble) -> CloudError {
     match trouble {
         Trouble::Arm(error) => cloud_error(doing, error),
-        Trouble::Cloud(error) => error,
+        Trouble::Cloud(error) | Trouble::Part(error) => error,
     }
 }
 

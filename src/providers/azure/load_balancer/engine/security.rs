@@ -2,14 +2,14 @@
 //!
 //! In: asks whose front ends are there, or gone. Out: whether their rules are right now.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use async_trait::async_trait;
 
 use super::{
     admission,
     rounds::{Answers, Document, Trouble},
-    world::{Look, World},
+    world::{Look, World, told},
 };
 use crate::{
     cloud_provider::CloudError,
@@ -20,6 +20,7 @@ use crate::{
                 Ask,
                 security_rules::{self, Outcome, Reach},
             },
+            roster::Wish,
             spec::Refusal,
         },
     },
@@ -71,15 +72,19 @@ pub(super) fn rules(world: &World, asks: &[Ask], look: &Look) -> Option<Rules> {
     let group = look.observed.security_group.as_ref()?;
     let nodes = world.roster.node_addresses();
     let members: Vec<IpAddr> = nodes.present.iter().copied().collect();
+    let reach_of = |wish: &Wish| world.roster.reach_of_other(wish, &look.observed, &members);
+    let mut others: Vec<Reach> = look.others.iter().map(reach_of).collect();
     let (mut reaches, mut refused) = (Vec::new(), Vec::new());
     for (place, ask) in asks.iter().enumerate() {
         match world.roster.reach(ask, &look.observed, &members) {
             Ok(reach) => reaches.push(reach),
-            Err(refusal) => refused.push((place, refusal)),
+            Err(refusal) => {
+                // What it has stays, whoever leaves an address that it shares.
+                others.extend(told(ask).map(|spec| reach_of(&Wish::Valid(Arc::new(spec.clone())))));
+                refused.push((place, refusal));
+            }
         }
     }
-    let others: Vec<Reach> =
-        look.others.iter().map(|wish| world.roster.reach_of_other(wish, &look.observed, &members)).collect();
     let outcome = security_rules::reconcile(group, &reaches, &others, &nodes, &world.settings);
     Some(Rules { outcome, reaches, refused })
 }

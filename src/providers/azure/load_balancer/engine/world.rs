@@ -79,8 +79,7 @@ impl World {
         Ok(())
     }
 
-    /// What there is.
-    pub(super) async fn observe(&self, need: &Need, asks: &[Ask], urgency: Urgency) -> CloudResult<Arc<Observed>> {
+    async fn observe(&self, need: &Need, asks: &[Ask], urgency: Urgency) -> CloudResult<Arc<Observed>> {
         if self.settings.sku == LoadBalancerSku::Basic {
             self.observer.set_vm_sets(vm_sets(&self.inventory, &self.roster.nodes()).await);
         }

@@ -13,7 +13,12 @@ mod ownership;
 mod target;
 mod wishes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use ownership::Maker;
 
 use super::Ask;
 use crate::providers::azure::{
@@ -93,6 +98,14 @@ pub fn reconcile(observed: &Observed, asks: &[Ask], others: &[ServiceSpec], sett
     }
     outcome.put.sort_by(|a, b| a.id.cmp(&b.id));
     outcome
+}
+
+/// Addresses of this cluster's public IPs that list the Service: at them it is or was reached, whatever its status says.
+pub fn listed_addresses(observed: &Observed, service: &str, settings: &Settings) -> Vec<IpAddr> {
+    let is_its = |pip: &&PublicIpAddress| {
+        ownership::maker(pip, &settings.cluster) == Maker::Cluster && ownership::position(pip, service).is_some()
+    };
+    observed.public_ips.iter().filter(is_its).filter_map(ownership::address).collect()
 }
 
 #[cfg(test)]

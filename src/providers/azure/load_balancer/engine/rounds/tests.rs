@@ -94,3 +94,33 @@ async fn what_is_nobodys_fault_is_not_tried_for_everybody() {
     assert_eq!(failed(&answers).len(), 256);
     assert!(closed.0.attempts.lock().unwrap().len() <= 30, "{:?}", closed.0.attempts);
 }
+
+#[tokio::test]
+async fn what_only_some_need_fails_only_them() {
+    struct Needy(fn() -> Trouble);
+    #[async_trait]
+    impl Document for Needy {
+        type Answer = usize;
+        fn doing(&self) -> &'static str {
+            "try"
+        }
+        async fn attempt(&self, asks: &[Ask]) -> Result<Answers<usize>, Trouble> {
+            if asks.iter().any(|ask| ask.identity().key == "default/s007") {
+                return Err((self.0)());
+            }
+            Ok(asks.iter().map(|ask| (ask.identity().clone(), Ok(0))).collect())
+        }
+    }
+    fn forbidden(code: &str) -> Trouble {
+        Trouble::Arm(ArmError { class: ErrorClass::Forbidden, code: code.to_owned(), ..rejected("") })
+    }
+    let cases: [(fn() -> Trouble, usize); 3] = [
+        (|| Trouble::Part(CloudError::failed("a machine cannot be written")), 1),
+        (|| forbidden("LinkedAuthorizationFailed"), 1),
+        (|| forbidden("AuthorizationFailed"), 32),
+    ];
+    for (trouble, failures) in cases {
+        let answers = commit(&Needy(trouble), asks(32), &Suspects::default()).await;
+        assert_eq!((answers.len(), failed(&answers).len()), (32, failures), "{:?}", trouble());
+    }
+}
