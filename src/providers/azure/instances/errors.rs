@@ -20,14 +20,19 @@ pub fn of_look_up(error: &LookupError) -> CloudError {
              in azure.json"
         )),
         LookupError::NoAddress(_) => CloudError::failed(error.to_string()),
-        LookupError::Arm(error) => match advice(error) {
-            Some(advice) => CloudError::failed(format!("{error}; {advice}")),
-            // A look-up only reads: nothing in the Node is wrong, and ARM may answer otherwise the next time.
-            None => match error.clone().into() {
-                CloudError::Invalid(message) => CloudError::failed(message),
-                told => told,
-            },
+        // A look-up only reads: nothing in the Node is wrong, and ARM may answer otherwise the next time.
+        LookupError::Arm(error) => match of_write(error) {
+            CloudError::Invalid(message) => CloudError::failed(message),
+            told => told,
         },
+    }
+}
+
+/// The error of a write: what is wrong in it stays wrong.
+pub fn of_write(error: &ArmError) -> CloudError {
+    match advice(error) {
+        Some(advice) => CloudError::failed(format!("{error}; {advice}")),
+        None => error.clone().into(),
     }
 }
 
@@ -94,5 +99,11 @@ mod tests {
             assert_eq!(error.class(), expected, "{class:?}");
             assert!(error.to_string().contains(said) && error.to_string().contains("GET /subscriptions/s"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_write_is_not_tried_again_soon() {
+        let LookupError::Arm(error) = arm(ErrorClass::Invalid, None, "not like this") else { unreachable!() };
+        assert_eq!(of_write(&error).class(), "invalid");
     }
 }

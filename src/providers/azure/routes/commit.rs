@@ -55,7 +55,7 @@ impl Committer {
 
     /// The table as last seen.
     pub(super) async fn list(&self) -> CloudResult<Known> {
-        let table = self.table.list().await.map_err(|error| told(&error))?;
+        let table = self.table.list().await.map_err(|error| errors::of_look_up(&LookupError::Arm(error)))?;
         if !self.table.needs_tags(&table) {
             return Ok(table);
         }
@@ -63,7 +63,7 @@ impl Committer {
         for refused in self.commit(Vec::new()).await.into_iter().filter_map(Result::err) {
             tracing::warn!(error = %refused, "the tags of the route table could not be written");
         }
-        self.table.list().await.map_err(|error| told(&error))
+        self.table.list().await.map_err(|error| errors::of_look_up(&LookupError::Arm(error)))
     }
 
     /// Makes `changes` together with whatever else waits. One answer per change; for none, one about the table itself.
@@ -107,7 +107,7 @@ impl Committer {
             match written {
                 Ok(written) => part.iter().zip(written).for_each(|(at, answer)| answers[*at] = answer),
                 Err(error) => {
-                    outcome = Err(told(&error));
+                    outcome = Err(errors::of_write(&error));
                     may_go_on = is_rejected(&error);
                     part.iter().for_each(|at| answers[*at] = outcome.clone());
                     if may_go_on && part.len() > 1 {
@@ -146,11 +146,6 @@ impl Committer {
 /// Whether ARM would reject the same table again, but perhaps not a part of it.
 fn is_rejected(error: &ArmError) -> bool {
     matches!(error.class, ErrorClass::Invalid | ErrorClass::QuotaExceeded)
-}
-
-/// With what an operator can do about it.
-fn told(error: &ArmError) -> CloudError {
-    errors::of_look_up(&LookupError::Arm(error.clone()))
 }
 
 fn name(change: &Change) -> &str {
