@@ -23,6 +23,7 @@ mod wire;
 
 mod crash;
 mod isolation;
+mod leftovers;
 mod lifecycle;
 mod order;
 mod scale;

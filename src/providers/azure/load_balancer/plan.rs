@@ -14,6 +14,7 @@ use super::{
     settings::Settings,
     spec::{Identity, Refusal, ServiceSpec},
 };
+use crate::providers::azure::arm::ResourceId;
 
 /// What has to be done.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -32,13 +33,16 @@ pub fn plan(observed: &Observed, asks: &[Ask], others: &[ServiceSpec], settings:
     let mut others = others.to_vec();
     let mut refused = BTreeMap::new();
     loop {
-        let public_ips = public_ips::reconcile(observed, &granted, &others, settings);
+        let mut public_ips = public_ips::reconcile(observed, &granted, &others, settings);
         let mut answers = errors(&public_ips.services);
         let (rest, _) = without(&granted, &answers);
         let lasting = without_recreated(rest, &public_ips.recreated);
         let load_balancers = load_balancers::reconcile(observed, &lasting, &others, &public_ips.wanted, settings);
         answers.extend(errors(&load_balancers.services));
         if answers.is_empty() {
+            if !public_ips.release.is_empty() {
+                keep_used(&mut public_ips, &load_balancers.frontends_of_public_ips(observed));
+            }
             return Plan { public_ips, load_balancers, refused };
         }
         let (rest, out) = without(&granted, &answers);
@@ -77,6 +81,17 @@ impl fmt::Display for Plan {
         }
         self.refused.iter().try_for_each(|(identity, refusal)| writeln!(f, "refuse {}: {refusal}", identity.key))
     }
+}
+
+/// ARM deletes no public IP that a front end refers to. `used`: those front ends, when all is written.
+fn keep_used(public_ips: &mut public_ips::Outcome, used: &BTreeMap<ResourceId, String>) {
+    let (kept, release): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut public_ips.release).into_iter().partition(|release| used.contains_key(&release.id));
+    public_ips.release = release;
+    public_ips.kept.extend(kept.into_iter().map(|release| {
+        let frontend = used.get(&release.id).map(String::as_str).unwrap_or_default();
+        public_ips::Release { reasons: vec![format!("front end `{frontend}` stays, which others use")], ..release }
+    }));
 }
 
 fn errors<T>(answers: &BTreeMap<Identity, Result<T, Refusal>>) -> BTreeMap<Identity, Refusal> {

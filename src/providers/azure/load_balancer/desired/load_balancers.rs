@@ -85,6 +85,26 @@ pub struct Outcome {
     pub services: BTreeMap<Identity, Result<Placed, Refusal>>,
 }
 
+impl Outcome {
+    /// Public IPs that front ends refer to when all is written, with the id of the front end.
+    pub fn frontends_of_public_ips(&self, observed: &Observed) -> BTreeMap<ResourceId, String> {
+        let written = |document: &&LoadBalancer| {
+            let id = document.id.as_deref().unwrap_or_default();
+            self.documents.iter().any(|change| change.id.as_str().eq_ignore_ascii_case(id))
+        };
+        let new = self.documents.iter().filter_map(|change| match &change.write {
+            Write::Put(document) => Some(document.as_ref()),
+            Write::Delete => None,
+        });
+        let all = observed.load_balancers.iter().filter(|document| !written(document)).chain(new);
+        let referring = all.flat_map(draft::frontends).filter_map(|frontend| {
+            let public_ip = frontend.properties.as_ref()?.public_ip_address.as_ref()?.resource_id()?;
+            Some((public_ip, frontend.id.clone().or_else(|| frontend.name.clone())?))
+        });
+        referring.collect()
+    }
+}
+
 /// Plans. The order of `asks` and of `others` does not matter; planned on what it comes to, nothing changes.
 pub fn reconcile(
     observed: &Observed,

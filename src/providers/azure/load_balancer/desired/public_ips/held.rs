@@ -6,9 +6,9 @@ use crate::providers::azure::{
     arm::{
         ResourceId,
         document::SubResource,
-        network::{FrontendIpConfiguration, LoadBalancer, OutboundRule, PublicIpAddress},
+        network::{FrontendIpConfiguration, LoadBalancer, LoadBalancingRule, OutboundRule, PublicIpAddress},
     },
-    load_balancer::{observed::Observed, settings::Settings},
+    load_balancer::{desired::context::is_given, observed::Observed, settings::Settings},
 };
 
 const LOAD_BALANCERS: &str = "loadBalancers";
@@ -27,7 +27,7 @@ pub(super) fn by(pip: &PublicIpAddress, observed: &Observed, settings: &Settings
     }
     let is_it = |known: &&LoadBalancer| known.id.as_deref().is_some_and(|id| id.eq_ignore_ascii_case(balancer.as_str()));
     let known = observed.load_balancers.iter().find(is_it)?;
-    outside_rule(known, &user).map(|what| format!("an {what} uses its front end `{user}`"))
+    outside_rule(known, &user).map(|what| format!("{what} uses its front end `{user}`"))
 }
 
 /// The kind of the rule, of those that no Service has, that needs the front end.
@@ -42,7 +42,15 @@ fn outside_rule(balancer: &LoadBalancer, frontend: &ResourceId) -> Option<&'stat
         frontends.into_iter().flatten().any(|reference| reference.refers_to(frontend))
     };
     if has(&known.outbound_rules) || properties.outbound_rules.iter().flatten().any(refers) {
-        return Some("outbound rule");
+        return Some("an outbound rule");
     }
-    (has(&known.inbound_nat_rules) || has(&known.inbound_nat_pools)).then_some("inbound NAT rule")
+    let is_theirs = |rule: &&LoadBalancingRule| !is_given(rule.name.as_deref().unwrap_or_default());
+    let balances = |rule: &LoadBalancingRule| {
+        let reference = rule.properties.as_ref().and_then(|properties| properties.frontend_ip_configuration.as_ref());
+        reference.is_some_and(|reference| reference.refers_to(frontend))
+    };
+    if properties.load_balancing_rules.iter().flatten().filter(is_theirs).any(balances) {
+        return Some("a rule that is no Service's");
+    }
+    (has(&known.inbound_nat_rules) || has(&known.inbound_nat_pools)).then_some("an inbound NAT rule")
 }

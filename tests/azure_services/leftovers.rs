@@ -1,0 +1,80 @@
+//! What others have left, made or broken: it may stay, but it must not stand in anybody's way.
+
+use std::time::Duration;
+
+use cloud_controller_manager::sandbox::azure::AzureOptions;
+use serde_json::{Value, json};
+
+use crate::{
+    cluster::{Cluster, alone, two_nodes},
+    services::external,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const BALANCERS: &str = "Microsoft.Network/loadBalancers";
+const PUBLIC_IPS: &str = "Microsoft.Network/publicIPAddresses";
+
+fn cluster() -> Cluster {
+    Cluster::new(two_nodes(), AzureOptions::default())
+}
+
+/// The one document of a type.
+fn only(cluster: &Cluster, kind: &str) -> Value {
+    let mut documents = cluster.azure().documents_of(kind);
+    assert_eq!(documents.len(), 1, "{documents:?}");
+    documents.remove(0)
+}
+
+/// Somebody adds a rule of their own to the front end of the only Service.
+fn add_rule(cluster: &Cluster) {
+    let balancer = only(cluster, BALANCERS);
+    let mut rule = balancer["properties"]["loadBalancingRules"][0].clone();
+    rule["name"] = json!("theirs");
+    rule["id"] = json!(format!("{}/loadBalancingRules/theirs", balancer["id"].as_str().unwrap()));
+    (rule["properties"]["frontendPort"], rule["properties"]["backendPort"]) = (json!(9999), json!(9999));
+    rule["properties"]["probe"] = Value::Null;
+    let changed = cluster.azure().change_document(balancer["id"].as_str().unwrap(), |document| {
+        document["properties"]["loadBalancingRules"].as_array_mut().unwrap().push(rule);
+    });
+    assert!(changed);
+}
+
+#[test]
+fn a_rule_of_somebody_else_keeps_front_end_and_public_ip_but_not_the_service() {
+    alone(async {
+        let cluster = cluster();
+        cluster.create(&external("web"));
+        let life = cluster.start();
+        cluster.until_ready(5 * MINUTE).await;
+        cluster.settle().await;
+        add_rule(&cluster);
+        tokio::time::sleep(5 * MINUTE).await;
+        cluster.delete("web");
+        cluster.until_gone(30 * MINUTE).await;
+        cluster.settle().await;
+        let balancer = only(&cluster, BALANCERS);
+        assert_eq!(balancer["properties"]["loadBalancingRules"].as_array().unwrap().len(), 1);
+        assert_eq!(cluster.azure().documents_of(PUBLIC_IPS).len(), 1);
+        life.stop().await;
+    });
+}
+
+#[test]
+fn what_a_service_of_the_same_name_has_left_keeps_nobody_from_being_served() {
+    alone(async {
+        let cluster = cluster();
+        cluster.create(&external("web"));
+        let life = cluster.start();
+        cluster.until_ready(5 * MINUTE).await;
+        cluster.settle().await;
+        life.kill();
+        cluster.change("web", |web| web.metadata.finalizers = None);
+        cluster.delete("web");
+        assert!(cluster.service("web").is_none());
+        cluster.create(&external("web"));
+        let life = cluster.start();
+        cluster.until_ready(30 * MINUTE).await;
+        cluster.settle().await;
+        life.stop().await;
+    });
+}
