@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use cloud_controller_manager::sandbox::azure::AzureOptions;
+use cloud_controller_manager::sandbox::{azure::AzureOptions, objects::ServiceExt};
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use crate::{
     cluster::{Cluster, alone, two_nodes},
-    services::external,
+    services::{external, with},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -75,6 +76,31 @@ fn what_a_service_of_the_same_name_has_left_keeps_nobody_from_being_served() {
         let life = cluster.start();
         cluster.until_ready(30 * MINUTE).await;
         cluster.settle().await;
+        life.stop().await;
+    });
+}
+
+#[test]
+fn without_floating_ip_only_machines_behind_the_load_balancer_are_opened() {
+    alone(async {
+        let cluster = cluster();
+        let nodes = cluster.world.nodes();
+        let (control, worker) = (&nodes[0], &nodes[1]);
+        let address = |node: &Node| {
+            let listed = node.status.as_ref().unwrap().addresses.as_ref().unwrap();
+            listed.iter().find(|address| address.type_ == "InternalIP").unwrap().address.clone()
+        };
+        cluster.server.update_with::<Node>("", control.metadata.name.as_ref().unwrap(), |node| {
+            let labels = node.metadata.labels.get_or_insert_default();
+            labels.insert("node-role.kubernetes.io/control-plane".to_owned(), String::new());
+        });
+        cluster.create(&with(external("web").node_port(30_080), "azure-disable-load-balancer-floating-ip", "true"));
+        let life = cluster.start();
+        cluster.until_ready(5 * MINUTE).await;
+        cluster.settle().await;
+        let group = only(&cluster, "Microsoft.Network/networkSecurityGroups").to_string();
+        assert!(group.contains(&format!("\"{}\"", address(worker))), "{group}");
+        assert!(!group.contains(&format!("\"{}\"", address(control))), "{group}");
         life.stop().await;
     });
 }

@@ -20,6 +20,7 @@ use crate::{
                 Ask,
                 security_rules::{self, Outcome, Reach},
             },
+            members::addresses_in_pools,
             roster::Wish,
             spec::Refusal,
         },
@@ -71,7 +72,7 @@ pub(super) struct Rules {
 pub(super) fn rules(world: &World, asks: &[Ask], look: &Look) -> Option<Rules> {
     let group = look.observed.security_group.as_ref()?;
     let nodes = world.roster.node_addresses();
-    let members: Vec<IpAddr> = nodes.present.iter().copied().collect();
+    let members: Vec<IpAddr> = addresses_in_pools(&world.roster.nodes(), &world.settings);
     let reach_of = |wish: &Wish| world.roster.reach_of_other(wish, &look.observed, &members);
     let mut others: Vec<Reach> = look.others.iter().map(reach_of).collect();
     let (mut reaches, mut refused) = (Vec::new(), Vec::new());
