@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use cloud_controller_manager::sandbox::{azure::AzureOptions, objects::ServiceExt};
+use cloud_controller_manager::sandbox::{
+    azure::{AzureOptions, Fault},
+    objects::ServiceExt,
+};
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{Cluster, alone, two_nodes},
-    services::{external, with},
+    cluster::{Cluster, alone, is_ready, two_nodes},
+    services::{external, internal, with},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -101,6 +104,31 @@ fn without_floating_ip_only_machines_behind_the_load_balancer_are_opened() {
         let group = only(&cluster, "Microsoft.Network/networkSecurityGroups").to_string();
         assert!(group.contains(&format!("\"{}\"", address(worker))), "{group}");
         assert!(!group.contains(&format!("\"{}\"", address(control))), "{group}");
+        life.stop().await;
+    });
+}
+
+#[test]
+fn what_one_service_names_and_nobody_may_read_is_its_own_trouble() {
+    alone(async {
+        let cluster = cluster();
+        cluster.azure().add_fault(Fault::refuse(403, "AuthorizationFailed").path("*/resourceGroups/forbidden/*"));
+        cluster.azure().add_fault(Fault::refuse(400, "InvalidResourceName").path("*/subnets/odd"));
+        cluster.create(&external("before"));
+        cluster.create(&with(external("bad"), "azure-load-balancer-resource-group", "forbidden"));
+        cluster.create(&with(internal("odd"), "azure-load-balancer-internal-subnet", "odd"));
+        let life = cluster.start();
+        let ready = |name: &'static str| move |cluster: &Cluster| is_ready(&cluster.service(name).unwrap());
+        cluster.until("the first is ready", 5 * MINUTE, ready("before")).await;
+        cluster.settle().await;
+        cluster.create(&external("later"));
+        cluster.until("the last is ready", 5 * MINUTE, ready("later")).await;
+        for (name, named) in [("bad", "resourceGroups/forbidden"), ("odd", "subnets/odd")] {
+            let warnings = cluster.warnings(name);
+            assert!(warnings.iter().any(|(_, message)| message.contains(named)), "{warnings:?}");
+            cluster.delete(name);
+            cluster.until("it can be deleted", 10 * MINUTE, |cluster| cluster.service(name).is_none()).await;
+        }
         life.stop().await;
     });
 }

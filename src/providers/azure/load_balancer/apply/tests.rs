@@ -76,7 +76,7 @@ fn cloud() -> Cloud {
 
 impl Cloud {
     async fn look(&self) -> Arc<Observed> {
-        self.observer.observe(&Need::default(), URGENCY).await.unwrap()
+        self.observer.observe(&Need::default(), URGENCY).await.unwrap().0
     }
 
     /// Requests for ARM since last asked: method, and whether of a list or the kind.
@@ -168,7 +168,7 @@ impl Cloud {
             Lifetimes::from_config(&AzureConfig::default()),
             Clock::System,
         );
-        let mut fresh = (*fresh.observe(&Need::default(), URGENCY).await.unwrap()).clone();
+        let mut fresh = (*fresh.observe(&Need::default(), URGENCY).await.unwrap().0).clone();
         // Etags that are known to be stale are left as they were.
         for (fresh, known) in fresh.public_ips.iter_mut().zip(&known.public_ips) {
             fresh.etag.clone_from(&known.etag);
@@ -196,7 +196,7 @@ async fn a_start_reads_each_thing_once_however_many_ask() {
             .into(),
         subnets: ["Subnet-Nodes".to_owned(), "missing".to_owned()].into(),
     };
-    let seen = cloud.observer.observe(&need, URGENCY).await.unwrap();
+    let (seen, _) = cloud.observer.observe(&need, URGENCY).await.unwrap();
     let mut requests = cloud.requests();
     requests.sort();
     assert_eq!(requests, ["GET missing", "GET publicIPAddresses", "GET subnet-nodes"], "a missing group has none");

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     once::Once,
-    world::{Look, World, told},
+    world::{Look, World, told, unhindered},
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult},
@@ -33,10 +33,11 @@ pub(super) async fn admit(world: &World, asks: Vec<Ask>, urgency: Urgency) -> Ve
     };
     let Plan { public_ips, mut refused, .. } = plan;
     let mut puts = shared(public_ips.put);
-    let answer = |ask: &Ask| match (refused.remove(ask.identity()), &look.zones) {
-        (Some(refusal), _) => Err(self::refused(&refusal)),
-        (None, Err(error)) if is_new(ask, &look, &world.settings) => Err(error.clone()),
-        (None, _) => Ok(puts.remove(ask.identity()).unwrap_or_default()),
+    let answer = |ask: &Ask| match (look.hindrance(ask, &world.settings), refused.remove(ask.identity()), &look.zones) {
+        (Some(error), _, _) => Err(error),
+        (None, Some(refusal), _) => Err(self::refused(&refusal)),
+        (None, None, Err(error)) if is_new(ask, &look, &world.settings) => Err(error.clone()),
+        (None, None, _) => Ok(puts.remove(ask.identity()).unwrap_or_default()),
     };
     asks.iter().map(answer).collect()
 }
@@ -44,7 +45,7 @@ pub(super) async fn admit(world: &World, asks: Vec<Ask>, urgency: Urgency) -> Ve
 /// Nobody is refused for want of what somebody may have made a moment ago.
 async fn planned(world: &World, asks: &[Ask], urgency: Urgency) -> CloudResult<(Plan, Look)> {
     let look = world.look(asks, urgency).await?;
-    let first = plan(&look.observed, asks, &look.specs(), &world.settings);
+    let first = plan_free(asks, &look, world);
     let refused = asks.iter().filter(|ask| first.refused.contains_key(ask.identity()));
     let doubts: Vec<Doubt> = refused.filter_map(told).flat_map(|spec| named(spec, &world.settings)).collect();
     if doubts.is_empty() {
@@ -52,7 +53,12 @@ async fn planned(world: &World, asks: &[Ask], urgency: Urgency) -> CloudResult<(
     }
     doubts.into_iter().for_each(|doubt| world.observer.doubt(doubt));
     let look = world.look(asks, urgency).await?;
-    Ok((plan(&look.observed, asks, &look.specs(), &world.settings), look))
+    Ok((plan_free(asks, &look, world), look))
+}
+
+fn plan_free(asks: &[Ask], look: &Look, world: &World) -> Plan {
+    let (free, hindered) = unhindered(asks, look, &world.settings);
+    plan(&look.observed, &free, &look.specs_and(&hindered), &world.settings)
 }
 
 /// Whether front ends have to be made: their zones cannot be changed later.

@@ -14,7 +14,7 @@ use super::{
     admission, membership,
     once::Once,
     rounds::{Answers, Document, Trouble},
-    world::{Look, World, told},
+    world::{Look, World, told, unhindered},
 };
 use crate::{
     cloud_provider::CloudError,
@@ -29,6 +29,7 @@ use crate::{
             events::Call,
             explain::unprovisioned_public_ip,
             plan::{Plan, plan},
+            spec::ServiceSpec,
         },
     },
 };
@@ -70,9 +71,14 @@ impl Document for Balancers<'_> {
     async fn attempt(&self, asks: &[Ask]) -> Result<Answers<Step>, Trouble> {
         for _ in 0..CONFLICTS {
             let look = self.world.look(asks, self.urgency).await?;
-            let (ready, unready, plan) = plan_ready(asks, &look, self.world);
+            let (free, hindered) = unhindered(asks, &look, &self.world.settings);
+            let (ready, unready, plan) = plan_ready(&free, look.specs_and(&hindered), &look, self.world);
             match self.write(&plan, &look, asks).await {
-                Ok(()) => return Ok(answers(&ready, &unready, plan)),
+                Ok(()) => {
+                    let mut answers = answers(&ready, &unready, plan);
+                    answers.extend(hindered.into_iter().map(|(ask, error)| (ask.identity().clone(), Err(error))));
+                    return Ok(answers);
+                }
                 Err(Trouble::Arm(error)) if error.class == ErrorClass::Conflict => {
                     tracing::info!(%error, "somebody else has written, planning again");
                 }
@@ -84,8 +90,7 @@ impl Document for Balancers<'_> {
 }
 
 /// Plans for those whose public IPs are there; the rest has to wait for them.
-fn plan_ready(asks: &[Ask], look: &Look, world: &World) -> (Vec<Ask>, Vec<Ask>, Plan) {
-    let mut others = look.specs();
+fn plan_ready(asks: &[Ask], mut others: Vec<ServiceSpec>, look: &Look, world: &World) -> (Vec<Ask>, Vec<Ask>, Plan) {
     let first = plan(&look.observed, asks, &others, &world.settings);
     let waiting = first.waiting_for_public_ips();
     if waiting.is_empty() {

@@ -213,7 +213,9 @@ impl AzureLoadBalancers {
 
     async fn look(&self, service: &Service) -> CloudResult<Look> {
         self.require_supported()?;
-        self.flow.world.look(&[removal(service, &self.settings)], Urgency::Change).await
+        let ask = removal(service, &self.settings);
+        let look = self.flow.world.look(std::slice::from_ref(&ask), Urgency::Change).await?;
+        look.hindrance(&ask, &self.settings).map_or(Ok(look), Err)
     }
 }
 

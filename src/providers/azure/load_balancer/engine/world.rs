@@ -8,7 +8,7 @@ use std::{
 use k8s_openapi::api::core::v1::Node;
 
 use crate::{
-    cloud_provider::CloudResult,
+    cloud_provider::{CloudError, CloudResult},
     providers::azure::{
         arm::{ArmError, ResourceId, Urgency, api},
         config::LoadBalancerSku,
@@ -19,7 +19,7 @@ use crate::{
             events::{self, Call},
             explain::cloud_error,
             members::{Members, vm_sets},
-            observe::{Need, Observer},
+            observe::{Doubt, Need, Observer, Unread},
             observed::Observed,
             roster::{Roster, Wish},
             settings::Settings,
@@ -55,12 +55,38 @@ pub(super) struct Look {
     pub(super) others: Vec<Wish>,
     /// Whether the zones of the region are known. Only what is made anew needs them.
     pub(super) zones: CloudResult<()>,
+    /// What some Services name and nobody could read.
+    unread: Vec<Unread>,
 }
 
 impl Look {
     /// What the others ask for or have.
     pub(super) fn specs(&self) -> Vec<ServiceSpec> {
         self.others.iter().map(|wish| (**wish.spec()).clone()).collect()
+    }
+
+    /// The same, and what those ask for or have who are hindered.
+    pub(super) fn specs_and(&self, hindered: &[(Ask, CloudError)]) -> Vec<ServiceSpec> {
+        let hindered = hindered.iter().filter_map(|(ask, _)| told(ask)).cloned();
+        self.specs().into_iter().chain(hindered).collect()
+    }
+
+    /// Why nothing can be planned for this ask: what it names could not be read. What never had an address can go without.
+    pub(super) fn hindrance(&self, ask: &Ask, settings: &Settings) -> Option<CloudError> {
+        let spec = told(ask)?;
+        let is_wanted = matches!(ask, Ask::Ensure(_));
+        if !is_wanted && spec.known_addresses.is_empty() {
+            return None;
+        }
+        let subnet = Some(spec.subnet.as_ref().unwrap_or(&settings.subnet)).filter(|_| spec.internal && is_wanted);
+        let names = |unread: &&Unread| match &unread.what {
+            Doubt::PublicIps(group) => *group == spec.public_ip.group,
+            Doubt::PublicIp(id) => id.parent().as_ref() == Some(&spec.public_ip.group),
+            Doubt::Subnet(name) => subnet.is_some_and(|subnet| subnet.eq_ignore_ascii_case(name)),
+            Doubt::LoadBalancers | Doubt::LoadBalancer(_) | Doubt::SecurityGroup => false,
+        };
+        let unread = self.unread.iter().find(names)?;
+        Some(cloud_error("read what the Service names", unread.error.clone()))
     }
 }
 
@@ -70,7 +96,8 @@ impl World {
         let others = self.roster.others(&asks.iter().map(Ask::identity).cloned().collect());
         let need = self.need(asks.iter().filter_map(told).chain(others.iter().map(|wish| wish.spec().as_ref())));
         let zones = self.learn_zones(urgency).await;
-        Ok(Look { observed: self.observe(&need, asks, urgency).await?, others, zones })
+        let (observed, unread) = self.observe(&need, asks, urgency).await?;
+        Ok(Look { observed, others, zones, unread })
     }
 
     async fn learn_zones(&self, urgency: Urgency) -> CloudResult<()> {
@@ -79,7 +106,7 @@ impl World {
         Ok(())
     }
 
-    async fn observe(&self, need: &Need, asks: &[Ask], urgency: Urgency) -> CloudResult<Arc<Observed>> {
+    async fn observe(&self, need: &Need, asks: &[Ask], urgency: Urgency) -> CloudResult<(Arc<Observed>, Vec<Unread>)> {
         if self.settings.sku == LoadBalancerSku::Basic {
             self.observer.set_vm_sets(vm_sets(&self.inventory, &self.roster.nodes()).await);
         }
@@ -118,6 +145,18 @@ impl World {
     pub(super) fn hosts(&self) -> Option<Arc<[Arc<Node>]>> {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// Those of whom all is known that planning needs, and the others with what hinders them, who keep what they have.
+pub(super) fn unhindered(asks: &[Ask], look: &Look, settings: &Settings) -> (Vec<Ask>, Vec<(Ask, CloudError)>) {
+    let (mut free, mut hindered) = (Vec::new(), Vec::new());
+    for ask in asks {
+        match look.hindrance(ask, settings) {
+            None => free.push(ask.clone()),
+            Some(error) => hindered.push((ask.clone(), error)),
+        }
+    }
+    (free, hindered)
 }
 
 /// What an ask tells of itself.

@@ -42,6 +42,15 @@ use crate::{
 /// A read under way, for all who wait for it.
 type Flight = Shared<BoxFuture<'static, ArmResult<()>>>;
 
+/// Something that only some Services name, and that could not be read.
+#[derive(Debug, Clone)]
+pub struct Unread {
+    /// What.
+    pub what: Doubt,
+    /// Why.
+    pub error: ArmError,
+}
+
 /// What is known of the network, and how to learn the rest.
 pub struct Observer {
     client: ArmClient,
@@ -66,20 +75,46 @@ impl Observer {
     /// What there is, after reading what is missing, doubted or older than its lifetime. Callers at the same time share reads. The same
     /// `Arc` as before when nothing has changed.
     ///
-    /// A resource group, security group or subnet that does not exist counts as empty. Any other error is the answer and is not
-    /// remembered: the next look tries again, and reads only what failed.
-    pub async fn observe(self: &Arc<Self>, need: &Need, urgency: Urgency) -> ArmResult<Arc<Observed>> {
+    /// A resource group, security group or subnet that does not exist counts as empty. No other error is remembered: the next look
+    /// tries again, and reads only what failed. One about what `need` names is told beside what there is otherwise, since it
+    /// concerns only those who need that; any other error is the answer.
+    pub async fn observe(self: &Arc<Self>, need: &Need, urgency: Urgency) -> ArmResult<(Arc<Observed>, Vec<Unread>)> {
+        let (mut need, mut unread) = (need.clone(), Vec::new());
+        loop {
+            let failed = match self.observe_all(&need, urgency).await {
+                Ok(observed) => return Ok((observed, unread)),
+                Err(failed) => failed,
+            };
+            for one in failed {
+                if !need.remove(&one.what) {
+                    return Err(one.error);
+                }
+                unread.push(one);
+            }
+        }
+    }
+
+    /// The same; an error is what could not be read.
+    async fn observe_all(self: &Arc<Self>, need: &Need, urgency: Urgency) -> Result<Arc<Observed>, Vec<Unread>> {
         let asked = self.begin_look(need);
         loop {
-            let flights: Vec<Flight> = {
+            let flights: Vec<_> = {
                 let mut state = self.lock();
                 let due = state.knowledge.due(need, asked, self.clock.now());
                 if due.is_empty() {
                     return Ok(state.knowledge.observed());
                 }
-                due.into_iter().map(|what| self.join(&mut state, what, urgency)).collect()
+                let join = |what: Doubt| (what.clone(), self.join(&mut state, what, urgency));
+                due.into_iter().map(join).collect()
             };
-            join_all(flights).await.into_iter().collect::<ArmResult<()>>()?;
+            let reads = flights.into_iter().map(|(what, flight)| async move {
+                let error = flight.await.err()?;
+                Some(Unread { what, error })
+            });
+            let failed: Vec<Unread> = join_all(reads).await.into_iter().flatten().collect();
+            if !failed.is_empty() {
+                return Err(failed);
+            }
         }
     }
 

@@ -13,6 +13,22 @@ pub struct Need {
     pub subnets: BTreeSet<String>,
 }
 
+impl Need {
+    /// Does without what a read of `what` shows. Whether that was named here.
+    pub(super) fn remove(&mut self, what: &Doubt) -> bool {
+        match what {
+            Doubt::PublicIps(group) => self.public_ip_groups.remove(group),
+            Doubt::PublicIp(id) => id.parent().is_some_and(|group| self.public_ip_groups.remove(&group)),
+            Doubt::Subnet(name) => {
+                let before = self.subnets.len();
+                self.subnets.retain(|known| !known.eq_ignore_ascii_case(name));
+                self.subnets.len() < before
+            }
+            Doubt::LoadBalancers | Doubt::LoadBalancer(_) | Doubt::SecurityGroup => false,
+        }
+    }
+}
+
 /// How old what is known may be. Zero: every look reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetimes {
