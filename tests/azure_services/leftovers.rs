@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{Cluster, alone, is_ready, two_nodes},
-    services::{external, internal, with},
+    cluster::{Cluster, addresses, alone, is_ready, two_nodes},
+    services::{annotate, external, internal, with},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -129,6 +129,29 @@ fn what_one_service_names_and_nobody_may_read_is_its_own_trouble() {
             cluster.delete(name);
             cluster.until("it can be deleted", 10 * MINUTE, |cluster| cluster.service(name).is_none()).await;
         }
+        life.stop().await;
+    });
+}
+#[test]
+fn a_public_ip_in_a_group_that_nobody_names_any_more_is_deleted() {
+    alone(async {
+        let cluster = cluster();
+        let topology = cluster.world.topology();
+        let group =
+            cloud_controller_manager::providers::azure::arm::ResourceId::group_of(&topology.subscription, "elsewhere");
+        cluster.azure().put_document(topology.group_document(&group)).unwrap();
+        cluster.create(&with(external("web"), "azure-load-balancer-resource-group", "elsewhere"));
+        let life = cluster.start();
+        cluster.until_ready(5 * MINUTE).await;
+        cluster.settle().await;
+        let before = addresses(&cluster.service("web").unwrap());
+        tokio::time::sleep(60 * MINUTE).await;
+        cluster.change("web", |web| annotate(web, "azure-load-balancer-resource-group", None));
+        cluster
+            .until("it has another address", 30 * MINUTE, |cluster| addresses(&cluster.service("web").unwrap()) != before)
+            .await;
+        cluster.settle().await;
+        only(&cluster, PUBLIC_IPS);
         life.stop().await;
     });
 }

@@ -3,10 +3,10 @@
 //! In: documents and a Service. Out: what `status.loadBalancer.ingress` lists, as addresses alone.
 //! Upstream: `pkg/provider/azure_loadbalancer.go`, `getServiceLoadBalancerStatus`.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
-    context::{Context, address},
+    context::{Context, Owners, address},
     draft,
     frontends::{self, Seat},
     load_balancers::PublicIps,
@@ -20,7 +20,7 @@ use crate::providers::azure::{
         naming,
         observed::Observed,
         settings::Settings,
-        spec::{Family, ServiceSpec},
+        spec::{Family, Identity, ServiceSpec},
     },
 };
 
@@ -34,6 +34,21 @@ pub fn status(observed: &Observed, spec: &ServiceSpec, settings: &Settings) -> V
     let on = |document: &LoadBalancer| addresses_on(&context, spec, document);
     let Some(addresses) = observed.load_balancers.iter().filter(kind).find_map(on) else { return Vec::new() };
     addresses.into_iter().chain(spec.additional_ips.iter().copied()).collect()
+}
+
+/// Resource groups of the public IPs at the Services' own front ends: they may name other groups by now.
+pub fn public_ip_groups<'a>(observed: &Observed, services: impl Iterator<Item = &'a Identity>) -> BTreeSet<ResourceId> {
+    let owners = Owners::new(services);
+    let own = |frontend: &&FrontendIpConfiguration| {
+        frontend.name.as_deref().is_some_and(|name| owners.of_frontend(name).is_some())
+    };
+    let groups = observed
+        .load_balancers
+        .iter()
+        .flat_map(draft::frontends)
+        .filter(own)
+        .filter_map(|frontend| frontend.properties.as_ref()?.public_ip_address.as_ref()?.resource_id()?.parent());
+    groups.collect()
 }
 
 /// `None`: no front end there serves the Service.

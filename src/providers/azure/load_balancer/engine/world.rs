@@ -15,7 +15,7 @@ use crate::{
         inventory::Inventory,
         load_balancer::{
             apply::Writer,
-            desired::Ask,
+            desired::{Ask, status::public_ip_groups},
             events::{self, Call},
             explain::cloud_error,
             members::{Members, vm_sets},
@@ -94,9 +94,14 @@ impl World {
     /// Looks at everything that concerns the asking Services and the others.
     pub(super) async fn look(&self, asks: &[Ask], urgency: Urgency) -> CloudResult<Look> {
         let others = self.roster.others(&asks.iter().map(Ask::identity).cloned().collect());
-        let need = self.need(asks.iter().filter_map(told).chain(others.iter().map(|wish| wish.spec().as_ref())));
+        let mut need = self.need(asks.iter().filter_map(told).chain(others.iter().map(|wish| wish.spec().as_ref())));
         let zones = self.learn_zones(urgency).await;
-        let (observed, unread) = self.observe(&need, asks, urgency).await?;
+        let (mut observed, mut unread) = self.observe(&need, asks, urgency).await?;
+        let known = need.public_ip_groups.len();
+        need.public_ip_groups.extend(public_ip_groups(&observed, asks.iter().map(Ask::identity)));
+        if need.public_ip_groups.len() > known {
+            (observed, unread) = self.observe(&need, asks, urgency).await?;
+        }
         Ok(Look { observed, others, zones, unread })
     }
 
