@@ -19,7 +19,10 @@ use super::{
     plan::{Task, Tasks},
 };
 use crate::providers::azure::{
-    arm::{ArmClient, ArmResult, ErrorClass, ResourceId, api, compute::VirtualMachineScaleSetVm, network::NetworkInterface},
+    arm::{
+        ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, api, compute::VirtualMachineScaleSetVm,
+        network::NetworkInterface,
+    },
     inventory::Inventory,
     load_balancer::desired::members::node_ip_configuration::{self, Skip, Wish},
 };
@@ -35,6 +38,8 @@ pub(super) struct Machines {
     inventory: Arc<Inventory>,
     /// Documents that refused a wish, by key, and until when that stands.
     refused: Mutex<HashMap<String, (Wish, Instant)>>,
+    /// Documents whose last write failed, perhaps after Azure took it, by key, with the name of the Node.
+    failed: Mutex<HashMap<String, (Place, String)>>,
 }
 
 /// Why a machine is left alone.
@@ -56,11 +61,34 @@ impl std::fmt::Display for Left {
 
 impl Machines {
     pub(super) fn new(inventory: Arc<Inventory>) -> Self {
-        Self { inventory, refused: Mutex::default() }
+        Self { inventory, refused: Mutex::default(), failed: Mutex::default() }
     }
 
     fn refused(&self) -> MutexGuard<'_, HashMap<String, (Wish, Instant)>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self) -> MutexGuard<'_, HashMap<String, (Place, String)>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds to `tasks` the documents whose last write failed: they may read as they should, and still have to be written again.
+    pub(super) fn add_failed(&self, tasks: &mut Tasks) {
+        for (key, (place, node)) in self.failed().iter() {
+            let task = || Task { place: place.clone(), node: node.clone(), wish: Wish::default() };
+            tasks.entry(key.clone()).or_insert_with(task);
+        }
+    }
+
+    fn note_end(&self, task: &Task, error: Option<&ArmError>) {
+        let key = task.place.key();
+        match error {
+            Some(error) if error.request.starts_with("PUT") => {
+                drop(self.failed().insert(key, (task.place.clone(), task.node.clone())));
+            }
+            Some(_) => {}
+            None => drop(self.failed().remove(&key)),
+        }
     }
 
     /// Brings the documents to what they shall list. `limit`: how many instances of a scale set at once; `None`: as many as usual.
@@ -94,7 +122,9 @@ impl Machines {
         let mut outcome = Outcome::default();
         for _ in 0..TRIES {
             outcome.failures.clear();
-            match self.attempt(arm, &task, &mut outcome).await {
+            let done = self.attempt(arm, &task, &mut outcome).await;
+            self.note_end(&task, done.as_ref().err());
+            match done {
                 Ok(None) => {
                     outcome.synced.machines += 1;
                     info!(
@@ -137,9 +167,10 @@ impl Machines {
 
     /// Reads, plans and writes one document. Answers why it was left.
     async fn attempt(&self, arm: &ArmClient, task: &Task, outcome: &mut Outcome) -> ArmResult<Option<Left>> {
+        let wish = Wish { again: self.failed().contains_key(&task.place.key()), ..task.wish.clone() };
         let done = match &task.place {
-            Place::Instance(id) => instance(arm, id, &task.wish, outcome).await,
-            Place::Interface(id) => interface(arm, id, &task.wish, outcome).await,
+            Place::Instance(id) => instance(arm, id, &wish, outcome).await,
+            Place::Interface(id) => interface(arm, id, &wish, outcome).await,
         };
         match done {
             Err(error) if matches!(error.class, ErrorClass::NotFound | ErrorClass::ParentNotFound) => {

@@ -4,7 +4,7 @@
 //! a model is read again before it is written, and only when the list says that it has to be.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -37,6 +37,8 @@ pub(super) struct Models {
 struct Seen {
     listed: Option<Instant>,
     sets: HashMap<ResourceId, Arc<VirtualMachineScaleSet>>,
+    /// Those whose last write failed, perhaps after Azure took it.
+    failed: HashSet<ResourceId>,
 }
 
 impl Models {
@@ -59,11 +61,25 @@ impl Models {
     }
 
     fn note(&self, set: &ResourceId, document: VirtualMachineScaleSet) {
-        self.seen().sets.insert(set.clone(), Arc::new(document));
+        let mut seen = self.seen();
+        seen.sets.insert(set.clone(), Arc::new(document));
+        seen.failed.remove(set);
     }
 
     fn forget(&self, set: &ResourceId) {
-        self.seen().sets.remove(set);
+        let mut seen = self.seen();
+        seen.sets.remove(set);
+        seen.failed.remove(set);
+    }
+
+    fn note_failure(&self, set: &ResourceId) {
+        let mut seen = self.seen();
+        seen.sets.remove(set);
+        seen.failed.insert(set.clone());
+    }
+
+    fn has_failed(&self, set: &ResourceId) -> bool {
+        self.seen().failed.contains(set)
     }
 
     /// Whether this set takes as many writes of instances at once as the configuration says.
@@ -81,7 +97,9 @@ impl Models {
         let path = format!("{}/providers/{}", self.group, api::SCALE_SETS.resource_type);
         let listed = arm.list::<VirtualMachineScaleSet>(&api::SCALE_SETS, &path, &[]).await?;
         let sets = listed.into_iter().filter_map(|set| Some((ResourceId::parse(set.id.as_deref()?).ok()?, Arc::new(set))));
-        *self.seen() = Seen { listed: Some(started), sets: sets.collect() };
+        let sets: HashMap<_, _> = sets.collect();
+        let mut seen = self.seen();
+        (seen.listed, seen.sets) = (Some(started), sets);
         Ok(())
     }
 
@@ -97,7 +115,7 @@ impl Models {
         }
         let due = wishes.into_iter().filter(|(set, wish)| {
             // A set that is not listed is new.
-            self.known(set).is_none_or(|known| node_ip_configuration::model(&known, wish).is_ok())
+            self.has_failed(set) || self.known(set).is_none_or(|known| node_ip_configuration::model(&known, wish).is_ok())
         });
         let mut written = futures::stream::iter(due.map(|(set, wish)| self.write(arm, set, wish))).buffer_unordered(AT_ONCE);
         while let Some(one) = written.next().await {
@@ -142,7 +160,8 @@ impl Models {
 
     async fn attempt(&self, arm: &ArmClient, set: &ResourceId, wish: &Wish, outcome: &mut Outcome) -> Result<(), ArmError> {
         let document: VirtualMachineScaleSet = arm.get(&api::SCALE_SETS, set, &[]).await?;
-        let body = match node_ip_configuration::model(&document, wish) {
+        let again = Wish { again: self.has_failed(set), ..wish.clone() };
+        let body = match node_ip_configuration::model(&document, &again) {
             Ok(body) => body,
             Err(skip) => {
                 debug!(scale_set = set.name(), reason = %skip, "a model is left");
@@ -155,7 +174,7 @@ impl Models {
         match stored {
             Ok(stored) => self.note(set, stored),
             Err(error) => {
-                self.forget(set);
+                self.note_failure(set);
                 return Err(error);
             }
         }

@@ -31,6 +31,8 @@ pub struct Wish {
     pub leave: Vec<ResourceId>,
     /// Whether load balancers are of the standard SKU: then a machine can be behind one (external and internal) only.
     pub is_standard: bool,
+    /// Whether it is written as it is when its last change failed.
+    pub again: bool,
 }
 
 /// Why a document is left alone.
@@ -55,9 +57,11 @@ pub fn model(set: &VirtualMachineScaleSet, wish: &Wish) -> Result<VirtualMachine
     let properties = set.properties.clone().unwrap_or_default();
     refuse_state(properties.provisioning_state.as_deref(), &["Deleting"])?;
     let is_flex = properties.orchestration_mode.as_deref().is_some_and(|mode| mode.eq_ignore_ascii_case("Flexible"));
+    let is_due = is_due(wish, properties.provisioning_state.as_deref());
     let profile = properties.virtual_machine_profile.unwrap_or_default();
     let wish = if is_windows_2019(&profile) { only_ipv4(wish) } else { wish.clone() };
-    let interfaces = listed(profile.network_profile.and_then(|profile| profile.network_interface_configurations), &wish)?;
+    let interfaces = profile.network_profile.and_then(|profile| profile.network_interface_configurations);
+    let interfaces = listed(interfaces, &wish, is_due)?;
     let network = NetworkProfileConfiguration {
         network_api_version: is_flex.then(|| FLEX_NETWORK_API.to_owned()),
         network_interface_configurations: Some(interfaces),
@@ -90,9 +94,10 @@ fn only_ipv4(wish: &Wish) -> Wish {
 pub fn instance(vm: &VirtualMachineScaleSetVm, wish: &Wish) -> Result<VirtualMachineScaleSetVm, Skip> {
     let properties = vm.properties.clone().unwrap_or_default();
     refuse_state(properties.provisioning_state.as_deref(), &["Deleting", "Unknown"])?;
+    let is_due = is_due(wish, properties.provisioning_state.as_deref());
     let interfaces = properties.network_profile_configuration.and_then(|profile| profile.network_interface_configurations);
     let network = NetworkProfileConfiguration {
-        network_interface_configurations: Some(listed(interfaces, wish)?),
+        network_interface_configurations: Some(listed(interfaces, wish, is_due)?),
         ..NetworkProfileConfiguration::default()
     };
     Ok(VirtualMachineScaleSetVm {
@@ -123,6 +128,10 @@ fn refuse_state(state: Option<&str>, refused: &[&str]) -> Result<(), Skip> {
     found.map_or(Ok(()), |state| Err(Skip::State(state.to_owned())))
 }
 
+fn is_due(wish: &Wish, state: Option<&str>) -> bool {
+    wish.again && state.is_some_and(|state| state.eq_ignore_ascii_case("Failed"))
+}
+
 /// Whether a machine runs, as far as that is known, so that its instance can be written.
 pub fn is_active(machine: &Machine) -> bool {
     refuse_state(Some(&machine.provisioning_state), &["Deleting", "Unknown"]).is_ok()
@@ -135,17 +144,18 @@ pub fn is_off(power_state: &str) -> bool {
     OFF.iter().any(|off| off.eq_ignore_ascii_case(power_state))
 }
 
-/// The interfaces: all leave, the primary one joins.
+/// The interfaces: all leave, the primary one joins. `is_due`: whether they are to be written in any case.
 fn listed(
     interfaces: Option<Vec<NetworkInterfaceConfiguration>>,
     wish: &Wish,
+    is_due: bool,
 ) -> Result<Vec<NetworkInterfaceConfiguration>, Skip> {
     let mut interfaces = interfaces.unwrap_or_default();
     let is_primary = |interface: &NetworkInterfaceConfiguration| {
         interface.properties.as_ref().is_some_and(|properties| properties.primary == Some(true))
     };
     let primary = interfaces.iter().position(is_primary).unwrap_or(0);
-    let mut left = false;
+    let mut left = is_due;
     for interface in &mut interfaces {
         let configurations = interface.properties.as_mut().and_then(|properties| properties.ip_configurations.as_mut());
         left |= configurations.is_some_and(|configurations| leave(configurations, &wish.leave));

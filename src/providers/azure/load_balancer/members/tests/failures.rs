@@ -67,6 +67,22 @@ async fn a_model_that_fails_keeps_no_instance_out() {
     assert_eq!(cloud.sync().await.unwrap().models, 1);
 }
 
+/// Azure takes a write and then cannot carry it out: the document reads as it should.
+#[tokio::test(start_paused = true)]
+async fn an_operation_that_fails_is_made_up_for() {
+    for path in ["*/virtualMachineScaleSets/pool0", "*/virtualMachineScaleSets/pool0/virtualMachines/1"] {
+        let cloud = of_kind(PoolKind::Uniform, 3);
+        cloud.warm().await;
+        let fails = Effect::FailOperation("InternalServerError".to_owned(), "An error occurred.".to_owned());
+        cloud.world.azure().add_fault(Fault::new(fails).method("PUT").path(path).times(1));
+        assert_eq!(cloud.sync().await.unwrap_err().failures.len(), 1, "{path}");
+        let synced = cloud.sync().await.unwrap();
+        assert_eq!(synced.models + synced.machines, 1, "{path}");
+        assert!(!cloud.world.azure().dump().iter().any(|document| document["properties"]["provisioningState"] == "Failed"));
+        assert_eq!(cloud.sync().await, Ok(Synced::default()), "{path}");
+    }
+}
+
 /// Kills the process at each request in turn, with and without the request's effect; another one completes the work.
 #[tokio::test(start_paused = true)]
 async fn a_process_killed_between_any_two_requests_leaves_what_the_next_one_completes() {
