@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::{
     cluster::{Cluster, addresses, alone, is_ready, two_nodes},
     services::{annotate, external, internal, with},
+    wire::Objection,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -152,6 +153,43 @@ fn a_public_ip_in_a_group_that_nobody_names_any_more_is_deleted() {
             .await;
         cluster.settle().await;
         only(&cluster, PUBLIC_IPS);
+        life.stop().await;
+    });
+}
+
+#[test]
+fn a_public_ip_that_is_not_provisioned_holds_up_nobody_else() {
+    alone(async {
+        let cluster = cluster();
+        let topology = cluster.world.topology();
+        let id = topology.group_id().resource(PUBLIC_IPS, &["theirs"]);
+        let document = json!({
+            "id": id, "name": "theirs", "type": PUBLIC_IPS, "location": topology.location,
+            "sku": {"name": "Standard", "tier": "Regional"},
+            "properties": {
+                "publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4", "ipAddress": "203.0.113.9",
+                "provisioningState": "Failed",
+            },
+        });
+        cluster.azure().put_document(document).unwrap();
+        for kind in ["loadBalancers", "publicIPAddresses"] {
+            cluster.objections.add(Objection {
+                kind,
+                text: if kind == "loadBalancers" { "publicIPAddresses/theirs".to_owned() } else { "203.0.113.9".to_owned() },
+                code: "ReferencedResourceNotProvisioned",
+                message: format!("Cannot proceed with operation because resource {id} used by resource kubernetes is not in Succeeded state."),
+            });
+        }
+        cluster.create(&with(external("bad"), "azure-pip-name", "theirs"));
+        (0..5).for_each(|index| drop(cluster.create(&external(&format!("s{index}")))));
+        let life = cluster.start();
+        let ready = |cluster: &Cluster| cluster.services().iter().filter(|service| is_ready(service)).count();
+        cluster.until("the others are ready", 10 * MINUTE, |cluster| ready(cluster) == 5).await;
+        tokio::time::sleep(60 * MINUTE).await;
+        let before = cluster.objections.refused();
+        tokio::time::sleep(60 * MINUTE).await;
+        let refused = cluster.objections.refused() - before;
+        assert!(refused <= 120, "{refused} writes in an hour that cannot succeed");
         life.stop().await;
     });
 }

@@ -17,7 +17,7 @@ use crate::{
         load_balancer::{
             commit::split,
             desired::Ask,
-            explain::{blames, cloud_error},
+            explain::{blames, cloud_error, unprovisioned_public_ip},
             spec::Identity,
         },
     },
@@ -141,7 +141,9 @@ const LINKED: &str = "LinkedAuthorizationFailed";
 /// Whether something in the document is wrong, rather than the time or the caller.
 fn is_rejection(error: &ArmError) -> bool {
     let is_linked = error.class == ErrorClass::Forbidden && error.mentions(LINKED);
-    is_linked || matches!(error.class, ErrorClass::Invalid | ErrorClass::QuotaExceeded)
+    is_linked
+        || unprovisioned_public_ip(error).is_some()
+        || matches!(error.class, ErrorClass::Invalid | ErrorClass::QuotaExceeded)
 }
 
 fn told(doing: &str, trouble: Trouble) -> CloudError {

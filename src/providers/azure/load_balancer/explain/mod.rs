@@ -83,14 +83,15 @@ fn of_class(class: ErrorClass) -> (&'static str, Option<&'static str>) {
 
 /// The error for the service controller, in whose event and condition the message appears. `doing`: "create public IP x". The next
 /// move is that of the class, but for codes that the table knows better: what a user or operator has to mend is retried slowly,
-/// what mends itself soon.
+/// what mends itself soon. A public IP that is not provisioned may stay so: it is waited for with growing pauses.
 pub fn cloud_error(doing: &str, error: ArmError) -> CloudError {
     let Explained { reason, message } = explain(&error);
     let message = format!("{reason}: {doing}: {message}");
     let next = codes::find(&error).map(|code| code.next);
+    let is_brief = unprovisioned_public_ip(&error).is_none();
     match (CloudError::from(error), next) {
         (CloudError::NotLeader(_), _) => CloudError::NotLeader(message),
-        (CloudError::RetryAfter { after, .. }, _) => CloudError::RetryAfter { after, message },
+        (CloudError::RetryAfter { after, .. }, _) if is_brief => CloudError::RetryAfter { after, message },
         (_, Some(codes::Next::Mend)) => CloudError::Invalid(message),
         (_, Some(codes::Next::Retry)) => CloudError::Failed(message),
         (CloudError::Invalid(_), None) => CloudError::Invalid(message),

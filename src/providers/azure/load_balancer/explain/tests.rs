@@ -146,6 +146,8 @@ fn the_public_ip_to_write_again_is_found() {
     let wanted = ResourceId::parse(id).unwrap();
     assert_eq!(found("ReferencedResourceNotProvisioned", &message), Some(wanted.clone()));
     assert_eq!(found("RetryableError", &format!("ReferencedResourceNotProvisioned: ('{id}').")), Some(wanted));
+    let told = |code: &str| cloud_error("x", error(ErrorClass::Busy, code, &message)).class();
+    assert_eq!((told("ReferencedResourceNotProvisioned"), told("RetryableError")), ("failed", "retry_after"));
     assert_eq!(found("RetryableError", &message), None);
     assert_eq!(found("ReferencedResourceNotProvisioned", REQUEST), None);
 }
