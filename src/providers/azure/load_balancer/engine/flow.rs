@@ -35,7 +35,8 @@ use crate::{
 
 /// How often a Service begins anew because its public IPs have changed, before the queue of the controller spaces the tries.
 const PASSES: usize = 6;
-/// Least time in which asks gather before they are planned: a hundredth of what the writes take.
+/// Least time in which asks gather at a stage: a hundredth of what the writes take. Those who leave a stage together come to the next
+/// one a moment after each other.
 const GATHER: Duration = Duration::from_millis(50);
 
 /// Longest that a Service with its public IPs waits for others that still get theirs.
@@ -72,9 +73,9 @@ impl Flow {
             world,
             progress,
             admission: Batcher::new(GATHER, Duration::ZERO),
-            balancers: Batcher::new(Duration::ZERO, BALANCERS),
-            members: Batcher::new(Duration::ZERO, Duration::ZERO),
-            security: Batcher::new(Duration::ZERO, RULES),
+            balancers: Batcher::new(GATHER, BALANCERS),
+            members: Batcher::new(GATHER, Duration::ZERO),
+            security: Batcher::new(GATHER, RULES),
             suspects: Default::default(),
         }
     }
