@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use self::{
     flow::{Flow, Kept},
-    progress::Progress,
+    progress::{Progress, Stage},
     world::{Look, World},
 };
 use super::{
@@ -169,6 +169,7 @@ impl AzureLoadBalancers {
             source: &ask.identity().key,
         };
         let work = async {
+            self.flow.progress.at(&ask.identity().key, Stage::Lease);
             let _held = self.hold().await?;
             self.flow.run(ask, urgency).await
         };
@@ -182,6 +183,13 @@ impl AzureLoadBalancers {
         let frontends = kept.frontends.iter().map(|kept| events::kept_frontend(service, kept));
         let public_ips = kept.public_ips.iter().map(|kept| events::kept_public_ip(service, kept));
         frontends.chain(public_ips).for_each(|event| self.events.record(event));
+    }
+
+    /// What is asked for this Service, if that is possible at all.
+    fn checked(&self, service: &Service) -> CloudResult<Arc<ServiceSpec>> {
+        let checked = self.require_supported().and_then(|()| self.wish(service));
+        let key = || removal(service, &self.settings).identity().key.clone();
+        checked.inspect_err(|error| self.flow.progress.refused(&key(), error))
     }
 
     fn wish(&self, service: &Service) -> CloudResult<Arc<ServiceSpec>> {
@@ -201,9 +209,8 @@ impl AzureLoadBalancers {
         nodes: &[Arc<Node>],
         urgency: Urgency,
     ) -> CloudResult<LoadBalancerStatus> {
-        self.require_supported()?;
         self.flow.world.set_hosts(nodes);
-        let spec = self.wish(service)?;
+        let spec = self.checked(service)?;
         for warning in warnings(service, &self.settings) {
             self.events.record(events::strange(service, &warning));
         }
