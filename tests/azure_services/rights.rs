@@ -101,6 +101,34 @@ fn a_public_ip_that_somebody_else_uses_is_told_when_its_service_goes() {
     });
 }
 
+#[test]
+fn a_front_end_that_somebody_else_uses_is_told_when_its_service_goes() {
+    alone(async {
+        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+        ["web", "other"].iter().for_each(|name| drop(cluster.create(&external(name))));
+        let life = cluster.start();
+        cluster.until_ready(5 * MINUTE).await;
+        let uid = cluster.service("web").unwrap().metadata.uid.unwrap().replace('-', "");
+        let balancer = cluster.azure().documents_of("Microsoft.Network/loadBalancers").remove(0);
+        let id = balancer["id"].as_str().unwrap();
+        let frontends = balancer["properties"]["frontendIPConfigurations"].as_array().unwrap();
+        let own = frontends.iter().find(|one| one["name"].as_str().unwrap().contains(&uid[..8])).unwrap()["id"].clone();
+        cluster.azure().change_document(id, |balancer| {
+            balancer["properties"]["outboundRules"] = serde_json::json!([{"name": "out", "properties": {
+                "frontendIPConfigurations": [{"id": own}], "protocol": "All",
+                "backendAddressPool": {"id": format!("{id}/backendAddressPools/kubernetes")},
+            }}]);
+        });
+        cluster.settle().await;
+        cluster.delete("web");
+        cluster.until("it is gone", 10 * MINUTE, |cluster| cluster.service("web").is_none()).await;
+        let told = cluster.warnings("web");
+        let kept = told.iter().find(|(reason, _)| reason == "DeletingFrontendIPConfiguration");
+        assert!(kept.is_some_and(|(_, message)| message.contains("out")), "{told:?}");
+        life.stop().await;
+    });
+}
+
 /// Held by AKS, from now on for an hour.
 fn taken(cluster: &Cluster) -> Lease {
     let spec = LeaseSpec {
