@@ -70,7 +70,27 @@ async fn all() -> Vec<Row> {
     let go = "166 s, 139 reads, 81 polls, 41 writes, 1.7 MiB, 2 s, 90 MiB";
     rows.push(created(name, 10, operating(), go, Bounds { wall: Some(5.0), ..Bounds::default() }).await.0);
     rows.extend(two_hundred().await);
+    rows.push(two_hundred_more().await);
     rows
+}
+
+/// 200 Services at once where there is one: all that a Service costs by itself, without filling the pool.
+async fn two_hundred_more() -> Row {
+    let place = Place::new(responding()).await;
+    let create = |name: &str| drop(place.server.create::<Service>(&objects::load_balancer_service("default", name)));
+    create("first");
+    let (manager, name) = (place.start(), "200 Services at once after a first one");
+    place.until_ready().await;
+    place.settled("the first", Instant::now(), &manager, 0.0, "", Bounds::default()).await;
+
+    place.world.azure().clear_requests();
+    let (started, before) = (Instant::now(), manager.cpu());
+    (0..200).for_each(|index| create(&format!("service-{index}")));
+    place.until_ready().await;
+    let wall = started.elapsed();
+    let bounds = Bounds { reads: Some(60), writes: Some(210), received: Some(4.0), cpu: Some(CPU), ..Bounds::default() };
+    let row = place.settled(name, started, &manager, before, "not measured", bounds).await;
+    Row { wall: wall.as_secs_f64(), ..row }
 }
 
 /// 200 Services at once, then what happens to a cluster that has them.

@@ -35,6 +35,8 @@ pub(super) struct Machines {
     inventory: Arc<Inventory>,
     /// Documents that refused a wish, by key, and until when that stands.
     refused: Mutex<HashMap<String, (Wish, Instant)>>,
+    /// Documents that our last write may have left in a failed state, by key.
+    failed: Mutex<BTreeMap<String, Task>>,
 }
 
 /// Why a machine is left alone.
@@ -56,11 +58,23 @@ impl std::fmt::Display for Left {
 
 impl Machines {
     pub(super) fn new(inventory: Arc<Inventory>) -> Self {
-        Self { inventory, refused: Mutex::default() }
+        Self { inventory, refused: Mutex::default(), failed: Mutex::default() }
     }
 
     fn refused(&self) -> MutexGuard<'_, HashMap<String, (Wish, Instant)>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self) -> MutexGuard<'_, BTreeMap<String, Task>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Also those whose last write failed, and that list what they shall by now.
+    fn with_failed(&self, mut tasks: Tasks) -> Tasks {
+        for (key, task) in self.failed().iter() {
+            tasks.entry(key.clone()).or_insert_with(|| task.clone()).wish.again = true;
+        }
+        tasks
     }
 
     /// Brings the documents to what they shall list. `limit`: how many instances of a scale set at once; `None`: as many as usual.
@@ -71,7 +85,7 @@ impl Machines {
         limit: impl Fn(&ResourceId) -> Option<usize>,
     ) -> Outcome {
         let mut groups: BTreeMap<Option<ResourceId>, Vec<Task>> = BTreeMap::new();
-        for (_, task) in tasks.into_iter().filter(|(key, task)| !self.has_refused(key, &task.wish)) {
+        for (_, task) in self.with_failed(tasks).into_iter().filter(|(key, task)| !self.has_refused(key, &task.wish)) {
             groups.entry(task.place.scale_set()).or_default().push(task);
         }
         let groups = groups.into_iter().map(|(set, tasks)| {
@@ -122,6 +136,17 @@ impl Machines {
         outcome
     }
 
+    /// What ARM may have taken without carrying it out is written again as it then reads.
+    fn note_failure(&self, task: &Task, done: &ArmResult<Option<Left>>) {
+        match done {
+            Err(error) if !matches!(error.class, ErrorClass::NotFound | ErrorClass::ParentNotFound) => {
+                let wish = Wish { join: Vec::new(), leave: Vec::new(), ..task.wish.clone() };
+                self.failed().insert(task.place.key(), Task { wish, ..task.clone() });
+            }
+            _ => drop(self.failed().remove(&task.place.key())),
+        }
+    }
+
     /// What stays as it is for long is not read again at every turn.
     fn note_refusal(&self, task: &Task, left: &Left) {
         let settings = self.inventory.settings();
@@ -141,6 +166,7 @@ impl Machines {
             Place::Instance(id) => instance(arm, id, &task.wish, outcome).await,
             Place::Interface(id) => interface(arm, id, &task.wish, outcome).await,
         };
+        self.note_failure(task, &done);
         match done {
             Err(error) if matches!(error.class, ErrorClass::NotFound | ErrorClass::ParentNotFound) => {
                 if error.class == ErrorClass::NotFound && matches!(task.place, Place::Instance(_)) {

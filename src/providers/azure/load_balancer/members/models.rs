@@ -4,7 +4,7 @@
 //! a model is read again before it is written, and only when the list says that it has to be.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -31,6 +31,8 @@ pub(super) struct Models {
     group: ResourceId,
     ttl: Duration,
     seen: Mutex<Seen>,
+    /// Sets that our last write may have left in a failed state.
+    failed: Mutex<HashSet<ResourceId>>,
 }
 
 #[derive(Default)]
@@ -42,7 +44,7 @@ struct Seen {
 impl Models {
     /// Nothing is seen yet. `group`: the cluster's.
     pub(super) fn new(group: ResourceId, ttl: Duration) -> Self {
-        Self { group, ttl, seen: Mutex::default() }
+        Self { group, ttl, seen: Mutex::default(), failed: Mutex::default() }
     }
 
     /// The group whose scale sets are written.
@@ -52,6 +54,10 @@ impl Models {
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self) -> MutexGuard<'_, HashSet<ResourceId>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self, set: &ResourceId) -> Option<Arc<VirtualMachineScaleSet>> {
@@ -64,6 +70,7 @@ impl Models {
 
     fn forget(&self, set: &ResourceId) {
         self.seen().sets.remove(set);
+        self.failed().remove(set);
     }
 
     /// Whether this set takes as many writes of instances at once as the configuration says.
@@ -95,9 +102,13 @@ impl Models {
             outcome.fail("models of scale sets", error);
             return outcome;
         }
-        let due = wishes.into_iter().filter(|(set, wish)| {
+        let wishes = wishes.into_iter().map(|(set, wish)| {
+            let again = self.failed().contains(&set);
+            (set, Wish { again, ..wish })
+        });
+        let due = wishes.filter(|(set, wish)| {
             // A set that is not listed is new.
-            self.known(set).is_none_or(|known| node_ip_configuration::model(&known, wish).is_ok())
+            wish.again || self.known(set).is_none_or(|known| node_ip_configuration::model(&known, wish).is_ok())
         });
         let mut written = futures::stream::iter(due.map(|(set, wish)| self.write(arm, set, wish))).buffer_unordered(AT_ONCE);
         while let Some(one) = written.next().await {
@@ -146,6 +157,7 @@ impl Models {
             Ok(body) => body,
             Err(skip) => {
                 debug!(scale_set = set.name(), reason = %skip, "a model is left");
+                self.failed().remove(set);
                 self.note(set, document);
                 return Ok(());
             }
@@ -153,9 +165,13 @@ impl Models {
         outcome.outdate(wish);
         let stored = arm.put(&api::SCALE_SETS, set, body.etag.as_deref(), &body).await;
         match stored {
-            Ok(stored) => self.note(set, stored),
+            Ok(stored) => {
+                self.failed().remove(set);
+                self.note(set, stored);
+            }
             Err(error) => {
                 self.forget(set);
+                self.failed().insert(set.clone());
                 return Err(error);
             }
         }
