@@ -109,6 +109,7 @@ async fn serve(
         configz: json!({"flags": config.flagz.iter().cloned().collect::<std::collections::BTreeMap<_, _>>()}),
         flagz: config.flagz.clone(),
         status: Arc::new(move || status(&for_status)),
+        plan: None,
         before_metrics: Arc::new(move || for_metrics.observe()),
         set_verbosity: super::verbosity(log),
         clock: Clock::System,

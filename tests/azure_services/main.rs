@@ -25,5 +25,6 @@ mod crash;
 mod isolation;
 mod lifecycle;
 mod order;
+mod rights;
 mod scale;
 mod storm;

@@ -25,7 +25,7 @@ use crate::{
         arm::{ArmResult, ErrorClass, Urgency},
         load_balancer::{
             commit::batch::{Batcher, Coming, Interrupted},
-            desired::{Ask, load_balancers::Placed},
+            desired::{Ask, load_balancers::KeptFrontend, public_ips::Release},
             events::Call,
             explain::cloud_error,
             spec::Identity,
@@ -48,6 +48,13 @@ const RULES: Duration = Duration::from_secs(5);
 struct Turn {
     ask: Ask,
     urgency: Urgency,
+}
+
+/// What stays although a Service does not want it any more.
+#[derive(Default)]
+pub(super) struct Kept {
+    pub(super) frontends: Vec<KeptFrontend>,
+    pub(super) public_ips: Vec<Release>,
 }
 
 /// The stages.
@@ -90,18 +97,18 @@ impl Flow {
         ]
     }
 
-    /// Brings everything to what is asked. Answers what the Service has got.
-    pub(super) async fn run(&self, ask: &Ask, urgency: Urgency) -> CloudResult<Placed> {
+    /// Brings everything to what is asked. Answers what could not be taken away.
+    pub(super) async fn run(&self, ask: &Ask, urgency: Urgency) -> CloudResult<Kept> {
         for _ in 0..PASSES {
-            if let Some(placed) = self.pass(ask, urgency).await? {
-                return Ok(placed);
+            if let Some(kept) = self.pass(ask, urgency).await? {
+                return Ok(kept);
             }
         }
         Err(CloudError::failed("its public IPs keep being changed by somebody else"))
     }
 
     /// `None`: it has to begin anew.
-    async fn pass(&self, ask: &Ask, urgency: Urgency) -> CloudResult<Option<Placed>> {
+    async fn pass(&self, ask: &Ask, urgency: Urgency) -> CloudResult<Option<Kept>> {
         let awaited = Awaited { balancers: self.balancers.announce(), security: self.security.announce() };
         self.at(ask, Stage::Planning);
         let turn = || Turn { ask: ask.clone(), urgency };
@@ -122,7 +129,8 @@ impl Flow {
         }
         joined?;
         let is_done = self.release(ask, &got, urgency).await? && !got.recreated;
-        Ok(is_done.then_some(got.placed))
+        let Got { placed, kept, .. } = *got;
+        Ok(is_done.then_some(Kept { frontends: placed.kept, public_ips: kept }))
     }
 
     async fn members(&self, ask: &Ask, turn: Turn) -> CloudResult<()> {
