@@ -91,6 +91,13 @@ pub fn is_in(table: Option<&RouteTable>, change: &Change) -> bool {
     }
 }
 
+/// Whether `change`, one of `changes` made together, shows in `table`: a route that was removed to be set anew shows as it was set.
+pub fn shows(table: Option<&RouteTable>, change: &Change, changes: &[Change]) -> bool {
+    let sets = |other: &&Change, name: &str| matches!(other, Change::Set(wanted) if wanted.name.eq_ignore_ascii_case(name));
+    let is_replaced = |name: &str| changes.iter().filter(|other| sets(other, name)).any(|other| is_in(table, other));
+    is_in(table, change) || matches!(change, Change::Remove(name) if is_replaced(name))
+}
+
 /// The routes of a table.
 pub fn routes_of(table: Option<&RouteTable>) -> &[Route] {
     table.and_then(|table| table.properties.as_ref()?.routes.as_deref()).unwrap_or_default()

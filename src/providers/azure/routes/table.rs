@@ -165,7 +165,7 @@ fn urgency(changes: &[Change]) -> Urgency {
 fn answers(changes: &[Change], refused: &[Option<String>], table: Option<&RouteTable>) -> Vec<CloudResult<()>> {
     let answer = |(change, refused): (&Change, &Option<String>)| match refused {
         Some(reason) => Err(CloudError::invalid(reason.clone())),
-        None if plan::is_in(table, change) => Ok(()),
+        None if plan::shows(table, change, changes) => Ok(()),
         None => Err(CloudError::failed("ARM accepted the route table, and its answer does not show this change")),
     };
     changes.iter().zip(refused).map(answer).collect()
