@@ -2,13 +2,16 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use cloud_controller_manager::sandbox::azure::{
-    AzureOptions, Class, Crash, Effect, Fault,
-    topology::{Pool, PoolKind, Topology},
+use cloud_controller_manager::{
+    cloud_provider::{Route, RouteChanges, Routes},
+    sandbox::azure::{
+        AzureOptions, Class, Crash, Effect, Fault,
+        topology::{Pool, PoolKind, Topology},
+    },
 };
 use k8s_openapi::api::core::v1::Node;
 
-use crate::cluster::{Cluster, TABLE_TYPE, pass};
+use crate::cluster::{Cluster, TABLE_TYPE, cidrs, pass};
 
 /// Nodes of two kinds and families.
 fn cluster(seed: u64) -> Cluster {
@@ -188,4 +191,30 @@ async fn what_arm_rejects_keeps_nothing_else_from_being_written() {
     cluster.assert_converged("tried again");
     assert_eq!(cluster.requests().0, 1);
     life.stop().await;
+}
+
+/// What was rejected is tried one by one, more than one batch may try.
+#[tokio::test(start_paused = true)]
+async fn when_everything_was_rejected_and_no_longer_is_what_is_called_done_is_there() {
+    let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 60));
+    let routes = cluster.session().await.routes;
+    let nodes = cluster.world.nodes();
+    let wanted = |node: &Node| Route {
+        target_node: node.metadata.name.clone().unwrap(),
+        destination_cidr: cidrs(node).remove(0),
+        ..Route::default()
+    };
+    let create = nodes.iter().map(|node| (String::new(), wanted(node))).collect();
+    let changes = RouteChanges { create, ..RouteChanges::default() };
+    let bad = Fault::refuse(400, "InvalidRequestFormat").method("PUT").path(&format!("*/{TABLE_TYPE}/*"));
+    cluster.world.azure().add_fault(bad);
+    for _ in 0..5 {
+        assert!(routes.apply_routes("", &changes).await.created.iter().all(Result::is_err));
+    }
+    cluster.world.azure().faults().clear();
+    for _ in 0..2 {
+        let created = routes.apply_routes("", &changes).await.created;
+        assert_eq!(created.iter().filter(|answer| answer.is_ok()).count(), cluster.routes().len());
+    }
+    assert_eq!(cluster.routes().len(), 60);
 }

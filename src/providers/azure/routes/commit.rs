@@ -94,7 +94,8 @@ impl Committer {
         let (mut writes, mut may_go_on) = (0, true);
         while let Some(part) = parts.pop_front() {
             if !may_go_on || writes == MOST_WRITES {
-                part.iter().for_each(|at| answers[*at] = outcome.clone());
+                // What went well before says nothing of this part.
+                part.iter().filter(|_| outcome.is_err()).for_each(|at| answers[*at] = outcome.clone());
                 continue;
             }
             writes += 1;
