@@ -64,7 +64,7 @@ async fn task(azure: &Azure, kubeconfig: &Path, node: &str, stop: &Shutdown) {
         node_name: node.to_owned(),
         client: client.clone(),
         watches: client,
-        provider: Arc::new(LocalMachine::new(service, SETTINGS.status_update_frequency)),
+        provider: Arc::new(LocalMachine::new(service, SETTINGS.max_age())),
         metrics: Arc::new(Metrics::new().expect("metrics")),
         clock: Clock::System,
         settings: SETTINGS,
