@@ -18,6 +18,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     RUSTFLAGS="-C target-feature=+crt-static" CARGO_TARGET_DIR=/target \
       cargo build --locked --release --target "${target}" --bin cloud-controller-manager && \
     install -D "/target/${target}/release/cloud-controller-manager" /out/cloud-controller-manager && \
+    ln -s cloud-controller-manager /out/cloud-node-manager && \
     if ldd /out/cloud-controller-manager 2>&1 | grep -q '=>'; then echo "the binary is not static" >&2; exit 1; fi
 
 FROM gcr.io/distroless/static-debian12:nonroot
@@ -29,7 +30,8 @@ LABEL org.opencontainers.image.title="cloud-controller-manager" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="gcr.io/distroless/static-debian12:nonroot"
-COPY --from=build /out/cloud-controller-manager /usr/local/bin/cloud-controller-manager
+# Under the second name, a link, it is cloud-node-manager and nothing else.
+COPY --from=build /out/ /usr/local/bin/
 USER 65532:65532
 EXPOSE 10258
 ENTRYPOINT ["/usr/local/bin/cloud-controller-manager"]

@@ -17,7 +17,7 @@ use std::{
 use cloud_controller_manager::{
     metrics::Metrics,
     runtime::{clock::Clock, shutdown::Shutdown},
-    serving::{Endpoints, HealthChecks, Parts, ServingConfig, SniCertKey, TlsVersion, serve},
+    serving::{Endpoints, HealthChecks, NoPlan, Parts, ServingConfig, SniCertKey, TlsVersion, serve},
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -139,9 +139,17 @@ fn parts(api: Option<&Arc<ApiServer>>, verbosity: &Arc<AtomicU8>) -> Parts {
         configz: json!({ "kind": "CloudControllerManagerConfiguration" }),
         flagz: vec![("controllers".to_owned(), "*".to_owned())],
         status: Arc::new(|| json!({ "version": "v0.1.0", "controllers": { "service": "waiting for the lease" } })),
+        plan: Some(Arc::new(|service| Box::pin(planned(service)))),
         before_metrics: Arc::new(move || gauges.workqueue_depth.with_label_values(&["service"]).set(42.0)),
         set_verbosity: Arc::new(move |level| verbosity.store(level, Ordering::SeqCst)),
         clock: Clock::System,
+    }
+}
+
+async fn planned(service: String) -> Result<String, NoPlan> {
+    match service.as_str() {
+        "default/web" => Ok("put a load balancer\nput a rule\n".to_owned()),
+        _ => Err(NoPlan { code: 404, reason: format!("there is no Service {service}") }),
     }
 }
 
@@ -256,7 +264,7 @@ async fn anonymous_gets_health_only() {
     for path in ["/healthz", "/livez", "/readyz"] {
         assert_eq!(served.get(path).await, (200, "ok".to_owned()), "{path}");
     }
-    for path in ["/metrics", "/configz", "/flagz", "/statusz", "/readyz/ping", "/nonsense"] {
+    for path in ["/metrics", "/configz", "/flagz", "/statusz", "/planz", "/readyz/ping", "/nonsense"] {
         let (code, body) = served.get(path).await;
         let status: Value = serde_json::from_str(&body).unwrap();
         assert_eq!(code, 403, "{path}");
@@ -420,6 +428,12 @@ async fn pages_and_methods() {
         ("/configz", 200, "{\"cloudcontrollermanager.config.k8s.io\":{\"kind\":\"CloudControllerManagerConfiguration\"}}"),
         ("/flagz", 200, "cloud-controller-manager flags\n\ncontrollers=*\n"),
         ("/statusz?format=json", 200, "{\"controllers\":{\"service\":\"waiting for the lease\"},\"version\":\"v0.1.0\"}"),
+        ("/planz?service=default/web", 200, "put a load balancer\nput a rule\n"),
+        ("/planz?service=default%2Fweb", 200, "put a load balancer\nput a rule\n"),
+        ("/planz?service=default/none", 404, "there is no Service default/none\n"),
+        ("/planz", 400, "say which Service: /planz?service=NAMESPACE/NAME\n"),
+        ("/planz?service=web", 400, "say which Service: /planz?service=NAMESPACE/NAME\n"),
+        ("/planz?service=a/b/c", 400, "say which Service: /planz?service=NAMESPACE/NAME\n"),
         ("/nonsense", 404, "404 page not found\n"),
         ("/debug/flags/v", 406, "unsupported HTTP method; PUT a number to set the log verbosity\n"),
     ];
@@ -431,7 +445,7 @@ async fn pages_and_methods() {
     for path in ["/debug/pprof/", "/debug/pprof/heap"] {
         assert_eq!(served.get_as("token-of-ann", path).await.0, 501, "{path}");
     }
-    for path in ["/metrics", "/healthz", "/configz", "/statusz", "/flagz"] {
+    for path in ["/metrics", "/healthz", "/configz", "/statusz", "/flagz", "/planz?service=default/web"] {
         let request = client().post(served.url(path)).bearer_auth("token-of-ann");
         assert_eq!(request.send().await.unwrap().status(), StatusCode::METHOD_NOT_ALLOWED, "{path}");
     }

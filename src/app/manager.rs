@@ -9,7 +9,7 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Node, Service};
 use tokio::{sync::watch, task::JoinHandle};
 
-use super::{health, status, wiring};
+use super::{dry_run, health, status, wiring};
 use crate::{
     cli::{config::Config, feature_gates},
     cloud_provider::{
@@ -285,12 +285,21 @@ async fn serve(
         configz: config.configz(),
         flagz: config.flagz(),
         status: Arc::new(move || status::value(&for_status)),
+        plan: Some(planner(watched, config.cloud.cluster_name.clone())),
         before_metrics: Arc::new(move || status::observe(&for_metrics)),
         set_verbosity,
         clock,
     };
     serving::serve(wiring::serving(&config.serving, &config.feature_gates), parts, background.clone()).await?;
     Ok(())
+}
+
+fn planner(watched: &Arc<Watched>, cluster: String) -> serving::Planner {
+    let (watched, cluster) = (Arc::clone(watched), Arc::<str>::from(cluster));
+    Arc::new(move |key| {
+        let (watched, cluster) = (Arc::clone(&watched), Arc::clone(&cluster));
+        async move { dry_run::plan(&watched, &cluster, &key).await }.boxed()
+    })
 }
 
 /// Waits until this replica leads and everything it reads is there, then runs all controllers until `work` begins. Returns early

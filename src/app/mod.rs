@@ -5,6 +5,7 @@
 
 mod check_config;
 mod clients;
+mod dry_run;
 mod events_reference;
 mod health;
 pub mod manager;

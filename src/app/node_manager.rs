@@ -49,15 +49,15 @@ async fn run(
     let metrics = Arc::new(Metrics::new()?.with_process()?);
     let node_name = config.node_name.clone().unwrap_or_else(host_name);
     let factory = registry.local(&config.provider).ok_or("the cloud provider does not know the machine it runs on")?;
+    let settings = Settings { status_update_frequency: config.status_update_frequency, wait_routes: config.wait_routes };
     let provider = factory(&LocalConfig {
         node_name: node_name.clone(),
         use_instance_metadata: config.use_instance_metadata,
         cloud_config: config.cloud_config.clone(),
-        max_age: config.status_update_frequency,
+        max_age: settings.max_age(),
     })?;
     let clients = clients::load(cli::NODE_MANAGER, &config.kube_api, &config.version, Arc::clone(&metrics)).await?;
     let client = clients.for_component("node-controller")?;
-    let settings = Settings { status_update_frequency: config.status_update_frequency, wait_routes: config.wait_routes };
     let parts = Parts {
         node_name: node_name.clone(),
         client: client.clone(),
@@ -109,6 +109,7 @@ async fn serve(
         configz: json!({"flags": config.flagz.iter().cloned().collect::<std::collections::BTreeMap<_, _>>()}),
         flagz: config.flagz.clone(),
         status: Arc::new(move || status(&for_status)),
+        plan: None,
         before_metrics: Arc::new(move || for_metrics.observe()),
         set_verbosity: super::verbosity(log),
         clock: Clock::System,

@@ -64,7 +64,7 @@ fn with_hostname(node: &Node, mut addresses: Vec<NodeAddress>) -> Vec<NodeAddres
 /// type none of the first has.
 fn by_provided_ips(node: &Node, addresses: Vec<NodeAddress>) -> Result<Vec<NodeAddress>, AddressError> {
     let annotation = node.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_PROVIDED_NODE_IP));
-    let Some(annotation) = annotation else { return Ok(addresses) };
+    let Some(annotation) = annotation.filter(|annotation| !annotation.trim().is_empty()) else { return Ok(addresses) };
     let mut chosen: Vec<NodeAddress> = Vec::new();
     for ip in provided_ips(annotation)? {
         let before = chosen.len();
@@ -84,7 +84,7 @@ fn spell(addresses: &[NodeAddress]) -> String {
 
 /// Addresses are compared as numbers, so that spellings do not matter.
 fn parse(text: &str) -> Option<IpAddr> {
-    text.parse().ok().map(|ip: IpAddr| ip.to_canonical())
+    text.trim().parse().ok().map(|ip: IpAddr| ip.to_canonical())
 }
 
 fn provided_ips(annotation: &str) -> Result<Vec<IpAddr>, AddressError> {

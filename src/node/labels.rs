@@ -16,6 +16,9 @@ use crate::cloud_provider::InstanceMetadata;
 pub const PAIRS: &[(&str, &str)] =
     &[(LABEL_ZONE_BETA, LABEL_ZONE), (LABEL_REGION_BETA, LABEL_REGION), (LABEL_INSTANCE_TYPE_BETA, LABEL_INSTANCE_TYPE)];
 
+/// Longest value of a label.
+const LONGEST_VALUE: usize = 63;
+
 /// Labels by key.
 pub type Labels = BTreeMap<String, String>;
 
@@ -50,6 +53,9 @@ pub enum Dropped {
     /// Its domain belongs to Kubernetes.
     #[error("label {0} of the cloud provider is dropped: its domain is reserved for Kubernetes")]
     Reserved(String),
+    /// Its value is none that a label may have: with it the API server would refuse the Node.
+    #[error("label {0} of the cloud provider is dropped: {1:?} is no value of a label")]
+    Invalid(String, String),
     /// The Node has it with another value, which stays.
     #[error("label {key} of the cloud provider is dropped: the node has it already, as {kept} instead of {offered}")]
     Kept {
@@ -69,6 +75,7 @@ pub fn additional(present: &Labels, additional: &Labels) -> (Labels, Vec<Dropped
     for (key, offered) in additional {
         match present.get(key) {
             _ if is_reserved(key) => dropped.push(Dropped::Reserved(key.clone())),
+            _ if !is_value(offered) => dropped.push(Dropped::Invalid(key.clone(), offered.clone())),
             Some(kept) if kept == offered => {}
             Some(kept) => {
                 dropped.push(Dropped::Kept { key: key.clone(), kept: kept.clone(), offered: offered.clone() });
@@ -77,6 +84,13 @@ pub fn additional(present: &Labels, additional: &Labels) -> (Labels, Vec<Dropped
         }
     }
     (set, dropped)
+}
+
+/// Upstream: `IsValidLabelValue` in `apimachinery/pkg/util/validation`.
+fn is_value(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let ends = [text.bytes().next(), text.bytes().next_back()];
+    text.len() <= LONGEST_VALUE && text.bytes().all(is_inner) && ends.iter().flatten().all(u8::is_ascii_alphanumeric)
 }
 
 fn is_reserved(key: &str) -> bool {
@@ -130,6 +144,27 @@ mod tests {
         assert!(of_instance(&InstanceMetadata::default()).is_empty());
     }
 
+    /// The API server would refuse the whole Node.
+    #[test]
+    fn values_that_are_none_of_a_label_are_dropped() {
+        let long = "x".repeat(64);
+        for (value, is_set) in [
+            ("", true),
+            ("a", true),
+            ("A.b_c-1", true),
+            (&long[1..], true),
+            (&long[..], false),
+            ("a/b", false),
+            ("a b", false),
+            ("-a", false),
+            ("a.", false),
+            ("\u{e9}", false),
+        ] {
+            let (set, dropped) = additional(&labels(&[]), &labels(&[("example.com/group", value)]));
+            assert_eq!((set.len(), dropped.len()), if is_set { (1, 0) } else { (0, 1) }, "{value:?}");
+        }
+    }
+
     /// Upstream: `Test_syncNode`, "additional labels" and "labels to discard".
     #[test]
     fn additional_labels() {
@@ -146,7 +181,7 @@ mod tests {
             ("k8snio/bar", "1"),
             ("app.k8snio/bar", "1"),
             ("mykubernetes.io/bar", "1"),
-            ("kubernetes.io", "no domain"),
+            ("kubernetes.io", "no-domain"),
         ]);
         let (set, dropped) = additional(&present, &offered);
         assert_eq!(
@@ -156,7 +191,7 @@ mod tests {
                 ("k8snio/bar", "1"),
                 ("app.k8snio/bar", "1"),
                 ("mykubernetes.io/bar", "1"),
-                ("kubernetes.io", "no domain"),
+                ("kubernetes.io", "no-domain"),
             ])
         );
         let reserved: Vec<_> = dropped.iter().filter(|reason| matches!(reason, Dropped::Reserved(_))).collect();

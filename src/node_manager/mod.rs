@@ -54,6 +54,14 @@ pub struct Settings {
     pub wait_routes: bool,
 }
 
+impl Settings {
+    /// How old an answer of the provider may be. Half a period: one that stood for a whole one would stand for the next one, too,
+    /// whenever that one's question is asked a moment less than a period after the answer came.
+    pub fn max_age(&self) -> Duration {
+        self.status_update_frequency / 2
+    }
+}
+
 /// Everything a node manager is made of.
 pub struct Parts {
     /// The Node of this machine.

@@ -21,6 +21,7 @@ mod tls;
 
 use std::{net::SocketAddr, sync::Arc};
 
+use futures::future::BoxFuture;
 use serde_json::Value;
 
 pub use config::{AuthenticationConfig, AuthorizationConfig, RequestHeaderNames, ServingConfig, SniCertKey, TlsVersion};
@@ -32,6 +33,18 @@ use crate::{
     metrics::Metrics,
     runtime::{clock::Clock, shutdown::Shutdown},
 };
+
+/// Tells what would be done now for the load balancer of the Service called `namespace/name`, or why that cannot be said.
+pub type Planner = Arc<dyn Fn(String) -> BoxFuture<'static, Result<String, NoPlan>> + Send + Sync>;
+
+/// Why there is no plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoPlan {
+    /// Status of the answer.
+    pub code: u16,
+    /// For whoever asked.
+    pub reason: String,
+}
 
 /// What the pages show, handed over by the application.
 #[derive(Clone)]
@@ -48,6 +61,8 @@ pub struct Parts {
     pub flagz: Vec<(String, String)>,
     /// What this process is doing now, for `/statusz`.
     pub status: Arc<dyn Fn() -> Value + Send + Sync>,
+    /// For `/planz`; `None`: there is no such page.
+    pub plan: Option<Planner>,
     /// Brings gauges up to date before they are rendered.
     pub before_metrics: Arc<dyn Fn() + Send + Sync>,
     /// Sets the log verbosity (`PUT /debug/flags/v`).

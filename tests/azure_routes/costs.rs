@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cloud_controller_manager::{
-    cloud_provider::{Route, Routes},
+    cloud_provider::{AddressType, NodeAddress, Route, RouteChanges, RouteOutcomes, Routes},
     sandbox::azure::{
         AzureOptions, Class, Latencies, Latency,
         topology::{PoolKind, Topology},
@@ -133,6 +133,30 @@ async fn single_calls_gather_while_a_write_is_in_flight() {
         assert_eq!(routes.delete_route("", route).await, Ok(()));
     }
     assert!(cluster.routes().is_empty());
+}
+
+/// As when the address of a Node changed, or is not what ARM says.
+#[tokio::test(start_paused = true)]
+async fn a_route_that_is_replaced_counts_as_deleted_and_as_created() {
+    let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 1));
+    let routes = cluster.session().await.routes;
+    let node = &cluster.world.nodes()[0];
+    let name = node.metadata.name.clone().unwrap();
+    let route = Route { target_node: name.clone(), destination_cidr: cidrs(node).remove(0), ..Route::default() };
+    routes.create_route("", "", &route).await.unwrap();
+    for hop in [None, Some("10.224.7.7")] {
+        hop.iter().for_each(|hop| cluster.world.move_address(&name, hop.parse().unwrap()).unwrap());
+        let node_addresses = hop.map(|hop| NodeAddress { type_: AddressType::InternalIP, address: hop.to_owned() });
+        let wanted = Route { target_node_addresses: node_addresses.into_iter().collect(), ..route.clone() };
+        let listed = routes.list_routes("").await.unwrap();
+        cluster.requests();
+        pass(1).await;
+        let changes = RouteChanges { delete: listed, create: vec![(String::new(), wanted)] };
+        let outcomes = routes.apply_routes("", &changes).await;
+        assert_eq!(outcomes, RouteOutcomes { deleted: vec![Ok(())], created: vec![Ok(())] });
+        assert_eq!(cluster.requests().0, usize::from(hop.is_some()), "{hop:?}");
+        assert!(hop.is_none_or(|hop| cluster.routes().values().any(|next| next == hop)));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,13 +2,16 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use cloud_controller_manager::sandbox::azure::{
-    AzureOptions, Class, Crash, Effect, Fault,
-    topology::{Pool, PoolKind, Topology},
+use cloud_controller_manager::{
+    cloud_provider::{Route, RouteChanges, Routes},
+    sandbox::azure::{
+        AzureOptions, Class, Crash, Effect, Fault, Latencies, Latency,
+        topology::{Pool, PoolKind, Topology},
+    },
 };
 use k8s_openapi::api::core::v1::Node;
 
-use crate::cluster::{Cluster, TABLE_TYPE, pass};
+use crate::cluster::{Cluster, TABLE_TYPE, cidrs, pass};
 
 /// Nodes of two kinds and families.
 fn cluster(seed: u64) -> Cluster {
@@ -187,5 +190,60 @@ async fn what_arm_rejects_keeps_nothing_else_from_being_written() {
     pass(300).await;
     cluster.assert_converged("tried again");
     assert_eq!(cluster.requests().0, 1);
+    life.stop().await;
+}
+
+/// What was rejected is tried one by one, more than one batch may try.
+#[tokio::test(start_paused = true)]
+async fn when_everything_was_rejected_and_no_longer_is_what_is_called_done_is_there() {
+    let cluster = Cluster::new(Topology::new().pools(PoolKind::Uniform, 1, 60));
+    let routes = cluster.session().await.routes;
+    let nodes = cluster.world.nodes();
+    let wanted = |node: &Node| Route {
+        target_node: node.metadata.name.clone().unwrap(),
+        destination_cidr: cidrs(node).remove(0),
+        ..Route::default()
+    };
+    let create = nodes.iter().map(|node| (String::new(), wanted(node))).collect();
+    let changes = RouteChanges { create, ..RouteChanges::default() };
+    let bad = Fault::refuse(400, "InvalidRequestFormat").method("PUT").path(&format!("*/{TABLE_TYPE}/*"));
+    cluster.world.azure().add_fault(bad);
+    for _ in 0..5 {
+        assert!(routes.apply_routes("", &changes).await.created.iter().all(Result::is_err));
+    }
+    cluster.world.azure().faults().clear();
+    for _ in 0..2 {
+        let created = routes.apply_routes("", &changes).await.created;
+        assert_eq!(created.iter().filter(|answer| answer.is_ok()).count(), cluster.routes().len());
+    }
+    assert_eq!(cluster.routes().len(), 60);
+}
+
+/// A Node is deleted and registers anew, with another pod CIDR, while its route is being written.
+#[tokio::test(start_paused = true)]
+async fn a_route_of_a_former_node_is_none_of_its_successor() {
+    let latency = Latency { respond: Duration::from_millis(200), operation: Duration::from_secs(10) };
+    let latencies = Latencies::default().with(Class::Write, TABLE_TYPE, latency);
+    let cluster = Cluster::with_options(
+        Topology::new().pools(PoolKind::Uniform, 1, 2),
+        AzureOptions { latencies, ..AzureOptions::default() },
+    );
+    cluster.join();
+    let life = cluster.start();
+    pass(5).await;
+    let mut node = cluster.world.uninitialized_nodes().remove(0);
+    let name = node.metadata.name.clone().unwrap();
+    cluster.server.delete::<Node>("", &name);
+    let spec = node.spec.as_mut().unwrap();
+    (spec.pod_cidr, spec.pod_cidrs) = (Some("100.64.77.0/24".into()), Some(vec!["100.64.77.0/24".into()]));
+    cluster.server.create::<Node>(&node);
+    // The next write takes its time before it shows.
+    let put = Fault::new(Effect::Delay(Duration::from_secs(10))).method("PUT").path(&format!("*/{TABLE_TYPE}/*")).times(1);
+    cluster.world.azure().add_fault(put);
+    for _ in 0..60 {
+        pass(1).await;
+        cluster.assert_truthful();
+    }
+    cluster.assert_converged("registered anew");
     life.stop().await;
 }

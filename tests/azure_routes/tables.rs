@@ -2,11 +2,14 @@
 
 use std::net::IpAddr;
 
-use cloud_controller_manager::sandbox::azure::topology::{Pool, PoolKind, Topology};
+use cloud_controller_manager::{
+    providers::azure::routes::names,
+    sandbox::azure::topology::{Pool, PoolKind, Topology},
+};
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 
-use crate::cluster::{Cluster, pass};
+use crate::cluster::{Cluster, cidrs, pass};
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_table_is_made_with_the_configured_tags_and_tags_are_kept() {
@@ -50,6 +53,33 @@ async fn a_changed_address_of_a_node_changes_its_route() {
     cluster.assert_converged("moved");
     assert!(cluster.routes().values().any(|hop| hop == "10.224.7.7"));
     assert_eq!(cluster.requests().0, 1);
+    life.stop().await;
+}
+
+/// Single-stack programs called routes like their Nodes; so may anybody.
+#[tokio::test(start_paused = true)]
+async fn a_strangers_route_keeps_its_name_even_when_that_is_a_nodes() {
+    let cluster = Cluster::new(Topology::new().pool(Pool::new(PoolKind::Uniform, "pool1", 2)));
+    let nodes = cluster.world.nodes();
+    let named = |at: usize| nodes[at].metadata.name.clone().unwrap();
+    let route = |name: &str, prefix: &str, hop: &str| {
+        json!({"name": name, "properties": {
+        "addressPrefix": prefix, "nextHopType": "VirtualAppliance", "nextHopIpAddress": hop, "hasBgpOverride": false}})
+    };
+    let theirs = route(&named(0), "192.168.0.0/16", "10.224.9.9");
+    let own = route(&named(1), &cidrs(&nodes[1])[0], "10.224.0.5");
+    cluster.world.azure().change_document(&cluster.table_id(), |table| {
+        table["properties"]["routes"] = json!([theirs.clone(), own.clone()]);
+    });
+    cluster.join();
+    let life = cluster.start();
+    pass(30).await;
+    let table = cluster.table();
+    let routes = table["properties"]["routes"].as_array().unwrap();
+    let names: Vec<_> = routes.iter().map(|route| route["name"].as_str().unwrap().to_owned()).collect();
+    let full = |at: usize| names::route_name(&named(at), &cidrs(&nodes[at])[0]);
+    assert_eq!(names, [named(0), full(1), full(0)], "{table:#}");
+    assert_eq!(routes[0]["properties"]["addressPrefix"], "192.168.0.0/16");
     life.stop().await;
 }
 

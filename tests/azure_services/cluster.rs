@@ -5,10 +5,13 @@ use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 use cloud_controller_manager::{
     app::manager::{self, Parts},
     cli,
-    cloud_provider::registry::ProviderConfig,
+    cloud_provider::{CloudProvider, registry::ProviderConfig},
     controllers::service::conditions,
     metrics::Metrics,
-    providers::azure::AzureCloud,
+    providers::azure::{
+        AzureCloud,
+        config::{AzureConfig, Environment, Texts, offline_report},
+    },
     runtime::{clock::Clock, shutdown::Shutdown},
     sandbox::{
         api_server::ApiServer,
@@ -19,6 +22,7 @@ use cloud_controller_manager::{
         },
     },
 };
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node, Service};
 use serde_json::Value;
 use tokio::{task::JoinHandle, time::Instant};
@@ -42,6 +46,7 @@ pub(crate) struct Cluster {
 /// One life of the manager.
 pub(crate) struct Life {
     pub(crate) wire: Wire,
+    pub(crate) provider: Arc<AzureCloud>,
     stop: Shutdown,
     task: JoinHandle<Result<manager::Ended, manager::StartError>>,
 }
@@ -67,13 +72,20 @@ impl Cluster {
         Self { server, world, objections: Objections::default(), clock, config }
     }
 
+    /// The same with another value in the configuration of all lives to come.
+    pub(crate) fn configured(mut self, field: &str, value: &str) -> Self {
+        self.config[field] = value.into();
+        self
+    }
+
     /// Starts a manager.
     pub(crate) fn start(&self) -> Life {
         let wire = Wire::new(self.azure(), &self.server, &self.objections);
+        let provider = Arc::new(self.provider(&wire));
         let parts = Parts {
             config: flags(),
             clients: Arc::new(wire.clone()),
-            provider: Arc::new(self.provider(&wire)),
+            provider: Arc::clone(&provider) as _,
             metrics: Arc::new(Metrics::new().unwrap()),
             clock: self.clock,
             set_verbosity: Arc::new(|_| ()),
@@ -81,7 +93,7 @@ impl Cluster {
         let stop = Shutdown::new();
         let stopping = stop.clone();
         let task = tokio::spawn(async move { manager::run(parts, &stopping).await });
-        Life { wire, stop, task }
+        Life { wire, provider, stop, task }
     }
 
     fn provider(&self, wire: &Wire) -> AzureCloud {
@@ -91,6 +103,16 @@ impl Cluster {
         let config =
             ProviderConfig { cloud_config: Some(file), cluster_name: "kubernetes".into(), ..ProviderConfig::default() };
         AzureCloud::new(&config, BTreeMap::new(), Arc::new(wire.clone())).unwrap()
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.wall()
+    }
+
+    /// The configuration that lives get.
+    pub(crate) fn config(&self) -> AzureConfig {
+        let texts = Texts { file: Some(self.config.to_string()), secret: None };
+        offline_report(&texts, &Environment::of(BTreeMap::new()), false).config.unwrap()
     }
 
     pub(crate) fn azure(&self) -> &Azure {
@@ -191,6 +213,11 @@ fn flags() -> cli::config::Config {
 }
 
 impl Life {
+    /// What the status page says of a Service that is not done.
+    pub(crate) fn unsettled(&self, service: &str) -> Value {
+        self.provider.status()["session"]["loadBalancers"]["unsettled"]["services"][format!("default/{service}")].clone()
+    }
+
     /// As `kill -9` does it.
     pub(crate) fn kill(self) {
         self.wire.cut();

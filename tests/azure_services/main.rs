@@ -26,5 +26,6 @@ mod isolation;
 mod leftovers;
 mod lifecycle;
 mod order;
+mod rights;
 mod scale;
 mod storm;

@@ -138,6 +138,13 @@ pub(crate) async fn high_availability(plane: &mut ControlPlane) {
     objects.create_service("one").await;
     objects.until_service_has_address("one").await;
     assert!(!leads(&second).await, "two replicas lead");
+    for replica in [&first, &second] {
+        let rows = [("default/one", 200, "nothing to do"), ("default/none", 404, "there is no Service default/none")];
+        for (service, code, text) in rows {
+            let answer = replica.get(&format!("/planz?service={service}"), Some(crate::control_plane::ADMIN_TOKEN)).await;
+            assert_eq!(answer, Some((code, format!("{text}\n"))));
+        }
+    }
 
     let asked = Instant::now();
     first.terminate();

@@ -164,7 +164,8 @@ fn describe(route: &Route) -> String {
 }
 
 /// The patch of `nodes/status` that tells whether `node` has all its routes; `None` when the node says so already, with this
-/// controller's reason. Another writer's reason is replaced, as upstream does.
+/// controller's reason. Another writer's reason is replaced, as upstream does. It carries the UID: a Node that has been registered anew
+/// under this name meanwhile has other pod CIDRs, and the server refuses it for that one.
 pub(super) fn condition_patch(node: &Node, has_all: bool, now: Timestamp) -> Option<Value> {
     let (status, reason, message) = match has_all {
         true => ("False", "RouteCreated", "RouteController created a route"),
@@ -183,7 +184,8 @@ pub(super) fn condition_patch(node: &Node, has_all: bool, now: Timestamp) -> Opt
         last_heartbeat_time: Some(Time(now)),
         last_transition_time: Some(Time(now)),
     };
-    Some(json!({"status": {"conditions": [condition]}}))
+    let metadata = node.uid().map_or_else(|| json!({}), |uid| json!({"uid": uid}));
+    Some(json!({"metadata": metadata, "status": {"conditions": [condition]}}))
 }
 
 /// For messages about a node's condition.

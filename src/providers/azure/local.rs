@@ -25,5 +25,5 @@ pub fn local_factory(config: &LocalConfig) -> CloudResult<Arc<dyn CloudProvider>
     }
     let settings = ProviderConfig { cloud_config: config.cloud_config.clone(), ..ProviderConfig::default() };
     let transport = ReqwestTransport::new(&environment).map_err(|error| CloudError::invalid(error.to_string()))?;
-    Ok(Arc::new(AzureCloud::for_one_node(&settings, environment, Arc::new(transport))?))
+    Ok(Arc::new(AzureCloud::for_one_node(&settings, environment, Arc::new(transport), config.max_age)?))
 }

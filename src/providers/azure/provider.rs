@@ -78,8 +78,21 @@ struct Inner {
 enum Scope {
     /// All Nodes: their machines are listed, and lists kept fresh.
     Cluster,
-    /// One Node: nothing is read that it does not ask for.
-    OneNode,
+    /// One Node: nothing is read that it does not ask for. No answer is older than this.
+    OneNode(Duration),
+}
+
+impl Scope {
+    /// The configuration with the cache times that the scope allows.
+    fn limit(self, config: AzureConfig) -> AzureConfig {
+        let Self::OneNode(max_age) = self else { return config };
+        AzureConfig {
+            vmss_virtual_machines_cache_ttl: config.vmss_virtual_machines_cache_ttl.min(max_age),
+            vmss_flex_vm_cache_ttl: config.vmss_flex_vm_cache_ttl.min(max_age),
+            non_vmss_uniform_nodes_cache_ttl: config.non_vmss_uniform_nodes_cache_ttl.min(max_age),
+            ..config
+        }
+    }
 }
 
 /// Builds the provider for the binary. A bad file is an error here; a Secret is read when the provider is initialised.
@@ -99,13 +112,15 @@ impl AzureCloud {
         Self::of_scope(config, environment, transport, Scope::Cluster)
     }
 
-    /// The same for a process that looks after one Node: no list is read ahead, and no Node is watched.
+    /// The same for a process that looks after one Node: no list is read ahead, no Node is watched, and what is known of the machine is
+    /// not older than `max_age`, whatever the configuration allows.
     pub fn for_one_node(
         config: &ProviderConfig,
         environment: BTreeMap<String, String>,
         transport: Arc<dyn Transport>,
+        max_age: Duration,
     ) -> CloudResult<Self> {
-        Self::of_scope(config, environment, transport, Scope::OneNode)
+        Self::of_scope(config, environment, transport, Scope::OneNode(max_age))
     }
 
     fn of_scope(
@@ -327,13 +342,13 @@ impl CloudProvider for AzureCloud {
     }
 
     async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {
-        let config = Arc::new(self.first_config(context.client.clone()).await?);
+        let config = Arc::new(self.inner.scope.limit(self.first_config(context.client.clone()).await?));
         if self.is_disabled(&config) {
             return Err(CloudError::invalid(DISABLED));
         }
         let session = self.open(Arc::clone(&config), &context).await?;
         self.inner.session.store(Some(Arc::new(session)));
-        if self.inner.scope == Scope::OneNode || self.inner.started.swap(true, Ordering::Relaxed) {
+        if self.inner.scope != Scope::Cluster || self.inner.started.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
         out_of_service::start(&context);

@@ -105,7 +105,11 @@ fn permitted(state: &State, target: &Target, class: Class) -> Result<(), Refusal
         Class::Delete => "delete",
         _ => "read",
     };
-    let kind = if target.kind().is_empty() { "microsoft.resources/subscriptions".to_owned() } else { target.kind() };
+    let kind = match target {
+        Target::Provider(..) => "microsoft.resources/subscriptions/providers".to_owned(),
+        _ if target.kind().is_empty() => "microsoft.resources/subscriptions".to_owned(),
+        _ => target.kind(),
+    };
     let (action, scope) = (format!("{kind}/{verb}"), target.scope().key());
     let denied = |denial: &Denial| faults::glob(&denial.action, &action) && scope.contains(&denial.scope);
     if state.denials.iter().any(denied) {

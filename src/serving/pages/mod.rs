@@ -1,7 +1,7 @@
 //! The pages of the secure port, and the guard in front of them.
 //!
 //! In: requests that carry their peer. Out: answers, after authentication and authorization of every request, also of one for a
-//! page that does not exist. Paths are those of the Go binaries plus `/livez`, `/statusz` and `/flagz`.
+//! page that does not exist. Paths are those of the Go binaries plus `/livez`, `/statusz`, `/flagz` and `/planz`.
 
 mod text;
 
@@ -22,7 +22,7 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::{
-    Parts, ServingConfig,
+    NoPlan, Parts, Planner, ServingConfig,
     authentication::{Authenticator, User},
     authorization::{Authorizer, Decision},
     health::{self, Endpoint},
@@ -32,6 +32,7 @@ use super::{
 
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const CONFIGZ_KEY: &str = "cloudcontrollermanager.config.k8s.io";
+const WHICH_SERVICE: &str = "say which Service: /planz?service=NAMESPACE/NAME\n";
 const NO_PROFILES: &str = "profiles of the Go runtime do not exist here; see /metrics for process_* and /statusz\n";
 /// A verbosity has few digits.
 const VERBOSITY_LIMIT: usize = 64;
@@ -63,6 +64,9 @@ pub(super) fn router(
     }
     if config.statusz {
         router = router.route("/statusz", get(statusz));
+    }
+    if let Some(planner) = app.parts.plan.clone() {
+        router = router.route("/planz", get(move |query| planz(planner, query)));
     }
     if config.profiling {
         router = router
@@ -198,6 +202,22 @@ async fn statusz(State(app): State<App>, Query(query): Pairs, headers: HeaderMap
     } else {
         plain(StatusCode::OK, text::status(&status))
     }
+}
+
+/// What would be done for the Service that the query names. Writes nothing.
+async fn planz(planner: Planner, Query(query): Pairs) -> Response {
+    let Some(service) = service_of(&query) else { return plain(StatusCode::BAD_REQUEST, WHICH_SERVICE) };
+    match planner(service.to_owned()).await {
+        Ok(plan) => plain(StatusCode::OK, format!("{}\n", plan.trim_end())),
+        Err(NoPlan { code, reason }) => answer((code, format!("{reason}\n"))),
+    }
+}
+
+/// The key of a Service, if the query has one.
+fn service_of(query: &[(String, String)]) -> Option<&str> {
+    let (_, key) = query.iter().find(|(name, _)| name == "service")?;
+    let (namespace, name) = key.split_once('/')?;
+    (!namespace.is_empty() && !name.is_empty() && !name.contains('/')).then_some(key)
 }
 
 fn wants_json(query: &[(String, String)], headers: &HeaderMap) -> bool {

@@ -41,10 +41,10 @@ fn conditions() {
 }
 
 #[test]
-fn the_patch_has_one_condition_and_nothing_else() {
+fn the_patch_has_one_condition_of_this_very_node() {
     let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
     let patch = condition_patch(&node("n", &[], &[]), true, now).unwrap();
-    let expected = json!({"status": {"conditions": [{
+    let expected = json!({"metadata": {"uid": "uid-n"}, "status": {"conditions": [{
         "type": "NetworkUnavailable",
         "status": "False",
         "reason": "RouteCreated",

@@ -1,11 +1,12 @@
 //! The part of the check that asks: is there a token, and does ARM grant what will be needed?
 //!
 //! In: a valid configuration. Out: a line per finding. A grant is looked up, not tried, so nothing is written. Where ARM does not tell
-//! its grants, a read is tried instead and the rest is named as not checked.
+//! its grants, a read is tried instead and the rest is named as not checked. Of the subscription nothing but the zones of the region
+//! is read, and that is tried: a role on resource groups does not allow to look up grants there.
 
 use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 
-use super::permissions::{Grant, Need, allowed, needs};
+use super::permissions::{Grant, Need, ZONES, allowed, needs};
 use crate::{
     cloud_provider::registry::CheckReport,
     metrics::Metrics,
@@ -14,6 +15,7 @@ use crate::{
             ApiType, ArmClient, ArmError, ArmResult, Budget, BudgetSettings, ErrorClass, ResourceId, Transport, Urgency, api,
         },
         config::AzureConfig,
+        load_balancer::{settings::Settings, zones::Zones},
         session::{Session, Surroundings},
     },
     runtime::{clock::Clock, leader_election::Leadership, store::Store},
@@ -68,26 +70,52 @@ async fn session(
 }
 
 async fn permissions(session: &Session, lines: &mut Lines) {
-    let needs = needs(&session.config);
+    let needs = needs(&session.config, session.cloud.azure_stack);
     for here in needs.chunk_by(|one, other| one.scope == other.scope) {
         let Some(first) = here.first() else { continue };
         let scope = &first.scope;
         let own = scope.subscription().eq_ignore_ascii_case(&session.config.subscription_id);
         let client = if own { &session.compute } else { &session.network };
-        match grants(client, scope).await {
-            Ok(grants) => compare(scope, here, &grants, lines),
+        let asked = if first.action == ZONES { zones(session, first, lines).await } else { at(client, here, lines).await };
+        match asked {
+            Ok(()) => {}
             Err(error) if error.class == ErrorClass::Unauthorized => {
                 return lines.fail(&format!("no token is accepted: {error}"));
             }
-            Err(error) if error.status.is_none() => {
+            Err(error) if error.status.is_none() && error.class != ErrorClass::Garbage => {
                 return lines.fail(&format!(
                     "no answer: {error}; look at cloud, resourceManagerEndpoint, HTTPS_PROXY and the firewall"
                 ));
             }
-            Err(error) if error.class == ErrorClass::Forbidden => untold(client, scope, here, lines).await,
             Err(error) => lines.fail(&format!("{scope}: {error}")),
         }
     }
+}
+
+/// Looks up what is granted at the scope of these needs.
+async fn at(client: &ArmClient, needs: &[Need], lines: &mut Lines) -> ArmResult<()> {
+    let Some(Need { scope, .. }) = needs.first() else { return Ok(()) };
+    match grants(client, scope).await {
+        Ok(grants) => compare(scope, needs, &grants, lines),
+        Err(error) if error.class == ErrorClass::Forbidden => untold(client, scope, needs, lines).await,
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// Reads the zones of the region as load balancers do.
+async fn zones(session: &Session, need: &Need, lines: &mut Lines) -> ArmResult<()> {
+    let settings = Settings::new(&session.config, "");
+    let zones = Zones::new(session.network.clone(), &settings, session.cloud.azure_stack, Clock::System);
+    match zones.zones(Urgency::Change).await {
+        Ok(zones) => {
+            let zones = if zones.is_empty() { "none".to_owned() } else { zones.join(", ") };
+            lines.ok(&format!("{}: the zones of {} can be read: {zones}", need.scope, settings.location));
+        }
+        Err(error) if error.class == ErrorClass::Forbidden => lines.fail(&missing(need)),
+        Err(error) => return Err(error),
+    }
+    Ok(())
 }
 
 async fn grants(client: &ArmClient, scope: &ResourceId) -> ArmResult<Vec<Grant>> {
@@ -97,14 +125,16 @@ async fn grants(client: &ArmClient, scope: &ResourceId) -> ArmResult<Vec<Grant>>
 
 /// One line for a scope where all is granted, else one for each action that is not.
 fn compare(scope: &ResourceId, needs: &[Need], grants: &[Grant], lines: &mut Lines) {
-    let missing: Vec<&Need> = needs.iter().filter(|need| !allowed(grants, need.action)).collect();
-    if missing.is_empty() {
+    let lacking: Vec<&Need> = needs.iter().filter(|need| !allowed(grants, need.action)).collect();
+    if lacking.is_empty() {
         lines.ok(&format!("{scope}: all {} actions are granted", needs.len()));
     }
-    for need in missing {
-        let Need { action, purpose, .. } = need;
-        lines.fail(&format!("{scope}: {action} is not granted ({}); assign a role that has it", purpose.text()));
-    }
+    lacking.into_iter().for_each(|need| lines.fail(&missing(need)));
+}
+
+fn missing(need: &Need) -> String {
+    let Need { scope, action, purpose } = need;
+    format!("{scope}: {action} is not granted ({}); assign a role that has it", purpose.text())
 }
 
 /// A kind whose list some need allows to read.

@@ -1,11 +1,18 @@
 //! Which ARM permissions the provider needs, where and for what; and whether a set of grants covers them.
 //!
-//! In: the configuration, and the grants that ARM lists for a scope. Out: what is missing. Upstream: the permission list of
-//! cloud-provider-azure's documentation (`site/content/en/topics/azure-permissions.md`).
+//! In: the configuration, and the grants that ARM lists for a scope. Out: what is missing. The list has an action for each request that
+//! the configuration leads to, and for each resource that a written document has to refer to. What machines refer to besides, such as
+//! a security group of their own, cannot be told from the configuration. Upstream: the permission list of cloud-provider-azure's
+//! documentation (`site/content/en/topics/azure-permissions.md`), which does not tell configurations apart.
 
 use serde::Deserialize;
 
-use crate::providers::azure::{arm::ResourceId, config::AzureConfig};
+use crate::providers::azure::{
+    arm::ResourceId,
+    config::{AzureConfig, BackendPoolType},
+    inventory::InventorySettings,
+    load_balancer::settings::Settings,
+};
 
 /// One line of the answer of `Microsoft.Authorization/permissions`: what the caller may do at a scope.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -39,9 +46,10 @@ impl Purpose {
     }
 }
 
-/// Where an action is needed: one of the resource groups that the configuration names.
+/// Where an action is needed: the network subscription, or one of the resource groups that the configuration names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
+    Subscription,
     Cluster,
     PublicIps,
     Network,
@@ -50,67 +58,185 @@ enum Place {
     LoadBalancer,
 }
 
-const NEEDS: &[(Purpose, Place, &str)] = &[
-    (Purpose::Nodes, Place::Cluster, "Microsoft.Compute/virtualMachines/read"),
-    (Purpose::Nodes, Place::Cluster, "Microsoft.Compute/virtualMachineScaleSets/read"),
-    (Purpose::Nodes, Place::Cluster, "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read"),
-    (Purpose::Nodes, Place::Cluster, "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/instanceView/read"),
-    (Purpose::Nodes, Place::Cluster, "Microsoft.Compute/virtualMachineScaleSets/networkInterfaces/read"),
-    (Purpose::Nodes, Place::Cluster, "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces/read"),
-    (Purpose::Nodes, Place::Cluster, "Microsoft.Compute/virtualMachineScaleSets/publicIPAddresses/read"),
-    (Purpose::Nodes, Place::Cluster, "Microsoft.Network/networkInterfaces/read"),
-    (Purpose::Nodes, Place::Cluster, "Microsoft.Network/publicIPAddresses/read"),
-    (Purpose::Routes, Place::RouteTable, "Microsoft.Network/routeTables/read"),
-    (Purpose::Routes, Place::RouteTable, "Microsoft.Network/routeTables/write"),
-    (Purpose::Routes, Place::RouteTable, "Microsoft.Network/routeTables/routes/read"),
-    (Purpose::Routes, Place::RouteTable, "Microsoft.Network/routeTables/routes/write"),
-    (Purpose::Routes, Place::RouteTable, "Microsoft.Network/routeTables/routes/delete"),
-    (Purpose::LoadBalancers, Place::LoadBalancer, "Microsoft.Network/loadBalancers/read"),
-    (Purpose::LoadBalancers, Place::LoadBalancer, "Microsoft.Network/loadBalancers/write"),
-    (Purpose::LoadBalancers, Place::LoadBalancer, "Microsoft.Network/loadBalancers/delete"),
-    (Purpose::LoadBalancers, Place::LoadBalancer, "Microsoft.Network/loadBalancers/backendAddressPools/join/action"),
-    (Purpose::LoadBalancers, Place::LoadBalancer, "Microsoft.Network/loadBalancers/backendAddressPools/write"),
-    (Purpose::LoadBalancers, Place::PublicIps, "Microsoft.Network/publicIPAddresses/read"),
-    (Purpose::LoadBalancers, Place::PublicIps, "Microsoft.Network/publicIPAddresses/write"),
-    (Purpose::LoadBalancers, Place::PublicIps, "Microsoft.Network/publicIPAddresses/delete"),
-    (Purpose::LoadBalancers, Place::PublicIps, "Microsoft.Network/publicIPAddresses/join/action"),
-    (Purpose::LoadBalancers, Place::SecurityGroup, "Microsoft.Network/networkSecurityGroups/read"),
-    (Purpose::LoadBalancers, Place::SecurityGroup, "Microsoft.Network/networkSecurityGroups/write"),
-    (Purpose::LoadBalancers, Place::Network, "Microsoft.Network/virtualNetworks/subnets/read"),
-    (Purpose::LoadBalancers, Place::Network, "Microsoft.Network/virtualNetworks/subnets/join/action"),
-    (Purpose::LoadBalancers, Place::Cluster, "Microsoft.Compute/virtualMachineScaleSets/write"),
-    (Purpose::LoadBalancers, Place::Cluster, "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/write"),
-    (Purpose::LoadBalancers, Place::Cluster, "Microsoft.Network/networkInterfaces/write"),
-];
+/// What of the configuration an action hangs on, besides its purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    Always,
+    /// Some machines may be in scale sets.
+    ScaleSets,
+    /// Some machines may be instances of uniform scale sets.
+    Instances,
+    /// Some machines may have network interfaces that are resources of their own.
+    Interfaces,
+    /// Scale sets list pools.
+    PoolsInScaleSets,
+    /// Instances list pools.
+    PoolsInInstances,
+    /// Network interfaces list pools.
+    PoolsInInterfaces,
+    /// Something of machines lists pools.
+    PoolsInMachines,
+    /// Pools list addresses.
+    Addresses,
+    /// ARM turns pools of one kind into those of the other.
+    Migration,
+    SecurityGroup,
+    VirtualNetwork,
+    AddressesOfVirtualNetwork,
+    /// The region can have zones.
+    Zones,
+}
+
+/// Reads the zones of the region: no resource group has it.
+pub(super) const ZONES: &str = "Microsoft.Resources/subscriptions/providers/read";
+
+const NEEDS: &[(Purpose, Place, When, &str)] = {
+    use Purpose::{LoadBalancers, Nodes, Routes};
+    use When::Always;
+    &[
+        (Nodes, Place::Cluster, When::Interfaces, "Microsoft.Compute/virtualMachines/read"),
+        (Nodes, Place::Cluster, When::Interfaces, "Microsoft.Network/networkInterfaces/read"),
+        (Nodes, Place::Cluster, When::Interfaces, "Microsoft.Network/publicIPAddresses/read"),
+        (Nodes, Place::Cluster, When::ScaleSets, "Microsoft.Compute/virtualMachineScaleSets/read"),
+        (Nodes, Place::Cluster, When::Instances, "Microsoft.Compute/virtualMachineScaleSets/networkInterfaces/read"),
+        (Nodes, Place::Cluster, When::Instances, "Microsoft.Compute/virtualMachineScaleSets/publicIPAddresses/read"),
+        (Nodes, Place::Cluster, When::Instances, "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read"),
+        (
+            Nodes,
+            Place::Cluster,
+            When::Instances,
+            "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/instanceView/read",
+        ),
+        (
+            Nodes,
+            Place::Cluster,
+            When::Instances,
+            "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces/read",
+        ),
+        (
+            Nodes,
+            Place::Cluster,
+            When::Instances,
+            "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces/ipConfigurations/publicIPAddresses/read",
+        ),
+        (Routes, Place::RouteTable, Always, "Microsoft.Network/routeTables/read"),
+        (Routes, Place::RouteTable, Always, "Microsoft.Network/routeTables/write"),
+        (LoadBalancers, Place::Subscription, When::Zones, ZONES),
+        (LoadBalancers, Place::LoadBalancer, Always, "Microsoft.Network/loadBalancers/read"),
+        (LoadBalancers, Place::LoadBalancer, Always, "Microsoft.Network/loadBalancers/write"),
+        (LoadBalancers, Place::LoadBalancer, Always, "Microsoft.Network/loadBalancers/delete"),
+        (
+            LoadBalancers,
+            Place::LoadBalancer,
+            When::PoolsInMachines,
+            "Microsoft.Network/loadBalancers/backendAddressPools/join/action",
+        ),
+        (LoadBalancers, Place::LoadBalancer, When::Addresses, "Microsoft.Network/loadBalancers/backendAddressPools/read"),
+        (LoadBalancers, Place::LoadBalancer, When::Addresses, "Microsoft.Network/loadBalancers/backendAddressPools/write"),
+        (LoadBalancers, Place::LoadBalancer, When::Migration, "Microsoft.Network/loadBalancers/migrateToIpBased/action"),
+        (LoadBalancers, Place::PublicIps, Always, "Microsoft.Network/publicIPAddresses/read"),
+        (LoadBalancers, Place::PublicIps, Always, "Microsoft.Network/publicIPAddresses/write"),
+        (LoadBalancers, Place::PublicIps, Always, "Microsoft.Network/publicIPAddresses/delete"),
+        (LoadBalancers, Place::PublicIps, Always, "Microsoft.Network/publicIPAddresses/join/action"),
+        (LoadBalancers, Place::SecurityGroup, When::SecurityGroup, "Microsoft.Network/networkSecurityGroups/read"),
+        (LoadBalancers, Place::SecurityGroup, When::SecurityGroup, "Microsoft.Network/networkSecurityGroups/write"),
+        (LoadBalancers, Place::Network, When::VirtualNetwork, "Microsoft.Network/virtualNetworks/subnets/read"),
+        (LoadBalancers, Place::Network, When::VirtualNetwork, "Microsoft.Network/virtualNetworks/subnets/join/action"),
+        (
+            LoadBalancers,
+            Place::Network,
+            When::AddressesOfVirtualNetwork,
+            "Microsoft.Network/virtualNetworks/joinLoadBalancer/action",
+        ),
+        (LoadBalancers, Place::Cluster, When::PoolsInScaleSets, "Microsoft.Compute/virtualMachineScaleSets/write"),
+        (
+            LoadBalancers,
+            Place::Cluster,
+            When::PoolsInInstances,
+            "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/write",
+        ),
+        (LoadBalancers, Place::Cluster, When::PoolsInInterfaces, "Microsoft.Network/networkInterfaces/write"),
+    ]
+};
 
 /// One action that is needed at one scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need {
     /// What for.
     pub purpose: Purpose,
-    /// Where: a resource group.
+    /// Where: a resource group, or a subscription.
     pub scope: ResourceId,
     /// Which.
     pub action: &'static str,
 }
 
-/// Everything that the provider will need with this configuration, by scope.
-pub fn needs(config: &AzureConfig) -> Vec<Need> {
-    let wanted = NEEDS.iter().filter(|(purpose, ..)| match purpose {
-        Purpose::Nodes => true,
-        Purpose::Routes => !config.route_table_name.is_empty(),
-        Purpose::LoadBalancers => !config.security_group_name.is_empty(),
-    });
+/// Everything that the provider will need with this configuration, by scope. `azure_stack`: whether the cloud is an Azure Stack.
+pub fn needs(config: &AzureConfig, azure_stack: bool) -> Vec<Need> {
+    let facts = Facts::new(config, azure_stack);
+    let wanted = NEEDS.iter().filter(|(purpose, _, when, _)| facts.has(*purpose) && facts.hold(*when));
     let mut needs: Vec<Need> =
-        wanted.map(|(purpose, place, action)| Need { purpose: *purpose, scope: scope(*place, config), action }).collect();
+        wanted.map(|(purpose, place, _, action)| Need { purpose: *purpose, scope: scope(*place, config), action }).collect();
     needs.sort_by(|one, other| (&one.scope, one.action).cmp(&(&other.scope, other.action)));
     needs.dedup_by(|one, other| one.scope == other.scope && one.action == other.action);
     needs
 }
 
+/// What of the configuration decides.
+struct Facts {
+    machines: InventorySettings,
+    services: Settings,
+    has_routes: bool,
+    has_network: bool,
+    migrates: bool,
+    azure_stack: bool,
+}
+
+impl Facts {
+    fn new(config: &AzureConfig, azure_stack: bool) -> Self {
+        Self {
+            machines: InventorySettings::from_config(config),
+            services: Settings::new(config, ""),
+            has_routes: !config.route_table_name.is_empty(),
+            has_network: !config.vnet_name.is_empty(),
+            migrates: config.enable_migrate_to_ip_based_backend_pool_api,
+            azure_stack,
+        }
+    }
+
+    /// Whether anything is asked of ARM for this purpose.
+    fn has(&self, purpose: Purpose) -> bool {
+        match purpose {
+            Purpose::Nodes => true,
+            Purpose::Routes => self.has_routes,
+            Purpose::LoadBalancers => self.services.unsupported.is_empty(),
+        }
+    }
+
+    fn hold(&self, when: When) -> bool {
+        let InventorySettings { uniform, flex, standard, .. } = self.machines;
+        let addresses = self.services.pool_type == BackendPoolType::NodeIp;
+        match when {
+            When::Always => true,
+            When::ScaleSets => uniform || flex,
+            When::Instances => uniform,
+            When::Interfaces => flex || standard,
+            When::PoolsInScaleSets => !addresses && (uniform || flex),
+            When::PoolsInInstances => !addresses && uniform,
+            When::PoolsInInterfaces => !addresses && (flex || standard),
+            When::PoolsInMachines => !addresses,
+            When::Addresses => addresses,
+            When::Migration => addresses && self.migrates,
+            When::SecurityGroup => self.services.security_group.is_some(),
+            When::VirtualNetwork => self.has_network,
+            When::AddressesOfVirtualNetwork => addresses && self.has_network,
+            When::Zones => !self.azure_stack && self.services.extended_location.is_none(),
+        }
+    }
+}
+
 fn scope(place: Place, config: &AzureConfig) -> ResourceId {
     let own = match place {
-        Place::Cluster | Place::PublicIps => "",
+        Place::Subscription | Place::Cluster | Place::PublicIps => "",
         Place::Network => &config.vnet_resource_group,
         Place::SecurityGroup => &config.security_group_resource_group,
         Place::RouteTable => &config.route_table_resource_group,
@@ -119,6 +245,9 @@ fn scope(place: Place, config: &AzureConfig) -> ResourceId {
     let group = if own.is_empty() { &config.resource_group } else { own };
     let network = &config.network_resource_subscription_id;
     let subscription = if place == Place::Cluster || network.is_empty() { &config.subscription_id } else { network };
+    if place == Place::Subscription {
+        return ResourceId::subscription_of(subscription);
+    }
     ResourceId::group_of(subscription, group)
 }
 
@@ -142,60 +271,4 @@ fn matches(pattern: &str, action: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wildcards_stand_for_any_text() {
-        let action = "Microsoft.Network/loadBalancers/write";
-        for (pattern, fits) in [
-            ("*", true),
-            ("*/write", true),
-            ("microsoft.network/*", true),
-            ("Microsoft.Network/*/write", true),
-            ("Microsoft.Network/loadBalancers/write", true),
-            ("Microsoft.Network/loadBalancers/*/write", false),
-            ("*/read", false),
-            ("Microsoft.Compute/*", false),
-            ("Microsoft.Network/loadBalancers/wri", false),
-            ("", false),
-        ] {
-            assert_eq!(matches(pattern, action), fits, "{pattern}");
-        }
-    }
-
-    #[test]
-    fn an_exception_takes_back_only_what_its_own_grant_gives() {
-        let grant = |actions: &[&str], not: &[&str]| Grant {
-            actions: actions.iter().map(|text| (*text).to_owned()).collect(),
-            not_actions: not.iter().map(|text| (*text).to_owned()).collect(),
-        };
-        let read_all = grant(&["*/read"], &["Microsoft.Network/*"]);
-        assert!(!allowed(std::slice::from_ref(&read_all), "Microsoft.Network/loadBalancers/read"));
-        let network = grant(&["Microsoft.Network/*"], &[]);
-        assert!(allowed(&[read_all, network], "Microsoft.Network/loadBalancers/read"));
-        assert!(!allowed(&[], "Microsoft.Network/loadBalancers/read"));
-    }
-
-    #[test]
-    fn what_is_not_configured_needs_no_permission_and_scopes_follow_the_configuration() {
-        let bare = AzureConfig { subscription_id: "s".into(), resource_group: "rg".into(), ..AzureConfig::default() };
-        assert!(
-            needs(&bare).iter().all(|need| need.purpose == Purpose::Nodes && need.scope == ResourceId::group_of("s", "rg"))
-        );
-        let full = AzureConfig {
-            route_table_name: "rt".into(),
-            route_table_resource_group: "routes".into(),
-            security_group_name: "nsg".into(),
-            network_resource_subscription_id: "n".into(),
-            ..bare
-        };
-        let found = needs(&full);
-        assert!(
-            found.iter().any(|need| need.purpose == Purpose::Routes && need.scope == ResourceId::group_of("n", "routes"))
-        );
-        assert!(found.iter().any(
-            |need| need.action.ends_with("networkSecurityGroups/write") && need.scope == ResourceId::group_of("n", "rg")
-        ));
-    }
-}
+mod tests;

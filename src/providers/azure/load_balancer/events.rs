@@ -6,7 +6,10 @@
 use k8s_openapi::api::core::v1::Service;
 
 use super::{
-    desired::load_balancers::{DELETING_FRONTEND, KeptFrontend},
+    desired::{
+        load_balancers::{DELETING_FRONTEND, KeptFrontend},
+        public_ips::Release,
+    },
     explain::explain,
     spec::{Warning, reason},
 };
@@ -17,6 +20,9 @@ use crate::{
 
 /// Source component of the events, as upstream.
 pub const COMPONENT: &str = "azure-cloud-provider";
+
+/// Reason of the event about a public IP that stays as it is. Only this program has it.
+const KEPT_PUBLIC_IP: &str = "KeptPublicIPAddress";
 
 const fn warning(reason: &'static str, when: &'static str) -> EventDoc {
     EventDoc { reason, type_: EventType::Warning, when }
@@ -46,6 +52,7 @@ macro_rules! calls {
         pub const EVENTS: &[EventDoc] = &[
             $(warning($reason, $when),)*
             warning(DELETING_FRONTEND, "A front end is kept although the Service does not need it any more, because something else refers to it."),
+            warning(KEPT_PUBLIC_IP, "A public IP that the Service has left is not deleted, because something that is no Service's uses it; or it keeps its IP tags, because it cannot be made anew."),
             warning(reason::INVALID_SOURCE_RANGES, "Some of `spec.loadBalancerSourceRanges` is no range; only the valid ones are allowed."),
             warning(reason::INVALID_ALLOWED_IP_RANGES, "Some range in an annotation is no range; only the valid ones are allowed."),
             warning(reason::CONFLICT_CONFIGURATION, "`spec.loadBalancerSourceRanges` is given together with service tags."),
@@ -82,6 +89,11 @@ pub fn kept_frontend(service: &Service, kept: &KeptFrontend) -> Event {
     let uses: Vec<_> = kept.uses.iter().map(|user| format!("{} {}", user.kind, user.name)).collect();
     let message = format!("front end {} is kept until these do not refer to it any more: {}", kept.id, uses.join(", "));
     event(service, DELETING_FRONTEND, message)
+}
+
+/// A public IP is not deleted, or not changed, and why.
+pub fn kept_public_ip(service: &Service, kept: &Release) -> Event {
+    event(service, KEPT_PUBLIC_IP, format!("public IP {} is kept as it is: {}", kept.id, kept.reasons.join("; ")))
 }
 
 /// Something about the Service is probably not meant. To be recorded when it is ensured.

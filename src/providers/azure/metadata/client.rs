@@ -107,11 +107,11 @@ impl MetadataService {
                 retry_after: seconds.map(Duration::from_secs),
             });
         }
-        serde_json::from_slice(answer.body()).map_err(|error| Failure::Garbage(error.to_string()))
+        serde_json::from_slice(answer.body()).map_err(|error| Failure::Garbage(beginning(error.to_string().as_bytes())))
     }
 }
 
-/// The beginning of a body on one line.
+/// The beginning of a body, or of what is said of it, on one line.
 fn beginning(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(TOLD).collect()

@@ -65,8 +65,13 @@ pub fn metadata(documents: &Documents, subject: Subject<'_>) -> Result<InstanceM
 
 /// The machine as the inventory would have it from ARM.
 fn machine(documents: &Documents, compute: &Compute) -> Result<Machine, Undescribable> {
-    if compute.resource_id.is_empty() {
-        return Err(Undescribable::Missing("resourceId"));
+    // What a Node is initialised without it never gets.
+    for (name, value) in
+        [("resourceId", &compute.resource_id), ("vmSize", &compute.vm_size), ("location", &compute.location)]
+    {
+        if value.is_empty() {
+            return Err(Undescribable::Missing(name));
+        }
     }
     let id = ResourceId::parse(&lower_subscription(compute))?;
     Ok(Machine {
@@ -243,6 +248,8 @@ mod tests {
             (without(Value::Null, ipv4("10.0.0.4", "")), "compute"),
             (without(compute(json!({"resourceId": ""})), ipv4("10.0.0.4", "")), "resourceId"),
             (without(compute(json!({"resourceId": "vm"})), ipv4("10.0.0.4", "")), "resourceId that is none"),
+            (without(compute(json!({"vmSize": ""})), ipv4("10.0.0.4", "")), "no vmSize"),
+            (without(compute(json!({"location": null})), ipv4("10.0.0.4", "")), "no location"),
             (without(whole(), json!({})), "no address"),
             (without(whole(), ipv4("", "20.0.0.1")), "no address"),
         ] {

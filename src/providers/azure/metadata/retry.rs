@@ -53,7 +53,7 @@ pub fn pause(failure: &Failure, patience: Patience, tries: u32, elapsed: Duratio
     let grown = FIRST.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(LONGEST);
     // Half of it is by chance: the machines of a rack come back together.
     let pause = grown.mul_f64(0.5 + 0.5 * random.clamp(0.0, 1.0)).max(asked.unwrap_or_default());
-    (passes && elapsed + pause < patience.total).then_some(pause)
+    (passes && elapsed.saturating_add(pause) < patience.total).then_some(pause)
 }
 
 #[cfg(test)]
@@ -84,6 +84,7 @@ mod tests {
         ] {
             assert_eq!(pause(&failure, PATIENCE, 1, Duration::ZERO, 0.0).is_some(), expected, "{failure:?}");
         }
+        assert_eq!(pause(&refused(429, Some(u64::MAX)), PATIENCE, 3, Duration::from_secs(2), 0.0), None, "no overflow");
         let missing = Patience { may_be_missing: true, ..PATIENCE };
         assert_eq!(pause(&refused(404, None), missing, 1, Duration::ZERO, 0.0), None);
         assert!(pause(&refused(410, None), missing, 1, Duration::ZERO, 0.0).is_some());

@@ -1,8 +1,16 @@
 //! The client and its cache on the simulated metadata service of a machine, on a paused clock.
 
+use bytes::Bytes;
+use http::{Request, Response};
 use tokio::time::Instant;
 
-use super::{super::node::fixtures::node, *};
+use super::{
+    super::{
+        arm::{Transport, TransportError},
+        node::fixtures::node,
+    },
+    *,
+};
 use crate::{
     cloud_provider::AddressType,
     runtime::{clock::Clock, shutdown::Shutdown},
@@ -91,6 +99,26 @@ async fn what_stays_is_told_with_its_reason_and_recovered_from() {
         assert!(tries.contains(&asked(&metadata, INSTANCE)), "{reason}: {}", asked(&metadata, INSTANCE));
         metadata.faults().clear();
         assert!(told(&machine).await.is_ok(), "{reason}: a failure is not remembered");
+    }
+}
+
+/// Answers everything with the same text.
+struct Says(String);
+
+#[async_trait]
+impl Transport for Says {
+    async fn send(&self, _: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+        Ok(Response::new(self.0.clone().into()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_no_document_is_told_in_a_line() {
+    for answer in [format!("\"{}\"", "x".repeat(1 << 19)), "{\"compute\": \"two\\nlines\"}".to_owned()] {
+        let machine = LocalMachine::new(MetadataService::new(ADDRESS, Arc::new(Says(answer))), MAX_AGE);
+        let error = told(&machine).await.unwrap_err().to_string();
+        assert!(error.contains("not the document asked for") && error.len() < 500, "{} bytes", error.len());
+        assert_eq!(error.lines().count(), 1, "{error}");
     }
 }
 

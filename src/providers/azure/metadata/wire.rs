@@ -27,8 +27,7 @@ pub struct PlainHttp;
 impl Transport for PlainHttp {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
         let not_sent = |error: &dyn std::fmt::Display| TransportError::NotSent(error.to_string());
-        let request = in_origin_form(request).map_err(|error| not_sent(&error))?;
-        let address = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let (request, address) = in_origin_form(request).map_err(|error| not_sent(&error))?;
         let stream = TcpStream::connect(address).await.map_err(|error| not_sent(&error))?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| not_sent(&error))?;
         let exchange = Box::pin(async move {
@@ -49,40 +48,43 @@ fn lost(error: &dyn std::error::Error) -> TransportError {
     TransportError::NoAnswer(error.to_string())
 }
 
-/// The request as it goes to the server itself: the path alone, and the server in `Host`.
-fn in_origin_form(request: Request<Bytes>) -> io::Result<Request<Bytes>> {
+/// The request as it goes to the server itself, the path alone and the server in `Host` as the address has it; and where to connect.
+fn in_origin_form(request: Request<Bytes>) -> io::Result<(Request<Bytes>, String)> {
     let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {why}", request.uri()));
     if request.uri().scheme_str() != Some("http") {
         return Err(invalid("the metadata service speaks plain HTTP; expected http://host[:port]"));
     }
     let host = request.uri().host().ok_or_else(|| invalid("there is no host"))?;
-    let host = format!("{host}:{}", request.uri().port_u16().unwrap_or(80));
+    let port = request.uri().port_u16();
+    let address = format!("{host}:{}", port.unwrap_or(80));
+    let host = port.map_or_else(|| host.to_owned(), |_| address.clone());
     let host = HeaderValue::try_from(host).map_err(|error| invalid(&error.to_string()))?;
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
     let path = path.parse().map_err(|_| invalid("there is no path"))?;
     let (mut parts, body) = request.into_parts();
     parts.uri = path;
     parts.headers.insert(HOST, host);
-    Ok(Request::from_parts(parts, body))
+    Ok((Request::from_parts(parts, body), address))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn form(url: &str) -> Result<(String, String), String> {
+    /// `Host`, path, and where it goes.
+    fn form(url: &str) -> Result<[String; 3], String> {
         let request = Request::get(url).body(Bytes::new()).map_err(|error| error.to_string())?;
-        let request = in_origin_form(request).map_err(|error| error.to_string())?;
-        Ok((request.headers()[HOST].to_str().unwrap().to_owned(), request.uri().to_string()))
+        let (request, address) = in_origin_form(request).map_err(|error| error.to_string())?;
+        Ok([request.headers()[HOST].to_str().unwrap().to_owned(), request.uri().to_string(), address])
     }
 
     #[test]
     fn requests_are_for_the_server_itself() {
         assert_eq!(
             form("http://169.254.169.254/metadata/instance?a=b"),
-            Ok(("169.254.169.254:80".into(), "/metadata/instance?a=b".into()))
+            Ok(["169.254.169.254", "/metadata/instance?a=b", "169.254.169.254:80"].map(str::to_owned))
         );
-        assert_eq!(form("http://[::1]:81/x"), Ok(("[::1]:81".into(), "/x".into())));
+        assert_eq!(form("http://[::1]:81/x"), Ok(["[::1]:81", "/x", "[::1]:81"].map(str::to_owned)));
         assert!(form("https://localhost/x").unwrap_err().contains("plain HTTP"));
         assert!(form("/x").unwrap_err().contains("plain HTTP"));
     }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::{
     plan::Change,
     split,
-    table::{Known, Table},
+    table::{CidrsOf, Known, Table},
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult},
@@ -29,21 +29,18 @@ use crate::{
 /// Writes that one batch may cost. One culprit among 400 is found within 20.
 const MOST_WRITES: usize = 40;
 
-/// Tells names of Nodes.
-pub(super) type IsNode = dyn Fn(&str) -> bool + Send + Sync;
-
 /// Writes the route table for everybody.
 pub(super) struct Committer {
     table: Table,
     batcher: Batcher<Arc<[Change]>, Vec<CloudResult<()>>>,
-    is_node: Box<IsNode>,
+    cidrs_of: Box<CidrsOf>,
     /// Rejected alone when last tried.
     suspects: Mutex<Vec<Change>>,
 }
 
 impl Committer {
-    pub(super) fn new(table: Table, is_node: Box<IsNode>) -> Self {
-        Self { table, batcher: Batcher::new(Duration::ZERO, Duration::ZERO), is_node, suspects: Mutex::default() }
+    pub(super) fn new(table: Table, cidrs_of: Box<CidrsOf>) -> Self {
+        Self { table, batcher: Batcher::new(Duration::ZERO, Duration::ZERO), cidrs_of, suspects: Mutex::default() }
     }
 
     pub(super) fn status(&self) -> Value {
@@ -97,12 +94,13 @@ impl Committer {
         let (mut writes, mut may_go_on) = (0, true);
         while let Some(part) = parts.pop_front() {
             if !may_go_on || writes == MOST_WRITES {
-                part.iter().for_each(|at| answers[*at] = outcome.clone());
+                // What went well before says nothing of this part.
+                part.iter().filter(|_| outcome.is_err()).for_each(|at| answers[*at] = outcome.clone());
                 continue;
             }
             writes += 1;
             let chosen: Vec<Change> = part.iter().map(|at| changes[*at].clone()).collect();
-            let written = self.table.write(&chosen, &*self.is_node).await;
+            let written = self.table.write(&chosen, &*self.cidrs_of).await;
             self.note(&chosen, &written);
             match written {
                 Ok(written) => part.iter().zip(written).for_each(|(at, answer)| answers[*at] = answer),

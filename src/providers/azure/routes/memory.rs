@@ -45,7 +45,7 @@ impl Memory {
         self.unmanaged.iter().flat_map(|(name, cidrs)| cidrs.iter().map(move |cidr| (name.as_str(), cidr.as_str())))
     }
 
-    /// Takes in the Nodes as they are now.
+    /// Takes in the Nodes as they are now; what was remembered of others goes.
     pub(super) fn observe<'a>(&mut self, nodes: impl Iterator<Item = &'a Node>) {
         let mut known = std::mem::take(&mut self.addresses);
         for node in nodes {
@@ -60,6 +60,7 @@ impl Memory {
             }
             self.addresses.insert(name.to_owned(), addresses);
         }
+        self.unmanaged.retain(|name, _| self.addresses.contains_key(name));
     }
 
     /// Of all Nodes, which addresses they have.
@@ -118,6 +119,16 @@ mod tests {
         memory.observe(std::iter::empty());
         memory.observe([with("a", &["10.0.0.3"])].iter());
         assert!(!astray(&memory, "a", "10.0.0.1"), "another Node of that name");
+    }
+
+    #[test]
+    fn cidrs_go_with_their_node() {
+        let mut memory = Memory::default();
+        for name in ["a", "b"] {
+            memory.remember(name, "10.0.0.0/24");
+        }
+        memory.observe([with("b", &[])].iter());
+        assert_eq!(memory.unmanaged().collect::<Vec<_>>(), [("b", "10.0.0.0/24")]);
     }
 
     #[test]

@@ -82,9 +82,9 @@ impl AzureRoutes {
     ) -> Self {
         let subscription = settings.table.as_ref().map(ResourceId::subscription).unwrap_or_default().to_owned();
         let known = nodes.clone();
-        let is_node = move |name: &str| known.get(&ObjectKey::cluster(name)).is_some();
+        let cidrs_of = move |name: &str| known.get(&ObjectKey::cluster(name)).map_or_else(Vec::new, |node| pod_cidrs(&node));
         let table = settings.table.clone().map(|id| Table::new(id, settings, arm, clock));
-        let committer = table.map(|table| Committer::new(table, Box::new(is_node)));
+        let committer = table.map(|table| Committer::new(table, Box::new(cidrs_of)));
         Self { inventory, nodes, committer, memory: Mutex::default(), subscription, metrics, clock }
     }
 
@@ -225,6 +225,10 @@ impl Routes for AzureRoutes {
         creations.into_iter().zip(&outcomes.created).for_each(|(running, outcome)| running.end(outcome.is_ok()));
         outcomes
     }
+}
+
+fn pod_cidrs(node: &Node) -> Vec<String> {
+    node.spec.as_ref().and_then(|spec| spec.pod_cidrs.clone()).unwrap_or_default()
 }
 
 fn only(mut answers: Vec<CloudResult<()>>) -> CloudResult<()> {

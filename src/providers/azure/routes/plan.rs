@@ -55,13 +55,13 @@ pub struct Planned {
     pub refused: Vec<Option<String>>,
 }
 
-/// Applies `changes` to `table` (`None`: there is none), deletions first. `is_node` tells names of Nodes: routes that are called
-/// just like one, as single-stack programs did it, get their full name when the table is written anyway.
+/// Applies `changes` to `table` (`None`: there is none), deletions first. `cidrs_of` tells the pod CIDRs of a Node: a route to one of
+/// them that is called just like the Node, as single-stack programs did it, gets its full name when the table is written anyway.
 pub fn plan(
     table: Option<&RouteTable>,
     changes: &[Change],
     settings: &RouteSettings,
-    is_node: &dyn Fn(&str) -> bool,
+    cidrs_of: &dyn Fn(&str) -> Vec<String>,
 ) -> Planned {
     let before = routes_of(table);
     let mut draft = Draft::new(before);
@@ -76,7 +76,7 @@ pub fn plan(
     let routes = draft.routes();
     let is_wanted = if table.is_some() { tags_differ || routes != before } else { !routes.is_empty() };
     let document = is_wanted.then(|| {
-        let routes = routes.into_iter().map(|route| with_full_name(route, is_node)).collect();
+        let routes = routes.into_iter().map(|route| with_full_name(route, cidrs_of)).collect();
         RouteTable { tags, ..with_routes(table, routes, settings) }
     });
     Planned { document, refused }
@@ -89,6 +89,13 @@ pub fn is_in(table: Option<&RouteTable>, change: &Change) -> bool {
         Change::Set(wanted) => named(&wanted.name).is_some_and(|route| leads_as(route, wanted)),
         Change::Remove(name) => named(name).is_none(),
     }
+}
+
+/// Whether `change`, one of `changes` made together, shows in `table`: a route that was removed to be set anew shows as it was set.
+pub fn shows(table: Option<&RouteTable>, change: &Change, changes: &[Change]) -> bool {
+    let sets = |other: &&Change, name: &str| matches!(other, Change::Set(wanted) if wanted.name.eq_ignore_ascii_case(name));
+    let is_replaced = |name: &str| changes.iter().filter(|other| sets(other, name)).any(|other| is_in(table, other));
+    is_in(table, change) || matches!(change, Change::Remove(name) if is_replaced(name))
 }
 
 /// The routes of a table.
@@ -215,16 +222,14 @@ fn new_route(wanted: &WantedRoute) -> Route {
     route
 }
 
-/// The same route under its full name, when it is called like a Node.
-fn with_full_name(route: Route, is_node: &dyn Fn(&str) -> bool) -> Route {
-    let name = route.name.as_deref().unwrap_or_default();
-    let prefix = route.properties.as_ref().and_then(|properties| properties.address_prefix.as_deref());
-    match prefix {
-        Some(prefix) if names::is_bare(name) && is_node(&name.to_lowercase()) => {
-            let name = names::route_name(&name.to_lowercase(), prefix);
-            Route { name: Some(name), id: None, extra: Extra::new(), ..route }
-        }
-        _ => route,
+/// The same route under its full name, when it is called like the Node whose pods it leads to.
+fn with_full_name(route: Route, cidrs_of: &dyn Fn(&str) -> Vec<String>) -> Route {
+    let node = route.name.as_deref().unwrap_or_default().to_lowercase();
+    let leads_to = |cidr: &String| prefix_of(&route) == Prefix::of(cidr);
+    let cidrs = if names::is_bare(&node) { cidrs_of(&node) } else { Vec::new() };
+    match cidrs.iter().find(|cidr| leads_to(cidr)) {
+        Some(cidr) => Route { name: Some(names::route_name(&node, cidr)), id: None, extra: Extra::new(), ..route },
+        None => route,
     }
 }
 

@@ -30,6 +30,9 @@ const TRIES: u32 = 5;
 /// A table at a moment; `None`: there is none.
 pub(super) type Known = Option<Arc<RouteTable>>;
 
+/// Tells the pod CIDRs of the Node of this name.
+pub(super) type CidrsOf = dyn Fn(&str) -> Vec<String> + Send + Sync;
+
 /// The route table.
 pub(super) struct Table {
     id: ResourceId,
@@ -76,19 +79,16 @@ impl Table {
 
     /// Whether its tags are not as configured.
     pub(super) fn needs_tags(&self, table: &Known) -> bool {
-        plan::plan(table.as_deref(), &[], &self.settings, &|_| false).document.is_some()
+        plan::plan(table.as_deref(), &[], &self.settings, &|_| Vec::new()).document.is_some()
     }
 
     /// Makes `changes`, in one write if any is needed. `Err`: ARM did not take them, and none is made for certain.
-    pub(super) async fn write(
-        &self,
-        changes: &[Change],
-        is_node: &(dyn Fn(&str) -> bool + Send + Sync),
-    ) -> ArmResult<Vec<CloudResult<()>>> {
+    pub(super) async fn write(&self, changes: &[Change], cidrs_of: &CidrsOf) -> ArmResult<Vec<CloudResult<()>>> {
         let mut tries = 1;
         loop {
             let table = self.for_write().await?;
-            let Planned { document, refused } = plan::plan(table.as_deref(), changes, &self.settings, &|name| is_node(name));
+            let Planned { document, refused } =
+                plan::plan(table.as_deref(), changes, &self.settings, &|name| cidrs_of(name));
             let Some(document) = document else { return Ok(answers(changes, &refused, table.as_deref())) };
             match self.put(table.as_deref(), &document, urgency(changes)).await {
                 Ok(table) => return Ok(answers(changes, &refused, table.as_deref())),
@@ -165,7 +165,7 @@ fn urgency(changes: &[Change]) -> Urgency {
 fn answers(changes: &[Change], refused: &[Option<String>], table: Option<&RouteTable>) -> Vec<CloudResult<()>> {
     let answer = |(change, refused): (&Change, &Option<String>)| match refused {
         Some(reason) => Err(CloudError::invalid(reason.clone())),
-        None if plan::is_in(table, change) => Ok(()),
+        None if plan::shows(table, change, changes) => Ok(()),
         None => Err(CloudError::failed("ARM accepted the route table, and its answer does not show this change")),
     };
     changes.iter().zip(refused).map(answer).collect()

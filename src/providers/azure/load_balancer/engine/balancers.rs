@@ -48,6 +48,8 @@ pub(super) enum Step {
 /// What a Service got.
 pub(super) struct Got {
     pub(super) placed: Placed,
+    /// Public IPs that stay as they are although it would have them deleted or changed.
+    pub(super) kept: Vec<Release>,
     /// Public IPs that can go.
     pub(super) releases: Vec<Arc<Once<Release>>>,
     /// Whether one of them comes back as a new one.
@@ -115,6 +117,7 @@ fn answers(ready: &[Ask], unready: &[Ask], plan: Plan) -> Answers<Step> {
             Some(refusal) => Err(admission::refused(&refusal)),
             None => Ok(Step::Placed(Box::new(Got {
                 placed: placed.remove(&who).unwrap_or_default(),
+                kept: public_ips.kept.iter().filter(|kept| kept.services.contains(&who)).cloned().collect(),
                 releases: releases
                     .iter()
                     .filter(|(services, _)| services.contains(&who))

@@ -25,7 +25,7 @@ use crate::{
         arm::{ArmResult, ErrorClass, Urgency},
         load_balancer::{
             commit::batch::{Batcher, Coming, Interrupted},
-            desired::{Ask, load_balancers::Placed},
+            desired::{Ask, load_balancers::KeptFrontend, public_ips::Release},
             events::Call,
             explain::cloud_error,
             spec::Identity,
@@ -35,7 +35,8 @@ use crate::{
 
 /// How often a Service begins anew because its public IPs have changed, before the queue of the controller spaces the tries.
 const PASSES: usize = 6;
-/// Least time in which asks gather before they are planned: a hundredth of what the writes take.
+/// Least time in which asks gather at a stage: a hundredth of what the writes take. Those who leave a stage together come to the next
+/// one a moment after each other.
 const GATHER: Duration = Duration::from_millis(50);
 
 /// Longest that a Service with its public IPs waits for others that still get theirs.
@@ -47,6 +48,13 @@ const RULES: Duration = Duration::from_secs(5);
 struct Turn {
     ask: Ask,
     urgency: Urgency,
+}
+
+/// What stays although a Service does not want it any more.
+#[derive(Default)]
+pub(super) struct Kept {
+    pub(super) frontends: Vec<KeptFrontend>,
+    pub(super) public_ips: Vec<Release>,
 }
 
 /// The stages.
@@ -72,9 +80,9 @@ impl Flow {
             world,
             progress,
             admission: Batcher::new(GATHER, Duration::ZERO),
-            balancers: Batcher::new(Duration::ZERO, BALANCERS),
-            members: Batcher::new(Duration::ZERO, Duration::ZERO),
-            security: Batcher::new(Duration::ZERO, RULES),
+            balancers: Batcher::new(GATHER, BALANCERS),
+            members: Batcher::new(GATHER, Duration::ZERO),
+            security: Batcher::new(GATHER, RULES),
             suspects: Default::default(),
         }
     }
@@ -89,18 +97,18 @@ impl Flow {
         ]
     }
 
-    /// Brings everything to what is asked. Answers what the Service has got.
-    pub(super) async fn run(&self, ask: &Ask, urgency: Urgency) -> CloudResult<Placed> {
+    /// Brings everything to what is asked. Answers what could not be taken away.
+    pub(super) async fn run(&self, ask: &Ask, urgency: Urgency) -> CloudResult<Kept> {
         for _ in 0..PASSES {
-            if let Some(placed) = self.pass(ask, urgency).await? {
-                return Ok(placed);
+            if let Some(kept) = self.pass(ask, urgency).await? {
+                return Ok(kept);
             }
         }
         Err(CloudError::failed("its public IPs keep being changed by somebody else"))
     }
 
     /// `None`: it has to begin anew.
-    async fn pass(&self, ask: &Ask, urgency: Urgency) -> CloudResult<Option<Placed>> {
+    async fn pass(&self, ask: &Ask, urgency: Urgency) -> CloudResult<Option<Kept>> {
         let awaited = Awaited { balancers: self.balancers.announce(), security: self.security.announce() };
         self.at(ask, Stage::Planning);
         let turn = || Turn { ask: ask.clone(), urgency };
@@ -121,7 +129,8 @@ impl Flow {
         }
         joined?;
         let is_done = self.release(ask, &got, urgency).await? && !got.recreated;
-        Ok(is_done.then_some(got.placed))
+        let Got { placed, kept, .. } = *got;
+        Ok(is_done.then_some(Kept { frontends: placed.kept, public_ips: kept }))
     }
 
     async fn members(&self, ask: &Ask, turn: Turn) -> CloudResult<()> {

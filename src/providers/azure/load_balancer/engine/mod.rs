@@ -23,13 +23,13 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use serde_json::{Value, json};
 
 use self::{
-    flow::Flow,
-    progress::Progress,
+    flow::{Flow, Kept},
+    progress::{Progress, Stage},
     world::{Look, World},
 };
 use super::{
     apply::Writer,
-    desired::{Ask, load_balancers::Placed, status::status},
+    desired::{Ask, status::status},
     events::{self, COMPONENT},
     lease::{Held, Locker},
     members::Members,
@@ -159,7 +159,8 @@ impl AzureLoadBalancers {
         Ok(held)
     }
 
-    async fn work(&self, request: &str, ask: &Ask, urgency: Urgency) -> CloudResult<Placed> {
+    /// Has it done, with events about `service` for what could not be taken away.
+    async fn work(&self, request: &str, service: &Service, ask: &Ask, urgency: Urgency) -> CloudResult<()> {
         let operation = Operation {
             area: "services",
             request,
@@ -168,12 +169,27 @@ impl AzureLoadBalancers {
             source: &ask.identity().key,
         };
         let work = async {
+            self.flow.progress.at(&ask.identity().key, Stage::Lease);
             let _held = self.hold().await?;
             self.flow.run(ask, urgency).await
         };
         let result = observe_operation(&self.metrics, self.clock, operation, work).await;
         self.flow.progress.ended(&ask.identity().key, result.as_ref().map(drop));
-        result
+        self.tell_kept(service, &result?);
+        Ok(())
+    }
+
+    fn tell_kept(&self, service: &Service, kept: &Kept) {
+        let frontends = kept.frontends.iter().map(|kept| events::kept_frontend(service, kept));
+        let public_ips = kept.public_ips.iter().map(|kept| events::kept_public_ip(service, kept));
+        frontends.chain(public_ips).for_each(|event| self.events.record(event));
+    }
+
+    /// What is asked for this Service, if that is possible at all.
+    fn checked(&self, service: &Service) -> CloudResult<Arc<ServiceSpec>> {
+        let checked = self.require_supported().and_then(|()| self.wish(service));
+        let key = || removal(service, &self.settings).identity().key.clone();
+        checked.inspect_err(|error| self.flow.progress.refused(&key(), error))
     }
 
     fn wish(&self, service: &Service) -> CloudResult<Arc<ServiceSpec>> {
@@ -193,17 +209,13 @@ impl AzureLoadBalancers {
         nodes: &[Arc<Node>],
         urgency: Urgency,
     ) -> CloudResult<LoadBalancerStatus> {
-        self.require_supported()?;
         self.flow.world.set_hosts(nodes);
-        let spec = self.wish(service)?;
+        let spec = self.checked(service)?;
         for warning in warnings(service, &self.settings) {
             self.events.record(events::strange(service, &warning));
         }
         let ask = Ask::Ensure(Box::new((*spec).clone()));
-        let placed = self.work(request, &ask, urgency).await?;
-        for kept in &placed.kept {
-            self.events.record(events::kept_frontend(service, kept));
-        }
+        self.work(request, service, &ask, urgency).await?;
         let addresses = status(&self.flow.world.observer.known(), &spec, &self.settings);
         if addresses.is_empty() {
             return Err(CloudError::failed("the load balancer has no address for the Service yet"));
@@ -256,7 +268,7 @@ impl LoadBalancer for AzureLoadBalancers {
     async fn ensure_load_balancer_deleted(&self, _: &str, service: &Service) -> CloudResult<()> {
         self.require_supported()?;
         let ask = removal(service, &self.settings);
-        self.work("ensure_loadbalancer_deleted", &ask, Urgency::Deletion).await.map(drop)
+        self.work("ensure_loadbalancer_deleted", service, &ask, Urgency::Deletion).await
     }
 
     async fn plan_load_balancer(&self, _: &str, service: &Service, _: &[Arc<Node>]) -> CloudResult<String> {

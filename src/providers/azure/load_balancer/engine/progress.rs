@@ -16,7 +16,11 @@ const MOST: usize = 100;
 /// Where a Service is on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Waiting for the lease, what there is, and the plan.
+    /// What it asks for cannot be had: somebody has to change it, or the configuration.
+    Refused,
+    /// Waiting for the lease that all who change load balancers share.
+    Lease,
+    /// Waiting for what there is, and the plan.
     Planning,
     /// Its public IPs are written.
     PublicIps,
@@ -33,6 +37,8 @@ pub(super) enum Stage {
 impl Stage {
     fn as_str(self) -> &'static str {
         match self {
+            Stage::Refused => "refused",
+            Stage::Lease => "waiting for the lease",
             Stage::Planning => "planning",
             Stage::PublicIps => "writing public IPs",
             Stage::LoadBalancer => "waiting for the load balancer",
@@ -61,10 +67,18 @@ impl Progress {
         Self { clock, entries: Mutex::default() }
     }
 
-    /// The Service has come to `stage`.
+    /// The Service has come to `stage`, or is still there.
     pub(super) fn at(&self, service: &str, stage: Stage) {
-        let entry = Entry { stage, since: self.clock.wall(), problem: None };
-        self.entries().insert(service.to_owned(), entry);
+        let mut entries = self.entries();
+        let before = entries.get(service).filter(|entry| entry.stage == stage);
+        let since = before.map_or_else(|| self.clock.wall(), |entry| entry.since);
+        entries.insert(service.to_owned(), Entry { stage, since, problem: None });
+    }
+
+    /// The Service cannot have what it asks for.
+    pub(super) fn refused(&self, service: &str, error: &CloudError) {
+        self.at(service, Stage::Refused);
+        self.ended(service, Err(error));
     }
 
     /// A try has ended.
@@ -107,5 +121,26 @@ mod tests {
         assert_eq!(progress.status()["services"]["default/web"]["problem"], Value::Null);
         progress.ended("default/web", Ok(()));
         assert_eq!(progress.status()["unsettled"], 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_or_is_refused_is_listed_since_the_first_time() {
+        let clock = Clock::manual("2026-01-01T00:00:00Z".parse().unwrap());
+        let progress = Progress::new(clock);
+        for _ in 0..2 {
+            progress.at("default/web", Stage::Lease);
+            progress.ended("default/web", Err(&CloudError::failed("AKS holds it")));
+            progress.refused("default/odd", &CloudError::invalid("no such protocol"));
+            tokio::time::advance(std::time::Duration::from_secs(15)).await;
+        }
+        let services = &progress.status()["services"];
+        let since = "2026-01-01T00:00:00Z";
+        assert_eq!(
+            services["default/web"],
+            json!({"stage": "waiting for the lease", "since": since, "problem": "AKS holds it"})
+        );
+        assert_eq!(services["default/odd"], json!({"stage": "refused", "since": since, "problem": "no such protocol"}));
+        progress.at("default/web", Stage::Planning);
+        assert_eq!(progress.status()["services"]["default/web"]["since"], "2026-01-01T00:00:30Z");
     }
 }

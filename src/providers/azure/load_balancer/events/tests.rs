@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::providers::azure::{arm::ErrorClass, load_balancer::desired::load_balancers::KeptFrontend};
+use crate::providers::azure::{
+    arm::{ErrorClass, ResourceId},
+    load_balancer::desired::load_balancers::KeptFrontend,
+};
 
 #[test]
 fn events_are_documented_once_and_as_they_are() {
@@ -22,6 +25,10 @@ fn events_are_documented_once_and_as_they_are() {
     let mut all: Vec<_> = Call::ALL.iter().map(|call| call_failed(&service, *call, &error)).collect();
     assert!(all.iter().all(|event| event.message.starts_with("PUT /x: SubnetIsFull: full. ")));
     all.push(kept_frontend(&service, &KeptFrontend { id: "fe".into(), uses: Vec::new() }));
+    let id = ResourceId::group_of("s", "g").resource("Microsoft.Network/publicIPAddresses", &["a"]);
+    let kept = Release { id, etag: None, reasons: vec!["NAT gateway `n` uses it".into()], services: Vec::new() };
+    all.push(kept_public_ip(&service, &kept));
+    assert!(all.last().unwrap().message.ends_with("/publicIPAddresses/a is kept as it is: NAT gateway `n` uses it"));
     for reason in [
         reason::INVALID_SOURCE_RANGES,
         reason::INVALID_ALLOWED_IP_RANGES,

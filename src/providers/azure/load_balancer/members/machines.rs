@@ -19,10 +19,7 @@ use super::{
     plan::{Task, Tasks},
 };
 use crate::providers::azure::{
-    arm::{
-        ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, api, compute::VirtualMachineScaleSetVm,
-        network::NetworkInterface,
-    },
+    arm::{ArmClient, ArmResult, ErrorClass, ResourceId, api, compute::VirtualMachineScaleSetVm, network::NetworkInterface},
     inventory::Inventory,
     load_balancer::desired::members::node_ip_configuration::{self, Skip, Wish},
 };
@@ -38,8 +35,8 @@ pub(super) struct Machines {
     inventory: Arc<Inventory>,
     /// Documents that refused a wish, by key, and until when that stands.
     refused: Mutex<HashMap<String, (Wish, Instant)>>,
-    /// Documents whose last write failed, perhaps after Azure took it, by key, with the name of the Node.
-    failed: Mutex<HashMap<String, (Place, String)>>,
+    /// Documents that our last write may have left in a failed state, by key.
+    failed: Mutex<BTreeMap<String, Task>>,
 }
 
 /// Why a machine is left alone.
@@ -68,27 +65,16 @@ impl Machines {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn failed(&self) -> MutexGuard<'_, HashMap<String, (Place, String)>> {
+    fn failed(&self) -> MutexGuard<'_, BTreeMap<String, Task>> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds to `tasks` the documents whose last write failed: they may read as they should, and still have to be written again.
-    pub(super) fn add_failed(&self, tasks: &mut Tasks) {
-        for (key, (place, node)) in self.failed().iter() {
-            let task = || Task { place: place.clone(), node: node.clone(), wish: Wish::default() };
-            tasks.entry(key.clone()).or_insert_with(task);
+    /// Also those whose last write failed, and that list what they shall by now.
+    fn with_failed(&self, mut tasks: Tasks) -> Tasks {
+        for (key, task) in self.failed().iter() {
+            tasks.entry(key.clone()).or_insert_with(|| task.clone()).wish.again = true;
         }
-    }
-
-    fn note_end(&self, task: &Task, error: Option<&ArmError>) {
-        let key = task.place.key();
-        match error {
-            Some(error) if error.request.starts_with("PUT") => {
-                drop(self.failed().insert(key, (task.place.clone(), task.node.clone())));
-            }
-            Some(_) => {}
-            None => drop(self.failed().remove(&key)),
-        }
+        tasks
     }
 
     /// Brings the documents to what they shall list. `limit`: how many instances of a scale set at once; `None`: as many as usual.
@@ -99,7 +85,7 @@ impl Machines {
         limit: impl Fn(&ResourceId) -> Option<usize>,
     ) -> Outcome {
         let mut groups: BTreeMap<Option<ResourceId>, Vec<Task>> = BTreeMap::new();
-        for (_, task) in tasks.into_iter().filter(|(key, task)| !self.has_refused(key, &task.wish)) {
+        for (_, task) in self.with_failed(tasks).into_iter().filter(|(key, task)| !self.has_refused(key, &task.wish)) {
             groups.entry(task.place.scale_set()).or_default().push(task);
         }
         let groups = groups.into_iter().map(|(set, tasks)| {
@@ -122,9 +108,7 @@ impl Machines {
         let mut outcome = Outcome::default();
         for _ in 0..TRIES {
             outcome.failures.clear();
-            let done = self.attempt(arm, &task, &mut outcome).await;
-            self.note_end(&task, done.as_ref().err());
-            match done {
+            match self.attempt(arm, &task, &mut outcome).await {
                 Ok(None) => {
                     outcome.synced.machines += 1;
                     info!(
@@ -152,6 +136,17 @@ impl Machines {
         outcome
     }
 
+    /// What ARM may have taken without carrying it out is written again as it then reads.
+    fn note_failure(&self, task: &Task, done: &ArmResult<Option<Left>>) {
+        match done {
+            Err(error) if !matches!(error.class, ErrorClass::NotFound | ErrorClass::ParentNotFound) => {
+                let wish = Wish { join: Vec::new(), leave: Vec::new(), ..task.wish.clone() };
+                self.failed().insert(task.place.key(), Task { wish, ..task.clone() });
+            }
+            _ => drop(self.failed().remove(&task.place.key())),
+        }
+    }
+
     /// What stays as it is for long is not read again at every turn.
     fn note_refusal(&self, task: &Task, left: &Left) {
         let settings = self.inventory.settings();
@@ -167,11 +162,11 @@ impl Machines {
 
     /// Reads, plans and writes one document. Answers why it was left.
     async fn attempt(&self, arm: &ArmClient, task: &Task, outcome: &mut Outcome) -> ArmResult<Option<Left>> {
-        let wish = Wish { again: self.failed().contains_key(&task.place.key()), ..task.wish.clone() };
         let done = match &task.place {
-            Place::Instance(id) => instance(arm, id, &wish, outcome).await,
-            Place::Interface(id) => interface(arm, id, &wish, outcome).await,
+            Place::Instance(id) => instance(arm, id, &task.wish, outcome).await,
+            Place::Interface(id) => interface(arm, id, &task.wish, outcome).await,
         };
+        self.note_failure(task, &done);
         match done {
             Err(error) if matches!(error.class, ErrorClass::NotFound | ErrorClass::ParentNotFound) => {
                 if error.class == ErrorClass::NotFound && matches!(task.place, Place::Instance(_)) {

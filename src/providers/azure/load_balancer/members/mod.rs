@@ -163,11 +163,6 @@ impl Members {
         if self.settings.vm_type != VmType::Standard || !sets.is_empty() {
             outcome.add(self.models.evict(&arm, &wish, sets, fresh).await);
         }
-        let mut failed = plan::Tasks::new();
-        self.machines.add_failed(&mut failed);
-        failed.retain(|key, _| !tasks.contains_key(key));
-        // Whether these can be mended decides nothing about who leaves.
-        self.machines.write(&arm, failed, |set| self.at_once(set)).await;
         outcome.add(self.machines.write(&arm, tasks, |set| self.at_once(set)).await);
         outcome
     }
@@ -187,7 +182,6 @@ impl Members {
         let mut tasks = plan::joins(&targets, &seats, &self.settings);
         let standings = self.standings(round.all_nodes, &targets).await;
         plan::leaves(&targets, &standings, &self.settings, &mut tasks);
-        self.machines.add_failed(&mut tasks);
         outcome.add(self.machines.write(&arm, tasks, |set| self.at_once(set)).await);
         outcome
     }

@@ -31,20 +31,20 @@ pub(super) struct Models {
     group: ResourceId,
     ttl: Duration,
     seen: Mutex<Seen>,
+    /// Sets that our last write may have left in a failed state.
+    failed: Mutex<HashSet<ResourceId>>,
 }
 
 #[derive(Default)]
 struct Seen {
     listed: Option<Instant>,
     sets: HashMap<ResourceId, Arc<VirtualMachineScaleSet>>,
-    /// Those whose last write failed, perhaps after Azure took it.
-    failed: HashSet<ResourceId>,
 }
 
 impl Models {
     /// Nothing is seen yet. `group`: the cluster's.
     pub(super) fn new(group: ResourceId, ttl: Duration) -> Self {
-        Self { group, ttl, seen: Mutex::default() }
+        Self { group, ttl, seen: Mutex::default(), failed: Mutex::default() }
     }
 
     /// The group whose scale sets are written.
@@ -56,30 +56,21 @@ impl Models {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn failed(&self) -> MutexGuard<'_, HashSet<ResourceId>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn known(&self, set: &ResourceId) -> Option<Arc<VirtualMachineScaleSet>> {
         self.seen().sets.get(set).cloned()
     }
 
     fn note(&self, set: &ResourceId, document: VirtualMachineScaleSet) {
-        let mut seen = self.seen();
-        seen.sets.insert(set.clone(), Arc::new(document));
-        seen.failed.remove(set);
+        self.seen().sets.insert(set.clone(), Arc::new(document));
     }
 
     fn forget(&self, set: &ResourceId) {
-        let mut seen = self.seen();
-        seen.sets.remove(set);
-        seen.failed.remove(set);
-    }
-
-    fn note_failure(&self, set: &ResourceId) {
-        let mut seen = self.seen();
-        seen.sets.remove(set);
-        seen.failed.insert(set.clone());
-    }
-
-    fn has_failed(&self, set: &ResourceId) -> bool {
-        self.seen().failed.contains(set)
+        self.seen().sets.remove(set);
+        self.failed().remove(set);
     }
 
     /// Whether this set takes as many writes of instances at once as the configuration says.
@@ -97,9 +88,7 @@ impl Models {
         let path = format!("{}/providers/{}", self.group, api::SCALE_SETS.resource_type);
         let listed = arm.list::<VirtualMachineScaleSet>(&api::SCALE_SETS, &path, &[]).await?;
         let sets = listed.into_iter().filter_map(|set| Some((ResourceId::parse(set.id.as_deref()?).ok()?, Arc::new(set))));
-        let sets: HashMap<_, _> = sets.collect();
-        let mut seen = self.seen();
-        (seen.listed, seen.sets) = (Some(started), sets);
+        *self.seen() = Seen { listed: Some(started), sets: sets.collect() };
         Ok(())
     }
 
@@ -113,9 +102,13 @@ impl Models {
             outcome.fail("models of scale sets", error);
             return outcome;
         }
-        let due = wishes.into_iter().filter(|(set, wish)| {
+        let wishes = wishes.into_iter().map(|(set, wish)| {
+            let again = self.failed().contains(&set);
+            (set, Wish { again, ..wish })
+        });
+        let due = wishes.filter(|(set, wish)| {
             // A set that is not listed is new.
-            self.has_failed(set) || self.known(set).is_none_or(|known| node_ip_configuration::model(&known, wish).is_ok())
+            wish.again || self.known(set).is_none_or(|known| node_ip_configuration::model(&known, wish).is_ok())
         });
         let mut written = futures::stream::iter(due.map(|(set, wish)| self.write(arm, set, wish))).buffer_unordered(AT_ONCE);
         while let Some(one) = written.next().await {
@@ -160,11 +153,11 @@ impl Models {
 
     async fn attempt(&self, arm: &ArmClient, set: &ResourceId, wish: &Wish, outcome: &mut Outcome) -> Result<(), ArmError> {
         let document: VirtualMachineScaleSet = arm.get(&api::SCALE_SETS, set, &[]).await?;
-        let again = Wish { again: self.has_failed(set), ..wish.clone() };
-        let body = match node_ip_configuration::model(&document, &again) {
+        let body = match node_ip_configuration::model(&document, wish) {
             Ok(body) => body,
             Err(skip) => {
                 debug!(scale_set = set.name(), reason = %skip, "a model is left");
+                self.failed().remove(set);
                 self.note(set, document);
                 return Ok(());
             }
@@ -172,9 +165,13 @@ impl Models {
         outcome.outdate(wish);
         let stored = arm.put(&api::SCALE_SETS, set, body.etag.as_deref(), &body).await;
         match stored {
-            Ok(stored) => self.note(set, stored),
+            Ok(stored) => {
+                self.failed().remove(set);
+                self.note(set, stored);
+            }
             Err(error) => {
-                self.note_failure(set);
+                self.forget(set);
+                self.failed().insert(set.clone());
                 return Err(error);
             }
         }

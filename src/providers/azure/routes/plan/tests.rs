@@ -48,7 +48,13 @@ fn remove(name: &str) -> Change {
 }
 
 fn planned(table: &RouteTable, changes: &[Change]) -> Planned {
-    plan(Some(table), changes, &settings(), &|name| name.starts_with("node"))
+    plan(Some(table), changes, &settings(), &|name| {
+        if name == "node-1" { vec!["10.0.0.0/24".into()] } else { no_cidrs(name) }
+    })
+}
+
+fn no_cidrs(_: &str) -> Vec<String> {
+    Vec::new()
 }
 
 /// Name, prefix and next hop of the routes to write.
@@ -148,7 +154,7 @@ fn the_limit_is_azures() {
 
 #[test]
 fn a_missing_table_is_made_for_a_route_only() {
-    let none = |changes: &[Change]| plan(None, changes, &tagged(), &|_| true);
+    let none = |changes: &[Change]| plan(None, changes, &tagged(), &no_cidrs);
     assert_eq!(none(&[]).document, None);
     assert_eq!(none(&[remove("x")]).document, None);
     let made = serde_json::to_value(none(&[set("node-1", "10.0.0.0/24", "10.1.0.1")]).document.unwrap()).unwrap();
@@ -160,11 +166,11 @@ fn a_missing_table_is_made_for_a_route_only() {
 #[test]
 fn tags_are_written_by_themselves_and_once() {
     let before = table(&[]);
-    assert_eq!(plan(Some(&before), &[], &settings(), &|_| true).document, None);
+    assert_eq!(plan(Some(&before), &[], &settings(), &no_cidrs).document, None);
     let tags = |system: &[&str]| {
         let settings = RouteSettings { system_tags: system.iter().map(|text| (*text).to_owned()).collect(), ..tagged() };
-        let after = plan(Some(&before), &[], &settings, &|_| true).document.unwrap();
-        assert_eq!(plan(Some(&after), &[], &settings, &|_| true).document, None, "twice");
+        let after = plan(Some(&before), &[], &settings, &no_cidrs).document.unwrap();
+        assert_eq!(plan(Some(&after), &[], &settings, &no_cidrs).document, None, "twice");
         after.tags.unwrap().into_keys().collect::<Vec<_>>()
     };
     assert_eq!(tags(&[]), ["a", "x"]);
@@ -179,6 +185,10 @@ fn bare_names_of_nodes_become_full_ones_with_the_next_write() {
     let names: Vec<_> = written(&after).into_iter().map(|(name, ..)| name).collect();
     assert_eq!(names, ["node-1____1000024", "to-firewall", "node-2____1001024"]);
     assert_eq!(routes_of(after.document.as_ref())[0].id, None, "it is another resource");
+    for stranger in [route("node-1", "192.168.0.0/16", "10.1.0.1"), route("node-2", "10.0.0.0/24", "10.1.0.1")] {
+        let after = planned(&table(&[stranger]), &[set("node-3", "10.0.1.0/24", "10.1.0.2")]);
+        assert!(!written(&after)[0].0.contains("____"), "it does not lead to that Node's pods");
+    }
 }
 
 fn some_changes() -> impl Strategy<Value = Vec<Change>> {

@@ -21,6 +21,7 @@ use crate::providers::azure::{
 /// The version of the network provider that a flexible scale set's profile is written for.
 const FLEX_NETWORK_API: &str = "2020-11-01";
 const POOLS: &str = "loadBalancers";
+const FAILED: &str = "Failed";
 
 /// What one document shall list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,8 +32,15 @@ pub struct Wish {
     pub leave: Vec<ResourceId>,
     /// Whether load balancers are of the standard SKU: then a machine can be behind one (external and internal) only.
     pub is_standard: bool,
-    /// Whether it is written as it is when its last change failed.
+    /// Whether our last write of the document failed: what it has failed in is written again, even when it lists the pools by now.
     pub again: bool,
+}
+
+impl Wish {
+    /// Whether the document is to be written as it reads: ARM took our last write and could not carry it out.
+    fn makes_up_for(&self, state: Option<&str>) -> bool {
+        self.again && state.is_some_and(|state| state.eq_ignore_ascii_case(FAILED))
+    }
 }
 
 /// Why a document is left alone.
@@ -57,11 +65,10 @@ pub fn model(set: &VirtualMachineScaleSet, wish: &Wish) -> Result<VirtualMachine
     let properties = set.properties.clone().unwrap_or_default();
     refuse_state(properties.provisioning_state.as_deref(), &["Deleting"])?;
     let is_flex = properties.orchestration_mode.as_deref().is_some_and(|mode| mode.eq_ignore_ascii_case("Flexible"));
-    let is_due = is_due(wish, properties.provisioning_state.as_deref());
     let profile = properties.virtual_machine_profile.unwrap_or_default();
     let wish = if is_windows_2019(&profile) { only_ipv4(wish) } else { wish.clone() };
     let interfaces = profile.network_profile.and_then(|profile| profile.network_interface_configurations);
-    let interfaces = listed(interfaces, &wish, is_due)?;
+    let interfaces = listed(interfaces, &wish, wish.makes_up_for(properties.provisioning_state.as_deref()))?;
     let network = NetworkProfileConfiguration {
         network_api_version: is_flex.then(|| FLEX_NETWORK_API.to_owned()),
         network_interface_configurations: Some(interfaces),
@@ -94,10 +101,10 @@ fn only_ipv4(wish: &Wish) -> Wish {
 pub fn instance(vm: &VirtualMachineScaleSetVm, wish: &Wish) -> Result<VirtualMachineScaleSetVm, Skip> {
     let properties = vm.properties.clone().unwrap_or_default();
     refuse_state(properties.provisioning_state.as_deref(), &["Deleting", "Unknown"])?;
-    let is_due = is_due(wish, properties.provisioning_state.as_deref());
     let interfaces = properties.network_profile_configuration.and_then(|profile| profile.network_interface_configurations);
+    let interfaces = listed(interfaces, wish, wish.makes_up_for(properties.provisioning_state.as_deref()))?;
     let network = NetworkProfileConfiguration {
-        network_interface_configurations: Some(listed(interfaces, wish, is_due)?),
+        network_interface_configurations: Some(interfaces),
         ..NetworkProfileConfiguration::default()
     };
     Ok(VirtualMachineScaleSetVm {
@@ -116,20 +123,17 @@ pub fn instance(vm: &VirtualMachineScaleSetVm, wish: &Wish) -> Result<VirtualMac
 pub fn interface(nic: &NetworkInterface, wish: &Wish) -> Result<NetworkInterface, Skip> {
     let mut changed = nic.clone();
     let properties = changed.properties.get_or_insert_default();
-    refuse_state(properties.provisioning_state.as_deref(), &["Deleting", "Failed"])?;
+    let must = wish.makes_up_for(properties.provisioning_state.as_deref());
+    refuse_state(properties.provisioning_state.as_deref().filter(|_| !must), &["Deleting", FAILED])?;
     let configurations = properties.ip_configurations.get_or_insert_default();
     let left = leave(configurations, &wish.leave);
-    join(configurations, wish, left)?;
+    join(configurations, wish, left || must)?;
     Ok(changed)
 }
 
 fn refuse_state(state: Option<&str>, refused: &[&str]) -> Result<(), Skip> {
     let found = state.filter(|state| refused.iter().any(|refused| refused.eq_ignore_ascii_case(state)));
     found.map_or(Ok(()), |state| Err(Skip::State(state.to_owned())))
-}
-
-fn is_due(wish: &Wish, state: Option<&str>) -> bool {
-    wish.again && state.is_some_and(|state| state.eq_ignore_ascii_case("Failed"))
 }
 
 /// Whether a machine runs, as far as that is known, so that its instance can be written.
@@ -144,18 +148,18 @@ pub fn is_off(power_state: &str) -> bool {
     OFF.iter().any(|off| off.eq_ignore_ascii_case(power_state))
 }
 
-/// The interfaces: all leave, the primary one joins. `is_due`: whether they are to be written in any case.
+/// The interfaces: all leave, the primary one joins. `must`: also when nothing changes.
 fn listed(
     interfaces: Option<Vec<NetworkInterfaceConfiguration>>,
     wish: &Wish,
-    is_due: bool,
+    must: bool,
 ) -> Result<Vec<NetworkInterfaceConfiguration>, Skip> {
     let mut interfaces = interfaces.unwrap_or_default();
     let is_primary = |interface: &NetworkInterfaceConfiguration| {
         interface.properties.as_ref().is_some_and(|properties| properties.primary == Some(true))
     };
     let primary = interfaces.iter().position(is_primary).unwrap_or(0);
-    let mut left = is_due;
+    let mut left = must;
     for interface in &mut interfaces {
         let configurations = interface.properties.as_mut().and_then(|properties| properties.ip_configurations.as_mut());
         left |= configurations.is_some_and(|configurations| leave(configurations, &wish.leave));

@@ -9,7 +9,7 @@ fn pool_id(balancer: &str, pool: &str) -> ResourceId {
 }
 
 fn joins(pools: &[&ResourceId]) -> Wish {
-    Wish { join: pools.iter().map(|pool| (*pool).clone()).collect(), leave: Vec::new(), is_standard: true, again: false }
+    Wish { join: pools.iter().map(|pool| (*pool).clone()).collect(), is_standard: true, ..Wish::default() }
 }
 
 fn configurations(listed: &[&ResourceId]) -> Value {
@@ -93,7 +93,7 @@ fn a_model_is_left_alone_with_a_reason() {
 #[test]
 fn leaving_takes_out_that_pool_alone_and_the_second_time_changes_nothing() {
     let (own, internal) = (pool_id("lb", "k"), pool_id("lb-internal", "k2"));
-    let wish = Wish { join: Vec::new(), leave: vec![own.clone()], is_standard: true, again: false };
+    let wish = Wish { leave: vec![own.clone()], is_standard: true, ..Wish::default() };
     let nic: NetworkInterface = serde_json::from_value(json!({"id": "/n", "etag": "e", "properties": {
         "provisioningState": "Succeeded", "ipConfigurations": configurations(&[&own, &internal]), "dnsSettings": {"a": 1}}}))
     .unwrap();

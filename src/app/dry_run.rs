@@ -1,0 +1,79 @@
+//! What would be done now for the load balancer of one Service, for `/planz`.
+//!
+//! In: what the process watches, and the Service's key. Out: the provider's plan as text, or why there is none. Nothing is written, so
+//! that every replica answers, leading or not.
+
+use super::manager::Watched;
+use crate::{
+    cloud_provider::CloudError,
+    controllers::service::{
+        needs_update::{is_being_deleted, wants_load_balancer},
+        predicates::Hosts,
+    },
+    runtime::store::ObjectKey,
+    serving::NoPlan,
+};
+
+/// Plans. `cluster`: `--cluster-name`; `key`: `namespace/name`.
+pub(super) async fn plan(watched: &Watched, cluster: &str, key: &str) -> Result<String, NoPlan> {
+    can_plan(watched)?;
+    let name = watched.provider.provider_name();
+    let Some(balancer) = watched.provider.load_balancer() else {
+        return Err(no_plan(501, format!("the cloud provider {name:?} has no load balancers")));
+    };
+    let (namespace, service) = key.split_once('/').unwrap_or_default();
+    let Some(service) = watched.services.get(&ObjectKey::namespaced(namespace, service)) else {
+        return Err(no_plan(404, format!("there is no Service {key}")));
+    };
+    if !wants_load_balancer(&service) || is_being_deleted(&service) {
+        return Ok(format!("{key} asks for no load balancer of this program: what it has is taken away"));
+    }
+    let hosts = Hosts::among(watched.nodes.list(), None);
+    let plan = balancer.plan_load_balancer(cluster, &service, &hosts.nodes).await.map_err(|error| refused(name, &error))?;
+    Ok(if plan.trim().is_empty() { "nothing to do".to_owned() } else { plan })
+}
+
+/// Whether everything is there that a plan is made from.
+fn can_plan(watched: &Watched) -> Result<(), NoPlan> {
+    let not_yet = |what: &str| Err(no_plan(503, format!("not yet: {what}")));
+    match &*watched.provider_ready.borrow() {
+        None => return not_yet("the cloud provider is being initialised"),
+        Some(Err(reason)) => return not_yet(&format!("the cloud provider cannot be initialised: {reason}")),
+        Some(Ok(())) => {}
+    }
+    if !watched.services.status().synced || !watched.nodes.status().synced {
+        return not_yet("the Services and Nodes of the cluster have not been listed");
+    }
+    Ok(())
+}
+
+fn refused(provider: &str, error: &CloudError) -> NoPlan {
+    match error {
+        CloudError::NotImplemented => no_plan(501, format!("the cloud provider {provider:?} tells no plans")),
+        CloudError::Invalid(reason) => no_plan(422, format!("refused: {reason}")),
+        CloudError::Deadline { .. } => no_plan(504, error.to_string()),
+        other => no_plan(502, other.to_string()),
+    }
+}
+
+fn no_plan(code: u16, reason: String) -> NoPlan {
+    NoPlan { code, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_the_users_to_change_is_told_apart_from_what_the_cloud_does_not_tell() {
+        for (error, code, part) in [
+            (CloudError::invalid("spec.ports: no"), 422, "refused: spec.ports: no"),
+            (CloudError::NotImplemented, 501, "\"some\""),
+            (CloudError::failed("HTTP 500"), 502, "HTTP 500"),
+            (CloudError::Deadline { call: "plan_load_balancer", limit: std::time::Duration::from_secs(9) }, 504, "9s"),
+        ] {
+            let told = refused("some", &error);
+            assert!(told.code == code && told.reason.contains(part), "{told:?}");
+        }
+    }
+}

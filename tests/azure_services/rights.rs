@@ -1,0 +1,186 @@
+//! What is told of rights and plans is what is done.
+
+use std::{sync::Arc, time::Duration};
+
+use cloud_controller_manager::{
+    cloud_provider::CloudProvider,
+    providers::azure::{
+        check::{Need, needs},
+        load_balancer::lease::plan::{NAME, NAMESPACE},
+    },
+    sandbox::azure::{
+        AzureOptions, Class, RequestRecord,
+        topology::{PoolKind, Topology},
+    },
+};
+use k8s_openapi::{
+    api::{
+        coordination::v1::{Lease, LeaseSpec},
+        core::v1::Node,
+    },
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+};
+
+use crate::{
+    cluster::{Cluster, alone, two_nodes},
+    services::{annotate, dual_stack, external, internal, with},
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The action that ARM asks the right for.
+fn action(request: &RequestRecord) -> String {
+    let verb = match request.method.as_str() {
+        "GET" => "read",
+        "PUT" => "write",
+        "DELETE" => "delete",
+        _ => "action",
+    };
+    let kind = match request.resource_type.as_str() {
+        "" => "microsoft.resources/subscriptions/providers",
+        kind => kind,
+    };
+    format!("{kind}/{verb}")
+}
+
+fn covers(need: &Need, request: &RequestRecord) -> bool {
+    let path = request.path.to_lowercase();
+    path.starts_with(&format!("{}/", need.scope).to_lowercase()) && need.action.eq_ignore_ascii_case(&action(request))
+}
+
+#[test]
+fn every_request_is_one_that_check_config_asks_for() {
+    let kinds = [PoolKind::Uniform, PoolKind::Flexible, PoolKind::AvailabilitySet];
+    let cases = kinds.map(|kind| (kind, "nodeIPConfiguration")).into_iter().chain([(PoolKind::Uniform, "nodeIP")]);
+    for (kind, pools) in cases {
+        alone(async {
+            let topology = Topology::new().dual_stack().pools(kind, 1, 2);
+            let cluster = Cluster::new(topology, AzureOptions::default())
+                .configured("loadBalancerBackendPoolConfigurationType", pools);
+            [external("web"), internal("inside"), dual_stack("both")].iter().for_each(|one| drop(cluster.create(one)));
+            let life = cluster.start();
+            cluster.until_ready(10 * MINUTE).await;
+            cluster.settle().await;
+            ["web", "inside", "both"].iter().for_each(|name| cluster.delete(name));
+            cluster.until_gone(10 * MINUTE).await;
+            life.stop().await;
+
+            let needs = needs(&cluster.config(), false);
+            let requests = cluster.azure().requests();
+            let to_arm = requests.iter().filter(|request| !matches!(request.class, Class::Other | Class::Poll));
+            let asked: Vec<_> = to_arm.collect();
+            assert!(asked.len() > 20, "{kind:?} {pools}: only {} requests", asked.len());
+            let unknown: Vec<_> =
+                asked.iter().filter(|request| !needs.iter().any(|need| covers(need, request))).take(3).collect();
+            assert!(unknown.is_empty(), "{kind:?} {pools}: {unknown:?}");
+        });
+    }
+}
+
+#[test]
+fn a_public_ip_that_somebody_else_uses_is_told_when_its_service_goes() {
+    alone(async {
+        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+        cluster.create(&external("web"));
+        let life = cluster.start();
+        cluster.until_ready(5 * MINUTE).await;
+        let public_ips = || cluster.azure().documents_of("Microsoft.Network/publicIPAddresses");
+        let own = public_ips().into_iter().find(|pip| pip["tags"]["k8s-azure-service"] == "default/web").unwrap();
+        let gateway = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/natGateways/out";
+        cluster.azure().change_document(own["id"].as_str().unwrap(), |pip| {
+            pip["properties"]["natGateway"] = serde_json::json!({"id": gateway});
+        });
+        cluster.settle().await;
+        cluster.delete("web");
+        cluster.until_gone(10 * MINUTE).await;
+        let told = cluster.warnings("web");
+        let kept = told.iter().find(|(reason, _)| reason == "KeptPublicIPAddress");
+        assert!(kept.is_some_and(|(_, message)| message.contains("natGateways/out")), "{told:?}");
+        assert!(public_ips().iter().any(|pip| pip["id"] == own["id"]));
+        life.stop().await;
+    });
+}
+
+#[test]
+fn a_front_end_that_somebody_else_uses_is_told_when_its_service_goes() {
+    alone(async {
+        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+        ["web", "other"].iter().for_each(|name| drop(cluster.create(&external(name))));
+        let life = cluster.start();
+        cluster.until_ready(5 * MINUTE).await;
+        let uid = cluster.service("web").unwrap().metadata.uid.unwrap().replace('-', "");
+        let balancer = cluster.azure().documents_of("Microsoft.Network/loadBalancers").remove(0);
+        let id = balancer["id"].as_str().unwrap();
+        let frontends = balancer["properties"]["frontendIPConfigurations"].as_array().unwrap();
+        let own = frontends.iter().find(|one| one["name"].as_str().unwrap().contains(&uid[..8])).unwrap()["id"].clone();
+        cluster.azure().change_document(id, |balancer| {
+            balancer["properties"]["outboundRules"] = serde_json::json!([{"name": "out", "properties": {
+                "frontendIPConfigurations": [{"id": own}], "protocol": "All",
+                "backendAddressPool": {"id": format!("{id}/backendAddressPools/kubernetes")},
+            }}]);
+        });
+        cluster.settle().await;
+        cluster.delete("web");
+        cluster.until("it is gone", 10 * MINUTE, |cluster| cluster.service("web").is_none()).await;
+        let told = cluster.warnings("web");
+        let kept = told.iter().find(|(reason, _)| reason == "DeletingFrontendIPConfiguration");
+        assert!(kept.is_some_and(|(_, message)| message.contains("out")), "{told:?}");
+        life.stop().await;
+    });
+}
+
+/// Held by AKS, from now on for an hour.
+fn taken(cluster: &Cluster) -> Lease {
+    let spec = LeaseSpec {
+        holder_identity: Some("aks-rp".to_owned()),
+        lease_duration_seconds: Some(3600),
+        renew_time: Some(MicroTime(cluster.now())),
+        ..LeaseSpec::default()
+    };
+    let metadata = ObjectMeta { namespace: Some(NAMESPACE.into()), name: Some(NAME.into()), ..ObjectMeta::default() };
+    Lease { metadata, spec: Some(spec) }
+}
+
+#[test]
+fn who_waits_for_the_lease_and_who_is_refused_is_on_the_status_page() {
+    alone(async {
+        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+        cluster.server.create::<Lease>(&taken(&cluster));
+        cluster.create(&external("web"));
+        cluster.create(&with(external("odd"), "azure-pip-prefix-id", "here"));
+        let life = cluster.start();
+        tokio::time::sleep(2 * MINUTE).await;
+        let (web, odd) = (life.unsettled("web"), life.unsettled("odd"));
+        assert_eq!(web["stage"], "waiting for the lease", "{web}");
+        assert!(web["problem"].as_str().is_some_and(|problem| problem.contains("aks-rp")), "{web}");
+        assert_eq!(odd["stage"], "refused", "{odd}");
+        assert!(odd["problem"].as_str().is_some_and(|problem| problem.contains("azure-pip-prefix-id")), "{odd}");
+
+        cluster.server.delete::<Lease>(NAMESPACE, NAME);
+        cluster.change("odd", |odd| annotate(odd, "azure-pip-prefix-id", None));
+        cluster.until_ready(10 * MINUTE).await;
+        assert!(life.unsettled("web").is_null() && life.unsettled("odd").is_null());
+        life.stop().await;
+    });
+}
+
+#[test]
+fn a_plan_says_what_is_done_then() {
+    alone(async {
+        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+        cluster.server.create::<Lease>(&taken(&cluster));
+        let web = cluster.create(&external("web"));
+        let life = cluster.start();
+        tokio::time::sleep(MINUTE).await;
+        let (balancer, hosts) = (life.provider.load_balancer().unwrap(), Vec::<Arc<Node>>::new());
+        let before = balancer.plan_load_balancer("kubernetes", &web, &hosts).await.unwrap();
+        assert!(before.contains("/publicIPAddresses/") && before.contains("/loadBalancers/kubernetes: "), "{before}");
+        assert_eq!(cluster.writes(), Vec::<String>::new());
+
+        cluster.server.delete::<Lease>(NAMESPACE, NAME);
+        cluster.until_ready(5 * MINUTE).await;
+        let web = cluster.service("web").unwrap();
+        assert_eq!(balancer.plan_load_balancer("kubernetes", &web, &hosts).await.unwrap(), "");
+        life.stop().await;
+    });
+}
