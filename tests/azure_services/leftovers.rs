@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::{Cluster, addresses, alone, is_ready, two_nodes},
-    services::{annotate, external, internal, with},
+    services::{annotate, external, internal, set_port, with},
     wire::Objection,
 };
 
@@ -190,6 +190,26 @@ fn a_public_ip_that_is_not_provisioned_holds_up_nobody_else() {
         tokio::time::sleep(60 * MINUTE).await;
         let refused = cluster.objections.refused() - before;
         assert!(refused <= 120, "{refused} writes in an hour that cannot succeed");
+        life.stop().await;
+    });
+}
+
+#[test]
+fn a_load_balancer_that_cannot_be_written_holds_up_only_those_on_it() {
+    alone(async {
+        let cluster = cluster();
+        let names = ["a", "b", "c", "inside"];
+        names.iter().for_each(|name| {
+            cluster.create(&if *name == "inside" { internal(name) } else { external(name) });
+        });
+        let life = cluster.start();
+        cluster.until_ready(5 * MINUTE).await;
+        let broken = Fault::refuse(500, "InternalServerError").method("PUT").path("*/loadBalancers/kubernetes-internal");
+        cluster.azure().add_fault(broken);
+        names.iter().for_each(|name| cluster.change(name, |service| set_port(service, 8080)));
+        tokio::time::sleep(30 * MINUTE).await;
+        let ready = names.map(|name| is_ready(&cluster.service(name).unwrap()));
+        assert_eq!(ready, [true, true, true, false]);
         life.stop().await;
     });
 }

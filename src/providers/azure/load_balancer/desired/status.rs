@@ -51,6 +51,13 @@ pub fn public_ip_groups<'a>(observed: &Observed, services: impl Iterator<Item = 
     groups.collect()
 }
 
+/// Whether names show front ends or rules of the Service on a load balancer.
+pub fn has_parts_of(document: &LoadBalancer, service: &Identity) -> bool {
+    let mut frontends = draft::frontends(document).iter().filter_map(|part| part.name.as_deref());
+    let mut rules = draft::rules(document).iter().filter_map(|part| part.name.as_deref());
+    frontends.any(|name| naming::owns_frontend(service, name)) || rules.any(|name| naming::owns_rule(service, name))
+}
+
 /// `None`: no front end there serves the Service.
 fn addresses_on(context: &Context<'_>, spec: &ServiceSpec, document: &LoadBalancer) -> Option<Vec<IpAddr>> {
     let serving: Vec<_> = draft::frontends(document).iter().filter(|frontend| serves(context, spec, frontend)).collect();

@@ -13,7 +13,7 @@ use futures::future::join_all;
 use super::{
     admission, membership,
     once::Once,
-    rounds::{Answers, Document, Trouble},
+    rounds::{self, Answers, Document, Trouble},
     world::{Look, World, told, unhindered},
 };
 use crate::{
@@ -21,6 +21,7 @@ use crate::{
     providers::azure::{
         arm::{ArmError, ErrorClass, ResourceId, Urgency, network::LoadBalancer},
         load_balancer::{
+            desired::status::has_parts_of,
             desired::{
                 Ask,
                 load_balancers::{Change, Placed, Write},
@@ -29,7 +30,7 @@ use crate::{
             events::Call,
             explain::unprovisioned_public_ip,
             plan::{Plan, plan},
-            spec::ServiceSpec,
+            spec::{Identity, ServiceSpec},
         },
     },
 };
@@ -76,18 +77,49 @@ impl Document for Balancers<'_> {
             let (free, hindered) = unhindered(asks, &look, &self.world.settings);
             let (ready, unready, plan) = plan_ready(&free, look.specs_and(&hindered), &look, self.world);
             match self.write(&plan, &look, asks).await {
-                Ok(()) => {
-                    let mut answers = answers(&ready, &unready, plan);
-                    answers.extend(hindered.into_iter().map(|(ask, error)| (ask.identity().clone(), Err(error))));
-                    return Ok(answers);
-                }
-                Err(Trouble::Arm(error)) if error.class == ErrorClass::Conflict => {
+                Err(Unwritten { trouble: Trouble::Arm(error), .. }) if error.class == ErrorClass::Conflict => {
                     tracing::info!(%error, "somebody else has written, planning again");
                 }
-                Err(trouble) => return Err(trouble),
+                written => {
+                    let failed = written.err().map(|unwritten| unwritten.held_up(&ready, &plan, &look)).transpose()?;
+                    let mut answers = answers(&ready, &unready, plan);
+                    answers.extend(hindered.into_iter().map(|(ask, error)| (ask.identity().clone(), Err(error))));
+                    answers.extend(failed.into_iter().flatten());
+                    return Ok(answers);
+                }
             }
         }
         Err(CloudError::failed("the load balancers keep being changed by somebody else while they are written").into())
+    }
+}
+
+/// Load balancers that were not written, and why the first of them was not.
+struct Unwritten {
+    ids: BTreeSet<ResourceId>,
+    trouble: Trouble,
+}
+
+impl Unwritten {
+    /// The answers to those of `ready` who are on one of these load balancers or have something there. As a whole when a part of
+    /// them may be better off without the rest, or when nobody else is there.
+    fn held_up(self, ready: &[Ask], plan: &Plan, look: &Look) -> Result<Answers<Step>, Trouble> {
+        let is_unwritten = |document: &&LoadBalancer| {
+            document.id.as_deref().is_some_and(|id| self.ids.iter().any(|one| one.as_str().eq_ignore_ascii_case(id)))
+        };
+        let documents: Vec<&LoadBalancer> = look.observed.load_balancers.iter().filter(is_unwritten).collect();
+        let has_parts = |who: &Identity| documents.iter().any(|document| has_parts_of(document, who));
+        let is_on = |who: &Identity| {
+            let placed =
+                plan.load_balancers.services.get(who).and_then(|placed| placed.as_ref().ok()?.load_balancer.as_ref());
+            placed.is_some_and(|id| self.ids.contains(id))
+        };
+        let granted = ready.iter().map(Ask::identity).filter(|who| !plan.refused.contains_key(*who));
+        let held_up: Vec<Identity> = granted.filter(|who| is_on(who) || has_parts(who)).cloned().collect();
+        if self.trouble.is_of_some() || held_up.is_empty() || held_up.len() == ready.len() {
+            return Err(self.trouble);
+        }
+        let error = rounds::told("write the load balancer", self.trouble);
+        Ok(held_up.into_iter().map(|who| (who, Err(error.clone()))).collect())
     }
 }
 
@@ -132,14 +164,20 @@ fn answers(ready: &[Ask], unready: &[Ask], plan: Plan) -> Answers<Step> {
 }
 
 impl Balancers<'_> {
-    async fn write(&self, plan: &Plan, look: &Look, asks: &[Ask]) -> Result<(), Trouble> {
+    async fn write(&self, plan: &Plan, look: &Look, asks: &[Ask]) -> Result<(), Unwritten> {
         let documents = &plan.load_balancers.documents;
         let waves: BTreeSet<u8> = documents.iter().map(|change| change.wave).collect();
         for wave in waves {
-            let at_once = documents.iter().filter(|change| change.wave == wave);
+            let at_once: Vec<&Change> = documents.iter().filter(|change| change.wave == wave).collect();
             // What one answers breaks off none of the others.
-            let written = join_all(at_once.map(|change| self.write_one(change, look, asks))).await;
-            written.into_iter().collect::<Result<(), Trouble>>()?;
+            let written = join_all(at_once.iter().map(|change| self.write_one(change, look, asks))).await;
+            let mut failed: Vec<_> =
+                at_once.into_iter().zip(written).filter_map(|(change, written)| Some((change, written.err()?))).collect();
+            let later = documents.iter().filter(|change| change.wave > wave);
+            let ids = failed.iter().map(|(change, _)| *change).chain(later).map(|change| change.id.clone()).collect();
+            if !failed.is_empty() {
+                return Err(Unwritten { ids, trouble: failed.remove(0).1 });
+            }
         }
         Ok(())
     }

@@ -119,7 +119,7 @@ pub(super) async fn commit<D: Document>(document: &D, asks: Vec<Ask>, suspects: 
 
 impl Trouble {
     /// Whether a part of the batch may be better off without the rest.
-    fn is_of_some(&self) -> bool {
+    pub(super) fn is_of_some(&self) -> bool {
         match self {
             Trouble::Arm(error) => is_rejection(error),
             Trouble::Cloud(_) => false,
@@ -146,7 +146,8 @@ fn is_rejection(error: &ArmError) -> bool {
         || matches!(error.class, ErrorClass::Invalid | ErrorClass::QuotaExceeded)
 }
 
-fn told(doing: &str, trouble: Trouble) -> CloudError {
+/// The answer to those who are in this trouble.
+pub(super) fn told(doing: &str, trouble: Trouble) -> CloudError {
     match trouble {
         Trouble::Arm(error) => cloud_error(doing, error),
         Trouble::Cloud(error) | Trouble::Part(error) => error,
