@@ -25,6 +25,9 @@ use k8s_openapi::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
+#[path = "manifests/helm.rs"]
+mod helm;
+
 const FOLDER: &str = "manifests";
 const KUSTOMIZATION: &str = "kustomization.yaml";
 const NAME: &str = "cloud-controller-manager";

@@ -1,0 +1,289 @@
+//! The values for the Helm chart of Azure's Go program: keys that the chart has, arguments that this program takes, and the rights
+//! that the chart's ClusterRoles lack.
+//!
+//! What the chart does is written down here from `kubernetes-sigs/cloud-provider-azure`, `helm/cloud-provider-azure/values.yaml` and
+//! `templates/cloud-provider-azure.yaml`, chart 1.36.0.
+
+use k8s_openapi::api::apps::v1::DeploymentStrategy;
+
+use super::*;
+
+const VALUES: &str = "azure/helm-values.yaml";
+const RIGHTS: &str = "azure/helm-rbac.yaml";
+const MANAGER: &str = "cloudControllerManager";
+const NODES: &str = "cloudNodeManager";
+
+/// An argument up to its value, the key of the value, and that value in the chart.
+type Argument = (&'static str, &'static str, &'static str);
+
+/// What the Deployment always has.
+const MANAGER_ARGUMENTS: &[Argument] = &[
+    ("--allocate-node-cidrs=", "allocateNodeCidrs", "true"),
+    ("--cloud-config=", "cloudConfig", "/etc/kubernetes/azure.json"),
+    ("--cloud-provider=azure", "", ""),
+    ("--cluster-cidr=", "clusterCIDR", "10.244.0.0/16"),
+    ("--cluster-name=kubernetes", "", ""),
+    ("--configure-cloud-routes=", "configureCloudRoutes", "true"),
+    ("--controllers=*,-cloud-node", "", ""),
+    ("--leader-elect=", "leaderElect", "true"),
+    ("--route-reconciliation-period=", "routeReconciliationPeriod", "10s"),
+    ("--secure-port=", "securePort", "10268"),
+    ("--v=", "logVerbosity", "2"),
+];
+
+/// What it has when the value is set. The examples are the chart's, but that Go's program refuses `configmap`, too.
+const MANAGER_OPTIONS: &[Argument] = &[
+    ("--bind-address=", "bindAddress", "0.0.0.0"),
+    ("--cert-dir=", "certDir", "/path/to/certs"),
+    ("--cloud-config-secret-name=", "cloudConfigSecretName", "azure-cloud-provider"),
+    ("--contention-profiling=", "contentionProfiling", "true"),
+    ("--controller-start-interval=", "controllerStartInterval", "2m"),
+    ("--enable-dynamic-reloading=", "enableDynamicReloading", "true"),
+    ("--http2-max-streams-per-connection=", "http2MaxStreamsPerConnection", "47"),
+    ("--kube-api-burst=", "kubeAPIBurst", "100"),
+    ("--kube-api-content-type=", "kubeAPIContentType", "application/vnd.kubernetes.protobuf"),
+    ("--kube-api-qps=", "kubeAPIQPS", "50.0"),
+    ("--kubeconfig=", "kubeconfig", "/kubeconfig"),
+    ("--leader-elect-lease-duration=", "leaderElectLeaseDuration", "30s"),
+    ("--leader-elect-renew-deadline=", "leaderElectRenewDeadline", "15s"),
+    ("--leader-elect-retry-period=", "leaderElectRetryPeriod", "5s"),
+    // The template has it twice.
+    ("--leader-elect-resource-lock=", "leaderElectResourceLock", "leases"),
+    ("--leader-elect-resource-lock=", "leaderElectResourceLock", "leases"),
+    ("--master=", "master", "192.168.4.20"),
+    ("--min-resync-period=", "minResyncPeriod", "100m"),
+    ("--node-status-update-frequency=", "nodeStatusUpdateFrequency", "10m"),
+    ("--profiling=", "profiling", "false"),
+    ("--use-service-account-credentials=", "useServiceAccountCredentials", "false"),
+];
+
+/// What the DaemonSet for Linux always has.
+const NODES_ARGUMENTS: &[Argument] = &[("--node-name=$(NODE_NAME)", "", ""), ("--v=", "logVerbosity", "2")];
+
+/// What it has when the value is set.
+const NODES_OPTIONS: &[Argument] = &[
+    ("--cloud-config=", "cloudConfig", "/etc/kubernetes/azure.json"),
+    ("--kube-api-burst=", "kubeAPIBurst", "100"),
+    ("--kube-api-content-type=", "kubeAPIContentType", "application/vnd.kubernetes.protobuf"),
+    ("--kube-api-qps=", "kubeAPIQPS", "50.0"),
+    ("--kubeconfig=", "kubeconfig", "/kubeconfig"),
+    ("--master=", "master", "192.168.4.20"),
+    ("--min-resync-period=", "minResyncPeriod", "100m"),
+    ("--node-status-update-frequency=", "nodeStatusUpdateFrequency", "10m"),
+    ("--use-instance-metadata=", "useInstanceMetadata", "true"),
+    ("--wait-routes=", "waitRoutes", "false"),
+];
+
+/// Keys that both programs have and that are no arguments.
+const KEYS: &[&str] = &["imageRepository", "imageName", "imageTag", "imagePullPolicy", "containerResourceManagement"];
+/// Keys of the manager alone.
+const MANAGER_KEYS: &[&str] = &["updateStrategy"];
+const RESOURCES: &[&str] = &["requestsCPU", "requestsMem", "limitsCPU", "limitsMem"];
+
+/// Account, API group, resource and verbs that the chart grants, all cluster-wide.
+#[rustfmt::skip]
+const CHART_RULES: &[(&str, &str, &str, &[&str])] = &[
+    (NAME, "", "events", &["create", "patch", "update"]),
+    (NAME, "", "nodes", &["*"]),
+    (NAME, "", "nodes/status", &["patch"]),
+    (NAME, "", "services", &["list", "patch", "update", "watch"]),
+    (NAME, "", "services/status", &["list", "patch", "update", "watch"]),
+    (NAME, "", "serviceaccounts", &["create", "get", "list", "watch", "update"]),
+    (NAME, "", "persistentvolumes", &["get", "list", "update", "watch"]),
+    (NAME, "", "endpoints", &["create", "get", "list", "watch", "update"]),
+    (NAME, "", "secrets", &["get", "list", "watch"]),
+    (NAME, "coordination.k8s.io", "leases", &["get", "create", "update"]),
+    (NAME, "discovery.k8s.io", "endpointslices", &["get", "list", "watch"]),
+    (NODE_MANAGER, "", "nodes", &["watch", "list", "get", "update", "patch"]),
+    (NODE_MANAGER, "", "nodes/status", &["patch"]),
+];
+
+fn values() -> Value {
+    documents(VALUES).remove(0)
+}
+
+fn keys(object: &Value) -> impl Iterator<Item = &str> {
+    object.as_object().unwrap().keys().map(String::as_str)
+}
+
+/// The chart prints a value into the text between quotes.
+fn printed(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// The arguments as the chart renders them: what is set, and what the chart says.
+fn rendered(values: &Value, always: &[Argument], options: &[Argument]) -> Vec<String> {
+    let always = always.iter().map(|(text, key, default)| match values.get(key) {
+        Some(value) => format!("{text}{}", printed(value)),
+        None => format!("{text}{default}"),
+    });
+    let set = options.iter().filter_map(|(text, key, _)| Some(format!("{text}{}", printed(values.get(key)?))));
+    always.chain(set).collect()
+}
+
+/// Every option with the chart's example, where the values say nothing.
+fn with_examples(mut values: Value, options: &[Argument]) -> Value {
+    for (_, key, example) in options {
+        values.as_object_mut().unwrap().entry(*key).or_insert_with(|| (*example).into());
+    }
+    values
+}
+
+/// What the program of that name makes of the arguments; the chart names it as the command.
+fn start(program: &str, arguments: &[String]) -> Command {
+    let words =
+        std::iter::once(program.to_owned()).chain(arguments.iter().map(|word| word.replace("$(NODE_NAME)", "node-1")));
+    cli::parse(words.map(OsString::from), &["azure", "fake"], &[]).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
+}
+
+fn manager(values: &Value) -> Config {
+    match start(NAME, &rendered(values, MANAGER_ARGUMENTS, MANAGER_OPTIONS)) {
+        Command::Run(config) => *config,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn node_manager(values: &Value) -> cli::NodeManagerConfig {
+    match start(NODE_MANAGER, &rendered(values, NODES_ARGUMENTS, NODES_OPTIONS)) {
+        Command::ManageNode(config) => *config,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn values_have_the_keys_of_the_chart() {
+    let values = values();
+    assert_eq!(keys(&values).collect::<BTreeSet<_>>(), BTreeSet::from([MANAGER, NODES]));
+    let tables: [(_, [&[Argument]; 2], &[&str]); 2] =
+        [(MANAGER, [MANAGER_ARGUMENTS, MANAGER_OPTIONS], MANAGER_KEYS), (NODES, [NODES_ARGUMENTS, NODES_OPTIONS], &[])];
+    for (program, arguments, own) in tables {
+        let known: BTreeSet<&str> =
+            arguments.into_iter().flatten().map(|(_, key, _)| *key).chain([own, KEYS].concat()).collect();
+        for key in keys(&values[program]) {
+            assert!(known.contains(key), "{program}.{key} is no key of the chart");
+        }
+        for key in keys(&values[program]["containerResourceManagement"]) {
+            assert!(RESOURCES.contains(&key), "{program}.containerResourceManagement.{key} is no key of the chart");
+        }
+    }
+    let strategy = &values[MANAGER]["updateStrategy"];
+    assert_eq!(&round_trip::<DeploymentStrategy>(strategy), strategy);
+}
+
+#[test]
+fn values_are_those_of_the_manifests() {
+    let values = values();
+    for key in ["imageRepository", "imageName", "imageTag"] {
+        assert!(values[MANAGER][key].is_string(), "the chart would take Go's");
+        assert_eq!(values[MANAGER][key], values[NODES][key], "both are one image");
+    }
+    let [deployment] = <[Deployment; 1]>::try_from(of_kind("Deployment")).unwrap();
+    let deployment = deployment.spec;
+    assert_eq!(serde_json::to_value(deployment.strategy.unwrap()).unwrap(), values[MANAGER]["updateStrategy"]);
+    let containers = |spec: Option<PodSpec>| spec.unwrap().containers.remove(0);
+    for (program, container) in [
+        (MANAGER, containers(deployment.template.spec)),
+        (NODES, containers(daemon_set("daemonset.yaml").spec.template.spec)),
+    ] {
+        let given = &values[program]["containerResourceManagement"];
+        let resources = container.resources.unwrap();
+        let (requests, limits) = (resources.requests.unwrap(), resources.limits.unwrap());
+        for (key, quantity) in
+            [("requestsCPU", &requests["cpu"]), ("requestsMem", &requests["memory"]), ("limitsMem", &limits["memory"])]
+        {
+            assert_eq!(given[key].as_str(), Some(quantity.0.as_str()), "{program} {key}");
+        }
+    }
+    let ours = config(&containers(azure_deployment().spec.template.spec)).kube_api;
+    let theirs = manager(&values[MANAGER]).kube_api;
+    assert_eq!((theirs.qps, theirs.burst), (ours.qps, ours.burst));
+}
+
+#[test]
+fn arguments_of_the_chart_are_accepted() {
+    let values = values();
+    let config = manager(&values[MANAGER]);
+    assert_eq!(config.notices.len(), 1, "{:?}", config.notices);
+    assert!(config.notices[0].starts_with("--allocate-node-cidrs has no effect"), "{:?}", config.notices);
+    assert!(config.cloud.provider == "azure" && !config.cloud.allocate_node_cidrs && config.leader_election.enabled);
+    assert!(!config.controllers.contains("cloud-node-controller") && config.controllers.len() == 3);
+
+    let config = node_manager(&values[NODES]);
+    assert_eq!((config.node_name.as_deref(), config.notices), (Some("node-1"), Vec::new()));
+    assert!(config.provider == "azure" && config.use_instance_metadata && config.serving.secure_port == 0);
+}
+
+#[test]
+fn whatever_else_a_release_sets_is_accepted() {
+    let values = values();
+    let config = manager(&with_examples(values[MANAGER].clone(), MANAGER_OPTIONS));
+    assert_eq!(config.leader_election.lease_duration, Duration::from_secs(30));
+    let config = node_manager(&with_examples(values[NODES].clone(), NODES_OPTIONS));
+    assert_eq!(config.status_update_frequency, Duration::from_secs(600));
+    // Nor does a release that has none of ours keep the program from starting.
+    manager(&with_examples(serde_json::json!({}), MANAGER_OPTIONS));
+}
+
+#[test]
+fn the_secret_in_the_comments_takes_the_place_of_the_file() {
+    let commented = read(VALUES).replace("  # cloudConfig", "  cloudConfig");
+    let values: Value = serde_yaml::from_str(&commented).unwrap();
+    let cloud = manager(&values[MANAGER]).cloud;
+    let (secret, of_flags) = (cloud.cloud_config_secret.unwrap(), SecretRef::default());
+    assert_eq!((cloud.cloud_config, secret.name, secret.namespace), (None, of_flags.name, of_flags.namespace));
+    assert!(CHART_RULES.iter().any(|(who, _, what, verbs)| (*who, *what) == (NAME, "secrets") && verbs.contains(&"get")));
+}
+
+/// What the code calls and the chart does not grant.
+fn missing() -> BTreeSet<(String, Grant)> {
+    let manager = CALLS.iter().map(|call| (NAME, *call));
+    let nodes = NODE_MANAGER_CALLS.iter().map(|(resource, verbs)| (NODE_MANAGER, ("cluster", "", *resource, "*", *verbs)));
+    let mut missing = BTreeSet::new();
+    for (who, (scope, group, resource, name, verbs)) in manager.chain(nodes) {
+        let granted = |verb: &str| {
+            let mut rules = CHART_RULES.iter().filter(|rule| (rule.0, rule.1, rule.2) == (who, group, resource));
+            rules.any(|rule| rule.3.contains(&verb) || rule.3.contains(&"*"))
+        };
+        let lacking = verbs.iter().filter(|verb| !granted(verb));
+        missing
+            .extend(lacking.map(|verb| (who.to_owned(), [scope, group, resource, name, *verb].map(str::to_owned).into())));
+    }
+    missing
+}
+
+/// One document, checked to have no field that Kubernetes does not know.
+fn object<K: DeserializeOwned + Serialize>(document: &Value) -> K {
+    assert_eq!(&round_trip::<K>(document), document);
+    serde_json::from_value(document.clone()).unwrap()
+}
+
+#[test]
+fn the_additional_rights_are_those_that_the_chart_lacks() {
+    let mut granted = Vec::new();
+    for pair in documents(RIGHTS).chunks(2) {
+        let [role, binding] = pair else { panic!("a role without a binding") };
+        let (scope, role, rules) = if role["kind"] == "ClusterRole" {
+            let role: ClusterRole = object(role);
+            ("cluster".to_owned(), role.metadata.name, role.rules)
+        } else {
+            let role: Role = object(role);
+            (role.metadata.namespace.unwrap(), role.metadata.name, role.rules)
+        };
+        let (reference, subjects) = if scope == "cluster" {
+            let binding: ClusterRoleBinding = object(binding);
+            (binding.role_ref, binding.subjects)
+        } else {
+            let binding: RoleBinding = object(binding);
+            assert_eq!(binding.metadata.namespace.as_ref(), Some(&scope));
+            (binding.role_ref, binding.subjects)
+        };
+        let kind = if scope == "cluster" { "ClusterRole" } else { "Role" };
+        assert_eq!((reference.kind.as_str(), Some(reference.name)), (kind, role));
+        let [subject] = <[Subject; 1]>::try_from(subjects.unwrap()).unwrap();
+        assert_eq!((subject.kind.as_str(), subject.namespace.as_deref()), ("ServiceAccount", Some(NAMESPACE)));
+        granted.extend(grants(&scope, rules).into_iter().map(|grant| (subject.name.clone(), grant)));
+    }
+    let missing = missing();
+    assert_eq!(granted.iter().cloned().collect::<BTreeSet<_>>(), missing);
+    assert_eq!(granted.len(), missing.len(), "nothing is granted twice");
+}
