@@ -1,7 +1,7 @@
 //! Clients of the API server: one per component, so that audit logs and priority levels can tell them apart.
 //!
 //! In: `--kubeconfig`, `--master`, `--kube-api-qps`, `--kube-api-burst`. Out: [`kube::Client`]s that carry a user agent, wait for the
-//! client-side rate limit, count themselves, and retry nothing (whoever calls owns the back-off). Certificates and tokens that a
+//! client-side rate limit, are few at once, count themselves, and retry nothing (whoever calls owns the back-off). Certificates and tokens that a
 //! kubeconfig names by path: tokens are read again each minute, certificates when the process starts.
 
 mod fence;
@@ -21,6 +21,7 @@ use kube::{
     client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use tower::limit::ConcurrencyLimitLayer;
 
 use self::{fence::FenceLayer, rate_limit::RateLimitLayer, request_metrics::RequestMetricsLayer};
 use super::{
@@ -31,6 +32,9 @@ use crate::metrics::Metrics;
 
 /// How long an ordinary call may stay silent; watches have no such limit.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Requests of one client at once. Each has a connection of its own, with buffers on both sides.
+const AT_ONCE: usize = 64;
 
 /// How to reach the API server.
 #[derive(Debug, Clone, Default)]
@@ -142,7 +146,8 @@ impl Clients {
         let limit = RateLimitLayer::new(self.settings.qps, self.settings.burst, host, Arc::clone(&self.metrics));
         let builder = ClientBuilder::try_from(config)?;
         let builder = builder.with_layer(&TokenLayer::new(token)).with_layer(&metrics);
-        Ok(builder.with_layer(&FenceLayer(leadership)).with_layer(&limit).build())
+        let builder = builder.with_layer(&FenceLayer(leadership)).with_layer(&limit);
+        Ok(builder.with_layer(&ConcurrencyLimitLayer::new(AT_ONCE)).build())
     }
 }
 

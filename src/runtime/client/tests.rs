@@ -55,13 +55,8 @@ async fn the_master_flag_replaces_the_server() {
     }
 }
 
-#[tokio::test]
-async fn requests_carry_the_component_and_are_counted_once_without_retry() {
-    let (agents, mut seen) = tokio::sync::mpsc::unbounded_channel();
-    let router = Router::new().fallback(any(move |headers: http::HeaderMap| {
-        agents.send(headers[USER_AGENT].to_str().unwrap().to_owned()).unwrap();
-        async { http::StatusCode::SERVICE_UNAVAILABLE }
-    }));
+/// Serves on loopback; answers where.
+async fn serve(router: Router) -> (String, tokio::task::JoinHandle<()>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let host = listener.local_addr().unwrap().to_string();
     let server = tokio::spawn(async move {
@@ -72,6 +67,47 @@ async fn requests_carry_the_component_and_are_counted_once_without_retry() {
             tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(io, service));
         }
     });
+    (host, server)
+}
+
+#[tokio::test]
+async fn a_thousand_requests_are_few_at_once() {
+    let (arrived, mut waiting) = tokio::sync::watch::channel(0_usize);
+    let go = Arc::new(tokio::sync::Semaphore::new(0));
+    let held = Arc::clone(&go);
+    let router = Router::new().fallback(any(move || {
+        arrived.send_modify(|count| *count += 1);
+        let held = Arc::clone(&held);
+        async move {
+            held.acquire().await.unwrap().forget();
+            http::StatusCode::NOT_FOUND
+        }
+    }));
+    let (host, server) = serve(router).await;
+    let unlimited = ClientConfig { qps: 0.0, ..settings(None, Some(&format!("http://{host}"))) };
+    let nodes = Api::<Node>::all(Clients::load(unlimited, metrics()).await.unwrap().for_component("c").unwrap());
+    let all = futures::future::join_all((0..1000).map(|_| nodes.get("n")));
+    let one_by_one = async {
+        for done in 0..=1000 - AT_ONCE {
+            waiting.wait_for(|count| *count >= AT_ONCE + done).await.unwrap();
+            assert_eq!(*waiting.borrow(), AT_ONCE + done);
+            go.add_permits(1);
+        }
+        go.add_permits(AT_ONCE);
+    };
+    let (answers, ()) = tokio::join!(all, one_by_one);
+    assert!(answers.iter().all(Result::is_err));
+    server.abort();
+}
+
+#[tokio::test]
+async fn requests_carry_the_component_and_are_counted_once_without_retry() {
+    let (agents, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let router = Router::new().fallback(any(move |headers: http::HeaderMap| {
+        agents.send(headers[USER_AGENT].to_str().unwrap().to_owned()).unwrap();
+        async { http::StatusCode::SERVICE_UNAVAILABLE }
+    }));
+    let (host, server) = serve(router).await;
     let metrics = metrics();
     let clients = Clients::load(settings(None, Some(&format!("http://{host}"))), Arc::clone(&metrics)).await.unwrap();
     for (client, agent) in [
