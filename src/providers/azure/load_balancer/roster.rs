@@ -118,12 +118,17 @@ impl Roster {
         self.nodes.list()
     }
 
-    /// Addresses of Nodes that there are, and that there were as long as this process looked.
-    pub fn node_addresses(&self) -> NodeAddresses {
+    /// Addresses of Nodes that there are, and of those that have gone while this process looked, as long as `listed` has them: in a
+    /// group that several clusters share, another one's Node may get such an address later.
+    pub fn node_addresses(&self, listed: impl FnOnce() -> BTreeSet<IpAddr>) -> NodeAddresses {
         let present: BTreeSet<IpAddr> = self.nodes.list().iter().flat_map(|node| internal_addresses(node)).collect();
         let mut inner = self.inner();
         let NodeAddresses { present: before, gone } = std::mem::take(&mut inner.nodes);
-        let gone = gone.into_iter().chain(before).filter(|address| !present.contains(address)).collect();
+        let mut gone: BTreeSet<_> = gone.into_iter().chain(before).filter(|address| !present.contains(address)).collect();
+        if !gone.is_empty() {
+            let listed = listed();
+            gone.retain(|address| listed.contains(address));
+        }
         inner.nodes = NodeAddresses { present, gone };
         inner.nodes.clone()
     }
@@ -245,6 +250,22 @@ mod tests {
         roster.settled(&remove(&web), &removed());
         assert_eq!(removed().former, addresses(&[]));
         assert!(roster.inner().memory.is_empty());
+    }
+
+    #[test]
+    fn the_address_of_a_node_that_is_gone_counts_until_no_rule_has_it() {
+        let with = |addresses: &[&str]| {
+            let list: Vec<_> = addresses.iter().map(|address| json!({"type": "InternalIP", "address": address})).collect();
+            serde_json::from_value::<Node>(json!({"metadata": {"name": "n"}, "status": {"addresses": list}})).unwrap()
+        };
+        let roster = |node| Roster { nodes: Store::of(vec![node]), ..roster() };
+        let before = roster(with(&["10.0.0.4", "10.0.0.5"]));
+        let all = || addresses(&["10.0.0.4", "10.0.0.5", "10.0.0.6"]);
+        assert_eq!(before.node_addresses(all).gone, addresses(&[]));
+        let after = Roster { nodes: Store::of(vec![with(&["10.0.0.4"])]), ..before };
+        assert_eq!(after.node_addresses(all).gone, addresses(&["10.0.0.5"]));
+        assert_eq!(after.node_addresses(|| addresses(&["10.0.0.4"])).gone, addresses(&[]));
+        assert_eq!(after.node_addresses(all).gone, addresses(&[]), "by now it may be somebody else's");
     }
 
     /// A process that was killed before the status was written, and a deletion after the load balancer was.

@@ -71,7 +71,7 @@ pub(super) struct Rules {
 /// Plans; `None`: the group does not exist.
 pub(super) fn rules(world: &World, asks: &[Ask], look: &Look) -> Option<Rules> {
     let group = look.observed.security_group.as_ref()?;
-    let nodes = world.roster.node_addresses();
+    let nodes = world.roster.node_addresses(|| security_rules::destinations(group));
     let members: Vec<IpAddr> = addresses_in_pools(&world.roster.nodes(), &world.settings);
     let reach_of = |wish: &Wish| world.roster.reach_of_other(wish, &look.observed, &members);
     let mut others: Vec<Reach> = look.others.iter().map(reach_of).collect();

@@ -16,7 +16,10 @@ mod reach;
 mod rule;
 mod turn;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 pub use self::reach::{NodeAddresses, Ports, Reach};
 use self::{claims::Claims, group::Group};
@@ -38,6 +41,12 @@ pub struct Outcome {
     pub reasons: Vec<String>,
     /// Whether each asking Service has got its rules.
     pub services: BTreeMap<Identity, Result<(), Refusal>>,
+}
+
+/// Where those rules lead to that a destination may be taken out of.
+pub fn destinations(group: &NetworkSecurityGroup) -> BTreeSet<IpAddr> {
+    let group = Group::new(group);
+    group.rules().filter(|rule| rule.kind.is_some()).flat_map(|rule| rule.addresses.iter().copied()).collect()
 }
 
 /// Puts the rules of `asks` right in `group`.
