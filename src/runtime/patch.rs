@@ -98,7 +98,7 @@ impl Writer {
     where
         K: Resource + Clone + DeserializeOwned + fmt::Debug,
     {
-        api.get(&key.name).await.map_err(|error| ApiError::from_kube(key, &error))
+        Box::pin(api.get(&key.name)).await.map_err(|error| ApiError::from_kube(key, &error))
     }
 
     /// Patches `part` of the object at `key`. With `resourceVersion` in the body's metadata the server refuses when somebody
@@ -120,9 +120,10 @@ impl Writer {
             PatchKind::Merge => Patch::Merge(body),
             PatchKind::Strategic => Patch::Strategic(body),
         };
+        // Apart, since everybody who may write holds room for it all the time.
         let result = match part {
-            Part::Main => api.patch(&key.name, &params, &patch).await,
-            Part::Status => api.patch_status(&key.name, &params, &patch).await,
+            Part::Main => Box::pin(api.patch(&key.name, &params, &patch)).await,
+            Part::Status => Box::pin(api.patch_status(&key.name, &params, &patch)).await,
         };
         result.map_err(|error| ApiError::from_kube(key, &error))
     }
@@ -135,7 +136,7 @@ impl Writer {
         self.leadership.check()?;
         let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        let result = api.delete(&key.name, &params).await;
+        let result = Box::pin(api.delete(&key.name, &params)).await;
         result.map(|_| ()).map_err(|error| ApiError::from_kube(key, &error))
     }
 }

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt;
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 
 use super::{
@@ -190,12 +191,9 @@ where
     F: Fn(K) -> R,
     R: Future<Output = Outcome> + Send + 'static,
 {
-    let built = catch_unwind(AssertUnwindSafe(|| reconcile(key)));
-    async move {
-        match built {
-            Ok(work) => work.await,
-            Err(panic) => resume_unwind(panic),
-        }
+    match catch_unwind(AssertUnwindSafe(|| reconcile(key))) {
+        Ok(work) => work.left_future(),
+        Err(panic) => async move { resume_unwind(panic) }.right_future(),
     }
 }
 

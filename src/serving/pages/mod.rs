@@ -39,7 +39,7 @@ const VERBOSITY_LIMIT: usize = 64;
 
 #[derive(Clone)]
 struct App {
-    parts: Parts,
+    parts: Arc<Parts>,
     authenticator: Arc<Authenticator>,
     authorizer: Arc<Authorizer>,
 }
@@ -51,7 +51,7 @@ pub(super) fn router(
     authenticator: Arc<Authenticator>,
     authorizer: Arc<Authorizer>,
 ) -> Router {
-    let app = App { parts, authenticator, authorizer };
+    let app = App { parts: Arc::new(parts), authenticator, authorizer };
     let mut router = Router::new();
     for endpoint in Endpoint::ALL {
         let path = format!("/{}", endpoint.name());
