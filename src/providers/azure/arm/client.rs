@@ -4,7 +4,7 @@
 //! on the wire), `send` (gate, token, tries), `write` with `operation` (long-running operations), `classify` (errors). Requests wait
 //! at the [`super::budget`]; nothing here limits rates.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use http::Method;
@@ -84,7 +84,7 @@ impl ArmClient {
         query: &[(&str, &str)],
     ) -> ArmResult<D> {
         let ask = self.ask(kind, "get", Method::GET, id.as_str(), query)?;
-        self.count(&ask, self.read(&ask, self.read_deadline())).await
+        self.count(&ask, Box::pin(self.read(&ask, self.read_deadline()))).await
     }
 
     /// All pages of the collection at `path`: a group's or resource's id and what follows, e.g. `{group}/providers/Microsoft.Compute/virtualMachines`.
@@ -109,7 +109,7 @@ impl ArmClient {
         mut take: impl FnMut(Vec<D>),
     ) -> ArmResult<()> {
         let ask = self.ask(kind, "list", Method::GET, path, query)?;
-        self.count(&ask, self.pages(&ask, &mut take)).await
+        self.count(&ask, Box::pin(self.pages(&ask, &mut take))).await
     }
 
     async fn pages<D: DeserializeOwned>(&self, first: &Ask, take: &mut impl FnMut(Vec<D>)) -> ArmResult<()> {
@@ -162,7 +162,7 @@ impl ArmClient {
                 answer.ok_or_else(|| ask.asked().error(ErrorClass::OutcomeUnknown, "the answer has no document"))?;
             decode(&ask, &answer).map_err(|error| unread(&ask, &error))
         };
-        self.count(&ask, work).await
+        self.count(&ask, Box::pin(work)).await
     }
 
     /// Deletes; waits for the operation. Absent before is success.
@@ -179,7 +179,7 @@ impl ArmClient {
                 _ => Ok(()),
             }
         };
-        self.count(&ask, work).await
+        self.count(&ask, Box::pin(work)).await
     }
 
     /// Runs `action` of a resource (`{id}/{action}`) and waits for the operation. Answers its result; `None` when it has none.
@@ -195,7 +195,7 @@ impl ArmClient {
             let answer = self.operate(&ask, self.operation_deadline()).await?.filter(|answer| !answer.body().is_empty());
             answer.map(|answer| decode(&ask, &answer).map_err(|error| unread(&ask, &error))).transpose()
         };
-        self.count(&ask, work).await
+        self.count(&ask, Box::pin(work)).await
     }
 
     fn ask(
@@ -215,7 +215,8 @@ impl ArmClient {
         Ok(Ask { kind, call, method, url, etag: None, body: Bytes::new() })
     }
 
-    async fn count<T>(&self, ask: &Ask, work: impl Future<Output = ArmResult<T>>) -> ArmResult<T> {
+    /// `work` comes boxed: it is kilobytes long, and each future that it is handed through would hold room for it twice.
+    async fn count<T>(&self, ask: &Ask, work: Pin<Box<impl Future<Output = ArmResult<T>>>>) -> ArmResult<T> {
         let started = self.now();
         let outcome = work.await;
         self.counted().ended(ask, self.now() - started, outcome.as_ref());

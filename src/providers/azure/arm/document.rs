@@ -4,12 +4,13 @@
 //! that is `null` is absent afterwards, which means the same to ARM. Numbers outside `i64`, `u64` and `f64` are not kept; ARM's
 //! documents have none.
 
+mod extra;
+
 use std::collections::BTreeMap;
 
-use super::ResourceId;
+pub use extra::Extra;
 
-/// Fields that are not modelled, in ARM's spelling.
-pub type Extra = serde_json::Map<String, serde_json::Value>;
+use super::ResourceId;
 
 /// Tags. Values are text; ARM lets them be `null`.
 pub type Tags = BTreeMap<String, Option<String>>;

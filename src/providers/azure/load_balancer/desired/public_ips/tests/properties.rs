@@ -86,7 +86,7 @@ proptest! {
         }
         let mine = world.get("mine").unwrap();
         prop_assert_eq!(world.tags("mine"), [("owner".to_owned(), "me".to_owned())].into());
-        prop_assert!(mine.extra.contains_key("unknown") && mine.sku.as_ref().unwrap().name.as_deref() == Some("StandardV2"));
+        prop_assert!(mine.extra.get("unknown").is_some() && mine.sku.as_ref().unwrap().name.as_deref() == Some("StandardV2"));
         prop_assert!(world.tags("theirs")["k8s-azure-service"].starts_with("default/other"));
     }
 

@@ -1,0 +1,99 @@
+//! Fields of a document that are not modelled.
+//!
+//! In: whatever is left of an object of ARM. Out: the same fields, to be looked at and to go back.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::Value;
+
+/// Fields that are not modelled, in ARM's spelling. A sorted list and no map: nearly every part of a document has one or two of them,
+/// and the least that a map takes is room for eleven.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Extra(Box<[(Box<str>, Value)]>);
+
+impl Extra {
+    /// No fields.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// One of them.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        let place = self.0.binary_search_by(|(known, _)| known.as_ref().cmp(name)).ok()?;
+        self.0.get(place).map(|(_, value)| value)
+    }
+}
+
+/// The last one of fields of the same name.
+impl FromIterator<(Box<str>, Value)> for Extra {
+    fn from_iter<I: IntoIterator<Item = (Box<str>, Value)>>(fields: I) -> Self {
+        Self(fields.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect())
+    }
+}
+
+impl Serialize for Extra {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Extra {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+struct Fields;
+
+impl<'de> Visitor<'de> for Fields {
+    type Value = Extra;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Extra, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(field) = access.next_entry()? {
+            fields.push(field);
+        }
+        Ok(fields.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn fields_go_back_as_they_came() {
+        for object in [json!({}), json!({"b": 1, "a": [null, {"c": "d"}]}), json!({"": {}, "ä": 1.5, "z": ""})] {
+            let extra: Extra = serde_json::from_value(object.clone()).unwrap();
+            assert_eq!(serde_json::to_value(&extra).unwrap(), object);
+            assert_eq!(extra.is_empty(), object == json!({}));
+            for (name, value) in object.as_object().unwrap() {
+                assert_eq!(extra.get(name), Some(value));
+            }
+            assert_eq!(extra.get("other"), None);
+        }
+    }
+
+    #[test]
+    fn order_does_not_matter_and_the_last_of_a_name_counts() {
+        let read = |text| serde_json::from_str::<Extra>(text).unwrap();
+        assert_eq!(read(r#"{"a": 1, "b": 2}"#), read(r#"{"b": 0, "a": 1, "b": 2}"#));
+        assert_ne!(read(r#"{"a": 1}"#), read(r#"{"a": null}"#));
+        assert!(serde_json::from_str::<Extra>("[]").is_err());
+    }
+}
