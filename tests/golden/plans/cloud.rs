@@ -1,7 +1,10 @@
 //! Documents in, [`Observed`] out; and outcomes of plans carried out on the documents, with what ARM fills in. Addresses that ARM
 //! gives are those of the recording.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use cloud_controller_manager::providers::azure::{
     arm::{ResourceId, network::VirtualNetwork},
@@ -98,7 +101,7 @@ impl<'a> Cloud<'a> {
     fn granted(&self, turn: &Turn) -> Turn {
         let mut granted = turn.without(&self.refused.keys().cloned().collect());
         let refused = turn.asks.iter().filter_map(ensured).filter(|spec| self.refused.contains_key(&spec.identity.key));
-        granted.others.extend(refused.cloned());
+        granted.others.extend(refused.cloned().map(Arc::new));
         granted
     }
 
@@ -210,6 +213,7 @@ fn without_recreated(turn: &Turn, public_ips: &Outcome) -> Turn {
     for ask in &mut turn.asks {
         let Ask::Ensure(spec) = ask else { continue };
         let identity = spec.identity.clone();
+        let spec = Arc::make_mut(spec);
         spec.families.retain(|family| !public_ips.recreated.contains(&(identity.clone(), *family)));
         if spec.families.is_empty() {
             *ask = Ask::Remove(identity, None);

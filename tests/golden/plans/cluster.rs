@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    sync::Arc,
 };
 
 use cloud_controller_manager::providers::azure::{
@@ -23,7 +24,7 @@ use crate::case::{Action, Case, Step};
 pub(super) struct Turn {
     pub(super) settings: Settings,
     pub(super) asks: Vec<Ask>,
-    pub(super) others: Vec<ServiceSpec>,
+    pub(super) others: Vec<Arc<ServiceSpec>>,
     /// Services that cannot be read, by namespace/name, and why.
     pub(super) refused: BTreeMap<String, String>,
     pub(super) nodes: NodeAddresses,
@@ -107,7 +108,7 @@ impl Cluster {
         let gone = self.services.remove(key)?;
         let mut turn = self.turn(&BTreeSet::new());
         let last = for_removal(&gone, &turn.settings);
-        turn.asks.push(Ask::Remove(identity_of(&gone), Some(Box::new(last))));
+        turn.asks.push(Ask::Remove(identity_of(&gone), Some(Arc::new(last))));
         self.memory.remove(key);
         Some(turn)
     }
@@ -124,10 +125,10 @@ impl Cluster {
         let (mut asks, mut others, mut refused) = (Vec::new(), Vec::new(), BTreeMap::new());
         for (key, service) in &self.services {
             match spec(service, &settings) {
-                Ok(spec) if asking.contains(key) => asks.push(Ask::Ensure(Box::new(spec))),
-                Ok(spec) => others.push(spec),
+                Ok(spec) if asking.contains(key) => asks.push(Ask::Ensure(Arc::new(spec))),
+                Ok(spec) => others.push(Arc::new(spec)),
                 Err(refusals) => {
-                    others.push(for_removal(service, &settings));
+                    others.push(Arc::new(for_removal(service, &settings)));
                     refused.insert(key.clone(), refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
                 }
             }

@@ -6,13 +6,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    sync::Arc,
 };
 
 use super::{
     desired::{Ask, load_balancers, public_ips},
     observed::Observed,
     settings::Settings,
-    spec::{Identity, Refusal, ServiceSpec},
+    spec::{Family, Identity, Refusal, ServiceSpec},
 };
 use crate::providers::azure::arm::ResourceId;
 
@@ -28,7 +29,7 @@ pub struct Plan {
 }
 
 /// Plans for `asks`. `others`: all other Services; nothing is made for them, and nothing of theirs is taken away.
-pub fn plan(observed: &Observed, asks: &[Ask], others: &[ServiceSpec], settings: &Settings) -> Plan {
+pub fn plan(observed: &Observed, asks: &[Ask], others: &[Arc<ServiceSpec>], settings: &Settings) -> Plan {
     let mut granted = asks.to_vec();
     let mut others = others.to_vec();
     let mut refused = BTreeMap::new();
@@ -105,19 +106,22 @@ fn without(asks: &[Ask], refused: &BTreeMap<Identity, Refusal>) -> (Vec<Ask>, Ve
 }
 
 /// Who is refused keeps what it has.
-fn kept(ask: &Ask) -> Option<ServiceSpec> {
+fn kept(ask: &Ask) -> Option<Arc<ServiceSpec>> {
     match ask {
-        Ask::Ensure(spec) => Some((**spec).clone()),
-        Ask::Remove(_, last) => last.as_deref().cloned(),
+        Ask::Ensure(spec) => Some(Arc::clone(spec)),
+        Ask::Remove(_, last) => last.clone(),
     }
 }
 
 /// Front ends whose public IP is made anew are not asked for meanwhile.
-pub fn without_recreated(asks: Vec<Ask>, recreated: &BTreeSet<(Identity, super::spec::Family)>) -> Vec<Ask> {
+pub fn without_recreated(asks: Vec<Ask>, recreated: &BTreeSet<(Identity, Family)>) -> Vec<Ask> {
     let lasting = asks.into_iter().map(|ask| match ask {
         Ask::Ensure(mut spec) => {
             let identity = spec.identity.clone();
-            spec.families.retain(|family| !recreated.contains(&(identity.clone(), *family)));
+            let is_recreated = |family: &Family| recreated.contains(&(identity.clone(), *family));
+            if spec.families.iter().any(is_recreated) {
+                Arc::make_mut(&mut spec).families.retain(|family| !is_recreated(family));
+            }
             if spec.families.is_empty() { Ask::Remove(identity, Some(spec)) } else { Ask::Ensure(spec) }
         }
         ask @ Ask::Remove(..) => ask,
@@ -136,7 +140,7 @@ mod tests {
         let good = service("good");
         let bad = pinned("20.0.0.9", service("bad"));
         let there = observed(vec![load_balancer(json!({"name": "kubernetes", "properties": {}}))]);
-        let asks = [Ask::Ensure(Box::new(good.clone())), Ask::Ensure(Box::new(bad.clone()))];
+        let asks = [Ask::Ensure(Arc::new(good.clone())), Ask::Ensure(Arc::new(bad.clone()))];
         let plan = plan(&there, &asks, &[], &settings());
         assert_eq!(plan.refused.keys().collect::<Vec<_>>(), [&bad.identity]);
         assert!(plan.public_ips.put.iter().all(|change| change.services == [good.identity.clone()]), "{plan}");

@@ -194,7 +194,7 @@ impl Roster {
 
 /// Who the Service is, and what it asked for last, for taking it all away.
 pub fn removal(service: &Service, settings: &Settings) -> Ask {
-    Ask::Remove(identity_of(service), Some(Box::new(for_removal(service, settings))))
+    Ask::Remove(identity_of(service), Some(Arc::new(for_removal(service, settings))))
 }
 
 /// Whether a load balancer of ours is or was made for the Service. Those of another class are somebody else's.

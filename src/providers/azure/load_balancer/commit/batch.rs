@@ -104,7 +104,8 @@ impl<T, R> Batcher<T, R> {
         let waiting = std::mem::take(&mut *self.queue()).into_iter().filter(|waiting| !waiting.answer.is_closed());
         let (items, answers): (Vec<_>, Vec<_>) = waiting.map(|waiting| (waiting.item, waiting.answer)).unzip();
         let done = items.len();
-        let results = work(items).await;
+        // Apart, since all who wait would otherwise hold room for work that one of them does.
+        let results = Box::pin(work(items)).await;
         seat.ended = Some(Instant::now());
         seat.written = if self.ahead.count.load(Ordering::SeqCst) == 0 { 0 } else { seat.written + done };
         drop(seat);

@@ -6,7 +6,10 @@
 //! Moving between load balancers (internal or external, the mode of basic ones, another name) is nothing special: parts are wanted
 //! on one document and unwanted on the others. Upstream: `pkg/provider/azure_loadbalancer.go`, `reconcileLoadBalancer`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{
     Ask,
@@ -109,7 +112,7 @@ impl Outcome {
 pub fn reconcile(
     observed: &Observed,
     asks: &[Ask],
-    others: &[ServiceSpec],
+    others: &[Arc<ServiceSpec>],
     public_ips: &PublicIps,
     settings: &Settings,
 ) -> Outcome {

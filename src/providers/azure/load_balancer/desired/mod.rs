@@ -24,15 +24,17 @@ pub mod security_rules;
 pub mod status;
 pub mod tags;
 
+use std::sync::Arc;
+
 use super::spec::{Identity, ServiceSpec};
 
 /// One Service's part in a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
     /// Its load balancer shall be as asked.
-    Ensure(Box<ServiceSpec>),
+    Ensure(Arc<ServiceSpec>),
     /// All that belongs to it shall go. Carries the last valid spec, when there is one, for what only it tells (pinned addresses).
-    Remove(Identity, Option<Box<ServiceSpec>>),
+    Remove(Identity, Option<Arc<ServiceSpec>>),
 }
 
 impl Ask {

@@ -1,6 +1,6 @@
 //! Services, settings and documents for the tests of planning.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 
@@ -119,7 +119,7 @@ pub(in super::super) fn pinned(address: &str, spec: ServiceSpec) -> ServiceSpec 
 }
 
 pub(in super::super) fn ensure(spec: &ServiceSpec) -> Ask {
-    Ask::Ensure(Box::new(spec.clone()))
+    Ask::Ensure(Arc::new(spec.clone()))
 }
 
 pub(in super::super) fn remove(spec: &ServiceSpec) -> Ask {

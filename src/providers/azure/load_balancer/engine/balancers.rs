@@ -124,7 +124,7 @@ impl Unwritten {
 }
 
 /// Plans for those whose public IPs are there; the rest has to wait for them.
-fn plan_ready(asks: &[Ask], mut others: Vec<ServiceSpec>, look: &Look, world: &World) -> (Vec<Ask>, Vec<Ask>, Plan) {
+fn plan_ready(asks: &[Ask], mut others: Vec<Arc<ServiceSpec>>, look: &Look, world: &World) -> (Vec<Ask>, Vec<Ask>, Plan) {
     let first = plan(&look.observed, asks, &others, &world.settings);
     let waiting = first.waiting_for_public_ips();
     if waiting.is_empty() {

@@ -214,7 +214,7 @@ impl AzureLoadBalancers {
         for warning in warnings(service, &self.settings) {
             self.events.record(events::strange(service, &warning));
         }
-        let ask = Ask::Ensure(Box::new((*spec).clone()));
+        let ask = Ask::Ensure(Arc::clone(&spec));
         self.work(request, service, &ask, urgency).await?;
         let addresses = status(&self.flow.world.observer.known(), &spec, &self.settings);
         if addresses.is_empty() {
@@ -274,7 +274,7 @@ impl LoadBalancer for AzureLoadBalancers {
     async fn plan_load_balancer(&self, _: &str, service: &Service, _: &[Arc<Node>]) -> CloudResult<String> {
         self.require_supported()?;
         let spec = self.wish(service)?;
-        let asks = [Ask::Ensure(Box::new((*spec).clone()))];
+        let asks = [Ask::Ensure(spec)];
         let look = self.flow.world.look(&asks, Urgency::Change).await?;
         let plan = plan(&look.observed, &asks, &look.specs(), &self.settings);
         let rules = security::rules(&self.flow.world, &asks, &look);

@@ -61,12 +61,12 @@ pub(super) struct Look {
 
 impl Look {
     /// What the others ask for or have.
-    pub(super) fn specs(&self) -> Vec<ServiceSpec> {
-        self.others.iter().map(|wish| (**wish.spec()).clone()).collect()
+    pub(super) fn specs(&self) -> Vec<Arc<ServiceSpec>> {
+        self.others.iter().map(|wish| Arc::clone(wish.spec())).collect()
     }
 
     /// The same, and what those ask for or have who are hindered.
-    pub(super) fn specs_and(&self, hindered: &[(Ask, CloudError)]) -> Vec<ServiceSpec> {
+    pub(super) fn specs_and(&self, hindered: &[(Ask, CloudError)]) -> Vec<Arc<ServiceSpec>> {
         let hindered = hindered.iter().filter_map(|(ask, _)| told(ask)).cloned();
         self.specs().into_iter().chain(hindered).collect()
     }
@@ -94,7 +94,7 @@ impl World {
     /// Looks at everything that concerns the asking Services and the others.
     pub(super) async fn look(&self, asks: &[Ask], urgency: Urgency) -> CloudResult<Look> {
         let others = self.roster.others(&asks.iter().map(Ask::identity).cloned().collect());
-        let mut need = self.need(asks.iter().filter_map(told).chain(others.iter().map(|wish| wish.spec().as_ref())));
+        let mut need = self.need(asks.iter().filter_map(told).chain(others.iter().map(Wish::spec)));
         let zones = self.learn_zones(urgency).await;
         let (mut observed, mut unread) = self.observe(&need, asks, urgency).await?;
         let known = need.public_ip_groups.len();
@@ -123,7 +123,7 @@ impl World {
         })
     }
 
-    fn need<'a>(&self, specs: impl Iterator<Item = &'a ServiceSpec>) -> Need {
+    fn need<'a>(&self, specs: impl Iterator<Item = &'a Arc<ServiceSpec>>) -> Need {
         let mut need = Need::default();
         for spec in specs {
             need.public_ip_groups.insert(spec.public_ip.group.clone());
@@ -165,9 +165,9 @@ pub(super) fn unhindered(asks: &[Ask], look: &Look, settings: &Settings) -> (Vec
 }
 
 /// What an ask tells of itself.
-pub(super) fn told(ask: &Ask) -> Option<&ServiceSpec> {
+pub(super) fn told(ask: &Ask) -> Option<&Arc<ServiceSpec>> {
     match ask {
         Ask::Ensure(spec) => Some(spec),
-        Ask::Remove(_, last) => last.as_deref(),
+        Ask::Remove(_, last) => last.as_ref(),
     }
 }

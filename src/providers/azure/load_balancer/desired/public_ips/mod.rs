@@ -16,6 +16,7 @@ mod wishes;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    sync::Arc,
 };
 
 use ownership::Maker;
@@ -77,7 +78,7 @@ pub struct Outcome {
 
 /// Brings the public IPs to what the asks want. `others`: the cluster's other Services, which are not touched, but whose public IPs are
 /// not taken away from them.
-pub fn reconcile(observed: &Observed, asks: &[Ask], others: &[ServiceSpec], settings: &Settings) -> Outcome {
+pub fn reconcile(observed: &Observed, asks: &[Ask], others: &[Arc<ServiceSpec>], settings: &Settings) -> Outcome {
     let world = target::World::new(observed, settings);
     let wishes = wishes::Wishes::new(asks, others, &world);
     let mut outcome = Outcome { services: wishes.results(), ..Outcome::default() };

@@ -3,7 +3,10 @@
 //! In: asks, the other Services, the documents. Out: [`Wishes`], in an order that does not depend on that of the asks, with the asks
 //! that are refused.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use super::{
     ownership::{self, Maker},
@@ -41,15 +44,15 @@ pub(super) struct Wishes<'a> {
 }
 
 impl<'a> Wishes<'a> {
-    pub(super) fn new(asks: &'a [Ask], others: &'a [ServiceSpec], world: &World<'a>) -> Self {
+    pub(super) fn new(asks: &'a [Ask], others: &'a [Arc<ServiceSpec>], world: &World<'a>) -> Self {
         let mut identities: Vec<_> = asks.iter().map(Ask::identity).collect();
         identities.sort();
         let asked = asks.iter().filter_map(|ask| match ask {
             Ask::Ensure(spec) => Some((spec.as_ref(), true)),
             Ask::Remove(..) => None,
         });
-        let is_other = |spec: &&ServiceSpec| identities.binary_search(&&spec.identity).is_err();
-        let mut specs: Vec<_> = asked.chain(others.iter().filter(is_other).map(|spec| (spec, false))).collect();
+        let is_other = |spec: &&Arc<ServiceSpec>| identities.binary_search(&&spec.identity).is_err();
+        let mut specs: Vec<_> = asked.chain(others.iter().filter(is_other).map(|spec| (spec.as_ref(), false))).collect();
         specs.sort_by(|(a, _), (b, _)| a.identity.cmp(&b.identity));
         let mut wishes =
             Self { all: Vec::new(), by_id: HashMap::new(), asks: HashMap::new(), refused: BTreeMap::new(), identities };

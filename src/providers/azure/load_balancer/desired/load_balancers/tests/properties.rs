@@ -1,5 +1,7 @@
 //! Whatever is asked: the order of asks does not matter, the second time nothing changes, and what is others' stays as it is.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::{
@@ -84,8 +86,8 @@ fn shuffled(asks: &[Ask], by: usize) -> Vec<Ask> {
     asks
 }
 
-fn specs(asks: &[Ask], pick: impl Fn(&Ask) -> bool) -> Vec<ServiceSpec> {
-    asks.iter().filter(|ask| pick(ask)).filter_map(ensured).cloned().collect()
+fn specs(asks: &[Ask], pick: impl Fn(&Ask) -> bool) -> Vec<Arc<ServiceSpec>> {
+    asks.iter().filter(|ask| pick(ask)).filter_map(ensured).cloned().map(Arc::new).collect()
 }
 
 proptest! {

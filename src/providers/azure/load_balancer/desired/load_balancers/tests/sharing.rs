@@ -1,5 +1,7 @@
 //! Sharing front ends and probes, moving, and leaving.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::providers::azure::load_balancer::spec::PortSpec;
 
@@ -27,7 +29,7 @@ fn services_share_the_front_end_of_one_public_ip_and_the_last_takes_it_away() {
     let there = made_with(&[ensure(&guest), ensure(&owner)], &ips);
     assert_eq!(frontend_names(&there.load_balancers[0]), [owner.identity.base.as_str()]);
     assert_eq!(rule_names(&there.load_balancers[0]).len(), 3);
-    let left = reconcile(&there, &[remove(&owner)], std::slice::from_ref(&guest), &ips, &settings());
+    let left = reconcile(&there, &[remove(&owner)], &[Arc::new(guest.clone())], &ips, &settings());
     let kept = &left.services[&owner.identity].as_ref().unwrap().kept;
     assert_eq!(kept.len(), 1);
     assert_eq!(kept[0].uses[0].name, format!("{}-TCP-8080", guest.identity.base));
@@ -43,7 +45,7 @@ fn a_guest_never_takes_away_the_front_end_of_a_service_that_is_there() {
     let (owner, guest) = (ServiceSpec { ports: Vec::new(), ..service("web") }, guest(8080));
     let ips = shared_by([&owner, &guest]);
     let there = made_with(&[ensure(&guest), ensure(&owner)], &ips);
-    let gone = reconcile(&there, &[remove(&guest)], std::slice::from_ref(&owner), &ips, &settings());
+    let gone = reconcile(&there, &[remove(&guest)], &[Arc::new(owner.clone())], &ips, &settings());
     assert_eq!(frontend_names(put(&gone, "kubernetes")), [owner.identity.base.as_str()]);
 }
 

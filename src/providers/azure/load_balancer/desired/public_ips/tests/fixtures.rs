@@ -1,6 +1,6 @@
 //! Services, public IPs and a world that does what an [`Outcome`] says.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 
@@ -50,11 +50,11 @@ pub(super) fn pinned(name: &str, address: &str) -> ServiceSpec {
 }
 
 pub(super) fn ensure(spec: ServiceSpec) -> Ask {
-    Ask::Ensure(Box::new(spec))
+    Ask::Ensure(Arc::new(spec))
 }
 
 pub(super) fn remove(spec: &ServiceSpec) -> Ask {
-    Ask::Remove(spec.identity.clone(), Some(Box::new(spec.clone())))
+    Ask::Remove(spec.identity.clone(), Some(Arc::new(spec.clone())))
 }
 
 /// A public IP in the cluster's group, with `tags` and further `properties`.
@@ -93,7 +93,8 @@ impl World {
     }
 
     pub(super) fn plan(&self, asks: &[Ask], others: &[ServiceSpec]) -> Outcome {
-        reconcile(&self.observed, asks, others, &self.settings)
+        let others: Vec<_> = others.iter().cloned().map(Arc::new).collect();
+        reconcile(&self.observed, asks, &others, &self.settings)
     }
 
     /// Does what the outcome says, as if the load balancers had followed.
