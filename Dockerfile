@@ -7,7 +7,6 @@ WORKDIR /src
 # .dockerignore leaves only what is compiled; benches/ because Cargo.toml names a file there.
 COPY . .
 ARG TARGETARCH
-# Static linking wants an explicit --target: else the flag would hit procedural macros too, which cannot be static.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,id=target-${TARGETARCH},target=/target \
     case "${TARGETARCH}" in \
@@ -15,11 +14,9 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
       arm64) target=aarch64-unknown-linux-gnu ;; \
       *) echo "no build for architecture '${TARGETARCH}': want amd64 or arm64" >&2; exit 1 ;; \
     esac && \
-    RUSTFLAGS="-C target-feature=+crt-static" CARGO_TARGET_DIR=/target \
-      cargo build --locked --release --target "${target}" --bin cloud-controller-manager && \
+    make static CARGO_TARGET_DIR=/target STATIC_TARGET="${target}" && \
     install -D "/target/${target}/release/cloud-controller-manager" /out/cloud-controller-manager && \
-    ln -s cloud-controller-manager /out/cloud-node-manager && \
-    if ldd /out/cloud-controller-manager 2>&1 | grep -q '=>'; then echo "the binary is not static" >&2; exit 1; fi
+    ln -s cloud-controller-manager /out/cloud-node-manager
 
 FROM gcr.io/distroless/static-debian12:nonroot
 ARG VERSION=dev

@@ -81,7 +81,15 @@ where
     F: FnOnce(Shutdown) -> R,
     R: Future,
 {
-    on(tokio::runtime::Builder::new_multi_thread(), work)
+    on(few_threads(), work)
+}
+
+/// As many threads as there is work for, however many cores the machine has: the manager waits much more than it computes, and each
+/// thread has a part of the heap to itself, of which most stays unused.
+fn few_threads() -> tokio::runtime::Builder {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(2).max_blocking_threads(8);
+    builder
 }
 
 /// One thread for everything; what blocks for a moment, such as looking up a name, gets one of its own.

@@ -24,7 +24,7 @@ use crate::{
     azure::Azure,
     control_plane::{ControlPlane, Process, client},
     objects::Objects,
-    support::{SOON, binary, eventually},
+    support::{SOON, binary, eventually, is_shipped},
 };
 
 const SETTINGS: Settings = Settings { status_update_frequency: Duration::from_secs(300), wait_routes: false };
@@ -32,6 +32,8 @@ const SETTINGS: Settings = Settings { status_update_frequency: Duration::from_se
 const PROCESSES: usize = 3;
 /// What a process may hold of its own, in KiB. Pages of the program file come on top: they are shared, and dropped when memory is short.
 const MEMORY: u64 = 8 * 1024;
+/// The same with those pages, of the program of the image.
+const RESIDENT: u64 = 15 * 1024;
 
 fn topology() -> Topology {
     Topology::new()
@@ -135,6 +137,7 @@ pub(crate) async fn node_managers(plane: &mut ControlPlane) {
         let (own, resident) = (memory(process, "RssAnon"), memory(process, "VmRSS"));
         eprintln!("memory of a node manager: {own} KiB of its own, {resident} KiB with the pages of the program file");
         assert!(own <= MEMORY, "{own} KiB");
+        assert!(resident <= RESIDENT || !is_shipped(), "{resident} KiB");
     }
     drop(processes);
     stop.begin();

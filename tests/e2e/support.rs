@@ -1,10 +1,11 @@
 //! Waiting for conditions, and running managers.
 
 use std::{
-    fs,
+    env, fs,
     future::Future,
     path::{Path, PathBuf},
     process::{Command, ExitStatus},
+    sync::LazyLock,
     time::Duration,
 };
 
@@ -127,7 +128,17 @@ impl Manager {
     }
 }
 
-/// Path of the built binary.
+/// Names another program to test than the one that is built with the tests: `make shipped` names that of the image.
+const SHIPPED: &str = "CCM_BINARY";
+
+/// Path of the program under test.
 pub(crate) fn binary() -> &'static str {
-    env!("CARGO_BIN_EXE_cloud-controller-manager")
+    static PATH: LazyLock<String> =
+        LazyLock::new(|| env::var(SHIPPED).unwrap_or_else(|_| env!("CARGO_BIN_EXE_cloud-controller-manager").to_owned()));
+    &PATH
+}
+
+/// Whether that is the program of the image.
+pub(crate) fn is_shipped() -> bool {
+    env::var_os(SHIPPED).is_some()
 }
