@@ -88,7 +88,7 @@ where
 /// thread has a part of the heap to itself, of which most stays unused.
 fn few_threads() -> tokio::runtime::Builder {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(2).max_blocking_threads(8);
+    builder.worker_threads(2);
     builder
 }
 

@@ -5,11 +5,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use async_trait::async_trait;
 
+use super::world;
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
@@ -17,7 +18,7 @@ use crate::{
         load_balancer::{
             commit::split,
             desired::Ask,
-            explain::{blames, cloud_error, unprovisioned_public_ip},
+            explain::{blames, cloud_error, suspects, unprovisioned_public_ip},
             spec::Identity,
         },
     },
@@ -128,10 +129,9 @@ impl Trouble {
     }
 
     fn blamed(&self, part: &[Ask]) -> Vec<Identity> {
-        match self {
-            Trouble::Arm(error) => blames(error, part.iter().map(Ask::identity)),
-            Trouble::Cloud(_) | Trouble::Part(_) => Vec::new(),
-        }
+        let Trouble::Arm(error) = self else { return Vec::new() };
+        let named = blames(error, part.iter().map(Ask::identity));
+        if named.is_empty() { suspects(error, part.iter().filter_map(world::told).map(Arc::as_ref)) } else { named }
     }
 }
 

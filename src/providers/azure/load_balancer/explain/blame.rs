@@ -1,14 +1,20 @@
-//! What ARM's message names: Services, by the names of their parts, and public IPs. Pure.
+//! What ARM's message names: Services, by the names of their parts or by what they ask for, and public IPs. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::providers::azure::{
     arm::{ArmError, ResourceId, api},
-    load_balancer::{naming, spec::Identity},
+    load_balancer::{
+        naming,
+        spec::{Identity, ServiceSpec},
+    },
 };
 
 /// Fewest characters by which a name that was cut is still recognised: more than a group of a UUID has.
 const CUT: usize = 13;
+
+/// Most Services that can be suspected: each is tried alone, which takes a write.
+const SUSPECTS: usize = 4;
 
 /// Which of `identities` the error names: by their front ends, rules, probes or public IPs, whose names hold [`Identity::base`]. Sorted.
 pub fn blames<'a>(error: &ArmError, identities: impl Iterator<Item = &'a Identity>) -> Vec<Identity> {
@@ -29,13 +35,43 @@ fn named_by<'a>(word: &str, by_base: &BTreeMap<&str, &'a Identity>) -> Option<&'
     possible.next().is_none().then_some(*first)
 }
 
+/// Who may be meant by an error that names nobody: those who ask for something that its message mentions and that only a few ask for,
+/// such as a port, an address or a service tag. Nobody when that is true of many. Sorted.
+pub fn suspects<'a>(error: &ArmError, specs: impl Iterator<Item = &'a ServiceSpec>) -> Vec<Identity> {
+    let mentioned: BTreeSet<String> =
+        words(&error.message).map(|word| word.trim_end_matches(['.', ':']).to_ascii_lowercase()).collect();
+    let mut asking: BTreeMap<String, BTreeSet<&Identity>> = BTreeMap::new();
+    for spec in specs {
+        for particular in particulars(spec).into_iter().filter(|particular| mentioned.contains(particular)) {
+            asking.entry(particular).or_default().insert(&spec.identity);
+        }
+    }
+    let few: BTreeSet<&Identity> = asking.into_values().filter(|those| those.len() <= SUSPECTS).flatten().collect();
+    if few.len() > SUSPECTS { Vec::new() } else { few.into_iter().cloned().collect() }
+}
+
+/// What tells a Service from others in a document, in lower case.
+fn particulars(spec: &ServiceSpec) -> Vec<String> {
+    let public_ip = &spec.public_ip;
+    let ports = spec.ports.iter().flat_map(|port| [port.port, port.node_port]).map(|port| port.to_string());
+    let addresses = [spec.pinned.v4, spec.pinned.v6].into_iter().flatten().chain(spec.additional_ips.iter().copied());
+    let names = [&spec.subnet, &public_ip.dns_label, &public_ip.name.v4, &public_ip.name.v6].into_iter().flatten();
+    let prefixes = [&public_ip.prefix.v4, &public_ip.prefix.v6].into_iter().flatten();
+    let texts = names.chain(prefixes).chain(&spec.access.tags).map(|text| text.to_ascii_lowercase());
+    let ranges = spec.access.ranges.iter().map(ToString::to_string);
+    ports.chain(addresses.map(|address| address.to_string())).chain(texts).chain(ranges).collect()
+}
+
+fn words(message: &str) -> impl Iterator<Item = &str> {
+    message.split(|c: char| c.is_whitespace() || "'\"`()[]<>,;".contains(c)).filter(|word| !word.is_empty())
+}
+
 /// The public IP that keeps a load balancer from being written because it is not provisioned, if ARM names one: to be written again as
 /// it is, before the load balancer is. Upstream: `pkg/provider/azure_loadbalancer_repo.go`, `CreateOrUpdateLB`.
 pub fn unprovisioned_public_ip(error: &ArmError) -> Option<ResourceId> {
     if !error.mentions("ReferencedResourceNotProvisioned") {
         return None;
     }
-    let words = error.message.split(|c: char| c.is_whitespace() || "'\"`()[]<>,;".contains(c));
-    let ids = words.filter_map(|word| ResourceId::parse(word.trim_end_matches(['.', ':'])).ok());
+    let ids = words(&error.message).filter_map(|word| ResourceId::parse(word.trim_end_matches(['.', ':'])).ok());
     ids.into_iter().find(|id| id.is_type(api::PUBLIC_IPS.resource_type))
 }

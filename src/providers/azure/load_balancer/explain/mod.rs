@@ -13,7 +13,7 @@ use crate::{
     providers::azure::arm::{ArmError, ErrorClass},
 };
 
-pub use blame::{blames, unprovisioned_public_ip};
+pub use blame::{blames, suspects, unprovisioned_public_ip};
 pub use codes::{CODES, Code};
 pub use reference::reference_page;
 

@@ -5,7 +5,11 @@ use std::{collections::BTreeSet, time::Duration};
 use super::*;
 use crate::providers::azure::{
     arm::ResourceId,
-    load_balancer::{naming, spec::Identity},
+    load_balancer::{
+        desired::samples,
+        naming,
+        spec::{Identity, Protocol, ServiceSpec},
+    },
 };
 
 const REQUEST: &str = "PUT /subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/kubernetes";
@@ -132,6 +136,34 @@ fn a_cut_name_that_several_could_have_blames_nobody() {
         .into();
     let cut = error(ErrorClass::Invalid, "X", &format!("public IP c-{}", &twins[0].base[..18]));
     assert_eq!(blames(&cut, twins.iter()), []);
+}
+
+#[test]
+fn few_who_ask_for_what_the_message_mentions_are_suspected() {
+    let numbered =
+        |number: i32| samples::pinned(&format!("10.0.0.{}", 10 + number), samples::internal(&format!("s{number}")));
+    let mut all: Vec<ServiceSpec> = (0..9).map(numbered).collect();
+    all[3].ports.push(samples::port(Protocol::Tcp, 6666, 30666));
+    all[4].access.tags.push("NoSuchTag".into());
+    all[5].access.ranges.push("203.0.113.0/24".parse().unwrap());
+    all[6].public_ip.dns_label = Some("taken".into());
+    for spec in &mut all[..6] {
+        spec.subnet = Some("apps".into());
+    }
+    for (message, keys) in [
+        ("A rule with port 6666 is not allowed.", vec!["default/s3"]),
+        ("port '30666', tag \"nosuchtag\": no", vec!["default/s3", "default/s4"]),
+        ("PrivateIPAddressInUse: 10.0.0.12.", vec!["default/s2"]),
+        ("the range [203.0.113.0/24] overlaps", vec!["default/s5"]),
+        ("The label (taken) is in use; port 80", vec!["default/s6"]),
+        ("port 80 is what all have, and subnet apps is what many have", vec![]),
+        ("10.0.0.10, 10.0.0.11, 10.0.0.12, 10.0.0.13 and 10.0.0.14 are in use", vec![]),
+        ("166660 and taken-too", vec![]),
+        ("", vec![]),
+    ] {
+        let suspected = suspects(&error(ErrorClass::Invalid, "X", message), all.iter());
+        assert_eq!(suspected.iter().map(|identity| identity.key.as_str()).collect::<Vec<_>>(), keys, "{message}");
+    }
 }
 
 #[test]
