@@ -4,7 +4,7 @@ ARG RUST_VERSION=1.95
 
 FROM rust:${RUST_VERSION}-bookworm AS build
 WORKDIR /src
-# .dockerignore leaves only what is compiled; benches/ because Cargo.toml names a file there.
+# .dockerignore leaves only what is compiled and the Makefile; benches/ because Cargo.toml names a file there.
 COPY . .
 ARG TARGETARCH
 RUN --mount=type=cache,target=/usr/local/cargo/registry \

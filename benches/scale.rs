@@ -27,6 +27,7 @@ use tokio::time::Instant;
 
 const NODES: u32 = 5_000;
 const SERVICES: u32 = 1_000;
+/// Peak for the Nodes.
 const MEMORY_MIB: u64 = 60;
 const LATENCY: Duration = Duration::from_millis(50);
 

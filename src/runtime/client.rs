@@ -1,8 +1,8 @@
 //! Clients of the API server: one per component, so that audit logs and priority levels can tell them apart.
 //!
 //! In: `--kubeconfig`, `--master`, `--kube-api-qps`, `--kube-api-burst`. Out: [`kube::Client`]s that carry a user agent, wait for the
-//! client-side rate limit, are few at once, count themselves, and retry nothing (whoever calls owns the back-off). Certificates and tokens that a
-//! kubeconfig names by path: tokens are read again each minute, certificates when the process starts.
+//! client-side rate limit, are few at once, count themselves, and retry nothing (whoever calls owns the back-off). Certificates and
+//! tokens that a kubeconfig names by path: tokens are read again each minute, certificates when the process starts.
 
 mod fence;
 mod proxy;

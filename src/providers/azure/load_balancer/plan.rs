@@ -47,7 +47,8 @@ pub fn plan(observed: &Observed, asks: &[Ask], others: &[Arc<ServiceSpec>], sett
             return Plan { public_ips, load_balancers, refused };
         }
         let (rest, out) = without(&granted, &answers);
-        others.extend(out.into_iter().filter_map(|ask| kept(&ask)));
+        // Who is refused keeps what it has.
+        others.extend(out.iter().filter_map(Ask::spec).cloned());
         granted = rest;
         refused.extend(answers);
     }
@@ -103,14 +104,6 @@ fn errors<T>(answers: &BTreeMap<Identity, Result<T, Refusal>>) -> BTreeMap<Ident
 /// Those who are granted what they ask for, and those who are not.
 fn without(asks: &[Ask], refused: &BTreeMap<Identity, Refusal>) -> (Vec<Ask>, Vec<Ask>) {
     asks.iter().cloned().partition(|ask| !refused.contains_key(ask.identity()))
-}
-
-/// Who is refused keeps what it has.
-fn kept(ask: &Ask) -> Option<Arc<ServiceSpec>> {
-    match ask {
-        Ask::Ensure(spec) => Some(Arc::clone(spec)),
-        Ask::Remove(_, last) => last.clone(),
-    }
 }
 
 /// Front ends whose public IP is made anew are not asked for meanwhile.

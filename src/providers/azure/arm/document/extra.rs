@@ -2,12 +2,9 @@
 //!
 //! In: whatever is left of an object of ARM. Out: the same fields, to be looked at and to go back.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{MapAccess, Visitor},
-};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 /// Fields that are not modelled, in ARM's spelling. A sorted list and no map: nearly every part of a document has one or two of them,
@@ -33,40 +30,16 @@ impl Extra {
     }
 }
 
-/// The last one of fields of the same name.
-impl FromIterator<(Box<str>, Value)> for Extra {
-    fn from_iter<I: IntoIterator<Item = (Box<str>, Value)>>(fields: I) -> Self {
-        Self(fields.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect())
-    }
-}
-
 impl Serialize for Extra {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
     }
 }
 
+/// Of fields of the same name the last one.
 impl<'de> Deserialize<'de> for Extra {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Fields)
-    }
-}
-
-struct Fields;
-
-impl<'de> Visitor<'de> for Fields {
-    type Value = Extra;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Extra, A::Error> {
-        let mut fields = Vec::new();
-        while let Some(field) = access.next_entry()? {
-            fields.push(field);
-        }
-        Ok(fields.into_iter().collect())
+        BTreeMap::deserialize(deserializer).map(|fields| Self(fields.into_iter().collect()))
     }
 }
 

@@ -45,4 +45,12 @@ impl Ask {
             Ask::Remove(identity, _) => identity,
         }
     }
+
+    /// What it asks for or asked for last.
+    pub fn spec(&self) -> Option<&Arc<ServiceSpec>> {
+        match self {
+            Ask::Ensure(spec) => Some(spec),
+            Ask::Remove(_, last) => last.as_ref(),
+        }
+    }
 }

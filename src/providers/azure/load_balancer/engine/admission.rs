@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     once::Once,
-    world::{Look, World, told, unhindered},
+    world::{Look, World, unhindered},
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult},
@@ -47,7 +47,7 @@ async fn planned(world: &World, asks: &[Ask], urgency: Urgency) -> CloudResult<(
     let look = world.look(asks, urgency).await?;
     let first = plan_free(asks, &look, world);
     let refused = asks.iter().filter(|ask| first.refused.contains_key(ask.identity()));
-    let doubts: Vec<Doubt> = refused.filter_map(told).flat_map(|spec| named(spec, &world.settings)).collect();
+    let doubts: Vec<Doubt> = refused.filter_map(Ask::spec).flat_map(|spec| named(spec, &world.settings)).collect();
     if doubts.is_empty() {
         return Ok((first, look));
     }

@@ -14,18 +14,18 @@ use super::{
     admission, membership,
     once::Once,
     rounds::{self, Answers, Document, Trouble},
-    world::{Look, World, told, unhindered},
+    world::{Look, World, unhindered},
 };
 use crate::{
     cloud_provider::CloudError,
     providers::azure::{
         arm::{ArmError, ErrorClass, ResourceId, Urgency, network::LoadBalancer},
         load_balancer::{
-            desired::status::has_parts_of,
             desired::{
                 Ask,
                 load_balancers::{Change, Placed, Write},
                 public_ips::{self, Release},
+                status::has_parts_of,
             },
             events::Call,
             explain::unprovisioned_public_ip,
@@ -131,7 +131,7 @@ fn plan_ready(asks: &[Ask], mut others: Vec<Arc<ServiceSpec>>, look: &Look, worl
         return (asks.to_vec(), Vec::new(), first);
     }
     let (unready, ready): (Vec<Ask>, Vec<Ask>) = asks.iter().cloned().partition(|ask| waiting.contains(ask.identity()));
-    others.extend(unready.iter().filter_map(told).cloned());
+    others.extend(unready.iter().filter_map(Ask::spec).cloned());
     let plan = plan(&look.observed, &ready, &others, &world.settings);
     (ready, unready, plan)
 }
@@ -173,9 +173,9 @@ impl Balancers<'_> {
             let written = join_all(at_once.iter().map(|change| self.write_one(change, look, asks))).await;
             let mut failed: Vec<_> =
                 at_once.into_iter().zip(written).filter_map(|(change, written)| Some((change, written.err()?))).collect();
-            let later = documents.iter().filter(|change| change.wave > wave);
-            let ids = failed.iter().map(|(change, _)| *change).chain(later).map(|change| change.id.clone()).collect();
             if !failed.is_empty() {
+                let later = documents.iter().filter(|change| change.wave > wave);
+                let ids = failed.iter().map(|(change, _)| *change).chain(later).map(|change| change.id.clone()).collect();
                 return Err(Unwritten { ids, trouble: failed.remove(0).1 });
             }
         }

@@ -155,7 +155,7 @@ impl Flow {
         if !puts.is_empty() {
             self.at(ask, Stage::PublicIps);
         }
-        let writes = puts.iter().map(|put| put.run(Box::pin(self.world.writer.put_public_ip(put.change(), urgency))));
+        let writes = puts.iter().map(|put| put.run(|change| self.world.writer.put_public_ip(change, urgency)));
         for written in join_all(writes).await {
             match written {
                 Ok(()) => {}
@@ -197,8 +197,7 @@ impl Flow {
         if !got.releases.is_empty() {
             self.at(ask, Stage::Releasing);
         }
-        let deletions =
-            got.releases.iter().map(|it| it.run(Box::pin(self.world.writer.delete_public_ip(it.change(), urgency))));
+        let deletions = got.releases.iter().map(|it| it.run(|release| self.world.writer.delete_public_ip(release, urgency)));
         match join_all(deletions).await.into_iter().collect::<ArmResult<()>>() {
             Ok(()) => Ok(true),
             Err(error) if error.class == ErrorClass::Conflict => Ok(false),

@@ -37,7 +37,7 @@ use super::{
     plan::plan,
     roster::{Roster, Wish, removal},
     settings::Settings,
-    spec::{ServiceSpec, for_removal, warnings},
+    spec::{ServiceSpec, for_removal, identity_of, warnings},
     zones::Zones,
 };
 use crate::{
@@ -188,8 +188,7 @@ impl AzureLoadBalancers {
     /// What is asked for this Service, if that is possible at all.
     fn checked(&self, service: &Service) -> CloudResult<Arc<ServiceSpec>> {
         let checked = self.require_supported().and_then(|()| self.wish(service));
-        let key = || removal(service, &self.settings).identity().key.clone();
-        checked.inspect_err(|error| self.flow.progress.refused(&key(), error))
+        checked.inspect_err(|error| self.flow.progress.refused(&identity_of(service).key, error))
     }
 
     fn wish(&self, service: &Service) -> CloudResult<Arc<ServiceSpec>> {

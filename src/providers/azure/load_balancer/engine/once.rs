@@ -16,13 +16,12 @@ impl<C> Once<C> {
         Self { change, done: OnceCell::new() }
     }
 
-    /// What is to be done.
-    pub(super) fn change(&self) -> &C {
-        &self.change
-    }
-
-    /// Does it, or waits until somebody else has done it.
-    pub(super) async fn run(&self, work: impl Future<Output = ArmResult<()>>) -> ArmResult<()> {
-        self.done.get_or_init(|| work).await.clone()
+    /// Has `work` do it, or waits until somebody else has done it.
+    pub(super) async fn run<'a, F>(&'a self, work: impl FnOnce(&'a C) -> F) -> ArmResult<()>
+    where
+        F: Future<Output = ArmResult<()>>,
+    {
+        // Apart, since all who wait would otherwise hold room for it.
+        self.done.get_or_init(|| Box::pin(work(&self.change))).await.clone()
     }
 }

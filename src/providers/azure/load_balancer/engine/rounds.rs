@@ -10,7 +10,6 @@ use std::{
 
 use async_trait::async_trait;
 
-use super::world;
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
@@ -131,7 +130,7 @@ impl Trouble {
     fn blamed(&self, part: &[Ask]) -> Vec<Identity> {
         let Trouble::Arm(error) = self else { return Vec::new() };
         let named = blames(error, part.iter().map(Ask::identity));
-        if named.is_empty() { suspects(error, part.iter().filter_map(world::told).map(Arc::as_ref)) } else { named }
+        if named.is_empty() { suspects(error, part.iter().filter_map(Ask::spec).map(Arc::as_ref)) } else { named }
     }
 }
 

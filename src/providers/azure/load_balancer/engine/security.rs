@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use super::{
     admission,
     rounds::{Answers, Document, Trouble},
-    world::{Look, World, told},
+    world::{Look, World},
 };
 use crate::{
     cloud_provider::CloudError,
@@ -81,7 +81,7 @@ pub(super) fn rules(world: &World, asks: &[Ask], look: &Look) -> Option<Rules> {
             Ok(reach) => reaches.push(reach),
             Err(refusal) => {
                 // What it has stays, whoever leaves an address that it shares.
-                others.extend(told(ask).map(|spec| reach_of(&Wish::Valid(Arc::clone(spec)))));
+                others.extend(ask.spec().map(|spec| reach_of(&Wish::Valid(Arc::clone(spec)))));
                 refused.push((place, refusal));
             }
         }

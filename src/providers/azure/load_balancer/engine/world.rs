@@ -67,13 +67,13 @@ impl Look {
 
     /// The same, and what those ask for or have who are hindered.
     pub(super) fn specs_and(&self, hindered: &[(Ask, CloudError)]) -> Vec<Arc<ServiceSpec>> {
-        let hindered = hindered.iter().filter_map(|(ask, _)| told(ask)).cloned();
+        let hindered = hindered.iter().filter_map(|(ask, _)| ask.spec()).cloned();
         self.specs().into_iter().chain(hindered).collect()
     }
 
     /// Why nothing can be planned for this ask: what it names could not be read. What never had an address can go without.
     pub(super) fn hindrance(&self, ask: &Ask, settings: &Settings) -> Option<CloudError> {
-        let spec = told(ask)?;
+        let spec = ask.spec()?;
         let is_wanted = matches!(ask, Ask::Ensure(_));
         if !is_wanted && spec.known_addresses.is_empty() {
             return None;
@@ -94,7 +94,7 @@ impl World {
     /// Looks at everything that concerns the asking Services and the others.
     pub(super) async fn look(&self, asks: &[Ask], urgency: Urgency) -> CloudResult<Look> {
         let others = self.roster.others(&asks.iter().map(Ask::identity).cloned().collect());
-        let mut need = self.need(asks.iter().filter_map(told).chain(others.iter().map(Wish::spec)));
+        let mut need = self.need(asks.iter().filter_map(Ask::spec).chain(others.iter().map(Wish::spec)));
         let zones = self.learn_zones(urgency).await;
         let (mut observed, mut unread) = self.observe(&need, asks, urgency).await?;
         let known = need.public_ip_groups.len();
@@ -162,12 +162,4 @@ pub(super) fn unhindered(asks: &[Ask], look: &Look, settings: &Settings) -> (Vec
         }
     }
     (free, hindered)
-}
-
-/// What an ask tells of itself.
-pub(super) fn told(ask: &Ask) -> Option<&Arc<ServiceSpec>> {
-    match ask {
-        Ask::Ensure(spec) => Some(spec),
-        Ask::Remove(_, last) => last.as_ref(),
-    }
 }

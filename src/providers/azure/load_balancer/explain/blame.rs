@@ -38,8 +38,7 @@ fn named_by<'a>(word: &str, by_base: &BTreeMap<&str, &'a Identity>) -> Option<&'
 /// Who may be meant by an error that names nobody: those who ask for something that its message mentions and that only a few ask for,
 /// such as a port, an address or a service tag. Nobody when that is true of many. Sorted.
 pub fn suspects<'a>(error: &ArmError, specs: impl Iterator<Item = &'a ServiceSpec>) -> Vec<Identity> {
-    let mentioned: BTreeSet<String> =
-        words(&error.message).map(|word| word.trim_end_matches(['.', ':']).to_ascii_lowercase()).collect();
+    let mentioned: BTreeSet<String> = words(&error.message).map(str::to_ascii_lowercase).collect();
     let mut asking: BTreeMap<String, BTreeSet<&Identity>> = BTreeMap::new();
     for spec in specs {
         for particular in particulars(spec).into_iter().filter(|particular| mentioned.contains(particular)) {
@@ -62,8 +61,10 @@ fn particulars(spec: &ServiceSpec) -> Vec<String> {
     ports.chain(addresses.map(|address| address.to_string())).chain(texts).chain(ranges).collect()
 }
 
+/// The words of a message, without what sets them off.
 fn words(message: &str) -> impl Iterator<Item = &str> {
-    message.split(|c: char| c.is_whitespace() || "'\"`()[]<>,;".contains(c)).filter(|word| !word.is_empty())
+    let words = message.split(|c: char| c.is_whitespace() || "'\"`()[]<>,;".contains(c));
+    words.map(|word| word.trim_end_matches(['.', ':']))
 }
 
 /// The public IP that keeps a load balancer from being written because it is not provisioned, if ARM names one: to be written again as
@@ -72,6 +73,6 @@ pub fn unprovisioned_public_ip(error: &ArmError) -> Option<ResourceId> {
     if !error.mentions("ReferencedResourceNotProvisioned") {
         return None;
     }
-    let ids = words(&error.message).filter_map(|word| ResourceId::parse(word.trim_end_matches(['.', ':'])).ok());
+    let ids = words(&error.message).filter_map(|word| ResourceId::parse(word).ok());
     ids.into_iter().find(|id| id.is_type(api::PUBLIC_IPS.resource_type))
 }
