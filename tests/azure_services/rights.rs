@@ -149,7 +149,8 @@ fn who_waits_for_the_lease_and_who_is_refused_is_on_the_status_page() {
         cluster.create(&external("web"));
         cluster.create(&with(external("odd"), "azure-pip-prefix-id", "here"));
         let life = cluster.start();
-        tokio::time::sleep(2 * MINUTE).await;
+        let has_problem = |service: &str| life.unsettled(service)["problem"].is_string();
+        cluster.until("both have a problem", 2 * MINUTE, |_| has_problem("web") && has_problem("odd")).await;
         let (web, odd) = (life.unsettled("web"), life.unsettled("odd"));
         assert_eq!(web["stage"], "waiting for the lease", "{web}");
         assert!(web["problem"].as_str().is_some_and(|problem| problem.contains("aks-rp")), "{web}");
@@ -171,7 +172,8 @@ fn a_plan_says_what_is_done_then() {
         cluster.server.create::<Lease>(&taken(&cluster));
         let web = cluster.create(&external("web"));
         let life = cluster.start();
-        tokio::time::sleep(MINUTE).await;
+        let waits = || life.unsettled("web")["stage"] == "waiting for the lease";
+        cluster.until("it waits for the lease", MINUTE, |_| waits()).await;
         let (balancer, hosts) = (life.provider.load_balancer().unwrap(), Vec::<Arc<Node>>::new());
         let before = balancer.plan_load_balancer("kubernetes", &web, &hosts).await.unwrap();
         assert!(before.contains("/publicIPAddresses/") && before.contains("/loadBalancers/kubernetes: "), "{before}");
