@@ -91,7 +91,9 @@ impl Drop for InFlight {
         let answer = self.answer;
         self.activity.0.send_modify(|now| {
             now.requests -= 1;
-            answer.map(|number| now.answers.remove(&number));
+            if let Some(number) = answer {
+                now.answers.remove(&number);
+            }
         });
     }
 }

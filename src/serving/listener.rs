@@ -60,6 +60,9 @@ const RESETS: usize = 20;
 /// How often a silent client is asked whether it is there, and how long it may take.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(10);
+/// Bytes that the kernel holds of one connection in each direction. They count as memory of the container, and without a bound the
+/// kernel grows them to megabytes.
+const SOCKET_BUFFER: usize = 64 * 1024;
 const BACKLOG: i32 = 1024;
 
 /// Who is on the other end of a connection.
@@ -101,6 +104,8 @@ pub(super) fn bind(config: &ServingConfig) -> Result<Bound, ServingError> {
         // on the same port stays impossible without SO_REUSEPORT. --permit-address-sharing therefore adds nothing.
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(config.permit_port_sharing)?;
+        socket.set_send_buffer_size(SOCKET_BUFFER)?;
+        socket.set_recv_buffer_size(SOCKET_BUFFER)?;
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
@@ -229,6 +234,8 @@ async fn answer(
     request: Request<Incoming>,
     mut in_flight: InFlight,
 ) -> Result<Response<PacedBody<Held>>, std::convert::Infallible> {
+    // Every connection gets its turn after each request, however many follow at once.
+    tokio::task::yield_now().await;
     let mut response = match timeout(ANSWER, router.oneshot(request)).await {
         Ok(response) => response?,
         Err(_) => {

@@ -115,7 +115,11 @@ impl ServingError {
 
 /// The first `limit` bytes of `text`, or fewer where a character would be cut, and a sign that there was more.
 fn cut(text: &str, limit: usize) -> String {
-    if text.len() <= limit { text.to_owned() } else { format!("{}…", &text[..text.floor_char_boundary(limit)]) }
+    if text.len() <= limit {
+        return text.to_owned();
+    }
+    let end = (0..=limit).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    format!("{}…", &text[..end])
 }
 
 /// Checks the settings, binds, serves in the background until `shutdown` begins, and returns the bound address.
@@ -133,4 +137,17 @@ pub async fn serve(config: ServingConfig, parts: Parts, shutdown: Shutdown) -> R
     tracing::info!(%address, "Serving securely");
     shutdown.spawn(listener::run(socket, tls, router, connections, config.http2_max_streams, shutdown.clone()));
     Ok(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        let rows = [("", 2, ""), ("ab", 2, "ab"), ("abc", 2, "ab…"), ("aé", 2, "a…"), ("é", 1, "…")];
+        for (text, limit, expected) in rows {
+            assert_eq!(cut(text, limit), expected, "{text} {limit}");
+        }
+    }
 }

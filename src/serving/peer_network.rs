@@ -88,7 +88,9 @@ impl Drop for Share {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         match held.get_mut(&self.peer) {
             Some(count) if *count > 1 => *count -= 1,
-            _ => drop(held.remove(&self.peer)),
+            _ => {
+                held.remove(&self.peer);
+            }
         }
     }
 }

@@ -111,7 +111,7 @@ impl Flood {
     }
 
     /// Somebody who is known asks for the first time, for a page that nobody has asked for.
-    async fn known_caller(&mut self, name: &str) {
+    async fn known_caller(&mut self, name: &str) -> String {
         let token = format!("token-after-{name}");
         self.program.add_admin(&token);
         let start = Instant::now();
@@ -120,8 +120,9 @@ impl Flood {
         let answer = timeout(PROBE_LIMIT, self.program.target.get(source, &path, Some(&token))).await;
         eprintln!("{name}: a known caller waited {} ms", start.elapsed().as_millis());
         if !matches!(&answer, Ok(Ok(answer)) if is_ok(answer)) {
-            self.wrong.push(format!("{name}: a known caller got {:?}", answer.map(|answer| answer.map(|text| text.len()))));
+            self.wrong.push(format!("{name}: a known caller got {answer:?}"));
         }
+        answer.map(Result::unwrap_or_default).unwrap_or_default()
     }
 }
 
@@ -135,14 +136,27 @@ async fn floods() {
     flood.phase("huge heads", attacks::huge_heads(target.clone())).await;
     flood.phase("silent connections", attacks::silent_connections(target.clone())).await;
     flood.phase("http2 floods", attacks::http2_floods(target.clone())).await;
-    flood.known_caller("http2-floods").await;
+    let _ = flood.known_caller("http2-floods").await;
     flood.phase("abandoned requests", attacks::abandoned_requests(target.clone())).await;
-    flood.known_caller("abandoned-requests").await;
+    let metrics = flood.known_caller("abandoned-requests").await;
+    let text_limit = 256 * 1024;
+    if metrics.len() > text_limit {
+        flood.wrong.push(format!("{} bytes of metrics", metrics.len()));
+    }
+    for refused in [
+        "connections_refused_total{reason=\"replaced\"}",
+        "requests_refused_total{reason=\"malformed\"}",
+        "requests_refused_total{reason=\"reviews\"}",
+    ] {
+        if !metrics.contains(refused) {
+            flood.wrong.push(format!("the floods never reached the limit that {refused} counts"));
+        }
+    }
     flood.phase("slow readers", attacks::slow_readers(target.clone(), SLOW_TOKEN)).await;
     sleep(PROBE_INTERVAL).await;
     flood.probers.end();
     let log = flood.program.log();
-    assert!(log.len() < 256 * 1024, "{} bytes of log, which end with {:?}", log.len(), log.lines().last());
+    assert!(log.len() < text_limit, "{} bytes of log, which end with {:?}", log.len(), log.lines().last());
     assert!(flood.wrong.is_empty(), "{}", flood.wrong.join("\n"));
 }
 

@@ -137,7 +137,9 @@ impl App {
         if let Err(malformed) = request_form::check(&head.method, &head.uri) {
             self.count("malformed");
             let mut response = refuse(malformed.code, malformed.reason, malformed.message);
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static(METHODS));
+            if malformed.code == StatusCode::METHOD_NOT_ALLOWED {
+                response.headers_mut().insert(ALLOW, HeaderValue::from_static(METHODS));
+            }
             return Err(response);
         }
         let user = self.user(peer, &head.headers).await?;
