@@ -184,6 +184,12 @@ metrics! {
         "[ALPHA] SubjectAccessReview requests by status code.";
     delegated_authz_request_duration: histogram(AUTH) "apiserver_delegated_authz_request_duration_seconds" ["code"]
         "[ALPHA] Seconds of SubjectAccessReview requests.";
+    serving_connections: gauge "cloud_controller_manager_serving_connections" []
+        "[ALPHA] Open connections of the secure port.";
+    serving_connections_refused_total: counter "cloud_controller_manager_serving_connections_refused_total" ["reason"]
+        "[ALPHA] Connections of the secure port that were closed for lack of a place: `peer` had its share, `all` places were taken, or one was `replaced` by a newer one.";
+    serving_requests_refused_total: counter "cloud_controller_manager_serving_requests_refused_total" ["reason"]
+        "[ALPHA] Requests of the secure port that were refused without looking further: `malformed`, or too many at once waited for `reviews` or took `answers`.";
     healthcheck: gauge "kubernetes_healthcheck" ["name", "type"]
         "[STABLE] 1 when the named check passes.";
     healthchecks_total: counter "kubernetes_healthchecks_total" ["name", "status", "type"]

@@ -35,6 +35,8 @@ const PURE_FILES: &[&str] = &[
     "needs_update.rs",
     "conditions.rs",
     "proxy.rs",
+    "connection_table.rs",
+    "request_form.rs",
     // azure: configuration
     "decode.rs",
     "merge.rs",

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU8, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -36,6 +36,8 @@ struct ApiServer {
     config_map: Mutex<Option<BTreeMap<String, String>>>,
     config_map_forbidden: Mutex<bool>,
     failing_reviews: AtomicUsize,
+    /// Whether reviews of callers without a name are never answered.
+    silent_to_anonymous: AtomicBool,
     token_reviews: AtomicUsize,
     access_reviews: AtomicUsize,
 }
@@ -56,7 +58,13 @@ impl ApiServer {
         let question: Value = serde_json::from_slice(&body).unwrap_or_default();
         let (code, answer) = match path.as_str() {
             "/apis/authentication.k8s.io/v1/tokenreviews" => self.review_token(question),
-            "/apis/authorization.k8s.io/v1/subjectaccessreviews" => self.review_access(question),
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
+                let answer = self.review_access(question);
+                if answer.1["spec"]["user"] == "system:anonymous" && self.silent_to_anonymous.load(Ordering::SeqCst) {
+                    std::future::pending::<()>().await;
+                }
+                answer
+            }
             "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication" => self.authorities(),
             other => (404, failure(404, other)),
         };
@@ -419,6 +427,99 @@ async fn pages_that_are_switched_off_do_not_exist() {
         assert_eq!(served.get_as("token-of-ann", path).await.0, 404, "{path}");
     }
     assert_eq!(served.get_as("token-of-ann", "/metrics").await.0, 200);
+}
+
+#[tokio::test]
+async fn what_is_malformed_is_refused_before_anybody_is_asked() {
+    let api = reader("ann");
+    let served = start(config(), Some(&api)).await;
+    let long = "a".repeat(300);
+    let rows = [
+        ("PROPFIND", "/metrics".to_owned(), 405),
+        ("TRACE", "/healthz".to_owned(), 405),
+        ("GET", format!("/{long}"), 414),
+        ("GET", format!("/healthz?exclude={}", long.repeat(10)), 414),
+        ("GET", "/a[b]".to_owned(), 400),
+    ];
+    for (method, path, expected) in rows {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let request = client().request(method, served.url(&path)).bearer_auth("token-of-ann");
+        let response = request.send().await.unwrap();
+        let allow = response.headers().get("allow").cloned();
+        let status: Value = response.json().await.unwrap();
+        assert_eq!(status["code"], expected, "{path}");
+        assert!(status["message"].as_str().unwrap().len() < 128, "{status}");
+        assert_eq!(allow.is_some(), expected == 405);
+    }
+    assert_eq!((api.token_reviews.load(Ordering::SeqCst), api.access_reviews.load(Ordering::SeqCst)), (0, 0));
+    let token = "t".repeat(17 * 1024);
+    assert_eq!(served.get_as(&token, "/healthz").await.0, 401);
+    assert_eq!(api.token_reviews.load(Ordering::SeqCst), 0, "a token without bound is not reviewed");
+    let text = served.metrics.render().unwrap();
+    assert!(text.contains("cloud_controller_manager_serving_requests_refused_total{reason=\"malformed\"} 5"), "{text}");
+}
+
+#[tokio::test]
+async fn a_head_has_64_kib_at_most() {
+    let served = start(config(), None).await;
+    let http1 = || reqwest::ClientBuilder::new().danger_accept_invalid_certs(true).http1_only().build().unwrap();
+    for (length, accepted) in [(10_000, true), (60_000, true), (140_000, false), (1_000_000, false)] {
+        for client in [client(), http1()] {
+            let answer = client.get(served.url("/healthz")).header("x-filler", "a".repeat(length)).send().await;
+            // Who goes on sending may see a reset before the answer.
+            let code = answer.map_or(431, |answer| answer.status().as_u16());
+            assert_eq!(code, if accepted { 200 } else { 431 }, "{length}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn callers_without_a_name_do_not_hold_up_those_with_one() {
+    let api = reader("ann");
+    api.silent_to_anonymous.store(true, Ordering::SeqCst);
+    let served = start(config(), Some(&api)).await;
+    let anonymous = client();
+    let ask = |number: usize| anonymous.get(served.url(&format!("/{number}"))).send();
+    let waiting: Vec<_> = (0..8).map(|number| tokio::spawn(ask(number))).collect();
+    eventually("reviews", || async { api.access_reviews.load(Ordering::SeqCst) == 8 }).await;
+    for number in 100..500 {
+        let refused = tokio::time::timeout(Duration::from_secs(5), ask(number)).await.expect("an answer at once").unwrap();
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(refused.headers()["retry-after"], "1");
+    }
+    assert_eq!(api.access_reviews.load(Ordering::SeqCst), 8);
+    assert_eq!(served.get("/livez").await.0, 200);
+    assert_eq!(served.get_as("token-of-ann", "/metrics").await.0, 200);
+    api.silent_to_anonymous.store(false, Ordering::SeqCst);
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    eventually("room again", || async { served.get("/metrics").await.0 == 403 }).await;
+}
+
+#[tokio::test]
+async fn one_peer_gets_few_connections_and_leaves_the_others_theirs() {
+    let served = start(config(), None).await;
+    let mut open = Vec::new();
+    for _ in 0..30 {
+        open.push(tokio::net::TcpStream::connect(served.address).await.ok());
+    }
+    let is_closed = async |stream: &mut Option<tokio::net::TcpStream>| {
+        let Some(stream) = stream else { return true };
+        let mut byte = [0];
+        let read = tokio::io::AsyncReadExt::read(stream, &mut byte);
+        tokio::time::timeout(Duration::from_secs(5), read).await.is_ok_and(|read| !matches!(read, Ok(1..)))
+    };
+    for stream in &mut open[24..] {
+        assert!(is_closed(stream).await, "beyond its share");
+    }
+    let builder = reqwest::ClientBuilder::new().danger_accept_invalid_certs(true);
+    let other = builder.local_address(std::net::IpAddr::from([127, 0, 0, 2])).build().unwrap();
+    assert_eq!(fetch(other.get(served.url("/livez"))).await.0, 200);
+    let served_in_place = || async { client().get(served.url("/livez")).send().await.is_ok() };
+    eventually("a newer connection gets the place of a silent one", served_in_place).await;
+    assert!(is_closed(&mut open[0]).await, "the oldest gave up its place");
+    let text = served.metrics.render().unwrap();
+    assert!(text.contains("cloud_controller_manager_serving_connections_refused_total{reason=\"peer\"}"), "{text}");
+    assert!(text.contains("cloud_controller_manager_serving_connections_refused_total{reason=\"replaced\"}"), "{text}");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Whether the caller may read a page: group `system:masters`, always-allowed paths, then the API server's word.
 //!
-//! In: a user, a verb and a path. Out: a [`Decision`]. The order is that of `DelegatingAuthorizationOptions` in
+//! In: a user, a verb and a path, all bounded before. Out: a [`Decision`]. Answers for callers without a name are asked from a
+//! budget and kept in a cache of their own, so that they neither hold up nor displace those of others. The order is that of `DelegatingAuthorizationOptions` in
 //! `k8s.io/apiserver/pkg/server/options/authorization.go`; the question is a SubjectAccessReview with non-resource attributes.
 
 use std::{sync::Arc, time::Duration};
@@ -9,11 +10,22 @@ use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessRe
 use kube::{Api, Client};
 use tokio::time::Instant;
 
-use super::{ServingError, authentication::User, cache::Cache, config::AuthorizationConfig, delegate::Delegate};
+use super::{
+    ServingError,
+    authentication::User,
+    cache::{Cache, Size},
+    config::AuthorizationConfig,
+    cut,
+    delegate::{Delegate, NoReview},
+    peer_network::PeerNetwork,
+    review_budget::{self, ReviewBudget, ReviewLimits},
+};
 use crate::metrics::Metrics;
 
 /// Members may do everything.
 const PRIVILEGED_GROUP: &str = "system:masters";
+/// Bytes of the API server's reason.
+const REASON_LIMIT: usize = 1024;
 
 /// The outcome of authorization.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,10 +48,24 @@ impl Decision {
     }
 }
 
+impl Size for Decision {
+    fn size(&self) -> usize {
+        match self {
+            Decision::Allow => 0,
+            Decision::Deny(reason) | Decision::NoOpinion(reason) => reason.len(),
+        }
+    }
+}
+
+/// Whether everybody may read `path`.
+fn is_open(path: &str, always_allow: &[String]) -> bool {
+    always_allow.iter().any(|pattern| path_matches(pattern, path))
+}
+
 /// The part that needs no API server. `None` means it has to be asked.
 fn decide_locally(user: &User, path: &str, always_allow: &[String]) -> Option<Decision> {
     let privileged = user.groups.iter().any(|group| group == PRIVILEGED_GROUP);
-    (privileged || always_allow.iter().any(|pattern| path_matches(pattern, path))).then_some(Decision::Allow)
+    (privileged || is_open(path, always_allow)).then_some(Decision::Allow)
 }
 
 /// A pattern is a path, or ends in `*` and is a prefix. A leading slash does not matter, as upstream.
@@ -81,11 +107,23 @@ fn review(user: &User, verb: &str, path: &str) -> SubjectAccessReview {
 /// What the API server's answer means.
 fn decision(answer: SubjectAccessReview) -> Decision {
     let status = answer.status.unwrap_or_default();
-    let reason = status.reason.unwrap_or_default();
+    let reason = cut(&status.reason.unwrap_or_default(), REASON_LIMIT);
     match (status.allowed, status.denied.unwrap_or(false)) {
         (_, true) => Decision::Deny(reason),
         (true, false) => Decision::Allow,
         (false, false) => Decision::NoOpinion(reason),
+    }
+}
+
+/// What is asked and known for one class of callers.
+struct Reviews {
+    budget: ReviewBudget,
+    cache: Cache<Decision>,
+}
+
+impl Reviews {
+    fn new(limits: ReviewLimits) -> Self {
+        Self { budget: ReviewBudget::new(limits), cache: Cache::new() }
     }
 }
 
@@ -94,7 +132,8 @@ pub(super) struct Authorizer {
     always_allow: Vec<String>,
     api: Option<Api<SubjectAccessReview>>,
     delegate: Delegate,
-    cache: Cache<String, Decision>,
+    named: Reviews,
+    anonymous: Reviews,
     authorized_ttl: Duration,
     unauthorized_ttl: Duration,
     metrics: Arc<Metrics>,
@@ -107,19 +146,31 @@ impl Authorizer {
             always_allow: config.always_allow_paths.clone(),
             api: client.map(Api::all),
             delegate: Delegate::new(requests.clone(), duration.clone()),
-            cache: Cache::new(),
+            named: Reviews::new(review_budget::NAMED),
+            anonymous: Reviews::new(review_budget::ANONYMOUS),
             authorized_ttl: config.authorized_ttl,
             unauthorized_ttl: config.unauthorized_ttl,
             metrics: Arc::clone(metrics),
         })
     }
 
-    /// Decides; an error means that the API server gave no answer.
-    pub(super) async fn authorize(&self, user: &User, verb: &str, path: &str) -> Result<Decision, String> {
+    /// Whether everybody may read `path`, without a review.
+    pub(super) fn is_open(&self, path: &str) -> bool {
+        is_open(path, &self.always_allow)
+    }
+
+    /// Decides on a request from `peer`; an error means that there is no answer of the API server.
+    pub(super) async fn authorize(
+        &self,
+        user: &User,
+        peer: PeerNetwork,
+        verb: &str,
+        path: &str,
+    ) -> Result<Decision, NoReview> {
         let start = Instant::now();
         let result = match decide_locally(user, path, &self.always_allow) {
             Some(decision) => Ok(decision),
-            None => self.ask(user, verb, path).await,
+            None => self.ask(user, peer, verb, path).await,
         };
         let label = result.as_ref().map_or("error", Decision::label);
         self.metrics.authorization_attempts_total.with_label_values(&[label]).inc();
@@ -127,17 +178,20 @@ impl Authorizer {
         result
     }
 
-    async fn ask(&self, user: &User, verb: &str, path: &str) -> Result<Decision, String> {
+    async fn ask(&self, user: &User, peer: PeerNetwork, verb: &str, path: &str) -> Result<Decision, NoReview> {
         let Some(api) = &self.api else { return Ok(Decision::NoOpinion(String::new())) };
+        let Reviews { budget, cache } = if user.is_anonymous() { &self.anonymous } else { &self.named };
         let question = review(user, verb, path);
-        let key = serde_json::to_string(&question.spec).map_err(|error| error.to_string())?;
-        if let Some(known) = self.cache.get(&key, Instant::now()) {
+        // Plain data of strings always has a JSON form.
+        let key = serde_json::to_vec(&question.spec).ok().map(|spec| cache.key(&spec));
+        if let Some(known) = key.and_then(|key| cache.get(&key, Instant::now())) {
             return Ok(known);
         }
-        let answer = self.delegate.create(api, &question).await;
-        let decision = decision(answer.map_err(|failure| format!("cannot create a SubjectAccessReview: {failure}"))?);
+        let decision = decision(self.delegate.create(api, &question, budget, peer).await?);
         let ttl = if decision == Decision::Allow { self.authorized_ttl } else { self.unauthorized_ttl };
-        self.cache.insert(key, decision.clone(), Instant::now(), ttl);
+        if let Some(key) = key {
+            cache.insert(key, decision.clone(), Instant::now(), ttl);
+        }
         Ok(decision)
     }
 }

@@ -1,48 +1,112 @@
-//! Answers remembered for a while, bounded in number.
+//! Answers remembered for a while, bounded in number and in size.
 //!
-//! In: keys, values, and how long each may be used. Out: values that are not yet stale. Keys never hold a secret: callers hash.
+//! In: what was asked, the answer, and how long it may be used. Out: answers that are not yet stale. Questions are kept as salted
+//! hashes only, so that neither a secret nor anything long stays here. When there is no room the oldest answers go.
 
 use std::{
-    collections::HashMap,
-    hash::Hash,
+    collections::{HashMap, VecDeque},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
+use aws_lc_rs::digest::{Context, SHA256};
 use tokio::time::Instant;
 
-/// More entries than callers of a secure port ever are; upstream's caches hold 4,096 too.
-const CAPACITY: usize = 4096;
+/// More answers than the callers of a secure port ever need at a time.
+const ENTRIES: usize = 1024;
+/// Bytes of one answer; a larger one is not kept.
+const ENTRY_SIZE: usize = 16 * 1024;
+/// Bytes of all answers.
+const TOTAL_SIZE: usize = 1024 * 1024;
 
-#[derive(Debug)]
-pub(super) struct Cache<K, V> {
-    entries: Mutex<HashMap<K, (Instant, V)>>,
+/// A salted SHA-256.
+pub(super) type CacheKey = [u8; 32];
+
+/// How many bytes an answer occupies, about.
+pub(super) trait Size {
+    /// Bytes.
+    fn size(&self) -> usize;
 }
 
-impl<K: Hash + Eq, V: Clone> Cache<K, V> {
+/// One kind of answer.
+#[derive(Debug)]
+pub(super) struct Cache<V> {
+    salt: [u8; 32],
+    remembered: Mutex<Remembered<V>>,
+}
+
+#[derive(Debug)]
+struct Remembered<V> {
+    answers: HashMap<CacheKey, Answered<V>>,
+    /// The oldest first.
+    order: VecDeque<CacheKey>,
+    size: usize,
+}
+
+#[derive(Debug)]
+struct Answered<V> {
+    value: V,
+    size: usize,
+    stale: Instant,
+}
+
+impl<V: Clone + Size> Cache<V> {
     pub(super) fn new() -> Self {
-        Self { entries: Mutex::new(HashMap::new()) }
+        let remembered = Remembered { answers: HashMap::new(), order: VecDeque::new(), size: 0 };
+        Self { salt: rand::random(), remembered: Mutex::new(remembered) }
     }
 
-    /// The value of `key`, unless it is unknown or stale at `now`.
-    pub(super) fn get(&self, key: &K, now: Instant) -> Option<V> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.get(key).filter(|(stale, _)| now < *stale).map(|(_, value)| value.clone())
+    /// Stands for a question. The salt keeps others from preparing one that looks like somebody else's.
+    pub(super) fn key(&self, question: &[u8]) -> CacheKey {
+        let mut context = Context::new(&SHA256);
+        context.update(&self.salt);
+        context.update(question);
+        let mut key = CacheKey::default();
+        key.copy_from_slice(context.finish().as_ref());
+        key
     }
 
-    /// Remembers `value` for `ttl`. When full, stale entries make room; if none is stale, all do.
-    pub(super) fn insert(&self, key: K, value: V, now: Instant, ttl: Duration) {
-        if ttl.is_zero() {
+    /// The answer, unless it is unknown or stale at `now`.
+    pub(super) fn get(&self, key: &CacheKey, now: Instant) -> Option<V> {
+        let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        remembered.answers.get(key).filter(|answered| now < answered.stale).map(|answered| answered.value.clone())
+    }
+
+    /// Remembers `value` for `ttl`, unless it is too large.
+    pub(super) fn insert(&self, key: CacheKey, value: V, now: Instant, ttl: Duration) {
+        let size = value.size() + size_of::<(CacheKey, CacheKey, Answered<V>)>();
+        if ttl.is_zero() || size > ENTRY_SIZE {
             return;
         }
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        if entries.len() >= CAPACITY {
-            entries.retain(|_, (stale, _)| now < *stale);
+        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        remembered.forget(&key);
+        remembered.make_room(size, now);
+        remembered.size += size;
+        remembered.order.push_back(key);
+        remembered.answers.insert(key, Answered { value, size, stale: now + ttl });
+    }
+}
+
+impl<V> Remembered<V> {
+    /// Drops stale answers from the old end, and then as many as it takes.
+    fn make_room(&mut self, size: usize, now: Instant) {
+        while let Some(oldest) = self.order.front() {
+            let is_stale = self.answers.get(oldest).is_none_or(|answered| answered.stale <= now);
+            let is_full = self.order.len() >= ENTRIES || self.size + size > TOTAL_SIZE;
+            if !is_stale && !is_full {
+                return;
+            }
+            if let Some(removed) = self.order.pop_front().and_then(|key| self.answers.remove(&key)) {
+                self.size -= removed.size;
+            }
         }
-        if entries.len() >= CAPACITY {
-            entries.clear();
+    }
+
+    fn forget(&mut self, key: &CacheKey) {
+        if let Some(removed) = self.answers.remove(key) {
+            self.size -= removed.size;
+            self.order.retain(|other| other != key);
         }
-        entries.insert(key, (now + ttl, value));
     }
 }
 
@@ -50,26 +114,66 @@ impl<K: Hash + Eq, V: Clone> Cache<K, V> {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn an_answer_is_used_until_its_time_is_over() {
-        let cache = Cache::new();
-        let start = Instant::now();
-        cache.insert("a", 1, start, Duration::from_secs(10));
-        cache.insert("never", 1, start, Duration::ZERO);
-        let rows = [("a", 0, Some(1)), ("a", 9, Some(1)), ("a", 10, None), ("b", 0, None), ("never", 0, None)];
-        for (key, seconds, expected) in rows {
-            assert_eq!(cache.get(&key, start + Duration::from_secs(seconds)), expected, "{key} after {seconds}");
+    impl Size for usize {
+        fn size(&self) -> usize {
+            *self
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn the_cache_is_bounded() {
+    fn lengths(cache: &Cache<usize>) -> (usize, usize, usize) {
+        let remembered = cache.remembered.lock().unwrap();
+        (remembered.answers.len(), remembered.order.len(), remembered.size)
+    }
+
+    #[test]
+    fn an_answer_is_used_until_its_time_is_over() {
         let cache = Cache::new();
-        let now = Instant::now();
-        for key in 0..3 * CAPACITY {
-            cache.insert(key, (), now, Duration::from_secs(1));
+        let start = Instant::now();
+        let (a, b, never) = (cache.key(b"a"), cache.key(b"b"), cache.key(b"never"));
+        cache.insert(a, 1, start, Duration::from_secs(10));
+        cache.insert(never, 1, start, Duration::ZERO);
+        let rows = [(a, 0, Some(1)), (a, 9, Some(1)), (a, 10, None), (b, 0, None), (never, 0, None)];
+        for (key, seconds, expected) in rows {
+            assert_eq!(cache.get(&key, start + Duration::from_secs(seconds)), expected, "after {seconds}");
         }
-        assert!(cache.entries.lock().unwrap().len() <= CAPACITY);
-        assert_eq!(cache.get(&(3 * CAPACITY - 1), now), Some(()));
+        cache.insert(b, 1, start + Duration::from_secs(10), Duration::from_secs(10));
+        assert_eq!(lengths(&cache).0, 1, "what is stale goes");
+    }
+
+    #[test]
+    fn the_oldest_answers_make_room() {
+        let (cache, now, ttl) = (Cache::new(), Instant::now(), Duration::from_secs(1));
+        let key = |number: usize| cache.key(&number.to_be_bytes());
+        for number in 0..ENTRIES + 10 {
+            cache.insert(key(number), 1, now, ttl);
+        }
+        assert_eq!((lengths(&cache).0, lengths(&cache).1), (ENTRIES, ENTRIES));
+        let rows = [(0, None), (9, None), (10, Some(1)), (ENTRIES + 9, Some(1))];
+        for (number, expected) in rows {
+            assert_eq!(cache.get(&key(number), now), expected, "{number}");
+        }
+    }
+
+    #[test]
+    fn size_is_bounded_for_one_and_for_all() {
+        let (cache, now, ttl) = (Cache::new(), Instant::now(), Duration::from_secs(1));
+        let key = |number: usize| cache.key(&number.to_be_bytes());
+        cache.insert(key(0), ENTRY_SIZE, now, ttl);
+        assert_eq!(cache.get(&key(0), now), None, "too large");
+        for number in 1..200 {
+            cache.insert(key(number), ENTRY_SIZE / 2, now, ttl);
+            assert!(lengths(&cache).2 <= TOTAL_SIZE);
+        }
+        assert_eq!(cache.get(&key(1), now), None);
+        assert_eq!(cache.get(&key(199), now), Some(ENTRY_SIZE / 2));
+    }
+
+    #[test]
+    fn the_same_question_is_kept_once() {
+        let (cache, now, ttl) = (Cache::new(), Instant::now(), Duration::from_secs(1));
+        (0..100).for_each(|value| cache.insert(cache.key(b"a"), value, now, ttl));
+        assert_eq!((lengths(&cache).0, lengths(&cache).1), (1, 1));
+        assert_eq!(cache.get(&cache.key(b"a"), now), Some(99));
+        assert_ne!(cache.key(b"a"), Cache::<usize>::new().key(b"a"), "salted");
     }
 }

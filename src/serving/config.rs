@@ -35,7 +35,7 @@ pub struct ServingConfig {
     pub tls_curve_preferences: Vec<i32>,
     /// `--disable-http2-serving`.
     pub disable_http2: bool,
-    /// `--http2-max-streams-per-connection`; 0 means 100.
+    /// `--http2-max-streams-per-connection`; 0 means 16.
     pub http2_max_streams: u32,
     /// `--permit-port-sharing` (SO_REUSEPORT).
     pub permit_port_sharing: bool,

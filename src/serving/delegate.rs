@@ -1,28 +1,34 @@
-//! Questions to the API server: may be asked so often, take so long, are repeated so many times.
+//! Questions to the API server: take so long, are repeated so many times.
 //!
-//! In: a TokenReview or SubjectAccessReview. Out: the API server's answer, counted, or why there is none. Limits, time-out and
-//! back-off are those of `DelegatingAuthenticationOptions` in `k8s.io/apiserver/pkg/server/options`.
+//! In: a TokenReview or SubjectAccessReview, and the budget that it is asked from. Out: the API server's answer, counted, or why
+//! there is none. Time-out and back-off are those of `DelegatingAuthenticationOptions` in `k8s.io/apiserver/pkg/server/options`.
 
-use std::{
-    fmt::Debug,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{fmt::Debug, time::Duration};
 
 use kube::{Api, api::PostParams};
 use prometheus::{CounterVec, HistogramVec};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::{peer_network::PeerNetwork, review_budget::ReviewBudget};
 use crate::runtime::client::with_causes;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-const QPS: f64 = 200.0;
-const BURST: f64 = 400.0;
 const FIRST_DELAY: f64 = 0.5;
 const FACTOR: f64 = 1.5;
 const JITTER: f64 = 0.2;
 const STEPS: u32 = 5;
+
+/// There is no review.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub(super) enum NoReview {
+    /// Too many wait for one; the caller should come again.
+    #[error("too many requests wait for reviews")]
+    TooMany,
+    /// The API server gave no answer.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
 
 /// No answer, and why.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -54,32 +60,39 @@ impl From<kube::Error> for Failure {
     }
 }
 
-/// One kind of question, with its own budget and counters.
+/// One kind of question, with its own counters.
 pub(super) struct Delegate {
     requests: CounterVec,
     duration: HistogramVec,
-    budget: Mutex<Budget>,
 }
 
 impl Delegate {
     pub(super) fn new(requests: CounterVec, duration: HistogramVec) -> Self {
-        Self { requests, duration, budget: Mutex::new(Budget { tokens: BURST, at: Instant::now() }) }
+        Self { requests, duration }
     }
 
-    /// Asks, and asks again while that may help.
-    pub(super) async fn create<K>(&self, api: &Api<K>, question: &K) -> Result<K, Failure>
+    /// Asks for a request from `peer`, and asks again while that may help.
+    pub(super) async fn create<K>(
+        &self,
+        api: &Api<K>,
+        question: &K,
+        budget: &ReviewBudget,
+        peer: PeerNetwork,
+    ) -> Result<K, NoReview>
     where
         K: Serialize + DeserializeOwned + Clone + Debug,
     {
+        let _asking = budget.enter(peer).ok_or(NoReview::TooMany)?;
         let mut step = 0;
         loop {
+            budget.turn().await;
             match self.once(api, question).await {
                 Err(failure) if failure.retriable && step + 1 < STEPS => {
                     tracing::debug!(error = %failure, "Asking the API server again");
                     sleep(delay(step, rand::random())).await;
                     step += 1;
                 }
-                answer => return answer,
+                answer => return Ok(answer?),
             }
         }
     }
@@ -88,8 +101,6 @@ impl Delegate {
     where
         K: Serialize + DeserializeOwned + Clone + Debug,
     {
-        let wait = self.budget.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
-        sleep(wait).await;
         let start = Instant::now();
         let answer = match timeout(TIMEOUT, api.create(&PostParams::default(), question)).await {
             Ok(answer) => answer.map_err(Failure::from),
@@ -108,22 +119,6 @@ fn delay(step: u32, random: f64) -> Duration {
     Duration::from_secs_f64(FIRST_DELAY * FACTOR.powi(exponent) * (1.0 + JITTER * random))
 }
 
-/// A token bucket that may be overdrawn: the debt is the wait.
-#[derive(Debug)]
-struct Budget {
-    tokens: f64,
-    at: Instant,
-}
-
-impl Budget {
-    fn take(&mut self, now: Instant) -> Duration {
-        let earned = now.duration_since(self.at).as_secs_f64() * QPS;
-        self.tokens = (self.tokens + earned).min(BURST) - 1.0;
-        self.at = now;
-        Duration::from_secs_f64((-self.tokens / QPS).max(0.0))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,18 +129,6 @@ mod tests {
         for (step, random, millis) in rows {
             assert_eq!(delay(step, random).as_micros(), millis * 1000, "{step}");
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_burst_passes_and_then_the_rate_holds() {
-        let now = Instant::now();
-        let mut budget = Budget { tokens: BURST, at: now };
-        for _ in 0..400 {
-            assert_eq!(budget.take(now), Duration::ZERO);
-        }
-        assert_eq!(budget.take(now), Duration::from_millis(5));
-        assert_eq!(budget.take(now), Duration::from_millis(10));
-        assert_eq!(budget.take(now + Duration::from_secs(60)), Duration::ZERO);
     }
 
     #[test]

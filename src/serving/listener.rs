@@ -1,63 +1,94 @@
-//! TCP and TLS below the pages: binding, handshakes, HTTP/1.1 and HTTP/2, and the limits that keep a stalled client harmless.
+//! TCP and TLS below the pages: binding, places, handshakes, HTTP/1.1 and HTTP/2, and the limits that keep a client harmless.
 //!
-//! In: the settings, a TLS configuration, the router. Out: requests that carry the [`Peer`] they came from. Time limits are those
-//! of upstream's secure server (`k8s.io/apiserver/pkg/server/secure_serving.go`).
+//! In: the settings, a TLS configuration, the router. Out: requests that carry the [`Peer`] they came from. A connection without a
+//! place is closed before anything is read from it. Time limits of handshake, head and idleness are those of upstream's secure
+//! server (`k8s.io/apiserver/pkg/server/secure_serving.go`).
 
-use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 
-use axum::Router;
-use hyper::{Request, body::Incoming, service::service_fn};
+use axum::{Router, body::Body};
+use hyper::{Request, Response, StatusCode, body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto::Builder,
 };
 use rustls::{ServerConfig, pki_types::CertificateDer};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::watch,
     time::{sleep, timeout},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tower::ServiceExt;
 
-use super::{ServingError, config::ServingConfig};
+use super::{
+    ServingError,
+    activity::{Activity, InFlight},
+    backpressure::Backpressure,
+    config::ServingConfig,
+    connections::{Connections, Place},
+    paced_body::PacedBody,
+    peer_network::{PeerNetwork, Share},
+};
 use crate::runtime::shutdown::Shutdown;
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const READ_HEADER: Duration = Duration::from_secs(32);
-const IDLE: Duration = Duration::from_secs(90);
+/// From the end of a request's head to the beginning of the answer. The longest waits are five reviews of 10 s, and a plan.
+const ANSWER: Duration = Duration::from_secs(120);
 /// How long requests in flight may take once a connection is to close.
 const CLOSE: Duration = Duration::from_secs(10);
 /// Accepting fails when the process is out of file descriptors; trying again at once would only spin.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
-const HEADER_LIMIT: u32 = 1 << 20;
-const DEFAULT_STREAMS: u32 = 100;
+/// Bytes of a request's head. The largest part of an honest one is a token of 16 KiB at most.
+const HEAD_LIMIT: u32 = 64 * 1024;
+/// Who asks here asks for one page at a time.
+const DEFAULT_STREAMS: u32 = 16;
+/// Bytes of bodies that a client may send before they are asked for: the only body that is read has 64 bytes.
+const STREAM_WINDOW: u32 = 1024;
+const CONNECTION_WINDOW: u32 = 64 * 1024;
+/// Bytes of an answer that one stream buffers.
+const SEND_BUFFER: usize = 16 * 1024;
+/// Streams that the client reset before they were looked at, and streams that were reset because of its errors, until the
+/// connection ends (CVE-2023-44487, CVE-2024-27316).
+const RESETS: usize = 20;
+/// How often a silent client is asked whether it is there, and how long it may take.
+const PING: Duration = Duration::from_secs(30);
+const PONG: Duration = Duration::from_secs(10);
+/// Bytes that the kernel holds of one connection in each direction. They count as memory of the container, and without a bound the
+/// kernel grows them to megabytes.
+const SOCKET_BUFFER: usize = 64 * 1024;
 const BACKLOG: i32 = 1024;
 
 /// Who is on the other end of a connection.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Peer {
     /// The certificate chain shown in the handshake, leaf first; empty if none. Its key is proven, its issuer is not.
     pub(super) certificates: Arc<[CertificateDer<'static>]>,
+    place: Arc<Place>,
+}
+
+impl Peer {
+    /// Where the connection comes from.
+    pub(super) fn network(&self) -> PeerNetwork {
+        self.place.peer()
+    }
+
+    /// A request was authenticated: the connection keeps its place.
+    pub(super) fn set_known(&self) {
+        self.place.set_known();
+    }
 }
 
 /// A bound socket.
 pub(super) struct Bound {
     pub(super) local: SocketAddr,
     listener: TcpListener,
-}
-
-/// Limits of one connection.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
-    streams: u32,
-}
-
-impl Limits {
-    pub(super) fn new(config: &ServingConfig) -> Self {
-        Self { streams: if config.http2_max_streams == 0 { DEFAULT_STREAMS } else { config.http2_max_streams } }
-    }
 }
 
 /// Listens on the configured address.
@@ -73,6 +104,8 @@ pub(super) fn bind(config: &ServingConfig) -> Result<Bound, ServingError> {
         // on the same port stays impossible without SO_REUSEPORT. --permit-address-sharing therefore adds nothing.
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(config.permit_port_sharing)?;
+        socket.set_send_buffer_size(SOCKET_BUFFER)?;
+        socket.set_recv_buffer_size(SOCKET_BUFFER)?;
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
@@ -83,8 +116,15 @@ pub(super) fn bind(config: &ServingConfig) -> Result<Bound, ServingError> {
 }
 
 /// Accepts connections until the shutdown begins. A handshake never holds up the next one.
-pub(super) async fn run(bound: Bound, tls: Arc<ServerConfig>, router: Router, limits: Limits, shutdown: Shutdown) {
-    let acceptor = TlsAcceptor::from(tls);
+pub(super) async fn run(
+    bound: Bound,
+    tls: Arc<ServerConfig>,
+    router: Router,
+    connections: Connections,
+    http2_streams: u32,
+    shutdown: Shutdown,
+) {
+    let server = Server { acceptor: TlsAcceptor::from(tls), router, http2_streams };
     loop {
         let accepted = tokio::select! {
             () = shutdown.begun() => return,
@@ -92,9 +132,10 @@ pub(super) async fn run(bound: Bound, tls: Arc<ServerConfig>, router: Router, li
         };
         match accepted {
             Ok((stream, remote)) => {
-                let connection = connection(stream, acceptor.clone(), router.clone(), limits, shutdown.clone());
+                let Some(place) = place(&connections, &stream, remote.ip()) else { continue };
+                let (server, until) = (server.clone(), shutdown.clone());
                 shutdown.spawn(async move {
-                    if let Err(error) = connection.await {
+                    if let Err(error) = server.connection(stream, Arc::new(place), until).await {
                         tracing::debug!(%remote, %error, "Connection ended");
                     }
                 });
@@ -107,33 +148,59 @@ pub(super) async fn run(bound: Bound, tls: Arc<ServerConfig>, router: Router, li
     }
 }
 
-type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
-
-async fn connection(
-    stream: TcpStream,
-    acceptor: TlsAcceptor,
-    router: Router,
-    limits: Limits,
-    shutdown: Shutdown,
-) -> Result<(), ConnectionError> {
-    let stream = tokio::select! {
-        () = shutdown.begun() => return Ok(()),
-        stream = timeout(HANDSHAKE, acceptor.accept(stream)) => stream??,
-    };
-    let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default().into();
-    let builder = builder(stream.get_ref().1.alpn_protocol() == Some(b"h2"), limits);
-    http(stream, &builder, Peer { certificates }, router, shutdown).await
+/// A place for the connection. Without one it is to be closed, with a reset: the kernel keeps nothing of it.
+fn place(connections: &Connections, stream: &TcpStream, remote: IpAddr) -> Option<Place> {
+    let place = stream.local_addr().ok().and_then(|local| connections.admit(PeerNetwork::of(remote, local.ip())));
+    if place.is_none() {
+        // A connection that is gone already cannot be configured, and need not be.
+        let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+    }
+    place
 }
 
-fn builder(http2: bool, limits: Limits) -> Builder<TokioExecutor> {
+type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What all connections have in common.
+#[derive(Clone)]
+struct Server {
+    acceptor: TlsAcceptor,
+    router: Router,
+    http2_streams: u32,
+}
+
+impl Server {
+    async fn connection(self, stream: TcpStream, place: Arc<Place>, shutdown: Shutdown) -> Result<(), ConnectionError> {
+        let stream = tokio::select! {
+            () = shutdown.begun() => return Ok(()),
+            () = place.given_up() => return Err("another connection got its place".into()),
+            stream = timeout(HANDSHAKE, self.acceptor.accept(stream)) => stream??,
+        };
+        let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default().into();
+        let builder = builder(stream.get_ref().1.alpn_protocol() == Some(b"h2"), self.http2_streams);
+        http(stream, &builder, Peer { certificates, place }, self.router, shutdown).await
+    }
+}
+
+fn builder(http2: bool, streams: u32) -> Builder<TokioExecutor> {
     let builder = Builder::new(TokioExecutor::new());
     let mut builder = if http2 { builder.http2_only() } else { builder.http1_only() };
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(READ_HEADER).max_buf_size(HEADER_LIMIT as usize);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(limits.streams).max_header_list_size(HEADER_LIMIT);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(READ_HEADER).max_buf_size(HEAD_LIMIT as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(if streams == 0 { DEFAULT_STREAMS } else { streams })
+        .max_header_list_size(HEAD_LIMIT)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(RESETS)
+        .max_local_error_reset_streams(RESETS)
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PONG);
     builder
 }
 
-/// Serves one connection until the client leaves, it was idle too long, or the shutdown begins.
+/// Serves one connection until the client leaves or loses its place, one of the limits is reached, or the shutdown begins.
 async fn http(
     stream: TlsStream<TcpStream>,
     builder: &Builder<TokioExecutor>,
@@ -141,75 +208,50 @@ async fn http(
     router: Router,
     shutdown: Shutdown,
 ) -> Result<(), ConnectionError> {
-    let in_flight = Arc::new(watch::Sender::new(0_usize));
-    let watched = in_flight.subscribe();
+    let (activity, place) = (Activity::default(), Arc::clone(&peer.place));
+    let begun = activity.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
-        let guard = InFlight::begin(Arc::clone(&in_flight));
-        let response = router.clone().oneshot(request);
-        async move {
-            let response = response.await;
-            drop(guard);
-            response
-        }
+        answer(router.clone(), request, begun.request())
     });
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(Backpressure::new(stream)), service));
     tokio::select! {
         ended = connection.as_mut() => return ended,
-        () = idle(watched) => {}
+        () = place.given_up() => return Err("another connection got its place".into()),
+        () = activity.not_taken() => return Err("the answer was not taken in time".into()),
+        () = activity.idle() => {}
         () = shutdown.begun() => {}
     }
     connection.as_mut().graceful_shutdown();
     timeout(CLOSE, connection).await?
 }
 
-/// Counts a request for as long as it lives.
-struct InFlight(Arc<watch::Sender<usize>>);
+/// What is held while an answer is handed over.
+type Held = (InFlight, Option<Arc<Share>>);
 
-impl InFlight {
-    fn begin(count: Arc<watch::Sender<usize>>) -> Self {
-        count.send_modify(|count| *count += 1);
-        Self(count)
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
-    }
-}
-
-/// Resolves once there was no request for [`IDLE`].
-async fn idle(mut in_flight: watch::Receiver<usize>) {
-    loop {
-        if in_flight.wait_for(|count| *count == 0).await.is_err() {
-            return;
+async fn answer(
+    router: Router,
+    request: Request<Incoming>,
+    mut in_flight: InFlight,
+) -> Result<Response<PacedBody<Held>>, std::convert::Infallible> {
+    // Every connection gets its turn after each request, however many follow at once.
+    tokio::task::yield_now().await;
+    let mut response = match timeout(ANSWER, router.oneshot(request)).await {
+        Ok(response) => response?,
+        Err(_) => {
+            let mut response = Response::new(Body::from("no answer in time\n"));
+            *response.status_mut() = StatusCode::GATEWAY_TIMEOUT;
+            response
         }
-        tokio::select! {
-            _ = in_flight.changed() => {}
-            () = sleep(IDLE) => return,
-        }
-    }
+    };
+    in_flight.answered();
+    let share = response.extensions_mut().remove::<Arc<Share>>();
+    Ok(response.map(|body| PacedBody::new(body, (in_flight, share))))
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::Instant;
-
     use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_is_idle_only_without_requests() {
-        let count = Arc::new(watch::Sender::new(0));
-        let start = Instant::now();
-        let waiting = tokio::spawn(idle(count.subscribe()));
-        sleep(Duration::from_secs(60)).await;
-        let guard = InFlight::begin(Arc::clone(&count));
-        sleep(Duration::from_secs(200)).await;
-        drop(guard);
-        waiting.await.unwrap();
-        assert_eq!(start.elapsed().as_secs(), 60 + 200 + 90);
-    }
 
     #[tokio::test]
     async fn a_taken_port_names_the_flags_unless_sharing_is_permitted() {
@@ -223,11 +265,5 @@ mod tests {
         let error = bind(&local(first.local.port(), false)).err().unwrap().to_string();
         assert!(error.starts_with("--bind-address, --secure-port: cannot listen on 127.0.0.1:"), "{error}");
         assert_eq!(bind(&local(first.local.port(), true)).unwrap().local, first.local);
-    }
-
-    #[test]
-    fn zero_streams_means_a_hundred() {
-        assert_eq!(Limits::new(&ServingConfig::default()).streams, 100);
-        assert_eq!(Limits::new(&ServingConfig { http2_max_streams: 7, ..Default::default() }).streams, 7);
     }
 }

@@ -4,18 +4,33 @@
 //! server, whose address [`serve`] returns and which ends gracefully when the shutdown begins.
 //!
 //! A request passes: `listener` (TCP, TLS, limits) → `authentication` (who) → `authorization` (may they) → `pages` (answer).
+//!
+//! Who asks without a name gets little. Bounded, for each network and in all: connections (`connection_table`), bytes and time of a
+//! request's head and body and of its answer (`listener`, `backpressure`, `activity`, `paced_body`), the form of a request
+//! (`request_form`), questions to the API server (`review_budget`), what is remembered of its answers (`cache`), answers under way
+//! (`peer_network`), and lines in the log (`log_pace`). Health needs no question and no share.
+//!
 //! Differences from upstream (`k8s.io/apiserver`): an unreachable API server never ends the process, it only makes `/readyz`
 //! fail until the authentication ConfigMap could be read; and a failing health check tells authenticated callers why.
 
+mod activity;
 mod authentication;
 mod authorization;
+mod backpressure;
 mod cache;
 mod config;
+mod connection_table;
+mod connections;
 mod delegate;
 mod health;
 mod listener;
+mod log_pace;
 mod metrics_reference;
+mod paced_body;
 mod pages;
+mod peer_network;
+mod request_form;
+mod review_budget;
 mod slis;
 mod tls;
 
@@ -98,6 +113,15 @@ impl ServingError {
     }
 }
 
+/// The first `limit` bytes of `text`, or fewer where a character would be cut, and a sign that there was more.
+fn cut(text: &str, limit: usize) -> String {
+    if text.len() <= limit {
+        return text.to_owned();
+    }
+    let end = (0..=limit).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    format!("{}…", &text[..end])
+}
+
 /// Checks the settings, binds, serves in the background until `shutdown` begins, and returns the bound address.
 pub async fn serve(config: ServingConfig, parts: Parts, shutdown: Shutdown) -> Result<SocketAddr, ServingError> {
     config::validate(&config)?;
@@ -107,9 +131,23 @@ pub async fn serve(config: ServingConfig, parts: Parts, shutdown: Shutdown) -> R
     let authenticator = authentication::Authenticator::start(&config, &parts, &shutdown).await?;
     let authorizer = authorization::Authorizer::new(&config.authorization, parts.client.clone(), &parts.metrics);
     shutdown.spawn(certificates.reload(config.reload_interval, shutdown.clone()));
+    let connections = connections::Connections::new(&parts.metrics);
     let router = pages::router(&config, parts, authenticator, authorizer);
     let address = socket.local;
     tracing::info!(%address, "Serving securely");
-    shutdown.spawn(listener::run(socket, tls, router, listener::Limits::new(&config), shutdown.clone()));
+    shutdown.spawn(listener::run(socket, tls, router, connections, config.http2_max_streams, shutdown.clone()));
     Ok(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        let rows = [("", 2, ""), ("ab", 2, "ab"), ("abc", 2, "ab…"), ("aé", 2, "a…"), ("é", 1, "…")];
+        for (text, limit, expected) in rows {
+            assert_eq!(cut(text, limit), expected, "{text} {limit}");
+        }
+    }
 }

@@ -26,7 +26,7 @@ pub mod secure {
         TLS_CURVE_PREFERENCES: Vec<i32> = "tls-curve-preferences" "" "Key exchange groups by number, best first.";
         TLS_SNI_CERT_KEY: Vec<SniCertificate> = "tls-sni-cert-key" ""
             "Certificate and key for particular server names. May be repeated.";
-        HTTP2_MAX_STREAMS: i32 = "http2-max-streams-per-connection" "0" "Streams per HTTP/2 connection; 0: 100.";
+        HTTP2_MAX_STREAMS: i32 = "http2-max-streams-per-connection" "0" "Streams per HTTP/2 connection; 0: 16.";
         DISABLE_HTTP2: bool = "disable-http2-serving" "false" "Whether only HTTP/1.1 is served.";
         PERMIT_PORT_SHARING: bool = "permit-port-sharing" "false" "Whether several processes may listen (SO_REUSEPORT).";
         PERMIT_ADDRESS_SHARING: bool = "permit-address-sharing" "false"

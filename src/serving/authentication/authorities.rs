@@ -15,7 +15,10 @@ use rustls::{
 };
 
 use super::{Answer, client_certificate, request_header};
-use crate::serving::config::RequestHeaderNames;
+use crate::serving::{config::RequestHeaderNames, cut};
+
+/// Bytes of a proxy's name that are shown.
+const NAME_LIMIT: usize = 64;
 
 /// A bundle of CA certificates.
 #[derive(Clone)]
@@ -68,7 +71,7 @@ impl FrontProxy {
         self.bundle.verify(chain, now).map_err(|error| format!("the certificate is not that of a front proxy: {error}"))?;
         let name = client_certificate::subject(leaf)?.common_name;
         if !self.names.allowed_names.is_empty() && !self.names.allowed_names.contains(&name) {
-            return Err(format!("the front proxy {name:?} is not in the list of allowed names"));
+            return Err(format!("the front proxy {:?} is not in the list of allowed names", cut(&name, NAME_LIMIT)).into());
         }
         Ok(request_header::identify(headers, &self.names))
     }

@@ -19,7 +19,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::time::Instant;
 
 use self::authorities::Authorities;
-use super::{Parts, ServingError, config::ServingConfig};
+use super::{Parts, ServingError, cache::Size, config::ServingConfig, peer_network::PeerNetwork};
 use crate::{
     metrics::Metrics,
     runtime::{clock::Clock, shutdown::Shutdown},
@@ -28,6 +28,11 @@ use crate::{
 const ANONYMOUS: &str = "system:anonymous";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 const AUTHENTICATED: &str = "system:authenticated";
+/// Bytes of everything that is known of a user. The longest name of a service account has 338; groups from an identity provider
+/// are up to a few hundred of some 40 each.
+const USER_LIMIT: usize = 15 * 1024;
+/// Bytes of a name.
+const NAME_LIMIT: usize = 1024;
 
 /// A caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,8 +62,53 @@ impl User {
     }
 }
 
-/// What one way of authentication says: someone, or that it does not apply; an error is a wrong credential.
-type Answer = Result<Option<User>, String>;
+impl Size for User {
+    fn size(&self) -> usize {
+        let texts = self.groups.iter().chain(self.extra.keys()).chain(self.extra.values().flatten());
+        let each = |text: &String| text.len() + size_of::<String>();
+        each(&self.name) + each(&self.uid) + texts.map(each).sum::<usize>()
+    }
+}
+
+/// Why a request has no user.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unauthenticated {
+    /// A credential was presented that is wrong, or that nobody could check.
+    #[error("{0}")]
+    Wrong(String),
+    /// Too many credentials are being checked; the caller should come again.
+    #[error("too many requests wait for a TokenReview")]
+    TooMany,
+}
+
+impl From<String> for Unauthenticated {
+    fn from(error: String) -> Self {
+        Self::Wrong(error)
+    }
+}
+
+/// What one way of authentication says: someone, or that it does not apply; an error is a credential that does not count.
+type Answer = Result<Option<User>, Unauthenticated>;
+
+impl Size for Answer {
+    fn size(&self) -> usize {
+        match self {
+            Ok(user) => user.as_ref().map_or(0, User::size),
+            Err(Unauthenticated::Wrong(error)) => error.len(),
+            Err(Unauthenticated::TooMany) => 0,
+        }
+    }
+}
+
+/// Nobody has names without bound, whoever vouches for them.
+fn bounded(user: User) -> Answer {
+    if user.name.len() > NAME_LIMIT || user.size() > USER_LIMIT {
+        let error =
+            format!("the user's name is longer than {NAME_LIMIT} bytes, or name, groups and extra than {USER_LIMIT}");
+        return Err(error.into());
+    }
+    Ok(Some(user))
+}
 
 /// The ways that need no API server. The first user wins, and an error counts only if nobody is found.
 fn identify_locally(
@@ -103,14 +153,16 @@ impl Authenticator {
         Ok(Arc::new(Self { authorities, tokens, metrics: Arc::clone(&parts.metrics), clock: parts.clock }))
     }
 
-    /// The caller of a request; an error is a credential that was presented and is wrong.
+    /// The caller of a request from `peer`.
     pub(super) async fn authenticate(
         &self,
         headers: &HeaderMap,
         certificates: &[CertificateDer<'static>],
-    ) -> Result<User, String> {
+        peer: PeerNetwork,
+    ) -> Result<User, Unauthenticated> {
         let start = Instant::now();
-        let answer = self.identify(headers, certificates).await;
+        let answer = self.identify(headers, certificates, peer).await;
+        let answer = answer.and_then(|user| user.map_or(Ok(None), bounded));
         let result = match &answer {
             Ok(Some(_)) => "success",
             Ok(None) => "failure",
@@ -123,14 +175,14 @@ impl Authenticator {
         Ok(user)
     }
 
-    async fn identify(&self, headers: &HeaderMap, certificates: &[CertificateDer<'static>]) -> Answer {
+    async fn identify(&self, headers: &HeaderMap, certificates: &[CertificateDer<'static>], peer: PeerNetwork) -> Answer {
         let local = identify_locally(headers, certificates, &self.authorities.load(), self.clock.wall());
         if let Ok(Some(_)) = local {
             return local;
         }
         let token = match (&self.tokens, token::bearer(headers)) {
-            (Some(tokens), Some(token)) => tokens.identify(token).await,
-            (None, Some(_)) => Err("no API server is configured that could review the bearer token".to_owned()),
+            (Some(tokens), Some(token)) => tokens.identify(token, peer).await,
+            (None, Some(_)) => Err("no API server is configured that could review the bearer token".to_owned().into()),
             (_, None) => Ok(None),
         };
         match (token, local) {
@@ -169,6 +221,23 @@ mod tests {
         ];
         for (user, expected) in rows {
             assert_eq!(user.known().groups, expected);
+        }
+    }
+
+    #[test]
+    fn users_are_bounded() {
+        let named = |length: usize| User { name: "n".repeat(length), ..Default::default() };
+        let grouped = |count: usize| User { groups: vec!["g".repeat(36); count], ..named(10) };
+        let rows = [
+            (named(NAME_LIMIT), true),
+            (named(NAME_LIMIT + 1), false),
+            (grouped(200), true),
+            (grouped(1000), false),
+            (User { uid: "u".repeat(USER_LIMIT), ..named(1) }, false),
+            (User { extra: BTreeMap::from([("k".repeat(USER_LIMIT), Vec::new())]), ..named(1) }, false),
+        ];
+        for (user, accepted) in rows {
+            assert_eq!(bounded(user.clone()).is_ok(), accepted, "{} {}", user.name.len(), user.size());
         }
     }
 

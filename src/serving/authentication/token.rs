@@ -1,21 +1,31 @@
 //! Users by bearer token, reviewed by the API server.
 //!
 //! In: a token. Out: the user, or that the token is wrong. Answers are remembered under a salted hash: the token itself is never
-//! stored, and never logged.
+//! stored, and never logged. Wrong tokens are remembered apart, so that many of them do not displace good ones.
 
 use std::{sync::Arc, time::Duration};
 
 use axum::http::{HeaderMap, header::AUTHORIZATION};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use kube::{Api, Client};
-use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use tokio::time::Instant;
 
-use super::{Answer, User};
+use super::{Answer, Unauthenticated, User};
 use crate::{
     metrics::Metrics,
-    serving::{cache::Cache, delegate::Delegate},
+    serving::{
+        cache::Cache,
+        cut,
+        delegate::{Delegate, NoReview},
+        peer_network::PeerNetwork,
+        review_budget::{self, ReviewBudget},
+    },
 };
+
+/// Bytes of a token. A service account's has about 1,500, one with many claims a few thousand.
+const TOKEN_LIMIT: usize = 16 * 1024;
+/// Bytes of what the API server says of a wrong token.
+const ERROR_LIMIT: usize = 256;
 
 /// The token of an `Authorization: Bearer` header.
 pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -26,7 +36,8 @@ pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
 /// What the API server's answer means.
 fn answer(status: TokenReviewStatus) -> Answer {
     if !status.authenticated.unwrap_or(false) {
-        return Err(status.error.filter(|error| !error.is_empty()).unwrap_or_else(|| "invalid bearer token".to_owned()));
+        let error = status.error.filter(|error| !error.is_empty());
+        return Err(error.map_or_else(|| "invalid bearer token".to_owned(), |error| cut(&error, ERROR_LIMIT)).into());
     }
     let user = status.user.unwrap_or_default();
     Ok(Some(User {
@@ -41,39 +52,49 @@ fn answer(status: TokenReviewStatus) -> Answer {
 pub(super) struct TokenAuthenticator {
     api: Api<TokenReview>,
     delegate: Delegate,
-    cache: Cache<Vec<u8>, Answer>,
+    budget: ReviewBudget,
+    users: Cache<Answer>,
+    wrong: Cache<Answer>,
     ttl: Duration,
-    salt: [u8; 32],
 }
 
 impl TokenAuthenticator {
     pub(super) fn new(client: Client, ttl: Duration, metrics: &Arc<Metrics>) -> Self {
         let (requests, duration) = (&metrics.delegated_authn_request_total, &metrics.delegated_authn_request_duration);
-        let delegate = Delegate::new(requests.clone(), duration.clone());
-        Self { api: Api::all(client), delegate, cache: Cache::new(), ttl, salt: rand::random() }
+        Self {
+            api: Api::all(client),
+            delegate: Delegate::new(requests.clone(), duration.clone()),
+            budget: ReviewBudget::new(review_budget::NAMED),
+            users: Cache::new(),
+            wrong: Cache::new(),
+            ttl,
+        }
     }
 
     /// The user of a token. That there was no answer is an error too, but not remembered.
-    pub(super) async fn identify(&self, token: &str) -> Answer {
-        let key = self.hash(token).ok_or("cannot hash the bearer token")?;
-        if let Some(known) = self.cache.get(&key, Instant::now()) {
+    pub(super) async fn identify(&self, token: &str, peer: PeerNetwork) -> Answer {
+        if token.len() > TOKEN_LIMIT {
+            return Err(format!("the bearer token is longer than {TOKEN_LIMIT} bytes").into());
+        }
+        let (good, bad) = (self.users.key(token.as_bytes()), self.wrong.key(token.as_bytes()));
+        let known = self.users.get(&good, Instant::now()).or_else(|| self.wrong.get(&bad, Instant::now()));
+        if let Some(known) = known {
             return known;
         }
         let spec = TokenReviewSpec { token: token.to_owned(), ..Default::default() };
         let question = TokenReview { spec, ..Default::default() };
-        let review = self.delegate.create(&self.api, &question).await;
-        let review = review.map_err(|failure| format!("cannot create a TokenReview: {failure}"))?;
+        let review = self.delegate.create(&self.api, &question, &self.budget, peer).await.map_err(unanswered)?;
         let answer = answer(review.status.unwrap_or_default());
-        self.cache.insert(key, answer.clone(), Instant::now(), self.ttl);
+        let (cache, key) = if answer.is_ok() { (&self.users, good) } else { (&self.wrong, bad) };
+        cache.insert(key, answer.clone(), Instant::now(), self.ttl);
         answer
     }
+}
 
-    /// Salted SHA-256 from the TLS library, which saves a dependency of its own.
-    fn hash(&self, token: &str) -> Option<Vec<u8>> {
-        let mut context = TLS13_AES_128_GCM_SHA256.tls13()?.common.hash_provider.start();
-        context.update(&self.salt);
-        context.update(token.as_bytes());
-        Some(context.finish().as_ref().to_vec())
+fn unanswered(error: NoReview) -> Unauthenticated {
+    match error {
+        NoReview::TooMany => Unauthenticated::TooMany,
+        NoReview::Failed(failure) => format!("cannot create a TokenReview: {failure}").into(),
     }
 }
 
@@ -108,6 +129,8 @@ mod tests {
         assert_eq!((found.name.as_str(), found.groups.as_slice()), ("ann", ["dev".to_owned()].as_slice()));
         assert!(answer(TokenReviewStatus::default()).is_err());
         let expired = TokenReviewStatus { error: Some("expired".to_owned()), ..Default::default() };
-        assert_eq!(answer(expired), Err("expired".to_owned()));
+        assert_eq!(answer(expired), Err("expired".to_owned().into()));
+        let long = TokenReviewStatus { error: Some("e".repeat(100_000)), ..Default::default() };
+        assert!(matches!(answer(long), Err(Unauthenticated::Wrong(error)) if error.len() <= ERROR_LIMIT + "…".len()));
     }
 }

@@ -1,11 +1,11 @@
 //! The pages of the secure port, and the guard in front of them.
 //!
-//! In: requests that carry their peer. Out: answers, after authentication and authorization of every request, also of one for a
-//! page that does not exist. Paths are those of the Go binaries plus `/livez`, `/statusz`, `/flagz` and `/planz`.
+//! In: requests that carry their peer. Out: answers, after a look at the form of every request, then authentication and
+//! authorization, also of one for a page that does not exist. Paths are those of the Go binaries plus `/livez`, `/statusz`, `/flagz` and `/planz`.
 
 mod text;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Extension, Router,
@@ -13,20 +13,27 @@ use axum::{
     extract::{Path, Query, Request, State},
     http::{
         HeaderMap, HeaderValue, StatusCode,
-        header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
+        header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS},
+        request::Parts as Head,
     },
     middleware::{Next, from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
     routing::{any, get, put},
 };
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::{
     NoPlan, Parts, Planner, ServingConfig,
-    authentication::{Authenticator, User},
+    authentication::{Authenticator, Unauthenticated, User},
     authorization::{Authorizer, Decision},
+    cut,
+    delegate::NoReview,
     health::{self, Endpoint},
     listener::Peer,
+    log_pace::LogPace,
+    peer_network::{ShareLimits, Shares},
+    request_form::{self, METHODS},
     slis,
 };
 
@@ -36,12 +43,22 @@ const WHICH_SERVICE: &str = "say which Service: /planz?service=NAMESPACE/NAME\n"
 const NO_PROFILES: &str = "profiles of the Go runtime do not exist here; see /metrics for process_* and /statusz\n";
 /// A verbosity has few digits.
 const VERBOSITY_LIMIT: usize = 64;
+/// How long a client may take to send them.
+const VERBOSITY_BODY: Duration = Duration::from_secs(10);
+/// Answers other than health and refusals that may be made and handed over at once: each may be a megabyte.
+const ANSWERS: ShareLimits = ShareLimits { all: 16, each: 4 };
+/// Bytes of an error that are logged.
+const LOGGED_ERROR: usize = 512;
+/// Seconds after which whoever found too many others should come again.
+const COME_AGAIN: HeaderValue = HeaderValue::from_static("1");
 
 #[derive(Clone)]
 struct App {
     parts: Arc<Parts>,
     authenticator: Arc<Authenticator>,
     authorizer: Arc<Authorizer>,
+    answers: Shares,
+    log: Arc<LogPace>,
 }
 
 /// Everything the secure port answers.
@@ -51,7 +68,8 @@ pub(super) fn router(
     authenticator: Arc<Authenticator>,
     authorizer: Arc<Authorizer>,
 ) -> Router {
-    let app = App { parts: Arc::new(parts), authenticator, authorizer };
+    let (answers, log) = (Shares::new(ANSWERS), Arc::default());
+    let app = App { parts: Arc::new(parts), authenticator, authorizer, answers, log };
     let mut router = Router::new();
     for endpoint in Endpoint::ALL {
         let path = format!("/{}", endpoint.name());
@@ -93,29 +111,84 @@ async fn common_headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// Lets a request through with its [`User`], or answers 401, 403 or 500 with a Status.
-async fn guard(State(app): State<App>, Extension(peer): Extension<Peer>, mut request: Request, next: Next) -> Response {
-    let user = match app.authenticator.authenticate(request.headers(), &peer.certificates).await {
-        Ok(user) => user,
-        Err(error) => {
-            tracing::warn!(%error, "Unable to authenticate the request");
-            return refuse(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized");
-        }
+/// Lets a request through with its [`User`], or answers with a Status.
+async fn guard(State(app): State<App>, Extension(peer): Extension<Peer>, request: Request, next: Next) -> Response {
+    let (mut head, body) = request.into_parts();
+    match app.admit(&peer, &head).await {
+        Ok(user) => head.extensions.insert(user),
+        Err(refusal) => return refusal,
     };
-    let (verb, path) = (request.method().as_str().to_ascii_lowercase(), request.uri().path().to_owned());
-    match app.authorizer.authorize(&user, &verb, &path).await {
-        Ok(Decision::Allow) => {
-            request.extensions_mut().insert(user);
-            next.run(request).await
+    let request = Request::from_parts(head, body);
+    if app.authorizer.is_open(request.uri().path()) {
+        return next.run(request).await;
+    }
+    let Some(share) = app.answers.take(peer.network()) else {
+        app.count("answers");
+        return come_again("too many answers are being sent");
+    };
+    let mut response = next.run(request).await;
+    response.extensions_mut().insert(Arc::new(share));
+    response
+}
+
+impl App {
+    /// Who asks, if they may; or the answer to those who may not.
+    async fn admit(&self, peer: &Peer, head: &Head) -> Result<User, Response> {
+        if let Err(malformed) = request_form::check(&head.method, &head.uri) {
+            self.count("malformed");
+            let mut response = refuse(malformed.code, malformed.reason, malformed.message);
+            if malformed.code == StatusCode::METHOD_NOT_ALLOWED {
+                response.headers_mut().insert(ALLOW, HeaderValue::from_static(METHODS));
+            }
+            return Err(response);
         }
-        Ok(Decision::Deny(reason) | Decision::NoOpinion(reason)) => {
-            refuse(StatusCode::FORBIDDEN, "Forbidden", &forbidden(&user, &verb, &path, &reason))
+        let user = self.user(peer, &head.headers).await?;
+        if !user.is_anonymous() {
+            peer.set_known();
         }
-        Err(error) => {
-            tracing::error!(%error, %path, "Unable to authorize the request");
-            let message = format!("Internal Server Error: {path:?}: cannot ask the API server whether this is allowed");
-            refuse(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &message)
+        self.authorized(&user, peer, head).await.map(|()| user)
+    }
+
+    async fn user(&self, peer: &Peer, headers: &HeaderMap) -> Result<User, Response> {
+        let answer = self.authenticator.authenticate(headers, &peer.certificates, peer.network()).await;
+        answer.map_err(|error| match error {
+            Unauthenticated::TooMany => {
+                self.count("reviews");
+                come_again(&error.to_string())
+            }
+            Unauthenticated::Wrong(error) => {
+                if let Some(hidden) = self.log.line() {
+                    tracing::warn!(error = %cut(&error, LOGGED_ERROR), hidden, "Unable to authenticate the request");
+                }
+                refuse(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+            }
+        })
+    }
+
+    async fn authorized(&self, user: &User, peer: &Peer, head: &Head) -> Result<(), Response> {
+        let (verb, path) = (head.method.as_str().to_ascii_lowercase(), head.uri.path());
+        match self.authorizer.authorize(user, peer.network(), &verb, path).await {
+            Ok(Decision::Allow) => Ok(()),
+            Ok(Decision::Deny(reason) | Decision::NoOpinion(reason)) => {
+                Err(refuse(StatusCode::FORBIDDEN, "Forbidden", &forbidden(user, &verb, path, &reason)))
+            }
+            Err(error @ NoReview::TooMany) => {
+                self.count("reviews");
+                Err(come_again(&error.to_string()))
+            }
+            Err(NoReview::Failed(error)) => {
+                if let Some(hidden) = self.log.line() {
+                    let error = cut(&error.to_string(), LOGGED_ERROR);
+                    tracing::error!(%error, %path, hidden, "Cannot create a SubjectAccessReview");
+                }
+                let message = format!("Internal Server Error: {path:?}: cannot ask the API server whether this is allowed");
+                Err(refuse(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &message))
+            }
         }
+    }
+
+    fn count(&self, reason: &str) {
+        self.parts.metrics.serving_requests_refused_total.with_label_values(&[reason]).inc();
     }
 }
 
@@ -131,6 +204,12 @@ fn refuse(code: StatusCode, reason: &str, message: &str) -> Response {
         "message": message, "reason": reason, "details": {}, "code": code.as_u16(),
     });
     (code, axum::Json(status)).into_response()
+}
+
+fn come_again(message: &str) -> Response {
+    let mut response = refuse(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
+    response.headers_mut().insert(RETRY_AFTER, COME_AGAIN);
+    response
 }
 
 fn plain(code: StatusCode, body: impl Into<Body>) -> Response {
@@ -227,7 +306,10 @@ fn wants_json(query: &[(String, String)], headers: &HeaderMap) -> bool {
 }
 
 async fn set_verbosity(State(app): State<App>, body: Body) -> Response {
-    let body = to_bytes(body, VERBOSITY_LIMIT).await.unwrap_or_default();
+    let Ok(body) = timeout(VERBOSITY_BODY, to_bytes(body, VERBOSITY_LIMIT)).await else {
+        return plain(StatusCode::REQUEST_TIMEOUT, "the body was not sent in time\n");
+    };
+    let body = body.unwrap_or_default();
     let value = String::from_utf8_lossy(&body).trim().to_owned();
     match value.parse() {
         Ok(level) => {

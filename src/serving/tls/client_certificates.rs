@@ -1,6 +1,7 @@
 //! The handshake's rule for client certificates: any is welcome, if the client can sign with its key.
 //!
-//! In: the client's certificate and its signature over the handshake. Out: proof of possession, nothing about trust.
+//! In: the client's certificate and its signature over the handshake. Out: proof of possession, nothing about trust. A chain that
+//! is too long is refused here, because it is kept as long as the connection.
 
 use std::fmt;
 
@@ -11,6 +12,9 @@ use rustls::{
     pki_types::{CertificateDer, UnixTime},
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
+
+/// Bytes of a chain. A certificate has one or two thousand, a chain two or three certificates.
+const CHAIN_LIMIT: usize = 16 * 1024;
 
 /// Accepts every client certificate whose key signed the handshake.
 pub(super) struct AnyCertificate {
@@ -40,10 +44,14 @@ impl ClientCertVerifier for AnyCertificate {
 
     fn verify_client_cert(
         &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
+        let length = end_entity.len() + intermediates.iter().map(|certificate| certificate.len()).sum::<usize>();
+        if length > CHAIN_LIMIT {
+            return Err(Error::General(format!("the chain of the client's certificate has more than {CHAIN_LIMIT} bytes")));
+        }
         Ok(ClientCertVerified::assertion())
     }
 
@@ -67,5 +75,27 @@ impl ClientCertVerifier for AnyCertificate {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::crypto::aws_lc_rs;
+
+    use super::*;
+
+    #[test]
+    fn a_chain_is_bounded() {
+        let any = AnyCertificate::new(&aws_lc_rs::default_provider());
+        let certificate = |length: usize| CertificateDer::from(vec![0; length]);
+        let accepted = |leaf: usize, others: &[usize]| {
+            let others: Vec<_> = others.iter().map(|length| certificate(*length)).collect();
+            any.verify_client_cert(&certificate(leaf), &others, UnixTime::now()).is_ok()
+        };
+        let rows: [(usize, &[usize], bool); 4] =
+            [(2000, &[], true), (2000, &[2000, 2000], true), (CHAIN_LIMIT + 1, &[], false), (2000, &[CHAIN_LIMIT], false)];
+        for (leaf, others, expected) in rows {
+            assert_eq!(accepted(leaf, others), expected, "{leaf} {others:?}");
+        }
     }
 }

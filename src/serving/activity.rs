@@ -1,0 +1,140 @@
+//! What happens on one connection, and the two waits that end it: nothing happens for too long, or an answer is not taken.
+//!
+//! In: beginnings and ends of requests and answers. Out: futures that resolve when the connection has to go.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until},
+};
+
+/// Upstream's `IdleTimeout`.
+const IDLE: Duration = Duration::from_secs(90);
+/// How long a client may take to accept an answer.
+const TAKE_ANSWER: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Default)]
+struct UnderWay {
+    /// Requests that are answered now, or whose answers are handed over.
+    requests: usize,
+    /// When the answers that are handed over began, by number.
+    answers: BTreeMap<u64, Instant>,
+    next: u64,
+}
+
+/// Of one connection. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Activity(Arc<watch::Sender<UnderWay>>);
+
+impl Activity {
+    /// A request begins; it ends when the guard is dropped.
+    pub(super) fn request(&self) -> InFlight {
+        self.0.send_modify(|now| now.requests += 1);
+        InFlight { activity: self.clone(), answer: None }
+    }
+
+    /// Resolves once there was no request for [`IDLE`].
+    pub(super) async fn idle(&self) {
+        let mut changes = self.0.subscribe();
+        loop {
+            if changes.wait_for(|now| now.requests == 0).await.is_err() {
+                return;
+            }
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = sleep(IDLE) => return,
+            }
+        }
+    }
+
+    /// Resolves once an answer has not been taken for [`TAKE_ANSWER`].
+    pub(super) async fn not_taken(&self) {
+        let mut changes = self.0.subscribe();
+        loop {
+            let oldest = changes.borrow_and_update().answers.values().next().copied();
+            let deadline = async {
+                match oldest {
+                    Some(began) => sleep_until(began + TAKE_ANSWER).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = deadline => return,
+            }
+        }
+    }
+}
+
+/// A request, for as long as it lives.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    activity: Activity,
+    answer: Option<u64>,
+}
+
+impl InFlight {
+    /// The answer is there; from now on it is the client's turn.
+    pub(super) fn answered(&mut self) {
+        self.activity.0.send_modify(|now| {
+            let number = now.next;
+            now.next += 1;
+            now.answers.insert(number, Instant::now());
+            self.answer = Some(number);
+        });
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let answer = self.answer;
+        self.activity.0.send_modify(|now| {
+            now.requests -= 1;
+            if let Some(number) = answer {
+                now.answers.remove(&number);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_idle_only_without_requests() {
+        let activity = Activity::default();
+        let start = Instant::now();
+        let waiting = tokio::spawn({
+            let activity = activity.clone();
+            async move { activity.idle().await }
+        });
+        sleep(Duration::from_secs(60)).await;
+        let guard = activity.request();
+        sleep(Duration::from_secs(200)).await;
+        drop(guard);
+        waiting.await.unwrap();
+        assert_eq!(start.elapsed().as_secs(), 60 + 200 + 90);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_has_to_be_taken_in_time_and_a_request_may_take_longer() {
+        let activity = Activity::default();
+        let start = Instant::now();
+        let waiting = tokio::spawn({
+            let activity = activity.clone();
+            async move { activity.not_taken().await }
+        });
+        let mut slow = activity.request();
+        sleep(Duration::from_secs(100)).await;
+        slow.answered();
+        sleep(Duration::from_secs(29)).await;
+        let mut next = activity.request();
+        next.answered();
+        drop(slow);
+        waiting.await.unwrap();
+        assert_eq!(start.elapsed().as_secs(), 100 + 29 + 30);
+        drop(next);
+    }
+}

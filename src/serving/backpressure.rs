@@ -1,0 +1,142 @@
+//! Who does not take answers is not listened to, and not for long.
+//!
+//! In: the stream of a connection. Out: the same stream, which gives nothing to read while what was written has not gone out, and
+//! fails when that takes longer than [`SEND`]. Without it requests that are sent one after the other, their answers never taken,
+//! would pile answers up without end.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Sleep, sleep},
+};
+
+/// How long the other side may take until everything that was written has gone out.
+const SEND: Duration = Duration::from_secs(30);
+
+/// A stream with that rule.
+#[derive(Debug)]
+pub(super) struct Backpressure<S> {
+    stream: S,
+    /// Runs since something could not be written at once.
+    behind: Option<Pin<Box<Sleep>>>,
+    /// Wants to read once everything has gone out.
+    reader: Option<Waker>,
+}
+
+impl<S> Backpressure<S> {
+    pub(super) fn new(stream: S) -> Self {
+        Self { stream, behind: None, reader: None }
+    }
+
+    /// Fails when the time is over; else the stream is behind and the task is woken at that time.
+    fn lag(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
+        let behind = self.behind.get_or_insert_with(|| Box::pin(sleep(SEND)));
+        behind.as_mut().poll(context).map(|()| io::Error::new(io::ErrorKind::TimedOut, "the answer was not taken in time"))
+    }
+
+    fn caught_up(&mut self) {
+        self.behind = None;
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Backpressure<S> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.behind.is_none() {
+            return Pin::new(&mut self.stream).poll_read(context, buffer);
+        }
+        self.reader = Some(context.waker().clone());
+        Poll::Ready(Err(ready!(self.lag(context))))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Backpressure<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match Pin::new(&mut self.stream).poll_write(context, bytes) {
+            Poll::Ready(written) => Poll::Ready(written),
+            Poll::Pending => Poll::Ready(Err(ready!(self.lag(context)))),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match Pin::new(&mut self.stream).poll_write_vectored(context, bytes) {
+            Poll::Ready(written) => Poll::Ready(written),
+            Poll::Pending => Poll::Ready(Err(ready!(self.lag(context)))),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.stream).poll_flush(context) {
+            Poll::Ready(flushed) => {
+                self.caught_up();
+                Poll::Ready(flushed)
+            }
+            Poll::Pending => Poll::Ready(Err(ready!(self.lag(context)))),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.stream).poll_shutdown(context) {
+            Poll::Ready(ended) => Poll::Ready(ended),
+            Poll::Pending => Poll::Ready(Err(ready!(self.lag(context)))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt, duplex, split},
+        time::Instant,
+    };
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_read_until_all_is_written() {
+        let (ours, mut theirs) = duplex(8);
+        let mut ours = Backpressure::new(ours);
+        theirs.write_all(b"ask").await.unwrap();
+        ours.write_all(b"12345678").await.unwrap();
+        assert!(ours.write(b"9").now_or_never().is_none());
+        let (mut reader, mut writer) = split(ours);
+        let reading = tokio::spawn(async move {
+            let mut asked = [0; 3];
+            reader.read_exact(&mut asked).await.unwrap();
+            (reader, asked)
+        });
+        tokio::task::yield_now().await;
+        assert!(!reading.is_finished(), "what was sent is not taken");
+        let mut taken = [0; 8];
+        theirs.read_exact(&mut taken).await.unwrap();
+        writer.write_all(b"9").await.unwrap();
+        writer.flush().await.unwrap();
+        assert_eq!(&reading.await.unwrap().1, b"ask");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_not_taken_ends_the_connection() {
+        let (ours, _theirs) = duplex(8);
+        let mut ours = Backpressure::new(ours);
+        let start = Instant::now();
+        let error = ours.write_all(b"123456789").await.unwrap_err();
+        assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, SEND));
+    }
+}

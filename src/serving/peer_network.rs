@@ -1,0 +1,137 @@
+//! Where a connection comes from, as far as shares are concerned, and the count of what each of these networks holds.
+//!
+//! In: the two addresses of a connection. Out: a [`PeerNetwork`]; and [`Shares`], of which each network gets few and all together
+//! get a bounded number.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv6Addr},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// Whoever has an IPv6 address usually has these many leading bits of it to itself.
+const IPV6_PREFIX: u32 = 64;
+
+/// Everyone behind one IPv4 address or one IPv6 /64 counts as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PeerNetwork {
+    address: IpAddr,
+    /// The source address is the destination address: nobody on another host can show it. kubelet comes so, when the program is
+    /// in the network of the host.
+    same_host: bool,
+}
+
+impl PeerNetwork {
+    /// The network of a connection from `remote` to `local`.
+    pub(super) fn of(remote: IpAddr, local: IpAddr) -> Self {
+        let (remote, local) = (remote.to_canonical(), local.to_canonical());
+        Self { address: network(remote), same_host: remote == local }
+    }
+
+    pub(super) fn is_same_host(self) -> bool {
+        self.same_host
+    }
+}
+
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => {
+            let bits = address.to_bits();
+            IpAddr::V6(Ipv6Addr::from_bits(bits >> (128 - IPV6_PREFIX) << (128 - IPV6_PREFIX)))
+        }
+    }
+}
+
+/// How many may hold something at once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ShareLimits {
+    /// All networks together.
+    pub(super) all: usize,
+    /// One network.
+    pub(super) each: usize,
+}
+
+/// What is shared, in equal and bounded parts. Clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct Shares {
+    limits: ShareLimits,
+    held: Arc<Mutex<BTreeMap<PeerNetwork, usize>>>,
+}
+
+impl Shares {
+    pub(super) fn new(limits: ShareLimits) -> Self {
+        Self { limits, held: Arc::default() }
+    }
+
+    /// A share, if `peer` and all together have not taken theirs. It is given back when dropped.
+    pub(super) fn take(&self, peer: PeerNetwork) -> Option<Share> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = held.get(&peer).copied().unwrap_or(0);
+        if own >= self.limits.each || held.values().sum::<usize>() >= self.limits.all {
+            return None;
+        }
+        held.insert(peer, own + 1);
+        Some(Share { peer, held: Arc::clone(&self.held) })
+    }
+}
+
+/// One share.
+#[derive(Debug)]
+pub(super) struct Share {
+    peer: PeerNetwork,
+    held: Arc<Mutex<BTreeMap<PeerNetwork, usize>>>,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        match held.get_mut(&self.peer) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => {
+                held.remove(&self.peer);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(remote: &str) -> PeerNetwork {
+        PeerNetwork::of(remote.parse().unwrap(), "10.0.0.1".parse().unwrap())
+    }
+
+    #[test]
+    fn networks() {
+        let rows = [
+            ("10.0.0.7", "10.0.0.7", true),
+            ("10.0.0.7", "10.0.0.8", false),
+            ("::ffff:10.0.0.7", "10.0.0.7", true),
+            ("2001:db8::1", "2001:db8::ffff:1", true),
+            ("2001:db8::1", "2001:db8:0:1::1", false),
+        ];
+        for (one, other, same) in rows {
+            assert_eq!(peer(one) == peer(other), same, "{one} {other}");
+        }
+        assert!(peer("10.0.0.1").is_same_host() && peer("::ffff:10.0.0.1").is_same_host());
+        assert!(!peer("10.0.0.2").is_same_host());
+    }
+
+    #[test]
+    fn one_network_never_gets_all() {
+        let shares = Shares::new(ShareLimits { all: 3, each: 2 });
+        let (a, b, c) = (peer("10.0.0.7"), peer("10.0.0.8"), peer("10.0.0.9"));
+        let held = [shares.take(a), shares.take(a)];
+        assert!(held.iter().all(Option::is_some));
+        assert!(shares.take(a).is_none(), "its part is taken");
+        let other = shares.take(b);
+        assert!(other.is_some());
+        assert!(shares.take(c).is_none(), "all are taken");
+        drop(held);
+        assert!(shares.take(c).is_some());
+        drop(other);
+        assert!(shares.held.lock().unwrap().is_empty(), "nobody is remembered");
+    }
+}
