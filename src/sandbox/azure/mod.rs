@@ -11,10 +11,13 @@
 pub mod addresses;
 pub mod canonical;
 pub mod complete;
+pub mod delivery;
+pub mod distort;
 pub mod effects;
 pub mod entra;
 pub mod faults;
 pub mod handle;
+pub mod history;
 pub mod imds;
 pub mod kinds;
 pub mod listen;
@@ -36,7 +39,7 @@ pub mod view;
 pub mod world;
 pub mod write;
 
-pub use faults::{Crash, Effect, Fault};
+pub use faults::{Crash, Effect, EtagMode, Fault, Omission};
 pub use listen::Served;
 pub use log::RequestRecord;
 pub use options::{AsyncStyle, AzureOptions, Busy, Class, Latencies, Latency};

@@ -92,6 +92,12 @@ impl Refusal {
         )
     }
 
+    /// 401: the token was good until now.
+    pub fn expired_token() -> Self {
+        let message = "The access token has expired. Please obtain a new one.";
+        Self::new(401, "ExpiredAuthenticationToken", message)
+    }
+
     /// 403: no role assignment allows this.
     pub fn forbidden(action: &str, scope: &str) -> Self {
         let client = "00000000-0000-0000-0000-00000000c11e";

@@ -10,10 +10,13 @@ use std::{
 };
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::{
     addresses::Counters,
-    canonical, kinds,
+    canonical,
+    history::History,
+    kinds,
     references::{References, Referrer, made_by},
     shape, view,
 };
@@ -43,6 +46,7 @@ pub struct Store {
     documents: BTreeMap<String, Document>,
     types: BTreeMap<String, BTreeSet<String>>,
     references: References,
+    history: History,
     revision: u64,
     /// Where new public addresses come from.
     pub counters: Counters,
@@ -74,7 +78,8 @@ impl Store {
     /// Stores `body`, which is complete, as it is. Documents it refers to or no longer refers to keep their etags.
     pub fn insert(&mut self, id: &ResourceId, body: Value) {
         let key = id.key();
-        self.forget(&key);
+        let before = self.forget(&key);
+        self.history.note(&key, before, true);
         self.references.add(&key, &body);
         let kind = id.resource_type().to_ascii_lowercase();
         let kind = if kind.is_empty() { "microsoft.resources/resourcegroups".to_owned() } else { kind };
@@ -88,19 +93,54 @@ impl Store {
     pub fn delete_document(&mut self, id: &str) -> bool {
         let key = id.to_ascii_lowercase();
         let below: Vec<String> = self.below(&key).map(|(key, _)| key.clone()).collect();
-        below.iter().for_each(|key| self.forget(key));
-        let found = self.documents.contains_key(&key);
-        self.forget(&key);
+        for key in &below {
+            self.take(key);
+        }
+        self.take(&key)
+    }
+
+    fn take(&mut self, key: &str) -> bool {
+        let before = self.forget(key);
+        let found = before.is_some();
+        self.history.note(key, before, false);
         found
     }
 
-    fn forget(&mut self, key: &str) {
-        let Some(old) = self.documents.remove(key) else { return };
+    fn forget(&mut self, key: &str) -> Option<Document> {
+        let old = self.documents.remove(key)?;
         self.references.remove(key, &old.body);
         if let Some(keys) = self.types.get_mut(&old.kind) {
             keys.remove(key);
         }
         self.revision += 1;
+        Some(old)
+    }
+
+    /// Says what time it is: changes count as made now.
+    pub fn set_time(&mut self, now: Instant) {
+        self.history.set_time(now);
+    }
+
+    /// The documents written after `time` (`None`: whenever), by key.
+    pub fn written_since(&self, time: Option<Instant>) -> BTreeSet<String> {
+        self.history.written_since(time)
+    }
+
+    /// The documents as they were at `time`, as far back as is remembered.
+    pub fn as_of(&self, time: Option<Instant>) -> Self {
+        let mut documents = self.documents.clone();
+        for (key, before) in self.history.undo(time) {
+            match before {
+                Some(before) => documents.insert(key.to_owned(), before.clone()),
+                None => documents.remove(key),
+            };
+        }
+        let mut past = Self { revision: self.revision, ..Self::default() };
+        for (key, document) in &documents {
+            past.references.add(key, &document.body);
+            past.types.entry(document.kind.clone()).or_default().insert(key.clone());
+        }
+        Self { documents, ..past }
     }
 
     /// A document, or a part of one, as a GET with `$expand=instanceView` shows it.
@@ -189,7 +229,9 @@ impl Store {
 
     /// Gives a document a new etag.
     pub fn touch(&mut self, id: &str) {
-        if let Some(document) = self.documents.get_mut(&id.to_ascii_lowercase()) {
+        let key = id.to_ascii_lowercase();
+        if let Some(document) = self.documents.get_mut(&key) {
+            self.history.note(&key, Some(document.clone()), false);
             self.revision += 1;
             document.revision = self.revision;
         }

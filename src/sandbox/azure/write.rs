@@ -30,6 +30,7 @@ pub struct Write<'a> {
 /// Ends the operations that are due.
 pub fn settle(state: &mut State, now: Instant) {
     for ended in state.operations.take_due(now) {
+        state.store.set_time(ended.due);
         if ended.deletes && ended.outcome == Outcome::Succeeded {
             effects::remove(&mut state.store, &ended.document);
             continue;
@@ -37,6 +38,7 @@ pub fn settle(state: &mut State, now: Instant) {
         let shown = if ended.outcome == Outcome::Succeeded { "Succeeded" } else { "Failed" };
         state.store.change_document(&ended.document, |body| body["properties"]["provisioningState"] = json!(shown));
     }
+    state.store.set_time(now);
 }
 
 /// Creates or replaces a document.
@@ -162,7 +164,7 @@ fn preconditions(state: &State, request: &ArmRequest, id: &ResourceId) -> Result
     let current = state.store.get(id.as_str());
     let etag = current.and_then(view::etag).unwrap_or_default();
     if let Some(wanted) = &request.if_match {
-        let fits = current.is_some() && (wanted == "*" || wanted.split(',').any(|one| one.trim() == etag));
+        let fits = current.is_some() && (wanted == "*" || wanted.split(',').any(|one| view::same_etag(one.trim(), &etag)));
         if !fits {
             return Err(Refusal::precondition_failed(id, &etag));
         }
