@@ -85,6 +85,9 @@ fn gates<'a>(
     if let Some(problem) = token_problem {
         return Err(Refusal::unauthenticated(problem));
     }
+    if request.body.len() > request::MOST_BYTES {
+        return Err(Refusal::too_large());
+    }
     let target = target.ok_or_else(|| Refusal::no_such_type(&request.path))?;
     let subscription = target.scope().subscription();
     if !state.options.subscriptions.iter().any(|known| known.eq_ignore_ascii_case(subscription)) {

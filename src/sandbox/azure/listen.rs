@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use super::{
     Azure,
     delivery::{Delivery, PacedBody},
+    request::MOST_BYTES,
 };
 use crate::{
     providers::azure::arm::TransportError,
@@ -26,8 +27,8 @@ use crate::{
     sandbox::serve::{Certificates, handshake},
 };
 
-/// Largest body. Upstream: ARM's limit of 4 MiB.
-const MAX_BODY: usize = 4 * 1024 * 1024;
+/// Largest body that is read. What is larger than ARM takes, and not larger than this, is answered by a refusal.
+const MAX_BODY: usize = 2 * MOST_BYTES;
 
 /// A simulated Azure that listens.
 pub struct Served {

@@ -38,6 +38,8 @@ pub struct Document {
     pub body: Arc<Value>,
     /// Changes with every write of it, or of what shows in it.
     pub revision: u64,
+    /// Whether no operation on it has ended well yet: what Azure adds only then is not shown.
+    pub unfinished: bool,
 }
 
 /// All documents.
@@ -61,6 +63,7 @@ impl Store {
         shape::complete(&id, &mut document);
         self.counters.observe(&document);
         self.insert(&id, document);
+        self.set_unfinished(&id.key(), false);
         Ok(())
     }
 
@@ -79,13 +82,15 @@ impl Store {
     pub fn insert(&mut self, id: &ResourceId, body: Value) {
         let key = id.key();
         let before = self.forget(&key);
+        let unfinished = before.as_ref().is_some_and(|before| before.unfinished);
         self.history.note(&key, before, true);
         self.references.add(&key, &body);
         let kind = id.resource_type().to_ascii_lowercase();
         let kind = if kind.is_empty() { "microsoft.resources/resourcegroups".to_owned() } else { kind };
         self.types.entry(kind.clone()).or_default().insert(key.clone());
         self.revision += 1;
-        let document = Document { id: id.as_str().to_owned(), kind, body: Arc::new(body), revision: self.revision };
+        let document =
+            Document { id: id.as_str().to_owned(), kind, body: Arc::new(body), revision: self.revision, unfinished };
         self.documents.insert(key, document);
     }
 
@@ -225,6 +230,13 @@ impl Store {
         let Some((_, list)) = kinds::part_of(&id.resource_type()) else { return false };
         let parent = id.parent().and_then(|parent| self.get(parent.as_str()));
         parent.is_some_and(|parent| shape::part(&parent.body, list, id.name()).is_some())
+    }
+
+    /// Says whether what Azure adds to a document at the end of its creation is still missing.
+    pub fn set_unfinished(&mut self, key: &str, unfinished: bool) {
+        if let Some(document) = self.documents.get_mut(key) {
+            document.unfinished = unfinished;
+        }
     }
 
     /// Gives a document a new etag.

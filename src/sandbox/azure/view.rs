@@ -52,6 +52,11 @@ pub fn document(store: &Store, document: &Document, expand: Expand) -> Value {
     {
         properties.remove("instanceView");
     }
+    if document.unfinished
+        && let Some(properties) = value["properties"].as_object_mut()
+    {
+        kinds::manner_of(&document.kind).until_done.iter().for_each(|name| drop(properties.remove(*name)));
+    }
     let Some(etag) = etag(document) else { return value };
     value["etag"] = json!(etag);
     if let Some(kind) = kinds::kind_of(&document.kind) {

@@ -19,7 +19,7 @@ fn one_of_each() -> impl Iterator<Item = (&'static str, String)> {
 
 /// A group, 20 seconds later a document of each type in it, `a`, and 20 seconds after that another, `b`.
 async fn client() -> Client {
-    let client = Client::new(AzureOptions::default());
+    let client = Client::new(AzureOptions::immediate());
     let put = |path: &str| {
         client.azure.put_document(json!({"id": canonical::expand(path), "location": "eastus"})).unwrap();
     };
@@ -69,7 +69,7 @@ async fn lists_lack_documents_or_are_old_and_gets_are_right() {
 
 #[tokio::test(start_paused = true)]
 async fn an_old_list_shows_old_content() {
-    let client = Client::new(AzureOptions::default());
+    let client = Client::new(AzureOptions::immediate());
     let table = |value: &str| json!({"location": "eastus", "tags": {"k": value}, "properties": {}});
     client.put("$NET/routeTables/rt", table("old")).await;
     let etag = client.etag("$NET/routeTables/rt").await;

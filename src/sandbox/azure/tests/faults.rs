@@ -18,7 +18,7 @@ fn request(path: &str) -> Request<Bytes> {
 
 #[tokio::test(start_paused = true)]
 async fn every_fault_does_what_it_says() {
-    let client = Client::new(AzureOptions::default());
+    let client = Client::new(AzureOptions::immediate());
     let list = "$NET/routeTables";
     let fault = |effect: Effect| client.azure.add_fault(Fault::new(effect).times(1));
     fault(Effect::Refuse(503, "ServerBusy".to_owned(), Some(7)));
@@ -56,7 +56,7 @@ async fn every_fault_does_what_it_says() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_answers_differ_in_their_effect() {
-    let client = Client::new(AzureOptions::default());
+    let client = Client::new(AzureOptions::immediate());
     for (effect, remains) in [(Effect::DropBefore, 200), (Effect::DropAfter, 404)] {
         client.azure.add_fault(Fault::new(effect).method("DELETE").times(1));
         let mut delete = request("$NET/publicIPPrefixes/pfx1");
@@ -73,7 +73,7 @@ async fn lost_answers_differ_in_their_effect() {
 
 #[tokio::test(start_paused = true)]
 async fn quotas_throttle_and_recover() {
-    let client = Client::new(AzureOptions { quotas: Quotas::azure(), ..AzureOptions::default() });
+    let client = Client::new(AzureOptions { quotas: Quotas::azure(), ..AzureOptions::immediate() });
     for left in (0..250).rev() {
         let reply = client.get("$NET/routeTables/rt-test").await;
         assert_eq!(reply.header("x-ms-ratelimit-remaining-subscription-reads"), left.to_string());
@@ -87,7 +87,7 @@ async fn quotas_throttle_and_recover() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_are_counted() {
-    let client = Client::new(AzureOptions::default());
+    let client = Client::new(AzureOptions::immediate());
     client.get("$NET/loadBalancers").await;
     client.put(PIP, public_ip()).await;
     let records = client.azure.requests();
@@ -105,7 +105,7 @@ async fn requests_are_counted() {
 /// A body that comes slowly, breaks or stalls: the same in process and on a socket.
 #[tokio::test(start_paused = true)]
 async fn bodies_come_at_their_pace() {
-    let client = Client::new(AzureOptions::default());
+    let client = Client::new(AzureOptions::immediate());
     let length = client.transport.send(request("$NET/routeTables")).await.unwrap().body().len();
     client.azure.add_fault(Fault::new(Effect::SlowBody(Duration::from_millis(10))).times(1));
     let start = Instant::now();
@@ -134,7 +134,7 @@ async fn on_a_socket(client: &Client, shutdown: &Shutdown) -> (Served, reqwest::
 
 #[tokio::test]
 async fn a_socket_sends_bodies_at_their_pace() {
-    let client = Client::new(AzureOptions::default());
+    let client = Client::new(AzureOptions::immediate());
     let shutdown = Shutdown::new();
     let (served, http) = on_a_socket(&client, &shutdown).await;
     let url = format!("{}{}?api-version=2021-04-01", served.url, canonical::expand("$RGS/rg-test"));
@@ -166,7 +166,7 @@ async fn a_socket_sends_bodies_at_their_pace() {
 
 #[tokio::test(start_paused = true)]
 async fn an_expired_token_is_refused_until_another_comes() {
-    let client = Client::new(AzureOptions::default());
+    let client = Client::new(AzureOptions::immediate());
     let with = |token: &str| {
         let mut request = request("$RGS/rg-test");
         request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
@@ -197,7 +197,7 @@ impl Endpoint for Tokens {
 
 #[tokio::test]
 async fn a_socket_serves_arm_and_what_was_added() {
-    let client = Client::new(AzureOptions { page_size: 1, ..AzureOptions::default() });
+    let client = Client::new(AzureOptions { page_size: 1, ..AzureOptions::immediate() });
     client.azure.add_endpoint(Arc::new(Tokens));
     let shutdown = Shutdown::new();
     let (served, http) = on_a_socket(&client, &shutdown).await;
