@@ -38,6 +38,8 @@ const MEMBERSHIP: usize = 11;
 const READS: usize = 260;
 /// Polls for 200 Services: one for each write whose operation ends before it.
 const POLLS: usize = 260;
+/// For 200 Services: what an operation wrote comes in the answer to the write, and once more when it has ended.
+const RECEIVED_MIB: f64 = 5.0;
 /// Seconds for 200 Services.
 const CPU: f64 = 1.0;
 /// Peak for 200 Services.
@@ -96,7 +98,7 @@ async fn two_hundred_more() -> Row {
         reads: Some(READS),
         polls: Some(POLLS),
         writes: Some(210),
-        received: Some(4.0),
+        received: Some(RECEIVED_MIB),
         cpu: Some(CPU),
         ..Bounds::default()
     };
@@ -111,7 +113,7 @@ async fn two_hundred() -> Vec<Row> {
         reads: Some(READS),
         polls: Some(POLLS),
         writes: Some(writes),
-        received: Some(4.0),
+        received: Some(RECEIVED_MIB),
         cpu: Some(CPU),
         memory: Some(MEMORY_MIB),
         wall: None,

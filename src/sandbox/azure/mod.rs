@@ -2,8 +2,9 @@
 //! instance metadata service ([`imds`]). [`topology`] describes clusters, [`world`] is a whole cloud in which things happen.
 //!
 //! ```text
-//! transport() or socket ─► server ─► faults (whether it is served) ─► handle (gates) ─► read ─► view ──┐
-//!                                                                        └─► write ─► complete, validate ─► effects ─► store
+//! transport() or socket ─► server ─► faults (whether it is served) ─► handle (gates) ─► distort ─► read ─► view ──┐
+//!           ▲                                                            └─► write ─► complete, validate ─► effects ─► store
+//!           └── delivery (whole, slowly, half) ◄── answer                                                     history ◄──┘
 //! ```
 //!
 //! Everything right of `server` is pure. [`kinds`] is the one table of what ARM knows of each type.
