@@ -165,7 +165,7 @@ async fn a_table_that_somebody_else_wrote_is_read_again_at_once() {
     churn(&cluster);
     pass(5).await;
     let (writes, reads) = cluster.requests();
-    assert_eq!((writes, reads), (2, 1), "one with the old etag, one with the new");
+    assert_eq!((writes, reads), (2, 2), "one with the old etag, one with the new, and what its operation made of the table");
     let mut routes = cluster.routes();
     assert_eq!(routes.remove("0.0.0.0/0").as_deref(), Some("10.0.0.4"));
     assert_eq!(routes, cluster.wanted_routes());

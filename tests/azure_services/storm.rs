@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Effect, Fault, Latencies, Latency};
+use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Effect, EtagMode, Fault, Latencies, Latency, Omission};
 use k8s_openapi::api::core::v1::Service;
 
 use crate::{
@@ -46,14 +46,29 @@ fn storm(cluster: &Cluster) {
         Effect::Truncated,
         Effect::Hang,
         Effect::Delay(Duration::from_secs(8)),
+        Effect::BreakHalfway,
+        Effect::StallHalfway,
+        Effect::SlowBody(Duration::from_millis(1)),
+        Effect::ProxyPage(404),
+        Effect::ProxyPage(502),
+        Effect::Forbidden,
+        Effect::ExpireToken,
+        Effect::Etags(EtagMode::Weak),
+        Effect::Etags(EtagMode::Absent),
+        Effect::Etags(EtagMode::Restless),
     ];
     let writes = [
         refusal(412, "PreconditionFailed", None),
         Effect::FailOperation("InternalServerError".to_owned(), "An error occurred.".to_owned()),
         Effect::FailOperation("RetryableError".to_owned(), "A retryable error occurred.".to_owned()),
     ];
-    let each = 0.2 / 16.0;
-    for effect in any {
+    let lists = [
+        Effect::PartialList(Omission::LaterPages),
+        Effect::StaleList(Duration::from_secs(10)),
+        Effect::MissJustWritten(Duration::from_secs(5)),
+    ];
+    let each = 0.2 / 29.0;
+    for effect in any.into_iter().chain(lists) {
         cluster.azure().add_fault(Fault::new(effect).path("/subscriptions/*").with_probability(each));
     }
     for effect in writes {

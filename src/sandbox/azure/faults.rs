@@ -1,12 +1,40 @@
 //! Faults on demand: refusals, delays, lost and broken answers, operations that fail, an ARM that is down, and crashes of a client in
 //! the middle of its work. What a fault does to a request is decided by [`FaultTable::decide`], a pure function of the requests so
-//! far and the seed.
+//! far and the seed; what the effects on documents do is in [`super::distort`], what those on the body do in [`super::delivery`].
+//!
+//! Every effect works for every type of resource: which requests it hits is said by one table of matchers (type, path, method,
+//! class, lists only), how often by counts, shares and times.
 
 use std::time::Duration;
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
+use tokio::time::Instant;
 
 use super::{log::RequestRecord, options::Class};
+
+/// What a partial list leaves out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Omission {
+    /// So many at the end of each page.
+    Last(usize),
+    /// The second, the fourth and so on of each page.
+    EveryOther,
+    /// The one of this name, in any letter case.
+    Named(String),
+    /// All pages but the first, without telling that there are more.
+    LaterPages,
+}
+
+/// What is wrong with etags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EtagMode {
+    /// Those that are strong are shown as weak (`W/"1"`). A write may bring either form.
+    Weak,
+    /// They are not shown: not in bodies, not in headers.
+    Absent,
+    /// Whatever is read gets a new one, though nothing has changed.
+    Restless,
+}
 
 /// What a fault does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,14 +51,43 @@ pub enum Effect {
     DropAfter,
     /// It is done, and the answer (200) is HTML.
     Garbage,
-    /// A list is answered empty; other requests are served.
+    /// 403 `AuthorizationFailed`, as while a role assignment is on its way; nothing is done.
+    Forbidden,
+    /// 404 `ResourceGroupNotFound`, although the group is there; nothing is done.
+    GroupNotFound,
+    /// From now on ARM takes the token of this request for expired: 401 `ExpiredAuthenticationToken`, until another one comes.
+    ExpireToken,
+    /// A proxy answers in ARM's place: HTML with this status; nothing is done.
+    ProxyPage(u16),
+    /// A list is answered empty.
     EmptyList,
-    /// It is done, and the answer's body ends in the middle.
+    /// A list lacks some of its documents.
+    PartialList(Omission),
+    /// A list shows what there was so long ago (10 minutes at most).
+    StaleList(Duration),
+    /// A list lacks the documents that were written within so long (10 minutes at most); a GET shows them.
+    MissJustWritten(Duration),
+    /// Etags are not what they should be.
+    Etags(EtagMode),
+    /// It is done, and the answer's body ends in the middle, as if it were whole.
     Truncated,
+    /// It is done, and the connection breaks in the middle of the answer's body.
+    BreakHalfway,
+    /// It is done, and the second half of the answer's body never comes.
+    StallHalfway,
+    /// It is done, and the answer's body comes byte by byte, each so long after the one before.
+    SlowBody(Duration),
     /// No answer ever comes; nothing is done.
     Hang,
     /// The operation that a write starts ends as `Failed` with this code and message.
     FailOperation(String, String),
+}
+
+impl Effect {
+    /// Whether it changes lists only. Other requests are not hit.
+    fn is_for_lists(&self) -> bool {
+        matches!(self, Self::EmptyList | Self::PartialList(_) | Self::StaleList(_) | Self::MissJustWritten(_))
+    }
 }
 
 /// Which requests are hit, how often, and what happens to them.
@@ -39,16 +96,32 @@ pub struct Fault {
     effect: Effect,
     method: Option<String>,
     path: Option<String>,
+    resource_type: Option<String>,
     class: Option<Class>,
+    lists: bool,
+    lasting: Option<Duration>,
+    until: Option<Instant>,
     skip: usize,
     times: Option<usize>,
     probability: f64,
 }
 
 impl Fault {
-    /// Hits every request.
+    /// Hits every request that the effect is for.
     pub fn new(effect: Effect) -> Self {
-        Self { effect, method: None, path: None, class: None, skip: 0, times: None, probability: 1.0 }
+        Self {
+            lists: effect.is_for_lists(),
+            effect,
+            method: None,
+            path: None,
+            resource_type: None,
+            class: None,
+            lasting: None,
+            until: None,
+            skip: 0,
+            times: None,
+            probability: 1.0,
+        }
     }
 
     /// Refuses with this status and code.
@@ -74,6 +147,30 @@ impl Fault {
         self
     }
 
+    /// Hits only requests for this type of resource (`Microsoft.Network/loadBalancers`, any letter case), lists among them.
+    pub fn resource_type(mut self, resource_type: &str) -> Self {
+        self.resource_type = Some(resource_type.to_ascii_lowercase());
+        self
+    }
+
+    /// Hits only lists.
+    pub fn lists(mut self) -> Self {
+        self.lists = true;
+        self
+    }
+
+    /// Hits only before this time.
+    pub fn until(mut self, end: Instant) -> Self {
+        self.until = Some(end);
+        self
+    }
+
+    /// Hits for so long, from the first request on that it hits.
+    pub fn lasting(mut self, time: Duration) -> Self {
+        self.lasting = Some(time);
+        self
+    }
+
     /// Hits only so many requests.
     pub fn times(mut self, times: usize) -> Self {
         self.times = Some(times);
@@ -96,11 +193,14 @@ impl Fault {
         self.times != Some(0)
             && self.method.as_ref().is_none_or(|method| *method == request.method)
             && self.class.is_none_or(|class| class == request.class)
+            && (request.list || !self.lists)
+            && self.until.is_none_or(|end| request.at < end)
+            && self.resource_type.as_ref().is_none_or(|wanted| *wanted == request.resource_type)
             && self.path.as_ref().is_none_or(|pattern| glob(pattern, &request.path.to_ascii_lowercase()))
     }
 
     /// Counts a matching request; answers whether it is hit.
-    fn hit(&mut self, random: &mut SmallRng) -> bool {
+    fn hit(&mut self, random: &mut SmallRng, now: Instant) -> bool {
         if self.skip > 0 {
             self.skip -= 1;
             return false;
@@ -109,6 +209,10 @@ impl Fault {
             return false;
         }
         self.times = self.times.map(|times| times - 1);
+        if let Some(time) = self.lasting.take() {
+            let end = now + time;
+            self.until = Some(self.until.map_or(end, |until| until.min(end)));
+        }
         true
     }
 }
@@ -204,12 +308,12 @@ impl FaultTable {
             match &fault.effect {
                 Effect::Delay(time) => {
                     let time = *time;
-                    verdict.delay += if fault.hit(&mut self.random) { time } else { Duration::ZERO };
+                    verdict.delay += if fault.hit(&mut self.random, request.at) { time } else { Duration::ZERO };
                 }
                 _ if verdict.effect.is_some() => {}
                 effect => {
                     let effect = effect.clone();
-                    verdict.effect = fault.hit(&mut self.random).then_some(effect);
+                    verdict.effect = fault.hit(&mut self.random, request.at).then_some(effect);
                 }
             }
         }
@@ -282,6 +386,25 @@ mod tests {
         assert_eq!(table.decide(&put).effect, Some(Effect::NoConnection));
         table.clear();
         assert_eq!(table.decide(&put), Verdict::default());
+    }
+
+    #[test]
+    fn lists_types_and_times_are_told_apart() {
+        let mut table = FaultTable::new(0);
+        table.add(Fault::new(Effect::EmptyList).resource_type("Microsoft.Network/loadBalancers").times(1));
+        table.add(Fault::new(Effect::Forbidden).lasting(Duration::from_secs(30)).after(2));
+        let kind = "microsoft.network/loadbalancers".to_owned();
+        let one = RequestRecord { resource_type: kind.clone(), ..request("GET", "/lb/a") };
+        let list = RequestRecord { list: true, ..one.clone() };
+        let others = RequestRecord { resource_type: String::new(), ..list.clone() };
+        let later = |seconds| RequestRecord { at: others.at + Duration::from_secs(seconds), ..others.clone() };
+        let requests = [one, others.clone(), list, later(100), later(129), later(130)];
+        let effects: Vec<_> = requests.iter().map(|request| table.decide(request).effect).collect();
+        let forbidden = Some(Effect::Forbidden);
+        assert_eq!(effects, [None, None, Some(Effect::EmptyList), forbidden.clone(), forbidden, None]);
+        table.add(Fault::new(Effect::DropBefore).until(others.at + Duration::from_secs(200)));
+        assert_eq!(table.decide(&later(199)).effect, Some(Effect::DropBefore));
+        assert_eq!(table.decide(&later(200)).effect, None);
     }
 
     #[test]

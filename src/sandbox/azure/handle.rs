@@ -1,12 +1,13 @@
 //! What ARM does with a request: the gates in front (token, api-version, permission, quota), then reads and writes. Pure over the
 //! state and the time that are passed in.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
+    distort,
     faults::{self, Effect},
     kinds,
     operation::{Operations, Outcome},
@@ -42,6 +43,8 @@ pub struct State {
     pub throttle: Throttle,
     /// Missing permissions.
     pub denials: Vec<Denial>,
+    /// Tokens that an injected fault has made expire.
+    pub expired_tokens: BTreeSet<String>,
 }
 
 /// Answers a request, and says how long the answer takes. `token_problem` says what is wrong with the request's token.
@@ -57,24 +60,33 @@ pub fn handle(
     let class = request::class(&request.method, target.as_ref());
     let kind = target.as_ref().map(Target::kind).unwrap_or_default();
     let latency = state.options.latencies.of(class, &kind).respond;
-    let answer = gates(state, request, target.as_ref(), class, token_problem, now).and_then(|(target, headers)| {
-        let mut answer = dispatch(state, request, target, effect, now)?;
-        answer.headers.extend(headers);
-        Ok(answer)
-    });
-    (answer.unwrap_or_else(|refusal| Answer::refused(&refusal)), latency)
+    let answer =
+        gates(state, request, target.as_ref(), (class, effect), token_problem, now).and_then(|(target, headers)| {
+            let mut answer = dispatch(state, request, target, effect, now)?;
+            answer.headers.extend(headers);
+            Ok(answer)
+        });
+    let mut answer = answer.unwrap_or_else(|refusal| Answer::refused(&refusal));
+    if let Some(Effect::Etags(mode)) = effect {
+        distort::etags(&mut answer, *mode);
+    }
+    (answer, latency)
 }
 
 fn gates<'a>(
     state: &mut State,
     request: &ArmRequest,
     target: Option<&'a Target>,
-    class: Class,
+    (class, effect): (Class, Option<&Effect>),
     token_problem: Option<&str>,
     now: Instant,
 ) -> Result<(&'a Target, Headers), Refusal> {
+    live_token(state, request, effect)?;
     if let Some(problem) = token_problem {
         return Err(Refusal::unauthenticated(problem));
+    }
+    if request.body.len() > request::MOST_BYTES {
+        return Err(Refusal::too_large());
     }
     let target = target.ok_or_else(|| Refusal::no_such_type(&request.path))?;
     let subscription = target.scope().subscription();
@@ -83,8 +95,20 @@ fn gates<'a>(
     }
     let headers = state.throttle.charge(&state.options.quotas, (subscription, &target.kind()), class, now)?;
     check_version(request.parameter("api-version"))?;
-    permitted(state, target, class)?;
-    Ok((target, headers))
+    permitted(state, target, class, effect)?;
+    match (effect, target.scope().resource_group()) {
+        (Some(Effect::GroupNotFound), Some(group)) => Err(Refusal::group_not_found(group)),
+        _ => Ok((target, headers)),
+    }
+}
+
+/// Whether no fault has made the request's token expire, now or before.
+fn live_token(state: &mut State, request: &ArmRequest, effect: Option<&Effect>) -> Result<(), Refusal> {
+    let Some(token) = &request.token else { return Ok(()) };
+    if effect == Some(&Effect::ExpireToken) {
+        state.expired_tokens.insert(token.clone());
+    }
+    if state.expired_tokens.contains(token) { Err(Refusal::expired_token()) } else { Ok(()) }
 }
 
 fn check_version(version: Option<&str>) -> Result<(), Refusal> {
@@ -99,7 +123,7 @@ fn check_version(version: Option<&str>) -> Result<(), Refusal> {
     Err(Refusal::invalid("InvalidApiVersionParameter", format!("The api-version '{version}' is invalid.")))
 }
 
-fn permitted(state: &State, target: &Target, class: Class) -> Result<(), Refusal> {
+fn permitted(state: &State, target: &Target, class: Class, effect: Option<&Effect>) -> Result<(), Refusal> {
     let verb = match class {
         Class::Write => "write",
         Class::Delete => "delete",
@@ -112,7 +136,7 @@ fn permitted(state: &State, target: &Target, class: Class) -> Result<(), Refusal
     };
     let (action, scope) = (format!("{kind}/{verb}"), target.scope().key());
     let denied = |denial: &Denial| faults::glob(&denial.action, &action) && scope.contains(&denial.scope);
-    if state.denials.iter().any(denied) {
+    if effect == Some(&Effect::Forbidden) || state.denials.iter().any(denied) {
         return Err(Refusal::forbidden(&action, target.scope().as_str()));
     }
     Ok(())
@@ -127,10 +151,10 @@ fn dispatch(
 ) -> Result<Answer, Refusal> {
     let method = request.method.as_str();
     if matches!(method, "GET" | "HEAD") {
-        if effect == Some(&Effect::EmptyList) && target.is_list() {
-            return Ok(Answer::new(200, json!({"value": []})));
-        }
-        return read::answer(state, request, target);
+        return match effect {
+            Some(effect) => distort::read(state, request, target, effect, now),
+            None => read::answer(state, request, target),
+        };
     }
     let planned = match effect {
         Some(Effect::FailOperation(code, message)) => Outcome::Failed(code.clone(), message.clone()),

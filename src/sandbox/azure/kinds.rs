@@ -1,5 +1,5 @@
-//! What the simulator knows of each ARM type: the parts embedded in its documents, the style of its etag, and the lists that ARM
-//! derives on reading. The one table; everything else is written for all types alike.
+//! What the simulator knows of each ARM type: the parts embedded in its documents, the style of its etag, how it answers writes, and
+//! the lists that ARM derives on reading. The one table; everything else is written for all types alike.
 
 /// How the etag of a type looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +12,31 @@ pub enum EtagStyle {
     None,
 }
 
+/// How a type answers writes that take their time. Upstream: Azure's answers as recorded in `pkg/azclient/*/testdata` of
+/// kubernetes-sigs/cloud-provider-azure.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Manner {
+    /// `provisioningState` from a PUT that creates (201) until the operation has ended; `None`: the answer is final.
+    pub creating: Option<&'static str>,
+    /// The same for a PUT or PATCH that changes (200).
+    pub changing: Option<&'static str>,
+    /// Status of the answer to a DELETE that starts an operation; `None`: the answer is final.
+    pub deleting: Option<u16>,
+    /// Properties that a document lacks until the operation that creates it has ended well.
+    pub until_done: &'static [&'static str],
+}
+
+/// Most of the network provider.
+const NETWORK: Manner =
+    Manner { creating: Some("Updating"), changing: Some("Updating"), deleting: Some(202), until_done: &[] };
+const PUBLIC_IP: Manner = Manner { until_done: &["ipAddress"], ..NETWORK };
+const PUBLIC_IP_PREFIX: Manner = Manner { until_done: &["ipPrefix"], ..NETWORK };
+/// Interfaces are written at once, and deleted by an operation that is answered with 200.
+const INTERFACE: Manner = Manner { creating: None, changing: None, deleting: Some(200), until_done: &[] };
+const COMPUTE: Manner = Manner { creating: Some("Creating"), ..NETWORK };
+const GROUP: Manner = Manner { creating: None, changing: None, ..NETWORK };
+const AT_ONCE: Manner = Manner { deleting: None, ..GROUP };
+
 /// A type of documents.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kind {
@@ -23,6 +48,8 @@ pub struct Kind {
     pub etag: EtagStyle,
     /// Whether a write must say `location`.
     pub located: bool,
+    /// How it answers writes.
+    pub manner: &'static Manner,
 }
 
 /// A list, or single reference, that ARM fills in when a document is read.
@@ -40,8 +67,14 @@ pub struct BackReference {
     pub canonical: bool,
 }
 
-const fn kind(name: &'static str, parts: &'static [&'static str], etag: EtagStyle, located: bool) -> Kind {
-    Kind { name, parts, etag, located }
+const fn kind(
+    name: &'static str,
+    parts: &'static [&'static str],
+    etag: EtagStyle,
+    located: bool,
+    manner: &'static Manner,
+) -> Kind {
+    Kind { name, parts, etag, located, manner }
 }
 
 use EtagStyle::{None as NoEtag, Number, Weak};
@@ -53,21 +86,28 @@ pub const FRONTENDS: &str = "microsoft.network/loadbalancers/frontendipconfigura
 
 /// All types.
 pub static KINDS: &[Kind] = &[
-    kind("Microsoft.Resources/resourceGroups", &[], NoEtag, true),
-    kind("Microsoft.Compute/virtualMachineScaleSets", &[], Number, true),
-    kind("Microsoft.Compute/virtualMachineScaleSets/virtualMachines", &[], Number, true),
-    kind("Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces", &["ipConfigurations"], Weak, false),
+    kind("Microsoft.Resources/resourceGroups", &[], NoEtag, true, &GROUP),
+    kind("Microsoft.Compute/virtualMachineScaleSets", &[], Number, true, &COMPUTE),
+    kind("Microsoft.Compute/virtualMachineScaleSets/virtualMachines", &[], Number, true, &COMPUTE),
+    kind(
+        "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces",
+        &["ipConfigurations"],
+        Weak,
+        false,
+        &INTERFACE,
+    ),
     kind(
         "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces/ipConfigurations/publicIPAddresses",
         &[],
         Weak,
         false,
+        &PUBLIC_IP,
     ),
-    kind("Microsoft.Compute/virtualMachines", &[], Number, true),
-    kind("Microsoft.Compute/availabilitySets", &[], NoEtag, true),
-    kind("Microsoft.Network/networkInterfaces", &["ipConfigurations"], Weak, true),
-    kind("Microsoft.Network/publicIPAddresses", &[], Weak, true),
-    kind("Microsoft.Network/publicIPPrefixes", &[], Weak, true),
+    kind("Microsoft.Compute/virtualMachines", &[], Number, true, &COMPUTE),
+    kind("Microsoft.Compute/availabilitySets", &[], NoEtag, true, &AT_ONCE),
+    kind("Microsoft.Network/networkInterfaces", &["ipConfigurations"], Weak, true, &INTERFACE),
+    kind("Microsoft.Network/publicIPAddresses", &[], Weak, true, &PUBLIC_IP),
+    kind("Microsoft.Network/publicIPPrefixes", &[], Weak, true, &PUBLIC_IP_PREFIX),
     kind(
         "Microsoft.Network/loadBalancers",
         &[
@@ -81,11 +121,12 @@ pub static KINDS: &[Kind] = &[
         ],
         Weak,
         true,
+        &NETWORK,
     ),
-    kind("Microsoft.Network/networkSecurityGroups", &["securityRules", "defaultSecurityRules"], Weak, true),
-    kind("Microsoft.Network/routeTables", &["routes"], Weak, true),
-    kind("Microsoft.Network/virtualNetworks", &["subnets"], Weak, true),
-    kind("Microsoft.Network/privateLinkServices", &["ipConfigurations"], Weak, true),
+    kind("Microsoft.Network/networkSecurityGroups", &["securityRules", "defaultSecurityRules"], Weak, true, &NETWORK),
+    kind("Microsoft.Network/routeTables", &["routes"], Weak, true, &NETWORK),
+    kind("Microsoft.Network/virtualNetworks", &["subnets"], Weak, true, &NETWORK),
+    kind("Microsoft.Network/privateLinkServices", &["ipConfigurations"], Weak, true, &NETWORK),
 ];
 
 /// Everything derived on reading.
@@ -116,6 +157,11 @@ const fn one(target: &'static str, property: &'static str, source: &'static str,
 /// The type of this name, ignoring letter case.
 pub fn kind_of(name: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.name.eq_ignore_ascii_case(name))
+}
+
+/// How a type, by its name in any letter case, answers writes.
+pub fn manner_of(name: &str) -> &'static Manner {
+    kind_of(name).map_or(&AT_ONCE, |kind| kind.manner)
 }
 
 /// The type whose documents embed parts of type `name`, and the list they are in.

@@ -3,9 +3,8 @@
 
 use std::{io, net::SocketAddr};
 
-use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo},
@@ -17,15 +16,19 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::Azure;
+use super::{
+    Azure,
+    delivery::{Delivery, PacedBody},
+    request::MOST_BYTES,
+};
 use crate::{
     providers::azure::arm::TransportError,
     runtime::shutdown::Shutdown,
     sandbox::serve::{Certificates, handshake},
 };
 
-/// Largest body. Upstream: ARM's limit of 4 MiB.
-const MAX_BODY: usize = 4 * 1024 * 1024;
+/// Largest body that is read. What is larger than ARM takes, and not larger than this, is answered by a refusal.
+const MAX_BODY: usize = 2 * MOST_BYTES;
 
 /// A simulated Azure that listens.
 pub struct Served {
@@ -115,11 +118,11 @@ impl Azure {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> io::Result<Response<Full<Bytes>>> {
+    async fn answer(&self, request: Request<Incoming>) -> io::Result<Response<PacedBody>> {
         let (parts, body) = request.into_parts();
         let body = Limited::new(body, MAX_BODY).collect().await.map_err(io::Error::other)?.to_bytes();
-        let answer = self.respond(Request::from_parts(parts, body)).await;
+        let answer = self.deliver(Request::from_parts(parts, body)).await;
         let broken = |error: TransportError| io::Error::new(io::ErrorKind::ConnectionReset, error);
-        answer.map(|response| response.map(Full::new)).map_err(broken)
+        answer.map(Delivery::framed).map_err(broken)
     }
 }

@@ -2,8 +2,9 @@
 //! instance metadata service ([`imds`]). [`topology`] describes clusters, [`world`] is a whole cloud in which things happen.
 //!
 //! ```text
-//! transport() or socket ─► server ─► faults (whether it is served) ─► handle (gates) ─► read ─► view ──┐
-//!                                                                        └─► write ─► complete, validate ─► effects ─► store
+//! transport() or socket ─► server ─► faults (whether it is served) ─► handle (gates) ─► distort ─► read ─► view ──┐
+//!           ▲                                                            └─► write ─► complete, validate ─► effects ─► store
+//!           └── delivery (whole, slowly, half) ◄── answer                                                     history ◄──┘
 //! ```
 //!
 //! Everything right of `server` is pure. [`kinds`] is the one table of what ARM knows of each type.
@@ -11,10 +12,13 @@
 pub mod addresses;
 pub mod canonical;
 pub mod complete;
+pub mod delivery;
+pub mod distort;
 pub mod effects;
 pub mod entra;
 pub mod faults;
 pub mod handle;
+pub mod history;
 pub mod imds;
 pub mod kinds;
 pub mod listen;
@@ -36,7 +40,7 @@ pub mod view;
 pub mod world;
 pub mod write;
 
-pub use faults::{Crash, Effect, Fault};
+pub use faults::{Crash, Effect, EtagMode, Fault, Omission};
 pub use listen::Served;
 pub use log::RequestRecord;
 pub use options::{AsyncStyle, AzureOptions, Busy, Class, Latencies, Latency};

@@ -1,4 +1,5 @@
-//! How a simulated Azure behaves. Everything that slows or limits is off unless it is asked for.
+//! How a simulated Azure behaves. By default it answers writes as Azure does, by operations, though short ones; everything else that
+//! slows or limits is off unless it is asked for.
 
 use std::time::Duration;
 
@@ -28,6 +29,9 @@ pub struct Latency {
     pub operation: Duration,
 }
 
+/// How long an operation takes unless it is said.
+const OPERATION: Duration = Duration::from_millis(100);
+
 /// Latencies by class and type; of several that match, the last one added holds.
 #[derive(Debug, Clone, Default)]
 pub struct Latencies {
@@ -35,6 +39,11 @@ pub struct Latencies {
 }
 
 impl Latencies {
+    /// Every write and deletion takes this long. Types whose answers are final have no operation (see [`super::kinds::Manner`]).
+    pub fn writes(latency: Latency) -> Self {
+        Self::default().with(Class::Write, "*", latency).with(Class::Delete, "*", latency)
+    }
+
     /// Adds a rule for requests of this class on documents of this type (`*`: all types).
     pub fn with(mut self, class: Class, resource_type: &str, latency: Latency) -> Self {
         self.rules.push((class, resource_type.to_ascii_lowercase(), latency));
@@ -110,11 +119,18 @@ impl Default for AzureOptions {
             location_name: "East US".to_owned(),
             zones: ["1", "2", "3"].map(str::to_owned).to_vec(),
             page_size: 100,
-            latencies: Latencies::default(),
+            latencies: Latencies::writes(Latency { respond: Duration::ZERO, operation: OPERATION }),
             quotas: Quotas::default(),
             busy: Busy::default(),
             operations: AsyncStyle::default(),
             seed: 0,
         }
+    }
+}
+
+impl AzureOptions {
+    /// The default, but every answer is final: for tests whose point is not how Azure answers.
+    pub fn immediate() -> Self {
+        Self { latencies: Latencies::default(), ..Self::default() }
     }
 }

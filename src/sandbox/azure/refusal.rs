@@ -75,6 +75,11 @@ impl Refusal {
         Self::new(404, "InvalidResourceType", format!("The resource type '{kind}' could not be found."))
     }
 
+    /// 413.
+    pub fn too_large() -> Self {
+        Self::new(413, "RequestContentTooLarge", "The request content size exceeds the maximum size of 4 MB.")
+    }
+
     /// 405.
     pub fn method_not_allowed(method: &str) -> Self {
         Self::new(405, "MethodNotAllowed", format!("The HTTP method '{method}' is not supported on this resource."))
@@ -90,6 +95,12 @@ impl Refusal {
                 why => format!("The access token is invalid: {why}"),
             },
         )
+    }
+
+    /// 401: the token was good until now.
+    pub fn expired_token() -> Self {
+        let message = "The access token has expired. Please obtain a new one.";
+        Self::new(401, "ExpiredAuthenticationToken", message)
     }
 
     /// 403: no role assignment allows this.

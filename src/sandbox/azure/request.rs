@@ -6,6 +6,9 @@ use serde_json::Value;
 
 use super::{options::Class, refusal::Refusal, route::Target, throttle::Headers};
 
+/// Largest body that ARM takes. Upstream: documented limit of requests.
+pub const MOST_BYTES: usize = 4 * 1024 * 1024;
+
 /// A request for ARM.
 #[derive(Debug, Clone)]
 pub struct ArmRequest {

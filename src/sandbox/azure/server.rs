@@ -18,6 +18,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
+    delivery::{Delivery, Pace},
     faults::{Effect, Fault, FaultTable},
     handle::{self, Denial, State},
     log::{Log, RequestRecord},
@@ -176,8 +177,13 @@ impl Azure {
         locked(&self.shared.log).clear();
     }
 
-    /// Answers a request. `NotSent` and `NoAnswer` are connections that break.
+    /// Answers a request, when all of the answer is there. `NotSent` and `NoAnswer` are connections that break.
     pub async fn respond(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+        self.deliver(request).await?.arrive().await
+    }
+
+    /// Answers a request; the answer is on its way.
+    pub async fn deliver(&self, request: Request<Bytes>) -> Result<Delivery, TransportError> {
         let host = request::host(&request);
         let endpoints = locked(&self.shared.endpoints).clone();
         let endpoint = endpoints.into_iter().find(|endpoint| endpoint.serves(&host, request.uri().path()));
@@ -185,11 +191,12 @@ impl Azure {
         let verdict = self.faults().decide(&record);
         let number = locked(&self.shared.log).add(record);
         tokio::time::sleep(verdict.delay).await;
-        let answer = self.affected(request, endpoint, verdict.effect).await;
-        if let Ok(response) = &answer {
+        let pace = Pace::of(verdict.effect.as_ref());
+        let response = self.affected(request, endpoint, verdict.effect).await?;
+        if !matches!(pace, Pace::Breaks | Pace::Stalls) {
             locked(&self.shared.log).answered(number, response.status().as_u16(), response.body().len());
         }
-        answer
+        Ok(Delivery { response, pace })
     }
 
     async fn affected(
@@ -209,8 +216,9 @@ impl Azure {
             }
             Some(Effect::Garbage) => {
                 self.serve_one(request, endpoint, None).await;
-                Ok(garbage())
+                Ok(page(StatusCode::OK))
             }
+            Some(Effect::ProxyPage(status)) => Ok(page(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY))),
             Some(Effect::Truncated) => Ok(truncated(self.serve_one(request, endpoint, None).await)),
             effect => Ok(self.serve_one(request, endpoint, effect.as_ref()).await),
         }
@@ -285,11 +293,12 @@ fn lost() -> TransportError {
     TransportError::NoAnswer("connection lost by an injected fault".to_owned())
 }
 
-fn garbage() -> Response<Bytes> {
+/// What a proxy shows.
+fn page(status: StatusCode) -> Response<Bytes> {
     let mut response =
         Response::new(Bytes::from_static(b"<html><body>Our services aren't available right now</body></html>"));
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/html"));
-    *response.status_mut() = StatusCode::OK;
+    *response.status_mut() = status;
     response
 }
 

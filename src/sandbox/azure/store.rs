@@ -10,10 +10,13 @@ use std::{
 };
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::{
     addresses::Counters,
-    canonical, kinds,
+    canonical,
+    history::History,
+    kinds,
     references::{References, Referrer, made_by},
     shape, view,
 };
@@ -35,6 +38,8 @@ pub struct Document {
     pub body: Arc<Value>,
     /// Changes with every write of it, or of what shows in it.
     pub revision: u64,
+    /// Whether no operation on it has ended well yet: what Azure adds only then is not shown.
+    pub unfinished: bool,
 }
 
 /// All documents.
@@ -43,6 +48,7 @@ pub struct Store {
     documents: BTreeMap<String, Document>,
     types: BTreeMap<String, BTreeSet<String>>,
     references: References,
+    history: History,
     revision: u64,
     /// Where new public addresses come from.
     pub counters: Counters,
@@ -57,6 +63,7 @@ impl Store {
         shape::complete(&id, &mut document);
         self.counters.observe(&document);
         self.insert(&id, document);
+        self.set_unfinished(&id.key(), false);
         Ok(())
     }
 
@@ -74,13 +81,16 @@ impl Store {
     /// Stores `body`, which is complete, as it is. Documents it refers to or no longer refers to keep their etags.
     pub fn insert(&mut self, id: &ResourceId, body: Value) {
         let key = id.key();
-        self.forget(&key);
+        let before = self.forget(&key);
+        let unfinished = before.as_ref().is_some_and(|before| before.unfinished);
+        self.history.note(&key, before, true);
         self.references.add(&key, &body);
         let kind = id.resource_type().to_ascii_lowercase();
         let kind = if kind.is_empty() { "microsoft.resources/resourcegroups".to_owned() } else { kind };
         self.types.entry(kind.clone()).or_default().insert(key.clone());
         self.revision += 1;
-        let document = Document { id: id.as_str().to_owned(), kind, body: Arc::new(body), revision: self.revision };
+        let document =
+            Document { id: id.as_str().to_owned(), kind, body: Arc::new(body), revision: self.revision, unfinished };
         self.documents.insert(key, document);
     }
 
@@ -88,19 +98,54 @@ impl Store {
     pub fn delete_document(&mut self, id: &str) -> bool {
         let key = id.to_ascii_lowercase();
         let below: Vec<String> = self.below(&key).map(|(key, _)| key.clone()).collect();
-        below.iter().for_each(|key| self.forget(key));
-        let found = self.documents.contains_key(&key);
-        self.forget(&key);
+        for key in &below {
+            self.take(key);
+        }
+        self.take(&key)
+    }
+
+    fn take(&mut self, key: &str) -> bool {
+        let before = self.forget(key);
+        let found = before.is_some();
+        self.history.note(key, before, false);
         found
     }
 
-    fn forget(&mut self, key: &str) {
-        let Some(old) = self.documents.remove(key) else { return };
+    fn forget(&mut self, key: &str) -> Option<Document> {
+        let old = self.documents.remove(key)?;
         self.references.remove(key, &old.body);
         if let Some(keys) = self.types.get_mut(&old.kind) {
             keys.remove(key);
         }
         self.revision += 1;
+        Some(old)
+    }
+
+    /// Says what time it is: changes count as made now.
+    pub fn set_time(&mut self, now: Instant) {
+        self.history.set_time(now);
+    }
+
+    /// The documents written after `time` (`None`: whenever), by key.
+    pub fn written_since(&self, time: Option<Instant>) -> BTreeSet<String> {
+        self.history.written_since(time)
+    }
+
+    /// The documents as they were at `time`, as far back as is remembered.
+    pub fn as_of(&self, time: Option<Instant>) -> Self {
+        let mut documents = self.documents.clone();
+        for (key, before) in self.history.undo(time) {
+            match before {
+                Some(before) => documents.insert(key.to_owned(), before.clone()),
+                None => documents.remove(key),
+            };
+        }
+        let mut past = Self { revision: self.revision, ..Self::default() };
+        for (key, document) in &documents {
+            past.references.add(key, &document.body);
+            past.types.entry(document.kind.clone()).or_default().insert(key.clone());
+        }
+        Self { documents, ..past }
     }
 
     /// A document, or a part of one, as a GET with `$expand=instanceView` shows it.
@@ -187,9 +232,18 @@ impl Store {
         parent.is_some_and(|parent| shape::part(&parent.body, list, id.name()).is_some())
     }
 
+    /// Says whether what Azure adds to a document at the end of its creation is still missing.
+    pub fn set_unfinished(&mut self, key: &str, unfinished: bool) {
+        if let Some(document) = self.documents.get_mut(key) {
+            document.unfinished = unfinished;
+        }
+    }
+
     /// Gives a document a new etag.
     pub fn touch(&mut self, id: &str) {
-        if let Some(document) = self.documents.get_mut(&id.to_ascii_lowercase()) {
+        let key = id.to_ascii_lowercase();
+        if let Some(document) = self.documents.get_mut(&key) {
+            self.history.note(&key, Some(document.clone()), false);
             self.revision += 1;
             document.revision = self.revision;
         }

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::{
     complete, effects,
     handle::State,
+    kinds,
     operation::Outcome,
     options::{Busy, Class, Latency},
     read,
@@ -30,13 +31,18 @@ pub struct Write<'a> {
 /// Ends the operations that are due.
 pub fn settle(state: &mut State, now: Instant) {
     for ended in state.operations.take_due(now) {
+        state.store.set_time(ended.due);
         if ended.deletes && ended.outcome == Outcome::Succeeded {
             effects::remove(&mut state.store, &ended.document);
             continue;
         }
         let shown = if ended.outcome == Outcome::Succeeded { "Succeeded" } else { "Failed" };
+        if ended.outcome == Outcome::Succeeded {
+            state.store.set_unfinished(&ended.document, false);
+        }
         state.store.change_document(&ended.document, |body| body["properties"]["provisioningState"] = json!(shown));
     }
+    state.store.set_time(now);
 }
 
 /// Creates or replaces a document.
@@ -114,16 +120,12 @@ fn store(state: &mut State, write: &Write<'_>, id: &ResourceId, mut body: Value)
     complete::document(&mut state.store, options, &id, old_body, &mut body)?;
     validate::document(&state.store, &id, old_body, &body)?;
     let latency = latency(state, Class::Write, &id);
-    let long = !latency.operation.is_zero() || write.planned != Outcome::Succeeded;
-    let shown = if !long {
-        "Succeeded"
-    } else if old.is_some() {
-        "Updating"
-    } else {
-        "Creating"
-    };
-    body["properties"]["provisioningState"] = json!(shown);
+    let manner = kinds::manner_of(&id.resource_type());
+    let running = if old.is_some() { manner.changing } else { manner.creating };
+    let long = running.is_some() && !latency.operation.is_zero() || write.planned != Outcome::Succeeded;
+    body["properties"]["provisioningState"] = json!(if long { running.unwrap_or("Updating") } else { "Succeeded" });
     effects::insert(&mut state.store, &id, body);
+    state.store.set_unfinished(&id.key(), long && old.as_ref().is_none_or(|old| old.unfinished));
     let mut answer = Answer::new(if old.is_some() { 200 } else { 201 }, Value::Null);
     if long {
         start(state, write, &id, false, latency, &mut answer);
@@ -144,12 +146,13 @@ pub fn delete(state: &mut State, write: &Write<'_>, id: &ResourceId) -> Result<A
     busy(state, id)?;
     validate::deletion(&state.store, id, &old.body)?;
     let latency = latency(state, Class::Delete, id);
-    if latency.operation.is_zero() && write.planned == Outcome::Succeeded {
+    let deleting = kinds::manner_of(&id.resource_type()).deleting.filter(|_| !latency.operation.is_zero());
+    if deleting.is_none() && write.planned == Outcome::Succeeded {
         effects::remove(&mut state.store, &id.key());
         return Ok(Answer::empty(200));
     }
     state.store.change_document(id.as_str(), |body| body["properties"]["provisioningState"] = json!("Deleting"));
-    let mut answer = Answer::empty(202);
+    let mut answer = Answer::empty(deleting.unwrap_or(202));
     start(state, write, id, true, latency, &mut answer);
     Ok(answer)
 }
@@ -162,7 +165,7 @@ fn preconditions(state: &State, request: &ArmRequest, id: &ResourceId) -> Result
     let current = state.store.get(id.as_str());
     let etag = current.and_then(view::etag).unwrap_or_default();
     if let Some(wanted) = &request.if_match {
-        let fits = current.is_some() && (wanted == "*" || wanted.split(',').any(|one| one.trim() == etag));
+        let fits = current.is_some() && (wanted == "*" || wanted.split(',').any(|one| view::same_etag(one.trim(), &etag)));
         if !fits {
             return Err(Refusal::precondition_failed(id, &etag));
         }
@@ -208,8 +211,9 @@ fn start(state: &mut State, write: &Write<'_>, id: &ResourceId, deletes: bool, l
     let style = state.options.operations;
     if style.operation_header {
         answer.headers.push(("azure-asyncoperation", url("operations")));
+        answer.headers.push(("azure-asyncnotification", "Enabled".to_owned()));
     }
-    if style.location_header {
+    if style.location_header || deletes {
         answer.headers.push(("location", url("operationResults")));
     }
     if !style.operation_header {

@@ -15,7 +15,7 @@ use crate::{
 
 fn world() -> World {
     let topology = Topology::new().pool(Pool::new(PoolKind::Uniform, "uni", 2));
-    World::new(topology, AzureOptions::default(), Clock::System).unwrap()
+    World::new(topology, AzureOptions::immediate(), Clock::System).unwrap()
 }
 
 async fn checked(world: &World, config: &Value, online: bool, strict: bool) -> CheckReport {

@@ -64,7 +64,7 @@ fn cloud_of(pools: Vec<Pool>) -> Cloud {
         disable_availability_set_nodes: vm_type == VmType::Vmss,
         ..AzureConfig::default()
     };
-    let world = World::new(topology, AzureOptions { page_size: 20, ..AzureOptions::default() }, clock).unwrap();
+    let world = World::new(topology, AzureOptions { page_size: 20, ..AzureOptions::immediate() }, clock).unwrap();
     world.azure().check_tokens(Arc::new(|_| None));
     let parts = ArmParts {
         transport: world.azure().transport(),

@@ -27,7 +27,7 @@ const LOAD_BALANCER: &str = "/metadata/loadbalancer";
 /// A machine with public addresses of both families, and its metadata service.
 fn machine() -> (World, Azure, LocalMachine) {
     let topology = Topology::new().dual_stack().pool(Pool::new(PoolKind::Uniform, "pool1", 1).zones(&["2"]).public_ips());
-    let world = World::new(topology, AzureOptions::default(), Clock::System).unwrap();
+    let world = World::new(topology, AzureOptions::immediate(), Clock::System).unwrap();
     let metadata = world.machine_metadata("pool1000000", Vec::new()).unwrap();
     let machine = LocalMachine::new(MetadataService::new(ADDRESS, metadata.transport()), MAX_AGE);
     (world, metadata, machine)

@@ -31,7 +31,7 @@ struct Setting {
 impl Setting {
     fn new() -> Self {
         let topology = Topology::new().pool(Pool::new(PoolKind::Uniform, "uni", 2));
-        let world = World::new(topology, AzureOptions::default(), Clock::System).unwrap();
+        let world = World::new(topology, AzureOptions::immediate(), Clock::System).unwrap();
         let server = ApiServer::new(Clock::manual("2026-01-01T00:00:00Z".parse().unwrap()));
         let context = ProviderContext {
             client: server.client(),

@@ -10,7 +10,7 @@ const INSTANCE: &str = "$COMPUTE/virtualMachineScaleSets/aks-pool1-vmss/virtualM
 #[test]
 fn a_recorded_state_survives_loading() {
     let recorded = canonical::parse(RECORDED).unwrap();
-    let azure = Azure::new(AzureOptions::default());
+    let azure = Azure::new(AzureOptions::immediate());
     azure.load(recorded.clone()).unwrap();
     let mut expected = recorded;
     expected.iter_mut().for_each(canonical::normalise);
@@ -25,7 +25,7 @@ fn pretty_eq(left: &[Value], right: &[Value]) {
 
 #[tokio::test(start_paused = true)]
 async fn gates_refuse_in_arms_words() {
-    let client = Client::new(AzureOptions::default());
+    let client = Client::new(AzureOptions::immediate());
     client.azure.deny("Microsoft.Network/loadBalancers/*", "rg-test");
     let raw = |url: &str, token: &str| {
         let request = Request::builder().uri(url).header("authorization", token).body(Bytes::new()).unwrap();
@@ -56,7 +56,7 @@ async fn gates_refuse_in_arms_words() {
 
 #[tokio::test(start_paused = true)]
 async fn missing_things_are_told_apart() {
-    let client = Client::new(AzureOptions::default());
+    let client = Client::new(AzureOptions::immediate());
     for (path, code) in [
         ("$RGS/other", "ResourceGroupNotFound"),
         ("$RGS/other/providers/Microsoft.Network/loadBalancers/x", "ResourceGroupNotFound"),
@@ -78,7 +78,7 @@ async fn missing_things_are_told_apart() {
 
 #[tokio::test(start_paused = true)]
 async fn documents_live_and_refer_to_each_other() {
-    let client = Client::new(AzureOptions::default());
+    let client = Client::new(AzureOptions::immediate());
     let created = client.put(PIP, public_ip()).await;
     assert_eq!(
         (created.status, &created.body["properties"]["ipAddress"]),
@@ -107,7 +107,7 @@ async fn documents_live_and_refer_to_each_other() {
 
 #[tokio::test(start_paused = true)]
 async fn etags_guard_writes_and_cross_documents() {
-    let client = Client::new(AzureOptions::default());
+    let client = Client::new(AzureOptions::immediate());
     client.put(PIP, public_ip()).await;
     let alone = client.etag(PIP).await;
     client.put(LB, load_balancer()).await;
@@ -128,7 +128,7 @@ async fn etags_guard_writes_and_cross_documents() {
 
 #[tokio::test(start_paused = true)]
 async fn an_instance_joins_a_pool() {
-    let client = Client::new(AzureOptions::default());
+    let client = Client::new(AzureOptions::immediate());
     client.put(PIP, public_ip()).await;
     client.put(LB, load_balancer()).await;
     let (set, balancer) = (client.etag(SCALE_SET).await, client.etag(LB).await);
@@ -153,7 +153,7 @@ async fn an_instance_joins_a_pool() {
 
 #[tokio::test(start_paused = true)]
 async fn parts_are_written_by_themselves() {
-    let client = Client::new(AzureOptions::default());
+    let client = Client::new(AzureOptions::immediate());
     client.put(PIP, public_ip()).await;
     client.put(LB, load_balancer()).await;
     let pool = format!("{LB}/backendAddressPools/other");
@@ -174,7 +174,7 @@ async fn parts_are_written_by_themselves() {
 
 #[tokio::test(start_paused = true)]
 async fn a_patch_changes_what_it_names() {
-    let client = Client::new(AzureOptions::default());
+    let client = Client::new(AzureOptions::immediate());
     let patch =
         |path: &'static str, body: &'static str| client.send(Method::PATCH, path, &[], Bytes::from_static(body.as_bytes()));
     let patched = patch("$NET/routeTables/rt-test", r#"{"tags": {"a": "b"}}"#).await;
@@ -189,7 +189,7 @@ async fn a_patch_changes_what_it_names() {
 
 #[tokio::test(start_paused = true)]
 async fn lists_show_scopes_and_filters() {
-    let client = Client::new(AzureOptions::default());
+    let client = Client::new(AzureOptions::immediate());
     let flex = canonical::expand("$COMPUTE/virtualMachineScaleSets/flex");
     for (name, set) in [("a", Some(&flex)), ("b", None)] {
         let id = canonical::expand(&format!("$COMPUTE/virtualMachines/{name}"));
@@ -222,7 +222,7 @@ proptest! {
     fn pages_together_are_all_documents(count in 0_usize..40, page_size in 1_usize..9, added in 0_usize..3) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
-            let client = Client::new(AzureOptions { page_size, ..AzureOptions::default() });
+            let client = Client::new(AzureOptions { page_size, ..AzureOptions::immediate() });
             let put = |name: String| {
                 let id = canonical::expand(&format!("$NET/routeTables/{name}"));
                 client.azure.put_document(json!({"id": id, "location": "eastus"})).unwrap();
@@ -250,7 +250,7 @@ proptest! {
     fn an_etag_is_good_until_the_next_write(writes in proptest::collection::vec(0_usize..3, 1..12)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
-            let client = Client::new(AzureOptions::default());
+            let client = Client::new(AzureOptions::immediate());
             let path = |table: usize| format!("$NET/routeTables/t{table}");
             let body = || json!({"location": "eastus", "properties": {}});
             for table in 0..3 {

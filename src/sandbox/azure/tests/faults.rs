@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     providers::azure::arm::TransportError,
     runtime::shutdown::Shutdown,
-    sandbox::azure::{Class, Crash, Effect, Endpoint, Fault, Quotas},
+    sandbox::azure::{Class, Crash, Effect, Endpoint, Fault, Quotas, Served},
 };
 
 fn request(path: &str) -> Request<Bytes> {
@@ -18,7 +18,7 @@ fn request(path: &str) -> Request<Bytes> {
 
 #[tokio::test(start_paused = true)]
 async fn every_fault_does_what_it_says() {
-    let client = Client::new(AzureOptions::default());
+    let client = Client::new(AzureOptions::immediate());
     let list = "$NET/routeTables";
     let fault = |effect: Effect| client.azure.add_fault(Fault::new(effect).times(1));
     fault(Effect::Refuse(503, "ServerBusy".to_owned(), Some(7)));
@@ -29,6 +29,17 @@ async fn every_fault_does_what_it_says() {
     fault(Effect::Garbage);
     let garbage = client.transport.send(request(list)).await.unwrap();
     assert!(garbage.body().starts_with(b"<html>") && garbage.status() == 200);
+    for status in [200, 404, 502] {
+        fault(Effect::ProxyPage(status));
+        let page = client.transport.send(request(list)).await.unwrap();
+        assert_eq!((page.status().as_u16(), &page.headers()["content-type"]), (status, &"text/html".parse().unwrap()));
+    }
+    fault(Effect::Forbidden);
+    let forbidden = client.get(list).await;
+    assert_eq!((forbidden.status, forbidden.code()), (403, "AuthorizationFailed"));
+    assert!(forbidden.body.to_string().contains("'microsoft.network/routetables/read'"), "{}", forbidden.body);
+    fault(Effect::GroupNotFound);
+    assert_eq!(client.get(list).await.code(), "ResourceGroupNotFound");
     fault(Effect::Truncated);
     let cut = client.transport.send(request(list)).await.unwrap();
     assert!(serde_json::from_slice::<Value>(cut.body()).is_err());
@@ -45,7 +56,7 @@ async fn every_fault_does_what_it_says() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_answers_differ_in_their_effect() {
-    let client = Client::new(AzureOptions::default());
+    let client = Client::new(AzureOptions::immediate());
     for (effect, remains) in [(Effect::DropBefore, 200), (Effect::DropAfter, 404)] {
         client.azure.add_fault(Fault::new(effect).method("DELETE").times(1));
         let mut delete = request("$NET/publicIPPrefixes/pfx1");
@@ -62,7 +73,7 @@ async fn lost_answers_differ_in_their_effect() {
 
 #[tokio::test(start_paused = true)]
 async fn quotas_throttle_and_recover() {
-    let client = Client::new(AzureOptions { quotas: Quotas::azure(), ..AzureOptions::default() });
+    let client = Client::new(AzureOptions { quotas: Quotas::azure(), ..AzureOptions::immediate() });
     for left in (0..250).rev() {
         let reply = client.get("$NET/routeTables/rt-test").await;
         assert_eq!(reply.header("x-ms-ratelimit-remaining-subscription-reads"), left.to_string());
@@ -76,7 +87,7 @@ async fn quotas_throttle_and_recover() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_are_counted() {
-    let client = Client::new(AzureOptions::default());
+    let client = Client::new(AzureOptions::immediate());
     client.get("$NET/loadBalancers").await;
     client.put(PIP, public_ip()).await;
     let records = client.azure.requests();
@@ -89,6 +100,87 @@ async fn requests_are_counted() {
     assert!(records.iter().all(|record| record.bytes > 0 && record.host == "management.test"));
     client.azure.clear_requests();
     assert_eq!(client.azure.count(|_| true), 0);
+}
+
+/// A body that comes slowly, breaks or stalls: the same in process and on a socket.
+#[tokio::test(start_paused = true)]
+async fn bodies_come_at_their_pace() {
+    let client = Client::new(AzureOptions::immediate());
+    let length = client.transport.send(request("$NET/routeTables")).await.unwrap().body().len();
+    client.azure.add_fault(Fault::new(Effect::SlowBody(Duration::from_millis(10))).times(1));
+    let start = Instant::now();
+    assert_eq!(client.get("$NET/routeTables").await.body["value"][0]["name"], "rt-test");
+    assert_eq!(start.elapsed(), Duration::from_millis(10) * u32::try_from(length).unwrap());
+    client.azure.add_fault(Fault::new(Effect::BreakHalfway).method("DELETE").times(1));
+    let delete = || {
+        let mut delete = request("$NET/publicIPPrefixes/pfx1");
+        *delete.method_mut() = Method::DELETE;
+        delete
+    };
+    assert!(matches!(client.transport.send(delete()).await, Err(TransportError::NoAnswer(_))));
+    assert_eq!(client.get("$NET/publicIPPrefixes/pfx1").await.status, 404, "it was done");
+    client.azure.add_fault(Fault::new(Effect::StallHalfway).times(1));
+    let stalled = tokio::time::timeout(Duration::from_secs(3_600), client.transport.send(request("$RGS/rg-test"))).await;
+    assert!(stalled.is_err());
+    assert_eq!(client.azure.count(|request| request.status == 0), 2, "the answers that were lost");
+}
+
+async fn on_a_socket(client: &Client, shutdown: &Shutdown) -> (Served, reqwest::Client) {
+    let served = client.azure.serve(([127, 0, 0, 1], 0).into(), shutdown).await.unwrap();
+    let ca = reqwest::Certificate::from_pem(served.ca_pem.as_bytes()).unwrap();
+    let http = reqwest::Client::builder().tls_certs_only([ca]).no_proxy().build().unwrap();
+    (served, http)
+}
+
+#[tokio::test]
+async fn a_socket_sends_bodies_at_their_pace() {
+    let client = Client::new(AzureOptions::immediate());
+    let shutdown = Shutdown::new();
+    let (served, http) = on_a_socket(&client, &shutdown).await;
+    let url = format!("{}{}?api-version=2021-04-01", served.url, canonical::expand("$RGS/rg-test"));
+    let get = || async { http.get(&url).bearer_auth("t").send().await.unwrap() };
+    let whole = get().await.bytes().await.unwrap();
+    client.azure.add_fault(Fault::new(Effect::SlowBody(Duration::from_millis(2))).times(1));
+    let start = std::time::Instant::now();
+    let mut slow = get().await;
+    let (mut frames, mut body) = (0, Vec::new());
+    while let Some(frame) = slow.chunk().await.unwrap() {
+        frames += 1;
+        body.extend_from_slice(&frame);
+    }
+    assert_eq!(body, whole);
+    assert!(frames > 10 && start.elapsed() >= Duration::from_millis(2) * u32::try_from(whole.len()).unwrap(), "{frames}");
+    client.azure.add_fault(Fault::new(Effect::BreakHalfway).times(1));
+    let broken = get().await;
+    assert_eq!(broken.status(), 200);
+    assert!(broken.bytes().await.is_err());
+    client.azure.add_fault(Fault::new(Effect::StallHalfway).times(1));
+    let mut stalled = get().await;
+    let mut received = 0;
+    while let Ok(frame) = tokio::time::timeout(Duration::from_millis(300), stalled.chunk()).await {
+        received += frame.unwrap().unwrap().len();
+    }
+    assert_eq!(received, whole.len() - whole.len() / 2);
+    shutdown.begin();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_token_is_refused_until_another_comes() {
+    let client = Client::new(AzureOptions::immediate());
+    let with = |token: &str| {
+        let mut request = request("$RGS/rg-test");
+        request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        let transport = Arc::clone(&client.transport);
+        async move { reply(transport.send(request).await.unwrap()) }
+    };
+    client.azure.add_fault(Fault::new(Effect::ExpireToken).after(1).times(1));
+    assert_eq!(with("a").await.status, 200);
+    for _ in 0..2 {
+        let refused = with("a").await;
+        assert_eq!((refused.status, refused.code()), (401, "ExpiredAuthenticationToken"));
+        assert!(refused.header("www-authenticate").starts_with("Bearer "));
+    }
+    assert_eq!(with("b").await.status, 200);
 }
 
 struct Tokens;
@@ -105,12 +197,10 @@ impl Endpoint for Tokens {
 
 #[tokio::test]
 async fn a_socket_serves_arm_and_what_was_added() {
-    let client = Client::new(AzureOptions { page_size: 1, ..AzureOptions::default() });
+    let client = Client::new(AzureOptions { page_size: 1, ..AzureOptions::immediate() });
     client.azure.add_endpoint(Arc::new(Tokens));
     let shutdown = Shutdown::new();
-    let served = client.azure.serve(([127, 0, 0, 1], 0).into(), &shutdown).await.unwrap();
-    let ca = reqwest::Certificate::from_pem(served.ca_pem.as_bytes()).unwrap();
-    let http = reqwest::Client::builder().tls_certs_only([ca]).no_proxy().build().unwrap();
+    let (served, http) = on_a_socket(&client, &shutdown).await;
     let token = http.post(format!("{}/tenant/oauth2/v2.0/token", served.url)).send().await.unwrap();
     assert_eq!(token.text().await.unwrap(), "POST");
     let instances = canonical::expand("$COMPUTE/virtualMachineScaleSets/aks-pool1-vmss/virtualMachines");

@@ -5,11 +5,12 @@ use std::{collections::BTreeMap, net::IpAddr};
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::{Candidate, text};
+use super::{Candidate, sku, text};
 use crate::sandbox::azure::{complete, refusal::Refusal, shape};
 
 pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
-    check_addresses(candidate, "ipConfigurations")
+    check_addresses(candidate, "ipConfigurations")?;
+    sku::check_interfaces(candidate)
 }
 
 /// Checks the static private addresses in a list of a document, and that none is there twice.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Candidate, dropped, interface, load_balancer_rules, same, text};
+use super::{Candidate, dropped, interface, load_balancer_rules, same, sku, text};
 use crate::sandbox::azure::{kinds, refusal::Refusal, shape};
 
 const FRONTENDS: &str = "frontendIPConfigurations";
@@ -79,13 +79,7 @@ fn check_public(candidate: Candidate<'_>, frontend: &str, address: &str) -> Resu
     let key = frontend.to_ascii_lowercase();
     let public = candidate.store.get(address);
     public.map_or(Ok(()), |public| provisioned(candidate, address, &public.body))?;
-    if public.is_some_and(|public| is_standard(&public.body) != is_standard(candidate.body)) {
-        let message = format!(
-            "The SKU of load balancer {} and of the public IP address {address} it references must be the same.",
-            candidate.id
-        );
-        return Err(Refusal::invalid("DifferentSkuLoadBalancersAndPublicIPAddressNotAllowed", message));
-    }
+    sku::check_public(candidate, address)?;
     let own = candidate.id.key();
     let elsewhere = candidate.store.referrers(address).find(|referrer| referrer.document != own);
     let twice = shape::parts(candidate.body, FRONTENDS)

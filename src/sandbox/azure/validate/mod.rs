@@ -3,10 +3,12 @@
 mod interface;
 mod load_balancer;
 mod load_balancer_rules;
+mod name;
 mod public_ip;
 mod route_table;
 mod scale_set;
 mod security_group;
+mod sku;
 
 use serde_json::Value;
 
@@ -64,6 +66,7 @@ fn exists(store: &Store, key: &str, body: &Value, target: &ResourceId) -> bool {
 pub fn document(store: &Store, id: &ResourceId, old: Option<&Value>, body: &Value) -> Result<(), Refusal> {
     let candidate = Candidate { store, id, old, body };
     same_location(candidate)?;
+    name::check(candidate)?;
     match id.resource_type().to_ascii_lowercase().as_str() {
         "microsoft.network/loadbalancers" => load_balancer::check(candidate),
         "microsoft.network/publicipaddresses" => public_ip::check(candidate),

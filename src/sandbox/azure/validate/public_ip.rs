@@ -19,6 +19,7 @@ pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
         let message = format!("Standard sku public IP address {} must have allocation method Static.", candidate.id);
         return Err(Refusal::invalid("StandardSkuPublicIPAddressMustBeStatic", message));
     }
+    label(candidate)?;
     if let Some(old) = candidate.old {
         unchanged(candidate, old)?;
     }
@@ -32,7 +33,10 @@ fn unchanged(candidate: Candidate<'_>, old: &Value) -> Result<(), Refusal> {
             format!("{what} of public IP address {} cannot be changed after it is created.", candidate.id),
         ))
     };
-    if !same(&old["sku"]["name"], &candidate.body["sku"]["name"]) {
+    // Upstream: a Basic one that nobody uses can be made Standard in place.
+    let unused = candidate.store.referrers(candidate.id.as_str()).next().is_none();
+    let upgraded = !is_standard(old) && is_standard(candidate.body) && unused;
+    if !same(&old["sku"]["name"], &candidate.body["sku"]["name"]) && !upgraded {
         return refuse("PublicIPAddressSkuCannotBeChanged", "The SKU");
     }
     if zones(old) != zones(candidate.body) {
@@ -54,6 +58,25 @@ fn zones(body: &Value) -> Vec<&str> {
     let mut zones: Vec<&str> = body["zones"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     zones.sort_unstable();
     zones
+}
+
+/// Upstream: `^[a-z][a-z0-9-]{1,61}[a-z0-9]$`, which Azure's refusal names.
+fn label(candidate: Candidate<'_>) -> Result<(), Refusal> {
+    let Some(label) = candidate.body["properties"]["dnsSettings"]["domainNameLabel"].as_str() else { return Ok(()) };
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = label.as_bytes();
+    let fits = (3..=63).contains(&bytes.len())
+        && bytes.first().is_some_and(u8::is_ascii_lowercase)
+        && bytes.last().is_some_and(|last| plain(*last))
+        && bytes.iter().all(|byte| plain(*byte) || *byte == b'-');
+    if fits {
+        return Ok(());
+    }
+    let message = format!(
+        "The domain name label {label} is invalid. It must conform to the following regular expression: \
+         ^[a-z][a-z0-9-]{{1,61}}[a-z0-9]$."
+    );
+    Err(Refusal::invalid("InvalidDomainNameLabel", message))
 }
 
 fn free_label(candidate: Candidate<'_>) -> Result<(), Refusal> {

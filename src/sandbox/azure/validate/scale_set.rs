@@ -1,6 +1,6 @@
 //! Scale sets and their instances: what cannot change, and instances that do not exist.
 
-use super::{Candidate, same};
+use super::{Candidate, same, sku};
 use crate::sandbox::azure::refusal::Refusal;
 
 pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
@@ -17,7 +17,7 @@ pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
 /// Instances come from their scale set's capacity, not from a PUT.
 pub(super) fn check_instance(candidate: Candidate<'_>) -> Result<(), Refusal> {
     if candidate.old.is_some() {
-        return Ok(());
+        return sku::check_interfaces(candidate);
     }
     let message =
         format!("The provided instanceId {} is not an active Virtual Machine Scale Set VM instanceId.", candidate.id.name());

@@ -89,11 +89,11 @@ fn load_balancers() {
         ("RulesUseSameFrontendPortProtocolAndIPConfig", set("/loadBalancingRules/1/properties/frontendPort", json!(80))),
         ("InvalidLoadBalancingRulePort", set("/loadBalancingRules/1/properties/protocol", json!("All"))),
         ("InvalidLoadBalancingRulePort", set("/loadBalancingRules/1/properties/backendPort", json!(0))),
-        (
-            "DifferentSkuLoadBalancersAndPublicIPAddressNotAllowed",
-            code(None, &balancer(|body| body["sku"]["name"] = json!("Basic"))),
-        ),
+        ("PublicIPAndLBSkuDoNotMatch", code(None, &balancer(|body| body["sku"]["name"] = json!("Basic")))),
         ("InvalidRequestFormat", set("/loadBalancingRules/1/name", json!("A"))),
+        ("InvalidResourceName", set("/loadBalancingRules/1/name", json!("b".repeat(81)))),
+        ("InvalidResourceName", set("/loadBalancingRules/1/name", json!("b/c"))),
+        ("InvalidResourceName", set("/loadBalancingRules/1/name", json!("b."))),
         (
             "RulesUseSameBackendPortProtocolAndPool",
             code(
@@ -146,6 +146,53 @@ fn public_ips() {
     assert_eq!(changed("/location", json!("westus")), "InvalidResourceLocation");
     assert_eq!(changed("/properties/dnsSettings/fqdn", json!("used.eastus.cloudapp.azure.com")), "DnsRecordInUse");
     assert_eq!(changed("/properties/publicIPAllocationMethod", json!("Dynamic")), "StandardSkuPublicIPAddressMustBeStatic");
+}
+
+#[test]
+fn a_basic_public_ip_becomes_standard_unless_it_is_used() {
+    let mut store = store();
+    let id = ResourceId::parse(&canonical::expand("$NET/publicIPAddresses/free")).unwrap();
+    let standard = (*store.get(id.as_str()).unwrap().body).clone();
+    let mut basic = standard.clone();
+    basic["sku"]["name"] = json!("Basic");
+    assert_eq!(document(&store, &id, Some(&basic), &standard), Ok(()));
+    let balancer = json!({"id": canonical::expand("$NET/loadBalancers/basic"), "sku": {"name": "Basic"}, "location": "eastus",
+        "properties": {"frontendIPConfigurations": [{"name": "f", "properties": {"publicIPAddress": {"id": id.as_str()}}}]}});
+    store.put_document(balancer).unwrap();
+    assert_eq!(document(&store, &id, Some(&basic), &standard).unwrap_err().code, "PublicIPAddressSkuCannotBeChanged");
+    let mut labelled = standard.clone();
+    for label in ["ab", "Abc", "1bc", "ab-", "a_c", &"a".repeat(64)] {
+        labelled["properties"]["dnsSettings"] = json!({"domainNameLabel": label});
+        assert_eq!(document(&store, &id, Some(&standard), &labelled).unwrap_err().code, "InvalidDomainNameLabel", "{label}");
+    }
+}
+
+#[test]
+fn interfaces_are_in_pools_of_one_sku() {
+    let mut store = store();
+    for (name, sku) in [("standard", "Standard"), ("basic", "Basic")] {
+        let id = canonical::expand(&format!("$NET/loadBalancers/{name}"));
+        let balancer = json!({"id": id, "sku": {"name": sku}, "location": "eastus",
+            "properties": {"backendAddressPools": [{"name": "pool"}]}});
+        store.put_document(balancer).unwrap();
+    }
+    let check = |path: &str, balancers: &[&str]| {
+        let id = ResourceId::parse(&canonical::expand(path)).unwrap();
+        let pool = |name: &&str| json!({"id": format!("$NET/loadBalancers/{name}/backendAddressPools/pool")});
+        let pools: Vec<Value> = balancers.iter().map(pool).collect();
+        let configuration = json!({"name": "c", "properties": {"loadBalancerBackendAddressPools": pools}});
+        let body = json!({"id": path, "location": "eastus", "properties": {"ipConfigurations": [configuration]}});
+        let body: Value = serde_json::from_str(&canonical::expand(&body.to_string())).unwrap();
+        document(&store, &id, Some(&body), &body).map_or_else(|refusal| refusal.code, |()| "ok".to_owned())
+    };
+    let code = "DifferentSkuLoadBalancersAndPublicIPAddressNotAllowed";
+    for (path, end) in
+        [("$NET/networkInterfaces/nic", ""), ("$COMPUTE/virtualMachineScaleSets/s/virtualMachines/0", "InVMSS")]
+    {
+        assert_eq!(check(path, &["standard", "other"]), "ok");
+        assert_eq!(check(path, &["basic"]), "ok");
+        assert_eq!(check(path, &["standard", "basic"]), format!("{code}{end}"));
+    }
 }
 
 #[test]

@@ -179,7 +179,7 @@ impl World {
     /// The metadata service of the machine of `node`, alone on a simulator of its own with its own faults and log.
     pub fn machine_metadata(&self, node: &str, identities: Vec<ManagedIdentity>) -> Result<Azure, NoSuch> {
         let metadata = self.metadata_endpoint(node, identities)?;
-        let azure = Azure::new(AzureOptions { subscriptions: Vec::new(), ..AzureOptions::default() });
+        let azure = Azure::new(AzureOptions { subscriptions: Vec::new(), ..AzureOptions::immediate() });
         azure.add_endpoint(Arc::new(metadata));
         Ok(azure)
     }

@@ -50,7 +50,7 @@ impl Setup {
             resource_group: topology.resource_group.clone(),
             ..AzureConfig::default()
         };
-        let cloud = World::new(topology, AzureOptions::default(), clock).unwrap();
+        let cloud = World::new(topology, AzureOptions::immediate(), clock).unwrap();
         cloud.azure().check_tokens(Arc::new(|_| None));
         let parts = ArmParts {
             transport: cloud.azure().transport(),

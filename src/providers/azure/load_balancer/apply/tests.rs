@@ -58,7 +58,7 @@ fn cloud() -> Cloud {
         location: "eastus".to_owned(),
         ..AzureConfig::default()
     };
-    let world = World::new(topology, AzureOptions::default(), clock).unwrap();
+    let world = World::new(topology, AzureOptions::immediate(), clock).unwrap();
     world.azure().check_tokens(Arc::new(|_| None));
     let parts = ArmParts {
         transport: world.azure().transport(),

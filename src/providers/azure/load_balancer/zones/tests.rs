@@ -62,7 +62,7 @@ mod simulator {
 
     impl Setup {
         fn new(azure_stack: bool, extended_location: Option<&str>) -> Self {
-            let options = AzureOptions::default();
+            let options = AzureOptions::immediate();
             let config = AzureConfig {
                 subscription_id: options.subscriptions[0].clone(),
                 location: options.location.clone(),

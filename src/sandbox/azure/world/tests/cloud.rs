@@ -27,7 +27,7 @@ fn topology() -> Topology {
 }
 
 fn world() -> World {
-    World::new(topology(), AzureOptions::default(), Clock::manual(Timestamp::UNIX_EPOCH)).unwrap()
+    World::new(topology(), AzureOptions::immediate(), Clock::manual(Timestamp::UNIX_EPOCH)).unwrap()
 }
 
 async fn send(azure: &Azure, request: http::request::Builder, body: String) -> (u16, Value) {
@@ -193,7 +193,7 @@ async fn every_machine_has_a_metadata_service_of_its_own() {
 #[test]
 fn an_impossible_cluster_does_not_start() {
     let impossible = Topology::new().pool(Pool::new(PoolKind::Uniform, "much-too-long-for-windows", 1).windows());
-    let refused = World::new(impossible, AzureOptions::default(), Clock::System).map(|_| ()).unwrap_err();
+    let refused = World::new(impossible, AzureOptions::immediate(), Clock::System).map(|_| ()).unwrap_err();
     assert!(refused.to_string().contains("1 to 9 characters"), "{refused}");
 }
 

@@ -46,7 +46,7 @@ impl HttpClient for Wire {
 
 fn world() -> World {
     let topology = Topology::new().pool(Pool::new(PoolKind::Uniform, "uniform", 1));
-    World::new(topology, AzureOptions::default(), Clock::System).unwrap()
+    World::new(topology, AzureOptions::immediate(), Clock::System).unwrap()
 }
 
 fn options(world: &World) -> ClientOptions {

@@ -77,7 +77,7 @@ impl Cloud {
             vnet_name: topology.vnet.clone(),
             ..config
         };
-        let world = World::new(topology, AzureOptions::default(), clock).unwrap();
+        let world = World::new(topology, AzureOptions::immediate(), clock).unwrap();
         world.azure().check_tokens(Arc::new(|_| None));
         let parts = ArmParts {
             transport: world.azure().transport(),

@@ -1,0 +1,66 @@
+//! What the documents were, for lists that are behind: each change with the time at which it was made. Pure over that time.
+//!
+//! Bounded: changes of the last 10 minutes, and not more than 2,000 of them.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::store::Document;
+
+/// How long a change is remembered.
+const REMEMBERED: Duration = Duration::from_secs(600);
+/// How many are.
+const MOST: usize = 2_000;
+
+/// One change.
+#[derive(Debug, Clone)]
+struct Change {
+    at: Instant,
+    key: String,
+    before: Option<Document>,
+    written: bool,
+}
+
+/// The changes, oldest first.
+#[derive(Debug, Default)]
+pub struct History {
+    changes: VecDeque<Change>,
+    now: Option<Instant>,
+}
+
+impl History {
+    /// Says what time it is. Changes before the first time are the beginning, and are not kept.
+    pub fn set_time(&mut self, now: Instant) {
+        self.now = Some(now);
+        while self.changes.front().is_some_and(|change| now.saturating_duration_since(change.at) > REMEMBERED) {
+            self.changes.pop_front();
+        }
+    }
+
+    /// Notes what a document was before it changed. `written`: not only its etag.
+    pub fn note(&mut self, key: &str, before: Option<Document>, written: bool) {
+        let Some(at) = self.now else { return };
+        if self.changes.len() >= MOST {
+            self.changes.pop_front();
+        }
+        self.changes.push_back(Change { at, key: key.to_owned(), before, written });
+    }
+
+    /// The documents that were written after `time` (`None`: whenever), by key.
+    pub fn written_since(&self, time: Option<Instant>) -> BTreeSet<String> {
+        self.since(time).filter(|change| change.written).map(|change| change.key.clone()).collect()
+    }
+
+    /// What to undo, newest first, to come back to `time`: keys with the documents that they had.
+    pub fn undo(&self, time: Option<Instant>) -> impl Iterator<Item = (&str, Option<&Document>)> {
+        self.since(time).map(|change| (change.key.as_str(), change.before.as_ref()))
+    }
+
+    fn since(&self, time: Option<Instant>) -> impl Iterator<Item = &Change> {
+        self.changes.iter().rev().take_while(move |change| time.is_none_or(|time| change.at > time))
+    }
+}
