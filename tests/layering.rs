@@ -104,7 +104,7 @@ const AZURE: &[&[&str]] = &[
 ];
 
 /// The vocabulary of ARM that everything in the azure provider may use.
-const AZURE_WORDS: &[&str] = &["ResourceId", "InvalidResourceId", "Transport", "TransportError"];
+const AZURE_WORDS: &[&str] = &["ResourceId", "InvalidResourceId", "LargestBody", "Transport", "TransportError"];
 
 /// What a pure module must not contain.
 const IMPURE: &[&str] =
