@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use cloud_controller_manager::runtime::yaml;
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},
     core::v1::{Namespace, ServiceAccount},
@@ -237,10 +238,7 @@ impl ControlPlane {
     async fn apply_file(&self, file: &str) {
         let admin = self.admin().await;
         let text = fs::read_to_string(file).expect(file);
-        for document in serde_yaml::Deserializer::from_str(&text) {
-            let value = serde_yaml::Value::deserialize(document).expect("YAML");
-            let object: DynamicObject =
-                serde_json::from_value(serde_json::to_value(value).expect("JSON")).expect("an object");
+        for object in yaml::documents::<DynamicObject>(&text).expect("objects") {
             let types = object.types.clone().expect("apiVersion and kind");
             let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
             let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &types.kind));
