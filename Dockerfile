@@ -1,8 +1,13 @@
 # A static binary on an image that has nothing but CA certificates. `make image` builds it; needs BuildKit.
 # Several platforms: docker buildx build --platform linux/amd64,linux/arm64 …
-ARG RUST_VERSION=1.95
+# The two images it is made of are tags here, which can change. A build that has to be repeatable names digests:
+#   make image BUILD_IMAGE=rust@sha256:… BASE_IMAGE=gcr.io/distroless/static-debian12@sha256:…
+# (docker buildx imagetools inspect rust:1.95-bookworm shows it). They stand in nobody's repository, since a digest that is never
+# renewed keeps its holes.
+ARG BUILD_IMAGE=rust:1.95-bookworm
+ARG BASE_IMAGE=gcr.io/distroless/static-debian12:nonroot
 
-FROM rust:${RUST_VERSION}-bookworm AS build
+FROM ${BUILD_IMAGE} AS build
 WORKDIR /src
 # .dockerignore leaves only what is compiled and the Makefile; benches/ because Cargo.toml names a file there.
 COPY . .
@@ -18,7 +23,8 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     install -D "/target/${target}/release/cloud-controller-manager" /out/cloud-controller-manager && \
     ln -s cloud-controller-manager /out/cloud-node-manager
 
-FROM gcr.io/distroless/static-debian12:nonroot
+FROM ${BASE_IMAGE}
+ARG BASE_IMAGE
 ARG VERSION=dev
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="cloud-controller-manager" \
@@ -26,7 +32,7 @@ LABEL org.opencontainers.image.title="cloud-controller-manager" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
-      org.opencontainers.image.base.name="gcr.io/distroless/static-debian12:nonroot"
+      org.opencontainers.image.base.name="${BASE_IMAGE}"
 # Under the second name, a link, it is cloud-node-manager and nothing else.
 COPY --from=build /out/ /usr/local/bin/
 USER 65532:65532

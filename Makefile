@@ -10,7 +10,7 @@ STATIC_TARGET ?= $(shell uname -m)-unknown-linux-gnu
 STATIC_FLAGS := -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs
 STATIC_BINARY = $(CARGO_TARGET_DIR)/$(STATIC_TARGET)/release/cloud-controller-manager
 
-.PHONY: help build static test unit e2e shipped lint fmt clippy deny docs api-docs demo bench image clean
+.PHONY: help build static test unit e2e shipped lint fmt clippy deny advisories docs api-docs demo bench image clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s "$$(printf '\t')"
@@ -53,6 +53,9 @@ api-docs: ## Build the API documentation, warnings are errors
 deny: ## Licences, sources and banned crates
 	"$$(.ci/cargo-deny)" --all-features check bans licenses sources
 
+advisories: ## Known holes of the dependencies, from RustSec's database; needs the network
+	"$$(.ci/cargo-deny)" --all-features check advisories
+
 docs: ## Regenerate the reference pages under docs/reference
 	UPDATE_DOCS=1 $(CARGO) test --locked --features sandbox --test reference_docs
 
@@ -60,7 +63,7 @@ bench: ## Benchmarks: counts are asserted, times reported
 	$(CARGO) bench --locked --features sandbox
 
 image: ## Build the container image
-	docker build -t $(IMAGE) .
+	docker build -t $(IMAGE) $(foreach image,BUILD_IMAGE BASE_IMAGE,$(if $($(image)),--build-arg $(image)=$($(image)))) .
 
 clean: ## Remove build output
 	$(CARGO) clean

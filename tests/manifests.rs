@@ -12,6 +12,7 @@ use cloud_controller_manager::{
         azure::{config::SecretRef, load_balancer::lease::plan::NAME as LEASE_NAME},
         fake::FakeConfig,
     },
+    runtime::yaml,
 };
 use k8s_openapi::{
     api::{
@@ -22,9 +23,11 @@ use k8s_openapi::{
     },
     apimachinery::pkg::util::intstr::IntOrString,
 };
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
+#[path = "manifests/admission.rs"]
+mod admission;
 #[path = "manifests/helm.rs"]
 mod helm;
 
@@ -66,7 +69,7 @@ fn read(file: &str) -> String {
 
 fn documents(file: &str) -> Vec<Value> {
     let text = read(file);
-    serde_yaml::Deserializer::from_str(&text).map(|document| Value::deserialize(document).unwrap()).collect()
+    yaml::documents(&text).unwrap()
 }
 
 fn files() -> BTreeSet<String> {
@@ -184,7 +187,7 @@ fn the_azure_component_reads_the_secret_that_is_mounted() {
     let [changes, removal] = component["patches"].as_array().unwrap().as_slice() else { panic!("{component}") };
     assert_eq!(changes["path"], "deployment.yaml");
     assert_eq!(changes["target"]["name"], NAME);
-    let removed: Value = serde_yaml::from_str(removal["patch"].as_str().unwrap()).unwrap();
+    let removed: Value = yaml::parse(removal["patch"].as_str().unwrap()).unwrap();
     let [map] = <[ConfigMap; 1]>::try_from(of_kind("ConfigMap")).unwrap();
     assert_eq!((removed["metadata"]["name"].as_str(), &removed["$patch"]), (map.metadata.name.as_deref(), &"delete".into()));
 
@@ -483,8 +486,7 @@ fn with_node_managers_the_deployment_leaves_nodes_alone() {
     }
     let [patch] = component["patches"].as_array().unwrap().as_slice() else { panic!("{component}") };
     assert_eq!((&patch["target"]["kind"], &patch["target"]["name"]), (&"Deployment".into(), &NAME.into()));
-    let [change] =
-        <[Value; 1]>::try_from(serde_yaml::from_str::<Vec<Value>>(patch["patch"].as_str().unwrap()).unwrap()).unwrap();
+    let [change] = <[Value; 1]>::try_from(yaml::parse::<Vec<Value>>(patch["patch"].as_str().unwrap()).unwrap()).unwrap();
     assert_eq!((&change["op"], &change["path"]), (&"add".into(), &"/spec/template/spec/containers/0/args/-".into()));
     let mut container = azure_deployment().spec.template.spec.unwrap().containers.remove(0);
     container.args.as_mut().unwrap().push(change["value"].as_str().unwrap().to_owned());

@@ -3,6 +3,8 @@
 
 use serde::Deserialize;
 
+use crate::runtime::yaml;
+
 const GROUP: &str = "controllermanager.config.k8s.io/";
 
 #[derive(Deserialize)]
@@ -25,7 +27,7 @@ struct ControllerLeader {
 
 /// What is wrong with the file, if anything.
 pub(super) fn check(text: &str) -> Result<(), String> {
-    let file: LeaderMigrationConfiguration = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
+    let file: LeaderMigrationConfiguration = yaml::parse(text).map_err(|error| error.to_string())?;
     let version = file.api_version.strip_prefix(GROUP).unwrap_or_default();
     if file.kind != "LeaderMigrationConfiguration" || !["v1alpha1", "v1beta1", "v1"].contains(&version) {
         return Err(format!("want kind LeaderMigrationConfiguration of {GROUP}v1alpha1, v1beta1 or v1"));

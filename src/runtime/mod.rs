@@ -22,3 +22,4 @@ pub mod shutdown;
 pub mod store;
 pub mod work_queue;
 pub mod worker;
+pub mod yaml;

@@ -14,7 +14,7 @@ use super::{
     strategy::{Origin, Part},
     watch::WatchRequest,
 };
-use crate::runtime::store::ObjectKey;
+use crate::runtime::{store::ObjectKey, yaml};
 
 /// What the server answers.
 #[derive(Debug)]
@@ -61,7 +61,8 @@ impl Body<'_> {
             return Err(Refusal::unsupported_media_type(self.content_type));
         }
         if self.content_type.contains("yaml") {
-            return serde_yaml::from_slice(self.bytes).map_err(|error| Refusal::bad_request(error.to_string()));
+            let text = std::str::from_utf8(self.bytes).map_err(|error| Refusal::bad_request(error.to_string()))?;
+            return yaml::parse(text).map_err(|error| Refusal::bad_request(error.to_string()));
         }
         serde_json::from_slice(self.bytes).map_err(|error| Refusal::bad_request(error.to_string()))
     }

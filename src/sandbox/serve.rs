@@ -20,7 +20,7 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use super::api_server::ApiServer;
-use crate::runtime::shutdown::Shutdown;
+use crate::runtime::{shutdown::Shutdown, yaml};
 
 /// Largest body. Upstream: `MaxRequestBodyBytes` of apiserver.
 const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -135,7 +135,7 @@ impl ApiServer {
 
     /// Writes a kubeconfig for this server at `url`. Any token will do: the server lets everybody in.
     pub fn write_kubeconfig(path: &Path, url: &str, certificates: Option<&Certificates>) -> io::Result<()> {
-        std::fs::write(path, serde_yaml::to_string(&kubeconfig(url, certificates)).map_err(io::Error::other)?)
+        std::fs::write(path, yaml::print(&kubeconfig(url, certificates)).map_err(io::Error::other)?)
     }
 }
 

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use cloud_controller_manager::runtime::yaml;
 use serde_json::{Value, json};
 
 /// A fake cloud of one scenario.
@@ -50,7 +51,7 @@ impl Cloud {
     /// What was made in it, `section` being `loadBalancers`, `routes` or `addresses`; empty when nothing was.
     pub(crate) fn made(&self, section: &str) -> serde_json::Map<String, Value> {
         let text = fs::read_to_string(&self.state).unwrap_or_default();
-        let state: Value = serde_yaml::from_str(&text).unwrap_or_default();
+        let state: Value = yaml::parse(&text).unwrap_or_default();
         state.get(section).and_then(Value::as_object).cloned().unwrap_or_default()
     }
 

@@ -1,7 +1,8 @@
 //! The two clusters the suite runs on: a real kube-apiserver with etcd from `KUBEBUILDER_ASSETS`, and the in-memory one.
 //!
 //! Both hand out the same thing: an administrator's client, and kubeconfigs for managers that have exactly the rights of
-//! `manifests/rbac.yaml`, and for node managers with those of `manifests/cloud-node-manager/rbac.yaml`.
+//! `manifests/rbac.yaml`, and for node managers with those of `manifests/cloud-node-manager/rbac.yaml`, which the shipped admission
+//! policy holds to their own Node where the API server has that API.
 
 use std::{
     fs,
@@ -11,14 +12,15 @@ use std::{
     time::Duration,
 };
 
+use cloud_controller_manager::runtime::yaml;
 use k8s_openapi::api::{
-    authentication::v1::{TokenRequest, TokenRequestSpec},
-    core::v1::{Namespace, ServiceAccount},
+    authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
+    core::v1::{Container, Namespace, Pod, PodSpec, ServiceAccount},
     rbac::v1::{ClusterRoleBinding, RoleBinding, Subject},
 };
 use kube::{
     Api, Client,
-    api::{DynamicObject, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
     core::{GroupVersionKind, discovery::ApiResource},
 };
 use serde::Deserialize;
@@ -215,21 +217,59 @@ impl ControlPlane {
         fs::write(path, text).expect("kubeconfig");
     }
 
-    /// A kubeconfig for node managers: of the shipped ServiceAccount with exactly its rights.
-    pub(crate) async fn node_manager_kubeconfig(&self) -> PathBuf {
-        const ACCOUNT: &str = "cloud-node-manager";
-        let path = self.folder.path().join(format!("{ACCOUNT}.kubeconfig"));
+    /// A kubeconfig for the node manager of `node`: of the shipped ServiceAccount with exactly its rights, with the token that a pod
+    /// of the DaemonSet on that Node has. The pod is there, and nobody runs it.
+    pub(crate) async fn node_manager_kubeconfig(&self, node: &str) -> PathBuf {
+        let path = self.folder.path().join(format!("{NODE_MANAGER}-{node}.kubeconfig"));
         let token = match &self.kind {
-            Kind::Real(_) => self.request_token(ACCOUNT).await,
+            Kind::Real(_) => {
+                let pod = self.node_manager_pod(node).await;
+                self.request_bound_token(NODE_MANAGER, Some(reference(&pod))).await
+            }
             Kind::Sandbox => ADMIN_TOKEN.to_owned(),
         };
         self.write_kubeconfig(&path, &token);
         path
     }
 
+    async fn node_manager_pod(&self, node: &str) -> Pod {
+        let pods: Api<Pod> = Api::namespaced(self.admin().await, NAMESPACE);
+        let name = format!("{NODE_MANAGER}-{node}");
+        let spec = PodSpec {
+            node_name: Some(node.to_owned()),
+            service_account_name: Some(NODE_MANAGER.to_owned()),
+            // There is no controller that makes what 1.20 would mount.
+            automount_service_account_token: Some(false),
+            containers: vec![Container { name: NODE_MANAGER.into(), image: Some("none".into()), ..Container::default() }],
+            ..PodSpec::default()
+        };
+        let pod = Pod { metadata: meta(&name), spec: Some(spec), ..Pod::default() };
+        let at_once = DeleteParams::default().grace_period(0);
+        eventually(&format!("pod {name} is new"), Duration::from_secs(30), async || {
+            drop(pods.delete(&name, &at_once).await);
+            pods.create(&PostParams::default(), &pod).await.is_ok()
+        })
+        .await;
+        pods.get(&name).await.expect("the pod")
+    }
+
+    /// Whether the API server can hold a token to its Node: Kubernetes 1.30 and newer.
+    pub(crate) async fn has_admission_policies(&self) -> bool {
+        let group = self.admin().await.list_api_group_resources("admissionregistration.k8s.io/v1").await;
+        let resources = group.map(|group| group.resources).unwrap_or_default();
+        resources.iter().any(|resource| resource.name == "validatingadmissionpolicies")
+    }
+
     async fn apply_shipped_rbac(&self) {
         for file in ["manifests/rbac.yaml", "manifests/cloud-node-manager/rbac.yaml"] {
             self.apply_file(file).await;
+        }
+        if self.has_admission_policies().await {
+            self.apply_file("manifests/cloud-node-manager/admission/policy.yaml").await;
+        } else {
+            eprintln!(
+                "this API server has no ValidatingAdmissionPolicy (Kubernetes 1.30): node managers are not held to their Node"
+            );
         }
     }
 
@@ -237,10 +277,7 @@ impl ControlPlane {
     async fn apply_file(&self, file: &str) {
         let admin = self.admin().await;
         let text = fs::read_to_string(file).expect(file);
-        for document in serde_yaml::Deserializer::from_str(&text) {
-            let value = serde_yaml::Value::deserialize(document).expect("YAML");
-            let object: DynamicObject =
-                serde_json::from_value(serde_json::to_value(value).expect("JSON")).expect("an object");
+        for object in yaml::documents::<DynamicObject>(&text).expect("objects") {
             let types = object.types.clone().expect("apiVersion and kind");
             let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
             let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &types.kind));
@@ -295,14 +332,32 @@ impl ControlPlane {
     }
 
     async fn request_token(&self, name: &str) -> String {
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.admin().await, "kube-system");
+        self.request_bound_token(name, None).await
+    }
+
+    async fn request_bound_token(&self, name: &str, bound_object_ref: Option<BoundObjectReference>) -> String {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.admin().await, NAMESPACE);
         if accounts.get_opt(name).await.expect("service account").is_none() {
             let account = ServiceAccount { metadata: meta(name), ..ServiceAccount::default() };
             accounts.create(&PostParams::default(), &account).await.expect("service account");
         }
-        let request = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
+        let spec = TokenRequestSpec { bound_object_ref, ..TokenRequestSpec::default() };
+        let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
         let answer = accounts.create_token_request(name, &PostParams::default(), &request).await.expect("token");
         answer.status.and_then(|status| status.token).expect("a token")
+    }
+}
+
+const NAMESPACE: &str = "kube-system";
+/// ServiceAccount of `manifests/cloud-node-manager`.
+pub(crate) const NODE_MANAGER: &str = "cloud-node-manager";
+
+fn reference(pod: &Pod) -> BoundObjectReference {
+    BoundObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("Pod".into()),
+        name: pod.metadata.name.clone(),
+        uid: pod.metadata.uid.clone(),
     }
 }
 
@@ -373,6 +428,8 @@ impl Real {
             format!("--tls-private-key-file={}", path("server.key")),
             format!("--client-ca-file={}", path("ca.crt")),
             format!("--requestheader-client-ca-file={}", path("ca.crt")),
+            // Newer servers want it where the two certificate authorities are one.
+            "--requestheader-allowed-names=front-proxy-client".into(),
             format!("--token-auth-file={}", path("tokens.csv")),
             "--authorization-mode=RBAC".into(),
             "--service-cluster-ip-range=10.0.0.0/16".into(),

@@ -38,6 +38,7 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("high_availability", On::Both, |plane| scenarios::high_availability(plane).boxed()),
     ("killed_at_every_step", On::Both, |plane| scenarios::killed_at_every_step(plane).boxed()),
     ("node_managers", On::Both, |plane| node_managers::node_managers(plane).boxed()),
+    ("node_managers_confined", On::RealOnly, |plane| node_managers::confined(plane).boxed()),
     ("azure_nodes", On::Both, |plane| azure::nodes(plane).boxed()),
     ("azure_services", On::Both, |plane| azure::services(plane).boxed()),
     ("azure_life_cycle", On::RealOnly, |plane| azure::life_cycle(plane).boxed()),

@@ -17,12 +17,16 @@ use cloud_controller_manager::{
     runtime::{clock::Clock, shutdown::Shutdown},
     sandbox::azure::topology::{Pool, PoolKind, Topology},
 };
-use k8s_openapi::api::core::v1::Node;
-use kube::api::DeleteParams;
+use k8s_openapi::api::core::v1::{Event, Node};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
 
 use crate::{
     azure::Azure,
-    control_plane::{ControlPlane, Process, client},
+    control_plane::{ControlPlane, NODE_MANAGER, Process, client},
     objects::Objects,
     support::{SOON, binary, eventually, is_shipped},
 };
@@ -113,7 +117,6 @@ pub(crate) async fn node_managers(plane: &mut ControlPlane) {
     .await;
     azure.world.azure().clear_requests();
 
-    let kubeconfig = plane.node_manager_kubeconfig().await;
     let program = plane.folder().join("cloud-node-manager");
     if !program.exists() {
         symlink(binary(), &program).expect("a link to the binary");
@@ -124,12 +127,13 @@ pub(crate) async fn node_managers(plane: &mut ControlPlane) {
     let mut processes = Vec::new();
     for name in own {
         let started = tokio::time::Instant::now();
+        let kubeconfig = plane.node_manager_kubeconfig(name).await;
         processes.push(process(&azure, &program, &kubeconfig, name, &stop).await);
         objects.until_initialised(name).await;
         eprintln!("{name}: from start to initialised: {:?}", started.elapsed());
     }
     for name in others {
-        task(&azure, &kubeconfig, name, &stop).await;
+        task(&azure, &plane.node_manager_kubeconfig(name).await, name, &stop).await;
     }
     let local = read(&objects, &names).await;
     assert!(azure.world.azure().requests().is_empty(), "ARM was asked: {:?}", azure.world.azure().requests());
@@ -153,4 +157,82 @@ pub(crate) async fn node_managers(plane: &mut ControlPlane) {
     for (local, central) in local.into_iter().zip(central) {
         assert_eq!(local, central);
     }
+}
+
+/// Whether a merge patch of a Node, or of its status, is let through.
+async fn may_patch(client: &Client, node: &str, subresource: &str, patch: &Value) -> bool {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+    let answer = match subresource {
+        "" => nodes.patch(node, &params, &patch).await,
+        _ => nodes.patch_status(node, &params, &patch).await,
+    };
+    match answer {
+        Ok(_) => true,
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            assert!(status.message.contains(NODE_MANAGER), "{}", status.message);
+            false
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+async fn may_tell(client: &Client, node: &str) -> bool {
+    let events: Api<Event> = Api::namespaced(client.clone(), "default");
+    let event = json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": {"generateName": "e2e-", "namespace": "default"}, "reason": "Test",
+        "type": "Normal", "involvedObject": {"kind": "Node", "name": node},
+    });
+    events.create(&PostParams::default(), &serde_json::from_value(event).expect("an event")).await.is_ok()
+}
+
+/// The token of one Node's pod changes that Node, only as cloud-node-manager does, and no other; a token without a Node none.
+pub(crate) async fn confined(plane: &mut ControlPlane) {
+    if !plane.has_admission_policies().await {
+        eprintln!(
+            "NOT TESTED HERE: this API server has no ValidatingAdmissionPolicy; tests/manifests evaluates its expressions"
+        );
+        return;
+    }
+    let objects = Objects::new(&plane.admin().await);
+    for (name, range) in [("node-a", "10.244.0.0/24"), ("node-b", "10.244.1.0/24")] {
+        objects.register_node(name, range).await;
+    }
+    let own = client(&plane.node_manager_kubeconfig("node-a").await).await;
+    let unbound = client(&plane.powerless_kubeconfig(NODE_MANAGER).await).await;
+    let zone = |zone: &str| json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}});
+    // A policy that is new takes a moment.
+    eventually("the policy is at work", SOON, async || !may_patch(&unbound, "node-a", "", &zone("unbound")).await).await;
+
+    let addresses = json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.9"}]}});
+    // The API server itself taints a Node that is new.
+    let taints = objects.node("node-a").await.and_then(|node| node.spec?.taints).expect("taints");
+    let (initialisation, others): (Vec<_>, Vec<_>) =
+        taints.into_iter().partition(|taint| taint.key == "node.cloudprovider.kubernetes.io/uninitialized");
+    assert!(!initialisation.is_empty() && !others.is_empty(), "{initialisation:?} {others:?}");
+    assert!(!may_patch(&own, "node-a", "", &json!({"spec": {"taints": null}})).await, "another's taint");
+    let initialised = json!({
+        "metadata": {"labels": {"topology.kubernetes.io/zone": "1"}}, "spec": {"providerID": "azure:///a", "taints": others},
+    });
+    assert!(may_patch(&own, "node-a", "", &initialised).await && may_patch(&own, "node-a", "status", &addresses).await);
+    assert!(may_tell(&own, "node-a").await);
+    assert!(!may_patch(&own, "node-b", "", &zone("2")).await, "another Node");
+    assert!(!may_patch(&own, "node-b", "status", &addresses).await, "another Node");
+    assert!(!may_tell(&own, "node-b").await && !may_tell(&unbound, "node-a").await);
+    assert!(!may_patch(&unbound, "node-b", "status", &addresses).await, "a token that names no Node");
+
+    for (subresource, patch) in [
+        ("", json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}})),
+        ("", json!({"metadata": {"annotations": {"a": "b"}}})),
+        ("", json!({"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}})),
+        ("", json!({"spec": {"unschedulable": true}})),
+        ("status", json!({"metadata": {"labels": {"pool": "b"}}})),
+        ("status", json!({"status": {"capacity": {"cpu": "1000"}}})),
+        ("status", json!({"status": {"nodeInfo": {"systemUUID": "another"}}})),
+        ("status", json!({"status": {"conditions": null}})),
+    ] {
+        assert!(!may_patch(&own, "node-a", subresource, &patch).await, "{patch}");
+    }
+    let node = objects.node("node-b").await.expect("node-b");
+    assert!(node.spec.and_then(|spec| spec.provider_id).is_none(), "nobody has touched it");
 }

@@ -227,7 +227,7 @@ fn whatever_else_a_release_sets_is_accepted() {
 #[test]
 fn the_secret_in_the_comments_takes_the_place_of_the_file() {
     let commented = read(VALUES).replace("  # cloudConfig", "  cloudConfig");
-    let values: Value = serde_yaml::from_str(&commented).unwrap();
+    let values: Value = yaml::parse(&commented).unwrap();
     let cloud = manager(&values[MANAGER]).cloud;
     let (secret, of_flags) = (cloud.cloud_config_secret.unwrap(), SecretRef::default());
     assert_eq!((cloud.cloud_config, secret.name, secret.namespace), (None, of_flags.name, of_flags.namespace));

@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn every_event_stands_in_the_table() {
         let node = node("n");
-        let crowd = Crowd { gone: 15, all: 50, limits: (10, 20) };
+        let crowd = Crowd { gone: 15, all: 50, allowance: 10 };
         let all = [instance_missing(&node), deleting(&node), deleting_failed(&node, &"broken"), refused(&node, crowd)];
         let table: Vec<_> = EVENTS.iter().map(|row| (row.reason, row.type_)).collect();
         assert_eq!(all.clone().map(|event| (event.reason, event.type_)).to_vec(), table);

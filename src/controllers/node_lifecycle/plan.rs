@@ -3,9 +3,11 @@
 //! In: one Node, what was seen of its instance, how many Nodes there are, and the time. Out: at most one [`Action`].
 //!
 //! A Node is deleted when the cloud said `Gone` at least twice with no contradiction in between, [`Config::monitor_period`] apart
-//! or more, over at least [`Config::grace_period`], and when that does not look like an error of the cloud: if more than
-//! [`Config::max_count`] Nodes and more than [`Config::max_percent`] of all are either gone now or were deleted within
-//! [`Config::window`], none is deleted. That ends by itself: instances come back, Nodes are added, earlier deletions age.
+//! or more, over at least [`Config::grace_period`], and when that does not look like an error of the cloud: if more Nodes than
+//! [`Config::allowance`] are either gone now or were deleted within [`Config::window`], none is deleted. That ends by itself:
+//! instances come back, Nodes are added, earlier deletions age.
+//!
+//! The allowance is what may go within one window, so a rule that lets a crowd go slowly needs no other number.
 //!
 //! "Unknown" confirms nothing and forgets nothing. Upstream deletes at the first "not found", without any of this.
 
@@ -24,9 +26,9 @@ pub struct Config {
     pub monitor_period: Duration,
     /// How long an instance has to be gone before its Node is deleted.
     pub grace_period: Duration,
-    /// So many deletions are never held back…
+    /// So many deletions are not held back, but for more than half of the Nodes: of ten, ten are all…
     pub max_count: usize,
-    /// …nor is this share of all Nodes, in percent.
+    /// …nor is this share of all Nodes, in percent. 100: nothing is held back.
     pub max_percent: usize,
     /// How long a deletion counts.
     pub window: Duration,
@@ -41,6 +43,15 @@ impl Default for Config {
             max_percent: 20,
             window: Duration::from_secs(300),
         }
+    }
+}
+
+impl Config {
+    /// How many of `all` Nodes may be deleted within one window. A lone Node may go.
+    pub fn allowance(&self, all: usize) -> usize {
+        let by_count = self.max_count.min((all / 2).max(1));
+        let by_share = all.saturating_mul(self.max_percent) / 100;
+        by_count.max(by_share)
     }
 }
 
@@ -90,18 +101,17 @@ pub(super) struct Crowd {
     pub(super) gone: usize,
     /// All Nodes, those deleted lately included.
     pub(super) all: usize,
-    /// The limits that apply.
-    pub(super) limits: (usize, usize),
+    /// How many of them may be deleted within one window.
+    pub(super) allowance: usize,
 }
 
 impl fmt::Display for Crowd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (count, percent) = self.limits;
         write!(
             f,
-            "the instances of {} of {} nodes are gone, which is more than {count} nodes and more than {percent} %; if that is \
-             right, delete the nodes by hand or raise the limits",
-            self.gone, self.all
+            "the instances of {} of {} nodes are gone, and {} may be deleted in a row; if that is right, delete the nodes by hand \
+             or raise --node-deletion-max-percent or, up to half of the nodes, --node-deletion-max-count",
+            self.gone, self.all, self.allowance
         )
     }
 }
@@ -175,8 +185,8 @@ impl State {
         let deleted: Vec<_> = self.deleted.iter().filter(|(_, at)| lately(at)).map(|(uid, _)| uid).collect();
         let gone = self.missing.len() + deleted.len();
         let all = nodes.len() + deleted.iter().filter(|uid| !nodes.contains(**uid)).count();
-        let too_many = gone > config.max_count && gone * 100 > config.max_percent * all;
-        too_many.then_some(Crowd { gone, all, limits: (config.max_count, config.max_percent) })
+        let allowance = config.allowance(all);
+        (gone > allowance).then_some(Crowd { gone, all, allowance })
     }
 
     /// A deletion was not carried out: it does not count, and the Node has to be confirmed again.

@@ -1,6 +1,8 @@
 //! The taint `node.kubernetes.io/out-of-service:NoExecute` on Nodes whose machine is shut down, off again once they are ready.
 //!
-//! In: the store of Nodes that the process keeps anyway. Out: patches of `spec.taints` while this replica leads. `decide` decides.
+//! In: the store of Nodes that the process keeps anyway, and what ARM says of a machine's power just before a taint goes on: the
+//! shutdown taint on a Node may be old, or somebody else's, and a volume that is detached under a running machine is lost data.
+//! Out: patches of `spec.taints` while this replica leads. `decide` decides.
 //! Upstream does this at every event of a Node (`pkg/provider/azure.go`, `updateNodeTaint`); here the store is gone through every
 //! `PERIOD`, so that an event which is lost, or a write which fails, is made up for.
 
@@ -13,10 +15,11 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use serde_json::{Value, json};
 
-use decide::{Decision, decide, taints_after};
+use decide::{Decision, Power, decide, depends_on_power, taints_after};
 
+use super::node::name;
 use crate::{
-    cloud_provider::ProviderContext,
+    cloud_provider::{CloudError, InstancesV2, ProviderContext},
     runtime::{
         patch::{ApiError, Part, PatchKind, Writer},
         shutdown::Shutdown,
@@ -30,24 +33,38 @@ const PERIOD: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// How many Nodes are written at once.
 const CONCURRENT_WRITES: usize = 10;
+/// Longest wait for what ARM says of one machine; after it the next pass asks.
+const POWER_LIMIT: Duration = Duration::from_secs(30);
 /// How often a decision is made anew after conflicts.
 const ATTEMPTS: usize = 5;
 
-/// Starts [`run`] with what a provider gets at its start, until that ends.
-pub fn start(context: &ProviderContext) {
-    let writer = Writer::new(context.client.clone(), context.leadership.clone());
-    context.shutdown.spawn(run(context.nodes.clone(), writer, context.shutdown.clone()));
+/// What a pass works with.
+#[derive(Clone)]
+pub struct Taints {
+    /// The cluster's Nodes.
+    pub nodes: Store<Node>,
+    /// Writes while this replica leads.
+    pub writer: Writer,
+    /// Asked whether a machine is shut down; answers from a read of the moment, as the node-lifecycle controller needs it.
+    pub instances: Arc<dyn InstancesV2>,
 }
 
-/// Keeps the taints of all `nodes` right until `shutdown` begins, while the writer's leadership holds.
-pub async fn run(nodes: Store<Node>, writer: Writer, shutdown: Shutdown) {
+/// Starts [`run`] with what a provider gets at its start, until that ends.
+pub fn start(context: &ProviderContext, instances: Arc<dyn InstancesV2>) {
+    let writer = Writer::new(context.client.clone(), context.leadership.clone());
+    let taints = Taints { nodes: context.nodes.clone(), writer, instances };
+    context.shutdown.spawn(run(taints, context.shutdown.clone()));
+}
+
+/// Keeps the taints of all Nodes right until `shutdown` begins, while the writer's leadership holds.
+pub async fn run(taints: Taints, shutdown: Shutdown) {
     let mut pause = PERIOD;
     loop {
         tokio::select! {
             () = shutdown.begun() => return,
             () = tokio::time::sleep(pause) => {}
         }
-        pause = match pass(&nodes, &writer).await {
+        pause = match pass(&taints).await {
             Ok(()) => PERIOD,
             Err(error) => {
                 tracing::warn!(%error, "the out-of-service taint of a node could not be written, trying again");
@@ -58,23 +75,28 @@ pub async fn run(nodes: Store<Node>, writer: Writer, shutdown: Shutdown) {
 }
 
 /// Goes through all Nodes once; the error is the last one.
-async fn pass(nodes: &Store<Node>, writer: &Writer) -> Result<(), ApiError> {
-    let due = nodes.list().into_iter().filter(|node| decide(node) != Decision::Nothing);
+async fn pass(taints: &Taints) -> Result<(), ApiError> {
+    if !taints.writer.leadership().is_leading() {
+        return Ok(());
+    }
+    let is_due = |node: &Arc<Node>| depends_on_power(node) || decide(node, Power::Unknown) != Decision::Nothing;
+    let due = taints.nodes.list().into_iter().filter(is_due);
     let writes = due.map(|node| {
-        let writer = writer.clone();
-        async move { apply(&writer, &node).await }
+        let taints = taints.clone();
+        async move { apply(&taints, &node).await }
     });
     let results: Vec<_> = futures::stream::iter(writes).buffer_unordered(CONCURRENT_WRITES).collect().await;
     results.into_iter().rfind(Result::is_err).unwrap_or(Ok(()))
 }
 
 /// Writes what is decided for `node`; after a conflict for the Node as it is then, if it is still the same one.
-pub async fn apply(writer: &Writer, node: &Arc<Node>) -> Result<(), ApiError> {
+async fn apply(taints: &Taints, node: &Arc<Node>) -> Result<(), ApiError> {
+    let Taints { writer, instances, .. } = taints;
     let api: Api<Node> = Api::all(writer.client().clone());
     let key = ObjectKey::of(node.as_ref());
     let mut current = Arc::clone(node);
     for _ in 0..ATTEMPTS {
-        let decision = decide(&current);
+        let decision = decide(&current, power(instances.as_ref(), &current).await);
         if decision == Decision::Nothing {
             return Ok(());
         }
@@ -96,6 +118,23 @@ pub async fn apply(writer: &Writer, node: &Arc<Node>) -> Result<(), ApiError> {
     Err(ApiError::Conflict(key.to_string()))
 }
 
+/// The power of the machine of `node`, where the decision depends on it.
+async fn power(instances: &dyn InstancesV2, node: &Node) -> Power {
+    if !depends_on_power(node) {
+        return Power::Unknown;
+    }
+    let late = |_| Err(CloudError::failed(format!("no answer within {} s", POWER_LIMIT.as_secs())));
+    match tokio::time::timeout(POWER_LIMIT, instances.instance_shutdown(node)).await.unwrap_or_else(late) {
+        Ok(true) => Power::ShutDown,
+        Ok(false) => Power::On,
+        Err(error) => {
+            let node = name(node);
+            tracing::debug!(node, %error, "no out-of-service taint: whether the machine is shut down cannot be told");
+            Power::Unknown
+        }
+    }
+}
+
 /// Replaces the list of taints, and is refused when somebody else wrote in between.
 fn patch(node: &Node, decision: Decision) -> Value {
     let taints = taints_after(node, decision);
@@ -107,14 +146,48 @@ fn patch(node: &Node, decision: Decision) -> Value {
 #[cfg(all(test, feature = "sandbox"))]
 #[expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
 mod tests {
+    use std::{collections::BTreeSet, sync::Mutex};
+
+    use async_trait::async_trait;
+
     use super::*;
     use crate::{
+        cloud_provider::{CloudResult, InstanceMetadata},
         providers::azure::node::fixtures::{NodeBuilder, node},
         runtime::{clock::Clock, leader_election::Leadership},
         sandbox::api_server::ApiServer,
     };
 
     const SHUTDOWN: (&str, &str) = ("node.cloudprovider.kubernetes.io/shutdown", "NoSchedule");
+
+    /// Names of Nodes whose machine is shut down; `None`: ARM does not answer.
+    #[derive(Default)]
+    struct Arm(Mutex<Option<BTreeSet<String>>>);
+
+    impl Arm {
+        fn of(down: &[&str]) -> Arc<Self> {
+            Arc::new(Self(Mutex::new(Some(down.iter().map(|name| (*name).to_owned()).collect()))))
+        }
+    }
+
+    #[async_trait]
+    impl InstancesV2 for Arm {
+        async fn instance_exists(&self, _: &Node) -> CloudResult<bool> {
+            Ok(true)
+        }
+        async fn instance_shutdown(&self, node: &Node) -> CloudResult<bool> {
+            let down = self.0.lock().unwrap().clone();
+            down.map(|down| down.contains(name(node))).ok_or_else(|| CloudError::failed("HTTP 500"))
+        }
+        async fn instance_metadata(&self, _: &Node) -> CloudResult<Option<InstanceMetadata>> {
+            Ok(None)
+        }
+    }
+
+    fn taints(server: &ApiServer, leadership: Leadership, arm: &Arc<Arm>) -> Taints {
+        let instances = Arc::<Arm>::clone(arm);
+        Taints { nodes: store(server), writer: Writer::new(server.client(), leadership), instances }
+    }
 
     fn server(nodes: impl IntoIterator<Item = NodeBuilder>) -> ApiServer {
         let server = ApiServer::new(Clock::manual("2026-01-01T00:00:00Z".parse().unwrap()));
@@ -147,43 +220,57 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_node_that_is_down_is_marked_and_one_that_is_back_is_not() {
         let server = server([down("down"), node("fine").ready("True"), node("slow").ready("Unknown")]);
-        let writer = Writer::new(server.client(), Leadership::unopposed());
+        let arm = Arm::of(&["down", "slow"]);
+        let pass = async || pass(&taints(&server, Leadership::unopposed(), &arm)).await.unwrap();
         server.clear_requests();
-        pass(&store(&server), &writer).await.unwrap();
+        pass().await;
         assert_eq!((is_out(&server, "down"), is_out(&server, "fine"), is_out(&server, "slow")), (true, false, false));
         assert_eq!(keys(&server, "down").len(), 2, "the shutdown taint stays");
         assert_eq!(writes(&server), 1);
 
-        pass(&store(&server), &writer).await.unwrap();
+        pass().await;
         assert_eq!(writes(&server), 1, "nothing is written twice");
 
         server.update_with("", "down", |node: &mut Node| {
             node.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].status = "True".into();
         });
-        pass(&store(&server), &writer).await.unwrap();
+        pass().await;
         assert_eq!(keys(&server, "down"), [SHUTDOWN.0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_arm_says_now_takes_a_machine_out_of_service() {
+        let server = server([down("runs"), down("unknown")]);
+        let arm = Arm::of(&[]);
+        let pass = async || pass(&taints(&server, Leadership::unopposed(), &arm)).await.unwrap();
+        pass().await;
+        assert!(!is_out(&server, "runs"), "its machine runs, whatever the shutdown taint says");
+        *arm.0.lock().unwrap() = None;
+        pass().await;
+        assert!(!is_out(&server, "unknown"), "ARM does not say");
+        *arm.0.lock().unwrap() = Some(BTreeSet::from(["unknown".to_owned()]));
+        pass().await;
+        assert_eq!((is_out(&server, "runs"), is_out(&server, "unknown")), (false, true));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_node_that_became_ready_in_between_is_not_marked() {
         let server = server([down("n")]);
-        let writer = Writer::new(server.client(), Leadership::unopposed());
-        let stale = store(&server);
+        let stale = taints(&server, Leadership::unopposed(), &Arm::of(&["n"]));
         server.update_with("", "n", |node: &mut Node| {
             node.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].status = "True".into();
         });
-        pass(&stale, &writer).await.unwrap();
+        pass(&stale).await.unwrap();
         assert!(!is_out(&server, "n"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_new_node_of_the_name_is_left_alone() {
         let server = server([down("n")]);
-        let writer = Writer::new(server.client(), Leadership::unopposed());
-        let stale = store(&server);
+        let stale = taints(&server, Leadership::unopposed(), &Arm::of(&["n"]));
         server.delete::<Node>("", "n");
         server.create(&down("n").build());
-        pass(&stale, &writer).await.unwrap();
+        pass(&stale).await.unwrap();
         assert!(!is_out(&server, "n"), "its own turn comes with its own event");
     }
 
@@ -191,9 +278,9 @@ mod tests {
     async fn it_goes_on_after_errors_and_only_while_it_leads() {
         let server = server([down("n")]);
         let (lead, leadership) = Leadership::channel();
-        let writer = Writer::new(server.client(), leadership);
         let shutdown = Shutdown::new();
-        let task = tokio::spawn(run(store(&server), writer, shutdown.clone()));
+        let arm = Arm::of(&["n"]);
+        let task = tokio::spawn(run(taints(&server, leadership, &arm), shutdown.clone()));
         server.clear_requests();
         tokio::time::sleep(PERIOD * 3).await;
         assert_eq!(server.requests().len(), 0, "a standby writes nothing");

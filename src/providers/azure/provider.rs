@@ -351,7 +351,7 @@ impl CloudProvider for AzureCloud {
         if self.inner.scope != Scope::Cluster || self.inner.started.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        out_of_service::start(&context);
+        out_of_service::start(&context, Arc::new(parts::Parts(Arc::clone(&self.inner.session))));
         context.shutdown.spawn(self.clone().stay_warm(context.clone()));
         if self.inner.settings.reload {
             context.shutdown.spawn(self.clone().follow(config, context.clone()));

@@ -15,7 +15,10 @@ use super::{
     calls::{Behaviour, CallName},
     instances::provider_id_of,
 };
-use crate::cloud_provider::{CloudError, CloudResult, NodeAddress};
+use crate::{
+    cloud_provider::{CloudError, CloudResult, NodeAddress},
+    runtime::yaml::{self, YamlError},
+};
 
 /// A whole fake cloud as configured. The default has no instance at all; see [`FakeConfig::any_node`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -195,13 +198,11 @@ impl FakeConfig {
     /// Reads and checks YAML.
     pub fn parse(text: &str) -> CloudResult<Self> {
         // A file with nothing but comments is a cloud with nothing in it.
-        let document: serde_yaml::Value =
-            serde_yaml::from_str(text).map_err(|error| CloudError::invalid(error.to_string()))?;
-        if document.is_null() {
+        let invalid = |error: YamlError| CloudError::invalid(error.to_string());
+        if yaml::is_empty(text).map_err(invalid)? {
             return Ok(Self::default());
         }
-        // From the text, not the document, so that messages carry the line.
-        let config: Self = serde_yaml::from_str(text).map_err(|error| CloudError::invalid(error.to_string()))?;
+        let config: Self = yaml::parse(text).map_err(invalid)?;
         config.check().map_err(CloudError::Invalid)?;
         Ok(config)
     }

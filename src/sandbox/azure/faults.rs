@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use rand::{Rng, SeedableRng, rngs::SmallRng};
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use tokio::time::Instant;
 
 use super::{log::RequestRecord, options::Class};

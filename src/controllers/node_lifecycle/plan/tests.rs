@@ -106,6 +106,49 @@ fn a_crowd_is_not_deleted_and_the_breaker_recovers() {
 }
 
 #[test]
+fn the_allowance_grows_with_the_cluster() {
+    let of = |max_count, max_percent| Config { max_count, max_percent, ..CONFIG };
+    for (config, all, expected) in [
+        (of(10, 20), 1, 1),
+        (of(10, 20), 2, 1),
+        (of(10, 20), 3, 1),
+        (of(10, 20), 4, 2),
+        (of(10, 20), 10, 5),
+        (of(10, 20), 19, 9),
+        // From here on as the flags say.
+        (of(10, 20), 20, 10),
+        (of(10, 20), 50, 10),
+        (of(10, 20), 100, 20),
+        (of(10, 20), 5_000, 1_000),
+        (of(1, 0), 10, 1),
+        (of(0, 0), 10, 0),
+        (of(0, 20), 4, 0),
+        (of(0, 20), 10, 2),
+        (of(10, 100), 10, 10),
+        (of(10, 20), 0, 1),
+    ] {
+        assert_eq!(config.allowance(all), expected, "{config:?} {all}");
+    }
+}
+
+#[test]
+fn a_small_cluster_loses_a_node_but_never_all() {
+    let config = Config::default();
+    for (all, gone, expected) in [(3, 1, 1), (3, 2, 0), (3, 3, 0), (10, 5, 5), (10, 6, 0), (10, 10, 0), (2, 2, 0), (1, 1, 1)]
+    {
+        let (mut state, nodes, start) = (State::default(), uids(all), Instant::now());
+        let mut deleted = 0;
+        for at in [0, 20, 40] {
+            for uid in nodes.iter().take(gone) {
+                let now = start + Duration::from_secs(at);
+                deleted += usize::from(state.observe(uid, &Observation::Gone, &nodes, now, &config) == Action::Delete);
+            }
+        }
+        assert_eq!(deleted, expected, "{gone} of {all} are gone");
+    }
+}
+
+#[test]
 fn deletions_in_the_window_count_and_age() {
     let mut world = World::new(10);
     for node in 0..3 {
@@ -154,6 +197,13 @@ fn look() -> impl Strategy<Value = Look> {
 }
 
 proptest! {
+    #[test]
+    fn within_a_window_half_of_a_small_cluster_stays(all in 2..20_usize, count in 0..40_usize, percent in 0..=50_usize) {
+        let allowance = Config { max_count: count, max_percent: percent, ..CONFIG }.allowance(all);
+        prop_assert!(allowance * 2 <= all, "{} of {}", allowance, all);
+        prop_assert!(allowance >= usize::from(count > 0), "a single Node may always go");
+    }
+
     /// Whatever is seen in whatever order: only `Gone` deletes, only after an uncontradicted `Gone` long enough before, and never
     /// more than the limits allow within the window.
     #[test]

@@ -34,4 +34,4 @@ pub use gate::Gate;
 pub use resource_id::{InvalidResourceId, ResourceId};
 pub use settings::{ArmSettings, Backoff, Limits, Polling};
 pub use token::{SourceTokens, TokenError, TokenProvider};
-pub use transport::{Transport, TransportError};
+pub use transport::{LargestBody, Transport, TransportError};

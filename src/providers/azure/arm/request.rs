@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, header};
 use reqwest::Url;
 
-use super::{ApiType, ArmError, ArmResult, ErrorClass, budget::Charge, classify::Asked};
+use super::{ApiType, ArmError, ArmResult, ErrorClass, LargestBody, budget::Charge, classify::Asked};
 
 /// What is to be sent, without what differs from try to try.
 #[derive(Debug, Clone)]
@@ -51,6 +51,7 @@ impl Ask {
     pub(super) fn request(&self, user_agent: &str, tokens: &Tokens, id: &str) -> ArmResult<Request<Bytes>> {
         let mut request = Request::new(self.body.clone());
         *request.method_mut() = self.method.clone();
+        request.extensions_mut().insert(LargestBody::ARM);
         *request.uri_mut() = self.url.as_str().parse().map_err(|_| self.unsendable("the URL"))?;
         let mut set = |name: HeaderName, value: &str, what: &str, secret: bool| {
             let mut value = HeaderValue::from_str(value).map_err(|_| self.unsendable(what))?;
@@ -119,6 +120,7 @@ mod tests {
             assert_eq!(header(name), value, "{name}");
         }
         assert!(!format!("{request:?}").contains("hunter"), "tokens are marked as sensitive");
+        assert_eq!(LargestBody::of(&request), LargestBody::ARM, "a list is longer than a token");
     }
 
     #[test]

@@ -161,9 +161,10 @@ fn without(error: ArmError, token: &str) -> ArmError {
 }
 
 fn without_answer(ask: &Ask, error: &TransportError) -> ArmError {
-    let class = match error {
-        TransportError::NoAnswer(_) if ask.asked().writes() => ErrorClass::OutcomeUnknown,
-        _ => ErrorClass::Transient,
+    let class = match (error, ask.asked().writes()) {
+        (TransportError::NoAnswer(_) | TransportError::TooLarge(_), true) => ErrorClass::OutcomeUnknown,
+        (TransportError::TooLarge(_), false) => ErrorClass::Garbage,
+        (TransportError::NotSent(_), _) | (TransportError::NoAnswer(_), false) => ErrorClass::Transient,
     };
     ask.asked().error(class, clean(&error.to_string()))
 }

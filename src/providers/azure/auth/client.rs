@@ -8,14 +8,15 @@ use std::{collections::BTreeMap, error::Error as _, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use azure_core::http::Url;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use reqwest::{Client, NoProxy, Proxy, redirect::Policy};
 use rustls::{ClientConfig, crypto::aws_lc_rs};
 
 use super::{AuthError, roots::Places};
-use crate::providers::azure::arm::{Transport, TransportError};
+use crate::providers::azure::arm::{LargestBody, Transport, TransportError};
 
 const CONNECT: Duration = Duration::from_secs(10);
+/// From the connection to the last byte of the body.
 const REQUEST: Duration = Duration::from_secs(60);
 const IDLE: Duration = Duration::from_secs(90);
 /// A connection on which nothing comes back for this long is asked whether it lives.
@@ -98,13 +99,26 @@ fn direct(environment: &BTreeMap<String, String>) -> String {
 impl Transport for ReqwestTransport {
     async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, TransportError> {
         let unsendable = |error: reqwest::Error| TransportError::NotSent(describe(&error.without_url()));
+        let largest = LargestBody::of(&request);
         let request = reqwest::Request::try_from(request).map_err(unsendable)?;
         let answer = self.client.execute(request).await.map_err(failed)?;
         let (status, version, headers) = (answer.status(), answer.version(), answer.headers().clone());
-        let mut response = http::Response::new(answer.bytes().await.map_err(failed)?);
+        let mut response = http::Response::new(body(answer, largest).await?);
         (*response.status_mut(), *response.version_mut(), *response.headers_mut()) = (status, version, headers);
         Ok(response)
     }
+}
+
+/// The body, piece by piece as it is decompressed, so that one that is too large is never held.
+async fn body(mut answer: reqwest::Response, largest: LargestBody) -> Result<Bytes, TransportError> {
+    let mut body = BytesMut::new();
+    while let Some(piece) = answer.chunk().await.map_err(failed)? {
+        if piece.len() > largest.0 - body.len() {
+            return Err(TransportError::TooLarge(largest));
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(body.freeze())
 }
 
 /// A request has surely not arrived only when there never was a connection.

@@ -6,7 +6,10 @@
 //! Upstream also calls gone what is being deleted and what is missing in a list; here the first is unknown until ARM says 404, and
 //! lists prove nothing. And upstream takes a machine that was made anew under the name of an old one for the old one.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -27,23 +30,51 @@ const DELETING: &str = "Deleting";
 /// Power states, behind `PowerState/`, in which no disk is in use. `stopping` is not one of them.
 const SHUT_DOWN: &[&str] = &["stopped", "deallocated", "deallocating"];
 
-/// Where firmware has been seen to tell `vmId`: sizes of machines (in lower case) of which one was its Node's `systemUUID`. On Azure
-/// Stack, for one, and for some kinds of machine, the two have nothing to do with each other, and a difference means nothing.
+/// Fewest Nodes that have to show that firmware tells `vmId` before the difference of another one means anything.
+const FEWEST_WITNESSES: usize = 3;
+/// How many Nodes of a size are remembered; the latest.
+const MOST_WITNESSES: usize = 32;
+
+/// Where firmware tells `vmId`: for each size of machines (in lower case), which Nodes were seen to have it as their `systemUUID` and
+/// which not. On Azure Stack, for one, and for some kinds of machine, the two have nothing to do with each other, and a difference
+/// means nothing.
+///
+/// A kubelet writes its `systemUUID` itself, so no single Node is believed about others: [`FEWEST_WITNESSES`] and most of those seen
+/// have to agree.
 #[derive(Debug, Clone, Default)]
 pub struct Scheme {
-    sizes: HashSet<String>,
+    sizes: HashMap<String, VecDeque<Witness>>,
+}
+
+#[derive(Debug, Clone)]
+struct Witness {
+    node: String,
+    agrees: bool,
 }
 
 impl Scheme {
-    /// Takes in a Node and the machine it runs on.
+    /// Takes in a Node and the machine it runs on. The last word of each Node counts.
     pub fn learn(&mut self, node: &Node, machine: &Machine) {
-        if is_same(node, machine) == Some(true) && !self.holds_for(machine) {
-            self.sizes.insert(machine.vm_size.to_ascii_lowercase());
+        let Some(agrees) = is_same(node, machine) else { return };
+        let witnesses = self.sizes.entry(machine.vm_size.to_ascii_lowercase()).or_default();
+        let name = node::name(node);
+        witnesses.retain(|witness| witness.node != name);
+        witnesses.push_back(Witness { node: name.to_owned(), agrees });
+        if witnesses.len() > MOST_WITNESSES {
+            witnesses.pop_front();
         }
     }
 
+    /// How many Nodes with machines of this size agree, and how many were seen.
+    fn witnesses_of(&self, machine: &Machine) -> (usize, usize) {
+        let seen = self.sizes.get(machine.vm_size.to_ascii_lowercase().as_str());
+        let agreeing = seen.into_iter().flatten().filter(|witness| witness.agrees).count();
+        (agreeing, seen.map_or(0, VecDeque::len))
+    }
+
     fn holds_for(&self, machine: &Machine) -> bool {
-        self.sizes.contains(machine.vm_size.to_ascii_lowercase().as_str())
+        let (agreeing, all) = self.witnesses_of(machine);
+        agreeing >= FEWEST_WITNESSES && agreeing * 2 > all
     }
 }
 
@@ -84,6 +115,11 @@ pub fn is_shut_down(node: &Node, machine: &Machine, scheme: &Scheme) -> bool {
 /// `vmId`, though firmware of such machines tells it. Where one of the two is missing or no such number, nothing is concluded.
 pub fn is_of_another(node: &Node, machine: &Machine, scheme: &Scheme) -> bool {
     is_same(node, machine) == Some(false) && scheme.holds_for(machine)
+}
+
+/// Whether what is known of the machine may be older than `node`, so that another look is worth a read; concludes nothing.
+pub fn may_be_of_another(node: &Node, machine: &Machine, scheme: &Scheme) -> bool {
+    is_same(node, machine) == Some(false) && scheme.witnesses_of(machine).0 > 0
 }
 
 /// Whether firmware tells `vmId`; `None` where one of the two is not known.
@@ -127,11 +163,58 @@ mod tests {
         Sighting::Found(Arc::new(machine(change)))
     }
 
-    /// Another Node of the cluster has shown that firmware tells `vmId`.
+    const OTHER_ID: &str = "fedcba98-7654-3210-fedc-ba9876543210";
+
+    /// Nodes called `name`-0 and so on tell the `vmId` of a machine.
+    fn tell(scheme: &mut Scheme, name: &str, count: usize, told: &str) {
+        let machine = machine(|m| m.vm_size = m.vm_size.to_uppercase());
+        (0..count).for_each(|at| scheme.learn(&node(&format!("{name}-{at}")).system_uuid(told).build(), &machine));
+    }
+
+    /// Other Nodes of the cluster have shown that firmware tells `vmId`.
     fn scheme() -> Scheme {
         let mut scheme = Scheme::default();
-        scheme.learn(&node("other").system_uuid(VM_ID).build(), &machine(|m| m.vm_size = m.vm_size.to_uppercase()));
+        tell(&mut scheme, "other", FEWEST_WITNESSES, VM_ID);
         scheme
+    }
+
+    #[test]
+    fn a_size_is_believed_when_several_nodes_and_most_of_them_agree() {
+        for (agreeing, differing, believed) in [
+            (0, 0, false),
+            (1, 0, false),
+            (2, 0, false),
+            (3, 0, true),
+            (3, 2, true),
+            (3, 3, false),
+            (4, 3, true),
+            (1, 20, false),
+            // The latest 32 count.
+            (31, 15, true),
+            (40, 16, false),
+        ] {
+            let mut scheme = Scheme::default();
+            tell(&mut scheme, "same", agreeing, VM_ID);
+            tell(&mut scheme, "different", differing, OTHER_ID);
+            assert_eq!(scheme.holds_for(&machine(|_| {})), believed, "{agreeing} agree, {differing} differ");
+            let victim = node("victim").system_uuid(OTHER_ID).build();
+            let existence = decide(&victim, &found(|_| {}), &scheme, NONE, now());
+            assert_eq!(existence == Existence::Gone, believed, "{agreeing} agree, {differing} differ");
+            assert_eq!(may_be_of_another(&victim, &machine(|_| {}), &scheme), agreeing > 0);
+        }
+    }
+
+    #[test]
+    fn one_node_is_one_witness_however_often_it_speaks() {
+        let mut scheme = Scheme::default();
+        (0..100).for_each(|_| tell(&mut scheme, "liar", 1, VM_ID));
+        assert!(!scheme.holds_for(&machine(|_| {})));
+        tell(&mut scheme, "honest", 2, VM_ID);
+        assert!(scheme.holds_for(&machine(|_| {})));
+        tell(&mut scheme, "honest", 2, OTHER_ID);
+        assert!(!scheme.holds_for(&machine(|_| {})), "the last word counts");
+        (0..1_000).for_each(|at| tell(&mut scheme, &format!("n{at}"), 1, VM_ID));
+        assert!(scheme.sizes.values().all(|witnesses| witnesses.len() <= MOST_WITNESSES), "bounded");
     }
 
     fn existence(node: NodeBuilder, sighting: &Sighting) -> Existence {
@@ -184,8 +267,9 @@ mod tests {
         let other_size = found(|m| m.vm_size = "Standard_DC4as_v5".into());
         let mut scheme = Scheme::default();
         let mut existence = |sighting: &Sighting, learnt: Option<(&str, &str)>| {
-            if let Some((told, vm_id)) = learnt {
-                scheme.learn(&super::tests::node("m").system_uuid(told).build(), &machine(|m| m.vm_id = vm_id.into()));
+            for (at, (told, vm_id)) in learnt.into_iter().cycle().take(FEWEST_WITNESSES).enumerate() {
+                let witness = super::tests::node(&format!("m-{at}")).system_uuid(told).build();
+                scheme.learn(&witness, &machine(|m| m.vm_id = vm_id.into()));
             }
             decide(&node(), sighting, &scheme, NONE, now())
         };

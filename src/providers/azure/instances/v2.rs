@@ -104,13 +104,13 @@ impl AzureInstances {
         }
     }
 
-    /// Asks afresh for machines that are not the ones their Nodes run on.
+    /// Asks afresh for machines that may not be the ones their Nodes run on.
     async fn look_again(&self, wanted: &[Wanted], places: &[usize], nodes: &[&Node], found: &mut [Found]) {
         let stale: Vec<usize> = {
             let scheme = self.scheme();
             let is_stale = |at: usize, found: &Found| {
                 let node = places.get(at).and_then(|place| nodes.get(*place));
-                matches!((node, found), (Some(node), Ok(machine)) if existence::is_of_another(node, machine, &scheme))
+                matches!((node, found), (Some(node), Ok(machine)) if existence::may_be_of_another(node, machine, &scheme))
             };
             found.iter().enumerate().filter(|(at, found)| is_stale(*at, found)).map(|(at, _)| at).collect()
         };

@@ -13,7 +13,7 @@ use super::{
     document::{Documents, Instance, LoadBalancer},
     retry::{self, Failure, Patience},
 };
-use crate::providers::azure::arm::Transport;
+use crate::providers::azure::arm::{Transport, TransportError};
 
 /// The newest version that knows what upstream reads.
 const INSTANCE: &str = "/metadata/instance?api-version=2021-10-01&format=json";
@@ -97,7 +97,10 @@ impl MetadataService {
             .map_err(|error| Failure::NoAnswer(error.to_string()))?;
         let answer = tokio::time::timeout(limit, self.transport.send(request)).await;
         let answer = answer.map_err(|_| Failure::NoAnswer(format!("no answer within {} s", limit.as_secs())))?;
-        let answer = answer.map_err(|error| Failure::NoAnswer(error.to_string()))?;
+        let answer = answer.map_err(|error| match error {
+            TransportError::TooLarge(_) => Failure::Garbage(error.to_string()),
+            TransportError::NotSent(_) | TransportError::NoAnswer(_) => Failure::NoAnswer(error.to_string()),
+        })?;
         if answer.status() != http::StatusCode::OK {
             let retry_after = answer.headers().get(http::header::RETRY_AFTER);
             let seconds = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());

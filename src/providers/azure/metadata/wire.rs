@@ -3,21 +3,21 @@
 //! Not the wire to ARM: that one holds certificates and connections, which a process on each node for two requests in five minutes
 //! should not.
 
-use std::io;
+use std::{io, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::{Either, select};
 use http::{HeaderValue, Request, Response, header::HOST};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use crate::providers::azure::arm::{Transport, TransportError};
+use crate::providers::azure::arm::{LargestBody, Transport, TransportError};
 
-/// Largest body; the documents have a few thousand bytes.
-const LARGEST: usize = 1 << 20;
+/// From the connection to the last byte of the body, for callers that set no limit of their own.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// [`Transport`] over a TCP connection of its own for each request.
 #[derive(Debug, Clone, Copy, Default)]
@@ -26,22 +26,32 @@ pub struct PlainHttp;
 #[async_trait]
 impl Transport for PlainHttp {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
-        let not_sent = |error: &dyn std::fmt::Display| TransportError::NotSent(error.to_string());
-        let (request, address) = in_origin_form(request).map_err(|error| not_sent(&error))?;
-        let stream = TcpStream::connect(address).await.map_err(|error| not_sent(&error))?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| not_sent(&error))?;
-        let exchange = Box::pin(async move {
-            let answer = sender.send_request(request.map(Full::new)).await.map_err(|error| lost(&error))?;
-            let (parts, body) = answer.into_parts();
-            let body = Limited::new(body, LARGEST).collect().await.map_err(|error| lost(error.as_ref()))?;
-            Ok(Response::from_parts(parts, body.to_bytes()))
-        });
-        // The connection moves the bytes while the exchange waits for them; what came before it ended can still be read.
-        match select(exchange, Box::pin(connection)).await {
-            Either::Left((answer, _)) => answer,
-            Either::Right((_, exchange)) => exchange.await,
-        }
+        let late = |_| Err(TransportError::NoAnswer("time limit reached".to_owned()));
+        tokio::time::timeout(LIMIT, exchange(request)).await.unwrap_or_else(late)
     }
+}
+
+async fn exchange(request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+    let largest = LargestBody::of(&request);
+    let not_sent = |error: &dyn std::fmt::Display| TransportError::NotSent(error.to_string());
+    let (request, address) = in_origin_form(request).map_err(|error| not_sent(&error))?;
+    let stream = TcpStream::connect(address).await.map_err(|error| not_sent(&error))?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| not_sent(&error))?;
+    let exchange = Box::pin(async move {
+        let answer = sender.send_request(request.map(Full::new)).await.map_err(|error| lost(&error))?;
+        let (parts, body) = answer.into_parts();
+        let body = Limited::new(body, largest.0).collect().await.map_err(|error| unread(error.as_ref(), largest))?;
+        Ok(Response::from_parts(parts, body.to_bytes()))
+    });
+    // The connection moves the bytes while the exchange waits for them; what came before it ended can still be read.
+    match select(exchange, Box::pin(connection)).await {
+        Either::Left((answer, _)) => answer,
+        Either::Right((_, exchange)) => exchange.await,
+    }
+}
+
+fn unread(error: &(dyn std::error::Error + 'static), largest: LargestBody) -> TransportError {
+    if error.is::<LengthLimitError>() { TransportError::TooLarge(largest) } else { lost(error) }
 }
 
 fn lost(error: &dyn std::error::Error) -> TransportError {
@@ -69,7 +79,32 @@ fn in_origin_form(request: Request<Bytes>) -> io::Result<(Request<Bytes>, String
 
 #[cfg(test)]
 mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
     use super::*;
+
+    /// Answers `head`, then zeros for as long as somebody reads.
+    async fn endless(head: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let _ = socket.read(&mut [0; 4096]).await;
+            let _ = socket.write_all(head.as_bytes()).await;
+            while socket.write_all(&[b'0'; 1 << 16]).await.is_ok() {}
+        });
+        format!("http://{address}/metadata/instance")
+    }
+
+    #[tokio::test]
+    async fn a_body_without_end_is_not_read_to_the_end() {
+        let url = endless("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n").await;
+        let error = PlainHttp.send(Request::get(url).body(Bytes::new()).unwrap()).await.unwrap_err();
+        assert_eq!(error, TransportError::TooLarge(LargestBody::default()));
+    }
 
     /// `Host`, path, and where it goes.
     fn form(url: &str) -> Result<[String; 3], String> {

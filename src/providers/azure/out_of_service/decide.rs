@@ -1,7 +1,7 @@
 //! When a Node is out of service: pure.
 //!
-//! In: a Node. Out: whether its taint goes on or off, and the taints it has then. Upstream: `pkg/provider/azure.go`
-//! (`updateNodeTaint`).
+//! In: a Node, and the power of its machine. Out: whether its taint goes on or off, and the taints it has then. Upstream:
+//! `pkg/provider/azure.go` (`updateNodeTaint`), which trusts the shutdown taint.
 
 use k8s_openapi::api::core::v1::{Node, Taint};
 
@@ -11,6 +11,17 @@ use crate::providers::azure::node::is_ready;
 const OUT_OF_SERVICE: (&str, &str) = ("node.kubernetes.io/out-of-service", "NoExecute");
 /// The node-lifecycle controller's mark of a Node whose machine is shut down.
 const SHUTDOWN: (&str, &str) = ("node.cloudprovider.kubernetes.io/shutdown", "NoSchedule");
+
+/// What ARM says of the power of a machine at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Power {
+    /// It is shut down: no disk is in use.
+    ShutDown,
+    /// It is not.
+    On,
+    /// It was not asked, or could not tell.
+    Unknown,
+}
 
 /// What happens to the taint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,13 +34,17 @@ pub enum Decision {
     Nothing,
 }
 
+/// Whether the taint of `node` would go on if its machine were shut down: the node-lifecycle controller saw that before.
+pub fn depends_on_power(node: &Node) -> bool {
+    !is_ready(node) && !has(node, OUT_OF_SERVICE) && has(node, SHUTDOWN)
+}
+
 /// What happens to the taint of `node`.
-pub fn decide(node: &Node) -> Decision {
-    match (is_ready(node), has(node, OUT_OF_SERVICE), has(node, SHUTDOWN)) {
-        (true, true, _) => Decision::Remove,
-        (false, false, true) => Decision::Add,
-        _ => Decision::Nothing,
+pub fn decide(node: &Node, power: Power) -> Decision {
+    if is_ready(node) && has(node, OUT_OF_SERVICE) {
+        return Decision::Remove;
     }
+    if depends_on_power(node) && power == Power::ShutDown { Decision::Add } else { Decision::Nothing }
 }
 
 /// The taints of `node` after `decision`.
@@ -91,10 +106,15 @@ mod tests {
             (node("n").taint(SHUTDOWN.0, "NoExecute", None), Decision::Nothing),
         ] {
             let node = builder.build();
-            assert_eq!(decide(&node), expected, "{node:?}");
+            assert_eq!(decide(&node, Power::ShutDown), expected, "{node:?}");
+            assert_eq!(depends_on_power(&node), expected == Decision::Add, "{node:?}");
+            for power in [Power::On, Power::Unknown] {
+                let without = if expected == Decision::Add { Decision::Nothing } else { expected };
+                assert_eq!(decide(&node, power), without, "{power:?} {node:?}");
+            }
             let mut after = node.clone();
             after.spec.get_or_insert_default().taints = Some(taints_after(&node, expected));
-            assert_eq!(decide(&after), Decision::Nothing, "decided once and for all: {node:?}");
+            assert_eq!(decide(&after, Power::ShutDown), Decision::Nothing, "decided once and for all: {node:?}");
         }
     }
 

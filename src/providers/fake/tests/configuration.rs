@@ -3,6 +3,7 @@
 use std::{fs, time::Duration};
 
 use super::*;
+use crate::runtime::yaml;
 
 const GUIDE: &str = include_str!("../../../../docs/guides/fake-provider.md");
 
@@ -83,7 +84,7 @@ fn every_example_of_the_guide_is_valid_and_every_call_is_listed_there() {
 fn what_is_printed_can_be_read_again() {
     let yaml = "calls: {'*': {latency: 1m30s}, listRoutes: {class: retryAfter, retryAfter: 42s, times: 2}}";
     let config = FakeConfig::parse(yaml).unwrap();
-    assert_eq!(FakeConfig::parse(&serde_yaml::to_string(&config).unwrap()).unwrap(), config);
+    assert_eq!(FakeConfig::parse(&yaml::print(&config).unwrap()).unwrap(), config);
 }
 
 #[tokio::test(start_paused = true)]

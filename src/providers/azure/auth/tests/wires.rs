@@ -1,8 +1,9 @@
 //! The real HTTP client, over loopback.
 
-use std::{collections::BTreeMap, fs, net::SocketAddr, sync::Arc};
+use std::{collections::BTreeMap, fs, io::Write, net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
 use http_body_util::Full;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
@@ -18,7 +19,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::super::{AuthError, ReqwestTransport};
-use crate::providers::azure::arm::{Transport, TransportError};
+use crate::providers::azure::arm::{LargestBody, Transport, TransportError};
 
 fn transport(variables: &[(&str, &str)]) -> Result<ReqwestTransport, AuthError> {
     let environment: BTreeMap<_, _> =
@@ -60,8 +61,18 @@ async fn tls_server() -> (SocketAddr, String) {
     (address, certificate.pem())
 }
 
+/// An answer of `size` zeros, packed with gzip to a thousandth.
+fn bomb(size: usize) -> Vec<u8> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    (0..size >> 20).for_each(|_| packed.write_all(&[0; 1 << 20]).unwrap());
+    let packed = packed.finish().unwrap();
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n", packed.len());
+    [head.into_bytes(), packed].concat()
+}
+
 /// A server that reads what comes, answers `answer` and closes. What it read comes through the channel.
-async fn raw_server(answer: &'static str) -> (SocketAddr, tokio::sync::mpsc::UnboundedReceiver<String>) {
+async fn raw_server(answer: impl Into<Vec<u8>>) -> (SocketAddr, tokio::sync::mpsc::UnboundedReceiver<String>) {
+    let answer = answer.into();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
@@ -70,7 +81,7 @@ async fn raw_server(answer: &'static str) -> (SocketAddr, tokio::sync::mpsc::Unb
             let mut buffer = vec![0; 4096];
             let read = socket.read(&mut buffer).await.unwrap_or_default();
             let _ = sender.send(String::from_utf8_lossy(&buffer[..read]).into_owned());
-            let _ = socket.write_all(answer.as_bytes()).await;
+            let _ = socket.write_all(&answer).await;
         }
     });
     (address, receiver)
@@ -110,6 +121,46 @@ async fn errors_tell_whether_the_request_left() {
     for error in [refused, lost, half] {
         assert!(!format!("{error} {error:?}").contains("planted"), "{error}");
     }
+}
+
+#[tokio::test]
+async fn an_answer_is_bounded_after_decompression() {
+    const MIB: usize = 1 << 20;
+    let asking = |address, largest: Option<LargestBody>| async move {
+        let mut request = get(&format!("http://{address}/?sig=planted"));
+        if let Some(largest) = largest {
+            request.extensions_mut().insert(largest);
+        }
+        transport(&[]).unwrap().send(request).await.map(|answer| answer.into_body().len())
+    };
+    let bound = LargestBody::default();
+    assert_eq!(bound, LargestBody(MIB), "of tokens and documents about one machine");
+    for (size, largest, expected) in [
+        (MIB, None, Ok(MIB)),
+        (2 * MIB, None, Err(TransportError::TooLarge(bound))),
+        (2 * MIB, Some(LargestBody::ARM), Ok(2 * MIB)),
+        (65 * MIB, Some(LargestBody::ARM), Err(TransportError::TooLarge(LargestBody::ARM))),
+    ] {
+        let (address, _heard) = raw_server(bomb(size)).await;
+        let told = asking(address, largest).await;
+        assert_eq!(told, expected, "{size} bytes, allowed: {largest:?}");
+        let Err(error) = told else { continue };
+        assert!(error.to_string().contains("bytes (decompressed)"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_stalls_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let asked = tokio::spawn(async move { transport(&[]).unwrap().send(get(&url)).await });
+    let (mut socket, _) = listener.accept().await.unwrap();
+    assert!(socket.read(&mut [0; 4096]).await.unwrap() > 0);
+    socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf").await.unwrap();
+    tokio::time::pause();
+    let error = asked.await.unwrap().unwrap_err();
+    assert_eq!(error, TransportError::NoAnswer("time limit reached".to_owned()));
+    drop(socket);
 }
 
 #[tokio::test]

@@ -157,8 +157,14 @@ async fn existence_by_what_is_seen_directly() {
     let machine = Machine { vm_id: NEW.into(), ..standalone("vm-1") };
     let mut memory = Memory::of([("vm-1", machine.clone())]);
     memory.failing.push("failing".into());
+    for name in ["vm-2", "vm-3", "vm-4"] {
+        memory.now.insert(name.into(), Machine { vm_id: OTHER.into(), ..standalone(name) });
+    }
     let (instances, memory) = instances(memory);
     let gone_id = azure_id(&standalone("vm-9"));
+    for name in ["vm-2", "vm-3", "vm-4"] {
+        assert_eq!(instances.existence(&node(name).system_uuid(OTHER).build()).await, Existence::Exists);
+    }
     for (builder, expected) in [
         (node("vm-1"), Existence::Exists),
         (node("vm-1").provider_id(&azure_id(&machine)).system_uuid(NEW), Existence::Exists),
@@ -185,6 +191,23 @@ async fn existence_by_what_is_seen_directly() {
     let unreadable = node("vm-1").provider_id(&gone_id.replace("virtualMachines", "disks")).build();
     assert!(matches!(instances.existence(&unreadable).await, Existence::Unknown(_)));
     assert!(instances.instance_shutdown(&unreadable).await.is_err());
+}
+
+/// Firmware of this size tells something else than `vmId`. A kubelet learns its machine's from the metadata service and writes it.
+#[tokio::test(start_paused = true)]
+async fn a_lying_kubelet_cannot_have_the_nodes_of_others_deleted() {
+    let names = ["vm-1", "vm-2", "vm-3", "vm-4"];
+    let machine = |name| Machine { vm_id: NEW.into(), ..standalone(name) };
+    let (instances, _) = instances(Memory::of(names.map(|name| (name, machine(name)))));
+    let liar = node("vm-4").system_uuid(NEW).build();
+    for _ in 0..10 {
+        assert_eq!(instances.existence(&liar).await, Existence::Exists);
+        assert!(instances.instance_metadata(&liar).await.is_ok());
+        for name in ["vm-1", "vm-2", "vm-3"] {
+            let honest = node(name).system_uuid(OLD).build();
+            assert_eq!(instances.existence(&honest).await, Existence::Exists, "{name}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -155,7 +155,10 @@ async fn of_a_machine_made_anew_the_old_node_goes_and_the_new_one_stays() {
     for name in ["uni000001", "flex000001", "avset-1", "vm-1"] {
         let setup = Setup::of_all_kinds();
         let old = setup.node(name);
-        setup.look(&old).await;
+        // Some more that show that firmware tells vmId.
+        for name in ["uni000000", "uni000001", "uni000002", "flex000001", "avset-1", "vm-1"] {
+            setup.look(&setup.node(name)).await;
+        }
         setup.cloud.recreate_machine(name).unwrap();
         let new = setup.node(name);
         assert_eq!(setup.look(&old).await.0, Existence::Gone, "{name}");

@@ -1,0 +1,72 @@
+//! YAML that an operator or a test wrote: the only place that knows `serde_yaml`.
+//!
+//! In: text of bounded length. Out: typed values, or where the text goes wrong. For what is read at a start or when a file changes:
+//! the fake cloud, leader migration, the sandbox. Text that others may write while the program runs, such as `azure.json` from a
+//! Secret, goes through `serde-saphyr` (`providers::azure::config`), which bounds depth and aliases and repeats nothing of the text.
+//!
+//! The library has no maintainer any more. Whoever replaces it changes this file alone; `tests/layering.rs` holds that.
+
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Longest text that is read, in bytes. A thousand instances of the fake cloud take 200 KiB.
+pub const LONGEST: usize = 16 << 20;
+
+/// What is wrong with a text, and in which line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct YamlError(String);
+
+impl From<serde_yaml::Error> for YamlError {
+    fn from(error: serde_yaml::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Reads one document. An empty text is null.
+pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
+    Ok(serde_yaml::from_str(bounded(text)?)?)
+}
+
+/// Reads the documents of a text that `---` divides.
+pub fn documents<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, YamlError> {
+    let documents = serde_yaml::Deserializer::from_str(bounded(text)?);
+    documents.map(|document| T::deserialize(document).map_err(YamlError::from)).collect()
+}
+
+/// Whether a text has nothing but comments.
+pub fn is_empty(text: &str) -> Result<bool, YamlError> {
+    Ok(parse::<serde_yaml::Value>(text)?.is_null())
+}
+
+/// A value as YAML.
+pub fn print(value: &impl Serialize) -> Result<String, YamlError> {
+    Ok(serde_yaml::to_string(value)?)
+}
+
+fn bounded(text: &str) -> Result<&str, YamlError> {
+    let too_long = || YamlError(format!("the text has {} bytes; {LONGEST} are the most that is read", text.len()));
+    (text.len() <= LONGEST).then_some(text).ok_or_else(too_long)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_read_again() {
+        let value = json!({"a": [1, true, null], "b": {"c": "yes"}});
+        assert_eq!(parse::<Value>(&print(&value).unwrap()), Ok(value));
+        assert_eq!(documents::<Value>("a: 1\n---\nb: 2\n"), Ok(vec![json!({"a": 1}), json!({"b": 2})]));
+        assert_eq!((is_empty("# nothing\n"), is_empty("{}")), (Ok(true), Ok(false)));
+    }
+
+    #[test]
+    fn errors_name_the_line_and_long_texts_are_not_read() {
+        assert!(parse::<Value>("a: 1\nb: [").unwrap_err().to_string().contains("line"));
+        let long = " ".repeat(LONGEST + 1);
+        let refused = [parse::<Value>(&long).unwrap_err(), documents::<Value>(&long).unwrap_err()];
+        assert!(refused.iter().all(|error| error.to_string().contains("are the most that is read")), "{refused:?}");
+    }
+}

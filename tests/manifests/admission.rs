@@ -1,0 +1,291 @@
+//! The admission policy of cloud-node-manager: decoded by the API's own types, and its expressions evaluated, over requests as the API
+//! server puts them. `tests/e2e` does the same on an API server that has the API.
+
+use std::{collections::HashMap, fmt};
+
+use cel::{Context, Env};
+use k8s_openapi::api::{
+    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    core::v1::{NodeSpec, NodeStatus},
+};
+use serde::de::{Deserializer, Visitor};
+use serde_json::json;
+
+use super::*;
+
+const POLICY: &str = "cloud-node-manager/admission/policy.yaml";
+const ACCOUNT: &str = "system:serviceaccount:kube-system:cloud-node-manager";
+const CLAIM: &str = "authentication.kubernetes.io/node-name";
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+
+fn policy() -> ValidatingAdmissionPolicy {
+    let [policy, binding] = <[Value; 2]>::try_from(documents(POLICY)).unwrap();
+    assert_eq!(round_trip::<ValidatingAdmissionPolicy>(&policy), policy);
+    assert_eq!(round_trip::<ValidatingAdmissionPolicyBinding>(&binding), binding);
+    serde_json::from_value(policy).unwrap()
+}
+
+/// The value of an expression.
+fn evaluate(expression: &str, context: &Context<'_, '_>) -> cel::Value {
+    let program = Env::stdlib().compile(expression).unwrap_or_else(|error| panic!("{expression}: {error:?}"));
+    program.execute(context).unwrap_or_else(|error| panic!("{expression}: {error}"))
+}
+
+/// What the policy says to a request: nothing, or why not. The API server evaluates variables when they are named; here all are, so
+/// that none may fail.
+fn refusal(request: &Value, object: &Value, old: &Value) -> Option<String> {
+    let spec = policy().spec.unwrap();
+    let mut context = Context::default();
+    for (name, value) in [("request", request), ("object", object), ("oldObject", old)] {
+        context.add_variable(name, value).unwrap();
+    }
+    if !spec.match_conditions.unwrap().iter().all(|one| evaluate(&one.expression, &context) == cel::Value::Bool(true)) {
+        return None;
+    }
+    let mut variables: HashMap<String, cel::Value> = HashMap::new();
+    for variable in spec.variables.unwrap() {
+        context.add_variable_from_value("variables", variables.clone());
+        variables.insert(variable.name, evaluate(&variable.expression, &context));
+    }
+    context.add_variable_from_value("variables", variables);
+    let failed =
+        spec.validations.unwrap().into_iter().find(|one| evaluate(&one.expression, &context) != cel::Value::Bool(true))?;
+    let told = failed.message_expression.map(|expression| match evaluate(&expression, &context) {
+        cel::Value::String(text) => text.to_string(),
+        other => panic!("{expression}: {other:?}"),
+    });
+    told.or(failed.message)
+}
+
+/// The pod on node-1 writes: operation, resource, subresource.
+fn request(operation: &str, resource: &str, subresource: &str, name: &str) -> Value {
+    json!({
+        "operation": operation, "name": name, "subResource": subresource,
+        "resource": {"group": "", "version": "v1", "resource": resource},
+        "userInfo": {"username": ACCOUNT, "groups": ["system:serviceaccounts"], "extra": {CLAIM: ["node-1"]}},
+    })
+}
+
+/// A Node that waits for its initialisation.
+fn fresh() -> Value {
+    json!({
+        "metadata": {
+            "name": "node-1", "labels": {"kubernetes.io/hostname": "node-1", "pool": "a"}, "annotations": {"a": "b"},
+            "finalizers": ["f"], "resourceVersion": "1",
+        },
+        "spec": {
+            "podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"],
+            "taints": [{"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"}, {"key": "quarantine", "effect": "NoExecute"}],
+        },
+        "status": {
+            "capacity": {"cpu": "4"}, "nodeInfo": {"systemUUID": "u"},
+            "conditions": [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "False"}],
+        },
+    })
+}
+
+/// `fresh` with the value at a JSON pointer set; null takes it away.
+fn with(pointer: &str, value: Value) -> Value {
+    let mut node = fresh();
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    let parent = node.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+    let key = key.replace("~1", "/");
+    if value.is_null() {
+        parent.remove(&key)
+    } else {
+        parent.insert(key, value)
+    };
+    node
+}
+
+fn update(subresource: &str, object: &Value) -> Option<String> {
+    refusal(&request("UPDATE", "nodes", subresource, "node-1"), object, &fresh())
+}
+
+#[test]
+fn the_component_is_part_of_cloud_node_manager() {
+    let component = documents("cloud-node-manager/kustomization.yaml").remove(0);
+    assert_eq!(component["components"], json!(["admission"]));
+    let admission = documents("cloud-node-manager/admission/kustomization.yaml").remove(0);
+    assert_eq!((&admission["kind"], &admission["resources"]), (&json!("Component"), &json!(["policy.yaml"])));
+
+    let [policy, binding] = <[Value; 2]>::try_from(documents(POLICY)).unwrap();
+    assert_eq!(binding["spec"], json!({"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}));
+    assert_eq!(policy["spec"]["failurePolicy"], "Fail");
+    // Whatever RBAC lets the account write is looked at.
+    let rules = policy["spec"]["matchConstraints"]["resourceRules"].as_array().unwrap();
+    for (resource, _) in NODE_MANAGER_CALLS {
+        let covers = |rule: &Value| {
+            rule["apiGroups"] == json!([""])
+                && rule["resources"].as_array().unwrap().contains(&json!(resource))
+                && rule["operations"] == json!(["CREATE", "UPDATE", "DELETE"])
+        };
+        assert!(rules.iter().any(covers), "{resource}");
+    }
+}
+
+#[test]
+fn what_cloud_node_manager_writes_is_let_through() {
+    assert_eq!(update("", &fresh()), None);
+    let mut initialised = fresh();
+    initialised["spec"]["providerID"] = json!("azure:///subscriptions/s");
+    initialised["spec"]["taints"] = json!([{"key": "quarantine", "effect": "NoExecute"}]);
+    for label in [
+        "node.kubernetes.io/instance-type",
+        "beta.kubernetes.io/instance-type",
+        "topology.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/region",
+        "topology.kubernetes.azure.com/sub-fault-domain",
+        "topology.kubernetes.azure.com/interconnect-group",
+    ] {
+        initialised["metadata"]["labels"][label] = json!("x");
+    }
+    assert_eq!(update("", &initialised), None);
+    assert_eq!(refusal(&request("UPDATE", "nodes", "", "node-1"), &initialised, &initialised), None, "a second time");
+    assert_eq!(update("", &with("/spec/taints", json!([{"key": "quarantine", "effect": "NoExecute"}]))), None);
+    assert_eq!(update("status", &with("/status/addresses", json!([{"type": "InternalIP", "address": "10.0.0.4"}]))), None);
+    let mut announced = fresh();
+    let conditions = announced["status"]["conditions"].as_array_mut().unwrap();
+    conditions.insert(0, json!({"type": "NetworkUnavailable", "status": "True"}));
+    assert_eq!(update("status", &announced), None);
+}
+
+#[test]
+fn other_nodes_and_tokens_without_a_node_are_refused() {
+    let own = request("UPDATE", "nodes", "status", "node-1");
+    assert_eq!(refusal(&own, &fresh(), &fresh()), None);
+    for (operation, name) in [("UPDATE", "node-2"), ("DELETE", "node-1"), ("DELETE", "node-2"), ("CREATE", "node-1")] {
+        let old = if operation == "CREATE" { Value::Null } else { fresh() };
+        let object = if operation == "DELETE" { Value::Null } else { fresh() };
+        let told = refusal(&request(operation, "nodes", "", name), &object, &old);
+        assert_eq!(told.as_deref(), Some("cloud-node-manager may change only its own node, node-1"), "{operation} {name}");
+    }
+    for extra in [json!({}), json!({CLAIM: [""]}), json!({"another": ["node-1"]}), Value::Null] {
+        let mut unbound = own.clone();
+        if extra.is_null() {
+            unbound["userInfo"].as_object_mut().unwrap().remove("extra");
+        } else {
+            unbound["userInfo"]["extra"] = extra;
+        }
+        let told = refusal(&unbound, &fresh(), &fresh()).unwrap();
+        assert!(told.contains("names no node"), "{told}");
+        // Other accounts are none of the policy's business.
+        for user in ["system:node:node-2", "system:serviceaccount:kube-system:cloud-controller-manager", "admin"] {
+            let mut other = unbound.clone();
+            other["userInfo"]["username"] = json!(user);
+            other["name"] = json!("node-2");
+            assert_eq!(refusal(&other, &Value::Null, &fresh()), None, "{user}");
+        }
+    }
+}
+
+#[test]
+fn events_are_about_the_own_node() {
+    let about = |kind: &str, name: &str| json!({"involvedObject": {"kind": kind, "name": name}});
+    let told = |operation: &str, event: &Value| refusal(&request(operation, "events", "", "e"), event, &Value::Null);
+    for operation in ["CREATE", "UPDATE"] {
+        assert_eq!(told(operation, &about("Node", "node-1")), None);
+        for event in [about("Node", "node-2"), about("Pod", "node-1"), json!({"involvedObject": {}})] {
+            assert!(told(operation, &event).is_some_and(|why| why.contains("events about its own node, node-1")), "{event}");
+        }
+    }
+    assert!(told("DELETE", &Value::Null).is_some());
+    let mut newer = request("CREATE", "events", "", "e");
+    newer["resource"]["group"] = json!("events.k8s.io");
+    assert!(refusal(&newer, &json!({"regarding": {"kind": "Node", "name": "node-2"}}), &Value::Null).is_some());
+}
+
+#[test]
+fn everything_else_about_the_own_node_is_refused() {
+    let uninitialized = json!({"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"});
+    let quarantine = json!({"key": "quarantine", "effect": "NoExecute"});
+    let rows = [
+        ("/metadata/labels/pool", json!("b"), "labels"),
+        ("/metadata/labels/pool", Value::Null, "labels"),
+        ("/metadata/labels/node-role.kubernetes.io~1control-plane", json!(""), "labels"),
+        ("/metadata/labels", Value::Null, "labels"),
+        ("/metadata/annotations", json!({"a": "c"}), "annotations"),
+        ("/metadata/annotations", Value::Null, "annotations"),
+        ("/metadata/finalizers", json!([]), "finalizers"),
+        ("/metadata/ownerReferences", json!([{"name": "o"}]), "owners"),
+        ("/spec/taints", json!([uninitialized]), "taint"),
+        ("/spec/taints", Value::Null, "taint"),
+        ("/spec/taints", json!([quarantine, uninitialized, {"key": "x", "effect": "NoExecute"}]), "taint"),
+        ("/spec/taints", json!([{"key": "quarantine", "effect": "NoSchedule"}, uninitialized]), "taint"),
+        ("/status/conditions", json!([{"type": "Ready", "status": "False"}]), "NetworkUnavailable"),
+        ("/status/conditions", Value::Null, "NetworkUnavailable"),
+        ("/status/nodeInfo", json!({"systemUUID": "another"}), "status"),
+    ];
+    for (pointer, value, expected) in rows {
+        for subresource in ["", "status"] {
+            let told = update(subresource, &with(pointer, value.clone()));
+            assert!(told.as_ref().is_some_and(|told| told.contains(expected)), "{pointer} {value}: {told:?}");
+        }
+    }
+    let old = with("/spec/providerID", json!("azure://1"));
+    let new = with("/spec/providerID", json!("azure://2"));
+    let told = refusal(&request("UPDATE", "nodes", "", "node-1"), &new, &old);
+    assert!(told.is_some_and(|told| told.contains("providerID once")));
+}
+
+/// Takes down the names of a struct's fields.
+struct FieldNames<'a>(&'a mut Vec<&'static str>);
+
+#[derive(Debug)]
+struct Seen;
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("seen")
+    }
+}
+
+impl std::error::Error for Seen {}
+
+impl serde::de::Error for Seen {
+    fn custom<T: fmt::Display>(_: T) -> Self {
+        Self
+    }
+}
+
+impl<'de> Deserializer<'de> for FieldNames<'_> {
+    type Error = Seen;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Seen> {
+        Err(Seen)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(self, _: &str, fields: &'static [&'static str], _: V) -> Result<V::Value, Seen> {
+        self.0.extend(fields);
+        Err(Seen)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct seq tuple
+        tuple_struct map enum identifier ignored_any
+    }
+}
+
+fn fields<T: DeserializeOwned>() -> Vec<&'static str> {
+    let mut names = Vec::new();
+    assert!(T::deserialize(FieldNames(&mut names)).is_err());
+    assert!(!names.is_empty());
+    names
+}
+
+/// A field that a later version of Kubernetes brings is noticed when k8s-openapi learns of it.
+#[test]
+fn no_field_of_a_node_is_forgotten() {
+    let parts = [
+        ("spec", fields::<NodeSpec>(), ["providerID", "taints"]),
+        ("status", fields::<NodeStatus>(), ["addresses", "conditions"]),
+    ];
+    for (part, fields, may_change) in parts {
+        for field in fields.into_iter().filter(|field| !may_change.contains(field)) {
+            let told = update("status", &with(&format!("/{part}/{field}"), json!("changed")));
+            assert!(told.is_some_and(|told| told.contains(part)), "{part}.{field} may change");
+        }
+    }
+}
