@@ -118,7 +118,7 @@ impl Campaign {
 
 /// Holds the election on this thread. Does not return when the lease is lost.
 fn on_thread(own: OwnRuntime, elector: Elector, stop: Shutdown, felt: watch::Receiver<()>, end: fn(&str) -> !) -> Ended {
-    let election = async {
+    let election = async move {
         let mut election = std::pin::pin!(elector.run(stop.clone()));
         tokio::select! {
             ended = &mut election => (ended, false),
@@ -173,9 +173,12 @@ impl OwnRuntime {
         work()
     }
 
-    /// Runs `work` on this thread. `None` only when the runtime was dropped.
-    fn run<F: Future>(&self, work: F) -> Option<F::Output> {
-        self.0.as_ref().map(|runtime| runtime.block_on(work))
+    /// Runs `work` on this thread. `None` only when there is no runtime any more.
+    fn run<F: Future>(mut self, work: F) -> Option<F::Output> {
+        let runtime = self.0.take()?;
+        let output = runtime.block_on(work);
+        runtime.shutdown_background();
+        Some(output)
     }
 }
 
@@ -184,5 +187,30 @@ impl Drop for OwnRuntime {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_runtime_that_shows_no_sign_of_life_is_taken_for_blocked() {
+        let (pulse, felt) = watch::channel(());
+        let watching = tokio::spawn(silent(felt.clone()));
+        let beating = tokio::spawn(beat(pulse.clone()));
+        sleep(Duration::from_secs(3600)).await;
+        assert!(!watching.is_finished());
+        let started = Instant::now();
+        beating.abort();
+        watching.await.unwrap();
+        assert!(started.elapsed() <= PULSE_LIMIT && started.elapsed() > PULSE_LIMIT - PULSE);
+
+        let stopped = tokio::spawn(silent(felt));
+        drop(pulse);
+        sleep(Duration::from_secs(3600)).await;
+        assert!(!stopped.is_finished(), "a process that stops in good order is not blocked");
     }
 }

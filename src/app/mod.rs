@@ -61,8 +61,7 @@ fn fail(problem: &dyn std::fmt::Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Ends the process from whatever thread notices that it must not go on.
-#[expect(clippy::exit, reason = "the threads that could end it in good order may be blocked")]
+/// Ends the process from whatever thread notices that it must not go on: those that could end it in good order may be blocked.
 fn end(problem: &str) -> ! {
     fail(&problem);
     std::process::exit(1)

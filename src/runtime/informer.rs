@@ -167,7 +167,7 @@ where
         let mut series = Series::default();
         loop {
             let watch = watcher::watcher(api.clone(), self.informer.watched.clone()).default_backoff();
-            let mut watch = watch.map_err(Failure::of).boxed();
+            let mut watch = watch.map_err(|error| Failure::of(&error)).boxed();
             while let Some(event) = watch.next().await {
                 match event {
                     Ok(event) => self.take(event),
@@ -296,10 +296,8 @@ struct Failure {
 }
 
 impl Failure {
-    // By value, as the stream hands it out.
-    #[expect(clippy::needless_pass_by_value)]
-    fn of(error: watcher::Error) -> Self {
-        let (operation, status) = match &error {
+    fn of(error: &watcher::Error) -> Self {
+        let (operation, status) = match error {
             watcher::Error::InitialListFailed(_) | watcher::Error::NoResourceVersion => ("list", None),
             watcher::Error::WatchStartFailed(kube::Error::Api(status)) => ("watch", Some(status)),
             watcher::Error::WatchStartFailed(_) => ("watch", None),
@@ -308,7 +306,7 @@ impl Failure {
             }
             watcher::Error::WatchFailed(_) => ("stream", None),
         };
-        Self { operation, expired: status.is_some_and(|status| status.code == 410), message: with_causes(&error) }
+        Self { operation, expired: status.is_some_and(|status| status.code == 410), message: with_causes(error) }
     }
 }
 
