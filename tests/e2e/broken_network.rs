@@ -45,7 +45,7 @@ pub(crate) async fn dead_watches(plane: &mut ControlPlane) {
     let cut = Instant::now();
     objects.create_service("second").await;
     eventually("the new Service is served", NOTICED, async || !objects.ingress("second").await.is_empty()).await;
-    println!("dead watches were noticed within {:?}", cut.elapsed());
+    eprintln!("dead watches were noticed within {:?}", cut.elapsed());
     assert!(manager.is_running());
     assert_eq!(manager.log_text().matches("became leader").count(), 1, "{}", manager.log_text());
 }
@@ -76,7 +76,7 @@ pub(crate) async fn partitioned(plane: &mut ControlPlane) {
         objects.create_service(service).await;
         objects.until_service_has_address(service).await;
         assert!(leads(&second).await && second.is_running(), "{}", second.log_text());
-        println!("the other replica served after {:?}", cut.elapsed());
+        eprintln!("the other replica served after {:?}", cut.elapsed());
         second.terminate();
         second.ended(SOON).await;
     }
