@@ -269,7 +269,7 @@ async fn a_standby_without_lists_waits_and_disturbs_nobody() {
 async fn a_cloud_that_is_down_does_not_cost_the_lease() {
     let (server, cloud) = (ApiServer::new(clock()), FakeCloud::new(FakeConfig::any_node()));
     let down = CloudError::Failed("the cloud is down".to_owned());
-    cloud.fail_next(CallName::Initialize, &down, usize::from(u8::MAX));
+    cloud.fail_next(CallName::Initialize, &down, 40);
     let replica = start_on(&server, cloud.clone());
     server.wait_until(|server| holder(server).is_some()).await;
     let leader = holder(&server);
