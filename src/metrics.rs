@@ -146,8 +146,8 @@ metrics! {
         "[ALPHA] Reconciles that are to be repeated after a failure.";
     informer_objects: gauge "cloud_controller_manager_informer_objects" ["resource"]
         "[ALPHA] Objects held in the informer's store.";
-    informer_restarts_total: counter "cloud_controller_manager_informer_errors_total" ["resource"]
-        "[ALPHA] Errors of list and watch calls, each followed by another attempt.";
+    informer_restarts_total: counter "cloud_controller_manager_informer_errors_total" ["resource", "operation"]
+        "[ALPHA] Errors of informers, each followed by another attempt. Operations: list, watch (its start), stream (an error in it), silence (a stream that was ended because nothing came).";
     informer_malformed_total: counter "cloud_controller_manager_informer_malformed_objects_total" ["resource"]
         "[ALPHA] Objects that could not be decoded and were skipped.";
     reconcile_panics_total: counter "cloud_controller_manager_reconcile_panics_total" ["name"]

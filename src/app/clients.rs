@@ -72,4 +72,8 @@ impl ClientSource for Network {
     fn watches(&self) -> Result<kube::Client, kube::Error> {
         self.clients.for_watches()
     }
+
+    fn election(&self) -> Result<kube::Client, kube::Error> {
+        self.clients.for_election()
+    }
 }

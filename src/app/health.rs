@@ -40,7 +40,10 @@ pub(super) fn checks(watched: &Arc<Watched>) -> HealthChecks {
 pub(super) fn informer(what: &str, status: &WatchStatus) -> Result<(), String> {
     match (&status.error, status.synced) {
         (Some(error), _) => Err(format!("list or watch of {what} fails: {error}")),
-        (None, false) => Err(format!("the first list of {what} is under way")),
+        (None, false) => {
+            let since = status.behind_since.map_or(0, |since| since.elapsed().as_secs());
+            Err(format!("the first list of {what} has been under way for {since} s"))
+        }
         (None, true) => Ok(()),
     }
 }

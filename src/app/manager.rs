@@ -9,7 +9,11 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Node, Service};
 use tokio::{sync::watch, task::JoinHandle};
 
-use super::{dry_run, health, status, wiring};
+use super::{
+    dry_run,
+    election::{self, Campaign, Host},
+    fitness, health, status, wiring,
+};
 use crate::{
     cli::{config::Config, feature_gates},
     cloud_provider::{
@@ -23,7 +27,7 @@ use crate::{
         clock::Clock,
         events::{self, EventRecorder},
         informer::Informer,
-        leader_election::{self, Elector, ElectorHealth, Ended as Election, Leadership},
+        leader_election::{ElectorHealth, Ended as Election, Leadership},
         shutdown::Shutdown,
         store::Store,
     },
@@ -44,6 +48,10 @@ pub trait ClientSource: Send + Sync {
     fn controller(&self, account: &str, leadership: &Leadership) -> Result<kube::Client, kube::Error>;
     /// A client for watches, which may stay silent for long.
     fn watches(&self) -> Result<kube::Client, kube::Error>;
+    /// A client for the leader election, which shares nothing with others. Called on the runtime that the election runs on.
+    fn election(&self) -> Result<kube::Client, kube::Error> {
+        self.component("leader-election")
+    }
 }
 
 /// Everything a manager is made of.
@@ -69,6 +77,8 @@ pub enum Ended {
     Stopped,
     /// The lease was lost: the process must end at once.
     LeaseLost,
+    /// It led but could not see the cluster: the lease was released, so that another replica leads.
+    Unfit,
     /// A part that must not end did.
     Broken,
 }
@@ -82,6 +92,9 @@ pub enum StartError {
     /// The API client cannot be built.
     #[error("cannot build the Kubernetes client: {0}")]
     Client(#[from] kube::Error),
+    /// There is no thread for the leader election.
+    #[error("cannot run the leader election: {0}")]
+    ElectionThread(std::io::Error),
     /// The secure port cannot be served.
     #[error(transparent)]
     Serving(#[from] serving::ServingError),
@@ -103,16 +116,21 @@ pub(super) struct Watched {
     pub(super) skipped: Vec<(&'static str, String)>,
 }
 
-/// Runs a manager until `stop` begins or it ends by itself.
+/// Runs a manager until `stop` begins or it ends by itself, with the leader election on this runtime.
 pub async fn run(parts: Parts, stop: &Shutdown) -> Result<Ended, StartError> {
+    run_with(parts, Host::CallersRuntime, stop).await
+}
+
+/// The same with the leader election on `host`.
+pub async fn run_with(parts: Parts, host: Host, stop: &Shutdown) -> Result<Ended, StartError> {
     if !parts.provider.has_cluster_id() && !parts.config.cloud.allow_untagged_cloud {
         return Err(StartError::NoClusterId);
     }
     let background = Shutdown::new();
-    let manager = Manager::build(parts, &background).await?;
+    let manager = Manager::build(parts, host, &background).await?;
     let ended = manager.lead(stop).await;
     background.begin();
-    if ended == Ended::Stopped {
+    if matches!(ended, Ended::Stopped | Ended::Unfit) {
         background.drain(BACKGROUND_DRAIN).await;
     }
     Ok(ended)
@@ -121,21 +139,22 @@ pub async fn run(parts: Parts, stop: &Shutdown) -> Result<Ended, StartError> {
 struct Manager {
     config: Config,
     watched: Arc<Watched>,
-    elector: Option<Elector>,
+    campaign: Campaign,
     provider_ready: watch::Receiver<Initialised>,
     metrics: Arc<Metrics>,
 }
 
 impl Manager {
     /// Builds everything and starts what every replica runs.
-    async fn build(parts: Parts, background: &Shutdown) -> Result<Self, StartError> {
+    async fn build(parts: Parts, host: Host, background: &Shutdown) -> Result<Self, StartError> {
         let Parts { config, clients, provider, metrics, clock, set_verbosity } = parts;
         show_features(&config.feature_gates, &metrics);
         let (recorder, recorded) = EventRecorder::channel(COMPONENT);
         let recorder = recorder.counting(&metrics);
         events::start_sink(recorded, clients.component(COMPONENT)?, clock, Arc::clone(&metrics), background);
 
-        let (elector, election, leadership) = election(&config, clients.as_ref(), clock, &recorder, &metrics)?;
+        let (campaign, election, leadership) =
+            election::prepare(&config.leader_election, host, clients.as_ref(), clock, &recorder, &metrics)?;
         let provider = metered::metered(provider, Arc::clone(&metrics), leadership.clone(), metered::Deadlines::default());
 
         let mut informers = Informers { nodes: Informer::new(prune_node), services: Informer::new(prune_service) };
@@ -178,35 +197,33 @@ impl Manager {
         let watches = clients.watches()?;
         informers.nodes.start(watches.clone(), background, Arc::clone(&metrics));
         informers.services.start(watches, background, Arc::clone(&metrics));
-        Ok(Self { config, watched, elector, provider_ready, metrics })
+        Ok(Self { config, watched, campaign, provider_ready, metrics })
     }
 
     /// Campaigns, leads, and ends in good order.
     async fn lead(self, stop: &Shutdown) -> Ended {
-        let (work, campaign) = (Shutdown::new(), Shutdown::new());
-        let Self { config, watched, elector, provider_ready, metrics } = self;
-        let mut election = tokio::spawn({
-            let campaign = campaign.clone();
-            async move {
-                match elector {
-                    Some(elector) => elector.run(campaign).await,
-                    None => {
-                        campaign.begun().await;
-                        Election::Stopped
-                    }
-                }
-            }
-        });
-        let mut controllers =
-            tokio::spawn(run_controllers(config.start_interval, watched, provider_ready, metrics, work.clone()));
-        let unasked = |ended| if matches!(ended, Ok(Election::Lost)) { Ended::LeaseLost } else { Ended::Broken };
+        let (work, standing) = (Shutdown::new(), Shutdown::new());
+        let Self { config, watched, campaign, provider_ready, metrics } = self;
+        let mut election = tokio::spawn(campaign.run(standing.clone()));
+        let mut controllers = tokio::spawn(run_controllers(
+            config.start_interval,
+            Arc::clone(&watched),
+            provider_ready,
+            metrics,
+            work.clone(),
+        ));
+        let unasked = |ended| if matches!(ended, Ok(Some(Election::Lost))) { Ended::LeaseLost } else { Ended::Broken };
 
-        tokio::select! {
+        let ended = tokio::select! {
             biased;
-            () = stop.begun() => {}
+            () = stop.begun() => Ended::Stopped,
             ended = &mut election => return unasked(ended),
             _ = &mut controllers => return Ended::Broken,
-        }
+            why = fitness::lost(&watched) => {
+                tracing::error!(why, "leading without seeing the cluster: giving the lease up, so that another replica leads");
+                Ended::Unfit
+            }
+        };
         tracing::info!("stopping: running steps end, then the lease is released");
         work.begin();
         tokio::select! {
@@ -215,9 +232,9 @@ impl Manager {
             ended = &mut election => return unasked(ended),
             () = drain(&mut controllers, config.shutdown_grace_period) => {}
         }
-        campaign.begin();
+        standing.begin();
         let _ = election.await;
-        Ended::Stopped
+        ended
     }
 }
 
@@ -229,32 +246,6 @@ async fn drain(controllers: &mut JoinHandle<()>, limit: Duration) {
         controllers.abort();
         let _ = controllers.await;
     }
-}
-
-/// The elector with its health, and the leadership it decides; without election, leadership that always holds.
-fn election(
-    config: &Config,
-    clients: &dyn ClientSource,
-    clock: Clock,
-    recorder: &EventRecorder,
-    metrics: &Arc<Metrics>,
-) -> Result<(Option<Elector>, Option<ElectorHealth>, Leadership), StartError> {
-    let settings = &config.leader_election;
-    if !settings.enabled {
-        return Ok((None, None, Leadership::unopposed()));
-    }
-    let settings = leader_election::ElectionConfig {
-        namespace: settings.resource_namespace.clone(),
-        name: settings.resource_name.clone(),
-        identity: leader_election::identity(),
-        lease_duration: settings.lease_duration,
-        renew_deadline: settings.renew_deadline,
-        retry_period: settings.retry_period,
-    };
-    let client = clients.component("leader-election")?;
-    let (elector, leadership) = Elector::new(client, settings, clock, recorder.clone(), Arc::clone(metrics));
-    let health = elector.health();
-    Ok((Some(elector), Some(health), leadership))
 }
 
 /// Upstream: `k8s.io/component-base/metrics/prometheus/feature`.

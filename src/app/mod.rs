@@ -6,7 +6,9 @@
 mod check_config;
 mod clients;
 mod dry_run;
+pub mod election;
 mod events_reference;
+mod fitness;
 mod health;
 pub mod manager;
 mod node_manager;
@@ -31,6 +33,7 @@ use crate::{
 
 pub use events_reference::{EventTable, events_reference};
 
+use election::Host;
 use manager::{Ended, Parts};
 
 /// Runs the program with the process's own arguments.
@@ -58,6 +61,12 @@ fn fail(problem: &dyn std::fmt::Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// Ends the process from whatever thread notices that it must not go on: those that could end it in good order may be blocked.
+fn end(problem: &str) -> ! {
+    fail(&problem);
+    std::process::exit(1)
+}
+
 fn start(registry: &Registry, config: Config) -> ExitCode {
     let log = match logging::install(&config.logging) {
         Ok(log) => log,
@@ -69,6 +78,9 @@ fn start(registry: &Registry, config: Config) -> ExitCode {
     match on_runtime(|stop| serve(registry, config, log, stop)) {
         Ok(Ok(Ended::Stopped)) => ExitCode::SUCCESS,
         Ok(Ok(Ended::LeaseLost)) => fail(&"leaderelection lost"),
+        Ok(Ok(Ended::Unfit)) => {
+            fail(&"this replica led without seeing the cluster; another one takes over (the log says what it missed)")
+        }
         Ok(Ok(Ended::Broken)) => fail(&"a part of the manager ended unexpectedly"),
         Ok(Err(error)) => fail(&error),
         Err(error) => fail(&format!("cannot go on: {error}")),
@@ -166,5 +178,5 @@ async fn serve(
     let clients = Arc::new(clients::from_config(&config, Arc::clone(&metrics), &stop).await?);
     let set_verbosity = verbosity(log);
     let parts = Parts { config, clients, provider, metrics, clock: Clock::System, set_verbosity };
-    Ok(manager::run(parts, &stop).await?)
+    Ok(manager::run_with(parts, Host::OwnThread { end }, &stop).await?)
 }

@@ -1,39 +1,47 @@
 //! Clients of the API server: one per component, so that audit logs and priority levels can tell them apart.
 //!
 //! In: `--kubeconfig`, `--master`, `--kube-api-qps`, `--kube-api-burst`. Out: [`kube::Client`]s that carry a user agent, wait for the
-//! client-side rate limit, are few at once, count themselves, and retry nothing (whoever calls owns the back-off). Certificates and
-//! tokens that a kubeconfig names by path: tokens are read again each minute, certificates when the process starts.
+//! client-side rate limit, are few at once, count themselves, end every wait, and retry nothing (whoever calls owns the back-off).
+//! Certificates and tokens that a kubeconfig or the pod names by path are read again when they change.
 
+pub(super) mod deadline;
 mod fence;
 mod proxy;
 mod rate_limit;
 mod request_metrics;
+pub(super) mod throttle;
+mod tls;
+mod transport;
 
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use http::{HeaderValue, header::USER_AGENT};
+use hyper::body::Incoming;
 use kube::{
     Client, Config,
-    client::ClientBuilder,
+    client::{Body, ClientBuilder, ConfigExt},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use tower::limit::ConcurrencyLimitLayer;
+use tower::{
+    BoxError, ServiceBuilder, ServiceExt,
+    limit::ConcurrencyLimitLayer,
+    util::{BoxService, option_layer},
+};
 
-use self::{fence::FenceLayer, rate_limit::RateLimitLayer, request_metrics::RequestMetricsLayer};
+use self::{
+    deadline::DeadlineLayer, fence::FenceLayer, rate_limit::RateLimitLayer, request_metrics::RequestMetricsLayer,
+    throttle::Throttle, tls::Tls, transport::Transport,
+};
 use super::{
     leader_election::Leadership,
     service_account::{Token, TokenLayer},
 };
 use crate::metrics::Metrics;
 
-/// How long an ordinary call may stay silent; watches have no such limit.
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Requests of one client at once. Each has a connection of its own, with buffers on both sides.
+/// Requests of one client at once. On HTTP/1.1 each has a connection of its own, with buffers on both sides.
 const AT_ONCE: usize = 64;
 
 /// How to reach the API server.
@@ -80,23 +88,32 @@ pub enum ClientError {
 pub struct Clients {
     settings: ClientConfig,
     base: Config,
+    /// Where the certificate authorities of the API server are, when they are in a file.
+    authorities: Option<PathBuf>,
     metrics: Arc<Metrics>,
 }
+
+/// What carries a client's requests to the server.
+type Base = BoxService<http::Request<Body>, http::Response<Incoming>, BoxError>;
 
 impl Clients {
     /// Reads the configuration; contacts nobody.
     pub async fn load(settings: ClientConfig, metrics: Arc<Metrics>) -> Result<Self, ClientError> {
         let master = settings.master.as_deref().filter(|master| !master.is_empty()).map(url).transpose()?;
-        let mut base = match (&settings.kubeconfig, &master) {
+        let (mut base, authorities) = match (&settings.kubeconfig, &master) {
             (Some(path), _) => from_kubeconfig(path, master.as_ref()).await?,
-            (None, Some(master)) => Config::new(master.clone()),
-            (None, None) => Config::incluster().map_err(|error| ClientError::NotInCluster(error.to_string()))?,
+            (None, Some(master)) => (Config::new(master.clone()), None),
+            (None, None) => {
+                let config = Config::incluster().map_err(|error| ClientError::NotInCluster(error.to_string()))?;
+                let authorities = config.root_cert_file.clone();
+                (config, authorities)
+            }
         };
         if let Some(master) = master {
             base.cluster_url = master;
         }
         base.default_retry = false;
-        Ok(Self { settings, base, metrics })
+        Ok(Self { settings, base, authorities, metrics })
     }
 
     /// The API server's address.
@@ -114,13 +131,22 @@ impl Clients {
         self.limited(self.config(component), None, leadership)
     }
 
-    /// A client for watches: they may stay silent for long and are not rate limited.
+    /// A client for watches: not rate limited, and without deadlines, since whoever watches knows how long that takes.
     pub fn for_watches(&self) -> Result<Client, kube::Error> {
-        let mut config = self.config("shared-informers");
-        config.read_timeout = None;
-        let host = host(&config);
-        let builder = ClientBuilder::try_from(config)?;
-        Ok(builder.with_layer(&RequestMetricsLayer::new(host, Arc::clone(&self.metrics))).build())
+        let config = self.config("shared-informers");
+        let metrics = RequestMetricsLayer::new(host(&config), Arc::clone(&self.metrics));
+        Ok(ClientBuilder::new(self.base(&config)?, config.default_namespace).with_layer(&metrics).build())
+    }
+
+    /// A client for the leader election: it waits for no rate limit and stands in no queue. Call it on the runtime that the election
+    /// runs on: what drives the client and its connections lives there.
+    pub fn for_election(&self) -> Result<Client, kube::Error> {
+        let config = self.config("leader-election");
+        let metrics = RequestMetricsLayer::new(host(&config), Arc::clone(&self.metrics));
+        Ok(ClientBuilder::new(self.base(&config)?, config.default_namespace)
+            .with_layer(&DeadlineLayer)
+            .with_layer(&metrics)
+            .build())
     }
 
     /// A client that carries `token` instead of the process's own credentials (`--use-service-account-credentials`).
@@ -133,20 +159,31 @@ impl Clients {
 
     fn config(&self, component: &str) -> Config {
         let mut config = self.base.clone();
-        config.read_timeout = Some(READ_TIMEOUT);
         let agent = format!("{}/{component}", self.settings.user_agent_base);
         // Only a component with control characters in its name could fail here; it goes without a user agent.
         config.headers.extend(HeaderValue::try_from(agent).ok().map(|value| (USER_AGENT, value)));
         config
     }
 
+    /// From the credentials down to the connections.
+    fn base(&self, config: &Config) -> Result<Base, kube::Error> {
+        let transport = Transport::new(config, Tls::load(config.clone(), self.authorities.clone())?)?;
+        let service = ServiceBuilder::new()
+            .layer(config.base_uri_layer())
+            .layer(option_layer(config.auth_layer()?))
+            .layer(config.extra_headers_layer()?)
+            .map_err(BoxError::from)
+            .service(transport);
+        Ok(service.boxed())
+    }
+
     fn limited(&self, config: Config, token: Option<Token>, leadership: Leadership) -> Result<Client, kube::Error> {
         let host = host(&config);
         let metrics = RequestMetricsLayer::new(host.clone(), Arc::clone(&self.metrics));
         let limit = RateLimitLayer::new(self.settings.qps, self.settings.burst, host, Arc::clone(&self.metrics));
-        let builder = ClientBuilder::try_from(config)?;
+        let builder = ClientBuilder::new(self.base(&config)?, config.default_namespace).with_layer(&DeadlineLayer);
         let builder = builder.with_layer(&TokenLayer::new(token)).with_layer(&metrics);
-        let builder = builder.with_layer(&FenceLayer(leadership)).with_layer(&limit);
+        let builder = builder.with_layer(&FenceLayer(leadership)).with_layer(&Throttle::default()).with_layer(&limit);
         Ok(builder.with_layer(&ConcurrencyLimitLayer::new(AT_ONCE)).build())
     }
 }
@@ -180,7 +217,7 @@ fn host(config: &Config) -> String {
     config.cluster_url.authority().map(ToString::to_string).unwrap_or_default()
 }
 
-async fn from_kubeconfig(path: &Path, master: Option<&http::Uri>) -> Result<Config, ClientError> {
+async fn from_kubeconfig(path: &Path, master: Option<&http::Uri>) -> Result<(Config, Option<PathBuf>), ClientError> {
     // The first line says what and where; those after it would show what stands there, which may be a token.
     let about = |error: &dyn std::fmt::Display| ClientError::Kubeconfig {
         path: path.display().to_string(),
@@ -192,7 +229,8 @@ async fn from_kubeconfig(path: &Path, master: Option<&http::Uri>) -> Result<Conf
     // kube compares NO_PROXY with the proxy instead of the server.
     let proxy = proxy::of(master.unwrap_or(&config.cluster_url), &parsed, |name| std::env::var(name).ok());
     config.proxy_url = proxy.map_err(|name| about(&format!("{name} is not the URL of a proxy")))?;
-    Ok(config)
+    let cluster = proxy::cluster(&parsed).filter(|cluster| cluster.certificate_authority_data.is_none());
+    Ok((config, cluster.and_then(|cluster| cluster.certificate_authority.as_ref()).map(PathBuf::from)))
 }
 
 #[cfg(test)]

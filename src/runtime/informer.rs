@@ -2,7 +2,8 @@
 //!
 //! In: a watch of the API server. Out: a [`Store`] to read from, and [`Change`]s with old and new object for whoever
 //! subscribed before the start. Survives disconnects, restarts and expired resource versions; an object that cannot be decoded is
-//! counted, logged and skipped, so that one bad object never stops a watch.
+//! counted, logged and skipped, so that one bad object never stops a watch. No server makes it wait for ever: the limits are those of
+//! `client::deadline`, and [`WatchStatus`] tells since when the store may be behind.
 
 use std::{
     collections::HashMap,
@@ -24,15 +25,26 @@ use kube::{
 };
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
+use tokio::time::Instant;
+use tower::BoxError;
+
 use super::{
-    client::with_causes,
+    client::{
+        deadline::{Limits, within},
+        throttle::Throttle,
+        with_causes,
+    },
     shutdown::Shutdown,
-    store::{ObjectKey, Store},
+    store::{ObjectKey, Store, WatchStatus},
 };
 use crate::metrics::Metrics;
 
-/// Before a fresh list after HTTP 410: a server that always answers so must not be flooded with lists.
+/// Before a fresh list after HTTP 410; doubles up to [`LONGEST_RELIST_PAUSE`] while that goes on: a server that always answers so must not
+/// be flooded with lists.
 const RELIST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_RELIST_PAUSE: Duration = Duration::from_secs(30);
+/// What comes so long after the last one is not of the same series.
+const SERIES_GAP: Duration = Duration::from_secs(120);
 
 /// What happened to an object, as seen in the store.
 #[derive(Debug, Clone)]
@@ -101,8 +113,10 @@ where
     /// Lists and watches all objects of the kind until `shutdown` begins.
     pub fn start(self, client: kube::Client, shutdown: &Shutdown, metrics: Arc<Metrics>) {
         let token = shutdown.clone();
-        let api = Api::all(noticing(client, self.store.clone()));
-        let feed = Feed { informer: self, relisted: None, resource: K::plural(&()).into_owned(), metrics };
+        let resource = K::plural(&()).into_owned();
+        self.store.set_status(|status| status.behind_since = Some(Instant::now()));
+        let api = Api::all(attentive(client, self.store.clone(), resource.clone(), Arc::clone(&metrics)));
+        let feed = Feed { informer: self, relisted: None, resource, metrics };
         shutdown.spawn(async move {
             tokio::select! {
                 () = token.begun() => {}
@@ -150,16 +164,18 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
     async fn run(mut self, api: Api<Checked<K>>) {
+        let mut series = Series::default();
         loop {
             let watch = watcher::watcher(api.clone(), self.informer.watched.clone()).default_backoff();
-            let mut watch = watch.map_err(|error| (expired(&error), with_causes(&error))).boxed();
+            let mut watch = watch.map_err(|error| Failure::of(&error)).boxed();
             while let Some(event) = watch.next().await {
                 match event {
                     Ok(event) => self.take(event),
-                    Err((expired, message)) => {
-                        self.failed(message);
+                    Err(failure) => {
+                        let expired = failure.expired;
+                        self.failed(failure);
                         if expired {
-                            tokio::time::sleep(RELIST_PAUSE).await;
+                            tokio::time::sleep(series.next(Instant::now())).await;
                             break;
                         }
                     }
@@ -168,10 +184,11 @@ where
         }
     }
 
-    fn failed(&self, message: String) {
-        tracing::warn!(resource = self.resource, error = message, "list or watch failed, trying again");
-        self.metrics.informer_restarts_total.with_label_values(&[&self.resource]).inc();
-        self.informer.store.set_status(|status| status.error = Some(message));
+    fn failed(&self, failure: Failure) {
+        let Failure { operation, message, .. } = failure;
+        tracing::warn!(resource = self.resource, operation, error = message, "list or watch failed, trying again");
+        self.metrics.informer_restarts_total.with_label_values(&[&self.resource, operation]).inc();
+        self.informer.store.set_status(|status| status.failed(message, Instant::now()));
     }
 
     fn take(&mut self, event: Event<Checked<K>>) {
@@ -190,11 +207,11 @@ where
                 if let Some((_, object)) = self.accept(object) {
                     self.informer.apply(object);
                 }
-                self.informer.store.set_status(|status| status.error = None);
+                self.informer.store.set_status(WatchStatus::current);
             }
             Event::Delete(object) => {
                 self.informer.delete(&ObjectKey::of(&object));
-                self.informer.store.set_status(|status| status.error = None);
+                self.informer.store.set_status(WatchStatus::current);
             }
         }
         let count = u32::try_from(self.informer.store.len()).unwrap_or(u32::MAX);
@@ -208,7 +225,7 @@ where
         relisted.into_values().for_each(|object| self.informer.apply(object));
         self.informer.store.set_status(|status| {
             status.synced = true;
-            status.error = None;
+            status.current();
         });
     }
 
@@ -235,32 +252,76 @@ fn is_same<K: Resource>(old: &Arc<K>, new: &Arc<K>) -> bool {
     old.meta().resource_version == new.meta().resource_version
 }
 
-/// `client`, which takes the error off `store` as soon as the server accepts a watch again. kube's watcher keeps that to itself: it
-/// speaks up only at the next change, which in a quiet cluster may be hours away.
-fn noticing<K: Send + Sync + 'static>(client: kube::Client, store: Store<K>) -> kube::Client {
+/// `client`, which waits for nothing for ever, waits as long as the server asks, and marks `store` as current as soon as the server
+/// accepts a watch again. kube's watcher keeps that to itself: it speaks up only at the next change, which in a quiet cluster may be hours
+/// away.
+fn attentive<K: Send + Sync + 'static>(
+    client: kube::Client,
+    store: Store<K>,
+    resource: String,
+    metrics: Arc<Metrics>,
+) -> kube::Client {
+    let throttle = Throttle::default();
     let service = tower::service_fn(move |request: http::Request<Body>| {
-        let (client, store) = (client.clone(), store.clone());
-        async move {
-            let is_watch =
-                request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
-            let response = client.send(request).await?;
-            if is_watch && response.status().is_success() {
-                store.set_status(|status| status.error = None);
+        let (client, store, throttle) = (client.clone(), store.clone(), throttle.clone());
+        let silences = metrics.informer_restarts_total.with_label_values(&[resource.as_str(), "silence"]);
+        let silent = {
+            let resource = resource.clone();
+            move || {
+                tracing::debug!(resource, "nothing came on the watch for long, watching anew");
+                silences.inc();
             }
-            Ok::<_, kube::Error>(response)
+        };
+        async move {
+            throttle.open().await;
+            let limits = Limits::of(request.uri().query());
+            let response = within(limits, client.send(request), silent).await?;
+            throttle.note(&response);
+            if matches!(limits, Limits::Watch(_)) && response.status().is_success() {
+                store.set_status(WatchStatus::current);
+            }
+            Ok::<_, BoxError>(response)
         }
     });
     kube::Client::new(service, "default")
 }
 
-/// kube's watcher repeats a watch that the server refuses with HTTP 410 for ever; only a fresh one lists again.
-fn expired(error: &watcher::Error) -> bool {
-    let status = match error {
-        watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::WatchFailed(kube::Error::Api(status)) => status,
-        _ => return false,
-    };
-    status.code == 410
+/// What went wrong with a list or watch.
+struct Failure {
+    /// What was being done, as in the metric.
+    operation: &'static str,
+    message: String,
+    /// kube's watcher repeats a watch that the server refuses with HTTP 410 for ever; only a fresh one lists again.
+    expired: bool,
+}
+
+impl Failure {
+    fn of(error: &watcher::Error) -> Self {
+        let (operation, status) = match error {
+            watcher::Error::InitialListFailed(_) | watcher::Error::NoResourceVersion => ("list", None),
+            watcher::Error::WatchStartFailed(kube::Error::Api(status)) => ("watch", Some(status)),
+            watcher::Error::WatchStartFailed(_) => ("watch", None),
+            watcher::Error::WatchFailed(kube::Error::Api(status)) | watcher::Error::WatchError(status) => {
+                ("stream", Some(status))
+            }
+            watcher::Error::WatchFailed(_) => ("stream", None),
+        };
+        Self { operation, expired: status.is_some_and(|status| status.code == 410), message: with_causes(error) }
+    }
+}
+
+/// Answers of 410 in a row.
+#[derive(Default)]
+struct Series(Option<(Instant, Duration)>);
+
+impl Series {
+    /// How long to wait after one that came at `now`.
+    fn next(&mut self, now: Instant) -> Duration {
+        let last = self.0.filter(|(at, _)| now.saturating_duration_since(*at) < SERIES_GAP);
+        let pause = last.map_or(RELIST_PAUSE, |(_, pause)| (pause * 2).min(LONGEST_RELIST_PAUSE));
+        self.0 = Some((now, pause));
+        pause
+    }
 }
 
 /// An object of which at least the metadata could be decoded.

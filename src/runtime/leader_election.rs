@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 pub use elector::{EVENTS, ElectionConfig, Elector, ElectorHealth, Ended, identity};
 
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
+
+use super::clock::Uptime;
 
 /// Whether this process may write, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +22,7 @@ pub enum State {
     /// This one leads; no write may start at or after this moment unless the lease is renewed before.
     Leading {
         /// End of the renew deadline that runs.
-        until: Instant,
+        until: Uptime,
     },
     /// No election: this one always may.
     Unopposed,
@@ -56,7 +58,7 @@ impl Leadership {
     pub fn check(&self) -> Result<(), NotLeading> {
         match *self.state.borrow() {
             State::Unopposed => Ok(()),
-            State::Leading { until } if Instant::now() < until => Ok(()),
+            State::Leading { until } if !until.is_over() => Ok(()),
             State::Leading { .. } | State::Standby => Err(NotLeading),
         }
     }

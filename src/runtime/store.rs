@@ -7,7 +7,7 @@ use std::{
 };
 
 use kube::Resource;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 /// Namespace (empty for cluster-scoped kinds) and name. Prints as `namespace/name` or `name`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,6 +47,22 @@ pub struct WatchStatus {
     pub synced: bool,
     /// The last error of list or watch, while it lasts.
     pub error: Option<String>,
+    /// Since when the store may be older than the cluster: nothing watches. `None` while something does.
+    pub behind_since: Option<Instant>,
+}
+
+impl WatchStatus {
+    /// The server has accepted a watch, or sent a change.
+    pub(super) fn current(&mut self) {
+        self.error = None;
+        self.behind_since = None;
+    }
+
+    /// A list or watch failed at `now`.
+    pub(super) fn failed(&mut self, error: String, now: Instant) {
+        self.error = Some(error);
+        self.behind_since.get_or_insert(now);
+    }
 }
 
 /// Objects by key. Clones are the same store.

@@ -18,10 +18,10 @@ use tokio::sync::watch;
 use super::{
     discovery::{self, Document},
     fault_handle::Faults,
-    faults::{Crash, FaultTable, Outcome},
+    faults::{Crash, FaultTable, Manner, Outcome},
     handler::{self, Reply},
     http::{ResourceRequest, Review, Route, Verb, route},
-    kinds,
+    kinds, manners,
     refusal::Refusal,
     render,
     reviews::{Authorizer, User, Users},
@@ -68,6 +68,8 @@ pub(super) struct Shared {
     revision: watch::Sender<u64>,
     /// Counts up when open watches are to break.
     pub(super) dropped: watch::Sender<u64>,
+    /// Counts up when open watches are to fall silent.
+    pub(super) stalled: watch::Sender<u64>,
     /// Counts writes and requests; [`ApiServer::wait_until`] waits on it.
     activity: watch::Sender<u64>,
 }
@@ -89,6 +91,7 @@ impl ApiServer {
             requests: Mutex::default(),
             revision,
             dropped: watch::Sender::new(0),
+            stalled: watch::Sender::new(0),
             activity: watch::Sender::new(0),
         };
         let server = Self { shared: Arc::new(shared) };
@@ -192,10 +195,15 @@ impl ApiServer {
         }
         let response = match outcome {
             Outcome::Lose(Crash::BeforeEffect) => None,
-            Outcome::Refuse(code) => Some(refused(&Refusal::of_code(code, "refused by an injected fault"))),
-            Outcome::Serve => Some(self.serve_resource(&request, body)),
+            Outcome::Refuse(fault) => Some(refused_as(fault.code, fault.retry_after)),
+            Outcome::Serve(Manner::Expired) if request.verb != Verb::Watch => Some(refused_as(410, None)),
+            Outcome::Serve(manner) => Some(manners::applied(manner, self.serve_resource(&request, body, manner)).await),
+            Outcome::Hang => {
+                self.remember(record);
+                return std::future::pending().await;
+            }
             Outcome::Lose(Crash::AfterEffect) => {
-                self.serve_resource(&request, body);
+                self.serve_resource(&request, body, Manner::Whole);
                 None
             }
         };
@@ -207,18 +215,18 @@ impl ApiServer {
         response.ok_or_else(|| io::Error::new(io::ErrorKind::ConnectionReset, "connection lost by an injected fault"))
     }
 
-    fn serve_resource(&self, request: &ResourceRequest, body: handler::Body<'_>) -> Response<Body> {
+    fn serve_resource(&self, request: &ResourceRequest, body: handler::Body<'_>, manner: Manner) -> Response<Body> {
         if request.subresource == "token" {
             return self.issue_token(request, body).unwrap_or_else(|refusal| refused(&refusal));
         }
         let write = self.write_now();
         match self.with_storage(|storage| handler::execute(storage, request, body, write)) {
-            Ok(reply) => self.reply(request, reply),
+            Ok(reply) => self.reply(request, reply, manner),
             Err(refusal) => refused(&refusal),
         }
     }
 
-    fn reply(&self, request: &ResourceRequest, reply: Reply) -> Response<Body> {
+    fn reply(&self, request: &ResourceRequest, reply: Reply, manner: Manner) -> Response<Body> {
         match reply {
             Reply::Object(code, object) => {
                 json(code, render::bytes(&*render::object(request.kind, &object, request.representation)))
@@ -228,8 +236,12 @@ impl ApiServer {
             Reply::Watch(watch) => {
                 let server = self.clone();
                 let read = move |reader: &mut dyn FnMut(&Storage)| reader(&locked(&server.shared.storage));
-                let signals =
-                    Signals { revision: self.shared.revision.subscribe(), dropped: self.shared.dropped.subscribe() };
+                let signals = Signals {
+                    revision: self.shared.revision.subscribe(),
+                    dropped: self.shared.dropped.subscribe(),
+                    stalled: self.shared.stalled.subscribe(),
+                };
+                let watch = watch.in_manner(manner);
                 response(200, "application/json", Body::from_stream(events(watch, read, signals)))
             }
         }
@@ -308,6 +320,14 @@ fn document(path: &str) -> Response<Body> {
 fn refused(refusal: &Refusal) -> Response<Body> {
     let mut response = json(refusal.code, render::bytes(&refusal.body()));
     if let Some(seconds) = refusal.details["retryAfterSeconds"].as_u64() {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+fn refused_as(code: u16, retry_after: Option<u32>) -> Response<Body> {
+    let mut response = refused(&Refusal::of_code(code, "refused by an injected fault"));
+    if let Some(seconds) = retry_after {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response

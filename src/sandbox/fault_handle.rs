@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     api_server::{ApiServer, RequestRecord, locked},
-    faults::{Crash, any},
+    faults::{Crash, Manner, Outcome, Refused, any},
     kinds,
 };
 
@@ -23,12 +23,56 @@ impl Faults {
 
     /// Refuses the next `count` matching requests with `code`.
     pub fn fail_next(&self, count: usize, code: u16, matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static) {
-        locked(&self.server.shared.faults).fail(Some(count), code, Box::new(matches));
+        self.answer(Some(count), Outcome::Refuse(Refused { code, retry_after: None }), matches);
     }
 
     /// Refuses every matching request with `code`.
     pub fn fail_every(&self, code: u16, matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static) {
-        locked(&self.server.shared.faults).fail(None, code, Box::new(matches));
+        self.answer(None, Outcome::Refuse(Refused { code, retry_after: None }), matches);
+    }
+
+    /// Refuses the next `count` matching requests with 429 and asks the client to come back in `seconds`.
+    pub fn throttle_next(
+        &self,
+        count: usize,
+        seconds: u32,
+        matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static,
+    ) {
+        self.answer(Some(count), Outcome::Refuse(Refused { code: 429, retry_after: Some(seconds) }), matches);
+    }
+
+    /// Never answers the next `count` matching requests.
+    pub fn hang_next(&self, count: usize, matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static) {
+        self.answer(Some(count), Outcome::Hang, matches);
+    }
+
+    /// Never answers a matching request.
+    pub fn hang_every(&self, matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static) {
+        self.answer(None, Outcome::Hang, matches);
+    }
+
+    /// Sends the answers to the next `count` matching requests in this manner.
+    pub fn answer_next(
+        &self,
+        count: usize,
+        manner: Manner,
+        matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static,
+    ) {
+        self.answer(Some(count), Outcome::Serve(manner), matches);
+    }
+
+    /// Sends the answer to every matching request in this manner.
+    pub fn answer_every(&self, manner: Manner, matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static) {
+        self.answer(None, Outcome::Serve(manner), matches);
+    }
+
+    fn answer(
+        &self,
+        count: Option<usize>,
+        outcome: Outcome,
+        matches: impl Fn(&RequestRecord) -> bool + Send + Sync + 'static,
+    ) {
+        locked(&self.server.shared.faults).answer(count, outcome, Box::new(matches));
     }
 
     /// Holds every matching request for `time` before it is served.
@@ -70,6 +114,11 @@ impl Faults {
     /// Breaks the connection of every open watch.
     pub fn drop_watches(&self) {
         self.server.shared.dropped.send_modify(|count| *count += 1);
+    }
+
+    /// Every open watch sends nothing any more; its connection stays.
+    pub fn stall_watches(&self) {
+        self.server.shared.stalled.send_modify(|count| *count += 1);
     }
 
     /// Forgets the history and moves on: every resourceVersion handed out so far is too old. Watches, open or resumed, get an

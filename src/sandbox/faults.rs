@@ -1,4 +1,5 @@
-//! Faults on demand: refusals, delays, broken watches, forgotten history, and crashes of a client in the middle of its work.
+//! Faults on demand: refusals, delays, answers that never come, stop half-way or trickle, watches that break, stall or forget their
+//! bookmarks, forgotten history, and crashes of a client in the middle of its work.
 //! What a fault does to a request is decided by [`FaultTable::decide`], a pure function of the requests so far.
 
 use std::time::Duration;
@@ -17,8 +18,32 @@ pub enum Crash {
     AfterEffect,
 }
 
+/// How an answer is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// As it should be.
+    Whole,
+    /// Half of it comes, then nothing; the connection stays. Of a watch: the head comes, then nothing.
+    Half,
+    /// Byte by byte, with this pause between two.
+    Trickle(Duration),
+    /// A watch begins with an ERROR event of code 410; anything else is refused with 410.
+    Expired,
+    /// A watch gets no bookmarks.
+    WithoutBookmarks,
+}
+
+/// A refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused {
+    /// HTTP code.
+    pub code: u16,
+    /// `Retry-After`, in seconds.
+    pub retry_after: Option<u32>,
+}
+
 enum Action {
-    Fail(u16),
+    Answer(Outcome),
     Delay(Duration),
 }
 
@@ -40,9 +65,11 @@ struct Fuse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// It is served.
-    Serve,
-    /// It is refused with this code.
-    Refuse(u16),
+    Serve(Manner),
+    /// It is refused.
+    Refuse(Refused),
+    /// No answer ever comes; the connection stays.
+    Hang,
     /// The connection breaks, before or after the effect.
     Lose(Crash),
 }
@@ -62,28 +89,25 @@ impl FaultTable {
             return (Duration::ZERO, Outcome::Lose(Crash::BeforeEffect));
         }
         let mut delay = Duration::ZERO;
-        let mut refused = None;
+        let mut outcome = None;
         for rule in self.rules.iter_mut().filter(|rule| rule.remaining != Some(0) && (rule.matches)(request)) {
             match rule.action {
-                Action::Fail(_) if refused.is_some() => continue,
-                Action::Fail(code) => refused = Some(code),
+                Action::Answer(_) if outcome.is_some() => continue,
+                Action::Answer(answer) => outcome = Some(answer),
                 Action::Delay(time) => delay += time,
             }
             rule.remaining = rule.remaining.map(|remaining| remaining - 1);
         }
-        match refused {
-            Some(code) => (delay, Outcome::Refuse(code)),
-            None => (delay, self.burn(request)),
-        }
+        (delay, outcome.unwrap_or_else(|| self.burn(request)))
     }
 
     fn burn(&mut self, request: &RequestRecord) -> Outcome {
         let Some(fuse) = self.fuse.as_mut().filter(|fuse| request.verb.is_write() && (fuse.matches)(request)) else {
-            return Outcome::Serve;
+            return Outcome::Serve(Manner::Whole);
         };
         fuse.remaining = fuse.remaining.saturating_sub(1);
         if fuse.remaining > 0 {
-            return Outcome::Serve;
+            return Outcome::Serve(Manner::Whole);
         }
         let crash = fuse.crash;
         self.fuse = None;
@@ -96,8 +120,8 @@ impl FaultTable {
         self.crashed
     }
 
-    pub(super) fn fail(&mut self, remaining: Option<usize>, code: u16, matches: Matcher) {
-        self.rules.push(Rule { remaining, action: Action::Fail(code), matches });
+    pub(super) fn answer(&mut self, remaining: Option<usize>, outcome: Outcome, matches: Matcher) {
+        self.rules.push(Rule { remaining, action: Action::Answer(outcome), matches });
     }
 
     pub(super) fn delay(&mut self, time: Duration, matches: Matcher) {
@@ -143,12 +167,14 @@ mod tests {
     #[test]
     fn refusals_are_counted_down() {
         let mut table = FaultTable::default();
-        table.fail(Some(1), 503, Box::new(on(Verb::Get, "nodes")));
-        table.fail(Some(1), 429, Box::new(any));
+        let refusal = |code, retry_after| Outcome::Refuse(Refused { code, retry_after });
+        table.answer(Some(1), refusal(503, None), Box::new(on(Verb::Get, "nodes")));
+        table.answer(Some(1), refusal(429, Some(3)), Box::new(any));
+        table.answer(Some(1), Outcome::Hang, Box::new(any));
         table.delay(Duration::from_secs(1), Box::new(on(Verb::List, "nodes")));
-        let outcomes: Vec<_> = (0..3).map(|_| table.decide(&request(Verb::Get)).1).collect();
-        assert_eq!(outcomes, [Outcome::Refuse(503), Outcome::Refuse(429), Outcome::Serve]);
-        assert_eq!(table.decide(&request(Verb::List)), (Duration::from_secs(1), Outcome::Serve));
+        let outcomes: Vec<_> = (0..4).map(|_| table.decide(&request(Verb::Get)).1).collect();
+        assert_eq!(outcomes, [refusal(503, None), refusal(429, Some(3)), Outcome::Hang, Outcome::Serve(Manner::Whole)]);
+        assert_eq!(table.decide(&request(Verb::List)), (Duration::from_secs(1), Outcome::Serve(Manner::Whole)));
     }
 
     #[test]
@@ -157,10 +183,10 @@ mod tests {
         table.crash(2, Crash::AfterEffect, Box::new(any));
         let verbs = [Verb::Patch, Verb::Get, Verb::Create, Verb::Get];
         let outcomes: Vec<_> = verbs.map(|verb| table.decide(&request(verb)).1).into();
-        let (serve, lost) = (Outcome::Serve, Outcome::Lose(Crash::AfterEffect));
+        let (serve, lost) = (Outcome::Serve(Manner::Whole), Outcome::Lose(Crash::AfterEffect));
         assert_eq!(outcomes, [serve, serve, lost, Outcome::Lose(Crash::BeforeEffect)]);
         assert!(table.has_crashed());
         table.recover();
-        assert_eq!(table.decide(&request(Verb::Patch)).1, Outcome::Serve);
+        assert_eq!(table.decide(&request(Verb::Patch)).1, Outcome::Serve(Manner::Whole));
     }
 }

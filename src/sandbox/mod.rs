@@ -18,6 +18,7 @@ pub mod faults;
 pub mod handler;
 pub mod http;
 pub mod kinds;
+mod manners;
 pub mod objects;
 pub mod patch;
 pub mod refusal;

@@ -15,6 +15,7 @@ use tokio::{
 };
 
 use super::{
+    faults::Manner,
     http::{Representation, ResourceRequest},
     kinds::Kind,
     refusal::{Cause, Refusal},
@@ -54,6 +55,10 @@ pub struct WatchRequest {
     bookmarks: bool,
     timeout: Duration,
     representation: Representation,
+    /// Whether anything is sent at all.
+    silent: bool,
+    /// Whether it fails as one from too old a version.
+    expired: bool,
 }
 
 impl WatchRequest {
@@ -80,7 +85,15 @@ impl WatchRequest {
             bookmarks: parameters.flag("allowWatchBookmarks"),
             timeout: parameters.seconds("timeoutSeconds")?.filter(|limit| !limit.is_zero()).unwrap_or(DEFAULT_TIMEOUT),
             representation: request.representation,
+            silent: false,
+            expired: false,
         })
+    }
+
+    /// The same watch, served in `manner`.
+    pub fn in_manner(self, manner: Manner) -> Self {
+        let bookmarks = self.bookmarks && manner != Manner::WithoutBookmarks;
+        Self { bookmarks, silent: manner == Manner::Half, expired: manner == Manner::Expired, ..self }
     }
 
     fn wants(&self, object: &Value) -> bool {
@@ -151,6 +164,10 @@ impl Cursor {
     pub fn read(&mut self, storage: &Storage) -> Vec<u8> {
         let mut lines = Vec::new();
         match self.position {
+            Position::Beginning | Position::After(_) if self.request.expired => {
+                self.position = Position::Ended;
+                write_event(&mut lines, "ERROR", &Refusal::of_code(410, "refused by an injected fault").body());
+            }
             Position::Beginning => self.read_initial(storage, &mut lines),
             Position::After(revision) => {
                 if let Err(refusal) = self.read_changes(storage, revision, &mut lines) {
@@ -216,6 +233,8 @@ pub struct Signals {
     pub revision: Receiver<u64>,
     /// Counts up when open watches are to break.
     pub dropped: Receiver<u64>,
+    /// Counts up when open watches are to fall silent.
+    pub stalled: Receiver<u64>,
 }
 
 struct Watching<R> {
@@ -239,6 +258,9 @@ where
 
 impl<R: Fn(&mut dyn FnMut(&Storage))> Watching<R> {
     async fn next(mut self) -> Option<(io::Result<Bytes>, Option<Self>)> {
+        if self.cursor.request.silent {
+            std::future::pending::<()>().await;
+        }
         loop {
             self.signals.revision.mark_unchanged();
             let (mut lines, mut behind) = (Vec::new(), false);
@@ -256,6 +278,7 @@ impl<R: Fn(&mut dyn FnMut(&Storage))> Watching<R> {
             tokio::select! {
                 biased;
                 _ = self.signals.dropped.changed() => return Some((Err(io::ErrorKind::ConnectionReset.into()), None)),
+                _ = self.signals.stalled.changed() => std::future::pending::<()>().await,
                 changed = self.signals.revision.changed() => { changed.ok()?; }
                 () = sleep_until(self.deadline) => return None,
                 () = sleep_until(self.next_bookmark), if self.cursor.request.bookmarks => {

@@ -68,7 +68,7 @@ pub(crate) struct ControlPlane {
 
 enum Kind {
     Real(Box<Real>),
-    Sandbox,
+    Sandbox(cloud_controller_manager::sandbox::api_server::ApiServer),
 }
 
 struct Real {
@@ -113,9 +113,10 @@ impl ControlPlane {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("address"));
         let stop = Shutdown::new();
+        let kind = Kind::Sandbox(server.clone());
         tokio::spawn(async move { server.serve(listener, stop).await.expect("the sandbox serves") });
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let this = Self { kind: Kind::Sandbox, folder, url, ca: None };
+        let this = Self { kind, folder, url, ca: None };
         this.ready().await;
         this
     }
@@ -123,6 +124,19 @@ impl ControlPlane {
     /// Whether this is a real kube-apiserver.
     pub(crate) fn is_real(&self) -> bool {
         matches!(self.kind, Kind::Real(_))
+    }
+
+    /// Host and port of the API server.
+    pub(crate) fn address(&self) -> String {
+        self.url.split("://").last().unwrap_or_default().to_owned()
+    }
+
+    /// The in-memory API server, to set up faults.
+    pub(crate) fn sandbox_server(&self) -> &cloud_controller_manager::sandbox::api_server::ApiServer {
+        match &self.kind {
+            Kind::Sandbox(server) => server,
+            Kind::Real(_) => panic!("a real kube-apiserver has no faults to set up"),
+        }
     }
 
     /// Where scenarios may put files.
@@ -142,7 +156,7 @@ impl ControlPlane {
         let path = self.folder.path().join(format!("{name}.kubeconfig"));
         let token = match &self.kind {
             Kind::Real(_) => self.token_of(name).await,
-            Kind::Sandbox => ADMIN_TOKEN.to_owned(),
+            Kind::Sandbox(_) => ADMIN_TOKEN.to_owned(),
         };
         self.write_kubeconfig(&path, &token);
         path
@@ -226,7 +240,7 @@ impl ControlPlane {
                 let pod = self.node_manager_pod(node).await;
                 self.request_bound_token(NODE_MANAGER, Some(reference(&pod))).await
             }
-            Kind::Sandbox => ADMIN_TOKEN.to_owned(),
+            Kind::Sandbox(_) => ADMIN_TOKEN.to_owned(),
         };
         self.write_kubeconfig(&path, &token);
         path

@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
 mod azure;
+mod broken_network;
 mod cloud;
 mod control_plane;
 mod node_managers;
 mod objects;
+mod relay;
 mod scenarios;
 mod support;
 
@@ -29,6 +31,7 @@ type Scenario = for<'a> fn(&'a mut ControlPlane) -> BoxFuture<'a, ()>;
 enum On {
     Both,
     RealOnly,
+    SandboxOnly,
 }
 
 const SCENARIOS: &[(&str, On, Scenario)] = &[
@@ -45,6 +48,9 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("azure_outages", On::RealOnly, |plane| azure::outages(plane).boxed()),
     ("secure_port", On::Both, |plane| scenarios::secure_port(plane).boxed()),
     ("api_server_restart", On::RealOnly, |plane| scenarios::api_server_restart(plane).boxed()),
+    ("dead_watches", On::RealOnly, |plane| broken_network::dead_watches(plane).boxed()),
+    ("partitioned", On::Both, |plane| broken_network::partitioned(plane).boxed()),
+    ("hung_list", On::SandboxOnly, |plane| broken_network::hung_list(plane).boxed()),
     ("forbidden", On::RealOnly, |plane| scenarios::forbidden(plane).boxed()),
 ];
 
@@ -63,7 +69,7 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     for real in [true, false] {
         for (name, on, scenario) in SCENARIOS {
-            if !real && *on == On::RealOnly {
+            if *on == if real { On::SandboxOnly } else { On::RealOnly } {
                 continue;
             }
             let (runtime, clusters) = (Arc::clone(&runtime), Arc::clone(&clusters));

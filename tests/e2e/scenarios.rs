@@ -185,12 +185,12 @@ fn assert_one_writer_at_a_time(plane: &ControlPlane) {
     assert_eq!(tail, ["manager-a", "manager-b", "manager-c"], "writes of replicas interleave");
 }
 
-async fn leads(manager: &Manager) -> bool {
+pub(crate) async fn leads(manager: &Manager) -> bool {
     let log = manager.log_text();
     manager.get("/healthz", None).await.is_some() && log.contains("became leader")
 }
 
-async fn is_ready(manager: &Manager) -> bool {
+pub(crate) async fn is_ready(manager: &Manager) -> bool {
     manager.get("/readyz", None).await.is_some_and(|(status, _)| status == 200)
 }
 

@@ -360,7 +360,7 @@ async fn without_leadership_only_reads_reach_the_provider() {
     }
     assert!(WRITES.iter().all(|call| !probe.reached().contains(call)));
 
-    sender.send_replace(State::Leading { until: Instant::now() + Duration::from_secs(10) });
+    sender.send_replace(State::Leading { until: (Instant::now() + Duration::from_secs(10)).into() });
     let ensure = || async { cloud.load_balancer().unwrap().ensure_load_balancer("", &Service::default(), &[]).await };
     assert!(ensure().await.is_ok());
     tokio::time::advance(Duration::from_secs(10)).await;

@@ -89,7 +89,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_write_that_leadership_left_on_the_way_is_refused() {
-        let leading = State::Leading { until: tokio::time::Instant::now() + std::time::Duration::from_secs(60) };
+        let leading = State::Leading { until: (tokio::time::Instant::now() + std::time::Duration::from_secs(60)).into() };
         let (state, leadership) = Leadership::channel();
         state.send_replace(leading);
         let (keep, lose) = (|| (), {

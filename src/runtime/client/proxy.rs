@@ -35,7 +35,7 @@ pub(super) fn of(
 }
 
 /// The cluster of the current context.
-fn cluster(kubeconfig: &Kubeconfig) -> Option<&Cluster> {
+pub(super) fn cluster(kubeconfig: &Kubeconfig) -> Option<&Cluster> {
     let name = kubeconfig.current_context.as_ref()?;
     let context = kubeconfig.contexts.iter().find(|context| context.name == *name)?.context.as_ref()?;
     kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster)?.cluster.as_ref()

@@ -122,3 +122,127 @@ async fn requests_carry_the_component_and_are_counted_once_without_retry() {
     assert_eq!(counted, 2.0);
     server.abort();
 }
+
+/// A certificate authority, and a server that asks for certificates of it and tells the serial number of each request's.
+mod asking_for_certificates {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SerialNumber};
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    pub(super) struct Authority {
+        issuer: Issuer<'static, KeyPair>,
+        pub(super) pem: String,
+    }
+
+    impl Authority {
+        pub(super) fn new() -> Self {
+            let mut params = CertificateParams::new(Vec::new()).unwrap();
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            let key = KeyPair::generate().unwrap();
+            let pem = params.self_signed(&key).unwrap().pem();
+            Self { issuer: Issuer::new(params, key), pem }
+        }
+
+        /// A certificate with this number, and its key.
+        pub(super) fn issue(&self, number: u8) -> (String, String) {
+            let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+            params.serial_number = Some(SerialNumber::from(vec![number]));
+            let key = KeyPair::generate().unwrap();
+            (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+        }
+    }
+
+    fn der(pem: &str) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+    }
+
+    /// Serves HTTP/2 on loopback; answers the port, and tells for each request whose certificate came and in which version of HTTP.
+    pub(super) async fn serve(authority: &Authority) -> (u16, mpsc::UnboundedReceiver<(u8, http::Version)>) {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(der(&authority.pem)).unwrap();
+        let clients = rustls::server::WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap();
+        let (certificate, key) = authority.issue(1);
+        let mut config = rustls::ServerConfig::builder()
+            .with_client_cert_verifier(clients)
+            .with_single_cert(vec![der(&certificate)], PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
+            .unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (tell, told) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            loop {
+                let (socket, _) = listener.accept().await.unwrap();
+                let Ok(stream) = acceptor.accept(socket).await else { continue };
+                let peer = stream.get_ref().1.peer_certificates().unwrap()[0].clone();
+                let number = x509_parser::parse_x509_certificate(&peer).unwrap().1.raw_serial()[0];
+                let tell = tell.clone();
+                let service = hyper::service::service_fn(move |request: http::Request<Incoming>| {
+                    tell.send((number, request.version())).unwrap();
+                    async { Ok::<_, std::convert::Infallible>(http::Response::new(Body::empty())) }
+                });
+                let builder = hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
+                tokio::spawn(async move {
+                    builder.serve_connection(hyper_util::rt::TokioIo::new(stream), service).await.map_err(drop)
+                });
+            }
+        });
+        (port, told)
+    }
+}
+
+#[tokio::test]
+async fn a_renewed_client_certificate_is_used_without_a_restart() {
+    use asking_for_certificates::{Authority, serve};
+    let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+    let (port, mut seen) = serve(&authority).await;
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let renew = |number| {
+        let (certificate, key) = authority.issue(number);
+        write("client.crt", &certificate);
+        write("client.key", &key);
+    };
+    write("ca.crt", &authority.pem);
+    write(
+        "kubeconfig",
+        &format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
+             clusters: [{{name: c, cluster: {{server: 'https://localhost:{port}', certificate-authority: ca.crt}}}}]\n\
+             users: [{{name: u, user: {{client-certificate: client.crt, client-key: client.key}}}}]\n"
+        ),
+    );
+    renew(7);
+    let clients = Clients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
+    let client = clients.for_component("c").unwrap();
+    let mut ask = async || {
+        let _ = client.request_text(http::Request::get("/").body(Vec::new()).unwrap()).await;
+        seen.recv().await.unwrap()
+    };
+    assert_eq!(ask().await, (7, http::Version::HTTP_2));
+    renew(8);
+    assert_eq!(ask().await.0, 7, "files are not read for each request");
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(11)).await;
+    tokio::time::resume();
+    assert_eq!(ask().await.0, 8, "the old connection serves no new request");
+}
+
+#[tokio::test]
+async fn a_request_that_nobody_answers_fails() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let clients = Clients::load(settings(None, Some(&format!("http://{address}"))), metrics()).await.unwrap();
+    for client in [clients.for_component("c").unwrap(), clients.for_election().unwrap()] {
+        let nodes = Api::<Node>::all(client);
+        let asked = tokio::spawn(async move { nodes.get("n").await });
+        let (_held, _) = listener.accept().await.unwrap();
+        tokio::time::pause();
+        let error = with_causes(&asked.await.unwrap().unwrap_err());
+        tokio::time::resume();
+        assert!(error.contains("no answer within 30s"), "{error}");
+    }
+}

@@ -75,7 +75,7 @@ async fn an_error_is_over_as_soon_as_a_watch_is_accepted_though_nothing_changes(
     informer.start(server.client.clone(), &shutdown, metrics());
     until("the refusal is told", || store.status().error.is_some()).await;
     until("the third watch", || server.watches.load(SeqCst) == 3).await;
-    until("the error is gone", || store.status() == WatchStatus { synced: true, error: None }).await;
+    until("the error is gone", || store.status() == WatchStatus { synced: true, ..WatchStatus::default() }).await;
     assert_eq!(server.lists.load(SeqCst), 1, "a watch that fails is no reason to list again");
     shutdown.begin();
 }
@@ -104,4 +104,17 @@ fn managed_fields_are_dropped_before_an_object_is_built_and_a_bad_object_keeps_i
     assert_eq!(checked.object.unwrap().metadata.managed_fields, None);
     let bad: Checked<Node> = serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": 7})).unwrap();
     assert_eq!((bad.meta().name.as_deref(), bad.object.is_err()), (Some("n"), true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_series_of_expired_versions_is_answered_with_growing_pauses() {
+    let (mut series, mut now) = (Series::default(), Instant::now());
+    let mut pauses = Vec::new();
+    for _ in 0..7 {
+        let pause = series.next(now);
+        pauses.push(pause.as_secs());
+        now += pause;
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+    assert_eq!(series.next(now + SERIES_GAP + LONGEST_RELIST_PAUSE).as_secs(), 1, "much later it is another series");
 }

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     metrics::Metrics,
     runtime::{
-        clock::Clock,
+        clock::{Clock, Uptime},
         events::{Event, EventDoc, EventRecorder, EventType, reference},
         patch::ApiError,
         shutdown::Shutdown,
@@ -127,8 +127,8 @@ impl ElectorHealth {
     /// Fails when this process believes that it leads but has not renewed for the lease duration plus 20 s: the elector hangs.
     pub fn check(&self) -> Result<(), String> {
         let State::Leading { until } = *self.state.borrow() else { return Ok(()) };
-        let silent = Instant::now().saturating_duration_since(until) + self.renew_deadline;
-        if Instant::now() < until || silent <= self.limit {
+        let silent = Instant::now().saturating_duration_since(until.running()) + self.renew_deadline;
+        if !until.is_over() || silent <= self.limit {
             return Ok(());
         }
         Err(format!("the lease was last renewed {silent:?} ago, more than {:?}", self.limit))
@@ -136,7 +136,7 @@ impl ElectorHealth {
 }
 
 enum Attempt {
-    Holding { until: Instant },
+    Holding { until: Uptime },
     Waiting { expires_in: Duration },
 }
 
@@ -205,11 +205,15 @@ impl Elector {
                     self.release().await;
                     return Ended::Released;
                 }
-                () = sleep_until(until) => return self.lost("it could not be renewed within the renew deadline"),
+                () = sleep_until(until.running()) => return self.lost("it could not be renewed within the renew deadline"),
                 () = sleep(self.config.retry_period) => {}
                 () = hint(&mut self.hints, |holder| !holder.is_empty() && holder != me) => {}
             }
-            match timeout_at(until, self.renew()).await {
+            // Nothing has passed for the timer above while the machine was suspended.
+            if until.is_over() {
+                return self.lost("it was not renewed within the renew deadline");
+            }
+            match timeout_at(until.running(), self.renew()).await {
                 Ok(Ok(Attempt::Holding { until: renewed })) => {
                     until = renewed;
                     self.state.send_replace(State::Leading { until });
@@ -222,7 +226,7 @@ impl Elector {
     }
 
     /// Waits until the lease is held; answers until when. `None`: told to stop.
-    async fn acquire(&mut self, stop: &Shutdown) -> Option<Instant> {
+    async fn acquire(&mut self, stop: &Shutdown) -> Option<Uptime> {
         tracing::info!(lease = self.config.name, identity = self.me.identity, "attempting to acquire the leader lease");
         while !stop.has_begun() {
             // Not cut short by `stop`: a write under way would leave a lease that nobody releases.
@@ -276,9 +280,9 @@ impl Elector {
     }
 
     async fn act(&mut self) -> Result<Attempt, ApiError> {
-        let started = self.clock.now();
+        let started = self.clock.uptime();
         let params = PostParams::default();
-        let written = match lease::decide(self.seen.as_ref(), started, self.clock.wall(), &self.me) {
+        let written = match lease::decide(self.seen.as_ref(), started.running(), self.clock.wall(), &self.me) {
             Action::Wait(expires_in) => return Ok(Attempt::Waiting { expires_in }),
             Action::Create(lease) => self.limited(self.api.create(&params, &lease)).await?,
             Action::TakeOver(lease) | Action::Renew(lease) => {
@@ -298,7 +302,7 @@ impl Elector {
         }
     }
 
-    fn started_leading(&self, until: Instant) {
+    fn started_leading(&self, until: Uptime) {
         tracing::info!(lease = self.config.name, identity = self.me.identity, "became leader");
         self.metrics.leader_election_master_status.with_label_values(&[&self.config.name]).set(1.0);
         self.state.send_replace(State::Leading { until });

@@ -1,0 +1,216 @@
+//! Where the leader election runs, and what it does when nothing else can act.
+//!
+//! In: an [`Elector`], or why there is none. Out: how the election [`Ended`]. In the binary it has a thread, a runtime and a client of its
+//! own, and takes no lock that anybody holds who parses or plans. So no load on the other threads can cost the lease. Two things follow,
+//! because a thread that renews while the others are blocked would keep a leader that does no work, and a lease that is lost while they are
+//! blocked would leave a process that may write later:
+//!
+//! - a lost lease ends the process from that thread, at once and whatever the others do;
+//! - the other threads show that they run ([`PULSE`]); when they have not for [`PULSE_LIMIT`], the lease is given up and the process
+//!   ends.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, thread, time::Duration};
+
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::{oneshot, watch},
+};
+
+use super::manager::{ClientSource, StartError};
+use crate::{
+    cli::config::LeaderElectionConfig,
+    metrics::Metrics,
+    runtime::{
+        clock::Clock,
+        events::EventRecorder,
+        leader_election::{self, Elector, ElectorHealth, Ended, Leadership},
+        shutdown::Shutdown,
+    },
+};
+
+/// How often the main runtime shows that it runs.
+const PULSE: Duration = Duration::from_secs(5);
+/// How long it may fail to.
+const PULSE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Where the election runs.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Host {
+    /// On the caller's runtime: for tests, whose clock is paused, and for the demo.
+    #[default]
+    CallersRuntime,
+    /// On a thread of its own.
+    OwnThread {
+        /// Says why and ends the process.
+        end: fn(&str) -> !,
+    },
+}
+
+/// An election that has not started.
+pub(super) struct Campaign {
+    elector: Option<(Elector, Place)>,
+}
+
+/// The caller's runtime, or a thread's own.
+enum Place {
+    Here,
+    Thread(OwnRuntime, fn(&str) -> !),
+}
+
+/// The elector with its health, and the leadership it decides; without election, leadership that always holds.
+pub(super) fn prepare(
+    settings: &LeaderElectionConfig,
+    host: Host,
+    clients: &dyn ClientSource,
+    clock: Clock,
+    recorder: &EventRecorder,
+    metrics: &Arc<Metrics>,
+) -> Result<(Campaign, Option<ElectorHealth>, Leadership), StartError> {
+    if !settings.enabled {
+        return Ok((Campaign { elector: None }, None, Leadership::unopposed()));
+    }
+    let settings = leader_election::ElectionConfig {
+        namespace: settings.resource_namespace.clone(),
+        name: settings.resource_name.clone(),
+        identity: leader_election::identity(),
+        lease_duration: settings.lease_duration,
+        renew_deadline: settings.renew_deadline,
+        retry_period: settings.retry_period,
+    };
+    let (client, place) = match host {
+        Host::CallersRuntime => (clients.election()?, Place::Here),
+        Host::OwnThread { end } => {
+            let own = OwnRuntime::new()?;
+            // What drives the client and its connections must live on that thread.
+            let client = own.within(|| clients.election())?;
+            (client, Place::Thread(own, end))
+        }
+    };
+    let (elector, leadership) = Elector::new(client, settings, clock, recorder.clone(), Arc::clone(metrics));
+    let health = elector.health();
+    Ok((Campaign { elector: Some((elector, place)) }, Some(health), leadership))
+}
+
+impl Campaign {
+    /// Runs until the lease is lost or, once `stop` has begun, given up. `None`: the thread ended by itself.
+    pub(super) async fn run(self, stop: Shutdown) -> Option<Ended> {
+        match self.elector {
+            None => {
+                stop.begun().await;
+                Some(Ended::Stopped)
+            }
+            Some((elector, Place::Here)) => Some(elector.run(stop).await),
+            Some((elector, Place::Thread(own, end))) => {
+                let (pulse, felt) = watch::channel(());
+                let (tell, told) = oneshot::channel();
+                let work = move || {
+                    let _ = tell.send(on_thread(own, elector, stop, felt, end));
+                };
+                thread::Builder::new().name("leader-election".to_owned()).spawn(work).ok()?;
+                tokio::select! {
+                    ended = told => ended.ok(),
+                    () = beat(pulse) => None,
+                }
+            }
+        }
+    }
+}
+
+/// Holds the election on this thread. Does not return when the lease is lost.
+fn on_thread(own: OwnRuntime, elector: Elector, stop: Shutdown, felt: watch::Receiver<()>, end: fn(&str) -> !) -> Ended {
+    let election = async move {
+        let mut election = std::pin::pin!(elector.run(stop.clone()));
+        tokio::select! {
+            ended = &mut election => (ended, false),
+            () = silent(felt) => {
+                tracing::error!("nothing but the leader election has run for {PULSE_LIMIT:?}: giving the lease up");
+                stop.begin();
+                (election.await, true)
+            }
+        }
+    };
+    match std::panic::catch_unwind(AssertUnwindSafe(|| own.run(election))) {
+        Ok(Some((_, true))) => end("the program is blocked; another replica takes over"),
+        Ok(Some((Ended::Lost, false))) => end("leaderelection lost"),
+        Ok(Some((ended, false))) => ended,
+        Ok(None) | Err(_) => end("the leader election panicked"),
+    }
+}
+
+/// Shows for ever that this runtime runs.
+async fn beat(pulse: watch::Sender<()>) {
+    loop {
+        pulse.send_replace(());
+        tokio::time::sleep(PULSE).await;
+    }
+}
+
+/// Resolves when no pulse has come for [`PULSE_LIMIT`]. A pulse that has ended, as when the process stops, is no silence.
+async fn silent(mut felt: watch::Receiver<()>) {
+    loop {
+        match tokio::time::timeout(PULSE_LIMIT, felt.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => std::future::pending().await,
+            Err(_) => return,
+        }
+    }
+}
+
+/// A runtime for one thread, which may be dropped anywhere.
+struct OwnRuntime(Option<Runtime>);
+
+impl OwnRuntime {
+    fn new() -> Result<Self, StartError> {
+        // Looking up a name needs a second thread for a moment.
+        let mut builder = Builder::new_current_thread();
+        builder.enable_all().max_blocking_threads(1).thread_keep_alive(Duration::from_secs(1));
+        Ok(Self(Some(builder.build().map_err(StartError::ElectionThread)?)))
+    }
+
+    /// Runs `work` so that what it spawns lives here.
+    fn within<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _entered = self.0.as_ref().map(Runtime::enter);
+        work()
+    }
+
+    /// Runs `work` on this thread. `None` only when there is no runtime any more.
+    fn run<F: Future>(mut self, work: F) -> Option<F::Output> {
+        let runtime = self.0.take()?;
+        let output = runtime.block_on(work);
+        runtime.shutdown_background();
+        Some(output)
+    }
+}
+
+impl Drop for OwnRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_runtime_that_shows_no_sign_of_life_is_taken_for_blocked() {
+        let (pulse, felt) = watch::channel(());
+        let watching = tokio::spawn(silent(felt.clone()));
+        let beating = tokio::spawn(beat(pulse.clone()));
+        sleep(Duration::from_secs(3600)).await;
+        assert!(!watching.is_finished());
+        let started = Instant::now();
+        beating.abort();
+        watching.await.unwrap();
+        assert!(started.elapsed() <= PULSE_LIMIT && started.elapsed() > PULSE_LIMIT - PULSE);
+
+        let stopped = tokio::spawn(silent(felt));
+        drop(pulse);
+        sleep(Duration::from_secs(3600)).await;
+        assert!(!stopped.is_finished(), "a process that stops in good order is not blocked");
+    }
+}

@@ -1,0 +1,183 @@
+//! Every wait for the API server ends.
+//!
+//! In: a request. Out: its [`Limits`] (pure), and an answer whose head and body keep to them. The time a request waits for the rate
+//! limit does not count: these limits begin when it leaves.
+//!
+//! | wait | limit | then |
+//! | --- | --- | --- |
+//! | head of any answer | [`HEAD`] | the request fails |
+//! | next bytes of an ordinary answer | [`NEXT_BYTES`] | the request fails |
+//! | an ordinary answer in all | [`WHOLE`] | the request fails |
+//! | next bytes of a watch on HTTP/2 | [`SILENCE`] | the watch ends, as if the server had ended it |
+//! | next bytes of a watch on HTTP/1.1 | [`SILENCE_UNPROVEN`] | the watch ends likewise |
+//! | a watch in all | its `timeoutSeconds` + [`OVERTIME`] | the watch ends likewise |
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response, Version};
+use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
+use hyper::body::{Body, Frame};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tower::{BoxError, Layer, Service};
+
+/// Longer than a busy API server takes, shorter than the 45 s within which a hung one has to be noticed.
+pub(super) const HEAD: Duration = Duration::from_secs(30);
+/// Between two pieces of an answer that has begun.
+const NEXT_BYTES: Duration = Duration::from_secs(15);
+/// The API server itself gives an ordinary request 60 s (`--request-timeout`).
+const WHOLE: Duration = Duration::from_secs(90);
+/// A bookmark comes about once a minute. HTTP/2 pings tell whether the connection lives.
+const SILENCE: Duration = Duration::from_secs(90);
+/// Nobody pings on HTTP/1.1, and a proxy may keep a connection open that leads nowhere: only a new request tells.
+const SILENCE_UNPROVEN: Duration = Duration::from_secs(40);
+/// What a watch may last beyond what was asked for.
+const OVERTIME: Duration = Duration::from_secs(15);
+/// How long a watch lasts that did not say: more than the API server grants one.
+const UNSAID: Duration = Duration::from_secs(3600);
+
+/// A body within its limits.
+pub(in crate::runtime) type BoundedBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// The API server took longer than it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(in crate::runtime) enum TimedOut {
+    /// Not even the head of an answer came.
+    #[error("the API server gave no answer within {HEAD:?}")]
+    Head,
+    /// The answer stopped half-way.
+    #[error("the API server's answer stopped half-way for {NEXT_BYTES:?}")]
+    Silence,
+    /// The answer came, but too slowly.
+    #[error("the API server's answer was not complete after {WHOLE:?}")]
+    Whole,
+}
+
+/// What a request may wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::runtime) enum Limits {
+    /// A single answer.
+    Answer,
+    /// A stream of changes that lasts as long as this.
+    Watch(Duration),
+}
+
+impl Limits {
+    /// The limits of a request with this query.
+    pub(in crate::runtime) fn of(query: Option<&str>) -> Self {
+        let pairs = || query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+        if !pairs().any(|(name, value)| name == "watch" && matches!(value, "true" | "1")) {
+            return Self::Answer;
+        }
+        let asked = pairs().find(|(name, _)| *name == "timeoutSeconds").and_then(|(_, value)| value.parse().ok());
+        Self::Watch(asked.map_or(UNSAID, |seconds: u32| Duration::from_secs(seconds.into())) + OVERTIME)
+    }
+
+    /// How long the next bytes, and all of them, may take.
+    fn of_body(self, version: Version) -> (Duration, Duration) {
+        match self {
+            Self::Answer => (NEXT_BYTES, WHOLE),
+            Self::Watch(whole) if version == Version::HTTP_2 => (SILENCE, whole),
+            Self::Watch(whole) => (SILENCE_UNPROVEN, whole),
+        }
+    }
+}
+
+/// Waits for `answer` within `limits`; its body then keeps to them. `silent` is called when a watch was ended for its silence.
+pub(in crate::runtime) async fn within<B, E>(
+    limits: Limits,
+    answer: impl Future<Output = Result<Response<B>, E>>,
+    silent: impl Fn() + Send + 'static,
+) -> Result<Response<BoundedBody>, BoxError>
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+    E: Into<BoxError>,
+{
+    let response = tokio::time::timeout(HEAD, answer).await.map_err(|_| TimedOut::Head)?.map_err(Into::into)?;
+    let (silence, whole) = limits.of_body(response.version());
+    Ok(response.map(|body| {
+        let now = Instant::now();
+        let inner = body.map_err(Into::into).boxed_unsync();
+        let timer = Box::pin(sleep_until(now + silence.min(whole)));
+        Bounded { inner, limits, silence, end: now + whole, timer, silent: Box::new(silent) }.boxed_unsync()
+    }))
+}
+
+struct Bounded {
+    inner: BoundedBody,
+    limits: Limits,
+    silence: Duration,
+    end: Instant,
+    timer: Pin<Box<Sleep>>,
+    silent: Box<dyn Fn() + Send>,
+}
+
+impl Body for Bounded {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if Instant::now() < self.end
+            && let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context)
+        {
+            let next = (Instant::now() + self.silence).min(self.end);
+            self.timer.as_mut().reset(next);
+            return Poll::Ready(frame);
+        }
+        std::task::ready!(self.timer.as_mut().poll(context));
+        let over = Instant::now() >= self.end;
+        Poll::Ready(match self.limits {
+            Limits::Answer => Some(Err(if over { TimedOut::Whole } else { TimedOut::Silence }.into())),
+            Limits::Watch(_) if over => None,
+            Limits::Watch(_) => {
+                (self.silent)();
+                None
+            }
+        })
+    }
+}
+
+/// [`within`] as a layer.
+#[derive(Clone, Copy)]
+pub(super) struct DeadlineLayer;
+
+impl<S> Layer<S> for DeadlineLayer {
+    type Service = Deadline<S>;
+
+    fn layer(&self, inner: S) -> Deadline<S> {
+        Deadline(inner)
+    }
+}
+
+/// See [`DeadlineLayer`].
+pub(super) struct Deadline<S>(S);
+
+impl<S, Q, B> Service<Request<Q>> for Deadline<S>
+where
+    S: Service<Request<Q>, Response = Response<B>, Error = BoxError>,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<BoundedBody>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Q>) -> Self::Future {
+        let limits = Limits::of(request.uri().query());
+        Box::pin(within(limits, self.0.call(request), || ()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

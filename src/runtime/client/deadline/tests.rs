@@ -1,0 +1,78 @@
+use std::convert::Infallible;
+
+use futures::{StreamExt, stream};
+use http_body_util::{Full, StreamBody};
+use tokio::time::sleep;
+
+use super::*;
+
+/// A body that sends a byte each `pause`, `count` times, and then nothing without ending.
+fn trickle(pause: Duration, count: usize) -> BoundedBody {
+    let bytes = stream::iter(0..count).then(move |_| async move {
+        sleep(pause).await;
+        Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"x")))
+    });
+    StreamBody::new(bytes.chain(stream::pending())).map_err(Into::into).boxed_unsync()
+}
+
+/// How the body ended, how many bytes came, and after how many seconds.
+async fn read(limits: Limits, version: Version, body: BoundedBody) -> (Option<TimedOut>, usize, u64) {
+    let started = Instant::now();
+    let mut response = Response::new(body);
+    *response.version_mut() = version;
+    let mut body = within(limits, async { Ok::<_, BoxError>(response) }, || ()).await.unwrap().into_body();
+    let mut bytes = 0;
+    let ended = loop {
+        match body.frame().await {
+            None => break None,
+            Some(Ok(frame)) => bytes += frame.into_data().unwrap().len(),
+            Some(Err(error)) => break Some(*error.downcast::<TimedOut>().unwrap()),
+        }
+    };
+    (ended, bytes, started.elapsed().as_secs())
+}
+
+#[test]
+fn limits_follow_from_the_query() {
+    let watch = |seconds| Limits::Watch(Duration::from_secs(seconds));
+    for (query, expected) in [
+        (None, Limits::Answer),
+        (Some("limit=500&resourceVersion=0"), Limits::Answer),
+        (Some("watch=false"), Limits::Answer),
+        (Some("watching=true&x=watch"), Limits::Answer),
+        (Some("&watch=true&timeoutSeconds=290"), watch(305)),
+        (Some("timeoutSeconds=25&watch=1"), watch(40)),
+        (Some("watch=true&timeoutSeconds=-1"), watch(3615)),
+        (Some("watch=true"), watch(3615)),
+    ] {
+        assert_eq!(Limits::of(query), expected, "{query:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_without_answer_fails() {
+    let started = Instant::now();
+    let never = std::future::pending::<Result<Response<Full<Bytes>>, BoxError>>();
+    let error = within(Limits::Answer, never, || ()).await.unwrap_err();
+    assert_eq!(error.downcast_ref(), Some(&TimedOut::Head));
+    assert_eq!(started.elapsed(), HEAD);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_may_neither_stop_nor_trickle_for_ever() {
+    let second = Duration::from_secs(1);
+    let stops = read(Limits::Answer, Version::HTTP_2, trickle(second, 3)).await;
+    assert_eq!(stops, (Some(TimedOut::Silence), 3, 18));
+    let trickles = read(Limits::Answer, Version::HTTP_2, trickle(second, 1000)).await;
+    assert_eq!((trickles.0, trickles.2), (Some(TimedOut::Whole), 90));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_ends_sooner_where_no_ping_proves_the_connection() {
+    let watch = Limits::Watch(Duration::from_secs(305));
+    let minute = Duration::from_secs(60);
+    assert_eq!(read(watch, Version::HTTP_2, trickle(minute, 2)).await, (None, 2, 120 + 90));
+    assert_eq!(read(watch, Version::HTTP_11, trickle(minute, 2)).await, (None, 0, 40));
+    let (ended, _, seconds) = read(watch, Version::HTTP_2, trickle(Duration::from_secs(1), 1000)).await;
+    assert_eq!((ended, seconds), (None, 305), "no watch outlasts what it asked for");
+}

@@ -1,0 +1,135 @@
+//! A client that the API server asks to wait waits.
+//!
+//! In: answers of code 429 or 503 with `Retry-After`. Out: the moment before which nothing else leaves the client. The request that was
+//! refused fails: whoever sent it decides what to do. Upstream: client-go `rest/with_retry.go`.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use http::{HeaderMap, Request, Response, StatusCode, header::RETRY_AFTER};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tower::{Layer, Service};
+
+/// No server makes a client wait longer.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// How long an answer of this kind asks the client to wait; `None` when it does not.
+fn asked_for(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+    let busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+    let value = headers.get(RETRY_AFTER).filter(|_| busy)?;
+    let seconds = value.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(LONGEST))
+}
+
+/// When the next request may leave. Clones are the same client's.
+#[derive(Clone, Default)]
+pub(in crate::runtime) struct Throttle(Arc<Mutex<Option<Instant>>>);
+
+impl Throttle {
+    /// Resolves when requests may leave.
+    pub(in crate::runtime) async fn open(&self) {
+        if let Some(until) = self.until() {
+            sleep_until(until).await;
+        }
+    }
+
+    /// Takes note of what `response` asks for.
+    pub(in crate::runtime) fn note<B>(&self, response: &Response<B>) {
+        if let Some(pause) = asked_for(response.status(), response.headers()) {
+            let until = Instant::now() + pause;
+            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            *kept = (*kept).max(Some(until));
+        }
+    }
+
+    fn until(&self) -> Option<Instant> {
+        let kept = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.filter(|until| *until > Instant::now())
+    }
+}
+
+impl<S> Layer<S> for Throttle {
+    type Service = Throttled<S>;
+
+    fn layer(&self, inner: S) -> Throttled<S> {
+        Throttled { inner, throttle: self.clone(), waiting: None }
+    }
+}
+
+/// See [`Throttle`]. It waits in `poll_ready`, which the client's single worker calls before each request.
+pub(in crate::runtime) struct Throttled<S> {
+    inner: S,
+    throttle: Throttle,
+    waiting: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S, Q, B> Service<Request<Q>> for Throttled<S>
+where
+    S: Service<Request<Q>, Response = Response<B>>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        while let Some(until) = self.throttle.until() {
+            let sleep = self.waiting.insert(Box::pin(sleep_until(until)));
+            ready!(sleep.as_mut().poll(context));
+        }
+        self.waiting = None;
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Q>) -> Self::Future {
+        let (answer, throttle) = (self.inner.call(request), self.throttle.clone());
+        Box::pin(async move {
+            let response = answer.await?;
+            throttle.note(&response);
+            Ok(response)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_busy_server_makes_a_client_wait_and_never_for_long() {
+        let headers = |value: &str| HeaderMap::from_iter([(RETRY_AFTER, value.parse().unwrap())]);
+        for (code, value, seconds) in [
+            (429, "7", Some(7)),
+            (503, "1", Some(1)),
+            (429, "86400", Some(60)),
+            (429, "Wed, 21 Oct 2026 07:28:00 GMT", None),
+            (429, "-1", None),
+            (200, "7", None),
+            (301, "7", None),
+        ] {
+            let found = asked_for(StatusCode::from_u16(code).unwrap(), &headers(value));
+            assert_eq!(found.map(|pause| pause.as_secs()), seconds, "{code} {value}");
+        }
+        assert_eq!(asked_for(StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new()), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_request_waits_and_the_refused_one_does_not() {
+        use tower::ServiceExt;
+        let answers = tower::service_fn(|_: Request<()>| async {
+            let response = Response::builder().status(429).header(RETRY_AFTER, "7");
+            Ok::<_, std::convert::Infallible>(response.body(()).unwrap())
+        });
+        let mut service = Throttle::default().layer(answers);
+        let start = Instant::now();
+        service.ready().await.unwrap().call(Request::new(())).await.unwrap();
+        assert_eq!(start.elapsed().as_secs(), 0);
+        service.ready().await.unwrap().call(Request::new(())).await.unwrap();
+        assert_eq!(start.elapsed().as_secs(), 7);
+    }
+}

@@ -1,0 +1,79 @@
+use std::path::Path;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+use super::*;
+
+struct Pair {
+    certificate: String,
+    key: String,
+}
+
+fn pair() -> Pair {
+    let mut ca = CertificateParams::new(Vec::new()).unwrap();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let issuer = Issuer::new(ca, KeyPair::generate().unwrap());
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(Vec::new()).unwrap().signed_by(&key, &issuer).unwrap();
+    Pair { certificate: certificate.pem(), key: key.serialize_pem() }
+}
+
+fn write(folder: &Path, name: &str, text: &str) {
+    fs::write(folder.join(name), text).unwrap();
+}
+
+fn load(folder: &Path) -> Tls {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let mut config = Config::new("https://api".parse().unwrap());
+    let path = |name: &str| folder.join(name).display().to_string();
+    config.auth_info.client_certificate = Some(path("client.crt"));
+    config.auth_info.client_key = Some(path("client.key"));
+    Tls::load(config, Some(folder.join("ca.crt"))).unwrap()
+}
+
+async fn later() {
+    tokio::time::advance(LOOK_EVERY).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_that_change_are_used_and_half_written_ones_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new, ca) = (pair(), pair(), pair());
+    write(folder.path(), "client.crt", &old.certificate);
+    write(folder.path(), "client.key", &old.key);
+    write(folder.path(), "ca.crt", &ca.certificate);
+    let tls = load(folder.path());
+    let first = tls.current();
+    later().await;
+    assert!(Arc::ptr_eq(&first, &tls.current()), "what has not changed is kept, so that connections are");
+
+    write(folder.path(), "client.crt", &new.certificate);
+    assert!(Arc::ptr_eq(&first, &tls.current()), "files are not looked at for each request");
+    later().await;
+    assert!(Arc::ptr_eq(&first, &tls.current()), "a certificate that does not fit the key is not used");
+    write(folder.path(), "client.key", &new.key);
+    later().await;
+    let second = tls.current();
+    assert!(!Arc::ptr_eq(&first, &second), "the new pair is used");
+
+    for broken in ["", "-----BEGIN CERTIFICATE-----\nAAAA"] {
+        write(folder.path(), "ca.crt", broken);
+        later().await;
+        assert!(Arc::ptr_eq(&second, &tls.current()), "half a file is not used: {broken:?}");
+    }
+    fs::remove_file(folder.path().join("ca.crt")).unwrap();
+    later().await;
+    assert!(Arc::ptr_eq(&second, &tls.current()), "nor is one that is gone");
+    write(folder.path(), "ca.crt", &pair().certificate);
+    later().await;
+    assert!(!Arc::ptr_eq(&second, &tls.current()), "the new authorities are used");
+}
+
+#[test]
+fn authorities_that_cannot_be_read_at_start_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "ca.crt", "nothing");
+    let config = Config::new("https://api".parse().unwrap());
+    let error = Tls::load(config, Some(folder.path().join("ca.crt"))).err().unwrap().to_string();
+    assert!(error.contains("ca.crt: there is no certificate in it"), "{error}");
+}

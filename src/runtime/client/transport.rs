@@ -1,0 +1,202 @@
+//! Connections to the API server that are known to be alive.
+//!
+//! In: a [`Config`] and the [`Tls`] material. Out: a tower service that sends requests. HTTP/2 where the server offers it, with pings, so
+//! that a peer that is gone is noticed within [`PING_EVERY`] + [`PING_ANSWER`] whatever stands in between; below it TCP keepalive and
+//! `TCP_USER_TIMEOUT`, which is all that HTTP/1.1 has. Upstream: client-go pings after 30 s and waits for 15 s
+//! (`k8s.io/apimachinery/pkg/util/net/http.go`).
+
+use std::{
+    future::Future,
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use http::{Request, Response, Uri};
+use hyper::{
+    body::Incoming,
+    rt::{Read, Write},
+};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, MaybeHttpsStream, ResolveServerName};
+use hyper_util::{
+    client::{
+        legacy::{
+            Client,
+            connect::{Connection, HttpConnector, proxy::Tunnel},
+        },
+        proxy::matcher::Matcher,
+    },
+    rt::{TokioExecutor, TokioTimer},
+};
+use kube::{
+    Config,
+    client::{Body, ConfigExt},
+};
+use rustls::pki_types::ServerName;
+use tower::{BoxError, Service};
+
+use super::tls::Tls;
+
+/// A connection that was silent for so long is asked whether it still works.
+const PING_EVERY: Duration = Duration::from_secs(15);
+/// One that does not answer within this time is closed, and what waits on it fails.
+const PING_ANSWER: Duration = Duration::from_secs(15);
+/// When TCP first asks a silent peer, and how often after that.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
+const KEEPALIVE_TRIES: u32 = 3;
+/// How long what was sent may stay without acknowledgement.
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+/// How long a connection may take, with name lookup, proxy and TLS handshake.
+const CONNECT: Duration = Duration::from_secs(15);
+
+type Names = Arc<dyn ResolveServerName + Send + Sync>;
+type Answer = BoxFuture<'static, Result<Response<Incoming>, BoxError>>;
+/// Sends over one pool of connections.
+type Sending = dyn Fn(Request<Body>) -> Answer + Send + Sync;
+type MakePool = Arc<dyn Fn(Arc<rustls::ClientConfig>) -> Arc<Sending> + Send + Sync>;
+
+/// Sends requests over connections that it keeps. When the certificates change, new requests go over new connections; the old ones
+/// close when what runs on them has ended, since a server checks the client's certificate again at each request.
+#[derive(Clone)]
+pub(super) struct Transport {
+    make: MakePool,
+    tls: Arc<Tls>,
+    current: Arc<Mutex<Pool>>,
+}
+
+struct Pool {
+    tls: Arc<rustls::ClientConfig>,
+    send: Arc<Sending>,
+}
+
+impl Transport {
+    /// Connects to nobody yet.
+    pub(super) fn new(config: &Config, tls: Tls) -> Result<Self, kube::Error> {
+        let names: Option<Names> = match &config.tls_server_name {
+            None => None,
+            Some(name) => Some(Arc::new(FixedServerNameResolver::new(
+                ServerName::try_from(name.clone()).map_err(|error| kube::Error::Service(error.into()))?,
+            ))),
+        };
+        let names = names.unwrap_or_else(|| Arc::new(hyper_rustls::DefaultServerNameResolver::default()));
+        let make = pools(config, names)?;
+        let current = tls.current();
+        let pool = Pool { send: make(Arc::clone(&current)), tls: current };
+        Ok(Self { make, tls: Arc::new(tls), current: Arc::new(Mutex::new(pool)) })
+    }
+
+    fn send(&self) -> Arc<Sending> {
+        let tls = self.tls.current();
+        let mut pool = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(&pool.tls, &tls) {
+            *pool = Pool { send: (self.make)(Arc::clone(&tls)), tls };
+        }
+        Arc::clone(&pool.send)
+    }
+}
+
+impl Service<Request<Body>> for Transport {
+    type Response = Response<Incoming>;
+    type Error = BoxError;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Answer {
+        (self.send())(request)
+    }
+}
+
+/// Makes pools of connections, through the proxy if there is one.
+fn pools(config: &Config, names: Names) -> Result<MakePool, kube::Error> {
+    let tcp = tcp();
+    let Some(proxy) = &config.proxy_url else { return Ok(pool_over(tcp, names)) };
+    let auth = Matcher::builder().all(proxy.to_string()).build().intercept(&config.cluster_url);
+    let auth = auth.and_then(|intercept| intercept.basic_auth().cloned());
+    match proxy.scheme_str() {
+        Some("http") => Ok(pool_over(tunnel(proxy, auth, tcp), names)),
+        Some("https") => {
+            let encrypted = config.rustls_https_connector_with_connector(tcp)?;
+            Ok(pool_over(tunnel(proxy, auth, encrypted), names))
+        }
+        _ => Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::new(proxy.clone()) }),
+    }
+}
+
+fn tunnel<C>(proxy: &Uri, auth: Option<http::HeaderValue>, inner: C) -> Tunnel<C> {
+    let tunnel = Tunnel::new(proxy.clone(), inner);
+    match auth {
+        Some(auth) => tunnel.with_auth(auth),
+        None => tunnel,
+    }
+}
+
+fn tcp() -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(CONNECT));
+    tcp.set_keepalive(Some(KEEPALIVE));
+    tcp.set_keepalive_interval(Some(KEEPALIVE_EVERY));
+    tcp.set_keepalive_retries(Some(KEEPALIVE_TRIES));
+    #[cfg(target_os = "linux")]
+    tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+    tcp
+}
+
+fn pool_over<H>(inner: H, names: Names) -> MakePool
+where
+    H: Service<Uri> + Clone + Send + Sync + 'static,
+    H::Response: Connection + Read + Write + Send + Unpin + 'static,
+    H::Future: Send + 'static,
+    H::Error: Into<BoxError>,
+{
+    Arc::new(move |tls| {
+        let connector = Connector(HttpsConnector::new(inner.clone(), tls, false, Arc::clone(&names)));
+        let client: Client<_, Body> = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .http2_keep_alive_interval(PING_EVERY)
+            .http2_keep_alive_timeout(PING_ANSWER)
+            .http2_keep_alive_while_idle(true)
+            .build(connector);
+        Arc::new(move |request| {
+            let answer = client.request(request);
+            Box::pin(async move { answer.await.map_err(BoxError::from) })
+        })
+    })
+}
+
+/// A connector that does not take longer than [`CONNECT`].
+#[derive(Clone)]
+struct Connector<H>(HttpsConnector<H>);
+
+impl<H> Service<Uri> for Connector<H>
+where
+    HttpsConnector<H>: Service<Uri, Response = MaybeHttpsStream<H::Response>, Error = BoxError>,
+    <HttpsConnector<H> as Service<Uri>>::Future: Send + 'static,
+    H: Service<Uri>,
+{
+    type Response = MaybeHttpsStream<H::Response>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, server: Uri) -> Self::Future {
+        let connection = self.0.call(server);
+        Box::pin(async move {
+            let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {CONNECT:?}"));
+            tokio::time::timeout(CONNECT, connection).await.map_err(late)?
+        })
+    }
+}

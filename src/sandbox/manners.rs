@@ -1,0 +1,49 @@
+//! Answers that are sent badly.
+//!
+//! In: a complete answer and a [`Manner`]. Out: the same answer, of which half comes, or which comes byte by byte. What a manner does
+//! to the events of a watch is decided in [`super::watch`].
+
+use std::{convert::Infallible, time::Duration};
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http::{Response, header};
+use http_body_util::BodyExt;
+
+use super::faults::Manner;
+
+/// `response` in this manner. Streams pass.
+pub(super) async fn applied(manner: Manner, response: Response<Body>) -> Response<Body> {
+    let pause = match manner {
+        Manner::Half => None,
+        Manner::Trickle(pause) => Some(pause),
+        Manner::Whole | Manner::Expired | Manner::WithoutBookmarks => return response,
+    };
+    // Only what is ready as a whole has a known length; a watch has none.
+    let known = hyper::body::Body::size_hint(response.body()).exact().is_some();
+    if !known {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let bytes = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    parts.headers.insert(header::CONTENT_LENGTH, bytes.len().into());
+    Response::from_parts(parts, pause.map_or_else(|| half(&bytes), |pause| trickle(bytes.clone(), pause)))
+}
+
+fn half(bytes: &Bytes) -> Body {
+    let first = stream::iter([Ok::<_, Infallible>(bytes.slice(..bytes.len() / 2))]);
+    Body::from_stream(first.chain(stream::pending()))
+}
+
+fn trickle(bytes: Bytes, pause: Duration) -> Body {
+    let pieces = stream::unfold(0, move |at| {
+        let piece = (at < bytes.len()).then(|| bytes.slice(at..=at));
+        async move {
+            let piece = piece?;
+            tokio::time::sleep(pause).await;
+            Some((Ok::<_, Infallible>(piece), at + 1))
+        }
+    });
+    Body::from_stream(pieces)
+}

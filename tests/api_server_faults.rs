@@ -1,0 +1,283 @@
+//! The whole manager over an API server that misbehaves, on a paused clock: it notices within 45 s and goes on, or gives the lease up.
+#![cfg(feature = "sandbox")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
+
+use std::{sync::Arc, time::Duration};
+
+use cloud_controller_manager::{
+    app::manager::{self, ClientSource, Ended, Parts, StartError},
+    cli,
+    cloud_provider::CloudError,
+    metrics::Metrics,
+    providers::fake::{CallName, FakeCloud, FakeConfig},
+    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
+    sandbox::{
+        api_server::{ApiServer, RequestRecord},
+        faults::{Manner, on},
+        http::Verb,
+    },
+};
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Service};
+use serde_json::json;
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+
+/// What is noticed within this time is noticed in time.
+const NOTICED: Duration = Duration::from_secs(45);
+
+struct InProcess(ApiServer);
+
+impl ClientSource for InProcess {
+    fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
+        Ok(self.0.client_as(component))
+    }
+    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
+        self.component(account)
+    }
+    fn watches(&self) -> Result<kube::Client, kube::Error> {
+        self.component("shared-informers")
+    }
+}
+
+/// A manager that campaigns on `server`.
+struct Replica {
+    stop: Shutdown,
+    ended: JoinHandle<Result<Ended, StartError>>,
+    metrics: Arc<Metrics>,
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.stop.begin();
+    }
+}
+
+fn clock() -> Clock {
+    Clock::manual("2026-01-01T00:00:00Z".parse().unwrap())
+}
+
+fn start(server: &ApiServer) -> Replica {
+    start_on(server, FakeCloud::new(FakeConfig::any_node()))
+}
+
+fn start_on(server: &ApiServer, cloud: FakeCloud) -> Replica {
+    let flags = ["ccm", "--cloud-provider=fake", "--secure-port=0", "--configure-cloud-routes=false"];
+    let cli::Command::Run(config) = cli::parse(flags.iter().map(Into::into), &["fake"], &[]).unwrap() else {
+        panic!("no help asked for")
+    };
+    let metrics = Arc::new(Metrics::new().unwrap());
+    let parts = Parts {
+        config: *config,
+        clients: Arc::new(InProcess(server.clone())),
+        provider: Arc::new(cloud),
+        metrics: Arc::clone(&metrics),
+        clock: clock(),
+        set_verbosity: Arc::new(|_| ()),
+    };
+    let stop = Shutdown::new();
+    let until = stop.clone();
+    let ended = tokio::spawn(async move { manager::run(parts, &until).await });
+    Replica { stop, ended, metrics }
+}
+
+fn create_service(server: &ApiServer, name: &str) {
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+    });
+    server.create::<Service>(&serde_json::from_value(service).unwrap());
+}
+
+fn is_served(server: &ApiServer, name: &str) -> bool {
+    let status = server.get::<Service>("default", name).and_then(|service| service.status);
+    status
+        .and_then(|status| status.load_balancer)
+        .and_then(|balancer| balancer.ingress)
+        .is_some_and(|ingress| !ingress.is_empty())
+}
+
+/// Creates a Service and waits until it is served; answers how long that took.
+async fn serve(server: &ApiServer, name: &str) -> Duration {
+    let started = Instant::now();
+    create_service(server, name);
+    let served = server.wait_until(|server| is_served(server, name));
+    tokio::time::timeout(Duration::from_secs(3600), served).await.unwrap_or_else(|_| panic!("{name}: not within an hour"));
+    started.elapsed()
+}
+
+fn holder(server: &ApiServer) -> Option<String> {
+    let lease = server.get::<Lease>("kube-system", "cloud-controller-manager")?;
+    lease.spec?.holder_identity.filter(|holder| !holder.is_empty())
+}
+
+fn count(server: &ApiServer, matches: impl Fn(&RequestRecord) -> bool) -> usize {
+    server.requests().iter().filter(|request| matches(request)).count()
+}
+
+/// A server on which a first Service has been served.
+async fn settled() -> (ApiServer, Replica) {
+    let server = ApiServer::new(clock());
+    let replica = start(&server);
+    serve(&server, "first").await;
+    (server, replica)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_first_list_is_noticed() {
+    for resource in ["services", "nodes"] {
+        let server = ApiServer::new(clock());
+        server.faults().hang_next(1, on(Verb::List, resource));
+        let replica = start(&server);
+        let took = serve(&server, "web").await;
+        assert!(took <= NOTICED, "{resource}: {took:?}");
+        let errors = replica.metrics.informer_restarts_total.with_label_values(&[resource, "list"]);
+        assert_eq!(errors.get(), 1.0, "{resource}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_stops_half_way_or_trickles_is_given_up() {
+    for (manner, limit) in [(Manner::Half, NOTICED), (Manner::Trickle(Duration::from_secs(1)), Duration::from_secs(95))] {
+        let server = ApiServer::new(clock());
+        server.faults().answer_next(1, manner, on(Verb::List, "services"));
+        let _replica = start(&server);
+        let took = serve(&server, "web").await;
+        assert!(took <= limit, "{manner:?}: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_start_of_a_watch_is_noticed() {
+    let server = ApiServer::new(clock());
+    server.faults().hang_next(1, on(Verb::Watch, "services"));
+    let _replica = start(&server);
+    server.wait_until(|server| count(server, on(Verb::Watch, "services")) == 1).await;
+    let took = serve(&server, "web").await;
+    assert!(took <= NOTICED, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_stalls_is_noticed() {
+    let (server, _replica) = settled().await;
+    server.faults().stall_watches();
+    let took = serve(&server, "second").await;
+    assert!(took <= NOTICED, "{took:?}");
+    // The next one says nothing from its start.
+    server.faults().answer_next(1, Manner::Half, on(Verb::Watch, "services"));
+    server.faults().drop_watches();
+    let took = serve(&server, "third").await;
+    assert!(took <= NOTICED, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn expired_versions_in_series_cause_few_lists_and_end_well() {
+    for refused in [true, false] {
+        let (server, _replica) = settled().await;
+        server.clear_requests();
+        if refused {
+            server.faults().fail_next(8, 410, on(Verb::Watch, "services"));
+        } else {
+            server.faults().answer_next(8, Manner::Expired, on(Verb::Watch, "services"));
+        }
+        let started = Instant::now();
+        server.faults().drop_watches();
+        let watched = |server: &ApiServer| count(server, |it| on(Verb::Watch, "services")(it) && it.code == 200);
+        let enough = if refused { 1 } else { 9 };
+        server.wait_until(|server| watched(server) == enough).await;
+        let (lists, took) = (count(&server, on(Verb::List, "services")), started.elapsed());
+        assert!((8..=9).contains(&lists), "{lists} lists");
+        assert!(took >= Duration::from_secs(60), "eight in a row are answered with growing pauses: {took:?}");
+        assert!(serve(&server, "second").await <= NOTICED);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_to_wait_waits() {
+    let server = ApiServer::new(clock());
+    server.faults().throttle_next(1, 20, on(Verb::List, "services"));
+    let _replica = start(&server);
+    let took = serve(&server, "web").await;
+    assert!((20..=25).contains(&took.as_secs()), "{took:?}");
+    assert_eq!(count(&server, on(Verb::List, "services")), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_server_is_no_hung_one() {
+    let server = ApiServer::new(clock());
+    server.faults().delay_every(Duration::from_secs(20), |request| request.resource != "leases");
+    let replica = start(&server);
+    serve(&server, "web").await;
+    for resource in ["nodes", "services"] {
+        assert_eq!(count(&server, on(Verb::List, resource)), 1, "{resource}");
+    }
+    assert!(!replica.ended.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_forgets_bookmarks_and_history_is_listed_again() {
+    let server = ApiServer::new(clock());
+    server.faults().answer_every(Manner::WithoutBookmarks, |request| request.verb == Verb::Watch);
+    let _replica = start(&server);
+    serve(&server, "first").await;
+    sleep(Duration::from_secs(600)).await;
+    server.faults().compact();
+    let took = serve(&server, "second").await;
+    assert!(took <= NOTICED, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_without_a_first_list_gives_the_lease_up() {
+    let server = ApiServer::new(clock());
+    server.faults().hang_every(on(Verb::List, "services"));
+    let mut first = start(&server);
+    server.wait_until(|server| holder(server).is_some()).await;
+    let (leader, elected) = (holder(&server), Instant::now());
+    let ended = (&mut first.ended).await.unwrap().unwrap();
+    assert_eq!((ended, holder(&server)), (Ended::Unfit, None));
+    assert!((120..=160).contains(&elected.elapsed().as_secs()), "{:?}", elected.elapsed());
+
+    server.faults().clear();
+    let _second = start(&server);
+    serve(&server, "web").await;
+    assert!(holder(&server).is_some() && holder(&server) != leader);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_store_grows_old_gives_the_lease_up() {
+    let (server, mut replica) = settled().await;
+    server.faults().hang_every(on(Verb::List, "services"));
+    server.faults().compact();
+    let cut = Instant::now();
+    let ended = (&mut replica.ended).await.unwrap().unwrap();
+    assert_eq!((ended, holder(&server)), (Ended::Unfit, None));
+    assert!((300..=345).contains(&cut.elapsed().as_secs()), "{:?}", cut.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_without_lists_waits_and_disturbs_nobody() {
+    let (server, leader) = settled().await;
+    server.faults().hang_every(on(Verb::List, "services"));
+    let standby = start(&server);
+    sleep(Duration::from_secs(1800)).await;
+    assert!(!standby.ended.is_finished() && !leader.ended.is_finished());
+    assert!(serve(&server, "second").await <= NOTICED);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cloud_that_is_down_does_not_cost_the_lease() {
+    let (server, cloud) = (ApiServer::new(clock()), FakeCloud::new(FakeConfig::any_node()));
+    let down = CloudError::Failed("the cloud is down".to_owned());
+    cloud.fail_next(CallName::Initialize, &down, 40);
+    let replica = start_on(&server, cloud.clone());
+    server.wait_until(|server| holder(server).is_some()).await;
+    let leader = holder(&server);
+    sleep(Duration::from_secs(1800)).await;
+    assert!(cloud.call_count(CallName::Initialize) > 10, "it goes on trying");
+    assert!(!replica.ended.is_finished());
+    assert_eq!(holder(&server), leader);
+    cloud.fail_next(CallName::EnsureLoadBalancer, &down, 3);
+    serve(&server, "web").await;
+    assert_eq!(holder(&server), leader);
+}

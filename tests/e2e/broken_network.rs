@@ -1,0 +1,104 @@
+//! Connections that are dead without being closed, and lists that hang: noticed within 45 s, or the other replica leads.
+
+use std::{path::PathBuf, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::{
+    cloud::Cloud,
+    control_plane::ControlPlane,
+    objects::Objects,
+    relay::{Dead, Relay},
+    scenarios::{is_ready, leads},
+    support::{Manager, SOON, eventually},
+};
+
+/// What is noticed within this time is noticed in time; a busy machine gets some seconds on top.
+const NOTICED: Duration = Duration::from_secs(45 + 5);
+const FLAGS: &[&str] = &["--cluster-cidr=10.244.0.0/16"];
+
+/// The kubeconfig of manager `name`, whose server is `relay`.
+async fn through(plane: &ControlPlane, name: &str, relay: &Relay) -> PathBuf {
+    let direct = plane.manager_kubeconfig(name).await;
+    let text = std::fs::read_to_string(&direct).expect("kubeconfig");
+    let text = text.replace(&plane.address(), &relay.address.to_string());
+    assert!(text.contains(&relay.address.to_string()), "{text}");
+    let path = direct.with_extension("relayed");
+    std::fs::write(&path, text).expect("kubeconfig");
+    path
+}
+
+/// The watches' connections go dead and the lease's does not: the replica goes on leading, and serves a new Service soon.
+pub(crate) async fn dead_watches(plane: &mut ControlPlane) {
+    let objects = Objects::new(&plane.admin().await);
+    let cloud = Cloud::new(plane.folder(), "dead-watches").with_instances(&["node-a"]);
+    let relay = Relay::start(plane.address()).await;
+    let kubeconfig = through(plane, "manager-a", &relay).await;
+    let mut manager = Manager::start_with(plane, "manager-a", &kubeconfig, cloud.path(), FLAGS);
+    objects.create_service("first").await;
+    objects.until_service_has_address("first").await;
+
+    // The lease is renewed every two seconds; by now nothing else moves.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let killed = relay.kill_all_but_the_busiest(Duration::from_secs(9)).await;
+    assert!(killed > 0, "there was nothing to kill");
+    let cut = Instant::now();
+    objects.create_service("second").await;
+    eventually("the new Service is served", NOTICED, async || !objects.ingress("second").await.is_empty()).await;
+    eprintln!("dead watches were noticed within {:?}", cut.elapsed());
+    assert!(manager.is_running());
+    assert_eq!(manager.log_text().matches("became leader").count(), 1, "{}", manager.log_text());
+}
+
+/// All connections of the leader are dead, or bring no answers: it ends at its renew deadline, and the other replica leads and works.
+pub(crate) async fn partitioned(plane: &mut ControlPlane) {
+    const ELECTION: &[&str] = &[
+        "--leader-elect-lease-duration=6s",
+        "--leader-elect-renew-deadline=4s",
+        "--leader-elect-retry-period=1s",
+        "--cluster-cidr=10.244.0.0/16",
+    ];
+    let objects = Objects::new(&plane.admin().await);
+    let cloud = Cloud::new(plane.folder(), "partitioned").with_instances(&["node-a"]);
+    for (dead, service) in [(Dead::Both, "both"), (Dead::Answers, "answers")] {
+        let relay = Relay::start(plane.address()).await;
+        let kubeconfig = through(plane, "manager-a", &relay).await;
+        let mut first = Manager::start_with(plane, "manager-a", &kubeconfig, cloud.path(), ELECTION);
+        eventually("the first replica leads", SOON, async || leads(&first).await).await;
+        let mut second = Manager::start(plane, "manager-b", cloud.path(), ELECTION).await;
+        eventually("the second replica is ready", SOON, async || is_ready(&second).await).await;
+
+        relay.die(dead);
+        let cut = Instant::now();
+        let status = first.ended(Duration::from_secs(4 + 4)).await;
+        assert_eq!(status.code(), Some(1), "{}", first.log_text());
+        assert!(first.log_text().contains("leaderelection lost"), "{}", first.log_text());
+        objects.create_service(service).await;
+        objects.until_service_has_address(service).await;
+        assert!(leads(&second).await && second.is_running(), "{}", second.log_text());
+        eprintln!("the other replica served after {:?}", cut.elapsed());
+        second.terminate();
+        second.ended(SOON).await;
+    }
+}
+
+/// The first list of Services hangs: noticed, told by `/readyz` meanwhile, and the work is done.
+pub(crate) async fn hung_list(plane: &mut ControlPlane) {
+    use cloud_controller_manager::sandbox::{faults::on, http::Verb};
+    let objects = Objects::new(&plane.admin().await);
+    let cloud = Cloud::new(plane.folder(), "hung-list").with_instances(&["node-a"]);
+    objects.create_service("web").await;
+    plane
+        .sandbox_server()
+        .faults()
+        .hang_next(1, |request| on(Verb::List, "services")(request) && request.user_agent.ends_with("/shared-informers"));
+    let started = Instant::now();
+    let manager = Manager::start(plane, "manager-a", cloud.path(), FLAGS).await;
+    eventually("it says what it waits for", SOON, async || {
+        let page = manager.get("/readyz?verbose", Some(crate::control_plane::ADMIN_TOKEN)).await;
+        page.is_some_and(|(status, text)| status == 500 && text.contains("the first list of services has been under way"))
+    })
+    .await;
+    eventually("the Service is served", NOTICED, async || !objects.ingress("web").await.is_empty()).await;
+    assert!(started.elapsed() <= NOTICED, "{:?}", started.elapsed());
+}

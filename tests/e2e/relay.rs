@@ -1,0 +1,132 @@
+//! A TCP relay that can go dead while its connections stay open, as a broken load balancer or a lost route does: what was sent is
+//! acknowledged and led nowhere.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+};
+
+/// Which way a dead connection leads nowhere.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Dead {
+    Both,
+    /// Requests arrive, answers do not.
+    Answers,
+}
+
+/// A relay. It and its connections end with the runtime.
+#[derive(Clone)]
+pub(crate) struct Relay {
+    shared: Arc<Shared>,
+    pub(crate) address: SocketAddr,
+}
+
+#[derive(Default)]
+struct Shared {
+    connections: Mutex<BTreeMap<usize, Arc<Connection>>>,
+    /// Whether requests and answers of new connections pass.
+    cut: [AtomicBool; 2],
+}
+
+/// One connection.
+#[derive(Default)]
+struct Connection {
+    /// Whether requests, and answers, are dropped.
+    dead: [AtomicBool; 2],
+    /// How many pieces have passed.
+    pieces: AtomicUsize,
+}
+
+impl Relay {
+    /// Relays to `server`.
+    pub(crate) async fn start(server: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let relay = Self { shared: Arc::default(), address };
+        let shared = Arc::clone(&relay.shared);
+        tokio::spawn(async move {
+            for number in 0.. {
+                let Ok((client, _)) = listener.accept().await else { return };
+                let Ok(server) = TcpStream::connect(&server).await else { continue };
+                let connection = Arc::new(Connection::default());
+                for way in 0..2 {
+                    connection.dead[way].store(shared.cut[way].load(SeqCst), SeqCst);
+                }
+                shared.all().insert(number, Arc::clone(&connection));
+                let shared = Arc::clone(&shared);
+                tokio::spawn(async move {
+                    connection.relay(client, server).await;
+                    shared.all().remove(&number);
+                });
+            }
+        });
+        relay
+    }
+
+    /// All connections, and those to come, go dead.
+    pub(crate) fn die(&self, dead: Dead) {
+        self.shared.cut[0].store(dead == Dead::Both, SeqCst);
+        self.shared.cut[1].store(true, SeqCst);
+        self.shared.all().values().for_each(|connection| connection.die(dead));
+    }
+
+    /// Watches for `time`, then lets all connections there are go dead but the busiest. Those to come work.
+    pub(crate) async fn kill_all_but_the_busiest(&self, time: std::time::Duration) -> usize {
+        let pieces = || -> BTreeMap<usize, usize> {
+            self.shared.all().iter().map(|(number, connection)| (*number, connection.pieces.load(SeqCst))).collect()
+        };
+        let before = pieces();
+        tokio::time::sleep(time).await;
+        let after = pieces();
+        let busiest =
+            after.iter().max_by_key(|(number, count)| *count - before.get(number).unwrap_or(&0)).map(|(it, _)| *it);
+        let all = self.shared.all();
+        let others = all.iter().filter(|(number, _)| Some(**number) != busiest);
+        others.map(|(_, connection)| connection.die(Dead::Both)).count()
+    }
+}
+
+impl Shared {
+    fn all(&self) -> std::sync::MutexGuard<'_, BTreeMap<usize, Arc<Connection>>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connection {
+    fn die(&self, dead: Dead) {
+        self.dead[0].store(dead == Dead::Both, SeqCst);
+        self.dead[1].store(true, SeqCst);
+    }
+
+    async fn relay(&self, client: TcpStream, server: TcpStream) {
+        let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+        tokio::join!(self.copy(0, from_client, to_server), self.copy(1, from_server, to_client));
+    }
+
+    /// Copies until an end closes. What comes while it is dead is read and dropped; an end that closes is then told to nobody.
+    async fn copy(&self, way: usize, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
+        let mut buffer = vec![0; 16 * 1024];
+        while let Ok(count @ 1..) = from.read(&mut buffer).await {
+            self.pieces.fetch_add(1, SeqCst);
+            if !self.dead[way].load(SeqCst) && to.write_all(&buffer[..count]).await.is_err() {
+                break;
+            }
+        }
+        if self.dead[way].load(SeqCst) {
+            // The other way may still be read from; this one stays open.
+            std::future::pending::<()>().await;
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The leader election when everything else stands still: both workers of the main runtime are blocked, in real time.
+#![cfg(feature = "sandbox")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+use cloud_controller_manager::{
+    app::{
+        election::Host,
+        manager::{self, ClientSource, Ended, Parts, StartError},
+    },
+    cli,
+    metrics::Metrics,
+    providers::fake::{FakeCloud, FakeConfig},
+    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
+    sandbox::api_server::ApiServer,
+};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use tokio::{runtime::Runtime, task::JoinHandle};
+
+struct InProcess(ApiServer);
+
+impl ClientSource for InProcess {
+    fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
+        Ok(self.0.client_as(component))
+    }
+    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
+        self.component(account)
+    }
+    fn watches(&self) -> Result<kube::Client, kube::Error> {
+        self.component("shared-informers")
+    }
+}
+
+const RENEW_DEADLINE: Duration = Duration::from_secs(2);
+
+/// A program with two workers that leads.
+struct Program {
+    server: ApiServer,
+    runtime: Runtime,
+    stop: Shutdown,
+    ended: JoinHandle<Result<Ended, StartError>>,
+}
+
+fn start(host: Host) -> Program {
+    let flags = [
+        "ccm",
+        "--cloud-provider=fake",
+        "--secure-port=0",
+        "--configure-cloud-routes=false",
+        "--leader-elect-lease-duration=3s",
+        "--leader-elect-renew-deadline=2s",
+        "--leader-elect-retry-period=500ms",
+    ];
+    let cli::Command::Run(config) = cli::parse(flags.iter().map(Into::into), &["fake"], &[]).unwrap() else {
+        panic!("no help asked for")
+    };
+    let server = ApiServer::new(Clock::System);
+    let parts = Parts {
+        config: *config,
+        clients: Arc::new(InProcess(server.clone())),
+        provider: Arc::new(FakeCloud::new(FakeConfig::any_node())),
+        metrics: Arc::new(Metrics::new().unwrap()),
+        clock: Clock::System,
+        set_verbosity: Arc::new(|_| ()),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let stop = Shutdown::new();
+    let until = stop.clone();
+    let ended = runtime.spawn(async move { manager::run_with(parts, host, &until).await });
+    let program = Program { server, runtime, stop, ended };
+    program.wait_until("it leads", |program| program.renewed().is_some());
+    program
+}
+
+impl Program {
+    /// When the lease was last renewed; `None` when nobody holds it.
+    fn renewed(&self) -> Option<Timestamp> {
+        let spec = self.server.get::<Lease>("kube-system", "cloud-controller-manager")?.spec?;
+        spec.holder_identity.filter(|holder| !holder.is_empty())?;
+        spec.renew_time.map(|time| time.0)
+    }
+
+    fn wait_until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        for _ in 0..1000 {
+            if condition(self) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        panic!("not within 20 s: {what}");
+    }
+
+    /// Blocks both workers until the answer is dropped.
+    fn block(&self) -> Blocked {
+        let (go, blocked) = (Arc::new(AtomicBool::new(false)), Arc::new(std::sync::Barrier::new(3)));
+        for _ in 0..2 {
+            let (go, blocked) = (Arc::clone(&go), Arc::clone(&blocked));
+            self.runtime.spawn(async move {
+                blocked.wait();
+                while !go.load(SeqCst) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+        }
+        blocked.wait();
+        Blocked(go)
+    }
+}
+
+struct Blocked(Arc<AtomicBool>);
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+fn must_not_end(why: &str) -> ! {
+    panic!("the process would have ended: {why}")
+}
+
+#[test]
+fn the_lease_is_renewed_while_both_workers_are_blocked() {
+    let program = start(Host::OwnThread { end: must_not_end });
+    let blocked = program.block();
+    let mut renewals = std::collections::BTreeSet::new();
+    for _ in 0..60 {
+        thread::sleep(RENEW_DEADLINE / 20);
+        renewals.extend(program.renewed());
+    }
+    drop(blocked);
+    assert!(renewals.len() >= 6, "renewed {} times in three renew deadlines", renewals.len());
+    program.stop.begin();
+    assert_eq!(program.runtime.block_on(program.ended).unwrap().unwrap(), Ended::Stopped);
+    assert_eq!(
+        program
+            .server
+            .get::<Lease>("kube-system", "cloud-controller-manager")
+            .unwrap()
+            .spec
+            .unwrap()
+            .holder_identity
+            .unwrap(),
+        ""
+    );
+}
+
+#[test]
+fn on_the_callers_runtime_the_same_costs_the_lease() {
+    let program = start(Host::CallersRuntime);
+    let blocked = program.block();
+    thread::sleep(RENEW_DEADLINE * 2);
+    drop(blocked);
+    assert_eq!(program.runtime.block_on(program.ended).unwrap().unwrap(), Ended::LeaseLost);
+}
+
+static ENDED: AtomicBool = AtomicBool::new(false);
+
+fn note_the_end(_: &str) -> ! {
+    ENDED.store(true, SeqCst);
+    loop {
+        thread::park();
+    }
+}
+
+#[test]
+fn a_lost_lease_ends_the_process_though_both_workers_are_blocked() {
+    let program = start(Host::OwnThread { end: note_the_end });
+    let _blocked = program.block();
+    program.server.faults().fail_every(500, |request| request.resource == "leases");
+    program.wait_until("the process is ended", |_| ENDED.load(SeqCst));
+    assert!(!program.ended.is_finished());
+}
