@@ -154,6 +154,15 @@ impl Cloud {
         cloud
     }
 
+    /// The same cloud as a process sees it that has just started.
+    fn another_process(&self) -> Self {
+        let client = self.writer.client.clone();
+        let lifetimes = Lifetimes::from_config(&AzureConfig::default());
+        let observer = Observer::new(client.clone(), Arc::clone(&self.settings), lifetimes, Clock::System);
+        let writer = Writer::new(Arc::clone(&observer), client);
+        Self { world: self.world.clone(), observer, writer, settings: Arc::clone(&self.settings) }
+    }
+
     /// Somebody else changes a document.
     fn meddle(&self, id: &ResourceId) {
         assert!(self.world.azure().change_document(id.as_str(), |body| body["tags"] = json!({"by": "other"})));
@@ -275,7 +284,12 @@ async fn a_public_ip_that_somebody_else_uses_by_now_stays() {
     let release = cloud.release("a");
     let other = cloud.id("loadBalancers", "other");
     let document = LoadBalancer { name: Some("other".into()), ..cloud.balancer(&["a"]) };
-    cloud.writer.client.put(&api::LOAD_BALANCERS, &other, None, &LoadBalancer { etag: None, ..document }).await.unwrap();
+    cloud
+        .writer
+        .client
+        .put(&api::LOAD_BALANCERS, &other, Precondition::Absent, &LoadBalancer { etag: None, ..document })
+        .await
+        .unwrap();
     assert!(cloud.writer.delete_public_ip(&release, URGENCY).await.is_err(), "ARM refuses");
     cloud.look().await;
     cloud.requests();
@@ -388,4 +402,23 @@ async fn what_a_refused_document_refers_to_is_looked_at_again() {
     requests.sort();
     assert_eq!(requests, ["GET a", "GET b", "GET kubernetes"]);
     assert_eq!(seen.public_ips.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_list_lacked_is_not_overwritten() {
+    let cloud = Cloud::served().await;
+    for (list, name) in [("loadBalancers", "kubernetes"), ("publicIPAddresses", "a")] {
+        let other = cloud.another_process();
+        cloud.world.azure().add_fault(Fault::new(Effect::EmptyList).path(&format!("*/{list}")).times(1));
+        other.look().await;
+        let before = cloud.world.azure().document(cloud.id(list, name).as_str()).unwrap();
+        let refused = match list {
+            "loadBalancers" => other.put_balancer(&[]).await,
+            _ => other.writer.put_public_ip(&other.new_ip(name), URGENCY).await,
+        };
+        assert_eq!(class(refused), ErrorClass::Conflict, "{list}");
+        assert_eq!(cloud.world.azure().document(cloud.id(list, name).as_str()).unwrap(), before, "{list}");
+        let seen = other.look().await;
+        assert!(seen.load_balancers.len() == 1 && seen.public_ips.len() == 1, "{list}: it is known from then on");
+    }
 }
