@@ -44,6 +44,11 @@ impl Writer {
         let _turn = self.locks.lock(id).await;
         let planned = Basis::of(document.id.as_deref(), document.etag.as_deref());
         let what = Doubt::LoadBalancer(id.clone());
+        let standing = self.observer.standing(&what);
+        if planned == Basis::Absence && standing.etag.is_none() && !standing.absent {
+            // It would take the rules of all Services with it: not on the word of a list, and not on that of a condition alone.
+            self.observer.read_again(what.clone(), urgency).await?;
+        }
         let condition = self.require(&what, planned, id, urgency).await?;
         let writing = self.observer.begin_write(what.clone());
         let outcome = self.client.with_urgency(urgency).put(&api::LOAD_BALANCERS, id, condition, document).await;
@@ -86,14 +91,17 @@ impl Writer {
         ended(writing, &what, outcome.map(|answer| Written::PublicIp(id.clone(), Box::new(answer))), Vec::new)
     }
 
-    /// Deletes a public IP. Absent before is success; one that something uses by now is a conflict. One whose etag is out of date only
-    /// because our own load balancer has left it is not read first: it goes without a condition, as upstream, and ARM refuses when
-    /// something uses it.
+    /// Deletes a public IP. Absent before is success, if that is known of itself; one that something uses by now is a conflict. One whose
+    /// etag is out of date only because our own load balancer has left it is not read first: it goes without a condition, as upstream, and
+    /// ARM refuses when something uses it.
     pub async fn delete_public_ip(&self, release: &Release, urgency: Urgency) -> ArmResult<()> {
         let id = &release.id;
         let _turn = self.locks.lock(id).await;
-        let Some(known) = self.observer.public_ip(id) else { return Ok(()) };
         let what = Doubt::PublicIp(id.clone());
+        let Some(known) = self.observer.public_ip(id) else {
+            let is_absent = self.observer.standing(&what).absent;
+            return is_absent.then_some(()).ok_or_else(|| conflict(&api::PUBLIC_IPS, id, "nothing is known of it any more"));
+        };
         let etag = match basis::judge(Basis::Version(release.etag.as_deref()), &self.observer.standing(&what)) {
             Verdict::Send => release.etag.as_deref(),
             Verdict::ReadFirst => None,

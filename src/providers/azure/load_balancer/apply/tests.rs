@@ -204,11 +204,17 @@ async fn a_start_reads_each_thing_once_however_many_ask() {
         public_ip_groups: [cloud.settings.group.clone(), ResourceId::group_of(cloud.settings.group.subscription(), "x")]
             .into(),
         subnets: ["Subnet-Nodes".to_owned(), "missing".to_owned()].into(),
+        ..Need::default()
     };
-    let (seen, _) = cloud.observer.observe(&need, URGENCY).await.unwrap();
+    let (seen, unread) = cloud.observer.observe(&need, URGENCY).await.unwrap();
     let mut requests = cloud.requests();
     requests.sort();
-    assert_eq!(requests, ["GET missing", "GET publicIPAddresses", "GET subnet-nodes"], "a missing group has none");
+    assert_eq!(
+        requests,
+        ["GET missing", "GET publicIPAddresses", "GET subnet-nodes", "GET x"],
+        "the group itself is asked for"
+    );
+    assert!(unread.len() == 1 && unread[0].gone, "{unread:?}");
     assert_eq!(seen.subnets.keys().collect::<Vec<_>>(), ["subnet-nodes"]);
     tokio::time::advance(std::time::Duration::from_secs(120)).await;
     cloud.look().await;
