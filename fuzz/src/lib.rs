@@ -19,8 +19,8 @@ use cloud_controller_manager::{
     metrics::Metrics,
     providers::azure::{
         arm::{
-            ArmClient, ArmParts, ArmSettings, Budget, BudgetSettings, ResourceId, TokenError, TokenProvider, Transport, api,
-            compute, network,
+            ArmClient, ArmParts, ArmSettings, Budget, BudgetSettings, Precondition, ResourceId, TokenError, TokenProvider,
+            Transport, api, compute, network,
         },
         auth,
         config::{AzureConfig, Environment, Texts, merge, offline_report},
@@ -173,9 +173,9 @@ pub fn arm_operations(data: &[u8]) {
     let id = ResourceId::parse(GROUP).unwrap().resource(api::LOAD_BALANCERS.resource_type, &["lb"]);
     let lb = network::LoadBalancer::default();
     run(async {
-        let put = arm(data).put(&api::LOAD_BALANCERS, &id, Some("W/\"1\""), &lb).await;
+        let put = arm(data).put(&api::LOAD_BALANCERS, &id, Precondition::Version("W/\"1\""), &lb).await;
         black_box(put.map_err(|error| error.to_string()).err());
-        let deleted = arm(data).delete(&api::LOAD_BALANCERS, &id).await;
+        let deleted = arm(data).delete(&api::LOAD_BALANCERS, &id, Precondition::Unconditional).await;
         black_box(deleted.map_err(|error| error.to_string()).err());
         let posted = arm(data).post::<network::LoadBalancer>(&api::LOAD_BALANCERS, &id, "act", &lb).await;
         black_box(posted.map_err(|error| error.to_string()).err());

@@ -247,3 +247,37 @@ async fn a_route_of_a_former_node_is_none_of_its_successor() {
     cluster.assert_converged("registered anew");
     life.stop().await;
 }
+
+/// Nothing but the table's own 404 says that there is no table, and no list of machines takes a route away.
+#[tokio::test(start_paused = true)]
+async fn no_list_and_no_missing_group_takes_routes_away() {
+    let group = |path: &str| Fault::refuse(404, "ResourceGroupNotFound").method("GET").path(path);
+    let lists = ["virtualMachineScaleSets", "virtualMachines", "networkInterfaces"].map(|kind| format!("*/{kind}"));
+    let empty = lists.iter().map(|path| Fault::new(Effect::EmptyList).path(path));
+    let failed = lists.iter().map(String::as_str).chain(["*/routeTables/*"]).map(group);
+    let expected = undisturbed().await;
+    for (fault, restarted) in empty.chain(failed).flat_map(|fault| [(fault.clone(), false), (fault, true)]) {
+        let cluster = cluster(0);
+        cluster.join();
+        let mut life = cluster.start();
+        pass(30).await;
+        let before = cluster.routes();
+        if restarted {
+            life.stop().await;
+            life = cluster.start();
+        }
+        let when = format!("{fault:?}, restarted: {restarted}");
+        cluster.world.azure().add_fault(fault);
+        for _ in 0..10 {
+            pass(60).await;
+            let now = cluster.routes();
+            assert!(before.iter().all(|(name, hop)| now.get(name) == Some(hop)), "{when}: {now:?}");
+        }
+        cluster.world.azure().faults().clear();
+        churn(&cluster);
+        pass(60).await;
+        cluster.assert_converged(&when);
+        assert_eq!(cluster.routes(), expected, "{when}");
+        life.stop().await;
+    }
+}

@@ -27,7 +27,7 @@ use k8s_openapi::api::core::v1::{Event, Node, Service};
 use serde_json::Value;
 use tokio::{task::JoinHandle, time::Instant};
 
-use crate::wire::{Objections, Wire};
+use crate::wire::{Lie, Objections, Wire};
 
 /// How long anything may take that is not about time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3600);
@@ -80,7 +80,17 @@ impl Cluster {
 
     /// Starts a manager.
     pub(crate) fn start(&self) -> Life {
+        self.start_on(Wire::new(self.azure(), &self.server, &self.objections))
+    }
+
+    /// Starts a manager that is lied to from its start on.
+    pub(crate) fn start_deceived(&self, list: &'static str, lie: Lie, nth: usize, lasting: bool) -> Life {
         let wire = Wire::new(self.azure(), &self.server, &self.objections);
+        wire.deceive(list, lie, nth, lasting);
+        self.start_on(wire)
+    }
+
+    fn start_on(&self, wire: Wire) -> Life {
         let provider = Arc::new(self.provider(&wire));
         let parts = Parts {
             config: flags(),

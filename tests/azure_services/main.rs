@@ -21,7 +21,9 @@ mod documents;
 mod services;
 mod wire;
 
+mod absence;
 mod crash;
+mod forbidden;
 mod isolation;
 mod leftovers;
 mod lifecycle;

@@ -82,6 +82,58 @@ impl Objections {
     }
 }
 
+/// What is answered instead of a list.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Lie {
+    /// There is nothing.
+    Empty,
+    /// The list without its first document.
+    Partial,
+    /// ARM's 404: there is no such resource group.
+    NoGroup,
+    /// A proxy's 404.
+    Page,
+}
+
+/// Which lists are lied about.
+#[derive(Debug, Clone, Copy)]
+struct Deceit {
+    /// Last part of the type: `loadBalancers`.
+    list: &'static str,
+    lie: Lie,
+    /// Lists of the kind until then.
+    left: usize,
+    /// Whether the lists after it are answered so, too.
+    lasting: bool,
+    /// Whether one was.
+    told: bool,
+}
+
+impl Lie {
+    fn answer(self, truth: Response<Bytes>) -> Response<Bytes> {
+        let (status, kind, body) = match self {
+            Lie::Empty => (200, "application/json", json!({"value": []}).to_string()),
+            Lie::Partial => {
+                let mut list: serde_json::Value = serde_json::from_slice(truth.body()).unwrap_or_default();
+                if let Some(documents) = list["value"].as_array_mut().filter(|documents| !documents.is_empty()) {
+                    documents.remove(0);
+                }
+                (truth.status().as_u16(), "application/json", list.to_string())
+            }
+            Lie::NoGroup => {
+                let message = "Resource group 'rg-test' could not be found.";
+                let error = json!({"error": {"code": "ResourceGroupNotFound", "message": message}});
+                (404, "application/json", error.to_string())
+            }
+            Lie::Page => (404, "text/html", "<html><h1>404 Not Found</h1></html>".to_owned()),
+        };
+        let mut answer = Response::new(Bytes::from(body));
+        *answer.status_mut() = http::StatusCode::from_u16(status).unwrap();
+        answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        answer
+    }
+}
+
 /// One process's connections. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Wire {
@@ -90,6 +142,7 @@ pub(crate) struct Wire {
     objections: Objections,
     /// Requests to ARM until the cut.
     fuse: Arc<Mutex<Option<(usize, Crash)>>>,
+    deceit: Arc<Mutex<Option<Deceit>>>,
     dead: CancellationToken,
 }
 
@@ -100,6 +153,7 @@ impl Wire {
             server: server.clone(),
             objections: objections.clone(),
             fuse: Arc::default(),
+            deceit: Arc::default(),
             dead: CancellationToken::new(),
         }
     }
@@ -107,6 +161,30 @@ impl Wire {
     /// Cuts everything at the `nth` request to ARM from now, counted from 1: before it has an effect, or after.
     pub(crate) fn cut_at(&self, nth: usize, when: Crash) {
         *locked(&self.fuse) = Some((nth, when));
+    }
+
+    /// Lies about the `nth` list of this kind from now, counted from 1.
+    pub(crate) fn deceive(&self, list: &'static str, lie: Lie, nth: usize, lasting: bool) {
+        *locked(&self.deceit) = Some(Deceit { list, lie, left: nth, lasting, told: false });
+    }
+
+    /// Lies no more. Whether there was a lie.
+    pub(crate) fn truth(&self) -> bool {
+        locked(&self.deceit).take().is_some_and(|deceit| deceit.told)
+    }
+
+    /// The lie to tell instead of this list.
+    fn lie(&self, request: &Request<Bytes>) -> Option<Lie> {
+        let mut deceit = locked(&self.deceit);
+        let deceit = deceit.as_mut()?;
+        let is_list = request.uri().path().rsplit('/').next().is_some_and(|last| last.eq_ignore_ascii_case(deceit.list));
+        if request.method() != http::Method::GET || !is_list {
+            return None;
+        }
+        let is_due = if deceit.lasting { deceit.left <= 1 } else { deceit.left == 1 };
+        deceit.left = deceit.left.saturating_sub(1);
+        deceit.told |= is_due;
+        is_due.then_some(deceit.lie)
     }
 
     /// Cuts everything.
@@ -144,7 +222,7 @@ impl Wire {
     }
 
     async fn to_arm(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
-        let crash = self.burn(&request);
+        let (crash, lie) = (self.burn(&request), self.lie(&request));
         if crash == Some(Crash::Before) {
             self.cut();
             return pending().await;
@@ -152,6 +230,10 @@ impl Wire {
         let answer = match self.objections.to(&request) {
             Some(refusal) => Ok(refusal),
             None => self.azure.respond(request).await,
+        };
+        let answer = match lie {
+            Some(lie) => answer.map(|truth| lie.answer(truth)),
+            None => answer,
         };
         if crash == Some(Crash::After) {
             self.cut();

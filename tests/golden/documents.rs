@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use cloud_controller_manager::{
     metrics::Metrics,
     providers::azure::{
-        arm::{ApiType, ArmClient, Budget, BudgetSettings, ResourceId, api, compute, network},
+        arm::{ApiType, ArmClient, Budget, BudgetSettings, Precondition, ResourceId, api, compute, network},
         config::{self, Environment, Texts},
         session::{Session, Surroundings},
     },
@@ -100,7 +100,8 @@ async fn a_document_that_is_read_and_written_back_is_as_before() {
     world.azure().put_document(document).expect("a document");
     let before = world.azure().document(id.as_str()).expect("the document");
     let read: network::NetworkSecurityGroup = client.get(&api::SECURITY_GROUPS, &id, &[]).await.expect("a read");
-    let written = client.put(&api::SECURITY_GROUPS, &id, read.etag.as_deref(), &read).await.expect("a write");
+    let written =
+        client.put(&api::SECURITY_GROUPS, &id, Precondition::unchanged(read.etag.as_deref()), &read).await.expect("a write");
     assert_ne!(written.etag, read.etag, "it was written");
     let without_etag = |mut document: Value| {
         document.as_object_mut().expect("an object").remove("etag");

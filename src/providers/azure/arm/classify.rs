@@ -115,6 +115,14 @@ fn verdict(status: u16, body: Option<&ErrorBody>, writes: bool) -> (ErrorClass, 
     (class, code.to_owned())
 }
 
+/// Whether the message says that something around the resource is missing, such as the scale set of an instance or the network of a
+/// subnet: ARM quotes type and names (`'Microsoft.Network/virtualNetworks/vnet'`), with the same code.
+fn names_a_parent(path: &str, message: &str) -> bool {
+    let own = path.rsplit_once("/providers/").map(|(_, own)| own.to_ascii_lowercase());
+    let quoted = message.split('\'').nth(1).filter(|quoted| quoted.contains('/')).map(str::to_ascii_lowercase);
+    own.zip(quoted).is_some_and(|(own, quoted)| own.strip_prefix(&quoted).is_some_and(|rest| rest.starts_with('/')))
+}
+
 /// The id that support asks for.
 pub(super) fn correlation_id<T>(answer: &Response<T>) -> Option<String> {
     let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
@@ -125,7 +133,10 @@ pub(super) fn correlation_id<T>(answer: &Response<T>) -> Option<String> {
 /// The error in an answer that is no success. `wall` is now, for a `Retry-After` date.
 pub(super) fn error_of(asked: Asked<'_>, answer: &Response<Bytes>, wall: Timestamp) -> ArmError {
     let body = ErrorBody::parse(answer.body());
-    let (class, code) = verdict(answer.status().as_u16(), body.as_ref(), asked.writes());
+    let (mut class, code) = verdict(answer.status().as_u16(), body.as_ref(), asked.writes());
+    if class == ErrorClass::NotFound && body.as_ref().is_some_and(|body| names_a_parent(asked.path, &body.message)) {
+        class = ErrorClass::ParentNotFound;
+    }
     let message = match &body {
         Some(body) => explained(&code, &body.message),
         None => stranger(answer),

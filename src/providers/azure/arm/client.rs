@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::time::Instant;
 
 use super::{
-    ApiType, ArmError, ArmResult, ArmSettings, ErrorClass, Gate, ResourceId, TokenProvider, Transport, Urgency,
-    classify::Asked, observe::Counted, request::Ask, send::decode, url, write::unread,
+    ApiType, ArmError, ArmResult, ArmSettings, ErrorClass, Gate, Precondition, ResourceId, TokenProvider, Transport,
+    Urgency, classify::Asked, observe::Counted, request::Ask, send::decode, url, write::unread,
 };
 use crate::{
     metrics::Metrics,
@@ -130,17 +130,17 @@ impl ArmClient {
             .error(ErrorClass::Garbage, format!("the list does not end (nextLink, after {} pages)", seen.len())))
     }
 
-    /// Creates or replaces; waits for the operation; answers the document as it is then. `etag` goes into `If-Match`: give that of the
-    /// document that was read, `None` for one that is new.
+    /// Creates or replaces; waits for the operation; answers the document as it is then. An error of class `Conflict` when `condition`
+    /// does not hold.
     pub async fn put<D: Serialize + DeserializeOwned + Sync>(
         &self,
         kind: &'static ApiType,
         id: &ResourceId,
-        etag: Option<&str>,
+        condition: Precondition<'_>,
         document: &D,
     ) -> ArmResult<D> {
         let ask = self.ask(kind, "create_or_update", Method::PUT, id.as_str(), &[])?;
-        self.replace(ask.with(etag, document)?).await
+        self.replace(ask.with(condition, document)?).await
     }
 
     /// Changes the fields that `change` has; otherwise as [`ArmClient::put`].
@@ -148,11 +148,11 @@ impl ArmClient {
         &self,
         kind: &'static ApiType,
         id: &ResourceId,
-        etag: Option<&str>,
+        condition: Precondition<'_>,
         change: &(impl Serialize + Sync),
     ) -> ArmResult<D> {
         let ask = self.ask(kind, "update", Method::PATCH, id.as_str(), &[])?;
-        self.replace(ask.with(etag, change)?).await
+        self.replace(ask.with(condition, change)?).await
     }
 
     async fn replace<D: DeserializeOwned>(&self, ask: Ask) -> ArmResult<D> {
@@ -165,14 +165,9 @@ impl ArmClient {
         self.count(&ask, Box::pin(work)).await
     }
 
-    /// Deletes; waits for the operation. Absent before is success.
-    pub async fn delete(&self, kind: &'static ApiType, id: &ResourceId) -> ArmResult<()> {
-        self.delete_version(kind, id, None).await
-    }
-
-    /// The same, if the document is still of the version `etag`; otherwise an error of class `Conflict`.
-    pub async fn delete_version(&self, kind: &'static ApiType, id: &ResourceId, etag: Option<&str>) -> ArmResult<()> {
-        let ask = Ask { etag: etag.map(str::to_owned), ..self.ask(kind, "delete", Method::DELETE, id.as_str(), &[])? };
+    /// Deletes; waits for the operation. Absent before is success; an error of class `Conflict` when `condition` does not hold.
+    pub async fn delete(&self, kind: &'static ApiType, id: &ResourceId, condition: Precondition<'_>) -> ArmResult<()> {
+        let ask = Ask { condition: condition.header(), ..self.ask(kind, "delete", Method::DELETE, id.as_str(), &[])? };
         let work = async {
             match self.operate(&ask, self.operation_deadline()).await {
                 Err(error) if error.class != ErrorClass::NotFound => Err(error),
@@ -190,7 +185,8 @@ impl ArmClient {
         action: &str,
         input: &(impl Serialize + Sync),
     ) -> ArmResult<Option<D>> {
-        let ask = self.ask(kind, "action", Method::POST, &format!("{id}/{action}"), &[])?.with(None, input)?;
+        let ask = self.ask(kind, "action", Method::POST, &format!("{id}/{action}"), &[])?;
+        let ask = ask.with(Precondition::Unconditional, input)?;
         let work = async {
             let answer = self.operate(&ask, self.operation_deadline()).await?.filter(|answer| !answer.body().is_empty());
             answer.map(|answer| decode(&ask, &answer).map_err(|error| unread(&ask, &error))).transpose()
@@ -212,7 +208,7 @@ impl ArmClient {
         let refused =
             || Asked { method: &method, path }.error(ErrorClass::Invalid, "this is not the path of an ARM resource");
         let url: Url = url.ok_or_else(refused)?;
-        Ok(Ask { kind, call, method, url, etag: None, body: Bytes::new() })
+        Ok(Ask { kind, call, method, url, condition: None, body: Bytes::new() })
     }
 
     /// `work` comes boxed: it is kilobytes long, and each future that it is handed through would hold room for it twice.
@@ -241,11 +237,11 @@ impl ArmClient {
 }
 
 impl Ask {
-    fn with(self, etag: Option<&str>, document: &impl Serialize) -> ArmResult<Self> {
+    fn with(self, condition: Precondition<'_>, document: &impl Serialize) -> ArmResult<Self> {
         let body = serde_json::to_vec(document).map_err(|error| -> ArmError {
             self.asked().error(ErrorClass::Invalid, format!("the document cannot be written as JSON: {error}"))
         })?;
-        Ok(Self { etag: etag.map(str::to_owned), body: body.into(), ..self })
+        Ok(Self { condition: condition.header(), body: body.into(), ..self })
     }
 }
 

@@ -15,6 +15,7 @@ mod gate;
 pub mod network;
 mod observe;
 mod operation;
+mod precondition;
 mod request;
 mod resource_id;
 mod retry;
@@ -31,6 +32,7 @@ pub use budget::{Budget, BudgetSettings, Charge, Operation, Urgency, retry_after
 pub use client::{ArmClient, ArmParts};
 pub use error::{ArmError, ArmResult, ErrorClass, MissingPermission};
 pub use gate::Gate;
+pub use precondition::Precondition;
 pub use resource_id::{InvalidResourceId, ResourceId};
 pub use settings::{ArmSettings, Backoff, Limits, Polling};
 pub use token::{SourceTokens, TokenError, TokenProvider};

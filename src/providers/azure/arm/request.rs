@@ -14,7 +14,8 @@ pub(super) struct Ask {
     pub(super) call: &'static str,
     pub(super) method: Method,
     pub(super) url: Url,
-    pub(super) etag: Option<String>,
+    /// The header that makes it conditional.
+    pub(super) condition: Option<(HeaderName, String)>,
     /// JSON; empty for none.
     pub(super) body: Bytes,
 }
@@ -44,7 +45,7 @@ impl Ask {
 
     /// A read at another URL on behalf of this request.
     pub(super) fn read_at(&self, url: Url) -> Self {
-        Self { method: Method::GET, url, etag: None, body: Bytes::new(), ..self.clone() }
+        Self { method: Method::GET, url, condition: None, body: Bytes::new(), ..self.clone() }
     }
 
     /// The request on the wire. `id` identifies this try in ARM's logs.
@@ -69,8 +70,8 @@ impl Ask {
         if !self.body.is_empty() {
             set(header::CONTENT_TYPE, "application/json", "Content-Type", false)?;
         }
-        if let Some(etag) = self.etag.as_deref().filter(|etag| !etag.is_empty()) {
-            set(header::IF_MATCH, etag, "the etag", false)?;
+        if let Some((name, value)) = &self.condition {
+            set(name.clone(), value, "the etag", false)?;
         }
         set(HeaderName::from_static("x-ms-client-request-id"), id, "the request id", false)?;
         set(HeaderName::from_static("x-ms-return-client-request-id"), "true", "a header", false)?;
@@ -86,7 +87,7 @@ impl Ask {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::providers::azure::arm::api;
+    use crate::providers::azure::arm::{Precondition, api};
 
     fn ask() -> Ask {
         Ask {
@@ -94,7 +95,7 @@ mod tests {
             call: "create_or_update",
             method: Method::PUT,
             url: Url::parse("https://arm.example/subscriptions/s/x?api-version=1").unwrap(),
-            etag: Some("W/\"1\"".into()),
+            condition: Precondition::Version("W/\"1\"").header(),
             body: Bytes::from_static(b"{}"),
         }
     }

@@ -20,7 +20,9 @@ use super::{
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult},
-    providers::azure::arm::{ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, Urgency, api, network::RouteTable},
+    providers::azure::arm::{
+        ArmClient, ArmError, ArmResult, ErrorClass, Precondition, ResourceId, Urgency, api, network::RouteTable,
+    },
     runtime::clock::Clock,
 };
 
@@ -114,8 +116,8 @@ impl Table {
         // Forgotten first: if nobody waits for the answer any more, it is read again.
         self.forget();
         self.writes.fetch_add(1, Ordering::Relaxed);
-        let etag = table.and_then(|table| table.etag.as_deref());
-        let answer = self.arm.with_urgency(urgency).put(&api::ROUTE_TABLES, &self.id, etag, document).await;
+        let condition = table.map_or(Precondition::Absent, |table| Precondition::unchanged(table.etag.as_deref()));
+        let answer = self.arm.with_urgency(urgency).put(&api::ROUTE_TABLES, &self.id, condition, document).await;
         self.forget();
         let written = Some(Arc::new(answer?));
         self.cache().known = Some((written.clone(), self.clock.now()));

@@ -292,3 +292,23 @@ proptest! {
         prop_assert!(error.message.len() < 3000);
     }
 }
+
+#[test]
+fn a_missing_parent_says_nothing_about_the_resource() {
+    let class = |path: &str, quoted: &str| {
+        let message = format!("The Resource '{quoted}' under resource group 'g' was not found.");
+        let body = serde_json::json!({"error": {"code": "ResourceNotFound", "message": message}}).to_string();
+        let path = format!("/subscriptions/s/resourceGroups/g/providers/{path}");
+        error_of(Asked { method: &Method::GET, path: &path }, &answer(404, &[], body), Timestamp::UNIX_EPOCH).class
+    };
+    let subnet = "Microsoft.Network/virtualNetworks/vnet/subnets/apps";
+    for (quoted, expected) in [
+        ("Microsoft.Network/virtualNetworks/vnet", ErrorClass::ParentNotFound),
+        ("microsoft.network/VIRTUALNETWORKS/VNET", ErrorClass::ParentNotFound),
+        (subnet, ErrorClass::NotFound),
+        ("Microsoft.Network/virtualNetworks/vn", ErrorClass::NotFound),
+        ("", ErrorClass::NotFound),
+    ] {
+        assert_eq!(class(subnet, quoted), expected, "{quoted}");
+    }
+}

@@ -79,7 +79,8 @@ impl World {
     }
 
     async fn put(&self, etag: Option<&str>) -> ArmResult<Value> {
-        self.client.put(&api::LOAD_BALANCERS, &lb(), etag, &json!({"name": "lb", "x": 1})).await
+        let condition = etag.map_or(Precondition::Unconditional, Precondition::Version);
+        self.client.put(&api::LOAD_BALANCERS, &lb(), condition, &json!({"name": "lb", "x": 1})).await
     }
 
     fn metric(&self, line: &str) -> bool {
@@ -167,7 +168,11 @@ async fn a_silent_arm_is_given_up_in_time() {
     assert_eq!(class(soon.get::<Value>(&api::LOAD_BALANCERS, &lb(), &[]).await), ErrorClass::Transient);
     assert_eq!(started.elapsed().as_secs(), 5);
     let before = world.sent().len();
-    assert_eq!(class(soon.delete(&api::LOAD_BALANCERS, &lb()).await), ErrorClass::Transient, "the deadline is past");
+    assert_eq!(
+        class(soon.delete(&api::LOAD_BALANCERS, &lb(), Precondition::Unconditional).await),
+        ErrorClass::Transient,
+        "the deadline is past"
+    );
     assert_eq!(world.sent().len(), before, "nothing was sent");
 }
 
@@ -323,7 +328,8 @@ async fn writes_are_conditional_on_what_was_read() {
     assert_eq!(class(world.put(Some(etag)).await), ErrorClass::Conflict, "somebody wrote meanwhile");
     assert_eq!(world.sent().len(), 3, "a conflict is not tried again here");
     let change = json!({"name": "lb", "tags": {}});
-    let changed: Value = world.client.patch(&api::LOAD_BALANCERS, &lb(), Some("W/\"2\""), &change).await.unwrap();
+    let changed: Value =
+        world.client.patch(&api::LOAD_BALANCERS, &lb(), Precondition::Version("W/\"2\""), &change).await.unwrap();
     assert_eq!((world.header(3, "if-match"), changed["etag"].as_str()), ("W/\"2\"".into(), Some("W/\"3\"")));
 }
 
@@ -338,10 +344,10 @@ async fn every_kind_of_operation_is_followed_to_its_end() {
         let took = started.elapsed();
         assert!(style == Style::Immediate || (3..5).contains(&took.as_secs()), "{style:?}: {took:?}, Go takes 5 s");
         assert!(world.sent().len() <= 9, "{style:?}: {:?}", world.sent());
-        world.client.delete(&api::LOAD_BALANCERS, &lb()).await.unwrap();
+        world.client.delete(&api::LOAD_BALANCERS, &lb(), Precondition::Unconditional).await.unwrap();
         assert_eq!(class(world.get().await), ErrorClass::NotFound, "{style:?}: deleted");
         let before = world.sent().len();
-        world.client.delete(&api::LOAD_BALANCERS, &lb()).await.unwrap();
+        world.client.delete(&api::LOAD_BALANCERS, &lb(), Precondition::Unconditional).await.unwrap();
         assert_eq!(world.sent().len(), before + 1, "{style:?}: absent before is success");
         let passed = world.barrier.passed.lock().unwrap();
         let count = |operation| passed.iter().filter(|(charge, _)| charge.operation == operation).count();
@@ -420,7 +426,7 @@ async fn the_last_try_before_the_deadline_tells_how_it_ended() {
     world.fault("loadBalancers", Fault::Answer(429, vec![], BUSY.into()));
     world.fault("loadBalancers", Fault::Hang);
     let client = soon();
-    let put = client.put(&api::LOAD_BALANCERS, &id, None, &document).await;
+    let put = client.put(&api::LOAD_BALANCERS, &id, Precondition::Absent, &document).await;
     assert_eq!(class(put), ErrorClass::OutcomeUnknown, "the second try may have arrived");
     world.fault("loadBalancers", Fault::Answer(503, vec![("retry-after", "1")], String::new()));
     world.fault("loadBalancers", Fault::Hang);
@@ -444,7 +450,10 @@ async fn who_does_not_lead_writes_nothing() {
     let world = world();
     world.lead.send_replace(Lead::Standby);
     assert_eq!(class(world.put(None).await), ErrorClass::NotLeader);
-    assert_eq!(class(world.client.delete(&api::LOAD_BALANCERS, &lb()).await), ErrorClass::NotLeader);
+    assert_eq!(
+        class(world.client.delete(&api::LOAD_BALANCERS, &lb(), Precondition::Unconditional).await),
+        ErrorClass::NotLeader
+    );
     let post = world.client.post::<Value>(&api::LOAD_BALANCERS, &lb(), "migrate", &json!({})).await;
     assert_eq!(class(post), ErrorClass::NotLeader);
     assert!(world.sent().is_empty() && world.barrier.passed.lock().unwrap().is_empty());
@@ -481,6 +490,6 @@ fn futures_can_be_spawned() {
     let (client, id, document) = (&world.client, lb(), json!({}));
     spawnable(client.get::<Value>(&api::LOAD_BALANCERS, &id, &[]));
     spawnable(client.list::<Value>(&api::LOAD_BALANCERS, LB, &[]));
-    spawnable(client.put::<Value>(&api::LOAD_BALANCERS, &id, None, &document));
-    spawnable(client.delete(&api::LOAD_BALANCERS, &id));
+    spawnable(client.put::<Value>(&api::LOAD_BALANCERS, &id, Precondition::Absent, &document));
+    spawnable(client.delete(&api::LOAD_BALANCERS, &id, Precondition::Unconditional));
 }

@@ -1,7 +1,10 @@
 //! Whether a document may be written as it was planned. Pure.
 
 use crate::providers::azure::{
-    arm::network::{BackendAddressPool, LoadBalancer, PublicIpAddress},
+    arm::{
+        Precondition,
+        network::{BackendAddressPool, LoadBalancer, PublicIpAddress},
+    },
     load_balancer::observe::Standing,
 };
 
@@ -16,14 +19,43 @@ pub(super) enum Verdict {
     Refuse(&'static str),
 }
 
-/// Judges a write that was planned on the version `planned`; `None`: on the document's absence, or on one without an etag.
-pub(super) fn judge(planned: Option<&str>, known: &Standing) -> Verdict {
-    match (&known.etag, planned) {
+/// What a write was planned on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Basis<'a> {
+    /// There was no such document.
+    Absence,
+    /// A document of this version; `None`: it came without an etag.
+    Version(Option<&'a str>),
+}
+
+impl<'a> Basis<'a> {
+    /// That of a document with this id and etag: what ARM sent has an id.
+    pub(super) fn of(id: Option<&str>, etag: Option<&'a str>) -> Self {
+        let etag = etag.filter(|etag| !etag.is_empty());
+        if id.is_none() && etag.is_none() { Basis::Absence } else { Basis::Version(etag) }
+    }
+
+    /// What ARM shall require for the write.
+    pub(super) fn precondition(self) -> Precondition<'a> {
+        match self {
+            Basis::Absence => Precondition::Absent,
+            Basis::Version(etag) => Precondition::unchanged(etag),
+        }
+    }
+}
+
+/// Judges a write that was planned on `planned`. A document without an etag is read by itself first, since nothing else guards it.
+pub(super) fn judge(planned: Basis<'_>, known: &Standing) -> Verdict {
+    let known_etag = known.etag.as_ref().map(|etag| etag.as_deref().filter(|etag| !etag.is_empty()));
+    match (known_etag, planned) {
         _ if known.doubted => Verdict::Refuse("what is known of it is in doubt"),
-        (None, None) => Verdict::Send,
-        (None, Some(_)) => Verdict::Refuse("it does not exist any more"),
-        (Some(etag), planned) if etag.as_deref() != planned => Verdict::Refuse("it has been written since it was planned"),
-        (Some(_), _) if known.stale => Verdict::ReadFirst,
+        (None, Basis::Absence) => Verdict::Send,
+        (None, Basis::Version(_)) => Verdict::Refuse("it does not exist any more"),
+        (Some(_), Basis::Absence) => Verdict::Refuse("it exists by now"),
+        (Some(etag), Basis::Version(planned)) if etag != planned => {
+            Verdict::Refuse("it has been written since it was planned")
+        }
+        (Some(etag), _) if known.stale || etag.is_none() => Verdict::ReadFirst,
         (Some(_), _) => Verdict::Send,
     }
 }
@@ -83,16 +115,28 @@ mod tests {
     #[test]
     fn only_what_was_planned_on_the_known_version_is_sent() {
         let refused = |verdict| matches!(verdict, Verdict::Refuse(_));
-        assert_eq!(judge(None, &known(None, false, false)), Verdict::Send);
-        assert_eq!(judge(Some("1"), &known(Some("1"), false, false)), Verdict::Send);
-        assert_eq!(judge(Some("1"), &known(Some("1"), false, true)), Verdict::ReadFirst);
-        assert!(refused(judge(Some("1"), &known(Some("2"), false, true))));
-        assert!(refused(judge(Some("1"), &known(None, false, false))));
-        assert!(refused(judge(None, &known(Some("1"), false, false))), "it exists by now");
-        assert!(refused(judge(Some("1"), &known(Some("1"), true, false))));
-        assert!(refused(judge(None, &known(None, true, false))), "it may exist by now");
-        let without = Standing { etag: Some(None), ..Standing::default() };
-        assert_eq!(judge(None, &without), Verdict::Send, "not every document has an etag");
+        let (new, first) = (Basis::Absence, Basis::Version(Some("1")));
+        assert_eq!(judge(new, &known(None, false, false)), Verdict::Send);
+        assert_eq!(judge(first, &known(Some("1"), false, false)), Verdict::Send);
+        assert_eq!(judge(first, &known(Some("1"), false, true)), Verdict::ReadFirst);
+        assert!(refused(judge(first, &known(Some("2"), false, true))));
+        assert!(refused(judge(first, &known(None, false, false))));
+        assert!(refused(judge(new, &known(Some("1"), false, false))), "it exists by now");
+        assert!(refused(judge(first, &known(Some("1"), true, false))));
+        assert!(refused(judge(new, &known(None, true, false))), "it may exist by now");
+    }
+
+    #[test]
+    fn a_document_without_an_etag_is_not_a_new_one() {
+        for etag in [None, Some(String::new())] {
+            let without = Standing { etag: Some(etag.clone()), ..Standing::default() };
+            let planned = Basis::of(Some("/lb"), etag.as_deref());
+            assert_eq!(planned.precondition(), Precondition::Exists, "{etag:?}");
+            assert_eq!(judge(planned, &without), Verdict::ReadFirst, "{etag:?}");
+            assert!(matches!(judge(Basis::Absence, &without), Verdict::Refuse(_)), "{etag:?}");
+        }
+        assert_eq!(Basis::of(None, None).precondition(), Precondition::Absent);
+        assert_eq!(Basis::of(None, Some("1")).precondition(), Precondition::Version("1"));
     }
 
     #[test]

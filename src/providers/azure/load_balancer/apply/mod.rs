@@ -3,13 +3,17 @@
 //! In: documents as the planner made them. Out: `()` when ARM has them, and the observer knows what ARM answered; or the error, and what
 //! is doubtful now is marked so. Nothing is written that was planned on a version which is known to be an old one: that is a conflict
 //! without a request, and the caller looks and plans again. Writes of one document wait for each other.
+//!
+//! Every create is conditional on absence and every change on the version that was looked at, so that ARM refuses what was planned on a
+//! list that lacked something. A pool alone is written without a condition: its load balancer's version changes with each machine, and
+//! what is written follows from the Nodes.
 
 mod basis;
 mod locks;
 
 use std::sync::Arc;
 
-use basis::Verdict;
+use basis::{Basis, Verdict};
 use locks::Locks;
 use serde_json::json;
 
@@ -18,7 +22,7 @@ use super::{
     observe::{self, Doubt, Observer, Writing, Written},
 };
 use crate::providers::azure::arm::{
-    ApiType, ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, Urgency, api,
+    ApiType, ArmClient, ArmError, ArmResult, ErrorClass, Precondition, ResourceId, Urgency, api,
     network::{BackendAddressPool, LoadBalancer, NetworkSecurityGroup},
 };
 
@@ -38,10 +42,16 @@ impl Writer {
     /// Creates or replaces a load balancer. `document` carries the etag of the version that it changes; none when it is new.
     pub async fn put_load_balancer(&self, id: &ResourceId, document: &LoadBalancer, urgency: Urgency) -> ArmResult<()> {
         let _turn = self.locks.lock(id).await;
-        let (what, etag) = (Doubt::LoadBalancer(id.clone()), document.etag.as_deref());
-        self.require(&what, etag, id)?;
+        let planned = Basis::of(document.id.as_deref(), document.etag.as_deref());
+        let what = Doubt::LoadBalancer(id.clone());
+        let standing = self.observer.standing(&what);
+        if planned == Basis::Absence && standing.etag.is_none() && !standing.absent {
+            // It would take the rules of all Services with it: not on the word of a list, and not on that of a condition alone.
+            self.observer.read_again(what.clone(), urgency).await?;
+        }
+        let condition = self.require(&what, planned, id, urgency).await?;
         let writing = self.observer.begin_write(what.clone());
-        let outcome = self.client.with_urgency(urgency).put(&api::LOAD_BALANCERS, id, etag, document).await;
+        let outcome = self.client.with_urgency(urgency).put(&api::LOAD_BALANCERS, id, condition, document).await;
         let written = outcome.map(|answer| Written::LoadBalancer(id.clone(), Box::new(answer)));
         let network = &self.observer.settings().virtual_network;
         ended(writing, &what, written, || observe::references(document, network))
@@ -68,23 +78,31 @@ impl Writer {
         let id = &change.id;
         let _turn = self.locks.lock(id).await;
         let what = Doubt::PublicIp(id.clone());
-        let etag = self.current(id, change.etag.as_deref(), urgency).await?;
+        let planned = Basis::of(change.document.id.as_deref(), change.etag.as_deref());
+        let etag = self.current(id, planned, urgency).await?;
+        let condition = match planned {
+            Basis::Absence => Precondition::Absent,
+            Basis::Version(_) => Precondition::unchanged(etag.as_deref()),
+        };
         let mut document = change.document.clone();
         document.etag.clone_from(&etag);
         let writing = self.observer.begin_write(what.clone());
-        let outcome = self.client.with_urgency(urgency).put(&api::PUBLIC_IPS, id, etag.as_deref(), &document).await;
+        let outcome = self.client.with_urgency(urgency).put(&api::PUBLIC_IPS, id, condition, &document).await;
         ended(writing, &what, outcome.map(|answer| Written::PublicIp(id.clone(), Box::new(answer))), Vec::new)
     }
 
-    /// Deletes a public IP. Absent before is success; one that something uses by now is a conflict. One whose etag is out of date only
-    /// because our own load balancer has left it is not read first: it goes without a condition, as upstream, and ARM refuses when
-    /// something uses it.
+    /// Deletes a public IP. Absent before is success, if that is known of itself; one that something uses by now is a conflict. One whose
+    /// etag is out of date only because our own load balancer has left it is not read first: it goes without a condition, as upstream, and
+    /// ARM refuses when something uses it.
     pub async fn delete_public_ip(&self, release: &Release, urgency: Urgency) -> ArmResult<()> {
         let id = &release.id;
         let _turn = self.locks.lock(id).await;
-        let Some(known) = self.observer.public_ip(id) else { return Ok(()) };
         let what = Doubt::PublicIp(id.clone());
-        let etag = match basis::judge(release.etag.as_deref(), &self.observer.standing(&what)) {
+        let Some(known) = self.observer.public_ip(id) else {
+            let is_absent = self.observer.standing(&what).absent;
+            return is_absent.then_some(()).ok_or_else(|| conflict(&api::PUBLIC_IPS, id, "nothing is known of it any more"));
+        };
+        let etag = match basis::judge(Basis::Version(release.etag.as_deref()), &self.observer.standing(&what)) {
             Verdict::Send => release.etag.as_deref(),
             Verdict::ReadFirst => None,
             Verdict::Refuse(why) => return Err(conflict(&api::PUBLIC_IPS, id, why)),
@@ -102,11 +120,12 @@ impl Writer {
         let _turn = self.locks.lock(&balancer).await;
         let what = Doubt::LoadBalancer(balancer);
         let writing = self.observer.begin_write(what.clone());
-        let outcome = self.client.with_urgency(urgency).put(&api::BACKEND_POOLS, pool, None, document).await;
+        let outcome =
+            self.client.with_urgency(urgency).put(&api::BACKEND_POOLS, pool, Precondition::Unconditional, document).await;
         ended(writing, &what, outcome.map(|answer| Written::Pool(pool.clone(), Box::new(answer))), Vec::new)
     }
 
-    /// Creates or replaces the security group. `document` carries the etag of the version that it changes.
+    /// Replaces the security group, which is never created. `document` carries the etag of the version that it changes.
     pub async fn put_security_group(
         &self,
         id: &ResourceId,
@@ -114,10 +133,10 @@ impl Writer {
         urgency: Urgency,
     ) -> ArmResult<()> {
         let _turn = self.locks.lock(id).await;
-        let (what, etag) = (Doubt::SecurityGroup, document.etag.as_deref());
-        self.require(&what, etag, id)?;
+        let (what, planned) = (Doubt::SecurityGroup, Basis::Version(document.etag.as_deref()));
+        let condition = self.require(&what, planned, id, urgency).await?;
         let writing = self.observer.begin_write(what.clone());
-        let outcome = self.client.with_urgency(urgency).put(&api::SECURITY_GROUPS, id, etag, document).await;
+        let outcome = self.client.with_urgency(urgency).put(&api::SECURITY_GROUPS, id, condition, document).await;
         ended(writing, &what, outcome.map(|answer| Written::SecurityGroup(Box::new(answer))), Vec::new)
     }
 
@@ -138,19 +157,36 @@ impl Writer {
         ended(writing, &what, outcome.map(|_| Written::Inside(load_balancer.clone())), Vec::new)
     }
 
-    /// Refuses what was planned on another version than the known one.
-    fn require(&self, what: &Doubt, planned: Option<&str>, id: &ResourceId) -> ArmResult<()> {
-        match basis::judge(planned, &self.observer.standing(what)) {
+    /// Refuses what was planned on another version than the known one; otherwise what ARM shall require. What came without an etag is
+    /// read by itself, and planned for again when it has one then.
+    async fn require<'a>(
+        &self,
+        what: &Doubt,
+        planned: Basis<'a>,
+        id: &ResourceId,
+        urgency: Urgency,
+    ) -> ArmResult<Precondition<'a>> {
+        let mut verdict = basis::judge(planned, &self.observer.standing(what));
+        if verdict == Verdict::ReadFirst {
+            self.observer.read_again(what.clone(), urgency).await?;
+            verdict = basis::judge(planned, &self.observer.standing(what));
+        }
+        match verdict {
             Verdict::Refuse(why) => Err(conflict(kind_of(what), id, why)),
-            _ => Ok(()),
+            Verdict::Send | Verdict::ReadFirst => Ok(planned.precondition()),
         }
     }
 
     /// The etag with which a public IP can be written that was planned on the version `planned`.
-    async fn current(&self, id: &ResourceId, planned: Option<&str>, urgency: Urgency) -> ArmResult<Option<String>> {
+    async fn current(&self, id: &ResourceId, planned: Basis<'_>, urgency: Urgency) -> ArmResult<Option<String>> {
         let what = Doubt::PublicIp(id.clone());
         match basis::judge(planned, &self.observer.standing(&what)) {
-            Verdict::Send => return Ok(planned.map(str::to_owned)),
+            Verdict::Send => {
+                return Ok(match planned {
+                    Basis::Version(etag) => etag.map(str::to_owned),
+                    Basis::Absence => None,
+                });
+            }
             Verdict::Refuse(why) => return Err(conflict(&api::PUBLIC_IPS, id, why)),
             Verdict::ReadFirst => {}
         }
@@ -173,7 +209,8 @@ impl Writer {
         urgency: Urgency,
     ) -> ArmResult<()> {
         let writing = self.observer.begin_write(what.clone());
-        let outcome = self.client.with_urgency(urgency).delete_version(kind, id, etag).await;
+        let condition = etag.map_or(Precondition::Unconditional, |etag| Precondition::unchanged(Some(etag)));
+        let outcome = self.client.with_urgency(urgency).delete(kind, id, condition).await;
         ended(writing, &what, outcome.map(|()| written), Vec::new)
     }
 }

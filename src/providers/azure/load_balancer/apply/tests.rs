@@ -154,6 +154,15 @@ impl Cloud {
         cloud
     }
 
+    /// The same cloud as a process sees it that has just started.
+    fn another_process(&self) -> Self {
+        let client = self.writer.client.clone();
+        let lifetimes = Lifetimes::from_config(&AzureConfig::default());
+        let observer = Observer::new(client.clone(), Arc::clone(&self.settings), lifetimes, Clock::System);
+        let writer = Writer::new(Arc::clone(&observer), client);
+        Self { world: self.world.clone(), observer, writer, settings: Arc::clone(&self.settings) }
+    }
+
     /// Somebody else changes a document.
     fn meddle(&self, id: &ResourceId) {
         assert!(self.world.azure().change_document(id.as_str(), |body| body["tags"] = json!({"by": "other"})));
@@ -195,11 +204,17 @@ async fn a_start_reads_each_thing_once_however_many_ask() {
         public_ip_groups: [cloud.settings.group.clone(), ResourceId::group_of(cloud.settings.group.subscription(), "x")]
             .into(),
         subnets: ["Subnet-Nodes".to_owned(), "missing".to_owned()].into(),
+        ..Need::default()
     };
-    let (seen, _) = cloud.observer.observe(&need, URGENCY).await.unwrap();
+    let (seen, unread) = cloud.observer.observe(&need, URGENCY).await.unwrap();
     let mut requests = cloud.requests();
     requests.sort();
-    assert_eq!(requests, ["GET missing", "GET publicIPAddresses", "GET subnet-nodes"], "a missing group has none");
+    assert_eq!(
+        requests,
+        ["GET missing", "GET publicIPAddresses", "GET subnet-nodes", "GET x"],
+        "the group itself is asked for"
+    );
+    assert!(unread.len() == 1 && unread[0].gone, "{unread:?}");
     assert_eq!(seen.subnets.keys().collect::<Vec<_>>(), ["subnet-nodes"]);
     tokio::time::advance(std::time::Duration::from_secs(120)).await;
     cloud.look().await;
@@ -275,7 +290,12 @@ async fn a_public_ip_that_somebody_else_uses_by_now_stays() {
     let release = cloud.release("a");
     let other = cloud.id("loadBalancers", "other");
     let document = LoadBalancer { name: Some("other".into()), ..cloud.balancer(&["a"]) };
-    cloud.writer.client.put(&api::LOAD_BALANCERS, &other, None, &LoadBalancer { etag: None, ..document }).await.unwrap();
+    cloud
+        .writer
+        .client
+        .put(&api::LOAD_BALANCERS, &other, Precondition::Absent, &LoadBalancer { etag: None, ..document })
+        .await
+        .unwrap();
     assert!(cloud.writer.delete_public_ip(&release, URGENCY).await.is_err(), "ARM refuses");
     cloud.look().await;
     cloud.requests();
@@ -388,4 +408,23 @@ async fn what_a_refused_document_refers_to_is_looked_at_again() {
     requests.sort();
     assert_eq!(requests, ["GET a", "GET b", "GET kubernetes"]);
     assert_eq!(seen.public_ips.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_list_lacked_is_not_overwritten() {
+    let cloud = Cloud::served().await;
+    for (list, name) in [("loadBalancers", "kubernetes"), ("publicIPAddresses", "a")] {
+        let other = cloud.another_process();
+        cloud.world.azure().add_fault(Fault::new(Effect::EmptyList).path(&format!("*/{list}")).times(1));
+        other.look().await;
+        let before = cloud.world.azure().document(cloud.id(list, name).as_str()).unwrap();
+        let refused = match list {
+            "loadBalancers" => other.put_balancer(&[]).await,
+            _ => other.writer.put_public_ip(&other.new_ip(name), URGENCY).await,
+        };
+        assert_eq!(class(refused), ErrorClass::Conflict, "{list}");
+        assert_eq!(cloud.world.azure().document(cloud.id(list, name).as_str()).unwrap(), before, "{list}");
+        let seen = other.look().await;
+        assert!(seen.load_balancers.len() == 1 && seen.public_ips.len() == 1, "{list}: it is known from then on");
+    }
 }

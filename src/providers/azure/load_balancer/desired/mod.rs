@@ -8,6 +8,7 @@ pub mod check;
 mod claims;
 mod context;
 mod draft;
+pub mod expected;
 mod frontends;
 pub mod load_balancers;
 pub mod members;

@@ -20,6 +20,7 @@ use crate::providers::azure::{
     load_balancer::{
         annotations::MODE,
         naming,
+        settings::Settings,
         spec::{Refusal, ServiceSpec},
     },
 };
@@ -37,15 +38,14 @@ pub(super) fn id(context: &Context<'_>, name: &str) -> ResourceId {
 }
 
 /// The external name of the cluster's own load balancer.
-fn primary_name<'a>(context: &Context<'a>) -> &'a str {
-    let settings = context.settings;
+pub(super) fn primary_name(settings: &Settings) -> &str {
     if settings.load_balancer_name.is_empty() { &settings.cluster } else { &settings.load_balancer_name }
 }
 
 /// Whether a load balancer with this name is the controller's to delete.
 fn is_ours(context: &Context<'_>, name: &str) -> bool {
     let (external, _) = naming::split_load_balancer(name);
-    let names = [context.settings.cluster.as_str(), primary_name(context)];
+    let names = [context.settings.cluster.as_str(), primary_name(context.settings)];
     !context.is_standard() || names.iter().any(|known| known.eq_ignore_ascii_case(external))
 }
 
@@ -131,10 +131,10 @@ pub(super) fn external_name(
 ) -> Result<String, Refusal> {
     let mode = spec.mode.as_deref().map(str::trim).filter(|mode| !mode.is_empty());
     match (mode, current) {
-        _ if context.is_standard() => Ok(primary_name(context).to_owned()),
+        _ if context.is_standard() => Ok(primary_name(context.settings).to_owned()),
         (None, Some(current)) => Ok(current.to_owned()),
         (Some(mode), Some(current)) if mode.eq_ignore_ascii_case(AUTO) => Ok(current.to_owned()),
-        (None, None) => with_room(context, spec, &[primary_name(context).to_owned()], current, load),
+        (None, None) => with_room(context, spec, &[primary_name(context.settings).to_owned()], current, load),
         (Some(mode), None) if mode.eq_ignore_ascii_case(AUTO) => {
             let candidates: Vec<_> = context.observed.vm_sets.iter().map(|set| of_vm_set(context, set)).collect();
             with_room(context, spec, &candidates, current, load)
@@ -145,7 +145,7 @@ pub(super) fn external_name(
 
 fn of_vm_set(context: &Context<'_>, set: &str) -> String {
     if set.eq_ignore_ascii_case(&context.settings.primary_vm_set) {
-        return primary_name(context).to_owned();
+        return primary_name(context.settings).to_owned();
     }
     if context.settings.vm_type == VmType::Standard { set.to_lowercase() } else { set.to_owned() }
 }

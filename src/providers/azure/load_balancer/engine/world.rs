@@ -15,11 +15,11 @@ use crate::{
         inventory::Inventory,
         load_balancer::{
             apply::Writer,
-            desired::{Ask, status::public_ip_groups},
+            desired::{Ask, expected, status::public_ip_groups},
             events::{self, Call},
             explain::cloud_error,
             members::{Members, vm_sets},
-            observe::{Doubt, Need, Observer, Unread},
+            observe::{Doubt, Expected, Need, Observer, Unread},
             observed::Observed,
             roster::{Roster, Wish},
             settings::Settings,
@@ -79,13 +79,15 @@ impl Look {
             return None;
         }
         let subnet = Some(spec.subnet.as_ref().unwrap_or(&settings.subnet)).filter(|_| spec.internal && is_wanted);
+        // In a group of which ARM says that it does not exist, nothing is left to take away.
+        let matters = |unread: &&Unread| is_wanted || !unread.gone;
         let names = |unread: &&Unread| match &unread.what {
             Doubt::PublicIps(group) => *group == spec.public_ip.group,
             Doubt::PublicIp(id) => id.parent().as_ref() == Some(&spec.public_ip.group),
             Doubt::Subnet(name) => subnet.is_some_and(|subnet| subnet.eq_ignore_ascii_case(name)),
             Doubt::LoadBalancers | Doubt::LoadBalancer(_) | Doubt::SecurityGroup => false,
         };
-        let unread = self.unread.iter().find(names)?;
+        let unread = self.unread.iter().filter(matters).find(names)?;
         Some(cloud_error("read what the Service names", unread.error.clone()))
     }
 }
@@ -94,7 +96,7 @@ impl World {
     /// Looks at everything that concerns the asking Services and the others.
     pub(super) async fn look(&self, asks: &[Ask], urgency: Urgency) -> CloudResult<Look> {
         let others = self.roster.others(&asks.iter().map(Ask::identity).cloned().collect());
-        let mut need = self.need(asks.iter().filter_map(Ask::spec).chain(others.iter().map(Wish::spec)));
+        let mut need = self.need(asks, &others);
         let zones = self.learn_zones(urgency).await;
         let (mut observed, mut unread) = self.observe(&need, asks, urgency).await?;
         let known = need.public_ip_groups.len();
@@ -123,14 +125,22 @@ impl World {
         })
     }
 
-    fn need<'a>(&self, specs: impl Iterator<Item = &'a Arc<ServiceSpec>>) -> Need {
+    /// A group that could not be read last time is read for those alone who ask and name it: nobody else waits for it.
+    fn need(&self, asks: &[Ask], others: &[Wish]) -> Need {
         let mut need = Need::default();
-        for spec in specs {
-            need.public_ip_groups.insert(spec.public_ip.group.clone());
+        let asking = asks.iter().filter_map(Ask::spec).map(|spec| (spec, true));
+        for (spec, asks) in asking.chain(others.iter().map(|wish| (wish.spec(), false))) {
+            let group = &spec.public_ip.group;
+            if !need.public_ip_groups.contains(group) && (asks || !self.observer.is_denied(group)) {
+                need.public_ip_groups.insert(group.clone());
+            }
             if spec.internal {
                 need.subnets.insert(spec.subnet.clone().unwrap_or_else(|| self.settings.subnet.clone()));
             }
         }
+        let load_balancers = expected::load_balancers(asks, others.iter().map(Wish::spec), &self.settings);
+        need.expected.extend(load_balancers.into_iter().map(Expected::LoadBalancer));
+        need.expected.extend(expected::public_ips(asks, &self.settings).into_iter().map(Expected::PublicIp));
         need
     }
 

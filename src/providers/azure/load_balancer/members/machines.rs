@@ -19,7 +19,10 @@ use super::{
     plan::{Task, Tasks},
 };
 use crate::providers::azure::{
-    arm::{ArmClient, ArmResult, ErrorClass, ResourceId, api, compute::VirtualMachineScaleSetVm, network::NetworkInterface},
+    arm::{
+        ArmClient, ArmResult, ErrorClass, Precondition, ResourceId, api, compute::VirtualMachineScaleSetVm,
+        network::NetworkInterface,
+    },
     inventory::Inventory,
     load_balancer::desired::members::node_ip_configuration::{self, Skip, Wish},
 };
@@ -191,7 +194,8 @@ async fn instance(arm: &ArmClient, id: &ResourceId, wish: &Wish, outcome: &mut O
         Err(skip) => return Ok(Some(Left::Skip(skip))),
     };
     outcome.outdate(wish);
-    arm.put(&api::SCALE_SET_VMS, id, body.etag.as_deref(), &body).await.map(|_| None)
+    let unchanged = Precondition::unchanged_if_versioned(body.etag.as_deref());
+    arm.put(&api::SCALE_SET_VMS, id, unchanged, &body).await.map(|_| None)
 }
 
 async fn interface(arm: &ArmClient, id: &ResourceId, wish: &Wish, outcome: &mut Outcome) -> ArmResult<Option<Left>> {
@@ -201,6 +205,6 @@ async fn interface(arm: &ArmClient, id: &ResourceId, wish: &Wish, outcome: &mut 
         Err(skip) => return Ok(Some(Left::Skip(skip))),
     };
     outcome.outdate(wish);
-    // ARM takes no precondition here.
-    arm.put(&api::INTERFACES, id, None, &body).await.map(|_| None)
+    let unchanged = Precondition::unchanged_if_versioned(body.etag.as_deref());
+    arm.put(&api::INTERFACES, id, unchanged, &body).await.map(|_| None)
 }

@@ -15,7 +15,7 @@ use tracing::{debug, info};
 
 use super::outcome::Outcome;
 use crate::providers::azure::{
-    arm::{ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, api, compute::VirtualMachineScaleSet},
+    arm::{ArmClient, ArmError, ArmResult, ErrorClass, Precondition, ResourceId, api, compute::VirtualMachineScaleSet},
     load_balancer::desired::members::node_ip_configuration::{self, Wish},
 };
 
@@ -163,7 +163,8 @@ impl Models {
             }
         };
         outcome.outdate(wish);
-        let stored = arm.put(&api::SCALE_SETS, set, body.etag.as_deref(), &body).await;
+        let unchanged = Precondition::unchanged_if_versioned(body.etag.as_deref());
+        let stored = arm.put(&api::SCALE_SETS, set, unchanged, &body).await;
         match stored {
             Ok(stored) => {
                 self.failed().remove(set);

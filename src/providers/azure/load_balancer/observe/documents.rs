@@ -1,6 +1,6 @@
 //! Lists of documents: find, replace, remove, and bring in what ARM listed. Pure, and linear in the length of the list.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::providers::azure::arm::{
     ResourceId,
@@ -48,31 +48,34 @@ pub(super) fn put<D: Listed>(list: &mut Vec<D>, id: &ResourceId, mut document: D
     }
 }
 
-/// What is known when ARM has listed `answer` for the documents that are `in_scope`. `is_newer`: what is known of it is newer than the
-/// list, so it stays as it is, also if it is known to be gone. Order: ARM's; the others stay where they are. Documents without a
-/// proper id are left out.
+/// What is known when ARM has listed `answer` for the documents that are `in_scope`, and which known documents the list lacks: they stay,
+/// for a list does not say that something is absent. `is_newer`: what is known of it is newer than the list, so it stays as it is, also
+/// if it is known to be gone. Order: ARM's; the others stay where they are. Documents without a proper id are left out.
 pub(super) fn listed<D: Listed>(
     known: &[D],
     answer: Vec<D>,
     in_scope: impl Fn(&ResourceId) -> bool,
     is_newer: impl Fn(&ResourceId) -> bool,
-) -> Vec<D> {
+) -> (Vec<D>, Vec<ResourceId>) {
     let known: Vec<(ResourceId, &D)> = known.iter().filter_map(|known| Some((known.resource_id()?, known))).collect();
     let place = known.iter().position(|(id, _)| in_scope(id)).unwrap_or(known.len());
     let (before, rest) = known.split_at(place);
     let mut newer: HashMap<&ResourceId, &D> = HashMap::new();
     newer.extend(rest.iter().filter(|(id, _)| in_scope(id) && is_newer(id)).map(|(id, document)| (id, *document)));
     let mut list: Vec<D> = before.iter().map(|(_, document)| (*document).clone()).collect();
+    let mut told = HashSet::new();
     for document in answer {
-        match document.resource_id() {
-            Some(id) if is_newer(&id) => list.extend(newer.remove(&id).cloned()),
-            Some(_) => list.push(document),
-            None => {}
+        let Some(id) = document.resource_id() else { continue };
+        match is_newer(&id) {
+            true => list.extend(newer.remove(&id).cloned()),
+            false => list.push(document),
         }
+        told.insert(id);
     }
-    let others = rest.iter().filter(|(id, _)| newer.contains_key(id) || !in_scope(id));
-    list.extend(others.map(|(_, document)| (*document).clone()));
-    list
+    let others = rest.iter().filter(|(id, _)| !told.contains(id));
+    list.extend(others.clone().map(|(_, document)| (*document).clone()));
+    let lacking = others.filter(|(id, _)| in_scope(id) && !newer.contains_key(id));
+    (list, lacking.map(|(id, _)| id.clone()).collect())
 }
 
 #[cfg(test)]
@@ -102,21 +105,22 @@ mod tests {
     }
 
     #[test]
-    fn a_list_replaces_what_is_older() {
-        for (known, answer, newer, expected) in [
-            ("", "a1 a2", "", "a1 a2"),
-            ("a1 a2 a3", "a3 a1", "", "a3 a1"),
-            ("b1 a1 b2", "a2 a1", "", "b1 a2 a1 b2"),
-            ("b1 a1=new b2", "a1=old a2", "a1", "b1 a1=new a2 b2"),
-            ("b1", "a1", "a1", "b1"),
-            ("a1=new a2", "a2", "a1", "a2 a1=new"),
-            ("a1 a2", "A1=x", "", "A1=x"),
-            ("b1 b2", "", "", "b1 b2"),
+    fn a_list_replaces_what_is_older_and_takes_nothing_away() {
+        for (known, answer, newer, expected, doubtful) in [
+            ("", "a1 a2", "", "a1 a2", 0),
+            ("a1 a2 a3", "a3 a1", "", "a3 a1 a2", 1),
+            ("b1 a1 b2", "a2 a1", "", "b1 a2 a1 b2", 0),
+            ("b1 a1=new b2", "a1=old a2", "a1", "b1 a1=new a2 b2", 0),
+            ("b1", "a1", "a1", "b1", 0),
+            ("a1=new a2", "a2", "a1", "a2 a1=new", 0),
+            ("a1 a2", "A1=x", "", "A1=x a2", 1),
+            ("b1 b2", "", "", "b1 b2", 0),
+            ("b1 a1 a2", "", "", "b1 a1 a2", 2),
         ] {
             let newer: Vec<_> = newer.split_whitespace().map(id).collect();
             let in_scope = |id: &ResourceId| id.resource_group().is_some_and(|group| group.eq_ignore_ascii_case("a"));
-            let merged = listed(&documents(known), documents(answer), in_scope, |id| newer.contains(id));
-            assert_eq!(names(&merged), expected, "{known} / {answer}");
+            let (merged, lacking) = listed(&documents(known), documents(answer), in_scope, |id| newer.contains(id));
+            assert_eq!((names(&merged).as_str(), lacking.len()), (expected, doubtful), "{known} / {answer}");
         }
     }
 

@@ -1,6 +1,12 @@
-//! Sends one read to ARM. In: what to read. Out: documents; what does not exist is empty or `None`. Decides nothing else.
+//! Sends one read to ARM. In: what to read. Out: documents. Decides nothing but what an answer proves.
+//!
+//! Absent is a fact about one thing: only ARM's own answer for that very resource says that it is not there ([`ErrorClass::NotFound`]).
+//! A list that fails is an error, whatever its status, and so is a single read that ARM answers with the absence of something around it.
+//! One question more settles what a list of public IPs says with `ResourceGroupNotFound`: the group itself is asked for, and when ARM
+//! says of it that it does not exist, so does nothing in it ([`Answer::NoGroup`]). The cluster's own group is not asked for: it has to
+//! exist.
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::{knowledge::Answer, need::Doubt};
 use crate::providers::azure::{
@@ -13,7 +19,11 @@ pub(super) async fn read(arm: &ArmClient, settings: &Settings, what: &Doubt) -> 
     Ok(match what {
         Doubt::LoadBalancers => Answer::LoadBalancers(list(arm, &api::LOAD_BALANCERS, &settings.load_balancer_group).await?),
         Doubt::LoadBalancer(id) => Answer::LoadBalancer(get(arm, &api::LOAD_BALANCERS, id).await?),
-        Doubt::PublicIps(group) => Answer::PublicIps(list(arm, &api::PUBLIC_IPS, group).await?),
+        Doubt::PublicIps(group) => match list(arm, &api::PUBLIC_IPS, group).await {
+            Ok(list) => Answer::PublicIps(list),
+            Err(error) if *group != settings.group && is_about_group(&error) => no_group(arm, group, error).await?,
+            Err(error) => return Err(error),
+        },
         Doubt::PublicIp(id) => Answer::PublicIp(get(arm, &api::PUBLIC_IPS, id).await?),
         Doubt::SecurityGroup => Answer::SecurityGroup(match &settings.security_group {
             Some(id) => get(arm, &api::SECURITY_GROUPS, id).await?,
@@ -25,24 +35,31 @@ pub(super) async fn read(arm: &ArmClient, settings: &Settings, what: &Doubt) -> 
     })
 }
 
-/// All documents of a group; none when there is no such group.
+/// All documents of a group.
 async fn list<D: DeserializeOwned>(arm: &ArmClient, kind: &'static ApiType, group: &ResourceId) -> ArmResult<Vec<D>> {
-    let path = format!("{group}/providers/{}", kind.resource_type);
-    match arm.list(kind, &path, &[]).await {
-        Err(error) if is_missing(&error) => Ok(Vec::new()),
-        other => other,
-    }
+    arm.list(kind, &format!("{group}/providers/{}", kind.resource_type), &[]).await
 }
 
+/// One document; `None`: ARM says that there is none.
 async fn get<D: DeserializeOwned>(arm: &ArmClient, kind: &'static ApiType, id: &ResourceId) -> ArmResult<Option<Box<D>>> {
     match arm.get(kind, id, &[]).await {
-        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) if error.class == ErrorClass::NotFound => Ok(None),
         other => other.map(|document| Some(Box::new(document))),
     }
 }
 
-/// A subscription that ARM does not know is a mistake in the configuration, and does not mean that nothing is there.
-fn is_missing(error: &ArmError) -> bool {
-    let is_absent = matches!(error.class, ErrorClass::NotFound | ErrorClass::ParentNotFound);
-    is_absent && !error.mentions("SubscriptionNotFound") && !error.mentions("InvalidSubscriptionId")
+const NO_GROUP: &str = "ResourceGroupNotFound";
+
+fn is_about_group(error: &ArmError) -> bool {
+    error.class == ErrorClass::ParentNotFound && error.code.eq_ignore_ascii_case(NO_GROUP)
+}
+
+/// What ARM says of the group itself. Where it may not be read, or exists after all, the first answer proves nothing.
+async fn no_group(arm: &ArmClient, group: &ResourceId, listing: ArmError) -> ArmResult<Answer> {
+    match arm.get::<IgnoredAny>(&api::RESOURCE_GROUPS, group, &[]).await {
+        Err(error) if error.class == ErrorClass::NotFound || is_about_group(&error) => {
+            Ok(Answer::NoGroup(Box::new(listing)))
+        }
+        Ok(_) | Err(_) => Err(listing),
+    }
 }

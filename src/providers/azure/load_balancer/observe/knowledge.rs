@@ -2,9 +2,12 @@
 //!
 //! In: answers of reads and writes. Out: the snapshot, and what has to be read before it can be used. Events are put in order by a
 //! counter, not by time: a read shows nothing of what became known after it began, and settles no doubt raised since.
+//!
+//! That a document is absent is known only from a read of it alone, and from our own deletion of it. A list takes nothing away: what was
+//! known or is referred to and is not listed, and what somebody who asks may have, is read by itself before anything is concluded.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -14,11 +17,11 @@ use tokio::time::Instant;
 use super::{
     documents::{self, Listed},
     effects,
-    need::{Doubt, Lifetimes, Need},
+    need::{Doubt, Expected, Lifetimes, Need},
 };
 use crate::providers::azure::{
     arm::{
-        ResourceId,
+        ArmError, ResourceId,
         document::SubResource,
         network::{BackendAddressPool, LoadBalancer, NetworkSecurityGroup, PublicIpAddress, Subnet},
     },
@@ -29,17 +32,21 @@ use crate::providers::azure::{
 const SINGLES: usize = 3;
 /// How long something is believed to be missing that may be created any moment.
 const ABSENT: Duration = Duration::from_secs(15);
+/// How long it is remembered at all that something was missing.
+const PROOFS_KEPT: Duration = Duration::from_secs(600);
 
 /// A place in the order of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Tick(u64);
 
-/// What a read brought; `None`: it does not exist.
+/// What a read brought; `None`: ARM says that it does not exist.
 #[derive(Debug)]
 pub(super) enum Answer {
     LoadBalancers(Vec<LoadBalancer>),
     LoadBalancer(Option<Box<LoadBalancer>>),
     PublicIps(Vec<PublicIpAddress>),
+    /// ARM says that the group of the list does not exist, and the list said this.
+    NoGroup(Box<ArmError>),
     PublicIp(Option<Box<PublicIpAddress>>),
     SecurityGroup(Option<Box<NetworkSecurityGroup>>),
     Subnet(Option<Box<Subnet>>),
@@ -73,6 +80,8 @@ pub(in crate::providers::azure::load_balancer) struct Standing {
     pub doubted: bool,
     /// Whether its etag is known to be an old one, while the rest is as it was.
     pub stale: bool,
+    /// Whether a read of it alone has shown a moment ago that it does not exist.
+    pub absent: bool,
 }
 
 #[derive(Debug)]
@@ -93,6 +102,10 @@ pub(super) struct Knowledge {
     /// Whole lists, the security group and subnets.
     read: HashMap<Doubt, Reading>,
     doubts: HashMap<Doubt, Tick>,
+    /// Those of the doubtful documents that a list lacked: another list would prove nothing.
+    unlisted: HashSet<ResourceId>,
+    /// What reads of single documents found absent, and what was deleted.
+    absent: HashMap<ResourceId, Reading>,
     /// When something became known of a document otherwise than by a list; kept while an older read is under way.
     touched: HashMap<ResourceId, Tick>,
     /// Public IPs of whose etag it is known that it changed.
@@ -111,6 +124,8 @@ impl Knowledge {
             last: 0,
             read: HashMap::new(),
             doubts: HashMap::new(),
+            unlisted: HashSet::new(),
+            absent: HashMap::new(),
             touched: HashMap::new(),
             stale: HashMap::new(),
             reading: BTreeSet::new(),
@@ -193,10 +208,39 @@ impl Knowledge {
                 due.push(what);
                 continue;
             }
-            let singles: Vec<_> = self.doubts.keys().filter(|doubt| what.covers(doubt)).cloned().collect();
+            let doubted = self.doubts.keys().filter(|doubt| what.covers(doubt)).cloned();
+            let (unlisted, singles): (Vec<_>, Vec<_>) = doubted.partition(|doubt| self.is_unlisted(doubt));
+            due.extend(unlisted);
+            due.extend(
+                need.expected
+                    .iter()
+                    .filter(|one| self.is_open(one, asked, now))
+                    .map(Expected::read)
+                    .filter(|read| what.covers(read) && !self.doubts.contains_key(read)),
+            );
             if singles.len() > SINGLES { due.push(what) } else { due.extend(singles) }
         }
         due
+    }
+
+    fn is_unlisted(&self, doubt: &Doubt) -> bool {
+        matches!(doubt, Doubt::LoadBalancer(id) | Doubt::PublicIp(id) if self.unlisted.contains(id))
+    }
+
+    /// Whether nothing is known of a document that may be there.
+    fn is_open(&self, expected: &Expected, asked: Tick, now: Instant) -> bool {
+        let id = expected.id();
+        let is_known = match expected {
+            Expected::LoadBalancer(_) => self.load_balancer(id).is_some(),
+            Expected::PublicIp(_) => self.public_ip(id).is_some(),
+        };
+        !is_known && !self.is_absent(&expected.read(), id, asked, now)
+    }
+
+    fn is_absent(&self, what: &Doubt, id: &ResourceId, asked: Tick, now: Instant) -> bool {
+        let lifetime = self.lifetime(what, false);
+        let is_young = |at: Instant| now.saturating_duration_since(at) < lifetime;
+        self.absent.get(id).is_some_and(|reading| reading.ended > asked || is_young(reading.at))
     }
 
     /// Forgets public IPs of groups and subnets that this look does not need and that the next one would have to read anyway: nobody
@@ -210,7 +254,7 @@ impl Knowledge {
             self.read.remove(&what);
             self.doubts.retain(|doubt, _| !what.covers(doubt));
             match &what {
-                Doubt::PublicIps(group) => self.set_listed_ips(Vec::new(), group, |_| false),
+                Doubt::PublicIps(group) => self.drop_group(group),
                 Doubt::Subnet(name) => self.set_subnet(name, None),
                 _ => {}
             }
@@ -233,21 +277,28 @@ impl Knowledge {
 
     /// Takes in what a read of `what` brought that was sent at `since` and `at`.
     pub(super) fn record(&mut self, what: Doubt, since: Tick, at: Instant, answer: Answer) {
-        let mut found = true;
+        let (mut found, mut lacking) = (true, Vec::new());
         match (&what, answer) {
-            (_, Answer::LoadBalancers(list)) => self.set_listed_balancers(list, since),
+            (_, Answer::LoadBalancers(list)) => lacking = self.set_listed_balancers(list, since),
             (Doubt::PublicIps(group), Answer::PublicIps(list)) => {
                 let touched = std::mem::take(&mut self.touched);
                 let is_newer = |id: &ResourceId| touched.get(id).is_some_and(|tick| *tick > since);
-                self.set_listed_ips(list, group, is_newer);
+                lacking = self.set_listed_ips(list, group, is_newer);
                 self.stale.retain(|id, _| is_newer(id) || id.parent().as_ref() != Some(group));
                 self.touched = touched;
             }
+            (Doubt::PublicIps(group), Answer::NoGroup(_)) => {
+                found = false;
+                self.drop_group(group);
+            }
             (Doubt::LoadBalancer(id), Answer::LoadBalancer(document)) => {
-                return self.record_single(id, since, &what, |known| set(&mut known.load_balancers, id, document));
+                let found = document.is_some();
+                self.record_single(id, (since, at, found), &what, |known| set(&mut known.load_balancers, id, document));
+                return self.doubt_what_is_referred_to();
             }
             (Doubt::PublicIp(id), Answer::PublicIp(document)) => {
-                return self.record_single(id, since, &what, |known| set(&mut known.public_ips, id, document));
+                let found = document.is_some();
+                return self.record_single(id, (since, at, found), &what, |known| set(&mut known.public_ips, id, document));
             }
             (_, Answer::SecurityGroup(document)) => {
                 found = document.is_some();
@@ -263,17 +314,70 @@ impl Knowledge {
             _ => return,
         }
         self.settle(&what, since);
+        lacking.into_iter().for_each(|doubt| self.doubt_unlisted(doubt));
         let ended = self.tick();
         self.read.insert(what, Reading { at, ended, found });
+        self.absent.retain(|_, reading| at.saturating_duration_since(reading.at) < PROOFS_KEPT);
+        self.doubt_what_is_referred_to();
+    }
+
+    /// A list lacks it.
+    fn doubt_unlisted(&mut self, what: Doubt) {
+        if let Doubt::LoadBalancer(id) | Doubt::PublicIp(id) = &what {
+            self.unlisted.insert(id.clone());
+            self.doubt(what);
+        }
+    }
+
+    /// ARM deletes no public IP that a front end refers to: one that the list of its group lacks was left out.
+    fn doubt_what_is_referred_to(&mut self) {
+        let is_listed = |id: &ResourceId| id.parent().is_some_and(|group| self.read.contains_key(&Doubt::PublicIps(group)));
+        let attached = self.observed.load_balancers.iter().flat_map(|balancer| effects::attachments(balancer).into_keys());
+        let mut unknown: HashSet<ResourceId> = attached.collect();
+        for known in &self.observed.public_ips {
+            if unknown.is_empty() {
+                return;
+            }
+            if let Some(id) = known.resource_id() {
+                unknown.remove(&id);
+            }
+        }
+        unknown.retain(|id| is_listed(id) && !self.absent.contains_key(id));
+        unknown.into_iter().for_each(|id| self.doubt_unlisted(Doubt::PublicIp(id)));
+    }
+
+    /// Nothing is known of the public IPs of a group any more.
+    fn drop_group(&mut self, group: &ResourceId) {
+        let is_in = |id: &ResourceId| id.parent().as_ref() == Some(group);
+        if self.observed.public_ips.iter().any(|known| known.resource_id().is_some_and(|id| is_in(&id))) {
+            self.change().public_ips.retain(|known| !known.resource_id().is_some_and(|id| is_in(&id)));
+        }
+        self.unlisted.retain(|id| !is_in(id));
     }
 
     /// A single document is taken over unless something newer is known; then it stays doubtful and is read again.
-    fn record_single(&mut self, id: &ResourceId, since: Tick, what: &Doubt, change: impl FnOnce(&mut Observed)) {
+    fn record_single(
+        &mut self,
+        id: &ResourceId,
+        (since, at, found): (Tick, Instant, bool),
+        what: &Doubt,
+        change: impl FnOnce(&mut Observed),
+    ) {
         if !self.is_newer(id, since) {
             change(self.change());
             self.stale.remove(id);
             self.settle(what, since);
+            self.prove(id, at, found);
             self.touch(id);
+        }
+    }
+
+    /// Whether a document exists has been seen by itself.
+    fn prove(&mut self, id: &ResourceId, at: Instant, found: bool) {
+        let ended = self.tick();
+        match found {
+            true => drop(self.absent.remove(id)),
+            false => drop(self.absent.insert(id.clone(), Reading { at, ended, found })),
         }
     }
 
@@ -294,22 +398,36 @@ impl Knowledge {
             let untold = matches!(doubt, Doubt::LoadBalancer(id) | Doubt::PublicIp(id) if is_newer(id));
             *tick > since || untold || !what.covers(doubt)
         });
+        let doubts = &self.doubts;
+        let is_doubted = |id: &ResourceId| {
+            doubts.contains_key(&Doubt::LoadBalancer(id.clone())) || doubts.contains_key(&Doubt::PublicIp(id.clone()))
+        };
+        self.unlisted.retain(is_doubted);
     }
 
-    fn set_listed_balancers(&mut self, list: Vec<LoadBalancer>, since: Tick) {
+    /// Answers what the list lacks.
+    fn set_listed_balancers(&mut self, list: Vec<LoadBalancer>, since: Tick) -> Vec<Doubt> {
         let known = &self.observed.load_balancers;
-        let list = documents::listed(known, list, |_| true, |id| self.is_newer(id, since));
+        let (list, lacking) = documents::listed(known, list, |_| true, |id| self.is_newer(id, since));
         if *known != list {
             self.change().load_balancers = list;
         }
+        lacking.into_iter().map(Doubt::LoadBalancer).collect()
     }
 
-    fn set_listed_ips(&mut self, list: Vec<PublicIpAddress>, group: &ResourceId, is_newer: impl Fn(&ResourceId) -> bool) {
+    /// Answers what the list lacks.
+    fn set_listed_ips(
+        &mut self,
+        list: Vec<PublicIpAddress>,
+        group: &ResourceId,
+        is_newer: impl Fn(&ResourceId) -> bool,
+    ) -> Vec<Doubt> {
         let known = &self.observed.public_ips;
-        let list = documents::listed(known, list, |id| id.parent().as_ref() == Some(group), is_newer);
+        let (list, lacking) = documents::listed(known, list, |id| id.parent().as_ref() == Some(group), is_newer);
         if *known != list {
             self.change().public_ips = list;
         }
+        lacking.into_iter().map(Doubt::PublicIp).collect()
     }
 
     fn set_security_group(&mut self, document: Option<NetworkSecurityGroup>) {
@@ -349,7 +467,7 @@ impl Knowledge {
     }
 
     /// What is known of the document that a single read of `what` would show.
-    pub(super) fn standing(&self, what: &Doubt) -> Standing {
+    pub(super) fn standing(&self, what: &Doubt, now: Instant) -> Standing {
         let (etag, stale, whole) = match what {
             Doubt::LoadBalancer(id) => {
                 (self.load_balancer(id).map(|known| known.etag.clone()), false, Some(Doubt::LoadBalancers))
@@ -362,7 +480,9 @@ impl Knowledge {
             _ => (None, false, None),
         };
         let doubted = self.doubts.contains_key(what) || whole.is_some_and(|whole| self.doubts.contains_key(&whole));
-        Standing { etag, doubted, stale }
+        let never = Tick(u64::MAX);
+        let absent = matches!(what, Doubt::LoadBalancer(id) | Doubt::PublicIp(id) if self.is_absent(what, id, never, now));
+        Standing { etag, doubted, stale, absent }
     }
 
     /// Takes in what a write brought about that was sent at `since` and answered at `at`. Doubts raised since then remain.
@@ -371,11 +491,13 @@ impl Knowledge {
             Written::LoadBalancer(id, document) => {
                 self.attach(&id, &effects::attachments(&document));
                 self.known_anew(&Doubt::LoadBalancer(id.clone()), &id, since);
+                self.prove(&id, at, true);
                 documents::put(&mut self.change().load_balancers, &id, *document);
             }
             Written::NoLoadBalancer(id) => {
                 self.attach(&id, &HashMap::new());
                 self.known_anew(&Doubt::LoadBalancer(id.clone()), &id, since);
+                self.prove(&id, at, false);
                 self.change().load_balancers.retain(|known| !known.is(&id));
             }
             Written::Pool(id, pool) => {
@@ -387,10 +509,14 @@ impl Knowledge {
                 self.doubt(Doubt::LoadBalancer(balancer));
             }
             Written::Inside(balancer) => self.doubt(Doubt::LoadBalancer(balancer)),
-            Written::PublicIp(id, document) => self.put_public_ip(&id, *document, since),
+            Written::PublicIp(id, document) => {
+                self.prove(&id, at, true);
+                self.put_public_ip(&id, *document, since);
+            }
             Written::NoPublicIp(id) => {
                 self.stale.remove(&id);
                 self.known_anew(&Doubt::PublicIp(id.clone()), &id, since);
+                self.prove(&id, at, false);
                 self.change().public_ips.retain(|known| !known.is(&id));
             }
             Written::SecurityGroup(document) => {

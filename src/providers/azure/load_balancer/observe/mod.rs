@@ -9,7 +9,11 @@
 //! ```
 //! Reads run in tasks of their own and are shared by all who wait for the same. What the writer (`super::apply`) was answered comes in
 //! here, so that nothing is read that a write has shown. Everything but [`Observer`] and `fetch` is pure.
+//!
+//! Absent is a fact about one thing: `fetch` says what proves it, `knowledge` reads again by itself what a list should have shown, and
+//! `denials` remembers which resource groups may not be read.
 
+mod denials;
 mod documents;
 mod effects;
 mod fetch;
@@ -21,14 +25,17 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use denials::Denials;
 pub(super) use effects::{doubts, references};
 use futures::{
     FutureExt,
     future::{BoxFuture, Shared, join_all},
 };
-use knowledge::{Knowledge, Tick};
+use knowledge::{Answer, Knowledge, Tick};
 pub(super) use knowledge::{Standing, Written};
-pub use need::{Doubt, Lifetimes, Need};
+pub use need::{Doubt, Expected, Lifetimes, Need};
+
+use tokio::time::Instant;
 
 use super::{observed::Observed, settings::Settings};
 use crate::{
@@ -49,6 +56,8 @@ pub struct Unread {
     pub what: Doubt,
     /// Why.
     pub error: ArmError,
+    /// Whether that is because ARM says of its resource group that it does not exist.
+    pub gone: bool,
 }
 
 /// What is known of the network, and how to learn the rest.
@@ -61,25 +70,58 @@ pub struct Observer {
 
 struct State {
     knowledge: Knowledge,
+    denials: Denials,
     flights: HashMap<Doubt, Flight>,
+}
+
+impl State {
+    /// The answer to a read of `what`. That there is no such group is an error for those who name it.
+    fn take_in(
+        &mut self,
+        what: Doubt,
+        since: Tick,
+        at: Instant,
+        answer: ArmResult<Answer>,
+        own: &ResourceId,
+    ) -> ArmResult<()> {
+        let group = match &what {
+            Doubt::PublicIps(group) => Some(group.clone()).filter(|group| group != own),
+            _ => None,
+        };
+        let denied = match &answer {
+            Ok(Answer::NoGroup(error)) => Some(((**error).clone(), true)),
+            Ok(_) => None,
+            Err(error) => Some((error.clone(), false)),
+        };
+        match (group, &denied) {
+            (Some(group), Some((error, gone))) => self.denials.note(&group, error, *gone, at),
+            (Some(group), None) => self.denials.recovered(&group),
+            (None, _) => {}
+        }
+        if let Ok(answer) = answer {
+            self.knowledge.record(what, since, at, answer);
+        }
+        denied.map_or(Ok(()), |(error, _)| Err(error))
+    }
 }
 
 impl Observer {
     /// An observer that knows nothing yet.
     pub fn new(client: ArmClient, settings: Arc<Settings>, lifetimes: Lifetimes, clock: Clock) -> Arc<Self> {
         let knowledge = Knowledge::new(settings.group.clone(), settings.security_group.clone(), lifetimes);
-        let state = Mutex::new(State { knowledge, flights: HashMap::new() });
+        let state = Mutex::new(State { knowledge, denials: Denials::default(), flights: HashMap::new() });
         Arc::new(Self { client, settings, clock, state })
     }
 
     /// What there is, after reading what is missing, doubted or older than its lifetime. Callers at the same time share reads. The same
     /// `Arc` as before when nothing has changed.
     ///
-    /// A resource group, security group or subnet that does not exist counts as empty. No other error is remembered: the next look
-    /// tries again, and reads only what failed. One about what `need` names is told beside what there is otherwise, since it
-    /// concerns only those who need that; any other error is the answer.
+    /// A security group or subnet of which ARM says that it does not exist counts as absent. An error about what `need` names is told
+    /// beside what there is otherwise, since it concerns only those who need that; any other error is the answer. That a resource
+    /// group may not be read or does not exist is remembered for minutes; after any other error the next look tries again, and reads
+    /// only what failed.
     pub async fn observe(self: &Arc<Self>, need: &Need, urgency: Urgency) -> ArmResult<(Arc<Observed>, Vec<Unread>)> {
-        let (mut need, mut unread) = (need.clone(), Vec::new());
+        let (mut need, mut unread) = self.without_denied(need.clone());
         loop {
             let failed = match self.observe_all(&need, urgency).await {
                 Ok(observed) => return Ok((observed, unread)),
@@ -92,6 +134,25 @@ impl Observer {
                 unread.push(one);
             }
         }
+    }
+
+    /// `need` without the groups that are known not to be readable, and why.
+    fn without_denied(&self, mut need: Need) -> (Need, Vec<Unread>) {
+        let (state, now) = (self.lock(), self.clock.now());
+        let denied = |group: &ResourceId| {
+            let denial = state.denials.of(group, now)?;
+            Some(Unread { what: Doubt::PublicIps(group.clone()), error: denial.error.clone(), gone: denial.gone })
+        };
+        let unread: Vec<Unread> = need.public_ip_groups.iter().filter_map(denied).collect();
+        for one in &unread {
+            need.remove(&one.what);
+        }
+        (need, unread)
+    }
+
+    /// Whether the last read of a group failed for a reason that lasts. It concerns only those who name the group.
+    pub fn is_denied(&self, group: &ResourceId) -> bool {
+        self.lock().denials.is_denied(group)
     }
 
     /// The same; an error is what could not be read.
@@ -109,13 +170,19 @@ impl Observer {
             };
             let reads = flights.into_iter().map(|(what, flight)| async move {
                 let error = flight.await.err()?;
-                Some(Unread { what, error })
+                let gone = self.is_gone(&what);
+                Some(Unread { what, error, gone })
             });
             let failed: Vec<Unread> = join_all(reads).await.into_iter().flatten().collect();
             if !failed.is_empty() {
                 return Err(failed);
             }
         }
+    }
+
+    fn is_gone(&self, what: &Doubt) -> bool {
+        let Doubt::PublicIps(group) = what else { return false };
+        self.lock().denials.of(group, self.clock.now()).is_some_and(|denial| denial.gone)
     }
 
     /// What is known now, without any request; empty before the first look.
@@ -172,7 +239,7 @@ impl Observer {
         let answer = fetch::read(client, &self.settings, &what).await;
         let mut state = self.lock();
         state.flights.remove(&what);
-        let outcome = answer.map(|answer| state.knowledge.record(what, since, at, answer));
+        let outcome = state.take_in(what, since, at, answer, &self.settings.group);
         state.knowledge.end(since);
         outcome
     }
@@ -182,7 +249,7 @@ impl Observer {
 impl Observer {
     /// What is known of the document that a read of `what` shows.
     pub(super) fn standing(&self, what: &Doubt) -> Standing {
-        self.lock().knowledge.standing(what)
+        self.lock().knowledge.standing(what, self.clock.now())
     }
 
     /// What is known of a public IP.

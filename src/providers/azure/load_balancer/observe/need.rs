@@ -11,14 +11,43 @@ pub struct Need {
     pub public_ip_groups: BTreeSet<ResourceId>,
     /// Names of subnets of the configured virtual network, in any letter case.
     pub subnets: BTreeSet<String>,
+    /// Load balancers and public IPs, the latter of groups that are looked at, that somebody who asks may have. When a list lacks one it is
+    /// read by itself.
+    pub expected: BTreeSet<Expected>,
+}
+
+/// A document that may be there although no list shows it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Expected {
+    /// A load balancer.
+    LoadBalancer(ResourceId),
+    /// A public IP.
+    PublicIp(ResourceId),
+}
+
+impl Expected {
+    /// Which.
+    pub fn id(&self) -> &ResourceId {
+        match self {
+            Expected::LoadBalancer(id) | Expected::PublicIp(id) => id,
+        }
+    }
+
+    /// The read that tells of it alone.
+    pub(super) fn read(&self) -> Doubt {
+        match self.clone() {
+            Expected::LoadBalancer(id) => Doubt::LoadBalancer(id),
+            Expected::PublicIp(id) => Doubt::PublicIp(id),
+        }
+    }
 }
 
 impl Need {
     /// Does without what a read of `what` shows. Whether that was named here.
     pub(super) fn remove(&mut self, what: &Doubt) -> bool {
         match what {
-            Doubt::PublicIps(group) => self.public_ip_groups.remove(group),
-            Doubt::PublicIp(id) => id.parent().is_some_and(|group| self.public_ip_groups.remove(&group)),
+            Doubt::PublicIps(group) => self.remove_group(group),
+            Doubt::PublicIp(id) => id.parent().is_some_and(|group| self.remove_group(&group)),
             Doubt::Subnet(name) => {
                 let before = self.subnets.len();
                 self.subnets.retain(|known| !known.eq_ignore_ascii_case(name));
@@ -26,6 +55,14 @@ impl Need {
             }
             Doubt::LoadBalancers | Doubt::LoadBalancer(_) | Doubt::SecurityGroup => false,
         }
+    }
+
+    /// Does without the public IPs of a group. Whether it was named here.
+    pub(super) fn remove_group(&mut self, group: &ResourceId) -> bool {
+        let is_there =
+            |expected: &Expected| matches!(expected, Expected::PublicIp(id) if id.parent().as_ref() == Some(group));
+        self.expected.retain(|expected| !is_there(expected));
+        self.public_ip_groups.remove(group)
     }
 }
 

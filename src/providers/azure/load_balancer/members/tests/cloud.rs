@@ -11,7 +11,9 @@ use super::super::*;
 use crate::{
     metrics::Metrics,
     providers::azure::{
-        arm::{ArmParts, ArmSettings, Gate, TokenError, TokenProvider, api, budget::Charge, document::SubResource},
+        arm::{
+            ArmParts, ArmSettings, Gate, Precondition, TokenError, TokenProvider, api, budget::Charge, document::SubResource,
+        },
         config::{AzureConfig, LoadBalancerSku},
         inventory::InventorySettings,
     },
@@ -131,7 +133,7 @@ impl Cloud {
     }
 
     pub(super) async fn delete_load_balancer(&self, name: &str) -> ArmResult<()> {
-        self.arm.delete(&api::LOAD_BALANCERS, &self.load_balancer_id(name)).await
+        self.arm.delete(&api::LOAD_BALANCERS, &self.load_balancer_id(name), Precondition::Unconditional).await
     }
 
     fn observed(&self) -> Observed {
@@ -244,7 +246,7 @@ pub(super) fn names(nodes: &[Arc<Node>]) -> BTreeSet<String> {
 #[async_trait]
 impl PoolWriter for Cloud {
     async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<()> {
-        self.arm.with_urgency(urgency).put(&api::BACKEND_POOLS, pool, None, document).await.map(drop)
+        self.arm.with_urgency(urgency).put(&api::BACKEND_POOLS, pool, Precondition::Unconditional, document).await.map(drop)
     }
 
     /// The simulator has no such action: interfaces lose their references, the pool gets their addresses a while later.

@@ -96,8 +96,8 @@ async fn few_doubtful_documents_are_read_one_by_one() {
         known.knowledge.doubt(lb(name));
     }
     assert_eq!(known.due(), [Doubt::LoadBalancers]);
-    known.read(Doubt::LoadBalancers, Answer::LoadBalancers(vec![]));
-    assert_eq!(known.due(), [], "the list has shown them all");
+    known.read(Doubt::LoadBalancers, Answer::LoadBalancers(vec![balancer("a", "2")]));
+    assert_eq!(known.due(), [], "the list is newer than the doubts");
 }
 
 #[tokio::test]
@@ -129,7 +129,80 @@ async fn a_read_does_not_undo_a_write_that_it_has_not_seen() {
     assert_eq!(known.balancers(), [balancer("a", "2"), balancer("b", "2")]);
     assert!(known.knowledge.touched.is_empty(), "no read is under way that could be too old");
     known.read(Doubt::LoadBalancers, Answer::LoadBalancers(vec![balancer("a", "3")]));
-    assert_eq!(known.balancers(), [balancer("a", "3")]);
+    assert_eq!(known.balancers(), [balancer("a", "3"), balancer("b", "2")]);
+    assert_eq!(known.due(), [lb("b")], "the list alone does not say that it is gone");
+}
+
+/// Defect A2: one empty list, and the shared load balancer was made anew.
+#[tokio::test]
+async fn what_a_list_lacks_is_read_by_itself_however_much_it_is() {
+    let mut known = Known::new();
+    let names = ["a", "b", "c", "d", "e"];
+    let all = || names.map(|name| balancer(name, "1")).to_vec();
+    known.read(Doubt::LoadBalancers, Answer::LoadBalancers(all()));
+    for part in [vec![], all()[..1].to_vec()] {
+        let lacking: BTreeSet<String> = names[part.len()..].iter().map(|name| format!("{:?}", lb(name))).collect();
+        known.read(Doubt::LoadBalancers, Answer::LoadBalancers(part));
+        let due: BTreeSet<String> = known.due().iter().map(|what| format!("{what:?}")).collect();
+        assert_eq!((due, known.balancers().len()), (lacking, names.len()));
+        assert!(known.knowledge.standing(&lb("e"), known.now).doubted, "nothing is written meanwhile");
+    }
+    known.read(lb("b"), Answer::LoadBalancer(None));
+    known.read(lb("c"), Answer::LoadBalancer(Some(Box::new(balancer("c", "2")))));
+    assert_eq!((known.due().len(), known.balancers().len()), (2, 4));
+    known.read(Doubt::LoadBalancers, Answer::LoadBalancers(all()));
+    assert_eq!((known.due(), known.balancers()), (vec![], all()), "it was listed again");
+}
+
+#[tokio::test]
+async fn what_may_be_there_is_read_by_itself_when_no_list_has_it() {
+    let mut known = Known::new();
+    let p = |name: &str| id(&format!("publicIPAddresses/{name}"));
+    known.need.expected = [
+        Expected::LoadBalancer(id("loadBalancers/a")),
+        Expected::LoadBalancer(id("loadBalancers/x")),
+        Expected::PublicIp(p("y")),
+    ]
+    .into();
+    assert_eq!(known.due(), [lb("x"), Doubt::PublicIp(p("y"))]);
+    known.read(lb("x"), Answer::LoadBalancer(None));
+    known.write(Written::NoPublicIp(p("y")));
+    assert_eq!(known.due(), [], "one read, or our own deletion, is enough for a while");
+    assert!(known.knowledge.standing(&lb("x"), known.now).absent);
+    known.now += ABSENT;
+    assert_eq!(known.due(), [lb("x"), Doubt::PublicIp(p("y"))]);
+    known.write(Written::LoadBalancer(id("loadBalancers/x"), Box::new(balancer("x", "1"))));
+    known.read(Doubt::PublicIp(p("y")), Answer::PublicIp(Some(Box::new(public_ip("y", "1", &Value::Null)))));
+    assert_eq!(known.due(), []);
+}
+
+#[tokio::test]
+async fn a_public_ip_that_a_front_end_refers_to_exists() {
+    let mut known = Known::new();
+    let mut attached = balancer("a", "2");
+    let frontends = json!({"frontendIPConfigurations": [{"id": id("loadBalancers/a/frontendIPConfigurations/f"),
+        "properties": {"publicIPAddress": {"id": id("publicIPAddresses/hidden")}}}]});
+    attached.properties = Some(serde_json::from_value(frontends).unwrap());
+    known.read(Doubt::LoadBalancers, Answer::LoadBalancers(vec![attached]));
+    assert_eq!(known.due(), [Doubt::PublicIp(id("publicIPAddresses/hidden"))]);
+}
+
+#[tokio::test]
+async fn a_group_that_does_not_exist_has_nothing_in_it() {
+    let mut known = Known::new();
+    known.read(Doubt::PublicIps(group("rg")), Answer::PublicIps(vec![]));
+    assert_eq!(known.knowledge.observed().public_ips.len(), 1, "on the word of a list");
+    let error = ArmError {
+        class: crate::providers::azure::arm::ErrorClass::ParentNotFound,
+        status: Some(404),
+        code: "ResourceGroupNotFound".to_owned(),
+        message: String::new(),
+        request: String::new(),
+        correlation_id: None,
+        retry_after: None,
+    };
+    known.read(Doubt::PublicIps(group("rg")), Answer::NoGroup(Box::new(error)));
+    assert_eq!((known.knowledge.observed().public_ips.len(), known.due()), (0, vec![]));
 }
 
 #[tokio::test]
@@ -143,23 +216,26 @@ async fn a_load_balancer_makes_the_etags_of_its_public_ips_stale() {
     attached.properties = Some(serde_json::from_value(frontends).unwrap());
     let writing_p = known.knowledge.tick();
     known.write(Written::LoadBalancer(id("loadBalancers/a"), Box::new(attached)));
-    let stale = Standing { etag: Some(Some("1".to_owned())), doubted: false, stale: true };
-    assert_eq!(known.knowledge.standing(&p), stale);
+    let stale = Standing { etag: Some(Some("1".to_owned())), stale: true, ..Standing::default() };
+    assert_eq!(known.knowledge.standing(&p, known.now), stale);
     assert_eq!(known.due(), [], "a stale etag alone is no reason to read");
 
     // The answer to a write that was sent before.
     let answer = Written::PublicIp(id("publicIPAddresses/p"), Box::new(public_ip("p", "0", &Value::Null)));
     known.knowledge.write_back(answer, writing_p, known.now);
-    assert!(known.knowledge.standing(&p).stale);
+    assert!(known.knowledge.standing(&p, known.now).stale);
     let user = |known: &Known| known.knowledge.observed().public_ips[0].properties.clone().unwrap().ip_configuration;
     assert!(user(&known).unwrap().refers_to(&frontend));
 
     known.read(p.clone(), Answer::PublicIp(Some(Box::new(public_ip("p", "3", &json!({"id": frontend}))))));
-    assert_eq!(known.knowledge.standing(&p), Standing { etag: Some(Some("3".to_owned())), ..Standing::default() });
+    assert_eq!(
+        known.knowledge.standing(&p, known.now),
+        Standing { etag: Some(Some("3".to_owned())), ..Standing::default() }
+    );
     known.write(Written::NoLoadBalancer(id("loadBalancers/a")));
-    assert!(known.knowledge.standing(&p).stale && user(&known).is_none());
+    assert!(known.knowledge.standing(&p, known.now).stale && user(&known).is_none());
     known.read(Doubt::PublicIps(group("rg")), Answer::PublicIps(vec![public_ip("p", "4", &Value::Null)]));
-    assert!(!known.knowledge.standing(&p).stale);
+    assert!(!known.knowledge.standing(&p, known.now).stale);
 }
 
 #[tokio::test]

@@ -1,0 +1,77 @@
+//! Documents that there may be although no list shows them, by the names that the controller gives. Pure.
+//!
+//! In: who asks, and who there is otherwise. Out: ids, to be read by themselves when lists lack them.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{Ask, placement};
+use crate::providers::azure::{
+    arm::{ResourceId, api},
+    load_balancer::{naming, settings::Settings, spec::ServiceSpec},
+};
+
+/// Load balancers: those of Services with an address, and both kinds when a Service goes, which may have parts on either. `others`: the
+/// Services that do not ask.
+pub fn load_balancers<'a>(
+    asks: &'a [Ask],
+    others: impl Iterator<Item = &'a Arc<ServiceSpec>>,
+    settings: &Settings,
+) -> BTreeSet<ResourceId> {
+    let name = placement::primary_name(settings);
+    let all = asks.iter().filter_map(Ask::spec).chain(others);
+    let goes = asks.iter().any(|ask| matches!(ask, Ask::Remove(..)));
+    let served: BTreeSet<bool> = all.filter(|spec| !spec.known_addresses.is_empty()).map(|spec| spec.internal).collect();
+    let kinds = [false, true].into_iter().filter(|internal| goes || served.contains(internal));
+    let id = |internal| {
+        let name = naming::load_balancer(name, internal);
+        settings.load_balancer_group.resource(api::LOAD_BALANCERS.resource_type, &[&name])
+    };
+    kinds.map(id).collect()
+}
+
+/// Public IPs of those who go: named by them, or under the name that the controller gives.
+pub fn public_ips(asks: &[Ask], settings: &Settings) -> BTreeSet<ResourceId> {
+    let going = asks.iter().filter_map(|ask| match ask {
+        Ask::Remove(_, last) => last.as_ref(),
+        Ask::Ensure(_) => None,
+    });
+    going.filter(|spec| !spec.internal).flat_map(|spec| of(spec, settings)).collect()
+}
+
+fn of(spec: &ServiceSpec, settings: &Settings) -> Vec<ResourceId> {
+    let name = |family| {
+        let prefix = spec.public_ip.prefix.get(family).as_deref().and_then(|id| id.rsplit('/').next());
+        let generated = || naming::public_ip(&settings.cluster, &spec.identity, prefix, family, spec.is_dual_stack());
+        spec.public_ip.name.get(family).clone().unwrap_or_else(generated)
+    };
+    // Whoever pins an address has no public IP of its own.
+    let families = spec
+        .families
+        .iter()
+        .filter(|family| spec.pinned.get(**family).is_none() || spec.public_ip.name.get(**family).is_some());
+    families.map(|family| spec.public_ip.group.resource(api::PUBLIC_IPS.resource_type, &[&name(*family)])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::samples::*, *};
+
+    fn names(ids: &BTreeSet<ResourceId>) -> Vec<&str> {
+        ids.iter().map(ResourceId::name).collect()
+    }
+
+    #[test]
+    fn whoever_goes_may_have_parts_anywhere() {
+        let (web, settings) = (service("web"), settings());
+        let none = || std::iter::empty::<&Arc<ServiceSpec>>();
+        assert!(load_balancers(&[ensure(&web)], none(), &settings).is_empty(), "it never had an address");
+        assert!(public_ips(&[ensure(&web)], &settings).is_empty(), "its creation is conditional");
+        let served = Arc::new(ServiceSpec { known_addresses: vec!["20.0.0.1".parse().unwrap()], ..web.clone() });
+        assert_eq!(names(&load_balancers(&[], std::iter::once(&served), &settings)), ["kubernetes"]);
+        assert_eq!(names(&load_balancers(&[remove(&web)], none(), &settings)), ["kubernetes", "kubernetes-internal"]);
+        let own = format!("kubernetes-{}", web.identity.base);
+        assert_eq!(names(&public_ips(&[remove(&web)], &settings)), [own.as_str()]);
+        let inside = ServiceSpec { internal: true, ..web };
+        assert!(public_ips(&[remove(&inside)], &settings).is_empty());
+    }
+}

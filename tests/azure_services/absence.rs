@@ -1,0 +1,316 @@
+//! Lists that lie: at any moment of what a Service goes through, one kind of list is empty, lacks something, or is answered with a 404 of
+//! ARM's or of a proxy's. Nothing of anybody else changes, no finalizer goes before what it guards, and in the end there is what there
+//! would be without the lie.
+//!
+//! In CI each kind of Service, act and list meets one of the lies at its first two reads, with and without a restart before. With `CCM_SOAK`
+//! set it meets all of them at every read, also lies that last.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use cloud_controller_manager::sandbox::azure::AzureOptions;
+use k8s_openapi::api::core::v1::Service;
+use serde_json::{Value, json};
+
+use crate::{
+    cluster::{Cluster, Life, PATIENCE, addresses, alone, is_ready, two_nodes},
+    documents::{State, differences, unordered},
+    services::{dual_stack, external, internal, local, pinned, set_port},
+    wire::Lie,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    External,
+    Internal,
+    DualStack,
+    Local,
+    Shared,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Act {
+    Create,
+    Update,
+    Delete,
+}
+
+const ACTS: [Act; 3] = [Act::Create, Act::Update, Act::Delete];
+const LIES: [Lie; 4] = [Lie::Empty, Lie::Partial, Lie::NoGroup, Lie::Page];
+const LISTS: [&str; 5] =
+    ["loadBalancers", "publicIPAddresses", "virtualMachineScaleSets", "virtualMachines", "networkInterfaces"];
+const BALANCERS: &str = "Microsoft.Network/loadBalancers";
+const PUBLIC_IPS: &str = "Microsoft.Network/publicIPAddresses";
+/// The address of the public IP that somebody else made.
+const SHARED: &str = "52.1.2.3";
+/// All that was listed is too old by then.
+const LONG: Duration = Duration::from_secs(200);
+/// The longest that a list lies in one go.
+const LIED: Duration = Duration::from_secs(600);
+
+/// What is done, and what is answered instead of the truth.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    kind: Kind,
+    act: Act,
+    list: &'static str,
+    lie: Lie,
+    /// Whether the process has just started, and remembers nothing.
+    restarted: bool,
+    /// Whether it goes on for a while.
+    lasting: bool,
+}
+
+fn service(kind: Kind) -> Service {
+    match kind {
+        Kind::External => external("web"),
+        Kind::Internal => internal("web"),
+        Kind::DualStack => dual_stack("web"),
+        Kind::Local => local("web"),
+        Kind::Shared => pinned("web", SHARED, 8080),
+    }
+}
+
+fn act(cluster: &Cluster, kind: Kind, act: Act) {
+    match act {
+        Act::Create => drop(cluster.create(&service(kind))),
+        Act::Update => cluster.change("web", |service| set_port(service, 9090)),
+        Act::Delete => cluster.delete("web"),
+    }
+}
+
+fn public_ip(cluster: &Cluster, name: &str, address: &str) -> String {
+    let topology = cluster.world.topology();
+    let id = topology.group_id().resource(PUBLIC_IPS, &[name]);
+    let document = json!({
+        "id": id, "name": name, "type": PUBLIC_IPS, "location": topology.location,
+        "sku": {"name": "Standard", "tier": "Regional"},
+        "properties": {"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4", "ipAddress": address},
+    });
+    cluster.azure().put_document(document).unwrap();
+    id.to_string()
+}
+
+/// The way out of the cluster, which nobody may take away: an outbound rule on the shared load balancer.
+fn add_egress(cluster: &Cluster) {
+    let address = public_ip(cluster, "egress", "52.1.2.4");
+    let balancer = cluster.azure().documents_of(BALANCERS).into_iter().find(|one| one["name"] == "kubernetes").unwrap();
+    let id = balancer["id"].as_str().unwrap().to_owned();
+    let part = |list: &str| format!("{id}/{list}/egress");
+    let (frontend, pool) = (part("frontendIPConfigurations"), part("backendAddressPools"));
+    let changed = cluster.azure().change_document(&id, |document| {
+        let mut add = |list: &str, part: Value| {
+            let properties = &mut document["properties"];
+            if !properties[list].is_array() {
+                properties[list] = json!([]);
+            }
+            properties[list].as_array_mut().unwrap().push(part);
+        };
+        let shown = |id: &str, properties: Value| json!({"id": id, "name": "egress", "properties": properties});
+        add("frontendIPConfigurations", shown(&frontend, json!({"publicIPAddress": {"id": address}})));
+        add("backendAddressPools", shown(&pool, json!({})));
+        let rule =
+            json!({"frontendIPConfigurations": [{"id": frontend}], "backendAddressPool": {"id": pool}, "protocol": "All"});
+        add("outboundRules", shown(&part("outboundRules"), rule));
+    });
+    assert!(changed);
+}
+
+/// Everything before `last` has happened, long ago, beside others.
+async fn prepared(kind: Kind, last: Act) -> (Cluster, Life) {
+    let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+    public_ip(&cluster, "theirs", SHARED);
+    cluster.create(&external("other"));
+    cluster.create(&internal("inside"));
+    if kind == Kind::Shared {
+        cluster.create(&pinned("base", SHARED, 80));
+    }
+    let life = cluster.start();
+    cluster.until_ready(PATIENCE).await;
+    add_egress(&cluster);
+    tokio::time::sleep(LONG).await;
+    for earlier in ACTS.into_iter().take_while(|earlier| *earlier != last) {
+        act(&cluster, kind, earlier);
+        tokio::time::sleep(LONG).await;
+    }
+    (cluster, life)
+}
+
+/// What is not the Service's: parts of load balancers, public IPs, security rules about addresses of others.
+fn foreign(cluster: &Cluster) -> BTreeMap<String, Value> {
+    let others: Vec<String> =
+        cluster.services().iter().filter(|one| one.metadata.name.as_deref() != Some("web")).map(base).collect();
+    let is_foreign = |name: &str| ["egress", "theirs"].contains(&name) || others.iter().any(|base| name.contains(base));
+    let mut found = BTreeMap::new();
+    for document in cluster.azure().documents_of(BALANCERS) {
+        let properties = document["properties"].as_object().unwrap();
+        for part in properties.values().filter_map(Value::as_array).flatten() {
+            if part["name"].as_str().is_some_and(is_foreign) {
+                found.insert(text(&part["id"]), bare(&part["properties"]));
+            }
+        }
+    }
+    for document in cluster.azure().documents_of(PUBLIC_IPS) {
+        if is_foreign(&text(&document["name"])) {
+            found.insert(text(&document["id"]), json!(document["properties"]["ipAddress"]));
+        }
+    }
+    let reached: Vec<String> =
+        cluster.services().iter().filter(|one| one.metadata.name.as_deref() != Some("web")).flat_map(addresses).collect();
+    for group in cluster.azure().documents_of("Microsoft.Network/networkSecurityGroups") {
+        for address in reached.iter().filter(|address| *address != SHARED) {
+            let rules = group["properties"]["securityRules"].as_array().unwrap().iter();
+            let about = rules.filter(|rule| rule["properties"].to_string().contains(&format!("\"{address}\"")));
+            let about: Vec<Value> = about.map(|rule| rule["name"].clone()).collect();
+            found.insert(format!("rules for {address}"), json!(about));
+        }
+    }
+    found
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Without what a write of the whole document or of others' parts changes, and without members.
+fn bare(properties: &Value) -> Value {
+    let mut bare = properties.clone();
+    for field in ["etag", "provisioningState", "loadBalancingRules", "outboundRules", "backendIPConfigurations"] {
+        bare.as_object_mut().map(|fields| fields.remove(field));
+    }
+    bare
+}
+
+/// What the names of a Service's parts contain.
+fn base(service: &Service) -> String {
+    let mut base = format!("a{}", service.metadata.uid.clone().unwrap_or_default().replace('-', ""));
+    base.truncate(32);
+    base
+}
+
+/// Parts of load balancers and public IPs that are named after the Service.
+fn parts(cluster: &Cluster, base: &str) -> Vec<String> {
+    let balancers = cluster.azure().documents_of(BALANCERS);
+    let parts = balancers.iter().flat_map(|document| document["properties"].as_object().unwrap().values());
+    let parts = parts.filter_map(Value::as_array).flatten().map(|part| text(&part["id"]));
+    let public_ips = cluster.azure().documents_of(PUBLIC_IPS).into_iter().map(|document| text(&document["id"]));
+    parts.chain(public_ips).filter(|id| id.contains(base)).collect()
+}
+
+fn statuses(cluster: &Cluster) -> Vec<(Option<String>, usize)> {
+    cluster.services().iter().map(|service| (service.metadata.name.clone(), addresses(service).len())).collect()
+}
+
+type Outcome = (State, Vec<(Option<String>, usize)>);
+
+fn undisturbed(kind: Kind, last: Act) -> Outcome {
+    alone(async {
+        let (cluster, life) = prepared(kind, last).await;
+        act(&cluster, kind, last);
+        cluster.quiet_for(2 * LONG).await;
+        life.stop().await;
+        (unordered(&cluster), statuses(&cluster))
+    })
+}
+
+/// Lies at the `nth` list of the kind. Answers whether there were so many, and what there is in the end.
+fn deceived(case: Case, nth: usize) -> (bool, Outcome) {
+    let Case { kind, act: last, list, lie, restarted, lasting } = case;
+    alone(async {
+        let (cluster, mut life) = prepared(kind, last).await;
+        let before = foreign(&cluster);
+        let web = cluster.service("web").as_ref().map(base);
+        if restarted {
+            life.kill();
+            life = cluster.start_deceived(list, lie, nth, lasting);
+        } else {
+            life.wire.deceive(list, lie, nth, lasting);
+        }
+        act(&cluster, kind, last);
+        let told = format!("{case:?}, list {nth}");
+        for _ in 0..LIED.as_secs() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(foreign(&cluster), before, "{told}: {:?}", cluster.writes());
+            if let Some(base) = web.as_ref().filter(|_| cluster.service("web").is_none()) {
+                assert_eq!(parts(&cluster, base), Vec::<String>::new(), "{told}: the finalizer went too early");
+            }
+        }
+        let has_lied = life.wire.truth();
+        let done = |cluster: &Cluster| match last {
+            Act::Delete => cluster.service("web").is_none(),
+            _ => cluster.services().iter().all(is_ready),
+        };
+        cluster.until(&told, PATIENCE, done).await;
+        cluster.quiet_for(4 * LONG).await;
+        assert_eq!(foreign(&cluster), before, "{told}");
+        life.stop().await;
+        (has_lied, (unordered(&cluster), statuses(&cluster)))
+    })
+}
+
+fn is_soak() -> bool {
+    std::env::var_os("CCM_SOAK").is_some()
+}
+
+/// The lies that a list tells: all of them, or in CI one, another one in each case.
+fn lies(index: usize) -> Vec<Lie> {
+    if is_soak() { LIES.to_vec() } else { vec![LIES[index % LIES.len()]] }
+}
+
+fn sweep(kind: Kind) {
+    let (mut index, mut told) = (kind as usize, 0);
+    for last in ACTS {
+        let expected = undisturbed(kind, last);
+        for list in LISTS {
+            for restarted in [false, true] {
+                index += 1;
+                for lie in lies(index) {
+                    for lasting in [false, true].into_iter().take(if is_soak() { 2 } else { 1 }) {
+                        told += at_every_list(Case { kind, act: last, list, lie, restarted, lasting }, &expected);
+                    }
+                }
+            }
+        }
+    }
+    assert!(told > 0, "{kind:?}: no list was read");
+    println!("{kind:?}: {told} lies");
+}
+
+fn at_every_list(case: Case, expected: &Outcome) -> usize {
+    for nth in 1.. {
+        let (has_lied, found) = deceived(case, nth);
+        if !has_lied {
+            return nth - 1;
+        }
+        assert_eq!(differences(&expected.0, &found.0), Vec::<String>::new(), "{case:?}, list {nth}");
+        assert_eq!(expected.1, found.1, "{case:?}, list {nth}");
+        if !is_soak() && nth >= 2 {
+            return nth;
+        }
+    }
+    0
+}
+
+#[test]
+fn no_list_harms_an_external_service_or_others() {
+    sweep(Kind::External);
+}
+
+#[test]
+fn no_list_harms_an_internal_service_or_others() {
+    sweep(Kind::Internal);
+}
+
+#[test]
+fn no_list_harms_a_dual_stack_service_or_others() {
+    sweep(Kind::DualStack);
+}
+
+#[test]
+fn no_list_harms_a_local_service_or_others() {
+    sweep(Kind::Local);
+}
+
+#[test]
+fn no_list_harms_services_on_a_shared_public_ip_or_others() {
+    sweep(Kind::Shared);
+}
