@@ -22,6 +22,7 @@ mod services;
 mod wire;
 
 mod crash;
+mod hostile;
 mod isolation;
 mod leftovers;
 mod lifecycle;
