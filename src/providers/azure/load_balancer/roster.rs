@@ -54,7 +54,7 @@ impl Wish {
 }
 
 /// What is remembered of one Service.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Memory {
     /// Addresses at which it is or was reached.
     addresses: BTreeSet<IpAddr>,
@@ -162,7 +162,7 @@ impl Roster {
     pub fn removal(&self, service: &Service) -> Ask {
         let wish = self.wish(service);
         let mut last = Arc::clone(wish.spec());
-        let settled = self.inner().memory.get(&last.identity).and_then(|memory| memory.settled.clone());
+        let settled = self.memory(&last.identity).and_then(|memory| memory.settled);
         if let (Wish::Refused(..), Some(settled)) = (&wish, settled) {
             let last = Arc::make_mut(&mut last);
             (last.public_ip, last.pinned) = (settled.public_ip.clone(), settled.pinned.clone());
@@ -206,7 +206,7 @@ impl Roster {
                 Reach::removed(identity.clone(), last.as_deref(), &listed)
             }
         };
-        if let Some(memory) = self.inner().memory.get(ask.identity()) {
+        if let Some(memory) = self.memory(ask.identity()) {
             let former = memory.addresses.iter().filter(|address| !reach.destinations.contains(*address));
             reach.former.extend(former.copied().collect::<Vec<_>>());
             add_ports(&mut reach.node_ports, &memory.node_ports);
@@ -219,9 +219,8 @@ impl Roster {
     pub fn reach_of_other(&self, wish: &Wish, observed: &Observed, members: &[IpAddr]) -> Reach {
         let spec = wish.spec();
         let addresses = status(observed, spec, &self.settings);
-        let inner = self.inner();
-        let memory = inner.memory.get(&spec.identity);
-        let settled = memory.and_then(|memory| memory.settled.as_ref());
+        let memory = self.memory(&spec.identity);
+        let settled = memory.as_ref().and_then(|memory| memory.settled.as_ref());
         if let Some(Ok(reach)) = settled.filter(|settled| *settled == spec).map(|_| Reach::wanted(spec, &addresses, members))
         {
             return reach;
@@ -229,7 +228,7 @@ impl Roster {
         let told = addresses.iter().chain(&spec.known_addresses).chain(&spec.additional_ips).chain(members);
         let mut known: BTreeSet<IpAddr> = told.copied().collect();
         let mut ports = all_ports(spec);
-        if let Some(memory) = memory {
+        if let Some(memory) = &memory {
             known.extend(&memory.addresses);
             add_ports(&mut ports, &memory.node_ports);
         }
@@ -246,9 +245,14 @@ impl Roster {
                 let memory = inner.memory.entry(spec.identity.clone()).or_default();
                 memory.addresses = &reach.destinations | &reach.former;
                 add_ports(&mut memory.node_ports, &reach.node_ports);
-                memory.settled = Some(Arc::new((**spec).clone()));
+                memory.settled = Some(Arc::clone(spec));
             }
         }
+    }
+
+    /// What is remembered of a Service, to be looked at without the lock.
+    fn memory(&self, identity: &Identity) -> Option<Memory> {
+        self.inner().memory.get(identity).cloned()
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {

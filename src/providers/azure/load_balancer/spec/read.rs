@@ -14,8 +14,8 @@ use crate::providers::azure::{
     config::LoadBalancerSku,
     load_balancer::{
         annotations::{
-            Annotations, DISABLE_FLOATING_IP, DISABLE_TCP_RESET, IDLE_TIMEOUT, INTERNAL, INTERNAL_SUBNET, MODE, PLS_CREATE,
-            PortsOf, SHARED_SECURITY_RULE, shown, unknown,
+            ALLOWED_SERVICE_TAGS, Annotations, DISABLE_FLOATING_IP, DISABLE_TCP_RESET, IDLE_TIMEOUT, INTERNAL,
+            INTERNAL_SUBNET, MODE, PLS_CREATE, PortsOf, SHARED_SECURITY_RULE, shown, unknown,
         },
         settings::Settings,
     },
@@ -23,6 +23,9 @@ use crate::providers::azure::{
 
 /// Minutes without the annotation.
 const DEFAULT_IDLE_TIMEOUT: i32 = 4;
+
+/// Most service tags times ports.
+const MOST_TAGGED_PORTS: usize = 15_000;
 
 /// What a Service says.
 pub(super) struct Read {
@@ -41,6 +44,7 @@ pub(super) fn read(service: &Service, settings: &Settings) -> Read {
         reading.refuse(refusal("metadata.uid", "expected the UID that the API server gives"));
     }
     let spec = assemble(&mut reading, service, fields, settings);
+    rules(&mut reading, &spec);
     keys(&mut reading);
     Read { spec, refusals: reading.refusals, warnings: reading.warnings }
 }
@@ -75,6 +79,17 @@ fn assemble(reading: &mut Reading<'_>, service: &Service, fields: &Fields, setti
         access: access::access(reading, fields.load_balancer_source_ranges.as_deref().unwrap_or_default(), internal),
         mode: mode(reading, settings),
         known_addresses: known_addresses(service),
+    }
+}
+
+/// Each service tag has a rule with all ports: what both together may cost has an end.
+fn rules(reading: &mut Reading<'_>, spec: &ServiceSpec) {
+    let (tags, ports) = (spec.access.tags.len(), spec.ports.len());
+    if tags * ports > MOST_TAGGED_PORTS {
+        let message = format!(
+            "expected at most {MOST_TAGGED_PORTS} ports in the rules of all service tags, found {tags} tags and {ports} ports"
+        );
+        reading.refuse(refusal(ALLOWED_SERVICE_TAGS.key, message));
     }
 }
 
