@@ -10,7 +10,7 @@ STATIC_TARGET ?= $(shell uname -m)-unknown-linux-gnu
 STATIC_FLAGS := -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs
 STATIC_BINARY = $(CARGO_TARGET_DIR)/$(STATIC_TARGET)/release/cloud-controller-manager
 
-.PHONY: help build static test unit e2e shipped lint fmt clippy deny advisories docs api-docs demo bench image clean
+.PHONY: help build static test unit fuzz e2e shipped soak lint fmt clippy deny advisories docs api-docs demo bench image clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s "$$(printf '\t')"
@@ -31,6 +31,9 @@ test: ## All tests, the end-to-end suite on a real kube-apiserver included (buil
 
 unit: ## Tests that need neither kube-apiserver nor etcd
 	$(CARGO) test --locked --features sandbox --lib --bins
+
+fuzz: ## The fuzz targets on the stable toolchain; FUZZ_EXECUTIONS=1000000 for longer
+	FUZZ_EXECUTIONS="$${FUZZ_EXECUTIONS:-1000}" $(CARGO) test --locked --features sandbox --test fuzz
 
 e2e: ## Only the end-to-end suite
 	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS && $(CARGO) test --locked --features sandbox --test e2e

@@ -3,6 +3,11 @@
 //! Names, labels and buckets are upstream's where upstream has the metric; help texts carry the stability
 //! prefix as client tools expect it. A [`Metrics`] owns its registry, so tests do not share counts.
 
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
 use prometheus::{CounterVec, Encoder, GaugeVec, HistogramOpts, HistogramVec, Opts, Registry, TextEncoder};
 
 /// Kind of a metric, with the buckets of a histogram.
@@ -74,6 +79,7 @@ macro_rules! metrics {
         #[allow(rustdoc::broken_intra_doc_links, reason = "help texts begin with a stability level in brackets")]
         pub struct Metrics {
             registry: Registry,
+            ended: Mutex<VecDeque<Ended>>,
             $(#[doc = $help] pub $field: handle!($kind),)*
         }
 
@@ -90,11 +96,17 @@ macro_rules! metrics {
                         handle
                     };
                 )*
-                Ok(Self { registry, $($field),* })
+                Ok(Self { registry, ended: Mutex::default(), $($field),* })
             }
         }
     };
 }
+
+/// How many of those that are gone keep their series, so that somebody can still read the last values.
+const KEPT: usize = 100;
+
+/// Series of something that is gone: the labels of each.
+type Ended = (String, Vec<Vec<String>>);
 
 fn buckets(metric: &Metric) -> Vec<f64> {
     match metric.kind {
@@ -234,6 +246,35 @@ impl Metrics {
     pub fn with_process(self) -> Result<Self, prometheus::Error> {
         self.registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
         Ok(self)
+    }
+
+    /// Something that operations were counted for is gone. Its series, with these labels, go when a hundred others have gone after it:
+    /// names come and go without end.
+    pub fn operations_ended(&self, subject: &str, series: Vec<Vec<String>>) {
+        let mut ended = self.ended();
+        ended.retain(|(known, _)| known != subject);
+        ended.push_back((subject.to_owned(), series));
+        if ended.len() > KEPT {
+            let oldest = ended.pop_front();
+            drop(ended);
+            oldest.into_iter().flat_map(|(_, series)| series).for_each(|labels| self.remove_operation(&labels));
+        }
+    }
+
+    /// Something that operations are counted for is there, perhaps again.
+    pub fn operations_go_on(&self, subject: &str) {
+        self.ended().retain(|(known, _)| known != subject);
+    }
+
+    fn remove_operation(&self, labels: &[String]) {
+        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+        // Those that were never counted are not there.
+        let _ = self.azure_op_duration.remove_label_values(&labels);
+        let _ = self.azure_op_failures.remove_label_values(&labels);
+    }
+
+    fn ended(&self) -> MutexGuard<'_, VecDeque<Ended>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where a provider registers its own metrics.

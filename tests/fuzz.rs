@@ -2,7 +2,7 @@
 //!
 //! No input may make a parser panic, or cost more than time in proportion to its length. The latter is no benchmark: the inputs are
 //! so long that steps by the square of their length would take hours, and the limit is far from what a linear parser needs.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../fuzz/src/lib.rs"]
 mod targets;
@@ -24,7 +24,7 @@ use proptest::{
 };
 use targets::{TARGETS, Target};
 
-/// Executions of each target with short inputs.
+/// Executions of each target with short inputs, unless `FUZZ_EXECUTIONS` gives another number.
 const EXECUTIONS: u32 = 1_000;
 /// Where the random choices begin.
 const SEED: [u8; 32] = [7; 32];
@@ -114,6 +114,14 @@ const WORDS: &[&str] = &[
     "9223372036854775807",
     "µs",
     "retry-after: 1\n",
+    "azure-allowed-ip-ranges=",
+    "azure-load-balancer-internal=",
+    "port_80_",
+    "port:80 TCP 30080 http\n",
+    "=",
+    "10.0.0.0/8",
+    "::/0",
+    "true",
 ];
 
 fn mutation(corpus: &[Vec<u8>]) -> impl Strategy<Value = Mutation> + use<> {
@@ -134,11 +142,15 @@ fn inputs(corpus: &[Vec<u8>]) -> impl Strategy<Value = Vec<u8>> + use<> {
     prop_oneof![4 => near, 1 => vec(any::<u8>(), 0..256)]
 }
 
+fn executions() -> u32 {
+    std::env::var("FUZZ_EXECUTIONS").map_or(EXECUTIONS, |number| number.parse().expect("FUZZ_EXECUTIONS is a whole number"))
+}
+
 /// Panics with the smallest input it finds. The choices follow from [`SEED`] alone.
 fn survives_short_inputs(target: &Target) {
     let corpus = corpus(target);
     corpus.iter().for_each(|input| (target.body)(input));
-    let config = Config { cases: EXECUTIONS, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: executions(), failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &SEED));
     let outcome = runner.run(&inputs(&corpus), |input| {
         (target.body)(&input);
@@ -204,7 +216,20 @@ macro_rules! fuzzed {
     };
 }
 
-fuzzed![provider_id, resource_id, azure_json, arm_documents, arm_reads, arm_operations, inventory, tokens, go_values, lease,];
+fuzzed![
+    provider_id,
+    resource_id,
+    azure_json,
+    arm_documents,
+    arm_reads,
+    arm_operations,
+    inventory,
+    tokens,
+    go_values,
+    lease,
+    service_spec,
+    annotation_values,
+];
 
 #[test]
 fn every_target_is_tested_and_known_to_cargo_fuzz() {

@@ -26,13 +26,21 @@ use cloud_controller_manager::{
         config::{AzureConfig, Environment, Texts, merge, offline_report},
         instances::provider_id as ids,
         inventory::{Freshness, Inventory, InventorySettings, Wanted},
+        load_balancer::{
+            annotations::{ALLOWED_IP_RANGES, ALLOWED_SERVICE_TAGS, ANNOTATIONS, PREFIX, SOURCE_RANGES},
+            settings::Settings,
+            spec::{Access, Additional, ServiceSpec, for_removal, spec, warnings},
+        },
     },
     runtime::{
         clock::Clock,
         leader_election::{Leadership, lease as election},
     },
 };
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Service, ServicePort, ServiceSpec as Fields},
+};
 use serde::{Serialize, de::DeserializeOwned};
 
 use script::{Script, run};
@@ -63,6 +71,8 @@ targets![
     tokens,
     go_values,
     lease,
+    service_spec,
+    annotation_values,
 ];
 
 const GROUP: &str = "/subscriptions/s/resourceGroups/rg";
@@ -254,4 +264,102 @@ pub fn lease(data: &[u8]) {
         black_box(election::taken_by(Some(&seen), &me));
         black_box(election::released(&seen.lease, wall));
     });
+}
+
+fn settings(policy: &str) -> Settings {
+    let config = AzureConfig {
+        subscription_id: "s".to_owned(),
+        resource_group: "rg".to_owned(),
+        allowed_additional_public_ips: policy.to_owned(),
+        allowed_public_ip_resource_groups: policy.to_owned(),
+        ..AzureConfig::default()
+    };
+    Settings::new(&config, "kubernetes")
+}
+
+/// Whether the Internet is let in.
+fn is_open(spec: &ServiceSpec) -> bool {
+    let Access { tags, ranges, has_invalid_ranges, disabled, .. } = &spec.access;
+    !spec.internal && tags.is_empty() && ranges.is_empty() && !has_invalid_ranges && !disabled
+}
+
+/// Reads a Service in every way. Whoever restricts it does not open it, whatever the text; what is told has an end; names fit ARM.
+fn read_service(service: &Service, settings: &Settings) {
+    let annotations = service.metadata.annotations.as_ref().unwrap();
+    let fields = service.spec.as_ref().unwrap();
+    let lists = [ALLOWED_IP_RANGES.key, SOURCE_RANGES.key, ALLOWED_SERVICE_TAGS.key];
+    let is_restricted = lists.iter().any(|key| annotations.contains_key(*key))
+        || fields.load_balancer_source_ranges.as_ref().is_some_and(|ranges| !ranges.is_empty());
+    let check = |spec: &ServiceSpec| {
+        assert!(!(is_restricted && is_open(spec)), "{annotations:?} {fields:?}");
+        assert!(spec.public_ip.group.name().chars().count() <= 90);
+        let names = [&spec.public_ip.name.v4, &spec.public_ip.name.v6, &spec.subnet, &spec.mode];
+        assert!(names.into_iter().flatten().all(|name| name.len() <= 80 && name.is_ascii()), "{spec:?}");
+    };
+    let lenient = for_removal(service, settings);
+    check(&lenient);
+    match spec(service, settings) {
+        Ok(strict) => assert!(strict == lenient),
+        Err(refusals) => assert!(refusals.len() <= 20 && refusals.iter().all(|refusal| refusal.message.len() <= 1024)),
+    }
+    assert!(warnings(service, settings).iter().all(|warning| warning.message.len() + warning.field.len() <= 4096));
+}
+
+fn service_with(annotations: BTreeMap<String, String>, fields: Fields) -> Service {
+    let mut service = Service { spec: Some(fields), ..Service::default() };
+    service.metadata.uid = Some("6f3c1a52-8d7e-4b90-9a41-2c5d7e8f9a01".to_owned());
+    service.metadata.annotations = Some(annotations);
+    service
+}
+
+/// A Service: a line each for an annotation (`key=value`), a port (`port:number protocol node-port name`) and values of other fields.
+pub fn service_spec(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (mut annotations, mut fields, mut policy) = (BTreeMap::new(), Fields::default(), "");
+    for line in text.lines() {
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        match field {
+            "port" => fields.ports.get_or_insert_default().push(port(value)),
+            "range" => fields.load_balancer_source_ranges.get_or_insert_default().push(value.to_owned()),
+            "family" => fields.ip_families.get_or_insert_default().push(value.to_owned()),
+            "address" => fields.load_balancer_ip = Some(value.to_owned()),
+            "local" => {
+                fields.external_traffic_policy = Some("Local".to_owned());
+                fields.health_check_node_port = value.parse().ok();
+            }
+            "policy" => policy = value,
+            _ => {
+                let (key, value) = line.split_once('=').unwrap_or((line, ""));
+                annotations.insert(format!("{PREFIX}{key}"), value.to_owned());
+            }
+        }
+    }
+    read_service(&service_with(annotations, fields), &settings(policy));
+}
+
+fn port(text: &str) -> ServicePort {
+    let mut words = text.split(' ');
+    let mut next = || words.next().map(str::to_owned);
+    ServicePort {
+        port: next().and_then(|word| word.parse().ok()).unwrap_or_default(),
+        protocol: next(),
+        node_port: next().and_then(|word| word.parse().ok()),
+        name: next(),
+        ..ServicePort::default()
+    }
+}
+
+/// The same text as the value of every annotation, one at a time, and as the policy of the configuration.
+pub fn annotation_values(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let ports =
+        [80, 443].map(|number| ServicePort { port: number, node_port: Some(30_000 + number), ..ServicePort::default() });
+    let open = settings("");
+    for row in ANNOTATIONS {
+        let annotations = BTreeMap::from([(row.key.replace("{p}", "80"), text.clone().into_owned())]);
+        let fields = Fields { ports: Some(ports.to_vec()), ..Fields::default() };
+        read_service(&service_with(annotations, fields), &open);
+    }
+    let is_readable = Additional::parse(&text).is_ok();
+    assert!(is_readable || settings(&text).additional_public_ips == Additional::Within(Vec::new()));
 }

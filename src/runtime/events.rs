@@ -3,6 +3,7 @@
 //! In: [`Event`] values that controllers build in their `events.rs`. Out: core/v1 Events, similar ones aggregated and floods
 //! filtered. Recording never blocks and never fails the caller.
 
+mod bounded;
 mod correlator;
 mod lru;
 mod sink;
@@ -90,8 +91,9 @@ impl EventRecorder {
         Self { component, ..self.clone() }
     }
 
-    /// Records `event`; drops it when the queue is full.
-    pub fn record(&self, event: Event) {
+    /// Records `event`, its message cut to what the API takes; drops it when the queue is full.
+    pub fn record(&self, mut event: Event) {
+        bounded::cut(&mut event.message);
         if self.queue.try_send((self.component, event)).is_err() {
             tracing::debug!(component = self.component, "event dropped: the queue is full or closed");
             self.discarded.iter().for_each(|discarded| discarded.with_label_values(&["queue_full"]).inc());

@@ -12,7 +12,7 @@ use k8s_openapi::{
 /// Type of the condition in `status.conditions`.
 pub const CONDITION_TYPE: &str = "cloud-controller-manager.io/LoadBalancer";
 
-/// Longest message that is written.
+/// Longest message that is written, in bytes: it may repeat what users wrote.
 const MAX_MESSAGE: usize = 1024;
 
 /// How far a load balancer is. `True`: it serves the Service; `False`: it does not, somebody should look; `Unknown`: on its way.
@@ -68,7 +68,7 @@ impl Stage {
             Stage::ImplementedElsewhere => "Another component provides the load balancer",
             Stage::Waiting(why) | Stage::Failed(why) | Stage::Invalid(why) => why,
         };
-        message.chars().take(MAX_MESSAGE).collect()
+        message[..message.floor_char_boundary(MAX_MESSAGE)].to_owned()
     }
 
     /// Whether this stage is worth a write of its own, when the Service says `current`.
@@ -149,6 +149,8 @@ mod tests {
     #[test]
     fn long_messages_are_cut() {
         let condition = Stage::Failed("ä".repeat(5000)).condition(None, None, NOW);
-        assert_eq!(condition.message.chars().count(), MAX_MESSAGE);
+        assert_eq!(condition.message.len(), MAX_MESSAGE);
+        let condition = Stage::Invalid("€".repeat(5000)).condition(None, None, NOW);
+        assert_eq!(condition.message.len(), MAX_MESSAGE - 1, "no character is cut");
     }
 }

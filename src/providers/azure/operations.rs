@@ -68,8 +68,26 @@ impl Drop for Running<'_> {
         if !self.succeeded {
             self.metrics.azure_op_failures.with_label_values(&labels).inc();
         }
+        let subject = format!("{area} {source}");
+        match REQUESTS.iter().find(|(known, _, last)| *known == area && *last == self.operation.request) {
+            Some((_, requests, _)) if self.succeeded => {
+                let of = |request: &&str| {
+                    [&format!("{area}_{request}"), &group, subscription, source].map(str::to_owned).to_vec()
+                };
+                self.metrics.operations_ended(&subject, requests.iter().map(of).collect());
+            }
+            _ => self.metrics.operations_go_on(&subject),
+        }
     }
 }
+
+/// By area: what is done for one source, and that after which it is gone.
+const REQUESTS: &[(&str, &[&str], &str)] = &[
+    ("services", &["ensure_loadbalancer", "update_loadbalancer", DELETE_SERVICE], DELETE_SERVICE),
+    ("routes", &["create_route", DELETE_ROUTE], DELETE_ROUTE),
+];
+const DELETE_SERVICE: &str = "ensure_loadbalancer_deleted";
+const DELETE_ROUTE: &str = "delete_route";
 
 #[cfg(test)]
 mod tests {
@@ -89,6 +107,33 @@ mod tests {
 
     fn has(metrics: &Metrics, name: &str, rest: &str) -> bool {
         metrics.render().unwrap().contains(&format!("cloudprovider_azure_op_{name}{LABELS}{rest}"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn series_of_what_is_gone_go() {
+        let (metrics, clock) = (Metrics::new().unwrap(), Clock::System);
+        let observe = |request, source: String| {
+            let metrics = &metrics;
+            async move {
+                let operation = Operation { request, source: &source, ..OPERATION };
+                observe_operation(metrics, clock, operation, async { Ok::<_, ()>(()) }).await
+            }
+        };
+        for number in 0..1_000 {
+            let name = format!("default/{number}");
+            observe("ensure_loadbalancer", name.clone()).await.unwrap();
+            observe("ensure_loadbalancer_deleted", name).await.unwrap();
+        }
+        observe("ensure_loadbalancer_deleted", "default/again".to_owned()).await.unwrap();
+        observe("ensure_loadbalancer", "default/again".to_owned()).await.unwrap();
+        let count = |text: &str, start: &str| text.lines().filter(|line| line.starts_with(start)).count();
+        let text = metrics.render().unwrap();
+        assert_eq!(count(&text, "cloudprovider_azure_op_duration_seconds_count"), 2 * 100);
+        for number in 0..1_000 {
+            observe("ensure_loadbalancer_deleted", format!("default/{number}")).await.unwrap();
+        }
+        let text = metrics.render().unwrap();
+        assert!(text.contains("default/again") && !text.contains("default/10\""), "what is there keeps its series");
     }
 
     #[tokio::test(start_paused = true)]

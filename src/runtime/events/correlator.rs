@@ -11,7 +11,7 @@ use k8s_openapi::{
 };
 use tokio::time::Instant;
 
-use super::{Event, EventType, lru::Lru};
+use super::{Event, EventType, bounded, lru::Lru};
 
 /// Keys remembered, per purpose.
 const MEMORY: usize = 4096;
@@ -94,7 +94,8 @@ impl Correlator {
         let group = (source, event.type_, event.reason);
         let combined = self.is_one_of_many(&group, &event.message, now.monotonic);
         let identity = (group, if combined { Arc::from("") } else { Arc::from(event.message.as_str()) });
-        let message = if combined { format!("{COMBINED}{}", event.message) } else { event.message.clone() };
+        let mut message = if combined { format!("{COMBINED}{}", event.message) } else { event.message.clone() };
+        bounded::cut(&mut message);
         let previous = self.written.get(&identity).filter(|written| written.count > 0);
         let previous = previous.map(|written| (written.name.clone(), written.count, written.first));
         let (name, count, first) = match &previous {

@@ -220,7 +220,7 @@ impl ArmClient {
     }
 
     pub(super) fn counted(&self) -> Counted<'_> {
-        Counted(&self.shared.parts.metrics)
+        Counted { metrics: &self.shared.parts.metrics, groups: self.shared.settings.labelled_groups.as_ref() }
     }
 
     pub(super) fn now(&self) -> Instant {

@@ -2,13 +2,21 @@
 //!
 //! Upstream: `pkg/azclient/metrics`. Labels are the same; here every call reports, there only the generated ones do.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{ArmError, request::Ask};
 use crate::metrics::Metrics;
 
+/// What stands for all values that somebody other than the operator chose.
+const OTHER: &str = "other";
+
 /// Counts for one client.
-pub(super) struct Counted<'a>(pub(super) &'a Arc<Metrics>);
+pub(super) struct Counted<'a> {
+    /// Where.
+    pub(super) metrics: &'a Arc<Metrics>,
+    /// The resource groups that become labels, in lower case; `None`: all. Users name groups, too: each label is a series that stays.
+    pub(super) groups: Option<&'a BTreeSet<String>>,
+}
 
 /// Subscription and lower-cased resource group in a path; empty when there is none.
 fn place(path: &str) -> (&str, String) {
@@ -25,33 +33,40 @@ fn place(path: &str) -> (&str, String) {
 /// there could be any number, nor show what it holds.
 fn code_label(code: &str) -> &str {
     let is_word = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphabetic());
-    if is_word { code } else { "other" }
+    if is_word { code } else { OTHER }
 }
 
 impl Counted<'_> {
+    /// Subscription and resource group as labels.
+    fn place<'p>(&self, path: &'p str) -> (&'p str, String) {
+        let (subscription, group) = place(path);
+        let is_labelled = group.is_empty() || self.groups.is_none_or(|groups| groups.contains(&group));
+        (subscription, if is_labelled { group } else { OTHER.to_owned() })
+    }
+
     /// A call has ended.
     pub(super) fn ended<T>(&self, ask: &Ask, took: Duration, outcome: Result<&T, &ArmError>) {
-        let (subscription, group) = place(ask.url.path());
+        let (subscription, group) = self.place(ask.url.path());
         let labels = [ask.call, ask.kind.metric, &group, subscription];
-        self.0.arm_request_duration.with_label_values(&labels).observe(took.as_secs_f64());
+        self.metrics.arm_request_duration.with_label_values(&labels).observe(took.as_secs_f64());
         if let Err(error) = outcome {
             let status = error.status.map(|status| status.to_string()).unwrap_or_default();
             let [call, resource, group, subscription] = labels;
             let labels = [call, resource, group, subscription, &status, code_label(&error.code)];
-            self.0.arm_request_errors.with_label_values(&labels).inc();
+            self.metrics.arm_request_errors.with_label_values(&labels).inc();
         }
     }
 
     /// ARM answered that a quota is used up.
     pub(super) fn throttled(&self, ask: &Ask) {
-        let (subscription, group) = place(ask.url.path());
-        self.0.arm_request_throttled.with_label_values(&[ask.call, ask.kind.metric, &group, subscription]).inc();
+        let (subscription, group) = self.place(ask.url.path());
+        self.metrics.arm_request_throttled.with_label_values(&[ask.call, ask.kind.metric, &group, subscription]).inc();
     }
 
     /// The budget made a request wait.
     pub(super) fn rate_limited(&self, ask: &Ask) {
-        let (subscription, group) = place(ask.url.path());
-        self.0.arm_request_rate_limited.with_label_values(&[ask.call, ask.kind.metric, &group, subscription]).inc();
+        let (subscription, group) = self.place(ask.url.path());
+        self.metrics.arm_request_rate_limited.with_label_values(&[ask.call, ask.kind.metric, &group, subscription]).inc();
     }
 }
 
@@ -71,6 +86,18 @@ mod tests {
             assert_eq!(code_label(code), label, "{code}");
         }
         assert_eq!(code_label(&"a".repeat(65)), "other");
+    }
+
+    #[test]
+    fn groups_that_users_name_are_other() {
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let groups = BTreeSet::from(["rg".to_owned()]);
+        let counted = |groups| Counted { metrics: &metrics, groups };
+        let place = |groups, group: &str| counted(groups).place(&format!("/subscriptions/s/resourceGroups/{group}/x")).1;
+        assert_eq!(place(Some(&groups), "RG"), "rg");
+        assert_eq!(place(Some(&groups), &"x".repeat(240_000)), "other");
+        assert_eq!(place(None, "Any"), "any");
+        assert_eq!(counted(Some(&groups)).place("/subscriptions/s/providers/x").1, "");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How requests to ARM are made: where to, under which name, how patiently. Plain data with checked construction.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use reqwest::Url;
 
@@ -22,6 +22,8 @@ pub struct ArmSettings {
     pub limits: Limits,
     /// Pace of the polls of a long-running operation.
     pub polling: Polling,
+    /// Resource groups of the configuration, in lower case: only these become labels of metrics. `None`: all do.
+    pub labelled_groups: Option<BTreeSet<String>>,
 }
 
 /// Tries of one request. Throttled requests wait at the budget instead.
@@ -102,6 +104,21 @@ impl Default for Polling {
     }
 }
 
+/// Every resource group that the configuration names, in lower case.
+fn groups(config: &AzureConfig) -> BTreeSet<String> {
+    let named = [
+        &config.resource_group,
+        &config.vnet_resource_group,
+        &config.security_group_resource_group,
+        &config.route_table_resource_group,
+        &config.load_balancer_resource_group,
+        &config.private_link_service_resource_group,
+    ];
+    let allowed = config.allowed_public_ip_resource_groups.split(',').map(str::trim);
+    let all = named.into_iter().map(String::as_str).chain(allowed);
+    all.filter(|group| !group.is_empty()).map(str::to_lowercase).collect()
+}
+
 /// Delay before a second try in Go, below which `enableMinimumRetryAfter` ignores `Retry-After`.
 const MINIMUM_RETRY_AFTER: Duration = Duration::from_secs(5);
 
@@ -130,6 +147,7 @@ impl ArmSettings {
         let named = Some(config.user_agent.clone()).filter(|agent| !agent.is_empty());
         let mut settings = Self::new(endpoint, named.unwrap_or_else(default))?;
         settings.azure_stack = azure_stack;
+        settings.labelled_groups = Some(groups(config));
         settings.backoff = settings.backoff.at_most(Backoff::bound(config));
         if config.enable_minimum_retry_after {
             settings.polling.shortest_asked = MINIMUM_RETRY_AFTER;
@@ -147,6 +165,7 @@ impl ArmSettings {
             backoff: Backoff::default(),
             limits: Limits::default(),
             polling: Polling::default(),
+            labelled_groups: None,
         })
     }
 }

@@ -216,6 +216,9 @@ fields! {
         put_vmss_vm_batch_size: i32 = "putVMSSVMBatchSize" "0" "Above 1: instances written at once of a scale set with the tag aks-managed-coordination; 10 of any other.";
         enable_migrate_to_ip_based_backend_pool_api: bool = "enableMigrateToIPBasedBackendPoolAPI" "false" "Migrate pools with ARM's own operation.";
         enable_ip_tag_mutation_for_existing_public_ip: bool = "enableIPTagMutationForExistingPublicIP" "false" "Change IP tags of a public IP in place.";
+        allowed_additional_public_ips: String = "allowedAdditionalPublicIPs" "any" "Public addresses that Services may claim with azure-additional-public-ips: any, none, or CIDR ranges between commas. Only in this program.";
+        allowed_public_ip_resource_groups: String = "allowedPublicIPResourceGroups" "" "Comma list of resource groups, beside resourceGroup and loadBalancerResourceGroup, that Services may name with azure-load-balancer-resource-group; empty: all. Only in this program.";
+        enforce_public_ip_namespaces: bool = "enforcePublicIPNamespaces" "false" "A Service may pick a public IP, by name or address, only if the public IP has a tag k8s-azure-allowed-namespaces with the Service's namespace or *, or was made for a Service of the same namespace. Only in this program.";
         multiple_standard_load_balancer_configurations: Vec<MultipleStandardLoadBalancer> = "multipleStandardLoadBalancerConfigurations" "" "Several standard load balancers. Checked, but not built yet: while it is set, no load balancer is touched.";
         load_balancer_backend_pool_update_interval: Duration = "loadBalancerBackendPoolUpdateIntervalInSeconds" "30" "Accepted; pools of single Services, which only several standard load balancers have, are not built yet.";
         cluster_service_load_balancer_health_probe_mode: HealthProbeMode = "clusterServiceLoadBalancerHealthProbeMode" "servicenodeport" "Probes of Services with externalTrafficPolicy Cluster.";

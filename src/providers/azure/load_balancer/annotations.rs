@@ -8,15 +8,17 @@ use std::{collections::BTreeMap, marker::PhantomData};
 use super::spec::Refusal;
 
 mod kinds;
+mod names;
 mod reference;
 mod unknown;
 
 pub use kinds::{
-    Address, Addresses, AnyCase, Exact, IpTags, Kind, Name, PrefixId, ProbePort, ProbeWord, Ranges, SpacedWords, Tags, Text,
-    Trimmed, Unacceptable, Whole, Words,
+    Address, Addresses, AnyCase, DnsLabel, Exact, Group, IpTags, Kind, MOST_RANGES, MachineSet, Path, PrefixId, ProbePort,
+    ProbeWord, Ranges, Resource, Restriction, ServiceTags, SpacedWords, Subnet, Tags, Text, Trimmed, Unacceptable, Whole,
+    Words, is_reserved,
 };
 pub use reference::reference_page;
-pub use unknown::unknown;
+pub use unknown::{PortsOf, unknown};
 
 macro_rules! prefix {
     () => {
@@ -84,23 +86,46 @@ impl<K: Kind> PortKey<K> {
     }
 }
 
+/// The door: no other code reads the text of an annotation. What is too long, or has characters that nobody sees, is not looked at.
 fn read<'a, K: Kind>(key: &str, annotations: &'a Annotations) -> Result<Option<K::Value<'a>>, Refusal> {
     let Some(text) = annotations.get(key) else { return Ok(None) };
-    let refusal = |Unacceptable(part)| Refusal {
-        field: key.to_owned(),
-        message: format!("expected {}, found `{}`", K::accepts(), shown(part)),
-    };
-    K::read(text).map_err(refusal)
+    let refusal =
+        |found: String| Refusal { field: key.to_owned(), message: format!("expected {}, found {found}", K::accepts()) };
+    if text.len() > K::LONGEST {
+        let (length, longest) = (text.len(), K::LONGEST);
+        return Err(refusal(format!("{length} bytes, of which at most {longest} are read: `{}`", shown(text))));
+    }
+    if text.contains(is_invisible) {
+        return Err(refusal(format!("control characters in `{}`", shown(text))));
+    }
+    K::read(text).map_err(|Unacceptable(part)| refusal(format!("`{}`", shown(part))))
 }
 
-/// The beginning of a text of the user, fit for one line of a message.
+/// Blanks, such as those between the lines of a list, are no harm.
+fn is_invisible(c: char) -> bool {
+    c.is_control() && !c.is_ascii_whitespace()
+}
+
+/// The beginning of a text of the user, fit for one line of a message: at most 64 characters.
 pub fn shown(text: &str) -> String {
-    const LONGEST: usize = 60;
+    const LONGEST: usize = 64;
     let mut shown: String = text.chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(LONGEST).is_some() {
         shown.push('…');
     }
     shown
+}
+
+/// The first of several texts of the user, and how many more there are.
+pub fn shown_all<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    const MOST: usize = 5;
+    let mut texts = texts.into_iter();
+    let mut all: Vec<String> = texts.by_ref().take(MOST).map(|text| format!("`{}`", shown(text))).collect();
+    match texts.count() {
+        0 => {}
+        more => all.push(format!("and {more} more")),
+    }
+    all.join(", ")
 }
 
 macro_rules! annotations {
@@ -131,9 +156,9 @@ macro_rules! annotations {
 annotations! {
 service {
     "Kind of load balancer" {
-        INTERNAL: Exact = "azure-load-balancer-internal" "external" "Internal load balancer with an address of the virtual network. Any other spelling of `true` leaves the Service external, open only to the tags and ranges that are given, as upstream.";
-        INTERNAL_SUBNET: Text = "azure-load-balancer-internal-subnet" "`subnetName` of the configuration" "Subnet of the internal address. Part of the names of front end, rules and probes.";
-        MODE: Name = "azure-load-balancer-mode" "the primary VM set" "Basic load balancers only: VM set whose load balancer is used, or `__auto__` for the least busy one.";
+        INTERNAL: Exact = "azure-load-balancer-internal" "external" "Internal load balancer with an address of the virtual network. Any other spelling of `true`, and any word that is not clearly a no, leaves the Service external, open only to the tags and ranges that are given.";
+        INTERNAL_SUBNET: Subnet = "azure-load-balancer-internal-subnet" "`subnetName` of the configuration" "Subnet of the internal address. Part of the names of front end, rules and probes.";
+        MODE: MachineSet = "azure-load-balancer-mode" "the primary VM set" "Basic load balancers only: VM set whose load balancer is used, or `__auto__` for the least busy one.";
         CONFIGURATIONS: Words = "azure-load-balancer-configurations" "every entry" "Without effect: several standard load balancers are not built yet. Entries of `multipleStandardLoadBalancerConfigurations` that may take the Service. Letter case does not matter, even in the key. Not together with a pinned address or public IP.";
     }
     "Addresses" {
@@ -142,21 +167,21 @@ service {
         ADDITIONAL_PUBLIC_IPS: Addresses = "azure-additional-public-ips" "none" "Further public addresses that lead to the nodes: added to the status and to the security rules. The load balancer does not know them.";
     }
     "Public IPs" {
-        RESOURCE_GROUP: Name = "azure-load-balancer-resource-group" "`resourceGroup` of the configuration" "Resource group of the Service's public IPs.";
-        PIP_NAME: Name = "azure-pip-name" "made by this program" "Name of an existing public IP. Outranks prefix and pinned address.";
-        PIP_NAME_IPV6: Name = "azure-pip-name-ipv6" "made by this program; for single-stack IPv6 `azure-pip-name`" "The same for IPv6.";
+        RESOURCE_GROUP: Group = "azure-load-balancer-resource-group" "`resourceGroup` of the configuration" "Resource group of the Service's public IPs.";
+        PIP_NAME: Resource = "azure-pip-name" "made by this program" "Name of an existing public IP. Outranks prefix and pinned address.";
+        PIP_NAME_IPV6: Resource = "azure-pip-name-ipv6" "made by this program; for single-stack IPv6 `azure-pip-name`" "The same for IPv6.";
         PIP_PREFIX_ID: PrefixId = "azure-pip-prefix-id" "none" "Resource id of the public IP prefix from which a new public IP is taken. Changing it replaces the public IP.";
         PIP_PREFIX_ID_IPV6: PrefixId = "azure-pip-prefix-id-ipv6" "none; for single-stack IPv6 `azure-pip-prefix-id`" "The same for IPv6.";
-        PIP_TAGS: Tags = "azure-pip-tags" "none" "Tags of public IPs that this program made, over those of the configuration.";
+        PIP_TAGS: Tags = "azure-pip-tags" "none" "Tags of public IPs that this program made, over those of the configuration. Keys that begin with `k8s-azure-` do not count.";
         PIP_IP_TAGS: IpTags = "azure-pip-ip-tags" "left as they are" "IP tags of the public IP. Changing them replaces it, unless `enableIPTagMutationForExistingPublicIP` is set.";
-        DNS_LABEL: Text = "azure-dns-label-name" "left as it is" "DNS label of the public IP; an empty value removes it.";
+        DNS_LABEL: DnsLabel = "azure-dns-label-name" "left as it is" "DNS label of a public IP that this program made; an empty value removes it. A public IP that somebody else made keeps its own.";
     }
     "Who may connect" {
-        ALLOWED_SERVICE_TAGS: Words = "azure-allowed-service-tags" "the Internet (external), no rule (internal)" "Service tags whose addresses may connect. An empty list counts as not given.";
-        ALLOWED_IP_RANGES: Ranges = "azure-allowed-ip-ranges" "the Internet (external), no rule (internal)" "Ranges that may connect. An invalid one is left out and all that is not allowed is denied. An empty list counts as not given. Not together with `spec.loadBalancerSourceRanges`.";
+        ALLOWED_SERVICE_TAGS: ServiceTags = "azure-allowed-service-tags" "the Internet (external), no rule (internal)" "Service tags whose addresses may connect. One that is none is left out and all that is not allowed is denied; an empty list allows nobody.";
+        ALLOWED_IP_RANGES: Ranges = "azure-allowed-ip-ranges" "the Internet (external), no rule (internal)" "Ranges that may connect. An invalid one is left out and all that is not allowed is denied; an empty list allows nobody. Not together with `spec.loadBalancerSourceRanges`.";
         SOURCE_RANGES: Ranges = "load-balancer-source-ranges" "none" "Further ranges, as in `azure-allowed-ip-ranges`.";
-        DENY_ALL: AnyCase = "azure-deny-all-except-load-balancer-source-ranges" "`false`" "Deny all that is not allowed, when at least one valid range is.";
-        DISABLE_NSG_RULE: AnyCase = "azure-disable-load-balancer-nsg-rule" "`false`" "No security rules for the Service.";
+        DENY_ALL: Restriction = "azure-deny-all-except-load-balancer-source-ranges" "`false`" "Deny all that is not allowed, when at least one valid range is. Machines themselves get no such rule: with floating IP switched off it covers the node ports of the Service only.";
+        DISABLE_NSG_RULE: Restriction = "azure-disable-load-balancer-nsg-rule" "`false`" "No security rules for the Service.";
         SHARED_SECURITY_RULE: Text = "azure-shared-securityrule" "" "Without effect, as upstream: security rules are always shared. Older documentation names it.";
     }
     "Rules" {
@@ -167,15 +192,15 @@ service {
     }
     "Health probes" {
         PROBE_PROTOCOL: ProbeWord = "azure-load-balancer-health-probe-protocol" "`tcp`" "Protocol of the probes. `appProtocol` of a port outranks it.";
-        PROBE_REQUEST_PATH: Name = "azure-load-balancer-health-probe-request-path" "`/`" "Path of HTTP and HTTPS probes.";
+        PROBE_REQUEST_PATH: Path = "azure-load-balancer-health-probe-request-path" "`/`" "Path of HTTP and HTTPS probes.";
         PROBE_INTERVAL: Whole<5, { i32::MAX }> = "azure-load-balancer-health-probe-interval" "`5`" "Seconds between two probes. Interval times number of probes must be less than 120.";
         PROBE_COUNT: Whole<2, { i32::MAX }> = "azure-load-balancer-health-probe-num-of-probe" "`2`" "Failed probes until a node gets no new connections.";
     }
     "Private link" {
         PLS_CREATE: Trimmed = "azure-pls-create" "`false`" "Private link service in front of the front end. Not built yet: none is made, changed or deleted; of this group only `azure-pls-create` together with `azure-pls-proxy-protocol` has an effect, on probes. External Services need `azure-disable-load-balancer-floating-ip`.";
-        PLS_RESOURCE_GROUP: Name = "azure-pls-resource-group" "`privateLinkServiceResourceGroup` of the configuration" "Its resource group.";
-        PLS_NAME: Name = "azure-pls-name" "`pls-` and the name of the front end" "Its name. Cannot be changed later.";
-        PLS_SUBNET: Text = "azure-pls-ip-configuration-subnet" "that of the Service, else `subnetName` of the configuration" "Subnet of its addresses.";
+        PLS_RESOURCE_GROUP: Group = "azure-pls-resource-group" "`privateLinkServiceResourceGroup` of the configuration" "Its resource group.";
+        PLS_NAME: Resource = "azure-pls-name" "`pls-` and the name of the front end" "Its name. Cannot be changed later.";
+        PLS_SUBNET: Subnet = "azure-pls-ip-configuration-subnet" "that of the Service, else `subnetName` of the configuration" "Subnet of its addresses.";
         PLS_ADDRESS_COUNT: Whole<1, 8> = "azure-pls-ip-configuration-ip-address-count" "`1`" "How many addresses it has.";
         PLS_ADDRESSES: SpacedWords = "azure-pls-ip-configuration-ip-address" "none" "Its fixed IPv4 addresses; the others are chosen by Azure.";
         PLS_FQDNS: SpacedWords = "azure-pls-fqdns" "none" "Its names.";
@@ -189,7 +214,7 @@ port "Single ports" {
     NO_PROBE: AnyCase = "no_probe_rule" "`false`" "A rule without probe. Not with high-availability ports.";
     PORT_PROBE_PROTOCOL: ProbeWord = "health-probe_protocol" "`appProtocol`, else the annotation for all ports" "Protocol of the port's probe.";
     PORT_PROBE_PORT: ProbePort = "health-probe_port" "the port's node port" "What is probed: the node port of a port of the Service, given by name or number, or any other port of the nodes. With `externalTrafficPolicy: Local` it gives the port a probe of its own.";
-    PORT_PROBE_REQUEST_PATH: Name = "health-probe_request-path" "the annotation for all ports" "Path of HTTP and HTTPS probes.";
+    PORT_PROBE_REQUEST_PATH: Path = "health-probe_request-path" "the annotation for all ports" "Path of HTTP and HTTPS probes.";
     PORT_PROBE_INTERVAL: Whole<5, { i32::MAX }> = "health-probe_interval" "the annotation for all ports" "Seconds between two probes. With `externalTrafficPolicy: Local`, `{p}` is `spec.healthCheckNodePort`.";
     PORT_PROBE_COUNT: Whole<2, { i32::MAX }> = "health-probe_num-of-probe" "the annotation for all ports" "Failed probes until a node gets no new connections; `{p}` as for the interval.";
 }

@@ -56,6 +56,7 @@ macro_rules! calls {
             warning(reason::INVALID_SOURCE_RANGES, "Some of `spec.loadBalancerSourceRanges` is no range; only the valid ones are allowed."),
             warning(reason::INVALID_ALLOWED_IP_RANGES, "Some range in an annotation is no range; only the valid ones are allowed."),
             warning(reason::CONFLICT_CONFIGURATION, "`spec.loadBalancerSourceRanges` is given together with service tags."),
+            warning(reason::UNREADABLE_RESTRICTION, "An annotation that restricts the Service cannot be read; the Service is restricted as far as it could be meant."),
             warning(reason::WITHOUT_EFFECT, "A known annotation or field has no effect on this Service."),
             warning(reason::UNKNOWN_ANNOTATION, "An annotation looks like one of this provider, but nothing reads it."),
         ];

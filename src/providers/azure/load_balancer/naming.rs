@@ -132,6 +132,13 @@ pub fn deny_rule(family: Family) -> String {
     format!("{SECURITY_RULE_PREFIX}_deny-all_{family}")
 }
 
+/// The rule that denies the rest at some ports of machines. Only this program makes it; for upstream it is one of its own.
+pub fn deny_rule_at(family: Family, ports: &[i32]) -> String {
+    let mut ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
+    ports.sort();
+    format!("{SECURITY_RULE_PREFIX}_deny_{family}_{}", hash(&ports.join(",")))
+}
+
 /// MD5 as hexadecimal text: no protection, only a short name for a long text.
 fn hash(text: &str) -> String {
     use md5::{Digest, Md5};

@@ -8,7 +8,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -22,7 +22,7 @@ use super::{
     },
     observed::Observed,
     settings::Settings,
-    spec::{Identity, Refusal, ServiceSpec, for_removal, identity_of, spec},
+    spec::{Identity, Refusal, ServiceSpec, claims_of_others, for_removal, identity_of, spec},
 };
 use crate::runtime::store::{ObjectKey, Store};
 
@@ -54,7 +54,7 @@ impl Wish {
 }
 
 /// What is remembered of one Service.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Memory {
     /// Addresses at which it is or was reached.
     addresses: BTreeSet<IpAddr>,
@@ -64,10 +64,27 @@ struct Memory {
     settled: Option<Arc<ServiceSpec>>,
 }
 
+/// A version of a Service, and what it asks for once that has been read. Reading costs as much as a user wrote, so that it is done
+/// once, by whoever needs it first, and never while the lock is held.
+#[derive(Clone)]
+struct Version {
+    service: Arc<Service>,
+    wish: Arc<OnceLock<Wish>>,
+}
+
+impl Version {
+    fn new(service: Arc<Service>) -> Self {
+        Self { service, wish: Arc::default() }
+    }
+}
+
+/// Reads a Service.
+type Reader = fn(&Service, &Settings) -> Wish;
+
 #[derive(Default)]
 struct Inner {
-    /// By key, the version that was read.
-    read: HashMap<ObjectKey, (Arc<Service>, Wish)>,
+    /// By key, the version that is or will be read.
+    read: HashMap<ObjectKey, Version>,
     memory: BTreeMap<Identity, Memory>,
     nodes: NodeAddresses,
 }
@@ -77,33 +94,80 @@ pub struct Roster {
     settings: Arc<Settings>,
     services: Store<Service>,
     nodes: Store<Node>,
+    reader: Reader,
     inner: Mutex<Inner>,
 }
 
 impl Roster {
     /// Over the cluster's stores.
     pub fn new(settings: Arc<Settings>, services: Store<Service>, nodes: Store<Node>) -> Self {
-        Self { settings, services, nodes, inner: Mutex::default() }
+        Self { settings, services, nodes, reader: Wish::of, inner: Mutex::default() }
     }
 
     /// What a Service asks for.
     pub fn wish(&self, service: &Service) -> Wish {
-        Wish::of(service, &self.settings)
+        let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+        let key = ObjectKey::namespaced(namespace, service.metadata.name.as_deref().unwrap_or_default());
+        let known = self.inner().read.get(&key).cloned();
+        match known.filter(|version| std::ptr::eq(&raw const *version.service, service)) {
+            Some(version) => self.read(&version),
+            None => (self.reader)(service, &self.settings),
+        }
     }
 
     /// The other Services that have or may have something, in no order.
     pub fn others(&self, asking: &BTreeSet<Identity>) -> Vec<Wish> {
+        let current: Vec<_> = self.services.list().into_iter().filter(|service| is_ours(service)).collect();
+        let wishes = self.versions(current).into_iter().map(|version| self.read(&version));
+        wishes.filter(|wish| !asking.contains(&wish.spec().identity)).collect()
+    }
+
+    /// Those that are known stay known; nothing is read.
+    fn versions(&self, current: Vec<Arc<Service>>) -> Vec<Version> {
         let mut inner = self.inner();
-        let mut read = std::mem::take(&mut inner.read);
-        let current = self.services.list().into_iter().filter(|service| is_ours(service)).map(|service| {
+        let mut known = std::mem::take(&mut inner.read);
+        let versions = current.into_iter().map(|service| {
             let key = ObjectKey::of(service.as_ref());
-            let known = read.remove(&key).filter(|(version, _)| Arc::ptr_eq(version, &service));
-            let wish = known.map_or_else(|| Wish::of(&service, &self.settings), |(_, wish)| wish);
-            (key, (service, wish))
+            let known = known.remove(&key).filter(|version| Arc::ptr_eq(&version.service, &service));
+            (key, known.unwrap_or_else(|| Version::new(service)))
         });
-        inner.read = current.collect();
-        let others = inner.read.values().map(|(_, wish)| wish).filter(|wish| !asking.contains(&wish.spec().identity));
-        others.cloned().collect()
+        inner.read = versions.collect();
+        inner.read.values().cloned().collect()
+    }
+
+    fn read(&self, version: &Version) -> Wish {
+        version.wish.get_or_init(|| (self.reader)(&version.service, &self.settings)).clone()
+    }
+
+    /// Why the Service may not have the additional addresses that it claims: they are a Node's, or lead to another Service.
+    pub fn claims_of_others(&self, spec: &ServiceSpec) -> Option<Refusal> {
+        if spec.additional_ips.is_empty() {
+            return None;
+        }
+        let mut owners: HashMap<IpAddr, String> = HashMap::new();
+        for other in self.others(&BTreeSet::from([spec.identity.clone()])) {
+            let other = other.spec();
+            let own = other.known_addresses.iter().filter(|address| !other.additional_ips.contains(address));
+            owners.extend(own.map(|address| (*address, format!("Service {}", other.identity.key))));
+        }
+        for node in self.nodes.list() {
+            let name = node.metadata.name.as_deref().unwrap_or_default();
+            owners.extend(addresses_of(&node).map(|address| (address, format!("Node {name}"))));
+        }
+        claims_of_others(spec, |address| owners.get(&address).cloned())
+    }
+
+    /// Who the Service is, and what it asked for last, for taking it all away. When what it asks for now cannot be read, its public IPs are
+    /// where they were when it could.
+    pub fn removal(&self, service: &Service) -> Ask {
+        let wish = self.wish(service);
+        let mut last = Arc::clone(wish.spec());
+        let settled = self.memory(&last.identity).and_then(|memory| memory.settled);
+        if let (Wish::Refused(..), Some(settled)) = (&wish, settled) {
+            let last = Arc::make_mut(&mut last);
+            (last.public_ip, last.pinned) = (settled.public_ip.clone(), settled.pinned.clone());
+        }
+        Ask::Remove(last.identity.clone(), Some(last))
     }
 
     /// The object of a Service, if it is still there.
@@ -142,7 +206,7 @@ impl Roster {
                 Reach::removed(identity.clone(), last.as_deref(), &listed)
             }
         };
-        if let Some(memory) = self.inner().memory.get(ask.identity()) {
+        if let Some(memory) = self.memory(ask.identity()) {
             let former = memory.addresses.iter().filter(|address| !reach.destinations.contains(*address));
             reach.former.extend(former.copied().collect::<Vec<_>>());
             add_ports(&mut reach.node_ports, &memory.node_ports);
@@ -155,9 +219,8 @@ impl Roster {
     pub fn reach_of_other(&self, wish: &Wish, observed: &Observed, members: &[IpAddr]) -> Reach {
         let spec = wish.spec();
         let addresses = status(observed, spec, &self.settings);
-        let inner = self.inner();
-        let memory = inner.memory.get(&spec.identity);
-        let settled = memory.and_then(|memory| memory.settled.as_ref());
+        let memory = self.memory(&spec.identity);
+        let settled = memory.as_ref().and_then(|memory| memory.settled.as_ref());
         if let Some(Ok(reach)) = settled.filter(|settled| *settled == spec).map(|_| Reach::wanted(spec, &addresses, members))
         {
             return reach;
@@ -165,7 +228,7 @@ impl Roster {
         let told = addresses.iter().chain(&spec.known_addresses).chain(&spec.additional_ips).chain(members);
         let mut known: BTreeSet<IpAddr> = told.copied().collect();
         let mut ports = all_ports(spec);
-        if let Some(memory) = memory {
+        if let Some(memory) = &memory {
             known.extend(&memory.addresses);
             add_ports(&mut ports, &memory.node_ports);
         }
@@ -182,19 +245,19 @@ impl Roster {
                 let memory = inner.memory.entry(spec.identity.clone()).or_default();
                 memory.addresses = &reach.destinations | &reach.former;
                 add_ports(&mut memory.node_ports, &reach.node_ports);
-                memory.settled = Some(Arc::new((**spec).clone()));
+                memory.settled = Some(Arc::clone(spec));
             }
         }
+    }
+
+    /// What is remembered of a Service, to be looked at without the lock.
+    fn memory(&self, identity: &Identity) -> Option<Memory> {
+        self.inner().memory.get(identity).cloned()
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Who the Service is, and what it asked for last, for taking it all away.
-pub fn removal(service: &Service, settings: &Settings) -> Ask {
-    Ask::Remove(identity_of(service), Some(Arc::new(for_removal(service, settings))))
 }
 
 /// Whether a load balancer of ours is or was made for the Service. Those of another class are somebody else's.
@@ -203,6 +266,12 @@ fn is_ours(service: &Service) -> bool {
     let is_asked =
         spec.is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none());
     is_asked || service.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
+}
+
+/// Every address of a Node, of whatever type.
+fn addresses_of(node: &Node) -> impl Iterator<Item = IpAddr> {
+    let listed = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+    listed.filter_map(|address| address.address.parse().ok())
 }
 
 /// Addresses of type `InternalIP`.
@@ -285,5 +354,79 @@ mod tests {
         ];
         let reach = roster().reach(&remove(&service("web")), &there, &[]).unwrap();
         assert_eq!(reach.former, addresses(&["20.0.0.1"]));
+    }
+
+    fn object(name: &str, annotations: serde_json::Value, status: &str) -> Arc<Service> {
+        let service = json!({
+            "metadata": {"namespace": "default", "name": name, "uid": name, "annotations": annotations},
+            "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30080}]},
+            "status": {"loadBalancer": {"ingress": [{"ip": status}]}},
+        });
+        Arc::new(serde_json::from_value(service).unwrap())
+    }
+
+    /// How often a Service was read, and whether somebody else could look at the roster meanwhile.
+    static READ: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    static ROSTER: OnceLock<Roster> = OnceLock::new();
+
+    fn counting(service: &Service, settings: &Settings) -> Wish {
+        READ.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        assert!(ROSTER.get().unwrap().inner.try_lock().is_ok(), "a Service is read while the lock is held");
+        Wish::of(service, settings)
+    }
+
+    #[test]
+    fn each_version_is_read_once_and_outside_the_lock() {
+        let (one, two) = (object("one", json!({}), "20.0.0.1"), object("two", json!({}), "20.0.0.2"));
+        let services = Store::of(vec![Service::clone(&one), Service::clone(&two)]);
+        let stored: Vec<_> = services.list();
+        let roster = ROSTER.get_or_init(|| Roster { services, reader: counting, ..roster() });
+        let read = || READ.load(std::sync::atomic::Ordering::Relaxed);
+        for _ in 0..3 {
+            assert_eq!(roster.others(&BTreeSet::new()).len(), 2);
+        }
+        stored.iter().for_each(|service| drop(roster.wish(service)));
+        assert_eq!(read(), 2);
+        roster.wish(&one);
+        assert_eq!(read(), 3, "another version");
+    }
+
+    #[test]
+    fn what_a_service_has_is_found_when_its_annotations_are_garbage() {
+        let group = "service.beta.kubernetes.io/azure-load-balancer-resource-group";
+        let roster = roster();
+        let valid = roster.wish(&object("web", json!({group: "pips"}), "20.0.0.1"));
+        let reach = Reach::wanted(valid.spec(), &["20.0.0.1".parse().unwrap()], &[]).unwrap();
+        roster.settled(&Ask::Ensure(Arc::clone(valid.spec())), &reach);
+        let last = |text: &str| {
+            roster.removal(&object("web", json!({group: text}), "20.0.0.1")).spec().unwrap().public_ip.group.clone()
+        };
+        assert_eq!(last("../garbage").name(), "pips");
+        assert_eq!(last("other").name(), "other");
+    }
+
+    #[test]
+    fn addresses_of_nodes_and_of_other_services_are_not_claimed() {
+        let additional = "service.beta.kubernetes.io/azure-additional-public-ips";
+        let node =
+            json!({"metadata": {"name": "n"}, "status": {"addresses": [{"type": "ExternalIP", "address": "20.0.0.7"}]}});
+        let other = object("other", json!({additional: "20.0.0.5"}), "20.0.0.5");
+        let victim = object("victim", json!({}), "20.0.0.6");
+        let roster = Roster {
+            services: Store::of(vec![Service::clone(&other), Service::clone(&victim)]),
+            nodes: Store::of(vec![serde_json::from_value(node).unwrap()]),
+            ..roster()
+        };
+        for (address, owner) in [
+            ("20.0.0.5", None),
+            ("20.0.0.6", Some("Service default/victim")),
+            ("20.0.0.7", Some("Node n")),
+            ("20.0.0.8", None),
+        ] {
+            let claiming = ServiceSpec { additional_ips: vec![address.parse().unwrap()], ..service("web") };
+            let refusal = roster.claims_of_others(&claiming);
+            assert_eq!(refusal.is_some(), owner.is_some(), "{address}: {refusal:?}");
+            assert!(owner.is_none_or(|owner| refusal.is_some_and(|refusal| refusal.message.contains(owner))));
+        }
     }
 }

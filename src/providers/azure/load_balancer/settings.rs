@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::spec::Additional;
 use crate::providers::azure::{
     arm::ResourceId,
     config::{AzureConfig, BackendPoolType, HealthProbeMode, LoadBalancerSku, VmType},
@@ -50,6 +51,12 @@ pub struct Settings {
     pub system_tags: Vec<String>,
     /// Change IP tags of an existing public IP in place.
     pub mutate_ip_tags: bool,
+    /// Which additional addresses a Service may claim.
+    pub additional_public_ips: Additional,
+    /// Resource groups, beside the cluster's own, in which Services may have public IPs; none: in all.
+    pub allowed_groups: Vec<String>,
+    /// Whether a public IP that a Service did not get made for it has to name the Service's namespace in a tag.
+    pub namespaces_are_enforced: bool,
     /// Fields of the configuration that ask for what is not built: no load balancer is touched while there are any.
     pub unsupported: Vec<&'static str>,
     /// Kind of the machines.
@@ -96,6 +103,11 @@ impl Settings {
             tags: tags(config),
             system_tags: words(&config.system_tags),
             mutate_ip_tags: config.enable_ip_tag_mutation_for_existing_public_ip,
+            // What cannot be read allows nothing; the configuration is refused because of it anyway.
+            additional_public_ips: Additional::parse(&config.allowed_additional_public_ips)
+                .unwrap_or(Additional::Within(Vec::new())),
+            allowed_groups: words(&config.allowed_public_ip_resource_groups),
+            namespaces_are_enforced: config.enforce_public_ip_namespaces,
             unsupported: unsupported(config),
             vm_type: config.vm_type,
             primary_vm_set: match config.vm_type {
@@ -103,6 +115,13 @@ impl Settings {
                 VmType::Vmss | VmType::VmssFlex => config.primary_scale_set_name.clone(),
             },
         }
+    }
+
+    /// Whether Services may have public IPs in the resource group of this name.
+    pub fn allows_group(&self, name: &str) -> bool {
+        let own = [self.group.name(), self.load_balancer_group.name()];
+        let mut allowed = self.allowed_groups.iter().map(String::as_str).chain(own);
+        self.allowed_groups.is_empty() || allowed.any(|group| group.eq_ignore_ascii_case(name))
     }
 }
 

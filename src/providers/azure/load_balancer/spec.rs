@@ -9,6 +9,8 @@ use std::{collections::BTreeMap, fmt, net::IpAddr};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Service;
 
+pub use addresses::{Additional, claims_of_others};
+
 use super::{naming, settings::Settings};
 use crate::providers::azure::arm::ResourceId;
 
@@ -164,7 +166,7 @@ pub struct Access {
     pub tags: Vec<String>,
     /// Address ranges, aggregated: none contains another, siblings are merged.
     pub ranges: Vec<IpNet>,
-    /// Whether some range could not be read: then all but the valid ones is denied.
+    /// Whether some range or service tag could not be read: then all but the valid ones is denied.
     pub has_invalid_ranges: bool,
     /// Whether all that is not allowed is denied by a rule.
     pub deny_all: bool,
@@ -250,6 +252,8 @@ pub mod reason {
     pub const CONFLICT_CONFIGURATION: &str = "ConflictConfiguration";
     /// A known annotation or field that has no effect on this Service.
     pub const WITHOUT_EFFECT: &str = "IgnoredConfiguration";
+    /// A restriction that cannot be read, and restricts therefore.
+    pub const UNREADABLE_RESTRICTION: &str = "UnreadableRestriction";
     /// A key that nothing reads.
     pub const UNKNOWN_ANNOTATION: &str = "UnknownAnnotation";
 }
@@ -278,8 +282,12 @@ pub fn for_removal(service: &Service, settings: &Settings) -> ServiceSpec {
 }
 
 /// What is strange about the Service without refusing it.
+///
+/// Unknown keys are looked at here alone, since that costs most: to be called where somebody is told.
 pub fn warnings(service: &Service, settings: &Settings) -> Vec<Warning> {
-    read::read(service, settings).warnings
+    let mut warnings = read::read(service, settings).warnings;
+    warnings.extend(read::unknown_keys(service));
+    warnings
 }
 
 #[cfg(test)]

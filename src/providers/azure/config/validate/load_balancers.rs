@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use ipnet::IpNet;
+
 use super::{
     super::choices::{BackendPoolType, HealthProbeMode, LoadBalancerSku},
     AzureConfig, Findings,
@@ -22,9 +24,21 @@ pub(super) fn check(config: &AzureConfig, findings: &mut Findings) {
         "preConfiguredBackendPoolLoadBalancerTypes",
         "expected internal, external, all or nothing, in lower case; any other word has no effect",
     );
+    policy(config, findings);
     service_gateway(config, findings);
     probes(config, findings);
     several(config, is_standard, findings);
+}
+
+/// What Services may have that is not their own.
+fn policy(config: &AzureConfig, findings: &mut Findings) {
+    let addresses = config.allowed_additional_public_ips.trim();
+    let is_range = |text: &str| text.trim().parse::<IpNet>().is_ok_and(|range| range.trunc() == range);
+    findings.error_if(
+        !["", "any", "none"].contains(&addresses) && !addresses.split(',').all(is_range),
+        "allowedAdditionalPublicIPs",
+        "expected any, none, or CIDR ranges without host bits between commas",
+    );
 }
 
 fn service_gateway(config: &AzureConfig, findings: &mut Findings) {

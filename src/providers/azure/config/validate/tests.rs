@@ -125,6 +125,23 @@ fn credentials_are_complete() {
 }
 
 #[test]
+fn additional_addresses_are_a_word_or_ranges() {
+    for (text, is_valid) in [
+        ("", true),
+        ("any", true),
+        ("none", true),
+        ("20.0.0.0/24, 2603::/16", true),
+        ("all", false),
+        ("20.0.0.1/24", false),
+        ("20.0.0.0/24,", false),
+    ] {
+        let config = AzureConfig { allowed_additional_public_ips: text.to_owned(), ..AzureConfig::default() };
+        let found = validate(&config).into_iter().any(|finding| finding.field == "allowedAdditionalPublicIPs");
+        assert_eq!(found, !is_valid, "{text}");
+    }
+}
+
+#[test]
 fn all_problems_are_found_at_once() {
     let config = AzureConfig { request_share_percent: 0, disable_outbound_snat: Some(true), ..AzureConfig::default() };
     let config = AzureConfig { load_balancer_sku: super::super::LoadBalancerSku::Basic, ..config };

@@ -1,53 +1,115 @@
 //! Annotations that look as if they were meant for this provider and are not. Pure.
+//!
+//! In: the keys. Out: what is strange about the first few of them, with the nearest known key, and how many more there are. Comparing
+//! costs much more than reading, so that it is done where somebody is told, and only for keys that are told.
+
+use std::collections::{BTreeSet, HashSet};
 
 use super::{ANNOTATIONS, Annotations, CONFIGURATIONS, PORT_ENDINGS, PORT_PROBE_COUNT, PORT_PROBE_INTERVAL, PREFIX, shown};
 use crate::providers::azure::load_balancer::spec::{Warning, reason};
 
-/// What is strange about the keys. `ports`: those of the Service, and its health-check node port if it has one.
-pub fn unknown(annotations: &Annotations, ports: &[i32], health_check_port: Option<i32>) -> Vec<Warning> {
-    let keys = annotations.keys().filter_map(|key| Some((key, key.strip_prefix(PREFIX)?)));
-    let judged = keys.filter_map(|(key, name)| {
-        let message = match name.strip_prefix("port_") {
-            Some(rest) => judge_port(rest, ports, health_check_port)?,
-            None if name.starts_with("azure-") && !is_known(key) => advise(&format!("{PREFIX}{name}"), names()),
-            None => return None,
-        };
-        Some(Warning { reason: reason::UNKNOWN_ANNOTATION, field: shown(key), message })
-    });
-    judged.collect()
+/// Most keys that are told.
+const MOST: usize = 10;
+/// Longest key, without prefix, that is compared with known ones, in bytes. The API server takes 63.
+const LONGEST: usize = 64;
+
+/// What a Service has that keys of annotations may name.
+pub struct PortsOf {
+    /// Its ports.
+    ports: HashSet<i32>,
+    /// Its health-check node port, if it has one.
+    health_check: Option<i32>,
 }
 
-fn names() -> impl Iterator<Item = String> {
-    ANNOTATIONS.iter().filter(|row| !row.key.contains("{p}")).map(|row| row.key.to_owned())
+impl PortsOf {
+    /// Those of a Service.
+    pub fn new(ports: impl IntoIterator<Item = i32>, health_check: Option<i32>) -> Self {
+        Self { ports: ports.into_iter().collect(), health_check }
+    }
 }
 
-fn is_known(key: &str) -> bool {
-    ANNOTATIONS.iter().any(|row| row.key == key) || CONFIGURATIONS.key.eq_ignore_ascii_case(key)
+/// What is strange about the keys.
+pub fn unknown(annotations: &Annotations, ports: &PortsOf) -> Vec<Warning> {
+    told(annotations, ports, &mut nearest)
+}
+
+/// `nearest`: of the names given second, that which is a few slips away from the one given first.
+fn told(
+    annotations: &Annotations,
+    ports: &PortsOf,
+    nearest: &mut impl FnMut(&str, &[String]) -> Option<String>,
+) -> Vec<Warning> {
+    let known: BTreeSet<&str> = ANNOTATIONS.iter().map(|row| row.key).collect();
+    let mut strange = annotations.keys().filter_map(|key| Some((key, strangeness(key, &known, ports)?)));
+    let warning = |field: String, message: String| Warning { reason: reason::UNKNOWN_ANNOTATION, field, message };
+    let mut warnings: Vec<Warning> =
+        strange.by_ref().take(MOST).map(|(key, strange)| warning(shown(key), strange.message(key, nearest))).collect();
+    match strange.count() {
+        0 => {}
+        more => warnings.push(warning("metadata.annotations".to_owned(), format!("{more} more keys are ignored"))),
+    }
+    warnings
+}
+
+/// Why a key has no effect.
+enum Strange {
+    /// No such annotation.
+    Unknown,
+    /// No such annotation of a port; the number, if it is one.
+    UnknownOfPort(Option<i32>),
+    /// The Service has no such port.
+    NoPort(i32),
+}
+
+fn strangeness(key: &str, known: &BTreeSet<&str>, ports: &PortsOf) -> Option<Strange> {
+    let name = key.strip_prefix(PREFIX)?;
+    match name.strip_prefix("port_") {
+        Some(rest) => strangeness_of_port(rest, ports),
+        None if !name.starts_with("azure-") || known.contains(key) || CONFIGURATIONS.key.eq_ignore_ascii_case(key) => None,
+        None => Some(Strange::Unknown),
+    }
 }
 
 /// `rest`: what follows `port_`.
-fn judge_port(rest: &str, ports: &[i32], health_check_port: Option<i32>) -> Option<String> {
+fn strangeness_of_port(rest: &str, of: &PortsOf) -> Option<Strange> {
     let (number, ending) = rest.split_once('_').unwrap_or((rest, ""));
     let port = number.parse::<i32>().ok().filter(|port| port.to_string() == number);
-    let whole = |ending: &&str| format!("{PREFIX}port_{}_{ending}", port.map_or("{p}".to_owned(), |port| port.to_string()));
-    let (Some(port), true) = (port, PORT_ENDINGS.contains(&ending)) else {
-        return Some(advise(&format!("{PREFIX}port_{rest}"), PORT_ENDINGS.iter().map(whole)));
-    };
+    let (Some(number), true) = (port, PORT_ENDINGS.contains(&ending)) else { return Some(Strange::UnknownOfPort(port)) };
     let for_local = [PORT_PROBE_INTERVAL.ending, PORT_PROBE_COUNT.ending].contains(&ending);
-    let is_there = ports.contains(&port) || (for_local && health_check_port == Some(port));
-    (!is_there).then(|| format!("without effect: the Service has no port {port}"))
+    let is_there = of.ports.contains(&number) || (for_local && of.health_check == Some(number));
+    (!is_there).then_some(Strange::NoPort(number))
 }
 
-/// Names the known key that is a few slips away from `key`, if one is.
-fn advise(key: &str, known: impl Iterator<Item = String>) -> String {
-    let name = key.trim_start_matches(PREFIX).to_lowercase();
-    let most = name.chars().count() / 3;
-    let near =
-        known.map(|known| (strsim::damerau_levenshtein(&name, &known.trim_start_matches(PREFIX).to_lowercase()), known));
-    match near.min() {
-        Some((distance, known)) if distance <= most => format!("unknown annotation, ignored; did you mean `{known}`?"),
-        _ => "unknown annotation, ignored".to_owned(),
+impl Strange {
+    fn message(&self, key: &str, nearest: &mut impl FnMut(&str, &[String]) -> Option<String>) -> String {
+        let known = match self {
+            Strange::NoPort(port) => return format!("without effect: the Service has no port {port}"),
+            Strange::Unknown => names(),
+            Strange::UnknownOfPort(port) => names_of_port(*port),
+        };
+        let near = Some(key.trim_start_matches(PREFIX)).filter(|name| name.len() <= LONGEST);
+        match near.and_then(|name| nearest(name, &known)) {
+            Some(known) => format!("unknown annotation, ignored; did you mean `{PREFIX}{known}`?"),
+            None => "unknown annotation, ignored".to_owned(),
+        }
     }
+}
+
+fn names() -> Vec<String> {
+    let of_services = ANNOTATIONS.iter().filter(|row| !row.key.contains("{p}"));
+    of_services.map(|row| row.key.trim_start_matches(PREFIX).to_owned()).collect()
+}
+
+fn names_of_port(port: Option<i32>) -> Vec<String> {
+    let port = port.map_or("{p}".to_owned(), |port| port.to_string());
+    PORT_ENDINGS.iter().map(|ending| format!("port_{port}_{ending}")).collect()
+}
+
+fn nearest(name: &str, known: &[String]) -> Option<String> {
+    let name = name.to_lowercase();
+    let most = name.chars().count() / 3;
+    let distances = known.iter().map(|known| (strsim::damerau_levenshtein(&name, &known.to_lowercase()), known));
+    distances.min().filter(|(distance, _)| *distance <= most).map(|(_, known)| known.clone())
 }
 
 #[cfg(test)]
@@ -56,7 +118,33 @@ mod tests {
 
     fn message(name: &str) -> Option<String> {
         let annotations = [(format!("{PREFIX}{name}"), String::new())].into();
-        unknown(&annotations, &[80], Some(31_234)).pop().map(|warning| warning.message)
+        unknown(&annotations, &ports()).pop().map(|warning| warning.message)
+    }
+
+    fn ports() -> PortsOf {
+        PortsOf::new([80], Some(31_234))
+    }
+
+    #[test]
+    fn however_many_keys_there_are_few_are_compared() {
+        for count in [1_500, 3_000] {
+            let keys = (0..count).map(|number| (format!("{PREFIX}azure-load-balancer-internl-{number:030}"), String::new()));
+            let (annotations, mut compared) = (keys.collect(), 0);
+            let warnings = told(&annotations, &ports(), &mut |_, known| {
+                compared += known.len();
+                None
+            });
+            assert_eq!(warnings.len(), MOST + 1);
+            assert!(compared <= MOST * ANNOTATIONS.len(), "{compared} comparisons for {count} keys");
+            assert_eq!(warnings[MOST].message, format!("{} more keys are ignored", count - MOST));
+        }
+    }
+
+    #[test]
+    fn long_keys_are_not_compared() {
+        let annotations = [(format!("{PREFIX}azure-{}", "x".repeat(100_000)), String::new())].into();
+        let warnings = told(&annotations, &ports(), &mut |_, _| panic!("compared"));
+        assert!(warnings.len() == 1 && warnings[0].field.chars().count() <= 65);
     }
 
     #[test]

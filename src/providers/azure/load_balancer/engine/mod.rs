@@ -35,7 +35,7 @@ use super::{
     members::Members,
     observe::{Doubt, Lifetimes, Observer},
     plan::plan,
-    roster::{Roster, Wish, removal},
+    roster::{Roster, Wish},
     settings::Settings,
     spec::{ServiceSpec, for_removal, identity_of, warnings},
     zones::Zones,
@@ -193,7 +193,10 @@ impl AzureLoadBalancers {
 
     fn wish(&self, service: &Service) -> CloudResult<Arc<ServiceSpec>> {
         match self.flow.world.roster.wish(service) {
-            Wish::Valid(spec) => Ok(spec),
+            Wish::Valid(spec) => match self.flow.world.roster.claims_of_others(&spec) {
+                None => Ok(spec),
+                Some(refusal) => Err(CloudError::invalid(refusal.to_string())),
+            },
             Wish::Refused(_, refusals) => {
                 let all: Vec<String> = refusals.iter().map(ToString::to_string).collect();
                 Err(CloudError::invalid(all.join("; ")))
@@ -224,7 +227,7 @@ impl AzureLoadBalancers {
 
     async fn look(&self, service: &Service) -> CloudResult<Look> {
         self.require_supported()?;
-        let ask = removal(service, &self.settings);
+        let ask = self.flow.world.roster.removal(service);
         let look = self.flow.world.look(std::slice::from_ref(&ask), Urgency::Change).await?;
         look.hindrance(&ask, &self.settings).map_or(Ok(look), Err)
     }
@@ -246,7 +249,7 @@ impl LoadBalancer for AzureLoadBalancers {
         if let Some(addresses) = found.iter().find(|addresses| !addresses.is_empty()) {
             return Ok(Some(ingress(addresses)));
         }
-        let plan = plan(&look.observed, &[removal(service, &self.settings)], &look.specs(), &self.settings);
+        let plan = plan(&look.observed, &[self.flow.world.roster.removal(service)], &look.specs(), &self.settings);
         let has_something = !spec.known_addresses.is_empty() || !plan.is_empty();
         Ok(has_something.then(|| ingress(&spec.known_addresses)))
     }
@@ -266,7 +269,7 @@ impl LoadBalancer for AzureLoadBalancers {
 
     async fn ensure_load_balancer_deleted(&self, _: &str, service: &Service) -> CloudResult<()> {
         self.require_supported()?;
-        let ask = removal(service, &self.settings);
+        let ask = self.flow.world.roster.removal(service);
         self.work("ensure_loadbalancer_deleted", service, &ask, Urgency::Deletion).await
     }
 

@@ -33,6 +33,7 @@ fn events_are_documented_once_and_as_they_are() {
         reason::INVALID_SOURCE_RANGES,
         reason::INVALID_ALLOWED_IP_RANGES,
         reason::CONFLICT_CONFIGURATION,
+        reason::UNREADABLE_RESTRICTION,
         reason::WITHOUT_EFFECT,
         reason::UNKNOWN_ANNOTATION,
     ] {

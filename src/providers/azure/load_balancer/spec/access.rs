@@ -8,11 +8,13 @@ use super::{
     reason,
 };
 use crate::providers::azure::load_balancer::annotations::{
-    ALLOWED_IP_RANGES, ALLOWED_SERVICE_TAGS, AnyCase, DENY_ALL, DISABLE_NSG_RULE, Exact, INTERNAL, Key, Kind, Ranges,
-    SOURCE_RANGES, shown,
+    ALLOWED_IP_RANGES, ALLOWED_SERVICE_TAGS, DENY_ALL, DISABLE_NSG_RULE, Exact, INTERNAL, Key, Kind, MOST_RANGES, Ranges,
+    Restriction, SOURCE_RANGES, ServiceTags, shown_all,
 };
 
 const SPEC_RANGES: &str = "spec.loadBalancerSourceRanges";
+/// Longest text of a range in the field, in bytes.
+const LONGEST: usize = 64;
 
 /// Ranges, and whether some text was none.
 #[derive(Default)]
@@ -22,6 +24,11 @@ struct Sources {
 }
 
 impl Sources {
+    /// Somebody meant to restrict, and nobody knows to what.
+    fn unread() -> Self {
+        Self { ranges: Vec::new(), has_invalid: true }
+    }
+
     fn and(mut self, other: Self) -> Self {
         self.ranges.extend(other.ranges);
         self.has_invalid |= other.has_invalid;
@@ -29,36 +36,71 @@ impl Sources {
     }
 }
 
-/// `from_spec`: `spec.loadBalancerSourceRanges`.
+/// `from_spec`: `spec.loadBalancerSourceRanges`. Whatever of it and of the annotations cannot be read closes the Service to all that the
+/// rest does not allow.
 pub(super) fn access(reading: &mut Reading<'_>, from_spec: &[String], internal: bool) -> Access {
-    let items = from_spec.iter().map(|text| ranges::parse(text)).collect();
-    let spec = sources(reading, SPEC_RANGES, reason::INVALID_SOURCE_RANGES, items);
+    let spec = from_field(reading, from_spec);
     let annotated = annotated(reading, &ALLOWED_IP_RANGES).and(annotated(reading, &SOURCE_RANGES));
-    let tags: Vec<String> = reading.get(&ALLOWED_SERVICE_TAGS).unwrap_or_default().into_iter().map(str::to_owned).collect();
-    if tags.is_empty() && ALLOWED_SERVICE_TAGS.is_given(reading.annotations) {
-        reading.without_effect(ALLOWED_SERVICE_TAGS.key, "an empty list counts as not given");
-    }
+    let (tags, has_invalid_tags) = tags(reading);
     conflicts(reading, &spec, &annotated, &tags);
-    combine(reading, spec.and(annotated), tags, internal)
+    let mut sources = spec.and(annotated);
+    sources.has_invalid |= has_invalid_tags;
+    combine(reading, sources, tags, internal)
+}
+
+fn from_field(reading: &mut Reading<'_>, texts: &[String]) -> Sources {
+    if texts.len() > MOST_RANGES {
+        let message = format!("expected at most {MOST_RANGES} ranges, found {}", texts.len());
+        reading.refuse(refusal(SPEC_RANGES, message));
+        return Sources::unread();
+    }
+    sources(reading, SPEC_RANGES, reason::INVALID_SOURCE_RANGES, texts.iter().map(|text| short_range(text)).collect())
+}
+
+fn short_range(text: &str) -> Result<IpNet, &str> {
+    if text.len() > LONGEST { Err(text) } else { ranges::parse(text) }
 }
 
 fn annotated(reading: &mut Reading<'_>, key: &Key<Ranges>) -> Sources {
-    let Some(items) = reading.get(key) else {
-        if key.is_given(reading.annotations) {
-            reading.without_effect(key.key, "an empty list counts as not given");
-        }
-        return Sources::default();
+    match reading.get(key) {
+        Some(items) => sources(reading, key.key, reason::INVALID_ALLOWED_IP_RANGES, items),
+        None if key.is_given(reading.annotations) => Sources::unread(),
+        None => Sources::default(),
+    }
+}
+
+/// The service tags, and whether some text was none.
+fn tags(reading: &mut Reading<'_>) -> (Vec<String>, bool) {
+    let Some(items) = reading.get(&ALLOWED_SERVICE_TAGS) else {
+        return (Vec::new(), ALLOWED_SERVICE_TAGS.is_given(reading.annotations));
     };
-    sources(reading, key.key, reason::INVALID_ALLOWED_IP_RANGES, items)
+    let (key, reason) = (ALLOWED_SERVICE_TAGS.key, reason::UNREADABLE_RESTRICTION);
+    let has_invalid =
+        tell_invalid(reading, key, reason, &ServiceTags::accepts(), items.iter().filter_map(|item| item.err()));
+    (items.into_iter().filter_map(Result::ok).map(str::to_owned).collect(), has_invalid)
 }
 
 fn sources(reading: &mut Reading<'_>, field: &str, reason: &'static str, items: Vec<Result<IpNet, &str>>) -> Sources {
-    let invalid: Vec<String> = items.iter().filter_map(|item| item.err()).map(|text| format!("`{}`", shown(text))).collect();
-    if !invalid.is_empty() {
-        let rule = "left out, and all that is not allowed is denied";
-        reading.warn(reason, field, format!("expected {}, found {}: {rule}", Ranges::accepts(), invalid.join(", ")));
+    let invalid = items.iter().filter_map(|item| item.as_ref().err().copied());
+    let has_invalid = tell_invalid(reading, field, reason, &Ranges::accepts(), invalid);
+    Sources { ranges: items.into_iter().filter_map(Result::ok).collect(), has_invalid }
+}
+
+/// Whether there is anything invalid.
+fn tell_invalid<'t>(
+    reading: &mut Reading<'_>,
+    field: &str,
+    reason: &'static str,
+    accepts: &str,
+    invalid: impl Iterator<Item = &'t str>,
+) -> bool {
+    let found = shown_all(invalid);
+    if found.is_empty() {
+        return false;
     }
-    Sources { ranges: items.into_iter().filter_map(Result::ok).collect(), has_invalid: !invalid.is_empty() }
+    let rule = "left out, and all that is not allowed is denied";
+    reading.warn(reason, field, format!("expected {accepts}, found {found}: {rule}"));
+    true
 }
 
 fn conflicts(reading: &mut Reading<'_>, spec: &Sources, annotated: &Sources, tags: &[String]) {
@@ -77,18 +119,19 @@ fn combine(reading: &mut Reading<'_>, sources: Sources, tags: Vec<String>, inter
     let seems_internal = !internal && seems_internal(reading);
     let open = tags.is_empty() && ranges.is_empty() && !has_invalid;
     Access {
-        deny_all: has_invalid || (reading.is(&DENY_ALL) && !ranges.is_empty()),
-        disabled: reading.is(&DISABLE_NSG_RULE) || (seems_internal && open),
+        deny_all: has_invalid || (reading.restricts(&DENY_ALL) && !ranges.is_empty()),
+        disabled: reading.restricts(&DISABLE_NSG_RULE) || (seems_internal && open),
         ranges: ranges::aggregate(&ranges),
         has_invalid_ranges: has_invalid,
         tags,
     }
 }
 
-/// `True` and the like: upstream makes such a Service external, but does not let the Internet in.
+/// `True` and the like, and what is not clearly a no: the Service is external, as upstream makes it, but the Internet is not let in.
 fn seems_internal(reading: &mut Reading<'_>) -> bool {
-    let text = reading.annotations.get(INTERNAL.key);
-    let seems = text.is_some_and(|text| matches!(AnyCase::read(text), Ok(Some(true))));
+    let text = reading.annotations.get(INTERNAL.key).filter(|text| *text != "true");
+    let seems = text
+        .is_some_and(|text| text.len() > Restriction::LONGEST || !matches!(Restriction::read(text), Ok(None | Some(false))));
     if seems {
         let message = format!("expected {}: the Service is external, and no rule lets the Internet in", Exact::accepts());
         reading.warn(reason::WITHOUT_EFFECT, INTERNAL.key, message);

@@ -2,22 +2,28 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{
-    Family, PerFamily,
+    Family, PerFamily, Refusal, ServiceSpec, ranges,
     reading::{Reading, refusal},
 };
-use crate::providers::azure::load_balancer::annotations::{INTERNAL, IPV4, IPV6, shown};
+use crate::providers::azure::load_balancer::annotations::{ADDITIONAL_PUBLIC_IPS, INTERNAL, IPV4, IPV6, shown, shown_all};
 
 /// Address of Azure's platform services, the same in every virtual network.
 const PLATFORM: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
 /// Shared by carriers (RFC 6598); not public.
 const CARRIER: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(100, 64, 0, 0), 10);
-/// Unicast addresses of links.
-const LINK_LOCAL: Ipv6Net = Ipv6Net::new_assert(std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10);
-/// Unique local addresses.
-const UNIQUE_LOCAL: Ipv6Net = Ipv6Net::new_assert(std::net::Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7);
+/// What else nobody has on the Internet: this network, protocol assignments, benchmarks, reserved. Documentation's addresses are left
+/// out, since nobody is harmed who claims them.
+const SPECIAL: [Ipv4Net; 4] = [
+    Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 8),
+    Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 0, 0), 24),
+    Ipv4Net::new_assert(Ipv4Addr::new(198, 18, 0, 0), 15),
+    Ipv4Net::new_assert(Ipv4Addr::new(240, 0, 0, 0), 4),
+];
+/// Global unicast addresses: whatever is outside is a link's, a site's, a translator's, or nobody's.
+const GLOBAL: Ipv6Net = Ipv6Net::new_assert(std::net::Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 
 const SPEC_ADDRESS: &str = "spec.loadBalancerIP";
 
@@ -37,7 +43,7 @@ fn report(reading: &mut Reading<'_>, field: &str, message: &str, decides: bool) 
 pub(super) fn pinned(reading: &mut Reading<'_>, from_spec: Option<&str>, wanted: &Wanted) -> PerFamily<Option<IpAddr>> {
     let mut pinned = PerFamily::default();
     let from_spec = from_spec.map(str::trim).filter(|text| !text.is_empty());
-    let annotated = (reading.get(&IPV4), reading.get(&IPV6));
+    let annotated = (reading.get_if(wanted.decides.v4, &IPV4), reading.get_if(wanted.decides.v6, &IPV6));
     let parsed: Option<IpAddr> = from_spec.and_then(parse);
     if let (Some(text), None, (None, None)) = (from_spec, parsed, annotated) {
         let message = format!("invalid LoadBalancer IP \"{}\"; expected an IP address", shown(text));
@@ -83,24 +89,84 @@ fn check(text: &str, family: Family, internal: bool) -> Result<IpAddr, String> {
     ))
 }
 
+/// Which addresses `azure-additional-public-ips` may name: a field of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Additional {
+    /// Public ones.
+    Any,
+    /// Public ones in these ranges; without ranges none.
+    Within(Vec<IpNet>),
+}
+
+impl Additional {
+    /// Reads `any`, `none`, or ranges between commas. The error is the part that is none of them.
+    pub fn parse(text: &str) -> Result<Self, &str> {
+        match text.trim() {
+            "" | "any" => Ok(Additional::Any),
+            "none" => Ok(Additional::Within(Vec::new())),
+            text => text.split(',').map(ranges::parse).collect::<Result<_, _>>().map(Additional::Within),
+        }
+    }
+
+    fn allows(&self, address: IpAddr) -> bool {
+        match self {
+            Additional::Any => true,
+            Additional::Within(ranges) => ranges.iter().any(|range| range.contains(&address)),
+        }
+    }
+}
+
+/// `azure-additional-public-ips`: they get into the status, where the cluster believes them, and into security rules.
+pub(super) fn additional(reading: &mut Reading<'_>, allowed: &Additional) -> Vec<IpAddr> {
+    let key = &ADDITIONAL_PUBLIC_IPS;
+    let addresses = reading.get(key).unwrap_or_default();
+    let count = addresses.len();
+    let (public, others): (Vec<IpAddr>, Vec<IpAddr>) = addresses.into_iter().partition(|address| is_public(*address));
+    let (granted, forbidden): (Vec<_>, Vec<_>) = public.into_iter().partition(|address| allowed.allows(*address));
+    for (addresses, expected) in [
+        (&others, "public addresses, which may come from the Internet"),
+        (&forbidden, "addresses that allowedAdditionalPublicIPs of the provider's configuration allows"),
+    ] {
+        let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        if !texts.is_empty() {
+            let found = shown_all(texts.iter().map(String::as_str));
+            reading.refuse(refusal(key.key, format!("expected {expected}, found {found}")));
+        }
+    }
+    if granted.len() == count { granted } else { Vec::new() }
+}
+
+/// Why the Service may not claim its additional addresses: they are Nodes', or lead to another Service. `owner`: who has an address.
+pub fn claims_of_others(spec: &ServiceSpec, owner: impl Fn(IpAddr) -> Option<String>) -> Option<Refusal> {
+    let taken = spec.additional_ips.iter().filter_map(|address| Some(format!("{address} of {}", owner(*address)?)));
+    let taken: Vec<String> = taken.collect();
+    let found = shown_all(taken.iter().map(String::as_str));
+    let message = || format!("expected addresses that nobody else in the cluster has, found {found}");
+    (!taken.is_empty()).then(|| refusal(ADDITIONAL_PUBLIC_IPS.key, message()))
+}
+
 /// Whether an address can be that of a public IP.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
             let is_special =
-                v4.is_unspecified() || v4.is_broadcast() || v4.is_loopback() || v4.is_multicast() || v4.is_link_local();
-            !is_special && !v4.is_private() && !CARRIER.contains(&v4) && v4 != PLATFORM
+                v4.is_broadcast() || v4.is_loopback() || v4.is_multicast() || v4.is_link_local() || v4.is_private();
+            !is_special && !CARRIER.contains(&v4) && v4 != PLATFORM && !SPECIAL.iter().any(|range| range.contains(&v4))
         }
-        IpAddr::V6(v6) => {
-            let is_special = v6.is_unspecified() || v6.is_loopback() || v6.is_multicast();
-            !is_special && !LINK_LOCAL.contains(&v6) && !UNIQUE_LOCAL.contains(&v6)
-        }
+        IpAddr::V6(v6) => GLOBAL.contains(&v6),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::azure::load_balancer::{
+        settings::Settings,
+        spec::{
+            for_removal, spec,
+            tests::{accepted, service, settings},
+        },
+    };
 
     #[test]
     fn addresses_that_azure_never_gives_out_are_not_public() {
@@ -122,11 +188,63 @@ mod tests {
             "fe80::1",
             "fd00::1",
             "::ffff:10.0.0.1",
+            "0.1.2.3",
+            "192.0.0.8",
+            "198.19.0.1",
+            "240.0.0.1",
+            "fec0::1",
+            "64:ff9b::a00:4",
         ] {
             assert!(!is_public(parse(text).unwrap()), "{text}");
         }
         for text in ["20.0.0.1", "172.32.0.1", "100.128.0.1", "168.63.129.17", "2603:1030:c02::1", "::ffff:20.0.0.1"] {
             assert!(is_public(parse(text).unwrap()), "{text}");
         }
+    }
+
+    const ADDITIONAL: &str = "azure-additional-public-ips";
+
+    fn refused_with(text: &str, allowed: &str) -> Vec<String> {
+        let settings = Settings { additional_public_ips: Additional::parse(allowed).unwrap(), ..settings() };
+        let service = service(&[(ADDITIONAL, text)], serde_json::json!({}));
+        let refusals = spec(&service, &settings).err().unwrap_or_default();
+        assert!(refusals.is_empty() || for_removal(&service, &settings).additional_ips.is_empty());
+        refusals.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn additional_addresses_are_public() {
+        assert_eq!(refused_with("20.0.0.9,2603:1030:c02::1", "any"), Vec::<String>::new());
+        for text in [
+            "10.0.0.4,10.0.0.1,8.8.8.8",
+            "127.0.0.1",
+            "169.254.169.254",
+            "168.63.129.16",
+            "::1",
+            "::ffff:10.0.0.4",
+            "224.0.0.1",
+        ] {
+            let found = refused_with(text, "any");
+            assert!(found.len() == 1 && found[0].contains("expected public addresses"), "{text}: {found:?}");
+        }
+        assert!(refused_with("10.0.0.4,10.0.0.1,8.8.8.8", "any")[0].ends_with("found `10.0.0.4`, `10.0.0.1`"));
+    }
+
+    #[test]
+    fn the_configuration_says_which_additional_addresses_are_allowed() {
+        assert_eq!(refused_with("20.0.0.9", "20.0.0.0/24, 2603::/16"), Vec::<String>::new());
+        for (text, allowed) in [("8.8.8.8", "20.0.0.0/24"), ("20.0.0.9", "none"), ("10.0.0.4", "10.0.0.0/8")] {
+            assert_eq!(refused_with(text, allowed).len(), 1, "{text}, {allowed}");
+        }
+        assert_eq!(Additional::parse("20.0.0.0/24,x"), Err("x"));
+    }
+
+    #[test]
+    fn what_somebody_else_has_cannot_be_claimed() {
+        let spec = accepted(&[(ADDITIONAL, "20.0.0.9,20.0.0.10")], serde_json::json!({}));
+        assert_eq!(claims_of_others(&spec, |_| None), None);
+        let owner = |address: IpAddr| (address.to_string() == "20.0.0.9").then(|| "Node `n1`".to_owned());
+        let refusal = claims_of_others(&spec, owner).unwrap();
+        assert!(refusal.field.ends_with(ADDITIONAL) && refusal.message.contains("20.0.0.9 of Node `n1`"), "{refusal}");
     }
 }

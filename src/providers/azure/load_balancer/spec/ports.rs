@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{ServicePort, ServiceSpec as Fields};
 
 use super::{
     PortProbe, PortSpec, ProbeSpec, Protocol,
-    probes::{self, Policy, Probes},
+    probes::{self, Places, Policy, Probes},
     reading::{Reading, refusal},
 };
 use crate::providers::azure::{
@@ -14,6 +14,9 @@ use crate::providers::azure::{
         settings::Settings,
     },
 };
+
+/// Most ports of one Service: a standard load balancer has room for 1,500 rules.
+const MOST: usize = 1_500;
 
 /// What has been read of a Service before its ports are.
 pub(super) struct Front {
@@ -32,7 +35,11 @@ pub(super) struct Ports {
 pub(super) fn ports(reading: &mut Reading<'_>, fields: &Fields, settings: &Settings, front: &Front) -> Ports {
     let given = fields.ports.as_deref().unwrap_or_default();
     let policy = probes::policy(reading, fields, settings);
-    let probes = Probes { annotations: reading.annotations, ports: given, policy, sku: settings.sku };
+    if given.len() > MOST {
+        reading.refuse(refusal("spec.ports", format!("expected at most {MOST} ports, found {}", given.len())));
+    }
+    let found = Places::of(given);
+    let probes = Probes { annotations: reading.annotations, ports: given, found, policy, sku: settings.sku };
     let ha_ports = uses_ha_ports(reading, settings, front).then(|| probes.of_all_ports());
     let mut ports = Vec::with_capacity(given.len());
     for (at, port) in given.iter().enumerate() {

@@ -1,5 +1,7 @@
 //! The health probes of a Service. Pure. Upstream: `pkg/provider/azure_loadbalancer_healthprobe.go`.
 
+use std::collections::HashMap;
+
 use k8s_openapi::api::core::v1::{ServicePort, ServiceSpec as Fields};
 
 use super::{
@@ -59,10 +61,37 @@ pub(super) fn local(reading: &mut Reading<'_>, fields: &Fields) -> ProbeSpec {
     ProbeSpec { protocol: ProbeProtocol::Http, port, path: Some(LOCAL_PATH.to_owned()), interval, threshold }
 }
 
+/// Where the ports of a Service are, by name and by number: every port may have an annotation that names one.
+#[derive(Default)]
+pub(super) struct Places {
+    names: HashMap<String, usize>,
+    numbers: HashMap<i32, usize>,
+}
+
+impl Places {
+    pub(super) fn of(ports: &[ServicePort]) -> Self {
+        let mut places = Self::default();
+        for (at, port) in ports.iter().enumerate() {
+            if let Some(name) = &port.name {
+                places.names.entry(name.to_ascii_lowercase()).or_insert(at);
+            }
+            places.numbers.entry(port.port).or_insert(at);
+        }
+        places
+    }
+
+    /// The first port of this name, in any letter case, or number.
+    fn find(&self, name: &str, number: Option<i32>) -> Option<usize> {
+        let by_name = self.names.get(&name.to_ascii_lowercase());
+        by_name.into_iter().chain(number.and_then(|number| self.numbers.get(&number))).min().copied()
+    }
+}
+
 /// What a Service says about probes.
 pub(super) struct Probes<'a> {
     pub(super) annotations: &'a Annotations,
     pub(super) ports: &'a [ServicePort],
+    pub(super) found: Places,
     pub(super) policy: Policy,
     pub(super) sku: LoadBalancerSku,
 }
@@ -97,10 +126,12 @@ impl Probes<'_> {
         let timing = timing(self.annotations, port.port);
         let number = self.number(at, port);
         let protocol = self.protocol(port);
-        let path = (protocol != ProbeProtocol::Tcp).then(|| self.path(port.port));
-        match (number, timing) {
-            (Ok(port), Ok((interval, threshold))) => Ok(ProbeSpec { protocol, port, path, interval, threshold }),
-            (number, timing) => Err(number.err().into_iter().chain(timing.err().into_iter().flatten()).collect()),
+        let path = if protocol == ProbeProtocol::Tcp { Ok(None) } else { self.path(port.port).map(Some) };
+        match (number, timing, path) {
+            (Ok(port), Ok((interval, threshold)), Ok(path)) => Ok(ProbeSpec { protocol, port, path, interval, threshold }),
+            (number, timing, path) => {
+                Err(number.err().into_iter().chain(timing.err().into_iter().flatten()).chain(path.err()).collect())
+            }
         }
     }
 
@@ -111,10 +142,7 @@ impl Probes<'_> {
         };
         let key = PORT_PROBE_PORT.of(port.port);
         let number: Option<i32> = text.parse().ok();
-        let is_meant = |other: &&ServicePort| {
-            other.name.as_deref().is_some_and(|name| name.eq_ignore_ascii_case(text)) || Some(other.port) == number
-        };
-        match (self.ports.iter().find(is_meant), number) {
+        match (self.found.find(text, number).and_then(|at| self.ports.get(at)), number) {
             (Some(other), _) => allocated(other, port.port, || key),
             (None, Some(number @ 1..=65_535)) => Ok(number),
             (None, _) => Err(refusal(key, format!("expected {}, found `{}`", ProbePort::accepts(), shown(text)))),
@@ -134,10 +162,12 @@ impl Probes<'_> {
         }
     }
 
-    fn path(&self, port: i32) -> String {
-        let own = PORT_PROBE_REQUEST_PATH.read(port, self.annotations).ok().flatten();
-        let all = || PROBE_REQUEST_PATH.read(self.annotations).ok().flatten();
-        own.or_else(all).unwrap_or("/").to_owned()
+    fn path(&self, port: i32) -> Result<String, Refusal> {
+        let path = match PORT_PROBE_REQUEST_PATH.read(port, self.annotations)? {
+            Some(own) => Some(own),
+            None => PROBE_REQUEST_PATH.read(self.annotations)?,
+        };
+        Ok(path.unwrap_or("/").to_owned())
     }
 }
 

@@ -9,7 +9,7 @@ use crate::providers::azure::{
     load_balancer::{
         annotations::{
             DNS_LABEL, Kind, PIP_IP_TAGS, PIP_NAME, PIP_NAME_IPV6, PIP_PREFIX_ID, PIP_PREFIX_ID_IPV6, PIP_TAGS, PrefixId,
-            RESOURCE_GROUP, shown,
+            RESOURCE_GROUP, is_reserved, shown, shown_all,
         },
         settings::Settings,
     },
@@ -25,23 +25,34 @@ pub(super) fn public_ip(
     for key in [PIP_TAGS.key, PIP_IP_TAGS.key] {
         skipped_pairs(reading, key);
     }
-    let names = (reading.get(&PIP_NAME), reading.get(&PIP_NAME_IPV6));
-    let prefixes = (reading.get(&PIP_PREFIX_ID), reading.get(&PIP_PREFIX_ID_IPV6));
+    let names = (reading.get_if(!internal, &PIP_NAME), reading.get_if(!internal, &PIP_NAME_IPV6));
+    let prefixes = (reading.get_if(!internal, &PIP_PREFIX_ID), reading.get_if(!internal, &PIP_PREFIX_ID_IPV6));
     if !internal {
         check_prefix(reading, PIP_PREFIX_ID.key, prefixes.0.filter(|_| uses_plain(families, prefixes.1)));
         check_prefix(reading, PIP_PREFIX_ID_IPV6.key, prefixes.1.filter(|_| families.contains(&Family::V6)));
     }
     PublicIpSpec {
-        group: match reading.get(&RESOURCE_GROUP) {
-            Some(group) => ResourceId::group_of(settings.group.subscription(), group),
-            None => settings.group.clone(),
-        },
+        group: group(reading, settings),
         name: of_families(families, names),
         prefix: of_families(families, prefixes),
-        tags: reading.get(&PIP_TAGS).unwrap_or_default(),
-        ip_tags: reading.get(&PIP_IP_TAGS),
-        dns_label: reading.get(&DNS_LABEL).map(str::to_owned),
+        tags: reading.get_if(!internal, &PIP_TAGS).unwrap_or_default(),
+        ip_tags: reading.get_if(!internal, &PIP_IP_TAGS),
+        dns_label: reading.get_if(!internal, &DNS_LABEL).map(str::to_owned),
     }
+}
+
+/// The resource group. One that the configuration does not allow is refused, and still where to look for what the Service has.
+fn group(reading: &mut Reading<'_>, settings: &Settings) -> ResourceId {
+    let Some(name) = reading.get(&RESOURCE_GROUP) else { return settings.group.clone() };
+    if !settings.allows_group(name) {
+        let allowed = shown_all(settings.allowed_groups.iter().map(String::as_str));
+        let message = format!(
+            "expected the cluster's resource group or one that allowedPublicIPResourceGroups names ({allowed}), found `{}`",
+            shown(name)
+        );
+        reading.refuse(refusal(RESOURCE_GROUP.key, message));
+    }
+    ResourceId::group_of(settings.group.subscription(), name)
 }
 
 fn uses_plain(families: &[Family], ipv6: Option<&str>) -> bool {
@@ -65,9 +76,13 @@ fn check_prefix(reading: &mut Reading<'_>, key: &str, id: Option<&str>) {
 
 fn skipped_pairs(reading: &mut Reading<'_>, key: &str) {
     let Some(text) = reading.annotations.get(key) else { return };
-    let is_pair = |pair: &&str| pair.matches('=').count() == 1;
-    let skipped: Vec<_> = text.split(',').filter(|pair| !pair.trim().is_empty() && !is_pair(pair)).map(shown).collect();
+    let pairs = || text.split(',').filter(|pair| !pair.trim().is_empty());
+    let skipped = shown_all(pairs().filter(|pair| pair.matches('=').count() != 1));
     if !skipped.is_empty() {
-        reading.without_effect(key, &format!("not exactly one `=` in `{}`", skipped.join("`, `")));
+        reading.without_effect(key, &format!("not exactly one `=` in {skipped}"));
+    }
+    let reserved = shown_all(pairs().filter(|pair| key == PIP_TAGS.key && is_reserved(pair.trim())));
+    if !reserved.is_empty() {
+        reading.without_effect(key, &format!("only this program and operators set {reserved}"));
     }
 }

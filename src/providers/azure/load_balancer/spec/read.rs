@@ -14,8 +14,8 @@ use crate::providers::azure::{
     config::LoadBalancerSku,
     load_balancer::{
         annotations::{
-            ADDITIONAL_PUBLIC_IPS, Annotations, DISABLE_FLOATING_IP, DISABLE_TCP_RESET, IDLE_TIMEOUT, INTERNAL,
-            INTERNAL_SUBNET, MODE, PLS_CREATE, SHARED_SECURITY_RULE, shown, unknown,
+            ALLOWED_SERVICE_TAGS, Annotations, DISABLE_FLOATING_IP, DISABLE_TCP_RESET, IDLE_TIMEOUT, INTERNAL,
+            INTERNAL_SUBNET, MODE, PLS_CREATE, PortsOf, SHARED_SECURITY_RULE, shown, unknown,
         },
         settings::Settings,
     },
@@ -23,6 +23,9 @@ use crate::providers::azure::{
 
 /// Minutes without the annotation.
 const DEFAULT_IDLE_TIMEOUT: i32 = 4;
+
+/// Most service tags times ports.
+const MOST_TAGGED_PORTS: usize = 15_000;
 
 /// What a Service says.
 pub(super) struct Read {
@@ -41,7 +44,8 @@ pub(super) fn read(service: &Service, settings: &Settings) -> Read {
         reading.refuse(refusal("metadata.uid", "expected the UID that the API server gives"));
     }
     let spec = assemble(&mut reading, service, fields, settings);
-    keys(&mut reading, fields);
+    rules(&mut reading, &spec);
+    keys(&mut reading);
     Read { spec, refusals: reading.refusals, warnings: reading.warnings }
 }
 
@@ -71,10 +75,21 @@ fn assemble(reading: &mut Reading<'_>, service: &Service, fields: &Fields, setti
         pinned: addresses::pinned(reading, fields.load_balancer_ip.as_deref(), &wanted),
         families,
         public_ip,
-        additional_ips: reading.get(&ADDITIONAL_PUBLIC_IPS).unwrap_or_default(),
+        additional_ips: addresses::additional(reading, &settings.additional_public_ips),
         access: access::access(reading, fields.load_balancer_source_ranges.as_deref().unwrap_or_default(), internal),
         mode: mode(reading, settings),
         known_addresses: known_addresses(service),
+    }
+}
+
+/// Each service tag has a rule with all ports: what both together may cost has an end.
+fn rules(reading: &mut Reading<'_>, spec: &ServiceSpec) {
+    let (tags, ports) = (spec.access.tags.len(), spec.ports.len());
+    if tags * ports > MOST_TAGGED_PORTS {
+        let message = format!(
+            "expected at most {MOST_TAGGED_PORTS} ports in the rules of all service tags, found {tags} tags and {ports} ports"
+        );
+        reading.refuse(refusal(ALLOWED_SERVICE_TAGS.key, message));
     }
 }
 
@@ -95,7 +110,7 @@ fn families(reading: &mut Reading<'_>, fields: &Fields) -> Vec<Family> {
 
 /// The text as written, since it is part of names.
 fn subnet(reading: &mut Reading<'_>, internal: bool) -> Option<String> {
-    let subnet = reading.get(&INTERNAL_SUBNET).filter(|text| !text.trim().is_empty());
+    let subnet = reading.get_if(internal, &INTERNAL_SUBNET);
     if subnet.is_some() && !internal {
         reading.without_effect(INTERNAL_SUBNET.key, "the Service is external");
     }
@@ -104,7 +119,7 @@ fn subnet(reading: &mut Reading<'_>, internal: bool) -> Option<String> {
 
 fn mode(reading: &mut Reading<'_>, settings: &Settings) -> Option<String> {
     let is_basic = settings.sku == LoadBalancerSku::Basic;
-    let mode = reading.get(&MODE);
+    let mode = reading.get_if(is_basic, &MODE);
     if mode.is_some() && !is_basic {
         reading.without_effect(MODE.key, "only basic load balancers belong to a VM set");
     }
@@ -117,7 +132,7 @@ fn known_addresses(service: &Service) -> Vec<std::net::IpAddr> {
     entries.iter().filter_map(|entry| entry.ip.as_deref()?.parse().ok()).collect()
 }
 
-fn keys(reading: &mut Reading<'_>, fields: &Fields) {
+fn keys(reading: &mut Reading<'_>) {
     if SHARED_SECURITY_RULE.is_given(reading.annotations) {
         reading.without_effect(SHARED_SECURITY_RULE.key, "security rules are always shared");
     }
@@ -125,6 +140,12 @@ fn keys(reading: &mut Reading<'_>, fields: &Fields) {
         reading
             .without_effect(PLS_CREATE.key, "private link services are not written yet; one that is there is left as it is");
     }
-    let ports: Vec<i32> = fields.ports.iter().flatten().map(|port| port.port).collect();
-    reading.warnings.extend(unknown(reading.annotations, &ports, fields.health_check_node_port));
+}
+
+/// What is strange about the keys of annotations.
+pub(super) fn unknown_keys(service: &Service) -> Vec<Warning> {
+    let Some(annotations) = &service.metadata.annotations else { return Vec::new() };
+    let fields = service.spec.as_ref();
+    let ports = fields.and_then(|fields| fields.ports.as_deref()).unwrap_or_default().iter().map(|port| port.port);
+    unknown(annotations, &PortsOf::new(ports, fields.and_then(|fields| fields.health_check_node_port)))
 }

@@ -1,9 +1,12 @@
 //! What has been found strange or wrong so far, while a Service is read. Pure.
 
 use crate::providers::azure::load_balancer::{
-    annotations::{Annotations, Key, Kind, PortKey},
+    annotations::{Annotations, Key, Kind, PortKey, Restriction},
     spec::{Refusal, Warning, reason},
 };
+
+/// Most problems of one Service that are told.
+const MOST: usize = 20;
 
 /// A Service's annotations, and the findings about them.
 #[derive(Debug)]
@@ -33,14 +36,36 @@ impl<'a> Reading<'a> {
         matches!(key.read(port, self.annotations), Ok(Some(true)))
     }
 
+    /// The value of an annotation that may have no effect on this Service: what cannot be read is no reason to refuse it then.
+    pub(super) fn get_if<K: Kind>(&mut self, decides: bool, key: &Key<K>) -> Option<K::Value<'a>> {
+        match key.read(self.annotations) {
+            Err(refusal) if !decides => {
+                self.without_effect(key.key, &refusal.message);
+                None
+            }
+            value => self.accept(value).flatten(),
+        }
+    }
+
+    /// Whether an annotation restricts. One that cannot be read does.
+    pub(super) fn restricts(&mut self, key: &Key<Restriction>) -> bool {
+        match key.read(self.annotations) {
+            Ok(value) => value.unwrap_or(false),
+            Err(refusal) => {
+                self.warn(reason::UNREADABLE_RESTRICTION, key.key, refusal.message);
+                true
+            }
+        }
+    }
+
     /// Takes a value or its refusal.
     pub(super) fn accept<T>(&mut self, value: Result<T, Refusal>) -> Option<T> {
         value.map_err(|refusal| self.refuse(refusal)).ok()
     }
 
-    /// What several ports share is told once.
+    /// What several ports share is told once. Beyond the first few it is only known that there are more.
     pub(super) fn refuse(&mut self, refusal: Refusal) {
-        if !self.refusals.contains(&refusal) {
+        if self.refusals.len() < MOST && !self.refusals.contains(&refusal) {
             self.refusals.push(refusal);
         }
     }

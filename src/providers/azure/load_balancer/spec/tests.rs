@@ -208,8 +208,9 @@ fn labels_and_ip_tags_tell_absent_from_empty() {
 
 #[test]
 fn the_subnet_counts_for_internal_services_only() {
-    let subnet = ("azure-load-balancer-internal-subnet", " apps");
-    assert_eq!(accepted(&[INTERNAL, subnet], json!({})).subnet.as_deref(), Some(" apps"));
+    let subnet = ("azure-load-balancer-internal-subnet", "apps");
+    assert_eq!(accepted(&[INTERNAL, subnet], json!({})).subnet.as_deref(), Some("apps"));
+    assert_eq!(refused(&[INTERNAL, (subnet.0, " apps")], json!({})).len(), 1, "it is part of names as it is written");
     assert_eq!(accepted(&[INTERNAL, (subnet.0, "  ")], json!({})).subnet, None);
     assert_eq!(accepted(&[subnet], json!({})).subnet, None);
     assert_eq!(warned(&[subnet], json!({})), [(reason::WITHOUT_EFFECT, subnet.0.to_owned())]);
@@ -255,6 +256,89 @@ fn what_keeps_a_service_from_being_made_keeps_none_from_being_deleted() {
     let lenient = for_removal(&service, &settings());
     assert_eq!((lenient.identity, lenient.public_ip.name.v4.as_deref()), (identity_of(&service), Some("mine")));
     assert_eq!((lenient.ports.len(), lenient.additional_ips.len()), (2, 0));
+}
+
+/// What would go into URLs, labels, events and log lines.
+#[test]
+fn what_arm_could_not_know_is_refused_before_it_is_used() {
+    let long = "x".repeat(240_000);
+    let dots = format!("{}=v", "k".repeat(600));
+    for (key, text) in [
+        ("azure-load-balancer-resource-group", &*long),
+        ("azure-load-balancer-resource-group", "../../other"),
+        ("azure-load-balancer-resource-group", "a\u{7}b"),
+        ("azure-pip-name", &long),
+        ("azure-pip-name", "a b"),
+        ("azure-pip-name-ipv6", "a?b"),
+        ("azure-pip-prefix-id", &long),
+        ("azure-dns-label-name", &long),
+        ("azure-dns-label-name", "a.b"),
+        ("azure-pip-tags", &long),
+        ("azure-pip-tags", &dots),
+        ("azure-pip-ip-tags", &long),
+        ("azure-load-balancer-ipv4", &long),
+        ("azure-additional-public-ips", &long),
+        ("azure-load-balancer-tcp-idle-timeout", &long),
+        ("port_80_health-probe_port", &long),
+    ] {
+        let found = refused(&[(key, text)], json!({}));
+        assert_eq!(found.len(), 1, "{key}: {found:?}");
+        assert!(found[0].starts_with(&format!("{key}: ")) && found[0].len() <= 600, "{key}: {}", found[0]);
+        assert!(!found[0].contains(&"x".repeat(65)), "more than 64 characters are shown: {}", found[0]);
+        let lenient = for_removal(&service(&[(key, text)], json!({})), &settings());
+        assert_eq!((lenient.public_ip.group, lenient.public_ip.name), (settings().group, PerFamily::default()), "{key}");
+    }
+    let probe =
+        [("azure-load-balancer-health-probe-protocol", "http"), ("azure-load-balancer-health-probe-request-path", &*long)];
+    assert_eq!(refused(&probe, json!({})).len(), 1);
+    assert_eq!(refused(&[INTERNAL, ("azure-load-balancer-internal-subnet", &long)], json!({})).len(), 1);
+}
+
+#[test]
+fn what_decides_nothing_is_no_reason_to_refuse() {
+    for (annotations, key) in [
+        (vec![("azure-load-balancer-internal-subnet", "a b")], "azure-load-balancer-internal-subnet"),
+        (vec![("azure-load-balancer-mode", "a b")], "azure-load-balancer-mode"),
+        (vec![INTERNAL, ("azure-pip-name", "a b")], "azure-pip-name"),
+        (vec![INTERNAL, ("azure-dns-label-name", "a b")], "azure-dns-label-name"),
+    ] {
+        assert_eq!(refused(&annotations, json!({})), Vec::<String>::new());
+        assert_eq!(warned(&annotations, json!({})), [(reason::WITHOUT_EFFECT, key.to_owned())]);
+    }
+}
+
+#[test]
+fn the_configuration_says_which_groups_services_may_name() {
+    let group = |name: &str, allowed: &[&str]| {
+        let allowed_groups = allowed.iter().map(|group| (*group).to_owned()).collect();
+        let settings = Settings { allowed_groups, ..settings() };
+        let service = service(&[("azure-load-balancer-resource-group", name)], json!({}));
+        assert_eq!(
+            for_removal(&service, &settings).public_ip.group,
+            ResourceId::group_of("sub", name),
+            "found to be taken away"
+        );
+        spec(&service, &settings)
+            .map(|spec| spec.public_ip.group.name().to_owned())
+            .map_err(|refusals| refusals[0].to_string())
+    };
+    assert_eq!(group("any", &[]), Ok("any".to_owned()));
+    assert_eq!(group("Shared", &["shared"]), Ok("Shared".to_owned()));
+    assert_eq!(group("RG", &["shared"]), Ok("RG".to_owned()), "the cluster's own");
+    let refusal = group("victim", &["shared"]).unwrap_err();
+    assert!(refusal.contains("allowedPublicIPResourceGroups names (`shared`), found `victim`"), "{refusal}");
+}
+
+#[test]
+fn of_many_problems_some_are_told() {
+    let ports: Vec<_> = (1..=1_501).map(|port| json!({"protocol": "SCTP", "port": port, "nodePort": port})).collect();
+    let found = refused(&[], json!({"ports": ports}));
+    assert_eq!(found.len(), 20);
+    assert!(found[0].starts_with("spec.ports: expected at most 1500 ports, found 1501"), "{}", found[0]);
+    let ports: Vec<_> = (1..=1_500).map(|port| json!({"port": port, "nodePort": port})).collect();
+    let tags = vec!["AzureCloud"; 11].join(",");
+    let found = refused(&[("azure-allowed-service-tags", &tags)], json!({"ports": ports}));
+    assert!(found.len() == 1 && found[0].contains("found 11 tags and 1500 ports"), "{found:?}");
 }
 
 #[test]
@@ -334,7 +418,30 @@ fn any_service() -> impl Strategy<Value = Service> {
     })
 }
 
+/// Whether the Internet is let in.
+fn is_open(spec: &ServiceSpec) -> bool {
+    let Access { tags, ranges, has_invalid_ranges, disabled, .. } = &spec.access;
+    !spec.internal && tags.is_empty() && ranges.is_empty() && !has_invalid_ranges && !disabled
+}
+
 proptest! {
+    /// Whatever the restriction says, and whatever else does: it is there, so that nobody is let in whom it does not name.
+    #[test]
+    fn who_restricts_a_service_never_opens_it(
+        mut restricted in any_service(),
+        restriction in prop::sample::select(vec!["azure-allowed-ip-ranges", "load-balancer-source-ranges", "azure-allowed-service-tags"]),
+        text in text(),
+        in_field in any::<bool>(),
+    ) {
+        if in_field {
+            restricted.spec.get_or_insert_default().load_balancer_source_ranges = Some(vec![text]);
+        } else {
+            restricted.metadata.annotations.get_or_insert_default().insert(format!("{PREFIX}{restriction}"), text);
+        }
+        prop_assert!(!is_open(&for_removal(&restricted, &settings())));
+        prop_assert!(!spec(&restricted, &settings()).is_ok_and(|spec| is_open(&spec)));
+    }
+
     #[test]
     fn any_text_is_read_or_refused(service in any_service(), basic in any::<bool>(), shared in any::<bool>()) {
         let sku = if basic { LoadBalancerSku::Basic } else { LoadBalancerSku::Standard };

@@ -57,6 +57,11 @@ pub(super) fn existing<'a>(
         Some(Err(why)) => outcome.kept.push(release(vec![format!("it keeps its IP tags: {why}")])),
         None => {}
     }
+    if let Some(label) =
+        asked.iter().filter(|_| maker != Maker::Cluster).find_map(|wish| document::other_label(pip, wish.spec))
+    {
+        outcome.kept.push(release(vec![format!("it keeps its DNS label `{label}`: it is not this cluster's own")]));
+    }
     let edit = Edit { maker, users, asked: specs(&asked), dns_owner_leaves: owner_leaves(pip, &leaving), services };
     let again = || (maker == Maker::Cluster && !asked.is_empty() && has_failed(pip)).then(|| (pip.clone(), write_again()));
     if let Some((document, reasons)) = document::edited(pip, &edit, world.settings).or_else(again) {
@@ -130,7 +135,7 @@ fn recreation<'w, 'a>(
     users: usize,
     world: &World<'_>,
 ) -> Option<Result<&'w Wish<'a>, String>> {
-    if world.settings.mutate_ip_tags {
+    if world.settings.mutate_ip_tags && maker == Maker::Cluster {
         return None;
     }
     let wish = asked.iter().find(|wish| document::ip_tags_differ(pip, wish.spec))?;

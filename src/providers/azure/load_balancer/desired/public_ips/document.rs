@@ -114,16 +114,17 @@ pub(super) fn edited(pip: &PublicIpAddress, edit: &Edit<'_>, settings: &Settings
         tags.retain(|key, _| !DNS.iter().any(|dns| dns.eq_ignore_ascii_case(key)));
         reasons.push("the Service that has set its DNS label uses it no more".to_owned());
     }
-    for spec in &edit.asked {
-        label(&mut document, spec, edit.maker, &mut reasons);
+    for spec in edit.asked.iter().filter(|_| edit.maker == Maker::Cluster) {
+        label(&mut document, spec, &mut reasons);
     }
+    let is_ours = edit.maker == Maker::Cluster && !edit.asked.is_empty();
     let first = edit.users.iter().find(|spec| spec.public_ip.ip_tags.is_some());
-    if let Some(spec) = first.filter(|spec| settings.mutate_ip_tags && ip_tags_differ(pip, spec) && !edit.asked.is_empty()) {
+    if let Some(spec) = first.filter(|spec| settings.mutate_ip_tags && ip_tags_differ(pip, spec) && is_ours) {
         let tags = spec.public_ip.ip_tags.as_deref().map(ip_tags);
         document.properties.get_or_insert_default().ip_tags = tags;
         reasons.push("other IP tags are asked for".to_owned());
     }
-    if edit.maker == Maker::Cluster && !edit.asked.is_empty() {
+    if is_ours {
         let wanted = wanted_tags(&document, &edit.users, settings);
         if tags::merge(&mut document.tags, &wanted, &settings.system_tags) {
             reasons.push("its tags differ".to_owned());
@@ -132,12 +133,19 @@ pub(super) fn edited(pip: &PublicIpAddress, edit: &Edit<'_>, settings: &Settings
     (!reasons.is_empty()).then_some((document, reasons))
 }
 
+/// The label that another one is asked for than the public IP has; an empty one when it has none.
+pub(super) fn other_label(pip: &PublicIpAddress, spec: &ServiceSpec) -> Option<String> {
+    let wanted = spec.public_ip.dns_label.as_ref()?;
+    let dns = pip.properties.as_ref().and_then(|properties| properties.dns_settings.as_ref());
+    let known = dns.and_then(|dns| dns.domain_name_label.clone()).unwrap_or_default();
+    (!known.eq_ignore_ascii_case(wanted)).then_some(known)
+}
+
 /// The DNS label. It is an error, found before, when another Service has set it.
-fn label(document: &mut PublicIpAddress, spec: &ServiceSpec, maker: Maker, reasons: &mut Vec<String>) {
+fn label(document: &mut PublicIpAddress, spec: &ServiceSpec, reasons: &mut Vec<String>) {
     let Some(wanted) = &spec.public_ip.dns_label else { return };
-    let properties = document.properties.get_or_insert_default();
-    let known = properties.dns_settings.as_ref().and_then(|dns| dns.domain_name_label.clone()).unwrap_or_default();
-    if !known.eq_ignore_ascii_case(wanted) {
+    if let Some(known) = other_label(document, spec) {
+        let properties = document.properties.get_or_insert_default();
         match wanted.is_empty() {
             true => properties.dns_settings = None,
             false => properties.dns_settings.get_or_insert_default().domain_name_label = Some(wanted.clone()),
@@ -145,7 +153,7 @@ fn label(document: &mut PublicIpAddress, spec: &ServiceSpec, maker: Maker, reaso
         reasons.push(format!("its DNS label shall be `{wanted}`, not `{known}`"));
     }
     let owner = ownership::dns_owner(document).is_some();
-    if maker != Maker::User && !wanted.is_empty() && !owner {
+    if !wanted.is_empty() && !owner {
         set_tag(&mut document.tags, DNS[0], &spec.identity.key);
         reasons.push(format!("{} sets its DNS label", spec.identity.key));
     }

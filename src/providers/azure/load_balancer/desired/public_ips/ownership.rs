@@ -17,6 +17,9 @@ pub(super) const CLUSTER: [&str; 2] = ["k8s-azure-cluster-name", "kubernetes-clu
 /// The Service that has set the DNS label.
 pub(super) const DNS: [&str; 2] = ["k8s-azure-dns-label-service", "kubernetes-dns-label-service"];
 
+/// Key of the tag with the namespaces whose Services may pick a public IP. Operators set it.
+pub(super) const ALLOWED_NAMESPACES: [&str; 2] = ["k8s-azure-allowed-namespaces", "k8s-azure-allowed-namespaces"];
+
 /// Who made a public IP, so who may tag and delete it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Maker {

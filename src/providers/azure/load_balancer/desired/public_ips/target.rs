@@ -109,7 +109,28 @@ fn named<'a>(spec: &ServiceSpec, family: Family, name: &str, world: &World<'a>) 
         let other = ownership::family(pip);
         return Err(refuse(format!("public IP `{name}` is of {other}; name one of {family}")));
     }
+    permit(spec, pip, &id, world).map_err(refuse)?;
     Ok(Target { id, existing: Some(pip), selected: true })
+}
+
+/// Whether the Service may pick the public IP, where namespaces are enforced: a tag of it allows the Service's namespace, or it was made
+/// for a Service there.
+fn permit(spec: &ServiceSpec, pip: &PublicIpAddress, id: &ResourceId, world: &World<'_>) -> Result<(), String> {
+    let namespace_of = |key: &str| key.split_once('/').map(|(namespace, _)| namespace.to_lowercase());
+    let namespace = namespace_of(&spec.identity.key).unwrap_or_default();
+    let listed = ownership::tag(pip.tags.as_ref(), ownership::ALLOWED_NAMESPACES).unwrap_or_default();
+    let is_allowed =
+        listed.split(',').map(str::trim).any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(&namespace));
+    let first = ownership::services(pip).first().and_then(|key| namespace_of(key));
+    let is_own =
+        ownership::maker(pip, &world.settings.cluster) == ownership::Maker::Cluster && first.as_ref() == Some(&namespace);
+    if !world.settings.namespaces_are_enforced || is_allowed || is_own {
+        return Ok(());
+    }
+    let (name, tag) = (id.name(), ownership::ALLOWED_NAMESPACES[0]);
+    Err(format!(
+        "public IP `{name}` is not for namespace `{namespace}`; its owner can allow that with the tag `{tag}`, a list of namespaces between commas or `*`"
+    ))
 }
 
 /// The annotation for the family.
@@ -130,6 +151,7 @@ fn pinned<'a>(spec: &ServiceSpec, family: Family, address: IpAddr, world: &World
             group.name()
         ),
     })?;
+    permit(spec, pip, &id, world).map_err(|message| Refusal { field: of(family, IPV4.key, IPV6.key), message })?;
     Ok(Target { id, existing: Some(pip), selected: true })
 }
 

@@ -132,11 +132,14 @@ impl<'a> Wishes<'a> {
 
     fn label_conflict(&self, wish: &Wish<'_>, world: &World<'_>) -> Option<Refusal> {
         let (pip, id, key) = (wish.target.existing?, &wish.target.id, &wish.spec.identity.key);
+        if ownership::maker(pip, &world.settings.cluster) != Maker::Cluster {
+            return None;
+        }
         let leaving = self.leaving(id, pip, world);
         let stays = |owner: &&str| !leaving.iter().any(|ask| ask.identity().key.eq_ignore_ascii_case(owner));
         let owner = match ownership::dns_owner(pip).filter(stays) {
             Some(owner) => owner,
-            None => self.first_for_label(wish, ownership::maker(pip, &world.settings.cluster))?,
+            None => self.first_for_label(wish)?,
         };
         let refusal = || Refusal {
             field: DNS_LABEL.key.to_owned(),
@@ -148,13 +151,11 @@ impl<'a> Wishes<'a> {
         (!owner.eq_ignore_ascii_case(key)).then(refusal)
     }
 
-    /// The Service that comes first among those that ask for a label; on a user's own public IP, where no tag tells the owner, only
-    /// another label is a conflict.
-    fn first_for_label(&self, wish: &Wish<'_>, maker: Maker) -> Option<&'a str> {
-        let label = |wish: &Wish<'_>| wish.spec.public_ip.dns_label.clone().map(|label| label.to_lowercase());
-        let granted = self.for_id(&wish.target.id).filter(|other| self.is_granted(other) && label(other).is_some());
-        let first = granted.min_by_key(|other| &other.spec.identity)?;
-        (maker != Maker::User || label(first) != label(wish)).then_some(first.spec.identity.key.as_str())
+    /// The Service that comes first among those that ask for a label.
+    fn first_for_label(&self, wish: &Wish<'_>) -> Option<&'a str> {
+        let asks = |other: &&Wish<'_>| self.is_granted(other) && other.spec.public_ip.dns_label.is_some();
+        let first = self.for_id(&wish.target.id).filter(asks).min_by_key(|other| &other.spec.identity)?;
+        Some(first.spec.identity.key.as_str())
     }
 }
 

@@ -55,17 +55,22 @@ impl<'a> Claims<'a> {
         self.services.get(index).map(|service| service.grants.as_slice()).unwrap_or_default()
     }
 
+    /// Whether some Service has to have `address` in the rule with `name` (in lower case).
+    pub(super) fn is_claimed(&self, name: &str, address: IpAddr) -> bool {
+        self.rules.get(name).is_some_and(|claimed| claimed.contains(&address))
+    }
+
     /// What becomes of `address` in the rule with `name` (in lower case) and `kind` when the Service at `but` gives up what it
     /// does not claim.
     pub(super) fn fate(&self, name: &str, kind: &Kind, address: IpAddr, but: Option<usize>) -> Fate {
-        if self.rules.get(name).is_some_and(|claimed| claimed.contains(&address)) {
+        if self.is_claimed(name, address) {
             return Fate::Stays;
         }
         let sharing = self.sharing.get(&address).into_iter().flatten().filter(|index| Some(**index) != but);
         let mut sharing = sharing.filter_map(|index| self.services.get(*index));
         match kind {
-            Kind::Deny if sharing.any(|service| service.reach.is_unsettled()) => Fate::Stays,
-            Kind::Deny => Fate::Goes(BTreeSet::new()),
+            Kind::Deny(_) if sharing.any(|service| service.reach.is_unsettled()) => Fate::Stays,
+            Kind::Deny(_) => Fate::Goes(BTreeSet::new()),
             Kind::Allow { ports, .. } => {
                 let needed: BTreeSet<i32> = sharing.flat_map(|service| service.needed(kind)).collect();
                 let retained: BTreeSet<i32> = ports.intersection(&needed).copied().collect();

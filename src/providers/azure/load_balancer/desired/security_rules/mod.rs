@@ -70,6 +70,7 @@ pub fn reconcile(
     let claims = Claims::new(asks.iter().copied().chain(others.iter().filter(is_other)));
     let mut work = Group::new(group);
     work.apply(turn::sweep(&work, &claims, nodes).unwrap_or_default());
+    work.drop_emptied();
     let services = take_turns(&mut work, &claims, &asks, nodes);
     let (mut document, mut reasons) = work.finish(group);
     let is_tagged = !settings.tags.is_empty() && services.values().any(Result::is_ok);

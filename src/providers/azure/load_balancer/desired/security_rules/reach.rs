@@ -26,6 +26,8 @@ pub struct Reach {
     pub wanted: bool,
     /// Where it is reached: front ends and additional IPs, or machines and additional IPs when floating IP is off.
     pub destinations: BTreeSet<IpAddr>,
+    /// Those of them that are machines', which no rule may cut off.
+    pub machines: BTreeSet<IpAddr>,
     /// Addresses at which it was reached before, or may have been. Nothing of it stays there. Whoever remembers more than the
     /// status of the Service, such as additional IPs that it once had, adds it here: only what is named is ever cleaned.
     pub former: BTreeSet<IpAddr>,
@@ -70,6 +72,7 @@ impl Reach {
             identity: spec.identity.clone(),
             wanted: true,
             former: former.filter(|address| !destinations.contains(address)).copied().collect(),
+            machines: members.iter().filter(|address| destinations.contains(address)).copied().collect(),
             destinations,
             ports: ports(spec, !spec.floating_ip),
             node_ports: ports(spec, true),
@@ -85,6 +88,7 @@ impl Reach {
             identity,
             wanted: false,
             destinations: BTreeSet::new(),
+            machines: BTreeSet::new(),
             former: frontends.iter().chain(told).copied().collect(),
             ports: Ports::new(),
             node_ports: last.map(|spec| ports(spec, true)).unwrap_or_default(),
@@ -100,6 +104,7 @@ impl Reach {
             identity,
             wanted: true,
             destinations: addresses,
+            machines: BTreeSet::new(),
             former: BTreeSet::new(),
             ports,
             node_ports: Ports::new(),
@@ -123,9 +128,21 @@ impl Reach {
                     .map(move |sources| (family, Wanted::allow(family, *protocol, sources, ports.clone())))
             })
         });
-        let denies = FAMILIES.into_iter().filter(|_| denies_rest(access)).map(|family| (family, Wanted::deny(family)));
-        let grants = allows.chain(denies).map(|(family, rule)| Grant { rule, destinations: self.of_family(family) });
-        grants.filter(|grant| !grant.destinations.is_empty()).collect()
+        let allows = allows.map(|(family, rule)| Grant { rule, destinations: self.of_family(family) });
+        let denies = FAMILIES.into_iter().filter(|_| denies_rest(access)).flat_map(|family| self.denials(family));
+        allows.chain(denies).filter(|grant| !grant.destinations.is_empty()).collect()
+    }
+
+    /// Everything else is denied at addresses of load balancers. Machines have more to do than to serve this Service: there it is denied
+    /// at the ports that the Service opens.
+    fn denials(&self, family: Family) -> [Grant; 2] {
+        let (machines, others) = self.of_family(family).into_iter().partition(|address| self.machines.contains(address));
+        let ports: BTreeSet<i32> = self.ports.values().flatten().copied().collect();
+        let machines = if ports.is_empty() { BTreeSet::new() } else { machines };
+        [
+            Grant { rule: Wanted::deny(family), destinations: others },
+            Grant { rule: Wanted::deny_at(family, ports), destinations: machines },
+        ]
     }
 
     fn of_family(&self, family: Family) -> BTreeSet<IpAddr> {

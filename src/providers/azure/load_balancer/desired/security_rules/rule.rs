@@ -28,8 +28,8 @@ pub(super) struct Wanted {
 pub(super) enum Kind {
     /// Lets `sources` (sorted) reach `ports`.
     Allow { protocol: Protocol, sources: Vec<String>, ports: BTreeSet<i32> },
-    /// Denies everything else.
-    Deny,
+    /// Denies everything else at these ports; `None`: at all.
+    Deny(Option<BTreeSet<i32>>),
 }
 
 impl Wanted {
@@ -40,14 +40,20 @@ impl Wanted {
     }
 
     pub(super) fn deny(family: Family) -> Self {
-        Self { name: naming::deny_rule(family), kind: Kind::Deny }
+        Self { name: naming::deny_rule(family), kind: Kind::Deny(None) }
+    }
+
+    /// For machines, which serve others at other ports.
+    pub(super) fn deny_at(family: Family, ports: BTreeSet<i32>) -> Self {
+        let list: Vec<_> = ports.iter().copied().collect();
+        Self { name: naming::deny_rule_at(family, &list), kind: Kind::Deny(Some(ports)) }
     }
 
     /// Number of its sources.
     pub(super) fn sources(&self) -> usize {
         match &self.kind {
             Kind::Allow { sources, .. } => sources.len(),
-            Kind::Deny => 1,
+            Kind::Deny(_) => 1,
         }
     }
 
@@ -70,7 +76,7 @@ impl Wanted {
             Kind::Allow { protocol, sources, ports } => {
                 ("Allow", naming::security_protocol(*protocol), sources.clone(), Some(texts(ports)))
             }
-            Kind::Deny => ("Deny", "*", vec!["*".to_owned()], None),
+            Kind::Deny(ports) => ("Deny", "*", vec!["*".to_owned()], ports.as_ref().map(texts)),
         };
         properties.access = Some(access.to_owned());
         properties.direction = Some("Inbound".to_owned());
@@ -94,7 +100,7 @@ impl Kind {
     /// Whether both do the same: ARM may answer with another spelling of a service tag or range.
     fn means(&self, other: &Self) -> bool {
         match (self, other) {
-            (Kind::Deny, Kind::Deny) => true,
+            (Kind::Deny(a), Kind::Deny(b)) => a == b,
             (Kind::Allow { ports, .. }, Kind::Allow { ports: others, .. }) => ports == others && self.is_alike(other),
             _ => false,
         }
@@ -104,23 +110,27 @@ impl Kind {
     pub(super) fn ports(&self) -> impl Iterator<Item = i32> {
         let ports = match self {
             Kind::Allow { ports, .. } => Some(ports),
-            Kind::Deny => None,
+            Kind::Deny(_) => None,
         };
         ports.into_iter().flatten().copied()
     }
 
     /// Whether both allow the same protocol from the same sources.
     pub(super) fn is_alike(&self, other: &Self) -> bool {
-        let same = |a: &str, b: &str| {
-            a.parse::<IpNet>().ok().zip(b.parse().ok()).map_or(a.eq_ignore_ascii_case(b), |(a, b)| a == b)
-        };
         match (self, other) {
             (Kind::Allow { protocol: a, sources: from, .. }, Kind::Allow { protocol: b, sources: others, .. }) => {
-                a == b && from.len() == others.len() && from.iter().all(|one| others.iter().any(|other| same(one, other)))
+                a == b && from.len() == others.len() && (from == others || meanings(from) == meanings(others))
             }
             _ => false,
         }
     }
+}
+
+/// Sources in one spelling each. A rule may have thousands.
+fn meanings(sources: &[String]) -> BTreeSet<String> {
+    let meaning =
+        |text: &String| text.parse::<IpNet>().map_or_else(|_| text.to_ascii_lowercase(), |range| range.to_string());
+    sources.iter().map(meaning).collect()
 }
 
 /// Whether this program may take destinations out of `rule`: by its name and priority.
@@ -137,7 +147,9 @@ pub(super) fn kind(rule: &SecurityRuleProperties) -> Option<Kind> {
     let sources = all(&rule.source_address_prefix, &rule.source_address_prefixes);
     let ports = all(&rule.destination_port_range, &rule.destination_port_ranges);
     if access.eq_ignore_ascii_case("Deny") {
-        return (protocol == "*" && is_star(&sources) && is_star(&ports)).then_some(Kind::Deny);
+        let numbers = || ports.iter().map(|port| port.parse().ok()).collect::<Option<BTreeSet<i32>>>();
+        let denied = if is_star(&ports) { Some(None) } else { numbers().filter(|ports| !ports.is_empty()).map(Some) };
+        return denied.filter(|_| protocol == "*" && is_star(&sources)).map(Kind::Deny);
     }
     let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
     let protocol = protocols.into_iter().find(|one| naming::security_protocol(*one).eq_ignore_ascii_case(protocol))?;

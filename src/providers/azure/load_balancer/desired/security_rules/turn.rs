@@ -48,19 +48,26 @@ pub(super) fn turn(
     Ok(edits)
 }
 
-/// Takes away the machines that this cluster had and has no more.
+/// Takes away the machines that this cluster had and has no more, and those that it has from rules that deny everything: such a rule
+/// cuts them off from all, whoever asked for it.
 pub(super) fn sweep(group: &Group, claims: &Claims<'_>, nodes: &NodeAddresses) -> Result<Edits, Refusal> {
     let mut clean = Clean { group, claims, edits: Edits::default(), additions: Additions::default() };
     for address in nodes.gone.difference(&nodes.present) {
         clean.give_up(*address, None, |_| true);
+    }
+    for address in &nodes.present {
+        clean.spare(*address);
     }
     clean.finish()
 }
 
 /// Whether a rule of this kind opens a NodePort of the Service. NodePorts are unique in a cluster, so that it is its own then.
 fn opens(kind: &Kind, reach: &Reach) -> bool {
-    let Kind::Allow { protocol, ports, .. } = kind else { return false };
-    reach.node_ports.get(protocol).is_some_and(|own| !own.is_disjoint(ports))
+    match kind {
+        Kind::Allow { protocol, ports, .. } => reach.node_ports.get(protocol).is_some_and(|own| !own.is_disjoint(ports)),
+        Kind::Deny(Some(ports)) => reach.node_ports.values().any(|own| !own.is_disjoint(ports)),
+        Kind::Deny(None) => false,
+    }
 }
 
 /// Edits in the making.
@@ -85,6 +92,13 @@ impl Clean<'_> {
         }
     }
 
+    /// Takes a machine out of rules that deny everything.
+    fn spare(&mut self, machine: IpAddr) {
+        let denying = self.group.rules_at(machine).into_iter().filter(|(_, _, kind)| **kind == Kind::Deny(None));
+        let spared = denying.filter(|(_, rule, _)| !self.claims.is_claimed(&rule.name, machine));
+        self.edits.removed.extend(spared.map(|(index, _, _)| (index, machine)));
+    }
+
     fn finish(mut self) -> Result<Edits, Refusal> {
         let mut chosen = BTreeSet::new();
         for (wanted, addresses) in self.additions.into_list() {
@@ -95,7 +109,7 @@ impl Clean<'_> {
             let is_free = |priority: &i64| !self.group.is_taken(*priority) && !chosen.contains(priority);
             let priority = match wanted.kind {
                 Kind::Allow { .. } => PRIORITIES.clone().find(is_free),
-                Kind::Deny => PRIORITIES.clone().rev().find(is_free),
+                Kind::Deny(_) => PRIORITIES.clone().rev().find(is_free),
             };
             let priority = priority.ok_or_else(no_priority)?;
             chosen.insert(priority);

@@ -1,7 +1,10 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::providers::azure::load_balancer::spec::tests::{accepted, refused, warned};
+use crate::providers::azure::load_balancer::spec::{
+    for_removal,
+    tests::{accepted, refused, service, settings, warned},
+};
 
 const RANGES: &str = "azure-allowed-ip-ranges";
 const TAGS: &str = "azure-allowed-service-tags";
@@ -51,11 +54,53 @@ fn denying_needs_a_valid_range_or_an_invalid_one() {
     }
 }
 
+/// The empty values of Helm charts, and what else allows nobody in particular.
 #[test]
-fn empty_lists_count_as_not_given() {
-    let empty = [(RANGES, " "), (TAGS, ",")];
-    assert_eq!(access_of(&empty, json!({})), Access::default());
-    assert_eq!(warned(&empty, json!({})).len(), 2);
+fn a_restriction_that_says_nothing_lets_nobody_in() {
+    let closed = Access { has_invalid_ranges: true, deny_all: true, ..Access::default() };
+    for key in [RANGES, TAGS, "load-balancer-source-ranges"] {
+        for text in ["", "  ", ",", "not a range"] {
+            for internal in [("azure-load-balancer-internal", "true"), ("azure-load-balancer-internal", "false")] {
+                assert_eq!(access_of(&[(key, text), internal], json!({})), closed, "{key}: {text:?}");
+            }
+            assert_eq!(warned(&[(key, text)], json!({})).len(), 1, "{key}: {text:?}");
+        }
+    }
+    assert_eq!(access_of(&[], json!({"loadBalancerSourceRanges": [""]})), closed);
+    assert_eq!(access_of(&[], json!({"loadBalancerSourceRanges": []})), Access::default());
+    let some = access_of(&[(TAGS, "AzureCloud,"), (RANGES, "")], json!({}));
+    assert_eq!(some, Access { tags: vec!["AzureCloud".into()], ..closed });
+}
+
+#[test]
+fn lists_beyond_what_azure_takes_are_refused_and_open_nothing() {
+    let many = vec!["10.0.0.0/8"; 4_001];
+    let long = "1".repeat(200_000);
+    for (annotations, fields) in [
+        (vec![(RANGES, many.join(","))], json!({})),
+        (vec![(RANGES, long.clone())], json!({})),
+        (vec![(TAGS, long)], json!({})),
+        (vec![], json!({"loadBalancerSourceRanges": many})),
+    ] {
+        let annotations: Vec<_> = annotations.iter().map(|(key, text)| (*key, text.as_str())).collect();
+        let found = refused(&annotations, fields.clone());
+        assert!(found.len() == 1 && found[0].len() < 512, "{found:?}");
+        let lenient = for_removal(&service(&annotations, fields), &settings());
+        assert!(lenient.access.has_invalid_ranges && lenient.access.deny_all);
+    }
+}
+
+#[test]
+fn switches_that_nobody_can_read_restrict() {
+    let range = (RANGES, "10.0.0.0/8");
+    for (text, restricts, is_told) in
+        [("true", true, false), ("False", false, false), ("", false, false), ("yes", true, true), (" true x", true, true)]
+    {
+        let deny = access_of(&[(DENY.0, text), range], json!({})).deny_all;
+        let disabled = access_of(&[("azure-disable-load-balancer-nsg-rule", text)], json!({})).disabled;
+        assert_eq!((deny, disabled), (restricts, restricts), "{text}");
+        assert_eq!(!warned(&[(DENY.0, text)], json!({})).is_empty(), is_told, "{text}");
+    }
 }
 
 #[test]
@@ -79,9 +124,14 @@ fn what_upstream_only_warns_about_is_a_warning() {
 #[test]
 fn what_was_meant_to_be_internal_is_not_opened_to_the_internet() {
     let internal = "azure-load-balancer-internal";
-    for (text, is_internal, disabled) in
-        [("true", true, false), ("True", false, true), ("false", false, false), ("", false, false)]
-    {
+    for (text, is_internal, disabled) in [
+        ("true", true, false),
+        ("True", false, true),
+        (" true ", false, true),
+        ("yes", false, true),
+        ("no", false, false),
+        ("", false, false),
+    ] {
         let spec = accepted(&[(internal, text)], json!({}));
         assert_eq!((spec.internal, spec.access.disabled), (is_internal, disabled), "{text}");
     }

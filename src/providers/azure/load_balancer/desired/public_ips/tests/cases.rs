@@ -174,15 +174,69 @@ fn a_users_public_ip_is_neither_tagged_nor_deleted() {
     });
     let outcome = world.settle(&[ensure(spec)], &[]);
     assert_eq!((outcome.put, outcome.release, outcome.kept.len()), (vec![], vec![], 1));
-    // A label is the user's wish: it is set, without an owner tag.
-    let labelled = with("web", |spec| {
-        spec.public_ip.name.v4 = Some("mine".into());
-        spec.public_ip.dns_label = Some("x".into());
-    });
-    assert_eq!(world.settle(&[ensure(labelled.clone())], &[]).put.len(), 1);
-    assert_eq!(world.tags("mine"), [("owner".to_owned(), "me".to_owned())].into());
-    let outcome = world.settle(&[remove(&labelled)], &[]);
+    world.settings.mutate_ip_tags = true;
+    let labelled = |label: &str| {
+        with("web", |spec| {
+            spec.public_ip.name.v4 = Some("mine".into());
+            spec.public_ip.dns_label = Some(label.into());
+            spec.public_ip.ip_tags = Some(vec![("a".into(), "b".into())]);
+        })
+    };
+    let outcome = world.settle(&[ensure(labelled("x"))], &[]);
+    assert!(outcome.put.is_empty() && outcome.services.values().all(Result::is_ok));
+    let told: Vec<_> = outcome.kept.iter().flat_map(|kept| &kept.reasons).collect();
+    assert!(told.iter().any(|why| why.contains("DNS label")) && told.iter().any(|why| why.contains("IP tags")), "{told:?}");
+    let outcome = world.settle(&[remove(&labelled("x"))], &[]);
     assert_eq!((outcome.put, outcome.release), (vec![], vec![]));
+}
+
+/// What an operator set is not the Service's to clear.
+#[test]
+fn the_label_of_a_public_ip_that_somebody_else_made_stays() {
+    let label = json!({"dnsSettings": {"domainNameLabel": "shop"}});
+    for tags in [json!({}), json!({"k8s-azure-service": "default/other", "k8s-azure-cluster-name": "elsewhere"})] {
+        for wanted in ["", "mine"] {
+            let mut world = World::of(vec![pip("theirs", "20.0.0.1", &tags, &label)]);
+            let spec = with("web", |spec| {
+                spec.public_ip.name.v4 = Some("theirs".into());
+                spec.public_ip.dns_label = Some(wanted.into());
+            });
+            let outcome = world.settle(&[ensure(spec)], &[]);
+            assert!(outcome.services.values().all(Result::is_ok));
+            let dns = world.get("theirs").unwrap().properties.clone().unwrap().dns_settings;
+            assert_eq!(dns.and_then(|dns| dns.domain_name_label).as_deref(), Some("shop"));
+        }
+    }
+}
+
+#[test]
+fn where_namespaces_are_enforced_a_tag_says_whose_services_may_pick_a_public_ip() {
+    let tag = |namespaces: &str| json!({"k8s-azure-allowed-namespaces": namespaces});
+    let made = |services: &str| used_by(services);
+    for (tags, allowed) in [
+        (json!({}), false),
+        (tag(""), false),
+        (tag("shop, default"), true),
+        (tag("*"), true),
+        (tag("shop"), false),
+        (made("default/other"), true),
+        (made("shop/other"), false),
+        (made("shop/other,default/other"), false),
+        (json!({"k8s-azure-service": "default/other", "k8s-azure-cluster-name": "elsewhere"}), false),
+    ] {
+        let mut world = World::of(vec![pip("picked", "20.0.0.1", &tags, &json!({}))]);
+        let named = with("web", |spec| spec.public_ip.name.v4 = Some("picked".into()));
+        for spec in [named, pinned("web", "20.0.0.1")] {
+            world.settings.namespaces_are_enforced = false;
+            assert!(world.plan(&[ensure(spec.clone())], &[]).services[&who("web")].is_ok(), "{tags}");
+            world.settings.namespaces_are_enforced = true;
+            let outcome = world.plan(&[ensure(spec.clone())], &[]);
+            assert_eq!(outcome.services[&who("web")].is_ok(), allowed, "{tags}");
+            assert!(allowed || outcome.put.is_empty() && outcome.release.is_empty());
+        }
+        // What it made for itself needs no tag.
+        assert!(world.plan(&[ensure(service("web"))], &[]).services[&who("web")].is_ok());
+    }
 }
 
 #[test]

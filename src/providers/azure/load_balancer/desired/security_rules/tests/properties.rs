@@ -13,6 +13,7 @@ fn access() -> impl Strategy<Value = Access> {
         1 => Just(Access { tags: vec!["AzureCloud".into()], ..Access::default() }),
         1 => Just(Access { ranges: range(), deny_all: true, ..Access::default() }),
         1 => Just(Access { ranges: range(), tags: vec!["AzureCloud".into()], ..Access::default() }),
+        1 => Just(Access { has_invalid_ranges: true, deny_all: true, ..Access::default() }),
         1 => Just(Access { disabled: true, ..Access::default() }),
     ]
 }
@@ -124,9 +125,18 @@ proptest! {
                 let alike = claimed.iter().filter(|grant| grant.rule.kind.is_alike(&kind) && grant.destinations.contains(address));
                 let needed: BTreeSet<_> = alike.flat_map(|grant| grant.rule.kind.ports()).chain(open.iter().copied()).collect();
                 let is_claimed = claimed.iter().any(|grant| grant.rule.name == name && grant.destinations.contains(address));
-                let is_needed = kind.ports().all(|port| needed.contains(&port)) && (kind != rule::Kind::Deny || !open.is_empty());
+                let is_needed = kind.ports().all(|port| needed.contains(&port)) && (!matches!(kind, rule::Kind::Deny(_)) || !open.is_empty());
                 prop_assert!(is_claimed || is_needed, "{} at {}", name, address);
             }
+        }
+    }
+
+    #[test]
+    fn machines_are_never_cut_off(start in history(), services in cluster(), asking in 1..=4_usize) {
+        let (asks, others) = services.split_at(asking);
+        for (kind, addresses, name) in managed(&next(&start, asks, others)) {
+            let machines = nodes().present;
+            prop_assert!(kind != rule::Kind::Deny(None) || addresses.is_disjoint(&machines), "{}", name);
         }
     }
 

@@ -96,6 +96,65 @@ fn sources_follow_the_kind_and_the_families_of_a_service() {
 }
 
 #[test]
+fn machines_are_denied_at_the_ports_of_the_service_alone() {
+    let access = Access {
+        has_invalid_ranges: true,
+        deny_all: true,
+        ranges: vec!["10.1.0.0/16".parse().unwrap()],
+        ..Access::default()
+    };
+    let ports = vec![port(Protocol::Tcp, 80), port(Protocol::Udp, 53)];
+    let off = ServiceSpec { floating_ip: false, access, ports, additional_ips: vec![ip("20.0.0.9")], ..spec("web") };
+    let machines = [ip("10.0.0.4"), ip("10.0.0.5")];
+    let web = Reach::wanted(&off, &[ip("20.0.0.1")], &machines).unwrap();
+    // What was written before, here and upstream: it cuts the machines off. The other destination is somebody else's.
+    let deny = json!({"access": "Deny", "direction": "Inbound", "protocol": "*", "sourceAddressPrefix": "*", "sourcePortRange": "*",
+        "destinationPortRange": "*", "priority": 4095, "destinationAddressPrefixes": ["10.0.0.4", "10.0.0.5", "10.9.9.9"]});
+    let start = group(json!([{"name": "k8s-azure-lb_deny-all_IPv4", "properties": deny}]));
+    let nodes = NodeAddresses { present: ips(&["10.0.0.4", "10.0.0.5"]), ..NodeAddresses::default() };
+    let made = reconcile(&start, std::slice::from_ref(&web), &[], &nodes, &settings()).document.unwrap();
+    let denied: Vec<String> = lines(&made).into_iter().filter(|line| line.contains("deny")).collect();
+    assert_eq!(denied.len(), 2, "{denied:?}");
+    assert!(
+        denied[0].starts_with("4094 deny_IPv4_") && denied[0].ends_with(" * > 10.0.0.4,10.0.0.5 : 30053,30080"),
+        "{denied:?}"
+    );
+    assert_eq!(denied[1], "4095 deny-all_IPv4 * > 10.9.9.9,20.0.0.9 : *");
+    assert_eq!(reconcile(&made, std::slice::from_ref(&web), &[], &nodes, &settings()).document, None);
+    let left = reconcile(&made, &[Reach::removed(web.identity.clone(), Some(&off), &[])], &[], &nodes, &settings());
+    assert_eq!(lines(&left.document.unwrap()), ["4095 deny-all_IPv4 * > 10.9.9.9 : *"]);
+}
+
+/// The rules of a refused Service stay as they are, but not those that cut machines off.
+#[test]
+fn machines_are_freed_whoever_is_refused() {
+    let deny = json!({"access": "Deny", "direction": "Inbound", "protocol": "*", "sourceAddressPrefix": "*", "sourcePortRange": "*",
+        "destinationPortRange": "*", "priority": 4095, "destinationAddressPrefixes": ["10.0.0.4", "20.0.0.1"]});
+    let start = group(json!([{"name": "k8s-azure-lb_deny-all_IPv4", "properties": deny}]));
+    let nodes = NodeAddresses { present: ips(&["10.0.0.4"]), ..NodeAddresses::default() };
+    let refused = Reach::unsettled(identity("refused"), ips(&["10.0.0.4", "20.0.0.1"]), Ports::new());
+    let asks = [service("web", &[80], "20.0.0.2")];
+    let made = reconcile(&start, &asks, &[refused], &nodes, &settings()).document.unwrap();
+    assert_eq!(lines(&made).last().unwrap(), "4095 deny-all_IPv4 * > 20.0.0.1 : *");
+}
+
+#[test]
+fn rules_of_thousands_of_ranges_are_compared_in_any_spelling_and_order() {
+    let ranges: Vec<ipnet::IpNet> =
+        (0..4_000_u32).map(|n| format!("11.{}.{}.0/24", n / 250, n % 250).parse().unwrap()).collect();
+    let texts: Vec<String> = ranges.iter().rev().map(ToString::to_string).collect();
+    let kind =
+        |sources: Vec<String>| super::super::rule::Kind::Allow { protocol: Protocol::Tcp, sources, ports: [80].into() };
+    let straight = kind(ranges.iter().map(ToString::to_string).collect());
+    assert!(straight.is_alike(&kind(texts.clone())));
+    assert!(!straight.is_alike(&kind([&texts[1..], &["10.0.0.0/8".to_owned()]].concat())));
+    assert!(
+        kind(vec!["azurecloud".into(), "2001:DB8::/32".into()])
+            .is_alike(&kind(vec!["2001:db8::/32".into(), "AzureCloud".into()]))
+    );
+}
+
+#[test]
 fn protocols_come_in_upstreams_order_and_sctp_is_any() {
     let ports = [Protocol::Sctp, Protocol::Udp, Protocol::Tcp].map(|protocol| port(protocol, 80)).to_vec();
     let web = Reach::wanted(&ServiceSpec { ports, ..spec("web") }, &[ip("20.0.0.1")], &[]).unwrap();

@@ -1,0 +1,134 @@
+//! What ARM takes as a name, a label or a tag: length and characters. Pure.
+//!
+//! In: texts of users. Out: whether ARM could know them at all. What it could not know goes into no URL, label or log line.
+//! Upstream: Azure's naming rules (`azure-resource-manager/management/resource-name-rules`, `…/tag-resources`).
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+/// Longest name of a resource group, in characters.
+const GROUP: usize = 90;
+/// Longest name of a network resource.
+const RESOURCE: usize = 80;
+/// Lengths of a DNS label.
+const LABEL: std::ops::RangeInclusive<usize> = 3..=63;
+/// Longest key and value of a tag, in characters.
+const TAG: (usize, usize) = (512, 256);
+/// Longest type and value of an IP tag.
+const IP_TAG: usize = 256;
+
+/// Whether `text` has at most `longest` characters. Counts no further than that.
+fn fits(text: &str, longest: usize) -> bool {
+    text.chars().nth(longest).is_none()
+}
+
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "_.-".contains(c)
+}
+
+/// A resource group: letters and digits of any script, `_`, `-`, `.`, `(` and `)`, no `.` at the end.
+pub(super) fn is_group(text: &str) -> bool {
+    let allowed = |c: char| c.is_alphanumeric() || "_-.()".contains(c);
+    !text.is_empty() && fits(text, GROUP) && !text.ends_with('.') && text.chars().all(allowed)
+}
+
+/// A network resource, such as a public IP or a subnet: it begins with a letter or digit and ends with one or `_`.
+pub(super) fn is_resource(text: &str) -> bool {
+    let starts = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    let ends = text.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    starts && ends && fits(text, RESOURCE) && text.chars().all(is_word)
+}
+
+/// A scale set or availability set, or `__auto__`.
+pub(super) fn is_machine_set(text: &str) -> bool {
+    !text.is_empty() && fits(text, RESOURCE) && text.chars().all(is_word)
+}
+
+/// The DNS label of a public IP. Letter case does not matter: ARM's is lower.
+pub(super) fn is_dns_label(text: &str) -> bool {
+    let starts = text.starts_with(|c: char| c.is_ascii_alphabetic());
+    starts
+        && !text.ends_with('-')
+        && LABEL.contains(&text.len())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+}
+
+/// Key and value of a tag.
+pub(super) fn is_tag(key: &str, value: &str) -> bool {
+    let allowed = |c: char| !c.is_control() && !"<>%&\\?/".contains(c);
+    fits(key, TAG.0) && key.chars().all(allowed) && fits(value, TAG.1) && !value.chars().any(char::is_control)
+}
+
+/// Type and value of an IP tag.
+pub(super) fn is_ip_tag(kind: &str, value: &str) -> bool {
+    [kind, value].iter().all(|text| fits(text, IP_TAG) && !text.chars().any(char::is_control))
+}
+
+/// What a security rule takes as a source: a service tag, a range, an address or `*`.
+pub(super) fn is_source(text: &str) -> bool {
+    let is_tag = !text.is_empty() && fits(text, RESOURCE) && text.chars().all(is_word);
+    is_tag || text == "*" || text.parse::<IpNet>().is_ok() || text.parse::<IpAddr>().is_ok()
+}
+
+/// The path of an HTTP request.
+pub(super) fn is_path(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_arm_could_know() {
+        let long = |length: usize| "a".repeat(length);
+        for (text, group, resource) in [
+            ("rg-pips", true, true),
+            ("Größe_(1).x", true, false),
+            ("ends.", false, false),
+            ("ends-", true, false),
+            ("_x", true, false),
+            ("x_", true, true),
+            ("", false, false),
+            ("a b", false, false),
+            ("../x", false, false),
+            ("a/b", false, false),
+            ("a?b", false, false),
+            ("a\u{202e}b", false, false),
+            (&long(80), true, true),
+            (&long(81), true, false),
+            (&long(90), true, false),
+            (&long(91), false, false),
+            (&long(240_000), false, false),
+        ] {
+            assert_eq!((is_group(text), is_resource(text)), (group, resource), "{:.20}", text);
+        }
+        assert!(is_machine_set("__auto__") && !is_machine_set(&long(81)));
+    }
+
+    #[test]
+    fn labels_and_tags_have_limits() {
+        for (text, valid) in [
+            ("my-label", true),
+            ("My1", true),
+            ("ab", false),
+            ("1ab", false),
+            ("ab-", false),
+            ("a.b.c", false),
+            ("äbc", false),
+        ] {
+            assert_eq!(is_dns_label(text), valid, "{text}");
+        }
+        assert!(is_dns_label(&"a".repeat(63)) && !is_dns_label(&"a".repeat(64)));
+        assert!(is_tag("team", "a/b?c") && !is_tag("a/b", "") && !is_tag("k", "a\nb"));
+        assert!(!is_tag(&"k".repeat(513), "") && !is_tag("k", &"v".repeat(257)));
+        assert!(is_ip_tag("FirstPartyUsage", "/x") && !is_ip_tag("x", &"v".repeat(257)));
+        for (text, valid) in
+            [("AzureFrontDoor.Backend", true), ("*", true), ("10.0.0.0/8", true), ("::1", true), ("a b", false), ("", false)]
+        {
+            assert_eq!(is_source(text), valid, "{text}");
+        }
+        assert!(is_path("/healthz?x=1") && !is_path("/a b") && !is_path("/ä"));
+    }
+}
