@@ -10,7 +10,10 @@ STATIC_TARGET ?= $(shell uname -m)-unknown-linux-gnu
 STATIC_FLAGS := -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs
 STATIC_BINARY = $(CARGO_TARGET_DIR)/$(STATIC_TARGET)/release/cloud-controller-manager
 
-.PHONY: help build static test unit e2e shipped lint fmt clippy deny docs api-docs demo bench image clean
+# How long `make soak` plays each sweep.
+SOAK_SECONDS ?= 3600
+
+.PHONY: help build static test unit e2e shipped soak lint fmt clippy deny docs api-docs demo bench image clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s "$$(printf '\t')"
@@ -38,6 +41,12 @@ e2e: ## Only the end-to-end suite
 shipped: static ## The end-to-end suite on the binary of the image, with its memory; ONLY=node_managers is enough for that
 	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS && \
 	  CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test --locked --features sandbox --test e2e -- $(ONLY)
+
+soak: ## The sweeps of the tests with ever new seeds, each for SOAK_SECONDS (an hour unless set)
+	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS CCM_SOAK_SECONDS=$(SOAK_SECONDS) && \
+	  $(CARGO) test --locked --features sandbox --test fuzz && \
+	  $(CARGO) test --locked --features sandbox --test azure_services && \
+	  $(CARGO) test --locked --features sandbox --test e2e -- killed_at_random
 
 lint: fmt clippy api-docs deny ## Formatting, clippy, documentation and dependency rules
 

@@ -6,9 +6,16 @@
 mod azure;
 mod cloud;
 mod control_plane;
+#[path = "../support/documents.rs"]
+#[allow(dead_code, reason = "other suites compare more")]
+mod documents;
+mod kills;
 mod node_managers;
 mod objects;
 mod scenarios;
+#[path = "../azure_services/services.rs"]
+#[allow(dead_code, reason = "other suites make more of them")]
+mod services;
 mod support;
 
 use std::{
@@ -29,6 +36,13 @@ type Scenario = for<'a> fn(&'a mut ControlPlane) -> BoxFuture<'a, ()>;
 enum On {
     Both,
     RealOnly,
+    SandboxOnly,
+}
+
+impl On {
+    fn has(self, real: bool) -> bool {
+        self == On::Both || self == if real { On::RealOnly } else { On::SandboxOnly }
+    }
 }
 
 const SCENARIOS: &[(&str, On, Scenario)] = &[
@@ -42,6 +56,7 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("azure_services", On::Both, |plane| azure::services(plane).boxed()),
     ("azure_life_cycle", On::RealOnly, |plane| azure::life_cycle(plane).boxed()),
     ("azure_outages", On::RealOnly, |plane| azure::outages(plane).boxed()),
+    ("azure_killed_at_random", On::SandboxOnly, |plane| kills::killed_at_random(plane).boxed()),
     ("secure_port", On::Both, |plane| scenarios::secure_port(plane).boxed()),
     ("api_server_restart", On::RealOnly, |plane| scenarios::api_server_restart(plane).boxed()),
     ("forbidden", On::RealOnly, |plane| scenarios::forbidden(plane).boxed()),
@@ -62,7 +77,7 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     for real in [true, false] {
         for (name, on, scenario) in SCENARIOS {
-            if !real && *on == On::RealOnly {
+            if !on.has(real) {
                 continue;
             }
             let (runtime, clusters) = (Arc::clone(&runtime), Arc::clone(&clusters));
