@@ -10,6 +10,9 @@ STATIC_TARGET ?= $(shell uname -m)-unknown-linux-gnu
 STATIC_FLAGS := -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs
 STATIC_BINARY = $(CARGO_TARGET_DIR)/$(STATIC_TARGET)/release/cloud-controller-manager
 
+# How long `make soak` plays each sweep.
+SOAK_SECONDS ?= 3600
+
 .PHONY: help build static test unit fuzz e2e shipped soak lint fmt clippy deny advisories docs api-docs demo bench image clean
 
 help: ## List the targets
@@ -41,6 +44,12 @@ e2e: ## Only the end-to-end suite
 shipped: static ## The end-to-end suite on the binary of the image, with its memory; ONLY=node_managers is enough for that
 	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS && \
 	  CCM_BINARY="$(abspath $(STATIC_BINARY))" $(CARGO) test --locked --features sandbox --test e2e -- $(ONLY)
+
+soak: ## The sweeps of the tests with ever new seeds, each for SOAK_SECONDS (an hour unless set)
+	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS CCM_SOAK_SECONDS=$(SOAK_SECONDS) && \
+	  $(CARGO) test --locked --features sandbox --test fuzz && \
+	  $(CARGO) test --locked --features sandbox --test azure_services && \
+	  $(CARGO) test --locked --features sandbox --test e2e -- killed_at_random
 
 lint: fmt clippy api-docs deny ## Formatting, clippy, documentation and dependency rules
 

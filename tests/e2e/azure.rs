@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, time::Duration};
 use cloud_controller_manager::{
     runtime::shutdown::Shutdown,
     sandbox::azure::{
-        Effect, Fault,
+        AzureOptions, Effect, Fault,
         topology::{Pool, PoolKind, Power, Topology},
         world::{Serving, Start, World, start_world},
     },
@@ -45,10 +45,14 @@ impl Azure {
     }
 
     pub(crate) async fn of(plane: &ControlPlane, name: &str, topology: Topology) -> Self {
+        Self::with_options(plane, name, topology, AzureOptions::default()).await
+    }
+
+    pub(crate) async fn with_options(plane: &ControlPlane, name: &str, topology: Topology, azure: AzureOptions) -> Self {
         let ca_file = plane.folder().join(format!("{name}-ca.pem"));
         let stop = Shutdown::new();
         let serving = Serving { port: 0, ca_file: Some(ca_file.clone()), shutdown: stop.clone() };
-        let start = Start { serving: Some(serving), ..Start::default() };
+        let start = Start { azure, serving: Some(serving), ..Start::default() };
         let world = start_world(topology, start).await.expect("the simulated cloud");
         let config = plane.folder().join(format!("{name}-azure.json"));
         fs::write(&config, world.config().to_string()).expect("azure.json");
@@ -60,7 +64,11 @@ impl Azure {
     }
 
     pub(crate) async fn manager_with(&self, plane: &ControlPlane, name: &str, flags: &[&str]) -> Manager {
-        Manager::start_azure(plane, name, &self.config, &self.ca_file, &[FLAGS, flags].concat()).await
+        self.manager_with_only(plane, name, &[FLAGS, flags].concat()).await
+    }
+
+    pub(crate) async fn manager_with_only(&self, plane: &ControlPlane, name: &str, flags: &[&str]) -> Manager {
+        Manager::start_azure(plane, name, &self.config, &self.ca_file, flags).await
     }
 
     pub(crate) async fn register_all(&self, objects: &Objects) -> Vec<String> {

@@ -7,10 +7,17 @@ mod azure;
 mod broken_network;
 mod cloud;
 mod control_plane;
+#[path = "../support/documents.rs"]
+#[allow(dead_code, reason = "other suites compare more")]
+mod documents;
+mod kills;
 mod node_managers;
 mod objects;
 mod relay;
 mod scenarios;
+#[path = "../azure_services/services.rs"]
+#[allow(dead_code, reason = "other suites make more of them")]
+mod services;
 mod support;
 
 use std::{
@@ -46,6 +53,7 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("azure_services", On::Both, |plane| azure::services(plane).boxed()),
     ("azure_life_cycle", On::RealOnly, |plane| azure::life_cycle(plane).boxed()),
     ("azure_outages", On::RealOnly, |plane| azure::outages(plane).boxed()),
+    ("azure_killed_at_random", On::SandboxOnly, |plane| kills::killed_at_random(plane).boxed()),
     ("secure_port", On::Both, |plane| scenarios::secure_port(plane).boxed()),
     ("api_server_restart", On::RealOnly, |plane| scenarios::api_server_restart(plane).boxed()),
     ("dead_watches", On::RealOnly, |plane| broken_network::dead_watches(plane).boxed()),

@@ -1,5 +1,6 @@
 //! Nodes and Services as a kubelet and a user would make them, and questions about them.
 
+use cloud_controller_manager::controllers::service::conditions;
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::{
     Api, Client,
@@ -91,6 +92,10 @@ impl Objects {
         self.services.create(&PostParams::default(), &service).await.expect("service");
     }
 
+    pub(crate) async fn create(&self, service: &Service) {
+        self.services.create(&PostParams::default(), service).await.expect("service");
+    }
+
     pub(crate) async fn patch_service(&self, name: &str, patch: Value) {
         // The manager may be patching it as well, which older servers answer with a conflict.
         eventually("the Service is patched", SOON, async || {
@@ -155,6 +160,11 @@ pub(crate) fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
 pub(crate) fn condition<'a>(node: &'a Node, type_: &str) -> Option<&'a str> {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref())?;
     conditions.iter().find(|condition| condition.type_ == type_).map(|condition| condition.status.as_str())
+}
+
+/// Why the Service is served or not, in the controller's word.
+pub(crate) fn condition_reason(service: &Service) -> Option<String> {
+    conditions::current(service).map(|condition| condition.reason.clone())
 }
 
 pub(crate) fn has_finalizer(service: &Service) -> bool {

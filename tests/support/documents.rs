@@ -1,0 +1,117 @@
+//! What is in a cloud, so that two of them can be compared.
+//!
+//! In: the documents of a simulated Azure. Out: a [`State`], and what differs between two. An empty list is none, and an id has the
+//! name in it. In a state without order public addresses are called after their public IP, since which one a document gets depends
+//! on who asked first; so does the priority of a security rule.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// Documents in comparable form, by id.
+pub(crate) type State = BTreeMap<String, Value>;
+
+/// The cloud as it is, addresses and all.
+pub(crate) fn exact(documents: Vec<Value>) -> State {
+    documents.into_iter().map(|document| (id(&document), plain(document))).collect()
+}
+
+fn plain(mut document: Value) -> Value {
+    document.as_object_mut().map(|fields| fields.remove("name"));
+    drop_empty(&mut document);
+    document
+}
+
+fn drop_empty(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(drop_empty),
+        Value::Object(fields) => {
+            fields.values_mut().for_each(drop_empty);
+            fields.retain(|_, value| !value.is_null() && value.as_array().is_none_or(|items| !items.is_empty()));
+        }
+        _ => {}
+    }
+}
+
+/// The cloud without what depends on the order of events.
+pub(crate) fn unordered(documents: Vec<Value>) -> State {
+    let mut state = exact(documents);
+    let names = names(&state);
+    state.values_mut().for_each(|document| rename(document, &names));
+    for document in state.values_mut() {
+        for rule in document["properties"]["securityRules"].as_array_mut().into_iter().flatten() {
+            rule["properties"]["priority"] = Value::Null;
+        }
+    }
+    state
+}
+
+fn id(document: &Value) -> String {
+    document["id"].as_str().unwrap_or_default().to_ascii_lowercase()
+}
+
+/// Addresses with what has them: public IPs, and front ends with an address of a subnet.
+fn names(state: &State) -> BTreeMap<String, String> {
+    let public = state.iter().filter_map(|(id, document)| pair(document, "ipAddress", id));
+    let frontends = state.values().filter_map(|document| document["properties"]["frontendIPConfigurations"].as_array());
+    let private = frontends.flatten().filter_map(|front| pair(front, "privateIPAddress", front["name"].as_str()?));
+    public.chain(private).collect()
+}
+
+fn pair(owner: &Value, field: &str, name: &str) -> Option<(String, String)> {
+    Some((owner["properties"][field].as_str()?.to_owned(), format!("address of {name}")))
+}
+
+fn rename(value: &mut Value, names: &BTreeMap<String, String>) {
+    match value {
+        Value::String(text) => {
+            if let Some(name) = names.get(text) {
+                text.clone_from(name);
+            }
+        }
+        Value::Array(items) => {
+            items.iter_mut().for_each(|item| rename(item, names));
+            if items.iter().all(Value::is_string) {
+                items.sort_by_key(Value::to_string);
+            }
+        }
+        Value::Object(fields) => fields.values_mut().for_each(|field| rename(field, names)),
+        _ => {}
+    }
+}
+
+/// Ids that one state has and the other has not, or has otherwise.
+pub(crate) fn differences(expected: &State, found: &State) -> Vec<String> {
+    let missing = expected.keys().filter(|id| !found.contains_key(*id)).map(|id| format!("missing: {id}"));
+    let extra = found.keys().filter(|id| !expected.contains_key(*id)).map(|id| format!("left over: {id}"));
+    let other = expected.iter().filter_map(|(id, document)| {
+        let found = found.get(id).filter(|found| *found != document)?;
+        Some(format!("{id}: {}", parts(document, found).join("; ")))
+    });
+    missing.chain(extra).chain(other).collect()
+}
+
+/// Where two documents differ, down to the parts of their lists.
+fn parts(expected: &Value, found: &Value) -> Vec<String> {
+    let mut told = Vec::new();
+    compare("", expected, found, &mut told);
+    told.truncate(6);
+    told
+}
+
+fn compare(at: &str, expected: &Value, found: &Value, told: &mut Vec<String>) {
+    match (expected, found) {
+        (Value::Object(one), Value::Object(other)) => {
+            for key in one.keys().chain(other.keys().filter(|key| !one.contains_key(*key))) {
+                compare(&format!("{at}/{key}"), &expected[key], &found[key], told);
+            }
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            for (index, (one, other)) in one.iter().zip(other).enumerate() {
+                compare(&format!("{at}/{index}"), one, other, told);
+            }
+        }
+        _ if expected != found => told.push(format!("{at} is {found}, expected {expected}")),
+        _ => {}
+    }
+}
