@@ -206,7 +206,8 @@ mod tests {
         let started = Instant::now();
         beating.abort();
         watching.await.unwrap();
-        assert!(started.elapsed() <= PULSE_LIMIT && started.elapsed() > PULSE_LIMIT - PULSE);
+        let seconds = started.elapsed().as_secs();
+        assert!((50..=60).contains(&seconds), "after {seconds} s");
 
         let stopped = tokio::spawn(silent(felt));
         drop(pulse);
