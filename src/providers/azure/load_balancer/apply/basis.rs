@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     fn known(etag: Option<&str>, doubted: bool, stale: bool) -> Standing {
-        Standing { etag: etag.map(|etag| Some(etag.to_owned())), doubted, stale }
+        Standing { etag: etag.map(|etag| Some(etag.to_owned())), doubted, stale, absent: false }
     }
 
     #[test]

@@ -54,7 +54,10 @@ fn of(spec: &ServiceSpec, settings: &Settings) -> Vec<ResourceId> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::samples::*, *};
+    use super::{
+        super::samples::{ensure, remove, service, settings},
+        *,
+    };
 
     fn names(ids: &BTreeSet<ResourceId>) -> Vec<&str> {
         ids.iter().map(ResourceId::name).collect()
