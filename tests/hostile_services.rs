@@ -9,7 +9,7 @@ use std::{
     fs,
     path::PathBuf,
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use cloud_controller_manager::{
@@ -28,6 +28,7 @@ use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Event, Node, Service},
 };
+use tokio::time::Instant;
 
 /// What the API server takes on one object.
 const ANNOTATIONS: usize = 255 * 1024;

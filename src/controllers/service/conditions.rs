@@ -68,7 +68,8 @@ impl Stage {
             Stage::ImplementedElsewhere => "Another component provides the load balancer",
             Stage::Waiting(why) | Stage::Failed(why) | Stage::Invalid(why) => why,
         };
-        message[..message.floor_char_boundary(MAX_MESSAGE)].to_owned()
+        let fits = (0..=MAX_MESSAGE).rev().find_map(|end| message.get(..end));
+        if message.len() <= MAX_MESSAGE { message } else { fits.unwrap_or_default() }.to_owned()
     }
 
     /// Whether this stage is worth a write of its own, when the Service says `current`.

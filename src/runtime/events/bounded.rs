@@ -12,8 +12,8 @@ pub(super) fn cut(message: &mut String) {
     if message.len() <= LONGEST {
         return;
     }
-    let end = message.floor_char_boundary(LONGEST - MORE.len());
-    message.truncate(end);
+    let end = (0..=LONGEST - MORE.len()).rev().find(|end| message.is_char_boundary(*end));
+    message.truncate(end.unwrap_or_default());
     message.shrink_to_fit();
     message.push_str(MORE);
 }

@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(reach.former, addresses(&["20.0.0.1"]));
     }
 
-    fn object(name: &str, annotations: serde_json::Value, status: &str) -> Arc<Service> {
+    fn object(name: &str, annotations: &serde_json::Value, status: &str) -> Arc<Service> {
         let service = json!({
             "metadata": {"namespace": "default", "name": name, "uid": name, "annotations": annotations},
             "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30080}]},
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn each_version_is_read_once_and_outside_the_lock() {
-        let (one, two) = (object("one", json!({}), "20.0.0.1"), object("two", json!({}), "20.0.0.2"));
+        let (one, two) = (object("one", &json!({}), "20.0.0.1"), object("two", &json!({}), "20.0.0.2"));
         let services = Store::of(vec![Service::clone(&one), Service::clone(&two)]);
         let stored: Vec<_> = services.list();
         let roster = ROSTER.get_or_init(|| Roster { services, reader: counting, ..roster() });
@@ -395,11 +395,11 @@ mod tests {
     fn what_a_service_has_is_found_when_its_annotations_are_garbage() {
         let group = "service.beta.kubernetes.io/azure-load-balancer-resource-group";
         let roster = roster();
-        let valid = roster.wish(&object("web", json!({group: "pips"}), "20.0.0.1"));
+        let valid = roster.wish(&object("web", &json!({group: "pips"}), "20.0.0.1"));
         let reach = Reach::wanted(valid.spec(), &["20.0.0.1".parse().unwrap()], &[]).unwrap();
         roster.settled(&Ask::Ensure(Arc::clone(valid.spec())), &reach);
         let last = |text: &str| {
-            roster.removal(&object("web", json!({group: text}), "20.0.0.1")).spec().unwrap().public_ip.group.clone()
+            roster.removal(&object("web", &json!({group: text}), "20.0.0.1")).spec().unwrap().public_ip.group.clone()
         };
         assert_eq!(last("../garbage").name(), "pips");
         assert_eq!(last("other").name(), "other");
@@ -410,8 +410,8 @@ mod tests {
         let additional = "service.beta.kubernetes.io/azure-additional-public-ips";
         let node =
             json!({"metadata": {"name": "n"}, "status": {"addresses": [{"type": "ExternalIP", "address": "20.0.0.7"}]}});
-        let other = object("other", json!({additional: "20.0.0.5"}), "20.0.0.5");
-        let victim = object("victim", json!({}), "20.0.0.6");
+        let other = object("other", &json!({additional: "20.0.0.5"}), "20.0.0.5");
+        let victim = object("victim", &json!({}), "20.0.0.6");
         let roster = Roster {
             services: Store::of(vec![Service::clone(&other), Service::clone(&victim)]),
             nodes: Store::of(vec![serde_json::from_value(node).unwrap()]),

@@ -336,7 +336,7 @@ fn of_many_problems_some_are_told() {
     assert_eq!(found.len(), 20);
     assert!(found[0].starts_with("spec.ports: expected at most 1500 ports, found 1501"), "{}", found[0]);
     let ports: Vec<_> = (1..=1_500).map(|port| json!({"port": port, "nodePort": port})).collect();
-    let tags = vec!["AzureCloud"; 11].join(",");
+    let tags = ["AzureCloud"; 11].join(",");
     let found = refused(&[("azure-allowed-service-tags", &tags)], json!({"ports": ports}));
     assert!(found.len() == 1 && found[0].contains("found 11 tags and 1500 ports"), "{found:?}");
 }

@@ -121,7 +121,7 @@ fn machines_are_denied_at_the_ports_of_the_service_alone() {
     );
     assert_eq!(denied[1], "4095 deny-all_IPv4 * > 10.9.9.9,20.0.0.9 : *");
     assert_eq!(reconcile(&made, std::slice::from_ref(&web), &[], &nodes, &settings()).document, None);
-    let left = reconcile(&made, &[Reach::removed(web.identity.clone(), Some(&off), &[])], &[], &nodes, &settings());
+    let left = reconcile(&made, &[Reach::removed(web.identity, Some(&off), &[])], &[], &nodes, &settings());
     assert_eq!(lines(&left.document.unwrap()), ["4095 deny-all_IPv4 * > 10.9.9.9 : *"]);
 }
 
