@@ -394,7 +394,7 @@ mod tests {
         table.add(Fault::new(Effect::EmptyList).resource_type("Microsoft.Network/loadBalancers").times(1));
         table.add(Fault::new(Effect::Forbidden).lasting(Duration::from_secs(30)).after(2));
         let kind = "microsoft.network/loadbalancers".to_owned();
-        let one = RequestRecord { resource_type: kind.clone(), ..request("GET", "/lb/a") };
+        let one = RequestRecord { resource_type: kind, ..request("GET", "/lb/a") };
         let list = RequestRecord { list: true, ..one.clone() };
         let others = RequestRecord { resource_type: String::new(), ..list.clone() };
         let later = |seconds| RequestRecord { at: others.at + Duration::from_secs(seconds), ..others.clone() };

@@ -141,7 +141,7 @@ async fn a_socket_sends_bodies_at_their_pace() {
     let get = || async { http.get(&url).bearer_auth("t").send().await.unwrap() };
     let whole = get().await.bytes().await.unwrap();
     client.azure.add_fault(Fault::new(Effect::SlowBody(Duration::from_millis(2))).times(1));
-    let start = std::time::Instant::now();
+    let start = tokio::time::Instant::now();
     let mut slow = get().await;
     let (mut frames, mut body) = (0, Vec::new());
     while let Some(frame) = slow.chunk().await.unwrap() {
