@@ -110,7 +110,7 @@ struct Deceit {
 }
 
 impl Lie {
-    fn answer(self, truth: Response<Bytes>) -> Response<Bytes> {
+    fn answer(self, truth: &Response<Bytes>) -> Response<Bytes> {
         let (status, kind, body) = match self {
             Lie::Empty => (200, "application/json", json!({"value": []}).to_string()),
             Lie::Partial => {
@@ -232,7 +232,7 @@ impl Wire {
             None => self.azure.respond(request).await,
         };
         let answer = match lie {
-            Some(lie) => answer.map(|truth| lie.answer(truth)),
+            Some(lie) => answer.map(|truth| lie.answer(&truth)),
             None => answer,
         };
         if crash == Some(Crash::After) {
