@@ -2,8 +2,8 @@
 //! ARM's or of a proxy's. Nothing of anybody else changes, no finalizer goes before what it guards, and in the end there is what there
 //! would be without the lie.
 //!
-//! In CI each kind of Service, act and list meets one of the lies at its first two reads, with and without a restart before. With `CCM_SOAK`
-//! set it meets all of them at every read, also lies that last.
+//! In CI each kind of Service, act and list meets one of the lies at its first two reads, in a process that has just started or in one that
+//! has not. With `CCM_SOAK` set both meet all of them at every read, also lies that last.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -109,7 +109,8 @@ fn add_egress(cluster: &Cluster) {
         add("frontendIPConfigurations", shown(&frontend, json!({"publicIPAddress": {"id": address}})));
         add("backendAddressPools", shown(&pool, json!({})));
         let rule =
-            json!({"frontendIPConfigurations": [{"id": frontend}], "backendAddressPool": {"id": pool}, "protocol": "All"});
+            json!({"frontendIPConfigurations": [{"id": frontend}], "backendAddressPool": {"id": pool}, "protocol": "All",
+            "allocatedOutboundPorts": 0, "enableTcpReset": false, "idleTimeoutInMinutes": 4});
         add("outboundRules", shown(&part("outboundRules"), rule));
     });
     assert!(changed);
@@ -165,6 +166,26 @@ fn foreign(cluster: &Cluster) -> BTreeMap<String, Value> {
         }
     }
     found
+}
+
+/// All that was there is there, as it was. ARM may have filled in defaults.
+fn assert_same(before: &BTreeMap<String, Value>, now: &BTreeMap<String, Value>, told: &str) {
+    for (id, was) in before {
+        let is = now.get(id);
+        assert!(is.is_some_and(|is| covers(is, was)), "{told}: {id} was {was}, and is {is:?}");
+    }
+}
+
+fn covers(is: &Value, was: &Value) -> bool {
+    match (is, was) {
+        (Value::Object(is), Value::Object(was)) => {
+            was.iter().all(|(key, was)| is.get(key).is_some_and(|is| covers(is, was)))
+        }
+        (Value::Array(is), Value::Array(was)) => {
+            is.len() == was.len() && is.iter().zip(was).all(|(is, was)| covers(is, was))
+        }
+        _ => is == was,
+    }
 }
 
 fn text(value: &Value) -> String {
@@ -227,9 +248,12 @@ fn deceived(case: Case, nth: usize) -> (bool, Outcome) {
         }
         act(&cluster, kind, last);
         let told = format!("{case:?}, list {nth}");
-        for _ in 0..LIED.as_secs() {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            assert_eq!(foreign(&cluster), before, "{told}: {:?}", cluster.writes());
+        let began = tokio::time::Instant::now();
+        while began.elapsed() < LIED {
+            // The first tries are close to each other.
+            let step = if began.elapsed() < Duration::from_secs(40) { 1 } else { 10 };
+            tokio::time::sleep(Duration::from_secs(step)).await;
+            assert_same(&before, &foreign(&cluster), &told);
             if let Some(base) = web.as_ref().filter(|_| cluster.service("web").is_none()) {
                 assert_eq!(parts(&cluster, base), Vec::<String>::new(), "{told}: the finalizer went too early");
             }
@@ -241,7 +265,7 @@ fn deceived(case: Case, nth: usize) -> (bool, Outcome) {
         };
         cluster.until(&told, PATIENCE, done).await;
         cluster.quiet_for(4 * LONG).await;
-        assert_eq!(foreign(&cluster), before, "{told}");
+        assert_same(&before, &foreign(&cluster), &told);
         life.stop().await;
         (has_lied, (unordered(&cluster), statuses(&cluster)))
     })
@@ -263,7 +287,9 @@ fn sweep(kind: Kind) {
         for list in LISTS {
             for restarted in [false, true] {
                 index += 1;
-                for lie in lies(index) {
+                // In CI every other one.
+                let is_due = is_soak() || (index / 2 + usize::from(restarted)) % 2 == 0;
+                for lie in lies(index).into_iter().filter(|_| is_due) {
                     for lasting in [false, true].into_iter().take(if is_soak() { 2 } else { 1 }) {
                         told += at_every_list(Case { kind, act: last, list, lie, restarted, lasting }, &expected);
                     }

@@ -55,12 +55,16 @@ fn of(spec: &ServiceSpec, settings: &Settings) -> Vec<ResourceId> {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::samples::{ensure, remove, service, settings},
+        super::samples::{ensure, service, settings},
         *,
     };
 
     fn names(ids: &BTreeSet<ResourceId>) -> Vec<&str> {
         ids.iter().map(ResourceId::name).collect()
+    }
+
+    fn gone(spec: &ServiceSpec) -> Ask {
+        Ask::Remove(spec.identity.clone(), Some(Arc::new(spec.clone())))
     }
 
     #[test]
@@ -71,10 +75,10 @@ mod tests {
         assert!(public_ips(&[ensure(&web)], &settings).is_empty(), "its creation is conditional");
         let served = Arc::new(ServiceSpec { known_addresses: vec!["20.0.0.1".parse().unwrap()], ..web.clone() });
         assert_eq!(names(&load_balancers(&[], std::iter::once(&served), &settings)), ["kubernetes"]);
-        assert_eq!(names(&load_balancers(&[remove(&web)], none(), &settings)), ["kubernetes", "kubernetes-internal"]);
+        assert_eq!(names(&load_balancers(&[gone(&web)], none(), &settings)), ["kubernetes", "kubernetes-internal"]);
         let own = format!("kubernetes-{}", web.identity.base);
-        assert_eq!(names(&public_ips(&[remove(&web)], &settings)), [own.as_str()]);
+        assert_eq!(names(&public_ips(&[gone(&web)], &settings)), [own.as_str()]);
         let inside = ServiceSpec { internal: true, ..web };
-        assert!(public_ips(&[remove(&inside)], &settings).is_empty());
+        assert!(public_ips(&[gone(&inside)], &settings).is_empty());
     }
 }
