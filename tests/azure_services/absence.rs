@@ -3,7 +3,7 @@
 //! would be without the lie.
 //!
 //! In CI each kind of Service, act and list meets one of the lies at its first two reads, in a process that has just started or in one that
-//! has not. With `CCM_SOAK` set both meet all of them at every read, also lies that last.
+//! has not. With `CCM_SOAK_SECONDS` set both meet all of them at every read, also lies that last.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -272,7 +272,7 @@ fn deceived(case: Case, nth: usize) -> (bool, Outcome) {
 }
 
 fn is_soak() -> bool {
-    std::env::var_os("CCM_SOAK").is_some()
+    std::env::var_os("CCM_SOAK_SECONDS").is_some()
 }
 
 /// The lies that a list tells: all of them, or in CI one, another one in each case.

@@ -143,9 +143,17 @@ fn a_storm_of_faults_changes_nothing() {
     weather(1);
 }
 
+/// `make soak` says for how many seconds other seeds follow.
 #[test]
 fn another_storm_changes_nothing_either() {
-    weather(2);
+    let seconds = std::env::var("CCM_SOAK_SECONDS").map_or(0, |text| text.parse().expect("a number of seconds"));
+    let started = tokio::time::Instant::now();
+    let mut seed = 2;
+    weather(seed);
+    while started.elapsed().as_secs() < seconds {
+        seed += 1;
+        weather(seed);
+    }
 }
 
 /// Azure takes a write and then cannot carry it out. The document reads as it should, and is written again.
