@@ -11,9 +11,12 @@ use cloud_controller_manager::{
     },
 };
 
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+
 use crate::{
     control_plane::{ADMIN_TOKEN, ControlPlane},
-    objects::{OUT_OF_SERVICE, Objects, SHUTDOWN, condition, label, provider_id},
+    objects::{OUT_OF_SERVICE, Objects, SHUTDOWN, condition, condition_reason, label, provider_id},
     support::{Manager, SOON, eventually},
 };
 
@@ -236,6 +239,48 @@ pub(crate) async fn outages(plane: &mut ControlPlane) {
     let gone = &names[0];
     azure.world.delete_machine(gone).expect("the machine");
     eventually("it works again", Duration::from_secs(90), async || objects.node(gone).await.is_none()).await;
+}
+
+/// Whoever holds the lease of the controllers, and when that was last renewed.
+async fn lease(plane: &ControlPlane) -> Option<(String, String)> {
+    let leases: Api<Lease> = Api::namespaced(plane.admin().await, "kube-system");
+    let spec = leases.get_opt("cloud-controller-manager").await.ok()??.spec?;
+    Some((spec.holder_identity?, serde_json::to_string(&spec.renew_time?).ok()?))
+}
+
+/// ARM is down for the one that leads: it goes on leading, since another replica would reach ARM no better, and says what it waits for.
+pub(crate) async fn down_while_leading(plane: &mut ControlPlane) {
+    const ELECTED: &[&str] = &["--configure-cloud-routes=false"];
+    let objects = Objects::new(&plane.admin().await);
+    let azure = Azure::start(plane, "azure-down").await;
+    let mut manager = azure.manager_with_only(plane, "azure-down", ELECTED).await;
+    initialised(&azure, &objects).await;
+    let (holder, mut renewed) = lease(plane).await.expect("a lease");
+    azure.world.azure().faults().set_down(true);
+    objects.create_service("web").await;
+    eventually("the Service says that ARM does not answer", SOON, async || {
+        let reason = objects.service("web").await.and_then(|service| condition_reason(&service));
+        reason.is_some_and(|reason| ["Failed", "Waiting"].contains(&reason.as_str()))
+    })
+    .await;
+    for _ in 0..3 {
+        eventually("the lease is renewed by the one that held it", SOON, async || match lease(plane).await {
+            Some((by, at)) if by == holder && at != renewed => {
+                renewed = at;
+                true
+            }
+            _ => false,
+        })
+        .await;
+    }
+    assert!(manager.is_running(), "{}", manager.log_text());
+    azure.world.azure().faults().set_down(false);
+    eventually("the Service is served when ARM is back", Duration::from_secs(120), async || {
+        !objects.ingress("web").await.is_empty()
+    })
+    .await;
+    objects.delete_service("web").await;
+    objects.until_service_is_gone("web").await;
 }
 
 /// Flags for all four controllers.

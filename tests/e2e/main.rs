@@ -53,6 +53,7 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("azure_services", On::Both, |plane| azure::services(plane).boxed()),
     ("azure_life_cycle", On::RealOnly, |plane| azure::life_cycle(plane).boxed()),
     ("azure_outages", On::RealOnly, |plane| azure::outages(plane).boxed()),
+    ("azure_down_while_leading", On::Both, |plane| azure::down_while_leading(plane).boxed()),
     ("azure_killed_at_random", On::SandboxOnly, |plane| kills::killed_at_random(plane).boxed()),
     ("secure_port", On::Both, |plane| scenarios::secure_port(plane).boxed()),
     ("api_server_restart", On::RealOnly, |plane| scenarios::api_server_restart(plane).boxed()),

@@ -39,7 +39,7 @@ const MOST_WITNESSES: usize = 32;
 /// which not. On Azure Stack, for one, and for some kinds of machine, the two have nothing to do with each other, and a difference
 /// means nothing.
 ///
-/// A kubelet writes its `systemUUID` itself, so no single Node is believed about others: [`FEWEST_WITNESSES`] and most of those seen
+/// A kubelet writes its `systemUUID` itself, so no single Node is believed about others: at least three Nodes and most of those seen
 /// have to agree.
 #[derive(Debug, Clone, Default)]
 pub struct Scheme {
