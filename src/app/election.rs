@@ -1,13 +1,14 @@
 //! Where the leader election runs, and what it does when nothing else can act.
 //!
 //! In: an [`Elector`], or why there is none. Out: how the election [`Ended`]. In the binary it has a thread, a runtime and a client of its
-//! own, and takes no lock that anybody holds who parses or plans. So no load on the other threads can cost the lease. Two things follow,
+//! own, and takes no lock that anybody holds while parsing or planning; it shares those of the log's output and of the metrics, which are
+//! held for moments. So no load on the other threads can cost the lease. Two things follow,
 //! because a thread that renews while the others are blocked would keep a leader that does no work, and a lease that is lost while they are
 //! blocked would leave a process that may write later:
 //!
 //! - a lost lease ends the process from that thread, at once and whatever the others do;
-//! - the other threads show that they run ([`PULSE`]); when they have not for [`PULSE_LIMIT`], the lease is given up and the process
-//!   ends.
+//! - the other threads show that they run ([`PULSE`]); when they have not for [`PULSE_LIMIT`] + [`CONFIRM`], the process ends. The lease is
+//!   left to expire: a thread that wakes at this moment may still finish a write, and the next leader must not have begun.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, thread, time::Duration};
 
@@ -32,6 +33,8 @@ use crate::{
 const PULSE: Duration = Duration::from_secs(5);
 /// How long it may fail to.
 const PULSE_LIMIT: Duration = Duration::from_secs(60);
+/// How long it then has to show that the whole process had been stopped (SIGSTOP, a frozen container) and goes on.
+const CONFIRM: Duration = Duration::from_secs(10);
 
 /// Where the election runs.
 #[derive(Debug, Clone, Copy, Default)]
@@ -49,6 +52,7 @@ pub enum Host {
 /// An election that has not started.
 pub(super) struct Campaign {
     elector: Option<(Elector, Place)>,
+    leadership: Leadership,
 }
 
 /// The caller's runtime, or a thread's own.
@@ -67,7 +71,8 @@ pub(super) fn prepare(
     metrics: &Arc<Metrics>,
 ) -> Result<(Campaign, Option<ElectorHealth>, Leadership), StartError> {
     if !settings.enabled {
-        return Ok((Campaign { elector: None }, None, Leadership::unopposed()));
+        let leadership = Leadership::unopposed();
+        return Ok((Campaign { elector: None, leadership: leadership.clone() }, None, leadership));
     }
     let settings = leader_election::ElectionConfig {
         namespace: settings.resource_namespace.clone(),
@@ -88,7 +93,7 @@ pub(super) fn prepare(
     };
     let (elector, leadership) = Elector::new(client, settings, clock, recorder.clone(), Arc::clone(metrics));
     let health = elector.health();
-    Ok((Campaign { elector: Some((elector, place)) }, Some(health), leadership))
+    Ok((Campaign { elector: Some((elector, place)), leadership: leadership.clone() }, Some(health), leadership))
 }
 
 impl Campaign {
@@ -103,8 +108,9 @@ impl Campaign {
             Some((elector, Place::Thread(own, end))) => {
                 let (pulse, felt) = watch::channel(());
                 let (tell, told) = oneshot::channel();
+                let leadership = self.leadership;
                 let work = move || {
-                    let _ = tell.send(on_thread(own, elector, stop, felt, end));
+                    let _ = tell.send(on_thread(own, elector.run(stop), &leadership, felt, end));
                 };
                 thread::Builder::new().name("leader-election".to_owned()).spawn(work).ok()?;
                 tokio::select! {
@@ -116,25 +122,32 @@ impl Campaign {
     }
 }
 
-/// Holds the election on this thread. Does not return when the lease is lost.
-fn on_thread(own: OwnRuntime, elector: Elector, stop: Shutdown, felt: watch::Receiver<()>, end: fn(&str) -> !) -> Ended {
-    let election = async move {
-        let mut election = std::pin::pin!(elector.run(stop.clone()));
+/// Holds the election on this thread. Does not return when the lease is lost or the other threads are blocked.
+fn on_thread(
+    own: OwnRuntime,
+    election: impl Future<Output = Ended>,
+    leadership: &Leadership,
+    felt: watch::Receiver<()>,
+    end: fn(&str) -> !,
+) -> Ended {
+    let election = async {
         tokio::select! {
-            ended = &mut election => (ended, false),
-            () = silent(felt) => {
-                tracing::error!("nothing but the leader election has run for {PULSE_LIMIT:?}: giving the lease up");
-                stop.begin();
-                (election.await, true)
-            }
+            ended = election => Ok(ended),
+            () = silent(felt) => Err(blocked(leadership.is_leading())),
         }
     };
     match std::panic::catch_unwind(AssertUnwindSafe(|| own.run(election))) {
-        Ok(Some((_, true))) => end("the program is blocked; another replica takes over"),
-        Ok(Some((Ended::Lost, false))) => end("leaderelection lost"),
-        Ok(Some((ended, false))) => ended,
+        Ok(Some(Err(why))) => end(&why),
+        Ok(Some(Ok(Ended::Lost))) => end("leaderelection lost"),
+        Ok(Some(Ok(ended))) => ended,
         Ok(None) | Err(_) => end("the leader election panicked"),
     }
+}
+
+/// What is said of a process whose other threads are blocked.
+fn blocked(leads: bool) -> String {
+    let next = if leads { "; the lease is left to expire, then another replica leads" } else { "" };
+    format!("nothing but the leader election has run for {:?}: the program is blocked{next}", PULSE_LIMIT + CONFIRM)
 }
 
 /// Shows for ever that this runtime runs.
@@ -145,12 +158,15 @@ async fn beat(pulse: watch::Sender<()>) {
     }
 }
 
-/// Resolves when no pulse has come for [`PULSE_LIMIT`]. A pulse that has ended, as when the process stops, is no silence.
+/// Resolves when no pulse has come for [`PULSE_LIMIT`], and none in [`CONFIRM`] after it: when the whole process was stopped for so long,
+/// this may run before the pulse does. A pulse that has ended, as when the process stops, is no silence.
 async fn silent(mut felt: watch::Receiver<()>) {
+    let mut limit = PULSE_LIMIT;
     loop {
-        match tokio::time::timeout(PULSE_LIMIT, felt.changed()).await {
-            Ok(Ok(())) => {}
+        limit = match tokio::time::timeout(limit, felt.changed()).await {
+            Ok(Ok(())) => PULSE_LIMIT,
             Ok(Err(_)) => std::future::pending().await,
+            Err(_) if limit == PULSE_LIMIT => CONFIRM,
             Err(_) => return,
         }
     }
@@ -207,11 +223,56 @@ mod tests {
         beating.abort();
         watching.await.unwrap();
         let seconds = started.elapsed().as_secs();
-        assert!((50..=60).contains(&seconds), "after {seconds} s");
+        assert!((65..=70).contains(&seconds), "after {seconds} s");
 
         let stopped = tokio::spawn(silent(felt));
         drop(pulse);
         sleep(Duration::from_secs(3600)).await;
         assert!(!stopped.is_finished(), "a process that stops in good order is not blocked");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_was_stopped_as_a_whole_is_not_blocked() {
+        let (pulse, felt) = watch::channel(());
+        let watching = tokio::spawn(silent(felt));
+        tokio::task::yield_now().await;
+        for _ in 0..3 {
+            tokio::time::advance(Duration::from_secs(600)).await;
+            sleep(Duration::from_secs(1)).await;
+            pulse.send_replace(());
+            tokio::task::yield_now().await;
+        }
+        sleep(PULSE_LIMIT).await;
+        assert!(!watching.is_finished());
+    }
+
+    static SAID: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+
+    /// Stands for an end of the process: the thread goes no further.
+    fn say(why: &str) -> ! {
+        let _ = SAID.set(why.to_owned());
+        std::panic::panic_any("ended")
+    }
+
+    /// The election is dropped where it is: nothing tells it to release the lease, as `stop` would.
+    #[test]
+    fn who_is_blocked_and_leads_ends_without_releasing_the_lease() {
+        let (state, leadership) = Leadership::channel();
+        let until = Instant::now() + Duration::from_secs(3600);
+        state.send_replace(leader_election::State::Leading { until: until.into() });
+        let (_pulse, felt) = watch::channel(());
+        let paused = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        let (released, stop) = (std::sync::atomic::AtomicBool::new(false), Shutdown::new());
+        let election = async {
+            stop.begun().await;
+            released.store(true, std::sync::atomic::Ordering::SeqCst);
+            Ended::Released
+        };
+        let run = || on_thread(OwnRuntime(Some(paused)), election, &leadership, felt, say);
+        assert!(std::panic::catch_unwind(AssertUnwindSafe(run)).is_err());
+        let said = SAID.get().unwrap();
+        assert!(said.contains("for 70s") && said.contains("the lease is left to expire"), "{said}");
+        assert!(!released.load(std::sync::atomic::Ordering::SeqCst) && !stop.has_begun());
+        assert!(!blocked(false).contains("lease"), "a standby has none");
     }
 }

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use super::manager::Watched;
 use crate::runtime::store::WatchStatus;
 
-/// How long a leader may wait for the first list: four tries of a list that hangs. Until then no controller runs at all.
+/// How long a leader may wait for the first list, or its next page: four tries of a list that hangs. Until then no controller runs at all.
+/// A list of a large cluster may take longer in all, and another replica would have to begin it anew.
 const FIRST_LIST: Duration = Duration::from_secs(2 * 60);
 /// How long a leader's store may be behind after that. Controllers go on meanwhile: every write is checked against the server, and an
 /// API server that restarts or is upgraded comes back within this time, so that the lease does not wander for nothing.
@@ -23,7 +24,8 @@ const LOOK: Duration = Duration::from_secs(5);
 fn verdict(informers: &[(&str, WatchStatus)], elected: Instant, now: Instant) -> Option<String> {
     informers.iter().find_map(|(resource, status)| {
         let limit = if status.synced { BEHIND } else { FIRST_LIST };
-        let behind = now.saturating_duration_since(status.behind_since?.max(elected));
+        let behind =
+            now.saturating_duration_since(status.behind_since?.max(elected).max(status.progressed.unwrap_or(elected)));
         let what = if status.synced { "nothing has been heard of" } else { "there is no first list of" };
         let error = status.error.as_deref().unwrap_or("no answer yet");
         (behind >= limit).then(|| format!("{what} {resource} for {} s: {error}", behind.as_secs()))
@@ -58,6 +60,7 @@ mod tests {
             synced,
             error: synced.then(|| "refused".to_owned()),
             behind_since: behind_since.map(at),
+            progressed: None,
         };
         // synced, behind since, elected, now, given up
         for (synced, behind, elected, now, expected) in [
@@ -75,6 +78,22 @@ mod tests {
                 expected,
                 "{synced} {behind:?} {elected} {now}"
             );
+        }
+    }
+
+    #[test]
+    fn a_list_that_goes_on_is_waited_for() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        for (synced, progressed, now, given_up) in [
+            (false, 100, 219, false),
+            (false, 100, 220, true),
+            (false, 3600, 3700, false),
+            (true, 100, 399, false),
+            (true, 100, 400, true),
+        ] {
+            let status = WatchStatus { synced, error: None, behind_since: Some(start), progressed: Some(at(progressed)) };
+            assert_eq!(verdict(&[("nodes", status)], start, at(now)).is_some(), given_up, "{synced} {progressed} {now}");
         }
     }
 }

@@ -32,8 +32,13 @@ use tower::{
 };
 
 use self::{
-    deadline::DeadlineLayer, fence::FenceLayer, rate_limit::RateLimitLayer, request_metrics::RequestMetricsLayer,
-    throttle::Throttle, tls::Tls, transport::Transport,
+    deadline::DeadlineLayer,
+    fence::FenceLayer,
+    rate_limit::RateLimitLayer,
+    request_metrics::RequestMetricsLayer,
+    throttle::Throttle,
+    tls::{Sharing, Tls},
+    transport::Transport,
 };
 use super::{
     leader_election::Leadership,
@@ -131,19 +136,19 @@ impl Clients {
         self.limited(self.config(component), None, leadership)
     }
 
-    /// A client for watches: not rate limited, and without deadlines, since whoever watches knows how long that takes.
+    /// A client for watches: not rate limited. It leaves deadlines to the informers, which count what they end.
     pub fn for_watches(&self) -> Result<Client, kube::Error> {
         let config = self.config("shared-informers");
         let metrics = RequestMetricsLayer::new(host(&config), Arc::clone(&self.metrics));
-        Ok(ClientBuilder::new(self.base(&config)?, config.default_namespace).with_layer(&metrics).build())
+        Ok(ClientBuilder::new(self.base(&config, Sharing::All)?, config.default_namespace).with_layer(&metrics).build())
     }
 
-    /// A client for the leader election: it waits for no rate limit and stands in no queue. Call it on the runtime that the election
-    /// runs on: what drives the client and its connections lives there.
+    /// A client for the leader election: it waits for no rate limit and stands in no queue, and no dead connection outlasts the request
+    /// that found it. Call it on the runtime that the election runs on: what drives the client and its connections lives there.
     pub fn for_election(&self) -> Result<Client, kube::Error> {
         let config = self.config("leader-election");
         let metrics = RequestMetricsLayer::new(host(&config), Arc::clone(&self.metrics));
-        Ok(ClientBuilder::new(self.base(&config)?, config.default_namespace)
+        Ok(ClientBuilder::new(self.base(&config, Sharing::None)?, config.default_namespace)
             .with_layer(&DeadlineLayer)
             .with_layer(&metrics)
             .build())
@@ -166,8 +171,8 @@ impl Clients {
     }
 
     /// From the credentials down to the connections.
-    fn base(&self, config: &Config) -> Result<Base, kube::Error> {
-        let transport = Transport::new(config, Tls::load(config.clone(), self.authorities.clone())?)?;
+    fn base(&self, config: &Config, sharing: Sharing) -> Result<Base, kube::Error> {
+        let transport = Transport::new(config, Tls::load(config.clone(), self.authorities.clone(), sharing)?)?;
         let service = ServiceBuilder::new()
             .layer(config.base_uri_layer())
             .layer(option_layer(config.auth_layer()?))
@@ -181,7 +186,8 @@ impl Clients {
         let host = host(&config);
         let metrics = RequestMetricsLayer::new(host.clone(), Arc::clone(&self.metrics));
         let limit = RateLimitLayer::new(self.settings.qps, self.settings.burst, host, Arc::clone(&self.metrics));
-        let builder = ClientBuilder::new(self.base(&config)?, config.default_namespace).with_layer(&DeadlineLayer);
+        let builder =
+            ClientBuilder::new(self.base(&config, Sharing::All)?, config.default_namespace).with_layer(&DeadlineLayer);
         let builder = builder.with_layer(&TokenLayer::new(token)).with_layer(&metrics);
         let builder = builder.with_layer(&FenceLayer(leadership)).with_layer(&Throttle::default()).with_layer(&limit);
         Ok(builder.with_layer(&ConcurrencyLimitLayer::new(AT_ONCE)).build())

@@ -9,7 +9,10 @@ use std::{
     collections::HashMap,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -18,10 +21,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Resource,
     client::Body,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event},
-    },
+    runtime::watcher::{self, Event},
 };
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
@@ -30,7 +30,7 @@ use tower::BoxError;
 
 use super::{
     client::{
-        deadline::{Limits, within},
+        deadline::{Limits, brief, within},
         throttle::Throttle,
         with_causes,
     },
@@ -39,12 +39,14 @@ use super::{
 };
 use crate::metrics::Metrics;
 
-/// Before a fresh list after HTTP 410; doubles up to [`LONGEST_RELIST_PAUSE`] while that goes on: a server that always answers so must not
-/// be flooded with lists.
-const RELIST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_RELIST_PAUSE: Duration = Duration::from_secs(30);
-/// What comes so long after the last one is not of the same series.
+/// Before the next try after a failure; doubles up to [`LONGEST_PAUSE`] while failures go on, since a list of a large cluster is the most
+/// expensive request there is. As in client-go (`tools/cache/reflector.go`).
+const FIRST_PAUSE: Duration = Duration::from_millis(800);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A failure so long after the last pause is the first of another series: longer than a list takes that is answered slowly and then fails.
 const SERIES_GAP: Duration = Duration::from_secs(120);
+/// A change that arrives so long after the last pause ends the series: the watch works.
+const STEADY: Duration = Duration::from_secs(10);
 
 /// What happened to an object, as seen in the store.
 #[derive(Debug, Clone)]
@@ -116,7 +118,7 @@ where
         let resource = K::plural(&()).into_owned();
         self.store.set_status(|status| status.behind_since = Some(Instant::now()));
         let api = Api::all(attentive(client, self.store.clone(), resource.clone(), Arc::clone(&metrics)));
-        let feed = Feed { informer: self, relisted: None, resource, metrics };
+        let feed = Feed { informer: self, relisted: None, furthest: 0, resource, metrics };
         shutdown.spawn(async move {
             tokio::select! {
                 () = token.begun() => {}
@@ -155,6 +157,8 @@ struct Feed<K> {
     informer: Informer<K>,
     /// Objects of a list that is under way.
     relisted: Option<HashMap<ObjectKey, Arc<K>>>,
+    /// How many objects the longest of the lists brought that have failed since the last complete one.
+    furthest: usize,
     resource: String,
     metrics: Arc<Metrics>,
 }
@@ -166,16 +170,22 @@ where
     async fn run(mut self, api: Api<Checked<K>>) {
         let mut series = Series::default();
         loop {
-            let watch = watcher::watcher(api.clone(), self.informer.watched.clone()).default_backoff();
+            let watch = watcher::watcher(api.clone(), self.informer.watched.clone());
             let mut watch = watch.map_err(|error| Failure::of(&error)).boxed();
             while let Some(event) = watch.next().await {
                 match event {
-                    Ok(event) => self.take(event),
+                    Ok(event) => {
+                        if matches!(event, Event::Apply(_) | Event::Delete(_)) {
+                            series.heard(Instant::now());
+                        }
+                        self.take(event);
+                    }
                     Err(failure) => {
                         let expired = failure.expired;
                         self.failed(failure);
+                        // Not all replicas come back at the same moment.
+                        tokio::time::sleep(series.next(Instant::now()).mul_f64(rand::random_range(0.75..=1.0))).await;
                         if expired {
-                            tokio::time::sleep(series.next(Instant::now())).await;
                             break;
                         }
                     }
@@ -200,6 +210,11 @@ where
                     // What is known already is not held twice.
                     let known = self.informer.store.get(&key).filter(|known| is_same(known, &object));
                     relisted.insert(key, known.unwrap_or(object));
+                    // A list that always fails at the same page gets nowhere.
+                    if relisted.len() > self.furthest {
+                        self.furthest = relisted.len();
+                        self.informer.store.set_status(|status| status.progressed = Some(Instant::now()));
+                    }
                 }
             }
             Event::InitDone => self.replace(),
@@ -219,6 +234,7 @@ where
     }
 
     fn replace(&mut self) {
+        self.furthest = 0;
         let relisted = self.relisted.take().unwrap_or_default();
         let gone: Vec<_> = self.informer.store.keys().into_iter().filter(|key| !relisted.contains_key(key)).collect();
         gone.iter().for_each(|key| self.informer.delete(key));
@@ -262,8 +278,10 @@ fn attentive<K: Send + Sync + 'static>(
     metrics: Arc<Metrics>,
 ) -> kube::Client {
     let throttle = Throttle::default();
-    let service = tower::service_fn(move |request: http::Request<Body>| {
-        let (client, store, throttle) = (client.clone(), store.clone(), throttle.clone());
+    // Whether the last answer came over a connection that no ping proves.
+    let unproven = Arc::new(AtomicBool::new(false));
+    let service = tower::service_fn(move |mut request: http::Request<Body>| {
+        let (client, store, throttle, unproven) = (client.clone(), store.clone(), throttle.clone(), Arc::clone(&unproven));
         let silences = metrics.informer_restarts_total.with_label_values(&[resource.as_str(), "silence"]);
         let silent = {
             let resource = resource.clone();
@@ -274,8 +292,12 @@ fn attentive<K: Send + Sync + 'static>(
         };
         async move {
             throttle.open().await;
-            let limits = Limits::of(request.uri().query());
+            if unproven.load(Relaxed) && matches!(Limits::of(request.method(), request.uri().query()), Limits::Watch(_)) {
+                *request.uri_mut() = brief(request.uri());
+            }
+            let limits = Limits::of(request.method(), request.uri().query());
             let response = within(limits, client.send(request), silent).await?;
+            unproven.store(response.version() != http::Version::HTTP_2, Relaxed);
             throttle.note(&response);
             if matches!(limits, Limits::Watch(_)) && response.status().is_success() {
                 store.set_status(WatchStatus::current);
@@ -310,17 +332,23 @@ impl Failure {
     }
 }
 
-/// Answers of 410 in a row.
+/// Failures in a row: when the pause after the last one ends, and how long it is. Neither a list nor a watch that is accepted ends the
+/// row, because the next request may fail again at once, and for ever.
 #[derive(Default)]
 struct Series(Option<(Instant, Duration)>);
 
 impl Series {
-    /// How long to wait after one that came at `now`.
+    /// How long to wait after a failure at `now`.
     fn next(&mut self, now: Instant) -> Duration {
-        let last = self.0.filter(|(at, _)| now.saturating_duration_since(*at) < SERIES_GAP);
-        let pause = last.map_or(RELIST_PAUSE, |(_, pause)| (pause * 2).min(LONGEST_RELIST_PAUSE));
-        self.0 = Some((now, pause));
+        let last = self.0.filter(|(end, _)| now.saturating_duration_since(*end) < SERIES_GAP);
+        let pause = last.map_or(FIRST_PAUSE, |(_, pause)| (pause * 2).min(LONGEST_PAUSE));
+        self.0 = Some((now + pause, pause));
         pause
+    }
+
+    /// A change came at `now`.
+    fn heard(&mut self, now: Instant) {
+        self.0 = self.0.filter(|(end, _)| now.saturating_duration_since(*end) < STEADY);
     }
 }
 

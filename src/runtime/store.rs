@@ -49,6 +49,8 @@ pub struct WatchStatus {
     pub error: Option<String>,
     /// Since when the store may be older than the cluster: nothing watches. `None` while something does.
     pub behind_since: Option<Instant>,
+    /// When the list under way last brought more than any list before it that failed. `None` while something watches.
+    pub progressed: Option<Instant>,
 }
 
 impl WatchStatus {
@@ -56,6 +58,7 @@ impl WatchStatus {
     pub(super) fn current(&mut self) {
         self.error = None;
         self.behind_since = None;
+        self.progressed = None;
     }
 
     /// A list or watch failed at `now`.

@@ -5,7 +5,8 @@
 //!
 //! | wait | limit | then |
 //! | --- | --- | --- |
-//! | head of any answer | [`HEAD`] | the request fails |
+//! | head of an answer to a read | [`HEAD`] | the request fails |
+//! | head of an answer to a write | [`HEAD_OF_WRITE`] | the request fails |
 //! | next bytes of an ordinary answer | [`NEXT_BYTES`] | the request fails |
 //! | an ordinary answer in all | [`WHOLE`] | the request fails |
 //! | next bytes of a watch on HTTP/2 | [`SILENCE`] | the watch ends, as if the server had ended it |
@@ -20,7 +21,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{Request, Response, Version};
+use http::{Method, Request, Response, Uri, Version};
 use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
 use hyper::body::{Body, Frame};
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -28,6 +29,9 @@ use tower::{BoxError, Layer, Service};
 
 /// Longer than a busy API server takes, shorter than the 45 s within which a hung one has to be noticed.
 pub(super) const HEAD: Duration = Duration::from_secs(30);
+/// Longer than the API server itself gives a write (`--request-timeout`), which may wait for several admission webhooks: one that is given
+/// up too soon takes effect all the same, and is sent again for ever.
+const HEAD_OF_WRITE: Duration = Duration::from_secs(65);
 /// Between two pieces of an answer that has begun.
 const NEXT_BYTES: Duration = Duration::from_secs(15);
 /// The API server itself gives an ordinary request 60 s (`--request-timeout`).
@@ -36,6 +40,8 @@ const WHOLE: Duration = Duration::from_secs(90);
 const SILENCE: Duration = Duration::from_secs(90);
 /// Nobody pings on HTTP/1.1, and a proxy may keep a connection open that leads nowhere: only a new request tells.
 const SILENCE_UNPROVEN: Duration = Duration::from_secs(40);
+/// How long a watch is asked for there: the server ends it, with a bookmark just before, sooner than its silence would.
+const UNPROVEN_SECONDS: u32 = 35;
 /// What a watch may last beyond what was asked for.
 const OVERTIME: Duration = Duration::from_secs(15);
 /// How long a watch lasts that did not say: more than the API server grants one.
@@ -48,8 +54,8 @@ pub(in crate::runtime) type BoundedBody = UnsyncBoxBody<Bytes, BoxError>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(in crate::runtime) enum TimedOut {
     /// Not even the head of an answer came.
-    #[error("the API server gave no answer within {HEAD:?}")]
-    Head,
+    #[error("the API server gave no answer within {0:?}")]
+    Head(Duration),
     /// The answer stopped half-way.
     #[error("the API server's answer stopped half-way for {NEXT_BYTES:?}")]
     Silence,
@@ -61,15 +67,20 @@ pub(in crate::runtime) enum TimedOut {
 /// What a request may wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::runtime) enum Limits {
-    /// A single answer.
+    /// A single answer to a read.
     Answer,
+    /// A single answer to a write.
+    Written,
     /// A stream of changes that lasts as long as this.
     Watch(Duration),
 }
 
 impl Limits {
-    /// The limits of a request with this query.
-    pub(in crate::runtime) fn of(query: Option<&str>) -> Self {
+    /// The limits of a request with this method and query.
+    pub(in crate::runtime) fn of(method: &Method, query: Option<&str>) -> Self {
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            return Self::Written;
+        }
         let pairs = || query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
         if !pairs().any(|(name, value)| name == "watch" && matches!(value, "true" | "1")) {
             return Self::Answer;
@@ -78,14 +89,28 @@ impl Limits {
         Self::Watch(asked.map_or(UNSAID, |seconds: u32| Duration::from_secs(seconds.into())) + OVERTIME)
     }
 
+    /// How long the head may take.
+    fn of_head(self) -> Duration {
+        if self == Self::Written { HEAD_OF_WRITE } else { HEAD }
+    }
+
     /// How long the next bytes, and all of them, may take.
     fn of_body(self, version: Version) -> (Duration, Duration) {
         match self {
-            Self::Answer => (NEXT_BYTES, WHOLE),
+            Self::Answer | Self::Written => (NEXT_BYTES, WHOLE),
             Self::Watch(whole) if version == Version::HTTP_2 => (SILENCE, whole),
             Self::Watch(whole) => (SILENCE_UNPROVEN, whole),
         }
     }
+}
+
+/// `uri` of a watch, asked for so briefly that it ends in good order where no ping proves the connection.
+pub(in crate::runtime) fn brief(uri: &Uri) -> Uri {
+    let kept = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.starts_with("timeoutSeconds="));
+    let query = kept.fold(format!("timeoutSeconds={UNPROVEN_SECONDS}"), |query, pair| format!("{query}&{pair}"));
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = format!("{}?{query}", uri.path()).parse().ok();
+    Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
 }
 
 /// Waits for `answer` within `limits`; its body then keeps to them. `silent` is called when a watch was ended for its silence.
@@ -99,7 +124,8 @@ where
     B::Error: Into<BoxError>,
     E: Into<BoxError>,
 {
-    let response = tokio::time::timeout(HEAD, answer).await.map_err(|_| TimedOut::Head)?.map_err(Into::into)?;
+    let head = limits.of_head();
+    let response = tokio::time::timeout(head, answer).await.map_err(|_| TimedOut::Head(head))?.map_err(Into::into)?;
     let (silence, whole) = limits.of_body(response.version());
     Ok(response.map(|body| {
         let now = Instant::now();
@@ -133,7 +159,7 @@ impl Body for Bounded {
         std::task::ready!(self.timer.as_mut().poll(context));
         let over = Instant::now() >= self.end;
         Poll::Ready(match self.limits {
-            Limits::Answer => Some(Err(if over { TimedOut::Whole } else { TimedOut::Silence }.into())),
+            Limits::Answer | Limits::Written => Some(Err(if over { TimedOut::Whole } else { TimedOut::Silence }.into())),
             Limits::Watch(_) if over => None,
             Limits::Watch(_) => {
                 (self.silent)();
@@ -174,7 +200,7 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        let limits = Limits::of(request.uri().query());
+        let limits = Limits::of(request.method(), request.uri().query());
         Box::pin(within(limits, self.0.call(request), || ()))
     }
 }

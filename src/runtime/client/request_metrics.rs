@@ -7,6 +7,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use http::{Method, StatusCode};
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
@@ -28,6 +29,28 @@ impl RequestMetricsLayer {
         self.metrics.rest_client_requests_total.with_label_values(&[code, method, &self.host]).inc();
         let duration = &self.metrics.rest_client_request_duration;
         duration.with_label_values(&[method, &self.host]).observe(started.elapsed().as_secs_f64());
+    }
+}
+
+/// A request that has left. It is counted when this is dropped, so also when whoever sent it waits no longer.
+struct Sent {
+    layer: RequestMetricsLayer,
+    method: Method,
+    started: Instant,
+    code: Option<StatusCode>,
+}
+
+impl Sent {
+    fn ended(&mut self, code: Option<StatusCode>) {
+        self.code = code;
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        // Upstream's label for a request without an answer.
+        let code = self.code.as_ref().map_or("<error>", StatusCode::as_str);
+        self.layer.record(self.method.as_str(), code, self.started);
     }
 }
 
@@ -59,14 +82,39 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let (layer, method, started) = (self.layer.clone(), request.method().clone(), Instant::now());
+        let (layer, method) = (self.layer.clone(), request.method().clone());
+        let mut sent = Sent { layer, method, started: Instant::now(), code: None };
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
-            // Upstream's label for a request without an answer.
-            let code = answer.as_ref().map_or("<error>".to_owned(), |answer| answer.status().as_u16().to_string());
-            layer.record(method.as_str(), &code, started);
+            sent.ended(answer.as_ref().ok().map(http::Response::status));
             answer
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tower::ServiceExt;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_given_up_is_counted_once_as_one_without_answer() {
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let layer = RequestMetricsLayer::new("host".into(), Arc::clone(&metrics));
+        let never = layer.layer(tower::service_fn(|_: http::Request<()>| {
+            std::future::pending::<Result<http::Response<()>, std::convert::Infallible>>()
+        }));
+        let asked = never.oneshot(http::Request::new(()));
+        tokio::time::timeout(std::time::Duration::from_secs(30), asked).await.unwrap_err();
+        assert_eq!(metrics.rest_client_requests_total.with_label_values(&["<error>", "GET", "host"]).get(), 1.0);
+
+        let answering = layer.layer(tower::service_fn(|_: http::Request<()>| async {
+            Ok::<_, std::convert::Infallible>(http::Response::new(()))
+        }));
+        answering.oneshot(http::Request::new(())).await.unwrap();
+        let of = |code| metrics.rest_client_requests_total.with_label_values(&[code, "GET", "host"]).get();
+        assert_eq!((of("<error>"), of("200")), (1.0, 1.0));
     }
 }

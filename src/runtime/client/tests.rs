@@ -126,6 +126,8 @@ async fn requests_carry_the_component_and_are_counted_once_without_retry() {
 /// A certificate authority, and a server that asks for certificates of it and tells the serial number of each request's.
 mod asking_for_certificates {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SerialNumber};
+    use std::sync::atomic::Ordering::SeqCst;
+
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
     use tokio::sync::mpsc;
 
@@ -159,7 +161,8 @@ mod asking_for_certificates {
     }
 
     /// Serves HTTP/2 on loopback; answers the port, and tells for each request whose certificate came and in which version of HTTP.
-    pub(super) async fn serve(authority: &Authority) -> (u16, mpsc::UnboundedReceiver<(u8, http::Version)>) {
+    /// The first connection answers `answers` requests, and goes dead without being closed.
+    pub(super) async fn serve(authority: &Authority, answers: usize) -> (u16, mpsc::UnboundedReceiver<(u8, http::Version)>) {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let mut roots = rustls::RootCertStore::empty();
         roots.add(der(&authority.pem)).unwrap();
@@ -175,15 +178,24 @@ mod asking_for_certificates {
         let port = listener.local_addr().unwrap().port();
         let (tell, told) = mpsc::unbounded_channel();
         tokio::spawn(async move {
+            let mut answers = Some(answers);
             loop {
                 let (socket, _) = listener.accept().await.unwrap();
                 let Ok(stream) = acceptor.accept(socket).await else { continue };
                 let peer = stream.get_ref().1.peer_certificates().unwrap()[0].clone();
                 let number = x509_parser::parse_x509_certificate(&peer).unwrap().1.raw_serial()[0];
                 let tell = tell.clone();
+                let left = std::sync::atomic::AtomicUsize::new(answers.take().unwrap_or(usize::MAX));
                 let service = hyper::service::service_fn(move |request: http::Request<Incoming>| {
-                    tell.send((number, request.version())).unwrap();
-                    async { Ok::<_, std::convert::Infallible>(http::Response::new(Body::empty())) }
+                    let dead = left.load(SeqCst) == 0;
+                    left.fetch_sub(usize::from(!dead), SeqCst);
+                    let _ = tell.send((number, request.version()));
+                    async move {
+                        if dead {
+                            std::future::pending::<()>().await;
+                        }
+                        Ok::<_, std::convert::Infallible>(http::Response::new(Body::empty()))
+                    }
                 });
                 let builder = hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
                 tokio::spawn(async move {
@@ -195,11 +207,81 @@ mod asking_for_certificates {
     }
 }
 
+/// A kubeconfig whose certificate authorities are in `ca.crt`, and whose user is as given.
+fn kubeconfig(port: u16, user: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
+         clusters: [{{name: c, cluster: {{server: 'https://localhost:{port}', certificate-authority: ca.crt}}}}]\n\
+         users: [{{name: u, user: {{{user}}}}}]\n"
+    )
+}
+
+async fn ask(client: &Client) -> bool {
+    let asked = client.request_text(http::Request::get("/").body(Vec::new()).unwrap());
+    tokio::time::timeout(std::time::Duration::from_secs(1), asked).await.is_ok_and(|answer| answer.is_ok())
+}
+
+/// The next request to a connection that goes dead is lost; the election's one after it is not.
+#[tokio::test]
+async fn a_dead_connection_costs_the_election_one_request() {
+    use asking_for_certificates::{Authority, serve};
+    let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+    let (port, mut seen) = serve(&authority, 1).await;
+    let (certificate, key) = authority.issue(7);
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("ca.crt", &authority.pem);
+    write("client.crt", &certificate);
+    write("client.key", &key);
+    write("kubeconfig", &kubeconfig(port, "client-certificate: client.crt, client-key: client.key"));
+    let clients = Clients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
+    let client = clients.for_election().unwrap();
+    assert_eq!([ask(&client).await, ask(&client).await, ask(&client).await], [true, false, true]);
+    assert_eq!(seen.recv().await.unwrap(), (7, http::Version::HTTP_11));
+}
+
+/// The plugin fails after the start; the authorities are replaced all the same.
+#[tokio::test]
+async fn the_certificate_of_a_plugin_outlasts_a_change_of_the_authorities() {
+    use std::os::unix::fs::PermissionsExt;
+
+    use asking_for_certificates::{Authority, serve};
+    let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+    let (port, mut seen) = serve(&authority, usize::MAX).await;
+    let (certificate, key) = authority.issue(7);
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let status = serde_json::json!({"clientCertificateData": certificate, "clientKeyData": key});
+    let credential =
+        serde_json::json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status});
+    write("credential", &credential.to_string());
+    write("plugin", &format!("#!/bin/sh\nexec cat '{}'\n", folder.path().join("credential").display()));
+    let plugin = folder.path().join("plugin");
+    std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
+    write("ca.crt", &authority.pem);
+    let exec = format!(
+        "exec: {{apiVersion: client.authentication.k8s.io/v1, command: '{}', interactiveMode: Never}}",
+        plugin.display()
+    );
+    write("kubeconfig", &kubeconfig(port, &exec));
+    let clients = Clients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
+    let client = clients.for_component("c").unwrap();
+    ask(&client).await;
+    assert_eq!(seen.recv().await.unwrap().0, 7);
+
+    std::fs::remove_file(folder.path().join("credential")).unwrap();
+    write("ca.crt", &format!("{}{}", Authority::new().pem, authority.pem));
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(11)).await;
+    tokio::time::resume();
+    ask(&client).await;
+    let again = tokio::time::timeout(std::time::Duration::from_secs(10), seen.recv()).await;
+    assert_eq!(again.unwrap().unwrap().0, 7);
+}
+
 #[tokio::test]
 async fn a_renewed_client_certificate_is_used_without_a_restart() {
     use asking_for_certificates::{Authority, serve};
     let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
-    let (port, mut seen) = serve(&authority).await;
+    let (port, mut seen) = serve(&authority, usize::MAX).await;
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     let renew = |number| {
         let (certificate, key) = authority.issue(number);
@@ -207,14 +289,7 @@ async fn a_renewed_client_certificate_is_used_without_a_restart() {
         write("client.key", &key);
     };
     write("ca.crt", &authority.pem);
-    write(
-        "kubeconfig",
-        &format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
-             clusters: [{{name: c, cluster: {{server: 'https://localhost:{port}', certificate-authority: ca.crt}}}}]\n\
-             users: [{{name: u, user: {{client-certificate: client.crt, client-key: client.key}}}}]\n"
-        ),
-    );
+    write("kubeconfig", &kubeconfig(port, "client-certificate: client.crt, client-key: client.key"));
     renew(7);
     let clients = Clients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
     let client = clients.for_component("c").unwrap();

@@ -2,7 +2,8 @@
 //!
 //! In: a [`Config`] and the path of the certificate authorities. Out: the [`rustls::ClientConfig`] to connect with now. Files are looked
 //! at when a request leaves, at most once in [`LOOK_EVERY`]. A file that is missing, half written or does not fit its counterpart keeps
-//! what was used before, and says so. Upstream: client-go `transport/cert_rotation.go`.
+//! what was used before, and says so; it is tried again until it can be used. What an exec plugin gave at the start is kept: the plugin
+//! would run here while requests wait. Upstream: client-go `transport/cert_rotation.go`.
 
 use std::{
     fs,
@@ -13,7 +14,10 @@ use std::{
 };
 
 use kube::{Config, client::ConfigExt};
-use rustls::pki_types::{CertificateDer, pem::PemObject};
+use rustls::{
+    client::ResolvesClientCert,
+    pki_types::{CertificateDer, pem::PemObject},
+};
 use tokio::time::Instant;
 
 use super::with_causes;
@@ -21,34 +25,63 @@ use super::with_causes;
 /// How often files are looked at. A pair is replaced by two writes, which are rarely further apart.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
+/// How requests share connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sharing {
+    /// All share one, where the server speaks HTTP/2.
+    All,
+    /// None do (HTTP/1.1): a request that is given up takes its connection with it, and the next one does not go into a dead one.
+    None,
+}
+
+impl Sharing {
+    /// How many connections may wait for a request. Where they are not shared, one that is dead must not be followed by a second.
+    pub(super) fn idle(self) -> usize {
+        if self == Self::All { usize::MAX } else { 1 }
+    }
+
+    fn protocols(self) -> Vec<Vec<u8>> {
+        let offered: &[&[u8]] = if self == Self::All { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
+        offered.iter().map(|name| name.to_vec()).collect()
+    }
+}
+
 /// The material as last read.
 pub(super) struct Tls {
     config: Config,
+    pub(super) sharing: Sharing,
     authorities: Option<PathBuf>,
+    /// The certificate that an exec plugin gave, if there is a plugin.
+    given: Option<Arc<dyn ResolvesClientCert>>,
     files: Vec<PathBuf>,
     loaded: Mutex<Loaded>,
 }
 
 struct Loaded {
     config: Arc<rustls::ClientConfig>,
-    /// What the files said when they were last tried, whether or not that could be used.
+    /// What the files said that is used.
     digest: u64,
+    /// What they said that could not be used, and was complained about.
+    unusable: Option<u64>,
     looked: Instant,
 }
 
 impl Tls {
     /// Reads everything once. `authorities` replaces the certificate authorities in `config`.
-    pub(super) fn load(mut config: Config, authorities: Option<PathBuf>) -> Result<Self, kube::Error> {
+    pub(super) fn load(mut config: Config, authorities: Option<PathBuf>, sharing: Sharing) -> Result<Self, kube::Error> {
         config.root_cert_file = None;
         let user = &config.auth_info;
         let named = |data: bool, file: &Option<String>| file.as_ref().filter(|_| !data).map(PathBuf::from);
         let certificate = named(user.client_certificate_data.is_some(), &user.client_certificate);
         let key = named(user.client_key_data.is_some(), &user.client_key);
+        let from_plugin = user.exec.is_some() && certificate.is_none() && user.client_certificate_data.is_none();
         let files: Vec<_> = [certificate, key, authorities.clone()].into_iter().flatten().collect();
         let digest = digest(&files);
-        let first = build(&config, authorities.as_ref())?;
-        let loaded = Mutex::new(Loaded { config: Arc::new(first), digest, looked: Instant::now() });
-        Ok(Self { config, authorities, files, loaded })
+        let first = build(&config, authorities.as_ref(), sharing)?;
+        config.auth_info.exec = None;
+        let given = from_plugin.then(|| Arc::clone(&first.client_auth_cert_resolver));
+        let loaded = Loaded { config: Arc::new(first), digest, unusable: None, looked: Instant::now() };
+        Ok(Self { config, sharing, authorities, given, files, loaded: Mutex::new(loaded) })
     }
 
     /// What to connect with now. The same `Arc` as before unless files have changed.
@@ -56,27 +89,42 @@ impl Tls {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.files.is_empty() && loaded.looked.elapsed() >= LOOK_EVERY {
             loaded.looked = Instant::now();
-            self.look(&mut loaded);
+            loaded.look(&self.files, digest(&self.files), || self.build());
         }
         Arc::clone(&loaded.config)
     }
 
-    fn look(&self, loaded: &mut Loaded) {
-        let digest = digest(&self.files);
-        if digest == loaded.digest {
+    fn build(&self) -> Result<rustls::ClientConfig, kube::Error> {
+        let mut tls = build(&self.config, self.authorities.as_ref(), self.sharing)?;
+        if let Some(given) = &self.given {
+            tls.client_auth_cert_resolver = Arc::clone(given);
+        }
+        Ok(tls)
+    }
+}
+
+impl Loaded {
+    /// Uses what `files` say, unless that is what is used already.
+    fn look(&mut self, files: &[PathBuf], digest: u64, build: impl FnOnce() -> Result<rustls::ClientConfig, kube::Error>) {
+        if digest == self.digest {
+            self.unusable = None;
             return;
         }
-        loaded.digest = digest;
-        match build(&self.config, self.authorities.as_ref()) {
+        match build() {
             Ok(config) => {
-                tracing::info!(files = ?self.files, "certificates for the API server have changed, connecting anew");
-                loaded.config = Arc::new(config);
+                tracing::info!(?files, "certificates for the API server have changed, connecting anew");
+                (self.config, self.digest, self.unusable) = (Arc::new(config), digest, None);
             }
-            Err(error) => tracing::warn!(
-                files = ?self.files,
-                error = with_causes(&error),
-                "changed certificates for the API server cannot be used, the earlier ones stay in use"
-            ),
+            Err(error) => {
+                if self.unusable.replace(digest) != Some(digest) {
+                    let error = with_causes(&error);
+                    tracing::warn!(
+                        ?files,
+                        error,
+                        "changed certificates for the API server cannot be used, the earlier ones stay in use"
+                    );
+                }
+            }
         }
     }
 }
@@ -89,13 +137,13 @@ fn digest(files: &[PathBuf]) -> u64 {
 }
 
 /// The client's certificate and key are read by kube, which knows the kubeconfig's ways to give them.
-fn build(config: &Config, authorities: Option<&PathBuf>) -> Result<rustls::ClientConfig, kube::Error> {
+fn build(config: &Config, authorities: Option<&PathBuf>, sharing: Sharing) -> Result<rustls::ClientConfig, kube::Error> {
     let mut config = config.clone();
     if let Some(path) = authorities {
         config.root_cert = Some(certificates(path).map_err(|error| kube::Error::Service(error.into()))?);
     }
     let mut tls = config.rustls_client_config()?;
-    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    tls.alpn_protocols = sharing.protocols();
     Ok(tls)
 }
 

@@ -84,7 +84,7 @@ impl Transport {
             ))),
         };
         let names = names.unwrap_or_else(|| Arc::new(hyper_rustls::DefaultServerNameResolver::default()));
-        let make = pools(config, names)?;
+        let make = pools(config, names, tls.sharing.idle())?;
         let current = tls.current();
         let pool = Pool { send: make(Arc::clone(&current)), tls: current };
         Ok(Self { make, tls: Arc::new(tls), current: Arc::new(Mutex::new(pool)) })
@@ -115,16 +115,16 @@ impl Service<Request<Body>> for Transport {
 }
 
 /// Makes pools of connections, through the proxy if there is one.
-fn pools(config: &Config, names: Names) -> Result<MakePool, kube::Error> {
+fn pools(config: &Config, names: Names, idle: usize) -> Result<MakePool, kube::Error> {
     let tcp = tcp();
-    let Some(proxy) = &config.proxy_url else { return Ok(pool_over(tcp, names)) };
+    let Some(proxy) = &config.proxy_url else { return Ok(pool_over(tcp, names, idle)) };
     let auth = Matcher::builder().all(proxy.to_string()).build().intercept(&config.cluster_url);
     let auth = auth.and_then(|intercept| intercept.basic_auth().cloned());
     match proxy.scheme_str() {
-        Some("http") => Ok(pool_over(tunnel(proxy, auth, tcp), names)),
+        Some("http") => Ok(pool_over(tunnel(proxy, auth, tcp), names, idle)),
         Some("https") => {
             let encrypted = config.rustls_https_connector_with_connector(tcp)?;
-            Ok(pool_over(tunnel(proxy, auth, encrypted), names))
+            Ok(pool_over(tunnel(proxy, auth, encrypted), names, idle))
         }
         _ => Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::new(proxy.clone()) }),
     }
@@ -151,7 +151,7 @@ fn tcp() -> HttpConnector {
     tcp
 }
 
-fn pool_over<H>(inner: H, names: Names) -> MakePool
+fn pool_over<H>(inner: H, names: Names, idle: usize) -> MakePool
 where
     H: Service<Uri> + Clone + Send + Sync + 'static,
     H::Response: Connection + Read + Write + Send + Unpin + 'static,
@@ -163,6 +163,7 @@ where
         let client: Client<_, Body> = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
+            .pool_max_idle_per_host(idle)
             .http2_keep_alive_interval(PING_EVERY)
             .http2_keep_alive_timeout(PING_ANSWER)
             .http2_keep_alive_while_idle(true)

@@ -112,9 +112,107 @@ async fn a_series_of_expired_versions_is_answered_with_growing_pauses() {
     let mut pauses = Vec::new();
     for _ in 0..7 {
         let pause = series.next(now);
-        pauses.push(pause.as_secs());
+        pauses.push(pause.as_millis());
         now += pause;
+        series.heard(now);
     }
-    assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
-    assert_eq!(series.next(now + SERIES_GAP + LONGEST_RELIST_PAUSE).as_secs(), 1, "much later it is another series");
+    assert_eq!(pauses, [800, 1600, 3200, 6400, 12_800, 25_600, 30_000]);
+    assert_eq!(series.next(now + SERIES_GAP), FIRST_PAUSE, "much later it is another series");
+    assert_eq!(series.next(now + SERIES_GAP), FIRST_PAUSE * 2);
+    series.heard(now + SERIES_GAP + FIRST_PAUSE * 2 + STEADY);
+    assert_eq!(series.next(now + SERIES_GAP), FIRST_PAUSE, "a change says that the watch works");
+}
+
+fn counted(answer: impl Fn(usize, &Request<Body>) -> Response<Answer> + Send + Sync + 'static) -> kube::Client {
+    let (asked, answer) = (AtomicUsize::new(0), Arc::new(answer));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let response = answer(asked.fetch_add(1, SeqCst), &request);
+        async move { Ok::<_, std::io::Error>(response) }
+    });
+    kube::Client::new(service, "default")
+}
+
+fn is_watch(request: &Request<Body>) -> bool {
+    request.uri().query().unwrap_or_default().contains("watch=true")
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_that_are_refused_are_repeated_ever_more_rarely() {
+    let client = counted(|number, request| match number {
+        0..10 => answer(503, text("down")),
+        _ if is_watch(request) => answer(200, silence()),
+        _ => answer(200, text(&nodes("7", &[]).to_string())),
+    });
+    let informer = Informer::<Node>::new(|_| {});
+    let (store, shutdown, started) = (informer.store(), Shutdown::new(), Instant::now());
+    informer.start(client, &shutdown, metrics());
+    store.synced().await;
+    let seconds = started.elapsed().as_secs();
+    assert!((60..=180).contains(&seconds), "ten refusals took {seconds} s");
+    shutdown.begin();
+}
+
+/// Pages of one object, each after 20 s; from the third list on there are five, before only three.
+#[tokio::test(start_paused = true)]
+async fn pages_that_arrive_are_progress_and_the_same_ones_again_are_not() {
+    let lists = Arc::new(AtomicUsize::new(0));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let page = query.split('&').find_map(|pair| pair.strip_prefix("continue=")?.parse().ok()).unwrap_or(0_usize);
+        let list = if page == 0 { lists.fetch_add(1, SeqCst) } else { lists.load(SeqCst) - 1 };
+        let mut items = nodes("7", &[json!({"metadata": {"name": format!("n{page}"), "resourceVersion": "1"}})]);
+        items["metadata"]["continue"] = if page == 4 { json!("") } else { json!((page + 1).to_string()) };
+        let response = match page {
+            _ if is_watch(&request) => answer(200, silence()),
+            3 if list < 2 => answer(503, text("down")),
+            _ => answer(200, text(&items.to_string())),
+        };
+        async move {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            Ok::<_, std::io::Error>(response)
+        }
+    });
+    let informer = Informer::<Node>::new(|_| {});
+    let (store, shutdown, started) = (informer.store(), Shutdown::new(), Instant::now());
+    informer.start(kube::Client::new(service, "default"), &shutdown, metrics());
+    let mut progress = Vec::new();
+    while !store.status().synced {
+        progress.extend(store.status().progressed.map(|at| at.duration_since(started).as_secs()));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    progress.dedup();
+    // Three pages and a failure, all of that again, then five, the last of which completes the list.
+    assert_eq!(progress.len(), 4, "{progress:?}");
+    assert_eq!(progress[..3], [20, 40, 60]);
+    assert!(progress[3] >= 240, "what came before is no progress: {progress:?}");
+    until("a watch is accepted", || store.status().progressed.is_none()).await;
+    shutdown.begin();
+}
+
+/// Without pings a watch is watched anew often. That is no error where the server ends it as asked.
+#[tokio::test(start_paused = true)]
+async fn a_quiet_watch_without_pings_is_no_error() {
+    let (watches, asked) = (Arc::new(AtomicUsize::new(0)), mpsc::unbounded_channel());
+    let (watched, (ask, mut asked)) = (Arc::clone(&watches), asked);
+    let client = counted(move |_, request| {
+        let query = request.uri().query().unwrap_or_default();
+        let limit = query.split('&').find_map(|pair| pair.strip_prefix("timeoutSeconds=")?.parse().ok());
+        if !is_watch(request) {
+            return answer(200, text(&nodes("7", &[]).to_string()));
+        }
+        watched.fetch_add(1, SeqCst);
+        ask.send(query.to_owned()).unwrap();
+        let end = futures::stream::once(tokio::time::sleep(Duration::from_secs(limit.unwrap())));
+        answer(200, StreamBody::new(end.filter_map(|()| async { None })).boxed_unsync())
+    });
+    let informer = Informer::<Node>::new(|_| {});
+    let (store, shutdown, metrics) = (informer.store(), Shutdown::new(), metrics());
+    informer.start(client, &shutdown, Arc::clone(&metrics));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(store.status(), WatchStatus { synced: true, ..WatchStatus::default() });
+    assert!((17..=18).contains(&watches.load(SeqCst)), "{} watches", watches.load(SeqCst));
+    assert_eq!(metrics.informer_restarts_total.with_label_values(&["nodes", "silence"]).get(), 0.0);
+    let query = asked.recv().await.unwrap();
+    assert!(query.contains("timeoutSeconds=35") && query.contains("allowWatchBookmarks=true"), "{query}");
+    shutdown.begin();
 }

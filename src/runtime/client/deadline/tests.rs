@@ -45,17 +45,31 @@ fn limits_follow_from_the_query() {
         (Some("watch=true&timeoutSeconds=-1"), watch(3615)),
         (Some("watch=true"), watch(3615)),
     ] {
-        assert_eq!(Limits::of(query), expected, "{query:?}");
+        assert_eq!(Limits::of(&Method::GET, query), expected, "{query:?}");
+    }
+    assert_eq!(Limits::of(&Method::PATCH, Some("watch=true")), Limits::Written);
+}
+
+#[test]
+fn a_brief_watch_differs_in_its_length_alone() {
+    for (uri, expected) in [
+        ("/api/v1/nodes?&watch=true&timeoutSeconds=290&x=%26", "/api/v1/nodes?timeoutSeconds=35&&watch=true&x=%26"),
+        ("https://api:6443/api/v1/nodes?watch=true", "https://api:6443/api/v1/nodes?timeoutSeconds=35&watch=true"),
+    ] {
+        assert_eq!(brief(&uri.parse().unwrap()).to_string(), expected);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_without_answer_fails() {
-    let started = Instant::now();
-    let never = std::future::pending::<Result<Response<Full<Bytes>>, BoxError>>();
-    let error = within(Limits::Answer, never, || ()).await.unwrap_err();
-    assert_eq!(error.downcast_ref(), Some(&TimedOut::Head));
-    assert_eq!(started.elapsed(), HEAD);
+    // A write may wait for admission webhooks as long as the API server lets it.
+    for (method, seconds) in [(Method::GET, 30), (Method::PATCH, 65), (Method::POST, 65)] {
+        let started = Instant::now();
+        let never = std::future::pending::<Result<Response<Full<Bytes>>, BoxError>>();
+        let error = within(Limits::of(&method, None), never, || ()).await.unwrap_err();
+        assert_eq!(error.downcast_ref(), Some(&TimedOut::Head(Duration::from_secs(seconds))));
+        assert_eq!(started.elapsed().as_secs(), seconds, "{method}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

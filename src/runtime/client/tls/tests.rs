@@ -28,7 +28,7 @@ fn load(folder: &Path) -> Tls {
     let path = |name: &str| folder.join(name).display().to_string();
     config.auth_info.client_certificate = Some(path("client.crt"));
     config.auth_info.client_key = Some(path("client.key"));
-    Tls::load(config, Some(folder.join("ca.crt"))).unwrap()
+    Tls::load(config, Some(folder.join("ca.crt")), Sharing::All).unwrap()
 }
 
 async fn later() {
@@ -69,11 +69,30 @@ async fn files_that_change_are_used_and_half_written_ones_are_not() {
     assert!(!Arc::ptr_eq(&second, &tls.current()), "the new authorities are used");
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_read_for_a_moment_is_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pair, ca) = (pair(), pair());
+    write(folder.path(), "client.crt", &pair.certificate);
+    write(folder.path(), "client.key", &pair.key);
+    write(folder.path(), "ca.crt", &ca.certificate);
+    let tls = load(folder.path());
+    let first = tls.current();
+    let mut loaded = tls.loaded.lock().unwrap();
+    let changed = loaded.digest.wrapping_add(1);
+    // The files have been replaced; the process has no descriptor left, and then has.
+    loaded.look(&[], changed, || Err(kube::Error::Service("too many open files".into())));
+    assert!(Arc::ptr_eq(&first, &loaded.config) && loaded.unusable == Some(changed));
+    loaded.look(&[], changed, || tls.build());
+    assert!(!Arc::ptr_eq(&first, &loaded.config) && loaded.unusable.is_none());
+    loaded.look(&[], changed, || panic!("what is used is not read again"));
+}
+
 #[test]
 fn authorities_that_cannot_be_read_at_start_are_named() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "ca.crt", "nothing");
     let config = Config::new("https://api".parse().unwrap());
-    let error = Tls::load(config, Some(folder.path().join("ca.crt"))).err().unwrap().to_string();
+    let error = Tls::load(config, Some(folder.path().join("ca.crt")), Sharing::All).err().unwrap().to_string();
     assert!(error.contains("ca.crt: there is no certificate in it"), "{error}");
 }
