@@ -2,10 +2,13 @@
 //! and access with a memory of its own.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
 
+#[path = "support/any_server.rs"]
+mod any_server;
+
 use std::{
     collections::{BTreeMap, HashMap},
     convert::Infallible,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
@@ -38,6 +41,9 @@ struct ApiServer {
     failing_reviews: AtomicUsize,
     /// Whether reviews of callers without a name are never answered.
     silent_to_anonymous: AtomicBool,
+    /// Whether reviews of unknown tokens are never answered, and how many of them wait.
+    silent_to_junk: AtomicBool,
+    junk: AtomicUsize,
     token_reviews: AtomicUsize,
     access_reviews: AtomicUsize,
 }
@@ -57,7 +63,14 @@ impl ApiServer {
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let question: Value = serde_json::from_slice(&body).unwrap_or_default();
         let (code, answer) = match path.as_str() {
-            "/apis/authentication.k8s.io/v1/tokenreviews" => self.review_token(question),
+            "/apis/authentication.k8s.io/v1/tokenreviews" => {
+                let answer = self.review_token(question);
+                if answer.1["status"]["authenticated"] == false && self.silent_to_junk.load(Ordering::SeqCst) {
+                    self.junk.fetch_add(1, Ordering::SeqCst);
+                    std::future::pending::<()>().await;
+                }
+                answer
+            }
             "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
                 let answer = self.review_access(question);
                 if answer.1["spec"]["user"] == "system:anonymous" && self.silent_to_anonymous.load(Ordering::SeqCst) {
@@ -459,16 +472,53 @@ async fn what_is_malformed_is_refused_before_anybody_is_asked() {
     assert!(text.contains("cloud_controller_manager_serving_requests_refused_total{reason=\"malformed\"} 5"), "{text}");
 }
 
+/// A connection for raw HTTP/1.1.
+type Raw = tokio_rustls::client::TlsStream<tokio::net::TcpStream>;
+
+async fn connect(address: SocketAddr) -> std::io::Result<Raw> {
+    let stream = tokio::net::TcpStream::connect(address).await?;
+    any_server::connector("http/1.1").connect("localhost".try_into().unwrap(), stream).await
+}
+
+/// The head of the next answer; empty if the connection has ended.
+async fn head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        match tokio::io::AsyncReadExt::read_u8(stream).await {
+            Ok(byte) => head.push(byte),
+            Err(_) => return String::new(),
+        }
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// The status of a HEAD request; `None` if the connection has ended.
+async fn status_on(stream: &mut Raw, path: &str, token: &str) -> Option<u16> {
+    let request = format!("HEAD {path} HTTP/1.1\r\nhost: ccm\r\nauthorization: Bearer {token}\r\n\r\n");
+    // A connection that has ended is seen when the answer is read.
+    let _ = tokio::io::AsyncWriteExt::write_all(stream, request.as_bytes()).await;
+    let answered = tokio::time::timeout(Duration::from_secs(30), head(stream)).await.unwrap();
+    answered.split(' ').nth(1).map(|status| status.parse().unwrap())
+}
+
 #[tokio::test]
 async fn a_head_has_64_kib_at_most() {
     let served = start(config(), None).await;
-    let http1 = || reqwest::ClientBuilder::new().danger_accept_invalid_certs(true).http1_only().build().unwrap();
-    for (length, accepted) in [(10_000, true), (60_000, true), (140_000, false), (1_000_000, false)] {
-        for client in [client(), http1()] {
-            let answer = client.get(served.url("/healthz")).header("x-filler", "a".repeat(length)).send().await;
-            // Who goes on sending may see a reset before the answer.
-            let code = answer.map_or(431, |answer| answer.status().as_u16());
-            assert_eq!(code, if accepted { 200 } else { 431 }, "{length}");
+    for (length, expected) in [(10_000, 200), (60_000, 200), (140_000, 431), (1_000_000, 431)] {
+        let filler = "a".repeat(length);
+        // The answer is read while the head is sent: whoever goes on sending may see a reset after it.
+        let (mut reader, mut writer) = tokio::io::split(connect(served.address).await.unwrap());
+        let request = format!("HEAD /healthz HTTP/1.1\r\nhost: ccm\r\nx-filler: {filler}\r\n\r\n");
+        let sent = tokio::io::AsyncWriteExt::write_all(&mut writer, request.as_bytes());
+        let (_, answered) = tokio::join!(sent, head(&mut reader));
+        assert!(answered.starts_with(&format!("HTTP/1.1 {expected} ")), "{length}: {answered:?}");
+        match client().get(served.url("/healthz")).header("x-filler", filler).send().await {
+            Ok(answer) => assert_eq!(answer.status(), expected, "{length}"),
+            // HTTP/2 has an error of its own for a head in very many frames, which ends the connection.
+            Err(error) => {
+                let error = format!("{error:?}");
+                assert!(length == 1_000_000 && error.contains("ENHANCE_YOUR_CALM"), "{length}: {error}");
+            }
         }
     }
 }
@@ -495,30 +545,95 @@ async fn callers_without_a_name_do_not_hold_up_those_with_one() {
     eventually("room again", || async { served.get("/metrics").await.0 == 403 }).await;
 }
 
+/// A client that comes from an address of its own.
+fn client_from(source: [u8; 4]) -> Client {
+    let builder = reqwest::ClientBuilder::new().danger_accept_invalid_certs(true);
+    builder.local_address(IpAddr::from(source)).build().unwrap()
+}
+
+#[tokio::test]
+async fn junk_tokens_take_no_reviews_from_those_who_may_read_pages() {
+    let api = reader("ann");
+    api.tokens.lock().unwrap().insert("token-of-bob".to_owned(), "bob".to_owned());
+    api.silent_to_junk.store(true, Ordering::SeqCst);
+    let mut config = config();
+    config.authentication.token_cache_ttl = Duration::from_millis(1);
+    let served = start(config, Some(&api)).await;
+    assert_eq!(served.get_as("token-of-ann", "/metrics").await.0, 200, "her network is familiar from now on");
+
+    let junk = |source: u8| {
+        let (client, url) = (client_from([127, 0, 0, source]), served.url("/metrics"));
+        (0..16).map(move |number| tokio::spawn(client.get(&url).bearer_auth(format!("junk-{source}-{number}")).send()))
+    };
+    let mut waiting: Vec<_> = (11..15).flat_map(junk).collect();
+    eventually("reviews", || async { api.junk.load(Ordering::SeqCst) == 16 }).await;
+    assert_eq!(served.get_as("token-of-ann", "/metrics").await.0, 200, "from a familiar network");
+    let elsewhere = client_from([127, 0, 0, 20]).get(served.url("/metrics")).bearer_auth("token-of-ann");
+    assert_eq!(fetch(elsewhere).await.0, 200, "from one that was never seen");
+    assert_eq!(api.junk.load(Ordering::SeqCst), 16, "junk beyond that asks nobody");
+
+    waiting.extend(junk(1));
+    eventually("reviews", || async { api.junk.load(Ordering::SeqCst) == 32 }).await;
+    assert_eq!(served.get_as("token-of-bob", "/metrics").await.0, 429, "whom nobody knows");
+    assert_eq!(served.get_as("token-of-ann", "/metrics").await.0, 200, "who was known a moment ago");
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn only_who_may_read_a_page_keeps_a_place() {
+    let api = reader("ann");
+    api.tokens.lock().unwrap().insert("token-of-bob".to_owned(), "bob".to_owned());
+    let served = start(config(), Some(&api)).await;
+    let rows = [
+        ("/metrics", "token-of-ann", 200),
+        ("/livez", "token-of-ann", 200),
+        ("/api/v1", "token-of-ann", 404),
+        ("/livez", "token-of-bob", 200),
+        ("/metrics", "token-of-bob", 403),
+    ];
+    let mut open = Vec::new();
+    for (path, token, expected) in rows {
+        let mut stream = connect(served.address).await.unwrap();
+        assert_eq!(status_on(&mut stream, path, token).await, Some(expected), "{path} {token}");
+        open.push(stream);
+    }
+    // So many that all who do not keep their places have to give way.
+    let mut crowd = Vec::new();
+    let admitted = async {
+        while crowd.len() < 24 + 24 {
+            match connect(served.address).await {
+                Ok(stream) => crowd.push(stream),
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(60), admitted).await.is_ok(), "newcomers are refused");
+    let mut statuses = Vec::new();
+    for (stream, (path, token, _)) in open.iter_mut().zip(rows) {
+        statuses.push(status_on(stream, path, token).await);
+    }
+    assert_eq!(statuses, [Some(200), None, None, None, None]);
+}
+
 #[tokio::test]
 async fn one_peer_gets_few_connections_and_leaves_the_others_theirs() {
     let served = start(config(), None).await;
     let mut open = Vec::new();
     for _ in 0..30 {
-        open.push(tokio::net::TcpStream::connect(served.address).await.ok());
+        open.extend(tokio::net::TcpStream::connect(served.address).await);
     }
-    let is_closed = async |stream: &mut Option<tokio::net::TcpStream>| {
-        let Some(stream) = stream else { return true };
-        let mut byte = [0];
-        let read = tokio::io::AsyncReadExt::read(stream, &mut byte);
-        tokio::time::timeout(Duration::from_secs(5), read).await.is_ok_and(|read| !matches!(read, Ok(1..)))
+    // Which of them are closed depends on whether a second passes meanwhile, their number does not.
+    let still_open = || {
+        let is_open = |stream: &&tokio::net::TcpStream| matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock);
+        open.iter().filter(is_open).count()
     };
-    for stream in &mut open[24..] {
-        assert!(is_closed(stream).await, "beyond its share");
-    }
-    let builder = reqwest::ClientBuilder::new().danger_accept_invalid_certs(true);
-    let other = builder.local_address(std::net::IpAddr::from([127, 0, 0, 2])).build().unwrap();
-    assert_eq!(fetch(other.get(served.url("/livez"))).await.0, 200);
+    eventually("no more than the share stay open", || async { still_open() <= 24 }).await;
+    assert_eq!(fetch(client_from([127, 0, 0, 2]).get(served.url("/livez"))).await.0, 200);
+    assert_eq!(still_open(), 24, "another network takes nothing from them");
     let served_in_place = || async { client().get(served.url("/livez")).send().await.is_ok() };
     eventually("a newer connection gets the place of a silent one", served_in_place).await;
-    assert!(is_closed(&mut open[0]).await, "the oldest gave up its place");
+    eventually("which is closed", || async { still_open() < 24 }).await;
     let text = served.metrics.render().unwrap();
-    assert!(text.contains("cloud_controller_manager_serving_connections_refused_total{reason=\"peer\"}"), "{text}");
     assert!(text.contains("cloud_controller_manager_serving_connections_refused_total{reason=\"replaced\"}"), "{text}");
 }
 

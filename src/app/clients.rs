@@ -73,6 +73,10 @@ impl ClientSource for Network {
         self.clients.for_watches()
     }
 
+    fn reviews(&self) -> Result<kube::Client, kube::Error> {
+        self.clients.for_reviews()
+    }
+
     fn election(&self) -> Result<kube::Client, kube::Error> {
         self.clients.for_election()
     }

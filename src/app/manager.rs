@@ -48,6 +48,10 @@ pub trait ClientSource: Send + Sync {
     fn controller(&self, account: &str, leadership: &Leadership) -> Result<kube::Client, kube::Error>;
     /// A client for watches, which may stay silent for long.
     fn watches(&self) -> Result<kube::Client, kube::Error>;
+    /// A client for the reviews of the secure port, which limits them itself.
+    fn reviews(&self) -> Result<kube::Client, kube::Error> {
+        self.component("secure-port")
+    }
     /// A client for the leader election, which shares nothing with others. Called on the runtime that the election runs on.
     fn election(&self) -> Result<kube::Client, kube::Error> {
         self.component("leader-election")
@@ -191,8 +195,7 @@ impl Manager {
             controllers: wired.controllers,
             skipped: wired.skipped,
         });
-        let client = clients.component(COMPONENT)?;
-        serve(&config, &watched, client, &metrics, clock, set_verbosity, background).await?;
+        serve(&config, &watched, clients.reviews()?, &metrics, clock, set_verbosity, background).await?;
 
         let watches = clients.watches()?;
         informers.nodes.start(watches.clone(), background, Arc::clone(&metrics));

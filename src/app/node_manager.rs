@@ -1,7 +1,7 @@
 //! `cloud-node-manager`: builds one from the flags and runs it until the process is told to end.
 //!
 //! In: the command line, validated. Out: an exit code. Memory comes first, since this runs on every machine: one thread, two
-//! clients, and a server only where a port is given.
+//! clients, and a server with a client of its own only where a port is given.
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     cloud_provider::{LocalConfig, Registry},
     metrics::Metrics,
     node_manager::{NodeManager, Parts, Settings},
-    runtime::{clock::Clock, shutdown::Shutdown},
+    runtime::{client::Clients, clock::Clock, shutdown::Shutdown},
     serving::{self, Endpoints, HealthChecks},
 };
 
@@ -60,7 +60,7 @@ async fn run(
     let client = clients.for_component("node-controller")?;
     let parts = Parts {
         node_name: node_name.clone(),
-        client: client.clone(),
+        client,
         watches: clients.for_watches()?,
         provider,
         metrics: Arc::clone(&metrics),
@@ -70,7 +70,7 @@ async fn run(
     let background = Shutdown::new();
     let manager = NodeManager::start(parts, &background)?;
     tracing::info!(node = node_name, version = config.version, "looking after the node of this machine");
-    serve(&config, &node_name, &manager, client, metrics, log, &background).await?;
+    serve(&config, &node_name, &manager, &clients, metrics, log, &background).await?;
     let ended = async {
         stop.begun().await;
         tokio::time::sleep(GRACE).await;
@@ -93,11 +93,11 @@ async fn serve(
     config: &NodeManagerConfig,
     node_name: &str,
     manager: &NodeManager,
-    client: kube::Client,
+    clients: &Clients,
     metrics: Arc<Metrics>,
     log: logging::LogHandle,
     background: &Shutdown,
-) -> Result<(), serving::ServingError> {
+) -> Result<(), Problem> {
     if config.serving.secure_port == 0 {
         return Ok(());
     }
@@ -105,7 +105,7 @@ async fn serve(
     let parts = serving::Parts {
         metrics,
         health: checks(node_name, manager),
-        client: Some(client),
+        client: Some(clients.for_reviews()?),
         configz: json!({"flags": config.flagz.iter().cloned().collect::<std::collections::BTreeMap<_, _>>()}),
         flagz: config.flagz.clone(),
         status: Arc::new(move || status(&for_status)),
@@ -115,7 +115,8 @@ async fn serve(
         clock: Clock::System,
     };
     let gates = feature_gates::resolve(&Default::default()).gates;
-    serving::serve(wiring::serving(&config.serving, &gates), parts, background.clone()).await.map(drop)
+    serving::serve(wiring::serving(&config.serving, &gates), parts, background.clone()).await?;
+    Ok(())
 }
 
 /// `/healthz` has upstream's one check, named after the Node, that always succeeds. What is missing is told by `/readyz`.

@@ -1,7 +1,8 @@
 //! Whether the caller may read a page: group `system:masters`, always-allowed paths, then the API server's word.
 //!
 //! In: a user, a verb and a path, all bounded before. Out: a [`Decision`]. Answers for callers without a name are asked from a
-//! budget and kept in a cache of their own, so that they neither hold up nor displace those of others. The order is that of `DelegatingAuthorizationOptions` in
+//! budget and kept in a cache of their own, so that they neither hold up nor displace those of others.
+//! While too many reviews wait, a permission counts a little longer. The order is that of `DelegatingAuthorizationOptions` in
 //! `k8s.io/apiserver/pkg/server/options/authorization.go`; the question is a SubjectAccessReview with non-resource attributes.
 
 use std::{sync::Arc, time::Duration};
@@ -17,8 +18,9 @@ use super::{
     config::AuthorizationConfig,
     cut,
     delegate::{Delegate, NoReview},
+    familiar::FamiliarNetworks,
     peer_network::PeerNetwork,
-    review_budget::{self, ReviewBudget, ReviewLimits},
+    review_budget::{self, NamedBudgets, ReviewBudget},
 };
 use crate::metrics::Metrics;
 
@@ -115,39 +117,36 @@ fn decision(answer: SubjectAccessReview) -> Decision {
     }
 }
 
-/// What is asked and known for one class of callers.
-struct Reviews {
-    budget: ReviewBudget,
-    cache: Cache<Decision>,
-}
-
-impl Reviews {
-    fn new(limits: ReviewLimits) -> Self {
-        Self { budget: ReviewBudget::new(limits), cache: Cache::new() }
-    }
-}
-
 /// Decides, remembering the API server's answers for a while.
 pub(super) struct Authorizer {
     always_allow: Vec<String>,
     api: Option<Api<SubjectAccessReview>>,
     delegate: Delegate,
-    named: Reviews,
-    anonymous: Reviews,
+    named: NamedBudgets,
+    anonymous: ReviewBudget,
+    of_named: Cache<Decision>,
+    of_anonymous: Cache<Decision>,
     authorized_ttl: Duration,
     unauthorized_ttl: Duration,
     metrics: Arc<Metrics>,
 }
 
 impl Authorizer {
-    pub(super) fn new(config: &AuthorizationConfig, client: Option<Client>, metrics: &Arc<Metrics>) -> Arc<Self> {
+    pub(super) fn new(
+        config: &AuthorizationConfig,
+        client: Option<Client>,
+        familiar: &Arc<FamiliarNetworks>,
+        metrics: &Arc<Metrics>,
+    ) -> Arc<Self> {
         let (requests, duration) = (&metrics.delegated_authz_request_total, &metrics.delegated_authz_request_duration);
         Arc::new(Self {
             always_allow: config.always_allow_paths.clone(),
             api: client.map(Api::all),
             delegate: Delegate::new(requests.clone(), duration.clone()),
-            named: Reviews::new(review_budget::NAMED),
-            anonymous: Reviews::new(review_budget::ANONYMOUS),
+            named: NamedBudgets::new(familiar),
+            anonymous: ReviewBudget::new(review_budget::ANONYMOUS),
+            of_named: Cache::new(),
+            of_anonymous: Cache::new(),
             authorized_ttl: config.authorized_ttl,
             unauthorized_ttl: config.unauthorized_ttl,
             metrics: Arc::clone(metrics),
@@ -180,14 +179,23 @@ impl Authorizer {
 
     async fn ask(&self, user: &User, peer: PeerNetwork, verb: &str, path: &str) -> Result<Decision, NoReview> {
         let Some(api) = &self.api else { return Ok(Decision::NoOpinion(String::new())) };
-        let Reviews { budget, cache } = if user.is_anonymous() { &self.anonymous } else { &self.named };
+        let (budget, cache) = match user.is_anonymous() {
+            true => (&self.anonymous, &self.of_anonymous),
+            false => (self.named.of(peer, Instant::now()), &self.of_named),
+        };
         let question = review(user, verb, path);
         // Plain data of strings always has a JSON form.
         let key = serde_json::to_vec(&question.spec).ok().map(|spec| cache.key(&spec));
         if let Some(known) = key.and_then(|key| cache.get(&key, Instant::now())) {
             return Ok(known);
         }
-        let decision = decision(self.delegate.create(api, &question, budget, peer).await?);
+        let decision = match self.delegate.create(api, &question, budget, peer).await {
+            Err(NoReview::TooMany) => {
+                let late = key.and_then(|key| cache.get_late(&key, Instant::now()));
+                return late.filter(|decision| *decision == Decision::Allow).ok_or(NoReview::TooMany);
+            }
+            answer => decision(answer?),
+        };
         let ttl = if decision == Decision::Allow { self.authorized_ttl } else { self.unauthorized_ttl };
         if let Some(key) = key {
             cache.insert(key, decision.clone(), Instant::now(), ttl);

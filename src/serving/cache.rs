@@ -16,6 +16,8 @@ use tokio::time::Instant;
 const ENTRIES: usize = 1024;
 /// Bytes of one answer; a larger one is not kept.
 const ENTRY_SIZE: usize = 16 * 1024;
+/// How long a stale answer is still there for those who can get no newer one.
+const LATE: Duration = Duration::from_secs(60);
 /// Bytes of all answers.
 const TOTAL_SIZE: usize = 1024 * 1024;
 
@@ -68,18 +70,27 @@ impl<V: Clone + Size> Cache<V> {
 
     /// The answer, unless it is unknown or stale at `now`.
     pub(super) fn get(&self, key: &CacheKey, now: Instant) -> Option<V> {
+        self.within(key, now, Duration::ZERO)
+    }
+
+    /// The answer, also if it has been stale for up to a minute: for when nobody can be asked again.
+    pub(super) fn get_late(&self, key: &CacheKey, now: Instant) -> Option<V> {
+        self.within(key, now, LATE)
+    }
+
+    fn within(&self, key: &CacheKey, now: Instant, late: Duration) -> Option<V> {
         let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        remembered.answers.get(key).filter(|answered| now < answered.stale).map(|answered| answered.value.clone())
+        remembered.answers.get(key).filter(|answered| now < answered.stale + late).map(|answered| answered.value.clone())
     }
 
     /// Remembers `value` for `ttl`, unless it is too large.
     pub(super) fn insert(&self, key: CacheKey, value: V, now: Instant, ttl: Duration) {
         let size = value.size() + size_of::<(CacheKey, CacheKey, Answered<V>)>();
+        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        remembered.forget(&key);
         if ttl.is_zero() || size > ENTRY_SIZE {
             return;
         }
-        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        remembered.forget(&key);
         remembered.make_room(size, now);
         remembered.size += size;
         remembered.order.push_back(key);
@@ -87,11 +98,18 @@ impl<V: Clone + Size> Cache<V> {
     }
 }
 
+impl<V> Cache<V> {
+    /// Drops an answer that turned out to be no longer true.
+    pub(super) fn forget(&self, key: &CacheKey) {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner).forget(key);
+    }
+}
+
 impl<V> Remembered<V> {
-    /// Drops stale answers from the old end, and then as many as it takes.
+    /// Drops answers that are stale for long from the old end, and then as many as it takes.
     fn make_room(&mut self, size: usize, now: Instant) {
         while let Some(oldest) = self.order.front() {
-            let is_stale = self.answers.get(oldest).is_none_or(|answered| answered.stale <= now);
+            let is_stale = self.answers.get(oldest).is_none_or(|answered| answered.stale + LATE <= now);
             let is_full = self.order.len() >= ENTRIES || self.size + size > TOTAL_SIZE;
             if !is_stale && !is_full {
                 return;
@@ -136,8 +154,12 @@ mod tests {
         for (key, seconds, expected) in rows {
             assert_eq!(cache.get(&key, start + Duration::from_secs(seconds)), expected, "after {seconds}");
         }
-        cache.insert(b, 1, start + Duration::from_secs(10), Duration::from_secs(10));
-        assert_eq!(lengths(&cache).0, 1, "what is stale goes");
+        let rows = [(a, 0, Some(1)), (a, 69, Some(1)), (a, 70, None), (b, 0, None), (never, 0, None)];
+        for (key, seconds, expected) in rows {
+            assert_eq!(cache.get_late(&key, start + Duration::from_secs(seconds)), expected, "late, after {seconds}");
+        }
+        cache.insert(b, 1, start + Duration::from_secs(70), Duration::from_secs(10));
+        assert_eq!(lengths(&cache).0, 1, "what is stale for long goes");
     }
 
     #[test]
@@ -174,6 +196,8 @@ mod tests {
         (0..100).for_each(|value| cache.insert(cache.key(b"a"), value, now, ttl));
         assert_eq!((lengths(&cache).0, lengths(&cache).1), (1, 1));
         assert_eq!(cache.get(&cache.key(b"a"), now), Some(99));
+        cache.insert(cache.key(b"a"), 100, now, Duration::ZERO);
+        assert_eq!(cache.get_late(&cache.key(b"a"), now), None, "no older answer outlives a newer one");
         assert_ne!(cache.key(b"a"), Cache::<usize>::new().key(b"a"), "salted");
     }
 }

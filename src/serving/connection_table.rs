@@ -4,17 +4,26 @@
 //!
 //! The rule. Connections from this host itself (source address = destination address) have places of their own; all others share
 //! [`PLACES`]. One network (an IPv4 address, an IPv6 /64) gets [`PLACES_EACH`]. A caller is *known* once a request of the
-//! connection has been authenticated; a connection of a known caller is never closed for another's sake.
+//! connection was allowed a page that is not for everybody; to be somebody is not enough, since every pod has a token. Of the
+//! known connections of a network the [`KEPT_EACH`] that asked last are *kept*. All others give way to newcomers: those that are
+//! not known first, the oldest of them first; then the known ones, the longest idle first.
 //!
-//! 1. A network that has its share replaces the oldest of its own connections that is not known and older than [`GRACE`];
+//! 1. A network that has its share replaces the first of its own connections that give way and have been idle for [`GRACE`];
 //!    without one it is refused.
-//! 2. When all places are taken, the network with the most unknown connections gives up the oldest of them: at once if it has
-//!    at least two more than the network of the newcomer, else if it is older than [`GRACE`]. Without one the newcomer is refused.
+//! 2. When all places are taken, the network with the most connections that give way gives up the first of them: at once if it
+//!    has at least two more than the network of the newcomer, else the first that has been idle for [`GRACE`]. Without one the
+//!    newcomer is refused.
+//! 3. When all places are kept, the longest idle connection of all gives way, after [`GRACE`].
 //!
 //! So a crowd that holds connections open is displaced by a probe, a crowd that comes fast leaves a probe [`GRACE`] to be
-//! answered, and nothing outside this host can take the places of a kubelet that probes the network of the host.
+//! answered, nobody can take all places for good, and nothing outside this host can take the places of a kubelet that probes the
+//! network of the host.
 
-use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -24,6 +33,8 @@ use super::peer_network::PeerNetwork;
 pub(super) const PLACES: usize = 96;
 /// For one network, and for this host itself.
 pub(super) const PLACES_EACH: usize = 24;
+/// Known connections of one network that keep their places: a scraper has one or two.
+pub(super) const KEPT_EACH: usize = 4;
 /// kubelet's default time for a probe: a connection has as long to ask before one of the same standing takes its place.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
 
@@ -46,9 +57,13 @@ pub(super) enum Admission {
 #[derive(Debug)]
 struct OpenConnection {
     peer: PeerNetwork,
-    since: Instant,
     known: bool,
+    /// Since when it is idle: when it was opened, or when a known caller asked last.
+    idle_since: Instant,
 }
+
+/// A connection, ordered by who gives way first.
+type Standing = (bool, Instant, ConnectionId);
 
 /// The open connections.
 #[derive(Debug, Default)]
@@ -60,46 +75,54 @@ pub(super) struct ConnectionTable {
 impl ConnectionTable {
     /// Applies the rule to a connection from `peer`.
     pub(super) fn admission(&self, peer: PeerNetwork, now: Instant) -> Admission {
-        let rivals = || self.open.iter().filter(|(_, other)| other.peer.is_same_host() == peer.is_same_host());
-        if rivals().filter(|(_, other)| other.peer == peer).count() >= PLACES_EACH {
-            let own = self.oldest_unknown(peer);
-            return own.filter(|(_, since)| past_grace(*since, now)).map_or(Admission::PeerHasItsShare, in_place);
+        let rivals =
+            || self.open.values().map(|other| other.peer).filter(|other| other.is_same_host() == peer.is_same_host());
+        let own = self.giving_way(peer);
+        if rivals().filter(|other| *other == peer).count() >= PLACES_EACH {
+            let first = own.iter().find(|connection| past_grace(connection, now));
+            return first.map_or(Admission::PeerHasItsShare, in_place);
         }
         let places = if peer.is_same_host() { PLACES_EACH } else { PLACES };
         if rivals().count() < places {
             return Admission::Free;
         }
-        let heaviest = rivals().filter(|(_, other)| !other.known).max_by_key(|(id, other)| {
-            // Of equals the one whose connection is the oldest; ids grow with time.
-            (self.unknown(other.peer), Reverse(**id))
-        });
-        let Some((_, heaviest)) = heaviest else { return Admission::AllTaken };
-        let outweighs = self.unknown(heaviest.peer) > self.unknown(peer) + 1;
-        let victim = self.oldest_unknown(heaviest.peer).filter(|(_, since)| outweighs || past_grace(*since, now));
-        victim.map_or(Admission::AllTaken, in_place)
+        let networks: BTreeSet<_> = rivals().collect();
+        let queues = networks.into_iter().map(|network| self.giving_way(network));
+        let heaviest = queues.max_by_key(|queue| (queue.len(), queue.first().copied().map(Reverse))).unwrap_or_default();
+        let outweighs = heaviest.len() > own.len() + 1;
+        let candidates = if heaviest.is_empty() { self.longest_idle(peer.is_same_host()) } else { heaviest };
+        let first = candidates.iter().find(|connection| outweighs || past_grace(connection, now));
+        first.map_or(Admission::AllTaken, in_place)
     }
 
-    fn unknown(&self, peer: PeerNetwork) -> usize {
-        self.open.values().filter(|connection| connection.peer == peer && !connection.known).count()
+    /// The connections of a network that are not kept, in the order in which they give way.
+    fn giving_way(&self, peer: PeerNetwork) -> Vec<Standing> {
+        let own = self.open.iter().filter(|(_, connection)| connection.peer == peer);
+        let mut own: Vec<_> = own.map(standing).collect();
+        own.sort_unstable();
+        let known = own.iter().filter(|(known, ..)| *known).count();
+        own.truncate(own.len() - known.min(KEPT_EACH));
+        own
     }
 
-    fn oldest_unknown(&self, peer: PeerNetwork) -> Option<(ConnectionId, Instant)> {
-        let (id, oldest) = self.open.iter().find(|(_, connection)| connection.peer == peer && !connection.known)?;
-        Some((*id, oldest.since))
+    /// At most one.
+    fn longest_idle(&self, same_host: bool) -> Vec<Standing> {
+        let rivals = self.open.iter().filter(|(_, other)| other.peer.is_same_host() == same_host);
+        rivals.map(standing).min_by_key(|(_, idle_since, id)| (*idle_since, *id)).into_iter().collect()
     }
 
     /// Adds a connection.
     pub(super) fn insert(&mut self, peer: PeerNetwork, now: Instant) -> ConnectionId {
         let id = self.next;
         self.next += 1;
-        self.open.insert(id, OpenConnection { peer, since: now, known: false });
+        self.open.insert(id, OpenConnection { peer, known: false, idle_since: now });
         id
     }
 
-    /// A request of the connection was authenticated.
-    pub(super) fn set_known(&mut self, id: ConnectionId) {
+    /// A request of the connection was allowed a page that is not for everybody.
+    pub(super) fn set_known(&mut self, id: ConnectionId, now: Instant) {
         if let Some(connection) = self.open.get_mut(&id) {
-            connection.known = true;
+            (connection.known, connection.idle_since) = (true, now);
         }
     }
 
@@ -114,12 +137,16 @@ impl ConnectionTable {
     }
 }
 
-fn past_grace(since: Instant, now: Instant) -> bool {
-    now.duration_since(since) >= GRACE
+fn standing((id, connection): (&ConnectionId, &OpenConnection)) -> Standing {
+    (connection.known, connection.idle_since, *id)
 }
 
-fn in_place((id, _): (ConnectionId, Instant)) -> Admission {
-    Admission::InPlaceOf(id)
+fn past_grace((_, idle_since, _): &Standing, now: Instant) -> bool {
+    now.duration_since(*idle_since) >= GRACE
+}
+
+fn in_place((.., id): &Standing) -> Admission {
+    Admission::InPlaceOf(*id)
 }
 
 #[cfg(test)]
@@ -146,10 +173,66 @@ mod tests {
         assert_eq!(table.admission(peer(8), start), Admission::Free);
         let later = start + GRACE;
         assert_eq!(table.admission(peer(7), later), Admission::InPlaceOf(0));
-        table.set_known(0);
+        table.set_known(0, start);
         assert_eq!(table.admission(peer(7), later), Admission::InPlaceOf(1));
-        (0..table.next).for_each(|id| table.set_known(id));
-        assert_eq!(table.admission(peer(7), later), Admission::PeerHasItsShare);
+    }
+
+    #[test]
+    fn a_network_keeps_the_known_connections_that_asked_last() {
+        let (mut table, start) = (ConnectionTable::default(), Instant::now());
+        fill(&mut table, 7..8, PLACES_EACH, start);
+        // The last opened asked first.
+        for id in 0..table.next {
+            table.set_known(id, start + GRACE * u32::try_from(table.next - id).unwrap());
+        }
+        let mut now = start + GRACE * u32::try_from(table.next + 1).unwrap();
+        let kept = ConnectionId::try_from(KEPT_EACH).unwrap();
+        for id in (kept..table.next).rev() {
+            assert_eq!(table.admission(peer(7), now), Admission::InPlaceOf(id), "the longest idle");
+            table.remove(id);
+            table.insert(peer(7), now);
+        }
+        now += GRACE;
+        for newcomer in 0..100 {
+            let Admission::InPlaceOf(id) = table.admission(peer(7), now) else { panic!("refused") };
+            assert!(id >= kept, "{newcomer}: {id} is kept");
+            table.remove(id);
+            table.insert(peer(7), now);
+            now += GRACE;
+        }
+        assert!((0..kept).all(|id| table.open.contains_key(&id)));
+    }
+
+    #[test]
+    fn tokens_take_the_places_from_nobody() {
+        // Pods of a tenant hold every place with requests that are authenticated; then even with ones that are allowed.
+        for allowed in [false, true] {
+            let (mut table, start) = (ConnectionTable::default(), Instant::now());
+            fill(&mut table, 10..14, PLACES / 4, start);
+            if allowed {
+                (0..table.next).for_each(|id| table.set_known(id, start));
+            }
+            for prober in [7, 8, 9] {
+                let Admission::InPlaceOf(id) = table.admission(peer(prober), start) else { panic!("{prober} is refused") };
+                table.remove(id);
+                table.insert(peer(prober), start);
+            }
+        }
+    }
+
+    #[test]
+    fn when_all_places_are_kept_the_longest_idle_gives_way() {
+        let (mut table, start) = (ConnectionTable::default(), Instant::now());
+        let networks = u8::try_from(PLACES / KEPT_EACH).unwrap();
+        fill(&mut table, 100..100 + networks, KEPT_EACH, start);
+        (0..table.next).for_each(|id| table.set_known(id, start));
+        table.set_known(0, start + GRACE);
+        assert_eq!(table.admission(peer(7), start), Admission::AllTaken);
+        assert_eq!(table.admission(peer(7), start + GRACE), Admission::InPlaceOf(1));
+        table.remove(1);
+        let newcomer = table.insert(peer(7), start + GRACE);
+        assert_eq!(table.admission(peer(8), start + GRACE), Admission::AllTaken);
+        assert_eq!(table.admission(peer(8), start + GRACE * 2), Admission::InPlaceOf(newcomer), "no kept one");
     }
 
     #[test]
@@ -170,7 +253,7 @@ mod tests {
         fill(&mut table, 100..100 + u8::try_from(PLACES).unwrap(), 1, start);
         assert_eq!(table.admission(peer(7), start), Admission::AllTaken);
         assert_eq!(table.admission(peer(7), start + GRACE), Admission::InPlaceOf(0));
-        (0..table.next).for_each(|id| table.set_known(id));
+        (0..table.next).for_each(|id| table.set_known(id, start + GRACE));
         assert_eq!(table.admission(peer(7), start + GRACE), Admission::AllTaken);
     }
 

@@ -94,9 +94,10 @@ impl Place {
         self.peer
     }
 
-    /// A request of the connection was authenticated.
+    /// A request of the connection was allowed a page that is not for everybody.
     pub(super) fn set_known(&self) {
-        self.connections.with(|inner| inner.table.set_known(self.id));
+        let now = Instant::now();
+        self.connections.with(|inner| inner.table.set_known(self.id, now));
     }
 
     /// Resolves when another connection has got the place.

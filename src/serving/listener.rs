@@ -79,7 +79,7 @@ impl Peer {
         self.place.peer()
     }
 
-    /// A request was authenticated: the connection keeps its place.
+    /// A request was allowed a page that is not for everybody: the connection may keep its place.
     pub(super) fn set_known(&self) {
         self.place.set_known();
     }

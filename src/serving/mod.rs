@@ -5,10 +5,11 @@
 //!
 //! A request passes: `listener` (TCP, TLS, limits) → `authentication` (who) → `authorization` (may they) → `pages` (answer).
 //!
-//! Who asks without a name gets little. Bounded, for each network and in all: connections (`connection_table`), bytes and time of a
+//! Who may read nothing gets little. Bounded, for each network and in all: connections (`connection_table`), bytes and time of a
 //! request's head and body and of its answer (`listener`, `backpressure`, `activity`, `paced_body`), the form of a request
 //! (`request_form`), questions to the API server (`review_budget`), what is remembered of its answers (`cache`), answers under way
-//! (`peer_network`), and lines in the log (`log_pace`). Health needs no question and no share.
+//! (`peer_network`), and lines in the log (`log_pace`). Every pod has a token, so that only those count as known who may read a page
+//! (`familiar`). Health needs no question and no share.
 //!
 //! Differences from upstream (`k8s.io/apiserver`): an unreachable API server never ends the process, it only makes `/readyz`
 //! fail until the authentication ConfigMap could be read; and a failing health check tells authenticated callers why.
@@ -22,6 +23,7 @@ mod config;
 mod connection_table;
 mod connections;
 mod delegate;
+mod familiar;
 mod health;
 mod listener;
 mod log_pace;
@@ -68,7 +70,8 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// For `/healthz`, `/livez` and `/readyz`.
     pub health: HealthChecks,
-    /// Answers TokenReviews and SubjectAccessReviews. Without one, only always-allowed paths and `system:masters` pass.
+    /// Answers TokenReviews and SubjectAccessReviews, which have limits of their own here: a client that limits its rate too would let
+    /// strangers hold up its other users. Without one, only always-allowed paths and `system:masters` pass.
     pub client: Option<kube::Client>,
     /// The configuration, shown by `/configz` under the key `cloudcontrollermanager.config.k8s.io`.
     pub configz: Value,
@@ -128,11 +131,12 @@ pub async fn serve(config: ServingConfig, parts: Parts, shutdown: Shutdown) -> R
     let socket = listener::bind(&config)?;
     let certificates = tls::Certificates::load(&config, parts.clock).await?;
     let tls = tls::server_config(&config, Arc::clone(&certificates))?;
-    let authenticator = authentication::Authenticator::start(&config, &parts, &shutdown).await?;
-    let authorizer = authorization::Authorizer::new(&config.authorization, parts.client.clone(), &parts.metrics);
+    let familiar = Arc::<familiar::FamiliarNetworks>::default();
+    let authenticator = authentication::Authenticator::start(&config, &parts, &familiar, &shutdown).await?;
+    let authorizer = authorization::Authorizer::new(&config.authorization, parts.client.clone(), &familiar, &parts.metrics);
     shutdown.spawn(certificates.reload(config.reload_interval, shutdown.clone()));
     let connections = connections::Connections::new(&parts.metrics);
-    let router = pages::router(&config, parts, authenticator, authorizer);
+    let router = pages::router(&config, parts, authenticator, authorizer, familiar);
     let address = socket.local;
     tracing::info!(%address, "Serving securely");
     shutdown.spawn(listener::run(socket, tls, router, connections, config.http2_max_streams, shutdown.clone()));

@@ -50,6 +50,15 @@ pub(super) struct ShareLimits {
     pub(super) all: usize,
     /// One network.
     pub(super) each: usize,
+    /// Beyond `all`, networks that hold nothing yet: the first share of each. Few networks that hold much keep nobody else out.
+    pub(super) newcomers: usize,
+}
+
+impl ShareLimits {
+    /// The most that are ever held.
+    pub(super) fn most(self) -> usize {
+        self.all + self.newcomers
+    }
 }
 
 /// What is shared, in equal and bounded parts. Clones share it.
@@ -68,7 +77,8 @@ impl Shares {
     pub(super) fn take(&self, peer: PeerNetwork) -> Option<Share> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let own = held.get(&peer).copied().unwrap_or(0);
-        if own >= self.limits.each || held.values().sum::<usize>() >= self.limits.all {
+        let room = if own == 0 { self.limits.most() } else { self.limits.all };
+        if own >= self.limits.each || held.values().sum::<usize>() >= room {
             return None;
         }
         held.insert(peer, own + 1);
@@ -121,7 +131,7 @@ mod tests {
 
     #[test]
     fn one_network_never_gets_all() {
-        let shares = Shares::new(ShareLimits { all: 3, each: 2 });
+        let shares = Shares::new(ShareLimits { all: 3, each: 2, newcomers: 0 });
         let (a, b, c) = (peer("10.0.0.7"), peer("10.0.0.8"), peer("10.0.0.9"));
         let held = [shares.take(a), shares.take(a)];
         assert!(held.iter().all(Option::is_some));
@@ -133,5 +143,19 @@ mod tests {
         assert!(shares.take(c).is_some());
         drop(other);
         assert!(shares.held.lock().unwrap().is_empty(), "nobody is remembered");
+    }
+
+    #[test]
+    fn newcomers_get_a_share_though_all_are_taken() {
+        let shares = Shares::new(ShareLimits { all: 4, each: 2, newcomers: 1 });
+        let (a, b, c, d) = (peer("10.0.0.7"), peer("10.0.0.8"), peer("10.0.0.9"), peer("10.0.0.10"));
+        let held = [shares.take(a), shares.take(a), shares.take(b), shares.take(b)];
+        assert!(held.iter().all(Option::is_some));
+        let first = shares.take(c);
+        assert!(first.is_some());
+        assert!(shares.take(c).is_none(), "only the first");
+        assert!(shares.take(d).is_none(), "the reserve is bounded too");
+        drop(first);
+        assert!(shares.take(d).is_some());
     }
 }

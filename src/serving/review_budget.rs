@@ -2,16 +2,20 @@
 //!
 //! In: who wants to ask. Out: a [`Share`] and then the wait for a turn, or that there is none: whoever comes when too many wait
 //! is told so at once. A turn that is abandoned before it came is given back, so that the wait is never longer than those who
-//! really wait make it. Those who show no name have a budget of their own.
+//! really wait make it. Those who show no name have a budget of their own, and so have those who show one, good or not, where nobody
+//! may read anything: tokens cost nothing to make up.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use tokio::time::{Instant, sleep};
 
-use super::peer_network::{PeerNetwork, Share, ShareLimits, Shares};
+use super::{
+    familiar::FamiliarNetworks,
+    peer_network::{PeerNetwork, Share, ShareLimits, Shares},
+};
 
 /// A rate, and how many may wait for it or for an answer.
 #[derive(Debug, Clone, Copy)]
@@ -21,12 +25,15 @@ pub(super) struct ReviewLimits {
     open: ShareLimits,
 }
 
-/// For those who show a credential: the rate is that of `DelegatingAuthenticationOptions` (200 per second, 400 at once).
-pub(super) const NAMED: ReviewLimits =
-    ReviewLimits { per_second: 200.0, burst: 400.0, open: ShareLimits { all: 64, each: 16 } };
+/// For those who show a credential in a familiar network: the rate is that of `DelegatingAuthenticationOptions` (200 per second, 400 at once).
+pub(super) const FAMILIAR: ReviewLimits =
+    ReviewLimits { per_second: 200.0, burst: 400.0, open: ShareLimits { all: 64, each: 16, newcomers: 0 } };
+/// For those who show one elsewhere. Each network has room for its first question, until it is familiar.
+pub(super) const STRANGERS: ReviewLimits =
+    ReviewLimits { per_second: 50.0, burst: 100.0, open: ShareLimits { all: 16, each: 4, newcomers: 32 } };
 /// For those who show none. Health needs no review, and who else may ask without a name asks for few pages.
 pub(super) const ANONYMOUS: ReviewLimits =
-    ReviewLimits { per_second: 20.0, burst: 40.0, open: ShareLimits { all: 16, each: 8 } };
+    ReviewLimits { per_second: 20.0, burst: 40.0, open: ShareLimits { all: 16, each: 8, newcomers: 0 } };
 
 /// One budget.
 #[derive(Debug)]
@@ -58,6 +65,26 @@ impl ReviewBudget {
 
     fn with_bucket<R>(&self, act: impl FnOnce(&mut TokenBucket) -> R) -> R {
         act(&mut self.bucket.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The budgets of those who show a credential.
+#[derive(Debug)]
+pub(super) struct NamedBudgets {
+    familiar: ReviewBudget,
+    strangers: ReviewBudget,
+    networks: Arc<FamiliarNetworks>,
+}
+
+impl NamedBudgets {
+    pub(super) fn new(networks: &Arc<FamiliarNetworks>) -> Self {
+        let (familiar, strangers) = (ReviewBudget::new(FAMILIAR), ReviewBudget::new(STRANGERS));
+        Self { familiar, strangers, networks: Arc::clone(networks) }
+    }
+
+    /// The one for whoever comes from `peer`.
+    pub(super) fn of(&self, peer: PeerNetwork, now: Instant) -> &ReviewBudget {
+        if self.networks.contains(peer, now) { &self.familiar } else { &self.strangers }
     }
 }
 
@@ -108,7 +135,7 @@ mod tests {
     #[test]
     fn a_burst_passes_and_then_the_rate_holds() {
         let now = Instant::now();
-        let mut bucket = TokenBucket::new(NAMED, now);
+        let mut bucket = TokenBucket::new(FAMILIAR, now);
         for _ in 0..400 {
             assert_eq!(bucket.take(now), Duration::ZERO);
         }
@@ -119,7 +146,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn abandoned_turns_cost_nothing() {
-        let budget = ReviewBudget::new(NAMED);
+        let budget = ReviewBudget::new(FAMILIAR);
         for _ in 0..400 {
             budget.turn().now_or_never().unwrap();
         }
@@ -143,10 +170,24 @@ mod tests {
     }
 
     #[test]
+    fn strangers_take_no_reviews_from_familiar_networks_or_newcomers() {
+        let networks = Arc::<FamiliarNetworks>::default();
+        let (budgets, now) = (NamedBudgets::new(&networks), Instant::now());
+        networks.add(peer(2), now);
+        let held: Vec<_> =
+            (3..7).flat_map(|n| (0..20).map(move |_| n)).filter_map(|n| budgets.of(peer(n), now).enter(peer(n))).collect();
+        assert_eq!(held.len(), STRANGERS.open.all);
+        assert!(budgets.of(peer(3), now).enter(peer(3)).is_none());
+        assert!(budgets.of(peer(7), now).enter(peer(7)).is_some(), "one that was never seen");
+        let familiar: Vec<_> = (0..20).filter_map(|_| budgets.of(peer(2), now).enter(peer(2))).collect();
+        assert_eq!(familiar.len(), FAMILIAR.open.each);
+    }
+
+    #[test]
     fn nobody_waits_longer_than_a_second() {
-        for limits in [NAMED, ANONYMOUS] {
+        for limits in [FAMILIAR, STRANGERS, ANONYMOUS] {
             #[allow(clippy::cast_precision_loss, reason = "few")]
-            let longest = limits.open.all as f64 / limits.per_second;
+            let longest = limits.open.most() as f64 / limits.per_second;
             assert!(longest <= 1.0, "{limits:?}");
         }
     }

@@ -1,11 +1,15 @@
-//! What the peers of the secure port do to it. Each attack ends by itself and ignores that it is cut off.
+//! What the peers of the secure port do to it. Each attack ends by itself and ignores that it is cut off,
+//! but counts itself in its target once it has brought what it brings.
 
 use std::{io, net::Ipv4Addr};
 
 use futures::{StreamExt, future::BoxFuture, stream};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::{Duration, sleep, timeout},
+};
 
-use crate::target::Target;
+use crate::target::{TENANT_TOKEN, Target};
 
 /// The addresses that attack. Probes come from others.
 pub(crate) fn attacker(number: usize) -> Ipv4Addr {
@@ -32,6 +36,7 @@ pub(crate) async fn half_sent_requests(target: Target) {
             let mut stream = target.http1(attacker(number)).await?;
             let filler = "a".repeat(60_000);
             stream.write_all(format!("GET /livez HTTP/1.1\r\nhost: ccm\r\nx-filler: {filler}").as_bytes()).await?;
+            target.count();
             hold(stream).await
         })
     };
@@ -51,8 +56,12 @@ pub(crate) async fn huge_heads(target: Target) {
             let mut answer = [0; 1];
             tokio::select! {
                 written = writer.write_all(head.as_bytes()) => written?,
-                read = reader.read(&mut answer) => return read.map(drop),
+                read = reader.read(&mut answer) => {
+                    target.count();
+                    return read.map(drop);
+                }
             }
+            target.count();
             reader.read(&mut answer).await.map(drop)
         })
     };
@@ -63,7 +72,11 @@ pub(crate) async fn huge_heads(target: Target) {
 pub(crate) async fn silent_connections(target: Target) {
     let one = move |number| -> Attack {
         let target = target.clone();
-        Box::pin(async move { hold(target.tcp(attacker(number)).await?).await })
+        Box::pin(async move {
+            let stream = target.tcp(attacker(number)).await?;
+            target.count();
+            hold(stream).await
+        })
     };
     swarm(5000, 500, one).await;
 }
@@ -130,6 +143,7 @@ pub(crate) async fn http2_floods(target: Target) {
             let (reader, mut writer) = tokio::io::split(target.http2(attacker(number)).await?);
             let reading = tokio::spawn(hold(reader));
             writer.write_all(&opening()).await?;
+            target.count();
             let filler = "a".repeat(10_000);
             for id in ids(if number.is_multiple_of(2) { 2000 } else { 400 }) {
                 let bytes = if number.is_multiple_of(2) {
@@ -168,13 +182,15 @@ pub(crate) async fn slow_readers(target: Target, token: &'static str) {
             };
             stream.write_all(&bytes).await?;
             stream.flush().await?;
+            target.count();
             std::future::pending().await
         })
     };
     swarm(120, 120, one).await;
 }
 
-/// (f) Requests without a name for paths that nobody has asked for, abandoned as soon as they are sent.
+/// (f) Requests without a name for paths that nobody has asked for, abandoned as soon as they are sent; a quarter of
+/// those who send them waits for a while, so that reviews wait too.
 pub(crate) async fn abandoned_requests(target: Target) {
     let one = move |number: usize| -> Attack {
         let target = target.clone();
@@ -187,9 +203,46 @@ pub(crate) async fn abandoned_requests(target: Target) {
                 stream.write_all(&get(id, &path, ("x-filler", "a"))).await?;
             }
             stream.flush().await?;
+            target.count();
+            if number % 4 == 2 {
+                return timeout(Duration::from_secs(1), hold(stream)).await.unwrap_or(Ok(()));
+            }
             let mut some = [0; 64];
             stream.read(&mut some).await.map(drop)
         })
     };
-    swarm(50, 10, one).await;
+    swarm(100, 20, one).await;
+}
+
+/// (g) Pods of a tenant hold as many connections as four addresses get, with a token that the API server accepts, and with requests
+/// that it allows to every ServiceAccount. Who is cut off comes again.
+pub(crate) async fn tokens_of_a_tenant(target: Target) {
+    let one = move |number: usize| -> Attack {
+        let target = target.clone();
+        Box::pin(async move {
+            loop {
+                let _ = ask_on(&target, number).await;
+                sleep(Duration::from_millis(100)).await;
+            }
+        })
+    };
+    swarm(96, 96, one).await;
+}
+
+/// Asks over one connection until it ends.
+async fn ask_on(target: &Target, number: usize) -> io::Result<()> {
+    let mut stream = target.http1(attacker(number % 4)).await?;
+    let path = ["/livez", "/api/v1"][number / 4 % 2];
+    let head = format!("HEAD {path} HTTP/1.1\r\nhost: ccm\r\nauthorization: Bearer {TENANT_TOKEN}\r\n\r\n");
+    let mut answer = [0; 1024];
+    loop {
+        stream.write_all(head.as_bytes()).await?;
+        if stream.read(&mut answer).await? == 0 {
+            return Ok(());
+        }
+        if answer.starts_with(b"HTTP/1.1 200 ") || answer.starts_with(b"HTTP/1.1 404 ") {
+            target.count();
+        }
+        sleep(Duration::from_millis(300)).await;
+    }
 }

@@ -3,20 +3,18 @@
 use std::{
     fs, io,
     net::{Ipv4Addr, SocketAddr},
+    path::Path,
     process::Stdio,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use cloud_controller_manager::{
     runtime::{clock::Clock, shutdown::Shutdown},
     sandbox::{api_server::ApiServer, reviews::User},
-};
-use rustls::{
-    ClientConfig, DigitallySignedStruct, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::aws_lc_rs,
-    pki_types::{CertificateDer, ServerName, UnixTime},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -26,58 +24,14 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
+use crate::any_server::connector;
+
 /// For the start of the program, on a machine that may be busy.
-const SOON: Duration = Duration::from_secs(60);
-
-/// Does not look at the certificate: the secure port signs its own.
-#[derive(Debug)]
-struct AnyServer;
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
-    }
-}
-
-fn connector(protocol: &str) -> TlsConnector {
-    let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyServer))
-        .with_no_client_auth();
-    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
-    TlsConnector::from(Arc::new(config))
-}
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+/// A free port may be taken before the program listens on it; then another is tried.
+const PORTS: usize = 5;
+/// Whose token everybody accepts and who may read no page: like every pod's.
+pub(crate) const TENANT_TOKEN: &str = "token-of-a-tenant";
 
 /// The secure port, seen by those who connect to it.
 #[derive(Clone)]
@@ -85,11 +39,27 @@ pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     http1: TlsConnector,
     http2: TlsConnector,
+    delivered: Arc<AtomicUsize>,
 }
 
 impl Target {
     fn new(address: SocketAddr) -> Self {
-        Self { address, http1: connector("http/1.1"), http2: connector("h2") }
+        Self { address, http1: connector("http/1.1"), http2: connector("h2"), delivered: Arc::default() }
+    }
+
+    /// The same port, with a count of its own.
+    pub(crate) fn counted_apart(&self) -> Self {
+        Self { delivered: Arc::default(), ..self.clone() }
+    }
+
+    /// An attack has brought to the port what it brings.
+    pub(crate) fn count(&self) {
+        self.delivered.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How many attacks did.
+    pub(crate) fn delivered(&self) -> usize {
+        self.delivered.load(Ordering::SeqCst)
     }
 
     pub(crate) async fn tcp(&self, source: Ipv4Addr) -> io::Result<TcpStream> {
@@ -136,28 +106,32 @@ impl Drop for Program {
 }
 
 impl Program {
-    /// Starts it, and waits until it is alive. Only `admin` may read its pages.
+    /// Starts it, and waits until it is alive. Only `admin` may read its pages; `tenant` may ask for what every ServiceAccount may
+    /// by the cluster's default roles.
     pub(crate) async fn start() -> Self {
         let (server, stop, folder) = (ApiServer::new(Clock::System), Shutdown::new(), tempfile::tempdir().unwrap());
-        server.authorize(Box::new(|spec| spec["user"] == "admin"));
+        server.authorize(Box::new(|spec| {
+            let path = spec["nonResourceAttributes"]["path"].as_str().unwrap_or_default();
+            spec["user"] == "admin" || (spec["user"] == "tenant" && path.starts_with("/api"))
+        }));
+        server.add_token(TENANT_TOKEN, User { name: "tenant".to_owned(), groups: Vec::new() });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         ApiServer::write_kubeconfig(&kubeconfig, &format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
         let (serving, until) = (server.clone(), stop.clone());
         tokio::spawn(async move { serving.serve(listener, until).await });
-        let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        let log = fs::File::create(folder.path().join("log")).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_cloud-controller-manager"))
-            .env_remove("KUBERNETES_SERVICE_HOST")
-            .args(["--cloud-provider=fake", "--configure-cloud-routes=false", "--bind-address=127.0.0.1"])
-            .args([format!("--secure-port={}", address.port()), format!("--kubeconfig={}", kubeconfig.display())])
-            .stdout(Stdio::null())
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let program = Self { target: Target::new(address), server, child, folder, stop };
-        program.ready().await;
+        let address = free_port().await;
+        let child = spawn(folder.path(), address);
+        let mut program = Self { target: Target::new(address), server, child, folder, stop };
+        for _ in 1..PORTS {
+            if program.ready().await {
+                return program;
+            }
+            let address = free_port().await;
+            program.child = spawn(program.folder.path(), address);
+            program.target = Target::new(address);
+        }
+        assert!(program.ready().await, "ended on each of {PORTS} ports:\n{}", program.log());
         program
     }
 
@@ -166,13 +140,22 @@ impl Program {
         self.server.add_token(token, User { name: "admin".to_owned(), groups: Vec::new() });
     }
 
-    async fn ready(&self) {
+    /// Waits until it is; `false`: it has ended.
+    async fn ready(&mut self) -> bool {
+        let (target, child) = (&self.target, &mut self.child);
         let asked = async {
-            while !self.target.get(Ipv4Addr::LOCALHOST, "/readyz", None).await.is_ok_and(|answer| is_ok(&answer)) {
+            loop {
+                if child.try_wait().unwrap().is_some() {
+                    return false;
+                }
+                if target.get(Ipv4Addr::LOCALHOST, "/readyz", None).await.is_ok_and(|answer| is_ok(&answer)) {
+                    return true;
+                }
                 sleep(Duration::from_millis(50)).await;
             }
         };
-        assert!(timeout(SOON, asked).await.is_ok(), "never ready:\n{}", self.log());
+        let ready = timeout(SOON, asked).await;
+        ready.unwrap_or_else(|_| panic!("never ready:\n{}", self.log()))
     }
 
     pub(crate) fn log(&self) -> String {
@@ -185,6 +168,24 @@ impl Program {
         let line = status.lines().find(|line| line.starts_with(field)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
+}
+
+async fn free_port() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}
+
+fn spawn(folder: &Path, address: SocketAddr) -> Child {
+    let log = fs::File::create(folder.join("log")).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_cloud-controller-manager"))
+        .env_remove("KUBERNETES_SERVICE_HOST")
+        .args(["--cloud-provider=fake", "--configure-cloud-routes=false", "--bind-address=127.0.0.1"])
+        .arg(format!("--secure-port={}", address.port()))
+        .arg(format!("--kubeconfig={}", folder.join("kubeconfig").display()))
+        .stdout(Stdio::null())
+        .stderr(log)
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
 }
 
 pub(crate) fn is_ok(answer: &str) -> bool {

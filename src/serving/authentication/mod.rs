@@ -19,7 +19,9 @@ use rustls::pki_types::CertificateDer;
 use tokio::time::Instant;
 
 use self::authorities::Authorities;
-use super::{Parts, ServingError, cache::Size, config::ServingConfig, peer_network::PeerNetwork};
+use super::{
+    Parts, ServingError, cache::Size, config::ServingConfig, familiar::FamiliarNetworks, peer_network::PeerNetwork,
+};
 use crate::{
     metrics::Metrics,
     runtime::{clock::Clock, shutdown::Shutdown},
@@ -143,12 +145,12 @@ impl Authenticator {
     pub(super) async fn start(
         config: &ServingConfig,
         parts: &Parts,
+        familiar: &Arc<FamiliarNetworks>,
         shutdown: &Shutdown,
     ) -> Result<Arc<Self>, ServingError> {
-        let tokens = parts
-            .client
-            .clone()
-            .map(|client| token::TokenAuthenticator::new(client, config.authentication.token_cache_ttl, &parts.metrics));
+        let ttl = config.authentication.token_cache_ttl;
+        let tokens = |client| token::TokenAuthenticator::new(client, ttl, familiar, &parts.metrics);
+        let tokens = parts.client.clone().map(tokens);
         let authorities = lookup::start(config, parts, shutdown).await?;
         Ok(Arc::new(Self { authorities, tokens, metrics: Arc::clone(&parts.metrics), clock: parts.clock }))
     }

@@ -2,6 +2,7 @@
 //!
 //! In: a token. Out: the user, or that the token is wrong. Answers are remembered under a salted hash: the token itself is never
 //! stored, and never logged. Wrong tokens are remembered apart, so that many of them do not displace good ones.
+//! While too many reviews wait, a good answer counts a little longer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,8 +18,9 @@ use crate::{
         cache::Cache,
         cut,
         delegate::{Delegate, NoReview},
+        familiar::FamiliarNetworks,
         peer_network::PeerNetwork,
-        review_budget::{self, ReviewBudget},
+        review_budget::NamedBudgets,
     },
 };
 
@@ -52,19 +54,19 @@ fn answer(status: TokenReviewStatus) -> Answer {
 pub(super) struct TokenAuthenticator {
     api: Api<TokenReview>,
     delegate: Delegate,
-    budget: ReviewBudget,
+    budgets: NamedBudgets,
     users: Cache<Answer>,
     wrong: Cache<Answer>,
     ttl: Duration,
 }
 
 impl TokenAuthenticator {
-    pub(super) fn new(client: Client, ttl: Duration, metrics: &Arc<Metrics>) -> Self {
+    pub(super) fn new(client: Client, ttl: Duration, familiar: &Arc<FamiliarNetworks>, metrics: &Arc<Metrics>) -> Self {
         let (requests, duration) = (&metrics.delegated_authn_request_total, &metrics.delegated_authn_request_duration);
         Self {
             api: Api::all(client),
             delegate: Delegate::new(requests.clone(), duration.clone()),
-            budget: ReviewBudget::new(review_budget::NAMED),
+            budgets: NamedBudgets::new(familiar),
             users: Cache::new(),
             wrong: Cache::new(),
             ttl,
@@ -83,18 +85,21 @@ impl TokenAuthenticator {
         }
         let spec = TokenReviewSpec { token: token.to_owned(), ..Default::default() };
         let question = TokenReview { spec, ..Default::default() };
-        let review = self.delegate.create(&self.api, &question, &self.budget, peer).await.map_err(unanswered)?;
+        let budget = self.budgets.of(peer, Instant::now());
+        let review = match self.delegate.create(&self.api, &question, budget, peer).await {
+            Ok(review) => review,
+            Err(NoReview::TooMany) => {
+                return self.users.get_late(&good, Instant::now()).unwrap_or(Err(Unauthenticated::TooMany));
+            }
+            Err(NoReview::Failed(failure)) => return Err(format!("cannot create a TokenReview: {failure}").into()),
+        };
         let answer = answer(review.status.unwrap_or_default());
+        if answer.is_err() {
+            self.users.forget(&good);
+        }
         let (cache, key) = if answer.is_ok() { (&self.users, good) } else { (&self.wrong, bad) };
         cache.insert(key, answer.clone(), Instant::now(), self.ttl);
         answer
-    }
-}
-
-fn unanswered(error: NoReview) -> Unauthenticated {
-    match error {
-        NoReview::TooMany => Unauthenticated::TooMany,
-        NoReview::Failed(failure) => format!("cannot create a TokenReview: {failure}").into(),
     }
 }
 

@@ -21,7 +21,7 @@ use axum::{
     routing::{any, get, put},
 };
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{
     NoPlan, Parts, Planner, ServingConfig,
@@ -29,6 +29,7 @@ use super::{
     authorization::{Authorizer, Decision},
     cut,
     delegate::NoReview,
+    familiar::FamiliarNetworks,
     health::{self, Endpoint},
     listener::Peer,
     log_pace::LogPace,
@@ -46,7 +47,7 @@ const VERBOSITY_LIMIT: usize = 64;
 /// How long a client may take to send them.
 const VERBOSITY_BODY: Duration = Duration::from_secs(10);
 /// Answers other than health and refusals that may be made and handed over at once: each may be a megabyte.
-const ANSWERS: ShareLimits = ShareLimits { all: 16, each: 4 };
+const ANSWERS: ShareLimits = ShareLimits { all: 16, each: 4, newcomers: 0 };
 /// Bytes of an error that are logged.
 const LOGGED_ERROR: usize = 512;
 /// Seconds after which whoever found too many others should come again.
@@ -57,6 +58,7 @@ struct App {
     parts: Arc<Parts>,
     authenticator: Arc<Authenticator>,
     authorizer: Arc<Authorizer>,
+    familiar: Arc<FamiliarNetworks>,
     answers: Shares,
     log: Arc<LogPace>,
 }
@@ -67,9 +69,10 @@ pub(super) fn router(
     parts: Parts,
     authenticator: Arc<Authenticator>,
     authorizer: Arc<Authorizer>,
+    familiar: Arc<FamiliarNetworks>,
 ) -> Router {
     let (answers, log) = (Shares::new(ANSWERS), Arc::default());
-    let app = App { parts: Arc::new(parts), authenticator, authorizer, answers, log };
+    let app = App { parts: Arc::new(parts), authenticator, authorizer, familiar, answers, log };
     let mut router = Router::new();
     for endpoint in Endpoint::ALL {
         let path = format!("/{}", endpoint.name());
@@ -77,27 +80,31 @@ pub(super) fn router(
             .route(&format!("{path}/{{check}}"), get(health_check).layer(Extension(endpoint)))
             .route(&path, get(health_endpoint).layer(Extension(endpoint)));
     }
+    let mut pages = Router::new();
     if config.flagz {
-        router = router.route("/flagz", get(flagz));
+        pages = pages.route("/flagz", get(flagz));
     }
     if config.statusz {
-        router = router.route("/statusz", get(statusz));
+        pages = pages.route("/statusz", get(statusz));
     }
     if let Some(planner) = app.parts.plan.clone() {
-        router = router.route("/planz", get(move |query| planz(planner, query)));
+        pages = pages.route("/planz", get(move |query| planz(planner, query)));
     }
     if config.profiling {
-        router = router
+        pages = pages
             .route("/debug/flags/v", put(set_verbosity).fallback(verbosity_not_acceptable))
             .route("/debug/pprof", any(profiles))
             .route("/debug/pprof/", any(profiles))
             .route("/debug/pprof/{*profile}", any(profiles));
     }
-    router
+    let pages = pages
         .route("/metrics", get(metrics))
         .route("/metrics/v2", get(metrics))
         .route("/metrics/slis", get(metrics_slis))
         .route("/configz", get(configz))
+        .route_layer(from_fn_with_state(app.clone(), remember));
+    router
+        .merge(pages)
         .fallback(not_found)
         .layer(from_fn_with_state(app.clone(), guard))
         .layer(from_fn(common_headers))
@@ -131,6 +138,22 @@ async fn guard(State(app): State<App>, Extension(peer): Extension<Peer>, request
     response
 }
 
+/// Whoever may read a page of the program is known from now on. Health and paths without a page do not count: the cluster's default
+/// roles allow them, `/api/*` too, to every ServiceAccount.
+async fn remember(
+    State(app): State<App>,
+    Extension(peer): Extension<Peer>,
+    Extension(user): Extension<User>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if !user.is_anonymous() && !app.authorizer.is_open(request.uri().path()) {
+        peer.set_known();
+        app.familiar.add(peer.network(), Instant::now());
+    }
+    next.run(request).await
+}
+
 impl App {
     /// Who asks, if they may; or the answer to those who may not.
     async fn admit(&self, peer: &Peer, head: &Head) -> Result<User, Response> {
@@ -143,9 +166,6 @@ impl App {
             return Err(response);
         }
         let user = self.user(peer, &head.headers).await?;
-        if !user.is_anonymous() {
-            peer.set_known();
-        }
         self.authorized(&user, peer, head).await.map(|()| user)
     }
 
