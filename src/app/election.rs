@@ -7,7 +7,7 @@
 //! blocked would leave a process that may write later:
 //!
 //! - a lost lease ends the process from that thread, at once and whatever the others do;
-//! - the other threads show that they run ([`PULSE`]); when they have not for [`PULSE_LIMIT`] + [`CONFIRM`], the process ends. The lease is
+//! - the other threads show every 5 s that they run; when they have not for 60 s, and 10 s more, the process ends. The lease is
 //!   left to expire: a thread that wakes at this moment may still finish a write, and the next leader must not have begun.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, thread, time::Duration};
