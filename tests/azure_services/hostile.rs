@@ -45,26 +45,29 @@ fn nobody_claims_the_address_of_a_node_or_of_another_service() {
             with(service, "azure-deny-all-except-load-balancer-source-ranges", "true")
         };
         let node = cluster.world.nodes()[0].status.clone().unwrap().addresses.unwrap()[0].address.clone();
-        for (name, claimed, told) in [
-            ("of-a-node", format!("{node},8.8.8.8"), "public addresses"),
-            ("of-a-service", victim.clone(), "Service default/victim"),
-            ("of-metadata", "169.254.169.254".to_owned(), "public addresses"),
-        ] {
+        for (name, claimed) in [("of-a-node", format!("{node},8.8.8.8")), ("of-metadata", "169.254.169.254".to_owned())] {
             cluster.create(&with(closed(name), "azure-additional-public-ips", &claimed));
             cluster.until("it is refused", MINUTE, |cluster| is_invalid(cluster, name)).await;
             let message = message(&cluster, name);
-            assert!(message.contains("azure-additional-public-ips") && message.contains(told), "{message}");
+            assert!(message.contains("azure-additional-public-ips") && message.contains("public addresses"), "{message}");
             assert!(addresses(&cluster.service(name).unwrap()).is_empty());
             assert!(cluster.warnings(name).iter().any(|(_, text)| text.contains("azure-additional-public-ips")));
         }
         assert_eq!(rules(&cluster), before);
 
+        // What another Service has is left out, and the rest is served.
+        let name = "of-a-service";
+        cluster.create(&with(closed(name), "azure-additional-public-ips", &format!("{victim},20.77.0.1")));
+        cluster.until("it is served", MINUTE, |cluster| cluster.service(name).as_ref().is_some_and(is_ready)).await;
+        let served = addresses(&cluster.service(name).unwrap());
+        assert!(!served.contains(&victim) && served.contains(&"20.77.0.1".to_owned()), "{served:?}");
+        assert!(cluster.warnings(name).iter().any(|(_, text)| text.contains("Service default/victim")));
+        assert_eq!(rules(&cluster).matches(&victim).count(), before.matches(&victim).count());
+
         // It can be deleted, and mended.
         cluster.delete("of-a-node");
-        cluster.change("of-a-service", |service| annotate(service, "azure-additional-public-ips", None));
-        cluster
-            .until("it is served", MINUTE, |cluster| cluster.service("of-a-service").as_ref().is_some_and(is_ready))
-            .await;
+        cluster.change("of-metadata", |service| annotate(service, "azure-additional-public-ips", None));
+        cluster.until("it is served", MINUTE, |cluster| cluster.service("of-metadata").as_ref().is_some_and(is_ready)).await;
         cluster.until("it is gone", MINUTE, |cluster| cluster.service("of-a-node").is_none()).await;
         life.stop().await;
     });

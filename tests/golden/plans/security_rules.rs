@@ -1,12 +1,14 @@
 //! Security rules: planned as recorded, without the leftovers that the recording lists.
 
+use std::collections::BTreeSet;
+
 use cloud_controller_manager::providers::azure::{
     arm::network::NetworkSecurityGroup,
     load_balancer::{
         desired::{
             Ask,
             security_rules::{Outcome, Reach, reconcile},
-            status::status,
+            status::frontend_addresses,
         },
         observed::Observed,
         spec::ServiceSpec,
@@ -42,8 +44,10 @@ fn reach(ask: &Ask, observed: &Observed, turn: &Turn) -> Option<Reach> {
         Ask::Ensure(spec) => wanted(spec, observed, turn)?,
         Ask::Remove(identity, last) => Reach::removed(identity.clone(), last.as_deref(), &[]),
     };
-    let remembered = turn.memory.get(&reach.identity.key).into_iter().flatten();
-    let former: Vec<_> = remembered.filter(|address| !reach.destinations.contains(address)).copied().collect();
+    let remembered: BTreeSet<_> = turn.memory.get(&reach.identity.key).into_iter().flatten().copied().collect();
+    // Addresses of front ends are known to have been the Service's.
+    reach.claimed.retain(|address| !remembered.contains(address));
+    let former: Vec<_> = remembered.difference(&reach.destinations).copied().collect();
     reach.former.extend(former);
     Some(reach)
 }
@@ -51,7 +55,7 @@ fn reach(ask: &Ask, observed: &Observed, turn: &Turn) -> Option<Reach> {
 /// `None`: the Service has no address yet.
 fn wanted(spec: &ServiceSpec, observed: &Observed, turn: &Turn) -> Option<Reach> {
     let members: Vec<_> = turn.nodes.present.iter().copied().collect();
-    Reach::wanted(spec, &status(observed, spec, &turn.settings), &members).ok()
+    Reach::wanted(spec, &frontend_addresses(observed, spec, &turn.settings), &members).ok()
 }
 
 #[test]

@@ -172,7 +172,7 @@ service {
         PIP_NAME_IPV6: Resource = "azure-pip-name-ipv6" "made by this program; for single-stack IPv6 `azure-pip-name`" "The same for IPv6.";
         PIP_PREFIX_ID: PrefixId = "azure-pip-prefix-id" "none" "Resource id of the public IP prefix from which a new public IP is taken. Changing it replaces the public IP.";
         PIP_PREFIX_ID_IPV6: PrefixId = "azure-pip-prefix-id-ipv6" "none; for single-stack IPv6 `azure-pip-prefix-id`" "The same for IPv6.";
-        PIP_TAGS: Tags = "azure-pip-tags" "none" "Tags of public IPs that this program made, over those of the configuration. Keys that begin with `k8s-azure-` do not count.";
+        PIP_TAGS: Tags = "azure-pip-tags" "none" "Tags of public IPs that this program made, over those of the configuration. Keys that begin with `k8s-azure-` do not count, nor `service`, `kubernetes-cluster-name` and `kubernetes-dns-label-service`.";
         PIP_IP_TAGS: IpTags = "azure-pip-ip-tags" "left as they are" "IP tags of the public IP. Changing them replaces it, unless `enableIPTagMutationForExistingPublicIP` is set.";
         DNS_LABEL: DnsLabel = "azure-dns-label-name" "left as it is" "DNS label of a public IP that this program made; an empty value removes it. A public IP that somebody else made keeps its own.";
     }
@@ -181,7 +181,7 @@ service {
         ALLOWED_IP_RANGES: Ranges = "azure-allowed-ip-ranges" "the Internet (external), no rule (internal)" "Ranges that may connect. An invalid one is left out and all that is not allowed is denied; an empty list allows nobody. Not together with `spec.loadBalancerSourceRanges`.";
         SOURCE_RANGES: Ranges = "load-balancer-source-ranges" "none" "Further ranges, as in `azure-allowed-ip-ranges`.";
         DENY_ALL: Restriction = "azure-deny-all-except-load-balancer-source-ranges" "`false`" "Deny all that is not allowed, when at least one valid range is. Machines themselves get no such rule: with floating IP switched off it covers the node ports of the Service only.";
-        DISABLE_NSG_RULE: Restriction = "azure-disable-load-balancer-nsg-rule" "`false`" "No security rules for the Service.";
+        DISABLE_NSG_RULE: Restriction = "azure-disable-load-balancer-nsg-rule" "`false`" "No security rules for the Service. A word that is neither lets nobody in, and rules that deny stay.";
         SHARED_SECURITY_RULE: Text = "azure-shared-securityrule" "" "Without effect, as upstream: security rules are always shared. Older documentation names it.";
     }
     "Rules" {

@@ -132,11 +132,12 @@ pub fn deny_rule(family: Family) -> String {
     format!("{SECURITY_RULE_PREFIX}_deny-all_{family}")
 }
 
-/// The rule that denies the rest at some ports of machines. Only this program makes it; for upstream it is one of its own.
-pub fn deny_rule_at(family: Family, ports: &[i32]) -> String {
+/// The rule that denies the rest of a protocol at some ports of machines. Only this program makes it; for upstream it is one of its own.
+pub fn deny_rule_at(family: Family, protocol: Protocol, ports: &[i32]) -> String {
     let mut ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
     ports.sort();
-    format!("{SECURITY_RULE_PREFIX}_deny_{family}_{}", hash(&ports.join(",")))
+    let text = format!("{}_{}", security_protocol(protocol), ports.join(","));
+    format!("{SECURITY_RULE_PREFIX}_deny_{family}_{}", hash(&text))
 }
 
 /// MD5 as hexadecimal text: no protection, only a short name for a long text.

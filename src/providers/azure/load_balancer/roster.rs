@@ -17,12 +17,14 @@ use super::{
     desired::{
         Ask,
         public_ips::listed_addresses,
-        security_rules::{NodeAddresses, Ports, Reach},
-        status::status,
+        security_rules::{NodeAddresses, Ports, Proof, Reach},
+        status::frontend_addresses,
     },
     observed::Observed,
     settings::Settings,
-    spec::{Identity, Refusal, ServiceSpec, claims_of_others, for_removal, identity_of, spec},
+    spec::{
+        Identity, Refusal, ServiceSpec, claims_of_others, for_removal, identity_of, known_addresses, named_additional, spec,
+    },
 };
 use crate::runtime::store::{ObjectKey, Store};
 
@@ -56,8 +58,12 @@ impl Wish {
 /// What is remembered of one Service.
 #[derive(Debug, Clone, Default)]
 struct Memory {
-    /// Addresses at which it is or was reached.
+    /// Addresses of its front ends and of machines behind it, now and before.
     addresses: BTreeSet<IpAddr>,
+    /// Other addresses that it has or had: it only claims them.
+    claimed: BTreeSet<IpAddr>,
+    /// What its rules are, where it only claims an address.
+    proof: Proof,
     /// NodePorts that it has or had.
     node_ports: Ports,
     /// The spec that its security rules follow.
@@ -139,22 +145,41 @@ impl Roster {
         version.wish.get_or_init(|| (self.reader)(&version.service, &self.settings)).clone()
     }
 
-    /// Why the Service may not have the additional addresses that it claims: they are a Node's, or lead to another Service.
-    pub fn claims_of_others(&self, spec: &ServiceSpec) -> Option<Refusal> {
+    /// The spec without the additional addresses that the Service may not have, and why it may not: they are a Node's, or lead to another
+    /// Service. The rest of it is served: an address may become somebody else's at any time.
+    pub fn without_claims_of_others(&self, spec: Arc<ServiceSpec>) -> (Arc<ServiceSpec>, Option<Refusal>) {
         if spec.additional_ips.is_empty() {
-            return None;
+            return (spec, None);
         }
-        let mut owners: HashMap<IpAddr, String> = HashMap::new();
-        for other in self.others(&BTreeSet::from([spec.identity.clone()])) {
-            let other = other.spec();
-            let own = other.known_addresses.iter().filter(|address| !other.additional_ips.contains(address));
-            owners.extend(own.map(|address| (*address, format!("Service {}", other.identity.key))));
+        let owners = self.owners(&spec.identity);
+        let Some(refusal) = claims_of_others(&spec, |address| owners.get(&address).cloned()) else { return (spec, None) };
+        let mut spec = ServiceSpec::clone(&spec);
+        spec.additional_ips.retain(|address| !owners.contains_key(address));
+        (Arc::new(spec), Some(refusal))
+    }
+
+    /// Who has which addresses, but for the Service `but`. The status of a Service of ours also lists what it only claims, now or once;
+    /// `spec.externalIPs` are not looked at, since whoever writes a Service may name any.
+    fn owners(&self, but: &Identity) -> HashMap<IpAddr, String> {
+        let mut owners = HashMap::new();
+        for service in self.services.list() {
+            let identity = identity_of(&service);
+            if identity == *but {
+                continue;
+            }
+            let mut own: BTreeSet<IpAddr> = known_addresses(&service).into_iter().collect();
+            if is_ours(&service) {
+                let remembered = self.memory(&identity).map(|memory| memory.claimed).unwrap_or_default();
+                let claimed: BTreeSet<_> = named_additional(&service).chain(remembered).collect();
+                own.retain(|address| !claimed.contains(address));
+            }
+            owners.extend(own.into_iter().map(|address| (address, format!("Service {}", identity.key))));
         }
         for node in self.nodes.list() {
             let name = node.metadata.name.as_deref().unwrap_or_default();
             owners.extend(addresses_of(&node).map(|address| (address, format!("Node {name}"))));
         }
-        claims_of_others(spec, |address| owners.get(&address).cloned())
+        owners
     }
 
     /// Who the Service is, and what it asked for last, for taking it all away. When what it asks for now cannot be read, its public IPs are
@@ -200,16 +225,14 @@ impl Roster {
     /// What an asking Service needs of the security group; an error says what is missing.
     pub fn reach(&self, ask: &Ask, observed: &Observed, members: &[IpAddr]) -> Result<Reach, Refusal> {
         let mut reach = match ask {
-            Ask::Ensure(spec) => Reach::wanted(spec, &status(observed, spec, &self.settings), members)?,
+            Ask::Ensure(spec) => Reach::wanted(spec, &frontend_addresses(observed, spec, &self.settings), members)?,
             Ask::Remove(identity, last) => {
                 let listed = listed_addresses(observed, &identity.key, &self.settings);
                 Reach::removed(identity.clone(), last.as_deref(), &listed)
             }
         };
         if let Some(memory) = self.memory(ask.identity()) {
-            let former = memory.addresses.iter().filter(|address| !reach.destinations.contains(*address));
-            reach.former.extend(former.copied().collect::<Vec<_>>());
-            add_ports(&mut reach.node_ports, &memory.node_ports);
+            remember(&mut reach, &memory);
         }
         Ok(reach)
     }
@@ -218,7 +241,7 @@ impl Roster {
     /// may have.
     pub fn reach_of_other(&self, wish: &Wish, observed: &Observed, members: &[IpAddr]) -> Reach {
         let spec = wish.spec();
-        let addresses = status(observed, spec, &self.settings);
+        let addresses = frontend_addresses(observed, spec, &self.settings);
         let memory = self.memory(&spec.identity);
         let settled = memory.as_ref().and_then(|memory| memory.settled.as_ref());
         if let Some(Ok(reach)) = settled.filter(|settled| *settled == spec).map(|_| Reach::wanted(spec, &addresses, members))
@@ -229,7 +252,7 @@ impl Roster {
         let mut known: BTreeSet<IpAddr> = told.copied().collect();
         let mut ports = all_ports(spec);
         if let Some(memory) = &memory {
-            known.extend(&memory.addresses);
+            known.extend(memory.addresses.union(&memory.claimed));
             add_ports(&mut ports, &memory.node_ports);
         }
         settled.into_iter().for_each(|settled| add_ports(&mut ports, &all_ports(settled)));
@@ -243,7 +266,10 @@ impl Roster {
             Ask::Remove(identity, _) => drop(inner.memory.remove(identity)),
             Ask::Ensure(spec) => {
                 let memory = inner.memory.entry(spec.identity.clone()).or_default();
-                memory.addresses = &reach.destinations | &reach.former;
+                let reached = reach.destinations.union(&reach.former);
+                memory.addresses = reached.filter(|address| !reach.claimed.contains(address)).copied().collect();
+                memory.claimed.clone_from(&reach.claimed);
+                memory.proof.clone_from(&reach.proof);
                 add_ports(&mut memory.node_ports, &reach.node_ports);
                 memory.settled = Some(Arc::clone(spec));
             }
@@ -278,6 +304,16 @@ fn addresses_of(node: &Node) -> impl Iterator<Item = IpAddr> {
 pub fn internal_addresses(node: &Node) -> Vec<IpAddr> {
     let listed = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
     listed.filter(|address| address.type_ == "InternalIP").filter_map(|address| address.address.parse().ok()).collect()
+}
+
+/// Adds what is remembered: addresses of front ends are known to have been the Service's, whatever it only claims now.
+fn remember(reach: &mut Reach, memory: &Memory) {
+    let Reach { destinations, former, claimed, .. } = reach;
+    claimed.extend(memory.claimed.iter().filter(|address| !destinations.contains(address) && !former.contains(address)));
+    claimed.retain(|address| !memory.addresses.contains(address));
+    former.extend(memory.addresses.iter().filter(|address| !destinations.contains(address)));
+    reach.proof.add(&memory.proof);
+    add_ports(&mut reach.node_ports, &memory.node_ports);
 }
 
 fn all_ports(spec: &ServiceSpec) -> Ports {
@@ -356,6 +392,22 @@ mod tests {
         assert_eq!(reach.former, addresses(&["20.0.0.1"]));
     }
 
+    /// In a security group that clusters share it may be the address of a Service of another one.
+    #[test]
+    fn an_additional_address_never_becomes_one_of_a_front_end() {
+        let (roster, there) = (roster(), observed(Vec::new()));
+        let web = ServiceSpec { additional_ips: vec!["20.0.0.9".parse().unwrap()], ..ServiceSpec::clone(&service("web")) };
+        let reach = Reach::wanted(&web, &["20.0.0.1".parse().unwrap()], &[]).unwrap();
+        roster.settled(&ensure(&web), &reach);
+        let dropped = ServiceSpec {
+            additional_ips: Vec::new(),
+            known_addresses: vec!["20.0.0.9".parse().unwrap(), "20.0.0.1".parse().unwrap()],
+            ..web
+        };
+        let reach = roster.reach(&remove(&dropped), &there, &[]).unwrap();
+        assert_eq!((reach.former, reach.claimed), (addresses(&["20.0.0.1"]), addresses(&["20.0.0.9"])));
+    }
+
     fn object(name: &str, annotations: &serde_json::Value, status: &str) -> Arc<Service> {
         let service = json!({
             "metadata": {"namespace": "default", "name": name, "uid": name, "annotations": annotations},
@@ -406,26 +458,46 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_nodes_and_of_other_services_are_not_claimed() {
+    fn addresses_of_nodes_and_of_other_services_are_left_out() {
         let additional = "service.beta.kubernetes.io/azure-additional-public-ips";
         let node =
             json!({"metadata": {"name": "n"}, "status": {"addresses": [{"type": "ExternalIP", "address": "20.0.0.7"}]}});
         let other = object("other", &json!({additional: "20.0.0.5"}), "20.0.0.5");
+        // It is refused, and keeps its status: that proves no front end.
+        let refused = object("refused", &json!({additional: "20.0.0.4,10.0.0.1"}), "20.0.0.4");
         let victim = object("victim", &json!({}), "20.0.0.6");
+        let mut foreign = Service::clone(&object("foreign", &json!({}), "20.0.0.9"));
+        foreign.spec.as_mut().unwrap().load_balancer_class = Some("example.com/other".into());
         let roster = Roster {
-            services: Store::of(vec![Service::clone(&other), Service::clone(&victim)]),
+            services: Store::of(vec![Service::clone(&other), Service::clone(&refused), Service::clone(&victim), foreign]),
             nodes: Store::of(vec![serde_json::from_value(node).unwrap()]),
             ..roster()
         };
+        // What it once claimed stays in its status until its next turn.
+        let once = ServiceSpec {
+            identity: identity_of(&victim),
+            additional_ips: vec!["20.0.0.3".parse().unwrap()],
+            ..ServiceSpec::clone(&service("victim"))
+        };
+        let reach = Reach::wanted(&once, &["20.0.0.6".parse().unwrap()], &[]).unwrap();
+        roster.settled(&ensure(&once), &reach);
+        let key = || ObjectKey::namespaced("default", "victim");
+        roster.services.insert(key(), object("victim", &json!({}), "20.0.0.3"));
+        assert!(!roster.owners(&service("web").identity).contains_key(&"20.0.0.3".parse().unwrap()));
+        roster.services.insert(key(), victim);
         for (address, owner) in [
+            ("20.0.0.4", None),
             ("20.0.0.5", None),
             ("20.0.0.6", Some("Service default/victim")),
             ("20.0.0.7", Some("Node n")),
             ("20.0.0.8", None),
+            ("20.0.0.9", Some("Service default/foreign")),
         ] {
-            let claiming = ServiceSpec { additional_ips: vec![address.parse().unwrap()], ..service("web") };
-            let refusal = roster.claims_of_others(&claiming);
+            let ips = ["20.1.1.1", address].map(|text| text.parse().unwrap()).to_vec();
+            let claiming = Arc::new(ServiceSpec { additional_ips: ips, ..ServiceSpec::clone(&service("web")) });
+            let (served, refusal) = roster.without_claims_of_others(claiming);
             assert_eq!(refusal.is_some(), owner.is_some(), "{address}: {refusal:?}");
+            assert_eq!(served.additional_ips.len(), if owner.is_some() { 1 } else { 2 }, "{address}");
             assert!(owner.is_none_or(|owner| refusal.is_some_and(|refusal| refusal.message.contains(owner))));
         }
     }

@@ -119,9 +119,21 @@ impl Settings {
 
     /// Whether Services may have public IPs in the resource group of this name.
     pub fn allows_group(&self, name: &str) -> bool {
+        self.allowed_groups.is_empty() || self.names_group(name)
+    }
+
+    /// Whether Services may take public IPs from this prefix: it is in a group of the cluster or of the list, if there is a list or
+    /// public IPs are a namespace's.
+    pub fn allows_prefix(&self, id: &ResourceId) -> bool {
+        let is_open = self.allowed_groups.is_empty() && !self.namespaces_are_enforced;
+        let is_own = id.subscription().eq_ignore_ascii_case(self.group.subscription());
+        is_open || (is_own && id.parent().is_some_and(|group| self.names_group(group.name())))
+    }
+
+    fn names_group(&self, name: &str) -> bool {
         let own = [self.group.name(), self.load_balancer_group.name()];
-        let mut allowed = self.allowed_groups.iter().map(String::as_str).chain(own);
-        self.allowed_groups.is_empty() || allowed.any(|group| group.eq_ignore_ascii_case(name))
+        let mut named = self.allowed_groups.iter().map(String::as_str).chain(own);
+        named.any(|group| group.eq_ignore_ascii_case(name))
     }
 }
 

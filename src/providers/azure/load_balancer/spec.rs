@@ -9,7 +9,8 @@ use std::{collections::BTreeMap, fmt, net::IpAddr};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Service;
 
-pub use addresses::{Additional, claims_of_others};
+pub use addresses::{Additional, claims_of_others, named_additional};
+pub use read::known_addresses;
 
 use super::{naming, settings::Settings};
 use crate::providers::azure::arm::ResourceId;
@@ -170,9 +171,12 @@ pub struct Access {
     pub has_invalid_ranges: bool,
     /// Whether all that is not allowed is denied by a rule.
     pub deny_all: bool,
-    /// Whether no rule is wanted: `azure-disable-load-balancer-nsg-rule`, or external only because `azure-load-balancer-internal` is
-    /// `True` instead of `true`, which must not open what was meant to be internal to the Internet.
+    /// Whether no rule is wanted: `azure-disable-load-balancer-nsg-rule`.
     pub disabled: bool,
+    /// Whether nobody is let in, while what denies stays: `azure-disable-load-balancer-nsg-rule` cannot be read, or the Service is
+    /// external only because `azure-load-balancer-internal` is `True` instead of `true`, which must not open what was meant to be
+    /// internal to the Internet.
+    pub closed: bool,
 }
 
 /// What a Service asks for.

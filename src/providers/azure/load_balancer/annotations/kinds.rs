@@ -38,6 +38,8 @@ const MOST_ADDRESSES: usize = 100;
 const MOST_TAGS: usize = 50;
 /// What the keys of tags begin with that only this program and operators set.
 const RESERVED: &str = "k8s-azure-";
+/// Tags by which old versions told whose a public IP is; they are still believed.
+const OLD: [&str; 3] = ["service", "kubernetes-cluster-name", "kubernetes-dns-label-service"];
 
 /// A word, and blanks around it.
 const WORD: usize = 128;
@@ -214,7 +216,8 @@ fn addresses(text: &str) -> Result<Option<Vec<IpAddr>>, Unacceptable<'_>> {
 
 /// Whether only this program and operators set a tag of this key.
 pub fn is_reserved(key: &str) -> bool {
-    key.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED))
+    let is_new = key.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED));
+    is_new || OLD.iter().any(|old| old.eq_ignore_ascii_case(key))
 }
 
 fn tags(text: &str) -> Result<Option<BTreeMap<String, String>>, Unacceptable<'_>> {
@@ -297,7 +300,7 @@ mod tests {
 
     #[test]
     fn tags_that_the_program_sets_are_not_the_users() {
-        let tags = Tags::read("a=b,k8s-azure-service=x/y,K8S-azure-Allowed-Namespaces=*").unwrap().unwrap();
+        let tags = Tags::read("a=b,k8s-azure-service=x/y,K8S-azure-Allowed-Namespaces=*,Service=x/y,kubernetes-cluster-name=c,kubernetes-dns-label-service=x").unwrap().unwrap();
         assert_eq!(tags, [("a".to_owned(), "b".to_owned())].into());
         assert!(Tags::read(&format!("a={}", "v".repeat(257))).is_err());
         assert!(Tags::read("a/b=c").is_err());

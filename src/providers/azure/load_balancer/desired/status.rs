@@ -26,14 +26,24 @@ use crate::providers::azure::{
 
 /// Addresses of the Service's front ends, in the load balancer's order, then its additional ones. Empty: it has no front end.
 pub fn status(observed: &Observed, spec: &ServiceSpec, settings: &Settings) -> Vec<IpAddr> {
+    let Some(addresses) = served(observed, spec, settings) else { return Vec::new() };
+    addresses.into_iter().chain(spec.additional_ips.iter().copied()).collect()
+}
+
+/// Addresses of the Service's front ends alone.
+pub fn frontend_addresses(observed: &Observed, spec: &ServiceSpec, settings: &Settings) -> Vec<IpAddr> {
+    served(observed, spec, settings).unwrap_or_default()
+}
+
+/// `None`: it has no front end.
+fn served(observed: &Observed, spec: &ServiceSpec, settings: &Settings) -> Option<Vec<IpAddr>> {
     let shared = public_ips_by_pin(observed, spec);
     let context = Context::new(observed, settings, &shared);
     let kind = |document: &&LoadBalancer| {
         naming::split_load_balancer(document.name.as_deref().unwrap_or_default()).1 == spec.internal
     };
     let on = |document: &LoadBalancer| addresses_on(&context, spec, document);
-    let Some(addresses) = observed.load_balancers.iter().filter(kind).find_map(on) else { return Vec::new() };
-    addresses.into_iter().chain(spec.additional_ips.iter().copied()).collect()
+    observed.load_balancers.iter().filter(kind).find_map(on)
 }
 
 /// Resource groups of the public IPs at the Services' own front ends: they may name other groups by now.

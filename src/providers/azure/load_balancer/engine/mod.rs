@@ -37,7 +37,7 @@ use super::{
     plan::plan,
     roster::{Roster, Wish},
     settings::Settings,
-    spec::{ServiceSpec, for_removal, identity_of, warnings},
+    spec::{Refusal, ServiceSpec, Warning, for_removal, identity_of, reason, warnings},
     zones::Zones,
 };
 use crate::{
@@ -186,17 +186,15 @@ impl AzureLoadBalancers {
     }
 
     /// What is asked for this Service, if that is possible at all.
-    fn checked(&self, service: &Service) -> CloudResult<Arc<ServiceSpec>> {
+    fn checked(&self, service: &Service) -> CloudResult<(Arc<ServiceSpec>, Option<Refusal>)> {
         let checked = self.require_supported().and_then(|()| self.wish(service));
         checked.inspect_err(|error| self.flow.progress.refused(&identity_of(service).key, error))
     }
 
-    fn wish(&self, service: &Service) -> CloudResult<Arc<ServiceSpec>> {
+    /// What it asks for, and what of that it does not get.
+    fn wish(&self, service: &Service) -> CloudResult<(Arc<ServiceSpec>, Option<Refusal>)> {
         match self.flow.world.roster.wish(service) {
-            Wish::Valid(spec) => match self.flow.world.roster.claims_of_others(&spec) {
-                None => Ok(spec),
-                Some(refusal) => Err(CloudError::invalid(refusal.to_string())),
-            },
+            Wish::Valid(spec) => Ok(self.flow.world.roster.without_claims_of_others(spec)),
             Wish::Refused(_, refusals) => {
                 let all: Vec<String> = refusals.iter().map(ToString::to_string).collect();
                 Err(CloudError::invalid(all.join("; ")))
@@ -212,8 +210,13 @@ impl AzureLoadBalancers {
         urgency: Urgency,
     ) -> CloudResult<LoadBalancerStatus> {
         self.flow.world.set_hosts(nodes);
-        let spec = self.checked(service)?;
-        for warning in warnings(service, &self.settings) {
+        let (spec, left_out) = self.checked(service)?;
+        let left_out = left_out.map(|Refusal { field, message }| Warning {
+            reason: reason::WITHOUT_EFFECT,
+            field,
+            message: format!("left out: {message}"),
+        });
+        for warning in warnings(service, &self.settings).into_iter().chain(left_out) {
             self.events.record(events::strange(service, &warning));
         }
         let ask = Ask::Ensure(Arc::clone(&spec));
@@ -275,7 +278,7 @@ impl LoadBalancer for AzureLoadBalancers {
 
     async fn plan_load_balancer(&self, _: &str, service: &Service, _: &[Arc<Node>]) -> CloudResult<String> {
         self.require_supported()?;
-        let spec = self.wish(service)?;
+        let (spec, _) = self.wish(service)?;
         let asks = [Ask::Ensure(spec)];
         let look = self.flow.world.look(&asks, Urgency::Change).await?;
         let plan = plan(&look.observed, &asks, &look.specs(), &self.settings);

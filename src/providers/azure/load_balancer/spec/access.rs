@@ -118,9 +118,12 @@ fn combine(reading: &mut Reading<'_>, sources: Sources, tags: Vec<String>, inter
     let Sources { ranges, has_invalid } = sources;
     let seems_internal = !internal && seems_internal(reading);
     let open = tags.is_empty() && ranges.is_empty() && !has_invalid;
+    let disabled = matches!(DISABLE_NSG_RULE.read(reading.annotations), Ok(Some(true)));
+    let is_unread = reading.restricts(&DISABLE_NSG_RULE) && !disabled;
     Access {
         deny_all: has_invalid || (reading.restricts(&DENY_ALL) && !ranges.is_empty()),
-        disabled: reading.restricts(&DISABLE_NSG_RULE) || (seems_internal && open),
+        disabled,
+        closed: is_unread || (seems_internal && open),
         ranges: ranges::aggregate(&ranges),
         has_invalid_ranges: has_invalid,
         tags,

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use k8s_openapi::api::core::v1::Service;
 
 use super::{
     Family, PerFamily, Refusal, ServiceSpec, ranges,
@@ -136,7 +137,15 @@ pub(super) fn additional(reading: &mut Reading<'_>, allowed: &Additional) -> Vec
     if granted.len() == count { granted } else { Vec::new() }
 }
 
-/// Why the Service may not claim its additional addresses: they are Nodes', or lead to another Service. `owner`: who has an address.
+/// What a Service names in `azure-additional-public-ips`, accepted or not: its status proves no front end at these addresses.
+pub fn named_additional(service: &Service) -> impl Iterator<Item = IpAddr> {
+    /// More than is accepted, so that nobody hides one address behind many.
+    const MOST: usize = 1_000;
+    let text = service.metadata.annotations.as_ref().and_then(|annotations| annotations.get(ADDITIONAL_PUBLIC_IPS.key));
+    text.into_iter().flat_map(|text| text.split(',').take(MOST)).filter_map(|item| parse(item.trim()))
+}
+
+/// Which additional addresses the Service does not get: they are Nodes', or lead to another Service. `owner`: who has an address.
 pub fn claims_of_others(spec: &ServiceSpec, owner: impl Fn(IpAddr) -> Option<String>) -> Option<Refusal> {
     let taken = spec.additional_ips.iter().filter_map(|address| Some(format!("{address} of {}", owner(*address)?)));
     let taken: Vec<String> = taken.collect();

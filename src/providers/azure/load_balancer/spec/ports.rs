@@ -38,6 +38,8 @@ pub(super) fn ports(reading: &mut Reading<'_>, fields: &Fields, settings: &Setti
     if given.len() > MOST {
         reading.refuse(refusal("spec.ports", format!("expected at most {MOST} ports, found {}", given.len())));
     }
+    // Whoever is refused is still looked at by all who share an address: what that costs has an end.
+    let given = given.get(..MOST).unwrap_or(given);
     let found = Places::of(given);
     let probes = Probes { annotations: reading.annotations, ports: given, found, policy, sku: settings.sku };
     let ha_ports = uses_ha_ports(reading, settings, front).then(|| probes.of_all_ports());

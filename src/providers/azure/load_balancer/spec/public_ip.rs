@@ -8,8 +8,8 @@ use crate::providers::azure::{
     arm::ResourceId,
     load_balancer::{
         annotations::{
-            DNS_LABEL, Kind, PIP_IP_TAGS, PIP_NAME, PIP_NAME_IPV6, PIP_PREFIX_ID, PIP_PREFIX_ID_IPV6, PIP_TAGS, PrefixId,
-            RESOURCE_GROUP, is_reserved, shown, shown_all,
+            DNS_LABEL, IpTags, Kind, PIP_IP_TAGS, PIP_NAME, PIP_NAME_IPV6, PIP_PREFIX_ID, PIP_PREFIX_ID_IPV6, PIP_TAGS,
+            PrefixId, RESOURCE_GROUP, Tags, is_reserved, shown, shown_all,
         },
         settings::Settings,
     },
@@ -22,14 +22,13 @@ pub(super) fn public_ip(
     families: &[Family],
     internal: bool,
 ) -> PublicIpSpec {
-    for key in [PIP_TAGS.key, PIP_IP_TAGS.key] {
-        skipped_pairs(reading, key);
-    }
+    skipped_pairs(reading, PIP_TAGS.key, Tags::LONGEST);
+    skipped_pairs(reading, PIP_IP_TAGS.key, IpTags::LONGEST);
     let names = (reading.get_if(!internal, &PIP_NAME), reading.get_if(!internal, &PIP_NAME_IPV6));
     let prefixes = (reading.get_if(!internal, &PIP_PREFIX_ID), reading.get_if(!internal, &PIP_PREFIX_ID_IPV6));
     if !internal {
-        check_prefix(reading, PIP_PREFIX_ID.key, prefixes.0.filter(|_| uses_plain(families, prefixes.1)));
-        check_prefix(reading, PIP_PREFIX_ID_IPV6.key, prefixes.1.filter(|_| families.contains(&Family::V6)));
+        check_prefix(reading, settings, PIP_PREFIX_ID.key, prefixes.0.filter(|_| uses_plain(families, prefixes.1)));
+        check_prefix(reading, settings, PIP_PREFIX_ID_IPV6.key, prefixes.1.filter(|_| families.contains(&Family::V6)));
     }
     PublicIpSpec {
         group: group(reading, settings),
@@ -66,23 +65,34 @@ fn of_families(families: &[Family], (v4, v6): (Option<&str>, Option<&str>)) -> P
     PerFamily { v4: v4.filter(|_| has_v4).map(str::to_owned), v6: v6.filter(|_| has_v6).map(str::to_owned) }
 }
 
-fn check_prefix(reading: &mut Reading<'_>, key: &str, id: Option<&str>) {
+fn check_prefix(reading: &mut Reading<'_>, settings: &Settings, key: &str, text: Option<&str>) {
     const TYPE: &str = "Microsoft.Network/publicIPPrefixes";
-    let Some(id) = id else { return };
-    if !ResourceId::parse(id).is_ok_and(|id| id.is_type(TYPE)) {
-        reading.refuse(refusal(key, format!("expected {}, found `{}`", PrefixId::accepts(), shown(id))));
-    }
+    let Some(text) = text else { return };
+    let expected = match ResourceId::parse(text).ok().filter(|id| id.is_type(TYPE)) {
+        None => PrefixId::accepts(),
+        Some(id) if !settings.allows_prefix(&id) => {
+            "a prefix in the cluster's resource group or in one that allowedPublicIPResourceGroups names, in the cluster's subscription"
+                .to_owned()
+        }
+        Some(_) => return,
+    };
+    reading.refuse(refusal(key, format!("expected {expected}, found `{}`", shown(text))));
 }
 
-fn skipped_pairs(reading: &mut Reading<'_>, key: &str) {
-    let Some(text) = reading.annotations.get(key) else { return };
+/// `longest`: a longer text is refused as a whole, and not looked at.
+fn skipped_pairs(reading: &mut Reading<'_>, key: &str, longest: usize) {
+    let Some(text) = reading.annotations.get(key).filter(|text| text.len() <= longest) else { return };
     let pairs = || text.split(',').filter(|pair| !pair.trim().is_empty());
     let skipped = shown_all(pairs().filter(|pair| pair.matches('=').count() != 1));
     if !skipped.is_empty() {
         reading.without_effect(key, &format!("not exactly one `=` in {skipped}"));
     }
-    let reserved = shown_all(pairs().filter(|pair| key == PIP_TAGS.key && is_reserved(pair.trim())));
+    let reserved = shown_all(pairs().filter(|pair| key == PIP_TAGS.key && is_reserved(key_of(pair))));
     if !reserved.is_empty() {
         reading.without_effect(key, &format!("only this program and operators set {reserved}"));
     }
+}
+
+fn key_of(pair: &str) -> &str {
+    pair.split_once('=').map_or(pair, |(key, _)| key).trim()
 }

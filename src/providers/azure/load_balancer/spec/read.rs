@@ -126,7 +126,8 @@ fn mode(reading: &mut Reading<'_>, settings: &Settings) -> Option<String> {
     mode.filter(|_| is_basic).map(str::to_owned)
 }
 
-fn known_addresses(service: &Service) -> Vec<std::net::IpAddr> {
+/// Addresses in the status of a Service.
+pub fn known_addresses(service: &Service) -> Vec<std::net::IpAddr> {
     let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let entries = balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
     entries.iter().filter_map(|entry| entry.ip.as_deref()?.parse().ok()).collect()

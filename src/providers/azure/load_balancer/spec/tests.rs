@@ -308,6 +308,44 @@ fn what_decides_nothing_is_no_reason_to_refuse() {
 }
 
 #[test]
+fn prefixes_are_taken_from_groups_that_services_may_name() {
+    let prefix = |subscription: &str, group: &str| {
+        format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Network/publicIPPrefixes/p")
+    };
+    let is_refused = |id: &str, allowed: &[&str], namespaces_are_enforced| {
+        let allowed_groups = allowed.iter().map(|group| (*group).to_owned()).collect();
+        let settings = Settings { allowed_groups, namespaces_are_enforced, ..settings() };
+        ["azure-pip-prefix-id", "azure-pip-prefix-id-ipv6"].map(|key| {
+            let service = service(&[(key, id)], json!({"ipFamilies": ["IPv4", "IPv6"]}));
+            spec(&service, &settings).is_err_and(|refusals| refusals[0].message.contains("allowedPublicIPResourceGroups"))
+        }) == [true; 2]
+    };
+    for (subscription, group, allowed, enforced, refused) in [
+        ("other", "victim", &[][..], false, false),
+        ("sub", "victim", &["shared"], false, true),
+        ("sub", "Shared", &["shared"], false, false),
+        ("sub", "RG", &["shared"], false, false),
+        ("other", "shared", &["shared"], false, true),
+        ("sub", "victim", &[], true, true),
+        ("sub", "rg", &[], true, false),
+    ] {
+        let found = is_refused(&prefix(subscription, group), allowed, enforced);
+        assert_eq!(found, refused, "{subscription} {group} {allowed:?} {enforced}");
+    }
+}
+
+/// What is too long is refused, and no part of it is looked at.
+#[test]
+fn tags_that_are_too_long_are_not_split() {
+    for key in ["azure-pip-tags", "azure-pip-ip-tags"] {
+        let long = "k8s-azure-x,".repeat(20_000);
+        let warnings = warned(&[(key, &long)], json!({}));
+        assert_eq!((refused(&[(key, &long)], json!({})).len(), warnings), (1, vec![]), "{key}");
+    }
+    assert_eq!(warned(&[("azure-pip-tags", "Service=x/y")], json!({})).len(), 1);
+}
+
+#[test]
 fn the_configuration_says_which_groups_services_may_name() {
     let group = |name: &str, allowed: &[&str]| {
         let allowed_groups = allowed.iter().map(|group| (*group).to_owned()).collect();
@@ -332,7 +370,8 @@ fn the_configuration_says_which_groups_services_may_name() {
 #[test]
 fn of_many_problems_some_are_told() {
     let ports: Vec<_> = (1..=1_501).map(|port| json!({"protocol": "SCTP", "port": port, "nodePort": port})).collect();
-    let found = refused(&[], json!({"ports": ports}));
+    let found = refused(&[], json!({"ports": ports.clone()}));
+    assert_eq!(for_removal(&service(&[], json!({"ports": ports})), &settings()).ports.len(), 1_500);
     assert_eq!(found.len(), 20);
     assert!(found[0].starts_with("spec.ports: expected at most 1500 ports, found 1501"), "{}", found[0]);
     let ports: Vec<_> = (1..=1_500).map(|port| json!({"port": port, "nodePort": port})).collect();

@@ -69,11 +69,16 @@ impl<'a> Claims<'a> {
         let sharing = self.sharing.get(&address).into_iter().flatten().filter(|index| Some(**index) != but);
         let mut sharing = sharing.filter_map(|index| self.services.get(*index));
         match kind {
-            Kind::Deny(_) if sharing.any(|service| service.reach.is_unsettled()) => Fate::Stays,
-            Kind::Deny(_) => Fate::Goes(BTreeSet::new()),
+            Kind::Deny | Kind::DenyAt { .. } if sharing.any(|service| service.reach.is_unsettled()) => Fate::Stays,
+            Kind::Deny | Kind::DenyAt { .. } => Fate::Goes(BTreeSet::new()),
             Kind::Allow { ports, .. } => {
-                let needed: BTreeSet<i32> = sharing.flat_map(|service| service.needed(kind)).collect();
-                let retained: BTreeSet<i32> = ports.intersection(&needed).copied().collect();
+                let mut retained = BTreeSet::new();
+                for service in sharing {
+                    retained.extend(service.needed(kind));
+                    if retained.len() == ports.len() {
+                        break;
+                    }
+                }
                 if retained == *ports { Fate::Stays } else { Fate::Goes(retained) }
             }
         }
@@ -81,13 +86,31 @@ impl<'a> Claims<'a> {
 }
 
 impl Service<'_> {
-    /// The ports that it needs of a rule of this kind: the protocol and the sources have to be the same.
-    fn needed(&self, kind: &Kind) -> Vec<i32> {
-        let Kind::Allow { protocol, .. } = kind else { return Vec::new() };
+    /// The ports of a rule of this kind that it needs: the protocol and the sources have to be the same. Users say how many ports a
+    /// Service has, so that no more is looked at than the rule has.
+    fn needed(&self, kind: &Kind) -> BTreeSet<i32> {
+        let Kind::Allow { protocol, ports, .. } = kind else { return BTreeSet::new() };
         if self.reach.is_unsettled() {
-            return self.reach.ports.get(protocol).into_iter().flatten().copied().collect();
+            let own = self.reach.ports.get(protocol);
+            return ports.iter().filter(|port| own.is_some_and(|own| own.contains(port))).copied().collect();
         }
         let alike = self.grants.iter().map(|grant| &grant.rule.kind).filter(|granted| granted.is_alike(kind));
-        alike.flat_map(Kind::ports).collect()
+        ports & &alike.flat_map(Kind::ports).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::super::super::spec::Protocol, *};
+
+    #[test]
+    fn no_more_is_looked_at_than_the_rule_has() {
+        let ports = [(Protocol::Tcp, (1..=30_000).collect())].into();
+        let identity = super::super::tests::identity("many");
+        let reach = Reach::unsettled(identity, BTreeSet::new(), ports);
+        let service = Service { reach: &reach, grants: Vec::new() };
+        let rule = |protocol| Kind::Allow { protocol, sources: vec!["Internet".into()], ports: [80, 30_001].into() };
+        assert_eq!(service.needed(&rule(Protocol::Tcp)), [80].into());
+        assert_eq!(service.needed(&rule(Protocol::Udp)), [].into());
     }
 }

@@ -7,8 +7,9 @@
 //!
 //! A destination is taken out of a rule only if all this is so: the rule is managed (name and priority); no Service claims it there,
 //! nor a port of the rule for the same protocol and sources; and it is known to be this cluster's: the Service whose turn it is
-//! has or had the address, or the address is a Node's and the rule opens a NodePort of that Service, or the cluster had a Node
-//! with it that is gone. Whatever else stands in a rule may be another cluster's and stays.
+//! has or had a front end with the address, or only claims it and the rule is one that it made or opens no port but its own, or the
+//! address is a Node's and the rule opens a NodePort of that Service, or the cluster had a Node with it that is gone. Whatever else
+//! stands in a rule may be another cluster's and stays.
 
 mod claims;
 mod group;
@@ -21,7 +22,7 @@ use std::{
     net::IpAddr,
 };
 
-pub use self::reach::{NodeAddresses, Ports, Reach};
+pub use self::reach::{NodeAddresses, Ports, Proof, Reach};
 use self::{claims::Claims, group::Group};
 use super::{
     super::{

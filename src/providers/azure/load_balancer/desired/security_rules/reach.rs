@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     super::super::spec::{Access, Family, Identity, Protocol, Refusal, ServiceSpec},
-    rule::Wanted,
+    rule::{Kind, Wanted},
 };
 
 /// Ports by protocol.
@@ -28,9 +28,14 @@ pub struct Reach {
     pub destinations: BTreeSet<IpAddr>,
     /// Those of them that are machines', which no rule may cut off.
     pub machines: BTreeSet<IpAddr>,
-    /// Addresses at which it was reached before, or may have been. Nothing of it stays there. Whoever remembers more than the
-    /// status of the Service, such as additional IPs that it once had, adds it here: only what is named is ever cleaned.
+    /// Addresses of front ends that it had, and machines'. Nothing of it stays there. Whoever remembers more adds it here: only what is
+    /// named is ever cleaned.
     pub former: BTreeSet<IpAddr>,
+    /// Additional IPs that it has, and what else its status lists without any front end there: they may be those of another cluster
+    /// with the same security group. They leave only rules that [`Reach::proof`] shows to be the Service's.
+    pub claimed: BTreeSet<IpAddr>,
+    /// What shows that a rule is the Service's where it only claims an address.
+    pub proof: Proof,
     /// Ports that are opened: its own, or its NodePorts when floating IP is off.
     pub ports: Ports,
     /// Its NodePorts, and those that it is remembered to have had: they prove that a rule for machines is its own.
@@ -39,6 +44,32 @@ pub struct Reach {
     pub access: Option<Access>,
     /// Whether its load balancer is internal.
     pub internal: bool,
+}
+
+/// What a Service has made, or would make by what it says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Proof {
+    /// Names of rules, in lower case.
+    pub rules: BTreeSet<String>,
+    /// Ports that it opens.
+    pub ports: Ports,
+}
+
+impl Proof {
+    /// Takes over what is remembered.
+    pub fn add(&mut self, other: &Self) {
+        self.rules.extend(other.rules.iter().cloned());
+        for (protocol, ports) in &other.ports {
+            self.ports.entry(*protocol).or_default().extend(ports);
+        }
+    }
+
+    /// Whether a rule with this name (in lower case) and kind is the Service's: it made it, or the rule opens no port but its own.
+    pub(super) fn shows(&self, name: &str, kind: &Kind) -> bool {
+        let opens_own = |protocol: &Protocol, ports| self.ports.get(protocol).is_some_and(|own| own.is_superset(ports));
+        let is_own = matches!(kind, Kind::Allow { protocol, ports, .. } if opens_own(protocol, ports));
+        is_own || self.rules.contains(name)
+    }
 }
 
 /// Addresses of machines.
@@ -51,8 +82,8 @@ pub struct NodeAddresses {
 }
 
 impl Reach {
-    /// A Service that shall be reached at `frontends`, or, without floating IP, at `members`: the addresses of the machines in
-    /// all pools of its load balancer, of whatever family. Without any front end it is refused.
+    /// A Service that shall be reached at its additional IPs and at `frontends`, or, without floating IP, at `members`: the addresses of
+    /// the machines in all pools of its load balancer, of whatever family. Without any front end it is refused.
     pub fn wanted(spec: &ServiceSpec, frontends: &[IpAddr], members: &[IpAddr]) -> Result<Self, Refusal> {
         if frontends.is_empty() {
             return Err(Refusal {
@@ -67,34 +98,52 @@ impl Reach {
             let family = Family::of(**address);
             !spec.families.contains(&family) || frontends.iter().any(|known| Family::of(*known) == family)
         };
-        let former = frontends.iter().chain(spec.known_addresses.iter().filter(is_decided));
-        Ok(Self {
+        let told = spec.known_addresses.iter().filter(is_decided).chain(&spec.additional_ips);
+        let is_shown = |address: &&IpAddr| frontends.contains(address) || reached.contains(address);
+        let reach = Self {
             identity: spec.identity.clone(),
             wanted: true,
-            former: former.filter(|address| !destinations.contains(address)).copied().collect(),
+            former: frontends.iter().filter(|address| !destinations.contains(address)).copied().collect(),
+            claimed: told.filter(|address| !is_shown(address)).copied().collect(),
+            proof: Proof::default(),
             machines: members.iter().filter(|address| destinations.contains(address)).copied().collect(),
             destinations,
             ports: ports(spec, !spec.floating_ip),
             node_ports: ports(spec, true),
             access: Some(spec.access.clone()),
             internal: spec.internal,
-        })
+        };
+        Ok(reach.proven())
     }
 
-    /// A Service that goes. `last`: its last valid spec; `frontends`: addresses that it has or had.
+    /// With the proof that its own rules are.
+    fn proven(self) -> Self {
+        let everywhere = Self { destinations: &self.destinations | &self.claimed, ..self.clone() };
+        let rules = everywhere.grants().into_iter().map(|grant| grant.rule.name.to_ascii_lowercase()).collect();
+        Self { proof: Proof { rules, ports: self.ports.clone() }, ..self }
+    }
+
+    /// A Service that goes. `last`: its last valid spec; `frontends`: addresses of front ends that it has or had.
     pub fn removed(identity: Identity, last: Option<&ServiceSpec>, frontends: &[IpAddr]) -> Self {
         let told = last.into_iter().flat_map(|spec| spec.additional_ips.iter().chain(&spec.known_addresses));
-        Self {
+        let going = Self {
             identity,
             wanted: false,
             destinations: BTreeSet::new(),
             machines: BTreeSet::new(),
-            former: frontends.iter().chain(told).copied().collect(),
+            former: frontends.iter().copied().collect(),
+            claimed: told.filter(|address| !frontends.contains(address)).copied().collect(),
+            proof: Proof::default(),
             ports: Ports::new(),
             node_ports: last.map(|spec| ports(spec, true)).unwrap_or_default(),
             access: None,
             internal: last.is_some_and(|spec| spec.internal),
-        }
+        };
+        let before = last.map(|spec| {
+            let (ports, access) = (ports(spec, !spec.floating_ip), Some(spec.access.clone()));
+            Self { wanted: true, ports, access, ..going.clone() }.proven().proof
+        });
+        Self { proof: before.unwrap_or_default(), ..going }
     }
 
     /// A Service that has rules other than those that its spec would give it, since it cannot be read or cannot be carried out for
@@ -106,6 +155,8 @@ impl Reach {
             destinations: addresses,
             machines: BTreeSet::new(),
             former: BTreeSet::new(),
+            claimed: BTreeSet::new(),
+            proof: Proof::default(),
             ports,
             node_ports: Ports::new(),
             access: None,
@@ -121,7 +172,7 @@ impl Reach {
     /// The rules that it has to be in, in the order of their creation, which fixes priorities.
     pub(super) fn grants(&self) -> Vec<Grant> {
         let Some(access) = self.access.as_ref().filter(|access| self.wanted && !access.disabled) else { return Vec::new() };
-        let allows = self.ports.iter().flat_map(|(protocol, ports)| {
+        let allows = self.ports.iter().filter(|_| !access.closed).flat_map(|(protocol, ports)| {
             FAMILIES.into_iter().flat_map(move |family| {
                 sources(access, family, self.internal)
                     .into_iter()
@@ -134,15 +185,16 @@ impl Reach {
     }
 
     /// Everything else is denied at addresses of load balancers. Machines have more to do than to serve this Service: there it is denied
-    /// at the ports that the Service opens.
-    fn denials(&self, family: Family) -> [Grant; 2] {
-        let (machines, others) = self.of_family(family).into_iter().partition(|address| self.machines.contains(address));
-        let ports: BTreeSet<i32> = self.ports.values().flatten().copied().collect();
-        let machines = if ports.is_empty() { BTreeSet::new() } else { machines };
-        [
-            Grant { rule: Wanted::deny(family), destinations: others },
-            Grant { rule: Wanted::deny_at(family, ports), destinations: machines },
-        ]
+    /// at the ports that the Service opens, except to health probes, which ask there over TCP.
+    fn denials(&self, family: Family) -> Vec<Grant> {
+        let (machines, others): (BTreeSet<_>, _) =
+            self.of_family(family).into_iter().partition(|address| self.machines.contains(address));
+        let probed = self.ports.iter().filter(|(protocol, _)| **protocol != Protocol::Udp);
+        let probed: BTreeSet<i32> = probed.flat_map(|(_, ports)| ports).copied().collect();
+        let probes = Some(Wanted::probes(family, probed.clone())).filter(|_| !probed.is_empty());
+        let denied = self.ports.iter().map(|(protocol, ports)| Wanted::deny_at(family, *protocol, ports.clone()));
+        let at_machines = probes.into_iter().chain(denied).map(|rule| Grant { rule, destinations: machines.clone() });
+        std::iter::once(Grant { rule: Wanted::deny(family), destinations: others }).chain(at_machines).collect()
     }
 
     fn of_family(&self, family: Family) -> BTreeSet<IpAddr> {

@@ -28,8 +28,10 @@ pub(super) struct Wanted {
 pub(super) enum Kind {
     /// Lets `sources` (sorted) reach `ports`.
     Allow { protocol: Protocol, sources: Vec<String>, ports: BTreeSet<i32> },
-    /// Denies everything else at these ports; `None`: at all.
-    Deny(Option<BTreeSet<i32>>),
+    /// Denies everything else.
+    Deny,
+    /// Denies the rest of a protocol at these ports.
+    DenyAt { protocol: Protocol, ports: BTreeSet<i32> },
 }
 
 impl Wanted {
@@ -40,20 +42,26 @@ impl Wanted {
     }
 
     pub(super) fn deny(family: Family) -> Self {
-        Self { name: naming::deny_rule(family), kind: Kind::Deny(None) }
+        Self { name: naming::deny_rule(family), kind: Kind::Deny }
     }
 
-    /// For machines, which serve others at other ports.
-    pub(super) fn deny_at(family: Family, ports: BTreeSet<i32>) -> Self {
+    /// For machines, which serve others at other ports: NodePorts are one Service's for each protocol.
+    pub(super) fn deny_at(family: Family, protocol: Protocol, ports: BTreeSet<i32>) -> Self {
         let list: Vec<_> = ports.iter().copied().collect();
-        Self { name: naming::deny_rule_at(family, &list), kind: Kind::Deny(Some(ports)) }
+        Self { name: naming::deny_rule_at(family, protocol, &list), kind: Kind::DenyAt { protocol, ports } }
+    }
+
+    /// Health probes of load balancers, which reach machines at node ports from this service tag. Its default rule comes after every
+    /// rule that denies. <https://learn.microsoft.com/azure/load-balancer/load-balancer-custom-probe-overview>
+    pub(super) fn probes(family: Family, ports: BTreeSet<i32>) -> Self {
+        Self::allow(family, Protocol::Tcp, vec!["AzureLoadBalancer".to_owned()], ports)
     }
 
     /// Number of its sources.
     pub(super) fn sources(&self) -> usize {
         match &self.kind {
             Kind::Allow { sources, .. } => sources.len(),
-            Kind::Deny(_) => 1,
+            Kind::Deny | Kind::DenyAt { .. } => 1,
         }
     }
 
@@ -76,7 +84,10 @@ impl Wanted {
             Kind::Allow { protocol, sources, ports } => {
                 ("Allow", naming::security_protocol(*protocol), sources.clone(), Some(texts(ports)))
             }
-            Kind::Deny(ports) => ("Deny", "*", vec!["*".to_owned()], ports.as_ref().map(texts)),
+            Kind::Deny => ("Deny", "*", vec!["*".to_owned()], None),
+            Kind::DenyAt { protocol, ports } => {
+                ("Deny", naming::security_protocol(*protocol), vec!["*".to_owned()], Some(texts(ports)))
+            }
         };
         properties.access = Some(access.to_owned());
         properties.direction = Some("Inbound".to_owned());
@@ -100,9 +111,8 @@ impl Kind {
     /// Whether both do the same: ARM may answer with another spelling of a service tag or range.
     fn means(&self, other: &Self) -> bool {
         match (self, other) {
-            (Kind::Deny(a), Kind::Deny(b)) => a == b,
             (Kind::Allow { ports, .. }, Kind::Allow { ports: others, .. }) => ports == others && self.is_alike(other),
-            _ => false,
+            _ => self == other,
         }
     }
 
@@ -110,7 +120,7 @@ impl Kind {
     pub(super) fn ports(&self) -> impl Iterator<Item = i32> {
         let ports = match self {
             Kind::Allow { ports, .. } => Some(ports),
-            Kind::Deny(_) => None,
+            Kind::Deny | Kind::DenyAt { .. } => None,
         };
         ports.into_iter().flatten().copied()
     }
@@ -146,16 +156,18 @@ pub(super) fn kind(rule: &SecurityRuleProperties) -> Option<Kind> {
     let protocol = rule.protocol.as_deref()?;
     let sources = all(&rule.source_address_prefix, &rule.source_address_prefixes);
     let ports = all(&rule.destination_port_range, &rule.destination_port_ranges);
-    if access.eq_ignore_ascii_case("Deny") {
-        let numbers = || ports.iter().map(|port| port.parse().ok()).collect::<Option<BTreeSet<i32>>>();
-        let denied = if is_star(&ports) { Some(None) } else { numbers().filter(|ports| !ports.is_empty()).map(Some) };
-        return denied.filter(|_| protocol == "*" && is_star(&sources)).map(Kind::Deny);
+    let is_deny = access.eq_ignore_ascii_case("Deny");
+    if is_deny && is_star(&ports) {
+        return (protocol == "*" && is_star(&sources)).then_some(Kind::Deny);
     }
     let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
     let protocol = protocols.into_iter().find(|one| naming::security_protocol(*one).eq_ignore_ascii_case(protocol))?;
-    let ports: Option<BTreeSet<i32>> = ports.into_iter().map(|port| port.parse().ok()).collect();
+    let ports = ports.into_iter().map(|port| port.parse().ok()).collect::<Option<BTreeSet<i32>>>()?;
+    if is_deny {
+        return (is_star(&sources) && !ports.is_empty()).then_some(Kind::DenyAt { protocol, ports });
+    }
     let sources = sources.into_iter().map(str::to_owned).collect();
-    access.eq_ignore_ascii_case("Allow").then_some(Kind::Allow { protocol, sources, ports: ports? })
+    access.eq_ignore_ascii_case("Allow").then_some(Kind::Allow { protocol, sources, ports })
 }
 
 /// The destinations of a rule: addresses, and what is none, such as ranges and service tags.

@@ -34,11 +34,14 @@ pub(super) fn turn(
         return Ok(Edits::default());
     }
     let mut clean = Clean { group, claims, edits: Edits::default(), additions: Additions::default() };
-    for address in reach.destinations.union(&reach.former) {
-        clean.give_up(*address, Some(index), |_| true);
+    for address in reach.destinations.union(&reach.former).filter(|address| !reach.claimed.contains(address)) {
+        clean.give_up(*address, Some(index), |_, _| true);
+    }
+    for address in &reach.claimed {
+        clean.give_up(*address, Some(index), |name, kind| reach.proof.shows(name, kind));
     }
     for address in &nodes.present {
-        clean.give_up(*address, Some(index), |kind| opens(kind, reach));
+        clean.give_up(*address, Some(index), |_, kind| opens(kind, reach));
     }
     for grant in claims.grants(index) {
         clean.additions.add(grant.rule.clone(), grant.destinations.iter().copied());
@@ -53,7 +56,7 @@ pub(super) fn turn(
 pub(super) fn sweep(group: &Group, claims: &Claims<'_>, nodes: &NodeAddresses) -> Result<Edits, Refusal> {
     let mut clean = Clean { group, claims, edits: Edits::default(), additions: Additions::default() };
     for address in nodes.gone.difference(&nodes.present) {
-        clean.give_up(*address, None, |_| true);
+        clean.give_up(*address, None, |_, _| true);
     }
     for address in &nodes.present {
         clean.spare(*address);
@@ -61,12 +64,14 @@ pub(super) fn sweep(group: &Group, claims: &Claims<'_>, nodes: &NodeAddresses) -
     clean.finish()
 }
 
-/// Whether a rule of this kind opens a NodePort of the Service. NodePorts are unique in a cluster, so that it is its own then.
+/// Whether a rule of this kind opens or closes a NodePort of the Service. NodePorts are unique in a cluster for each protocol, so that
+/// it is its own then.
 fn opens(kind: &Kind, reach: &Reach) -> bool {
     match kind {
-        Kind::Allow { protocol, ports, .. } => reach.node_ports.get(protocol).is_some_and(|own| !own.is_disjoint(ports)),
-        Kind::Deny(Some(ports)) => reach.node_ports.values().any(|own| !own.is_disjoint(ports)),
-        Kind::Deny(None) => false,
+        Kind::Allow { protocol, ports, .. } | Kind::DenyAt { protocol, ports } => {
+            reach.node_ports.get(protocol).is_some_and(|own| !own.is_disjoint(ports))
+        }
+        Kind::Deny => false,
     }
 }
 
@@ -81,8 +86,9 @@ struct Clean<'a> {
 impl Clean<'_> {
     /// Takes `address` out of the rules that `is_own` picks, where nobody claims it; ports that others need get a rule without
     /// the rest. `but`: whose turn it is.
-    fn give_up(&mut self, address: IpAddr, but: Option<usize>, is_own: impl Fn(&Kind) -> bool) {
-        for (index, rule, kind) in self.group.rules_at(address).into_iter().filter(|(_, _, kind)| is_own(kind)) {
+    fn give_up(&mut self, address: IpAddr, but: Option<usize>, is_own: impl Fn(&str, &Kind) -> bool) {
+        let rules = self.group.rules_at(address).into_iter();
+        for (index, rule, kind) in rules.filter(|(_, rule, kind)| is_own(&rule.name, kind)) {
             let Fate::Goes(retained) = self.claims.fate(&rule.name, kind, address, but) else { continue };
             if let (Kind::Allow { protocol, sources, .. }, false) = (kind, retained.is_empty()) {
                 let rest = Wanted::allow(Family::of(address), *protocol, sources.clone(), retained);
@@ -94,7 +100,7 @@ impl Clean<'_> {
 
     /// Takes a machine out of rules that deny everything.
     fn spare(&mut self, machine: IpAddr) {
-        let denying = self.group.rules_at(machine).into_iter().filter(|(_, _, kind)| **kind == Kind::Deny(None));
+        let denying = self.group.rules_at(machine).into_iter().filter(|(_, _, kind)| **kind == Kind::Deny);
         let spared = denying.filter(|(_, rule, _)| !self.claims.is_claimed(&rule.name, machine));
         self.edits.removed.extend(spared.map(|(index, _, _)| (index, machine)));
     }
@@ -109,7 +115,7 @@ impl Clean<'_> {
             let is_free = |priority: &i64| !self.group.is_taken(*priority) && !chosen.contains(priority);
             let priority = match wanted.kind {
                 Kind::Allow { .. } => PRIORITIES.clone().find(is_free),
-                Kind::Deny(_) => PRIORITIES.clone().rev().find(is_free),
+                Kind::Deny | Kind::DenyAt { .. } => PRIORITIES.clone().rev().find(is_free),
             };
             let priority = priority.ok_or_else(no_priority)?;
             chosen.insert(priority);

@@ -35,6 +35,7 @@ fn ranges_are_aggregated_and_tags_keep_their_order() {
         has_invalid_ranges: false,
         deny_all: true,
         disabled: false,
+        closed: false,
     };
     assert_eq!(access, want);
 }
@@ -97,8 +98,11 @@ fn switches_that_nobody_can_read_restrict() {
         [("true", true, false), ("False", false, false), ("", false, false), ("yes", true, true), (" true x", true, true)]
     {
         let deny = access_of(&[(DENY.0, text), range], json!({})).deny_all;
-        let disabled = access_of(&[("azure-disable-load-balancer-nsg-rule", text)], json!({})).disabled;
-        assert_eq!((deny, disabled), (restricts, restricts), "{text}");
+        assert_eq!(deny, restricts, "{text}");
+        // What denies stays, unless somebody clearly wants no rule.
+        let access = access_of(&[("azure-disable-load-balancer-nsg-rule", text), DENY, range], json!({}));
+        assert_eq!((access.disabled, access.closed), (restricts && !is_told, is_told), "{text}");
+        assert!(access.deny_all, "{text}");
         assert_eq!(!warned(&[(DENY.0, text)], json!({})).is_empty(), is_told, "{text}");
     }
 }
@@ -124,7 +128,7 @@ fn what_upstream_only_warns_about_is_a_warning() {
 #[test]
 fn what_was_meant_to_be_internal_is_not_opened_to_the_internet() {
     let internal = "azure-load-balancer-internal";
-    for (text, is_internal, disabled) in [
+    for (text, is_internal, closed) in [
         ("true", true, false),
         ("True", false, true),
         (" true ", false, true),
@@ -133,8 +137,8 @@ fn what_was_meant_to_be_internal_is_not_opened_to_the_internet() {
         ("", false, false),
     ] {
         let spec = accepted(&[(internal, text)], json!({}));
-        assert_eq!((spec.internal, spec.access.disabled), (is_internal, disabled), "{text}");
+        assert_eq!((spec.internal, spec.access.closed), (is_internal, closed), "{text}");
     }
-    assert!(!access_of(&[(internal, "True"), (RANGES, "10.0.0.0/8")], json!({})).disabled);
+    assert!(!access_of(&[(internal, "True"), (RANGES, "10.0.0.0/8")], json!({})).closed);
     assert_eq!(warned(&[(internal, "True")], json!({})), [(reason::WITHOUT_EFFECT, internal.to_owned())]);
 }

@@ -15,6 +15,7 @@ fn access() -> impl Strategy<Value = Access> {
         1 => Just(Access { ranges: range(), tags: vec!["AzureCloud".into()], ..Access::default() }),
         1 => Just(Access { has_invalid_ranges: true, deny_all: true, ..Access::default() }),
         1 => Just(Access { disabled: true, ..Access::default() }),
+        1 => Just(Access { closed: true, ranges: range(), deny_all: true, ..Access::default() }),
     ]
 }
 
@@ -23,7 +24,8 @@ fn state(index: usize) -> impl Strategy<Value = Reach> {
     let addresses = subsequence(vec!["20.0.0.1", "20.0.0.2", "fd00::1"], 1..=2);
     let former = subsequence(vec!["20.0.0.1", "20.0.0.2", "20.0.0.3", "fd00::1"], 0..=2);
     let ports = subsequence(vec![(Protocol::Tcp, 80), (Protocol::Tcp, 443), (Protocol::Udp, 80)], 1..=3);
-    (addresses, former, ports, access(), 0..6).prop_map(move |(addresses, former, ports, access, kind)| {
+    let claimed = subsequence(vec!["20.0.0.9"], 0..=1);
+    (addresses, former, claimed, ports, access(), 0..6).prop_map(move |(addresses, former, claimed, ports, access, kind)| {
         let port = |(protocol, number): (Protocol, i32)| PortSpec {
             node_port: 30000 + number + 1000 * i32::try_from(index).unwrap(),
             ..port(protocol, number)
@@ -33,16 +35,19 @@ fn state(index: usize) -> impl Strategy<Value = Reach> {
             floating_ip: kind != 0,
             access,
             internal: kind == 1,
-            known_addresses: former.into_iter().map(ip).collect(),
+            additional_ips: claimed.into_iter().map(ip).collect(),
             ..spec(&index.to_string())
         };
         let addresses: Vec<_> = addresses.into_iter().map(ip).collect();
         let reach = Reach::wanted(&spec, &addresses, &NODES.map(ip)).unwrap();
-        match kind {
+        let former: BTreeSet<_> =
+            former.into_iter().map(ip).filter(|address| !reach.destinations.contains(address)).collect();
+        let reach = match kind {
             2 => Reach::removed(spec.identity.clone(), Some(&spec), &addresses),
             3 => Reach::unsettled(spec.identity, reach.destinations, reach.ports),
             _ => reach,
-        }
+        };
+        if reach.is_unsettled() { reach } else { Reach { former: &reach.former | &former, ..reach } }
     })
 }
 
@@ -56,7 +61,9 @@ fn foreign() -> Vec<Value> {
             "protocol": "Tcp", "sourceAddressPrefix": "Internet", "sourcePortRange": "*", "destinationAddressPrefix": to,
             "destinationPortRanges": ["80"]}})
     };
-    vec![rule("legacy-TCP-80-Internet", 501, "20.0.0.1"), rule("k8s-azure-lb_allow_IPv4_other", 503, "52.0.0.1")]
+    let mut shared = rule("k8s-azure-lb_allow_IPv4_another", 504, "20.0.0.9");
+    shared["properties"]["destinationPortRanges"] = json!(["80", "8443"]);
+    vec![rule("legacy-TCP-80-Internet", 501, "20.0.0.1"), rule("k8s-azure-lb_allow_IPv4_other", 503, "52.0.0.1"), shared]
 }
 
 fn nodes() -> NodeAddresses {
@@ -117,7 +124,7 @@ proptest! {
             let found = made.iter().find(|(_, _, name)| *name == grant.rule.name);
             prop_assert!(found.is_some_and(|(kind, addresses, _)| *kind == grant.rule.kind && addresses.is_superset(&grant.destinations)));
         }
-        let held: BTreeSet<_> = services.iter().filter(|service| !service.is_unsettled()).flat_map(|s| s.destinations.union(&s.former).copied()).collect();
+        let held: BTreeSet<_> = services.iter().filter(|service| !service.is_unsettled()).flat_map(|s| s.destinations.union(&s.former).copied()).filter(|address| *address != ip("20.0.0.9")).collect();
         for (kind, addresses, name) in made {
             for address in addresses.intersection(&held) {
                 let open = services.iter().filter(|service| service.is_unsettled() && service.destinations.contains(address));
@@ -125,7 +132,7 @@ proptest! {
                 let alike = claimed.iter().filter(|grant| grant.rule.kind.is_alike(&kind) && grant.destinations.contains(address));
                 let needed: BTreeSet<_> = alike.flat_map(|grant| grant.rule.kind.ports()).chain(open.iter().copied()).collect();
                 let is_claimed = claimed.iter().any(|grant| grant.rule.name == name && grant.destinations.contains(address));
-                let is_needed = kind.ports().all(|port| needed.contains(&port)) && (!matches!(kind, rule::Kind::Deny(_)) || !open.is_empty());
+                let is_needed = kind.ports().all(|port| needed.contains(&port)) && (!matches!(kind, rule::Kind::Deny | rule::Kind::DenyAt { .. }) || !open.is_empty());
                 prop_assert!(is_claimed || is_needed, "{} at {}", name, address);
             }
         }
@@ -136,7 +143,7 @@ proptest! {
         let (asks, others) = services.split_at(asking);
         for (kind, addresses, name) in managed(&next(&start, asks, others)) {
             let machines = nodes().present;
-            prop_assert!(kind != rule::Kind::Deny(None) || addresses.is_disjoint(&machines), "{}", name);
+            prop_assert!(kind != rule::Kind::Deny || addresses.is_disjoint(&machines), "{}", name);
         }
     }
 

@@ -92,6 +92,28 @@ fn addresses_of_nobody_stay_until_they_are_known_to_have_been_ours() {
     assert_eq!(made.reasons, [format!("rule {WEB} (priority 507): remove 10.0.0.9, 20.0.0.7")]);
 }
 
+/// Two clusters share the group. A Service of one claims the front end of a Service of the other, which nobody here knows.
+#[test]
+fn who_only_claims_an_address_takes_nothing_from_it_but_its_own() {
+    let range = Access { ranges: vec!["10.0.0.0/8".parse().unwrap()], deny_all: true, ..Access::default() };
+    let theirs = ServiceSpec { access: range, ports: vec![port(Protocol::Tcp, 8443)], ..spec("theirs") };
+    let theirs = [Reach::wanted(&theirs, &[ip("20.0.0.50")], &[]).unwrap(), service("more", &[80, 443], "20.0.0.50")];
+    let before = after(&group(json!([])), &theirs, &[]);
+    let claiming = ServiceSpec { additional_ips: vec![ip("20.0.0.50")], ..spec("web") };
+    let web = Reach::wanted(&claiming, &[ip("20.0.0.1")], &[]).unwrap();
+    let claimed = after(&before, std::slice::from_ref(&web), &[]);
+    assert_eq!(lines(&claimed).len(), lines(&before).len() + 1, "{:?}", lines(&claimed));
+    let told = ServiceSpec { known_addresses: vec![ip("20.0.0.1"), ip("20.0.0.50")], ..claiming };
+    let dropped = ServiceSpec { additional_ips: Vec::new(), ..told.clone() };
+    for asked in [&told, &dropped] {
+        let removed = Reach::removed(asked.identity.clone(), Some(asked), &[ip("20.0.0.1")]);
+        assert_eq!(lines(&after(&claimed, &[removed], &[])), lines(&before));
+    }
+    let dropped = Reach::wanted(&dropped, &[ip("20.0.0.1")], &[]).unwrap();
+    let alone = after(&group(json!([])), &[service("web", &[80], "20.0.0.1")], &[]);
+    assert_eq!(lines(&after(&claimed, &[dropped], &[])).len(), lines(&before).len() + lines(&alone).len());
+}
+
 #[test]
 fn denial_lasts_on_a_shared_address_as_long_as_one_service_asks_for_it() {
     let access = Access { ranges: vec!["10.0.0.0/8".parse().unwrap()], deny_all: true, ..Access::default() };

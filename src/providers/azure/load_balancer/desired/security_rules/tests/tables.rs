@@ -74,7 +74,7 @@ fn sources_follow_the_kind_and_the_families_of_a_service() {
     let none = Access::default;
     let tags = || vec!["VirtualNetwork".to_owned()];
     #[rustfmt::skip]
-    let cases: [(bool, Access, &[&str]); 9] = [
+    let cases: [(bool, Access, &[&str]); 11] = [
         (false, none(), &["Internet > 20.0.0.1", "Internet > fd00::1"]),
         (true, none(), &[]),
         (true, Access { tags: tags(), ..none() }, &["VirtualNetwork > 20.0.0.1", "VirtualNetwork > fd00::1"]),
@@ -84,6 +84,8 @@ fn sources_follow_the_kind_and_the_families_of_a_service() {
         (false, Access { ranges: v4(), has_invalid_ranges: true, ..none() }, &["10.0.0.0/8 > 20.0.0.1", "* > fd00::1", "* > 20.0.0.1"]),
         (false, Access { deny_all: true, ..none() }, &["Internet > 20.0.0.1", "Internet > fd00::1"]),
         (false, Access { disabled: true, deny_all: true, ranges: v4(), ..none() }, &[]),
+        (true, Access { closed: true, deny_all: true, ranges: v4(), ..none() }, &["* > fd00::1", "* > 20.0.0.1"]),
+        (false, Access { closed: true, ..none() }, &[]),
     ];
     for (internal, access, expected) in cases {
         let spec = ServiceSpec { internal, access, families: vec![Family::V4, Family::V6], ..spec("web") };
@@ -114,15 +116,41 @@ fn machines_are_denied_at_the_ports_of_the_service_alone() {
     let nodes = NodeAddresses { present: ips(&["10.0.0.4", "10.0.0.5"]), ..NodeAddresses::default() };
     let made = reconcile(&start, std::slice::from_ref(&web), &[], &nodes, &settings()).document.unwrap();
     let denied: Vec<String> = lines(&made).into_iter().filter(|line| line.contains("deny")).collect();
-    assert_eq!(denied.len(), 2, "{denied:?}");
-    assert!(
-        denied[0].starts_with("4094 deny_IPv4_") && denied[0].ends_with(" * > 10.0.0.4,10.0.0.5 : 30053,30080"),
-        "{denied:?}"
-    );
-    assert_eq!(denied[1], "4095 deny-all_IPv4 * > 10.9.9.9,20.0.0.9 : *");
+    assert_eq!(denied.len(), 3, "{denied:?}");
+    for (line, (priority, port)) in denied.iter().zip([("4093", "30053"), ("4094", "30080")]) {
+        assert!(line.starts_with(&format!("{priority} deny_IPv4_")), "{denied:?}");
+        assert!(line.ends_with(&format!(" * > 10.0.0.4,10.0.0.5 : {port}")), "{denied:?}");
+    }
+    assert_eq!(denied[2], "4095 deny-all_IPv4 * > 10.9.9.9,20.0.0.9 : *");
+    let protocols: Vec<_> = rules(&made).iter().map(|rule| rule["properties"]["protocol"].clone()).collect();
+    assert_eq!(protocols[protocols.len() - 3..], ["Udp", "Tcp", "*"]);
+    // A rule that denies comes before the default one for health probes.
+    let probed: Vec<String> = lines(&made).into_iter().filter(|line| line.contains(" AzureLoadBalancer > ")).collect();
+    assert!(probed.len() == 1 && probed[0].ends_with(" > 10.0.0.4,10.0.0.5 : 30080"), "{probed:?}");
     assert_eq!(reconcile(&made, std::slice::from_ref(&web), &[], &nodes, &settings()).document, None);
     let left = reconcile(&made, &[Reach::removed(web.identity, Some(&off), &[])], &[], &nodes, &settings());
     assert_eq!(lines(&left.document.unwrap()), ["4095 deny-all_IPv4 * > 10.9.9.9 : *"]);
+}
+
+/// TCP and UDP NodePorts are given out apart: of two Services with the same number only one denies.
+#[test]
+fn machines_are_denied_one_protocol_alone() {
+    let access = Access { deny_all: true, ranges: vec!["10.1.0.0/16".parse().unwrap()], ..Access::default() };
+    let off = |key: &str, protocol, access| ServiceSpec {
+        floating_ip: false,
+        access,
+        ports: vec![port(protocol, 53)],
+        ..spec(key)
+    };
+    let (closed, open) = (off("closed", Protocol::Tcp, access), off("open", Protocol::Udp, Access::default()));
+    let reach = |spec| Reach::wanted(spec, &[ip("20.0.0.1")], &[ip("10.0.0.4")]).unwrap();
+    let made = after(&group(json!([])), &[reach(&closed), reach(&open)], &[]);
+    let denying: Vec<_> = rules(&made).into_iter().filter(|rule| rule["properties"]["access"] == "Deny").collect();
+    assert_eq!(denying.iter().map(|rule| &rule["properties"]["protocol"]).collect::<Vec<_>>(), ["Tcp"]);
+    let nodes = NodeAddresses { present: ips(&["10.0.0.4"]), ..NodeAddresses::default() };
+    let removed = Reach::removed(open.identity.clone(), Some(&open), &[ip("20.0.0.1")]);
+    let left = reconcile(&made, &[removed], &[], &nodes, &settings()).document.unwrap();
+    assert_eq!(rules(&left).iter().filter(|rule| rule["properties"]["access"] == "Deny").count(), 1);
 }
 
 /// The rules of a refused Service stay as they are, but not those that cut machines off.
@@ -169,14 +197,16 @@ fn destinations_are_front_ends_or_machines_beside_additional_addresses() {
     let additional = vec![ip("198.51.100.1")];
     let on = ServiceSpec { additional_ips: additional, known_addresses: vec![ip("20.0.0.9"), ip("fd00::9")], ..spec("web") };
     let reach = Reach::wanted(&on, &[ip("20.0.0.1")], &[ip("10.0.0.4"), ip("fd00::4")]).unwrap();
-    assert_eq!((reach.destinations, reach.former), (ips(&["198.51.100.1", "20.0.0.1"]), ips(&["20.0.0.9", "fd00::9"])));
+    assert_eq!((reach.destinations, reach.former), (ips(&["198.51.100.1", "20.0.0.1"]), ips(&[])));
+    assert_eq!(reach.claimed, ips(&["198.51.100.1", "20.0.0.9", "fd00::9"]));
     let dual = ServiceSpec { families: vec![Family::V4, Family::V6], ..on.clone() };
     let reach = Reach::wanted(&dual, &[ip("20.0.0.1")], &[]).unwrap();
-    assert_eq!(reach.former, ips(&["20.0.0.9"]), "the other address is not known yet, so that the old one may still be it");
+    let unknown = "the other address is not known yet, so that the old one may still be it";
+    assert_eq!(reach.claimed, ips(&["198.51.100.1", "20.0.0.9"]), "{unknown}");
     let off = ServiceSpec { floating_ip: false, ..on };
     let reach = Reach::wanted(&off, &[ip("20.0.0.1")], &[ip("10.0.0.4"), ip("fd00::4")]).unwrap();
     assert_eq!(reach.destinations, ips(&["198.51.100.1", "10.0.0.4", "fd00::4"]));
-    assert_eq!(reach.former, ips(&["20.0.0.1", "20.0.0.9", "fd00::9"]));
+    assert_eq!((reach.former, reach.claimed), (ips(&["20.0.0.1"]), ips(&["198.51.100.1", "20.0.0.9", "fd00::9"])));
     assert_eq!(reach.ports, [(Protocol::Tcp, [30080].into())].into());
     assert_eq!(Reach::wanted(&off, &[], &[ip("10.0.0.4")]).unwrap_err().field, "status.loadBalancer");
 }
