@@ -224,12 +224,13 @@ impl Roster {
 
     /// What an asking Service needs of the security group; an error says what is missing.
     pub fn reach(&self, ask: &Ask, observed: &Observed, members: &[IpAddr]) -> Result<Reach, Refusal> {
+        let listed = listed_addresses(observed, &ask.identity().key, &self.settings);
         let mut reach = match ask {
-            Ask::Ensure(spec) => Reach::wanted(spec, &frontend_addresses(observed, spec, &self.settings), members)?,
-            Ask::Remove(identity, last) => {
-                let listed = listed_addresses(observed, &identity.key, &self.settings);
-                Reach::removed(identity.clone(), last.as_deref(), &listed)
+            Ask::Ensure(spec) => {
+                let frontends = frontend_addresses(observed, spec, &self.settings);
+                Reach::wanted(spec, &frontends, members)?.leaving(spec, &frontends, &listed)
             }
+            Ask::Remove(identity, last) => Reach::removed(identity.clone(), last.as_deref(), &listed),
         };
         if let Some(memory) = self.memory(ask.identity()) {
             remember(&mut reach, &memory);
@@ -390,6 +391,15 @@ mod tests {
         ];
         let reach = roster().reach(&remove(&service("web")), &there, &[]).unwrap();
         assert_eq!(reach.former, addresses(&["20.0.0.1"]));
+
+        // It became internal after the process had been killed: the status never told the public address.
+        let inside = internal("web");
+        let wanted = Reach::wanted(&inside, &["10.0.0.9".parse().unwrap()], &[]).unwrap();
+        let left = wanted.leaving(&inside, &["10.0.0.9".parse().unwrap()], &["20.0.0.1".parse().unwrap()]);
+        assert_eq!(left.former, addresses(&["20.0.0.1"]));
+        let undecided = Reach::wanted(&inside, &["2001:db8::9".parse().unwrap()], &[]).unwrap();
+        let undecided = undecided.leaving(&inside, &["2001:db8::9".parse().unwrap()], &["20.0.0.1".parse().unwrap()]);
+        assert_eq!(undecided.former, addresses(&[]), "its front end of that family is still to come");
     }
 
     /// In a security group that clusters share it may be the address of a Service of another one.

@@ -94,11 +94,8 @@ impl Reach {
         }
         let reached = if spec.floating_ip { frontends } else { members };
         let destinations: BTreeSet<_> = reached.iter().chain(&spec.additional_ips).copied().collect();
-        let is_decided = |address: &&IpAddr| {
-            let family = Family::of(**address);
-            !spec.families.contains(&family) || frontends.iter().any(|known| Family::of(*known) == family)
-        };
-        let told = spec.known_addresses.iter().filter(is_decided).chain(&spec.additional_ips);
+        let is_left = |address: &&IpAddr| is_left(spec, frontends, **address);
+        let told = spec.known_addresses.iter().filter(is_left).chain(&spec.additional_ips);
         let is_shown = |address: &&IpAddr| frontends.contains(address) || reached.contains(address);
         let reach = Self {
             identity: spec.identity.clone(),
@@ -114,6 +111,14 @@ impl Reach {
             internal: spec.internal,
         };
         Ok(reach.proven())
+    }
+
+    /// And `public`: addresses of public IPs that were made for it. Those that are no front ends any more lose its rules before
+    /// they are released, also when nobody remembers that it had them.
+    pub fn leaving(mut self, spec: &ServiceSpec, frontends: &[IpAddr], public: &[IpAddr]) -> Self {
+        let left = public.iter().filter(|address| is_left(spec, frontends, **address));
+        self.former.extend(left.filter(|address| !frontends.contains(address) && !self.destinations.contains(address)));
+        self
     }
 
     /// With the proof that its own rules are.
@@ -200,6 +205,12 @@ impl Reach {
     fn of_family(&self, family: Family) -> BTreeSet<IpAddr> {
         self.destinations.iter().filter(|address| Family::of(**address) == family).copied().collect()
     }
+}
+
+/// Whether the Service is at an address of this family no more, or has another one by now.
+fn is_left(spec: &ServiceSpec, frontends: &[IpAddr], address: IpAddr) -> bool {
+    let family = Family::of(address);
+    !spec.families.contains(&family) || frontends.iter().any(|known| Family::of(*known) == family)
 }
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
