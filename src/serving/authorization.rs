@@ -179,9 +179,10 @@ impl Authorizer {
 
     async fn ask(&self, user: &User, peer: PeerNetwork, verb: &str, path: &str) -> Result<Decision, NoReview> {
         let Some(api) = &self.api else { return Ok(Decision::NoOpinion(String::new())) };
-        let (budget, cache) = match user.is_anonymous() {
-            true => (&self.anonymous, &self.of_anonymous),
-            false => (self.named.of(peer, Instant::now()), &self.of_named),
+        let (budget, cache) = if user.is_anonymous() {
+            (&self.anonymous, &self.of_anonymous)
+        } else {
+            (self.named.of(peer, Instant::now()), &self.of_named)
         };
         let question = review(user, verb, path);
         // Plain data of strings always has a JSON form.
