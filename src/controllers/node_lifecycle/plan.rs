@@ -5,7 +5,9 @@
 //! A Node is deleted when the cloud said `Gone` at least twice with no contradiction in between, [`Config::monitor_period`] apart
 //! or more, over at least [`Config::grace_period`], and when that does not look like an error of the cloud: if more Nodes than
 //! [`Config::allowance`] are either gone now or were deleted within [`Config::window`], none is deleted. That ends by itself:
-//! instances come back, Nodes are added, earlier deletions age.
+//! instances come back, Nodes are added, earlier deletions age. And when every missing Node has been gone for [`LASTING`] with no
+//! contradiction, while others are not missing, so many Nodes may go in each window as the allowance is: machines that were taken away
+//! do not come back, however small the cluster is.
 //!
 //! The allowance is what may go within one window, so a rule that lets a crowd go slowly needs no other number.
 //!
@@ -18,6 +20,9 @@ use std::{
 };
 
 use tokio::time::Instant;
+
+/// How long a crowd has to be gone before it is believed, piece by piece.
+const LASTING: Duration = Duration::from_secs(30 * 60);
 
 /// Settings of the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +170,7 @@ impl State {
         if now.saturating_duration_since(missing.since) < config.monitor_period.max(config.grace_period) {
             return Action::Nothing;
         }
-        let crowd = self.crowd(nodes, now, config);
+        let crowd = self.crowd(nodes, now, config).filter(|crowd| !self.may_shrink(crowd, nodes, now));
         match crowd {
             Some(crowd) => {
                 self.missing.insert(uid.to_owned(), Missing { refused: true, ..missing });
@@ -187,6 +192,14 @@ impl State {
         let all = nodes.len() + deleted.iter().filter(|uid| !nodes.contains(**uid)).count();
         let allowance = config.allowance(all);
         (gone > allowance).then_some(Crowd { gone, all, allowance })
+    }
+
+    /// Whether a crowd is believed by now, and one more of it may go in this window.
+    fn may_shrink(&self, crowd: &Crowd, nodes: &BTreeSet<String>, now: Instant) -> bool {
+        let lasts = |missing: &Missing| now.saturating_duration_since(missing.since) >= LASTING;
+        let deleted = crowd.gone - self.missing.len();
+        let others_are_there = nodes.iter().any(|uid| !self.missing.contains_key(uid) && !self.deleted.contains_key(uid));
+        deleted < crowd.allowance && others_are_there && self.missing.values().all(lasts)
     }
 
     /// A deletion was not carried out: it does not count, and the Node has to be confirmed again.

@@ -3,6 +3,7 @@
 //! In: the store of Nodes that the process keeps anyway, and what ARM says of a machine's power just before a taint goes on: the
 //! shutdown taint on a Node may be old, or somebody else's, and a volume that is detached under a running machine is lost data.
 //! Out: patches of `spec.taints` while this replica leads. `decide` decides.
+//! Taints go off in passes of their own, which ask ARM nothing: a Node that is back does not wait for an ARM that hangs.
 //! Upstream does this at every event of a Node (`pkg/provider/azure.go`, `updateNodeTaint`); here the store is gone through every
 //! `PERIOD`, so that an event which is lost, or a write which fails, is made up for.
 
@@ -56,15 +57,28 @@ pub fn start(context: &ProviderContext, instances: Arc<dyn InstancesV2>) {
     context.shutdown.spawn(run(taints, context.shutdown.clone()));
 }
 
+/// Which taints a pass writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    /// Those that go off. Asks ARM nothing.
+    Off,
+    /// Those that go on, after ARM was asked.
+    On,
+}
+
 /// Keeps the taints of all Nodes right until `shutdown` begins, while the writer's leadership holds.
 pub async fn run(taints: Taints, shutdown: Shutdown) {
+    tokio::join!(repeat(&taints, Pass::Off, &shutdown), repeat(&taints, Pass::On, &shutdown));
+}
+
+async fn repeat(taints: &Taints, which: Pass, shutdown: &Shutdown) {
     let mut pause = PERIOD;
     loop {
         tokio::select! {
             () = shutdown.begun() => return,
             () = tokio::time::sleep(pause) => {}
         }
-        pause = match pass(&taints).await {
+        pause = match pass(taints, which).await {
             Ok(()) => PERIOD,
             Err(error) => {
                 tracing::warn!(%error, "the out-of-service taint of a node could not be written, trying again");
@@ -75,28 +89,35 @@ pub async fn run(taints: Taints, shutdown: Shutdown) {
 }
 
 /// Goes through all Nodes once; the error is the last one.
-async fn pass(taints: &Taints) -> Result<(), ApiError> {
+async fn pass(taints: &Taints, which: Pass) -> Result<(), ApiError> {
     if !taints.writer.leadership().is_leading() {
         return Ok(());
     }
-    let is_due = |node: &Arc<Node>| depends_on_power(node) || decide(node, Power::Unknown) != Decision::Nothing;
+    let is_due = |node: &Arc<Node>| match which {
+        Pass::Off => decide(node, Power::Unknown) == Decision::Remove,
+        Pass::On => depends_on_power(node),
+    };
     let due = taints.nodes.list().into_iter().filter(is_due);
     let writes = due.map(|node| {
         let taints = taints.clone();
-        async move { apply(&taints, &node).await }
+        async move { apply(&taints, &node, which).await }
     });
     let results: Vec<_> = futures::stream::iter(writes).buffer_unordered(CONCURRENT_WRITES).collect().await;
     results.into_iter().rfind(Result::is_err).unwrap_or(Ok(()))
 }
 
 /// Writes what is decided for `node`; after a conflict for the Node as it is then, if it is still the same one.
-async fn apply(taints: &Taints, node: &Arc<Node>) -> Result<(), ApiError> {
+async fn apply(taints: &Taints, node: &Arc<Node>, which: Pass) -> Result<(), ApiError> {
     let Taints { writer, instances, .. } = taints;
     let api: Api<Node> = Api::all(writer.client().clone());
     let key = ObjectKey::of(node.as_ref());
     let mut current = Arc::clone(node);
     for _ in 0..ATTEMPTS {
-        let decision = decide(&current, power(instances.as_ref(), &current).await);
+        let power = match which {
+            Pass::Off => Power::Unknown,
+            Pass::On => power(instances.as_ref(), &current).await,
+        };
+        let decision = decide(&current, power);
         if decision == Decision::Nothing {
             return Ok(());
         }
@@ -212,6 +233,11 @@ mod tests {
         server.requests().iter().filter(|request| request.verb.is_write()).count()
     }
 
+    async fn both(taints: &Taints) {
+        pass(taints, Pass::Off).await.unwrap();
+        pass(taints, Pass::On).await.unwrap();
+    }
+
     /// Nodes as the informer would have them.
     fn store(server: &ApiServer) -> Store<Node> {
         Store::of(server.list::<Node>())
@@ -221,7 +247,7 @@ mod tests {
     async fn a_node_that_is_down_is_marked_and_one_that_is_back_is_not() {
         let server = server([down("down"), node("fine").ready("True"), node("slow").ready("Unknown")]);
         let arm = Arm::of(&["down", "slow"]);
-        let pass = async || pass(&taints(&server, Leadership::unopposed(), &arm)).await.unwrap();
+        let pass = async || both(&taints(&server, Leadership::unopposed(), &arm)).await;
         server.clear_requests();
         pass().await;
         assert_eq!((is_out(&server, "down"), is_out(&server, "fine"), is_out(&server, "slow")), (true, false, false));
@@ -242,7 +268,7 @@ mod tests {
     async fn only_what_arm_says_now_takes_a_machine_out_of_service() {
         let server = server([down("runs"), down("unknown")]);
         let arm = Arm::of(&[]);
-        let pass = async || pass(&taints(&server, Leadership::unopposed(), &arm)).await.unwrap();
+        let pass = async || both(&taints(&server, Leadership::unopposed(), &arm)).await;
         pass().await;
         assert!(!is_out(&server, "runs"), "its machine runs, whatever the shutdown taint says");
         *arm.0.lock().unwrap() = None;
@@ -253,6 +279,38 @@ mod tests {
         assert_eq!((is_out(&server, "runs"), is_out(&server, "unknown")), (false, true));
     }
 
+    /// Never answers.
+    struct Hanging;
+
+    #[async_trait]
+    impl InstancesV2 for Hanging {
+        async fn instance_exists(&self, _: &Node) -> CloudResult<bool> {
+            std::future::pending().await
+        }
+        async fn instance_shutdown(&self, _: &Node) -> CloudResult<bool> {
+            std::future::pending().await
+        }
+        async fn instance_metadata(&self, _: &Node) -> CloudResult<Option<InstanceMetadata>> {
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_is_back_does_not_wait_for_arm() {
+        let names: Vec<String> = (0..100).map(|index| format!("down-{index}")).collect();
+        let back = node("z-back").ready("True").taint("node.kubernetes.io/out-of-service", "NoExecute", None);
+        let server = server(names.iter().map(|name| down(name)).chain([back]));
+        let (lead, leadership) = Leadership::channel();
+        lead.send_replace(crate::runtime::leader_election::State::Unopposed);
+        let shutdown = Shutdown::new();
+        let taints = Taints { instances: Arc::new(Hanging), ..taints(&server, leadership, &Arm::of(&[])) };
+        let task = tokio::spawn(run(taints, shutdown.clone()));
+        tokio::time::sleep(PERIOD * 2).await;
+        assert!(!is_out(&server, "z-back"));
+        shutdown.begin();
+        task.await.unwrap();
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_node_that_became_ready_in_between_is_not_marked() {
         let server = server([down("n")]);
@@ -260,7 +318,7 @@ mod tests {
         server.update_with("", "n", |node: &mut Node| {
             node.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].status = "True".into();
         });
-        pass(&stale).await.unwrap();
+        both(&stale).await;
         assert!(!is_out(&server, "n"));
     }
 
@@ -270,7 +328,7 @@ mod tests {
         let stale = taints(&server, Leadership::unopposed(), &Arm::of(&["n"]));
         server.delete::<Node>("", "n");
         server.create(&down("n").build());
-        pass(&stale).await.unwrap();
+        both(&stale).await;
         assert!(!is_out(&server, "n"), "its own turn comes with its own event");
     }
 

@@ -148,6 +148,39 @@ fn a_small_cluster_loses_a_node_but_never_all() {
     }
 }
 
+/// Minutes at which Nodes are deleted of which `gone` stay gone for `minutes`.
+fn deleted_at(all: usize, gone: usize, minutes: u64, contradicted: Option<u64>) -> Vec<u64> {
+    let config = Config::default();
+    let (mut state, mut nodes, start) = (State::default(), uids(all), Instant::now());
+    let missing: Vec<String> = nodes.iter().take(gone).cloned().collect();
+    let mut deleted = Vec::new();
+    for minute in 0..minutes {
+        let now = start + Duration::from_secs(60 * minute);
+        for (place, uid) in missing.iter().enumerate() {
+            if !nodes.contains(uid) {
+                continue;
+            }
+            let back = contradicted == Some(minute) && place == 0;
+            let seen = if back { Observation::Running } else { Observation::Gone };
+            if state.observe(uid, &seen, &nodes, now, &config) == Action::Delete {
+                deleted.push(minute);
+                nodes.remove(uid);
+            }
+        }
+        state.forget(&nodes, now, &config);
+    }
+    deleted
+}
+
+#[test]
+fn a_small_cluster_that_stays_small_loses_its_nodes_one_window_after_the_other() {
+    for (all, gone, expected) in [(3, 2, vec![30, 35]), (4, 3, vec![30, 30, 35]), (3, 3, vec![]), (2, 2, vec![])] {
+        assert_eq!(deleted_at(all, gone, 60, None), expected, "{gone} of {all} are gone");
+    }
+    assert!(deleted_at(4, 3, 30, None).is_empty(), "not yet half an hour");
+    assert_eq!(deleted_at(8, 6, 60, Some(20)), [51, 51, 51, 51, 56, 56], "one that was there begins anew, and so do all");
+}
+
 #[test]
 fn deletions_in_the_window_count_and_age() {
     let mut world = World::new(10);

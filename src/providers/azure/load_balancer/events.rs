@@ -14,7 +14,7 @@ use super::{
     spec::{Warning, reason},
 };
 use crate::{
-    providers::azure::arm::ArmError,
+    providers::azure::arm::{ArmError, ResourceId},
     runtime::events::{Event, EventDoc, EventType, reference},
 };
 
@@ -52,7 +52,7 @@ macro_rules! calls {
         pub const EVENTS: &[EventDoc] = &[
             $(warning($reason, $when),)*
             warning(DELETING_FRONTEND, "A front end is kept although the Service does not need it any more, because something else refers to it."),
-            warning(KEPT_PUBLIC_IP, "A public IP that the Service has left is not deleted, because something that is no Service's uses it; or it keeps its IP tags, because it cannot be made anew."),
+            warning(KEPT_PUBLIC_IP, "A public IP that the Service has left is not deleted, because something that is no Service's uses it; or it keeps its IP tags, because it cannot be made anew; or its resource group may not be read."),
             warning(reason::INVALID_SOURCE_RANGES, "Some of `spec.loadBalancerSourceRanges` is no range; only the valid ones are allowed."),
             warning(reason::INVALID_ALLOWED_IP_RANGES, "Some range in an annotation is no range; only the valid ones are allowed."),
             warning(reason::CONFLICT_CONFIGURATION, "`spec.loadBalancerSourceRanges` is given together with service tags."),
@@ -95,6 +95,13 @@ pub fn kept_frontend(service: &Service, kept: &KeptFrontend) -> Event {
 /// A public IP is not deleted, or not changed, and why.
 pub fn kept_public_ip(service: &Service, kept: &Release) -> Event {
     event(service, KEPT_PUBLIC_IP, format!("public IP {} is kept as it is: {}", kept.id, kept.reasons.join("; ")))
+}
+
+/// The Service goes, and the resource group of its public IP cannot be read. It never had an address, as far as is known.
+pub fn maybe_left(service: &Service, id: &ResourceId, error: &ArmError) -> Event {
+    let message =
+        format!("public IP {id} is left behind if it exists, because its group cannot be read: {}", explain(error).message);
+    event(service, KEPT_PUBLIC_IP, message)
 }
 
 /// Something about the Service is probably not meant. To be recorded when it is ensured.

@@ -57,12 +57,14 @@ impl Writer {
         ended(writing, &what, written, || observe::references(document, network))
     }
 
-    /// Deletes a load balancer, if its front ends and rules are still those of `planned`, whoever is in its pools. Absent before is
-    /// success.
+    /// Deletes a load balancer, if its front ends and rules are still those of `planned`, whoever is in its pools. One without an etag is
+    /// read by itself first: nothing else guards it. Absent before is success.
     pub async fn delete_load_balancer(&self, id: &ResourceId, planned: &LoadBalancer, urgency: Urgency) -> ArmResult<()> {
         let _turn = self.locks.lock(id).await;
         let what = Doubt::LoadBalancer(id.clone());
-        if self.observer.load_balancer(id).is_some() && self.observer.standing(&what).doubted {
+        let is_unguarded = |known: LoadBalancer| known.etag.is_none_or(|etag| etag.is_empty());
+        let known = self.observer.load_balancer(id);
+        if known.is_some_and(|known| is_unguarded(known) || self.observer.standing(&what).doubted) {
             self.observer.read_again(what.clone(), urgency).await?;
         }
         let Some(now) = self.observer.load_balancer(id) else { return Ok(()) };
@@ -70,15 +72,20 @@ impl Writer {
             return Err(conflict(&api::LOAD_BALANCERS, id, "it has been changed by somebody else"));
         }
         let (etag, gone) = (now.etag, Written::NoLoadBalancer(id.clone()));
-        self.delete(&api::LOAD_BALANCERS, id, etag.as_deref(), what, gone, urgency).await
+        self.delete(&api::LOAD_BALANCERS, id, Precondition::unchanged(etag.as_deref()), what, gone, urgency).await
     }
 
-    /// Creates or replaces a public IP.
-    pub async fn put_public_ip(&self, change: &Change, urgency: Urgency) -> ArmResult<()> {
+    /// Creates or replaces a public IP. `had_address`: whether the Service had an address before. Then the public IP may be there although
+    /// a list lacks it, and is read by itself before it is created. The name of a new Service's has its UID, so that the condition suffices.
+    pub async fn put_public_ip(&self, change: &Change, had_address: bool, urgency: Urgency) -> ArmResult<()> {
         let id = &change.id;
         let _turn = self.locks.lock(id).await;
         let what = Doubt::PublicIp(id.clone());
         let planned = Basis::of(change.document.id.as_deref(), change.etag.as_deref());
+        let standing = self.observer.standing(&what);
+        if had_address && planned == Basis::Absence && standing.etag.is_none() && !standing.absent {
+            self.observer.read_again(what.clone(), urgency).await?;
+        }
         let etag = self.current(id, planned, urgency).await?;
         let condition = match planned {
             Basis::Absence => Precondition::Absent,
@@ -110,7 +117,8 @@ impl Writer {
         if let Some(user) = known.properties.and_then(|properties| properties.ip_configuration?.id) {
             return Err(conflict(&api::PUBLIC_IPS, id, &format!("`{user}` still uses it")));
         }
-        self.delete(&api::PUBLIC_IPS, id, etag, what, Written::NoPublicIp(id.clone()), urgency).await
+        let condition = etag.map_or(Precondition::Unconditional, |etag| Precondition::unchanged(Some(etag)));
+        self.delete(&api::PUBLIC_IPS, id, condition, what, Written::NoPublicIp(id.clone()), urgency).await
     }
 
     /// Creates or replaces a pool of a load balancer. Without a condition, as upstream: the load balancer's etag changes with each of
@@ -203,13 +211,12 @@ impl Writer {
         &self,
         kind: &'static ApiType,
         id: &ResourceId,
-        etag: Option<&str>,
+        condition: Precondition<'_>,
         what: Doubt,
         written: Written,
         urgency: Urgency,
     ) -> ArmResult<()> {
         let writing = self.observer.begin_write(what.clone());
-        let condition = etag.map_or(Precondition::Unconditional, |etag| Precondition::unchanged(Some(etag)));
         let outcome = self.client.with_urgency(urgency).delete(kind, id, condition).await;
         ended(writing, &what, outcome.map(|()| written), Vec::new)
     }

@@ -131,7 +131,7 @@ impl Cloud {
     }
 
     async fn put_ip(&self, change: Change) -> ArmResult<()> {
-        self.writer.put_public_ip(&change, URGENCY).await
+        self.writer.put_public_ip(&change, false, URGENCY).await
     }
 
     async fn put_balancer(&self, public_ips: &[&str]) -> ArmResult<()> {
@@ -338,6 +338,46 @@ async fn a_load_balancer_that_has_got_more_since_it_was_planned_is_not_deleted()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_load_balancer_without_an_etag_is_read_by_itself_before_it_is_deleted() {
+    for changed in [true, false] {
+        let cloud = Cloud::served().await;
+        let planned = LoadBalancer { etag: None, ..cloud.observer.load_balancer(&cloud.lb()).unwrap() };
+        let what = Doubt::LoadBalancer(cloud.lb());
+        let written = Written::LoadBalancer(cloud.lb(), Box::new(planned.clone()));
+        cloud.observer.begin_write(what).succeeded(written);
+        if changed {
+            cloud.meddle(&cloud.lb());
+        }
+        let deleted = cloud.writer.delete_load_balancer(&cloud.lb(), &planned, URGENCY).await;
+        let there = cloud.world.azure().document(cloud.lb().as_str()).is_some();
+        match changed {
+            true => {
+                assert_eq!((class(deleted), cloud.requests()), (ErrorClass::Conflict, vec!["GET kubernetes".to_owned()]))
+            }
+            false => assert_eq!((deleted.is_ok(), cloud.requests().len()), (true, 2)),
+        }
+        assert_eq!(there, changed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_public_ip_of_who_had_one_is_read_by_itself_before_it_is_created() {
+    for (had_address, requests) in [(false, vec!["PUT b"]), (true, vec!["GET b", "PUT b"])] {
+        let cloud = Cloud::served().await;
+        cloud.writer.put_public_ip(&cloud.new_ip("b"), had_address, URGENCY).await.unwrap();
+        assert_eq!(cloud.requests(), requests);
+    }
+    let cloud = Cloud::served().await;
+    cloud.put_ip(cloud.new_ip("b")).await.unwrap();
+    let other = cloud.another_process();
+    cloud.world.azure().add_fault(Fault::new(Effect::EmptyList).path("*/publicIPAddresses").times(1));
+    other.look().await;
+    cloud.requests();
+    let refused = other.writer.put_public_ip(&other.new_ip("b"), true, URGENCY).await;
+    assert_eq!((class(refused), cloud.requests()), (ErrorClass::Conflict, vec!["GET b".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lost_answer_is_looked_up() {
     for (effect, lost) in [(Effect::DropAfter, true), (Effect::Refuse(403, "No".into(), None), false)] {
         let cloud = Cloud::served().await;
@@ -420,7 +460,7 @@ async fn what_a_list_lacked_is_not_overwritten() {
         let before = cloud.world.azure().document(cloud.id(list, name).as_str()).unwrap();
         let refused = match list {
             "loadBalancers" => other.put_balancer(&[]).await,
-            _ => other.writer.put_public_ip(&other.new_ip(name), URGENCY).await,
+            _ => other.writer.put_public_ip(&other.new_ip(name), false, URGENCY).await,
         };
         assert_eq!(class(refused), ErrorClass::Conflict, "{list}");
         assert_eq!(cloud.world.azure().document(cloud.id(list, name).as_str()).unwrap(), before, "{list}");

@@ -7,7 +7,12 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::{Ask, placement};
 use crate::providers::azure::{
     arm::{ResourceId, api},
-    load_balancer::{naming, settings::Settings, spec::ServiceSpec},
+    config::LoadBalancerSku,
+    load_balancer::{
+        naming,
+        settings::Settings,
+        spec::{Family, ServiceSpec},
+    },
 };
 
 /// Load balancers: those of Services with an address, and both kinds when a Service goes, which may have parts on either. `others`: the
@@ -36,6 +41,30 @@ pub fn public_ips(asks: &[Ask], settings: &Settings) -> BTreeSet<ResourceId> {
         Ask::Ensure(_) => None,
     });
     going.filter(|spec| !spec.internal).flat_map(|spec| of(spec, settings)).collect()
+}
+
+/// What those who go and are found nowhere may have under the names that other settings give: load balancers and public IPs. `vm_sets`: the
+/// scale sets or availability sets of the cluster.
+pub fn elsewhere(lost: &[Ask], vm_sets: &[String], settings: &Settings) -> (BTreeSet<ResourceId>, BTreeSet<ResourceId>) {
+    if lost.is_empty() {
+        return Default::default();
+    }
+    let sets = vm_sets.iter().filter(|_| settings.sku == LoadBalancerSku::Basic).map(String::as_str);
+    let names = sets.chain([settings.cluster.as_str(), placement::primary_name(settings)]);
+    let both = names.flat_map(|name| [false, true].map(|internal| naming::load_balancer(name, internal)));
+    let id = |name: String| settings.load_balancer_group.resource(api::LOAD_BALANCERS.resource_type, &[&name]);
+    let specs = lost.iter().filter_map(Ask::spec);
+    (both.map(id).collect(), specs.flat_map(|spec| under_any_name(spec, settings)).collect())
+}
+
+/// Under each name that a public IP of the Service may have got while it had other families.
+fn under_any_name(spec: &ServiceSpec, settings: &Settings) -> Vec<ResourceId> {
+    let names = [Family::V4, Family::V6].into_iter().flat_map(|family| {
+        let prefix = spec.public_ip.prefix.get(family).as_deref().and_then(|id| id.rsplit('/').next());
+        let name = |family, dual| naming::public_ip(&settings.cluster, &spec.identity, prefix, family, dual);
+        [name(family, true), name(Family::V4, false), format!("{}-{family}", name(Family::V4, false))]
+    });
+    names.map(|name| spec.public_ip.group.resource(api::PUBLIC_IPS.resource_type, &[&name])).collect()
 }
 
 fn of(spec: &ServiceSpec, settings: &Settings) -> Vec<ResourceId> {
@@ -80,5 +109,19 @@ mod tests {
         assert_eq!(names(&public_ips(&[gone(&web)], &settings)), [own.as_str()]);
         let inside = ServiceSpec { internal: true, ..web };
         assert!(public_ips(&[gone(&inside)], &settings).is_empty());
+    }
+
+    #[test]
+    fn whoever_is_found_nowhere_may_have_parts_under_former_names() {
+        let (web, sets) = (service("web"), ["Pool".to_owned()]);
+        let settings = Settings { load_balancer_name: "new".to_owned(), ..settings() };
+        let (balancers, ips) = elsewhere(&[gone(&web)], &sets, &settings);
+        assert_eq!(names(&balancers), ["kubernetes", "kubernetes-internal", "new", "new-internal"]);
+        let own = format!("kubernetes-{}", web.identity.base);
+        assert_eq!(names(&ips), [own.clone(), format!("{own}-IPv4"), format!("{own}-IPv6")]);
+        let basic = Settings { sku: LoadBalancerSku::Basic, ..settings };
+        let (balancers, _) = elsewhere(&[gone(&web)], &sets, &basic);
+        assert!(names(&balancers).contains(&"Pool") && names(&balancers).contains(&"Pool-internal"));
+        assert!(elsewhere(&[], &sets, &basic).0.is_empty());
     }
 }

@@ -44,10 +44,12 @@ pub(super) async fn admit(world: &World, asks: Vec<Ask>, urgency: Urgency) -> Ve
 
 /// Nobody is refused for want of what somebody may have made a moment ago.
 async fn planned(world: &World, asks: &[Ask], urgency: Urgency) -> CloudResult<(Plan, Look)> {
-    let look = world.look(asks, urgency).await?;
+    let look = world.first_look(asks, urgency).await?;
     let first = plan_free(asks, &look, world);
     let refused = asks.iter().filter(|ask| first.refused.contains_key(ask.identity()));
-    let doubts: Vec<Doubt> = refused.filter_map(Ask::spec).flat_map(|spec| named(spec, &world.settings)).collect();
+    let mut doubts: Vec<Doubt> = refused.filter_map(Ask::spec).flat_map(|spec| named(spec, &world.settings)).collect();
+    // What is missing again and again is looked for in its own time.
+    doubts.retain(|doubt| !world.observer.is_denied(doubt));
     if doubts.is_empty() {
         return Ok((first, look));
     }
@@ -69,7 +71,7 @@ fn is_new(ask: &Ask, look: &Look, settings: &Settings) -> bool {
 /// What the Service names that others make.
 fn named(spec: &ServiceSpec, settings: &Settings) -> Vec<Doubt> {
     if spec.internal {
-        return vec![Doubt::Subnet(spec.subnet.clone().unwrap_or_else(|| settings.subnet.clone()))];
+        return vec![Doubt::Subnet(spec.subnet.as_ref().unwrap_or(&settings.subnet).to_ascii_lowercase())];
     }
     let is_named = |family: &Family| spec.pinned.get(*family).is_some() || spec.public_ip.name.get(*family).is_some();
     let names_one = spec.families.iter().any(is_named);

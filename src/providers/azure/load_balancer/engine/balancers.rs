@@ -209,7 +209,7 @@ impl Balancers<'_> {
     /// A public IP that ARM left half made is written as it is, which finishes it. Upstream: `azure_loadbalancer_repo.go`.
     async fn recovered(&self, error: ArmError) -> ArmError {
         if let Some(change) = unprovisioned_public_ip(&error).and_then(|id| self.unchanged(id))
-            && let Err(error) = self.world.writer.put_public_ip(&change, self.urgency).await
+            && let Err(error) = self.world.writer.put_public_ip(&change, false, self.urgency).await
         {
             tracing::warn!(%error, id = %change.id, "a public IP that is half made could not be finished");
         }

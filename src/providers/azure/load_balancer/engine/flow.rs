@@ -101,6 +101,9 @@ impl Flow {
     pub(super) async fn run(&self, ask: &Ask, urgency: Urgency) -> CloudResult<Kept> {
         for _ in 0..PASSES {
             if let Some(kept) = self.pass(ask, urgency).await? {
+                if matches!(ask, Ask::Remove(..)) {
+                    self.world.tried().remove(ask.identity());
+                }
                 return Ok(kept);
             }
         }
@@ -155,7 +158,11 @@ impl Flow {
         if !puts.is_empty() {
             self.at(ask, Stage::PublicIps);
         }
-        let writes = puts.iter().map(|put| put.run(|change| self.world.writer.put_public_ip(change, urgency)));
+        if !puts.is_empty() {
+            self.world.tried().insert(ask.identity().clone());
+        }
+        let had_address = ask.spec().is_some_and(|spec| !spec.known_addresses.is_empty());
+        let writes = puts.iter().map(|put| put.run(|change| self.world.writer.put_public_ip(change, had_address, urgency)));
         for written in join_all(writes).await {
             match written {
                 Ok(()) => {}

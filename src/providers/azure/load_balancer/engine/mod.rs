@@ -29,7 +29,7 @@ use self::{
 };
 use super::{
     apply::Writer,
-    desired::{Ask, status::status},
+    desired::{Ask, expected::public_ips, status::status},
     events::{self, COMPONENT},
     lease::{Held, Locker},
     members::Members,
@@ -124,6 +124,7 @@ impl AzureLoadBalancers {
             settings: Arc::clone(&settings),
             hosts: Mutex::default(),
             created: Mutex::default(),
+            tried: Mutex::default(),
             events: events.clone(),
         };
         let flow = Flow::new(world, Progress::new(clock));
@@ -231,8 +232,15 @@ impl AzureLoadBalancers {
     async fn look(&self, service: &Service) -> CloudResult<Look> {
         self.require_supported()?;
         let ask = self.flow.world.roster.removal(service);
-        let look = self.flow.world.look(std::slice::from_ref(&ask), Urgency::Change).await?;
-        look.hindrance(&ask, &self.settings).map_or(Ok(look), Err)
+        let look = self.flow.world.first_look(std::slice::from_ref(&ask), Urgency::Change).await?;
+        if let Some(error) = look.hindrance(&ask, &self.settings) {
+            return Err(error);
+        }
+        if let Some(unread) = look.let_go(&ask, &self.settings) {
+            let ids = public_ips(std::slice::from_ref(&ask), &self.settings);
+            ids.iter().for_each(|id| self.events.record(events::maybe_left(service, id, &unread.error)));
+        }
+        Ok(look)
     }
 }
 
@@ -254,6 +262,9 @@ impl LoadBalancer for AzureLoadBalancers {
         }
         let plan = plan(&look.observed, &[self.flow.world.roster.removal(service)], &look.specs(), &self.settings);
         let has_something = !spec.known_addresses.is_empty() || !plan.is_empty();
+        if !has_something {
+            self.flow.world.tried().remove(&spec.identity);
+        }
         Ok(has_something.then(|| ingress(&spec.known_addresses)))
     }
 

@@ -11,7 +11,7 @@
 //! here, so that nothing is read that a write has shown. Everything but [`Observer`] and `fetch` is pure.
 //!
 //! Absent is a fact about one thing: `fetch` says what proves it, `knowledge` reads again by itself what a list should have shown, and
-//! `denials` remembers which resource groups may not be read.
+//! `denials` remembers which resource groups and subnets may not be read.
 
 mod denials;
 mod documents;
@@ -25,7 +25,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use denials::Denials;
+use denials::{Cause, Denials};
 pub(super) use effects::{doubts, references};
 use futures::{
     FutureExt,
@@ -82,26 +82,27 @@ impl State {
         since: Tick,
         at: Instant,
         answer: ArmResult<Answer>,
-        own: &ResourceId,
+        settings: &Settings,
     ) -> ArmResult<()> {
-        let group = match &what {
-            Doubt::PublicIps(group) => Some(group.clone()).filter(|group| group != own),
-            _ => None,
-        };
-        let denied = match &answer {
-            Ok(Answer::NoGroup(error)) => Some(((**error).clone(), true)),
+        let cause = match &answer {
+            Ok(Answer::NoGroup(error)) => Some(Cause::NoGroup((**error).clone())),
+            Ok(Answer::Subnet(None)) => Some(Cause::Absent),
             Ok(_) => None,
-            Err(error) => Some((error.clone(), false)),
+            Err(error) => Some(Cause::Failed(error.clone())),
         };
-        match (group, &denied) {
-            (Some(group), Some((error, gone))) => self.denials.note(&group, error, *gone, at),
-            (Some(group), None) => self.denials.recovered(&group),
-            (None, _) => {}
+        let denied = match &cause {
+            Some(Cause::NoGroup(error) | Cause::Failed(error)) => Some(error.clone()),
+            Some(Cause::Absent) | None => None,
+        };
+        match cause {
+            _ if !is_of_some(&what, settings) => {}
+            Some(cause) => self.denials.note(&what, cause, at),
+            None => self.denials.recovered(&what),
         }
         if let Ok(answer) = answer {
             self.knowledge.record(what, since, at, answer);
         }
-        denied.map_or(Ok(()), |(error, _)| Err(error))
+        denied.map_or(Ok(()), Err)
     }
 }
 
@@ -118,8 +119,8 @@ impl Observer {
     ///
     /// A security group or subnet of which ARM says that it does not exist counts as absent. An error about what `need` names is told
     /// beside what there is otherwise, since it concerns only those who need that; any other error is the answer. That a resource
-    /// group may not be read or does not exist is remembered for minutes; after any other error the next look tries again, and reads
-    /// only what failed.
+    /// group or subnet may not be read or does not exist is remembered for minutes; after any other error the next look tries again, and
+    /// reads only what failed.
     pub async fn observe(self: &Arc<Self>, need: &Need, urgency: Urgency) -> ArmResult<(Arc<Observed>, Vec<Unread>)> {
         let (mut need, mut unread) = self.without_denied(need.clone());
         loop {
@@ -136,23 +137,24 @@ impl Observer {
         }
     }
 
-    /// `need` without the groups that are known not to be readable, and why.
+    /// `need` without what is known not to be readable, and why. A subnet that does not exist is no error, as when it has just been read.
     fn without_denied(&self, mut need: Need) -> (Need, Vec<Unread>) {
-        let (state, now) = (self.lock(), self.clock.now());
-        let denied = |group: &ResourceId| {
-            let denial = state.denials.of(group, now)?;
-            Some(Unread { what: Doubt::PublicIps(group.clone()), error: denial.error.clone(), gone: denial.gone })
-        };
-        let unread: Vec<Unread> = need.public_ip_groups.iter().filter_map(denied).collect();
-        for one in &unread {
-            need.remove(&one.what);
+        let (state, now, mut unread) = (self.lock(), self.clock.now(), Vec::new());
+        for what in need.named() {
+            let Some(cause) = state.denials.of(&what, now) else { continue };
+            need.remove(&what);
+            match cause.clone() {
+                Cause::Failed(error) => unread.push(Unread { what, error, gone: false }),
+                Cause::NoGroup(error) => unread.push(Unread { what, error, gone: true }),
+                Cause::Absent => {}
+            }
         }
         (need, unread)
     }
 
-    /// Whether the last read of a group failed for a reason that lasts. It concerns only those who name the group.
-    pub fn is_denied(&self, group: &ResourceId) -> bool {
-        self.lock().denials.is_denied(group)
+    /// Whether the last read of this failed for a reason that lasts. It concerns only those who name it.
+    pub fn is_denied(&self, what: &Doubt) -> bool {
+        self.lock().denials.is_denied(what)
     }
 
     /// The same; an error is what could not be read.
@@ -181,8 +183,7 @@ impl Observer {
     }
 
     fn is_gone(&self, what: &Doubt) -> bool {
-        let Doubt::PublicIps(group) = what else { return false };
-        self.lock().denials.of(group, self.clock.now()).is_some_and(|denial| denial.gone)
+        matches!(self.lock().denials.of(what, self.clock.now()), Some(Cause::NoGroup(_)))
     }
 
     /// What is known now, without any request; empty before the first look.
@@ -239,7 +240,7 @@ impl Observer {
         let answer = fetch::read(client, &self.settings, &what).await;
         let mut state = self.lock();
         state.flights.remove(&what);
-        let outcome = state.take_in(what, since, at, answer, &self.settings.group);
+        let outcome = state.take_in(what, since, at, answer, &self.settings);
         state.knowledge.end(since);
         outcome
     }
@@ -307,6 +308,15 @@ impl Drop for Writing {
         if let Some(what) = self.what.take() {
             self.observer.doubt(what);
         }
+    }
+}
+
+/// Whether only some Services name it. The cluster's own group and subnet have to exist.
+fn is_of_some(what: &Doubt, settings: &Settings) -> bool {
+    match what {
+        Doubt::PublicIps(group) => *group != settings.group,
+        Doubt::Subnet(name) => !name.eq_ignore_ascii_case(&settings.subnet),
+        _ => false,
     }
 }
 

@@ -43,6 +43,12 @@ impl Expected {
 }
 
 impl Need {
+    /// The reads of what is named here.
+    pub(super) fn named(&self) -> Vec<Doubt> {
+        let groups = self.public_ip_groups.iter().cloned().map(Doubt::PublicIps);
+        groups.chain(self.subnets.iter().cloned().map(|name| Doubt::Subnet(name).normal())).collect()
+    }
+
     /// Does without what a read of `what` shows. Whether that was named here.
     pub(super) fn remove(&mut self, what: &Doubt) -> bool {
         match what {
