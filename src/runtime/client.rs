@@ -166,7 +166,8 @@ impl Clients {
     pub fn for_reviews(&self) -> Result<Client, kube::Error> {
         let config = self.config("secure-port");
         let metrics = RequestMetricsLayer::new(host(&config), Arc::clone(&self.metrics));
-        let builder = ClientBuilder::new(self.base(&config)?, config.default_namespace).with_layer(&DeadlineLayer);
+        let builder =
+            ClientBuilder::new(self.base(&config, Sharing::All)?, config.default_namespace).with_layer(&DeadlineLayer);
         Ok(builder.with_layer(&metrics).build())
     }
 

@@ -264,14 +264,12 @@ pub(crate) async fn down_while_leading(plane: &mut ControlPlane) {
     })
     .await;
     for _ in 0..3 {
-        eventually("the lease is renewed by the one that held it", SOON, async || match lease(plane).await {
-            Some((by, at)) if by == holder && at != renewed => {
-                renewed = at;
-                true
-            }
-            _ => false,
+        let last = &renewed;
+        eventually("the lease is renewed by the one that held it", SOON, async || {
+            lease(plane).await.is_some_and(|(by, at)| by == holder && at != *last)
         })
         .await;
+        renewed = lease(plane).await.map(|(_, at)| at).unwrap_or_default();
     }
     assert!(manager.is_running(), "{}", manager.log_text());
     azure.world.azure().faults().set_down(false);

@@ -123,6 +123,21 @@ async fn requests_carry_the_component_and_are_counted_once_without_retry() {
     server.abort();
 }
 
+#[tokio::test]
+async fn reviews_wait_for_no_rate_limit() {
+    let (host, server) = serve(Router::new().fallback(any(|| async { http::StatusCode::NOT_FOUND }))).await;
+    let (metrics, one_and_no_more) =
+        (metrics(), ClientConfig { qps: 0.001, burst: 1, ..settings(None, Some(&format!("http://{host}"))) });
+    let clients = Clients::load(one_and_no_more, Arc::clone(&metrics)).await.unwrap();
+    let nodes = Api::<Node>::all(clients.for_reviews().unwrap());
+    for number in 0..10 {
+        let answer = tokio::time::timeout(std::time::Duration::from_secs(10), nodes.get("n")).await;
+        assert!(answer.is_ok(), "{number} waits");
+    }
+    assert_eq!(metrics.rest_client_requests_total.with_label_values(&["404", "GET", &host]).get(), 10.0);
+    server.abort();
+}
+
 /// A certificate authority, and a server that asks for certificates of it and tells the serial number of each request's.
 mod asking_for_certificates {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SerialNumber};

@@ -370,7 +370,7 @@ fn the_configuration_says_which_groups_services_may_name() {
 #[test]
 fn of_many_problems_some_are_told() {
     let ports: Vec<_> = (1..=1_501).map(|port| json!({"protocol": "SCTP", "port": port, "nodePort": port})).collect();
-    let found = refused(&[], json!({"ports": ports.clone()}));
+    let found = refused(&[], json!({"ports": ports}));
     assert_eq!(for_removal(&service(&[], json!({"ports": ports})), &settings()).ports.len(), 1_500);
     assert_eq!(found.len(), 20);
     assert!(found[0].starts_with("spec.ports: expected at most 1500 ports, found 1501"), "{}", found[0]);
