@@ -91,7 +91,7 @@ impl Cluster {
             service.status.get_or_insert_default().load_balancer = Some(LoadBalancerStatus { ingress });
             let told = for_removal(service, &settings);
             let memory = self.memory.entry(key.clone()).or_default();
-            memory.extend(told.known_addresses.iter().filter(|address| !told.additional_ips.contains(address)));
+            memory.extend(told.known_addresses.into_iter().chain(told.additional_ips));
         }
     }
 

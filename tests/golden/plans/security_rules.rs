@@ -45,7 +45,7 @@ fn reach(ask: &Ask, observed: &Observed, turn: &Turn) -> Option<Reach> {
         Ask::Remove(identity, last) => Reach::removed(identity.clone(), last.as_deref(), &[]),
     };
     let remembered: BTreeSet<_> = turn.memory.get(&reach.identity.key).into_iter().flatten().copied().collect();
-    // Addresses of front ends are known to have been the Service's.
+    // Whatever it had was its own: the recorded cluster has the security group alone.
     reach.claimed.retain(|address| !remembered.contains(address));
     let former: Vec<_> = remembered.difference(&reach.destinations).copied().collect();
     reach.former.extend(former);
