@@ -457,7 +457,7 @@ async fn mass_deletion_is_refused_until_fewer_are_gone() {
     let mut world = World::start(server(), cloud(&names.iter().map(String::as_str).collect::<Vec<_>>())).await;
     names.iter().for_each(|name| drop(world.server.create(&plain(name, "False"))));
     names[..5].iter().for_each(|name| world.cloud.remove_instance(name));
-    pass(2000).await;
+    pass(1500).await;
     assert_eq!(world.server.list::<Node>().len(), 10);
     assert_eq!(world.metrics.node_deletions_refused_total.with_label_values(&["mass_deletion"]).get(), 5.0);
     assert!(world.reasons().contains(&"NodeDeletionRefused"));
