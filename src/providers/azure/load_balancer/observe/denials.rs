@@ -2,7 +2,8 @@
 //! resource groups, and subnets. Pure: time comes in.
 //!
 //! In: outcomes of reads. Out: what answers whoever names such a thing meanwhile. A role that is being assigned takes minutes to
-//! arrive: the thing is asked for again after [`FIRST`], then after twice as long each time, up to [`LONGEST`]. What nobody has asked for
+//! arrive: the thing is asked for again after [`FIRST`], a subnet that is not there after [`FIRST_ABSENT`], since somebody may be about to
+//! make it; then after twice as long each time, up to [`LONGEST`]. What nobody has asked for
 //! for [`LONGEST`] after that is forgotten, and so is what would have been asked for soonest when there are more than [`MOST`].
 
 use std::{collections::HashMap, time::Duration};
@@ -13,6 +14,7 @@ use super::need::Doubt;
 use crate::providers::azure::arm::{ArmError, ErrorClass};
 
 const FIRST: Duration = Duration::from_secs(120);
+const FIRST_ABSENT: Duration = Duration::from_secs(15);
 const LONGEST: Duration = Duration::from_secs(480);
 /// So many are remembered.
 const MOST: usize = 1_000;
@@ -51,7 +53,8 @@ impl Denials {
             let soonest = self.0.iter().min_by_key(|(_, denial)| denial.until).map(|(what, _)| what.clone());
             soonest.and_then(|what| self.0.remove(&what));
         }
-        let pause = before.unwrap_or(FIRST).min(LONGEST);
+        let first = if cause == Cause::Absent { FIRST_ABSENT } else { FIRST };
+        let pause = before.unwrap_or(first).min(LONGEST);
         self.0.insert(what.clone(), Denial { cause, until: now + pause, pause });
     }
 
@@ -98,10 +101,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_stays_forbidden_or_absent_is_asked_for_less_and_less_often() {
-        let absent = (Doubt::Subnet("a".into()), Cause::Absent);
-        for (what, cause) in [(public_ips("g"), failed(ErrorClass::Forbidden)), absent] {
+        let forbidden = (public_ips("g"), failed(ErrorClass::Forbidden), [120, 240, 480, 480]);
+        let absent = (Doubt::Subnet("a".into()), Cause::Absent, [15, 30, 60, 120]);
+        for (what, cause, pauses) in [forbidden, absent] {
             let (mut denials, mut now) = (Denials::default(), Instant::now());
-            for pause in [120, 240, 480, 480] {
+            for pause in pauses {
                 denials.note(&what, cause.clone(), now);
                 assert!(denials.of(&what, now + Duration::from_secs(pause - 1)).is_some(), "{pause}");
                 now += Duration::from_secs(pause);
