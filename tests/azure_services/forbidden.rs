@@ -115,7 +115,8 @@ fn subnets_that_do_not_exist_are_not_read_again_and_again() {
         };
         let life = cluster.start();
         tokio::time::sleep(MINUTE).await;
-        assert!(reads(&cluster) <= MANY, "{} reads in the first minute", reads(&cluster));
+        // Each once, and once more after 15 s: somebody may just be making it.
+        assert!(reads(&cluster) <= 2 * MANY, "{} reads in the first minute", reads(&cluster));
         tokio::time::sleep(30 * MINUTE).await;
         cluster.azure().clear_requests();
         cluster.create(&internal("good"));
