@@ -229,6 +229,8 @@ fuzzed![
     lease,
     service_spec,
     annotation_values,
+    network_plans,
+    request_heads,
 ];
 
 #[test]

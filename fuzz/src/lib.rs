@@ -28,6 +28,12 @@ use cloud_controller_manager::{
         inventory::{Freshness, Inventory, InventorySettings, Wanted},
         load_balancer::{
             annotations::{ALLOWED_IP_RANGES, ALLOWED_SERVICE_TAGS, ANNOTATIONS, PREFIX, SOURCE_RANGES},
+            desired::{
+                Ask,
+                security_rules::{self, NodeAddresses, Reach},
+            },
+            observed::Observed,
+            plan::plan,
             settings::Settings,
             spec::{Access, Additional, ServiceSpec, for_removal, spec, warnings},
         },
@@ -36,6 +42,7 @@ use cloud_controller_manager::{
         clock::Clock,
         leader_election::{Leadership, lease as election},
     },
+    serving::request_form,
 };
 use k8s_openapi::api::{
     coordination::v1::Lease,
@@ -73,6 +80,8 @@ targets![
     lease,
     service_spec,
     annotation_values,
+    network_plans,
+    request_heads,
 ];
 
 const GROUP: &str = "/subscriptions/s/resourceGroups/rg";
@@ -362,4 +371,67 @@ pub fn annotation_values(data: &[u8]) {
     }
     let is_readable = Additional::parse(&text).is_ok();
     assert!(is_readable || settings(&text).additional_public_ips == Additional::Within(Vec::new()));
+}
+
+/// What other tools and other clusters may have written into the network documents.
+#[derive(Default, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Documents {
+    load_balancers: Vec<network::LoadBalancer>,
+    public_ips: Vec<network::PublicIpAddress>,
+    security_group: network::NetworkSecurityGroup,
+}
+
+fn planned_service(name: &str, annotations: &[(&str, &str)]) -> Service {
+    let pairs = annotations.iter().map(|(key, value)| (format!("{PREFIX}{key}"), (*value).to_owned()));
+    let ports =
+        vec![ServicePort { name: Some("http".to_owned()), port: 80, node_port: Some(30_080), ..ServicePort::default() }];
+    let fields = Fields { ports: Some(ports), ip_families: Some(vec!["IPv4".to_owned()]), ..Fields::default() };
+    let mut service = service_with(pairs.collect(), fields);
+    service.metadata.name = Some(name.to_owned());
+    service.metadata.namespace = Some("default".to_owned());
+    service.metadata.uid = Some(format!("6f3c1a52-8d7e-4b90-9a41-2c5d7e8f9a0{}", name.len()));
+    service
+}
+
+/// Load balancers, public IPs and a security group as somebody else left them: what is planned with them, and that the rules then stand.
+pub fn network_plans(data: &[u8]) {
+    let Ok(found) = serde_json::from_slice::<Documents>(data) else { return };
+    let settings = settings("");
+    let read = |name, annotations: &[_]| spec(&planned_service(name, annotations), &settings).ok().map(Arc::new);
+    let open = read("web", &[]);
+    let internal = read("inner", &[("azure-load-balancer-internal", "true")]);
+    let ranges = read("guarded", &[("azure-allowed-ip-ranges", "10.0.0.0/8")]);
+    let (Some(open), Some(internal), Some(ranges)) = (open, internal, ranges) else { return };
+    let observed = Observed {
+        load_balancers: found.load_balancers,
+        public_ips: found.public_ips,
+        security_group: Some(found.security_group.clone()),
+        ..Observed::default()
+    };
+    let leaving = Ask::Remove(ranges.identity.clone(), Some(Arc::clone(&ranges)));
+    let asks = [Ask::Ensure(Arc::clone(&open)), Ask::Ensure(internal), leaving];
+    black_box(plan(&observed, &asks, &[], &settings).to_string());
+
+    let address = "20.0.0.1".parse().unwrap();
+    let Ok(opened) = Reach::wanted(&open, &[address], &[]) else { return };
+    let rules = [opened, Reach::removed(ranges.identity.clone(), Some(&ranges), &[address])];
+    let group = |group| security_rules::reconcile(group, &rules, &[], &NodeAddresses::default(), &settings);
+    let outcome = group(&found.security_group);
+    if let Some(document) = outcome.document.filter(|_| outcome.services.values().all(Result::is_ok)) {
+        let state = document.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref());
+        let again = group(&document);
+        assert!(again.document.is_none() || state.is_some(), "{:?}", again.reasons);
+    }
+}
+
+/// Method and target of a request to the secure port: `METHOD target`. What passes can be told, and is short.
+pub fn request_heads(data: &[u8]) {
+    let Some(space) = data.iter().position(|byte| *byte == b' ') else { return };
+    let (method, target) = (http::Method::from_bytes(&data[..space]), http::Uri::try_from(&data[space + 1..]));
+    let (Ok(method), Ok(target)) = (method, target) else { return };
+    match request_form::check(&method, &target) {
+        Ok(()) => assert!(method.as_str().len() <= 7 && target.path().len() <= 256 && target.path().is_ascii()),
+        Err(malformed) => assert!(malformed.code.is_client_error() && malformed.message.len() <= 200),
+    }
 }

@@ -31,7 +31,7 @@ mod metrics_reference;
 mod paced_body;
 mod pages;
 mod peer_network;
-mod request_form;
+pub mod request_form;
 mod review_budget;
 mod slis;
 mod tls;

@@ -14,17 +14,17 @@ pub(super) const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// Why a request is refused without looking at who sent it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Malformed {
+pub struct Malformed {
     /// Status of the answer.
-    pub(super) code: StatusCode,
+    pub code: StatusCode,
     /// `reason` of the Status.
-    pub(super) reason: &'static str,
+    pub reason: &'static str,
     /// What is accepted.
-    pub(super) message: &'static str,
+    pub message: &'static str,
 }
 
 /// Checks method and target.
-pub(super) fn check(method: &Method, uri: &Uri) -> Result<(), Malformed> {
+pub fn check(method: &Method, uri: &Uri) -> Result<(), Malformed> {
     if !METHODS.split(", ").any(|known| method == known) {
         let message = "unknown method; accepted: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
         return Err(Malformed { code: StatusCode::METHOD_NOT_ALLOWED, reason: "MethodNotAllowed", message });
