@@ -50,6 +50,7 @@ soak: ## The sweeps of the tests for longer: storms and kills with ever new seed
 	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS CCM_SOAK_SECONDS=$(SOAK_SECONDS) && \
 	  $(CARGO) test --locked --features sandbox --test e2e -- killed_at_random && \
 	  $(CARGO) test --locked --features sandbox --test azure_services -- storm absence && \
+	  $(CARGO) test --locked --features sandbox --test api_server_faults -- random_faults && \
 	  FUZZ_EXECUTIONS=1000000 $(CARGO) test --release --locked --features sandbox --test fuzz
 
 lint: fmt clippy api-docs deny ## Formatting, clippy, documentation and dependency rules

@@ -26,7 +26,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use tower::{
-    BoxError, ServiceBuilder, ServiceExt,
+    BoxError, Service, ServiceBuilder, ServiceExt,
     limit::ConcurrencyLimitLayer,
     util::{BoxService, option_layer},
 };
@@ -201,6 +201,17 @@ impl Clients {
         let builder = builder.with_layer(&FenceLayer(leadership)).with_layer(&Throttle::default()).with_layer(&limit);
         Ok(builder.with_layer(&ConcurrencyLimitLayer::new(AT_ONCE)).build())
     }
+}
+
+/// A client over `service` that ends every wait as those of [`Clients`] do, and limits nothing: for servers in the same process.
+pub fn over<S, B>(service: S) -> Client
+where
+    S: Service<http::Request<Body>, Response = http::Response<B>, Error = BoxError> + Send + Clone + 'static,
+    S::Future: Send + 'static,
+    B: hyper::body::Body<Data = bytes::Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    ClientBuilder::new(service, "default").with_layer(&DeadlineLayer).build()
 }
 
 /// `error` with what caused it, since libraries leave the cause out of the message: "client error (Connect)" alone tells nobody

@@ -11,9 +11,11 @@ use std::{
 
 use axum::body::Body;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::BodyExt;
 use tokio::sync::watch;
+use tower::ServiceExt;
 
 use super::{
     discovery::{self, Document},
@@ -28,7 +30,7 @@ use super::{
     storage::{Storage, Write},
     watch::{Signals, events},
 };
-use crate::runtime::{clock::Clock, store::ObjectKey};
+use crate::runtime::{client, clock::Clock, store::ObjectKey};
 
 /// How many requests are remembered.
 const REMEMBERED: usize = 100_000;
@@ -123,20 +125,39 @@ impl ApiServer {
 
     /// The same, with a `User-Agent`.
     pub fn client_as(&self, user_agent: &str) -> kube::Client {
+        kube::Client::new(self.transport(user_agent), "default")
+    }
+
+    /// The same, and every wait for an answer ends as on the network ([`client::over`]).
+    pub fn client_with_deadlines_as(&self, user_agent: &str) -> kube::Client {
+        client::over(self.transport(user_agent).map_err(Into::into))
+    }
+
+    fn transport(
+        &self,
+        user_agent: &str,
+    ) -> impl tower::Service<
+        Request<kube::client::Body>,
+        Response = Response<Body>,
+        Error = io::Error,
+        Future = BoxFuture<'static, io::Result<Response<Body>>>,
+    > + Clone
+    + Send
+    + use<> {
         let server = self.clone();
         let user_agent = HeaderValue::from_str(user_agent).ok().filter(|agent| !agent.is_empty());
-        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+        tower::service_fn(move |request: Request<kube::client::Body>| {
             let (server, user_agent) = (server.clone(), user_agent.clone());
-            async move {
+            let answer = async move {
                 let (mut parts, body) = request.into_parts();
                 if let Some(user_agent) = user_agent {
                     parts.headers.entry(header::USER_AGENT).or_insert(user_agent);
                 }
                 let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
                 server.respond(Request::from_parts(parts, body)).await
-            }
-        });
-        kube::Client::new(service, "default")
+            };
+            Box::pin(answer) as BoxFuture<'static, _>
+        })
     }
 
     /// The requests for resources so far, oldest first.

@@ -2,6 +2,8 @@
 #![cfg(feature = "sandbox")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
 
+mod sweep;
+
 use std::{sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
@@ -31,13 +33,13 @@ struct InProcess(ApiServer);
 
 impl ClientSource for InProcess {
     fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
-        Ok(self.0.client_as(component))
+        Ok(self.0.client_with_deadlines_as(component))
     }
     fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
         self.component(account)
     }
     fn watches(&self) -> Result<kube::Client, kube::Error> {
-        self.component("shared-informers")
+        Ok(self.0.client_as("shared-informers"))
     }
 }
 

@@ -1,0 +1,126 @@
+//! Random faults of the API server at random moments, while Services come and go and two replicas compete. In: a seed. Out: nothing, or
+//! a panic that names the seed: when the server is well again, every Service has its load balancer, nobody else has one, and one replica
+//! leads.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use cloud_controller_manager::{
+    providers::fake::{FakeCloud, FakeConfig},
+    sandbox::{
+        api_server::{ApiServer, RequestRecord},
+        faults::Manner,
+        http::Verb,
+    },
+};
+use k8s_openapi::api::core::v1::Service;
+use rand::{RngExt, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
+use tokio::time::{sleep, timeout};
+
+use crate::{Replica, clock, create_service, holder, is_served, start_on};
+
+/// Faults and changes of one history.
+const STEPS: usize = 24;
+/// A replica that gave up is started again, retries back off for minutes; after this time nothing may be left to do.
+const RECOVERED: Duration = Duration::from_secs(900);
+
+/// A request of the kinds that the manager sends all the time.
+fn request(random: &mut SmallRng) -> impl Fn(&RequestRecord) -> bool + Send + Sync + use<> {
+    let verbs = [Verb::List, Verb::Watch, Verb::Patch, Verb::Get, Verb::Update, Verb::Create];
+    let verb = *verbs.choose(random).unwrap();
+    let resource = *["services", "nodes", "leases", "events"].choose(random).unwrap();
+    move |request: &RequestRecord| request.verb == verb && request.resource == resource
+}
+
+fn break_something(server: &ApiServer, random: &mut SmallRng) {
+    let (faults, count) = (server.faults(), random.random_range(1..4));
+    let matches = request(random);
+    match random.random_range(0..13) {
+        0 => faults.hang_next(count, matches),
+        1 => faults.hang_every(matches),
+        2 => faults.answer_next(count, Manner::Half, matches),
+        3 => faults.answer_next(count, Manner::Trickle(Duration::from_millis(200)), matches),
+        4 => faults.answer_next(count, Manner::Expired, matches),
+        5 => faults.answer_every(Manner::WithoutBookmarks, matches),
+        6 => faults.throttle_next(count, random.random_range(1..30), matches),
+        7 => faults.fail_next(count, *[409, 410, 422, 500, 503, 504].choose(random).unwrap(), matches),
+        8 => faults.delay_every(Duration::from_secs(random.random_range(1..20)), matches),
+        9 => faults.stall_watches(),
+        10 => faults.drop_watches(),
+        11 => faults.compact(),
+        _ => faults.clear(),
+    }
+}
+
+/// Creates a Service or lets one go.
+fn change(server: &ApiServer, alive: &mut BTreeSet<String>, step: usize, random: &mut SmallRng) {
+    let names: Vec<_> = alive.iter().cloned().collect();
+    match names.choose(random) {
+        Some(name) if random.random_bool(0.4) => {
+            server.delete::<Service>("default", name);
+            alive.remove(name);
+        }
+        _ => {
+            let name = format!("s{step}");
+            create_service(server, &name);
+            alive.insert(name);
+        }
+    }
+}
+
+/// Starts again whoever has ended, as kubelet does.
+fn restart(replicas: &mut [Replica], server: &ApiServer, cloud: &FakeCloud) {
+    for replica in replicas.iter_mut().filter(|replica| replica.ended.is_finished()) {
+        *replica = start_on(server, cloud.replica());
+    }
+}
+
+fn is_settled(server: &ApiServer, cloud: &FakeCloud, alive: &BTreeSet<String>) -> bool {
+    let services = server.list::<Service>();
+    let names: BTreeSet<_> = services.iter().filter_map(|service| service.metadata.name.clone()).collect();
+    names == *alive
+        && names.iter().all(|name| is_served(server, name))
+        && cloud.load_balancers().len() == alive.len()
+        && cloud.leaks(&services).is_empty()
+        && holder(server).is_some()
+}
+
+async fn history(seed: u64) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let (server, cloud, mut alive) = (ApiServer::new(clock()), FakeCloud::new(FakeConfig::any_node()), BTreeSet::new());
+    let mut replicas = [start_on(&server, cloud.replica()), start_on(&server, cloud.replica())];
+    for step in 0..STEPS {
+        change(&server, &mut alive, step, &mut random);
+        break_something(&server, &mut random);
+        for _ in 0..random.random_range(1..6) {
+            sleep(Duration::from_secs(random.random_range(1..30))).await;
+            restart(&mut replicas, &server, &cloud);
+        }
+    }
+    server.faults().clear();
+    let recovered = async {
+        while !is_settled(&server, &cloud, &alive) {
+            sleep(Duration::from_secs(1)).await;
+            restart(&mut replicas, &server, &cloud);
+        }
+    };
+    let outcome = timeout(RECOVERED, recovered).await;
+    let left = || format!("of {alive:?} in the cloud {:?}, leader {:?}", cloud.load_balancers().keys(), holder(&server));
+    assert!(outcome.is_ok(), "seed {seed}: {}", left());
+}
+
+fn run(seed: u64) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(history(seed));
+}
+
+/// `make soak` says for how many seconds other seeds follow.
+#[test]
+fn random_faults_leave_nothing_undone() {
+    let seconds = std::env::var("CCM_SOAK_SECONDS").map_or(0, |text| text.parse().unwrap());
+    let started = std::time::Instant::now();
+    let mut seed = 0;
+    while seed < 12 || started.elapsed().as_secs() < seconds {
+        run(seed);
+        seed += 1;
+    }
+}
