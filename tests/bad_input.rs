@@ -5,16 +5,25 @@ use std::{net::TcpListener, process::Command};
 
 /// Exit code and what was printed to standard error.
 fn run(flags: &[&str]) -> (i32, String) {
+    let (code, _, errors) = outcome(flags);
+    (code, errors)
+}
+
+/// Exit code, standard output and standard error.
+fn outcome(flags: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cloud-controller-manager"));
     let output = command.args(flags).env_remove("KUBERNETES_SERVICE_HOST").output().unwrap();
-    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
 #[test]
 fn one_line_names_the_flag_the_value_and_what_is_accepted() {
     const FAKE: &str = "--cloud-provider=fake";
     let rows: &[(&[&str], &[&str])] = &[
-        (&[], &["--cloud-provider"]),
+        // Azure's build of the Go program needs no --cloud-provider.
+        (&[], &["--cloud-config"]),
+        (&["--cloud-provider="], &["--cloud-provider", "azure", "fake"]),
         (&["--cloud-provider=nimbus"], &["--cloud-provider", "nimbus", "fake"]),
         (&[FAKE, "--leader-elect-renew-deadline=20s"], &["renew-deadline", "20s", "lease-duration"]),
         (&[FAKE, "--node-monitor-period=soon"], &["--node-monitor-period", "soon", "1m30s"]),
@@ -59,4 +68,76 @@ fn a_port_in_use_is_named_with_its_flag() {
     let last = text.trim_end().lines().last().unwrap_or_default();
     assert!(last.contains("--secure-port") && last.contains(&port.to_string()), "{text}");
     assert!(!text.contains("secret-token"), "the token was printed: {text}");
+}
+
+#[test]
+fn help_and_version_are_asked_for_by_word_or_by_flag() {
+    for (words, flags) in [
+        (&["version"][..], &["--version"][..]),
+        (&["help"], &["--help"]),
+        (&["help", "check-config"], &["check-config", "--help"]),
+        (&["cloud-node-manager", "version"], &["cloud-node-manager", "--version"]),
+        (&["cloud-node-manager", "help"], &["cloud-node-manager", "--help"]),
+    ] {
+        let (code, printed, errors) = outcome(words);
+        assert_eq!((code, errors.as_str()), (0, ""), "{words:?}");
+        assert!(!printed.is_empty() && printed == outcome(flags).1, "{words:?}: {printed}");
+    }
+}
+
+#[test]
+fn words_that_are_no_subcommand_are_answered_with_those_there_are() {
+    let subcommands = ["check-config", "cloud-node-manager", "completion", "help", "version"];
+    let rows: &[(&[&str], &[&str])] = &[
+        (&["status"], &subcommands),
+        (&["--leader-elect", "false"], &["--leader-elect=false"]),
+        (&["check-confg"], &["did you mean check-config"]),
+        (&["help", "check-confg"], &["check-confg", "check-config"]),
+        (&["completion"], &["shell", "bash", "fish", "zsh"]),
+        (&["completion", "tcsh"], &["tcsh", "shell", "bash", "fish", "zsh"]),
+    ];
+    for (flags, words) in rows {
+        let (code, text) = run(flags);
+        assert_eq!((code, text.trim_end().lines().count()), (1, 1), "{flags:?}: {text}");
+        for word in *words {
+            assert!(text.contains(word), "{flags:?}: {word:?} is missing from {text:?}");
+        }
+    }
+}
+
+#[test]
+fn mistakes_of_every_kind_are_told_at_once_and_each_one_once() {
+    let rows: &[(&[&str], &[&str])] = &[
+        (&["--v=abc", "--secure-port=99999"], &["--v:", "--secure-port:"]),
+        (&["--secure-prot=1", "--nonsense", "value", "--v=abc"], &["--secure-prot:", "--nonsense:", "--v:"]),
+        (
+            &["--enable-leader-migration", "--leader-migration-config=/nowhere", "--secure-port=99999"],
+            &["--leader-migration-config:", "--secure-port:"],
+        ),
+        // The renew deadline is right or wrong in relation to a lease duration that nobody knows.
+        (&["--leader-elect-lease-duration=soon", "--leader-elect-renew-deadline=20s"], &["--leader-elect-lease-duration:"]),
+        (&["check-config", "--nonsense", "--configure-cloud-routes=maybe"], &["--nonsense:", "--configure-cloud-routes:"]),
+        (
+            &["cloud-node-manager", "--wait-routes=maybe", "--node-status-update-frequency=0s"],
+            &["--wait-routes:", "--node-status-update-frequency:"],
+        ),
+    ];
+    for (flags, expected) in rows {
+        let (code, text) = run(flags);
+        assert_eq!((code, text.lines().count()), (1, expected.len()), "{flags:?}: {text}");
+        for (line, flag) in text.lines().zip(*expected) {
+            assert!(line.contains(flag), "{flags:?}: {flag} is missing from {line:?}");
+        }
+    }
+}
+
+#[test]
+fn help_calls_no_flag_required_that_has_a_default() {
+    for words in [&["--help"][..], &["check-config", "--help"], &["cloud-node-manager", "--help"]] {
+        let (code, help, _) = outcome(words);
+        assert_eq!(code, 0, "{words:?}");
+        let lines = || help.lines().skip_while(|line| !line.contains("--cloud-provider ")).skip(1);
+        let about = lines().take_while(|line| !line.trim_start().starts_with('-')).collect::<String>();
+        assert!(about.contains("[default: azure]") && !about.contains("Required"), "{words:?}: {about}");
+    }
 }

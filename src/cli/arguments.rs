@@ -6,15 +6,10 @@ use std::{
     ffi::OsString,
 };
 
-use clap::{
-    Arg, ArgAction, ArgMatches, Command,
-    error::{ContextKind, ContextValue, ErrorKind},
-    parser::ValueSource,
-};
+use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
 
 use super::{
-    UsageError,
-    flags::{self, Effect, Flag, SECTIONS, Spec, Visibility},
+    flags::{self, Effect, Flag, SECTIONS, Spec, Visibility, cloud},
     value::{BadValue, FlagValue, parse_all},
 };
 
@@ -23,12 +18,13 @@ use super::{
 pub struct Arguments {
     texts: BTreeMap<&'static str, Vec<String>>,
     given: BTreeSet<&'static str>,
+    unreadable: Vec<(&'static str, String)>,
 }
 
 impl Arguments {
     /// The value of a flag.
     pub fn read<T: FlagValue>(&self, flag: &Flag<T>) -> T {
-        // Every text was checked when the arguments were made.
+        // Every text was checked when the arguments were made; one that cannot be read was put aside.
         self.texts.get(flag.spec.name).and_then(|texts| parse_all(texts).ok()).unwrap_or_default()
     }
 
@@ -37,11 +33,19 @@ impl Arguments {
         self.given.contains(spec.name)
     }
 
-    /// Gives a flag that is empty a value.
-    pub(super) fn set_if_empty(&mut self, spec: &Spec, value: &str) {
-        if self.texts.get(spec.name).is_none_or(|texts| texts.iter().all(String::is_empty)) {
-            self.texts.insert(spec.name, vec![value.to_owned()]);
+    /// The flags whose texts are no values of their kind, each with a line that says so. They have their defaults.
+    pub(super) fn unreadable(&self) -> &[(&'static str, String)] {
+        &self.unreadable
+    }
+
+    /// Where nobody said which provider, and the usual one is not in this program: the only one there is, else none.
+    pub(super) fn settle_provider(&mut self, providers: &[&str]) {
+        let spec = &cloud::CLOUD_PROVIDER.spec;
+        if self.is_given(spec) || providers.contains(&spec.default) {
+            return;
         }
+        let only = if let [only] = providers { *only } else { "" };
+        self.texts.insert(spec.name, vec![only.to_owned()]);
     }
 
     /// Every flag with its value in the form that would be typed.
@@ -55,26 +59,28 @@ impl Arguments {
         specs.map(|spec| (spec.name.to_owned(), value(spec))).collect()
     }
 
-    /// Takes the values out of what clap found; fails with a line for each that is not of its flag's kind.
-    pub(super) fn new(matches: &ArgMatches) -> Result<Self, UsageError> {
+    /// Takes the values out of what clap found.
+    pub(super) fn new(matches: &ArgMatches) -> Self {
         Self::of(matches, &flags::all().collect::<Vec<_>>())
     }
 
     /// The same for a subcommand that has only some of the flags; the others have their defaults.
-    pub(super) fn of(matches: &ArgMatches, specs: &[&Spec]) -> Result<Self, UsageError> {
+    pub(super) fn of(matches: &ArgMatches, specs: &[&Spec]) -> Self {
         let texts = flags::all().map(|spec| (spec.name, vec![spec.default.to_owned()])).collect();
-        let (mut arguments, mut errors) = (Self { texts, ..Self::default() }, Vec::new());
+        let mut arguments = Self { texts, ..Self::default() };
         for spec in specs {
-            let texts: Vec<String> = matches.get_many::<String>(spec.name).into_iter().flatten().cloned().collect();
+            let mut texts: Vec<String> = matches.get_many::<String>(spec.name).into_iter().flatten().cloned().collect();
             if let Err(BadValue { text, accepted }) = spec.canonical(&texts) {
-                errors.push(format!("invalid value {text:?} for --{}: {accepted}", spec.name));
+                let line = format!("invalid value {text:?} for --{}: {accepted}", spec.name);
+                arguments.unreadable.push((spec.name, line));
+                texts = vec![spec.default.to_owned()];
             }
             if matches.value_source(spec.name) == Some(ValueSource::CommandLine) {
                 arguments.given.insert(spec.name);
             }
             arguments.texts.insert(spec.name, texts);
         }
-        if errors.is_empty() { Ok(arguments) } else { Err(UsageError::new(errors)) }
+        arguments
     }
 }
 
@@ -137,32 +143,6 @@ fn dashed(word: &str) -> String {
 fn wants_next(name: &str) -> bool {
     let mut all = flags::all().chain(flags::node_manager::FLAGS);
     all.any(|spec| spec.bare.is_none() && (spec.name == name || spec.aliases.contains(&name)))
-}
-
-/// What clap complains about, in one line.
-pub(super) fn complaint(error: &clap::Error) -> UsageError {
-    let context = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.clone()),
-        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
-        _ => None,
-    };
-    let word = context(ContextKind::InvalidArg).or_else(|| context(ContextKind::InvalidSubcommand)).unwrap_or_default();
-    let value = context(ContextKind::InvalidValue).unwrap_or_default();
-    let line = match error.kind() {
-        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand if !word.starts_with('-') => format!(
-            "unexpected argument {word:?}: only flags are accepted, and a switch takes its value after an \
-            equals sign, as in \
-             --leader-elect=false"
-        ),
-        ErrorKind::UnknownArgument => match context(ContextKind::SuggestedArg) {
-            Some(known) => format!("unknown flag {word}: did you mean {known}?"),
-            None => format!("unknown flag {word}: --help lists the flags"),
-        },
-        ErrorKind::InvalidValue if value.is_empty() => format!("{word} needs a value"),
-        ErrorKind::InvalidUtf8 => "an argument is not UTF-8 text".to_owned(),
-        _ => error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned(),
-    };
-    UsageError::new(vec![line])
 }
 
 #[cfg(test)]

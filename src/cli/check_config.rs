@@ -10,6 +10,7 @@ use super::{
     arguments::{self, Arguments},
     config::{self, CloudConfig, KubeApiConfig},
     flags::{Spec, azure, cloud, generic},
+    mistakes::Mistakes,
 };
 
 /// Name of the subcommand.
@@ -55,12 +56,12 @@ pub(super) fn command() -> Command {
         .arg(switch(STRICT, "Count warnings, such as unknown keys, as errors"))
 }
 
-/// Reads the subcommand's words. `checkable` are the providers that can check their configuration; a single one need not be named.
-pub(super) fn parse(matches: &ArgMatches, checkable: &[&str]) -> Result<CheckConfig, UsageError> {
-    let mut arguments = Arguments::of(matches, &FLAGS)?;
-    if let [only] = checkable {
-        arguments.set_if_empty(&cloud::CLOUD_PROVIDER.spec, only);
-    }
-    let (cloud, kube_api) = config::build_for_check(arguments, checkable).map_err(UsageError::new)?;
-    Ok(CheckConfig { cloud, kube_api, online: matches.get_flag(ONLINE), strict: matches.get_flag(STRICT) })
+/// Reads the subcommand's words. `checkable` are the providers that can check their configuration.
+pub(super) fn parse(matches: &ArgMatches, checkable: &[&str], mut mistakes: Mistakes) -> Result<CheckConfig, UsageError> {
+    let mut arguments = Arguments::of(matches, &FLAGS);
+    mistakes.read(&arguments);
+    arguments.settle_provider(checkable);
+    let (online, strict) = (matches.get_flag(ONLINE), matches.get_flag(STRICT));
+    let built = config::build_for_check(arguments, checkable);
+    mistakes.join(built.map(|(cloud, kube_api)| CheckConfig { cloud, kube_api, online, strict }))
 }

@@ -14,21 +14,30 @@ pub mod feature_gates;
 pub mod flags;
 mod leader_migration;
 pub mod logging;
+mod mistakes;
 mod node_manager;
 pub mod tls;
 pub mod value;
 
 use std::{ffi::OsString, fmt, fs};
 
-use clap::{ArgMatches, error::ErrorKind};
+use clap::ArgMatches;
 use clap_complete::Shell;
 
 pub use self::check_config::{CheckConfig, NAME as CHECK_CONFIG};
 pub use self::node_manager::{NAME as NODE_MANAGER, NodeManagerConfig};
-use self::{arguments::Arguments, config::Config, flags::generic, flags::leader_election, value::VersionRequest};
+use self::{
+    arguments::Arguments,
+    config::Config,
+    flags::{generic, leader_election},
+    mistakes::{Mistakes, Understood},
+    value::VersionRequest,
+};
 
 /// Name of the program.
 pub const NAME: &str = "cloud-controller-manager";
+/// The subcommand that does what `--version` does.
+const VERSION_WORD: &str = "version";
 /// Version of this build.
 pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
@@ -92,30 +101,34 @@ pub fn parse(
 /// The same when not every provider can do everything.
 pub fn parse_for(args: impl IntoIterator<Item = OsString>, providers: Providers<'_>) -> Result<Command, UsageError> {
     let words = arguments::normalize(node_manager::by_program_name(args));
-    let matches = match command().try_get_matches_from(words) {
-        Ok(matches) => matches,
-        Err(error) if error.kind() == ErrorKind::DisplayHelp => return Ok(Command::Print(error.render().to_string())),
-        Err(error) => return Err(arguments::complaint(&error)),
+    let (matches, mistakes) = match mistakes::understand(&command(), words)? {
+        Understood::Help(text) => return Ok(Command::Print(text)),
+        Understood::Words(matches, mistakes) => (matches, mistakes),
     };
     match matches.subcommand() {
-        Some(("completion", chosen)) => Ok(Command::Print(completion(chosen))),
+        Some(("completion", chosen)) => mistakes.join(Ok(Command::Print(completion(chosen)))),
+        Some((VERSION_WORD, _)) => mistakes.join(Ok(Command::Print(short_version()))),
         Some((check_config::NAME, chosen)) => {
-            check_config::parse(chosen, providers.checkable).map(|check| Command::Check(Box::new(check)))
+            check_config::parse(chosen, providers.checkable, mistakes).map(|check| Command::Check(Box::new(check)))
         }
-        Some(("generate-docs", chosen)) => Ok(Command::Print(page(chosen))),
-        Some((node_manager::NAME, chosen)) => node_manager::parse(chosen, providers.local),
-        _ => run(Arguments::new(&matches)?, providers.all),
+        Some(("generate-docs", chosen)) => mistakes.join(Ok(Command::Print(page(chosen)))),
+        Some((node_manager::NAME, chosen)) => node_manager::parse(chosen, providers.local, mistakes),
+        _ => run(Arguments::new(&matches), providers.all, mistakes),
     }
 }
 
-fn run(arguments: Arguments, providers: &[&str]) -> Result<Command, UsageError> {
+fn run(mut arguments: Arguments, providers: &[&str], mut mistakes: Mistakes) -> Result<Command, UsageError> {
+    mistakes.read(&arguments);
     match arguments.read(&generic::VERSION) {
-        VersionRequest::Short => return Ok(Command::Print(format!("{NAME} {VERSION}\n"))),
-        VersionRequest::Raw => return Ok(Command::Print(raw_version())),
-        VersionRequest::No | VersionRequest::Override(_) => {}
+        VersionRequest::Short if mistakes.is_empty() => return Ok(Command::Print(short_version())),
+        VersionRequest::Raw if mistakes.is_empty() => return Ok(Command::Print(raw_version())),
+        _ => {}
     }
-    check_leader_migration(&arguments)?;
-    config::build(arguments, providers).map(|config| Command::Run(Box::new(config))).map_err(UsageError::new)
+    if let Err(line) = check_leader_migration(&arguments) {
+        mistakes.add(line);
+    }
+    arguments.settle_provider(providers);
+    mistakes.join(config::build(arguments, providers).map(|config| Command::Run(Box::new(config))))
 }
 
 /// The parser: the table's flags, and subcommands beside them.
@@ -128,14 +141,15 @@ fn command() -> clap::Command {
         .about("Prints a reference page")
         .hide(true)
         .arg(choice("page").value_parser(["flags", "feature-gates", "controllers", "cloud-node-manager"]));
+    let version = clap::Command::new(VERSION_WORD).about("Prints the name and the version, as --version does");
     let command = clap::Command::new(NAME)
         .bin_name(NAME)
         .about("Connects a Kubernetes cluster to its cloud: nodes, routes and load balancers.")
         .args_override_self(true)
         .disable_version_flag(true)
-        .disable_help_subcommand(true)
         .max_term_width(125)
         .subcommand(completion)
+        .subcommand(version)
         .subcommand(check_config::command())
         .subcommand(node_manager::command())
         .subcommand(generate);
@@ -158,6 +172,10 @@ fn page(chosen: &ArgMatches) -> String {
     }
 }
 
+fn short_version() -> String {
+    format!("{NAME} {VERSION}\n")
+}
+
 fn raw_version() -> String {
     let mut numbers = env!("CARGO_PKG_VERSION").split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
@@ -166,14 +184,14 @@ fn raw_version() -> String {
 }
 
 /// The file means nothing here, but a broken one is told, as upstream does.
-fn check_leader_migration(arguments: &Arguments) -> Result<(), UsageError> {
+fn check_leader_migration(arguments: &Arguments) -> Result<(), String> {
     let file = arguments.read(&leader_election::LEADER_MIGRATION_CONFIG);
     if file.is_empty() || !arguments.read(&leader_election::ENABLE_LEADER_MIGRATION) {
         return Ok(());
     }
     let text = fs::read_to_string(&file).map_err(|error| error.to_string());
     text.and_then(|text| leader_migration::check(&text))
-        .map_err(|error| UsageError::new(vec![format!("invalid value {file:?} for --leader-migration-config: {error}")]))
+        .map_err(|error| format!("invalid value {file:?} for --leader-migration-config: {error}"))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::{ffi::OsString, path::Path, path::PathBuf, time::Duration};
 use clap::{ArgMatches, Command};
 
 use super::{
-    Command as Parsed, UsageError, VERSION,
+    Command as Parsed, UsageError, VERSION, VERSION_WORD,
     arguments::{self, Arguments},
     config::{self, KubeApiConfig, ServingConfig},
     flags::{
@@ -16,6 +16,7 @@ use super::{
         node_manager::{Section, sections},
     },
     logging::LoggingConfig,
+    mistakes::Mistakes,
     value::VersionRequest,
 };
 
@@ -59,7 +60,7 @@ pub(super) fn command() -> Command {
         .about("Initialises the Node of the machine it runs on, and keeps its addresses up to date")
         .args_override_self(true)
         .disable_version_flag(true)
-        .disable_help_subcommand(true);
+        .subcommand(Command::new(VERSION_WORD).about("Prints the name and the version, as --version does"));
     sections().into_iter().fold(command, |command, Section { title, flags }| {
         command.args(flags.iter().map(|spec| arguments::argument(spec).help_heading(title)))
     })
@@ -76,16 +77,17 @@ pub(super) fn by_program_name(words: impl IntoIterator<Item = OsString>) -> Vec<
 }
 
 /// Reads the subcommand's words. `providers` are those that know the machine they run on.
-pub(super) fn parse(matches: &ArgMatches, providers: &[&str]) -> Result<Parsed, UsageError> {
+pub(super) fn parse(matches: &ArgMatches, providers: &[&str], mut mistakes: Mistakes) -> Result<Parsed, UsageError> {
     let specs: Vec<Spec> = sections().into_iter().flat_map(|section| section.flags).collect();
-    let arguments = Arguments::of(matches, &specs.iter().collect::<Vec<_>>())?;
-    match arguments.read(&generic::VERSION) {
-        VersionRequest::Short | VersionRequest::Raw => Ok(Parsed::Print(format!("{TITLE} {VERSION}\n"))),
-        VersionRequest::No | VersionRequest::Override(_) => {
-            let config = config::build_for_node_manager(arguments, &specs, providers).map_err(UsageError::new)?;
-            Ok(Parsed::ManageNode(Box::new(config)))
-        }
+    let mut arguments = Arguments::of(matches, &specs.iter().collect::<Vec<_>>());
+    mistakes.read(&arguments);
+    let is_word = matches.subcommand_name() == Some(VERSION_WORD);
+    if is_word || matches!(arguments.read(&generic::VERSION), VersionRequest::Short | VersionRequest::Raw) {
+        return mistakes.join(Ok(Parsed::Print(format!("{TITLE} {VERSION}\n"))));
     }
+    arguments.settle_provider(providers);
+    let config = config::build_for_node_manager(arguments, &specs, providers);
+    mistakes.join(config.map(|config| Parsed::ManageNode(Box::new(config))))
 }
 
 #[cfg(test)]

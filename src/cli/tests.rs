@@ -289,13 +289,14 @@ fn a_mistake_is_one_line() {
         ("--port=0", "unknown flag --port: --help lists the flags"),
         ("--zzzzzz", "unknown flag --zzzzzz: --help lists the flags"),
         ("--cluster-name", "--cluster-name <string> needs a value"),
+        ("--kube-api-burst=0", "invalid value \"0\" for --kube-api-burst: want a whole number of at least 1"),
         (
             "stray",
-            "unexpected argument \"stray\": only flags are accepted, and a switch takes its value after an equals sign, as in --leader-elect=false",
+            "unexpected argument \"stray\": want flags, or one of the subcommands check-config, cloud-node-manager, completion, help, version; a switch takes its value after an equals sign, as in --leader-elect=false",
         ),
         (
             "--leader-elect false",
-            "unexpected argument \"false\": only flags are accepted, and a switch takes its value after an equals sign, as in --leader-elect=false",
+            "unexpected argument \"false\": a switch takes its value after an equals sign, as in --leader-elect=false",
         ),
     ] {
         assert_eq!(complaints(line), [expected], "{line}");
@@ -308,6 +309,31 @@ fn several_mistakes_are_told_together() {
     assert_eq!(lines.len(), 4, "{lines:?}");
     let lines = complaints("--secure-port=x --leader-elect=y");
     assert_eq!(lines.len(), 2, "{lines:?}");
+    let many: String = (0..100).map(|number| format!("--nonsense-{number} ")).collect();
+    assert_eq!(complaints(&many).len(), 20, "the parser runs once for each");
+}
+
+#[test]
+fn zeros_mean_what_they_mean_for_client_go() {
+    for (line, expected) in [
+        ("--kube-api-qps=0", (5.0, 30)),
+        ("--kube-api-qps=0 --kube-api-burst=0", (5.0, 10)),
+        ("--kube-api-qps=-1 --kube-api-burst=0", (-1.0, 0)),
+    ] {
+        let api = config(line).kube_api;
+        assert_eq!((api.qps, api.burst), expected, "{line}");
+    }
+}
+
+#[test]
+fn the_usual_provider_is_azure_and_else_the_only_one() {
+    let provider = |providers: &[&str]| match parse([OsString::from(NAME)], providers, &[]) {
+        Ok(Command::Run(config)) => config.cloud.provider,
+        other => format!("{other:?}"),
+    };
+    assert_eq!(provider(&["acme", "azure"]), "azure");
+    assert_eq!(provider(&["acme"]), "acme");
+    assert!(provider(&["acme", "other"]).contains("--cloud-provider cannot be empty: want one of acme, other"));
 }
 
 #[test]

@@ -24,6 +24,10 @@ use crate::cli::{
 
 /// client-go's jitter: the renew deadline must leave room for a retry that is this much late.
 const JITTER: f64 = 1.2;
+/// client-go's requests per second where none are given.
+const CLIENT_GO_QPS: f32 = 5.0;
+/// client-go's burst there.
+const CLIENT_GO_BURST: u32 = 10;
 
 /// The arguments, and what there is to say about them.
 struct Builder {
@@ -192,14 +196,25 @@ impl Builder {
     }
 
     fn kube_api(&mut self) -> KubeApiConfig {
+        let (qps, burst) = self.pace();
         KubeApiConfig {
             kubeconfig: path(self.read(&generic::KUBECONFIG)),
             master: Some(self.read(&generic::MASTER)).filter(|master| !master.is_empty()),
-            qps: self.read(&generic::KUBE_API_QPS),
-            burst: self.number(&generic::KUBE_API_BURST, 0, i32::MAX),
+            qps,
+            burst,
             content_type: self.read(&generic::KUBE_API_CONTENT_TYPE),
             use_service_account_credentials: self.read(&generic::USE_SERVICE_ACCOUNT_CREDENTIALS),
         }
+    }
+
+    /// Zeros mean what `rest.DefaultQPS` and `rest.DefaultBurst` of client-go say, which refuses a limit without a burst.
+    fn pace(&mut self) -> (f32, u32) {
+        let qps = self.read(&generic::KUBE_API_QPS);
+        let burst = self.number(&generic::KUBE_API_BURST, i32::from(qps > 0.0), i32::MAX);
+        if qps != 0.0 {
+            return (qps, burst);
+        }
+        (CLIENT_GO_QPS, if burst == 0 { CLIENT_GO_BURST } else { burst })
     }
 
     fn leader_election(&mut self) -> LeaderElectionConfig {

@@ -9,8 +9,8 @@ flags! {
     KUBECONFIG: String = "kubeconfig" ""
         "File with address and credentials of the API server; empty: the pod's service account.";
     MASTER: String = "master" "" "Address of the API server, in place of the one in --kubeconfig.";
-    KUBE_API_QPS: f32 = "kube-api-qps" "20" "Requests per second to the API server; negative: unlimited.";
-    KUBE_API_BURST: i32 = "kube-api-burst" "30" "Requests that may exceed --kube-api-qps for a moment.";
+    KUBE_API_QPS: f32 = "kube-api-qps" "20" "Requests per second to the API server; 0 stands for 5, a negative number for no limit.";
+    KUBE_API_BURST: i32 = "kube-api-burst" "30" "Requests that may exceed --kube-api-qps for a moment. With --kube-api-qps=0, 0 stands for 10.";
     KUBE_API_CONTENT_TYPE: String = "kube-api-content-type" "application/vnd.kubernetes.protobuf"
         "Content type of requests to the API server." [ignored("requests are always JSON")];
     USE_SERVICE_ACCOUNT_CREDENTIALS: bool = "use-service-account-credentials" "false"

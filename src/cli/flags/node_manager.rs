@@ -34,8 +34,7 @@ const SHARED: &[&Spec] = &[
 ];
 
 /// Where the default is another than the manager's.
-const DEFAULTS: &[(&str, &str)] =
-    &[("cloud-provider", "azure"), ("kube-api-content-type", ""), ("min-resync-period", "0s"), ("secure-port", "0")];
+const DEFAULTS: &[(&str, &str)] = &[("kube-api-content-type", ""), ("min-resync-period", "0s"), ("secure-port", "0")];
 
 /// Where a flag of the manager has no effect here.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[("min-resync-period", "nothing is checked but what changed")];

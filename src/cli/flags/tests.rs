@@ -8,7 +8,6 @@ const UPSTREAM: &[(&str, &str)] = &[
     ("allow-untagged-cloud", "false"),
     ("cidr-allocator-type", "RangeAllocator"),
     ("cloud-config", ""),
-    ("cloud-provider", ""),
     ("cluster-cidr", ""),
     ("cluster-name", "kubernetes"),
     ("configure-cloud-routes", "true"),
@@ -100,6 +99,8 @@ const UPSTREAM: &[(&str, &str)] = &[
 
 /// Flags that upstream does not have, or whose default we chose to differ.
 const OURS: &[(&str, &str)] = &[
+    // Azure's build has it, too.
+    ("cloud-provider", "azure"),
     ("concurrent-node-syncs", "64"),
     ("concurrent-service-syncs", "0"),
     ("enable-node-controller", "true"),
