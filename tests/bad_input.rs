@@ -141,3 +141,44 @@ fn help_calls_no_flag_required_that_has_a_default() {
         assert!(about.contains("[default: azure]") && !about.contains("Required"), "{words:?}: {about}");
     }
 }
+
+/// The lines of `check-config` for a configuration with `fields` besides those that every configuration needs.
+fn checked(fields: &str, flags: &[&str]) -> (i32, Vec<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("azure.json");
+    let least = r#""subscriptionId": "s", "resourceGroup": "rg", "location": "l", "useManagedIdentityExtension": true"#;
+    std::fs::write(&file, format!("{{{least}{fields}}}")).unwrap();
+    let path = format!("--cloud-config={}", file.display());
+    let (code, report, _) = outcome(&[&["check-config", &path], flags].concat());
+    (code, report.lines().take_while(|line| !line.contains(" warning")).map(str::to_owned).collect())
+}
+
+#[test]
+fn check_config_finds_what_refuses_services_and_routes() {
+    const SEVERAL: &str = r#", "loadBalancerBackendPoolConfigurationType": "nodeIP", "multipleStandardLoadBalancerConfigurations":
+        [{"name": "a", "primaryVMSet": "b"}]"#;
+    const GATEWAY: &str = r#", "serviceGatewayEnabled": true, "loadBalancerSku": "service",
+        "loadBalancerBackendPoolConfigurationType": "podIP""#;
+    const NAMES: &str = r#", "routeTableName": "rt", "securityGroupName": "nsg""#;
+    let rows: &[(&str, &[&str])] = &[
+        (NAMES, &[]),
+        (r#", "securityGroupName": "nsg""#, &["routeTableName"]),
+        (r#", "routeTableName": "rt""#, &["securityGroupName"]),
+        (&format!("{NAMES}{SEVERAL}"), &["multipleStandardLoadBalancerConfigurations"]),
+        (
+            &format!("{NAMES}{GATEWAY}"),
+            &["serviceGatewayEnabled", "loadBalancerBackendPoolConfigurationType", "loadBalancerSku"],
+        ),
+    ];
+    for (fields, expected) in rows {
+        for (flags, severity, code) in [(&[][..], "warning", 0), (&["--strict"], "error", i32::from(!expected.is_empty()))] {
+            let (found, lines) = checked(fields, flags);
+            assert_eq!((found, lines.len()), (code, expected.len()), "{fields}: {lines:?}");
+            for (line, field) in lines.iter().zip(*expected) {
+                assert!(line.starts_with(&format!("{severity}: {field}")), "{fields}: {line}");
+            }
+        }
+    }
+    let (code, lines) = checked(r#", "securityGroupName": "nsg""#, &["--strict", "--configure-cloud-routes=false"]);
+    assert_eq!((code, lines.len()), (0, 0), "without routes no table is needed: {lines:?}");
+}

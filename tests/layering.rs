@@ -41,6 +41,7 @@ const PURE_FILES: &[&str] = &[
     "decode.rs",
     "merge.rs",
     "validate.rs",
+    "requirements.rs",
     "environment.rs",
     // azure: requests
     "resource_id.rs",

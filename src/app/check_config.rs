@@ -38,5 +38,6 @@ async fn report(registry: &Registry, check: CheckConfig) -> Result<CheckReport, 
             Some(clients.for_component(cli::CHECK_CONFIG)?)
         }
     };
-    Ok(provider(CheckRequest { config, client, online: check.online, strict: check.strict }).await)
+    let routes = check.cloud.configure_cloud_routes;
+    Ok(provider(CheckRequest { config, routes, client, online: check.online, strict: check.strict }).await)
 }

@@ -75,6 +75,8 @@ pub struct SecretRef {
 pub struct CheckRequest {
     /// The configuration to check.
     pub config: ProviderConfig,
+    /// `--configure-cloud-routes`: whether the configuration has to suffice for routes, too.
+    pub routes: bool,
     /// For reading the Secret; `None` when there is none to read.
     pub client: Option<kube::Client>,
     /// Try the credentials and the permissions too.

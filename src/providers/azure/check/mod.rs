@@ -5,6 +5,7 @@
 
 mod online;
 mod permissions;
+mod requirements;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -44,6 +45,8 @@ pub async fn check_with(
         Err(error) => return CheckReport { text: format!("error: {error}"), passed: false },
     };
     let offline = offline_report(&texts, &loader.environment, request.strict);
+    let lacking = offline.config.as_ref().map(|config| requirements::lacking(config, request.routes));
+    let offline = offline.with(lacking.unwrap_or_default(), request.strict);
     let mut report = CheckReport { text: offline.text(), passed: !offline.has_errors() };
     if let (true, Some(config)) = (request.online, offline.config) {
         let online = online::check(Arc::new(config), environment, transport).await;

@@ -23,7 +23,7 @@ async fn checked(world: &World, config: &Value, online: bool, strict: bool) -> C
     let path = folder.path().join("azure.json");
     std::fs::write(&path, config.to_string()).unwrap();
     let config = ProviderConfig { cloud_config: Some(path), ..ProviderConfig::default() };
-    let request = CheckRequest { config, client: None, online, strict };
+    let request = CheckRequest { config, routes: true, client: None, online, strict };
     let report = check_with(request, BTreeMap::new(), world.azure().transport()).await;
     assert!(!report.text.contains(CLIENT_SECRET) && !report.text.contains("sandbox-token"), "{}", report.text);
     report

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::{
     environment::Environment,
     fields::AzureConfig,
-    finding::{Finding, Severity},
+    finding::{Finding, Severity, has_errors, strict},
     merge::{Loaded, Texts, merge},
     source::lines,
 };
@@ -21,15 +21,28 @@ pub struct Report {
 
 /// Judges the texts as the program would at its start. `is_strict`: warnings are errors.
 pub fn offline_report(texts: &Texts, environment: &Environment, is_strict: bool) -> Report {
-    let (mut findings, config) = match merge(texts, environment, is_strict) {
+    let (findings, config) = match merge(texts, environment, is_strict) {
         Ok(Loaded { config, findings }) => (findings, Some(config)),
         Err(findings) => (findings, None),
     };
-    findings.sort_by_key(|finding| Reverse(finding.severity == Severity::Error));
-    Report { findings, config }
+    Report { findings, config }.with(Vec::new(), is_strict)
 }
 
 impl Report {
+    /// The same with what else was found.
+    #[must_use]
+    pub fn with(mut self, mut more: Vec<Finding>, is_strict: bool) -> Self {
+        if is_strict {
+            strict(&mut more);
+        }
+        if has_errors(&more) {
+            self.config = None;
+        }
+        self.findings.extend(more);
+        self.findings.sort_by_key(|finding| Reverse(finding.severity == Severity::Error));
+        self
+    }
+
     /// Whether the configuration would be refused.
     pub fn has_errors(&self) -> bool {
         self.config.is_none()
