@@ -430,6 +430,14 @@ fn the_node_manager_may_do_what_it_calls_and_no_more() {
         (role.clone(), binding.clone())
     );
     let role: ClusterRole = serde_json::from_value(role).unwrap();
+#[test]
+fn node_managers_are_shipped_for_linux_alone() {
+    let entries = fs::read_dir(Path::new(FOLDER).join(NODE_MANAGER)).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = entries.map(|name| name.into_string().unwrap()).filter(|name| name.ends_with(".yaml"));
+    let is_set = |name: &String| documents(&format!("{NODE_MANAGER}/{name}")).iter().any(|object| object["kind"] == "DaemonSet");
+    assert_eq!(names.filter(is_set).collect::<Vec<_>>(), ["daemonset.yaml"]);
+}
+
     let binding: ClusterRoleBinding = serde_json::from_value(binding).unwrap();
     let granted = grants("cluster", role.rules);
     let used = NODE_MANAGER_CALLS.iter().flat_map(|(resource, verbs)| {
@@ -445,36 +453,30 @@ fn the_node_manager_may_do_what_it_calls_and_no_more() {
 
 #[test]
 fn node_managers_run_on_every_node_before_it_works() {
-    for (file, system) in [("daemonset.yaml", "linux"), ("daemonset-windows.yaml", "windows")] {
-        let set = daemon_set(file).spec;
-        assert_eq!(set.template.metadata.clone().unwrap().labels, set.selector.match_labels, "{file}");
-        let pod = set.template.spec.unwrap();
-        assert_eq!((pod.host_network, pod.service_account_name.as_deref()), (Some(true), Some(NODE_MANAGER)), "{file}");
-        assert_eq!(pod.priority_class_name.as_deref(), Some("system-node-critical"), "{file}");
-        assert_eq!(pod.node_selector.unwrap()["kubernetes.io/os"], system);
-        let [toleration] = <[_; 1]>::try_from(pod.tolerations.unwrap()).unwrap();
-        assert_eq!((toleration.operator.as_deref(), toleration.key), (Some("Exists"), None), "{file}: any taint");
+    let set = daemon_set("daemonset.yaml").spec;
+    assert_eq!(set.template.metadata.clone().unwrap().labels, set.selector.match_labels);
+    let pod = set.template.spec.unwrap();
+    assert_eq!((pod.host_network, pod.service_account_name.as_deref()), (Some(true), Some(NODE_MANAGER)));
+    assert_eq!(pod.priority_class_name.as_deref(), Some("system-node-critical"));
+    assert_eq!(pod.node_selector.unwrap()["kubernetes.io/os"], "linux");
+    let [toleration] = <[_; 1]>::try_from(pod.tolerations.unwrap()).unwrap();
+    assert_eq!((toleration.operator.as_deref(), toleration.key), (Some("Exists"), None), "any taint");
 
-        let [container] = <[Container; 1]>::try_from(pod.containers).unwrap();
-        let [variable] = <[_; 1]>::try_from(container.env.clone().unwrap()).unwrap();
-        let field = variable.value_from.unwrap().field_ref.unwrap().field_path;
-        assert_eq!((variable.name.as_str(), field.as_str()), ("NODE_NAME", "spec.nodeName"), "{file}");
-        let config = node_manager_config(&container);
-        assert_eq!((config.node_name.as_deref(), &config.notices), (Some("node-1"), &Vec::new()), "{file}");
-        assert!(config.provider == "azure" && config.use_instance_metadata && config.serving.secure_port == 0, "{file}");
-        let resources = container.resources.unwrap();
-        assert!(resources.limits.unwrap().contains_key("memory") && resources.requests.unwrap().contains_key("memory"));
+    let [container] = <[Container; 1]>::try_from(pod.containers).unwrap();
+    let [variable] = <[_; 1]>::try_from(container.env.clone().unwrap()).unwrap();
+    let field = variable.value_from.unwrap().field_ref.unwrap().field_path;
+    assert_eq!((variable.name.as_str(), field.as_str()), ("NODE_NAME", "spec.nodeName"));
+    let config = node_manager_config(&container);
+    assert_eq!((config.node_name.as_deref(), &config.notices), (Some("node-1"), &Vec::new()));
+    assert!(config.provider == "azure" && config.use_instance_metadata && config.serving.secure_port == 0);
+    let resources = container.resources.unwrap();
+    assert!(resources.limits.unwrap().contains_key("memory") && resources.requests.unwrap().contains_key("memory"));
 
-        let security = pod.security_context.unwrap();
-        if system == "windows" {
-            assert_eq!(security.windows_options.unwrap().host_process, Some(true));
-            continue;
-        }
-        assert_eq!((security.run_as_non_root, security.run_as_user), (Some(true), Some(NON_ROOT)));
-        let own = container.security_context.unwrap();
-        assert_eq!((own.allow_privilege_escalation, own.read_only_root_filesystem), (Some(false), Some(true)));
-        assert_eq!(own.capabilities.unwrap().drop, Some(vec!["ALL".to_owned()]));
-    }
+    let security = pod.security_context.unwrap();
+    assert_eq!((security.run_as_non_root, security.run_as_user), (Some(true), Some(NON_ROOT)));
+    let own = container.security_context.unwrap();
+    assert_eq!((own.allow_privilege_escalation, own.read_only_root_filesystem), (Some(false), Some(true)));
+    assert_eq!(own.capabilities.unwrap().drop, Some(vec!["ALL".to_owned()]));
 }
 
 #[test]

@@ -16,7 +16,7 @@ flags! {
         "Whether labels for type, zone and region are set under their older names too."
         [ignored("they always are, as by the node controller")];
     WINDOWS_SERVICE: bool = "windows-service" "false" "Whether this process is a service of Windows."
-        [ignored("it runs in a container, on Windows in a host-process one")];
+        [ignored("this program runs on Linux alone")];
 }
 
 /// Flags of the manager that mean the same here.
