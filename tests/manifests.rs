@@ -30,6 +30,10 @@ use serde_json::Value;
 mod admission;
 #[path = "manifests/helm.rs"]
 mod helm;
+#[path = "manifests/installation.rs"]
+mod installation;
+#[path = "support/shipped.rs"]
+mod shipped;
 
 const FOLDER: &str = "manifests";
 const KUSTOMIZATION: &str = "kustomization.yaml";
@@ -151,30 +155,13 @@ fn kustomization_lists_every_file_but_the_static_pod() {
     let mut expected = files();
     assert!(expected.remove("static-pod.yaml") && expected.remove(KUSTOMIZATION));
     assert_eq!(listed, expected);
-
-    // Each image override applies to something, and the image gets a tag.
-    let image = &kustomization["images"][0];
-    assert!(of_kind::<Deployment>("Deployment").iter().all(|object| {
-        let containers = &object.spec.template.spec.as_ref().unwrap().containers;
-        containers.iter().all(|container| container.image.as_deref() == image["name"].as_str())
-    }));
-    assert!(image["newTag"].is_string() && image["newName"].is_string());
 }
 
 type Grant = (String, String, String, String, String);
 
-/// The Deployment with the changes of `azure/deployment.yaml`, which are `test`, `replace` and `add` at the end of a list.
-fn azure_deployment() -> Deployment {
-    let mut object = documents("deployment.yaml").remove(0);
-    for change in documents("azure/deployment.yaml").remove(0).as_array().unwrap() {
-        let (path, value) = (change["path"].as_str().unwrap(), change["value"].clone());
-        match change["op"].as_str().unwrap() {
-            "test" => assert_eq!(object.pointer(path), Some(&value), "{path}"),
-            "replace" => *object.pointer_mut(path).unwrap() = value,
-            "add" => object.pointer_mut(path.strip_suffix("/-").unwrap()).unwrap().as_array_mut().unwrap().push(value),
-            other => panic!("{other} is not known to this test"),
-        }
-    }
+/// The Deployment with the changes of these components.
+fn deployment_with(components: &[&str]) -> Deployment {
+    let object = shipped::deployment(components);
     let deployment: Deployment = serde_json::from_value(object.clone()).unwrap();
     assert_eq!(serde_json::to_value(&deployment).unwrap(), object, "fields that Kubernetes does not know");
     deployment
@@ -191,7 +178,7 @@ fn the_azure_component_reads_the_secret_that_is_mounted() {
     let [map] = <[ConfigMap; 1]>::try_from(of_kind("ConfigMap")).unwrap();
     assert_eq!((removed["metadata"]["name"].as_str(), &removed["$patch"]), (map.metadata.name.as_deref(), &"delete".into()));
 
-    let pod = azure_deployment().spec.template.spec.unwrap();
+    let pod = deployment_with(&["azure"]).spec.template.spec.unwrap();
     let config = config(&pod.containers[0]);
     assert_eq!((config.cloud.provider.as_str(), &config.notices), ("azure", &Vec::new()), "flags without effect");
     assert!(config.leader_election.enabled && !config.cloud.configure_cloud_routes, "this provider has no routes yet");
@@ -430,14 +417,6 @@ fn the_node_manager_may_do_what_it_calls_and_no_more() {
         (role.clone(), binding.clone())
     );
     let role: ClusterRole = serde_json::from_value(role).unwrap();
-#[test]
-fn node_managers_are_shipped_for_linux_alone() {
-    let entries = fs::read_dir(Path::new(FOLDER).join(NODE_MANAGER)).unwrap().map(|entry| entry.unwrap().file_name());
-    let names = entries.map(|name| name.into_string().unwrap()).filter(|name| name.ends_with(".yaml"));
-    let is_set = |name: &String| documents(&format!("{NODE_MANAGER}/{name}")).iter().any(|object| object["kind"] == "DaemonSet");
-    assert_eq!(names.filter(is_set).collect::<Vec<_>>(), ["daemonset.yaml"]);
-}
-
     let binding: ClusterRoleBinding = serde_json::from_value(binding).unwrap();
     let granted = grants("cluster", role.rules);
     let used = NODE_MANAGER_CALLS.iter().flat_map(|(resource, verbs)| {
@@ -449,6 +428,15 @@ fn node_managers_are_shipped_for_linux_alone() {
     let [subject] = <[Subject; 1]>::try_from(binding.subjects.unwrap()).unwrap();
     let who = (subject.kind.as_str(), subject.name.as_str(), subject.namespace.as_deref());
     assert_eq!(who, ("ServiceAccount", NODE_MANAGER, Some(NAMESPACE)));
+}
+
+#[test]
+fn node_managers_are_shipped_for_linux_alone() {
+    let entries = fs::read_dir(Path::new(FOLDER).join(NODE_MANAGER)).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = entries.map(|name| name.into_string().unwrap()).filter(|name| name.ends_with(".yaml"));
+    let is_set =
+        |name: &String| documents(&format!("{NODE_MANAGER}/{name}")).iter().any(|object| object["kind"] == "DaemonSet");
+    assert_eq!(names.filter(is_set).collect::<Vec<_>>(), ["daemonset.yaml"]);
 }
 
 #[test]
@@ -488,11 +476,7 @@ fn with_node_managers_the_deployment_leaves_nodes_alone() {
     }
     let [patch] = component["patches"].as_array().unwrap().as_slice() else { panic!("{component}") };
     assert_eq!((&patch["target"]["kind"], &patch["target"]["name"]), (&"Deployment".into(), &NAME.into()));
-    let [change] = <[Value; 1]>::try_from(yaml::parse::<Vec<Value>>(patch["patch"].as_str().unwrap()).unwrap()).unwrap();
-    assert_eq!((&change["op"], &change["path"]), (&"add".into(), &"/spec/template/spec/containers/0/args/-".into()));
-    let mut container = azure_deployment().spec.template.spec.unwrap().containers.remove(0);
-    container.args.as_mut().unwrap().push(change["value"].as_str().unwrap().to_owned());
-    let config = config(&container);
+    let config = config(&deployment_with(&["azure", NODE_MANAGER]).spec.template.spec.unwrap().containers[0]);
     assert!(!config.controllers.contains("cloud-node-controller"));
     assert!(config.controllers.contains("cloud-node-lifecycle-controller"), "gone machines are still noticed");
 }

@@ -43,7 +43,7 @@ impl Drop for Azure {
 }
 
 impl Azure {
-    async fn start(plane: &ControlPlane, name: &str) -> Self {
+    pub(crate) async fn start(plane: &ControlPlane, name: &str) -> Self {
         Self::of(plane, name, topology()).await
     }
 
@@ -97,7 +97,7 @@ fn topology() -> Topology {
         .pool(Pool::new(PoolKind::Standalone, "lone", 1).public_ips())
 }
 
-async fn initialised(azure: &Azure, objects: &Objects) -> Vec<String> {
+pub(crate) async fn initialised(azure: &Azure, objects: &Objects) -> Vec<String> {
     let names = azure.register_all(objects).await;
     for name in &names {
         objects.until_initialised(name).await;

@@ -14,10 +14,13 @@ mod kills;
 mod node_managers;
 mod objects;
 mod relay;
+mod replacement;
 mod scenarios;
 #[path = "../azure_services/services.rs"]
 #[allow(dead_code, reason = "other suites make more of them")]
 mod services;
+#[path = "../support/shipped.rs"]
+mod shipped;
 mod support;
 
 use std::{
@@ -55,6 +58,7 @@ const SCENARIOS: &[(&str, On, Scenario)] = &[
     ("azure_outages", On::RealOnly, |plane| azure::outages(plane).boxed()),
     ("azure_down_while_leading", On::Both, |plane| azure::down_while_leading(plane).boxed()),
     ("azure_killed_at_random", On::SandboxOnly, |plane| kills::killed_at_random(plane).boxed()),
+    ("replacing_go", On::RealOnly, |plane| replacement::there_and_back(plane).boxed()),
     ("secure_port", On::Both, |plane| scenarios::secure_port(plane).boxed()),
     ("api_server_restart", On::RealOnly, |plane| scenarios::api_server_restart(plane).boxed()),
     ("dead_watches", On::RealOnly, |plane| broken_network::dead_watches(plane).boxed()),

@@ -32,6 +32,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(45);
 /// A manager process.
 pub(crate) struct Manager {
     process: Process,
+    host: String,
     /// Its secure port.
     pub(crate) port: u16,
     log: PathBuf,
@@ -64,7 +65,9 @@ impl Manager {
         flags: &[&str],
         environment: &[(&str, &Path)],
     ) -> Self {
-        let port = free_port();
+        let given = |name: &str| flags.iter().rev().find_map(|flag| flag.strip_prefix(name));
+        let host = given("--bind-address=").unwrap_or("127.0.0.1").to_owned();
+        let port = given("--secure-port=").map_or_else(free_port, |port| port.parse().expect("a port"));
         let log = plane.folder().join(format!("{name}-{port}.log"));
         let file = || fs::OpenOptions::new().create(true).append(true).open(&log).expect("log");
         let mut command = Command::new(binary());
@@ -77,7 +80,7 @@ impl Manager {
             .arg(format!("--secure-port={port}"))
             .args(flags);
         let child = command.stdout(file()).stderr(file()).spawn().expect("the manager starts");
-        Self { process: Process(child), port, log }
+        Self { process: Process(child), host, port, log }
     }
 
     /// Sends SIGTERM.
@@ -120,7 +123,7 @@ impl Manager {
     /// GET of a path on its secure port: status and body. `None` when it does not answer.
     pub(crate) async fn get(&self, path: &str, token: Option<&str>) -> Option<(u16, String)> {
         let client = reqwest::Client::builder().danger_accept_invalid_certs(true).no_proxy().build().expect("client");
-        let mut request = client.get(format!("https://127.0.0.1:{}{path}", self.port));
+        let mut request = client.get(format!("https://{}:{}{path}", self.host, self.port));
         if let Some(token) = token {
             request = request.bearer_auth(token);
         }

@@ -194,7 +194,7 @@ fn values_are_those_of_the_manifests() {
             assert_eq!(given[key].as_str(), Some(quantity.0.as_str()), "{program} {key}");
         }
     }
-    let ours = config(&containers(azure_deployment().spec.template.spec)).kube_api;
+    let ours = config(&containers(deployment_with(&["azure"]).spec.template.spec)).kube_api;
     let theirs = manager(&values[MANAGER]).kube_api;
     assert_eq!((theirs.qps, theirs.burst), (ours.qps, ours.burst));
 }

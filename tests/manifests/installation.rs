@@ -1,0 +1,83 @@
+//! What README and guides tell people to write beside the manifests: it names an image in one place, fits what is there, and can
+//! stand beside a Go program.
+
+use super::*;
+
+/// Texts with kustomizations to copy.
+const TEXTS: &[&str] =
+    &["README.md", "docs/guides/installing.md", "docs/guides/azure.md", "docs/guides/cloud-node-manager.md"];
+/// Ports of the Go program: its own default, that of Azure's examples, that of Azure's Helm chart.
+const GO_PORTS: [u16; 3] = [10258, 10267, 10268];
+const BESIDE_GO: &str = "beside-go";
+
+/// The kustomizations that `text` shows, of which no line is indented deeper than the first.
+fn shown(text: &str) -> Vec<Value> {
+    let mut found = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.find(|line| line.trim_start() == "apiVersion: kustomize.config.k8s.io/v1beta1") {
+        let indent = line.len() - line.trim_start().len();
+        let ends = |line: &&str| !["EOF", "```"].contains(&line.trim());
+        let block: String =
+            lines.by_ref().take_while(ends).map(|line| format!("{}\n", line.get(indent..).unwrap_or(""))).collect();
+        found.push(yaml::parse(&block).unwrap());
+    }
+    found
+}
+
+/// Every container that ships, of all manifests and components.
+fn shipped_containers() -> Vec<Container> {
+    let set = daemon_set("daemonset.yaml").spec.template.spec.unwrap();
+    containers().into_iter().chain(set.containers).collect()
+}
+
+/// Whether kubelet refuses the name before it asks any registry: capitals are for registries and tags alone.
+fn is_no_image(name: &str) -> bool {
+    !name.contains(['/', ':']) && name.chars().any(|letter| letter.is_ascii_uppercase())
+}
+
+#[test]
+fn every_image_is_the_same_placeholder_that_no_kubelet_accepts() {
+    let images: BTreeSet<_> = shipped_containers().into_iter().map(|container| container.image.unwrap()).collect();
+    assert_eq!(images.len(), 1, "{images:?}");
+    assert!(is_no_image(images.first().unwrap()), "{images:?}");
+}
+
+#[test]
+fn kustomizations_to_copy_fit_and_name_the_image_in_one_place() {
+    let placeholder = shipped_containers().remove(0).image.unwrap();
+    for text in TEXTS {
+        let all = shown(&fs::read_to_string(text).unwrap());
+        assert!(!all.is_empty(), "{text} shows none");
+        for kustomization in all {
+            assert_eq!(kustomization["resources"], serde_json::json!(["../manifests"]), "{text}");
+            for component in kustomization["components"].as_array().into_iter().flatten() {
+                let folder = component.as_str().unwrap().strip_prefix("../manifests/").unwrap();
+                assert_eq!(documents(&format!("{folder}/kustomization.yaml"))[0]["kind"], "Component", "{text}");
+            }
+            let [image] = kustomization["images"].as_array().unwrap().as_slice() else { panic!("{text}: {kustomization}") };
+            assert_eq!(image["name"], placeholder, "{text}");
+            assert!(is_no_image(image["newName"].as_str().unwrap()) && image["newTag"].is_string(), "{text}: {image}");
+        }
+    }
+}
+
+#[test]
+fn the_migration_has_the_cloud_of_the_go_program_and_none_of_its_ports() {
+    let guide = fs::read_to_string("docs/guides/installing.md").unwrap();
+    let beside = |value: &Value| {
+        value["components"].as_array().is_some_and(|all| all.iter().any(|one| one == "../manifests/beside-go"))
+    };
+    let [kustomization] = <[Value; 1]>::try_from(shown(&guide).into_iter().filter(beside).collect::<Vec<_>>()).unwrap();
+    assert_eq!(kustomization["components"], serde_json::json!(["../manifests/azure", "../manifests/beside-go"]));
+
+    let [usual, next] = [&["azure"][..], &["azure", BESIDE_GO]].map(deployment_with);
+    let [usual, next] = [usual, next].map(|deployment| deployment.spec.template.spec.unwrap().containers.remove(0));
+    let [before, after] = [config(&usual), config(&next)];
+    assert!(!GO_PORTS.contains(&after.serving.secure_port), "{}", after.serving.secure_port);
+    assert_eq!(i32::from(after.serving.secure_port), next.ports.unwrap()[0].container_port);
+    assert_eq!(after.leader_election, before.leader_election, "one lease");
+    assert_eq!((after.cloud, after.controllers), (before.cloud, before.controllers));
+    let component = documents("beside-go/kustomization.yaml").remove(0);
+    assert_eq!((&component["kind"], &component["nameSuffix"]), (&"Component".into(), &"-next".into()));
+    assert_eq!(component["labels"][0]["includeSelectors"], true, "pods of both must not be taken for one another's");
+}
