@@ -1,28 +1,28 @@
 //! Tags of shared and of own resources, brought to what is wanted without touching anybody else's. Pure.
 //!
 //! In: a resource's tags, the wanted ones, and the prefixes of keys that are kept. Out: the same tags, changed where they must be.
-//! Upstream: `pkg/provider/azure_loadbalancer.go`, `reconcileTags`; other than there, a key that differs from a wanted one only in
-//! letter case is that key and is never removed, and an empty prefix protects nothing.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `reconcileTags`; other than there, a key that gives way to a wanted one of another
+//! letter case does so in one write, and an empty prefix protects nothing.
 
 use std::collections::BTreeMap;
 
 use crate::providers::azure::arm::document::Tags;
 
 /// Sets every `wanted` tag (keys and values are equal in any letter case; a known key keeps its spelling). With `system` not empty,
-/// removes keys that are neither wanted nor start with one of its entries. Answers whether anything changed.
+/// removes keys that are not wanted in this spelling and do not start with one of its entries. Answers whether anything changed.
 ///
 /// Resources that the cluster shares are left alone when no tags are configured at all: that is for the caller to decide.
 pub fn merge(existing: &mut Option<Tags>, wanted: &BTreeMap<String, String>, system: &[String]) -> bool {
     let mut tags = existing.clone().unwrap_or_default();
+    if !system.is_empty() {
+        tags.retain(|key, _| wanted.contains_key(key) || is_kept(key, system));
+    }
     for (key, value) in wanted {
         match tags.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(key)) {
             Some((_, known)) if known.as_deref().unwrap_or_default().eq_ignore_ascii_case(value) => {}
             Some((_, known)) => *known = Some(value.clone()),
             None => _ = tags.insert(key.clone(), Some(value.clone())),
         }
-    }
-    if !system.is_empty() {
-        tags.retain(|key, _| wanted.keys().any(|name| name.eq_ignore_ascii_case(key)) || is_kept(key, system));
     }
     let before = existing.as_ref();
     let changed = before.map_or(!tags.is_empty(), |before| *before != tags);
@@ -56,7 +56,9 @@ mod tests {
             (&[("a", "1")], &[("b", "2")], &[], &[("a", "1"), ("b", "2")]),
             (&[("A", "X")], &[("a", "x")], &[], &[("A", "X")]),
             (&[("A", "X")], &[("a", "y")], &[], &[("A", "y")]),
-            (&[("a", "1"), ("old", "1"), ("K8s-x", "1")], &[("A", "1")], &["k8s-"], &[("a", "1"), ("K8s-x", "1")]),
+            (&[("a", "1"), ("old", "1"), ("K8s-x", "1")], &[("a", "1")], &["k8s-"], &[("a", "1"), ("K8s-x", "1")]),
+            (&[("ENV", "x"), ("K8s-x", "1")], &[("env", "X"), ("k8s-X", "2")], &["k8s-"], &[("env", "X"), ("K8s-x", "2")]),
+            (&[("ENV", "x"), ("env", "y")], &[("env", "y")], &["k8s-"], &[("env", "y")]),
             (&[("old", "1")], &[("a", "1")], &[""], &[("a", "1")]),
             (&[("é", "1")], &[], &["k"], &[]),
         ];

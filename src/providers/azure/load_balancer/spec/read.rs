@@ -93,6 +93,8 @@ fn rules(reading: &mut Reading<'_>, spec: &ServiceSpec) {
     }
 }
 
+/// IPv4 first, whatever comes first in the Service: front ends, and with them the addresses in its status, have the order that upstream
+/// gives them.
 fn families(reading: &mut Reading<'_>, fields: &Fields) -> Vec<Family> {
     let mut families = Vec::new();
     for (at, text) in fields.ip_families.iter().flatten().enumerate() {
@@ -105,6 +107,7 @@ fn families(reading: &mut Reading<'_>, fields: &Fields) -> Vec<Family> {
             }
         }
     }
+    families.sort();
     if families.is_empty() { vec![Family::V4] } else { families }
 }
 

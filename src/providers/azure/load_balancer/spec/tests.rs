@@ -56,6 +56,14 @@ pub(super) fn warned(annotations: &[(&str, &str)], fields: Value) -> Vec<(&'stat
 const INTERNAL: (&str, &str) = ("azure-load-balancer-internal", "true");
 
 #[test]
+fn ipv4_comes_first_whatever_the_service_lists_first() {
+    for families in [json!(["IPv6", "IPv4"]), json!(["IPv4", "IPv6"])] {
+        assert_eq!(accepted(&[], json!({"ipFamilies": families})).families, [Family::V4, Family::V6]);
+    }
+    assert_eq!(accepted(&[], json!({"ipFamilies": ["IPv6"]})).families, [Family::V6]);
+}
+
+#[test]
 fn a_plain_service_has_the_defaults() {
     let spec = accepted(&[], json!({}));
     assert_eq!(spec.identity, naming::identity("default", "web", UID));
