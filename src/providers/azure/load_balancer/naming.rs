@@ -59,6 +59,15 @@ pub fn frontend(identity: &Identity, subnet: Option<&str>, family: Family, dual:
     of_family(name, family, dual)
 }
 
+/// A front end for what is no Service's. `seat`: name of its public IP, or its private address.
+pub fn kept_frontend(seat: &str) -> String {
+    let mut name = cut(&format!("k8s-azure-kept-{}", seat.replace(':', "-")), LONGEST);
+    if !name.ends_with(|c: char| c == '_' || c.is_ascii_alphanumeric()) {
+        name.push('_');
+    }
+    name
+}
+
 /// A rule, or a probe that belongs to one. The local-traffic probe is that of TCP and the health-check node port.
 pub fn rule(identity: &Identity, subnet: Option<&str>, protocol: Protocol, port: i32, family: Family, dual: bool) -> String {
     let end = format!("-{}-{port}", kubernetes_protocol(protocol));

@@ -8,9 +8,10 @@ use super::{
     Ask,
     check::{Violation, check},
     claims,
-    context::{Context, Owners, ensured, is_given},
+    context::{Context, Known, Owners, ensured, is_given},
     draft::{self, Draft, FrontendUse, frontend_uses},
     frontends::{self, Seat},
+    handover,
     load_balancers::{DELETING_FRONTEND, KeptFrontend, Placed},
     merge::Merge,
     placement::{self, Targets},
@@ -40,7 +41,7 @@ fn failed<'a>(refused: Vec<(usize, Refusal)>) -> Attempt<'a> {
 }
 
 /// Plans for `asks`, which are in order of precedence. `known`: every Service that there is.
-pub(super) fn attempt<'a>(context: &Context<'a>, asks: &[&Ask], known: &Owners) -> Attempt<'a> {
+pub(super) fn attempt<'a>(context: &Context<'a>, asks: &[&Ask], known: &Known<'_>) -> Attempt<'a> {
     let owners = Owners::new(asks.iter().map(|ask| ask.identity()));
     let mut drafts = placement::drafts(context, &owners);
     let mut targets = placement::targets(context, asks, &mut drafts, &owners);
@@ -50,6 +51,9 @@ pub(super) fn attempt<'a>(context: &Context<'a>, asks: &[&Ask], known: &Owners) 
     let mut seating = seats::seat(context, asks, &drafts, &targets, &owners);
     if !seating.refused.is_empty() {
         return failed(std::mem::take(&mut seating.refused));
+    }
+    for (place, draft) in drafts.iter_mut().enumerate() {
+        handover::hand_over(context, (place, draft), &seating, &owners, known);
     }
     let wanted = wanted(context, asks, &drafts, &targets, &seating);
     let rules_on =
@@ -64,7 +68,7 @@ pub(super) fn attempt<'a>(context: &Context<'a>, asks: &[&Ask], known: &Owners) 
     let mut work = Work {
         context,
         owners: &owners,
-        known,
+        known: &known.owners,
         seating: &seating,
         refused: Vec::new(),
         placed: placed(asks, &drafts, &targets, &seating),
@@ -183,7 +187,8 @@ impl Work<'_, '_> {
                 Some(mark) => self.can_go(*mark, &id, users),
                 None => {
                     let name = frontend.name.as_deref().unwrap_or_default();
-                    let is_orphan = is_given(name) && self.known.of_frontend(name).is_none();
+                    let is_kept = || frontends::seat(frontend).is_some_and(|seat| handover::kept_name(&seat) == name);
+                    let is_orphan = (is_given(name) && self.known.of_frontend(name).is_none()) || is_kept();
                     is_orphan && users.is_empty() && left.contains(&key) && !self.is_seated(None, &id)
                 }
             };
@@ -217,7 +222,8 @@ impl Work<'_, '_> {
         rules.map(|properties| rules::reference(properties.frontend_ip_configuration.as_ref())).collect()
     }
 
-    /// Whether a marked front end can go. One that others use stays; then a Service that needs another in its place cannot have it.
+    /// Whether a marked front end can go. One that others use stays; then a Service that needs another in its place cannot have it, unless
+    /// the others have moved to another one ([`handover`]).
     fn can_go(&mut self, mark: Mark, id: &str, mut users: Vec<FrontendUse>) -> bool {
         if mark.replaced {
             users.retain(|user| match self.owners.of_rule(&user.name) {
@@ -233,7 +239,11 @@ impl Work<'_, '_> {
         if mark.replaced {
             let names: Vec<_> = users.iter().map(|user| format!("{} {}", user.kind, user.name)).collect();
             let name = id.rsplit('/').next().unwrap_or_default();
-            let message = format!("front end {name} would have to be replaced, and is used by {}", names.join(", "));
+            let message = format!(
+                "front end {name} cannot get another address, since {} would get it, too; give what refers to it another front end, or \
+                 remove it",
+                names.join(", ")
+            );
             self.refused.push((mark.ask, Refusal { field: DELETING_FRONTEND.to_owned(), message }));
         } else {
             self.placed[mark.ask].kept.push(KeptFrontend { id: id.to_owned(), uses: users });

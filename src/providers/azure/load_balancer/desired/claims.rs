@@ -37,7 +37,7 @@ struct Held<'a> {
 }
 
 fn held_by_nat<'a>(draft: &'a Draft<'_>) -> Vec<Held<'a>> {
-    let Some(properties) = draft.before.and_then(|document| document.properties.as_ref()) else { return Vec::new() };
+    let Some(properties) = draft.after.properties.as_ref() else { return Vec::new() };
     let held = |part: &'a Value, first: &str, last: &str| {
         let of = &part["properties"];
         let (first, last) = (of[first].as_i64()?, of[last].as_i64()?);
@@ -53,7 +53,8 @@ fn held_by_nat<'a>(draft: &'a Draft<'_>) -> Vec<Held<'a>> {
     single.chain(properties.inbound_nat_pools.iter().flatten().filter_map(ranges)).collect()
 }
 
-/// Services whose rules on `draft` meet somebody else's. `wanted`: rules by the ask's position, in the order of precedence.
+/// Services whose rules on `draft` meet somebody else's, before it has any of `wanted`: rules by the ask's position, in the order of
+/// precedence.
 pub(super) fn conflicts(
     draft: &Draft<'_>,
     wanted: &[(usize, &LoadBalancingRule)],
@@ -62,7 +63,7 @@ pub(super) fn conflicts(
     let owner = |rule: &LoadBalancingRule| rule.name.as_deref().and_then(|name| owners.of_rule(name));
     let mut holders: BTreeMap<Claim, (Option<usize>, String)> = BTreeMap::new();
     let mut incumbents: BTreeSet<(Claim, usize)> = BTreeSet::new();
-    for rule in draft.rules_before() {
+    for rule in draft.rules() {
         let Some(claim) = claim_of(rule) else { continue };
         match owner(rule) {
             Some(ask) => _ = incumbents.insert((claim, ask)),

@@ -1,6 +1,6 @@
 //! What every step of planning load balancers looks at. Pure.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use super::{Ask, load_balancers::PublicIps};
 use crate::providers::azure::{
@@ -77,6 +77,28 @@ impl Owners {
     /// Whose front end it is.
     pub(super) fn of_frontend(&self, name: &str) -> Option<usize> {
         self.find(name).filter(|(base, _)| name.starts_with(base)).map(|(_, place)| *place)
+    }
+}
+
+/// Every Service that there is, whether it asks or not.
+pub(super) struct Known<'a> {
+    /// Which names say that something belongs to one of them.
+    pub(super) owners: Owners,
+    specs: Vec<Option<&'a ServiceSpec>>,
+}
+
+impl<'a> Known<'a> {
+    /// Those who ask, and the others.
+    pub(super) fn new(asks: &[&'a Ask], others: &'a [Arc<ServiceSpec>]) -> Self {
+        let asking = asks.iter().map(|ask| (ask.identity(), ask.spec().map(Arc::as_ref)));
+        let others = others.iter().map(|spec| (&spec.identity, Some(spec.as_ref())));
+        let (identities, specs): (Vec<_>, Vec<_>) = asking.chain(others).unzip();
+        Self { owners: Owners::new(identities.into_iter()), specs }
+    }
+
+    /// The Service whose rule it is.
+    pub(super) fn of_rule(&self, name: &str) -> Option<&'a ServiceSpec> {
+        self.specs.get(self.owners.of_rule(name)?).copied().flatten()
     }
 }
 

@@ -73,6 +73,10 @@ pub(super) fn probes(document: &LoadBalancer) -> &[Probe] {
     document.properties.as_ref().and_then(|properties| properties.probes.as_deref()).unwrap_or_default()
 }
 
+/// A use of a front end by a rule, and by inbound NAT for a range of ports.
+const RULE: &str = "load balancing rule";
+pub(super) const NAT_POOL: &str = "inbound NAT pool";
+
 /// What it is that uses a front end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FrontendUse {
@@ -80,6 +84,13 @@ pub struct FrontendUse {
     pub kind: &'static str,
     /// Its name.
     pub name: String,
+}
+
+impl FrontendUse {
+    /// Whether it is a rule, whose name may tell whose.
+    pub(super) fn is_rule(&self) -> bool {
+        self.kind == RULE
+    }
 }
 
 /// Every use of a front end, with the front end's id in lower case.
@@ -92,7 +103,7 @@ pub(super) fn frontend_uses(document: &LoadBalancer) -> Vec<(String, FrontendUse
     };
     for rule in rules(document) {
         let frontend = rule.properties.as_ref().and_then(|properties| properties.frontend_ip_configuration.as_ref());
-        add("load balancing rule", rule.name.as_deref(), frontend.and_then(|id| id.id.as_deref()));
+        add(RULE, rule.name.as_deref(), frontend.and_then(|id| id.id.as_deref()));
     }
     for rule in properties.outbound_rules.iter().flatten() {
         for frontend in rule.properties.iter().flat_map(|properties| properties.frontend_ip_configurations.iter().flatten())
@@ -100,9 +111,7 @@ pub(super) fn frontend_uses(document: &LoadBalancer) -> Vec<(String, FrontendUse
             add("outbound rule", rule.name.as_deref(), frontend.id.as_deref());
         }
     }
-    for (kind, list) in
-        [("inbound NAT rule", &properties.inbound_nat_rules), ("inbound NAT pool", &properties.inbound_nat_pools)]
-    {
+    for (kind, list) in [("inbound NAT rule", &properties.inbound_nat_rules), (NAT_POOL, &properties.inbound_nat_pools)] {
         for part in list.iter().flatten() {
             add(kind, part["name"].as_str(), part["properties"]["frontendIPConfiguration"]["id"].as_str());
         }

@@ -14,7 +14,7 @@ use std::{
 use super::{
     Ask,
     attempt::{Attempt, attempt},
-    context::{Context, Owners, ensured},
+    context::{Context, Known, Owners, ensured},
     draft::{self, Draft, FrontendUse},
     frontends, placement,
 };
@@ -118,7 +118,7 @@ pub fn reconcile(
 ) -> Outcome {
     let context = Context::new(observed, settings, public_ips);
     let asks = in_order(&context, asks);
-    let known = Owners::new(asks.iter().map(|ask| ask.identity()).chain(others.iter().map(|spec| &spec.identity)));
+    let known = Known::new(&asks, others);
     let mut refused: BTreeMap<Identity, Refusal> = BTreeMap::new();
     loop {
         let active: Vec<&Ask> = asks.iter().copied().filter(|ask| !refused.contains_key(ask.identity())).collect();

@@ -10,6 +10,7 @@ mod context;
 mod draft;
 pub mod expected;
 mod frontends;
+mod handover;
 pub mod load_balancers;
 pub mod members;
 mod merge;

@@ -59,6 +59,20 @@ fn rule_names(document: &LoadBalancer) -> Vec<&str> {
     draft::rules(document).iter().filter_map(|part| part.name.as_deref()).collect()
 }
 
+/// By name of the rule: the name of its front end and the public IP, or the private address, there.
+fn seats_of_rules(document: &LoadBalancer) -> BTreeMap<String, (String, Option<frontends::Seat>)> {
+    let by_id = |id: &str| {
+        let mut parts = draft::frontends(document).iter();
+        let part = parts.find(|part| part.name.as_deref() == id.rsplit('/').next()).unwrap();
+        (part.name.clone().unwrap(), frontends::seat(part))
+    };
+    let rules = draft::rules(document).iter();
+    let seat = |rule: &crate::providers::azure::arm::network::LoadBalancingRule| {
+        rule.properties.as_ref().unwrap().frontend_ip_configuration.as_ref().unwrap().id.clone().unwrap()
+    };
+    rules.map(|rule| (rule.name.clone().unwrap(), by_id(&seat(rule)))).collect()
+}
+
 fn refusal<'a>(outcome: &'a Outcome, spec: &ServiceSpec) -> &'a Refusal {
     outcome.services[&spec.identity].as_ref().unwrap_err()
 }

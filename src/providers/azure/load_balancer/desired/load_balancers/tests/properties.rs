@@ -90,6 +90,13 @@ fn specs(asks: &[Ask], pick: impl Fn(&Ask) -> bool) -> Vec<Arc<ServiceSpec>> {
     asks.iter().filter(|ask| pick(ask)).filter_map(ensured).cloned().map(Arc::new).collect()
 }
 
+/// The addresses behind which the rules of these Services are.
+fn seats_of(there: &Observed, specs: &[Arc<ServiceSpec>]) -> BTreeMap<String, Option<frontends::Seat>> {
+    let is_theirs = |rule: &String| specs.iter().any(|spec| naming::owns_rule(&spec.identity, rule));
+    let rules = there.load_balancers.iter().flat_map(seats_of_rules).filter(|(rule, _)| is_theirs(rule));
+    rules.map(|(rule, (_, seat))| (rule, seat)).collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -108,6 +115,7 @@ proptest! {
         let after = applied(&before, &outcome);
         let document = after.load_balancers.iter().find(|document| document.name.as_deref() == Some("kubernetes"));
         prop_assert_eq!(document.map(others_parts), Some(others_parts(&foreign())));
+        prop_assert_eq!(seats_of(&before, &others), seats_of(&after, &others));
         let fits = |ask: &Ask| outcome.services[ask.identity()].is_ok();
         let again: Vec<Ask> = second.iter().filter(|ask| fits(ask)).cloned().collect();
         let others = [others, specs(&second, |ask| !fits(ask))].concat();

@@ -86,20 +86,98 @@ fn inbound_nat_keeps_its_ports() {
     assert_eq!(left.services[&service("web").identity].as_ref().unwrap().kept[0].uses.len(), 2);
 }
 
+fn public_seat(name: &str) -> Option<frontends::Seat> {
+    Some(frontends::Seat::Public(public_ip(name).key()))
+}
+
 #[test]
-fn a_front_end_that_guests_use_is_not_replaced() {
-    let (owner, guest) = (service("web"), guest(8080));
-    let ips = shared_by([&owner, &guest]);
-    let there = made_with(&[ensure(&owner), ensure(&guest)], &ips);
-    let mut other = ips;
-    other.insert((owner.identity.clone(), Family::V4), public_ip("other"));
+fn who_leaves_a_shared_front_end_gets_what_it_asks_for_and_the_others_keep_theirs() {
+    let (owner, first) = (service("web"), guest(8080));
+    let second = ServiceSpec { ports: vec![port(Protocol::Tcp, 9090, 30090)], ..pinned("20.0.0.1", service("second")) };
+    let mut ips = shared_by([&owner, &first]);
+    ips.extend([((second.identity.clone(), Family::V4), ips[&(owner.identity.clone(), Family::V4)].clone())]);
+    let there = made_with(&[ensure(&owner), ensure(&first), ensure(&second)], &ips);
+    let before = seats_of_rules(&there.load_balancers[0]);
+    let old = public_seat(&format!("kubernetes-{}", owner.identity.base));
+    // It takes a port with it that another one keeps at the former address.
+    let ports = [owner.ports.clone(), first.ports.clone()].concat();
+    let leaver = ServiceSpec { ports, ..owner.clone() };
+    ips.insert((owner.identity.clone(), Family::V4), public_ip("other"));
+    let all = [&first, &second];
+    for asking in [&all[..0], &all[..1], &all[1..], &all[..]] {
+        let asks: Vec<Ask> = asking.iter().map(|spec| ensure(spec)).chain([ensure(&leaver)]).collect();
+        let rest = all.iter().filter(|spec| !asking.contains(spec)).map(|spec| Arc::new((*spec).clone()));
+        let outcome = reconcile(&there, &asks, &rest.collect::<Vec<_>>(), &ips, &settings());
+        assert!(outcome.services.values().all(Result::is_ok), "{:?}", outcome.services);
+        let after = seats_of_rules(put(&outcome, "kubernetes"));
+        assert_eq!(outcome.documents.len(), 1);
+        for (rule, (name, seat)) in &after {
+            let is_leaver = rule.starts_with(&owner.identity.base);
+            let expected = if is_leaver { public_seat("other") } else { old.clone() };
+            assert_eq!((name == &owner.identity.base, seat), (is_leaver, &expected), "{rule}");
+        }
+        assert_eq!(after.len(), before.len() + 1);
+        let there = applied(&there, &outcome);
+        let everybody = [ensure(&leaver), ensure(&first), ensure(&second)];
+        assert!(reconcile(&there, &everybody, &[], &ips, &settings()).documents.is_empty());
+        let gone = [remove(&leaver), remove(&first), remove(&second)];
+        assert_eq!(reconcile(&there, &gone, &[], &ips, &settings()).documents[0].write, Write::Delete);
+    }
+}
+
+#[test]
+fn a_private_address_stays_with_those_who_keep_it() {
+    let owner = pinned("10.0.0.9", internal("web"));
+    let guest = ServiceSpec { ports: vec![port(Protocol::Tcp, 8080, 30080)], ..pinned("10.0.0.9", internal("guest")) };
+    let there = made(&[&owner, &guest]);
+    let leaver = pinned("10.0.0.10", owner.clone());
+    let outcome = reconcile(&there, &[ensure(&leaver)], &[Arc::new(guest.clone())], &PublicIps::new(), &settings());
+    let document = put(&outcome, "kubernetes-internal");
+    let seat = |address: &str| Some(frontends::Seat::Private(address.parse().unwrap()));
+    let (own, others) = ((owner.identity.base.clone(), seat("10.0.0.10")), (guest.identity.base.clone(), seat("10.0.0.9")));
+    let expected =
+        [("80", own.clone()), ("443", own)].map(|(port, seat)| (format!("{}-TCP-{port}", owner.identity.base), seat));
+    let expected = expected.into_iter().chain([(format!("{}-TCP-8080", guest.identity.base), others)]);
+    assert_eq!(seats_of_rules(document), expected.collect());
+    let kept = draft::frontends(document).iter().find(|part| part.name.as_ref() == Some(&guest.identity.base)).unwrap();
+    let method = kept.properties.as_ref().unwrap().private_ip_allocation_method.as_deref();
+    assert_eq!((method, kept.zones.as_ref().map(Vec::len)), (Some("Static"), Some(3)));
+    let there = applied(&there, &outcome);
+    assert!(plan(&there, &[ensure(&leaver), ensure(&guest)]).documents.is_empty());
+}
+
+#[test]
+fn what_is_no_services_keeps_the_address_of_a_front_end_too() {
+    let owner = service("web");
+    let mut there = made(&[&owner]);
+    let name = format!("kubernetes-{}", owner.identity.base);
+    let frontend =
+        json!({"id": network(&format!("loadBalancers/kubernetes/frontendIPConfigurations/{}", owner.identity.base))});
+    let properties = there.load_balancers[0].properties.as_mut().unwrap();
+    properties.outbound_rules = serde_json::from_value(
+        json!([{"name": "out", "properties": {"protocol": "All", "frontendIPConfigurations": [frontend]}}]),
+    )
+    .unwrap();
+    let nat = json!({"frontendIPConfiguration": frontend, "protocol": "Tcp", "frontendPort": 22});
+    properties.inbound_nat_rules = Some(vec![json!({"name": "ssh", "properties": nat})]);
+    let other = PublicIps::from([((owner.identity.clone(), Family::V4), public_ip("other"))]);
     let outcome = reconcile(&there, &[ensure(&owner)], &[], &other, &settings());
-    assert_eq!(refusal(&outcome, &owner).field, DELETING_FRONTEND);
+    let kept = format!("k8s-azure-kept-{name}");
+    assert_eq!(frontend_names(put(&outcome, "kubernetes")), [kept.as_str(), owner.identity.base.as_str()]);
+    let uses = draft::frontend_uses(put(&outcome, "kubernetes"));
+    let of = |name: &str| uses.iter().filter(|(id, _)| id.ends_with(&format!("/{name}"))).count();
+    assert_eq!((of(&kept), of(&owner.identity.base)), (2, 2));
+    let after = applied(&there, &outcome);
+    assert!(reconcile(&after, &[ensure(&owner)], &[], &other, &settings()).documents.is_empty());
+    let back = plan(&after, &[ensure(&owner)]);
+    assert_eq!(frontend_names(put(&back, "kubernetes")), [kept.as_str()], "it is a guest there now");
+    let pool = json!({"name": "range", "properties": {"frontendIPConfiguration": frontend, "protocol": "Tcp",
+        "frontendPortRangeStart": 50, "frontendPortRangeEnd": 60}});
+    there.load_balancers[0].properties.as_mut().unwrap().inbound_nat_pools = Some(vec![pool]);
+    let outcome = reconcile(&there, &[ensure(&owner)], &[], &other, &settings());
     assert!(outcome.documents.is_empty());
-    other.insert((guest.identity.clone(), Family::V4), public_ip("other"));
-    let outcome = reconcile(&there, &[ensure(&owner), ensure(&guest)], &[], &other, &settings());
-    assert_eq!(frontend_names(put(&outcome, "kubernetes")), [owner.identity.base.as_str()], "both move");
-    assert!(outcome.services.values().all(Result::is_ok));
+    let told = refusal(&outcome, &owner).message.clone();
+    assert!(told.contains("inbound NAT pool range") && told.contains("give what refers to it another front end"), "{told}");
 }
 
 #[test]
