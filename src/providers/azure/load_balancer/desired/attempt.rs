@@ -281,7 +281,7 @@ impl Work<'_, '_> {
         let is_draft = |document: &&LoadBalancer| {
             drafts.iter().any(|draft| draft.before.is_some_and(|before| std::ptr::eq(before, *document)))
         };
-        let is_leftover = |document: &&LoadBalancer| placement::is_leftover(self.context, document);
+        let is_leftover = |document: &&LoadBalancer| placement::is_leftover(self.context.settings, document);
         let others =
             self.context.observed.load_balancers.iter().filter(|document| !is_draft(document) && !is_leftover(document));
         let mut holders: BTreeMap<Seat, String> = BTreeMap::new();

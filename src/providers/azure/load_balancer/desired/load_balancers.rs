@@ -163,7 +163,7 @@ fn is_primary(context: &Context<'_>, spec: &ServiceSpec) -> bool {
 }
 
 fn outcome(context: &Context<'_>, asks: &[&Ask], attempt: Attempt<'_>, refused: BTreeMap<Identity, Refusal>) -> Outcome {
-    let leftover = context.observed.load_balancers.iter().filter(|document| placement::is_leftover(context, document));
+    let leftover = context.observed.load_balancers.iter().filter(|document| placement::is_leftover(context.settings, document));
     let mut documents: Vec<Change> = leftover
         .map(|document| Change {
             id: placement::document_id(context, document),

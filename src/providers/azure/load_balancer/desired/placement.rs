@@ -16,7 +16,7 @@ use crate::providers::azure::{
         document::{ExtendedLocation, Extra, Sku},
         network::LoadBalancer,
     },
-    config::VmType,
+    config::{LoadBalancerSku, VmType},
     load_balancer::{
         annotations::MODE,
         naming,
@@ -43,16 +43,17 @@ pub(super) fn primary_name(settings: &Settings) -> &str {
 }
 
 /// Whether a load balancer with this name is the controller's to delete.
-fn is_ours(context: &Context<'_>, name: &str) -> bool {
+fn is_ours(settings: &Settings, name: &str) -> bool {
     let (external, _) = naming::split_load_balancer(name);
-    let names = [context.settings.cluster.as_str(), primary_name(context.settings)];
-    !context.is_standard() || names.iter().any(|known| known.eq_ignore_ascii_case(external))
+    let names = [settings.cluster.as_str(), primary_name(settings)];
+    settings.sku != LoadBalancerSku::Standard || names.iter().any(|known| known.eq_ignore_ascii_case(external))
 }
 
 /// Whether a basic load balancer was left behind on a cluster that has standard ones by now. It is deleted.
-pub(super) fn is_leftover(context: &Context<'_>, document: &LoadBalancer) -> bool {
+pub(super) fn is_leftover(settings: &Settings, document: &LoadBalancer) -> bool {
     let sku = document.sku.as_ref().and_then(|sku| sku.name.as_deref());
-    context.is_standard() && is_ours(context, name(document)) && sku.is_some_and(|sku| sku.eq_ignore_ascii_case("Basic"))
+    let is_basic = sku.is_some_and(|sku| sku.eq_ignore_ascii_case("Basic"));
+    settings.sku == LoadBalancerSku::Standard && is_ours(settings, name(document)) && is_basic
 }
 
 /// The load balancers that planning may change: managed ones, and those on which names show parts of a Service.
@@ -68,8 +69,8 @@ pub(super) fn drafts<'a>(context: &Context<'a>, owners: &Owners) -> Vec<Draft<'a
                 .iter()
                 .any(|part| part.name.as_deref().is_some_and(|name| owners.of_rule(name).is_some()))
     };
-    let documents = context.observed.load_balancers.iter().filter(|document| !is_leftover(context, document));
-    let documents = documents.filter(|document| is_ours(context, name(document)) || is_touched(document));
+    let documents = context.observed.load_balancers.iter().filter(|document| !is_leftover(context.settings, document));
+    let documents = documents.filter(|document| is_ours(context.settings, name(document)) || is_touched(document));
     documents.map(|document| existing(context, document)).collect()
 }
 
@@ -79,7 +80,7 @@ fn existing<'a>(context: &Context<'a>, document: &'a LoadBalancer) -> Draft<'a> 
         id: document_id(context, document),
         internal,
         external_name: external.to_owned(),
-        is_ours: is_ours(context, name(document)),
+        is_ours: is_ours(context.settings, name(document)),
         before: Some(document),
         after: document.clone(),
         reasons: Vec::new(),

@@ -10,6 +10,7 @@ use super::{
     held,
     ownership::{self, Maker},
     target::World,
+    upgrade::{self, Upgrade},
     wishes::{Wish, Wishes},
 };
 use crate::providers::azure::{
@@ -62,7 +63,22 @@ pub(super) fn existing<'a>(
     {
         outcome.kept.push(release(vec![format!("it keeps its DNS label `{label}`: it is not this cluster's own")]));
     }
-    let edit = Edit { maker, users, asked: specs(&asked), dns_owner_leaves: owner_leaves(pip, &leaving), services };
+    let upgrade = if asked.is_empty() { Upgrade::None } else { upgrade::of(pip, world.observed, world.settings) };
+    if upgrade == Upgrade::Later {
+        for wish in &asked {
+            outcome.wanted.remove(&(wish.spec.identity.clone(), wish.family));
+            outcome.recreated.insert((wish.spec.identity.clone(), wish.family));
+        }
+        return;
+    }
+    let edit = Edit {
+        maker,
+        users,
+        asked: specs(&asked),
+        dns_owner_leaves: owner_leaves(pip, &leaving),
+        services,
+        upgraded: upgrade == Upgrade::Now,
+    };
     let again = || (maker == Maker::Cluster && !asked.is_empty() && has_failed(pip)).then(|| (pip.clone(), write_again()));
     if let Some((document, reasons)) = document::edited(pip, &edit, world.settings).or_else(again) {
         outcome.put.push(Change { id: id.clone(), document, etag: pip.etag.clone(), reasons, services: identities });

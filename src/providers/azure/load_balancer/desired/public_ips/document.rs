@@ -1,13 +1,15 @@
 //! The document of one public IP: a new one, and an existing one with what the Services want of it. Pure.
 //!
 //! Upstream: `pkg/provider/azure_loadbalancer.go`, `ensurePublicIPExists`, `reconcileDNSSettings`, `ensurePIPTagged`. Other than there, the
-//! SKU, family and allocation of an existing public IP are never changed: ARM refuses it, or the address would be lost.
+//! family and allocation of an existing public IP are never changed, and its SKU only from basic to standard: ARM refuses it, or the address
+//! would be lost.
 
 use std::collections::BTreeMap;
 
 use super::{
     ownership::{self, CLUSTER, DNS, Maker, SERVICES},
     target::{Target, World},
+    upgrade,
 };
 use crate::providers::azure::{
     arm::{
@@ -99,11 +101,17 @@ pub(super) struct Edit<'a> {
     pub users: Vec<&'a ServiceSpec>,
     /// Those of them that are asked for.
     pub asked: Vec<&'a ServiceSpec>,
+    /// Whether it becomes a standard one.
+    pub upgraded: bool,
 }
 
 /// The document after the edit, with the reasons; `None` when that is what ARM has.
 pub(super) fn edited(pip: &PublicIpAddress, edit: &Edit<'_>, settings: &Settings) -> Option<(PublicIpAddress, Vec<String>)> {
     let (mut document, mut reasons) = (pip.clone(), Vec::new());
+    if edit.upgraded {
+        upgrade::apply(&mut document);
+        reasons.push("standard load balancers need a public IP of the standard SKU".to_owned());
+    }
     if edit.maker != Maker::User && ownership::services(pip) != edit.services {
         set_tag(&mut document.tags, SERVICES[0], &edit.services.join(","));
         reasons.push(format!("it is used by {}", edit.services.join(", ")));

@@ -30,6 +30,16 @@ pub(super) fn by(pip: &PublicIpAddress, observed: &Observed, settings: &Settings
     outside_rule(known, &user).map(|what| format!("{what} uses its front end `{user}`"))
 }
 
+/// Whether the user is a load balancer of the cluster's group. One that is not known is not there any more.
+pub(super) fn is_in_own_group(user: &str, settings: &Settings) -> bool {
+    let id = ResourceId::parse(user).ok();
+    let balancer = id.as_ref().and_then(|id| {
+        let name = id.name_of(LOAD_BALANCERS)?;
+        Some(settings.load_balancer_group.resource("Microsoft.Network/loadBalancers", &[name]))
+    });
+    balancer.is_some() && id.and_then(|id| id.parent()) == balancer
+}
+
 /// The kind of the rule, of those that no Service has, that needs the front end.
 fn outside_rule(balancer: &LoadBalancer, frontend: &ResourceId) -> Option<&'static str> {
     let properties = balancer.properties.as_ref()?;

@@ -11,6 +11,7 @@ mod document;
 mod held;
 mod ownership;
 mod target;
+mod upgrade;
 mod wishes;
 
 use std::{
@@ -70,7 +71,8 @@ pub struct Outcome {
     pub kept: Vec<Release>,
     /// The public IP for each front end of an ask, and those that exist of the other Services.
     pub wanted: BTreeMap<(Identity, Family), ResourceId>,
-    /// Front ends that have to go for a while: their public IP is in `release` and is made anew when it is gone. Not in `wanted`.
+    /// Front ends that have to go for a while: their public IP is in `release` and is made anew when it is gone, or it becomes a standard
+    /// one when its basic load balancer is gone. Not in `wanted`.
     pub recreated: BTreeSet<(Identity, Family)>,
     /// For each ask whether it is possible. Nothing of a refused Service is changed; it has nothing in `wanted`.
     pub services: BTreeMap<Identity, Result<(), Refusal>>,

@@ -9,7 +9,10 @@ use std::{
     net::IpAddr,
 };
 
-use super::ownership;
+use super::{
+    ownership,
+    upgrade::{self, Upgrade},
+};
 use crate::providers::azure::{
     arm::{ResourceId, network::PublicIpAddress},
     load_balancer::{
@@ -85,7 +88,23 @@ fn id_of(pip: &PublicIpAddress) -> Option<ResourceId> {
 /// The public IPs that the Service shall have, for each of its families; none when it is internal.
 pub(super) fn targets<'a>(spec: &ServiceSpec, world: &World<'a>) -> Result<BTreeMap<Family, Target<'a>>, Refusal> {
     let families = spec.families.iter().filter(|_| !spec.internal);
-    families.map(|family| target(spec, *family, world).map(|target| (*family, target))).collect()
+    families
+        .map(|family| target(spec, *family, world).and_then(|target| usable(target, world)).map(|target| (*family, target)))
+        .collect()
+}
+
+/// Standard load balancers take no basic public IP, and what something else uses cannot become a standard one.
+fn usable<'a>(target: Target<'a>, world: &World<'a>) -> Result<Target<'a>, Refusal> {
+    let upgrade = target.existing.map(|pip| upgrade::of(pip, world.observed, world.settings));
+    let Some(Upgrade::Never(user)) = upgrade else { return Ok(target) };
+    let name = target.id.name();
+    Err(Refusal {
+        field: "public IP".to_owned(),
+        message: format!(
+            "public IP `{name}` is of the basic SKU, which standard load balancers do not take, and `{user}` uses it; take it from there, \
+             or upgrade it to the standard SKU"
+        ),
+    })
 }
 
 fn target<'a>(spec: &ServiceSpec, family: Family, world: &World<'a>) -> Result<Target<'a>, Refusal> {

@@ -483,3 +483,40 @@ fn of_different_tags_those_of_the_first_in_the_list_count() {
     let tags = world.tags(&name_of("a"));
     assert_eq!(tags.keys().collect::<Vec<_>>(), ["a", "k8s-azure-cluster-name", "k8s-azure-service", "x"]);
 }
+
+#[test]
+fn basic_public_ips_become_standard_ones_as_soon_as_nothing_basic_uses_them() {
+    let named = |user: Option<&str>, sku: &str, name: &str| {
+        let user = user.map_or(Value::Null, |user| json!({"id": format!("{RG}/providers/Microsoft.Network/{user}")}));
+        let mut basic = pip(name, "20.0.0.1", &used_by("default/web"), &json!({"ipConfiguration": user}));
+        basic.sku.get_or_insert_default().name = Some(sku.into());
+        basic.properties.get_or_insert_default().public_ip_allocation_method = Some("Dynamic".into());
+        basic
+    };
+    let own = name_of("web");
+    let sku = |world: &World| world.get(&own).unwrap().sku.clone().unwrap().name.unwrap();
+    let method = |world: &World| world.get(&own).unwrap().properties.clone().unwrap().public_ip_allocation_method.unwrap();
+    let frontend = Some("loadBalancers/kubernetes/frontendIPConfigurations/web");
+    for user in [None, frontend] {
+        let mut world = World::of(vec![named(user, "Basic", &own)]);
+        let first = world.settle(&[ensure(service("web"))], &[]);
+        assert_eq!((first.put.len(), sku(&world), method(&world)), (1, "Standard".to_owned(), "Static".to_owned()));
+        assert_eq!(wanted(&first, "web", Family::V4), Some(own.as_str()));
+    }
+    let balancer = |name: &str, sku: &str| {
+        let id = format!("{RG}/providers/Microsoft.Network/loadBalancers/{name}");
+        serde_json::from_value(json!({"id": id, "name": name, "sku": {"name": sku}})).unwrap()
+    };
+    let mut world = World::of(vec![named(frontend, "Basic", &own)]);
+    world.observed.load_balancers = vec![balancer("kubernetes", "Basic")];
+    let outcome = world.plan(&[ensure(service("web"))], &[]);
+    assert!(outcome.put.is_empty() && outcome.release.is_empty() && outcome.wanted.is_empty());
+    assert!(outcome.recreated.contains(&(who("web"), Family::V4)), "first the basic load balancer goes");
+    for user in ["networkInterfaces/nic/ipConfigurations/a", "loadBalancers/theirs/frontendIPConfigurations/a"] {
+        let mut world = World::of(vec![named(Some(user), "Basic", &own)]);
+        world.observed.load_balancers = vec![balancer("theirs", "Basic")];
+        assert!(refusal(&world, service("web")).contains("is of the basic SKU"), "{user}");
+    }
+    let world = World::of(vec![named(frontend, "StandardV2", &own)]);
+    assert!(world.plan(&[ensure(service("web"))], &[]).put.is_empty(), "other SKUs are left alone");
+}

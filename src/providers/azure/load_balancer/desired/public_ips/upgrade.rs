@@ -1,0 +1,58 @@
+//! Public IPs of the basic SKU in a cluster that has standard load balancers by now. Pure.
+//!
+//! In: a public IP and the load balancers. Out: whether it can become a standard one, which keeps its address. ARM changes the SKU of a
+//! public IP in place when nothing uses it; a basic load balancer that was left behind is deleted first.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `ensurePublicIPExists`; other than there, no other SKU is changed.
+
+use super::held;
+use crate::providers::azure::{
+    arm::{
+        document::Sku,
+        network::{LoadBalancer, PublicIpAddress},
+    },
+    config::LoadBalancerSku,
+    load_balancer::{desired::placement, observed::Observed, settings::Settings},
+};
+
+/// What has to be done before standard load balancers can use a public IP.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Upgrade {
+    /// Nothing.
+    None,
+    /// It becomes a standard one with its next write.
+    Now,
+    /// The same, when the basic load balancer that uses it is gone, which is deleted anyway.
+    Later,
+    /// Somebody has to take it from this user.
+    Never(String),
+}
+
+/// What has to be done with this one.
+pub(super) fn of(pip: &PublicIpAddress, observed: &Observed, settings: &Settings) -> Upgrade {
+    if settings.sku != LoadBalancerSku::Standard || !is_basic(pip) {
+        return Upgrade::None;
+    }
+    let reference = pip.properties.as_ref().and_then(|properties| properties.ip_configuration.as_ref());
+    let Some(user) = reference.and_then(|reference| reference.id.as_deref()) else { return Upgrade::Now };
+    let is_user = |document: &&LoadBalancer| {
+        let start = document.id.as_deref().map(|id| format!("{}/", id.to_ascii_lowercase()));
+        start.is_some_and(|start| user.to_ascii_lowercase().starts_with(&start))
+    };
+    match observed.load_balancers.iter().find(is_user) {
+        Some(balancer) if placement::is_leftover(settings, balancer) => Upgrade::Later,
+        Some(_) => Upgrade::Never(user.to_owned()),
+        None if held::is_in_own_group(user, settings) => Upgrade::Now,
+        None => Upgrade::Never(user.to_owned()),
+    }
+}
+
+fn is_basic(pip: &PublicIpAddress) -> bool {
+    let sku = pip.sku.as_ref().and_then(|sku| sku.name.as_deref());
+    sku.is_some_and(|sku| sku.eq_ignore_ascii_case("Basic"))
+}
+
+/// Makes it a standard one, with an address that stays: there are no others.
+pub(super) fn apply(document: &mut PublicIpAddress) {
+    document.sku = Some(Sku { name: Some("Standard".to_owned()), ..document.sku.take().unwrap_or_default() });
+    document.properties.get_or_insert_default().public_ip_allocation_method = Some("Static".to_owned());
+}
