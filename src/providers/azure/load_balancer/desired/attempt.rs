@@ -10,6 +10,7 @@ use super::{
     claims,
     context::{Context, Known, Owners, ensured, is_given},
     draft::{self, Draft, FrontendUse, frontend_uses},
+    former,
     frontends::{self, Seat},
     handover,
     load_balancers::{DELETING_FRONTEND, KeptFrontend, Placed},
@@ -43,11 +44,12 @@ fn failed<'a>(refused: Vec<(usize, Refusal)>) -> Attempt<'a> {
 /// Plans for `asks`, which are in order of precedence. `known`: every Service that there is.
 pub(super) fn attempt<'a>(context: &Context<'a>, asks: &[&Ask], known: &Known<'_>) -> Attempt<'a> {
     let owners = Owners::new(asks.iter().map(|ask| ask.identity()));
-    let mut drafts = placement::drafts(context, &owners);
+    let mut drafts = placement::drafts(context, &owners, &known.owners);
     let mut targets = placement::targets(context, asks, &mut drafts, &owners);
     if !targets.refused.is_empty() {
         return failed(std::mem::take(&mut targets.refused));
     }
+    former::move_along(context, &mut drafts, known);
     let mut seating = seats::seat(context, asks, &drafts, &targets, &owners);
     if !seating.refused.is_empty() {
         return failed(std::mem::take(&mut seating.refused));
@@ -118,7 +120,7 @@ fn placed(asks: &[&Ask], drafts: &[Draft<'_>], targets: &Targets, seating: &Seat
     targets.of_ask.iter().enumerate().map(of).collect()
 }
 
-fn probe_references(rules: &[LoadBalancingRule]) -> BTreeSet<String> {
+pub(super) fn probe_references(rules: &[LoadBalancingRule]) -> BTreeSet<String> {
     let references = rules.iter().filter_map(|rule| rule.properties.as_ref()?.probe.as_ref()?.id.as_deref());
     references.filter_map(|id| id.rsplit('/').next()).map(str::to_ascii_lowercase).collect()
 }

@@ -15,6 +15,8 @@ pub(super) struct Draft<'a> {
     pub(super) external_name: String,
     /// Whether its name is one that the controller gives. Others are changed where names prove ownership, and never deleted.
     pub(super) is_ours: bool,
+    /// Whether it had parts of Services under a name that load balancers of the cluster had before.
+    pub(super) is_former: bool,
     /// As ARM sent it; `None`: there is none yet.
     pub(super) before: Option<&'a LoadBalancer>,
     /// As it will be.

@@ -96,7 +96,7 @@ fn last(id: &str) -> &str {
 }
 
 /// What a front end is, without what ARM alone tells of it.
-fn with_address(former: &FrontendIpConfigurationProperties) -> FrontendIpConfigurationProperties {
+pub(super) fn with_address(former: &FrontendIpConfigurationProperties) -> FrontendIpConfigurationProperties {
     let is_private = former.private_ip_address.is_some() && former.public_ip_address.is_none();
     FrontendIpConfigurationProperties {
         private_ip_address: former.private_ip_address.clone().filter(|_| is_private),

@@ -16,7 +16,7 @@ use super::{
     attempt::{Attempt, attempt},
     context::{Context, Known, Owners, ensured},
     draft::{self, Draft, FrontendUse},
-    frontends, placement,
+    former, frontends, placement,
 };
 use crate::providers::azure::{
     arm::{ResourceId, network::LoadBalancer},
@@ -163,7 +163,8 @@ fn is_primary(context: &Context<'_>, spec: &ServiceSpec) -> bool {
 }
 
 fn outcome(context: &Context<'_>, asks: &[&Ask], attempt: Attempt<'_>, refused: BTreeMap<Identity, Refusal>) -> Outcome {
-    let leftover = context.observed.load_balancers.iter().filter(|document| placement::is_leftover(context.settings, document));
+    let leftover =
+        context.observed.load_balancers.iter().filter(|document| placement::is_leftover(context.settings, document));
     let mut documents: Vec<Change> = leftover
         .map(|document| Change {
             id: placement::document_id(context, document),
@@ -206,9 +207,9 @@ fn has_failed(draft: &Draft<'_>) -> bool {
 fn change(context: &Context<'_>, draft: Draft<'_>, wave: u8) -> Change {
     let (external, internal) = context.settings.preconfigured;
     let is_preconfigured = if draft.internal { internal } else { external };
-    let is_empty = draft.frontends().is_empty();
-    let Draft { id, after, mut reasons, is_ours, .. } = draft;
-    if is_empty && is_ours && !is_preconfigured {
+    let goes = if draft.is_ours { draft.frontends().is_empty() } else { former::is_emptied(context, &draft) };
+    let Draft { id, after, mut reasons, .. } = draft;
+    if goes && !is_preconfigured {
         reasons.push("delete the load balancer, which has no front end any more".to_owned());
         return Change { id, write: Write::Delete, reasons, wave };
     }

@@ -9,6 +9,7 @@ mod claims;
 mod context;
 mod draft;
 pub mod expected;
+mod former;
 mod frontends;
 mod handover;
 pub mod load_balancers;

@@ -56,8 +56,10 @@ pub(super) fn is_leftover(settings: &Settings, document: &LoadBalancer) -> bool 
     settings.sku == LoadBalancerSku::Standard && is_ours(settings, name(document)) && is_basic
 }
 
-/// The load balancers that planning may change: managed ones, and those on which names show parts of a Service.
-pub(super) fn drafts<'a>(context: &Context<'a>, owners: &Owners) -> Vec<Draft<'a>> {
+/// The load balancers that planning may change: managed ones, and those on which names show parts of a Service: of those who ask, and of
+/// all when load balancers may have had another name. `known`: all Services.
+pub(super) fn drafts<'a>(context: &Context<'a>, owners: &Owners, known: &Owners) -> Vec<Draft<'a>> {
+    let owners = if context.is_standard() { known } else { owners };
     let is_touched = |document: &LoadBalancer| {
         draft::frontends(document)
             .iter()
@@ -81,6 +83,7 @@ fn existing<'a>(context: &Context<'a>, document: &'a LoadBalancer) -> Draft<'a> 
         internal,
         external_name: external.to_owned(),
         is_ours: is_ours(context.settings, name(document)),
+        is_former: false,
         before: Some(document),
         after: document.clone(),
         reasons: Vec::new(),
@@ -112,7 +115,7 @@ pub(super) fn new<'a>(context: &Context<'a>, external: &str, internal: bool) -> 
     };
     let reasons = vec![format!("create load balancer {name}")];
     let external_name = external.to_owned();
-    Draft { id: id(context, &name), internal, external_name, is_ours: true, before: None, after, reasons }
+    Draft { id: id(context, &name), internal, external_name, is_ours: true, is_former: false, before: None, after, reasons }
 }
 
 /// How many rules each load balancer will have, for those that are chosen by it.

@@ -51,7 +51,7 @@ pub(super) fn seat(
 ) -> Seating {
     let mut seating = Seating::default();
     for (place, draft) in drafts.iter().enumerate() {
-        for frontend in draft.frontends_before() {
+        for frontend in draft.frontends() {
             seating.judge(context, asks, (place, draft), targets, owners, frontend);
         }
     }

@@ -57,6 +57,59 @@ fn a_configured_name_is_found_beside_the_clusters() {
     assert!(plan_with(&applied(&there, &outcome), &[ensure(&service("web"))], &named).documents.is_empty());
 }
 
+/// Whoever asks, the others come along: there is no time at which a Service is on a load balancer that has lost its machines.
+#[test]
+fn everybody_moves_from_a_former_name_with_the_first_who_asks() {
+    let named = |name: &str| Settings { load_balancer_name: name.into(), ..settings() };
+    let (web, api, db) = (service("web"), service("api"), internal("db"));
+    let guest = ServiceSpec { ports: vec![port(Protocol::Tcp, 8080, 30080)], ..pinned("20.0.0.1", service("guest")) };
+    let mut ips = public_ips(&[&web, &api]);
+    ips.insert((guest.identity.clone(), Family::V4), ips[&(web.identity.clone(), Family::V4)].clone());
+    let all = [&web, &api, &db, &guest];
+    let everybody: Vec<Ask> = all.iter().map(|spec| ensure(spec)).collect();
+    for former in ["", "old"] {
+        let empty = observed(Vec::new());
+        let mut there = applied(&empty, &reconcile(&empty, &everybody, &[], &ips, &named(former)));
+        let before = rule_names(&there.load_balancers[0]).len();
+        let theirs = json!({"id": network("loadBalancers/theirs"), "name": "theirs", "properties": {
+            "frontendIPConfigurations": [{"name": format!("a{}", "0".repeat(31)), "properties": {}}],
+            "backendAddressPools": [{"name": "kubernetes"}]}});
+        there.load_balancers.push(load_balancer(theirs));
+        for first in [&web, &api, &guest] {
+            let others: Vec<_> =
+                all.iter().filter(|spec| *spec != &first).map(|spec| std::sync::Arc::new((*spec).clone())).collect();
+            let outcome = reconcile(&there, &[ensure(first)], &others, &ips, &named("mine"));
+            let names: Vec<_> =
+                outcome.documents.iter().map(|change| (change.id.name(), change.write == Write::Delete)).collect();
+            let former = if former.is_empty() { "kubernetes" } else { former };
+            assert_eq!(names, [(former, true), ("mine", false)], "{}", first.identity.key);
+            let document = put(&outcome, "mine");
+            assert_eq!((rule_names(document).len(), frontend_names(document).len()), (before, 2));
+            let text = serde_json::to_string(document).unwrap();
+            assert!(!text.contains(&format!("loadBalancers/{former}/")), "{text}");
+            let after = applied(&there, &outcome);
+            let idle = reconcile(&after, &[ensure(&web), ensure(&api), ensure(&guest)], &[], &ips, &named("mine"));
+            assert!(idle.documents.is_empty(), "{:?}", idle.documents);
+        }
+    }
+}
+
+#[test]
+fn a_former_load_balancer_with_parts_of_others_stays_with_these() {
+    let there = {
+        let mut there = made(&[&service("web")]);
+        let properties = there.load_balancers[0].properties.as_mut().unwrap();
+        let egress = json!({"id": network("loadBalancers/kubernetes/frontendIPConfigurations/egress"), "name": "egress",
+            "properties": {"publicIPAddress": {"id": public_ip("egress").as_str()}}});
+        properties.frontend_ip_configurations.as_mut().unwrap().push(serde_json::from_value(egress).unwrap());
+        there
+    };
+    let named = Settings { load_balancer_name: "mine".into(), ..settings() };
+    let outcome = plan_with(&there, &[ensure(&service("web"))], &named);
+    assert_eq!(frontend_names(put(&outcome, "kubernetes")), ["egress"]);
+    assert_eq!(frontend_names(put(&outcome, "mine")), [service("web").identity.base.as_str()]);
+}
+
 /// F-12.
 #[test]
 fn parts_are_in_the_load_balancers_group() {

@@ -1,0 +1,142 @@
+//! Load balancers that had the cluster's parts under a former name (`loadBalancerName` or none): everything there that is a Service's
+//! moves at once, whether the Service asks or not. Pure.
+//!
+//! In: load balancers that are being changed. Out: the same, with front ends, rules and probes of the cluster's Services on the load
+//! balancer of today's name. What is left then is empty and goes, or has parts of others and stays. Names with the UIDs of this
+//! cluster's Services are the proof that something is ours. A machine can be behind one standard load balancer of a kind only, so that
+//! Services that stayed, or moved before the rest, would have no back ends.
+//! Upstream moves one Service after the other.
+
+use std::collections::BTreeSet;
+
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::{
+    context::{Context, Known},
+    draft::{self, Draft, frontend_uses},
+    handover, placement, pools, rules,
+};
+use crate::providers::azure::{
+    arm::{
+        ResourceId,
+        network::{FrontendIpConfiguration, LoadBalancingRule, Probe},
+    },
+    load_balancer::{naming, spec::Family},
+};
+
+/// Moves whatever is on former load balancers to those of today's name, as far as these are among the drafts.
+pub(super) fn move_along(context: &Context<'_>, drafts: &mut [Draft<'_>], known: &Known<'_>) {
+    let today = placement::primary_name(context.settings);
+    for place in 0..drafts.len() {
+        let is_former = context.is_standard() && !drafts[place].external_name.eq_ignore_ascii_case(today);
+        let is_target =
+            |draft: &Draft<'_>| draft.internal == drafts[place].internal && draft.external_name.eq_ignore_ascii_case(today);
+        let target = drafts.iter().position(is_target).filter(|_| is_former);
+        let Some(Ok([from, to])) = target.map(|target| drafts.get_disjoint_mut([place, target])) else { continue };
+        move_parts(context, from, to, known);
+    }
+}
+
+fn move_parts(context: &Context<'_>, from: &mut Draft<'_>, to: &mut Draft<'_>, known: &Known<'_>) {
+    let moving = movable(from, to, known);
+    if moving.is_empty() {
+        return;
+    }
+    let (ids, goal) = ((from.id.clone(), to.id.clone()), to.id.name().to_owned());
+    let is_moving = |part: &FrontendIpConfiguration| part.name.as_ref().is_some_and(|name| moving.contains(name));
+    let properties = from.properties_mut();
+    let frontends = take(&mut properties.frontend_ip_configurations, is_moving);
+    let is_behind = |rule: &LoadBalancingRule| {
+        let frontend = rule.properties.as_ref().and_then(|properties| properties.frontend_ip_configuration.as_ref());
+        let id = rules::reference(frontend);
+        moving.iter().any(|name| id.ends_with(&format!("/{}", name.to_ascii_lowercase())))
+    };
+    let rules: Vec<LoadBalancingRule> = take(&mut properties.load_balancing_rules, is_behind);
+    let needed = super::attempt::probe_references(&rules);
+    let still = super::attempt::probe_references(properties.load_balancing_rules.as_deref().unwrap_or_default());
+    let name = |probe: &Probe| probe.name.as_deref().unwrap_or_default().to_ascii_lowercase();
+    let probes: Vec<Probe> =
+        properties.probes.iter().flatten().filter(|probe| needed.contains(&name(probe))).cloned().collect();
+    take(&mut properties.probes, |probe: &Probe| needed.contains(&name(probe)) && !still.contains(&name(probe)));
+    for frontend in &moving {
+        from.reasons.push(format!("front end {frontend} moves to load balancer {goal}"));
+        to.reasons.push(format!("front end {frontend} comes from load balancer {}", from.id.name()));
+    }
+    from.is_former = true;
+    let families: BTreeSet<_> = rules.iter().filter_map(pool_of).map(|pool| naming::pool_family(pool.name())).collect();
+    families.into_iter().for_each(|family| pools::ensure(to, context.settings, family));
+    let into = to.properties_mut();
+    let frontends = frontends.into_iter().map(|part| {
+        let id = to_child(&ids.1, part.name.as_deref());
+        let properties = part.properties.as_ref().map(handover::with_address);
+        FrontendIpConfiguration { id, properties, name: part.name, zones: part.zones, ..Default::default() }
+    });
+    into.frontend_ip_configurations.get_or_insert_default().extend(frontends);
+    let moved = |part| rewritten(part, &ids.0, &ids.1);
+    into.load_balancing_rules.get_or_insert_default().extend(rules.iter().filter_map(moved));
+    let list = into.probes.get_or_insert_default();
+    let new: Vec<Probe> = probes.into_iter().filter(|probe| !list.iter().any(|there| name(there) == name(probe))).collect();
+    list.extend(new.iter().filter_map(|part| rewritten(part, &ids.0, &ids.1)));
+}
+
+fn to_child(balancer: &ResourceId, name: Option<&str>) -> Option<String> {
+    Some(balancer.child("frontendIPConfigurations", name?).as_str().to_owned())
+}
+
+/// Names of the front ends that are Services' alone, and that the goal has not.
+fn movable(from: &Draft<'_>, to: &Draft<'_>, known: &Known<'_>) -> BTreeSet<String> {
+    let uses = frontend_uses(&from.after);
+    let is_held = |id: &str| {
+        let mut users = uses.iter().filter(|(frontend, _)| frontend.eq_ignore_ascii_case(id)).map(|(_, user)| user);
+        users.any(|user| !user.is_rule() || known.of_rule(&user.name).is_none())
+    };
+    let is_there = |name: &str| {
+        to.frontends().iter().any(|part| part.name.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(name)))
+    };
+    let is_free = |part: &&FrontendIpConfiguration| {
+        let name = part.name.as_deref().unwrap_or_default();
+        known.owners.of_frontend(name).is_some() && !is_there(name) && !is_held(&from.frontend_id(part))
+    };
+    from.frontends().iter().filter(is_free).filter_map(|part| part.name.clone()).collect()
+}
+
+fn pool_of(rule: &LoadBalancingRule) -> Option<ResourceId> {
+    rule.properties.as_ref()?.backend_address_pool.as_ref()?.resource_id()
+}
+
+fn take<T>(list: &mut Option<Vec<T>>, goes: impl Fn(&T) -> bool) -> Vec<T> {
+    let (taken, kept) = list.take().unwrap_or_default().into_iter().partition(|part| goes(part));
+    *list = Some(kept);
+    taken
+}
+
+/// A part with every id below `from` below `to` instead.
+fn rewritten<T: Serialize + DeserializeOwned>(part: &T, from: &ResourceId, to: &ResourceId) -> Option<T> {
+    let mut value = serde_json::to_value(part).ok()?;
+    value.as_object_mut()?.remove("etag");
+    rewrite(&mut value, &format!("{}/", from.as_str()), &format!("{}/", to.as_str()));
+    serde_json::from_value(value).ok()
+}
+
+fn rewrite(value: &mut Value, from: &str, to: &str) {
+    match value {
+        Value::String(text) if text.get(..from.len()).is_some_and(|start| start.eq_ignore_ascii_case(from)) => {
+            text.replace_range(..from.len(), to);
+        }
+        Value::Array(list) => list.iter_mut().for_each(|part| rewrite(part, from, to)),
+        Value::Object(fields) => fields.values_mut().for_each(|part| rewrite(part, from, to)),
+        _ => {}
+    }
+}
+
+/// Whether nothing is left of a former load balancer but the cluster's own pools.
+pub(super) fn is_emptied(context: &Context<'_>, draft: &Draft<'_>) -> bool {
+    let Some(properties) = draft.after.properties.as_ref().filter(|_| draft.is_former) else { return false };
+    let own = [Family::V4, Family::V6].map(|family| naming::pool(&context.settings.cluster, family));
+    let is_cluster = |name: &str| own.iter().any(|own| own.eq_ignore_ascii_case(name));
+    let mut pools = properties.backend_address_pools.iter().flatten();
+    draft.frontends().is_empty()
+        && draft::rules(&draft.after).is_empty()
+        && pools.all(|pool| pool.name.as_deref().is_some_and(is_cluster))
+}
