@@ -24,6 +24,7 @@ mod wire;
 mod absence;
 mod crash;
 mod forbidden;
+mod frontends;
 mod hostile;
 mod isolation;
 mod leftovers;
