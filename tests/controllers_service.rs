@@ -245,6 +245,18 @@ async fn a_failure_backs_off_and_is_written_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refusal_is_told_with_growing_pauses() {
+    let world = World::new();
+    world.cloud.fail_next(CallName::EnsureLoadBalancer, &CloudError::refused("bad port"), 100);
+    let mut life = world.start();
+    world.create("web");
+    pass(34).await;
+    assert_eq!(world.reason("web").as_deref(), Some("Invalid"));
+    assert_eq!(life.reasons().iter().filter(|reason| **reason == "SyncLoadBalancerFailed").count(), 3);
+    assert_eq!(world.patches().len(), 2, "finalizer, refusal");
+}
+
+#[tokio::test(start_paused = true)]
 async fn waiting_is_not_failing() {
     let world = World::new();
     let wait = CloudError::RetryAfter { after: Duration::from_secs(42), message: "throttled".into() };

@@ -50,7 +50,7 @@ fn can_plan(watched: &Watched) -> Result<(), NoPlan> {
 fn refused(provider: &str, error: &CloudError) -> NoPlan {
     match error {
         CloudError::NotImplemented => no_plan(501, format!("the cloud provider {provider:?} tells no plans")),
-        CloudError::Invalid(reason) => no_plan(422, format!("refused: {reason}")),
+        CloudError::Invalid(reason) | CloudError::Refused(reason) => no_plan(422, format!("refused: {reason}")),
         CloudError::Deadline { .. } => no_plan(504, error.to_string()),
         other => no_plan(502, other.to_string()),
     }
@@ -68,6 +68,7 @@ mod tests {
     fn what_is_the_users_to_change_is_told_apart_from_what_the_cloud_does_not_tell() {
         for (error, code, part) in [
             (CloudError::invalid("spec.ports: no"), 422, "refused: spec.ports: no"),
+            (CloudError::refused("spec.ports: no"), 422, "refused: spec.ports: no"),
             (CloudError::NotImplemented, 501, "\"some\""),
             (CloudError::failed("HTTP 500"), 502, "HTTP 500"),
             (CloudError::Deadline { call: "plan_load_balancer", limit: std::time::Duration::from_secs(9) }, 504, "9s"),

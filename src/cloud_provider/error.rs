@@ -27,9 +27,13 @@ pub enum CloudError {
         /// Why.
         message: String,
     },
-    /// The request can never succeed as it stands: the user has to change something. Retried only with long back-off.
+    /// The cloud says that the request can never succeed as it stands: somebody has to change something. Retried only with long back-off.
     #[error("{0}")]
     Invalid(String),
+    /// The same, said without asking the cloud: what is asked for or configured is wrong by itself. Retried with back-off, which costs
+    /// the cloud nothing.
+    #[error("{0}")]
+    Refused(String),
     /// This process may not write: it does not lead, or is shutting down. Drop the work; the leader will do it.
     #[error("not the leader: {0}")]
     NotLeader(String),
@@ -55,6 +59,7 @@ impl CloudError {
             CloudError::ImplementedElsewhere => "implemented_elsewhere",
             CloudError::RetryAfter { .. } => "retry_after",
             CloudError::Invalid(_) => "invalid",
+            CloudError::Refused(_) => "refused",
             CloudError::NotLeader(_) => "not_leader",
             CloudError::Deadline { .. } => "deadline",
             CloudError::Failed(_) => "failed",
@@ -67,5 +72,9 @@ impl CloudError {
     /// A request that the user has to change first.
     pub fn invalid(message: impl Into<String>) -> Self {
         CloudError::Invalid(message.into())
+    }
+    /// A request that the cloud need not be asked about: the user has to change it first.
+    pub fn refused(message: impl Into<String>) -> Self {
+        CloudError::Refused(message.into())
     }
 }

@@ -30,6 +30,7 @@ mod isolation;
 mod leftovers;
 mod lifecycle;
 mod order;
+mod refusals;
 mod rights;
 mod scale;
 mod storm;

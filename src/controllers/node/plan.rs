@@ -60,7 +60,7 @@ pub(super) fn after_cloud_error(error: &CloudError, slowly: Duration) -> Outcome
     match error {
         CloudError::ImplementedElsewhere => Outcome::Done,
         CloudError::RetryAfter { after, .. } => Outcome::After(*after, error.to_string()),
-        CloudError::Invalid(_) => Outcome::After(slowly, error.to_string()),
+        CloudError::Invalid(_) | CloudError::Refused(_) => Outcome::After(slowly, error.to_string()),
         CloudError::NotLeader(_) => Outcome::After(NOT_LEADING, error.to_string()),
         _ => Outcome::Failed(error.to_string()),
     }

@@ -65,7 +65,7 @@ impl Again {
         match error {
             CloudError::NotImplemented | CloudError::ImplementedElsewhere | CloudError::NotLeader(_) => None,
             CloudError::RetryAfter { after, .. } => Some(Again::After(*after, reason)),
-            CloudError::Invalid(_) => Some(Again::Later(reason)),
+            CloudError::Invalid(_) | CloudError::Refused(_) => Some(Again::Later(reason)),
             CloudError::InstanceNotFound | CloudError::Deadline { .. } | CloudError::Failed(_) => {
                 Some(Again::BackOff(reason))
             }

@@ -214,6 +214,10 @@ impl Failure {
             Failure::Cloud { error: CloudError::Invalid(_), .. } => {
                 Verdict { outcome: Outcome::After(BACKOFF.max, message.clone()), stage: Some(Stage::Invalid(message)) }
             }
+            // A refusal is told with each try, so that its event stays alive.
+            Failure::Cloud { error: CloudError::Refused(_), .. } => {
+                Verdict { outcome: Outcome::Failed(message.clone()), stage: Some(Stage::Invalid(message)) }
+            }
             // The leader will do it. Should this process turn out to lead after all, nothing is lost.
             Failure::Cloud { error: CloudError::NotLeader(_), .. } | Failure::Api { error: ApiError::NotLeading(_), .. } => {
                 Verdict { outcome: Outcome::After(BACKOFF.base, message), stage: None }

@@ -254,7 +254,8 @@ impl Reconciler {
     }
 
     async fn is_gone(&self, service: &Service, error: &CloudError) -> bool {
-        let says_nothing = matches!(error, CloudError::RetryAfter { .. } | CloudError::NotLeader(_));
+        let says_nothing =
+            matches!(error, CloudError::RetryAfter { .. } | CloudError::NotLeader(_) | CloudError::Refused(_));
         !says_nothing && matches!(self.balancer.get_load_balancer(&self.context.cluster_name, service).await, Ok(None))
     }
 

@@ -87,8 +87,10 @@ pub enum ErrorClass {
     /// Retried with back-off.
     #[default]
     Failed,
-    /// The user has to change something.
+    /// The cloud says that the user has to change something.
     Invalid,
+    /// The user has to change something, as is known without asking the cloud.
+    Refused,
     /// The cloud asks to wait; see `retryAfter`.
     RetryAfter,
     /// The cloud lacks this.
@@ -170,6 +172,7 @@ impl Behaviour {
         match self.class.unwrap_or_default() {
             ErrorClass::Failed => CloudError::Failed(message),
             ErrorClass::Invalid => CloudError::Invalid(message),
+            ErrorClass::Refused => CloudError::Refused(message),
             ErrorClass::RetryAfter => CloudError::RetryAfter { after: self.retry_after, message },
             ErrorClass::NotImplemented => CloudError::NotImplemented,
             ErrorClass::InstanceNotFound => CloudError::InstanceNotFound,

@@ -20,7 +20,7 @@ pub(super) fn service_key(service: &Service) -> String {
 
 fn wanted(name: String, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<Wanted> {
     if service.metadata.uid.as_deref().unwrap_or_default().is_empty() {
-        return Err(CloudError::invalid(format!(
+        return Err(CloudError::refused(format!(
             "Service {} has no metadata.uid to name its load balancer by",
             service_key(service)
         )));
@@ -29,7 +29,7 @@ fn wanted(name: String, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -
     let requested = match spec.load_balancer_ip.as_deref().filter(|text| !text.is_empty()) {
         None => None,
         Some(text) => {
-            let bad = |_| CloudError::invalid(format!("spec.loadBalancerIP: {text:?} is not an IP address"));
+            let bad = |_| CloudError::refused(format!("spec.loadBalancerIP: {text:?} is not an IP address"));
             Some(text.parse::<IpAddr>().map_err(bad)?)
         }
     };

@@ -249,7 +249,7 @@ impl Memory {
                 Err(CloudError::failed(format!("spec.loadBalancerIP: {address} is in use by load balancer {owner}")))
             }
             None if pool.iter().any(|range| range.contains(&address)) => Ok(false),
-            None => Err(CloudError::invalid(format!(
+            None => Err(CloudError::refused(format!(
                 "spec.loadBalancerIP: {address} is not in loadBalancers.addressPool ({})",
                 list(pool)
             ))),
@@ -281,16 +281,16 @@ impl Wanted {
         let families = if self.families.is_empty() { fallback().into_iter().collect() } else { self.families.clone() };
         if let Some(missing) = families.iter().find(|family| !offered.contains(family)) {
             let (name, pool) = (missing.name(), list(pool));
-            return Err(CloudError::invalid(format!(
+            return Err(CloudError::refused(format!(
                 "loadBalancers.addressPool ({pool}) has no {name} range, as spec.ipFamilies asks"
             )));
         }
         if families.is_empty() {
-            return Err(CloudError::invalid("loadBalancers.addressPool is empty: no load balancer can have an address"));
+            return Err(CloudError::refused("loadBalancers.addressPool is empty: no load balancer can have an address"));
         }
         match self.requested.filter(|address| !families.contains(&Family::of(*address))) {
             Some(address) => {
-                Err(CloudError::invalid(format!("spec.loadBalancerIP: {address} is of none of spec.ipFamilies")))
+                Err(CloudError::refused(format!("spec.loadBalancerIP: {address} is of none of spec.ipFamilies")))
             }
             None => Ok(families),
         }

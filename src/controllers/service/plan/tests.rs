@@ -126,6 +126,9 @@ fn failures_are_classed_by_the_next_move() {
     let invalid = cloud(CloudError::invalid("bad port"));
     assert!(matches!(invalid.outcome, Outcome::After(delay, _) if delay == BACKOFF.max));
     assert_eq!(invalid.stage, Some(Stage::Invalid("doing: bad port".into())));
+    let refused = cloud(CloudError::refused("bad port"));
+    assert_eq!(refused.outcome, Outcome::Failed("doing: bad port".into()));
+    assert_eq!(refused.stage, invalid.stage);
     let failed = cloud(CloudError::failed("boom"));
     assert_eq!(failed.outcome, Outcome::Failed("doing: boom".into()));
     assert_eq!(cloud(CloudError::NotLeader("x".into())).stage, None);

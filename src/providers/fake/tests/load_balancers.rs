@@ -25,9 +25,9 @@ async fn addresses_follow_the_spec() {
         (json!({"loadBalancerIP": "203.0.113.5"}), Ok(vec!["203.0.113.5"])),
         (json!({"loadBalancerIP": "fd00::2"}), Ok(vec!["fd00::2"])),
         (json!({"loadBalancerIP": "203.0.113.1"}), Err(("failed", "in use by load balancer afirstuid"))),
-        (json!({"loadBalancerIP": "198.51.100.1"}), Err(("invalid", "203.0.113.0/29"))),
-        (json!({"loadBalancerIP": "here"}), Err(("invalid", "\"here\" is not an IP address"))),
-        (json!({"loadBalancerIP": "fd00::2", "ipFamilies": ["IPv4"]}), Err(("invalid", "spec.ipFamilies"))),
+        (json!({"loadBalancerIP": "198.51.100.1"}), Err(("refused", "203.0.113.0/29"))),
+        (json!({"loadBalancerIP": "here"}), Err(("refused", "\"here\" is not an IP address"))),
+        (json!({"loadBalancerIP": "fd00::2", "ipFamilies": ["IPv4"]}), Err(("refused", "spec.ipFamilies"))),
     ] {
         let cloud = cloud(POOL);
         assert_eq!(ensure(&cloud, &service("first"), &[]).await.unwrap(), ["203.0.113.1"]);
@@ -51,7 +51,7 @@ async fn the_pool_runs_dry_and_fills_again() {
     let error = ensure(&cloud, &service("c"), &[]).await.unwrap_err();
     assert!(error.to_string().contains("no IPv4 address is free in loadBalancers.addressPool (203.0.113.0/30)"), "{error}");
     let error = ensure(&cloud, &service_with("d", &json!({"ipFamilies": ["IPv6"]})), &[]).await.unwrap_err();
-    assert!(matches!(&error, CloudError::Invalid(message) if message.contains("has no IPv6 range")), "{error}");
+    assert!(matches!(&error, CloudError::Refused(message) if message.contains("has no IPv6 range")), "{error}");
     cloud.ensure_load_balancer_deleted(CLUSTER, &service("a")).await.unwrap();
     assert_eq!(ensure(&cloud, &service("c"), &[]).await.unwrap(), ["203.0.113.1"]);
 }
@@ -101,7 +101,7 @@ async fn ensure_update_and_delete() {
 #[tokio::test]
 async fn a_service_without_uid_is_refused() {
     let error = ensure(&cloud(POOL), &Service::default(), &[]).await.unwrap_err();
-    assert!(matches!(error, CloudError::Invalid(message) if message.contains("metadata.uid")));
+    assert!(matches!(error, CloudError::Refused(message) if message.contains("metadata.uid")));
 }
 
 #[tokio::test(start_paused = true)]

@@ -144,7 +144,7 @@ impl AzureLoadBalancers {
         if fields.is_empty() {
             return Ok(());
         }
-        Err(CloudError::invalid(format!(
+        Err(CloudError::refused(format!(
             "{fields}: not supported by this version, so that no load balancer is touched; go on with the former controller, or \
              change the provider's configuration"
         )))
@@ -186,6 +186,18 @@ impl AzureLoadBalancers {
         frontends.chain(public_ips).for_each(|event| self.events.record(event));
     }
 
+    /// What is strange about a Service, which may be why it is refused.
+    fn tell_strange(&self, service: &Service, left_out: Option<&Refusal>) {
+        let left_out = left_out.map(|Refusal { field, message }| Warning {
+            reason: reason::WITHOUT_EFFECT,
+            field: field.clone(),
+            message: format!("left out: {message}"),
+        });
+        for warning in warnings(service, &self.settings).into_iter().chain(left_out) {
+            self.events.record(events::strange(service, &warning));
+        }
+    }
+
     /// What is asked for this Service, if that is possible at all.
     fn checked(&self, service: &Service) -> CloudResult<(Arc<ServiceSpec>, Option<Refusal>)> {
         let checked = self.require_supported().and_then(|()| self.wish(service));
@@ -198,7 +210,7 @@ impl AzureLoadBalancers {
             Wish::Valid(spec) => Ok(self.flow.world.roster.without_claims_of_others(spec)),
             Wish::Refused(_, refusals) => {
                 let all: Vec<String> = refusals.iter().map(ToString::to_string).collect();
-                Err(CloudError::invalid(all.join("; ")))
+                Err(CloudError::refused(all.join("; ")))
             }
         }
     }
@@ -211,15 +223,9 @@ impl AzureLoadBalancers {
         urgency: Urgency,
     ) -> CloudResult<LoadBalancerStatus> {
         self.flow.world.set_hosts(nodes);
-        let (spec, left_out) = self.checked(service)?;
-        let left_out = left_out.map(|Refusal { field, message }| Warning {
-            reason: reason::WITHOUT_EFFECT,
-            field,
-            message: format!("left out: {message}"),
-        });
-        for warning in warnings(service, &self.settings).into_iter().chain(left_out) {
-            self.events.record(events::strange(service, &warning));
-        }
+        let checked = self.checked(service);
+        self.tell_strange(service, checked.as_ref().ok().and_then(|(_, left_out)| left_out.as_ref()));
+        let (spec, _) = checked?;
         let ask = Ask::Ensure(Arc::clone(&spec));
         self.work(request, service, &ask, urgency).await?;
         let addresses = status(&self.flow.world.observer.known(), &spec, &self.settings);

@@ -141,11 +141,12 @@ impl Probes<'_> {
             return allocated(port, port.port, || format!("spec.ports[{at}].nodePort"));
         };
         let key = PORT_PROBE_PORT.of(port.port);
-        let number: Option<i32> = text.parse().ok();
-        match (self.found.find(text, number).and_then(|at| self.ports.get(at)), number) {
+        let number: Option<i64> = text.parse().ok();
+        let in_range = number.and_then(|number| i32::try_from(number).ok()).filter(|number| (1..=65_535).contains(number));
+        match (self.found.find(text, in_range).and_then(|at| self.ports.get(at)), in_range) {
             (Some(other), _) => allocated(other, port.port, || key),
-            (None, Some(number @ 1..=65_535)) => Ok(number),
-            (None, _) => Err(refusal(key, format!("expected {}, found `{}`", ProbePort::accepts(), shown(text)))),
+            (None, Some(number)) => Ok(number),
+            (None, None) => Err(refusal(key, strange(text, number))),
         }
     }
 
@@ -168,6 +169,15 @@ impl Probes<'_> {
             None => PROBE_REQUEST_PATH.read(self.annotations)?,
         };
         Ok(path.unwrap_or("/").to_owned())
+    }
+}
+
+/// What is wrong with the number or name of a port. Upstream's words for a number, which its end-to-end tests look for.
+fn strange(text: &str, number: Option<i64>) -> String {
+    let expected = format!("expected {}", ProbePort::accepts());
+    match number {
+        Some(number) => format!("port {number} is out of range, {expected}"),
+        None => format!("{expected}, found `{}`", shown(text)),
     }
 }
 

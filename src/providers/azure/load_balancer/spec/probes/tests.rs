@@ -121,6 +121,22 @@ fn probe_ports_are_names_or_numbers() {
 }
 
 #[test]
+fn a_probe_port_out_of_range_is_told_in_upstreams_words() {
+    for (text, told) in [
+        ("65536", "port 65536 is out of range, expected "),
+        ("0", "port 0 is out of range, expected "),
+        ("-1", "port -1 is out of range, expected "),
+        ("4294967376", "port 4294967376 is out of range, expected "),
+        ("nosuch", "expected "),
+        ("99999999999999999999", "expected "),
+    ] {
+        let refusals = refused(&[("port_80_health-probe_port", text)], json!({}));
+        let start = format!("port_80_health-probe_port: {told}");
+        assert!(refusals[0].starts_with(&start), "{text}: {refusals:?}");
+    }
+}
+
+#[test]
 fn no_node_port_means_no_probe_of_ones_own() {
     let without = json!({"ports": [{"protocol": "TCP", "port": 80}]});
     assert!(refused(&[], without.clone())[0].starts_with("spec.ports[0].nodePort: no node port to probe"));
