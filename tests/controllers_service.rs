@@ -24,7 +24,7 @@ use cloud_controller_manager::{
         api_server::{ApiServer, RequestRecord},
         faults::{Crash, on},
         http::Verb,
-        objects::{load_balancer_service, node},
+        objects::{ObjectExt, ServiceExt, load_balancer_service, node},
     },
 };
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -242,6 +242,48 @@ async fn a_failure_backs_off_and_is_written_once() {
     world.assert_converged();
     assert_eq!(world.patches().len(), 3);
     assert_eq!(life.reasons().iter().filter(|reason| **reason == "SyncLoadBalancerFailed").count(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_got_another_class_while_nobody_looked_is_cleaned_and_left_to_others() {
+    for deleted in [false, true] {
+        let world = World::new();
+        let life = world.start();
+        world.create("web");
+        pass(10).await;
+        world.assert_converged();
+        life.kill().await;
+        // Its type has to be another meanwhile.
+        world.server.update_with("default", "web", |service: &mut Service| {
+            service.status = None;
+            *service = service.clone().service_type("ClusterIP");
+        });
+        let class = |service: &mut Service| {
+            let classed = service.clone().service_type("LoadBalancer").load_balancer_class("example.com/other");
+            *service = classed.ingress_ip("198.51.100.7");
+        };
+        world.server.update_with("default", "web", class);
+        let theirs =
+            load_balancer_service("default", "theirs").finalizer(FINALIZER).load_balancer_class("example.com/other");
+        world.server.create(&theirs);
+        if deleted {
+            ["web", "theirs"].iter().for_each(|name| _ = world.server.delete::<Service>("default", name));
+        }
+        let before = world.patches().len();
+        let life = world.start();
+        pass(30).await;
+        assert!(world.cloud.load_balancers().is_empty(), "deleted: {deleted}");
+        let finalizers = |name: &str| world.service(name).map(|service| service.metadata.finalizers.unwrap_or_default());
+        if deleted {
+            assert_eq!((finalizers("web"), finalizers("theirs")), (None, None));
+        } else {
+            assert_eq!(finalizers("web"), Some(Vec::new()));
+            assert_eq!(world.ips("web"), ["198.51.100.7"]);
+            assert_eq!(finalizers("theirs"), Some(vec![FINALIZER.to_owned()]));
+            assert_eq!(world.patches().len() - before, 1);
+        }
+        life.kill().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

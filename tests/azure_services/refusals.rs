@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
-use cloud_controller_manager::sandbox::azure::AzureOptions;
+use cloud_controller_manager::sandbox::{
+    azure::AzureOptions,
+    objects::{ObjectExt, ServiceExt},
+};
 use k8s_openapi::api::core::v1::{Event, Service};
 
 use crate::{
-    cluster::{Cluster, alone, two_nodes},
+    cluster::{Cluster, alone, is_ready, two_nodes},
     services::{external, with},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
+const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
 fn cluster() -> Cluster {
     Cluster::new(two_nodes(), AzureOptions::default())
@@ -44,6 +48,44 @@ fn a_refusal_is_told_again_and_again_and_costs_no_request() {
         assert!(told(&cluster, "web", "azure-load-balancer-inernal") > 0, "{:?}", cluster.warnings("web"));
         let asked = cluster.azure().requests().into_iter().filter(|request| request.path.contains("Microsoft.Network"));
         assert_eq!(asked.map(|request| request.path).collect::<Vec<_>>(), [""; 0]);
+        life.stop().await;
+    });
+}
+
+#[test]
+fn a_service_of_another_class_loses_what_was_made_before_and_nothing_else() {
+    alone(async {
+        let cluster = cluster();
+        cluster.create(&external("web"));
+        let life = cluster.start();
+        cluster.until_ready(5 * MINUTE).await;
+        cluster.settle().await;
+        life.stop().await;
+        // Somebody else serves it by now.
+        cluster.change("web", |web| {
+            web.status = None;
+            *web = web.clone().service_type("ClusterIP");
+        });
+        cluster.change("web", |web| {
+            *web = web.clone().service_type("LoadBalancer").load_balancer_class("example.com/other").ingress_ip("20.99.0.1");
+        });
+        let theirs =
+            external("theirs").load_balancer_class("example.com/other").finalizer(FINALIZER).ingress_ip("20.99.0.2");
+        cluster.create(&theirs);
+        let life = cluster.start();
+        let has_finalizer = |cluster: &Cluster, name: &str| {
+            let service = cluster.service(name).unwrap();
+            service.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
+        };
+        cluster.until("it is let go", 10 * MINUTE, |cluster| !has_finalizer(cluster, "web")).await;
+        cluster.settle().await;
+        assert!(cluster.azure().documents_of("Microsoft.Network/loadBalancers").is_empty());
+        assert!(cluster.azure().documents_of("Microsoft.Network/publicIPAddresses").is_empty());
+        assert_eq!(crate::cluster::addresses(&cluster.service("web").unwrap()), ["20.99.0.1"]);
+        assert!(has_finalizer(&cluster, "theirs"), "somebody else's");
+        cluster.delete("theirs");
+        cluster.until("it goes", 10 * MINUTE, |cluster| cluster.service("theirs").is_none()).await;
+        assert!(!is_ready(&cluster.service("web").unwrap()));
         life.stop().await;
     });
 }

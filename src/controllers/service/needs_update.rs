@@ -46,6 +46,13 @@ pub fn needs_cleanup(service: &Service) -> bool {
     has_finalizer(service) && (is_being_deleted(service) || type_of(service) != LOAD_BALANCER)
 }
 
+/// Whether `service` carries our finalizer although somebody else implements its load balancer by now: its type was another meanwhile,
+/// since the class of one of type LoadBalancer cannot change. Whatever is left of ours has to go; who implements it may have put the
+/// same finalizer on it.
+pub fn is_handed_over(service: &Service) -> bool {
+    is_of_another_class(service) && has_finalizer(service)
+}
+
 /// Whether a change from `old` to `new` needs work on the load balancer.
 pub fn needs_update(old: &Service, new: &Service) -> bool {
     (wants_load_balancer(old) || wants_load_balancer(new)) && Fingerprint::of(old) != Fingerprint::of(new)

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
 
 use super::{
     conditions::Stage,
-    needs_update::{is_being_deleted, is_of_another_class, needs_cleanup, needs_update, wants_load_balancer},
+    needs_update::{is_being_deleted, is_handed_over, needs_cleanup, needs_update, wants_load_balancer},
     predicates::NodeSet,
 };
 use crate::{
@@ -97,9 +97,7 @@ pub fn decide(service: Option<&Service>, applied: Option<&Applied>, hosts: &Node
 }
 
 fn decide_unknown(service: &Service) -> Decision {
-    if is_of_another_class(service) {
-        Decision::Ignore
-    } else if needs_cleanup(service) {
+    if needs_cleanup(service) || is_handed_over(service) {
         Decision::Cleanup
     } else if wants_load_balancer(service) && !is_being_deleted(service) {
         Decision::Ensure(Cause::Unsettled)
@@ -130,11 +128,11 @@ fn decide_known(service: &Service, applied: &Applied, hosts: &NodeSet) -> Decisi
 /// Whether a Service that was just seen for the first time is enqueued, and how urgent it is. In the first list (`initial`),
 /// Services that have their address already give way to whatever users do meanwhile.
 pub fn on_added(service: &Service, initial: bool) -> Option<Priority> {
-    if is_of_another_class(service) {
-        return None;
-    }
     if needs_cleanup(service) {
         return Some(Priority::Deletion);
+    }
+    if is_handed_over(service) {
+        return Some(Priority::Resync);
     }
     let has_address = service
         .status
@@ -148,8 +146,12 @@ pub fn on_added(service: &Service, initial: bool) -> Option<Priority> {
 /// Whether an update of a Service is enqueued, and how urgent it is. An update that changes nothing we compare (such as our own
 /// write of the status) must not cut a back-off short.
 pub fn on_updated(old: &Service, new: &Service) -> Option<Priority> {
-    if needs_cleanup(new) && !is_of_another_class(new) {
-        return (!needs_cleanup(old) || old.metadata.uid != new.metadata.uid).then_some(Priority::Deletion);
+    let is_another = old.metadata.uid != new.metadata.uid;
+    if needs_cleanup(new) {
+        return (!needs_cleanup(old) || is_another).then_some(Priority::Deletion);
+    }
+    if is_handed_over(new) && (!is_handed_over(old) || is_another) {
+        return Some(Priority::Deletion);
     }
     needs_update(old, new).then_some(Priority::UserChange)
 }

@@ -20,7 +20,7 @@ use serde_json::Value;
 use super::{
     conditions::{self, Stage},
     events,
-    needs_update::{announcement, has_finalizer},
+    needs_update::{announcement, has_finalizer, is_being_deleted, is_handed_over},
     plan::{self, Answer, Cause, Decision, Failure},
     predicates::Hosts,
     prune::prune_service,
@@ -63,6 +63,11 @@ enum Round {
     Again,
     /// As [`Round::Again`]; the load balancer has been given the hosts of now.
     Applied,
+}
+
+/// The Service without the addresses in its status, which are those of somebody else.
+fn without_status(service: &Service) -> Arc<Service> {
+    Arc::new(Service { status: None, ..service.clone() })
 }
 
 /// Everything a reconcile needs.
@@ -272,8 +277,10 @@ impl Reconciler {
 
     async fn cleanup(&self, key: &ObjectKey, service: &mut Arc<Service>) -> Result<Round, Failure> {
         let known = self.state().get(key).map(|applied| Arc::clone(&applied.service));
+        let (handed_over, is_known) = (is_handed_over(service), known.is_some());
         // Without the finalizer the store may hold but a stub of a Service that is none of ours any more.
-        let subject = known.filter(|_| !has_finalizer(service)).unwrap_or_else(|| Arc::clone(service));
+        let known = known.filter(|_| !has_finalizer(service) || handed_over);
+        let subject = known.unwrap_or_else(|| if handed_over { without_status(service) } else { Arc::clone(service) });
         self.state().set_stage(key, Stage::Deleting);
         let cluster = &self.context.cluster_name;
         let doing = "failed to check if load balancer exists before cleanup";
@@ -286,8 +293,13 @@ impl Reconciler {
                 Err(error) => return Err(Failure::Cloud { doing: "failed to delete load balancer", error }),
             }
         }
-        let announced = exists || has_finalizer(service);
-        if let Some(body) = status_patch::clean(service) {
+        if handed_over && !exists && !is_known && !is_being_deleted(service) {
+            // Nothing shows that the finalizer is ours rather than that of whoever implements the class.
+            return Ok(Round::Settled);
+        }
+        let announced = exists || (has_finalizer(service) && !handed_over);
+        let body = if handed_over { status_patch::hand_over(service) } else { status_patch::clean(service) };
+        if let Some(body) = body {
             match self.patch(key, body, "failed to remove load balancer cleanup finalizer").await {
                 Ok(_) | Err(Failure::Api { error: ApiError::NotFound(_), .. }) => {}
                 Err(failure) => return Err(failure),

@@ -40,18 +40,25 @@ pub fn publish(service: &Service, status: Option<&LoadBalancerStatus>, stage: &S
 
 /// The patch that takes away every trace of a load balancer that is gone; `None` when there is none.
 pub fn clean(service: &Service) -> Option<Value> {
-    let (finalizer, ingress) = (has_finalizer(service), !ingress(service).is_empty());
-    let condition = conditions::current(service).is_some();
-    if !finalizer && !ingress && !condition {
+    let marks = hand_over(service);
+    if ingress(service).is_empty() {
+        return marks;
+    }
+    let mut body = marks.unwrap_or_else(|| body(service));
+    body["status"]["loadBalancer"] = json!({ "ingress": null });
+    Some(body)
+}
+
+/// The same for a Service whose addresses are somebody else's by now.
+pub fn hand_over(service: &Service) -> Option<Value> {
+    let (finalizer, condition) = (has_finalizer(service), conditions::current(service).is_some());
+    if !finalizer && !condition {
         return None;
     }
     let mut body = body(service);
     if finalizer {
         let others: Vec<_> = service.metadata.finalizers.iter().flatten().filter(|other| *other != FINALIZER).collect();
         body["metadata"]["finalizers"] = json!(others);
-    }
-    if ingress {
-        body["status"]["loadBalancer"] = json!({ "ingress": null });
     }
     if condition {
         body["status"]["conditions"] = json!(conditions::all_with(service, None));
@@ -122,6 +129,17 @@ mod tests {
         assert_eq!(body["metadata"]["finalizers"], json!(["other"]));
         assert_eq!(body["status"], json!({ "loadBalancer": { "ingress": null } }));
         assert_eq!(clean(&service(&["other"], &[])), None);
+        assert_eq!(
+            clean(&service(&["other"], &["1.2.3.4"])).unwrap()["status"],
+            json!({ "loadBalancer": { "ingress": null } })
+        );
+    }
+
+    #[test]
+    fn addresses_of_somebody_else_stay() {
+        let body = hand_over(&service(&["other", FINALIZER], &["1.2.3.4"])).unwrap();
+        assert_eq!((&body["metadata"]["finalizers"], &body["status"]), (&json!(["other"]), &Value::Null));
+        assert_eq!(hand_over(&service(&["other"], &["1.2.3.4"])), None);
     }
 
     #[test]

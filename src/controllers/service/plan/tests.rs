@@ -20,6 +20,13 @@ fn deleted(mut service: Service) -> Service {
     service
 }
 
+/// It got another class while nobody looked.
+fn handed_over() -> Service {
+    let mut service = service("LoadBalancer", true);
+    service.spec.as_mut().unwrap().load_balancer_class = Some("other".into());
+    service
+}
+
 fn hosts(names: &[&str]) -> NodeSet {
     let node = |name: &&str| {
         let mut node = Node::default();
@@ -42,6 +49,8 @@ fn a_service_that_is_not_known() {
         ("ClusterIP", Some(service("ClusterIP", false)), Decision::Ignore),
         ("of another class", Some(classed.clone()), Decision::Ignore),
         ("of another class, deleted", Some(deleted(classed)), Decision::Ignore),
+        ("of another class, with finalizer", Some(handed_over()), Decision::Cleanup),
+        ("of another class, with finalizer, deleted", Some(deleted(handed_over())), Decision::Cleanup),
         ("new", Some(service("LoadBalancer", false)), Decision::Ensure(Cause::Unsettled)),
         ("with finalizer", Some(service("LoadBalancer", true)), Decision::Ensure(Cause::Unsettled)),
         ("ClusterIP with finalizer", Some(service("ClusterIP", true)), Decision::Cleanup),
@@ -114,6 +123,11 @@ fn changes_are_as_urgent_as_who_waits_for_them() {
     assert_eq!(on_updated(&wants, &cleanup), Some(Priority::Deletion));
     assert_eq!(on_updated(&cleanup, &cleanup), None, "does not cut the back-off short");
     assert_eq!(on_updated(&service("ClusterIP", false), &wants), Some(Priority::UserChange));
+    let theirs = handed_over();
+    assert_eq!(on_added(&theirs, true), Some(Priority::Resync));
+    assert_eq!(on_updated(&service("ClusterIP", true), &theirs), Some(Priority::Deletion));
+    assert_eq!(on_updated(&theirs, &theirs), None, "it may be the finalizer of somebody else");
+    assert_eq!(on_updated(&theirs, &deleted(theirs.clone())), Some(Priority::Deletion));
 }
 
 #[test]
