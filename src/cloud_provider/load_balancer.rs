@@ -48,6 +48,11 @@ pub trait LoadBalancer: Send + Sync {
     fn max_in_flight(&self) -> Option<usize> {
         None
     }
+
+    /// Why no Service gets anything, whatever it asks for; `None` when that is not so.
+    fn problem(&self) -> Option<String> {
+        None
+    }
 }
 
 /// `a` and the Service's UID without dashes, cut to 32 characters. Upstream: `cloud.go`, `DefaultLoadBalancerName`.

@@ -275,6 +275,10 @@ impl LoadBalancer for Metered<dyn LoadBalancer> {
     fn max_in_flight(&self) -> Option<usize> {
         self.inner.max_in_flight()
     }
+
+    fn problem(&self) -> Option<String> {
+        self.inner.problem()
+    }
 }
 
 #[async_trait]

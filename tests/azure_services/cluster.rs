@@ -73,7 +73,7 @@ impl Cluster {
     }
 
     /// The same with another value in the configuration of all lives to come.
-    pub(crate) fn configured(mut self, field: &str, value: &str) -> Self {
+    pub(crate) fn configured(mut self, field: &str, value: impl Into<Value>) -> Self {
         self.config[field] = value.into();
         self
     }

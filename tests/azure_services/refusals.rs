@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
-use cloud_controller_manager::sandbox::{
-    azure::AzureOptions,
-    objects::{ObjectExt, ServiceExt},
+use cloud_controller_manager::{
+    cloud_provider::CloudProvider,
+    sandbox::{
+        azure::AzureOptions,
+        objects::{ObjectExt, ServiceExt},
+    },
 };
 use k8s_openapi::api::core::v1::{Event, Service};
+use serde_json::json;
 
 use crate::{
-    cluster::{Cluster, alone, is_ready, two_nodes},
+    cluster::{Cluster, PATIENCE, alone, is_ready, two_nodes},
     services::{external, with},
 };
 
@@ -18,6 +22,13 @@ const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
 fn cluster() -> Cluster {
     Cluster::new(two_nodes(), AzureOptions::default())
+}
+
+/// With a configuration that is not built.
+fn unsupported(cluster: Cluster) -> Cluster {
+    let configurations = json!([{"name": "lb1", "primaryVMSet": "pool1"}, {"name": "lb2", "primaryVMSet": "pool2"}]);
+    let by_address = cluster.configured("loadBalancerBackendPoolConfigurationType", "nodeIP");
+    by_address.configured("multipleStandardLoadBalancerConfigurations", configurations)
 }
 
 fn refused() -> Service {
@@ -48,6 +59,46 @@ fn a_refusal_is_told_again_and_again_and_costs_no_request() {
         assert!(told(&cluster, "web", "azure-load-balancer-inernal") > 0, "{:?}", cluster.warnings("web"));
         let asked = cluster.azure().requests().into_iter().filter(|request| request.path.contains("Microsoft.Network"));
         assert_eq!(asked.map(|request| request.path).collect::<Vec<_>>(), [""; 0]);
+        life.stop().await;
+    });
+}
+
+#[test]
+fn an_unsupported_configuration_keeps_no_service_that_never_got_anything() {
+    alone(async {
+        let cluster = unsupported(cluster());
+        let life = cluster.start();
+        cluster.create(&external("web"));
+        tokio::time::sleep(5 * MINUTE).await;
+        let problem = life.provider.load_balancer().unwrap().problem().unwrap();
+        assert!(problem.contains("multipleStandardLoadBalancerConfigurations"), "{problem}");
+        assert!(told(&cluster, "web", "multipleStandardLoadBalancerConfigurations") > 0);
+        cluster.delete("web");
+        cluster.until_gone(10 * MINUTE).await;
+        assert_eq!(cluster.writes(), [""; 0]);
+        life.stop().await;
+    });
+}
+
+/// The former controller may have died before it could say what it had made.
+#[test]
+fn an_unsupported_configuration_takes_nothing_away() {
+    alone(async {
+        let cluster = cluster();
+        cluster.create(&external("web"));
+        let life = cluster.start();
+        cluster.until_ready(5 * MINUTE).await;
+        cluster.settle().await;
+        life.stop().await;
+        cluster.change("web", |web| web.status = None);
+        let cluster = unsupported(cluster);
+        let life = cluster.start();
+        tokio::time::sleep(5 * MINUTE).await;
+        cluster.azure().clear_requests();
+        cluster.delete("web");
+        tokio::time::sleep(PATIENCE).await;
+        assert!(cluster.service("web").is_some());
+        assert_eq!(cluster.writes(), [""; 0]);
         life.stop().await;
     });
 }

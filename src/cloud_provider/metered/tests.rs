@@ -169,6 +169,9 @@ impl LoadBalancer for Probe {
     fn max_in_flight(&self) -> Option<usize> {
         self.note("max_in_flight", Some(7))
     }
+    fn problem(&self) -> Option<String> {
+        self.note("problem", Some("no".to_owned()))
+    }
 }
 
 #[async_trait]
@@ -210,7 +213,7 @@ const WRITES: [&str; 7] = [
 ];
 
 /// Accessors that answer at once; all other methods are calls.
-const ACCESSORS: [&str; 12] = [
+const ACCESSORS: [&str; 13] = [
     "clusters",
     "get_load_balancer_name",
     "has_cluster_id",
@@ -219,6 +222,7 @@ const ACCESSORS: [&str; 12] = [
     "instances_v2",
     "load_balancer",
     "max_in_flight",
+    "problem",
     "provider_name",
     "routes",
     "status",
@@ -339,6 +343,7 @@ async fn every_method_reaches_the_provider_and_its_answer_comes_back() {
     let balancer = cloud.load_balancer().unwrap();
     assert_eq!(balancer.get_load_balancer_name("", &Service::default()), "of-the-probe");
     assert_eq!(balancer.max_in_flight(), Some(7));
+    assert_eq!(balancer.problem().as_deref(), Some("no"));
     assert_eq!(balancer.plan_load_balancer("", &Service::default(), &[]).await.unwrap(), "the plan");
 
     let contract = methods_of_the_contract();

@@ -179,6 +179,9 @@ impl Controller for ServiceController {
                 () = shutdown.begun() => return,
                 () = self.synced() => {}
             }
+            if let Some(problem) = self.reconciler.balancer.problem() {
+                tracing::error!("{problem}");
+            }
             tokio::join!(self.reconcile_services(&shutdown), self.reconcile_nodes(&shutdown), self.resync(&shutdown));
         })
     }
@@ -191,7 +194,7 @@ impl Controller for ServiceController {
         let stages = self.reconciler.state().stages();
         facts.extend(stages.into_iter().map(|(stage, count)| (format!("load balancers: {stage}"), count.to_string())));
         let unsettled: Vec<Unsettled> = self.reconciler.queue.unsettled().into_iter().chain(nodes).collect();
-        ControllerStatus { problem: None, unsettled, facts }
+        ControllerStatus { problem: self.reconciler.balancer.problem(), unsettled, facts }
     }
 
     fn observe(&self) {

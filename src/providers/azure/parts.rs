@@ -57,6 +57,9 @@ impl LoadBalancer for Parts {
     async fn plan_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
         self.load_balancers()?.plan_load_balancer(cluster, service, nodes).await
     }
+    fn problem(&self) -> Option<String> {
+        self.load_balancers().ok()?.problem()
+    }
 }
 
 #[async_trait]

@@ -26,6 +26,7 @@ mod seats;
 pub mod security_rules;
 pub mod status;
 pub mod tags;
+pub mod traces;
 
 use std::sync::Arc;
 

@@ -29,7 +29,7 @@ use self::{
 };
 use super::{
     apply::Writer,
-    desired::{Ask, expected::public_ips, status::status},
+    desired::{Ask, expected::public_ips, status::status, traces},
     events::{self, COMPONENT},
     lease::{Held, Locker},
     members::Members,
@@ -37,7 +37,7 @@ use super::{
     plan::plan,
     roster::{Roster, Wish},
     settings::Settings,
-    spec::{Refusal, ServiceSpec, Warning, for_removal, identity_of, reason, warnings},
+    spec::{Refusal, ServiceSpec, Warning, for_removal, identity_of, known_addresses, reason, warnings},
     zones::Zones,
 };
 use crate::{
@@ -138,16 +138,32 @@ impl AzureLoadBalancers {
         json!({"unsupported": self.settings.unsupported, "waiting": waiting, "unsettled": self.flow.progress.status()})
     }
 
-    /// Load balancers are laid out otherwise then, and whatever were done would take them apart.
-    fn require_supported(&self) -> CloudResult<()> {
+    /// Why no load balancer is touched: they are laid out otherwise then, and whatever were done would take them apart.
+    fn unsupported(&self) -> Option<String> {
         let fields = self.settings.unsupported.join(", ");
-        if fields.is_empty() {
-            return Ok(());
+        (!fields.is_empty()).then(|| {
+            format!(
+                "{fields}: not supported by this version, so that no load balancer is touched; go on with the former controller, or \
+                 change the provider's configuration"
+            )
+        })
+    }
+
+    fn require_supported(&self) -> CloudResult<()> {
+        self.unsupported().map_or(Ok(()), |problem| Err(CloudError::refused(problem)))
+    }
+
+    /// Whether this Service can be let go although no load balancer is touched: neither its status nor Azure shows anything that
+    /// somebody has made for it. `false`: it is to be deleted as usual.
+    async fn is_let_go(&self, service: &Service) -> CloudResult<bool> {
+        let Some(problem) = self.unsupported() else { return Ok(false) };
+        if known_addresses(service).is_empty() {
+            let (look, uid) = (self.look(service).await?, service.metadata.uid.as_deref().unwrap_or_default());
+            if !traces::has_any(&look.observed, &identity_of(service), uid, &self.settings) {
+                return Ok(true);
+            }
         }
-        Err(CloudError::refused(format!(
-            "{fields}: not supported by this version, so that no load balancer is touched; go on with the former controller, or \
-             change the provider's configuration"
-        )))
+        Err(CloudError::refused(problem))
     }
 
     /// Holds the lease. What was read before somebody else held it is read again.
@@ -236,7 +252,6 @@ impl AzureLoadBalancers {
     }
 
     async fn look(&self, service: &Service) -> CloudResult<Look> {
-        self.require_supported()?;
         let ask = self.flow.world.roster.removal(service);
         let look = self.flow.world.first_look(std::slice::from_ref(&ask), Urgency::Change).await?;
         if let Some(error) = look.hindrance(&ask, &self.settings) {
@@ -259,6 +274,9 @@ fn ingress(addresses: &[IpAddr]) -> LoadBalancerStatus {
 impl LoadBalancer for AzureLoadBalancers {
     /// There is one as long as the documents or the Service's status tell of one: then the rest is taken away as well.
     async fn get_load_balancer(&self, _: &str, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
+        if self.is_let_go(service).await? {
+            return Ok(None);
+        }
         let look = self.look(service).await?;
         let spec = for_removal(service, &self.settings);
         let flipped = ServiceSpec { internal: !spec.internal, ..spec.clone() };
@@ -288,7 +306,9 @@ impl LoadBalancer for AzureLoadBalancers {
     }
 
     async fn ensure_load_balancer_deleted(&self, _: &str, service: &Service) -> CloudResult<()> {
-        self.require_supported()?;
+        if self.is_let_go(service).await? {
+            return Ok(());
+        }
         let ask = self.flow.world.roster.removal(service);
         self.work("ensure_loadbalancer_deleted", service, &ask, Urgency::Deletion).await
     }
@@ -302,5 +322,9 @@ impl LoadBalancer for AzureLoadBalancers {
         let rules = security::rules(&self.flow.world, &asks, &look);
         let rules: Vec<String> = rules.map(|rules| rules.outcome.reasons).unwrap_or_default();
         Ok(rules.iter().fold(plan.to_string(), |text, reason| format!("{text}security group: {reason}\n")))
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.unsupported()
     }
 }
