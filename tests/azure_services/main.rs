@@ -29,6 +29,7 @@ mod hostile;
 mod isolation;
 mod leftovers;
 mod lifecycle;
+mod machines;
 mod order;
 mod refusals;
 mod rights;

@@ -84,6 +84,21 @@ impl Version {
     }
 }
 
+/// The machines of the cluster.
+pub struct Machines<'a> {
+    /// Internal addresses of all Nodes.
+    pub all: &'a BTreeSet<IpAddr>,
+    /// Addresses of those behind a Service.
+    pub behind: &'a dyn Fn(&ServiceSpec) -> Vec<IpAddr>,
+}
+
+impl Machines<'_> {
+    /// Those that the rules of the Service lead to: with floating IP they lead to front ends.
+    fn of(&self, spec: &ServiceSpec) -> Vec<IpAddr> {
+        if spec.floating_ip { Vec::new() } else { (self.behind)(spec) }
+    }
+}
+
 /// Reads a Service.
 type Reader = fn(&Service, &Settings) -> Wish;
 
@@ -223,12 +238,12 @@ impl Roster {
     }
 
     /// What an asking Service needs of the security group; an error says what is missing.
-    pub fn reach(&self, ask: &Ask, observed: &Observed, members: &[IpAddr]) -> Result<Reach, Refusal> {
+    pub fn reach(&self, ask: &Ask, observed: &Observed, machines: &Machines<'_>) -> Result<Reach, Refusal> {
         let listed = listed_addresses(observed, &ask.identity().key, &self.settings);
         let mut reach = match ask {
             Ask::Ensure(spec) => {
                 let frontends = frontend_addresses(observed, spec, &self.settings);
-                Reach::wanted(spec, &frontends, members)?.leaving(spec, &frontends, &listed)
+                Reach::wanted(spec, &frontends, &machines.of(spec))?.leaving(spec, &frontends, &listed)
             }
             Ask::Remove(identity, last) => Reach::removed(identity.clone(), last.as_deref(), &listed),
         };
@@ -240,16 +255,16 @@ impl Roster {
 
     /// What a Service that does not ask now needs of the security group: what its spec says if its rules follow that, else whatever it
     /// may have.
-    pub fn reach_of_other(&self, wish: &Wish, observed: &Observed, members: &[IpAddr]) -> Reach {
+    pub fn reach_of_other(&self, wish: &Wish, observed: &Observed, machines: &Machines<'_>) -> Reach {
         let spec = wish.spec();
         let addresses = frontend_addresses(observed, spec, &self.settings);
         let memory = self.memory(&spec.identity);
         let settled = memory.as_ref().and_then(|memory| memory.settled.as_ref());
-        if let Some(Ok(reach)) = settled.filter(|settled| *settled == spec).map(|_| Reach::wanted(spec, &addresses, members))
-        {
+        let is_settled = settled.is_some_and(|settled| settled == spec);
+        if let Some(Ok(reach)) = is_settled.then(|| Reach::wanted(spec, &addresses, &machines.of(spec))) {
             return reach;
         }
-        let told = addresses.iter().chain(&spec.known_addresses).chain(&spec.additional_ips).chain(members);
+        let told = addresses.iter().chain(&spec.known_addresses).chain(&spec.additional_ips).chain(machines.all);
         let mut known: BTreeSet<IpAddr> = told.copied().collect();
         let mut ports = all_ports(spec);
         if let Some(memory) = &memory {
@@ -342,6 +357,12 @@ mod tests {
         Roster::new(Arc::new(settings()), Store::of(Vec::new()), Store::of(Vec::new()))
     }
 
+    static NONE: BTreeSet<IpAddr> = BTreeSet::new();
+
+    fn nobody() -> Machines<'static> {
+        Machines { all: &NONE, behind: &|_| Vec::new() }
+    }
+
     fn addresses(texts: &[&str]) -> BTreeSet<IpAddr> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }
@@ -351,7 +372,7 @@ mod tests {
         let (roster, web, there) = (roster(), service("web"), observed(Vec::new()));
         let reach = Reach::wanted(&web, &["20.0.0.1".parse().unwrap()], &[]).unwrap();
         roster.settled(&ensure(&web), &reach);
-        let removed = || roster.reach(&remove(&web), &there, &[]).unwrap();
+        let removed = || roster.reach(&remove(&web), &there, &nobody()).unwrap();
         assert_eq!((removed().wanted, removed().former), (false, addresses(&["20.0.0.1"])));
         roster.settled(&remove(&web), &removed());
         assert_eq!(removed().former, addresses(&[]));
@@ -389,7 +410,7 @@ mod tests {
             public("foreign", "default/web", "other", "20.0.0.2"),
             public("another", "default/other", "kubernetes", "20.0.0.3"),
         ];
-        let reach = roster().reach(&remove(&service("web")), &there, &[]).unwrap();
+        let reach = roster().reach(&remove(&service("web")), &there, &nobody()).unwrap();
         assert_eq!(reach.former, addresses(&["20.0.0.1"]));
 
         // It became internal after the process had been killed: the status never told the public address.
@@ -414,7 +435,7 @@ mod tests {
             known_addresses: vec!["20.0.0.9".parse().unwrap(), "20.0.0.1".parse().unwrap()],
             ..web
         };
-        let reach = roster.reach(&remove(&dropped), &there, &[]).unwrap();
+        let reach = roster.reach(&remove(&dropped), &there, &nobody()).unwrap();
         assert_eq!((reach.former, reach.claimed), (addresses(&["20.0.0.1"]), addresses(&["20.0.0.9"])));
     }
 

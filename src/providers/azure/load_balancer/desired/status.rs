@@ -39,11 +39,20 @@ pub fn frontend_addresses(observed: &Observed, spec: &ServiceSpec, settings: &Se
 fn served(observed: &Observed, spec: &ServiceSpec, settings: &Settings) -> Option<Vec<IpAddr>> {
     let shared = public_ips_by_pin(observed, spec);
     let context = Context::new(observed, settings, &shared);
-    let kind = |document: &&LoadBalancer| {
-        naming::split_load_balancer(document.name.as_deref().unwrap_or_default()).1 == spec.internal
-    };
-    let on = |document: &LoadBalancer| addresses_on(&context, spec, document);
-    observed.load_balancers.iter().filter(kind).find_map(on)
+    of_kind(observed, spec).find_map(|document| addresses_on(&context, spec, document))
+}
+
+/// The load balancer with the Service's front ends, or with those that it shares.
+pub fn load_balancer_of<'a>(observed: &'a Observed, spec: &ServiceSpec, settings: &Settings) -> Option<&'a LoadBalancer> {
+    let shared = public_ips_by_pin(observed, spec);
+    let context = Context::new(observed, settings, &shared);
+    of_kind(observed, spec).find(|document| addresses_on(&context, spec, document).is_some())
+}
+
+fn of_kind<'a>(observed: &'a Observed, spec: &ServiceSpec) -> impl Iterator<Item = &'a LoadBalancer> {
+    let is_internal = |document: &LoadBalancer| naming::split_load_balancer(document.name.as_deref().unwrap_or_default()).1;
+    let internal = spec.internal;
+    observed.load_balancers.iter().filter(move |document| is_internal(document) == internal)
 }
 
 /// Resource groups of the public IPs at the Services' own front ends: they may name other groups by now.

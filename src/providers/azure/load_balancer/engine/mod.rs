@@ -319,7 +319,7 @@ impl LoadBalancer for AzureLoadBalancers {
         let asks = [Ask::Ensure(spec)];
         let look = self.flow.world.look(&asks, Urgency::Change).await?;
         let plan = plan(&look.observed, &asks, &look.specs(), &self.settings);
-        let rules = security::rules(&self.flow.world, &asks, &look);
+        let rules = security::rules(&self.flow.world, &asks, &look).await;
         let rules: Vec<String> = rules.map(|rules| rules.outcome.reasons).unwrap_or_default();
         Ok(rules.iter().fold(plan.to_string(), |text, reason| format!("{text}security group: {reason}\n")))
     }

@@ -2,7 +2,7 @@
 //!
 //! In: asks whose front ends are there, or gone. Out: whether their rules are right now.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 
@@ -14,15 +14,15 @@ use super::{
 use crate::{
     cloud_provider::CloudError,
     providers::azure::{
-        arm::{ErrorClass, ResourceId, Urgency},
+        arm::{ErrorClass, ResourceId, Urgency, network::NetworkSecurityGroup},
         load_balancer::{
             desired::{
                 Ask,
                 security_rules::{self, Outcome, Reach},
             },
-            members::addresses_in_pools,
-            roster::Wish,
-            spec::Refusal,
+            members::Reached,
+            roster::{Machines, Wish},
+            spec::{Refusal, ServiceSpec},
         },
     },
 };
@@ -48,7 +48,7 @@ impl Document for SecurityGroup<'_> {
         let Some(id) = self.world.settings.security_group.clone() else { return Ok(all(asks)) };
         for _ in 0..CONFLICTS {
             let look = self.world.look(asks, self.urgency).await?;
-            let Some(rules) = rules(self.world, asks, &look) else { return Ok(missing(asks, &id)) };
+            let Some(rules) = rules(self.world, asks, &look).await else { return Ok(missing(asks, &id)) };
             match self.write(&id, &rules.outcome).await {
                 Ok(()) => return Ok(self.settled(asks, rules)),
                 Err(Trouble::Arm(error)) if error.class == ErrorClass::Conflict => {
@@ -69,15 +69,30 @@ pub(super) struct Rules {
 }
 
 /// Plans; `None`: the group does not exist.
-pub(super) fn rules(world: &World, asks: &[Ask], look: &Look) -> Option<Rules> {
+pub(super) async fn rules(world: &World, asks: &[Ask], look: &Look) -> Option<Rules> {
     let group = look.observed.security_group.as_ref()?;
+    let reached = reached(world, asks, look).await;
+    Some(planned(world, asks, look, group, &reached))
+}
+
+/// Where machines are in pools, when the rules of some Service lead to machines.
+async fn reached(world: &World, asks: &[Ask], look: &Look) -> Reached {
+    let mut specs = asks.iter().filter_map(Ask::spec).chain(look.others.iter().map(Wish::spec));
+    if specs.all(|spec| spec.floating_ip) {
+        return Reached::default();
+    }
+    Reached::look_up(&world.inventory, &world.roster.nodes(), &world.settings).await
+}
+
+fn planned(world: &World, asks: &[Ask], look: &Look, group: &NetworkSecurityGroup, reached: &Reached) -> Rules {
     let nodes = world.roster.node_addresses(|| security_rules::destinations(group));
-    let members: Vec<IpAddr> = addresses_in_pools(&world.roster.nodes(), &world.settings);
-    let reach_of = |wish: &Wish| world.roster.reach_of_other(wish, &look.observed, &members);
+    let behind = |spec: &ServiceSpec| reached.behind(spec, &look.observed, &world.settings);
+    let machines = Machines { all: &nodes.present, behind: &behind };
+    let reach_of = |wish: &Wish| world.roster.reach_of_other(wish, &look.observed, &machines);
     let mut others: Vec<Reach> = look.others.iter().map(reach_of).collect();
     let (mut reaches, mut refused) = (Vec::new(), Vec::new());
     for (place, ask) in asks.iter().enumerate() {
-        match world.roster.reach(ask, &look.observed, &members) {
+        match world.roster.reach(ask, &look.observed, &machines) {
             Ok(reach) => reaches.push(reach),
             Err(refusal) => {
                 // What it has stays, whoever leaves an address that it shares.
@@ -87,7 +102,7 @@ pub(super) fn rules(world: &World, asks: &[Ask], look: &Look) -> Option<Rules> {
         }
     }
     let outcome = security_rules::reconcile(group, &reaches, &others, &nodes, &world.settings);
-    Some(Rules { outcome, reaches, refused })
+    Rules { outcome, reaches, refused }
 }
 
 fn all(asks: &[Ask]) -> Answers<()> {

@@ -21,13 +21,13 @@ mod nodes;
 mod outcome;
 mod place;
 mod plan;
+mod reached;
 mod target;
 #[cfg(test)]
 mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
     sync::Arc,
 };
 
@@ -39,6 +39,7 @@ use outcome::Outcome;
 pub use outcome::{Failure, MembersError, Synced};
 use place::Place;
 use plan::Seat;
+pub use reached::{Reached, listed_in_pools};
 use target::Target;
 use tracing::debug;
 
@@ -97,12 +98,6 @@ pub async fn vm_sets(inventory: &Inventory, nodes: &[Arc<Node>]) -> Vec<String> 
     };
     let names: BTreeSet<String> = found.iter().flatten().filter_map(|machine| set(machine)).collect();
     names.into_iter().collect()
-}
-
-/// Where the machines of Nodes are reached that belong into the pools. Upstream: `reconcileSecurityGroup`, which asks the pools.
-pub fn addresses_in_pools(nodes: &[Arc<Node>], settings: &Settings) -> Vec<IpAddr> {
-    let pool_nodes = nodes.iter().map(|node| nodes::pool_node(node, settings)).filter(|node| node.belongs(settings));
-    pool_nodes.flat_map(|node| node.addresses).collect()
 }
 
 /// See the module.

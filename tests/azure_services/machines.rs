@@ -1,0 +1,104 @@
+//! Security rules for machines, where floating IP is off: they open those in the pools, and what nobody needs any more goes, whoever
+//! remembers it.
+
+use std::time::Duration;
+
+use cloud_controller_manager::sandbox::{
+    azure::AzureOptions,
+    objects::{NodeExt, ServiceExt},
+};
+use k8s_openapi::api::core::v1::{Node, Service};
+use serde_json::Value;
+
+use crate::{
+    cluster::{Cluster, alone, two_nodes},
+    services::{external, with},
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const GROUPS: &str = "Microsoft.Network/networkSecurityGroups";
+const POOLS: &str = "loadBalancerBackendPoolConfigurationType";
+
+fn cluster(pools: &str) -> Cluster {
+    Cluster::new(two_nodes(), AzureOptions::default()).configured(POOLS, pools)
+}
+
+fn at_machines(name: &str, port: i32) -> Service {
+    with(external(name).node_port(port), "azure-disable-load-balancer-floating-ip", "true")
+}
+
+/// Internal addresses of a Node, IPv4 and IPv6.
+fn internal(node: &Node) -> Vec<String> {
+    let listed = node.status.as_ref().unwrap().addresses.as_ref().unwrap();
+    listed.iter().filter(|address| address.type_ == "InternalIP").map(|address| address.address.clone()).collect()
+}
+
+/// Destinations and ports of the rules of the security group.
+fn opened(cluster: &Cluster) -> Vec<(String, String)> {
+    let mut opened = Vec::new();
+    for group in cluster.azure().documents_of(GROUPS) {
+        for rule in group["properties"]["securityRules"].as_array().unwrap() {
+            let rule = &rule["properties"];
+            let of = |one: &str, all: &str| {
+                let listed = rule[all].as_array().into_iter().flatten().filter_map(Value::as_str);
+                let one = rule[one].as_str().filter(|text| !text.is_empty());
+                one.into_iter().chain(listed).map(str::to_owned).collect::<Vec<_>>()
+            };
+            let ports = of("destinationPortRange", "destinationPortRanges").join(",");
+            let addresses = of("destinationAddressPrefix", "destinationAddressPrefixes");
+            opened.extend(addresses.into_iter().map(|address| (address, ports.clone())));
+        }
+    }
+    opened.sort();
+    opened
+}
+
+fn expected(of: &[(&str, &str)]) -> Vec<(String, String)> {
+    let mut expected: Vec<_> = of.iter().map(|(address, port)| ((*address).to_owned(), (*port).to_owned())).collect();
+    expected.sort();
+    expected
+}
+
+/// Interfaces tell machines, which are opened at all of their addresses, as Go does it.
+#[test]
+fn only_addresses_in_the_pools_of_the_services_families_are_opened() {
+    for (pools, families) in [("nodeIP", 1), ("nodeIPConfiguration", 2)] {
+        alone(async {
+            let cluster = cluster(pools);
+            cluster.create(&at_machines("web", 30_080));
+            cluster.create(&crate::services::dual_stack("both"));
+            let life = cluster.start();
+            cluster.until_ready(5 * MINUTE).await;
+            cluster.settle().await;
+            let nodes = cluster.world.nodes();
+            let all: Vec<_> = nodes.iter().flat_map(internal).collect();
+            let at_nodes: Vec<_> = opened(&cluster).into_iter().filter(|(address, _)| all.contains(address)).collect();
+            let wanted: Vec<_> = nodes.iter().flat_map(|node| internal(node).into_iter().take(families)).collect();
+            let wanted: Vec<_> = wanted.iter().map(|address| (address.as_str(), "30080")).collect();
+            assert_eq!(at_nodes, expected(&wanted), "{pools}");
+            life.stop().await;
+        });
+    }
+}
+
+#[test]
+fn a_machine_that_is_in_no_pool_is_not_opened() {
+    for (pools, families) in [("nodeIP", 1), ("nodeIPConfiguration", 2)] {
+        alone(async {
+            let cluster = cluster(pools);
+            let nodes = cluster.world.nodes();
+            let name = nodes[0].metadata.name.clone().unwrap();
+            cluster.server.update_with::<Node>("", &name, |node| {
+                *node = node.clone().taint("ToBeDeletedByClusterAutoscaler", "1", "NoSchedule");
+            });
+            cluster.create(&at_machines("web", 30_080));
+            let life = cluster.start();
+            cluster.until_ready(5 * MINUTE).await;
+            cluster.settle().await;
+            let wanted: Vec<_> = internal(&nodes[1]).into_iter().take(families).collect();
+            let wanted: Vec<_> = wanted.iter().map(|address| (address.as_str(), "30080")).collect();
+            assert_eq!(opened(&cluster), expected(&wanted), "{pools}");
+            life.stop().await;
+        });
+    }
+}
