@@ -3,14 +3,17 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use cloud_controller_manager::sandbox::azure::{AzureOptions, Class, Crash, Latencies, Latency};
+use cloud_controller_manager::sandbox::{
+    azure::{AzureOptions, Class, Crash, Latencies, Latency},
+    objects::ServiceExt,
+};
 use k8s_openapi::api::core::v1::Service;
 use serde_json::json;
 
 use crate::{
     cluster::{Cluster, Life, PATIENCE, addresses, alone, is_ready, two_nodes},
     documents::{State, differences, exact, unordered},
-    services::{dual_stack, external, internal, local, pinned, set_port},
+    services::{dual_stack, external, internal, local, pinned, set_port, with},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,6 +25,8 @@ enum Kind {
     Local,
     /// Beside another Service on a public IP that somebody else made.
     Shared,
+    /// Without floating IP: security rules lead to machines.
+    Machines,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,6 +42,8 @@ type Statuses = Vec<(Option<String>, Vec<String>)>;
 /// Documents and statuses.
 type Outcome = (State, Statuses);
 
+/// Whether it is switched off.
+const FLOATING_IP: &str = "azure-disable-load-balancer-floating-ip";
 /// The address of the public IP that somebody else made.
 const SHARED: &str = "52.1.2.3";
 /// All that a change takes is over by then.
@@ -49,13 +56,19 @@ fn service(kind: Kind) -> Service {
         Kind::DualStack => dual_stack("web"),
         Kind::Local => local("web"),
         Kind::Shared => pinned("web", SHARED, 8080),
+        Kind::Machines => with(external("web").node_port(30_080), FLOATING_IP, "true"),
     }
 }
 
 fn act(cluster: &Cluster, kind: Kind, act: Act) {
     match act {
         Act::Create => drop(cluster.create(&service(kind))),
-        Act::Update => cluster.change("web", |service| set_port(service, 9090)),
+        Act::Update => cluster.change("web", |service| {
+            set_port(service, 9090);
+            if kind == Kind::Machines {
+                *service = with(service.clone().node_port(30_081), FLOATING_IP, "false");
+            }
+        }),
         Act::Delete => cluster.delete("web"),
     }
 }
@@ -180,4 +193,9 @@ fn a_local_service_with_source_ranges_survives_crashes() {
 #[test]
 fn a_service_on_a_shared_public_ip_survives_crashes() {
     sweep(Kind::Shared);
+}
+
+#[test]
+fn a_service_without_floating_ip_survives_crashes() {
+    sweep(Kind::Machines);
 }

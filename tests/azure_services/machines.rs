@@ -8,10 +8,10 @@ use cloud_controller_manager::sandbox::{
     objects::{NodeExt, ServiceExt},
 };
 use k8s_openapi::api::core::v1::{Node, Service};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
-    cluster::{Cluster, alone, two_nodes},
+    cluster::{Cluster, addresses, alone, is_ready, two_nodes},
     services::{external, with},
 };
 
@@ -59,6 +59,25 @@ fn expected(of: &[(&str, &str)]) -> Vec<(String, String)> {
     expected
 }
 
+/// A rule such as this program and Go's make.
+fn leave_rule(cluster: &Cluster, name: &str, priority: i32, addresses: &[&str], port: &str) {
+    let id = cluster.azure().documents_of(GROUPS)[0]["id"].as_str().unwrap().to_owned();
+    let rule = json!({
+        "id": format!("{id}/securityRules/{name}"), "name": name,
+        "properties": {
+            "access": "Allow", "direction": "Inbound", "protocol": "Tcp", "priority": priority, "sourceAddressPrefix": "Internet",
+            "sourcePortRange": "*", "destinationAddressPrefixes": addresses, "destinationPortRanges": [port],
+        },
+    });
+    assert!(cluster.azure().change_document(&id, |group| {
+        let rules = &mut group["properties"]["securityRules"];
+        if rules.is_null() {
+            *rules = json!([]);
+        }
+        rules.as_array_mut().unwrap().push(rule);
+    }));
+}
+
 /// Interfaces tell machines, which are opened at all of their addresses, as Go does it.
 #[test]
 fn only_addresses_in_the_pools_of_the_services_families_are_opened() {
@@ -101,4 +120,73 @@ fn a_machine_that_is_in_no_pool_is_not_opened() {
             life.stop().await;
         });
     }
+}
+
+#[test]
+fn what_opened_machines_before_goes_after_a_restart() {
+    alone(async {
+        let cluster = cluster("nodeIPConfiguration");
+        cluster.create(&at_machines("web", 30_080));
+        let life = cluster.start();
+        cluster.until_ready(5 * MINUTE).await;
+        cluster.settle().await;
+        life.kill();
+        cluster.change("web", |web| {
+            *web = with(web.clone().node_port(30_081), "azure-disable-load-balancer-floating-ip", "false");
+        });
+        let nodes: Vec<_> = cluster.world.nodes().iter().map(|node| internal(node).remove(0)).collect();
+        let elsewhere = ["10.99.0.7", "20.99.0.7"];
+        leave_rule(&cluster, "k8s-azure-lb_allow_IPv4_0123", 900, &[&nodes[0], elsewhere[0], elsewhere[1]], "30555");
+        let life = cluster.start();
+        tokio::time::sleep(10 * MINUTE).await;
+        cluster.settle().await;
+        // What leads to nobody of this cluster may be another one's.
+        let own = addresses(&cluster.service("web").unwrap());
+        let wanted = [(own[0].as_str(), "80"), (elsewhere[0], "30555"), (elsewhere[1], "30555")];
+        assert_eq!(opened(&cluster), expected(&wanted));
+        life.stop().await;
+    });
+}
+
+#[test]
+fn the_address_of_a_node_that_went_meanwhile_leaves_with_its_entry_in_the_pool() {
+    alone(async {
+        let cluster = cluster("nodeIP");
+        cluster.create(&at_machines("web", 30_080));
+        let life = cluster.start();
+        cluster.until_ready(5 * MINUTE).await;
+        cluster.settle().await;
+        life.kill();
+        let nodes = cluster.world.nodes();
+        cluster.server.delete::<Node>("", nodes[0].metadata.name.as_ref().unwrap());
+        let life = cluster.start();
+        tokio::time::sleep(10 * MINUTE).await;
+        cluster.settle().await;
+        assert_eq!(opened(&cluster), expected(&[(&internal(&nodes[1])[0], "30080")]));
+        life.stop().await;
+    });
+}
+
+/// It cannot be read any more, and goes on to be served as it was.
+#[test]
+fn a_service_that_is_refused_keeps_the_ports_that_its_rules_lead_to() {
+    alone(async {
+        let cluster = cluster("nodeIPConfiguration");
+        cluster.create(&at_machines("web", 30_080));
+        let life = cluster.start();
+        cluster.until_ready(5 * MINUTE).await;
+        cluster.settle().await;
+        life.kill();
+        let before = opened(&cluster);
+        cluster.change("web", |web| {
+            *web = with(web.clone().node_port(30_081), "azure-load-balancer-tcp-idle-timeout", "never");
+        });
+        cluster.create(&external("other"));
+        let life = cluster.start();
+        cluster.until("the other is ready", 10 * MINUTE, |cluster| is_ready(&cluster.service("other").unwrap())).await;
+        cluster.settle().await;
+        let after = opened(&cluster);
+        assert!(before.iter().all(|rule| after.contains(rule)), "{before:?} {after:?}");
+        life.stop().await;
+    });
 }

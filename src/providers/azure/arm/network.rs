@@ -203,6 +203,7 @@ documents! {
     NetworkSecurityGroupProperties {
         provisioning_state: String,
         security_rules: Vec<SecurityRule>,
+        subnets: Vec<SubResource>,
     }
     /// A rule of a security group.
     SecurityRule {

@@ -19,6 +19,7 @@ use super::{
         public_ips::listed_addresses,
         security_rules::{NodeAddresses, Ports, Proof, Reach},
         status::frontend_addresses,
+        traces::ports_of,
     },
     observed::Observed,
     settings::Settings,
@@ -237,6 +238,11 @@ impl Roster {
         inner.nodes.clone()
     }
 
+    /// Takes note of addresses that were given to Nodes of this cluster, as its pools show: a process that has just begun knows no others.
+    pub fn had_nodes(&self, addresses: Vec<IpAddr>) {
+        self.inner().nodes.gone.extend(addresses);
+    }
+
     /// What an asking Service needs of the security group; an error says what is missing.
     pub fn reach(&self, ask: &Ask, observed: &Observed, machines: &Machines<'_>) -> Result<Reach, Refusal> {
         let listed = listed_addresses(observed, &ask.identity().key, &self.settings);
@@ -267,6 +273,9 @@ impl Roster {
         let told = addresses.iter().chain(&spec.known_addresses).chain(&spec.additional_ips).chain(machines.all);
         let mut known: BTreeSet<IpAddr> = told.copied().collect();
         let mut ports = all_ports(spec);
+        if matches!(wish, Wish::Refused(..)) {
+            add_ports(&mut ports, &ports_of(observed, &spec.identity));
+        }
         if let Some(memory) = &memory {
             known.extend(memory.addresses.union(&memory.claimed));
             add_ports(&mut ports, &memory.node_ports);

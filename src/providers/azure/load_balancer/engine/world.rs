@@ -21,7 +21,7 @@ use crate::{
             },
             events::{self, Call},
             explain::cloud_error,
-            members::{Members, vm_sets},
+            members::{Members, listed_in_pools, vm_sets},
             observe::{Doubt, Expected, Need, Observer, Unread},
             observed::Observed,
             roster::{Roster, Wish},
@@ -140,6 +140,7 @@ impl World {
         need.expected.extend(more.iter().cloned());
         let zones = self.learn_zones(urgency).await;
         let (mut observed, mut unread) = self.observe(&need, asks, urgency).await?;
+        self.roster.had_nodes(listed_in_pools(&observed, &self.settings));
         let known = need.public_ip_groups.len();
         need.public_ip_groups.extend(public_ip_groups(&observed, asks.iter().map(Ask::identity)));
         if need.public_ip_groups.len() > known {

@@ -9,6 +9,7 @@ use std::{
 };
 
 use super::{
+    super::super::spec::Protocol,
     reach::{Grant, Reach},
     rule::Kind,
 };
@@ -69,7 +70,8 @@ impl<'a> Claims<'a> {
         let sharing = self.sharing.get(&address).into_iter().flatten().filter(|index| Some(**index) != but);
         let mut sharing = sharing.filter_map(|index| self.services.get(*index));
         match kind {
-            Kind::Deny | Kind::DenyAt { .. } if sharing.any(|service| service.reach.is_unsettled()) => Fate::Stays,
+            Kind::Deny if sharing.any(|service| service.reach.is_unsettled()) => Fate::Stays,
+            Kind::DenyAt { protocol, ports } if sharing.any(|service| service.may_deny(*protocol, ports)) => Fate::Stays,
             Kind::Deny | Kind::DenyAt { .. } => Fate::Goes(BTreeSet::new()),
             Kind::Allow { ports, .. } => {
                 let mut retained = BTreeSet::new();
@@ -86,6 +88,12 @@ impl<'a> Claims<'a> {
 }
 
 impl Service<'_> {
+    /// Whether its sources are not known, and it has one of these ports.
+    fn may_deny(&self, protocol: Protocol, ports: &BTreeSet<i32>) -> bool {
+        let own = self.reach.ports.get(&protocol);
+        self.reach.is_unsettled() && own.is_some_and(|own| ports.iter().any(|port| own.contains(port)))
+    }
+
     /// The ports of a rule of this kind that it needs: the protocol and the sources have to be the same. Users say how many ports a
     /// Service has, so that no more is looked at than the rule has.
     fn needed(&self, kind: &Kind) -> BTreeSet<i32> {
@@ -101,7 +109,7 @@ impl Service<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::super::super::spec::Protocol, *};
+    use super::*;
 
     #[test]
     fn no_more_is_looked_at_than_the_rule_has() {

@@ -8,8 +8,8 @@
 //! A destination is taken out of a rule only if all this is so: the rule is managed (name and priority); no Service claims it there,
 //! nor a port of the rule for the same protocol and sources; and it is known to be this cluster's: the Service whose turn it is
 //! has or had a front end with the address, or only claims it and the rule is one that it made or opens no port but its own, or the
-//! address is a Node's and the rule opens a NodePort of that Service, or the cluster had a Node with it that is gone. Whatever else
-//! stands in a rule may be another cluster's and stays.
+//! address is a Node's, or the cluster had a Node with it that is gone. Where the group serves another virtual network too, a Node's
+//! address leaves only rules that open a NodePort of the Service. Whatever else stands in a rule may be another cluster's and stays.
 
 mod claims;
 mod group;
@@ -31,7 +31,7 @@ use super::{
     },
     tags,
 };
-use crate::providers::azure::arm::network::NetworkSecurityGroup;
+use crate::providers::azure::arm::{ResourceId, network::NetworkSecurityGroup};
 
 /// What becomes of a security group.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -70,7 +70,7 @@ pub fn reconcile(
     let is_other = |other: &&Reach| !asking.contains(&other.identity);
     let claims = Claims::new(asks.iter().copied().chain(others.iter().filter(is_other)));
     let mut work = Group::new(group);
-    work.apply(turn::sweep(&work, &claims, nodes).unwrap_or_default());
+    work.apply(turn::sweep(&work, &claims, nodes, serves_alone(group, &settings.virtual_network)).unwrap_or_default());
     work.drop_emptied();
     let services = take_turns(&mut work, &claims, &asks, nodes);
     let (mut document, mut reasons) = work.finish(group);
@@ -83,6 +83,13 @@ pub fn reconcile(
         reasons.push("write it again, since its last change failed".to_owned());
     }
     Outcome { document: (!reasons.is_empty()).then_some(document), reasons, services }
+}
+
+/// Whether all subnets with the group are in this virtual network, as far as ARM tells.
+fn serves_alone(group: &NetworkSecurityGroup, network: &ResourceId) -> bool {
+    let subnets = group.properties.iter().flat_map(|properties| properties.subnets.iter().flatten());
+    let mut networks = subnets.filter_map(|subnet| subnet.resource_id()?.parent());
+    networks.all(|other| other == *network)
 }
 
 /// In the order of their names. Of two with the same name the one that goes is first.

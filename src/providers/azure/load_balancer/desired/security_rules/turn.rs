@@ -51,15 +51,18 @@ pub(super) fn turn(
     Ok(edits)
 }
 
-/// Takes away the machines that this cluster had and has no more, and those that it has from rules that deny everything: such a rule
-/// cuts them off from all, whoever asked for it.
-pub(super) fn sweep(group: &Group, claims: &Claims<'_>, nodes: &NodeAddresses) -> Result<Edits, Refusal> {
+/// Takes away the machines that this cluster had and has no more, and those that it has from rules that nobody needs there: an address
+/// of a Node is nobody else's in its virtual network (`is_alone`: the group serves no other one). A rule that denies everything cuts machines off from all, whoever asked for it.
+pub(super) fn sweep(group: &Group, claims: &Claims<'_>, nodes: &NodeAddresses, is_alone: bool) -> Result<Edits, Refusal> {
     let mut clean = Clean { group, claims, edits: Edits::default(), additions: Additions::default() };
     for address in nodes.gone.difference(&nodes.present) {
         clean.give_up(*address, None, |_, _| true);
     }
     for address in &nodes.present {
         clean.spare(*address);
+        if is_alone {
+            clean.give_up(*address, None, |_, _| true);
+        }
     }
     clean.finish()
 }

@@ -124,7 +124,7 @@ proptest! {
             let found = made.iter().find(|(_, _, name)| *name == grant.rule.name);
             prop_assert!(found.is_some_and(|(kind, addresses, _)| *kind == grant.rule.kind && addresses.is_superset(&grant.destinations)));
         }
-        let held: BTreeSet<_> = services.iter().filter(|service| !service.is_unsettled()).flat_map(|s| s.destinations.union(&s.former).copied()).filter(|address| *address != ip("20.0.0.9")).collect();
+        let held: BTreeSet<_> = services.iter().filter(|service| !service.is_unsettled()).flat_map(|s| s.destinations.union(&s.former).copied()).filter(|address| *address != ip("20.0.0.9")).chain(nodes().present).collect();
         for (kind, addresses, name) in made {
             for address in addresses.intersection(&held) {
                 let open = services.iter().filter(|service| service.is_unsettled() && service.destinations.contains(address));

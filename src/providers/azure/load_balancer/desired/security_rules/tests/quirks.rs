@@ -92,6 +92,55 @@ fn addresses_of_nobody_stay_until_they_are_known_to_have_been_ours() {
     assert_eq!(made.reasons, [format!("rule {WEB} (priority 507): remove 10.0.0.9, 20.0.0.7")]);
 }
 
+/// Its NodePort changed, or its Service went, while nobody looked.
+#[test]
+fn a_rule_that_nobody_needs_at_a_node_goes_unless_another_network_may_have_the_address() {
+    let leftover = |port: &str| {
+        let mut rule = web_rule(&["10.0.0.4", "10.0.0.9", "20.0.0.9"]);
+        (rule["name"], rule["properties"]["destinationPortRanges"]) = (json!("k8s-azure-lb_allow_IPv4_old"), json!([port]));
+        group(json!([rule]))
+    };
+    let nodes = NodeAddresses { present: ips(&["10.0.0.4", "10.0.0.5"]), ..NodeAddresses::default() };
+    let web = service("web", &[80], "20.0.0.1");
+    let settings = samples::settings();
+    let old = |start: &NetworkSecurityGroup, others: &[Reach]| {
+        let made = reconcile(start, std::slice::from_ref(&web), others, &nodes, &settings).document.unwrap();
+        assert_eq!(reconcile(&made, std::slice::from_ref(&web), others, &nodes, &settings).document, None, "twice");
+        lines(&made).into_iter().filter(|line| line.contains("_old")).collect::<Vec<_>>()
+    };
+    let kept = "507 allow_IPv4_old internet > 10.0.0.9,20.0.0.9 : ,30555";
+    assert_eq!(old(&leftover("30555"), &[]), [kept], "the others may be another cluster's");
+    let ports = [(Protocol::Tcp, [30555].into())].into();
+    let unsettled = Reach::unsettled(identity("y"), nodes.present.clone(), ports);
+    assert_eq!(old(&leftover("30555"), std::slice::from_ref(&unsettled)), [kept.replace("10.0.0.9", "10.0.0.4,10.0.0.9")]);
+    assert_eq!(old(&leftover("30556"), &[unsettled]), [kept.replace("30555", "30556")]);
+    let own = settings.virtual_network.as_str();
+    let other = own.replace("/vnet", "/other");
+    for (network, expected) in [(own, kept.to_owned()), (&other, kept.replace("10.0.0.9", "10.0.0.4,10.0.0.9"))] {
+        let mut start = leftover("30555");
+        let subnet = format!("{network}/subnets/s");
+        start.properties.as_mut().unwrap().subnets = serde_json::from_value(json!([{"id": subnet}])).unwrap();
+        assert_eq!(old(&start, &[]), [expected], "{network}");
+    }
+}
+
+#[test]
+fn a_denial_at_a_node_stays_while_a_service_may_have_asked_for_it() {
+    let access = Access { ranges: vec!["10.0.0.0/8".parse().unwrap()], deny_all: true, ..Access::default() };
+    let closed = ServiceSpec { access, floating_ip: false, ..spec("closed") };
+    let nodes = NodeAddresses { present: ips(&["10.0.0.4"]), ..NodeAddresses::default() };
+    let at_nodes = Reach::wanted(&closed, &[ip("20.0.0.1")], &[ip("10.0.0.4")]).unwrap();
+    let start = reconcile(&group(json!([])), &[at_nodes], &[], &nodes, &settings()).document.unwrap();
+    let denials = |port: i32| {
+        let ports = [(Protocol::Tcp, [port].into())].into();
+        let unsettled = Reach::unsettled(identity("closed"), nodes.present.clone(), ports);
+        let web = service("web", &[80], "20.0.0.2");
+        let made = reconcile(&start, &[web], &[unsettled], &nodes, &settings()).document.unwrap();
+        lines(&made).iter().filter(|line| line.contains(" deny_")).count()
+    };
+    assert_eq!((denials(30080), denials(30081)), (1, 0));
+}
+
 /// Two clusters share the group. A Service of one claims the front end of a Service of the other, which nobody here knows.
 #[test]
 fn who_only_claims_an_address_takes_nothing_from_it_but_its_own() {
@@ -139,7 +188,7 @@ fn switching_floating_ip_cleans_both_sets_of_destinations() {
     let first = next(&group(json!([])), reach(&off));
     assert_eq!(lines(&first), ["500 allow_IPv4_bc4e74614871d9c246abe0af3fccced5 Internet > 10.0.0.4,10.0.0.5 : 30080"]);
     let second = next(&first, reach(&on));
-    assert_eq!(lines(&second), ["501 allow_IPv4_d39272f7f57ed937951650d93992ad77 Internet > 20.0.0.1 : 80"]);
+    assert_eq!(lines(&second), ["500 allow_IPv4_d39272f7f57ed937951650d93992ad77 Internet > 20.0.0.1 : 80"]);
     let third = next(&second, reach(&off));
     assert_eq!(lines(&third).len(), 1);
     let removed = Reach::removed(off.identity.clone(), Some(&off), &[ip("20.0.0.1")]);

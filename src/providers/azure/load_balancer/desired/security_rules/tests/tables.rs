@@ -149,7 +149,7 @@ fn machines_are_denied_one_protocol_alone() {
     assert_eq!(denying.iter().map(|rule| &rule["properties"]["protocol"]).collect::<Vec<_>>(), ["Tcp"]);
     let nodes = NodeAddresses { present: ips(&["10.0.0.4"]), ..NodeAddresses::default() };
     let removed = Reach::removed(open.identity.clone(), Some(&open), &[ip("20.0.0.1")]);
-    let left = reconcile(&made, &[removed], &[], &nodes, &settings()).document.unwrap();
+    let left = reconcile(&made, &[removed], &[reach(&closed)], &nodes, &settings()).document.unwrap();
     assert_eq!(rules(&left).iter().filter(|rule| rule["properties"]["access"] == "Deny").count(), 1);
 }
 
