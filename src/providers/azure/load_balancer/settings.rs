@@ -43,6 +43,8 @@ pub struct Settings {
     pub disable_outbound_snat: bool,
     /// Whether control-plane nodes stay out of pools.
     pub exclude_control_plane: bool,
+    /// Whether only machines of uniform scale sets count as nodes.
+    pub only_uniform: bool,
     /// Most rules of a basic load balancer.
     pub maximum_rules: i32,
     /// Tags of shared resources (`tags` and `tagsMap` as one), in the spelling of the configuration.
@@ -99,6 +101,9 @@ impl Settings {
             ),
             disable_outbound_snat: is_standard && config.disable_outbound_snat.unwrap_or(false),
             exclude_control_plane: is_standard && config.exclude_master_from_standard_lb.unwrap_or(true),
+            only_uniform: config.vm_type == VmType::Vmss
+                && config.disable_availability_set_nodes
+                && !config.enable_vmss_flex_nodes,
             maximum_rules: config.maximum_load_balancer_rule_count,
             tags: tags(config),
             system_tags: words(&config.system_tags),
@@ -218,6 +223,8 @@ mod tests {
         let settings = Settings::new(&config, "kubernetes");
         assert_eq!(settings.group, ResourceId::group_of("n", "rg"));
         assert_eq!(settings.load_balancer_group, ResourceId::group_of("n", "rg-lb"));
+        let network = ResourceId::group_of("n", "rg").resource("Microsoft.Network/virtualNetworks", &["v"]);
+        assert_eq!(settings.virtual_network, network, "where the subnets are");
         assert_eq!(settings.security_group, None);
         assert!(settings.exclude_control_plane && !settings.disable_outbound_snat);
     }

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Node;
 
+use super::place::Place;
 use crate::providers::azure::{
     instances::provider_id::{self, Reading},
     inventory::Wanted,
@@ -32,6 +33,7 @@ pub(super) fn pool_node(node: &Node, settings: &Settings) -> PoolNode {
             || labels.and_then(|labels| labels.get(ROLE)).is_some_and(|role| role == "master"),
         unmanaged: node::is_unmanaged(node),
         excluded: has(EXCLUDED),
+        outside_uniform: wanted(node).id.is_some_and(|id| Place::of_instance(&id).is_none()),
         in_other_group: node::external_resource_group(node).is_some_and(|group| !group.eq_ignore_ascii_case(own)),
         addresses: internal.filter_map(|address| address.address.parse::<IpAddr>().ok()).collect(),
     }
@@ -65,6 +67,11 @@ mod tests {
         assert_eq!(of(EXCLUDED, "false"), PoolNode { excluded: true, ..plain.clone() }, "whatever its value");
         assert_eq!(of(node::LABEL_MANAGED, "False"), PoolNode { unmanaged: true, ..plain.clone() });
         assert_eq!(of(node::LABEL_RESOURCE_GROUP, "RG"), plain);
+        let machine = "azure:///subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachine";
+        for (id, outside_uniform) in [("s/n", true), ("ScaleSets/set/virtualMachines/3", false)] {
+            let node = node("n").provider_id(&format!("{machine}{id}")).build();
+            assert_eq!(pool_node(&node, &settings), PoolNode { outside_uniform, ..plain.clone() }, "{id}");
+        }
         assert_eq!(of(node::LABEL_RESOURCE_GROUP, "other"), PoolNode { in_other_group: true, ..plain });
     }
 }

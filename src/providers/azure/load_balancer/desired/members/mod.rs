@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use crate::providers::azure::{config::BackendPoolType, load_balancer::settings::Settings, load_balancer::spec::Family};
 
 /// What pools need to know about one Node.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct PoolNode {
     /// Its name.
     pub name: String,
@@ -24,6 +24,8 @@ pub struct PoolNode {
     pub excluded: bool,
     /// Whether `kubernetes.azure.com/resource-group` names another group than the cluster's.
     pub in_other_group: bool,
+    /// Whether its machine is in no uniform scale set.
+    pub outside_uniform: bool,
     /// Addresses of type `InternalIP`, in order.
     pub addresses: Vec<IpAddr>,
 }
@@ -34,7 +36,8 @@ impl PoolNode {
         let by_address = settings.pool_type == BackendPoolType::NodeIp;
         let keeps_control_plane_out = by_address || settings.exclude_control_plane;
         let is_out = self.unmanaged || self.excluded || (self.control_plane && keeps_control_plane_out);
-        !is_out && (by_address || !self.in_other_group)
+        let is_of_no_kind = self.outside_uniform && settings.only_uniform;
+        !is_out && (by_address || !(self.in_other_group || is_of_no_kind))
     }
 
     /// Its address in a pool of this family.
@@ -54,16 +57,22 @@ mod tests {
         by_interface.pool_type = BackendPoolType::NodeIpConfiguration;
         by_interface.exclude_control_plane = false;
         let strict = Settings { exclude_control_plane: true, ..by_interface.clone() };
-        let by_address = Settings { pool_type: BackendPoolType::NodeIp, ..by_interface.clone() };
+        let uniform = Settings { only_uniform: true, ..by_interface.clone() };
+        let by_address = Settings { only_uniform: true, pool_type: BackendPoolType::NodeIp, ..by_interface.clone() };
         let node = PoolNode::default();
         for (node, expected) in [
-            (node.clone(), [true, true, true]),
-            (PoolNode { control_plane: true, ..node.clone() }, [true, false, false]),
-            (PoolNode { unmanaged: true, ..node.clone() }, [false, false, false]),
-            (PoolNode { excluded: true, ..node.clone() }, [false, false, false]),
-            (PoolNode { in_other_group: true, ..node }, [false, false, true]),
+            (node.clone(), [true, true, true, true]),
+            (PoolNode { control_plane: true, ..node.clone() }, [true, false, true, false]),
+            (PoolNode { unmanaged: true, ..node.clone() }, [false, false, false, false]),
+            (PoolNode { excluded: true, ..node.clone() }, [false, false, false, false]),
+            (PoolNode { in_other_group: true, ..node.clone() }, [false, false, false, true]),
+            (PoolNode { outside_uniform: true, ..node }, [true, true, false, true]),
         ] {
-            assert_eq!([&by_interface, &strict, &by_address].map(|settings| node.belongs(settings)), expected, "{node:?}");
+            assert_eq!(
+                [&by_interface, &strict, &uniform, &by_address].map(|settings| node.belongs(settings)),
+                expected,
+                "{node:?}"
+            );
         }
     }
 }
