@@ -348,10 +348,10 @@ async fn a_standby_keeps_nothing_of_what_is_gone_and_a_new_leader_measures_nothi
     let keys = || -> Vec<_> { life.controller.status().unsettled.into_iter().map(|key| key.key).collect() };
     ["gone", "web"].iter().for_each(|name| world.create(name));
     pass(3600).await;
-    assert_eq!(keys(), ["default/gone", "default/web", "nodes"]);
+    assert_eq!(keys(), ["default/gone", "default/web", "nodes", "hosts"]);
     world.server.delete::<Service>("default", "gone");
     pass(10).await;
-    assert_eq!(keys(), ["default/web", "nodes"]);
+    assert_eq!(keys(), ["default/web", "nodes", "hosts"]);
     assert_eq!(world.cloud.calls(), []);
 
     lead.send_replace(State::Unopposed);

@@ -34,6 +34,13 @@ pub trait LoadBalancer: Send + Sync {
     /// Changes the hosts of an existing load balancer to `nodes`.
     async fn update_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()>;
 
+    /// Brings the hosts of all load balancers that there are to `nodes`, also where no Service can be ensured. Called whenever Nodes have
+    /// changed in a way that may matter, and every minute: it must cost nothing while there is nothing to do.
+    async fn sync_hosts(&self, cluster: &str, nodes: &[Arc<Node>]) -> CloudResult<()> {
+        let _ = (cluster, nodes);
+        Ok(())
+    }
+
     /// Deletes the load balancer and all that belongs to it; success when nothing is left, also when nothing was there.
     async fn ensure_load_balancer_deleted(&self, cluster: &str, service: &Service) -> CloudResult<()>;
 

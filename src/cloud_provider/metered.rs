@@ -263,6 +263,10 @@ impl LoadBalancer for Metered<dyn LoadBalancer> {
         self.meter.write("update_load_balancer", self.inner.update_load_balancer(cluster, service, nodes)).await
     }
 
+    async fn sync_hosts(&self, cluster: &str, nodes: &[Arc<Node>]) -> CloudResult<()> {
+        self.meter.write("sync_hosts", self.inner.sync_hosts(cluster, nodes)).await
+    }
+
     async fn ensure_load_balancer_deleted(&self, cluster: &str, service: &Service) -> CloudResult<()> {
         let work = self.inner.ensure_load_balancer_deleted(cluster, service);
         self.meter.write("ensure_load_balancer_deleted", work).await

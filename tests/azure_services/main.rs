@@ -30,6 +30,7 @@ mod isolation;
 mod leftovers;
 mod lifecycle;
 mod machines;
+mod membership;
 mod order;
 mod refusals;
 mod rights;

@@ -45,4 +45,4 @@ pub(crate) const BALANCERS_PUT_RIGHT: &[Deviation] = &[("ip-tags/change", MADE_A
 
 /// Steps after which nodes are put into pools.
 pub(crate) const MEMBERS_PUT_RIGHT: &[Deviation] =
-    &[("unmanaged-nodes/managed", "a node that becomes managed joins at the next look rather than when other nodes change")];
+    &[("unmanaged-nodes/managed", "a node that becomes managed joins at once rather than when other nodes change")];

@@ -160,6 +160,9 @@ impl LoadBalancer for Probe {
     async fn update_load_balancer(&self, _: &str, _: &Service, _: &[Arc<Node>]) -> CloudResult<()> {
         self.answer("update_load_balancer", ()).await
     }
+    async fn sync_hosts(&self, _: &str, _: &[Arc<Node>]) -> CloudResult<()> {
+        self.answer("sync_hosts", ()).await
+    }
     async fn ensure_load_balancer_deleted(&self, _: &str, _: &Service) -> CloudResult<()> {
         self.answer("ensure_load_balancer_deleted", ()).await
     }
@@ -202,13 +205,14 @@ impl Clusters for Probe {
     }
 }
 
-const WRITES: [&str; 7] = [
+const WRITES: [&str; 8] = [
     "add_ssh_key_to_all_instances",
     "apply_routes",
     "create_route",
     "delete_route",
     "ensure_load_balancer",
     "ensure_load_balancer_deleted",
+    "sync_hosts",
     "update_load_balancer",
 ];
 
@@ -301,6 +305,7 @@ async fn call_everything(cloud: &dyn CloudProvider, leadership: Leadership) -> A
     calls.push(("get_load_balancer", balancer.get_load_balancer("", &service).await.map(drop)));
     calls.push(("ensure_load_balancer", balancer.ensure_load_balancer("", &service, &nodes).await.map(drop)));
     calls.push(("update_load_balancer", balancer.update_load_balancer("", &service, &nodes).await));
+    calls.push(("sync_hosts", balancer.sync_hosts("", &nodes).await));
     calls.push(("ensure_load_balancer_deleted", balancer.ensure_load_balancer_deleted("", &service).await));
     calls.push(("plan_load_balancer", balancer.plan_load_balancer("", &service, &nodes).await.map(drop)));
     let routes = cloud.routes().unwrap();

@@ -3,6 +3,7 @@
 //! ```text
 //! Service changes ─► queue "service" ─► plan::decide(Service, applied, hosts) ─► Ensure | UpdateHosts | Cleanup | …
 //! Node changes ─► queue "node" (gathers a second) ─► which load balancers have other hosts? ─► queue "service"
+//!             └─► queue "hosts" (gathers a second) ─► the hosts of all load balancers, whatever becomes of Services
 //! ```
 //!
 //! In: Services and Nodes from the stores. Out: calls of [`crate::cloud_provider::LoadBalancer`], one for a Service at a time, for
@@ -13,6 +14,7 @@
 
 pub mod conditions;
 pub mod events;
+mod hosts;
 pub mod needs_update;
 pub mod plan;
 pub mod predicates;
@@ -31,7 +33,10 @@ use k8s_openapi::api::core::v1::{Node, Service};
 
 pub use prune::prune_service;
 
-use self::reconcile::{COALESCE, NodeSync, Reconciler};
+use self::{
+    hosts::HostSync,
+    reconcile::{COALESCE, NodeSync, Reconciler},
+};
 use super::{Controller, ControllerContext, ControllerStatus, Informers};
 use crate::{
     cloud_provider::CloudProvider,
@@ -86,8 +91,10 @@ pub fn new(
         balancer,
         queue: Queue::new("service", plan::BACKOFF, context.clock, metrics()),
         node_queue: Queue::new("node", plan::BACKOFF, context.clock, metrics()),
+        host_queue: Queue::new("hosts", plan::BACKOFF, context.clock, metrics()),
         state: Mutex::default(),
         node_changes: 0.into(),
+        host_changes: 0.into(),
         conditions_are_dropped: false.into(),
     });
     let observer = Arc::clone(&reconciler);
@@ -129,6 +136,10 @@ impl Reconciler {
             self.node_changes.fetch_add(1, Ordering::SeqCst);
             self.node_queue.add_after(NodeSync, Priority::NodeChange, COALESCE);
         }
+        if matters || matches!(change, Change::Updated { old, new } if predicates::may_move(old, new)) {
+            self.host_changes.fetch_add(1, Ordering::SeqCst);
+            self.host_queue.add_after(HostSync, Priority::NodeChange, COALESCE);
+        }
     }
 
     /// Has every load balancer checked against the cloud, whenever there is nothing more urgent.
@@ -150,6 +161,11 @@ impl ServiceController {
             async move { reconciler.sync_nodes() }
         };
         self.reconciler.node_queue.run(Some(1), shutdown, reconcile).await;
+    }
+
+    async fn reconcile_hosts(&self, shutdown: &Shutdown) {
+        let reconcile = |_: HostSync| Arc::clone(&self.reconciler).sync_hosts();
+        self.reconciler.host_queue.run(Some(1), shutdown, reconcile).await;
     }
 
     async fn resync(&self, shutdown: &Shutdown) {
@@ -182,12 +198,18 @@ impl Controller for ServiceController {
             if let Some(problem) = self.reconciler.balancer.problem() {
                 tracing::error!("{problem}");
             }
-            tokio::join!(self.reconcile_services(&shutdown), self.reconcile_nodes(&shutdown), self.resync(&shutdown));
+            tokio::join!(
+                self.reconcile_services(&shutdown),
+                self.reconcile_nodes(&shutdown),
+                self.reconcile_hosts(&shutdown),
+                self.reconciler.look_at_hosts(&shutdown),
+                self.resync(&shutdown)
+            );
         })
     }
 
     fn status(&self) -> ControllerStatus {
-        let nodes = self.reconciler.node_queue.unsettled();
+        let nodes = self.reconciler.node_queue.unsettled().into_iter().chain(self.reconciler.host_queue.unsettled());
         let hosts = self.reconciler.hosts().nodes.len();
         let limit = self.limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
         let mut facts = vec![("hosts".to_owned(), hosts.to_string()), ("limit of Services in flight".to_owned(), limit)];
@@ -200,5 +222,6 @@ impl Controller for ServiceController {
     fn observe(&self) {
         self.reconciler.queue.observe();
         self.reconciler.node_queue.observe();
+        self.reconciler.host_queue.observe();
     }
 }

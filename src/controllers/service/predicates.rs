@@ -46,6 +46,15 @@ pub fn should_sync_updated_node(old: &Node, new: &Node) -> bool {
     is_excluded(old) != is_excluded(new) || provider_id(old) != provider_id(new)
 }
 
+/// Whether the update of a Node may move it in or out of load balancers: providers look at labels and addresses, too. That it is about
+/// to go is no reason, as above; that it stays after all is.
+pub fn may_move(old: &Node, new: &Node) -> bool {
+    old.metadata.labels != new.metadata.labels
+        || provider_id(old) != provider_id(new)
+        || addresses(old) != addresses(new)
+        || (is_host(new) && !is_host(old))
+}
+
 /// Whether the update of a Node says nothing new to a provider: kubelet's regular report changes times and messages only. In a
 /// large cluster these come by the hundred each second, and the list of hosts outlives them.
 pub fn is_heartbeat(old: &Node, new: &Node) -> bool {

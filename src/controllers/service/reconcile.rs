@@ -20,6 +20,7 @@ use serde_json::Value;
 use super::{
     conditions::{self, Stage},
     events,
+    hosts::HostSync,
     needs_update::{announcement, has_finalizer, is_being_deleted, is_handed_over},
     plan::{self, Answer, Cause, Decision, Failure},
     predicates::Hosts,
@@ -78,10 +79,13 @@ pub(super) struct Reconciler {
     pub(super) balancer: Arc<dyn LoadBalancer>,
     pub(super) queue: Queue<ObjectKey>,
     pub(super) node_queue: Queue<NodeSync>,
+    pub(super) host_queue: Queue<HostSync>,
     /// Never held across an await.
     pub(super) state: Mutex<State>,
     /// Counts node changes that load balancers care about.
     pub(super) node_changes: AtomicU64,
+    /// Counts node changes that may move hosts in or out; there are more of these.
+    pub(super) host_changes: AtomicU64,
     /// The server does not keep `status.conditions` (Kubernetes before 1.20): none is written for its own sake.
     pub(super) conditions_are_dropped: AtomicBool,
 }
@@ -117,12 +121,17 @@ impl Reconciler {
     /// Brings the load balancer of the Service at `key` to where it should be.
     pub(super) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Outcome {
         let node_changes = self.node_changes.load(Ordering::SeqCst);
+        let host_changes = self.host_changes.load(Ordering::SeqCst);
         let outcome = self.rounds(&key).await;
         let age = self.state().carried(&key, self.context.clock.now());
         self.observe_node_sync(age);
         if self.node_changes.load(Ordering::SeqCst) != node_changes {
             // The node sync may have looked while this Service still had the hosts of before.
             self.node_queue.add_after(NodeSync, Priority::NodeChange, COALESCE);
+        }
+        // It may have brought hosts of before, or left some out.
+        if outcome != Outcome::Done || self.host_changes.load(Ordering::SeqCst) != host_changes {
+            self.host_queue.add_after(HostSync, Priority::Resync, COALESCE);
         }
         outcome
     }

@@ -51,6 +51,9 @@ impl LoadBalancer for Parts {
     async fn update_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()> {
         self.load_balancers()?.update_load_balancer(cluster, service, nodes).await
     }
+    async fn sync_hosts(&self, cluster: &str, nodes: &[Arc<Node>]) -> CloudResult<()> {
+        self.load_balancers()?.sync_hosts(cluster, nodes).await
+    }
     async fn ensure_load_balancer_deleted(&self, cluster: &str, service: &Service) -> CloudResult<()> {
         self.load_balancers()?.ensure_load_balancer_deleted(cluster, service).await
     }

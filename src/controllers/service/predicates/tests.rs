@@ -121,6 +121,26 @@ fn only_exclusion_and_provider_id_are_reasons_to_sync_whatever_else_the_node_is(
 }
 
 #[test]
+fn whatever_a_provider_may_go_by_can_move_a_host_and_going_waits() {
+    let plain = node("n", Some("fake://n"));
+    let changes: [(&str, Change, [bool; 2]); 9] = [
+        ("nothing", |_| {}, [false, false]),
+        ("label", LABEL, [true, true]),
+        ("exclusion", EXCLUDE, [true, true]),
+        ("provider id", NEW_ID, [true, true]),
+        ("addresses", |node| node.status.as_mut().unwrap().addresses = Some(vec![NodeAddress::default()]), [true, true]),
+        ("scale-down taint", SCALE_DOWN, [false, true]),
+        ("deletion", DELETE, [false, true]),
+        ("other taint", OTHER_TAINT, [false, false]),
+        ("not ready", NOT_READY, [false, false]),
+    ];
+    for (name, change, expected) in changes {
+        let changed = with(&plain, change);
+        assert_eq!([may_move(&plain, &changed), may_move(&changed, &plain)], expected, "{name}, done and undone");
+    }
+}
+
+#[test]
 fn only_times_and_messages_make_a_heartbeat() {
     let before = with(&node("n", Some("fake://n")), READY);
     let beat = with(&before, |node| {

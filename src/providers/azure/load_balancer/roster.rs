@@ -144,6 +144,11 @@ impl Roster {
         wishes.filter(|wish| !asking.contains(&wish.spec().identity)).collect()
     }
 
+    /// Whether some Service has or may have something.
+    pub fn is_asked(&self) -> bool {
+        self.services.list().iter().any(|service| is_ours(service))
+    }
+
     /// Those that are known stay known; nothing is read.
     fn versions(&self, current: Vec<Arc<Service>>) -> Vec<Version> {
         let mut inner = self.inner();

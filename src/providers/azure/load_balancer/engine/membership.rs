@@ -1,10 +1,15 @@
-//! The third stage: the nodes behind the load balancers, once for everybody who waits.
+//! The third stage: the nodes behind the load balancers, once for everybody who waits. It is also a duty of its own, for nobody's sake:
+//! pools follow the Nodes when no Service can be ensured.
 //!
 //! In: the Nodes that the service controller gave last. Out: pools with the right members.
 
-use std::{collections::BTreeSet, sync::PoisonError};
+use std::{
+    collections::BTreeSet,
+    sync::{MutexGuard, PoisonError},
+};
 
 use async_trait::async_trait;
+use tokio::time::Instant;
 
 use super::world::World;
 use crate::{
@@ -19,7 +24,7 @@ use crate::{
             apply::Writer,
             desired::Ask,
             events::Call,
-            members::{MembersError, PoolWriter, Round, Synced},
+            members::{MembersError, PoolWriter, Round, Synced, fingerprint},
             observe::Doubt,
             observed::Observed,
         },
@@ -39,20 +44,55 @@ impl PoolWriter for Writer {
 
 /// Brings the pools to the Nodes. Before the first call with Nodes there is nothing to go by.
 pub(super) async fn join(world: &World, asks: &[Ask], urgency: Urgency) -> CloudResult<()> {
-    let Some(nodes) = world.hosts() else { return Ok(()) };
     let members = world.members.lock().await;
+    let Some(nodes) = world.hosts() else { return Ok(()) };
+    world.lock_followed().take();
     // With all that the asks need: what a look does not need may be forgotten, and with it addresses for somebody's status.
     let observed = world.look(asks, urgency).await?.observed;
     let all_nodes = world.roster.nodes();
     let created: Vec<ResourceId> = world.created().iter().cloned().collect();
-    let round = Round { observed: &observed, nodes: &nodes, all_nodes: &all_nodes, created: &created, urgency };
+    let leaving: Vec<ResourceId> = world.lock_leaving().iter().cloned().collect();
+    let round =
+        Round { observed: &observed, nodes: &nodes, all_nodes: &all_nodes, created: &created, leaving: &leaving, urgency };
     let synced = members.sync(&round, &world.writer).await;
     if let Some(error) = synced.as_ref().err().and_then(of_interface) {
         world.tell(asks, Call::CreateOrUpdateInterface, error);
     }
     ended(world, synced)?;
     world.created().retain(|pool| !created.contains(pool));
+    let fingerprint = fingerprint(&nodes, &all_nodes, &world.settings);
+    let due = members.again().map(|after| Instant::now() + after);
+    *world.lock_followed() = Some(Followed { fingerprint, due });
     Ok(())
+}
+
+/// What the pools were brought to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Followed {
+    fingerprint: u64,
+    /// When there is something to do although no Node changes.
+    due: Option<Instant>,
+}
+
+/// Whether the pools were last brought to what they have to be now.
+pub(super) fn is_followed(world: &World) -> bool {
+    let (Some(nodes), Some(followed)) = (world.hosts(), *world.lock_followed()) else { return false };
+    followed.due.is_none_or(|due| due > Instant::now())
+        && followed.fingerprint == fingerprint(&nodes, &world.roster.nodes(), &world.settings)
+}
+
+/// While it lives, nobody joins the pools of a load balancer.
+pub(super) struct Leaving<'a> {
+    world: &'a World,
+    id: ResourceId,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.world.lock_leaving().remove(&self.id);
+        // Should it stay after all, its pools want their members back.
+        self.world.lock_followed().take();
+    }
 }
 
 /// The first failure of a network interface.
@@ -93,8 +133,22 @@ fn names(balancer: &LoadBalancer) -> Vec<&str> {
 }
 
 impl World {
+    /// A load balancer is about to be deleted.
+    pub(super) fn leaves(&self, id: &ResourceId) -> Leaving<'_> {
+        self.lock_leaving().insert(id.clone());
+        Leaving { world: self, id: id.clone() }
+    }
+
+    fn lock_leaving(&self) -> MutexGuard<'_, BTreeSet<ResourceId>> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_followed(&self) -> MutexGuard<'_, Option<Followed>> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Pools that were made and not filled yet.
-    pub(super) fn created(&self) -> std::sync::MutexGuard<'_, BTreeSet<ResourceId>> {
+    pub(super) fn created(&self) -> MutexGuard<'_, BTreeSet<ResourceId>> {
         self.created.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

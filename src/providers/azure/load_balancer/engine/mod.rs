@@ -124,6 +124,8 @@ impl AzureLoadBalancers {
             settings: Arc::clone(&settings),
             hosts: Mutex::default(),
             created: Mutex::default(),
+            leaving: Mutex::default(),
+            followed: Mutex::default(),
             tried: Mutex::default(),
             events: events.clone(),
         };
@@ -303,6 +305,17 @@ impl LoadBalancer for AzureLoadBalancers {
 
     async fn update_load_balancer(&self, _: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()> {
         self.ensure("update_loadbalancer", service, nodes, Urgency::Node).await.map(drop)
+    }
+
+    async fn sync_hosts(&self, _: &str, nodes: &[Arc<Node>]) -> CloudResult<()> {
+        let world = &self.flow.world;
+        world.set_hosts(nodes);
+        let is_idle = !self.settings.unsupported.is_empty() || !world.roster.is_asked() || membership::is_followed(world);
+        if is_idle {
+            return Ok(());
+        }
+        let _held = self.hold().await?;
+        membership::join(world, &[], Urgency::Node).await
     }
 
     async fn ensure_load_balancer_deleted(&self, _: &str, service: &Service) -> CloudResult<()> {

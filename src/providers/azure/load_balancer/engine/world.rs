@@ -7,6 +7,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Node;
 
+use super::membership::Followed;
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
@@ -48,6 +49,10 @@ pub(super) struct World {
     pub(super) events: EventRecorder,
     /// Pools that were made and not filled yet.
     pub(super) created: Mutex<BTreeSet<ResourceId>>,
+    /// Load balancers that are about to be deleted.
+    pub(super) leaving: Mutex<BTreeSet<ResourceId>>,
+    /// What the pools were last brought to; `None`: something is missing, or nobody knows.
+    pub(super) followed: Mutex<Option<Followed>>,
     /// Services for which this process has sent a public IP to ARM, whatever came of it.
     pub(super) tried: Mutex<BTreeSet<Identity>>,
 }

@@ -125,6 +125,7 @@ impl Machines {
                 Ok(Some(left)) => {
                     debug!(machine = name, reason = %left, "a machine is left as it is");
                     self.note_refusal(&task, &left);
+                    outcome.put_off = matches!(left, Left::Off(_) | Left::Skip(Skip::State(_)));
                     break;
                 }
                 Err(error) => {

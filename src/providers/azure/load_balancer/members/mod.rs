@@ -25,10 +25,13 @@ mod reached;
 mod target;
 #[cfg(test)]
 mod tests;
+mod unclaimed;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -41,7 +44,9 @@ use place::Place;
 use plan::Seat;
 pub use reached::{Reached, listed_in_pools};
 use target::Target;
+use tokio::time::Instant;
 use tracing::debug;
+use unclaimed::{Claims, Unclaimed};
 
 use super::{
     desired::members::{
@@ -82,6 +87,8 @@ pub struct Round<'a> {
     /// Pools that the caller has just created: they are filled even when `preConfiguredBackendPoolLoadBalancerTypes` leaves pools of
     /// this kind to others.
     pub created: &'a [ResourceId],
+    /// Load balancers that are about to be deleted: nobody joins their pools any more.
+    pub leaving: &'a [ResourceId],
     /// How urgent the writes are.
     pub urgency: Urgency,
 }
@@ -100,6 +107,19 @@ pub async fn vm_sets(inventory: &Inventory, nodes: &[Arc<Node>]) -> Vec<String> 
     names.into_iter().collect()
 }
 
+/// What of the Nodes decides who is in the pools, as a number.
+pub fn fingerprint(nodes: &[Arc<Node>], all_nodes: &[Arc<Node>], settings: &Settings) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    nodes.iter().for_each(|node| node::name(node).hash(&mut hasher));
+    for node in all_nodes {
+        (nodes::pool_node(node, settings), node::provider_id(node)).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// A machine that is off, or not ready to be written, is looked at again after this.
+const OFF: Duration = Duration::from_secs(300);
+
 /// See the module.
 pub struct Members {
     compute: ArmClient,
@@ -110,6 +130,8 @@ pub struct Members {
     migrate_api: bool,
     models: Models,
     machines: Machines,
+    unclaimed: Mutex<Unclaimed>,
+    again: Mutex<Option<Duration>>,
 }
 
 impl Members {
@@ -125,12 +147,24 @@ impl Members {
         let known = inventory.settings();
         let models = Models::new(known.group.clone(), known.scale_sets_ttl);
         let machines = Machines::new(Arc::clone(&inventory));
-        Self { compute, network, inventory, settings, batch_size, migrate_api, models, machines }
+        let (unclaimed, again) = Default::default();
+        Self { compute, network, inventory, settings, batch_size, migrate_api, models, machines, unclaimed, again }
+    }
+
+    /// After how long there is something to do at the latest, although no Node changes: as of the last [`Members::sync`].
+    pub fn again(&self) -> Option<Duration> {
+        *self.locked_again()
+    }
+
+    fn locked_again(&self) -> MutexGuard<'_, Option<Duration>> {
+        self.again.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Brings the cluster's pools of the managed load balancers to the nodes. Not for two calls at once.
     pub async fn sync(&self, round: &Round<'_>, pools: &dyn PoolWriter) -> Result<Synced, MembersError> {
-        let targets = target::targets(round.observed, &self.settings, round.created);
+        let mut targets = target::targets(round.observed, &self.settings, round.created);
+        targets.retain(|target| !round.leaving.contains(&target.load_balancer));
+        *self.locked_again() = None;
         if targets.is_empty() {
             return Ok(Synced::default());
         }
@@ -175,10 +209,57 @@ impl Members {
         let arm = self.compute.with_urgency(round.urgency);
         outcome.add(self.models.ensure(&arm, plan::models(&targets, &seats, &self.settings, self.models.group())).await);
         let mut tasks = plan::joins(&targets, &seats, &self.settings);
-        let standings = self.standings(round.all_nodes, &targets).await;
+        let mut standings = self.standings(round.all_nodes, &targets).await;
+        let (unclaimed, due) = self.unclaimed(round.all_nodes, &seats, &targets).await;
+        standings.extend(unclaimed.into_iter().map(|(key, node)| (key, (Standing::Excluded, node))));
         plan::leaves(&targets, &standings, &self.settings, &mut tasks);
         outcome.add(self.machines.write(&arm, tasks, |set| self.at_once(set)).await);
+        let is_off = |seat: &Seat| !seat.is_active && seat.lacks(&targets, &self.settings);
+        let off = (outcome.put_off || seats.iter().any(is_off)).then_some(OFF);
+        *self.locked_again() = off.into_iter().chain(due).min();
         outcome
+    }
+
+    /// Members of pools that no Node claims and that have to leave, by key, and after how long the next of them has to.
+    async fn unclaimed(
+        &self,
+        nodes: &[Arc<Node>],
+        seats: &[Seat],
+        targets: &[Target],
+    ) -> (BTreeMap<String, String>, Option<Duration>) {
+        let members = targets.iter().flat_map(|target| target.members.iter().cloned()).collect();
+        let claims = self.claims(nodes, seats, &members).await;
+        self.unclaimed.lock().unwrap_or_else(PoisonError::into_inner).look(claims, &members, Instant::now())
+    }
+
+    /// The places of all Nodes. Machines are looked up only when some member would be nobody's otherwise.
+    async fn claims(&self, nodes: &[Arc<Node>], seats: &[Seat], members: &BTreeSet<String>) -> Claims {
+        let mut claims = Claims::default();
+        claims.known.extend(seats.iter().map(|seat| (seat.place.key(), seat.node.clone())));
+        let seated: BTreeSet<&str> = seats.iter().map(|seat| seat.node.as_str()).collect();
+        let mut unknown = Vec::new();
+        for node in nodes.iter().filter(|node| !seated.contains(node::name(node))) {
+            let wanted = nodes::wanted(node);
+            match wanted.id.as_ref().and_then(Place::of_instance) {
+                Some(place) => drop(claims.known.insert(place.key(), wanted.node_name)),
+                // A Node with another id, or that is said to be none of Azure's, has no machine to be asked for by name.
+                None if wanted.id.is_none() && (node::is_unmanaged(node) || node::provider_id(node).is_some()) => {}
+                None => unknown.push(wanted),
+            }
+        }
+        if members.iter().all(|member| claims.known.contains_key(member)) {
+            return claims;
+        }
+        let found = self.inventory.look_up(&unknown, Freshness::Cached).await;
+        for (wanted, found) in unknown.into_iter().zip(found) {
+            match found {
+                Ok(machine) => claims.known.extend(Place::of(&machine).map(|place| (place.key(), wanted.node_name))),
+                // What the id names is gone.
+                Err(LookupError::NotListed(_)) if wanted.id.is_some() => {}
+                Err(_) => drop(claims.unknown.insert(wanted.node_name)),
+            }
+        }
+        claims
     }
 
     /// The machines of the nodes that belong into pools. Only those that the pools do not show are looked up.

@@ -50,6 +50,8 @@ pub struct MembersError {
 pub(super) struct Outcome {
     pub(super) synced: Synced,
     pub(super) failures: Vec<Failure>,
+    /// Whether a machine was left alone in a state that passes.
+    pub(super) put_off: bool,
 }
 
 impl Outcome {
@@ -70,6 +72,7 @@ impl Outcome {
         self.synced.pools += other.synced.pools;
         self.synced.load_balancers.extend(other.synced.load_balancers);
         self.failures.extend(other.failures);
+        self.put_off |= other.put_off;
     }
 
     pub(super) fn end(self) -> Result<Synced, MembersError> {

@@ -172,7 +172,7 @@ impl Cloud {
         all_nodes: &[Arc<Node>],
         created: &[ResourceId],
     ) -> Result<Synced, MembersError> {
-        let round = Round { observed: &self.observed(), nodes, all_nodes, created, urgency: Urgency::Node };
+        let round = Round { observed: &self.observed(), nodes, all_nodes, created, leaving: &[], urgency: Urgency::Node };
         let work: BoxFuture<'_, _> = Box::pin(self.members.sync(&round, self));
         work.await
     }

@@ -1,0 +1,58 @@
+//! The hosts of all load balancers together: a duty of its own, so that no Service that cannot be ensured keeps Nodes out or in.
+//!
+//! In: changes of Nodes, Services that failed, time. Out: calls of
+//! [`crate::cloud_provider::LoadBalancer::sync_hosts`], one at a time. Level-triggered: whoever asks, the call is about what is.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use super::{
+    plan,
+    reconcile::{COALESCE, Reconciler},
+};
+use crate::{
+    cloud_provider::CloudError,
+    runtime::{
+        shutdown::Shutdown,
+        work_queue::{Outcome, Priority},
+    },
+};
+
+/// How often the provider is asked although no Node has changed: its configuration may have, or a machine may have been given time.
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// The key of the queue: all hosts are one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct HostSync;
+
+impl fmt::Display for HostSync {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("hosts")
+    }
+}
+
+impl Reconciler {
+    /// Has the hosts looked at again and again.
+    pub(super) async fn look_at_hosts(&self, shutdown: &Shutdown) {
+        // Services that need anything come first, and bring the hosts with them.
+        let mut wait = COALESCE;
+        loop {
+            tokio::select! {
+                () = shutdown.begun() => return,
+                () = tokio::time::sleep(wait) => self.host_queue.add(HostSync, Priority::Resync),
+            }
+            wait = PERIOD;
+        }
+    }
+
+    /// Brings the hosts of all load balancers to the Nodes.
+    pub(super) async fn sync_hosts(self: Arc<Self>) -> Outcome {
+        let hosts = self.hosts();
+        match self.balancer.sync_hosts(&self.context.cluster_name, &hosts.nodes).await {
+            Ok(()) | Err(CloudError::ImplementedElsewhere | CloudError::NotImplemented) => Outcome::Done,
+            Err(CloudError::RetryAfter { after, message }) => Outcome::After(after, message),
+            Err(CloudError::NotLeader(message)) => Outcome::After(plan::BACKOFF.base, message),
+            Err(CloudError::Invalid(message)) => Outcome::After(plan::BACKOFF.max, message),
+            Err(error) => Outcome::Failed(error.to_string()),
+        }
+    }
+}
