@@ -60,6 +60,13 @@ pub trait LoadBalancer: Send + Sync {
     fn problem(&self) -> Option<String> {
         None
     }
+
+    /// Why `--concurrent-service-syncs=LIMIT` is not what whoever set it wanted, for the log; [`LoadBalancer::max_in_flight`] counts
+    /// then. `None` when the limit holds.
+    fn disregards_limit(&self, limit: usize) -> Option<&'static str> {
+        let _ = limit;
+        None
+    }
 }
 
 /// `a` and the Service's UID without dashes, cut to 32 characters. Upstream: `cloud.go`, `DefaultLoadBalancerName`.

@@ -283,6 +283,10 @@ impl LoadBalancer for Metered<dyn LoadBalancer> {
     fn problem(&self) -> Option<String> {
         self.inner.problem()
     }
+
+    fn disregards_limit(&self, limit: usize) -> Option<&'static str> {
+        self.inner.disregards_limit(limit)
+    }
 }
 
 #[async_trait]

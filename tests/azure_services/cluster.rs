@@ -90,10 +90,19 @@ impl Cluster {
         self.start_on(wire)
     }
 
+    /// Starts a manager with one more flag.
+    pub(crate) fn start_with(&self, flag: &str) -> Life {
+        self.start_under(&[flag], Wire::new(self.azure(), &self.server, &self.objections))
+    }
+
     fn start_on(&self, wire: Wire) -> Life {
+        self.start_under(&[], wire)
+    }
+
+    fn start_under(&self, more: &[&str], wire: Wire) -> Life {
         let provider = Arc::new(self.provider(&wire));
         let parts = Parts {
-            config: flags(),
+            config: flags(more),
             clients: Arc::new(wire.clone()),
             provider: Arc::clone(&provider) as _,
             metrics: Arc::new(Metrics::new().unwrap()),
@@ -213,10 +222,10 @@ impl Cluster {
     }
 }
 
-fn flags() -> cli::config::Config {
+fn flags(more: &[&str]) -> cli::config::Config {
     let flags =
         ["ccm", "--cloud-provider=azure", "--secure-port=0", "--leader-elect=false", "--configure-cloud-routes=false"];
-    match cli::parse(flags.iter().map(Into::into), &["azure"], &[]).unwrap() {
+    match cli::parse(flags.iter().chain(more).map(Into::into), &["azure"], &[]).unwrap() {
         cli::Command::Run(config) => *config,
         _ => unreachable!("no help asked for"),
     }

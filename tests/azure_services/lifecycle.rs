@@ -210,3 +210,21 @@ fn without_the_right_to_read_zones_what_is_there_stays_in_order() {
         life.stop().await;
     });
 }
+
+/// Writes of load balancers for ten Services that wait when the manager starts.
+async fn writes_of_load_balancers(flag: &str) -> usize {
+    let cluster = cluster();
+    (0..10).for_each(|index| drop(cluster.create(&external(&format!("s{index}")))));
+    let life = cluster.start_with(flag);
+    cluster.until_ready(60 * MINUTE).await;
+    life.stop().await;
+    cluster.writes().iter().filter(|write| write.contains("/loadBalancers/")).count()
+}
+
+#[test]
+fn one_service_at_a_time_is_what_nobody_asks_of_azure() {
+    alone(async {
+        assert!(writes_of_load_balancers("--concurrent-service-syncs=1").await <= 2);
+        assert!(writes_of_load_balancers("--concurrent-service-syncs=2").await >= 5);
+    });
+}

@@ -32,5 +32,6 @@ flags! {
     ROUTE_RECONCILIATION_PERIOD: Duration = "route-reconciliation-period" "10s"
         "How often routes are compared with the cloud when nothing has changed, unless they are watch-driven.";
     CONCURRENT_SERVICE_SYNCS: i32 = "concurrent-service-syncs" "0"
-        "Services that are synchronised at a time; 0: as many as the provider can take. Upstream's default is 1.";
+        "Services that are synchronised at a time; 0: as many as the provider can take. Upstream's default is 1. With \
+         --cloud-provider=azure 1 means 0: Azure's build of the Go program accepts no other value, so that it says nothing.";
 }

@@ -175,6 +175,10 @@ impl LoadBalancer for Probe {
     fn problem(&self) -> Option<String> {
         self.note("problem", Some("no".to_owned()))
     }
+
+    fn disregards_limit(&self, limit: usize) -> Option<&'static str> {
+        self.note("disregards_limit", (limit == 1).then_some("one is none"))
+    }
 }
 
 #[async_trait]
@@ -217,8 +221,9 @@ const WRITES: [&str; 8] = [
 ];
 
 /// Accessors that answer at once; all other methods are calls.
-const ACCESSORS: [&str; 13] = [
+const ACCESSORS: [&str; 14] = [
     "clusters",
+    "disregards_limit",
     "get_load_balancer_name",
     "has_cluster_id",
     "health",
@@ -349,6 +354,7 @@ async fn every_method_reaches_the_provider_and_its_answer_comes_back() {
     assert_eq!(balancer.get_load_balancer_name("", &Service::default()), "of-the-probe");
     assert_eq!(balancer.max_in_flight(), Some(7));
     assert_eq!(balancer.problem().as_deref(), Some("no"));
+    assert_eq!(balancer.disregards_limit(1), Some("one is none"));
     assert_eq!(balancer.plan_load_balancer("", &Service::default(), &[]).await.unwrap(), "the plan");
 
     let contract = methods_of_the_contract();

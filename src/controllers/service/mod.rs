@@ -39,7 +39,7 @@ use self::{
 };
 use super::{Controller, ControllerContext, ControllerStatus, Informers};
 use crate::{
-    cloud_provider::CloudProvider,
+    cloud_provider::{CloudProvider, LoadBalancer},
     runtime::{
         informer::Change,
         shutdown::Shutdown,
@@ -55,7 +55,7 @@ pub const NAME: &str = super::names::SERVICE.canonical;
 /// Settings of the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// `--concurrent-service-syncs`: most Services in flight; 0 leaves it to the provider.
+    /// `--concurrent-service-syncs`: most Services in flight; 0, or what the provider disregards, leaves it to the provider.
     pub concurrent_syncs: usize,
     /// How often every load balancer is checked against the cloud; zero for never.
     pub resync_period: Duration,
@@ -82,7 +82,7 @@ pub fn new(
     config: Config,
 ) -> Result<Arc<ServiceController>, NoLoadBalancer> {
     let balancer = provider.load_balancer().ok_or_else(|| NoLoadBalancer(provider.provider_name().to_owned()))?;
-    let limit = Some(config.concurrent_syncs).filter(|limit| *limit > 0).or_else(|| balancer.max_in_flight());
+    let limit = most_in_flight(config.concurrent_syncs, &*balancer);
     let metrics = || Arc::clone(&context.metrics);
     let reconciler = Arc::new(Reconciler {
         context: context.clone(),
@@ -102,6 +102,16 @@ pub fn new(
     let observer = Arc::clone(&reconciler);
     informers.nodes.subscribe(move |change| observer.observe_node(change));
     Ok(Arc::new(ServiceController { reconciler, limit, resync_period: config.resync_period }))
+}
+
+/// Most Services in flight, `None` for no limit: as asked, or as many as the provider can take.
+fn most_in_flight(asked: usize, balancer: &dyn LoadBalancer) -> Option<usize> {
+    match balancer.disregards_limit(asked) {
+        None if asked > 0 => return Some(asked),
+        Some(reason) if asked > 0 => tracing::warn!("--concurrent-service-syncs={asked} counts as 0: {reason}"),
+        _ => {}
+    }
+    balancer.max_in_flight()
 }
 
 impl Reconciler {
@@ -223,5 +233,45 @@ impl Controller for ServiceController {
         self.reconciler.queue.observe();
         self.reconciler.node_queue.observe();
         self.reconciler.host_queue.observe();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::cloud_provider::{CloudError, CloudResult, LoadBalancerStatus};
+
+    /// Can take five Services; never asked for one.
+    struct Five;
+
+    #[async_trait]
+    impl LoadBalancer for Five {
+        async fn get_load_balancer(&self, _: &str, _: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
+            Err(CloudError::NotImplemented)
+        }
+        async fn ensure_load_balancer(&self, _: &str, _: &Service, _: &[Arc<Node>]) -> CloudResult<LoadBalancerStatus> {
+            Err(CloudError::NotImplemented)
+        }
+        async fn update_load_balancer(&self, _: &str, _: &Service, _: &[Arc<Node>]) -> CloudResult<()> {
+            Err(CloudError::NotImplemented)
+        }
+        async fn ensure_load_balancer_deleted(&self, _: &str, _: &Service) -> CloudResult<()> {
+            Err(CloudError::NotImplemented)
+        }
+        fn max_in_flight(&self) -> Option<usize> {
+            Some(5)
+        }
+        fn disregards_limit(&self, limit: usize) -> Option<&'static str> {
+            (limit == 1).then_some("nobody means it")
+        }
+    }
+
+    #[test]
+    fn a_limit_holds_unless_the_provider_disregards_it() {
+        for (asked, most) in [(0, 5), (1, 5), (2, 2), (50, 50)] {
+            assert_eq!(most_in_flight(asked, &Five), Some(most), "{asked}");
+        }
     }
 }

@@ -12,6 +12,10 @@ use crate::cloud_provider::{
     NodeAddress, Route, RouteChanges, RouteOutcomes, Routes, Zone, Zones,
 };
 
+/// Why nobody who sets `--concurrent-service-syncs=1` asks for one Service at a time. Upstream: `cmd/cloud-controller-manager/app`.
+const ONLY_ONE: &str = "Azure's Go program accepts no other value, so that it says nothing; \
+                        give 2 or more to limit how many Services are worked on at a time";
+
 /// The session at work, if there is one yet.
 pub(super) fn current(session: &ArcSwapOption<Session>) -> CloudResult<Arc<Session>> {
     session.load_full().ok_or_else(|| {
@@ -62,6 +66,10 @@ impl LoadBalancer for Parts {
     }
     fn problem(&self) -> Option<String> {
         self.load_balancers().ok()?.problem()
+    }
+
+    fn disregards_limit(&self, limit: usize) -> Option<&'static str> {
+        (limit == 1).then_some(ONLY_ONE)
     }
 }
 
