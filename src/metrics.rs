@@ -123,7 +123,12 @@ const REQUEST: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0
 const PROVIDER_CALL: &[f64] =
     &[0.1, 0.2, 0.5, 1.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 100.0, 200.0, 300.0, 600.0, 1200.0];
 const ARM_REQUEST: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0, 600.0];
-const AUTH: &[f64] = &[0.001, 0.01, 0.1, 0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
+const AUTH: &[f64] =
+    &[0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384];
+const REVIEW: &[f64] = &[0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
+const BYTES: &[f64] =
+    &[64.0, 256.0, 512.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0];
+const RECONCILE: &[f64] = &[0.1, 0.2, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 600.0];
 
 metrics! {
     node_taint_removal_delay: histogram(POWERS_OF_FOUR) "node_controller_cloud_provider_taint_removal_delay_seconds" []
@@ -141,21 +146,21 @@ metrics! {
     service_update_host_latency: histogram(POWERS_OF_TWO) "service_controller_update_loadbalancer_host_latency_seconds" []
         "[ALPHA] Seconds for changing the hosts of one load balancer.";
     running_managed_controllers: gauge "running_managed_controllers" ["manager", "name"]
-        "[ALPHA] 1 while the named controller runs in this process.";
+        "[BETA] 1 while the named controller runs in this process.";
     workqueue_depth: gauge "workqueue_depth" ["name"]
-        "[ALPHA] Keys that are due and wait for a worker.";
+        "[BETA] Keys that are due and wait for a worker.";
     workqueue_adds_total: counter "workqueue_adds_total" ["name"]
-        "[ALPHA] Keys added.";
+        "[BETA] Keys that became due, each counted once until a worker takes it.";
     workqueue_queue_duration: histogram(POWERS_OF_TEN) "workqueue_queue_duration_seconds" ["name"]
-        "[ALPHA] Seconds a due key waited for a worker.";
+        "[BETA] Seconds a due key waited for a worker.";
     workqueue_work_duration: histogram(POWERS_OF_TEN) "workqueue_work_duration_seconds" ["name"]
-        "[ALPHA] Seconds of one reconcile.";
+        "[BETA] Seconds of one reconcile.";
     workqueue_unfinished_work: gauge "workqueue_unfinished_work_seconds" ["name"]
-        "[ALPHA] Sum of the ages of all running reconciles.";
+        "[BETA] Sum of the ages of all running reconciles.";
     workqueue_longest_running: gauge "workqueue_longest_running_processor_seconds" ["name"]
-        "[ALPHA] Age of the oldest running reconcile.";
+        "[BETA] Age of the oldest running reconcile.";
     workqueue_retries_total: counter "workqueue_retries_total" ["name"]
-        "[ALPHA] Reconciles that are to be repeated after a failure.";
+        "[BETA] Reconciles that are to be repeated after a failure.";
     informer_objects: gauge "cloud_controller_manager_informer_objects" ["resource"]
         "[ALPHA] Objects held in the informer's store.";
     informer_restarts_total: counter "cloud_controller_manager_informer_errors_total" ["resource", "operation"]
@@ -174,6 +179,12 @@ metrics! {
         "[ALPHA] Seconds of requests to the API server until the response headers.";
     rest_client_rate_limiter_duration: histogram(REQUEST) "rest_client_rate_limiter_duration_seconds" ["verb", "host"]
         "[ALPHA] Seconds that requests waited for --kube-api-qps.";
+    rest_client_request_size: histogram(BYTES) "rest_client_request_size_bytes" ["verb", "host"]
+        "[ALPHA] Bytes of the bodies of requests to the API server that have one.";
+    rest_client_response_size: histogram(BYTES) "rest_client_response_size_bytes" ["verb", "host"]
+        "[ALPHA] Bytes of the bodies of its answers that came whole; watches do not count.";
+    rest_client_request_retries_total: counter "rest_client_request_retries_total" ["code", "verb", "host"]
+        "[ALPHA] Requests to the API server that were sent again, by the status code of the answer to the second one: after 401 with new credentials. All other failures are repeated by whoever asked.";
     leader_election_master_status: gauge "leader_election_master_status" ["name"]
         "[ALPHA] 1 while this process holds the lease.";
     leader_election_slowpath_total: counter "leader_election_slowpath_total" ["name"]
@@ -190,11 +201,11 @@ metrics! {
         "[ALPHA] Seconds of authorization.";
     delegated_authn_request_total: counter "apiserver_delegated_authn_request_total" ["code"]
         "[ALPHA] TokenReview requests by status code.";
-    delegated_authn_request_duration: histogram(AUTH) "apiserver_delegated_authn_request_duration_seconds" ["code"]
+    delegated_authn_request_duration: histogram(REVIEW) "apiserver_delegated_authn_request_duration_seconds" ["code"]
         "[ALPHA] Seconds of TokenReview requests.";
     delegated_authz_request_total: counter "apiserver_delegated_authz_request_total" ["code"]
         "[ALPHA] SubjectAccessReview requests by status code.";
-    delegated_authz_request_duration: histogram(AUTH) "apiserver_delegated_authz_request_duration_seconds" ["code"]
+    delegated_authz_request_duration: histogram(REVIEW) "apiserver_delegated_authz_request_duration_seconds" ["code"]
         "[ALPHA] Seconds of SubjectAccessReview requests.";
     serving_connections: gauge "cloud_controller_manager_serving_connections" []
         "[ALPHA] Open connections of the secure port.";
@@ -206,6 +217,9 @@ metrics! {
         "[STABLE] 1 when the named check passes.";
     healthchecks_total: counter "kubernetes_healthchecks_total" ["name", "status", "type"]
         "[STABLE] Results of health checks.";
+    build_info: gauge "kubernetes_build_info"
+        ["major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"]
+        "[BETA] Always 1; the labels tell the version of this program. go_version is empty.";
     feature_enabled: gauge "kubernetes_feature_enabled" ["name", "stage"]
         "[BETA] 1 when the feature gate is on.";
     provider_call_duration: histogram(PROVIDER_CALL) "cloud_controller_manager_provider_call_duration_seconds" ["provider", "call"]
@@ -230,6 +244,16 @@ metrics! {
     azure_op_failures: counter "cloudprovider_azure_op_failure_count"
         ["request", "resource_group", "subscription_id", "source"]
         "[ALPHA] Number of failed Azure service operations";
+    provider_reconcile_duration: histogram(RECONCILE) "provider_reconcile_duration_seconds"
+        ["name", "annotations_allowed_service_tags", "annotations_allowed_ip_ranges", "annotations_internal_load_balancer",
+         "annotations_load_balancer_source_ranges", "annotations_additional_public_ips", "annotations_pip_name",
+         "annotations_pip_prefix", "spec_load_balancer_source_ranges"]
+        "[ALPHA] Seconds of the calls GetLoadBalancer, EnsureLoadBalancer, UpdateLoadBalancer and EnsureLoadBalancerDeleted of the azure provider; `true` or `false` for what the Service uses, empty for GetLoadBalancer.";
+    provider_reconcile_errors: counter "provider_reconcile_errors_counter_total"
+        ["name", "annotations_allowed_service_tags", "annotations_allowed_ip_ranges", "annotations_internal_load_balancer",
+         "annotations_load_balancer_source_ranges", "annotations_additional_public_ips", "annotations_pip_name",
+         "annotations_pip_prefix", "spec_load_balancer_source_ranges"]
+        "[ALPHA] Those calls that failed.";
     azure_arm_budget_tokens: gauge "azure_arm_budget_tokens" ["subscription_id", "bucket"]
         "[ALPHA] ARM requests that may be sent at once, by quota; 0 while it is paused. Only in this program.";
     azure_arm_budget_wait: histogram(REQUEST) "azure_arm_budget_wait_seconds" ["bucket", "urgency"]

@@ -47,14 +47,19 @@ pub(super) async fn load(
     Clients::load(settings, metrics).await
 }
 
-/// What upstream's user agents look like: program, version, platform. Platform names are Go's.
+/// What upstream's user agents look like: program, version, platform.
 fn user_agent(program: &str, version: &str) -> String {
+    format!("{program}/{version} ({})", platform())
+}
+
+/// Operating system and architecture, under Go's names.
+pub(super) fn platform() -> String {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
     };
-    format!("{program}/{version} ({}/{arch})", std::env::consts::OS)
+    format!("{}/{arch}", std::env::consts::OS)
 }
 
 impl ClientSource for Network {

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use tokio::{sync::watch, task::JoinHandle};
 
 use super::{
+    clients::platform,
     dry_run,
     election::{self, Campaign, Host},
     fitness, health, status, wiring,
@@ -44,7 +45,8 @@ const BACKGROUND_DRAIN: Duration = Duration::from_secs(2);
 pub trait ClientSource: Send + Sync {
     /// A client whose user agent names `component`.
     fn component(&self, component: &str) -> Result<kube::Client, kube::Error>;
-    /// A client for a controller, which writes only while `leadership` holds; under `--use-service-account-credentials` it acts as ServiceAccount `account`.
+    /// A client for a controller or the provider, which writes only while `leadership` holds; under
+    /// `--use-service-account-credentials` it acts as ServiceAccount `account`.
     fn controller(&self, account: &str, leadership: &Leadership) -> Result<kube::Client, kube::Error>;
     /// A client for watches, which may stay silent for long.
     fn watches(&self) -> Result<kube::Client, kube::Error>;
@@ -153,6 +155,7 @@ impl Manager {
     async fn build(parts: Parts, host: Host, background: &Shutdown) -> Result<Self, StartError> {
         let Parts { config, clients, provider, metrics, clock, set_verbosity } = parts;
         show_features(&config.feature_gates, &metrics);
+        show_build(&config.version, &metrics);
         let (recorder, recorded) = EventRecorder::channel(COMPONENT);
         let recorder = recorder.counting(&metrics);
         events::start_sink(recorded, clients.component(COMPONENT)?, clock, Arc::clone(&metrics), background);
@@ -257,6 +260,15 @@ fn show_features(gates: &feature_gates::FeatureGates, metrics: &Metrics) {
         let on = if gates.enabled(gate.name) { 1.0 } else { 0.0 };
         metrics.feature_enabled.with_label_values(&[gate.name, gate.stage.label()]).set(on);
     }
+}
+
+/// Upstream: `k8s.io/component-base/metrics/version.go`.
+fn show_build(version: &str, metrics: &Metrics) {
+    let mut numbers = version.trim_start_matches('v').split('.');
+    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let platform = platform();
+    let labels = [major, minor, version, "", "", "", "", "rustc", &platform];
+    metrics.build_info.with_label_values(&labels).set(1.0);
 }
 
 async fn serve(

@@ -79,6 +79,8 @@ struct Pending {
     due: Instant,
     priority: Priority,
     order: u64,
+    /// Whether it counts as added already.
+    counted: bool,
 }
 
 #[derive(Debug, Default)]
@@ -120,12 +122,14 @@ pub struct WorkQueue<K> {
     /// Pending keys that do not run and are due.
     ready: BTreeSet<(Priority, u64, K)>,
     order: u64,
+    /// Keys that became due since somebody asked.
+    added: u64,
 }
 
 impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
     /// An empty queue.
     pub fn new(backoff: Backoff) -> Self {
-        Self { backoff, entries: HashMap::new(), later: BTreeSet::new(), ready: BTreeSet::new(), order: 0 }
+        Self { backoff, entries: HashMap::new(), later: BTreeSet::new(), ready: BTreeSet::new(), order: 0, added: 0 }
     }
 
     /// Makes `key` due now.
@@ -144,12 +148,12 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
 
     fn merge(&mut self, key: K, priority: Priority, due: Instant) {
         self.order += 1;
-        let new = Pending { due, priority, order: self.order };
+        let new = Pending { due, priority, order: self.order, counted: false };
         let entry = self.entries.entry(key.clone()).or_default();
         let running = entry.running.is_some();
         let merged = match entry.pending {
             None => new,
-            Some(old) => Pending { due: old.due.min(new.due), priority: old.priority.min(new.priority), order: old.order },
+            Some(old) => Pending { due: old.due.min(new.due), priority: old.priority.min(new.priority), ..old },
         };
         let old = entry.pending.replace(merged);
         if !running {
@@ -173,8 +177,9 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
                 self.later.insert((due, order, key));
                 return;
             }
-            let pending = self.entries.get(&key).and_then(|entry| entry.pending);
+            let pending = self.entries.get_mut(&key).and_then(|entry| entry.pending.as_mut());
             if let Some(pending) = pending {
+                self.added += u64::from(!std::mem::replace(&mut pending.counted, true));
                 self.ready.insert((pending.priority, order, key));
             }
         }
@@ -244,6 +249,11 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
             self.entries.remove(key);
             pending.iter().for_each(|pending| self.unschedule(key, *pending));
         }
+    }
+
+    /// How many keys became due since this was last asked: one that is due counts once, however often it is added until it runs.
+    pub fn take_added(&mut self) -> u64 {
+        std::mem::take(&mut self.added)
     }
 
     /// Keys that are due and do not run.

@@ -64,7 +64,6 @@ where
 
     /// Makes `key` due after `delay`, or earlier if it is so already.
     pub fn add_after(&self, key: K, priority: Priority, delay: Duration) {
-        self.shared.metrics.workqueue_adds_total.with_label_values(&[self.shared.name]).inc();
         self.state().add_at(key, priority, self.shared.clock.now() + delay);
         self.shared.wake.notify_one();
     }
@@ -87,10 +86,11 @@ where
     /// Brings the gauges up to date; called when metrics are read.
     pub fn observe(&self) {
         let now = self.shared.clock.now();
-        let (depth, (sum, oldest)) = {
+        let (depth, (sum, oldest), added) = {
             let mut state = self.state();
-            (state.depth(now), state.running_ages(now))
+            (state.depth(now), state.running_ages(now), state.take_added())
         };
+        self.count_added(added);
         let (metrics, name) = (&self.shared.metrics, &[self.shared.name]);
         metrics.workqueue_depth.with_label_values(name).set(f64::from(u32::try_from(depth).unwrap_or(u32::MAX)));
         metrics.workqueue_unfinished_work.with_label_values(name).set(sum.as_secs_f64());
@@ -98,12 +98,21 @@ where
     }
 
     fn next(&self) -> Next<K> {
-        let next = self.state().next(self.shared.clock.now());
+        let (next, added) = {
+            let mut state = self.state();
+            (state.next(self.shared.clock.now()), state.take_added())
+        };
+        self.count_added(added);
         if let Next::Run(_, waited) = &next {
             let duration = &self.shared.metrics.workqueue_queue_duration;
             duration.with_label_values(&[self.shared.name]).observe(waited.as_secs_f64());
         }
         next
+    }
+
+    fn count_added(&self, added: u64) {
+        let added = f64::from(u32::try_from(added).unwrap_or(u32::MAX));
+        self.shared.metrics.workqueue_adds_total.with_label_values(&[self.shared.name]).inc_by(added);
     }
 
     fn finish(&self, key: &K, outcome: Outcome) {

@@ -83,7 +83,21 @@ impl Drop for Running<'_> {
 
 /// By area: what is done for one source, and that after which it is gone.
 const REQUESTS: &[(&str, &[&str], &str)] = &[
-    ("services", &["ensure_loadbalancer", "update_loadbalancer", DELETE_SERVICE], DELETE_SERVICE),
+    (
+        "services",
+        &[
+            "ensure_loadbalancer",
+            "update_loadbalancer",
+            "vmas_ensure_hosts_in_pool",
+            "vmss_ensure_hosts_in_pool",
+            "vmssflex_ensure_hosts_in_pool",
+            "vmas_ensure_backend_pool_deleted",
+            "vmss_ensure_backend_pool_deleted",
+            "vmssflex_ensure_backend_pool_deleted",
+            DELETE_SERVICE,
+        ],
+        DELETE_SERVICE,
+    ),
     ("routes", &["create_route", DELETE_ROUTE], DELETE_ROUTE),
 ];
 const DELETE_SERVICE: &str = "ensure_loadbalancer_deleted";

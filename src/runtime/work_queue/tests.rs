@@ -276,3 +276,23 @@ proptest! {
         prop_assert!(queue.entries.is_empty() && queue.later.is_empty() && queue.ready.is_empty(), "left behind: {queue:?}");
     }
 }
+
+#[test]
+fn a_due_key_counts_as_added_once_until_it_runs() {
+    let (mut queue, now) = queue();
+    for priority in [Priority::Resync, Priority::UserChange, Priority::UserChange] {
+        queue.add(1, priority, now);
+        queue.depth(now);
+    }
+    assert_eq!(queue.take_added(), 1);
+    run(&mut queue, now);
+    queue.add(1, Priority::UserChange, now);
+    queue.add(1, Priority::UserChange, now);
+    queue.finish(&1, failed(), now);
+    run(&mut queue, now);
+    assert_eq!(queue.take_added(), 1, "what comes while it runs is one more");
+    queue.finish(&1, failed(), now);
+    assert_eq!((queue.depth(now), queue.take_added()), (0, 0), "a back-off is no add before it ends");
+    let later = now + BACKOFF.max;
+    assert_eq!((queue.depth(later), queue.take_added()), (1, 1));
+}

@@ -131,3 +131,13 @@ async fn a_sooner_key_wakes_a_worker_that_waits_for_a_later_one() {
     assert_eq!((runs.recv().await, before.elapsed()), (Some(2), Duration::ZERO));
     assert_eq!((runs.recv().await, before.elapsed()), (Some(1), 59 * SECOND));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_waits_already_is_not_added_again() {
+    let bench = bench();
+    for _ in 0..3 {
+        bench.queue.add(1, Priority::UserChange);
+        bench.queue.observe();
+    }
+    assert_eq!(bench.metrics.workqueue_adds_total.with_label_values(&["test"]).get(), 1.0);
+}

@@ -24,7 +24,7 @@ pub struct ApiType {
     pub stack_version: &'static str,
     /// Quota beside the subscription's.
     pub quota: Quota,
-    /// Name in upstream's `arm_request_*` metrics.
+    /// Label `resource` of `arm_request_*`: upstream's `pkg/azclient/*client/zz_generated_client.go`.
     pub metric: &'static str,
 }
 
@@ -47,41 +47,41 @@ macro_rules! types {
 
 types! {
     /// Machines outside uniform scale sets.
-    VIRTUAL_MACHINES = "Microsoft.Compute/virtualMachines" COMPUTE, "2017-12-01", Compute, "virtual_machine";
+    VIRTUAL_MACHINES = "Microsoft.Compute/virtualMachines" COMPUTE, "2017-12-01", Compute, "VirtualMachine";
     /// Scale sets.
-    SCALE_SETS = "Microsoft.Compute/virtualMachineScaleSets" COMPUTE, COMPUTE_STACK, Compute, "virtual_machine_scale_set";
+    SCALE_SETS = "Microsoft.Compute/virtualMachineScaleSets" COMPUTE, COMPUTE_STACK, Compute, "VirtualMachineScaleSet";
     /// Instances of uniform scale sets.
-    SCALE_SET_VMS = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines" COMPUTE, COMPUTE_STACK, Compute, "virtual_machine_scale_set_vm";
+    SCALE_SET_VMS = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines" COMPUTE, COMPUTE_STACK, Compute, "VirtualMachineScaleSetVM";
     /// Availability sets.
-    AVAILABILITY_SETS = "Microsoft.Compute/availabilitySets" COMPUTE, COMPUTE_STACK, Compute, "availability_set";
+    AVAILABILITY_SETS = "Microsoft.Compute/availabilitySets" COMPUTE, COMPUTE_STACK, Compute, "AvailabilitySet";
     /// Network interfaces outside scale sets.
-    INTERFACES = "Microsoft.Network/networkInterfaces" NETWORK, NETWORK_STACK, Network, "interface";
+    INTERFACES = "Microsoft.Network/networkInterfaces" NETWORK, NETWORK_STACK, Network, "Interface";
     /// Network interfaces of all instances of a scale set, or of one.
-    SCALE_SET_INTERFACES = "Microsoft.Compute/virtualMachineScaleSets/networkInterfaces" SCALE_SET_NETWORK, NETWORK_STACK, Network, "interface";
+    SCALE_SET_INTERFACES = "Microsoft.Compute/virtualMachineScaleSets/networkInterfaces" SCALE_SET_NETWORK, NETWORK_STACK, Network, "Interface";
     /// Public IPs of all instances of a scale set, or of one.
-    SCALE_SET_PUBLIC_IPS = "Microsoft.Compute/virtualMachineScaleSets/publicIPAddresses" SCALE_SET_NETWORK, NETWORK_STACK, Network, "public_ip_address";
+    SCALE_SET_PUBLIC_IPS = "Microsoft.Compute/virtualMachineScaleSets/publicIPAddresses" SCALE_SET_NETWORK, NETWORK_STACK, Network, "PublicIPAddress";
     /// Public IPs.
-    PUBLIC_IPS = "Microsoft.Network/publicIPAddresses" NETWORK, NETWORK_STACK, Network, "public_ip_address";
+    PUBLIC_IPS = "Microsoft.Network/publicIPAddresses" NETWORK, NETWORK_STACK, Network, "PublicIPAddress";
     /// Public IP prefixes.
-    PUBLIC_IP_PREFIXES = "Microsoft.Network/publicIPPrefixes" NETWORK, NETWORK, Network, "public_ip_prefix";
+    PUBLIC_IP_PREFIXES = "Microsoft.Network/publicIPPrefixes" NETWORK, NETWORK, Network, "PublicIPPrefix";
     /// Load balancers.
-    LOAD_BALANCERS = "Microsoft.Network/loadBalancers" NETWORK, NETWORK_STACK, Network, "load_balancer";
+    LOAD_BALANCERS = "Microsoft.Network/loadBalancers" NETWORK, NETWORK_STACK, Network, "LoadBalancer";
     /// Back-end pools.
-    BACKEND_POOLS = "Microsoft.Network/loadBalancers/backendAddressPools" NETWORK, NETWORK, Network, "backend_address_pool";
+    BACKEND_POOLS = "Microsoft.Network/loadBalancers/backendAddressPools" NETWORK, NETWORK, Network, "BackendAddressPool";
     /// Security groups.
-    SECURITY_GROUPS = "Microsoft.Network/networkSecurityGroups" NETWORK, NETWORK_STACK, Network, "security_group";
+    SECURITY_GROUPS = "Microsoft.Network/networkSecurityGroups" NETWORK, NETWORK_STACK, Network, "SecurityGroup";
     /// Route tables.
-    ROUTE_TABLES = "Microsoft.Network/routeTables" NETWORK, NETWORK_STACK, Network, "route_table";
+    ROUTE_TABLES = "Microsoft.Network/routeTables" NETWORK, NETWORK_STACK, Network, "RouteTable";
     /// Virtual networks.
-    VIRTUAL_NETWORKS = "Microsoft.Network/virtualNetworks" NETWORK, NETWORK, Network, "virtual_network";
+    VIRTUAL_NETWORKS = "Microsoft.Network/virtualNetworks" NETWORK, NETWORK, Network, "VirtualNetwork";
     /// Subnets.
-    SUBNETS = "Microsoft.Network/virtualNetworks/subnets" NETWORK, NETWORK_STACK, Network, "subnet";
+    SUBNETS = "Microsoft.Network/virtualNetworks/subnets" NETWORK, NETWORK_STACK, Network, "Subnet";
     /// Private link services.
-    PRIVATE_LINK_SERVICES = "Microsoft.Network/privateLinkServices" NETWORK, "2019-03-01", Network, "private_link_service";
+    PRIVATE_LINK_SERVICES = "Microsoft.Network/privateLinkServices" NETWORK, "2019-03-01", Network, "PrivateLinkService";
     /// Resource providers, for the zones of a region.
-    PROVIDERS = "Microsoft.Resources/providers" "2021-04-01", "2021-04-01", Subscription, "provider";
+    PROVIDERS = "Microsoft.Resources/providers" "2021-04-01", "2021-04-01", Subscription, "Provider";
     /// What the caller may do at a scope.
-    PERMISSIONS = "Microsoft.Authorization/permissions" "2022-04-01", "2015-07-01", Subscription, "permission";
+    PERMISSIONS = "Microsoft.Authorization/permissions" "2022-04-01", "2015-07-01", Subscription, "Permission";
     /// Resource groups.
-    RESOURCE_GROUPS = "Microsoft.Resources/resourceGroups" "2021-04-01", "2021-04-01", Subscription, "resource_group";
+    RESOURCE_GROUPS = "Microsoft.Resources/resourceGroups" "2021-04-01", "2021-04-01", Subscription, "ResourceGroup";
 }

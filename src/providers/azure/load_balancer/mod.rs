@@ -19,6 +19,7 @@ pub mod naming;
 pub mod observe;
 pub mod observed;
 pub mod plan;
+mod reconciles;
 pub mod roster;
 pub mod settings;
 pub mod spec;

@@ -149,18 +149,18 @@ macro_rules! policies {
 /// Capacity and refill per minute. Listing the instances of a scale set is not in the published table; it gets the dearest
 /// class of reads.
 const COMPUTE: &[Policy] = policies! {
-    "virtual_machine" Read Item "compute-LowCostGetVM" resource 36.0 12.0, subscription 24_000.0 8_000.0;
-    "virtual_machine" Read Collection "compute-HighCostGetVM", subscription 900.0 300.0;
-    "virtual_machine" Write Item "compute-UpdateVM" resource 12.0 4.0, subscription 1_500.0 500.0;
-    "virtual_machine" Delete Item "compute-DeleteVM" resource 12.0 4.0, subscription 1_500.0 500.0;
-    "virtual_machine_scale_set" Read Item "compute-LowCostGetVMSS" resource 36.0 12.0, subscription 2_400.0 800.0;
-    "virtual_machine_scale_set" Read Collection "compute-HighCostGetVMSS", subscription 1_080.0 360.0;
-    "virtual_machine_scale_set" Write Item "compute-UpdateVMSS" resource 12.0 4.0, subscription 1_500.0 500.0;
-    "virtual_machine_scale_set" Delete Item "compute-DeleteVMSS" resource 12.0 4.0, subscription 525.0 175.0;
-    "virtual_machine_scale_set_vm" Read Item "compute-GetVMSSVM" resource 36.0 12.0, subscription 6_000.0 2_000.0;
-    "virtual_machine_scale_set_vm" Read Collection "compute-ListVMSSVM", subscription 1_080.0 360.0;
-    "virtual_machine_scale_set_vm" Write Item "compute-UpdateVMSSVM" resource 12.0 4.0, subscription 1_500.0 500.0;
-    "virtual_machine_scale_set_vm" Delete Item "compute-DeleteVMSSVM" resource 12.0 4.0, subscription 1_500.0 500.0;
+    "VirtualMachine" Read Item "compute-LowCostGetVM" resource 36.0 12.0, subscription 24_000.0 8_000.0;
+    "VirtualMachine" Read Collection "compute-HighCostGetVM", subscription 900.0 300.0;
+    "VirtualMachine" Write Item "compute-UpdateVM" resource 12.0 4.0, subscription 1_500.0 500.0;
+    "VirtualMachine" Delete Item "compute-DeleteVM" resource 12.0 4.0, subscription 1_500.0 500.0;
+    "VirtualMachineScaleSet" Read Item "compute-LowCostGetVMSS" resource 36.0 12.0, subscription 2_400.0 800.0;
+    "VirtualMachineScaleSet" Read Collection "compute-HighCostGetVMSS", subscription 1_080.0 360.0;
+    "VirtualMachineScaleSet" Write Item "compute-UpdateVMSS" resource 12.0 4.0, subscription 1_500.0 500.0;
+    "VirtualMachineScaleSet" Delete Item "compute-DeleteVMSS" resource 12.0 4.0, subscription 525.0 175.0;
+    "VirtualMachineScaleSetVM" Read Item "compute-GetVMSSVM" resource 36.0 12.0, subscription 6_000.0 2_000.0;
+    "VirtualMachineScaleSetVM" Read Collection "compute-ListVMSSVM", subscription 1_080.0 360.0;
+    "VirtualMachineScaleSetVM" Write Item "compute-UpdateVMSSVM" resource 12.0 4.0, subscription 1_500.0 500.0;
+    "VirtualMachineScaleSetVM" Delete Item "compute-DeleteVMSSVM" resource 12.0 4.0, subscription 1_500.0 500.0;
 };
 
 /// Asking how a long-running operation of compute's goes.
@@ -169,17 +169,17 @@ const COMPUTE_PROGRESS: (&str, Limit) = ("compute-GetOperation", per_minute(15_0
 /// [`super::super::ApiType::metric`] → the client's name in the configuration. Clients without one have the limit of all.
 /// Upstream: the `ratelimitKey` of `pkg/azclient`'s clients.
 const CLIENTS: &[(&str, &str)] = &[
-    ("availability_set", "availabilitySet"),
-    ("backend_address_pool", "loadBalancer"),
-    ("interface", "interface"),
-    ("load_balancer", "loadBalancer"),
-    ("private_link_service", "privateLinkService"),
-    ("public_ip_address", "publicIPAddress"),
-    ("route_table", "routeTable"),
-    ("security_group", "securityGroup"),
-    ("subnet", "subnets"),
-    ("virtual_machine", "virtualMachine"),
-    ("virtual_machine_scale_set", "virtualMachineScaleSet"),
+    ("AvailabilitySet", "availabilitySet"),
+    ("BackendAddressPool", "loadBalancer"),
+    ("Interface", "interface"),
+    ("LoadBalancer", "loadBalancer"),
+    ("PrivateLinkService", "privateLinkService"),
+    ("PublicIPAddress", "publicIPAddress"),
+    ("RouteTable", "routeTable"),
+    ("SecurityGroup", "securityGroup"),
+    ("Subnet", "subnets"),
+    ("VirtualMachine", "virtualMachine"),
+    ("VirtualMachineScaleSet", "virtualMachineScaleSet"),
 ];
 
 /// Everything a request takes a token from, narrowest first.

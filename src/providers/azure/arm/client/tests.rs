@@ -111,7 +111,7 @@ async fn a_document_is_read_with_the_headers_arm_expects() {
         ("agent/1".into(), "Bearer token-0".into())
     );
     assert_eq!(world.header(0, "x-ms-client-request-id").len(), 36);
-    let labels = r#"{method="get",resource="load_balancer",resource_group="g",subscription_id="s"}"#;
+    let labels = r#"{method="get",resource="LoadBalancer",resource_group="g",subscription_id="s"}"#;
     assert!(world.metric(&format!("arm_request_duration_seconds_count{labels} 1")));
 }
 
@@ -134,7 +134,7 @@ async fn errors_name_request_code_and_correlation_id() {
     assert_eq!(error.class, ErrorClass::NotFound);
     assert_eq!(error.to_string(), format!("GET {LB}: HTTP 404 ResourceNotFound: ResourceNotFound. (correlation id corr-1)"));
     assert_eq!(world.sent().len(), 1, "not tried again");
-    let labels = r#"error_code="ResourceNotFound",method="get",resource="load_balancer",resource_group="g",status_code="404",subscription_id="s""#;
+    let labels = r#"error_code="ResourceNotFound",method="get",resource="LoadBalancer",resource_group="g",status_code="404",subscription_id="s""#;
     assert!(world.metric(&format!("arm_request_errors_counter_total{{{labels}}} 1")));
 }
 
@@ -218,7 +218,7 @@ async fn a_throttled_request_waits_at_the_gate() {
     let started = Instant::now();
     world.client.with_urgency(Urgency::Change).get::<Value>(&api::LOAD_BALANCERS, &lb(), &[]).await.unwrap();
     assert_eq!(started.elapsed().as_secs(), 40);
-    let labels = r#"{method="get",resource="load_balancer",resource_group="g",subscription_id="s"} 1"#;
+    let labels = r#"{method="get",resource="LoadBalancer",resource_group="g",subscription_id="s"} 1"#;
     assert!(world.metric(&format!("arm_request_throttle_counter_total{labels}")));
     assert!(world.metric(&format!("arm_request_rate_limit_counter_total{labels}")));
     let passed = world.barrier.passed.lock().unwrap().clone();

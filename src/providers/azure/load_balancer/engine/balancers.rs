@@ -202,7 +202,7 @@ impl Balancers<'_> {
             |known: &&LoadBalancer| known.id.as_deref().is_some_and(|id| id.eq_ignore_ascii_case(change.id.as_str()));
         let Some(document) = look.observed.load_balancers.iter().find(is_it) else { return Ok(()) };
         let _leaving = self.world.leaves(&change.id);
-        membership::leave(self.world, document, self.urgency).await.map_err(Trouble::Part)?;
+        membership::leave(self.world, asks, document, self.urgency).await.map_err(Trouble::Part)?;
         let deleted = self.world.writer.delete_load_balancer(&change.id, document, Urgency::Shared).await;
         Ok(deleted.inspect_err(|error| self.world.tell(asks, Call::DeleteLoadBalancer, error))?)
     }

@@ -141,7 +141,10 @@ impl Flow {
             return Ok(());
         }
         self.at(ask, Stage::Members);
-        given_up(self.members.submit(turn, None, |turns| self.join(turns)).await)?
+        let running = self.world.counting.join(ask);
+        let joined = given_up(self.members.submit(turn, None, |turns| self.join(turns)).await).and_then(|joined| joined);
+        running.into_iter().for_each(|one| one.end(joined.is_ok()));
+        joined
     }
 
     fn at(&self, ask: &Ask, stage: Stage) {

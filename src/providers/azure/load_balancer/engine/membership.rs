@@ -105,9 +105,12 @@ fn of_interface(error: &MembersError) -> Option<&ArmError> {
 }
 
 /// Takes everybody out of the pools of a load balancer that is about to go.
-pub(super) async fn leave(world: &World, balancer: &LoadBalancer, urgency: Urgency) -> CloudResult<()> {
+pub(super) async fn leave(world: &World, asks: &[Ask], balancer: &LoadBalancer, urgency: Urgency) -> CloudResult<()> {
+    let running = world.counting.leave(asks);
     let members = world.members.lock().await;
-    ended(world, members.leave(balancer, urgency).await)
+    let left = ended(world, members.leave(balancer, urgency).await);
+    running.into_iter().for_each(|one| one.end(left.is_ok()));
+    left
 }
 
 /// Load balancers whose members have changed look different now.

@@ -5,6 +5,7 @@
 
 mod admission;
 mod balancers;
+mod counting;
 mod flow;
 mod membership;
 mod once;
@@ -23,6 +24,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use serde_json::{Value, json};
 
 use self::{
+    counting::Counting,
     flow::{Flow, Kept},
     progress::{Progress, Stage},
     world::{Look, World},
@@ -35,6 +37,7 @@ use super::{
     members::Members,
     observe::{Doubt, Lifetimes, Observer},
     plan::plan,
+    reconciles::Reconcile,
     roster::{Roster, Wish},
     settings::Settings,
     spec::{Refusal, ServiceSpec, Warning, for_removal, identity_of, known_addresses, reason, warnings},
@@ -119,6 +122,7 @@ impl AzureLoadBalancers {
             writer: Writer::new(Arc::clone(&observer), network.clone()),
             inventory: Arc::clone(&inventory),
             members: Members::new(compute, network.clone(), inventory, Arc::clone(&settings), batch_size, migrate).into(),
+            counting: Counting::new(config, Arc::clone(&metrics), clock),
             zones: Zones::new(network, &settings, azure_stack, clock),
             observer,
             settings: Arc::clone(&settings),
@@ -253,6 +257,26 @@ impl AzureLoadBalancers {
         Ok(ingress(&addresses))
     }
 
+    /// There is a load balancer as long as the documents or the Service's status tell of one: then the rest is taken away as well.
+    async fn found(&self, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
+        if self.is_let_go(service).await? {
+            return Ok(None);
+        }
+        let look = self.look(service).await?;
+        let spec = for_removal(service, &self.settings);
+        let flipped = ServiceSpec { internal: !spec.internal, ..spec.clone() };
+        let found = [&spec, &flipped].map(|spec| status(&look.observed, spec, &self.settings));
+        if let Some(addresses) = found.iter().find(|addresses| !addresses.is_empty()) {
+            return Ok(Some(ingress(addresses)));
+        }
+        let plan = plan(&look.observed, &[self.flow.world.roster.removal(service)], &look.specs(), &self.settings);
+        let has_something = !spec.known_addresses.is_empty() || !plan.is_empty();
+        if !has_something {
+            self.flow.world.tried().remove(&spec.identity);
+        }
+        Ok(has_something.then(|| ingress(&spec.known_addresses)))
+    }
+
     async fn look(&self, service: &Service) -> CloudResult<Look> {
         let ask = self.flow.world.roster.removal(service);
         let look = self.flow.world.first_look(std::slice::from_ref(&ask), Urgency::Change).await?;
@@ -274,24 +298,9 @@ fn ingress(addresses: &[IpAddr]) -> LoadBalancerStatus {
 
 #[async_trait]
 impl LoadBalancer for AzureLoadBalancers {
-    /// There is one as long as the documents or the Service's status tell of one: then the rest is taken away as well.
     async fn get_load_balancer(&self, _: &str, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
-        if self.is_let_go(service).await? {
-            return Ok(None);
-        }
-        let look = self.look(service).await?;
-        let spec = for_removal(service, &self.settings);
-        let flipped = ServiceSpec { internal: !spec.internal, ..spec.clone() };
-        let found = [&spec, &flipped].map(|spec| status(&look.observed, spec, &self.settings));
-        if let Some(addresses) = found.iter().find(|addresses| !addresses.is_empty()) {
-            return Ok(Some(ingress(addresses)));
-        }
-        let plan = plan(&look.observed, &[self.flow.world.roster.removal(service)], &look.specs(), &self.settings);
-        let has_something = !spec.known_addresses.is_empty() || !plan.is_empty();
-        if !has_something {
-            self.flow.world.tried().remove(&spec.identity);
-        }
-        Ok(has_something.then(|| ingress(&spec.known_addresses)))
+        let work = self.found(service);
+        Reconcile::Get.observe(&self.metrics, self.clock, service, work).await
     }
 
     async fn ensure_load_balancer(
@@ -300,11 +309,13 @@ impl LoadBalancer for AzureLoadBalancers {
         service: &Service,
         nodes: &[Arc<Node>],
     ) -> CloudResult<LoadBalancerStatus> {
-        self.ensure("ensure_loadbalancer", service, nodes, Urgency::Change).await
+        let work = self.ensure("ensure_loadbalancer", service, nodes, Urgency::Change);
+        Reconcile::Ensure.observe(&self.metrics, self.clock, service, work).await
     }
 
     async fn update_load_balancer(&self, _: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()> {
-        self.ensure("update_loadbalancer", service, nodes, Urgency::Node).await.map(drop)
+        let work = self.ensure("update_loadbalancer", service, nodes, Urgency::Node);
+        Reconcile::Update.observe(&self.metrics, self.clock, service, work).await.map(drop)
     }
 
     async fn sync_hosts(&self, _: &str, nodes: &[Arc<Node>]) -> CloudResult<()> {
@@ -319,11 +330,14 @@ impl LoadBalancer for AzureLoadBalancers {
     }
 
     async fn ensure_load_balancer_deleted(&self, _: &str, service: &Service) -> CloudResult<()> {
-        if self.is_let_go(service).await? {
-            return Ok(());
-        }
-        let ask = self.flow.world.roster.removal(service);
-        self.work("ensure_loadbalancer_deleted", service, &ask, Urgency::Deletion).await
+        let work = async {
+            if self.is_let_go(service).await? {
+                return Ok(());
+            }
+            let ask = self.flow.world.roster.removal(service);
+            self.work("ensure_loadbalancer_deleted", service, &ask, Urgency::Deletion).await
+        };
+        Reconcile::Delete.observe(&self.metrics, self.clock, service, work).await
     }
 
     async fn plan_load_balancer(&self, _: &str, service: &Service, _: &[Arc<Node>]) -> CloudResult<String> {

@@ -7,7 +7,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Node;
 
-use super::membership::Followed;
+use super::{counting::Counting, membership::Followed};
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
@@ -42,6 +42,7 @@ pub(super) struct World {
     pub(super) writer: Writer,
     /// One at a time: what one puts in another must not take out.
     pub(super) members: tokio::sync::Mutex<Members>,
+    pub(super) counting: Counting,
     pub(super) zones: Zones,
     pub(super) inventory: Arc<Inventory>,
     /// The Nodes that were to be behind load balancers when somebody last said so.

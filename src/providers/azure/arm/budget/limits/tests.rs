@@ -105,7 +105,7 @@ fn configured_limits_are_bounds_of_their_own() {
     assert_eq!(first(&settings, &charge(&api::ROUTE_TABLES, Method::GET)), "routeTable-reads 20 +360.00/min");
     assert_eq!(
         first(&settings, &charge(&api::SCALE_SET_VMS, Method::PUT)),
-        "virtual_machine_scale_set_vm-writes 10 +180.00/min"
+        "VirtualMachineScaleSetVM-writes 10 +180.00/min"
     );
     settings.client_limits = BTreeMap::from([
         ("LOADBALANCERrateLimit".to_owned(), limit(true, 1.0, 0)),
