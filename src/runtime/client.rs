@@ -1,9 +1,11 @@
 //! Clients of the API server: one per component, so that audit logs and priority levels can tell them apart.
 //!
 //! In: `--kubeconfig`, `--master`, `--kube-api-qps`, `--kube-api-burst`. Out: [`kube::Client`]s that carry a user agent, wait for the
-//! client-side rate limit, are few at once, count themselves, end every wait, and retry nothing (whoever calls owns the back-off).
-//! Certificates and tokens that a kubeconfig or the pod names by path are read again when they change.
+//! client-side rate limit, are few at once, count themselves, end every wait, and retry nothing (whoever calls owns the back-off)
+//! but what was refused for credentials that are out of date.
+//! Certificates and tokens that a kubeconfig or the pod names by path are read again when they change, and exec plugins run again.
 
+mod credentials;
 pub(super) mod deadline;
 mod fence;
 mod proxy;
@@ -23,7 +25,7 @@ use hyper::body::Incoming;
 use kube::{
     Client, Config,
     client::{Body, ClientBuilder, ConfigExt},
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
 use tower::{
     BoxError, Service, ServiceBuilder, ServiceExt,
@@ -32,6 +34,7 @@ use tower::{
 };
 
 use self::{
+    credentials::{Credentials, CredentialsLayer},
     deadline::DeadlineLayer,
     fence::FenceLayer,
     rate_limit::RateLimitLayer,
@@ -92,7 +95,11 @@ pub enum ClientError {
 #[derive(Clone)]
 pub struct Clients {
     settings: ClientConfig,
+    /// Without what [`Credentials`] takes care of.
     base: Config,
+    credentials: Credentials,
+    /// The user as in the kubeconfig.
+    user: AuthInfo,
     /// Where the certificate authorities of the API server are, when they are in a file.
     authorities: Option<PathBuf>,
     metrics: Arc<Metrics>,
@@ -118,7 +125,12 @@ impl Clients {
             base.cluster_url = master;
         }
         base.default_retry = false;
-        Ok(Self { settings, base, authorities, metrics })
+        let user = base.auth_info.clone();
+        let credentials = Credentials::take(&mut base.auth_info).map_err(|reason| match &settings.kubeconfig {
+            Some(path) => ClientError::Kubeconfig { path: path.display().to_string(), reason },
+            None => ClientError::NotInCluster(reason),
+        })?;
+        Ok(Self { settings, base, credentials, user, authorities, metrics })
     }
 
     /// The API server's address.
@@ -128,19 +140,20 @@ impl Clients {
 
     /// A client for reads and writes whose user agent ends with `component`.
     pub fn for_component(&self, component: &str) -> Result<Client, kube::Error> {
-        self.limited(self.config(component), None, Leadership::unopposed())
+        self.limited(self.config(component), self.credentials.clone(), None, Leadership::unopposed())
     }
 
     /// The same, but it writes only while `leadership` holds, asked when the request leaves.
     pub fn for_writer(&self, component: &str, leadership: Leadership) -> Result<Client, kube::Error> {
-        self.limited(self.config(component), None, leadership)
+        self.limited(self.config(component), self.credentials.clone(), None, leadership)
     }
 
     /// A client for watches: not rate limited. It leaves deadlines to the informers, which count what they end.
     pub fn for_watches(&self) -> Result<Client, kube::Error> {
         let config = self.config("shared-informers");
         let metrics = RequestMetricsLayer::new(host(&config), Arc::clone(&self.metrics));
-        Ok(ClientBuilder::new(self.base(&config, Sharing::All)?, config.default_namespace).with_layer(&metrics).build())
+        let base = self.base(&config, self.credentials.clone(), Leadership::unopposed(), Sharing::All)?;
+        Ok(ClientBuilder::new(base, config.default_namespace).with_layer(&metrics).build())
     }
 
     /// A client for the leader election: it waits for no rate limit and stands in no queue, and no dead connection outlasts the request
@@ -148,26 +161,26 @@ impl Clients {
     pub fn for_election(&self) -> Result<Client, kube::Error> {
         let config = self.config("leader-election");
         let metrics = RequestMetricsLayer::new(host(&config), Arc::clone(&self.metrics));
-        Ok(ClientBuilder::new(self.base(&config, Sharing::None)?, config.default_namespace)
-            .with_layer(&DeadlineLayer)
-            .with_layer(&metrics)
-            .build())
+        // Whoever else waits for a plugin must not hold the election up.
+        let credentials = Credentials::take(&mut self.user.clone()).map_err(|reason| kube::Error::Service(reason.into()))?;
+        let base = self.base(&config, credentials, Leadership::unopposed(), Sharing::None)?;
+        Ok(ClientBuilder::new(base, config.default_namespace).with_layer(&DeadlineLayer).with_layer(&metrics).build())
     }
 
     /// A client that carries `token` instead of the process's own credentials (`--use-service-account-credentials`).
     /// It writes only while `leadership` holds.
     pub fn with_token(&self, component: &str, token: Token, leadership: Leadership) -> Result<Client, kube::Error> {
         let mut config = self.config(component);
-        config.auth_info = kube::config::AuthInfo::default();
-        self.limited(config, Some(token), leadership)
+        config.auth_info = AuthInfo::default();
+        self.limited(config, Credentials::Fixed, Some(token), leadership)
     }
 
     /// A client for the reviews of the secure port, which limits them itself: strangers must hold up nobody but each other.
     pub fn for_reviews(&self) -> Result<Client, kube::Error> {
         let config = self.config("secure-port");
         let metrics = RequestMetricsLayer::new(host(&config), Arc::clone(&self.metrics));
-        let builder =
-            ClientBuilder::new(self.base(&config, Sharing::All)?, config.default_namespace).with_layer(&DeadlineLayer);
+        let base = self.base(&config, self.credentials.clone(), Leadership::unopposed(), Sharing::All)?;
+        let builder = ClientBuilder::new(base, config.default_namespace).with_layer(&DeadlineLayer);
         Ok(builder.with_layer(&metrics).build())
     }
 
@@ -180,23 +193,40 @@ impl Clients {
     }
 
     /// From the credentials down to the connections.
-    fn base(&self, config: &Config, sharing: Sharing) -> Result<Base, kube::Error> {
-        let transport = Transport::new(config, Tls::load(config.clone(), self.authorities.clone(), sharing)?)?;
+    fn base(
+        &self,
+        config: &Config,
+        credentials: Credentials,
+        leadership: Leadership,
+        sharing: Sharing,
+    ) -> Result<Base, kube::Error> {
+        let tls = Tls::load(config.clone(), self.authorities.clone(), credentials.plugin(), sharing)?;
+        let transport = Transport::new(config, tls)?;
+        let metrics = RequestMetricsLayer::new(host(config), Arc::clone(&self.metrics));
         let service = ServiceBuilder::new()
             .layer(config.base_uri_layer())
             .layer(option_layer(config.auth_layer()?))
             .layer(config.extra_headers_layer()?)
             .map_err(BoxError::from)
+            .layer(CredentialsLayer::new(credentials, metrics))
+            // Once more: a plugin may have taken long.
+            .layer(FenceLayer(leadership))
             .service(transport);
         Ok(service.boxed())
     }
 
-    fn limited(&self, config: Config, token: Option<Token>, leadership: Leadership) -> Result<Client, kube::Error> {
+    fn limited(
+        &self,
+        config: Config,
+        credentials: Credentials,
+        token: Option<Token>,
+        leadership: Leadership,
+    ) -> Result<Client, kube::Error> {
         let host = host(&config);
         let metrics = RequestMetricsLayer::new(host.clone(), Arc::clone(&self.metrics));
         let limit = RateLimitLayer::new(self.settings.qps, self.settings.burst, host, Arc::clone(&self.metrics));
-        let builder =
-            ClientBuilder::new(self.base(&config, Sharing::All)?, config.default_namespace).with_layer(&DeadlineLayer);
+        let base = self.base(&config, credentials, leadership.clone(), Sharing::All)?;
+        let builder = ClientBuilder::new(base, config.default_namespace).with_layer(&DeadlineLayer);
         let builder = builder.with_layer(&TokenLayer::new(token)).with_layer(&metrics);
         let builder = builder.with_layer(&FenceLayer(leadership)).with_layer(&Throttle::default()).with_layer(&limit);
         Ok(builder.with_layer(&ConcurrencyLimitLayer::new(AT_ONCE)).build())

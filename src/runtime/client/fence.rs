@@ -26,6 +26,7 @@ impl<S> Layer<S> for FenceLayer {
 }
 
 /// See [`FenceLayer`].
+#[derive(Clone)]
 pub(super) struct Fence<S> {
     inner: S,
     leadership: Leadership,

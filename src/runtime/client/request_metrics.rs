@@ -37,6 +37,12 @@ impl RequestMetricsLayer {
         duration.with_label_values(&[method, &self.host]).observe(started.elapsed().as_secs_f64());
     }
 
+    /// A request was sent again.
+    pub(super) fn record_retry(&self, method: &Method, code: Option<StatusCode>) {
+        let code = code.as_ref().map_or(NO_ANSWER, StatusCode::as_str);
+        self.metrics.rest_client_request_retries_total.with_label_values(&[code, method.as_str(), &self.host]).inc();
+    }
+
     /// A body of unknown length, or none, is not measured.
     fn record_request(&self, method: &Method, body: &impl Body) {
         if let Some(size) = body.size_hint().exact().filter(|size| *size > 0) {

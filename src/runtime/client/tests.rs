@@ -293,6 +293,98 @@ async fn the_certificate_of_a_plugin_outlasts_a_change_of_the_authorities() {
 }
 
 #[tokio::test]
+async fn a_plugin_gives_another_certificate_when_the_one_before_expires() {
+    use std::os::unix::fs::PermissionsExt;
+
+    use asking_for_certificates::{Authority, serve};
+    let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+    let (port, mut seen) = serve(&authority, usize::MAX).await;
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let give = |number, expires: &str| {
+        let (certificate, key) = authority.issue(number);
+        let status = serde_json::json!({
+            "clientCertificateData": certificate, "clientKeyData": key, "expirationTimestamp": expires,
+        });
+        let credential = serde_json::json!({"apiVersion": "client.authentication.k8s.io/v1", "status": status});
+        write("credential", &credential.to_string());
+    };
+    write("plugin", &format!("#!/bin/sh\nexec cat '{}'\n", folder.path().join("credential").display()));
+    let plugin = folder.path().join("plugin");
+    std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
+    write("ca.crt", &authority.pem);
+    let exec = format!("exec: {{apiVersion: client.authentication.k8s.io/v1, command: '{}'}}", plugin.display());
+    write("kubeconfig", &kubeconfig(port, &exec));
+    give(7, "2020-01-01T00:00:00Z");
+    let clients = Clients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
+    for client in [clients.for_component("c").unwrap(), clients.for_election().unwrap()] {
+        give(7, "2020-01-01T00:00:00Z");
+        let _ = client.request_text(http::Request::get("/").body(Vec::new()).unwrap()).await;
+        assert_eq!(seen.recv().await.unwrap().0, 7);
+        give(8, "2999-01-01T00:00:00Z");
+        let _ = client.request_text(http::Request::get("/").body(Vec::new()).unwrap()).await;
+        assert_eq!(seen.recv().await.unwrap().0, 8);
+    }
+}
+
+#[tokio::test]
+async fn a_token_file_may_end_with_a_line_end_and_goes_before_a_token() {
+    let (tokens, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let router = Router::new().fallback(any(move |headers: http::HeaderMap| {
+        tokens.send(headers[http::header::AUTHORIZATION].to_str().unwrap().to_owned()).unwrap();
+        async { http::StatusCode::NOT_FOUND }
+    }));
+    let (host, server) = serve(router).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("token"), "from-the-file\n").unwrap();
+    for (user, expected) in [
+        ("tokenFile: token", "Bearer from-the-file"),
+        ("tokenFile: token, token: other", "Bearer from-the-file"),
+        ("tokenFile: missing, token: other", "Bearer other"),
+    ] {
+        let text =
+            kubeconfig(1, user).replace("https://localhost:1', certificate-authority: ca.crt", &format!("http://{host}'"));
+        std::fs::write(path("kubeconfig"), text).unwrap();
+        let clients = Clients::load(settings(Some(path("kubeconfig")), None), metrics()).await.unwrap();
+        Api::<Node>::all(clients.for_component("c").unwrap()).get("n").await.unwrap_err();
+        assert_eq!(seen.try_recv().unwrap(), expected, "{user}");
+    }
+    server.abort();
+}
+
+#[tokio::test]
+async fn a_write_that_loses_its_leadership_while_a_plugin_runs_does_not_leave() {
+    use std::os::unix::fs::PermissionsExt;
+
+    use crate::runtime::leader_election::State;
+    let (seen, mut writes) = tokio::sync::mpsc::unbounded_channel();
+    let router = Router::new().fallback(any(move || {
+        seen.send(()).unwrap();
+        async { http::StatusCode::NOT_FOUND }
+    }));
+    let (host, server) = serve(router).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let credential = r#"{"apiVersion": "client.authentication.k8s.io/v1", "status": {"token": "t"}}"#;
+    std::fs::write(path("plugin"), format!("#!/bin/sh\nsleep 1\necho '{credential}'\n")).unwrap();
+    std::fs::set_permissions(path("plugin"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let exec = format!("exec: {{apiVersion: client.authentication.k8s.io/v1, command: {}}}", path("plugin").display());
+    let text =
+        kubeconfig(1, &exec).replace("https://localhost:1', certificate-authority: ca.crt", &format!("http://{host}'"));
+    std::fs::write(path("kubeconfig"), text).unwrap();
+    let clients = Clients::load(settings(Some(path("kubeconfig")), None), metrics()).await.unwrap();
+    let (state, leadership) = Leadership::channel();
+    state.send_replace(State::Leading { until: (tokio::time::Instant::now() + std::time::Duration::from_secs(60)).into() });
+    let nodes = Api::<Node>::all(clients.for_writer("c", leadership).unwrap());
+    let write = tokio::spawn(async move { nodes.delete("n", &kube::api::DeleteParams::default()).await });
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    state.send_replace(State::Standby);
+    write.await.unwrap().map(drop).unwrap_err();
+    assert!(writes.try_recv().is_err());
+    server.abort();
+}
+
+#[tokio::test]
 async fn a_renewed_client_certificate_is_used_without_a_restart() {
     use asking_for_certificates::{Authority, serve};
     let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());

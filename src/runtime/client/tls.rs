@@ -2,8 +2,8 @@
 //!
 //! In: a [`Config`] and the path of the certificate authorities. Out: the [`rustls::ClientConfig`] to connect with now. Files are looked
 //! at when a request leaves, at most once in [`LOOK_EVERY`]. A file that is missing, half written or does not fit its counterpart keeps
-//! what was used before, and says so; it is tried again until it can be used. What an exec plugin gave at the start is kept: the plugin
-//! would run here while requests wait. Upstream: client-go `transport/cert_rotation.go`.
+//! what was used before, and says so; it is tried again until it can be used. Where there is an exec plugin, its certificate is used,
+//! whichever it gave last. Upstream: client-go `transport/cert_rotation.go`.
 
 use std::{
     fs,
@@ -15,12 +15,14 @@ use std::{
 
 use kube::{Config, client::ConfigExt};
 use rustls::{
-    client::ResolvesClientCert,
+    SignatureScheme,
+    client::{ResolvesClientCert, Resumption},
     pki_types::{CertificateDer, pem::PemObject},
+    sign::{CertifiedKey, SingleCertAndKey},
 };
 use tokio::time::Instant;
 
-use super::with_causes;
+use super::{credentials::Plugin, with_causes};
 
 /// How often files are looked at. A pair is replaced by two writes, which are rarely further apart.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -51,14 +53,16 @@ pub(super) struct Tls {
     config: Config,
     pub(super) sharing: Sharing,
     authorities: Option<PathBuf>,
-    /// The certificate that an exec plugin gave, if there is a plugin.
-    given: Option<Arc<dyn ResolvesClientCert>>,
+    /// Gives the client's certificate, if there is a plugin.
+    plugin: Option<Arc<Plugin>>,
     files: Vec<PathBuf>,
     loaded: Mutex<Loaded>,
 }
 
 struct Loaded {
     config: Arc<rustls::ClientConfig>,
+    /// The certificate of the plugin that it has.
+    certificate: Option<Arc<CertifiedKey>>,
     /// What the files said that is used.
     digest: u64,
     /// What they said that could not be used, and was complained about.
@@ -68,42 +72,62 @@ struct Loaded {
 
 impl Tls {
     /// Reads everything once. `authorities` replaces the certificate authorities in `config`.
-    pub(super) fn load(mut config: Config, authorities: Option<PathBuf>, sharing: Sharing) -> Result<Self, kube::Error> {
+    pub(super) fn load(
+        mut config: Config,
+        authorities: Option<PathBuf>,
+        plugin: Option<Arc<Plugin>>,
+        sharing: Sharing,
+    ) -> Result<Self, kube::Error> {
         config.root_cert_file = None;
         let user = &config.auth_info;
         let named = |data: bool, file: &Option<String>| file.as_ref().filter(|_| !data).map(PathBuf::from);
         let certificate = named(user.client_certificate_data.is_some(), &user.client_certificate);
         let key = named(user.client_key_data.is_some(), &user.client_key);
-        let from_plugin = user.exec.is_some() && certificate.is_none() && user.client_certificate_data.is_none();
         let files: Vec<_> = [certificate, key, authorities.clone()].into_iter().flatten().collect();
         let digest = digest(&files);
         let first = build(&config, authorities.as_ref(), sharing)?;
-        config.auth_info.exec = None;
-        let given = from_plugin.then(|| Arc::clone(&first.client_auth_cert_resolver));
-        let loaded = Loaded { config: Arc::new(first), digest, unusable: None, looked: Instant::now() };
-        Ok(Self { config, sharing, authorities, given, files, loaded: Mutex::new(loaded) })
+        let loaded = Loaded { config: Arc::new(first), certificate: None, digest, unusable: None, looked: Instant::now() };
+        Ok(Self { config, sharing, authorities, plugin, files, loaded: Mutex::new(loaded) })
     }
 
-    /// What to connect with now. The same `Arc` as before unless files have changed.
+    /// What to connect with now. The same `Arc` as before unless files or the certificate of the plugin have changed.
     pub(super) fn current(&self) -> Arc<rustls::ClientConfig> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.files.is_empty() && loaded.looked.elapsed() >= LOOK_EVERY {
             loaded.looked = Instant::now();
             loaded.look(&self.files, digest(&self.files), || self.build());
         }
+        if let Some(plugin) = &self.plugin {
+            loaded.present(plugin.certificate());
+        }
         Arc::clone(&loaded.config)
     }
 
     fn build(&self) -> Result<rustls::ClientConfig, kube::Error> {
-        let mut tls = build(&self.config, self.authorities.as_ref(), self.sharing)?;
-        if let Some(given) = &self.given {
-            tls.client_auth_cert_resolver = Arc::clone(given);
-        }
-        Ok(tls)
+        build(&self.config, self.authorities.as_ref(), self.sharing)
     }
 }
 
 impl Loaded {
+    /// Has the client present this certificate. Nothing of a session with another one is resumed.
+    fn present(&mut self, certificate: Option<Arc<CertifiedKey>>) {
+        let is_same = match (&self.certificate, &certificate) {
+            (Some(known), Some(new)) => Arc::ptr_eq(known, new),
+            (None, None) => true,
+            _ => false,
+        };
+        if is_same {
+            return;
+        }
+        let mut config = (*self.config).clone();
+        config.client_auth_cert_resolver = match &certificate {
+            Some(certificate) => Arc::new(SingleCertAndKey::from(Arc::clone(certificate))),
+            None => Arc::new(NoCertificate),
+        };
+        config.resumption = Resumption::default();
+        (self.config, self.certificate) = (Arc::new(config), certificate);
+    }
+
     /// Uses what `files` say, unless that is what is used already.
     fn look(&mut self, files: &[PathBuf], digest: u64, build: impl FnOnce() -> Result<rustls::ClientConfig, kube::Error>) {
         if digest == self.digest {
@@ -114,6 +138,7 @@ impl Loaded {
             Ok(config) => {
                 tracing::info!(?files, "certificates for the API server have changed, connecting anew");
                 (self.config, self.digest, self.unusable) = (Arc::new(config), digest, None);
+                self.certificate = None;
             }
             Err(error) => {
                 if self.unusable.replace(digest) != Some(digest) {
@@ -126,6 +151,20 @@ impl Loaded {
                 }
             }
         }
+    }
+}
+
+/// No certificate is presented.
+#[derive(Debug)]
+struct NoCertificate;
+
+impl ResolvesClientCert for NoCertificate {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        false
     }
 }
 

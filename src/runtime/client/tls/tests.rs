@@ -28,7 +28,7 @@ fn load(folder: &Path) -> Tls {
     let path = |name: &str| folder.join(name).display().to_string();
     config.auth_info.client_certificate = Some(path("client.crt"));
     config.auth_info.client_key = Some(path("client.key"));
-    Tls::load(config, Some(folder.join("ca.crt")), Sharing::All).unwrap()
+    Tls::load(config, Some(folder.join("ca.crt")), None, Sharing::All).unwrap()
 }
 
 async fn later() {
@@ -93,6 +93,6 @@ fn authorities_that_cannot_be_read_at_start_are_named() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "ca.crt", "nothing");
     let config = Config::new("https://api".parse().unwrap());
-    let error = Tls::load(config, Some(folder.path().join("ca.crt")), Sharing::All).err().unwrap().to_string();
+    let error = Tls::load(config, Some(folder.path().join("ca.crt")), None, Sharing::All).err().unwrap().to_string();
     assert!(error.contains("ca.crt: there is no certificate in it"), "{error}");
 }

@@ -1,0 +1,52 @@
+use super::*;
+
+const V1: &str = "client.authentication.k8s.io/v1";
+
+fn read_status(status: &str) -> Result<Issued, String> {
+    read(format!(r#"{{"apiVersion": "{V1}", "kind": "ExecCredential", "status": {status}}}"#).as_bytes(), V1, Instant::now())
+}
+
+fn pair() -> (String, String) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+}
+
+#[test]
+fn tokens_and_certificates_are_read() {
+    let issued = read_status(r#"{"token": "t", "expirationTimestamp": "2026-01-01T00:00:00Z"}"#).unwrap();
+    assert_eq!(issued.header.as_ref().unwrap(), "Bearer t");
+    assert!(issued.header.as_ref().unwrap().is_sensitive());
+    let end: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    let second = jiff::SignedDuration::from_secs(1);
+    assert_eq!((issued.counts(end), issued.counts(end + second)), (true, false));
+
+    let (certificate, key) = pair();
+    let status = serde_json::json!({"clientCertificateData": certificate, "clientKeyData": key});
+    let issued = read_status(&status.to_string()).unwrap();
+    assert!(issued.header.is_none() && issued.certificate.is_some() && issued.counts(Timestamp::MAX));
+}
+
+#[test]
+fn what_is_none_is_refused_without_being_shown() {
+    let (certificate, key) = pair();
+    let other = pair().1;
+    let half = serde_json::json!({"clientCertificateData": certificate}).to_string();
+    let mixed = serde_json::json!({"clientCertificateData": certificate, "clientKeyData": other}).to_string();
+    let broken = serde_json::json!({"clientCertificateData": "x", "clientKeyData": key}).to_string();
+    for (status, reason) in [
+        ("null", "its output has no status"),
+        ("{}", "neither a token nor a certificate"),
+        (half.as_str(), "but not both"),
+        (mixed.as_str(), "its certificate and key"),
+        (broken.as_str(), "certificate"),
+        (r#"{"token": "se\ncret"}"#, "cannot be a token"),
+        (r#"{"token": "secret", "expirationTimestamp": "tomorrow"}"#, "is no time"),
+    ] {
+        let error = read_status(status).unwrap_err();
+        assert!(error.contains(reason) && !error.contains("secret"), "{status}: {error}");
+    }
+    let other =
+        read(br#"{"apiVersion": "client.authentication.k8s.io/v1beta1", "status": {"token": "t"}}"#, V1, Instant::now());
+    assert!(other.unwrap_err().contains("apiVersion has to be"));
+}

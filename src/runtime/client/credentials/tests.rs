@@ -1,0 +1,171 @@
+use std::{fs, sync::Mutex, time::Duration};
+
+use tower::ServiceExt;
+
+use super::*;
+use crate::metrics::Metrics;
+
+fn metrics() -> RequestMetricsLayer {
+    RequestMetricsLayer::new("host".into(), Arc::new(Metrics::new().unwrap()))
+}
+
+fn user(text: &str) -> AuthInfo {
+    serde_json::from_str(text).unwrap()
+}
+
+/// What a server that accepts one token gets to see.
+async fn ask(credentials: &Credentials, accepted: &'static str) -> (StatusCode, Vec<String>) {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let tell = Arc::clone(&seen);
+    let server = tower::service_fn(move |request: Request<Body>| {
+        let header = request.headers().get(AUTHORIZATION).map(|header| header.to_str().unwrap().to_owned());
+        let header = header.unwrap_or_default();
+        let status = if header == accepted { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
+        tell.lock().unwrap().push(header);
+        async move { Ok::<_, BoxError>(Response::builder().status(status).body(()).unwrap()) }
+    });
+    let request = Request::new(Body::from(b"{}".to_vec()));
+    let answer = CredentialsLayer::new(credentials.clone(), metrics()).layer(server).oneshot(request).await.unwrap();
+    let seen = seen.lock().unwrap().clone();
+    (answer.status(), seen)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_file_is_trimmed_and_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    fs::write(&path, " first\n").unwrap();
+    let mut user = user(&format!("{{\"tokenFile\": {path:?}, \"token\": \"other\"}}"));
+    let credentials = Credentials::take(&mut user).unwrap();
+    assert!(user.token_file.is_none(), "kube would not trim it");
+    let tell = async |accepted| ask(&credentials, accepted).await.1;
+    assert_eq!(tell("Bearer first").await, ["Bearer first"]);
+
+    fs::write(&path, "second\n").unwrap();
+    assert_eq!(tell("Bearer first").await, ["Bearer first"], "it is not read for each request");
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(tell("Bearer second").await, ["Bearer second"]);
+
+    fs::remove_file(&path).unwrap();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(tell("Bearer second").await, ["Bearer second"], "what it said last counts");
+    fs::write(&path, "\n").unwrap();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(tell("Bearer second").await, ["Bearer second"], "so it does when it is empty");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_token_is_looked_up_in_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    fs::write(&path, "old").unwrap();
+    let credentials = Credentials::take(&mut user(&format!("{{\"tokenFile\": {path:?}}}"))).unwrap();
+    tokio::time::advance(Duration::from_secs(2)).await;
+    let refused = (StatusCode::UNAUTHORIZED, vec!["Bearer old".to_owned()]);
+    assert_eq!(ask(&credentials, "Bearer new").await, refused, "the same is not sent twice");
+    fs::write(&path, "new").unwrap();
+    tokio::time::advance(Duration::from_secs(2)).await;
+    let twice = vec!["Bearer old".to_owned(), "Bearer new".to_owned()];
+    assert_eq!(ask(&credentials, "Bearer new").await, (StatusCode::OK, twice));
+}
+
+#[test]
+fn who_cannot_log_in_is_told_so() {
+    let take = |text: &str| Credentials::take(&mut user(text)).err().unwrap_or_default();
+    assert!(take(r#"{"tokenFile": "/nowhere"}"#).starts_with("tokenFile /nowhere: "));
+    assert_eq!(take(r#"{"tokenFile": "/nowhere", "token": "t"}"#), "");
+    assert!(
+        take(r#"{"exec": {"command": "c", "apiVersion": "x"}}"#).contains("accepted are client.authentication.k8s.io/v1 ")
+    );
+    let always =
+        r#"{"exec": {"command": "c", "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Always"}}"#;
+    assert!(take(always).contains("interactiveMode Always"));
+    assert!(take(r#"{"exec": {"apiVersion": "client.authentication.k8s.io/v1"}}"#).contains("no command"));
+}
+
+#[test]
+fn a_plugin_counts_only_without_another_way() {
+    let exec = r#""exec": {"command": "c", "apiVersion": "client.authentication.k8s.io/v1"}"#;
+    let is_plugin = |more: &str| Credentials::take(&mut user(&format!("{{{exec}{more}}}"))).unwrap().plugin().is_some();
+    assert!(is_plugin(""));
+    for more in [r#", "token": "t""#, r#", "username": "u", "password": "p""#, r#", "client-certificate": "c""#] {
+        assert!(!is_plugin(more), "{more}");
+    }
+}
+
+/// A plugin that tells how often it ran, and the folder that it lives in.
+fn counting(body: &str) -> (Credentials, tempfile::TempDir) {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plugin");
+    let count = folder.path().join("count");
+    fs::write(&path, format!("#!/bin/sh\necho x >> {count:?}\nn=$(wc -l < {count:?} | tr -d ' ')\n{body}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let exec = format!(r#"{{"exec": {{"command": {path:?}, "apiVersion": "client.authentication.k8s.io/v1"}}}}"#);
+    (Credentials::take(&mut user(&exec)).unwrap(), folder)
+}
+
+fn runs(folder: &tempfile::TempDir) -> usize {
+    fs::read_to_string(folder.path().join("count")).unwrap_or_default().lines().count()
+}
+
+fn printing(status: &str) -> String {
+    format!(
+        "cat <<EOF\n{{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCredential\", \"status\": {{{status}}}}}\nEOF"
+    )
+}
+
+#[tokio::test]
+async fn a_plugin_runs_once_for_all_and_again_when_the_server_refuses() {
+    let (credentials, folder) = counting(&printing(r#""token": "t$n""#));
+    let all = futures::future::join_all((0..20).map(|_| ask(&credentials, "Bearer t1"))).await;
+    assert!(all.iter().all(|(status, _)| *status == StatusCode::OK));
+    assert_eq!(runs(&folder), 1);
+    assert_eq!(ask(&credentials, "Bearer t2").await.0, StatusCode::UNAUTHORIZED, "not so soon after the first run");
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(10)).await;
+    tokio::time::resume();
+    let all = futures::future::join_all((0..20).map(|_| ask(&credentials, "Bearer t2"))).await;
+    assert!(all.iter().all(|(status, seen)| *status == StatusCode::OK && seen.len() <= 2), "{all:?}");
+    assert_eq!(runs(&folder), 2);
+}
+
+#[tokio::test]
+async fn a_plugin_runs_again_when_its_credentials_expire() {
+    let (credentials, folder) = counting(&printing(r#""token": "t$n", "expirationTimestamp": "2020-01-01T00:00:00Z""#));
+    assert_eq!(ask(&credentials, "Bearer t1").await.1, ["Bearer t1"]);
+    assert_eq!(ask(&credentials, "Bearer t2").await.1, ["Bearer t2"]);
+    assert_eq!(runs(&folder), 2);
+}
+
+#[tokio::test]
+async fn a_plugin_that_fails_or_hangs_is_told() {
+    let failing = async |body: &str| {
+        let (credentials, _folder) = counting(body);
+        credentials.current().await.unwrap_err()
+    };
+    assert!(failing("exit 3").await.ends_with("it ended with exit status: 3"));
+    assert!(failing("head -c 2000000 /dev/zero").await.ends_with("more than 1 MiB"));
+    assert!(failing("echo secret").await.ends_with("its output is no ExecCredential"));
+    let (credentials, _folder) = counting("exec sleep 600");
+    let ended = tokio::spawn(async move { credentials.current().await });
+    // Time may jump only when the plugin runs.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    assert!(ended.await.unwrap().unwrap_err().ends_with("it did not end within 30s"));
+}
+
+#[tokio::test]
+async fn a_request_that_is_given_up_does_not_end_the_plugin() {
+    let (credentials, folder) = counting(&format!("sleep 1\n{}", printing(r#""token": "t$n""#)));
+    assert!(tokio::time::timeout(Duration::from_millis(200), credentials.current()).await.is_err());
+    assert_eq!(ask(&credentials, "Bearer t1").await.1, ["Bearer t1"]);
+    assert_eq!(runs(&folder), 1);
+}
+
+#[tokio::test]
+async fn what_needs_no_care_goes_through() {
+    assert_eq!(ask(&Credentials::Fixed, "").await, (StatusCode::OK, vec![String::new()]));
+}
