@@ -26,6 +26,8 @@ use k8s_openapi::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
+#[path = "manifests/accounts.rs"]
+mod accounts;
 #[path = "manifests/admission.rs"]
 mod admission;
 #[path = "manifests/helm.rs"]

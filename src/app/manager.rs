@@ -175,7 +175,7 @@ impl Manager {
         };
         let wired = wiring::controllers(&context, &mut informers, &provider)?;
 
-        let client = clients.component(&format!("{}-cloud-provider", provider.provider_name()))?;
+        let client = provider_client(clients.as_ref(), provider.provider_name())?;
         let provider_context = ProviderContext {
             client,
             leadership: leadership.clone(),
@@ -252,6 +252,12 @@ async fn drain(controllers: &mut JoinHandle<()>, limit: Duration) {
         controllers.abort();
         let _ = controllers.await;
     }
+}
+
+/// The provider acts as ServiceAccount `<name>-cloud-provider` where controllers have accounts of their own. It asks for leadership
+/// itself. Upstream: `pkg/provider/azure.go`, `Initialize`.
+fn provider_client(clients: &dyn ClientSource, provider: &str) -> Result<kube::Client, kube::Error> {
+    clients.controller(&format!("{provider}-cloud-provider"), &Leadership::unopposed())
 }
 
 /// Upstream: `k8s.io/component-base/metrics/prometheus/feature`.
@@ -370,6 +376,34 @@ async fn supervise(
 mod tests {
     use super::*;
     use crate::cli::value::{FlagValue, Switches};
+
+    /// Remembers who asked for an account's client.
+    #[derive(Default)]
+    struct Accounts(std::sync::Mutex<Vec<String>>);
+
+    impl ClientSource for Accounts {
+        fn component(&self, _: &str) -> Result<kube::Client, kube::Error> {
+            let answer = || http::Response::new(http_body_util::Empty::<bytes::Bytes>::new());
+            let nobody = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+                std::future::ready(Ok::<_, std::convert::Infallible>(answer()))
+            });
+            Ok(kube::Client::new(nobody, "default"))
+        }
+        fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
+            self.0.lock().unwrap().push(account.to_owned());
+            self.component(account)
+        }
+        fn watches(&self) -> Result<kube::Client, kube::Error> {
+            self.component("")
+        }
+    }
+
+    #[tokio::test]
+    async fn the_provider_acts_as_an_account_of_its_own() {
+        let accounts = Accounts::default();
+        provider_client(&accounts, "azure").unwrap();
+        assert_eq!(*accounts.0.lock().unwrap(), ["azure-cloud-provider"]);
+    }
 
     /// Tells when it is dropped.
     struct Step(Arc<std::sync::atomic::AtomicBool>);
