@@ -66,6 +66,7 @@ const PURE_FILES: &[&str] = &[
     "build.rs",
     "names.rs",
     "resolve.rs",
+    "denial.rs",
     "judge.rs",
     "describe.rs",
     "existence.rs",

@@ -2,6 +2,7 @@
 
 use std::{fmt, time::Duration};
 
+use super::classify::names_a_parent;
 use crate::cloud_provider::CloudError;
 
 /// Shorthand.
@@ -75,6 +76,11 @@ impl ArmError {
     pub fn mentions(&self, code: &str) -> bool {
         let word = |text: &str| text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word.eq_ignore_ascii_case(code));
         word(&self.code) || word(&self.message)
+    }
+
+    /// Whether the message says that something around the resource is missing, by its type and names.
+    pub fn names_a_parent(&self) -> bool {
+        self.request.split_once(' ').is_some_and(|(_, path)| names_a_parent(path, &self.message))
     }
 
     /// Action and scope of a 403, taken from ARM's sentence; `None` when it does not name them.

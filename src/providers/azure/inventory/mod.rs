@@ -14,6 +14,7 @@
 //! asked may go away without its being sent again. Everything but [`Inventory`] itself and `refresh` is pure.
 
 mod build;
+mod denial;
 mod judge;
 mod machine;
 mod names;

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::{
     Interface, Machine, MachineKind, build,
     build::ScaleSet,
+    denial::denies_instance,
     names,
     read::{Answer, Read, Scope, group_of, is_in},
 };
@@ -178,7 +179,7 @@ impl Snapshot {
                 self.failures.remove(&read);
                 self.take(read, at, answer);
             }
-            Err(error) if error.class == ErrorClass::NotFound && !read.is_list() => {
+            Err(error) if (error.class == ErrorClass::NotFound && !read.is_list()) || denies_instance(&read, &error) => {
                 self.failures.remove(&read);
                 match read {
                     Read::Machine(id) | Read::ScaleSet(id) => self.note_absence(&id, at),

@@ -188,6 +188,30 @@ async fn power_is_seen_freshly() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_instances_own_404_counts_whatever_its_code_and_a_missing_parent_does_not() {
+    for (code, gone) in [
+        ("VMScaleSetVMNotFound", true),
+        ("VirtualMachineNotFound", true),
+        ("ParentResourceNotFound", false),
+        ("ResourceGroupNotFound", false),
+        ("InvalidResourceType", false),
+    ] {
+        let setup = Setup::of_all_kinds();
+        let node = setup.node("uni000001");
+        assert_eq!(setup.look(&node).await.0, Existence::Exists);
+        setup.cloud.azure().add_fault(Fault::refuse(404, code).path("*/virtualMachineScaleSets/uni/virtualMachines/1"));
+        setup.cloud.azure().add_fault(Fault::refuse(404, code).path("*/virtualMachineScaleSets/uni/virtualMachines"));
+        let existence = setup.look(&node).await.0;
+        assert_eq!(existence == Existence::Gone, gone, "{code}: {existence:?}");
+        // What surrounds it has to be as it should all the same.
+        setup.cloud.azure().add_fault(Fault::new(Effect::Forbidden).path("*/virtualMachineScaleSets").lists());
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let existence = setup.look(&node).await.0;
+        assert!(matches!(existence, Existence::Unknown(_)), "{code}: {existence:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn broken_answers_and_empty_groups_are_no_evidence() {
     let setup = Setup::of_all_kinds();
     let names = ["uni000001", "flex000001", "avset-1", "vm-1"];

@@ -1,0 +1,116 @@
+//! Whether an error is ARM's own word that an instance of a scale set does not exist. Pure.
+//!
+//! In: a read and its error. Out: yes or no. Compute answers for an instance that was deleted with more codes than anybody lists, and
+//! sometimes with 400; so every 404 of ARM counts that does not speak of something around the instance. Whether the scale set and its
+//! group are there is for `judge` to find out.
+
+use super::read::{Read, uniform_set_of};
+use crate::providers::azure::arm::{ArmError, ErrorClass};
+
+/// Words of codes that speak of what surrounds an instance, or of the request.
+const SURROUNDINGS: &[&str] = &[
+    "parent",
+    "group",
+    "subscription",
+    "tenant",
+    "provider",
+    "namespace",
+    "resourcetype",
+    "apiversion",
+    "endpoint",
+    "route",
+];
+/// Codes that do so wherever they stand in the error.
+const MISSING_PARENTS: &[&str] = &[
+    "ParentResourceNotFound",
+    "ResourceGroupNotFound",
+    "ResourceGroupBeingDeleted",
+    "SubscriptionNotFound",
+    "InvalidSubscriptionId",
+    "VirtualMachineScaleSetNotFound",
+    "VMScaleSetNotFound",
+];
+
+/// Whether the error of `read` says that the instance it asks for does not exist.
+pub(super) fn denies_instance(read: &Read, error: &ArmError) -> bool {
+    let Read::Machine(id) = read else { return false };
+    if uniform_set_of(id).is_none() {
+        return false;
+    }
+    match (error.status, error.class) {
+        (Some(404), ErrorClass::NotFound) => true,
+        (Some(404), ErrorClass::ParentNotFound) => !speaks_of_surroundings(error),
+        (Some(400), ErrorClass::Invalid) => error.mentions("InvalidParameter") && is_inactive(id.name(), &error.message),
+        _ => false,
+    }
+}
+
+fn speaks_of_surroundings(error: &ArmError) -> bool {
+    let code = error.code.to_ascii_lowercase();
+    SURROUNDINGS.iter().any(|word| code.contains(word))
+        || MISSING_PARENTS.iter().any(|code| error.mentions(code))
+        || error.names_a_parent()
+}
+
+/// `The provided instanceId 7 is not an active Virtual Machine Scale Set VM instanceId.`
+fn is_inactive(number: &str, message: &str) -> bool {
+    message.to_ascii_lowercase().contains(&format!("instanceid {} is not an active ", number.to_ascii_lowercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::world::{error, instance, set, vm},
+        *,
+    };
+
+    fn answered(status: u16, class: ErrorClass, code: &str, message: &str) -> ArmError {
+        let request = format!("GET {}", instance("pool0", 7));
+        ArmError { status: Some(status), code: code.into(), message: message.into(), request, ..error(class) }
+    }
+
+    #[test]
+    fn an_instances_own_404_is_arms_word_unless_it_speaks_of_something_else() {
+        use ErrorClass::{Forbidden, Garbage, Invalid, NotFound, ParentNotFound, Transient};
+        let parent =
+            "The Resource 'Microsoft.Compute/virtualMachineScaleSets/pool0' under resource group 'rg' was not found.";
+        let own = "The Resource 'Microsoft.Compute/virtualMachineScaleSets/pool0/virtualMachines/7' under resource group 'rg' was not found.";
+        let inactive = "The provided instanceId 7 is not an active Virtual Machine Scale Set VM instanceId.";
+        for (status, class, code, message, expected) in [
+            (404, NotFound, "ResourceNotFound", own, true),
+            (404, ParentNotFound, "VMScaleSetVMNotFound", "The VM was not found.", true),
+            (404, ParentNotFound, "VirtualMachineNotFound", "", true),
+            (404, ParentNotFound, "NotFoundError", own, true),
+            (404, ParentNotFound, "Gone42", "No such entity.", true),
+            (404, ParentNotFound, "ParentResourceNotFound", "Parent resource 'pool0' not found.", false),
+            (404, ParentNotFound, "ResourceGroupNotFound", "", false),
+            (404, ParentNotFound, "SubscriptionNotFound", "", false),
+            (404, ParentNotFound, "InvalidResourceType", "", false),
+            (404, ParentNotFound, "InvalidResourceNamespace", "", false),
+            (404, ParentNotFound, "InvalidApiVersionParameter", "", false),
+            (404, ParentNotFound, "VMScaleSetNotFound", "", false),
+            (404, ParentNotFound, "Whatever", "see; ParentResourceNotFound: no set", false),
+            (404, ParentNotFound, "ResourceNotFound", parent, false),
+            (404, ParentNotFound, "Whatever", parent, false),
+            (400, Invalid, "InvalidParameter", inactive, true),
+            (400, Invalid, "BadRequest", inactive, false),
+            (
+                400,
+                Invalid,
+                "InvalidParameter",
+                "The provided instanceId 77 is not an active Virtual Machine Scale Set VM instanceId.",
+                false,
+            ),
+            (400, Invalid, "InvalidParameter", "The value of parameter instanceId 7 is invalid.", false),
+            (404, Garbage, "", "the answer carries no ARM error document", false),
+            (403, Forbidden, "AuthorizationFailed", "", false),
+            (500, Transient, "ResourceNotFound", own, false),
+        ] {
+            let error = answered(status, class, code, message);
+            assert_eq!(denies_instance(&Read::Machine(instance("pool0", 7)), &error), expected, "{error}");
+            for other in [Read::Machine(vm("n")), Read::ScaleSet(set("pool0")), Read::ScaleSets(set("pool0"))] {
+                assert!(!denies_instance(&other, &error), "{other} {error}");
+            }
+        }
+    }
+}
