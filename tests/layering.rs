@@ -28,6 +28,7 @@ const TABLES: &[(&str, &str)] = &[("cli", "crate::controllers::names")];
 /// File names of modules that decide: no I/O, no clock, no `async`.
 const PURE_FILES: &[&str] = &[
     "plan.rs",
+    "crowd.rs",
     "work_queue.rs",
     "lease.rs",
     "correlator.rs",
@@ -68,6 +69,7 @@ const PURE_FILES: &[&str] = &[
     "resolve.rs",
     "denial.rs",
     "judge.rs",
+    "second_look.rs",
     "describe.rs",
     "existence.rs",
     "standing.rs",

@@ -68,6 +68,18 @@ pub enum Existence {
     Unknown(String),
 }
 
+/// What a second source says of an instance that is [`Existence::Gone`]: another question than the first, such as a list that should
+/// have the instance. Asked before one of many Nodes that are gone at once is deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecondLook {
+    /// It does not have the instance either, and is otherwise as it should be.
+    Agrees,
+    /// It cannot tell, and why; or there is none.
+    Silent(String),
+    /// It has the instance, as this says. One of the two is wrong.
+    Contradicts(String),
+}
+
 /// Instances by Node object. Upstream: `cloud.go`, `InstancesV2`.
 #[async_trait]
 pub trait InstancesV2: Send + Sync {
@@ -86,6 +98,12 @@ pub trait InstancesV2: Send + Sync {
             Ok(false) | Err(CloudError::InstanceNotFound) => Existence::Gone,
             Err(error) => Existence::Unknown(error.to_string()),
         }
+    }
+
+    /// What a second source says of the instance of `node`, which [`InstancesV2::existence`] calls gone.
+    async fn second_look(&self, node: &Node) -> SecondLook {
+        let _ = node;
+        SecondLook::Silent("the cloud provider has no second source".to_owned())
     }
 
     /// Metadata of many nodes, answers in the order of `nodes`. Override when the cloud can answer from lists.

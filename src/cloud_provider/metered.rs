@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{
     CloudError, CloudProvider, CloudResult, Clusters, Existence, InstanceMetadata, Instances, InstancesV2, LoadBalancer,
-    LoadBalancerStatus, NodeAddress, ProviderContext, Route, RouteChanges, RouteOutcomes, Routes, Zone, Zones,
+    LoadBalancerStatus, NodeAddress, ProviderContext, Route, RouteChanges, RouteOutcomes, Routes, SecondLook, Zone, Zones,
 };
 use crate::{metrics::Metrics, runtime::leader_election::Leadership};
 
@@ -168,6 +168,17 @@ impl InstancesV2 for Metered<dyn InstancesV2> {
             Err(error) => {
                 self.meter.count(call, error.class());
                 Existence::Unknown(error.to_string())
+            }
+        }
+    }
+
+    async fn second_look(&self, node: &Node) -> SecondLook {
+        let call = "second_look";
+        match self.meter.within(call, self.meter.deadlines.reads, self.inner.second_look(node)).await {
+            Ok(seen) => seen,
+            Err(error) => {
+                self.meter.count(call, error.class());
+                SecondLook::Silent(error.to_string())
             }
         }
     }

@@ -3,7 +3,7 @@
 //! In: plain Kubernetes objects (`&Service`, `&Node`, `&[Arc<Node>]`). Out: what the cloud knows, or a [`CloudError`] that says
 //! what the caller should do next. A provider implements [`CloudProvider`] and whichever optional parts its cloud has; a part
 //! that returns `None` switches off what needs it. Beyond `cloud.go`, each with a default so that a provider may ignore it:
-//! existence with three values ([`InstancesV2::existence`]), batches ([`InstancesV2::instance_metadata_batch`],
+//! existence with three values ([`InstancesV2::existence`]) and a second source for it ([`InstancesV2::second_look`]), batches ([`InstancesV2::instance_metadata_batch`],
 //! [`Routes::apply_routes`]) and a printable plan ([`LoadBalancer::plan_load_balancer`]).
 //!
 //! Nothing here names a provider or a controller.
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 pub use error::{CloudError, CloudResult};
-pub use instances::{AddressType, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress};
+pub use instances::{AddressType, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress, SecondLook};
 pub use load_balancer::{LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PortStatus};
 pub use registry::{LocalConfig, ProviderContext, Registry};
 pub use routes::{Route, RouteChanges, RouteOutcomes, Routes};

@@ -24,10 +24,11 @@ flags! {
         "How long an instance must be known to be gone, counted from the first of two confirmations, before its \
          node is deleted.";
     NODE_DELETION_MAX_COUNT: i32 = "node-deletion-max-count" "10"
-        "Deletions of nodes stop when more than this many and more than --node-deletion-max-percent fall into one window. At most half \
-         of the nodes count here: of ten nodes, five.";
+        "When more nodes than this and more than --node-deletion-max-percent lose their instances within one window, their nodes are \
+         deleted slowly, no more in a window than the larger of the two, and not at all while the evidence is doubtful. At most half of \
+         the nodes count here: of ten nodes, five.";
     NODE_DELETION_MAX_PERCENT: i32 = "node-deletion-max-percent" "20"
-        "Share of the cluster's nodes for the stop described at --node-deletion-max-count; 100 turns the stop off.";
+        "Share of the cluster's nodes for the limit described at --node-deletion-max-count; 100 turns the limit off.";
     NODE_DELETION_WINDOW: Duration = "node-deletion-window" "5m" "Length of the window for --node-deletion-max-count.";
     ROUTE_RECONCILIATION_PERIOD: Duration = "route-reconciliation-period" "10s"
         "How often routes are compared with the cloud when nothing has changed, unless they are watch-driven.";

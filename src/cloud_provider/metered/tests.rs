@@ -97,6 +97,12 @@ impl InstancesV2 for Probe {
             Err(error) => Existence::Unknown(error.to_string()),
         }
     }
+    async fn second_look(&self, _: &Node) -> SecondLook {
+        match self.answer("second_look", SecondLook::Agrees).await {
+            Ok(seen) => seen,
+            Err(error) => SecondLook::Silent(error.to_string()),
+        }
+    }
     async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
         vec![self.answer("instance_metadata_batch", None).await; nodes.len()]
     }
@@ -278,6 +284,7 @@ fn changes() -> RouteChanges {
 struct Answers {
     calls: Vec<(&'static str, Result<(), CloudError>)>,
     existence: Existence,
+    second_look: SecondLook,
 }
 
 /// Calls every method once, as controllers would see the provider.
@@ -292,6 +299,7 @@ async fn call_everything(cloud: &dyn CloudProvider, leadership: Leadership) -> A
     assert_eq!(batch.len(), 1);
     calls.extend(batch.into_iter().map(|answer| ("instance_metadata_batch", answer.map(drop))));
     let existence = v2.existence(&node).await;
+    let second_look = v2.second_look(&node).await;
     let v1 = cloud.instances().unwrap();
     calls.push(("node_addresses", v1.node_addresses("").await.map(drop)));
     calls.push(("node_addresses_by_provider_id", v1.node_addresses_by_provider_id("").await.map(drop)));
@@ -323,7 +331,7 @@ async fn call_everything(cloud: &dyn CloudProvider, leadership: Leadership) -> A
     let clusters = cloud.clusters().unwrap();
     calls.push(("list_clusters", clusters.list_clusters().await.map(drop)));
     calls.push(("master", clusters.master("").await.map(drop)));
-    Answers { calls, existence }
+    Answers { calls, existence, second_look }
 }
 
 fn wrapped(probe: &Probe, leadership: Leadership) -> (Arc<dyn CloudProvider>, Arc<Metrics>) {
@@ -346,7 +354,7 @@ async fn every_method_reaches_the_provider_and_its_answer_comes_back() {
     let answers = call_everything(&*cloud, Leadership::unopposed()).await;
 
     assert!(answers.calls.iter().all(|(_, answer)| answer.is_ok()));
-    assert_eq!(answers.existence, Existence::Gone);
+    assert_eq!((answers.existence, answers.second_look), (Existence::Gone, SecondLook::Agrees));
     assert_eq!(cloud.provider_name(), "probe");
     assert!(!cloud.has_cluster_id());
     assert_eq!((cloud.health(), cloud.status()), (Err("unwell".to_owned()), serde_json::Value::from("busy")));
@@ -402,6 +410,7 @@ async fn calls_end_at_their_deadline() {
             assert_eq!(errors(&metrics, call, "deadline") > 0.0, late, "{call} after {latency:?}");
         }
         assert_eq!(matches!(answers.existence, Existence::Unknown(_)), late_reads);
+        assert_eq!(matches!(answers.second_look, SecondLook::Silent(_)), late_reads);
     }
 }
 

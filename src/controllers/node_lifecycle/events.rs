@@ -1,10 +1,10 @@
 //! Every event of the node-lifecycle controller.
 
-use std::fmt::Display;
+use std::{fmt::Display, time::Duration};
 
 use k8s_openapi::api::core::v1::Node;
 
-use super::plan::Crowd;
+use super::crowd::Crowd;
 use crate::{
     node::name,
     runtime::events::{Event, EventDoc, EventType, reference},
@@ -26,7 +26,17 @@ pub const EVENTS: &[EventDoc] = &[
     EventDoc {
         reason: REFUSED,
         type_: EventType::Warning,
-        when: "A Node is not deleted because too many instances are gone at once, which may be an error of the cloud.",
+        when: "A Node is not deleted because too many instances are gone at once and the evidence is doubtful.",
+    },
+    EventDoc {
+        reason: DELAYED,
+        type_: EventType::Normal,
+        when: "A Node is deleted later: many instances are gone at once, and their Nodes go slowly.",
+    },
+    EventDoc {
+        reason: UNKNOWN,
+        type_: EventType::Warning,
+        when: "For 5 minutes the cloud provider could not tell whether the instance of a Node that is not ready exists; told anew each hour.",
     },
 ];
 
@@ -34,6 +44,8 @@ const INSTANCE_MISSING: &str = "InstanceMissing";
 const DELETING: &str = "DeletingNode";
 const DELETING_FAILED: &str = "DeletingNodeFailed";
 const REFUSED: &str = "NodeDeletionRefused";
+const DELAYED: &str = "NodeDeletionDelayed";
+const UNKNOWN: &str = "InstanceExistenceUnknown";
 
 fn event(node: &Node, type_: EventType, reason: &'static str, message: String) -> Event {
     Event { about: reference(node), type_, reason, message }
@@ -57,8 +69,30 @@ pub(super) fn deleting_failed(node: &Node, error: &dyn Display) -> Event {
 }
 
 /// Held back.
-pub(super) fn refused(node: &Node, crowd: Crowd) -> Event {
-    event(node, EventType::Warning, REFUSED, format!("Not deleting node {}: {crowd}", name(node)))
+pub(super) fn refused(node: &Node, crowd: Crowd, why: &str) -> Event {
+    let message = format!(
+        "Not deleting node {}: {crowd}, and the evidence is doubtful. If they are really gone, delete the nodes by hand or raise \
+         --node-deletion-max-percent or, up to half of the nodes, --node-deletion-max-count. What is doubtful: {why}",
+        name(node)
+    );
+    event(node, EventType::Warning, REFUSED, message)
+}
+
+/// Its turn comes.
+pub(super) fn delayed(node: &Node, crowd: Crowd) -> Event {
+    let message = format!("Node {} is deleted later: {crowd}, so they go slowly, once that is confirmed", name(node));
+    event(node, EventType::Normal, DELAYED, message)
+}
+
+/// Nobody can tell, for so long.
+pub(super) fn unknown(node: &Node, why: &str, lasts: Duration) -> Event {
+    let message = format!(
+        "For {} minutes the cloud provider could not tell whether the instance of node {node} exists, so that the node stays. Mend the \
+         cause or, if the instance is gone, run `kubectl delete node {node}`. The cause: {why}",
+        lasts.as_secs() / 60,
+        node = name(node)
+    );
+    event(node, EventType::Warning, UNKNOWN, message)
 }
 
 #[cfg(test)]
@@ -70,11 +104,22 @@ mod tests {
     fn every_event_stands_in_the_table() {
         let node = node("n");
         let crowd = Crowd { gone: 15, all: 50, allowance: 10 };
-        let all = [instance_missing(&node), deleting(&node), deleting_failed(&node, &"broken"), refused(&node, crowd)];
+        let all = [
+            instance_missing(&node),
+            deleting(&node),
+            deleting_failed(&node, &"broken"),
+            refused(&node, crowd, "HTTP 403"),
+            delayed(&node, crowd),
+            unknown(&node, "HTTP 500", Duration::from_secs(301)),
+        ];
         let table: Vec<_> = EVENTS.iter().map(|row| (row.reason, row.type_)).collect();
         assert_eq!(all.clone().map(|event| (event.reason, event.type_)).to_vec(), table);
         assert_eq!(all[1].message, "Deleting node n because it does not exist in the cloud provider");
         assert_eq!(all[2].message, "Failed deleting node n: broken");
-        assert!(all[3].message.contains("15 of 50 nodes"), "{}", all[3].message);
+        assert!(all[3].message.contains("15 of 50 nodes") && all[3].message.contains("HTTP 403"), "{}", all[3].message);
+        assert!(all[4].message.contains("15 of 50 nodes"), "{}", all[4].message);
+        let told = &all[5].message;
+        assert!(told.starts_with("For 5 minutes") && told.contains("run `kubectl delete node n`"), "{told}");
+        assert!(told.ends_with("The cause: HTTP 500"), "{told}");
     }
 }

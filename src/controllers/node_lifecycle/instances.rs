@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 
 use super::{super::node::metadata::find_provider_id, plan::Observation};
-use crate::cloud_provider::{CloudError, CloudProvider, CloudResult, Existence, Instances, InstancesV2};
+use crate::cloud_provider::{CloudError, CloudProvider, CloudResult, Existence, Instances, InstancesV2, SecondLook};
 
 /// Where instances are looked up.
 pub(super) enum Source {
@@ -35,6 +35,14 @@ impl Source {
                 Ok(false) | Err(CloudError::NotImplemented) => Observation::Running,
                 Err(error) => Observation::Exists(error.to_string()),
             },
+        }
+    }
+
+    /// What a second source says of the instance of `node`, which is gone.
+    pub(super) async fn second_look(&self, node: &Node) -> SecondLook {
+        match self {
+            Source::V2(v2) => v2.second_look(node).await,
+            Source::V1 { .. } => SecondLook::Silent("the cloud provider has no second source".to_owned()),
         }
     }
 

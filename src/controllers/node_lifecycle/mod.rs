@@ -4,6 +4,7 @@
 //! are not ready, or that still carry the shutdown taint, become due. Each is looked at on its own, so that a cloud call that
 //! hangs holds up nobody else.
 
+mod crowd;
 mod events;
 mod instances;
 mod plan;
@@ -20,8 +21,8 @@ use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Node;
 
+pub use crowd::Config;
 pub use events::EVENTS;
-pub use plan::Config;
 
 use self::{instances::Source, plan::State};
 use super::{Controller, ControllerContext, ControllerStatus, Informers, node::NoInstances};

@@ -4,61 +4,28 @@
 //!
 //! A Node is deleted when the cloud said `Gone` at least twice with no contradiction in between, [`Config::monitor_period`] apart
 //! or more, over at least [`Config::grace_period`], and when that does not look like an error of the cloud: if more Nodes than
-//! [`Config::allowance`] are either gone now or were deleted within [`Config::window`], none is deleted. That ends by itself:
-//! instances come back, Nodes are added, earlier deletions age. And when every missing Node has been gone for [`LASTING`] with no
-//! contradiction, while others are not missing, so many Nodes may go in each window as the allowance is: machines that were taken away
-//! do not come back, however small the cluster is.
+//! [`Config::allowance`] are either gone now or were deleted within [`Config::window`], that is a [`Crowd`], which goes slowly and only
+//! on better evidence (`crowd`). That ends by itself: instances come back, Nodes are added, earlier deletions age.
 //!
-//! The allowance is what may go within one window, so a rule that lets a crowd go slowly needs no other number.
-//!
-//! "Unknown" confirms nothing and forgets nothing. Upstream deletes at the first "not found", without any of this.
+//! "Unknown" confirms nothing and forgets nothing; one that lasts is told. Upstream deletes at the first "not found", without any of
+//! this.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     time::Duration,
 };
 
 use tokio::time::Instant;
 
-/// How long a crowd has to be gone before it is believed, piece by piece.
-const LASTING: Duration = Duration::from_secs(30 * 60);
+use super::crowd::{ASK_FROM, Config, Crowd, Evidence, Hold, LASTING, SETTLED, hold};
+use crate::cloud_provider::SecondLook;
 
-/// Settings of the controller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Config {
-    /// `--node-monitor-period`: how often Nodes that are not ready are looked at.
-    pub monitor_period: Duration,
-    /// How long an instance has to be gone before its Node is deleted.
-    pub grace_period: Duration,
-    /// So many deletions are not held back, but for more than half of the Nodes: of ten, ten are all…
-    pub max_count: usize,
-    /// …nor is this share of all Nodes, in percent. 100: nothing is held back.
-    pub max_percent: usize,
-    /// How long a deletion counts.
-    pub window: Duration,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            monitor_period: Duration::from_secs(5),
-            grace_period: Duration::from_secs(15),
-            max_count: 10,
-            max_percent: 20,
-            window: Duration::from_secs(300),
-        }
-    }
-}
-
-impl Config {
-    /// How many of `all` Nodes may be deleted within one window. A lone Node may go.
-    pub fn allowance(&self, all: usize) -> usize {
-        let by_count = self.max_count.min((all / 2).max(1));
-        let by_share = all.saturating_mul(self.max_percent) / 100;
-        by_count.max(by_share)
-    }
-}
+/// How long the cloud may not be able to tell before somebody is told.
+pub(super) const UNKNOWN_LASTS: Duration = Duration::from_secs(5 * 60);
+/// How often that is told anew.
+const TELL_AGAIN: Duration = Duration::from_secs(60 * 60);
+/// What contradicts a crowd when an instance turns up again.
+const SEEN_AGAIN: &str = "an instance of which the cloud had said that it is gone is there";
 
 /// What was seen of a Node and its instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,12 +40,14 @@ pub(super) enum Observation {
     Exists(String),
     /// The cloud said, freshly, that the instance is not there.
     Gone,
+    /// The same of one of many, and what a second source said of it.
+    GoneInCrowd(SecondLook),
     /// The cloud could not tell, and why.
     Unknown(String),
 }
 
 /// What to do about it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     /// Nothing now.
     Nothing,
@@ -88,43 +57,39 @@ pub(super) enum Action {
     AddShutdownTaint,
     /// Say that the instance is missing: this was the first time.
     Report,
+    /// Say that nobody can tell whether the instance exists, for so long by now.
+    ReportUnknown(Duration),
     /// Delete the Node.
     Delete,
+    /// Delete the Node later: it is one of many; `first` is whether that is news.
+    Delay {
+        /// How many there are.
+        crowd: Crowd,
+        /// Whether this Node was not told so before.
+        first: bool,
+    },
     /// Do not delete the Node, though it qualifies; `first` is whether that is news.
     Refuse {
         /// What makes it look like an error.
         crowd: Crowd,
+        /// What is doubtful about it.
+        why: String,
         /// Whether this Node was let through before.
         first: bool,
     },
 }
 
-/// How many Nodes are gone at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Crowd {
-    /// Nodes whose instance is gone, and Nodes deleted lately.
-    pub(super) gone: usize,
-    /// All Nodes, those deleted lately included.
-    pub(super) all: usize,
-    /// How many of them may be deleted within one window.
-    pub(super) allowance: usize,
-}
-
-impl fmt::Display for Crowd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the instances of {} of {} nodes are gone, and {} may be deleted in a row; if that is right, delete the nodes by hand \
-             or raise --node-deletion-max-percent or, up to half of the nodes, --node-deletion-max-count",
-            self.gone, self.all, self.allowance
-        )
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Missing {
     since: Instant,
+    delayed: bool,
     refused: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Unclear {
+    since: Instant,
+    told: Option<Instant>,
 }
 
 /// What is remembered between observations, by UID of the Node.
@@ -132,6 +97,11 @@ struct Missing {
 pub(super) struct State {
     missing: BTreeMap<String, Missing>,
     deleted: BTreeMap<String, Instant>,
+    unclear: BTreeMap<String, Unclear>,
+    /// Nodes whose instance was gone and was seen again lately. They count for a crowd: the cloud has said so much.
+    seen_again: BTreeMap<String, Instant>,
+    /// What contradicted the cloud last.
+    contradiction: Option<(Instant, String)>,
 }
 
 impl State {
@@ -144,38 +114,72 @@ impl State {
         now: Instant,
         config: &Config,
     ) -> Action {
+        if !matches!(observation, Observation::Unknown(_)) {
+            self.unclear.remove(uid);
+        }
         match observation {
-            Observation::Unknown(_) => Action::Nothing,
-            Observation::Gone => self.gone(uid, nodes, now, config),
-            Observation::Ready => self.there(uid, Action::RemoveShutdownTaint),
-            Observation::ShutDown => self.there(uid, Action::AddShutdownTaint),
-            Observation::Running | Observation::Exists(_) => self.there(uid, Action::Nothing),
+            Observation::Unknown(_) => self.unknown(uid, now),
+            Observation::Gone => self.gone(uid, None, nodes, now, config),
+            Observation::GoneInCrowd(second) => self.gone(uid, Some(second), nodes, now, config),
+            Observation::Ready => self.there(uid, now, Action::RemoveShutdownTaint),
+            Observation::ShutDown => self.there(uid, now, Action::AddShutdownTaint),
+            Observation::Running | Observation::Exists(_) => self.there(uid, now, Action::Nothing),
         }
     }
 
-    fn there(&mut self, uid: &str, action: Action) -> Action {
-        self.missing.remove(uid);
+    fn there(&mut self, uid: &str, now: Instant, action: Action) -> Action {
+        if self.missing.remove(uid).is_some() {
+            self.contradiction = Some((now, SEEN_AGAIN.to_owned()));
+            self.seen_again.insert(uid.to_owned(), now);
+        }
         action
     }
 
-    fn gone(&mut self, uid: &str, nodes: &BTreeSet<String>, now: Instant, config: &Config) -> Action {
+    fn unknown(&mut self, uid: &str, now: Instant) -> Action {
+        let unclear = self.unclear.entry(uid.to_owned()).or_insert(Unclear { since: now, told: None });
+        let lasts = now.saturating_duration_since(unclear.since);
+        let is_news = unclear.told.is_none_or(|at| now.saturating_duration_since(at) >= TELL_AGAIN);
+        if lasts < UNKNOWN_LASTS || !is_news {
+            return Action::Nothing;
+        }
+        unclear.told = Some(now);
+        Action::ReportUnknown(lasts)
+    }
+
+    fn gone(
+        &mut self,
+        uid: &str,
+        second: Option<&SecondLook>,
+        nodes: &BTreeSet<String>,
+        now: Instant,
+        config: &Config,
+    ) -> Action {
         if self.deleted.contains_key(uid) {
             // Finalizers hold it; it is counted already.
             return Action::Nothing;
         }
         let Some(missing) = self.missing.get(uid).copied() else {
-            self.missing.insert(uid.to_owned(), Missing { since: now, refused: false });
+            self.missing.insert(uid.to_owned(), Missing { since: now, delayed: false, refused: false });
             return Action::Report;
         };
+        if let Some(SecondLook::Contradicts(what)) = second {
+            self.contradiction = Some((now, what.clone()));
+        }
         if now.saturating_duration_since(missing.since) < config.monitor_period.max(config.grace_period) {
             return Action::Nothing;
         }
-        let crowd = self.crowd(nodes, now, config).filter(|crowd| !self.may_shrink(crowd, nodes, now));
-        match crowd {
-            Some(crowd) => {
+        let crowd = self.crowd(nodes, now, config);
+        let held = crowd.and_then(|crowd| Some((crowd, hold(&crowd, &self.evidence(missing, second, nodes, now, config))?)));
+        match held {
+            Some((crowd, Hold::Doubt(why))) => {
                 self.missing.insert(uid.to_owned(), Missing { refused: true, ..missing });
-                Action::Refuse { crowd, first: !missing.refused }
+                Action::Refuse { crowd, why, first: !missing.refused }
             }
+            Some((crowd, Hold::Early | Hold::Turn)) => {
+                self.missing.insert(uid.to_owned(), Missing { delayed: true, ..missing });
+                Action::Delay { crowd, first: !missing.delayed }
+            }
+            None if matches!(second, Some(SecondLook::Contradicts(_))) => Action::Nothing,
             None => {
                 self.missing.remove(uid);
                 self.deleted.insert(uid.to_owned(), now);
@@ -188,18 +192,47 @@ impl State {
     pub(super) fn crowd(&self, nodes: &BTreeSet<String>, now: Instant, config: &Config) -> Option<Crowd> {
         let lately = |at: &Instant| now.saturating_duration_since(*at) < config.window;
         let deleted: Vec<_> = self.deleted.iter().filter(|(_, at)| lately(at)).map(|(uid, _)| uid).collect();
-        let gone = self.missing.len() + deleted.len();
+        let again = self.seen_again.iter().filter(|(uid, at)| {
+            now.saturating_duration_since(**at) < SETTLED && nodes.contains(*uid) && !self.missing.contains_key(*uid)
+        });
+        let gone = self.missing.len() + deleted.len() + again.count();
         let all = nodes.len() + deleted.iter().filter(|uid| !nodes.contains(**uid)).count();
         let allowance = config.allowance(all);
         (gone > allowance).then_some(Crowd { gone, all, allowance })
     }
 
-    /// Whether a crowd is believed by now, and one more of it may go in this window.
-    fn may_shrink(&self, crowd: &Crowd, nodes: &BTreeSet<String>, now: Instant) -> bool {
-        let lasts = |missing: &Missing| now.saturating_duration_since(missing.since) >= LASTING;
-        let deleted = crowd.gone - self.missing.len();
-        let others_are_there = nodes.iter().any(|uid| !self.missing.contains_key(uid) && !self.deleted.contains_key(uid));
-        deleted < crowd.allowance && others_are_there && self.missing.values().all(lasts)
+    /// Whether what a second source says of this Node, of which the cloud says that its instance is gone, would change anything.
+    pub(super) fn needs_second_look(&self, uid: &str, nodes: &BTreeSet<String>, now: Instant, config: &Config) -> bool {
+        let missing = self.missing.get(uid);
+        missing.is_some_and(|missing| now.saturating_duration_since(missing.since) >= ASK_FROM)
+            && self.crowd(nodes, now, config).is_some()
+    }
+
+    fn evidence<'a>(
+        &'a self,
+        missing: Missing,
+        second: Option<&'a SecondLook>,
+        nodes: &BTreeSet<String>,
+        now: Instant,
+        config: &Config,
+    ) -> Evidence<'a> {
+        let age = |at: Instant| now.saturating_duration_since(at);
+        let deleted_in = |span| self.deleted.values().filter(|at| age(**at) < span).count();
+        let gone_for = age(missing.since);
+        let still_there = self.deleted.keys().filter(|uid| nodes.contains(*uid)).count();
+        Evidence {
+            gone_for,
+            // The others matter only once this one has been gone for long.
+            all_gone_for: match gone_for >= LASTING {
+                true => self.missing.values().map(|missing| age(missing.since)).min().unwrap_or_default(),
+                false => gone_for,
+            },
+            second,
+            contradiction: self.contradiction.as_ref().map(|(at, what)| (age(*at), what.as_str())),
+            others_are_there: nodes.len() > self.missing.len() + still_there,
+            deleted_in_window: deleted_in(config.window),
+            deleted_in_step: deleted_in(config.step()),
+        }
     }
 
     /// A deletion was not carried out: it does not count, and the Node has to be confirmed again.
@@ -207,18 +240,24 @@ impl State {
         self.deleted.remove(uid);
     }
 
-    /// Forgets Nodes that are no more, and deletions that are long past.
+    /// Forgets Nodes that are no more, and what is long past.
     pub(super) fn forget(&mut self, nodes: &BTreeSet<String>, now: Instant, config: &Config) {
         self.missing.retain(|uid, _| nodes.contains(uid));
+        self.unclear.retain(|uid, _| nodes.contains(uid));
+        self.seen_again.retain(|_, at| now.saturating_duration_since(*at) < SETTLED);
         self.deleted.retain(|_, at| now.saturating_duration_since(*at) < config.window);
+        self.contradiction = self.contradiction.take().filter(|(at, _)| now.saturating_duration_since(*at) < LASTING);
     }
 }
 
 /// Why a Node stays under observation, for status pages; `None` when it is as it should be.
-pub(super) fn waits_for(observation: &Observation, action: Action) -> Option<String> {
+pub(super) fn waits_for(observation: &Observation, action: &Action) -> Option<String> {
     match (observation, action) {
-        (_, Action::Refuse { crowd, .. }) => Some(crowd.to_string()),
-        (Observation::Gone, _) => Some("the instance is gone, which is to be confirmed".to_owned()),
+        (_, Action::Refuse { crowd, why, .. }) => Some(format!("{crowd}, and the evidence is doubtful: {why}")),
+        (_, Action::Delay { crowd, .. }) => Some(format!("{crowd}: it goes when it is its turn")),
+        (Observation::Gone | Observation::GoneInCrowd(_), _) => {
+            Some("the instance is gone, which is to be confirmed".to_owned())
+        }
         (Observation::Unknown(why), _) => Some(format!("whether the instance exists could not be told: {why}")),
         (Observation::Exists(why), _) => Some(format!("whether the instance is shut down could not be told: {why}")),
         (Observation::Ready | Observation::Running | Observation::ShutDown, _) => None,

@@ -24,19 +24,34 @@ const ATTEMPTS: usize = 5;
 impl NodeLifecycleController {
     pub(super) async fn reconcile(&self, key: &ObjectKey) -> Outcome {
         let Some(node) = self.nodes.get(key) else { return Outcome::Done };
-        let observation = if is_ready(&node) { Observation::Ready } else { self.source.observe(&node).await };
+        let observation = self.look(&node).await;
         let now = self.context.clock.now();
         let action = self.state().observe(uid(&node), &observation, &self.uids.load(), now, &self.config);
-        if let Err(error) = self.act(&node, action).await {
+        if let Err(error) = self.act(&node, &observation, &action).await {
             return self.failed(&error);
         }
-        match waits_for(&observation, action) {
+        match waits_for(&observation, &action) {
             Some(reason) if action != Action::Delete => Outcome::After(self.config.monitor_period, reason),
             _ => Outcome::Done,
         }
     }
 
-    async fn act(&self, node: &Arc<Node>, action: Action) -> Result<(), ApiError> {
+    /// Looks at `node` and its instance, and at a second source when the instance is one of many that are gone.
+    async fn look(&self, node: &Node) -> Observation {
+        if is_ready(node) {
+            return Observation::Ready;
+        }
+        let seen = self.source.observe(node).await;
+        let now = self.context.clock.now();
+        match seen {
+            Observation::Gone if self.state().needs_second_look(uid(node), &self.uids.load(), now, &self.config) => {
+                Observation::GoneInCrowd(self.source.second_look(node).await)
+            }
+            _ => seen,
+        }
+    }
+
+    async fn act(&self, node: &Arc<Node>, observation: &Observation, action: &Action) -> Result<(), ApiError> {
         match action {
             Action::Nothing => Ok(()),
             Action::RemoveShutdownTaint => self.change_taints(node, taints::without_shutdown).await,
@@ -46,11 +61,25 @@ impl NodeLifecycleController {
                 Ok(())
             }
             Action::Delete => self.delete(node).await,
-            Action::Refuse { crowd, first } => {
-                if first {
+            Action::ReportUnknown(lasts) => {
+                if let Observation::Unknown(why) = observation {
+                    let event = events::unknown(node, why, *lasts);
+                    tracing::warn!(node = crate::node::name(node), "{}", event.message);
+                    self.context.events.record(event);
+                }
+                Ok(())
+            }
+            Action::Delay { crowd, first } => {
+                if *first {
+                    self.context.events.record(events::delayed(node, *crowd));
+                }
+                Ok(())
+            }
+            Action::Refuse { crowd, why, first } => {
+                if *first {
                     self.refused("mass_deletion");
-                    self.context.events.record(events::refused(node, crowd));
-                    tracing::warn!(node = crate::node::name(node), "node not deleted: {crowd}");
+                    self.context.events.record(events::refused(node, *crowd, why));
+                    tracing::warn!(node = crate::node::name(node), "node not deleted: {crowd}; {why}");
                 }
                 Ok(())
             }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use super::{load_balancer::engine::AzureLoadBalancers, session::Session};
 use crate::cloud_provider::{
     CloudError, CloudResult, Existence, InstanceMetadata, Instances, InstancesV2, LoadBalancer, LoadBalancerStatus,
-    NodeAddress, Route, RouteChanges, RouteOutcomes, Routes, Zone, Zones,
+    NodeAddress, Route, RouteChanges, RouteOutcomes, Routes, SecondLook, Zone, Zones,
 };
 
 /// Why nobody who sets `--concurrent-service-syncs=1` asks for one Service at a time. Upstream: `cmd/cloud-controller-manager/app`.
@@ -88,6 +88,12 @@ impl InstancesV2 for Parts {
         match self.session() {
             Ok(session) => session.instances.existence(node).await,
             Err(error) => Existence::Unknown(error.to_string()),
+        }
+    }
+    async fn second_look(&self, node: &Node) -> SecondLook {
+        match self.session() {
+            Ok(session) => session.instances.second_look(node).await,
+            Err(error) => SecondLook::Silent(error.to_string()),
         }
     }
     async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {

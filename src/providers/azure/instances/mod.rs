@@ -29,11 +29,17 @@ use super::{
     config::{AzureConfig, VmType},
     inventory::{Freshness, Inventory, LookupError, Machine, Sighting, Wanted},
 };
-use crate::{cloud_provider::CloudResult, runtime::clock::Clock};
+use crate::{
+    cloud_provider::{CloudResult, SecondLook},
+    runtime::clock::Clock,
+};
 
 /// How old the answer about one machine's existence and power may be. One read does for both questions that the node-lifecycle
 /// controller asks in a row, while two of its confirmations, five seconds apart, are two reads.
 const FRESH: Duration = Duration::from_secs(3);
+
+/// How old the lists may be that a second look at machines that are gone takes its answer from.
+const LISTS_STAND: Duration = Duration::from_secs(60);
 
 /// Where machines are looked up: the inventory, or a stand-in in tests.
 #[async_trait]
@@ -42,6 +48,8 @@ trait Machines: Send + Sync {
     async fn confirm(&self, wanted: &Wanted, freshness: Duration) -> Sighting;
     /// The same from a read of this machine alone: a list may be behind.
     async fn confirm_directly(&self, wanted: &Wanted, freshness: Duration) -> Sighting;
+    /// What lists, not older than `freshness`, say of a machine that is gone.
+    async fn second_look(&self, wanted: &Wanted, freshness: Duration) -> SecondLook;
 }
 
 #[async_trait]
@@ -54,6 +62,9 @@ impl Machines for Inventory {
     }
     async fn confirm_directly(&self, wanted: &Wanted, freshness: Duration) -> Sighting {
         Inventory::confirm_directly(self, wanted, freshness).await
+    }
+    async fn second_look(&self, wanted: &Wanted, freshness: Duration) -> SecondLook {
+        Inventory::second_look(self, wanted, freshness).await
     }
 }
 

@@ -6,13 +6,13 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
 
 use super::{
-    AzureInstances, FRESH, Freshness, LookupError, Machine, Sighting, Wanted,
+    AzureInstances, FRESH, Freshness, LISTS_STAND, LookupError, Machine, Sighting, Wanted,
     describe::{self, Subject},
     errors, existence,
     standing::{self, Standing},
 };
 use crate::{
-    cloud_provider::{CloudError, CloudResult, Existence, InstanceMetadata, InstancesV2},
+    cloud_provider::{CloudError, CloudResult, Existence, InstanceMetadata, InstancesV2, SecondLook},
     providers::azure::node,
 };
 
@@ -35,6 +35,20 @@ impl InstancesV2 for AzureInstances {
             Standing::Azure(wanted) => {
                 let sighting = self.sighting(node, &wanted).await;
                 existence::decide(node, &sighting, &self.scheme(), self.settings.grace, self.clock.wall())
+            }
+        }
+    }
+
+    /// A machine that was made anew under the same name is vouched for by that machine alone.
+    async fn second_look(&self, node: &Node) -> SecondLook {
+        let Standing::Azure(wanted) = standing::of(node) else {
+            return SecondLook::Silent("its machine is not known to be of Azure".to_owned());
+        };
+        match self.sighting(node, &wanted).await {
+            Sighting::Gone => self.machines.second_look(&wanted, LISTS_STAND).await,
+            Sighting::Unknown(why) => SecondLook::Silent(why),
+            Sighting::Found(machine) => {
+                SecondLook::Silent(format!("{} is there, made anew under the same name", machine.id))
             }
         }
     }

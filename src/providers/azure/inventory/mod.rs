@@ -25,6 +25,7 @@ mod records;
 mod refresh;
 mod report;
 mod resolve;
+mod second_look;
 mod settings;
 mod snapshot;
 
@@ -51,7 +52,7 @@ use tokio::{
 };
 
 use super::arm::{ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, Urgency};
-use crate::runtime::clock::Clock;
+use crate::{cloud_provider::SecondLook, runtime::clock::Clock};
 
 /// Reads in flight at once. The budget decides when each may go.
 const CONCURRENCY: usize = 64;
@@ -142,6 +143,15 @@ impl Inventory {
         let questions = self.questions(std::slice::from_ref(wanted), Freshness::Within(freshness), true);
         let directly = |question: &Question| Question { direct: true, ..question.clone() };
         self.sighting(questions.iter().map(directly).collect()).await
+    }
+
+    /// What the lists that should have a machine say of it, now that ARM says that it does not exist; read after that, and not older
+    /// than `freshness`.
+    pub async fn second_look(&self, wanted: &Wanted, freshness: Duration) -> SecondLook {
+        let questions = self.questions(std::slice::from_ref(wanted), Freshness::Within(freshness), false);
+        let again = |question: &Question| Question { second_look: true, ..question.clone() };
+        let answer = self.settle(questions.iter().map(again).collect(), second_look::ask).await.pop().flatten();
+        answer.unwrap_or_else(|| SecondLook::Silent(unsettled().message))
     }
 
     async fn sighting(&self, questions: Arc<[Question]>) -> Sighting {
@@ -271,8 +281,13 @@ impl Inventory {
         let mut needs = HashSet::new();
         for question in state.waiting.values().flat_map(|questions| questions.iter()) {
             let view = View { question, snapshot: &state.snapshot, settings: &self.settings };
-            let needed = if question.confirm { needs_of(judge::confirm(&view)) } else { needs_of(resolve::look_up(&view)) };
-            if !needed.is_empty() && !question.confirm && view.known().is_none() {
+            let needed = match question {
+                _ if question.second_look => needs_of(second_look::ask(&view)),
+                _ if question.confirm => needs_of(judge::confirm(&view)),
+                _ => needs_of(resolve::look_up(&view)),
+            };
+            let is_existence = question.confirm || question.second_look;
+            if !needed.is_empty() && !is_existence && view.known().is_none() {
                 urgency = Urgency::Change;
             }
             needs.extend(needed.into_iter().filter(|need| !plan::is_under_way(need, &state.reading)));

@@ -71,6 +71,8 @@ pub(super) struct Question {
     pub(super) confirm: bool,
     /// Whether only a read of the machine by itself will do, not a list.
     pub(super) direct: bool,
+    /// Whether it is asked what lists say of a machine that is gone.
+    pub(super) second_look: bool,
 }
 
 /// A failure this old still answers those who take cached answers, so that a failing ARM is not asked by each of them.
@@ -90,7 +92,7 @@ impl Question {
             (None, Some(group)) => ResourceId::group_of(settings.group.subscription(), group),
             (None, None) => settings.group.clone(),
         };
-        Self { wanted: wanted.clone(), group, asked, freshness, confirm, direct: false }
+        Self { wanted: wanted.clone(), group, asked, freshness, confirm, direct: false, second_look: false }
     }
 
     /// Whether something read at `at` is fresh enough, where cached answers may have the age `cached`.

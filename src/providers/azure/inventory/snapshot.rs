@@ -45,6 +45,8 @@ pub(super) struct Entry {
 #[derive(Debug, Clone)]
 pub(super) struct Absence {
     pub(super) at: Instant,
+    /// When ARM said so first, with nothing to the contrary since.
+    pub(super) since: Instant,
     /// The scale set the machine belonged to, when it was known.
     pub(super) scale_set: Option<ResourceId>,
     /// What its node was called, when it was known (a key of names).
@@ -327,6 +329,7 @@ impl Snapshot {
     /// Notes that ARM said of this resource itself, asked at `at`, that it does not exist.
     pub(super) fn note_absence(&mut self, id: &ResourceId, at: Instant) {
         let before = self.absences.get(id);
+        let since = before.map_or(at, |absence| absence.since);
         let mut scale_set = before.and_then(|absence| absence.scale_set.clone());
         let mut node_name = before.and_then(|absence| absence.node_name.clone());
         if let Some(entry) = self.entries.get(id) {
@@ -340,7 +343,7 @@ impl Snapshot {
             self.unname(id, &Arc::clone(&entry.machine));
             self.entries.remove(id);
         }
-        self.absences.insert(id.clone(), Absence { at, scale_set, node_name });
+        self.absences.insert(id.clone(), Absence { at, since, scale_set, node_name });
     }
 
     fn rename(&mut self, id: &ResourceId, older: Option<&Machine>, machine: &Machine) {

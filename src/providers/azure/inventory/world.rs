@@ -15,11 +15,15 @@ use super::{
     question::{Need, Question, Step},
     read::{Answer, Read, Scope, uniform_set_of},
     resolve::{self, Found, View},
+    second_look,
     snapshot::Snapshot,
 };
-use crate::providers::azure::{
-    arm::{ArmError, ErrorClass, ResourceId},
-    config::{AzureConfig, VmType},
+use crate::{
+    cloud_provider::SecondLook,
+    providers::azure::{
+        arm::{ArmError, ErrorClass, ResourceId},
+        config::{AzureConfig, VmType},
+    },
 };
 
 pub(super) const SUBSCRIPTION: &str = "00000000-0000-4000-8000-000000000001";
@@ -308,6 +312,13 @@ impl Driver {
 
     pub(super) fn confirm(&mut self, wanted: &Wanted) -> Sighting {
         self.confirm_all(std::slice::from_ref(wanted), Duration::ZERO).remove(0)
+    }
+
+    pub(super) fn second_look(&mut self, wanted: &Wanted) -> SecondLook {
+        self.pass(Duration::from_micros(1));
+        let freshness = Freshness::Within(Duration::from_secs(60));
+        let question = Question::new(wanted, &self.settings, self.now, freshness, false);
+        self.settle(&[Question { second_look: true, ..question }], second_look::ask).remove(0)
     }
 
     pub(super) fn warm(&mut self) {

@@ -1,0 +1,92 @@
+//! What lists say of a machine of which ARM has said that it does not exist. Pure; asked again after each read.
+//!
+//! One question, asked of each machine by itself, may be answered wrongly for many at once: a part of ARM that is behind, or lost its
+//! data. So before many Nodes go, the lists that should have their machines have to lack them too: lists that were read afterwards,
+//! that show others, and as many as their scale set is meant to have.
+
+use tokio::time::Instant;
+
+use super::{
+    build::ScaleSet,
+    question::{Need, Step},
+    read::{Read, Scope, group_of, uniform_set_of},
+    resolve::View,
+    snapshot::Absence,
+};
+use crate::{cloud_provider::SecondLook, providers::azure::arm::ResourceId};
+
+/// What the lists say of the question's machine.
+pub(super) fn ask(view: &View<'_>) -> Step<SecondLook> {
+    let Some(id) = &view.question.wanted.id else { return silent("the Node has no provider id") };
+    let (absence, group) = (view.snapshot.absence(id), group_of(id));
+    let Some(set) = uniform_set_of(id).or_else(|| absence?.scale_set.clone()) else {
+        return absence.map_or_else(|| not_absent(view, id), |it| in_list(view, it, Scope::Group(group), None));
+    };
+    let denied = absence.or_else(|| view.snapshot.absence(&set)).map(|it| it.since);
+    if let Some(step) = unless_read(view, Read::ScaleSets(group.clone()), denied) {
+        return step;
+    }
+    match (view.snapshot.scale_sets(&group).iter().find(|it| it.id == set), absence) {
+        (Some(_), None) => not_absent(view, id),
+        (Some(listed), Some(absence)) if listed.flexible => in_list(view, absence, Scope::Flex(set), Some(listed)),
+        (Some(listed), Some(absence)) => in_list(view, absence, Scope::Uniform(set), Some(listed)),
+        (None, _) => of_missing_set(view, &group, &set),
+    }
+}
+
+/// ARM has shown the machine after it had denied it, or was not asked.
+fn not_absent(view: &View<'_>, id: &ResourceId) -> Step<SecondLook> {
+    match view.snapshot.entry(id) {
+        Some(entry) if entry.missing.is_none() => {
+            Step::Done(SecondLook::Contradicts(format!("ARM lists {id}, and answers 404 when asked for it")))
+        }
+        _ => silent(format!("ARM was not asked for {id}")),
+    }
+}
+
+fn silent(why: impl Into<String>) -> Step<SecondLook> {
+    Step::Done(SecondLook::Silent(why.into()))
+}
+
+/// ARM has said of the scale set itself that it is gone; the list that lacks it has to show others.
+fn of_missing_set(view: &View<'_>, group: &ResourceId, set: &ResourceId) -> Step<SecondLook> {
+    let others = !view.snapshot.scale_sets(group).is_empty();
+    match view.snapshot.absence(set) {
+        Some(_) if others => Step::Done(SecondLook::Agrees),
+        Some(_) => silent(format!("ARM lists no scale sets in resource group {} any more", group.name())),
+        None => silent(format!("ARM does not list scale set {}", set.name())),
+    }
+}
+
+/// What a list says that does not show the machine: one that did would have taken its absence back.
+fn in_list(view: &View<'_>, absence: &Absence, scope: Scope, set: Option<&ScaleSet>) -> Step<SecondLook> {
+    let list = Read::Machines(scope);
+    if let Some(step) = unless_read(view, list.clone(), Some(absence.since)) {
+        return step;
+    }
+    let listed = view.snapshot.last_read(&list).map_or(0, |stamp| stamp.items);
+    match set {
+        Some(set) if set.capacity > listed => {
+            silent(format!("scale set {} should have {} machines, and ARM lists {listed}", set.id.name(), set.capacity))
+        }
+        None if listed == 0 => silent("ARM lists no machines there any more"),
+        _ => Step::Done(SecondLook::Agrees),
+    }
+}
+
+/// The list has to be read, unless that was done lately and after ARM denied the machine.
+fn unless_read(view: &View<'_>, list: Read, denied: Option<Instant>) -> Option<Step<SecondLook>> {
+    let stamp = view.snapshot.last_read(&list);
+    let is_later = |at: Instant| denied.is_none_or(|denied| at > denied);
+    if stamp.is_some_and(|stamp| is_later(stamp.at) && view.question.fresh(stamp.at, view.settings.absent_ttl)) {
+        return None;
+    }
+    let need = Need::Read(list);
+    Some(match view.failure_of(&need) {
+        Some(error) => silent(error.to_string()),
+        None => Step::Need(vec![need]),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+use std::time::Duration;
+
+use super::{
+    super::{Sighting, world::*},
+    *,
+};
+use crate::providers::azure::{arm::ErrorClass, config::VmType};
+
+fn cluster() -> Driver {
+    let mut world = World::default();
+    world.add_uniform("pool0", 20);
+    world.add_uniform("pool1", 20);
+    world.add_flex("flex", 20);
+    (0..20).for_each(|number| world.add_standalone(&format!("node-{number}")));
+    let mut driver = Driver::new(world, settings(VmType::Vmss, true, false));
+    driver.warm();
+    driver.pass(Duration::from_secs(60));
+    driver
+}
+
+fn flex(number: usize) -> ResourceId {
+    vm(&format!("flex_{:08x}", number * 7919))
+}
+
+/// Some machines of each kind.
+fn some() -> Vec<ResourceId> {
+    (0..8).flat_map(|number| [instance("pool0", number), flex(number), vm(&format!("node-{number}"))]).collect()
+}
+
+/// Removes a machine, as a scale-in does.
+fn scale_in(driver: &mut Driver, id: &ResourceId) {
+    let record = driver.world.machines.remove(id).unwrap();
+    let set = uniform_set_of(id).map(|set| set.to_string());
+    let set = set.or_else(|| record["properties"]["virtualMachineScaleSet"]["id"].as_str().map(str::to_owned));
+    if let Some(set) = set.map(|set| ResourceId::parse(&set).unwrap()) {
+        let sku = &mut driver.world.sets.get_mut(&set).unwrap()["sku"]["capacity"];
+        *sku = (sku.as_u64().unwrap() - 1).into();
+    }
+}
+
+fn agrees(driver: &mut Driver, id: &ResourceId) -> bool {
+    assert_eq!(driver.confirm(&with_id("", id)), Sighting::Gone, "{id}");
+    driver.second_look(&with_id("", id)) == SecondLook::Agrees
+}
+
+fn is_silent(seen: &SecondLook, part: &str) -> bool {
+    matches!(seen, SecondLook::Silent(why) if why.contains(part))
+}
+
+#[test]
+fn lists_agree_with_a_scale_in() {
+    let mut driver = cluster();
+    some().iter().for_each(|id| scale_in(&mut driver, id));
+    for id in some() {
+        assert!(agrees(&mut driver, &id), "{id}");
+    }
+    driver.requests();
+    for id in some() {
+        driver.second_look(&with_id("", &id));
+    }
+    assert_eq!(driver.requests(), 0, "one round of lists serves all");
+}
+
+#[test]
+fn a_pool_may_be_scaled_to_nothing_or_go_as_a_whole() {
+    let mut driver = cluster();
+    (0..20).for_each(|number| scale_in(&mut driver, &instance("pool0", number)));
+    assert!(agrees(&mut driver, &instance("pool0", 3)));
+    for pool in ["pool0", "pool1"] {
+        driver.world.sets.remove(&set(pool));
+        driver.world.machines.retain(|id, _| uniform_set_of(id) != Some(set(pool)));
+        driver.pass(Duration::from_secs(100));
+        assert!(agrees(&mut driver, &instance(pool, 3)), "{pool}");
+    }
+}
+
+#[test]
+fn a_404_for_machines_that_are_listed_is_contradicted() {
+    let mut driver = cluster();
+    driver.world.broken = vec![(|read| matches!(read, Read::Machine(_)), ErrorClass::NotFound)];
+    for id in some().into_iter().filter(|id| id.name().starts_with("node-")) {
+        // The group is known not to be empty, so that no list is read yet.
+        let wanted = [with_id("", &id), with_id("", &instance("pool0", 3))];
+        assert_eq!(driver.confirm_all(&wanted, Duration::ZERO)[0], Sighting::Gone, "{id}");
+        let seen = driver.second_look(&with_id("", &id));
+        assert!(matches!(&seen, SecondLook::Contradicts(why) if why.contains(id.as_str())), "{id}: {seen:?}");
+    }
+}
+
+#[test]
+fn lists_that_lie_as_well_are_given_away_by_what_is_missing() {
+    let mut driver = cluster();
+    // Gone from ARM's view alone: the scale set is meant to have them.
+    some().iter().for_each(|id| drop(driver.world.machines.remove(id)));
+    for id in some().into_iter().filter(|id| !id.name().starts_with("node-")) {
+        assert_eq!(driver.confirm(&with_id("", &id)), Sighting::Gone, "{id}");
+        let seen = driver.second_look(&with_id("", &id));
+        assert!(is_silent(&seen, "should have 20 machines"), "{id}: {seen:?}");
+    }
+    driver.world.empty_lists = true;
+    driver.pass(Duration::from_secs(100));
+    for id in some() {
+        assert_ne!(driver.second_look(&with_id("", &id)), SecondLook::Agrees, "{id}");
+    }
+}
+
+#[test]
+fn lists_that_fail_or_are_older_than_the_404_say_nothing() {
+    for class in [ErrorClass::Forbidden, ErrorClass::NotFound, ErrorClass::ParentNotFound, ErrorClass::Garbage] {
+        let mut driver = cluster();
+        some().iter().for_each(|id| scale_in(&mut driver, id));
+        for id in some() {
+            assert_eq!(driver.confirm(&with_id("", &id)), Sighting::Gone, "{id}");
+        }
+        driver.world.down = Some(class);
+        for id in some() {
+            let seen = driver.second_look(&with_id("", &id));
+            assert!(is_silent(&seen, ""), "{class:?} {id}: {seen:?}");
+        }
+    }
+}
+
+#[test]
+fn without_a_provider_id_nothing_is_said() {
+    assert!(is_silent(&cluster().second_look(&named("node-3")), "provider id"));
+    assert!(is_silent(&cluster().second_look(&with_id("", &vm("stranger"))), "not asked"));
+}

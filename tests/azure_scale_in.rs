@@ -1,0 +1,212 @@
+//! Many machines at once without an answer: a scale-in deletes their Nodes within minutes, an ARM that lies deletes none. The whole
+//! manager over the simulated Azure and the in-memory API server, on a paused clock.
+#![cfg(feature = "sandbox")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use cloud_controller_manager::{
+    app::manager::{self, ClientSource, Parts},
+    cli,
+    cloud_provider::registry::ProviderConfig,
+    metrics::Metrics,
+    providers::azure::AzureCloud,
+    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
+    sandbox::{
+        api_server::ApiServer,
+        azure::{
+            AzureOptions, Effect, Fault, Omission,
+            topology::{Pool, PoolKind, Topology},
+            world::World,
+        },
+    },
+};
+use k8s_openapi::api::core::v1::{Event, Node, NodeCondition};
+use kube::ResourceExt;
+
+struct Cluster {
+    server: ApiServer,
+    world: World,
+    stop: Shutdown,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop.begin();
+    }
+}
+
+/// Clients that reach the API server in-process.
+struct InProcess(ApiServer);
+
+impl ClientSource for InProcess {
+    fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
+        Ok(self.0.client_as(component))
+    }
+    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
+        self.component(account)
+    }
+    fn watches(&self) -> Result<kube::Client, kube::Error> {
+        self.component("shared-informers")
+    }
+}
+
+impl Cluster {
+    /// All Nodes are initialised and ready.
+    async fn start(topology: Topology) -> Self {
+        let clock = Clock::manual("2026-01-01T00:00:00Z".parse().unwrap());
+        let world = World::new(topology, AzureOptions::default(), clock).unwrap();
+        let server = ApiServer::new(clock);
+        for mut node in world.nodes() {
+            set_ready(&mut node, "True");
+            server.create::<Node>(&node);
+        }
+        let files = tempfile::tempdir().unwrap();
+        let azure_json = files.path().join("azure.json");
+        std::fs::write(&azure_json, world.config().to_string()).unwrap();
+        let flags = [
+            "ccm",
+            "--cloud-provider=azure",
+            "--secure-port=0",
+            "--leader-elect=false",
+            "--configure-cloud-routes=false",
+            "--controllers=cloud-node-controller,cloud-node-lifecycle-controller",
+        ];
+        let cli::Command::Run(config) = cli::parse(flags.iter().map(Into::into), &["azure"], &[]).unwrap() else {
+            panic!("no help asked for")
+        };
+        let cloud_config = ProviderConfig {
+            cloud_config: Some(azure_json),
+            cluster_name: "kubernetes".into(),
+            ..ProviderConfig::default()
+        };
+        let provider = AzureCloud::new(&cloud_config, BTreeMap::new(), world.azure().transport()).unwrap();
+        let parts = Parts {
+            config: *config,
+            clients: Arc::new(InProcess(server.clone())),
+            provider: Arc::new(provider),
+            metrics: Arc::new(Metrics::new().unwrap()),
+            clock,
+            set_verbosity: Arc::new(|_| ()),
+        };
+        let stop = Shutdown::new();
+        let until = stop.clone();
+        tokio::spawn(async move { manager::run(parts, &until).await });
+        pass(30).await;
+        Self { server, world, stop }
+    }
+
+    fn count(&self) -> usize {
+        self.server.list::<Node>().len()
+    }
+
+    /// Kubelets of these Nodes fall silent.
+    fn silence(&self, names: &[String]) {
+        names.iter().for_each(|name| drop(self.server.update_with("", name, |node| set_ready(node, "Unknown"))));
+    }
+
+    fn names(&self, count: usize) -> Vec<String> {
+        self.server.list::<Node>().iter().take(count).map(ResourceExt::name_any).collect()
+    }
+
+    fn of_pool(&self, pool: &str) -> Vec<String> {
+        let machines = self.world.machines().into_iter();
+        machines.filter(|machine| machine.pool.name == pool).map(|machine| machine.computer_name()).collect()
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        self.server.list::<Event>().into_iter().filter_map(|event| event.reason).collect()
+    }
+}
+
+fn set_ready(node: &mut Node, status: &str) {
+    let condition = NodeCondition { type_: "Ready".into(), status: status.into(), ..NodeCondition::default() };
+    node.status.get_or_insert_default().conditions = Some(vec![condition]);
+}
+
+async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+fn hundred(kind: PoolKind) -> Topology {
+    Topology::new().pool(Pool::new(kind, "pool0", 60)).pool(Pool::new(kind, "pool1", 40))
+}
+
+#[tokio::test(start_paused = true)]
+async fn thirty_of_a_hundred_go_within_ten_minutes() {
+    for kind in [PoolKind::Uniform, PoolKind::Flexible, PoolKind::AvailabilitySet] {
+        let cluster = Cluster::start(hundred(kind)).await;
+        let gone = cluster.world.scale_in("pool0", 30).unwrap();
+        cluster.silence(&gone);
+        pass(110).await;
+        assert_eq!(cluster.count(), 100, "{kind:?}: not before it is confirmed");
+        pass(60).await;
+        assert_eq!(cluster.count(), 95, "{kind:?}: slowly");
+        pass(430).await;
+        assert_eq!(cluster.count(), 70, "{kind:?}");
+        let left = cluster.names(100);
+        assert!(gone.iter().all(|name| !left.contains(name)), "{kind:?}");
+        let reasons = cluster.reasons();
+        assert!(reasons.iter().any(|reason| reason == "NodeDeletionDelayed"), "{kind:?}");
+        assert!(!reasons.iter().any(|reason| reason == "NodeDeletionRefused"), "{kind:?}: nobody has to look");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_is_deleted_takes_its_nodes_with_it() {
+    let cluster = Cluster::start(hundred(PoolKind::Uniform)).await;
+    cluster.silence(&cluster.world.delete_pool("pool1").unwrap());
+    pass(900).await;
+    assert_eq!(cluster.count(), 60);
+}
+
+const UNKNOWN: Option<&str> = Some("InstanceExistenceUnknown");
+const REFUSED: Option<&str> = Some("NodeDeletionRefused");
+
+/// Every kind of lie, about machines that are all there and whose kubelets happen to be cut off, and which event tells of it.
+#[tokio::test(start_paused = true)]
+async fn an_arm_that_lies_deletes_no_node() {
+    let (machines, instances) = ("*/virtualMachineScaleSets/pool0/virtualMachines/*", "*/pool0/virtualMachines");
+    let denied = || Fault::refuse(404, "ResourceNotFound").path(machines);
+    let partial = |omission| Fault::new(Effect::PartialList(omission)).path(instances);
+    let lies: Vec<(&str, Vec<Fault>, Option<&str>)> = vec![
+        ("empty lists", vec![Fault::new(Effect::EmptyList)], None),
+        ("404 for everything", vec![Fault::refuse(404, "ResourceNotFound")], UNKNOWN),
+        ("404 with another code for everything", vec![Fault::refuse(404, "VMScaleSetVMNotFound")], UNKNOWN),
+        ("missing group", vec![Fault::new(Effect::GroupNotFound)], UNKNOWN),
+        ("missing parents", vec![Fault::refuse(404, "ParentResourceNotFound").path("*/pool0/*")], UNKNOWN),
+        ("forbidden", vec![Fault::new(Effect::Forbidden)], UNKNOWN),
+        ("proxy pages", vec![Fault::new(Effect::ProxyPage(404))], UNKNOWN),
+        ("404 for machines that are listed", vec![denied()], None),
+        ("404 for machines, empty lists", vec![denied(), Fault::new(Effect::EmptyList)], UNKNOWN),
+        ("404 for machines, lists that lack half", vec![denied(), partial(Omission::EveryOther)], REFUSED),
+        ("404 for machines, lists cut short", vec![denied(), partial(Omission::Last(30))], REFUSED),
+        ("404 for machines, forbidden lists", vec![denied(), Fault::new(Effect::Forbidden).path(instances)], UNKNOWN),
+    ];
+    for (lie, faults, told) in lies {
+        let cluster = Cluster::start(hundred(PoolKind::Uniform)).await;
+        cluster.silence(&cluster.of_pool("pool0"));
+        faults.into_iter().for_each(|fault| cluster.world.azure().add_fault(fault));
+        pass(420).await;
+        assert_eq!(cluster.count(), 100, "{lie}");
+        let reasons = cluster.reasons();
+        assert!(told.is_none_or(|told| reasons.iter().any(|reason| reason == told)), "{lie}: {reasons:?}");
+    }
+}
+
+/// Machines outside scale sets are asked for by themselves. ARM denies them and lists them: for hours, or now and then.
+#[tokio::test(start_paused = true)]
+async fn machines_that_are_denied_and_listed_or_come_back_are_not_deleted() {
+    for minutes in [1, 6] {
+        let cluster = Cluster::start(hundred(PoolKind::AvailabilitySet)).await;
+        cluster.silence(&cluster.names(40));
+        for _ in 0..3 {
+            let lie = Fault::refuse(404, "ResourceNotFound").path("*/Microsoft.Compute/virtualMachines/*");
+            cluster.world.azure().add_fault(lie);
+            pass(60 * minutes).await;
+            cluster.world.azure().faults().clear();
+            pass(60).await;
+        }
+        assert_eq!(cluster.count(), 100, "404 for {minutes} minutes");
+    }
+}
