@@ -60,8 +60,12 @@ impl Bench {
             metrics: Arc::clone(&metrics),
         };
         let mut informers = Informers { nodes: Informer::new(|_| {}), services: Informer::new(|_| {}) };
-        let config =
-            Config { cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()], reconciliation_period: PERIOD, watch_based };
+        let config = Config {
+            cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()],
+            reconciliation_period: PERIOD,
+            watch_based,
+            nodes_are_filtered: false,
+        };
         let controller = RouteController::new(&context, &mut informers, Arc::new(cloud.clone()), config).unwrap();
         let (nodes, shutdown) = (informers.nodes.store(), Shutdown::new());
         informers.nodes.start(server.client(), &shutdown, Arc::clone(&metrics));
@@ -352,7 +356,8 @@ fn a_provider_without_routes_is_told_apart() {
         metrics: Arc::new(Metrics::new().unwrap()),
     };
     let mut informers = Informers { nodes: Informer::new(|_| {}), services: Informer::new(|_| {}) };
-    let config = Config { cluster_cidrs: Vec::new(), reconciliation_period: PERIOD, watch_based: true };
+    let config =
+        Config { cluster_cidrs: Vec::new(), reconciliation_period: PERIOD, watch_based: true, nodes_are_filtered: false };
     let built = RouteController::new(&context, &mut informers, Arc::new(cloud), config);
     assert_eq!(built.err(), Some(NotStarted::RoutesUnsupported("fake".into())));
 }

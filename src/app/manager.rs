@@ -164,7 +164,8 @@ impl Manager {
             election::prepare(&config.leader_election, host, clients.as_ref(), clock, &recorder, &metrics)?;
         let provider = metered::metered(provider, Arc::clone(&metrics), leadership.clone(), metered::Deadlines::default());
 
-        let mut informers = Informers { nodes: Informer::new(prune_node), services: Informer::new(prune_service) };
+        let nodes = Informer::selecting(config.node_filter.as_deref(), prune_node);
+        let mut informers = Informers { nodes, services: Informer::new(prune_service) };
         let context = wiring::Context {
             config: &config,
             clients: clients.as_ref(),

@@ -113,6 +113,7 @@ fn routes(
         cluster_cidrs: config.cloud.cluster_cidrs.clone(),
         reconciliation_period: config.route.reconciliation_period,
         watch_based: config.route.watch_based,
+        nodes_are_filtered: config.node_filter.is_some(),
     };
     match route::RouteController::new(own, informers, provider, settings) {
         Ok(controller) => Ok(Ok(controller)),

@@ -26,6 +26,8 @@ pub struct Config {
     pub serving: ServingConfig,
     /// Canonical names of the controllers that run.
     pub controllers: BTreeSet<&'static str>,
+    /// `--node-filter-requirements`: label selector of the Nodes that exist for this program; `None`: all.
+    pub node_filter: Option<String>,
     /// The node controller.
     pub node: NodeConfig,
     /// The node-lifecycle controller.

@@ -12,6 +12,7 @@ pub mod docs;
 pub mod duration;
 pub mod feature_gates;
 pub mod flags;
+pub mod label_selector;
 mod leader_migration;
 pub mod logging;
 mod mistakes;

@@ -276,6 +276,10 @@ fn a_mistake_is_one_line() {
             "--node-deletion-max-percent=101",
             "invalid value \"101\" for --node-deletion-max-percent: want a whole number from 0 to 100",
         ),
+        (
+            "--node-filter-requirements=a--b=c,=d",
+            "invalid value \"a--b=c,=d\" for --node-filter-requirements: want a label selector, as `kubectl get nodes -l` takes it: \"\" is no key of a label",
+        ),
         ("--tls-cert-file=a", "--tls-cert-file and --tls-private-key-file must be given together"),
         (
             "--tls-min-version=1.2",

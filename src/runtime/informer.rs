@@ -102,6 +102,14 @@ where
         Self { watched, ..Self::new(prune) }
     }
 
+    /// The same for the objects whose labels `selector` selects: the server sends no others, and one that stops to be selected is
+    /// [`Change::Deleted`].
+    pub fn selecting(selector: Option<&str>, prune: Prune<K>) -> Self {
+        let watched = watcher::Config::default();
+        let watched = selector.map_or_else(|| watched.clone(), |selector| watched.clone().labels(selector));
+        Self { watched, ..Self::new(prune) }
+    }
+
     /// The store it will fill.
     pub fn store(&self) -> Store<K> {
         self.store.clone()

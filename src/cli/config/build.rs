@@ -17,6 +17,7 @@ use crate::cli::{
         node_manager as local,
         serving::{authentication, authorization, secure},
     },
+    label_selector,
     logging::LoggingConfig,
     tls,
     value::{FlagValue, VersionRequest},
@@ -46,6 +47,7 @@ pub(in crate::cli) fn build(arguments: Arguments, providers: &[&str]) -> Result<
         leader_election: builder.leader_election(),
         serving: builder.serving_if_any(),
         controllers: builder.controllers(),
+        node_filter: builder.node_filter(),
         node: builder.node(),
         node_lifecycle: builder.node_lifecycle(),
         route: builder.route(&feature_gates),
@@ -391,6 +393,15 @@ impl Builder {
             selection.enabled.remove(controllers::NODE.canonical);
         }
         selection.enabled
+    }
+
+    fn node_filter(&mut self) -> Option<String> {
+        let text = self.read(&azure::NODE_FILTER_REQUIREMENTS);
+        if let Err(problem) = label_selector::check(&text) {
+            let accepted = format!("want a label selector, as `kubectl get nodes -l` takes it: {problem}");
+            self.refuse(&azure::NODE_FILTER_REQUIREMENTS, &text, &accepted);
+        }
+        (!text.trim().is_empty()).then_some(text)
     }
 
     fn node(&mut self) -> NodeConfig {

@@ -5,7 +5,6 @@ use ipnet::IpNet;
 use super::flags;
 
 const NO_IPAM: &str = "this program allocates no pod CIDRs: kube-controller-manager's node-ipam controller does";
-const NO_FILTER: &str = "all nodes are watched";
 
 flags! {
     SERVICE_CLUSTER_IP_RANGE: Vec<IpNet> = "service-cluster-ip-range" "" "CIDRs of the cluster's Services, at most two."
@@ -18,6 +17,5 @@ flags! {
     CLOUD_CONFIG_SECRET_NAME: String = "cloud-config-secret-name" "" "Secret with the provider's own configuration.";
     CLOUD_CONFIG_SECRET_NAMESPACE: String = "cloud-config-secret-namespace" "kube-system" "Namespace of that Secret.";
     CLOUD_CONFIG_KEY: String = "cloud-config-key" "cloud-config" "Key in the data of that Secret.";
-    NODE_FILTER_REQUIREMENTS: String = "node-filter-requirements" "" "Label selector of the nodes to look at."
-        [ignored(NO_FILTER)];
+    NODE_FILTER_REQUIREMENTS: String = "node-filter-requirements" "" "Label selector of the nodes that this program looks after; empty: all. Others are to it as if they did not exist.";
 }

@@ -63,6 +63,8 @@ pub struct Config {
     /// Feature gate `CloudControllerManagerWatchBasedRoutesReconciliation`: changes of nodes make routes due. Without it only time
     /// does: every [`Self::reconciliation_period`].
     pub watch_based: bool,
+    /// Whether the informer shows some Nodes only (`--node-filter-requirements`). What is not shown may be there all the same.
+    pub nodes_are_filtered: bool,
 }
 
 impl Config {
@@ -143,7 +145,7 @@ impl RouteController {
             }
         });
         let resync_period = config.resync_period();
-        let reconciler = Reconciler::new(context, routes, informers.nodes.store(), config.cluster_cidrs);
+        let reconciler = Reconciler::new(context, routes, informers.nodes.store(), &config);
         Ok(Arc::new(Self { queue, reconciler: Arc::new(reconciler), resync_period }))
     }
 
@@ -261,7 +263,13 @@ mod tests {
     fn which_cluster_cidrs_are_accepted() {
         let cidrs = |list: &[&str]| -> Vec<IpNet> { list.iter().map(|cidr| cidr.parse().unwrap()).collect() };
         let check = |list: &[&str]| {
-            Config { cluster_cidrs: cidrs(list), reconciliation_period: Duration::from_secs(10), watch_based: true }.check()
+            Config {
+                cluster_cidrs: cidrs(list),
+                reconciliation_period: Duration::from_secs(10),
+                watch_based: true,
+                nodes_are_filtered: false,
+            }
+            .check()
         };
         let (a, b, c) = ("10.0.0.0/8", "fd00::/48", "11.0.0.0/8");
         for accepted in [&[a][..], &[b], &[a, b], &[b, a]] {
@@ -278,6 +286,7 @@ mod tests {
             cluster_cidrs: Vec::new(),
             reconciliation_period: Duration::from_secs(seconds),
             watch_based: true,
+            nodes_are_filtered: false,
         };
         assert_eq!(Config { watch_based: false, ..config(10) }.resync_period(), Duration::from_secs(10));
         assert_eq!(config(10).resync_period(), RESYNC_PERIOD);

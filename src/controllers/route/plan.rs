@@ -4,7 +4,7 @@
 //! has to be there once they are made. Upstream: `route_controller.go`, `reconcile`.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -74,6 +74,22 @@ pub(super) fn plan(routes: &[Route], nodes: &[Arc<Node>], cluster_cidrs: &[IpNet
     plan.kept = wanted.len();
     plan.changes.delete = (0..routes.len()).filter(|index| !is_wanted(index)).map(|index| routes[index].clone()).collect();
     plan
+}
+
+/// Nodes that routes to be deleted lead to and that are not among the plan's, each once.
+pub(super) fn strangers(plan: &Plan) -> BTreeSet<String> {
+    let known: HashSet<_> = plan.nodes.iter().map(|planned| planned.node.name_any()).collect();
+    let targets = plan.changes.delete.iter().map(|route| &route.target_node).filter(|name| !name.is_empty());
+    targets.filter(|name| !known.contains(*name)).cloned().collect()
+}
+
+/// Keeps the routes to those strangers.
+pub(super) fn spare(plan: &mut Plan, is_there: impl Fn(&str) -> bool) {
+    let strangers = strangers(plan);
+    let stays = |route: &Route| strangers.contains(&route.target_node) && is_there(&route.target_node);
+    let before = plan.changes.delete.len();
+    plan.changes.delete.retain(|route| !stays(route));
+    plan.kept += before - plan.changes.delete.len();
 }
 
 /// Routes as listed, indexed.

@@ -1,6 +1,7 @@
 //! One reconcile of all routes: list, plan, one batch, conditions and events.
 
 use std::{
+    collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -12,8 +13,8 @@ use kube::Api;
 use serde_json::Value;
 
 use super::{
-    events,
-    plan::{Plan, plan},
+    Config, events,
+    plan::{Plan, plan, spare, strangers},
     settle::{Again, Settled, condition_of, condition_patch, outcome, settle},
 };
 use crate::{
@@ -39,6 +40,7 @@ pub(super) struct Reconciler {
     routes: Arc<dyn Routes>,
     nodes: Store<Node>,
     cluster_cidrs: Vec<IpNet>,
+    nodes_are_filtered: bool,
     /// Of the last reconcile, for status pages.
     last: Mutex<Last>,
 }
@@ -50,13 +52,15 @@ struct Last {
 }
 
 impl Reconciler {
-    pub(super) fn new(
-        context: &ControllerContext,
-        routes: Arc<dyn Routes>,
-        nodes: Store<Node>,
-        cluster_cidrs: Vec<IpNet>,
-    ) -> Self {
-        Self { context: context.clone(), routes, nodes, cluster_cidrs, last: Mutex::default() }
+    pub(super) fn new(context: &ControllerContext, routes: Arc<dyn Routes>, nodes: Store<Node>, config: &Config) -> Self {
+        Self {
+            context: context.clone(),
+            routes,
+            nodes,
+            cluster_cidrs: config.cluster_cidrs.clone(),
+            nodes_are_filtered: config.nodes_are_filtered,
+            last: Mutex::default(),
+        }
     }
 
     /// Brings all routes and conditions in line with the nodes.
@@ -69,13 +73,34 @@ impl Reconciler {
             Err(error) => return self.cannot_list(&error),
         };
         // Nodes are read after the routes: a node that appears in between is not taken for one that is gone.
-        let plan = plan(&routes, &self.nodes.list(), &self.cluster_cidrs);
+        let mut plan = plan(&routes, &self.nodes.list(), &self.cluster_cidrs);
+        let unsure = if self.nodes_are_filtered { self.spare_hidden(&mut plan).await } else { Vec::new() };
         let started = self.context.clock.now();
         let outcomes = self.apply(&plan).await;
         let mut settled = settle(&plan, &outcomes);
         self.report(&plan, &settled, started.elapsed());
+        settled.again.extend(unsure);
         settled.again.extend(self.write_conditions(&settled).await);
         outcome(&settled.again)
+    }
+
+    /// Takes from the plan the deletion of routes to Nodes that are there, though the informer's selector hides them, and of those of which
+    /// nobody knows; answers why for the latter.
+    async fn spare_hidden(&self, plan: &mut Plan) -> Vec<Again> {
+        let looks: Vec<_> = strangers(plan).into_iter().map(|name| self.exists(name)).collect();
+        let seen: HashMap<_, _> = futures::stream::iter(looks).buffer_unordered(MAX_CONCURRENT_PATCHES).collect().await;
+        spare(plan, |name| !matches!(seen.get(name), None | Some(Ok(false))));
+        seen.values().filter_map(|seen| Again::from_api("whether a node exists", seen.as_ref().err()?)).collect()
+    }
+
+    async fn exists(&self, name: String) -> (String, Result<bool, ApiError>) {
+        let api: Api<Node> = Api::all(self.context.writer.client().clone());
+        let seen = match self.context.writer.get(&api, &ObjectKey::cluster(&name)).await {
+            Ok(_) => Ok(true),
+            Err(ApiError::NotFound(_)) => Ok(false),
+            Err(error) => Err(error),
+        };
+        (name, seen)
     }
 
     fn cannot_list(&self, error: &CloudError) -> Outcome {

@@ -254,3 +254,19 @@ proptest! {
         prop_assert!(routes.iter().all(|route| is_foreign(route) || !route.blackhole));
     }
 }
+
+#[test]
+fn routes_to_nodes_that_are_only_hidden_stay() {
+    let routes = [
+        route("seen", "10.120.0.0/24"),
+        route("seen", "10.120.9.0/24"),
+        route("hidden", "10.120.1.0/24"),
+        route("gone", "10.120.2.0/24"),
+        blackhole("10.120.3.0/24"),
+    ];
+    let mut plan = plan(&routes, &[node("seen", "10.0.0.1", &["10.120.0.0/24"])], &nets(CLUSTER));
+    assert_eq!(strangers(&plan).into_iter().collect::<Vec<_>>(), ["gone", "hidden"]);
+    spare(&mut plan, |name| name == "hidden" || name == "seen");
+    let deleted: Vec<_> = plan.changes.delete.iter().map(|route| route.destination_cidr.as_str()).collect();
+    assert_eq!((deleted, plan.kept), (vec!["10.120.9.0/24", "10.120.2.0/24", "10.120.3.0/24"], 2));
+}

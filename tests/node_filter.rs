@@ -1,0 +1,145 @@
+//! `--node-filter-requirements`: the whole manager over the in-memory API server and the fake cloud sees the Nodes that the selector
+//! selects, and does no harm to the others. Paused clock.
+#![cfg(feature = "sandbox")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use cloud_controller_manager::{
+    app::manager::{self, ClientSource, Parts},
+    cli,
+    metrics::Metrics,
+    node::taints,
+    providers::fake::{FakeCloud, FakeConfig},
+    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
+    sandbox::api_server::ApiServer,
+};
+use k8s_openapi::api::core::v1::Node;
+use serde_json::json;
+
+/// Clients that reach the API server in-process.
+struct InProcess(ApiServer);
+
+impl ClientSource for InProcess {
+    fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
+        Ok(self.0.client_as(component))
+    }
+    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
+        self.component(account)
+    }
+    fn watches(&self) -> Result<kube::Client, kube::Error> {
+        self.component("shared-informers")
+    }
+}
+
+struct Cluster {
+    server: ApiServer,
+    cloud: FakeCloud,
+    stop: Shutdown,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop.begin();
+    }
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let server = ApiServer::new(Clock::manual("2026-01-01T00:00:00Z".parse().unwrap()));
+        Self { server, cloud: FakeCloud::new(FakeConfig::any_node()), stop: Shutdown::new() }
+    }
+
+    async fn start(&self, flags: &[&str]) {
+        let fixed = ["ccm", "--cloud-provider=fake", "--secure-port=0", "--leader-elect=false"];
+        let arguments = fixed.iter().chain(flags).map(std::ffi::OsString::from);
+        let cli::Command::Run(config) = cli::parse(arguments, &["fake"], &[]).unwrap() else { panic!("no help asked for") };
+        let parts = Parts {
+            config: *config,
+            clients: Arc::new(InProcess(self.server.clone())),
+            provider: Arc::new(self.cloud.clone()),
+            metrics: Arc::new(Metrics::new().unwrap()),
+            clock: Clock::System,
+            set_verbosity: Arc::new(|_| ()),
+        };
+        let until = self.stop.clone();
+        tokio::spawn(async move { manager::run(parts, &until).await });
+        pass(30).await;
+    }
+
+    fn join(&self, name: &str, labels: &[&str], cidr: &str) {
+        let labels: serde_json::Map<_, _> = labels.iter().map(|label| ((*label).to_owned(), json!(""))).collect();
+        let node = json!({
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"podCIDRs": [cidr], "taints": [
+                {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"},
+            ]},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        self.server.create::<Node>(&serde_json::from_value(node).unwrap());
+    }
+
+    fn node(&self, name: &str) -> Option<Node> {
+        self.server.get("", name)
+    }
+
+    fn is_initialised(&self, name: &str) -> bool {
+        !taints::is_uninitialized(&self.node(name).unwrap())
+    }
+
+    fn routed(&self) -> BTreeSet<String> {
+        self.cloud.routes().into_iter().map(|route| route.target_node).collect()
+    }
+}
+
+async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+fn names(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+const ROUTES: &str = "--cluster-cidr=10.244.0.0/16";
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_are_not_selected_do_not_exist_and_keep_what_they_have() {
+    let cluster = Cluster::new();
+    cluster.join("ours", &[], "10.244.1.0/24");
+    cluster.join("theirs", &["on-prem"], "10.244.2.0/24");
+    cluster.join("moves", &[], "10.244.3.0/24");
+    cluster.start(&["--node-filter-requirements=!on-prem", ROUTES]).await;
+    assert!(cluster.is_initialised("ours") && cluster.is_initialised("moves"));
+    assert!(!cluster.is_initialised("theirs"), "somebody else's");
+    assert_eq!(cluster.routed(), names(&["ours", "moves"]));
+
+    // A Node that is not selected any more is no Node that is gone.
+    cluster.server.update_with::<Node>("", "moves", |node| {
+        node.metadata.labels.get_or_insert_default().insert("on-prem".into(), String::new());
+    });
+    pass(30).await;
+    assert_eq!(cluster.routed(), names(&["ours", "moves"]));
+    cluster.cloud.configure(|config| *config = FakeConfig::default());
+    cluster.server.update_with::<Node>("", "moves", |node| {
+        let status = json!({"conditions": [{"type": "Ready", "status": "Unknown"}]});
+        node.status = serde_json::from_value(status).unwrap();
+    });
+    pass(3_600).await;
+    assert!(cluster.node("moves").is_some(), "its machine is nobody's business here");
+
+    // One that is deleted loses its routes.
+    cluster.server.delete::<Node>("", "moves");
+    cluster.server.delete::<Node>("", "ours");
+    pass(400).await;
+    assert_eq!(cluster.routed(), names(&[]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_filter_all_nodes_are_ours() {
+    let cluster = Cluster::new();
+    cluster.join("ours", &[], "10.244.1.0/24");
+    cluster.join("theirs", &["on-prem"], "10.244.2.0/24");
+    cluster.start(&["--node-filter-requirements=", ROUTES]).await;
+    assert!(cluster.is_initialised("ours") && cluster.is_initialised("theirs"));
+    assert_eq!(cluster.routed(), names(&["ours", "theirs"]));
+}
