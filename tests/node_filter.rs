@@ -143,3 +143,16 @@ async fn without_a_filter_all_nodes_are_ours() {
     assert!(cluster.is_initialised("ours") && cluster.is_initialised("theirs"));
     assert_eq!(cluster.routed(), names(&["ours", "theirs"]));
 }
+
+#[tokio::test(start_paused = true)]
+async fn services_are_watched_only_for_their_controller() {
+    for (controllers, expected) in [("cloud-node", false), ("*,-service", false), ("service", true), ("*", true)] {
+        let cluster = Cluster::new();
+        cluster.join("ours", &[], "10.244.1.0/24");
+        cluster.server.clear_requests();
+        cluster.start(&[&format!("--controllers={controllers}"), ROUTES]).await;
+        let watched = cluster.server.requests().iter().any(|request| request.resource == "services");
+        assert_eq!(watched, expected, "{controllers}");
+        assert_eq!(cluster.is_initialised("ours"), controllers != "service", "{controllers}");
+    }
+}

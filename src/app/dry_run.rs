@@ -22,7 +22,10 @@ pub(super) async fn plan(watched: &Watched, cluster: &str, key: &str) -> Result<
         return Err(no_plan(501, format!("the cloud provider {name:?} has no load balancers")));
     };
     let (namespace, service) = key.split_once('/').unwrap_or_default();
-    let Some(service) = watched.services.get(&ObjectKey::namespaced(namespace, service)) else {
+    let Some(services) = &watched.services else {
+        return Err(no_plan(501, "the controller of Services does not run here".to_owned()));
+    };
+    let Some(service) = services.get(&ObjectKey::namespaced(namespace, service)) else {
         return Err(no_plan(404, format!("there is no Service {key}")));
     };
     if !wants_load_balancer(&service) || is_being_deleted(&service) {
@@ -41,7 +44,7 @@ fn can_plan(watched: &Watched) -> Result<(), NoPlan> {
         Some(Err(reason)) => return not_yet(&format!("the cloud provider cannot be initialised: {reason}")),
         Some(Ok(())) => {}
     }
-    if !watched.services.status().synced || !watched.nodes.status().synced {
+    if watched.services.as_ref().is_some_and(|services| !services.status().synced) || !watched.nodes.status().synced {
         return not_yet("the Services and Nodes of the cluster have not been listed");
     }
     Ok(())

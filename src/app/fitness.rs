@@ -41,7 +41,8 @@ pub(super) async fn lost(watched: &Watched) -> String {
     let elected = Instant::now();
     loop {
         tokio::time::sleep(LOOK).await;
-        let informers = [("nodes", watched.nodes.status()), ("services", watched.services.status())];
+        let services = watched.services.as_ref().map(|services| ("services", services.status()));
+        let informers: Vec<_> = std::iter::once(("nodes", watched.nodes.status())).chain(services).collect();
         if let Some(why) = verdict(&informers, elected, Instant::now()) {
             return why;
         }

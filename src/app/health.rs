@@ -20,8 +20,9 @@ pub(super) fn checks(watched: &Arc<Watched>) -> HealthChecks {
     }
     let seen = Arc::clone(watched);
     checks.add("informer-nodes", Endpoints::READYZ, move || informer("nodes", &seen.nodes.status()));
-    let seen = Arc::clone(watched);
-    checks.add("informer-services", Endpoints::READYZ, move || informer("services", &seen.services.status()));
+    if let Some(services) = watched.services.clone() {
+        checks.add("informer-services", Endpoints::READYZ, move || informer("services", &services.status()));
+    }
     let seen = Arc::clone(watched);
     checks.add("cloud-provider", Endpoints::READYZ, move || match &*seen.provider_ready.borrow() {
         Some(Ok(())) => seen.provider.health(),

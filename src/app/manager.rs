@@ -21,7 +21,11 @@ use crate::{
         CloudProvider, ProviderContext, metered,
         start::{Initialised, initialize},
     },
-    controllers::{Controller, Informers, names::Names, service::prune_service},
+    controllers::{
+        Controller, Informers,
+        names::{Names, SERVICE},
+        service::prune_service,
+    },
     metrics::Metrics,
     node::prune_node,
     runtime::{
@@ -114,7 +118,8 @@ pub(super) struct Watched {
     pub(super) leadership: Leadership,
     pub(super) election: Option<ElectorHealth>,
     pub(super) nodes: Store<Node>,
-    pub(super) services: Store<Service>,
+    /// `None`: no controller that runs needs them.
+    pub(super) services: Option<Store<Service>>,
     pub(super) provider: Arc<dyn CloudProvider>,
     /// `None` until the provider is initialised; then `Ok`, or why not.
     pub(super) provider_ready: watch::Receiver<Initialised>,
@@ -176,6 +181,7 @@ impl Manager {
         };
         let wired = wiring::controllers(&context, &mut informers, &provider)?;
 
+        let watches_services = wired.controllers.iter().any(|(names, _)| *names == SERVICE);
         let client = provider_client(clients.as_ref(), provider.provider_name())?;
         let provider_context = ProviderContext {
             client,
@@ -193,7 +199,7 @@ impl Manager {
             leadership,
             election,
             nodes: informers.nodes.store(),
-            services: informers.services.store(),
+            services: watches_services.then(|| informers.services.store()),
             provider,
             provider_ready: provider_ready.clone(),
             controllers: wired.controllers,
@@ -203,7 +209,9 @@ impl Manager {
 
         let watches = clients.watches()?;
         informers.nodes.start(watches.clone(), background, Arc::clone(&metrics));
-        informers.services.start(watches, background, Arc::clone(&metrics));
+        if watches_services {
+            informers.services.start(watches, background, Arc::clone(&metrics));
+        }
         Ok(Self { config, watched, campaign, provider_ready, metrics })
     }
 
@@ -327,7 +335,9 @@ async fn run_controllers(
     let ready = async {
         watched.leadership.acquired().await;
         watched.nodes.synced().await;
-        watched.services.synced().await;
+        if let Some(services) = &watched.services {
+            services.synced().await;
+        }
         provider.wait_for(|state| matches!(state, Some(Ok(())))).await.is_ok()
     };
     tokio::select! {

@@ -16,7 +16,7 @@ pub(super) fn value(watched: &Watched) -> Value {
         "leading": watched.leadership.is_leading(),
         "informers": {
             "nodes": informer(&watched.nodes.status(), watched.nodes.len()),
-            "services": informer(&watched.services.status(), watched.services.len()),
+            "services": watched.services.as_ref().map(|services| informer(&services.status(), services.len())),
         },
         "cloudProvider": provider(watched),
         "controllers": controllers,
