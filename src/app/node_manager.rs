@@ -19,6 +19,8 @@ use crate::{
 
 type Problem = Box<dyn std::error::Error + Send + Sync>;
 
+/// Base name of the files in `--cert-dir`, as upstream's.
+const PAIR_NAME: &str = "cloud-node-manager";
 /// How long a running step may take to end; it is one request.
 const GRACE: Duration = Duration::from_secs(10);
 /// How long what is already queued may take to be written.
@@ -115,7 +117,8 @@ async fn serve(
         clock: Clock::System,
     };
     let gates = feature_gates::resolve(&Default::default()).gates;
-    serving::serve(wiring::serving(&config.serving, &gates), parts, background.clone()).await?;
+    let settings = serving::ServingConfig { pair_name: PAIR_NAME, ..wiring::serving(&config.serving, &gates) };
+    serving::serve(settings, parts, background.clone()).await?;
     Ok(())
 }
 

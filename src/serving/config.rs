@@ -21,6 +21,8 @@ pub struct ServingConfig {
     pub port: u16,
     /// `--cert-dir`; none keeps a self-signed pair in memory.
     pub cert_dir: Option<PathBuf>,
+    /// Base name of the files in there.
+    pub pair_name: &'static str,
     /// `--tls-cert-file`.
     pub tls_cert_file: Option<PathBuf>,
     /// `--tls-private-key-file`.
@@ -61,6 +63,7 @@ impl Default for ServingConfig {
             bind_address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             port: 10258,
             cert_dir: None,
+            pair_name: "cloud-controller-manager",
             tls_cert_file: None,
             tls_private_key_file: None,
             tls_sni_cert_key: Vec::new(),

@@ -2,7 +2,7 @@
 //!
 //! In: a [`LocalConfig`]. Out: a `CloudProvider` for one Node. Upstream: `pkg/node` (`nodeprovider.go`, `nodearm.go`).
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     auth::ReqwestTransport,
@@ -11,12 +11,16 @@ use super::{
 };
 use crate::cloud_provider::{CloudError, CloudProvider, CloudResult, LocalConfig, registry::ProviderConfig};
 
+/// Tells a pod the name of its Node, where the manifest says so.
+const NODE_NAME: &str = "NODE_NAME";
+
 /// Builds the provider. The metadata service needs no configuration: `--cloud-config` is read only without it.
 pub fn local_factory(config: &LocalConfig) -> CloudResult<Arc<dyn CloudProvider>> {
     let environment = environment();
     if config.use_instance_metadata {
         let service = MetadataService::new(metadata::address(&environment), Arc::new(PlainHttp));
-        return Ok(Arc::new(LocalMachine::new(service, config.max_age)));
+        let machine = LocalMachine::new(service, config.max_age).called(own_name(&environment));
+        return Ok(Arc::new(machine));
     }
     if config.cloud_config.is_none() {
         let advice =
@@ -26,4 +30,10 @@ pub fn local_factory(config: &LocalConfig) -> CloudResult<Arc<dyn CloudProvider>
     let settings = ProviderConfig { cloud_config: config.cloud_config.clone(), ..ProviderConfig::default() };
     let transport = ReqwestTransport::new(&environment).map_err(|error| CloudError::invalid(error.to_string()))?;
     Ok(Arc::new(AzureCloud::for_one_node(&settings, environment, Arc::new(transport), config.max_age)?))
+}
+
+/// What this machine calls itself: in a pod what the environment says, else its host name. Upstream likewise (`isCurrentInstance`).
+fn own_name(environment: &BTreeMap<String, String>) -> String {
+    let told = environment.get(NODE_NAME).filter(|name| !name.is_empty());
+    told.cloned().unwrap_or_else(|| gethostname::gethostname().to_string_lossy().into_owned())
 }

@@ -25,8 +25,6 @@ use crate::{
     serving::{ServingError, config::ServingConfig},
 };
 
-/// Base name of the files in `--cert-dir`.
-const PAIR_NAME: &str = "cloud-controller-manager";
 /// A pair in memory is valid for a year and replaced well before that.
 const RENEW_AFTER: SignedDuration = SignedDuration::from_hours(300 * 24);
 
@@ -135,7 +133,7 @@ async fn default_slot(config: &ServingConfig, clock: Clock) -> Result<Slot, Serv
     }
     let now = clock.wall();
     if let Some(directory) = &config.cert_dir {
-        let (cert, key) = cert_dir_pair(directory, config.bind_address, now).await?;
+        let (cert, key) = cert_dir_pair(directory, config, now).await?;
         return file_slot("cert-dir", cert, key, Vec::new()).await;
     }
     let pair = generate(config.bind_address, now).map_err(|reason| ServingError::setting("cert-dir", reason))?;
@@ -162,8 +160,13 @@ async fn read(cert: &Path, key: &Path) -> Result<Pem, String> {
 }
 
 /// The files of `--cert-dir`, made first if neither can be read. One without the other is an error, as upstream.
-async fn cert_dir_pair(directory: &Path, bind_address: IpAddr, now: Timestamp) -> Result<(PathBuf, PathBuf), ServingError> {
-    let (cert, key) = (directory.join(format!("{PAIR_NAME}.crt")), directory.join(format!("{PAIR_NAME}.key")));
+async fn cert_dir_pair(
+    directory: &Path,
+    config: &ServingConfig,
+    now: Timestamp,
+) -> Result<(PathBuf, PathBuf), ServingError> {
+    let name = config.pair_name;
+    let (cert, key) = (directory.join(format!("{name}.crt")), directory.join(format!("{name}.key")));
     let readable = (tokio::fs::read(&cert).await.is_ok(), tokio::fs::read(&key).await.is_ok());
     let wrong = |reason: String| ServingError::setting("cert-dir", reason);
     match readable {
@@ -171,7 +174,7 @@ async fn cert_dir_pair(directory: &Path, bind_address: IpAddr, now: Timestamp) -
         (true, false) => return Err(wrong(format!("cannot read {}, the key of the certificate beside it", key.display()))),
         (false, true) => return Err(wrong(format!("cannot read {}, the certificate of the key beside it", cert.display()))),
         (false, false) => {
-            let pem = pair::generate(bind_address, now).map_err(|error| wrong(error.to_string()))?;
+            let pem = pair::generate(config.bind_address, now).map_err(|error| wrong(error.to_string()))?;
             write(directory, &cert, &key, &pem)
                 .map_err(|error| wrong(format!("cannot write a certificate into {}: {error}", directory.display())))?;
         }
@@ -225,12 +228,14 @@ mod tests {
 
     #[tokio::test]
     async fn cert_dir_is_filled_once_and_half_a_pair_is_an_error() {
+        assert_eq!(ServingConfig::default().pair_name, "cloud-controller-manager");
         let directory = tempfile::tempdir().unwrap();
-        let config = ServingConfig { cert_dir: Some(directory.path().join("made")), ..Default::default() };
+        let made = directory.path().join("made");
+        let config = ServingConfig { cert_dir: Some(made), pair_name: "cloud-node-manager", ..Default::default() };
         let first = Certificates::load(&config, Clock::System).await.unwrap();
         let second = Certificates::load(&config, Clock::System).await.unwrap();
         assert!(first.slots[0].pair.load().pem == second.slots[0].pair.load().pem);
-        let key = directory.path().join("made/cloud-controller-manager.key");
+        let key = directory.path().join("made/cloud-node-manager.key");
         let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&key).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
         std::fs::remove_file(key).unwrap();

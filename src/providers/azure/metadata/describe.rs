@@ -40,9 +40,32 @@ pub enum Undescribable {
     /// The id is odd.
     #[error(transparent)]
     ProviderId(#[from] NoResourceGroup),
+    /// The Node is another machine's.
+    #[error(
+        "this machine is called {told:?}, and not {node:?}: --node-name has to be the name of the Node of this machine, or the \
+         environment variable NODE_NAME has to say so"
+    )]
+    OtherMachine {
+        /// What the service says.
+        told: String,
+        /// What the Node is called.
+        node: String,
+    },
     /// Zone or addresses are odd.
     #[error(transparent)]
     Machine(#[from] describe::Undescribable),
+}
+
+/// Whether the Node called `node` is this machine's. `own_name` is what the machine or its pod calls itself; upstream believes that alone
+/// (`azure_instances_v1.go`, `isCurrentInstance`). A service that tells no host name contradicts nobody.
+pub fn check_name(documents: &Documents, node: &str, own_name: Option<&str>) -> Result<(), Undescribable> {
+    let compute = documents.instance.compute.as_ref().ok_or(Undescribable::Missing("compute"))?;
+    let told = &compute.os_profile.computer_name;
+    let is_same = |name: &str| name.eq_ignore_ascii_case(node);
+    match told.is_empty() || is_same(told) || is_same(&compute.name) || own_name.is_some_and(is_same) {
+        true => Ok(()),
+        false => Err(Undescribable::OtherMachine { told: told.clone(), node: node.to_owned() }),
+    }
 }
 
 /// All that a Node is told.

@@ -22,6 +22,12 @@ pub struct Compute {
     /// ARM id.
     #[serde(deserialize_with = "or_empty")]
     pub resource_id: String,
+    /// Its name in ARM, which is not the host name of an instance of a scale set.
+    #[serde(deserialize_with = "or_empty")]
+    pub name: String,
+    /// Its operating system.
+    #[serde(deserialize_with = "or_empty")]
+    pub os_profile: OsProfile,
     /// Subscription, in whatever letter case.
     #[serde(deserialize_with = "or_empty")]
     pub subscription_id: String,
@@ -43,6 +49,15 @@ pub struct Compute {
     /// Tags.
     #[serde(deserialize_with = "or_empty")]
     pub tags_list: Vec<Tag>,
+}
+
+/// What its operating system was given.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct OsProfile {
+    /// Its host name.
+    #[serde(deserialize_with = "or_empty")]
+    pub computer_name: String,
 }
 
 /// A tag.

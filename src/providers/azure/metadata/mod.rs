@@ -50,12 +50,18 @@ pub fn address(environment: &BTreeMap<String, String>) -> &str {
 #[derive(Clone)]
 pub struct LocalMachine {
     cached: Arc<Cached>,
+    own_name: Option<String>,
 }
 
 impl LocalMachine {
     /// Asks `service`. An answer is used for `max_age`, and a minute at most.
     pub fn new(service: MetadataService, max_age: Duration) -> Self {
-        Self { cached: Arc::new(Cached::new(service, max_age.min(MAX_AGE))) }
+        Self { cached: Arc::new(Cached::new(service, max_age.min(MAX_AGE))), own_name: None }
+    }
+
+    /// The same, and its Node may also be called `name`, whatever the service says.
+    pub fn called(self, name: impl Into<String>) -> Self {
+        Self { own_name: Some(name.into()), ..self }
     }
 
     async fn documents(&self) -> CloudResult<Arc<Documents>> {
@@ -92,7 +98,8 @@ impl InstancesV2 for LocalMachine {
         let documents = self.documents().await?;
         // Upstream tells all addresses that the machine has here, and only one family from ARM.
         let subject = Subject { name: node::name(node), provider_id: node::provider_id(node), ipv6: true };
-        match describe::metadata(&documents, subject) {
+        let own = describe::check_name(&documents, subject.name, self.own_name.as_deref());
+        match own.and_then(|()| describe::metadata(&documents, subject)) {
             Ok(metadata) => Ok(Some(metadata)),
             Err(error) => {
                 // What is incomplete must not be believed for a minute.

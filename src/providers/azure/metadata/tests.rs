@@ -177,3 +177,17 @@ fn the_environment_may_move_the_service() {
     assert_eq!(address(&environment("")), ADDRESS);
     assert_eq!(address(&BTreeMap::new()), ADDRESS);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_node_of_another_machine_is_told_nothing() {
+    let (_, _, machine) = machine();
+    let ask = async |machine: &LocalMachine, name: &str| machine.instance_metadata(&node(name).build()).await.map(drop);
+    for own in ["pool1000000", "POOL1000000", "pool1_0"] {
+        assert_eq!(ask(&machine, own).await, Ok(()), "{own}");
+    }
+    let error = ask(&machine, "pool1000001").await.unwrap_err().to_string();
+    assert!(error.contains("called \"pool1000000\", and not \"pool1000001\""), "{error}");
+    let called = machine.called("Renamed");
+    assert_eq!(ask(&called, "renamed").await, Ok(()), "the pod says so");
+    assert!(ask(&called, "pool1000001").await.is_err());
+}
