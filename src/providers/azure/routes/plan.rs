@@ -20,9 +20,9 @@ use crate::providers::azure::{
 };
 
 /// Most routes of a table. Azure: "Azure subscription and service limits", networking limits, "User-defined routes per route table".
-const MOST_ROUTES: usize = 400;
-/// The same where Azure Virtual Network Manager manages the table, which one with more than [`MOST_ROUTES`] shows.
-const MOST_MANAGED_ROUTES: usize = 1_000;
+pub const MOST_ROUTES: usize = 400;
+/// The same where Azure Virtual Network Manager manages the table or the limit was raised, which only ARM knows.
+pub const MOST_MANAGED_ROUTES: usize = 1_000;
 /// Packets go to `nextHopIpAddress`.
 const VIRTUAL_APPLIANCE: &str = "VirtualAppliance";
 
@@ -64,7 +64,7 @@ pub fn plan(
     cidrs_of: &dyn Fn(&str) -> Vec<String>,
 ) -> Planned {
     let before = routes_of(table);
-    let mut draft = Draft::new(before);
+    let mut draft = Draft::new(before, settings.most_routes);
     for change in changes {
         if let Change::Remove(name) = change {
             draft.remove(name);
@@ -121,8 +121,8 @@ struct Draft {
 }
 
 impl Draft {
-    fn new(routes: &[Route]) -> Self {
-        let limit = if routes.len() > MOST_ROUTES { MOST_MANAGED_ROUTES } else { MOST_ROUTES };
+    fn new(routes: &[Route], most: usize) -> Self {
+        let limit = if routes.len() > MOST_ROUTES { MOST_MANAGED_ROUTES } else { most };
         Self { slots: routes.iter().map(|route| (route.clone(), true)).collect(), limit }
     }
 

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use super::plan::MOST_MANAGED_ROUTES;
 use crate::providers::azure::{
     arm::{ResourceId, api},
     config::AzureConfig,
@@ -21,6 +22,8 @@ pub struct RouteSettings {
     pub system_tags: Vec<String>,
     /// How old the table may be when it is listed: `routeTableCacheTTLInSeconds`.
     pub ttl: Duration,
+    /// Most routes that ARM is asked to take in.
+    pub most_routes: usize,
 }
 
 impl RouteSettings {
@@ -39,6 +42,7 @@ impl RouteSettings {
             tags: if group.eq_ignore_ascii_case(own) { shared.tags } else { BTreeMap::new() },
             system_tags: shared.system_tags,
             ttl: if config.disable_api_call_cache { Duration::ZERO } else { config.route_table_cache_ttl },
+            most_routes: MOST_MANAGED_ROUTES,
         }
     }
 }

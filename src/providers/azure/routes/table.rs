@@ -29,6 +29,9 @@ use crate::{
 /// How often one batch is written when somebody else writes the table at the same time, or answers are lost.
 const TRIES: u32 = 5;
 
+/// How long ARM's word about the limit stands.
+const LIMIT_STANDS: Duration = Duration::from_secs(60 * 60);
+
 /// A table at a moment; `None`: there is none.
 pub(super) type Known = Option<Arc<RouteTable>>;
 
@@ -50,6 +53,8 @@ struct Cache {
     known: Option<(Known, Instant)>,
     /// Counts writes: what was read before one of them is not kept.
     generation: u64,
+    /// When ARM last said that the table has the usual limit.
+    limited: Option<Instant>,
 }
 
 impl Table {
@@ -90,10 +95,13 @@ impl Table {
         loop {
             let table = self.for_write().await?;
             let Planned { document, refused } =
-                plan::plan(table.as_deref(), changes, &self.settings, &|name| cidrs_of(name));
+                plan::plan(table.as_deref(), changes, &self.settings(), &|name| cidrs_of(name));
             let Some(document) = document else { return Ok(answers(changes, &refused, table.as_deref())) };
             match self.put(table.as_deref(), &document, urgency(changes)).await {
                 Ok(table) => return Ok(answers(changes, &refused, table.as_deref())),
+                Err(error) if error.class == ErrorClass::QuotaExceeded && self.learn_limit(&document) => {
+                    tracing::warn!(%error, "the route table gets no more than {} routes for an hour", plan::MOST_ROUTES);
+                }
                 Err(error) if tries < TRIES && is_worth_another_look(&error) => {
                     tracing::info!(%error, tries, "the route table is read again, and written if it still has to be");
                     tries += 1;
@@ -101,6 +109,23 @@ impl Table {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// With the limit that ARM has shown lately.
+    fn settings(&self) -> RouteSettings {
+        let limited = self.cache().limited.is_some_and(|at| self.age(at) < LIMIT_STANDS);
+        let most_routes = if limited { plan::MOST_ROUTES } else { self.settings.most_routes };
+        RouteSettings { most_routes, ..self.settings.clone() }
+    }
+
+    /// ARM did not take the table in for a limit: keeps in mind that it has the usual one, if that was exceeded and is news.
+    fn learn_limit(&self, document: &RouteTable) -> bool {
+        let news =
+            plan::routes_of(Some(document)).len() > plan::MOST_ROUTES && self.settings().most_routes > plan::MOST_ROUTES;
+        if news {
+            self.cache().limited = Some(self.clock.now());
+        }
+        news
     }
 
     /// What is cached carries an etag, so that writing on an old one does no harm. That there is no table has to be seen afresh.

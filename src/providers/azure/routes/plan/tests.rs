@@ -14,6 +14,7 @@ fn settings() -> RouteSettings {
         tags: BTreeMap::new(),
         system_tags: Vec::new(),
         ttl: std::time::Duration::ZERO,
+        most_routes: MOST_MANAGED_ROUTES,
     }
 }
 
@@ -142,6 +143,9 @@ fn the_limit_is_azures() {
     let routes: Vec<Value> =
         (0..400).map(|n| route(&format!("r{n}"), &format!("10.{}.{}.0/24", n / 256, n % 256), "10.1.0.1")).collect();
     let more = [set("node-1", "11.0.0.0/24", "10.1.0.1"), set("node-2", "11.0.1.0/24", "10.1.0.1")];
+    assert_eq!(planned(&table(&routes), &more).refused, [None, None], "only ARM knows whether its limit was raised");
+    let limited = RouteSettings { most_routes: MOST_ROUTES, ..settings() };
+    let planned = |table: &RouteTable, changes: &[Change]| plan(Some(table), changes, &limited, &no_cidrs);
     let full = planned(&table(&routes), &more);
     assert_eq!(full.document, None);
     assert!(full.refused.iter().all(|reason| reason.as_ref().is_some_and(|reason| reason.contains("more than 400 routes"))));
