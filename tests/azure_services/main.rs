@@ -35,4 +35,5 @@ mod order;
 mod refusals;
 mod rights;
 mod scale;
+mod sequences;
 mod storm;

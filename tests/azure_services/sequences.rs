@@ -1,0 +1,427 @@
+//! Random histories: Services of every kind are created, changed and deleted, Nodes come, go and are excluded, the manager is killed and
+//! started again, under different configurations.
+//!
+//! In: a seed. Out: nothing, or a panic that names the seed and what differs. Four judgements, none of which needs another program:
+//! a second manager plans nothing; a cluster that gets the last state at once, in whatever order, ends alike; Services that wait for
+//! nobody are ready; and when all Services are deleted, the cloud is as if there had never been one.
+//!
+//! Two properties of Azure make an end depend on its history, and the histories avoid both: no two Services want the same port of the
+//! same address, and a Service that is refused was never accepted before.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use cloud_controller_manager::sandbox::{
+    azure::{
+        AzureOptions,
+        topology::{PoolKind, Topology},
+    },
+    objects::ServiceExt,
+};
+use k8s_openapi::api::core::v1::{Node, Service};
+use rand::{RngExt, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
+use serde_json::{Value, json};
+
+use crate::{
+    cluster::{Cluster, alone, is_ready},
+    documents::{State, differences, unordered},
+    services::{annotate, dual_stack, external, set_port, with},
+};
+
+/// Nodes at the start, and machines.
+const NODES: usize = 3;
+const MACHINES: u32 = 6;
+/// Acts of one history.
+const ACTS: usize = 18;
+/// Histories in CI.
+const HISTORIES: u64 = 20;
+const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+/// A public IP that a user made; Services share it.
+const SHARED: &str = "shared";
+
+/// One thing that somebody does.
+#[derive(Debug, Clone)]
+enum Act {
+    Create(Box<Service>),
+    SetPort(String, i32),
+    Annotate(String, &'static str, Option<String>),
+    Delete(String),
+    /// The machine and its Node go.
+    Remove(String),
+    /// A machine that was there before becomes a Node.
+    Add(Box<Node>),
+    Exclude(String, bool),
+    Kill,
+    Stop,
+}
+
+/// Annotations that can change at any time, with values.
+const ANNOTATIONS: &[(&str, &[&str])] = &[
+    ("azure-load-balancer-internal", &["true", "false"]),
+    ("azure-load-balancer-tcp-idle-timeout", &["5", "30"]),
+    ("azure-disable-load-balancer-floating-ip", &["true", "false"]),
+    ("azure-load-balancer-disable-tcp-reset", &["true"]),
+    ("azure-allowed-service-tags", &["AzureCloud", "AzureCloud,Storage"]),
+    ("azure-load-balancer-health-probe-protocol", &["tcp", "http", "https"]),
+    ("azure-load-balancer-health-probe-request-path", &["/healthy"]),
+    ("azure-load-balancer-health-probe-interval", &["7", "20"]),
+    ("azure-load-balancer-health-probe-num-of-probe", &["3"]),
+    ("azure-pip-tags", &["team=a", "team=b,cost=1"]),
+];
+
+/// What makes a Service that nobody can serve.
+const REFUSED: (&str, &str) = ("azure-load-balancer-tcp-idle-timeout", "soon");
+
+fn random_service(name: &str, port: i32, random: &mut SmallRng) -> Service {
+    let mut service = match random.random_range(0..8) {
+        0 => dual_stack(name),
+        1 => external(name).external_traffic_policy("Local"),
+        2 => external(name).source_ranges(&["203.0.113.0/24"]),
+        3 => with(external(name), "azure-pip-name", SHARED),
+        4 => with(external(name), "azure-load-balancer-enable-high-availability-ports", "true"),
+        5 => with(external(name), "azure-dns-label-name", &format!("label-{name}")),
+        _ => external(name),
+    };
+    if random.random_bool(0.2) {
+        service = service.port("dns", "UDP", 5000 + port);
+    }
+    set_port(&mut service, port);
+    if random.random_bool(0.4) && !is_fixed(&service) {
+        annotate(&mut service, "azure-load-balancer-internal", Some("true"));
+    }
+    for _ in 0..random.random_range(0..4) {
+        if let Some((key, value)) = annotation(&service, random) {
+            annotate(&mut service, key, Some(&value));
+        }
+    }
+    if random.random_bool(0.1) {
+        annotate(&mut service, REFUSED.0, Some(REFUSED.1));
+    }
+    service
+}
+
+fn value_of<'a>(service: &'a Service, key: &str) -> Option<&'a str> {
+    let annotations = service.metadata.annotations.as_ref()?;
+    annotations.get(&format!("service.beta.kubernetes.io/{key}")).map(String::as_str)
+}
+
+/// Whether it has to stay external: it names a public IP, or a label for one.
+fn is_fixed(service: &Service) -> bool {
+    ["azure-pip-name", "azure-dns-label-name"].iter().any(|key| value_of(service, key).is_some())
+}
+
+fn is_refused(service: &Service) -> bool {
+    value_of(service, REFUSED.0) == Some(REFUSED.1)
+}
+
+fn annotation(service: &Service, random: &mut SmallRng) -> Option<(&'static str, String)> {
+    let (key, values) = ANNOTATIONS.choose(random)?;
+    let value = (*values.choose(random)?).to_owned();
+    let is_pinned = *key == "azure-load-balancer-internal" && is_fixed(service);
+    (!is_pinned).then_some((key, value))
+}
+
+/// What happens in the history `seed`.
+fn acts(seed: u64, cluster: &Cluster) -> Vec<Act> {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut later = cluster.world.nodes();
+    let mut nodes: Vec<_> = later.drain(..NODES).filter_map(|node| node.metadata.name).collect();
+    let mut alive: Vec<Service> = Vec::new();
+    let mut excluded = BTreeSet::new();
+    let mut acts = Vec::new();
+    for number in 0..ACTS {
+        let port = 1000 + i32::try_from(number).unwrap();
+        let chosen = (0..alive.len()).collect::<Vec<_>>().choose(&mut random).copied();
+        let act = match (random.random_range(0..20), chosen) {
+            (0..=2, Some(at)) if alive.len() > 2 => Act::Delete(name(&alive.remove(at))),
+            (3..=5, Some(at)) => {
+                set_port(&mut alive[at], port);
+                Act::SetPort(name(&alive[at]), port)
+            }
+            (6..=9, Some(at)) => {
+                let Some((key, value)) = annotation(&alive[at], &mut random) else { continue };
+                let value = random.random_bool(0.7).then_some(value);
+                annotate(&mut alive[at], key, value.as_deref());
+                Act::Annotate(name(&alive[at]), key, value)
+            }
+            (10, _) if nodes.len() > 2 => {
+                let at = random.random_range(0..nodes.len());
+                Act::Remove(nodes.remove(at))
+            }
+            (11, _) if !later.is_empty() => {
+                let node = later.remove(0);
+                nodes.extend(node.metadata.name.clone());
+                Act::Add(Box::new(node))
+            }
+            (12..=13, _) => {
+                let node = nodes.choose(&mut random).unwrap().clone();
+                let is_excluded = excluded.insert(node.clone()) || !excluded.remove(&node);
+                Act::Exclude(node, is_excluded)
+            }
+            (14, _) => Act::Kill,
+            (15, _) => Act::Stop,
+            _ => {
+                let service = random_service(&format!("s{number}"), port, &mut random);
+                alive.push(service.clone());
+                Act::Create(Box::new(service))
+            }
+        };
+        acts.push(act);
+    }
+    acts
+}
+
+/// What sets a Service apart from others.
+fn brief(service: &Service) -> String {
+    let annotations = service.metadata.annotations.iter().flatten();
+    let pairs = annotations.map(|(key, value)| format!("{}={value}", key.trim_start_matches("service.beta.kubernetes.io/")));
+    let fields = service.spec.as_ref().unwrap();
+    let ports =
+        fields.ports.iter().flatten().map(|port| format!("{}/{}", port.port, port.protocol.as_deref().unwrap_or("TCP")));
+    let policies = [&fields.ip_family_policy, &fields.external_traffic_policy].into_iter().flatten().cloned();
+    let words: Vec<_> = ports.chain(pairs).chain(policies).collect();
+    format!("{} {}", name(service), words.join(" "))
+}
+
+impl std::fmt::Display for Act {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Create(service) => write!(f, "Create({})", brief(service)),
+            Self::Add(node) => write!(f, "Add({:?})", node.metadata.name),
+            other => write!(f, "{other:?}"),
+        }
+    }
+}
+
+fn name(service: &Service) -> String {
+    service.metadata.name.clone().unwrap_or_default()
+}
+
+/// What only changes machines and Nodes happens in the comparison too.
+fn act_on_nodes(cluster: &Cluster, act: &Act) {
+    match act {
+        Act::Remove(node) => {
+            cluster.world.delete_machine(node).unwrap();
+            cluster.server.delete::<Node>("", node);
+        }
+        Act::Add(node) => {
+            cluster.server.create::<Node>(node);
+        }
+        Act::Exclude(node, is_excluded) => {
+            cluster.server.update_with::<Node>("", node, |node| {
+                let labels = node.metadata.labels.get_or_insert_default();
+                if *is_excluded {
+                    labels.insert(EXCLUDED.to_owned(), String::new());
+                } else {
+                    labels.remove(EXCLUDED);
+                }
+            });
+        }
+        _ => {}
+    }
+}
+
+fn act_on_services(cluster: &Cluster, act: &Act) {
+    match act {
+        Act::Create(service) => drop(cluster.create(service)),
+        Act::SetPort(name, port) => cluster.change(name, |service| set_port(service, *port)),
+        Act::Annotate(name, key, value) => cluster.change(name, |service| annotate(service, key, value.as_deref())),
+        Act::Delete(name) => cluster.delete(name),
+        _ => {}
+    }
+}
+
+/// Clusters of different kinds with different configurations.
+fn cluster(seed: u64) -> Cluster {
+    let kinds = [PoolKind::Uniform, PoolKind::Flexible, PoolKind::AvailabilitySet, PoolKind::Standalone];
+    let kind = kinds[usize::try_from(seed / 3 % 4).unwrap()];
+    let vm_type = match kind {
+        PoolKind::Uniform => "vmss",
+        PoolKind::Flexible => "vmssflex",
+        _ => "standard",
+    };
+    let cluster = Cluster::new(Topology::new().dual_stack().pools(kind, 1, MACHINES), AzureOptions::default());
+    let cluster = cluster.configured("vmType", vm_type);
+    let cluster = match seed % 3 {
+        0 => cluster,
+        1 => cluster.configured("loadBalancerBackendPoolConfigurationType", "nodeIP"),
+        _ => cluster.configured("tags", "owner=team").configured("systemTags", "owner"),
+    };
+    for node in &cluster.world.nodes()[NODES..] {
+        cluster.server.delete::<Node>("", node.metadata.name.as_deref().unwrap());
+    }
+    let group = cluster.world.topology().group_id();
+    let id = group.resource("Microsoft.Network/publicIPAddresses", &[SHARED]);
+    let document: Value = json!({
+        "id": id, "name": SHARED, "type": "Microsoft.Network/publicIPAddresses", "location": cluster.world.topology().location,
+        "sku": {"name": "Standard", "tier": "Regional"}, "tags": {"owner": "me"},
+        "properties": {"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4", "ipAddress": "52.0.0.9",
+                       "idleTimeoutInMinutes": 4},
+    });
+    cluster.azure().put_document(document).unwrap();
+    cluster
+}
+
+/// A manager that finds everything as it is now has nothing to do.
+async fn plans_nothing(cluster: &Cluster, what: &str) {
+    cluster.azure().clear_requests();
+    let life = cluster.start();
+    cluster.settle().await;
+    assert_eq!(cluster.writes(), Vec::<String>::new(), "{what}");
+    life.stop().await;
+}
+
+/// The cloud when all Services have been deleted by a manager that is then stopped.
+async fn emptied(cluster: &Cluster) -> State {
+    let life = cluster.start();
+    cluster.services().iter().for_each(|service| cluster.delete(&name(service)));
+    cluster.until_gone(Duration::from_secs(7200)).await;
+    cluster.settle().await;
+    life.stop().await;
+    without_marks(unordered(cluster))
+}
+
+/// Without the marks that stay on documents of a user when the last Service has gone: tags that name the cluster and no Service, those
+/// of the configuration, an idle timeout that a Service has asked for, and the API version that a flexible scale set needs for pools.
+/// Tags that an annotation has set stay too when the annotation goes: nobody can tell them from a user's.
+/// A front end that several share is called after the first of them, which may be gone. A pool that no rule uses any more stays until the
+/// load balancer goes, as with Go.
+fn without_marks(state: State) -> State {
+    let mut state = without_idle_pools(with_shared_frontend_named(&state));
+    for (id, document) in &mut state {
+        sort_parts(document);
+        for tag in ["team", "cost"] {
+            document["tags"].as_object_mut().map(|tags| tags.remove(tag));
+        }
+        if id.ends_with(SHARED) || id.contains("networksecuritygroups") {
+            document["tags"] = Value::Null;
+            document["properties"]["idleTimeoutInMinutes"] = Value::Null;
+        }
+        if let Some(profile) = document.pointer_mut("/properties/virtualMachineProfile/networkProfile") {
+            profile["networkApiVersion"] = Value::Null;
+        }
+    }
+    state
+}
+
+fn with_shared_frontend_named(state: &State) -> State {
+    let is_shared =
+        |front: &&Value| front["properties"]["publicIPAddress"]["id"].as_str().is_some_and(|id| id.ends_with(SHARED));
+    let frontends = state.values().filter_map(|document| document["properties"]["frontendIPConfigurations"].as_array());
+    let names: Vec<_> = frontends.flatten().filter(is_shared).filter_map(|front| front["name"].as_str()).collect();
+    let rename = |document: &Value| {
+        let text = names.iter().fold(document.to_string(), |text, name| {
+            let text = text.replace(&format!("frontendIPConfigurations/{name}\""), "frontendIPConfigurations/shared\"");
+            text.replace(&format!("\"name\":\"{name}\""), "\"name\":\"shared\"")
+        });
+        serde_json::from_str(&text).unwrap()
+    };
+    state.iter().map(|(id, document)| (id.clone(), rename(document))).collect()
+}
+
+fn without_idle_pools(mut state: State) -> State {
+    let id = |part: &Value| part["id"].as_str().map(str::to_owned);
+    let parts =
+        |list: &'static str| state.values().filter_map(move |document| document["properties"][list].as_array()).flatten();
+    let used: BTreeSet<_> =
+        parts("loadBalancingRules").filter_map(|rule| id(&rule["properties"]["backendAddressPool"])).collect();
+    let idle: BTreeSet<_> = parts("backendAddressPools").filter_map(id).filter(|pool| !used.contains(pool)).collect();
+    state.values_mut().for_each(|document| remove_parts(document, &idle));
+    state
+}
+
+fn remove_parts(value: &mut Value, ids: &BTreeSet<String>) {
+    match value {
+        Value::Array(items) => {
+            items.retain(|item| !item["id"].as_str().is_some_and(|id| ids.contains(id)));
+            items.iter_mut().for_each(|item| remove_parts(item, ids));
+        }
+        Value::Object(fields) => {
+            fields.values_mut().for_each(|field| remove_parts(field, ids));
+            fields.retain(|_, value| value.as_array().is_none_or(|items| !items.is_empty()));
+        }
+        _ => {}
+    }
+}
+
+/// New parts are appended, so that their order tells the history.
+fn sort_parts(value: &mut Value) {
+    match value {
+        Value::Array(items) => {
+            items.iter_mut().for_each(sort_parts);
+            items.sort_by_key(|item| [item["id"].to_string(), item["name"].to_string()]);
+        }
+        Value::Object(fields) => fields.values_mut().for_each(sort_parts),
+        _ => {}
+    }
+}
+
+async fn lived(seed: u64) -> (Cluster, Vec<Act>) {
+    let cluster = cluster(seed);
+    let acts = acts(seed, &cluster);
+    let mut pauses = SmallRng::seed_from_u64(!seed);
+    let mut life = cluster.start();
+    for act in &acts {
+        act_on_services(&cluster, act);
+        act_on_nodes(&cluster, act);
+        match act {
+            Act::Kill => {
+                life.kill();
+                life = cluster.start();
+            }
+            Act::Stop => {
+                life.stop().await;
+                life = cluster.start();
+            }
+            _ => {}
+        }
+        if pauses.random_bool(0.7) {
+            tokio::time::sleep(Duration::from_millis(pauses.random_range(0..90_000))).await;
+        }
+    }
+    cluster.settle().await;
+    let unexpected: Vec<_> = cluster.services().into_iter().filter(|one| is_ready(one) == is_refused(one)).collect();
+    let told = |service: &Service| format!("{}: {:?}", brief(service), cluster.warnings(&name(service)));
+    assert!(unexpected.is_empty(), "seed {seed}: {:#?}", unexpected.iter().map(told).collect::<Vec<_>>());
+    life.stop().await;
+    (cluster, acts)
+}
+
+/// A cluster that gets the Nodes and Services of the end at once; what was before its manager, and what came of it.
+async fn made_at_once(seed: u64, acts: &[Act], services: Vec<Service>) -> (State, State) {
+    let cluster = cluster(seed);
+    acts.iter().for_each(|act| act_on_nodes(&cluster, act));
+    let before = without_marks(unordered(&cluster));
+    for mut service in services {
+        service.status = None;
+        service.metadata.finalizers = None;
+        cluster.server.restore(&service);
+    }
+    let life = cluster.start();
+    cluster.settle().await;
+    life.stop().await;
+    (before, without_marks(unordered(&cluster)))
+}
+
+fn check(seed: u64) {
+    let (acts, services, end, empty) = alone(async {
+        let (cluster, acts) = lived(seed).await;
+        let end = without_marks(unordered(&cluster));
+        plans_nothing(&cluster, &format!("seed {seed}: planned again")).await;
+        let services = cluster.services();
+        (acts, services, end, emptied(&cluster).await)
+    });
+    let (before, expected) = alone(made_at_once(seed, &acts, services));
+    let told = || acts.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    assert_eq!(differences(&expected, &end), Vec::<String>::new(), "seed {seed}: history shows\n{}", told());
+    assert_eq!(differences(&before, &empty), Vec::<String>::new(), "seed {seed}: something stays\n{}", told());
+}
+
+/// `CCM_SEQUENCES` gives another number of histories, `CCM_SEQUENCE` one seed alone.
+#[test]
+fn the_end_is_a_function_of_what_is() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a whole number"));
+    let seeds = number("CCM_SEQUENCE").map_or(0..number("CCM_SEQUENCES").unwrap_or(HISTORIES), |seed| seed..seed + 1);
+    let outcomes = seeds.map(|seed| (seed, std::panic::catch_unwind(|| check(seed))));
+    let failed: Vec<_> = outcomes.filter_map(|(seed, outcome)| outcome.is_err().then_some(seed)).collect();
+    assert!(failed.is_empty(), "seeds {failed:?}: run one alone with CCM_SEQUENCE");
+}
