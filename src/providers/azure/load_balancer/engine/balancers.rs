@@ -190,7 +190,10 @@ impl Balancers<'_> {
                 if let Err(error) = self.world.writer.put_load_balancer(&change.id, document, Urgency::Shared).await {
                     return Err(self.recovered(error).await.into());
                 }
-                self.world.created().extend(new);
+                if !new.is_empty() {
+                    self.world.created().extend(new);
+                    self.world.unfollow();
+                }
                 Ok(())
             }
             Write::Delete => self.delete(change, look, asks).await,
@@ -201,9 +204,10 @@ impl Balancers<'_> {
         let is_it =
             |known: &&LoadBalancer| known.id.as_deref().is_some_and(|id| id.eq_ignore_ascii_case(change.id.as_str()));
         let Some(document) = look.observed.load_balancers.iter().find(is_it) else { return Ok(()) };
-        let _leaving = self.world.leaves(&change.id);
+        let mut leaving = self.world.leaves(&change.id);
         membership::leave(self.world, asks, document, self.urgency).await.map_err(Trouble::Part)?;
         let deleted = self.world.writer.delete_load_balancer(&change.id, document, Urgency::Shared).await;
+        leaving.is_gone = deleted.is_ok();
         Ok(deleted.inspect_err(|error| self.world.tell(asks, Call::DeleteLoadBalancer, error))?)
     }
 

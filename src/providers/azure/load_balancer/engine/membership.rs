@@ -46,7 +46,7 @@ impl PoolWriter for Writer {
 pub(super) async fn join(world: &World, asks: &[Ask], urgency: Urgency) -> CloudResult<()> {
     let members = world.members.lock().await;
     let Some(nodes) = world.hosts() else { return Ok(()) };
-    world.lock_followed().take();
+    world.unfollow();
     // With all that the asks need: what a look does not need may be forgotten, and with it addresses for somebody's status.
     let observed = world.look(asks, urgency).await?.observed;
     let all_nodes = world.roster.nodes();
@@ -85,13 +85,17 @@ pub(super) fn is_followed(world: &World) -> bool {
 pub(super) struct Leaving<'a> {
     world: &'a World,
     id: ResourceId,
+    /// Whether it is deleted.
+    pub(super) is_gone: bool,
 }
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         self.world.lock_leaving().remove(&self.id);
-        // Should it stay after all, its pools want their members back.
-        self.world.lock_followed().take();
+        // What stays after all wants the members of its pools back.
+        if !self.is_gone {
+            self.world.unfollow();
+        }
     }
 }
 
@@ -139,7 +143,12 @@ impl World {
     /// A load balancer is about to be deleted.
     pub(super) fn leaves(&self, id: &ResourceId) -> Leaving<'_> {
         self.lock_leaving().insert(id.clone());
-        Leaving { world: self, id: id.clone() }
+        Leaving { world: self, id: id.clone(), is_gone: false }
+    }
+
+    /// Pools are not where they have to be, whatever the Nodes say.
+    pub(super) fn unfollow(&self) {
+        self.lock_followed().take();
     }
 
     fn lock_leaving(&self) -> MutexGuard<'_, BTreeSet<ResourceId>> {

@@ -84,6 +84,7 @@ fn lifted(entries: &mut [BackendAddress]) -> Option<SubResource> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::{Value, json};
 
     use super::*;
@@ -170,6 +171,32 @@ mod tests {
         assert_eq!(pool(&of("kubernetes", &json!({})), &[excluded], &settings()), Membership::Same);
         let listed = of("kubernetes", &json!({"backendIPConfigurations": [{"id": "/x"}]}));
         assert_eq!(pool(&listed, &[node("n1", &["10.0.0.4"])], &settings()), Membership::HasInterfaces);
+    }
+
+    proptest! {
+        /// Nodes that come, go, and are kept out for a while, in whatever order: what counts is who belongs in the end.
+        #[test]
+        fn the_pool_ends_with_those_who_belong_now(steps in prop::collection::vec((0_u8..64, 0_u8..64), 1..10)) {
+            let nodes = |(there, excluded): (u8, u8)| -> Vec<PoolNode> {
+                let has = |bits: u8, index: u8| bits & (1 << index) != 0;
+                let one = |index| PoolNode { excluded: has(excluded, index), ..node(&format!("n{index}"), &[&format!("10.0.0.{index}")]) };
+                (0..6).filter(|index| has(there, *index)).map(one).collect()
+            };
+            let mut current = of("kubernetes", &json!({}));
+            let mut expected = BTreeSet::new();
+            for step in steps {
+                let nodes = nodes(step);
+                let belonging = nodes.iter().filter(|node| !node.excluded).flat_map(|node| node.addresses.clone());
+                let belonging: BTreeSet<IpAddr> = belonging.collect();
+                // The last ones stay.
+                expected = if belonging.is_empty() { expected } else { belonging };
+                if let Membership::Changed(changed) = pool(&current, &nodes, &settings()) {
+                    current = *changed;
+                }
+                let listed = current.properties.iter().flat_map(|properties| properties.load_balancer_backend_addresses.iter().flatten());
+                prop_assert_eq!(&listed.filter_map(address).collect::<BTreeSet<_>>(), &expected);
+            }
+        }
     }
 
     #[test]
