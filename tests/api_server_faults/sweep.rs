@@ -14,7 +14,7 @@ use cloud_controller_manager::{
 };
 use k8s_openapi::api::core::v1::Service;
 use rand::{RngExt, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{Replica, clock, create_service, holder, is_served, start_on};
 
@@ -117,7 +117,7 @@ fn run(seed: u64) {
 #[test]
 fn random_faults_leave_nothing_undone() {
     let seconds = std::env::var("CCM_SOAK_SECONDS").map_or(0, |text| text.parse().unwrap());
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     let mut seed = 0;
     while seed < 12 || started.elapsed().as_secs() < seconds {
         run(seed);
