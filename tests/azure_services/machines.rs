@@ -123,6 +123,31 @@ fn a_machine_that_is_in_no_pool_is_not_opened() {
 }
 
 #[test]
+fn a_machine_that_joins_for_no_service_is_opened() {
+    alone(async {
+        let cluster = cluster("nodeIP");
+        let nodes = cluster.world.nodes();
+        let manage = |value: Option<&'static str>| {
+            cluster.server.update_with::<Node>("", nodes[0].metadata.name.as_deref().unwrap(), |node| {
+                let labels = node.metadata.labels.get_or_insert_default();
+                labels.remove("kubernetes.azure.com/managed");
+                labels.extend(value.map(|value| ("kubernetes.azure.com/managed".to_owned(), value.to_owned())));
+            });
+        };
+        manage(Some("false"));
+        cluster.create(&at_machines("web", 30_080));
+        let life = cluster.start();
+        cluster.until_ready(5 * MINUTE).await;
+        cluster.settle().await;
+        let is_open = |cluster: &Cluster| opened(cluster).iter().any(|(address, _)| *address == internal(&nodes[0])[0]);
+        assert!(!is_open(&cluster), "{:?}", opened(&cluster));
+        manage(None);
+        cluster.until("the machine is opened", 2 * MINUTE, is_open).await;
+        life.stop().await;
+    });
+}
+
+#[test]
 fn what_opened_machines_before_goes_after_a_restart() {
     alone(async {
         let cluster = cluster("nodeIPConfiguration");

@@ -204,6 +204,7 @@ documents! {
         provisioning_state: String,
         security_rules: Vec<SecurityRule>,
         subnets: Vec<SubResource>,
+        network_interfaces: Vec<SubResource>,
     }
     /// A rule of a security group.
     SecurityRule {

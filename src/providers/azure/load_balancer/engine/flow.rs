@@ -6,7 +6,7 @@
 //!
 //! Killed anywhere, the next try goes the same way and finds what is done already; what is made is tagged or named so that it is found.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 
@@ -28,7 +28,8 @@ use crate::{
             desired::{Ask, load_balancers::KeptFrontend, public_ips::Release},
             events::Call,
             explain::cloud_error,
-            spec::Identity,
+            roster::Wish,
+            spec::{Identity, ServiceSpec},
         },
     },
 };
@@ -200,6 +201,22 @@ impl Flow {
         let mut answers = commit(&stage, asks, &self.suspects.1).await;
         let unanswered = || Err(CloudError::failed("the security group was planned without this Service"));
         order.iter().map(|who| answers.remove(who).unwrap_or_else(unanswered)).collect()
+    }
+
+    /// Opens the machines that are in the pools now to Services whose rules lead to machines. What fails is tried again in a minute.
+    pub(super) async fn open_machines(&self, urgency: Urgency) {
+        let leads_to_machines = |spec: &Arc<ServiceSpec>| !spec.floating_ip && !spec.known_addresses.is_empty();
+        let services = self.world.roster.others(&BTreeSet::new()).into_iter();
+        let specs = services.filter_map(|wish| match wish {
+            Wish::Valid(spec) => Some(spec).filter(leads_to_machines),
+            Wish::Refused(..) => None,
+        });
+        let turns = specs.map(|spec| Turn { ask: Ask::Ensure(spec), urgency });
+        let written = join_all(turns.map(|turn| self.security.submit(turn, None, |turns| self.write_rules(turns)))).await;
+        for error in written.into_iter().filter_map(|rules| given_up(rules).and_then(|rules| rules).err()) {
+            tracing::warn!(%error, "the security group does not open all machines that are in pools");
+            self.world.unfollow();
+        }
     }
 
     /// Whether those that can go are gone; otherwise somebody else has written one.

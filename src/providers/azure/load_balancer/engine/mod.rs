@@ -326,7 +326,9 @@ impl LoadBalancer for AzureLoadBalancers {
             return Ok(());
         }
         let _held = self.hold().await?;
-        membership::join(world, &[], Urgency::Node).await
+        membership::join(world, &[], Urgency::Node).await?;
+        self.flow.open_machines(Urgency::Node).await;
+        Ok(())
     }
 
     async fn ensure_load_balancer_deleted(&self, _: &str, service: &Service) -> CloudResult<()> {

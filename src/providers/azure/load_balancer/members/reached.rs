@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::Node;
 use super::{
     nodes,
     place::{self, Place},
+    target::is_kept,
 };
 use crate::providers::azure::{
     arm::network::{BackendAddressPool, BackendAddressPoolProperties, LoadBalancer},
@@ -87,7 +88,7 @@ impl Reached {
     }
 }
 
-/// Addresses that the cluster's own pools list: they were put there for Nodes of this cluster.
+/// Addresses that the pools of the cluster's own load balancers list: they were put there for Nodes of this cluster.
 pub fn listed_in_pools(observed: &Observed, settings: &Settings) -> Vec<IpAddr> {
     if settings.pool_type != BackendPoolType::NodeIp || settings.preconfigured != (false, false) {
         return Vec::new();
@@ -96,7 +97,7 @@ pub fn listed_in_pools(observed: &Observed, settings: &Settings) -> Vec<IpAddr> 
     let is_own = |pool: &&BackendAddressPool| {
         pool.name.as_deref().is_some_and(|name| own.iter().any(|own| own.eq_ignore_ascii_case(name)))
     };
-    let pools = observed.load_balancers.iter().flat_map(pools).filter(is_own);
+    let pools = observed.load_balancers.iter().filter(|balancer| is_kept(balancer, settings)).flat_map(pools).filter(is_own);
     pools.filter_map(|pool| pool.properties.as_ref()).flat_map(listed).collect()
 }
 

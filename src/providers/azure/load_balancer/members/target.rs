@@ -89,7 +89,7 @@ fn external_name(settings: &Settings) -> &str {
 }
 
 /// Basic load balancers that were left behind on a standard cluster are emptied and deleted, not kept.
-fn is_kept(document: &LoadBalancer, settings: &Settings) -> bool {
+pub(super) fn is_kept(document: &LoadBalancer, settings: &Settings) -> bool {
     if settings.sku == LoadBalancerSku::Basic {
         return true;
     }

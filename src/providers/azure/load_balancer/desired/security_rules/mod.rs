@@ -31,7 +31,7 @@ use super::{
     },
     tags,
 };
-use crate::providers::azure::arm::{ResourceId, network::NetworkSecurityGroup};
+use crate::providers::azure::arm::{ResourceId, document::SubResource, network::NetworkSecurityGroup};
 
 /// What becomes of a security group.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -85,11 +85,14 @@ pub fn reconcile(
     Outcome { document: (!reasons.is_empty()).then_some(document), reasons, services }
 }
 
-/// Whether all subnets with the group are in this virtual network, as far as ARM tells.
+/// Whether the group is on subnets of this virtual network and on nothing else. Interfaces that have it may be in another network, where
+/// the same addresses are other machines'.
 fn serves_alone(group: &NetworkSecurityGroup, network: &ResourceId) -> bool {
-    let subnets = group.properties.iter().flat_map(|properties| properties.subnets.iter().flatten());
-    let mut networks = subnets.filter_map(|subnet| subnet.resource_id()?.parent());
-    networks.all(|other| other == *network)
+    let Some(properties) = &group.properties else { return false };
+    let subnets: Vec<_> = properties.subnets.iter().flatten().collect();
+    let is_here = |subnet: &&SubResource| subnet.resource_id().and_then(|id| id.parent()).is_some_and(|id| id == *network);
+    let has_interfaces = properties.network_interfaces.as_ref().is_some_and(|list| !list.is_empty());
+    !subnets.is_empty() && subnets.iter().all(is_here) && !has_interfaces
 }
 
 /// In the order of their names. Of two with the same name the one that goes is first.

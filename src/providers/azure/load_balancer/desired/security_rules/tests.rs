@@ -50,12 +50,15 @@ fn ips(texts: &[&str]) -> BTreeSet<std::net::IpAddr> {
     texts.iter().map(|text| ip(text)).collect()
 }
 
+/// On a subnet of the cluster's virtual network.
 fn group(rules: impl Into<Value>) -> NetworkSecurityGroup {
-    let rules: Value = rules.into();
-    serde_json::from_value(
-        json!({"name": "nsg", "etag": "e", "properties": {"securityRules": rules, "flushConnection": false}}),
-    )
-    .unwrap()
+    group_on(&settings().virtual_network, &rules.into())
+}
+
+fn group_on(network: &ResourceId, rules: &Value) -> NetworkSecurityGroup {
+    let subnets = json!([{"id": network.child("subnets", "nodes")}]);
+    let properties = json!({"securityRules": rules, "flushConnection": false, "subnets": subnets});
+    serde_json::from_value(json!({"name": "nsg", "etag": "e", "properties": properties})).unwrap()
 }
 
 fn rules(group: &NetworkSecurityGroup) -> Vec<Value> {

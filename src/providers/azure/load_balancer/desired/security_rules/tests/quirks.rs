@@ -95,14 +95,14 @@ fn addresses_of_nobody_stay_until_they_are_known_to_have_been_ours() {
 /// Its NodePort changed, or its Service went, while nobody looked.
 #[test]
 fn a_rule_that_nobody_needs_at_a_node_goes_unless_another_network_may_have_the_address() {
+    let settings = samples::settings();
     let leftover = |port: &str| {
         let mut rule = web_rule(&["10.0.0.4", "10.0.0.9", "20.0.0.9"]);
         (rule["name"], rule["properties"]["destinationPortRanges"]) = (json!("k8s-azure-lb_allow_IPv4_old"), json!([port]));
-        group(json!([rule]))
+        group_on(&settings.virtual_network, &json!([rule]))
     };
     let nodes = NodeAddresses { present: ips(&["10.0.0.4", "10.0.0.5"]), ..NodeAddresses::default() };
     let web = service("web", &[80], "20.0.0.1");
-    let settings = samples::settings();
     let old = |start: &NetworkSecurityGroup, others: &[Reach]| {
         let made = reconcile(start, std::slice::from_ref(&web), others, &nodes, &settings).document.unwrap();
         assert_eq!(reconcile(&made, std::slice::from_ref(&web), others, &nodes, &settings).document, None, "twice");
@@ -114,13 +114,22 @@ fn a_rule_that_nobody_needs_at_a_node_goes_unless_another_network_may_have_the_a
     let unsettled = Reach::unsettled(identity("y"), nodes.present.clone(), ports);
     assert_eq!(old(&leftover("30555"), std::slice::from_ref(&unsettled)), [kept.replace("10.0.0.9", "10.0.0.4,10.0.0.9")]);
     assert_eq!(old(&leftover("30556"), &[unsettled]), [kept.replace("30555", "30556")]);
-    let own = settings.virtual_network.as_str();
-    let other = own.replace("/vnet", "/other");
-    for (network, expected) in [(own, kept.to_owned()), (&other, kept.replace("10.0.0.9", "10.0.0.4,10.0.0.9"))] {
+    let spared = kept.replace("10.0.0.9", "10.0.0.4,10.0.0.9");
+    let own = json!([{"id": settings.virtual_network.child("subnets", "s")}]);
+    let other = json!([{"id": own[0]["id"].as_str().unwrap().replace("/vnet/", "/other/")}]);
+    let interface = json!([{"id": samples::network("networkInterfaces/somewhere")}]);
+    let rows = [
+        (&own, json!([]), kept),
+        (&other, json!([]), &*spared),
+        (&json!([]), json!([]), &*spared),
+        (&own, interface, &*spared),
+    ];
+    for (subnets, interfaces, expected) in rows {
         let mut start = leftover("30555");
-        let subnet = format!("{network}/subnets/s");
-        start.properties.as_mut().unwrap().subnets = serde_json::from_value(json!([{"id": subnet}])).unwrap();
-        assert_eq!(old(&start, &[]), [expected], "{network}");
+        let properties = start.properties.as_mut().unwrap();
+        properties.subnets = serde_json::from_value(subnets.clone()).unwrap();
+        properties.network_interfaces = serde_json::from_value(interfaces).unwrap();
+        assert_eq!(old(&start, &[]), [expected], "{subnets}");
     }
 }
 
