@@ -11,7 +11,7 @@ use std::{
 
 use futures::{StreamExt, future::join_all};
 use tokio::time::Instant;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::{
     outcome::Outcome,
@@ -137,7 +137,7 @@ impl Machines {
                 }
             }
         }
-        outcome
+        if task.is_unclaimed { tolerated(outcome) } else { outcome }
     }
 
     /// What ARM may have taken without carrying it out is written again as it then reads.
@@ -181,6 +181,15 @@ impl Machines {
             done => done,
         }
     }
+}
+
+/// What fails of a machine without a Node is tried again later, and keeps no Service waiting.
+fn tolerated(mut outcome: Outcome) -> Outcome {
+    for failure in std::mem::take(&mut outcome.failures) {
+        warn!(machine = failure.what, error = %failure.error, "a machine without a node cannot leave its pools yet");
+        outcome.put_off = true;
+    }
+    outcome
 }
 
 async fn instance(arm: &ArmClient, id: &ResourceId, wish: &Wish, outcome: &mut Outcome) -> ArmResult<Option<Left>> {

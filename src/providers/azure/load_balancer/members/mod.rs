@@ -211,8 +211,10 @@ impl Members {
         let mut tasks = plan::joins(&targets, &seats, &self.settings);
         let mut standings = self.standings(round.all_nodes, &targets).await;
         let (unclaimed, due) = self.unclaimed(round.all_nodes, &seats, &targets).await;
+        let nobodys: BTreeSet<String> = unclaimed.keys().cloned().collect();
         standings.extend(unclaimed.into_iter().map(|(key, node)| (key, (Standing::Excluded, node))));
         plan::leaves(&targets, &standings, &self.settings, &mut tasks);
+        tasks.iter_mut().for_each(|(key, task)| task.is_unclaimed = nobodys.contains(key));
         outcome.add(self.machines.write(&arm, tasks, |set| self.at_once(set)).await);
         let is_off = |seat: &Seat| !seat.is_active && seat.lacks(&targets, &self.settings);
         let off = (outcome.put_off || seats.iter().any(is_off)).then_some(OFF);

@@ -96,6 +96,8 @@ pub(super) struct Task {
     pub(super) node: String,
     /// What to list and what not.
     pub(super) wish: Wish,
+    /// Whether it leaves because no Node claims it: then nobody waits for it.
+    pub(super) is_unclaimed: bool,
 }
 
 /// What has to be touched, by key of the place.
@@ -115,7 +117,7 @@ pub(super) fn joins(targets: &[Target], seats: &[Seat], settings: &Settings) -> 
         let join: Vec<ResourceId> = missing.map(|target| target.id.clone()).collect();
         if !join.is_empty() {
             let wish = Wish { join, ..wish(settings) };
-            tasks.insert(key, Task { place: seat.place.clone(), node: seat.node.clone(), wish });
+            tasks.insert(key, Task { place: seat.place.clone(), node: seat.node.clone(), wish, is_unclaimed: false });
         }
     }
     tasks
@@ -173,7 +175,7 @@ fn leave(
     for key in keys {
         let Some(place) = Place::of_key(&key) else { continue };
         let node = standings.get(&key).map(|(_, node)| node.clone()).unwrap_or_default();
-        let task = tasks.entry(key).or_insert_with(|| Task { place, node, wish: wish(settings) });
+        let task = tasks.entry(key).or_insert_with(|| Task { place, node, wish: wish(settings), is_unclaimed: false });
         task.wish.leave.push(target.id.clone());
     }
 }

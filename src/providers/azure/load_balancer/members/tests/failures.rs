@@ -123,3 +123,31 @@ async fn a_process_killed_between_any_two_requests_leaves_what_the_next_one_comp
         }
     }
 }
+
+/// Nobody waits for it: it is looked at again after a while. The load balancer cannot go as long as it is there.
+#[tokio::test(start_paused = true)]
+async fn a_machine_without_a_node_that_fails_fails_nobody() {
+    for kind in KINDS {
+        let cloud = of_kind(kind, 3);
+        cloud.warm().await;
+        cloud.sync().await.unwrap();
+        let nodes = cloud.nodes();
+        let machines = cloud.world.machines();
+        let victim = machines.iter().find(|machine| machine.computer_name() == node::name(&nodes[0])).unwrap();
+        let document = match kind {
+            PoolKind::Uniform => victim.id(&cloud.world.topology()),
+            _ => victim.interface_id(&cloud.world.topology()),
+        };
+        cloud.world.azure().add_fault(Fault::refuse(400, "InvalidParameter").method("PUT").path(document.as_str()));
+        for _ in 0..2 {
+            let synced = cloud.sync_nodes(&nodes[1..], &nodes[1..]).await;
+            assert_eq!(synced.map(|synced| synced.machines), Ok(0), "{kind:?}");
+            assert_eq!(cloud.members.again(), Some(OFF), "{kind:?}");
+        }
+        assert!(cloud.leave(&cloud.load_balancer("kubernetes-internal")).await.is_err(), "{kind:?}");
+        cloud.world.azure().faults().clear();
+        assert!(cloud.sync_nodes(&nodes[1..], &nodes[1..]).await.is_ok(), "{kind:?}");
+        assert_eq!(cloud.in_pool("kubernetes"), names(&nodes[1..]), "{kind:?}");
+        assert_eq!(cloud.members.again(), None, "{kind:?}");
+    }
+}
