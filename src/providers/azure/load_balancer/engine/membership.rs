@@ -54,7 +54,9 @@ pub(super) async fn join(world: &World, asks: &[Ask], urgency: Urgency) -> Cloud
     let leaving: Vec<ResourceId> = world.lock_leaving().iter().cloned().collect();
     let round =
         Round { observed: &observed, nodes: &nodes, all_nodes: &all_nodes, created: &created, leaving: &leaving, urgency };
+    let doubtful = Doubtful::all(world, &observed);
     let synced = members.sync(&round, &world.writer).await;
+    doubtful.settle();
     if let Some(error) = synced.as_ref().err().and_then(of_interface) {
         world.tell(asks, Call::CreateOrUpdateInterface, error);
     }
@@ -64,6 +66,30 @@ pub(super) async fn join(world: &World, asks: &[Ask], urgency: Urgency) -> Cloud
     let due = members.again().map(|after| Instant::now() + after);
     *world.lock_followed() = Some(Followed { fingerprint, due });
     Ok(())
+}
+
+/// Load balancers whose members are being written: how they look is not known when that ends before it says so.
+struct Doubtful<'a> {
+    world: &'a World,
+    load_balancers: Vec<ResourceId>,
+}
+
+impl<'a> Doubtful<'a> {
+    fn all(world: &'a World, observed: &Observed) -> Self {
+        let ids = observed.load_balancers.iter().filter_map(|balancer| ResourceId::parse(balancer.id.as_deref()?).ok());
+        Self { world, load_balancers: ids.collect() }
+    }
+
+    /// What was written is known.
+    fn settle(mut self) {
+        self.load_balancers.clear();
+    }
+}
+
+impl Drop for Doubtful<'_> {
+    fn drop(&mut self) {
+        self.load_balancers.drain(..).for_each(|balancer| self.world.observer.doubt(Doubt::LoadBalancer(balancer)));
+    }
 }
 
 /// What the pools were brought to.

@@ -183,6 +183,14 @@ impl Machines {
     }
 }
 
+/// What is in a pool already, and is not known to be, shows that the load balancer is known as it was before.
+fn skipped(skip: Skip, wish: &Wish, outcome: &mut Outcome) -> Left {
+    if skip == Skip::Same {
+        outcome.outdate(wish);
+    }
+    Left::Skip(skip)
+}
+
 /// What fails of a machine without a Node is tried again later, and keeps no Service waiting.
 fn tolerated(mut outcome: Outcome) -> Outcome {
     for failure in std::mem::take(&mut outcome.failures) {
@@ -201,7 +209,7 @@ async fn instance(arm: &ArmClient, id: &ResourceId, wish: &Wish, outcome: &mut O
     }
     let body = match node_ip_configuration::instance(&document, wish) {
         Ok(body) => body,
-        Err(skip) => return Ok(Some(Left::Skip(skip))),
+        Err(skip) => return Ok(Some(skipped(skip, wish, outcome))),
     };
     outcome.outdate(wish);
     let unchanged = Precondition::unchanged_if_versioned(body.etag.as_deref());
@@ -212,7 +220,7 @@ async fn interface(arm: &ArmClient, id: &ResourceId, wish: &Wish, outcome: &mut 
     let document: NetworkInterface = arm.get(&api::INTERFACES, id, &[]).await?;
     let body = match node_ip_configuration::interface(&document, wish) {
         Ok(body) => body,
-        Err(skip) => return Ok(Some(Left::Skip(skip))),
+        Err(skip) => return Ok(Some(skipped(skip, wish, outcome))),
     };
     outcome.outdate(wish);
     let unchanged = Precondition::unchanged_if_versioned(body.etag.as_deref());

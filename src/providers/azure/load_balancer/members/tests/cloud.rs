@@ -136,7 +136,7 @@ impl Cloud {
         self.arm.delete(&api::LOAD_BALANCERS, &self.load_balancer_id(name), Precondition::Unconditional).await
     }
 
-    fn observed(&self) -> Observed {
+    pub(super) fn observed(&self) -> Observed {
         let documents = self.world.azure().documents_of("Microsoft.Network/loadBalancers");
         let load_balancers = documents.into_iter().map(|document| serde_json::from_value(document).unwrap());
         Observed { load_balancers: load_balancers.collect(), ..Observed::default() }
@@ -173,6 +173,13 @@ impl Cloud {
         created: &[ResourceId],
     ) -> Result<Synced, MembersError> {
         let round = Round { observed: &self.observed(), nodes, all_nodes, created, leaving: &[], urgency: Urgency::Node };
+        let work: BoxFuture<'_, _> = Box::pin(self.members.sync(&round, self));
+        work.await
+    }
+
+    /// With what was seen at some time.
+    pub(super) async fn sync_observed(&self, observed: &Observed, nodes: &[Arc<Node>]) -> Result<Synced, MembersError> {
+        let round = Round { observed, nodes, all_nodes: nodes, created: &[], leaving: &[], urgency: Urgency::Node };
         let work: BoxFuture<'_, _> = Box::pin(self.members.sync(&round, self));
         work.await
     }

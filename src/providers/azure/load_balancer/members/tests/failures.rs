@@ -151,3 +151,18 @@ async fn a_machine_without_a_node_that_fails_fails_nobody() {
         assert_eq!(cloud.members.again(), None, "{kind:?}");
     }
 }
+
+/// The former process has written it and was killed before it could say so.
+#[tokio::test(start_paused = true)]
+async fn who_is_in_already_shows_that_the_load_balancer_is_known_from_before() {
+    for kind in KINDS {
+        let cloud = of_kind(kind, 3);
+        cloud.warm().await;
+        let before = cloud.observed();
+        cloud.sync().await.unwrap();
+        let (next, nodes) = (cloud.restarted(), cloud.nodes());
+        let balancers = LOAD_BALANCERS.map(|name| cloud.load_balancer_id(name));
+        let synced = next.sync_observed(&before, &nodes).await.unwrap();
+        assert_eq!(synced, Synced { load_balancers: balancers.into(), ..Synced::default() }, "{kind:?}");
+    }
+}
