@@ -46,7 +46,7 @@ impl PoolWriter for Writer {
 pub(super) async fn join(world: &World, asks: &[Ask], urgency: Urgency) -> CloudResult<()> {
     let members = world.members.lock().await;
     let Some(nodes) = world.hosts() else { return Ok(()) };
-    world.unfollow();
+    let since = world.unfollow();
     // With all that the asks need: what a look does not need may be forgotten, and with it addresses for somebody's status.
     let observed = world.look(asks, urgency).await?.observed;
     let all_nodes = world.roster.nodes();
@@ -64,7 +64,10 @@ pub(super) async fn join(world: &World, asks: &[Ask], urgency: Urgency) -> Cloud
     world.created().retain(|pool| !created.contains(pool));
     let fingerprint = fingerprint(&nodes, &all_nodes, &world.settings);
     let due = members.again().map(|after| Instant::now() + after);
-    *world.lock_followed() = Some(Followed { fingerprint, due });
+    // Pools that were passed over may want members by now.
+    if leaving.is_empty() {
+        world.lock_following().follow(since, Followed { fingerprint, due });
+    }
     Ok(())
 }
 
@@ -92,9 +95,34 @@ impl Drop for Doubtful<'_> {
     }
 }
 
+/// Whether the pools are where they have to be.
+#[derive(Debug, Default)]
+pub(super) struct Following {
+    /// How often that was called into question.
+    questioned: u64,
+    /// What the pools were last brought to; `None`: something is missing, or nobody knows.
+    followed: Option<Followed>,
+}
+
+impl Following {
+    /// Pools are not where they have to be, as of what is answered.
+    fn question(&mut self) -> u64 {
+        self.questioned = self.questioned.wrapping_add(1);
+        self.followed = None;
+        self.questioned
+    }
+
+    /// The pools were brought to this, unless somebody has called that into question `since`.
+    fn follow(&mut self, since: u64, followed: Followed) {
+        if self.questioned == since {
+            self.followed = Some(followed);
+        }
+    }
+}
+
 /// What the pools were brought to.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Followed {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Followed {
     fingerprint: u64,
     /// When there is something to do although no Node changes.
     due: Option<Instant>,
@@ -102,8 +130,9 @@ pub(super) struct Followed {
 
 /// Whether the pools were last brought to what they have to be now.
 pub(super) fn is_followed(world: &World) -> bool {
-    let (Some(nodes), Some(followed)) = (world.hosts(), *world.lock_followed()) else { return false };
-    followed.due.is_none_or(|due| due > Instant::now())
+    let (Some(nodes), Some(followed)) = (world.hosts(), world.lock_following().followed) else { return false };
+    world.created().is_empty()
+        && followed.due.is_none_or(|due| due > Instant::now())
         && followed.fingerprint == fingerprint(&nodes, &world.roster.nodes(), &world.settings)
 }
 
@@ -172,21 +201,40 @@ impl World {
         Leaving { world: self, id: id.clone(), is_gone: false }
     }
 
-    /// Pools are not where they have to be, whatever the Nodes say.
-    pub(super) fn unfollow(&self) {
-        self.lock_followed().take();
+    /// Pools are not where they have to be, whatever the Nodes say; as of what is answered.
+    pub(super) fn unfollow(&self) -> u64 {
+        self.lock_following().question()
     }
 
     fn lock_leaving(&self) -> MutexGuard<'_, BTreeSet<ResourceId>> {
         self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_followed(&self) -> MutexGuard<'_, Option<Followed>> {
-        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_following(&self) -> MutexGuard<'_, Following> {
+        self.following.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Pools that were made and not filled yet.
     pub(super) fn created(&self) -> MutexGuard<'_, BTreeSet<ResourceId>> {
         self.created.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_called_into_question_meanwhile_is_not_followed() {
+        let (mut following, followed) = (Following::default(), Followed { fingerprint: 1, due: None });
+        let since = following.question();
+        following.follow(since, followed);
+        assert_eq!(following.followed, Some(followed));
+        let since = following.question();
+        assert_eq!(following.followed, None);
+        // A load balancer stays after all, or a pool is new.
+        following.question();
+        following.follow(since, followed);
+        assert_eq!(following.followed, None);
     }
 }

@@ -129,7 +129,7 @@ impl AzureLoadBalancers {
             hosts: Mutex::default(),
             created: Mutex::default(),
             leaving: Mutex::default(),
-            followed: Mutex::default(),
+            following: Mutex::default(),
             tried: Mutex::default(),
             events: events.clone(),
         };

@@ -7,7 +7,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Node;
 
-use super::{counting::Counting, membership::Followed};
+use super::{counting::Counting, membership::Following};
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
@@ -52,8 +52,8 @@ pub(super) struct World {
     pub(super) created: Mutex<BTreeSet<ResourceId>>,
     /// Load balancers that are about to be deleted.
     pub(super) leaving: Mutex<BTreeSet<ResourceId>>,
-    /// What the pools were last brought to; `None`: something is missing, or nobody knows.
-    pub(super) followed: Mutex<Option<Followed>>,
+    /// Whether the pools are where they have to be.
+    pub(super) following: Mutex<Following>,
     /// Services for which this process has sent a public IP to ARM, whatever came of it.
     pub(super) tried: Mutex<BTreeSet<Identity>>,
 }
