@@ -120,15 +120,15 @@ impl Members {
         self.writing(pools, urgency).write(&with_addresses, cleared).await
     }
 
-    /// Brings the addresses in the pools to the nodes.
+    /// Brings the addresses in the pools to the nodes: those that join, and those that stay when they are in.
     pub(super) async fn fill(
         &self,
         targets: &[Target],
-        nodes: &[PoolNode],
+        (joining, staying): (&[PoolNode], &[PoolNode]),
         pools: &dyn PoolWriter,
         urgency: Urgency,
     ) -> Outcome {
-        let plan = |pool: &BackendAddressPool| match node_ip::pool(pool, nodes, &self.settings) {
+        let plan = |pool: &BackendAddressPool| match node_ip::pool(pool, joining, staying, &self.settings) {
             Membership::Changed(changed) => Some(*changed),
             Membership::Same | Membership::HasInterfaces | Membership::WouldBeEmpty => None,
         };

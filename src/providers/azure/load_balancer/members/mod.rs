@@ -107,11 +107,14 @@ pub async fn vm_sets(inventory: &Inventory, nodes: &[Arc<Node>]) -> Vec<String> 
     names.into_iter().collect()
 }
 
-/// What of the Nodes decides who is in the pools, as a number.
+/// What of the Nodes decides who is in the pools, as a number: who may join and who may stay. From pools of interfaces, those who do not
+/// belong have to be taken out by name.
 pub fn fingerprint(nodes: &[Arc<Node>], all_nodes: &[Arc<Node>], settings: &Settings) -> u64 {
     let mut hasher = DefaultHasher::new();
-    nodes.iter().for_each(|node| node::name(node).hash(&mut hasher));
-    for node in all_nodes {
+    let belongs = |node: &&Arc<Node>| nodes::pool_node(node, settings).belongs(settings);
+    nodes.iter().filter(belongs).for_each(|node| node::name(node).hash(&mut hasher));
+    let by_address = settings.pool_type == BackendPoolType::NodeIp;
+    for node in all_nodes.iter().filter(|node| !by_address || belongs(node)) {
         (nodes::pool_node(node, settings), node::provider_id(node)).hash(&mut hasher);
     }
     hasher.finish()
@@ -316,9 +319,12 @@ impl Members {
     }
 
     async fn by_address(&self, round: &Round<'_>, targets: Vec<Target>, pools: &dyn PoolWriter) -> Outcome {
-        let nodes: Vec<PoolNode> = round.nodes.iter().map(|node| nodes::pool_node(node, &self.settings)).collect();
-        let (migrated, mut outcome) = self.migrate(targets, &nodes, pools, round.urgency).await;
-        outcome.add(self.fill(&migrated, &nodes, pools, round.urgency).await);
+        let of = |nodes: &[Arc<Node>]| -> Vec<PoolNode> {
+            nodes.iter().map(|node| nodes::pool_node(node, &self.settings)).collect()
+        };
+        let (joining, staying) = (of(round.nodes), of(round.all_nodes));
+        let (migrated, mut outcome) = self.migrate(targets, &joining, pools, round.urgency).await;
+        outcome.add(self.fill(&migrated, (&joining, &staying), pools, round.urgency).await);
         outcome
     }
 }

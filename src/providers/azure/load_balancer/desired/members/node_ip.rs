@@ -30,24 +30,31 @@ pub enum Membership {
     WouldBeEmpty,
 }
 
-/// The pool with the addresses of the nodes that belong into it. Entries that are there already stay as they are, whatever their names.
-pub fn pool(pool: &BackendAddressPool, nodes: &[PoolNode], settings: &Settings) -> Membership {
+/// The pool with the addresses of those of `joining` that belong into it. Entries that are there already stay as they are, whatever their
+/// names. Those of `staying` that belong stay in it and do not join: the connections of a node that is about to go are to end by themselves.
+pub fn pool<'a>(
+    pool: &BackendAddressPool,
+    joining: &'a [PoolNode],
+    staying: &'a [PoolNode],
+    settings: &Settings,
+) -> Membership {
     let properties = pool.properties.clone().unwrap_or_default();
     if properties.backend_ip_configurations.as_ref().is_some_and(|list| !list.is_empty()) {
         return Membership::HasInterfaces;
     }
     let family = naming::pool_family(pool.name.as_deref().unwrap_or_default());
-    let belonging = nodes.iter().filter(|node| node.belongs(settings));
-    let wanted: BTreeMap<IpAddr, &str> =
-        belonging.filter_map(|node| Some((node.address(family)?, node.name.as_str()))).collect();
+    let of = |nodes: &'a [PoolNode]| -> BTreeMap<IpAddr, &'a str> {
+        let belonging = nodes.iter().filter(|node| node.belongs(settings));
+        belonging.filter_map(|node| Some((node.address(family)?, node.name.as_str()))).collect()
+    };
     let existing = properties.load_balancer_backend_addresses.unwrap_or_default();
-    if wanted.is_empty() {
-        let is_empty = existing.iter().all(|entry| address(entry).is_none());
-        return if is_empty { Membership::Same } else { Membership::WouldBeEmpty };
+    let was_empty = existing.iter().all(|entry| address(entry).is_none());
+    let mut entries = joined(existing, &of(joining), &of(staying));
+    if entries.is_empty() {
+        return if was_empty { Membership::Same } else { Membership::WouldBeEmpty };
     }
     let mut changed = pool.clone();
     let target = changed.properties.get_or_insert_default();
-    let mut entries = joined(existing, &wanted);
     if target.virtual_network.is_none() {
         target.virtual_network = Some(lifted(&mut entries).unwrap_or_else(|| SubResource::to(&settings.virtual_network)));
     }
@@ -59,10 +66,15 @@ fn address(entry: &BackendAddress) -> Option<IpAddr> {
     entry.properties.as_ref()?.ip_address.as_deref()?.parse().ok()
 }
 
-/// The entries whose addresses are wanted, each once, and new ones behind them in the order of names.
-fn joined(mut entries: Vec<BackendAddress>, wanted: &BTreeMap<IpAddr, &str>) -> Vec<BackendAddress> {
+/// The entries whose addresses are wanted or may stay, each once, and new ones behind them in the order of names.
+fn joined(
+    mut entries: Vec<BackendAddress>,
+    wanted: &BTreeMap<IpAddr, &str>,
+    staying: &BTreeMap<IpAddr, &str>,
+) -> Vec<BackendAddress> {
     let mut known = BTreeSet::new();
-    entries.retain(|entry| address(entry).is_some_and(|address| wanted.contains_key(&address) && known.insert(address)));
+    let may_stay = |address: &IpAddr| wanted.contains_key(address) || staying.contains_key(address);
+    entries.retain(|entry| address(entry).is_some_and(|address| may_stay(&address) && known.insert(address)));
     let mut new: Vec<_> = wanted.iter().filter(|(address, _)| !known.contains(*address)).collect();
     new.sort_by_key(|(_, name)| **name);
     entries.extend(new.into_iter().map(|(address, name)| BackendAddress {
@@ -111,9 +123,9 @@ mod tests {
     }
 
     fn after(before: &BackendAddressPool, nodes: &[PoolNode]) -> Value {
-        match pool(before, nodes, &settings()) {
+        match pool(before, nodes, nodes, &settings()) {
             Membership::Changed(after) => {
-                assert_eq!(pool(&after, nodes, &settings()), Membership::Same, "twice");
+                assert_eq!(pool(&after, nodes, nodes, &settings()), Membership::Same, "twice");
                 serde_json::to_value(after.properties).unwrap()
             }
             other => panic!("{other:?}"),
@@ -166,31 +178,34 @@ mod tests {
         let full = of("kubernetes", &json!({"loadBalancerBackendAddresses": [{"properties": {"ipAddress": "10.0.0.4"}}]}));
         let excluded = PoolNode { excluded: true, ..node("n1", &["10.0.0.4"]) };
         for nodes in [vec![], vec![excluded.clone()], vec![node("n1", &["fd00::1"])]] {
-            assert_eq!(pool(&full, &nodes, &settings()), Membership::WouldBeEmpty, "{nodes:?}");
+            assert_eq!(pool(&full, &nodes, &nodes, &settings()), Membership::WouldBeEmpty, "{nodes:?}");
         }
-        assert_eq!(pool(&of("kubernetes", &json!({})), &[excluded], &settings()), Membership::Same);
+        assert_eq!(pool(&of("kubernetes", &json!({})), &[excluded], &[], &settings()), Membership::Same);
         let listed = of("kubernetes", &json!({"backendIPConfigurations": [{"id": "/x"}]}));
-        assert_eq!(pool(&listed, &[node("n1", &["10.0.0.4"])], &settings()), Membership::HasInterfaces);
+        assert_eq!(pool(&listed, &[node("n1", &["10.0.0.4"])], &[], &settings()), Membership::HasInterfaces);
     }
 
     proptest! {
-        /// Nodes that come, go, and are kept out for a while, in whatever order: what counts is who belongs in the end.
+        /// Nodes that come, go, and are kept out or about to go for a while, in whatever order: what counts is who belongs in the end.
         #[test]
-        fn the_pool_ends_with_those_who_belong_now(steps in prop::collection::vec((0_u8..64, 0_u8..64), 1..10)) {
-            let nodes = |(there, excluded): (u8, u8)| -> Vec<PoolNode> {
+        fn the_pool_ends_with_those_who_belong_now(steps in prop::collection::vec((0_u8..64, 0_u8..64, 0_u8..64), 1..10)) {
+            let nodes = |there: u8, excluded: u8| -> Vec<PoolNode> {
                 let has = |bits: u8, index: u8| bits & (1 << index) != 0;
                 let one = |index| PoolNode { excluded: has(excluded, index), ..node(&format!("n{index}"), &[&format!("10.0.0.{index}")]) };
                 (0..6).filter(|index| has(there, *index)).map(one).collect()
             };
             let mut current = of("kubernetes", &json!({}));
             let mut expected = BTreeSet::new();
-            for step in steps {
-                let nodes = nodes(step);
-                let belonging = nodes.iter().filter(|node| !node.excluded).flat_map(|node| node.addresses.clone());
-                let belonging: BTreeSet<IpAddr> = belonging.collect();
+            let belonging = |nodes: &[PoolNode]| -> BTreeSet<IpAddr> {
+                nodes.iter().filter(|node| !node.excluded).flat_map(|node| node.addresses.clone()).collect()
+            };
+            for (there, excluded, going) in steps {
+                let (joining, staying) = (nodes(there & !going, excluded), nodes(there, excluded));
+                let stay: BTreeSet<IpAddr> = expected.intersection(&belonging(&staying)).copied().collect();
+                let now: BTreeSet<IpAddr> = stay.union(&belonging(&joining)).copied().collect();
                 // The last ones stay.
-                expected = if belonging.is_empty() { expected } else { belonging };
-                if let Membership::Changed(changed) = pool(&current, &nodes, &settings()) {
+                expected = if now.is_empty() { expected } else { now };
+                if let Membership::Changed(changed) = pool(&current, &joining, &staying, &settings()) {
                     current = *changed;
                 }
                 let listed = current.properties.iter().flat_map(|properties| properties.load_balancer_backend_addresses.iter().flatten());
