@@ -176,6 +176,13 @@ impl Inventory {
         }
     }
 
+    /// The machines that are known to have some of these interfaces (keys of ids). Nothing is read.
+    pub fn with_interfaces(&self, keys: &HashSet<&str>) -> Vec<Arc<Machine>> {
+        let has = |machine: &Machine| machine.interfaces.iter().any(|interface| keys.contains(interface.id.key().as_str()));
+        let state = self.lock();
+        state.snapshot.entries().map(|entry| &entry.machine).filter(|machine| has(machine)).cloned().collect()
+    }
+
     /// Notes a machine that a read or the answer of a write has shown just now.
     pub fn observe(&self, machine: Machine) {
         let now = self.clock.now();

@@ -28,7 +28,7 @@ mod tests;
 mod unclaimed;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -46,7 +46,7 @@ pub use reached::{Reached, listed_in_pools};
 use target::Target;
 use tokio::time::Instant;
 use tracing::debug;
-use unclaimed::{Claims, Unclaimed};
+use unclaimed::{Claims, Unclaimed, companions};
 
 use super::{
     desired::members::{
@@ -97,14 +97,19 @@ pub struct Round<'a> {
 pub async fn vm_sets(inventory: &Inventory, nodes: &[Arc<Node>]) -> Vec<String> {
     let wanted: Vec<_> = nodes.iter().map(|node| nodes::wanted(node)).collect();
     let found = inventory.look_up(&wanted, Freshness::Cached).await;
-    let set = |machine: &Machine| match &machine.kind {
+    let names: BTreeSet<String> =
+        found.iter().flatten().filter_map(|machine| Some(vm_set(machine)?.name().to_lowercase())).collect();
+    names.into_iter().collect()
+}
+
+/// The scale set or availability set of a machine.
+fn vm_set(machine: &Machine) -> Option<&ResourceId> {
+    match &machine.kind {
         MachineKind::ScaleSetInstance { scale_set: set, .. }
         | MachineKind::FlexInstance { scale_set: set }
-        | MachineKind::AvailabilitySet { set } => Some(set.name().to_lowercase()),
+        | MachineKind::AvailabilitySet { set } => Some(set),
         MachineKind::Standalone => None,
-    };
-    let names: BTreeSet<String> = found.iter().flatten().filter_map(|machine| set(machine)).collect();
-    names.into_iter().collect()
+    }
 }
 
 /// What of the Nodes decides who is in the pools, as a number: who may join and who may stay. From pools of interfaces, those who do not
@@ -234,7 +239,24 @@ impl Members {
     ) -> (BTreeMap<String, String>, Option<Duration>) {
         let members = targets.iter().flat_map(|target| target.members.iter().cloned()).collect();
         let claims = self.claims(nodes, seats, &members).await;
-        self.unclaimed.lock().unwrap_or_else(PoisonError::into_inner).look(claims, &members, Instant::now())
+        let companions = companions(&members, &claims.known, &self.sets_of(&claims, &members));
+        self.unclaimed.lock().unwrap_or_else(PoisonError::into_inner).look(claims, &members, &companions, Instant::now())
+    }
+
+    /// Keys of the sets that the machines at these places are in, by key of the place, as far as they are known. None while all members
+    /// have Nodes.
+    fn sets_of(&self, claims: &Claims, members: &BTreeSet<String>) -> BTreeMap<String, String> {
+        if members.iter().all(|member| claims.known.contains_key(member)) {
+            return BTreeMap::new();
+        }
+        let keys: HashSet<&str> = claims.known.keys().chain(members).map(String::as_str).collect();
+        let of_instance = |key: &str| Some((key.to_owned(), Place::of_key(key)?.scale_set()?.key()));
+        let mut sets: BTreeMap<String, String> = keys.iter().filter_map(|key| of_instance(key)).collect();
+        for machine in self.inventory.with_interfaces(&keys) {
+            let Some(set) = vm_set(&machine).map(ResourceId::key) else { continue };
+            sets.extend(machine.interfaces.iter().map(|interface| (interface.id.key(), set.clone())));
+        }
+        sets
     }
 
     /// The places of all Nodes. Machines are looked up only when some member would be nobody's otherwise.

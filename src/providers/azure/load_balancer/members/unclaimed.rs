@@ -1,8 +1,9 @@
 //! Members of pools whose machines no Node claims. Pure: time comes in.
 //!
-//! In: which places Nodes have, which places are in pools. Out: who has to leave. Whose Node was seen and is gone leaves at once. Who
+//! In: which places Nodes have, which places are in pools, and in which sets they are. Out: who has to leave. Whose Node was seen and is gone leaves at once. Who
 //! never had one while this process looked may be a machine that starts, since new instances begin in the pools, and may need the pool
-//! for its way to the Internet: it has [`PATIENCE`]. Upstream knows only the first, from memory: `azure.go`, `updateNodeCaches`.
+//! for its way to the Internet: it has [`PATIENCE`]. It may also be no machine of the cluster at all, put there by somebody else: it stays
+//! unless machines of Nodes are in the same scale set or availability set. Upstream knows only the first, from memory: `azure.go`, `updateNodeCaches`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,6 +24,17 @@ pub(super) struct Claims {
     pub(super) unknown: BTreeSet<String>,
 }
 
+/// Those of `members` whose set is also that of a place in `known`. `sets`: keys of sets by key of the place.
+pub(super) fn companions(
+    members: &BTreeSet<String>,
+    known: &BTreeMap<String, String>,
+    sets: &BTreeMap<String, String>,
+) -> BTreeSet<String> {
+    let of_nodes: BTreeSet<&String> = known.keys().filter_map(|key| sets.get(key)).collect();
+    let is_one = |key: &&String| sets.get(*key).is_some_and(|set| of_nodes.contains(set));
+    members.iter().filter(is_one).cloned().collect()
+}
+
 /// What is remembered of members and Nodes.
 #[derive(Debug, Default)]
 pub(super) struct Unclaimed {
@@ -34,17 +46,20 @@ pub(super) struct Unclaimed {
 
 impl Unclaimed {
     /// Who has to leave now, by key of the place with the name of the Node that it had, and after how long the next one has to.
+    /// `companions`: members that may leave although they never had a Node.
     pub(super) fn look(
         &mut self,
         claims: Claims,
         members: &BTreeSet<String>,
+        companions: &BTreeSet<String>,
         now: Instant,
     ) -> (BTreeMap<String, String>, Option<Duration>) {
         let Claims { known, unknown } = claims;
         let free: BTreeSet<&String> = members.iter().filter(|key| !known.contains_key(*key)).collect();
         let had = std::mem::take(&mut self.had).into_iter().filter(|(key, _)| free.contains(key));
         let (doubtful, mut leaving): (BTreeMap<_, _>, BTreeMap<_, _>) = had.partition(|(_, node)| unknown.contains(node));
-        let strangers = free.into_iter().filter(|key| !doubtful.contains_key(*key) && !leaving.contains_key(*key));
+        let strangers = free.into_iter().filter(|key| companions.contains(*key));
+        let strangers = strangers.filter(|key| !doubtful.contains_key(*key) && !leaving.contains_key(*key));
         // Whose Node cannot be found may be anybody.
         let before = if unknown.is_empty() { std::mem::take(&mut self.since) } else { BTreeMap::new() };
         self.since = strangers.map(|key| (key.clone(), before.get(key).copied().unwrap_or(now))).collect();
@@ -76,7 +91,8 @@ mod tests {
     fn who_had_a_node_leaves_at_once_and_others_have_time() {
         let (mut unclaimed, start) = (Unclaimed::default(), Instant::now());
         let mut look = |claims: Claims, after: Duration| {
-            let (leaving, next) = unclaimed.look(claims, &keys(&["a", "b", "new"]), start + after);
+            let (leaving, next) =
+                unclaimed.look(claims, &keys(&["a", "b", "jump", "new"]), &keys(&["a", "b", "new"]), start + after);
             (leaving.into_keys().collect::<BTreeSet<_>>(), next)
         };
         let (both, minute) = (claims(&[("a", "na"), ("b", "nb")], &[]), Duration::from_secs(60));
@@ -87,6 +103,16 @@ mod tests {
         assert_eq!(look(both.clone(), 4 * minute).0, keys(&[]), "its Node came back");
         assert_eq!(look(both, minute + PATIENCE).0, keys(&["new"]));
         assert_eq!(look(claims(&[("new", "n"), ("a", "na"), ("b", "nb")], &[]), 2 * PATIENCE), (keys(&[]), None));
+    }
+
+    #[test]
+    fn companions_are_in_a_set_with_nodes() {
+        let of = |pairs: &[(&str, &str)]| claims(pairs, &[]).known;
+        let sets = of(&[("a", "s"), ("b", "s"), ("c", "t"), ("d", "t")]);
+        assert_eq!(
+            companions(&keys(&["a", "b", "c", "alone"]), &of(&[("a", "na"), ("alone2", "n")]), &sets),
+            keys(&["a", "b"])
+        );
     }
 
     proptest! {
@@ -106,16 +132,16 @@ mod tests {
             let (mut unclaimed, mut now) = (Unclaimed::default(), Instant::now());
             for (claimed, unknown, members, seconds) in steps {
                 let has_left = |key: &str| chosen(claimed).any(|name| name == key);
-                let (leaving, _) = unclaimed.look(claims_of(claimed, unknown), &keys(&chosen(members).collect::<Vec<_>>()), now);
+                let (leaving, _) = unclaimed.look(claims_of(claimed, unknown), &keys(&chosen(members).collect::<Vec<_>>()), &keys(&names), now);
                 prop_assert!(!leaving.keys().any(|key| has_left(key)), "a Node's machine is evicted");
                 now += Duration::from_secs(seconds);
             }
             let members = keys(&chosen(members).collect::<Vec<_>>());
             let expected: BTreeSet<_> = members.difference(&keys(&chosen(claimed).collect::<Vec<_>>())).cloned().collect();
-            let (leaving, next) = unclaimed.look(claims_of(claimed, 0), &members, now);
+            let (leaving, next) = unclaimed.look(claims_of(claimed, 0), &members, &members, now);
             prop_assert!(leaving.keys().all(|key| expected.contains(key)));
             let (leaving, next) = match next {
-                Some(after) => unclaimed.look(claims_of(claimed, 0), &members, now + after.max(PATIENCE)),
+                Some(after) => unclaimed.look(claims_of(claimed, 0), &members, &members, now + after.max(PATIENCE)),
                 None => (leaving, next),
             };
             prop_assert_eq!((leaving.into_keys().collect::<BTreeSet<_>>(), next), (expected, None));

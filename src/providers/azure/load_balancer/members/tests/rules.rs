@@ -109,3 +109,28 @@ async fn control_plane_nodes_stay_out_and_unmanaged_ones_are_not_asked_for() {
     assert_eq!(cloud.sync_nodes(&nodes, &nodes).await, Ok(Synced::default()));
     assert_eq!(cloud.requests(), (0, 0));
 }
+
+/// Somebody else has put it there, for its way to the Internet perhaps.
+#[tokio::test(start_paused = true)]
+async fn machines_that_never_had_a_node_leave_only_the_company_of_nodes() {
+    for kind in KINDS {
+        let cloud = Cloud::new(vec![Pool::new(kind, "pool0", 3), Pool::new(kind, "jump", 1)], config(Uniform));
+        cloud.warm().await;
+        cloud.sync().await.unwrap();
+        let (next, nodes) = (cloud.restarted(), cloud.nodes());
+        let everybody = names(&nodes);
+        // One of the set and the jump host have no Node.
+        let (out, known): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| node::name(node).contains("jump"));
+        assert_eq!(out.len(), 1);
+        let jump = names(&out);
+        for _ in 0..2 {
+            assert_eq!(next.sync_nodes(&known[1..], &known[1..]).await.map(|synced| synced.models), Ok(0));
+            tokio::time::advance(unclaimed::PATIENCE).await;
+        }
+        let expected = match kind {
+            PoolKind::Standalone => everybody,
+            _ => names(&known[1..]).union(&jump).cloned().collect(),
+        };
+        assert_eq!(cloud.in_pool("kubernetes"), expected, "{kind:?}");
+    }
+}
