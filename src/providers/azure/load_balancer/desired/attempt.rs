@@ -189,9 +189,8 @@ impl Work<'_, '_> {
                 Some(mark) => self.can_go(*mark, &id, users),
                 None => {
                     let name = frontend.name.as_deref().unwrap_or_default();
-                    let is_kept = || frontends::seat(frontend).is_some_and(|seat| handover::kept_name(&seat) == name);
-                    let is_orphan = (is_given(name) && self.known.of_frontend(name).is_none()) || is_kept();
-                    is_orphan && users.is_empty() && left.contains(&key) && !self.is_seated(None, &id)
+                    let is_orphan = is_given(name) && self.known.of_frontend(name).is_none() && left.contains(&key);
+                    (is_orphan || handover::is_kept(frontend)) && users.is_empty() && !self.is_seated(None, &id)
                 }
             };
             if goes {

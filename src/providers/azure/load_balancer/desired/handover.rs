@@ -84,11 +84,16 @@ fn add(
 }
 
 /// The name of a front end that is no Service's own.
-pub(super) fn kept_name(seat: &Seat) -> String {
+fn kept_name(seat: &Seat) -> String {
     match seat {
         Seat::Public(id) => naming::kept_frontend(last(id)),
         Seat::Private(address) => naming::kept_frontend(&address.to_string()),
     }
+}
+
+/// Whether a front end was made to keep an address for whatever of others needs it.
+pub(super) fn is_kept(part: &FrontendIpConfiguration) -> bool {
+    frontends::seat(part).is_some_and(|seat| part.name.as_deref() == Some(kept_name(&seat).as_str()))
 }
 
 fn last(id: &str) -> &str {
