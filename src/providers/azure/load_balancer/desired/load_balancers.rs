@@ -165,7 +165,11 @@ fn is_primary(context: &Context<'_>, spec: &ServiceSpec) -> bool {
 fn outcome(context: &Context<'_>, asks: &[&Ask], attempt: Attempt<'_>, refused: BTreeMap<Identity, Refusal>) -> Outcome {
     let leftover =
         context.observed.load_balancers.iter().filter(|document| placement::is_leftover(context.settings, document));
+    let lends = |document: &LoadBalancer| {
+        context.observed.public_ips.iter().any(|public_ip| placement::lends_address(document, public_ip))
+    };
     let mut documents: Vec<Change> = leftover
+        .filter(|document| !lends(document))
         .map(|document| Change {
             id: placement::document_id(context, document),
             write: Write::Delete,

@@ -14,7 +14,7 @@ use crate::providers::azure::{
     arm::{
         ResourceId,
         document::{ExtendedLocation, Extra, Sku},
-        network::LoadBalancer,
+        network::{LoadBalancer, PublicIpAddress},
     },
     config::{LoadBalancerSku, VmType},
     load_balancer::{
@@ -54,6 +54,19 @@ pub(super) fn is_leftover(settings: &Settings, document: &LoadBalancer) -> bool 
     let sku = document.sku.as_ref().and_then(|sku| sku.name.as_deref());
     let is_basic = sku.is_some_and(|sku| sku.eq_ignore_ascii_case("Basic"));
     settings.sku == LoadBalancerSku::Standard && is_ours(settings, name(document)) && is_basic
+}
+
+/// Whether the load balancer uses the public IP.
+pub(super) fn uses(document: &LoadBalancer, pip: &PublicIpAddress) -> bool {
+    let reference = pip.properties.as_ref().and_then(|properties| properties.ip_configuration.as_ref());
+    let user = reference.and_then(|reference| reference.id.as_deref()).unwrap_or_default().to_ascii_lowercase();
+    document.id.as_deref().is_some_and(|id| user.starts_with(&format!("{}/", id.to_ascii_lowercase())))
+}
+
+/// Whether the public IP would lose its address with the load balancer: Azure takes a dynamic one back when nothing uses it.
+pub(super) fn lends_address(document: &LoadBalancer, pip: &PublicIpAddress) -> bool {
+    let method = pip.properties.as_ref().and_then(|properties| properties.public_ip_allocation_method.as_deref());
+    method.is_some_and(|method| method.eq_ignore_ascii_case("Dynamic")) && uses(document, pip)
 }
 
 /// The load balancers that planning may change: managed ones, and those on which names show parts of a Service: of those who ask, and of

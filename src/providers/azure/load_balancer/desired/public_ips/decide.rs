@@ -21,7 +21,8 @@ use crate::providers::azure::{
     },
 };
 
-/// Decides about one public IP. Without an ask that wants or leaves it, nothing happens to it.
+/// Decides about one public IP. Without an ask that wants or leaves it, nothing happens to it, unless its address would be lost: for that
+/// everybody waits.
 pub(super) fn existing<'a>(
     id: &ResourceId,
     pip: &'a PublicIpAddress,
@@ -30,6 +31,15 @@ pub(super) fn existing<'a>(
     outcome: &mut Outcome,
 ) {
     let asked: Vec<_> = wishes.asked_for(id).collect();
+    if let Some(document) = upgrade::fixed(pip, world.observed, world.settings) {
+        postpone(&asked, outcome);
+        let services: Vec<Identity> = wishes.carried_out().cloned().collect();
+        if !services.is_empty() {
+            let reasons = vec!["its address has to stay when the basic load balancer goes".to_owned()];
+            outcome.put.push(Change { id: id.clone(), document, etag: pip.etag.clone(), reasons, services });
+        }
+        return;
+    }
     let leaving = wishes.leaving(id, pip, world);
     if asked.is_empty() && leaving.is_empty() {
         return;
@@ -65,11 +75,7 @@ pub(super) fn existing<'a>(
     }
     let upgrade = if asked.is_empty() { Upgrade::None } else { upgrade::of(pip, world.observed, world.settings) };
     if upgrade == Upgrade::Later {
-        for wish in &asked {
-            outcome.wanted.remove(&(wish.spec.identity.clone(), wish.family));
-            outcome.recreated.insert((wish.spec.identity.clone(), wish.family));
-        }
-        return;
+        return postpone(&asked, outcome);
     }
     let edit = Edit {
         maker,
@@ -82,6 +88,14 @@ pub(super) fn existing<'a>(
     let again = || (maker == Maker::Cluster && !asked.is_empty() && has_failed(pip)).then(|| (pip.clone(), write_again()));
     if let Some((document, reasons)) = document::edited(pip, &edit, world.settings).or_else(again) {
         outcome.put.push(Change { id: id.clone(), document, etag: pip.etag.clone(), reasons, services: identities });
+    }
+}
+
+/// Front ends of these have to wait.
+fn postpone(asked: &[&Wish<'_>], outcome: &mut Outcome) {
+    for wish in asked {
+        outcome.wanted.remove(&(wish.spec.identity.clone(), wish.family));
+        outcome.recreated.insert((wish.spec.identity.clone(), wish.family));
     }
 }
 

@@ -1,15 +1,13 @@
 //! Public IPs of the basic SKU in a cluster that has standard load balancers by now. Pure.
 //!
 //! In: a public IP and the load balancers. Out: whether it can become a standard one, which keeps its address. ARM changes the SKU of a
-//! public IP in place when nothing uses it; a basic load balancer that was left behind is deleted first.
+//! public IP in place when nothing uses it; a basic load balancer that was left behind is deleted first,
+//! and before that a dynamic address is made static.
 //! Upstream: `pkg/provider/azure_loadbalancer.go`, `ensurePublicIPExists`; other than there, no other SKU is changed.
 
 use super::held;
 use crate::providers::azure::{
-    arm::{
-        document::Sku,
-        network::{LoadBalancer, PublicIpAddress},
-    },
+    arm::{document::Sku, network::PublicIpAddress},
     config::LoadBalancerSku,
     load_balancer::{desired::placement, observed::Observed, settings::Settings},
 };
@@ -34,16 +32,23 @@ pub(super) fn of(pip: &PublicIpAddress, observed: &Observed, settings: &Settings
     }
     let reference = pip.properties.as_ref().and_then(|properties| properties.ip_configuration.as_ref());
     let Some(user) = reference.and_then(|reference| reference.id.as_deref()) else { return Upgrade::Now };
-    let is_user = |document: &&LoadBalancer| {
-        let start = document.id.as_deref().map(|id| format!("{}/", id.to_ascii_lowercase()));
-        start.is_some_and(|start| user.to_ascii_lowercase().starts_with(&start))
-    };
-    match observed.load_balancers.iter().find(is_user) {
+    match observed.load_balancers.iter().find(|document| placement::uses(document, pip)) {
         Some(balancer) if placement::is_leftover(settings, balancer) => Upgrade::Later,
         Some(_) => Upgrade::Never(user.to_owned()),
         None if held::is_in_own_group(user, settings) => Upgrade::Now,
         None => Upgrade::Never(user.to_owned()),
     }
+}
+
+/// The document with which it keeps its address when the basic load balancer goes that was left behind; `None`: it keeps it anyway.
+/// ARM makes an address static while it is in use.
+pub(super) fn fixed(pip: &PublicIpAddress, observed: &Observed, settings: &Settings) -> Option<PublicIpAddress> {
+    let mut leftover = observed.load_balancers.iter().filter(|document| placement::is_leftover(settings, document));
+    leftover.any(|document| placement::lends_address(document, pip)).then(|| {
+        let mut document = pip.clone();
+        document.properties.get_or_insert_default().public_ip_allocation_method = Some("Static".to_owned());
+        document
+    })
 }
 
 fn is_basic(pip: &PublicIpAddress) -> bool {

@@ -93,6 +93,11 @@ impl<'a> Wishes<'a> {
         self.all.iter().filter(|wish| self.is_granted(wish))
     }
 
+    /// The Services of the asks that are not refused.
+    pub(super) fn carried_out(&self) -> impl Iterator<Item = &'a Identity> {
+        self.identities.iter().copied().filter(|identity| !self.refused.contains_key(identity))
+    }
+
     /// All wishes for a public IP, refused ones too, since they keep it from being taken away.
     pub(super) fn for_id(&self, id: &ResourceId) -> impl Iterator<Item = &Wish<'a>> {
         let positions = self.by_id.get(id).map(Vec::as_slice).unwrap_or_default();

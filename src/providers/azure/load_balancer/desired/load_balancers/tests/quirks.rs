@@ -172,6 +172,19 @@ fn leftover_basic_load_balancers_make_room_for_standard_ones() {
 }
 
 #[test]
+fn a_leftover_basic_load_balancer_stays_while_an_address_would_be_lost_with_it() {
+    let user = network("loadBalancers/kubernetes/frontendIPConfigurations/a");
+    for (method, stays) in [("Dynamic", true), ("Static", false)] {
+        let basic = json!({"id": network("loadBalancers/kubernetes"), "name": "kubernetes", "sku": {"name": "Basic"}});
+        let mut there = observed(vec![load_balancer(basic)]);
+        let pip = json!({"id": public_ip("a").as_str(), "name": "a", "sku": {"name": "Basic"},
+            "properties": {"publicIPAllocationMethod": method, "ipConfiguration": {"id": user}}});
+        there.public_ips = vec![serde_json::from_value(pip).unwrap()];
+        assert_eq!(plan(&there, &[]).documents.is_empty(), stays, "{method}");
+    }
+}
+
+#[test]
 fn what_is_missing_is_named() {
     let nowhere = ServiceSpec { subnet: Some("gone".into()), ..internal("web") };
     let outside = pinned("10.9.9.9", internal("db"));

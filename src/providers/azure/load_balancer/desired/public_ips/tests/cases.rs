@@ -509,6 +509,18 @@ fn basic_public_ips_become_standard_ones_as_soon_as_nothing_basic_uses_them() {
     };
     let mut world = World::of(vec![named(frontend, "Basic", &own)]);
     world.observed.load_balancers = vec![balancer("kubernetes", "Basic")];
+    for first in ["web", "other"] {
+        let outcome = world.plan(&[ensure(service(first))], &[service("web")]);
+        let change = outcome.put.iter().find(|change| change.id.name() == own).unwrap();
+        assert_eq!(change.services, [who(first)], "everybody waits until the address stays");
+        let properties = change.document.properties.as_ref().unwrap();
+        let sku = change.document.sku.as_ref().unwrap().name.as_deref();
+        assert_eq!((properties.public_ip_allocation_method.as_deref(), sku), (Some("Static"), Some("Basic")));
+        assert!(!outcome.wanted.contains_key(&(who(first), Family::V4)) || first == "other");
+    }
+    let outcome = world.plan(&[ensure(service("web"))], &[]);
+    world.apply(&outcome);
+    assert_eq!(method(&world), "Static");
     let outcome = world.plan(&[ensure(service("web"))], &[]);
     assert!(outcome.put.is_empty() && outcome.release.is_empty() && outcome.wanted.is_empty());
     assert!(outcome.recreated.contains(&(who("web"), Family::V4)), "first the basic load balancer goes");
