@@ -49,7 +49,10 @@ pub(super) fn attempt<'a>(context: &Context<'a>, asks: &[&Ask], known: &Known<'_
     if !targets.refused.is_empty() {
         return failed(std::mem::take(&mut targets.refused));
     }
-    former::move_along(context, &mut drafts, known);
+    let held_back = former::move_along(context, &mut drafts, known, &targets, &owners);
+    if !held_back.is_empty() {
+        return failed(held_back);
+    }
     let mut seating = seats::seat(context, asks, &drafts, &targets, &owners);
     if !seating.refused.is_empty() {
         return failed(std::mem::take(&mut seating.refused));

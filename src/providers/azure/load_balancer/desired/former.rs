@@ -4,7 +4,8 @@
 //! In: load balancers that are being changed. Out: the same, with front ends, rules and probes of the cluster's Services on the load
 //! balancer of today's name. What is left then is empty and goes, or has parts of others and stays. Names with the UIDs of this
 //! cluster's Services are the proof that something is ours. A machine can be behind one standard load balancer of a kind only, so that
-//! Services that stayed, or moved before the rest, would have no back ends.
+//! Services that stayed, or moved before the rest, would have no back ends. So nobody moves while something of others keeps the former
+//! load balancer, and with it the machines; who would move or be new is refused.
 //! Upstream moves one Service after the other.
 
 use std::collections::BTreeSet;
@@ -13,21 +14,41 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{
-    context::{Context, Known},
-    draft::{self, Draft, frontend_uses},
-    handover, placement, pools, rules,
+    context::{Context, Known, Owners},
+    draft::{self, Draft, FrontendUse, frontend_uses},
+    handover,
+    placement::{self, Targets},
+    pools, rules,
 };
 use crate::providers::azure::{
     arm::{
         ResourceId,
         network::{FrontendIpConfiguration, LoadBalancingRule, Probe},
     },
-    load_balancer::{naming, spec::Family},
+    config::BackendPoolType,
+    load_balancer::{
+        naming,
+        spec::{Family, Refusal},
+    },
 };
 
-/// Moves whatever is on former load balancers to those of today's name, as far as these are among the drafts.
-pub(super) fn move_along(context: &Context<'_>, drafts: &mut [Draft<'_>], known: &Known<'_>) {
+/// Moves whatever is on former load balancers to those of today's name, as far as these are among the drafts. Otherwise the answer is
+/// who cannot get there.
+pub(super) fn move_along(
+    context: &Context<'_>,
+    drafts: &mut [Draft<'_>],
+    known: &Known<'_>,
+    targets: &Targets,
+    asks: &Owners,
+) -> Vec<(usize, Refusal)> {
     let today = placement::primary_name(context.settings);
+    if let Some(refusal) = obstacle(context, drafts, known) {
+        let goes_there = |(ask, target): (usize, &Option<usize>)| {
+            let is_there = has_parts(&drafts[(*target)?], |owner| owner == ask, asks);
+            (!is_there).then(|| (ask, refusal.clone()))
+        };
+        return targets.of_ask.iter().enumerate().filter_map(goes_there).collect();
+    }
     for place in 0..drafts.len() {
         let is_former = context.is_standard() && !drafts[place].external_name.eq_ignore_ascii_case(today);
         let is_target =
@@ -36,6 +57,64 @@ pub(super) fn move_along(context: &Context<'_>, drafts: &mut [Draft<'_>], known:
         let Some(Ok([from, to])) = target.map(|target| drafts.get_disjoint_mut([place, target])) else { continue };
         move_parts(context, from, to, known);
     }
+    Vec::new()
+}
+
+/// Whether front ends or rules are there of Services that `counts` holds of.
+fn has_parts(draft: &Draft<'_>, counts: impl Fn(usize) -> bool, owners: &Owners) -> bool {
+    let is_its = |name: &Option<String>| name.as_deref().and_then(|name| owners.of_rule(name)).is_some_and(&counts);
+    draft.frontends().iter().any(|part| is_its(&part.name)) || draft.rules().iter().any(|part| is_its(&part.name))
+}
+
+/// Why machines have to stay behind a former load balancer. By address, they can be behind several.
+fn obstacle(context: &Context<'_>, drafts: &[Draft<'_>], known: &Known<'_>) -> Option<Refusal> {
+    let today = placement::primary_name(context.settings);
+    let by_interface = context.settings.pool_type == BackendPoolType::NodeIpConfiguration;
+    let former = drafts.iter().filter(|draft| {
+        let is_former = context.is_standard() && by_interface && !draft.external_name.eq_ignore_ascii_case(today);
+        is_former && (has_parts(draft, |_| true, &known.owners) || has_members(context, draft))
+    });
+    let (draft, part) = former.into_iter().find_map(|draft| Some((draft, part_of_others(context, draft, known)?)))?;
+    let (name, external) = (draft.id.name(), &draft.external_name);
+    let message = format!(
+        "load balancer `{name}` cannot go, since {part} is there, and its machines cannot be behind load balancers called `{today}`, too; \
+         remove it, or set loadBalancerName back to `{external}`"
+    );
+    Some(Refusal { field: "loadBalancerName".to_owned(), message })
+}
+
+fn has_members(context: &Context<'_>, draft: &Draft<'_>) -> bool {
+    let pools = draft.after.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
+    let mut own = pools.filter(|pool| pool.name.as_deref().is_some_and(|name| is_own_pool(context, name)));
+    own.any(|pool| {
+        let members = pool.properties.as_ref().and_then(|properties| properties.backend_ip_configurations.as_ref());
+        members.is_some_and(|members| !members.is_empty())
+    })
+}
+
+fn is_own_pool(context: &Context<'_>, name: &str) -> bool {
+    [Family::V4, Family::V6].iter().any(|family| naming::pool(&context.settings.cluster, *family).eq_ignore_ascii_case(name))
+}
+
+/// What keeps the load balancer from being deleted when the cluster's parts have gone.
+fn part_of_others(context: &Context<'_>, draft: &Draft<'_>, known: &Known<'_>) -> Option<String> {
+    let uses = frontend_uses(&draft.after);
+    let is_others = |user: &FrontendUse| !user.is_rule() || known.owners.of_rule(&user.name).is_none();
+    let mut frontends = draft.frontends().iter().filter_map(|part| {
+        let (id, name) = (draft.frontend_id(part), part.name.as_deref().unwrap_or_default());
+        let mut users = uses.iter().filter(|(frontend, _)| frontend.eq_ignore_ascii_case(&id)).map(|(_, user)| user);
+        if let Some(user) = users.find(|user| is_others(user)) {
+            return Some(format!("{} {} with front end {name}", user.kind, user.name));
+        }
+        let is_clusters = known.owners.of_frontend(name).is_some() || handover::is_kept(part);
+        (!is_clusters).then(|| format!("front end {name}"))
+    });
+    let pools = || {
+        let pools = draft.after.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
+        let mut names = pools.filter_map(|pool| pool.name.as_deref());
+        names.find(|name| !is_own_pool(context, name)).map(|name| format!("back-end pool {name}"))
+    };
+    frontends.next().or_else(|| pools().filter(|_| !draft.is_ours))
 }
 
 fn move_parts(context: &Context<'_>, from: &mut Draft<'_>, to: &mut Draft<'_>, known: &Known<'_>) {
@@ -133,10 +212,8 @@ fn rewrite(value: &mut Value, from: &str, to: &str) {
 /// Whether nothing is left of a former load balancer but the cluster's own pools.
 pub(super) fn is_emptied(context: &Context<'_>, draft: &Draft<'_>) -> bool {
     let Some(properties) = draft.after.properties.as_ref().filter(|_| draft.is_former) else { return false };
-    let own = [Family::V4, Family::V6].map(|family| naming::pool(&context.settings.cluster, family));
-    let is_cluster = |name: &str| own.iter().any(|own| own.eq_ignore_ascii_case(name));
     let mut pools = properties.backend_address_pools.iter().flatten();
     draft.frontends().is_empty()
         && draft::rules(&draft.after).is_empty()
-        && pools.all(|pool| pool.name.as_deref().is_some_and(is_cluster))
+        && pools.all(|pool| pool.name.as_deref().is_some_and(|name| is_own_pool(context, name)))
 }

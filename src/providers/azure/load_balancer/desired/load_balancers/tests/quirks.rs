@@ -94,20 +94,46 @@ fn everybody_moves_from_a_former_name_with_the_first_who_asks() {
     }
 }
 
+/// Its machines could not join another one, so that Services there would have no back ends.
 #[test]
-fn a_former_load_balancer_with_parts_of_others_stays_with_these() {
-    let there = {
-        let mut there = made(&[&service("web")]);
+fn nobody_moves_from_a_former_load_balancer_that_has_parts_of_others() {
+    use crate::providers::azure::config::BackendPoolType;
+    let (web, new, inside) = (service("web"), service("new"), internal("inside"));
+    let egress = json!({"id": network("loadBalancers/kubernetes/frontendIPConfigurations/egress"), "name": "egress",
+        "properties": {"publicIPAddress": {"id": public_ip("egress").as_str()}}});
+    let member = json!({"id": network("networkInterfaces/a/ipConfigurations/a")});
+    let there = |specs: &[&ServiceSpec]| {
+        let mut there = made(&[&web]);
+        if specs.is_empty() {
+            let properties = there.load_balancers[0].properties.as_mut().unwrap();
+            (properties.frontend_ip_configurations, properties.load_balancing_rules) = (Some(Vec::new()), None);
+            properties.probes = None;
+        }
         let properties = there.load_balancers[0].properties.as_mut().unwrap();
-        let egress = json!({"id": network("loadBalancers/kubernetes/frontendIPConfigurations/egress"), "name": "egress",
-            "properties": {"publicIPAddress": {"id": public_ip("egress").as_str()}}});
-        properties.frontend_ip_configurations.as_mut().unwrap().push(serde_json::from_value(egress).unwrap());
+        let pool = properties.backend_address_pools.as_mut().unwrap()[0].properties.get_or_insert_default();
+        pool.backend_ip_configurations = Some(vec![serde_json::from_value(member.clone()).unwrap()]);
+        let egress = serde_json::from_value(egress.clone()).unwrap();
+        properties.frontend_ip_configurations.as_mut().unwrap().push(egress);
         there
     };
-    let named = Settings { load_balancer_name: "mine".into(), ..settings() };
-    let outcome = plan_with(&there, &[ensure(&service("web"))], &named);
-    assert_eq!(frontend_names(put(&outcome, "kubernetes")), ["egress"]);
-    assert_eq!(frontend_names(put(&outcome, "mine")), [service("web").identity.base.as_str()]);
+    let mine = Settings { load_balancer_name: "mine".into(), pool_type: BackendPoolType::NodeIpConfiguration, ..settings() };
+    for (specs, asks) in [(vec![&web], vec![&web]), (vec![&web], vec![&web, &new, &inside]), (vec![], vec![&new, &inside])] {
+        let asks: Vec<Ask> = asks.into_iter().map(ensure).collect();
+        let outcome = plan_with(&there(&specs), &asks, &mine);
+        assert!(outcome.documents.is_empty(), "{:?}", outcome.documents);
+        for told in outcome.services.values() {
+            let told = told.as_ref().unwrap_err();
+            assert_eq!(told.field, "loadBalancerName");
+            let parts = ["front end egress", "remove it", "back to `kubernetes`"];
+            assert!(parts.iter().all(|part| told.message.contains(part)), "{}", told.message);
+        }
+    }
+    let gone = plan_with(&there(&[&web]), &[remove(&web)], &mine);
+    assert_eq!(frontend_names(put(&gone, "kubernetes")), ["egress"], "who goes can go");
+    let by_address = Settings { pool_type: BackendPoolType::NodeIp, ..mine };
+    let outcome = plan_with(&there(&[&web]), &[ensure(&web)], &by_address);
+    assert_eq!(frontend_names(put(&outcome, "kubernetes")), ["egress"], "machines can be in both");
+    assert_eq!(frontend_names(put(&outcome, "mine")), [web.identity.base.as_str()]);
 }
 
 /// F-12.
