@@ -1,11 +1,12 @@
 //! An exec plugin: a program that prints credentials.
 //!
 //! In: how to run it. Out: a token, a client certificate, or both. It is run when there are no credentials yet, when they expire, and
-//! when the server refuses them, at most once at a time for all requests of its clients. Every run ends after [`DEADLINE`]. Requests wait
-//! for it, but a request that is given up does not end it: it would never get done where requests have less time than it needs.
+//! when the server refuses them, at most once at a time for all requests of its clients. Every run ends after [`DEADLINE`], with all
+//! processes of its group. Requests wait for it, but a request that is given up does not end it: it would never get done where
+//! requests have less time than it needs.
 //! Upstream: client-go `plugin/pkg/client/auth/exec/exec.go`.
 
-use std::{collections::HashMap, process::Stdio, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use http::HeaderValue;
@@ -17,10 +18,12 @@ use rustls::{
     sign::CertifiedKey,
 };
 use serde::Deserialize;
-use tokio::{io::AsyncReadExt, process::Command, sync::Mutex, time::Instant};
+use tokio::{process::Command, sync::Mutex, time::Instant};
 
 use super::bearer;
 use crate::runtime::{clock::Clock, yaml};
+
+mod process_group;
 
 /// Longest run.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -156,8 +159,7 @@ impl Shared {
 
     async fn run(&self) -> Result<Arc<Issued>, String> {
         let about = |reason: String| format!("exec plugin {}: {reason}", self.command);
-        let output = tokio::time::timeout(DEADLINE, self.output()).await;
-        let output = output.unwrap_or_else(|_| Err(format!("it did not end within {DEADLINE:?}"))).map_err(about)?;
+        let output = self.output().await.map_err(about)?;
         let mut issued = read(&output, &self.version, Instant::now()).map_err(about)?;
         // Connections stay when the certificate does.
         if let Some(known) = self.issued.load_full().filter(|known| known.pem == issued.pem) {
@@ -170,18 +172,8 @@ impl Shared {
 
     async fn output(&self) -> Result<Vec<u8>, String> {
         let mut command = Command::new(&self.command);
-        command.args(&self.args).envs(&self.env).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn().map_err(|error| format!("it cannot be run: {error}"))?;
-        let mut output = Vec::new();
-        if let Some(stdout) = child.stdout.take() {
-            let read = stdout.take(LONGEST + 1).read_to_end(&mut output).await;
-            read.map_err(|error| format!("its output cannot be read: {error}"))?;
-        }
-        if output.len() as u64 > LONGEST {
-            return Err("it prints more than 1 MiB".to_owned());
-        }
-        let status = child.wait().await.map_err(|error| error.to_string())?;
-        if status.success() { Ok(output) } else { Err(format!("it ended with {status}")) }
+        command.args(&self.args).envs(&self.env);
+        process_group::output(command, DEADLINE, LONGEST).await
     }
 }
 

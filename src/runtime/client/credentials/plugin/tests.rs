@@ -1,5 +1,8 @@
 use super::*;
 
+#[cfg(target_os = "linux")]
+mod processes;
+
 const V1: &str = "client.authentication.k8s.io/v1";
 
 fn read_status(status: &str) -> Result<Issued, String> {
@@ -49,4 +52,10 @@ fn what_is_none_is_refused_without_being_shown() {
     let other =
         read(br#"{"apiVersion": "client.authentication.k8s.io/v1beta1", "status": {"token": "t"}}"#, V1, Instant::now());
     assert!(other.unwrap_err().contains("apiVersion has to be"));
+}
+
+/// A plugin that is a shell script.
+fn script(text: &str) -> Plugin {
+    let config = serde_json::json!({"apiVersion": V1, "command": "sh", "args": ["-c", text]});
+    Plugin::new(&serde_json::from_value(config).unwrap()).unwrap()
 }
