@@ -59,3 +59,18 @@ fn script(text: &str) -> Plugin {
     let config = serde_json::json!({"apiVersion": V1, "command": "sh", "args": ["-c", text]});
     Plugin::new(&serde_json::from_value(config).unwrap()).unwrap()
 }
+
+#[tokio::test]
+async fn requests_share_a_run_whose_credentials_have_expired() {
+    let dir = tempfile::tempdir().unwrap();
+    let runs = dir.path().join("runs");
+    let printed = serde_json::json!({
+        "apiVersion": V1, "status": {"token": "t", "expirationTimestamp": "2020-01-01T00:00:00Z"},
+    });
+    let plugin = script(&format!("echo >> {}; echo '{printed}'", runs.display()));
+    let results = futures::future::join_all((0..5).map(|_| plugin.current())).await;
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    assert_eq!(std::fs::read_to_string(&runs).unwrap().lines().count(), 1);
+    plugin.current().await.unwrap();
+    assert_eq!(std::fs::read_to_string(&runs).unwrap().lines().count(), 2, "a later request does not take them");
+}
