@@ -31,8 +31,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const LEAST_PERIOD: Duration = Duration::from_secs(10);
 /// Least time between a failure and the next run.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Longest output.
-const LONGEST: u64 = 1 << 20;
+/// Longest output. It is parsed on the thread that renews the lease.
+const LONGEST: u64 = 64 << 10;
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
 
 /// See the module.

@@ -1,8 +1,8 @@
 //! A run of a program with all the processes that it starts.
 //!
-//! In: the command, how long it may take, how much it may print. Out: what it printed, if it ended well. The program leads a process
-//! group of its own. A run that is given up leaves nothing behind: the whole group is killed and, where its orphans become children
-//! of this process, as in a container, waited for.
+//! In: the command, how long it may take, how much it may print. Out: what it printed, if it ended well; its standard error is thrown
+//! away, since it may hold secrets and has no limit. The program leads a process group of its own. A run that is given up leaves
+//! nothing behind: the whole group is killed and, where its orphans become children of this process, as in a container, waited for.
 
 use std::{process::Stdio, time::Duration};
 
@@ -33,7 +33,8 @@ struct ProcessGroup {
 
 impl ProcessGroup {
     fn start(mut command: Command) -> Result<Self, String> {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.process_group(0).kill_on_drop(true);
         let leader = command.spawn().map_err(|error| format!("it cannot be run: {error}"))?;
         let id = leader.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         Ok(Self { leader, id })
@@ -49,7 +50,10 @@ impl ProcessGroup {
             return Err(format!("it prints more than {} KiB", longest >> 10));
         }
         let status = self.leader.wait().await.map_err(|error| error.to_string())?;
-        if status.success() { Ok(output) } else { Err(format!("it ended with {status}")) }
+        if status.success() {
+            return Ok(output);
+        }
+        Err(format!("it ended with {status}; its standard error is not shown, as it may hold secrets: run it by hand"))
     }
 
     /// Kills what runs, unless the program ended by itself.
