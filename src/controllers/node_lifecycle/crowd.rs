@@ -80,6 +80,11 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
+    /// Whether these are too many; a Node that was held back when they were may be held back still.
+    pub(super) fn is_one(&self) -> bool {
+        self.gone > self.allowance
+    }
+
     /// How many may be deleted within a quarter of a window.
     fn share(&self) -> usize {
         self.allowance.div_ceil(STEPS as usize)
@@ -89,7 +94,15 @@ impl Crowd {
 impl fmt::Display for Crowd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { gone, all, allowance } = self;
-        write!(f, "the instances of {gone} of {all} nodes are gone, more than the {allowance} that may be deleted at once")
+        match self.is_one() {
+            true => write!(
+                f,
+                "the instances of {gone} of {all} nodes are gone, more than the {allowance} that may be deleted at once"
+            ),
+            false => {
+                write!(f, "the instances of {gone} of {all} nodes are gone, and before of more than may be deleted at once")
+            }
+        }
     }
 }
 

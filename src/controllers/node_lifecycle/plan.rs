@@ -5,7 +5,8 @@
 //! A Node is deleted when the cloud said `Gone` at least twice with no contradiction in between, [`Config::monitor_period`] apart
 //! or more, over at least [`Config::grace_period`], and when that does not look like an error of the cloud: if more Nodes than
 //! [`Config::allowance`] are either gone now or were deleted within [`Config::window`], that is a [`Crowd`], which goes slowly and only
-//! on better evidence (`crowd`). That ends by itself: instances come back, Nodes are added, earlier deletions age.
+//! on better evidence (`crowd`). That ends by itself: instances come back, Nodes are added, earlier deletions age. A Node that was held
+//! back needs that evidence even then.
 //!
 //! "Unknown" confirms nothing and forgets nothing; one that lasts is told. Upstream deletes at the first "not found", without any of
 //! this.
@@ -84,6 +85,13 @@ struct Missing {
     since: Instant,
     delayed: bool,
     refused: bool,
+}
+
+impl Missing {
+    /// Whether it was of a crowd: what was doubtful then does not become likely because others came back or were deleted.
+    fn was_held(self) -> bool {
+        self.delayed || self.refused
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,14 +176,16 @@ impl State {
         if now.saturating_duration_since(missing.since) < config.monitor_period.max(config.grace_period) {
             return Action::Nothing;
         }
-        let crowd = self.crowd(nodes, now, config);
-        let held = crowd.and_then(|crowd| Some((crowd, hold(&crowd, &self.evidence(missing, second, nodes, now, config))?)));
+        let crowd = self.count(nodes, now, config);
+        let held = (crowd.is_one() || missing.was_held())
+            .then(|| hold(&crowd, &self.evidence(missing, second, nodes, now, config)))
+            .flatten();
         match held {
-            Some((crowd, Hold::Doubt(why))) => {
+            Some(Hold::Doubt(why)) => {
                 self.missing.insert(uid.to_owned(), Missing { refused: true, ..missing });
                 Action::Refuse { crowd, why, first: !missing.refused }
             }
-            Some((crowd, Hold::Early | Hold::Turn)) => {
+            Some(Hold::Early | Hold::Turn) => {
                 self.missing.insert(uid.to_owned(), Missing { delayed: true, ..missing });
                 Action::Delay { crowd, first: !missing.delayed }
             }
@@ -190,6 +200,10 @@ impl State {
 
     /// The Nodes that are gone, if they are too many.
     pub(super) fn crowd(&self, nodes: &BTreeSet<String>, now: Instant, config: &Config) -> Option<Crowd> {
+        Some(self.count(nodes, now, config)).filter(Crowd::is_one)
+    }
+
+    fn count(&self, nodes: &BTreeSet<String>, now: Instant, config: &Config) -> Crowd {
         let lately = |at: &Instant| now.saturating_duration_since(*at) < config.window;
         let deleted: Vec<_> = self.deleted.iter().filter(|(_, at)| lately(at)).map(|(uid, _)| uid).collect();
         let again = self.seen_again.iter().filter(|(uid, at)| {
@@ -197,15 +211,15 @@ impl State {
         });
         let gone = self.missing.len() + deleted.len() + again.count();
         let all = nodes.len() + deleted.iter().filter(|uid| !nodes.contains(**uid)).count();
-        let allowance = config.allowance(all);
-        (gone > allowance).then_some(Crowd { gone, all, allowance })
+        Crowd { gone, all, allowance: config.allowance(all) }
     }
 
     /// Whether what a second source says of this Node, of which the cloud says that its instance is gone, would change anything.
     pub(super) fn needs_second_look(&self, uid: &str, nodes: &BTreeSet<String>, now: Instant, config: &Config) -> bool {
-        let missing = self.missing.get(uid);
-        missing.is_some_and(|missing| now.saturating_duration_since(missing.since) >= ASK_FROM)
-            && self.crowd(nodes, now, config).is_some()
+        self.missing.get(uid).is_some_and(|missing| {
+            now.saturating_duration_since(missing.since) >= ASK_FROM
+                && (missing.was_held() || self.count(nodes, now, config).is_one())
+        })
     }
 
     fn evidence<'a>(
