@@ -16,8 +16,8 @@ pub(super) struct ScaleSet {
     pub(super) prefix: String,
     /// Whether it is a flexible one.
     pub(super) flexible: bool,
-    /// How many machines it is meant to have.
-    pub(super) capacity: usize,
+    /// How many machines it is meant to have; `None`: ARM does not tell.
+    pub(super) capacity: Option<usize>,
 }
 
 /// A scale set; `None` when its id is none.
@@ -30,7 +30,7 @@ pub(super) fn scale_set(record: ScaleSetRecord) -> Option<ScaleSet> {
     Some(ScaleSet {
         prefix: prefix.unwrap_or_else(|| id.name().to_owned()),
         flexible: mode.eq_ignore_ascii_case("Flexible"),
-        capacity: record.sku.and_then(|sku| sku.capacity).unwrap_or_default() as usize,
+        capacity: record.sku.and_then(|sku| sku.capacity).map(|capacity| capacity as usize),
         id,
     })
 }

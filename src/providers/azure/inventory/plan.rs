@@ -87,7 +87,7 @@ pub(super) fn due(snapshot: &Snapshot, settings: &InventorySettings, now: Instan
         if settings.standard {
             reads.push((Read::Machines(Scope::Group(group.clone())), settings.standard_ttl));
         }
-        for set in snapshot.scale_sets(&group).iter().filter(|set| set.capacity > 0) {
+        for set in snapshot.scale_sets(&group).iter().filter(|set| set.capacity != Some(0)) {
             match set.flexible {
                 true if settings.flex => reads.push((Read::Machines(Scope::Flex(set.id.clone())), settings.flex_ttl)),
                 false if settings.uniform => {

@@ -65,9 +65,10 @@ fn in_list(view: &View<'_>, absence: &Absence, scope: Scope, set: Option<&ScaleS
         return step;
     }
     let listed = view.snapshot.last_read(&list).map_or(0, |stamp| stamp.items);
-    match set {
-        Some(set) if set.capacity > listed => {
-            silent(format!("scale set {} should have {} machines, and ARM lists {listed}", set.id.name(), set.capacity))
+    match set.map(|set| (set.id.name(), set.capacity)) {
+        Some((name, None)) => silent(format!("scale set {name} lacks the machine, and its capacity is not told")),
+        Some((name, Some(capacity))) if capacity > listed => {
+            silent(format!("scale set {name} should have {capacity} machines, and ARM lists {listed}"))
         }
         None if listed == 0 => silent("ARM lists no machines there any more"),
         _ => Step::Done(SecondLook::Agrees),

@@ -155,7 +155,7 @@ impl Snapshot {
         match scope {
             Scope::Uniform(id) | Scope::Flex(id) => {
                 let mut sets = self.scale_sets.values().flatten();
-                sets.find(|set| set.id == *id).map(|set| set.capacity.max(known))
+                sets.find(|set| set.id == *id).map(|set| set.capacity.unwrap_or_default().max(known))
             }
             Scope::Group(_) => self.last_read(&Read::Machines(scope.clone())).map(|_| known),
         }

@@ -77,11 +77,11 @@ fn scale_sets() {
     let id = format!("{GROUP}/Microsoft.Compute/virtualMachineScaleSets/Pool");
     let of = |value| scale_set(serde_json::from_value(value).unwrap());
     let plain = of(json!({"id": id})).unwrap();
-    assert_eq!((plain.prefix.as_str(), plain.flexible, plain.capacity), ("Pool", false, 0));
+    assert_eq!((plain.prefix.as_str(), plain.flexible, plain.capacity), ("Pool", false, None));
     let full = of(json!({"id": id, "sku": {"capacity": 7}, "properties": {"orchestrationMode": "flexible",
         "virtualMachineProfile": {"osProfile": {"computerNamePrefix": "akswin"}}}}));
     let full = full.unwrap();
-    assert_eq!((full.prefix.as_str(), full.flexible, full.capacity), ("akswin", true, 7));
+    assert_eq!((full.prefix.as_str(), full.flexible, full.capacity), ("akswin", true, Some(7)));
     assert_eq!(of(json!({"id": "x"})), None);
 }
 

@@ -105,6 +105,19 @@ fn lists_that_lie_as_well_are_given_away_by_what_is_missing() {
 }
 
 #[test]
+fn a_scale_set_that_does_not_tell_its_capacity_tells_nothing() {
+    for sku in [serde_json::json!(null), serde_json::json!({}), serde_json::json!({"name": "Mix"})] {
+        let mut driver = cluster();
+        (0..20).for_each(|number| drop(driver.world.machines.remove(&instance("pool0", number))));
+        driver.world.sets.get_mut(&set("pool0")).unwrap()["sku"] = sku.clone();
+        driver.pass(Duration::from_secs(100));
+        assert_eq!(driver.confirm(&with_id("", &instance("pool0", 3))), Sighting::Gone, "{sku}");
+        let seen = driver.second_look(&with_id("", &instance("pool0", 3)));
+        assert!(is_silent(&seen, "its capacity is not told"), "{sku}: {seen:?}");
+    }
+}
+
+#[test]
 fn lists_that_fail_or_are_older_than_the_404_say_nothing() {
     for class in [ErrorClass::Forbidden, ErrorClass::NotFound, ErrorClass::ParentNotFound, ErrorClass::Garbage] {
         let mut driver = cluster();
