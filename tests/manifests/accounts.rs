@@ -1,11 +1,13 @@
 //! The rights for `--use-service-account-credentials`: what the provider's own account may do, and who may get tokens for whom.
 
-use cloud_controller_manager::controllers::names::TABLE;
+use cloud_controller_manager::controllers::names::{self, TABLE};
 
 use super::*;
 
 const FILE: &str = "azure/service-accounts.yaml";
 const ACCOUNT: &str = "azure-cloud-provider";
+/// Kubernetes' own `system:controller:route-controller` may list and watch Nodes, not get one.
+const ROUTES: &str = names::ROUTE.client;
 
 /// What each account calls: where it is granted, API group, resource, object name, verb.
 fn calls(account: &str) -> BTreeSet<Grant> {
@@ -18,6 +20,9 @@ fn calls(account: &str) -> BTreeSet<Grant> {
         calls.push([NAMESPACE, "", "serviceaccounts", "*", "create"]);
         calls.extend(accounts.iter().map(|name| [NAMESPACE, "", "serviceaccounts", name, "get"]));
         calls.extend(accounts.iter().map(|name| [NAMESPACE, "", "serviceaccounts/token", name, "create"]));
+    } else if account == ROUTES {
+        // controllers/route/reconcile.rs: a Node that --node-filter-requirements hides
+        calls.push(["cluster", "", "nodes", "*", "get"]);
     } else {
         // providers/azure/out_of_service.rs, providers/azure/load_balancer/lease, providers/azure/config/source.rs
         calls.extend(["get", "patch"].map(|verb| ["cluster", "", "nodes", "*", verb]));
@@ -61,13 +66,13 @@ fn every_account_may_do_what_it_calls_and_nothing_more() {
         let [account] = <[_; 1]>::try_from(parsed("RoleBinding").into_iter().filter_map(whom).collect::<Vec<_>>()).unwrap();
         granted.push((account, grants(NAMESPACE, role.rules)));
     }
-    for account in [NAME, ACCOUNT] {
+    for account in [NAME, ACCOUNT, ROUTES] {
         let all: Vec<Grant> =
             granted.iter().filter(|(whom, _)| whom == account).flat_map(|(_, grants)| grants.clone()).collect();
         let distinct: BTreeSet<Grant> = all.iter().cloned().collect();
         assert_eq!((distinct.len(), &distinct), (all.len(), &calls(account)), "{account}");
     }
-    assert!(granted.iter().all(|(whom, _)| [NAME, ACCOUNT].contains(&whom.as_str())));
+    assert!(granted.iter().all(|(whom, _)| [NAME, ACCOUNT, ROUTES].contains(&whom.as_str())));
     let [account] = <[ServiceAccount; 1]>::try_from(parsed("ServiceAccount")).unwrap();
     assert_eq!((account.metadata.name.as_deref(), account.metadata.namespace.as_deref()), (Some(ACCOUNT), Some(NAMESPACE)));
 }
