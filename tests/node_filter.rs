@@ -135,6 +135,45 @@ async fn nodes_that_are_not_selected_do_not_exist_and_keep_what_they_have() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_is_hidden_while_its_machine_is_looked_for_stays() {
+    for seconds in (4..100).step_by(8) {
+        let cluster = Cluster::new();
+        cluster.join("moves", &[], "10.244.3.0/24");
+        cluster.start(&["--node-filter-requirements=!on-prem"]).await;
+        let slow = Behaviour { latency: Duration::from_secs(16), ..Behaviour::default() };
+        cluster.cloud.configure(|config| {
+            *config = FakeConfig { calls: [(CallName::InstanceExists, slow)].into(), ..FakeConfig::default() };
+        });
+        cluster.server.update_with::<Node>("", "moves", |node| {
+            let status = json!({"conditions": [{"type": "Ready", "status": "Unknown"}]});
+            node.status = serde_json::from_value(status).unwrap();
+        });
+        pass(seconds).await;
+        if cluster.node("moves").is_none() {
+            assert!(seconds > 40, "deleted after {seconds} seconds");
+            continue;
+        }
+        cluster.server.update_with::<Node>("", "moves", |node| {
+            node.metadata.labels.get_or_insert_default().insert("on-prem".into(), String::new());
+        });
+        pass(300).await;
+        assert!(cluster.node("moves").is_some(), "hidden after {seconds} seconds");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hidden_node_keeps_no_routes_but_its_own() {
+    let cluster = Cluster::new();
+    cluster.join("moves", &[], "10.244.3.0/24");
+    cluster.start(&["--node-filter-requirements=!on-prem", ROUTES]).await;
+    assert_eq!(cluster.routed(), names(&["moves"]));
+    cluster.server.delete::<Node>("", "moves");
+    cluster.join("moves", &["on-prem"], "10.244.7.0/24");
+    pass(400).await;
+    assert_eq!(cluster.routed(), names(&[]), "the CIDR is free for another Node");
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_filter_all_nodes_are_ours() {
     let cluster = Cluster::new();
     cluster.join("ours", &[], "10.244.1.0/24");

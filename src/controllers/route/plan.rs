@@ -83,10 +83,37 @@ pub(super) fn strangers(plan: &Plan) -> BTreeSet<String> {
     targets.filter(|name| !known.contains(*name)).cloned().collect()
 }
 
-/// Keeps the routes to those strangers.
-pub(super) fn spare(plan: &mut Plan, is_there: impl Fn(&str) -> bool) {
+/// What is known of a stranger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Stranger {
+    /// There is no such Node.
+    Gone,
+    /// There is, with these pod CIDRs.
+    Hidden(Vec<String>),
+    /// Nobody can tell.
+    Unknown,
+}
+
+impl Stranger {
+    /// A name alone protects nothing: the CIDR that a Node of this name had before may be another's by now.
+    fn keeps(&self, route: &Route) -> bool {
+        let within = |cidr: &String| match (Cidr::of(cidr), Cidr::of(&route.destination_cidr)) {
+            (Cidr::Net(own), Cidr::Net(destination)) => own.contains(&destination),
+            (own, destination) => own == destination,
+        };
+        match self {
+            Self::Gone => false,
+            Self::Hidden(pod_cidrs) => pod_cidrs.iter().any(within),
+            Self::Unknown => true,
+        }
+    }
+}
+
+/// Keeps the routes that those strangers need; one of which nothing was asked keeps all.
+pub(super) fn spare(plan: &mut Plan, seen: &HashMap<String, Stranger>) {
     let strangers = strangers(plan);
-    let stays = |route: &Route| strangers.contains(&route.target_node) && is_there(&route.target_node);
+    let keeps = |route: &Route| seen.get(&route.target_node).unwrap_or(&Stranger::Unknown).keeps(route);
+    let stays = |route: &Route| strangers.contains(&route.target_node) && keeps(route);
     let before = plan.changes.delete.len();
     plan.changes.delete.retain(|route| !stays(route));
     plan.kept += before - plan.changes.delete.len();

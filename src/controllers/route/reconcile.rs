@@ -14,7 +14,8 @@ use serde_json::Value;
 
 use super::{
     Config, events,
-    plan::{Plan, plan, spare, strangers},
+    plan::{Plan, Stranger, plan, spare, strangers},
+    pod_cidrs,
     settle::{Again, Settled, condition_of, condition_patch, outcome, settle},
 };
 use crate::{
@@ -84,20 +85,29 @@ impl Reconciler {
         outcome(&settled.again)
     }
 
-    /// Takes from the plan the deletion of routes to Nodes that are there, though the informer's selector hides them, and of those of which
-    /// nobody knows; answers why for the latter.
+    /// Takes from the plan the deletion of routes that Nodes need which are there, though the informer's selector hides them, and of those to
+    /// Nodes of which nobody knows; answers why for the latter.
     async fn spare_hidden(&self, plan: &mut Plan) -> Vec<Again> {
-        let looks: Vec<_> = strangers(plan).into_iter().map(|name| self.exists(name)).collect();
-        let seen: HashMap<_, _> = futures::stream::iter(looks).buffer_unordered(MAX_CONCURRENT_PATCHES).collect().await;
-        spare(plan, |name| !matches!(seen.get(name), None | Some(Ok(false))));
-        seen.values().filter_map(|seen| Again::from_api("whether a node exists", seen.as_ref().err()?)).collect()
+        let looks: Vec<_> = strangers(plan).into_iter().map(|name| self.look(name)).collect();
+        let looked: Vec<_> = futures::stream::iter(looks).buffer_unordered(MAX_CONCURRENT_PATCHES).collect().await;
+        let mut unsure = Vec::new();
+        let known = |(name, seen): (String, Result<Stranger, ApiError>)| {
+            let stranger = seen.unwrap_or_else(|error| {
+                unsure.extend(Again::from_api("whether a node exists", &error));
+                Stranger::Unknown
+            });
+            (name, stranger)
+        };
+        let seen: HashMap<_, _> = looked.into_iter().map(known).collect();
+        spare(plan, &seen);
+        unsure
     }
 
-    async fn exists(&self, name: String) -> (String, Result<bool, ApiError>) {
+    async fn look(&self, name: String) -> (String, Result<Stranger, ApiError>) {
         let api: Api<Node> = Api::all(self.context.writer.client().clone());
         let seen = match self.context.writer.get(&api, &ObjectKey::cluster(&name)).await {
-            Ok(_) => Ok(true),
-            Err(ApiError::NotFound(_)) => Ok(false),
+            Ok(node) => Ok(Stranger::Hidden(pod_cidrs(&node).to_vec())),
+            Err(ApiError::NotFound(_)) => Ok(Stranger::Gone),
             Err(error) => Err(error),
         };
         (name, seen)

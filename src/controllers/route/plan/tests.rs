@@ -264,9 +264,28 @@ fn routes_to_nodes_that_are_only_hidden_stay() {
         route("gone", "10.120.2.0/24"),
         blackhole("10.120.3.0/24"),
     ];
-    let mut plan = plan(&routes, &[node("seen", "10.0.0.1", &["10.120.0.0/24"])], &nets(CLUSTER));
+    let plan = plan(&routes, &[node("seen", "10.0.0.1", &["10.120.0.0/24"])], &nets(CLUSTER));
     assert_eq!(strangers(&plan).into_iter().collect::<Vec<_>>(), ["gone", "hidden"]);
-    spare(&mut plan, |name| name == "hidden" || name == "seen");
-    let deleted: Vec<_> = plan.changes.delete.iter().map(|route| route.destination_cidr.as_str()).collect();
-    assert_eq!((deleted, plan.kept), (vec!["10.120.9.0/24", "10.120.2.0/24", "10.120.3.0/24"], 2));
+    let hidden = |cidrs: &[&str]| Stranger::Hidden(cidrs.iter().map(|cidr| (*cidr).to_owned()).collect());
+    let all = vec!["10.120.9.0/24", "10.120.1.0/24", "10.120.2.0/24", "10.120.3.0/24"];
+    let without = vec!["10.120.9.0/24", "10.120.2.0/24", "10.120.3.0/24"];
+    for (stranger, expected, kept) in [
+        (hidden(&["fd00::/64", "10.120.1.0/24"]), &without, 2),
+        (hidden(&["10.120.0.0/23"]), &without, 2),
+        (Stranger::Unknown, &without, 2),
+        (hidden(&["10.120.7.0/24"]), &all, 1),
+        (hidden(&["10.120.1.0/25"]), &all, 1),
+        (hidden(&[]), &all, 1),
+        (Stranger::Gone, &all, 1),
+    ] {
+        let mut plan = plan.clone();
+        let seen = [
+            ("hidden".to_owned(), stranger.clone()),
+            ("gone".to_owned(), Stranger::Gone),
+            ("seen".to_owned(), Stranger::Unknown),
+        ];
+        spare(&mut plan, &seen.into());
+        let deleted: Vec<_> = plan.changes.delete.iter().map(|route| route.destination_cidr.as_str()).collect();
+        assert_eq!((&deleted, plan.kept), (expected, kept), "{stranger:?}");
+    }
 }
