@@ -31,6 +31,10 @@ const MISSING_PARENTS: &[&str] = &[
     "VMScaleSetNotFound",
 ];
 
+/// What codes call a scale set, and what they call an instance of one.
+const SCALE_SET: &[&str] = &["scaleset", "vmss"];
+const INSTANCE: &[&str] = &["scalesetvm", "vmssvm", "scalesetinstance", "vmssinstance"];
+
 /// Whether the error of `read` says that the instance it asks for does not exist.
 pub(super) fn denies_instance(read: &Read, error: &ArmError) -> bool {
     let Read::Machine(id) = read else { return false };
@@ -39,7 +43,8 @@ pub(super) fn denies_instance(read: &Read, error: &ArmError) -> bool {
     }
     match (error.status, error.class) {
         (Some(404), ErrorClass::NotFound) => true,
-        (Some(404), ErrorClass::ParentNotFound) => !speaks_of_surroundings(error),
+        // A code that is not known to speak of the resource counts only from ARM itself, not from a gateway that answers in its shape.
+        (Some(404), ErrorClass::ParentNotFound) => error.correlation_id.is_some() && !speaks_of_surroundings(error),
         (Some(400), ErrorClass::Invalid) => error.mentions("InvalidParameter") && is_inactive(id.name(), &error.message),
         _ => false,
     }
@@ -47,7 +52,9 @@ pub(super) fn denies_instance(read: &Read, error: &ArmError) -> bool {
 
 fn speaks_of_surroundings(error: &ArmError) -> bool {
     let code = error.code.to_ascii_lowercase();
-    SURROUNDINGS.iter().any(|word| code.contains(word))
+    let speaks_of = |words: &[&str]| words.iter().any(|word| code.contains(word));
+    speaks_of(SURROUNDINGS)
+        || (speaks_of(SCALE_SET) && !speaks_of(INSTANCE))
         || MISSING_PARENTS.iter().any(|code| error.mentions(code))
         || error.names_a_parent()
 }
@@ -66,7 +73,23 @@ mod tests {
 
     fn answered(status: u16, class: ErrorClass, code: &str, message: &str) -> ArmError {
         let request = format!("GET {}", instance("pool0", 7));
-        ArmError { status: Some(status), code: code.into(), message: message.into(), request, ..error(class) }
+        let correlation_id = Some("c1".to_owned());
+        ArmError {
+            status: Some(status),
+            code: code.into(),
+            message: message.into(),
+            request,
+            correlation_id,
+            ..error(class)
+        }
+    }
+
+    #[test]
+    fn a_code_that_nobody_knows_counts_when_arm_itself_sent_it() {
+        let sent = |code, class| ArmError { correlation_id: None, ..answered(404, class, code, "No such entity.") };
+        let read = Read::Machine(instance("pool0", 7));
+        assert!(!denies_instance(&read, &sent("Gone42", ErrorClass::ParentNotFound)), "a gateway's page in ARM's shape");
+        assert!(denies_instance(&read, &sent("ResourceNotFound", ErrorClass::NotFound)));
     }
 
     #[test]
@@ -89,6 +112,11 @@ mod tests {
             (404, ParentNotFound, "InvalidResourceNamespace", "", false),
             (404, ParentNotFound, "InvalidApiVersionParameter", "", false),
             (404, ParentNotFound, "VMScaleSetNotFound", "", false),
+            (404, ParentNotFound, "ScaleSetNotFound", "", false),
+            (404, ParentNotFound, "VmssNotFound", "", false),
+            (404, ParentNotFound, "VirtualMachineScaleSetDoesNotExist", "", false),
+            (404, ParentNotFound, "VmssVmNotFound", "", true),
+            (404, ParentNotFound, "ScaleSetInstanceNotFound", "", true),
             (404, ParentNotFound, "Whatever", "see; ParentResourceNotFound: no set", false),
             (404, ParentNotFound, "ResourceNotFound", parent, false),
             (404, ParentNotFound, "Whatever", parent, false),
