@@ -10,7 +10,7 @@ use cloud_controller_manager::{
     cli,
     metrics::Metrics,
     node::taints,
-    providers::fake::{FakeCloud, FakeConfig},
+    providers::fake::{Behaviour, CallName, FakeCloud, FakeConfig},
     runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
     sandbox::api_server::ApiServer,
 };

@@ -96,6 +96,12 @@ impl NodeLifecycleController {
                 self.state().not_deleted(uid(node));
                 return Ok(());
             }
+            // `--node-filter-requirements` may hide it by now: the informer shows whether it does.
+            Ok(live) if live.metadata.labels != node.metadata.labels => {
+                self.refused("relabelled");
+                self.state().not_deleted(uid(node));
+                return Ok(());
+            }
             Ok(live) if is_being_deleted(&live) => return Ok(()),
             Ok(live) => {
                 self.context.events.record(events::deleting(&live));
