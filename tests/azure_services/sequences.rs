@@ -277,7 +277,7 @@ async fn emptied(cluster: &Cluster) -> State {
     cluster.until_gone(Duration::from_secs(7200)).await;
     cluster.settle().await;
     life.stop().await;
-    without_marks(unordered(cluster))
+    without_marks(&unordered(cluster))
 }
 
 /// Without the marks that stay on documents of a user when the last Service has gone: tags that name the cluster and no Service, those
@@ -285,8 +285,8 @@ async fn emptied(cluster: &Cluster) -> State {
 /// Tags that an annotation has set stay too when the annotation goes: nobody can tell them from a user's.
 /// A front end that several share is called after the first of them, which may be gone. A pool that no rule uses any more stays until the
 /// load balancer goes, as with Go.
-fn without_marks(state: State) -> State {
-    let mut state = without_idle_pools(with_shared_frontend_named(&state));
+fn without_marks(state: &State) -> State {
+    let mut state = without_idle_pools(with_shared_frontend_named(state));
     for (id, document) in &mut state {
         sort_parts(document);
         for tag in ["team", "cost"] {
@@ -390,7 +390,7 @@ async fn lived(seed: u64) -> (Cluster, Vec<Act>) {
 async fn made_at_once(seed: u64, acts: &[Act], services: Vec<Service>) -> (State, State) {
     let cluster = cluster(seed);
     acts.iter().for_each(|act| act_on_nodes(&cluster, act));
-    let before = without_marks(unordered(&cluster));
+    let before = without_marks(&unordered(&cluster));
     for mut service in services {
         service.status = None;
         service.metadata.finalizers = None;
@@ -399,13 +399,13 @@ async fn made_at_once(seed: u64, acts: &[Act], services: Vec<Service>) -> (State
     let life = cluster.start();
     cluster.settle().await;
     life.stop().await;
-    (before, without_marks(unordered(&cluster)))
+    (before, without_marks(&unordered(&cluster)))
 }
 
 fn check(seed: u64) {
     let (acts, services, end, empty) = alone(async {
         let (cluster, acts) = lived(seed).await;
-        let end = without_marks(unordered(&cluster));
+        let end = without_marks(&unordered(&cluster));
         plans_nothing(&cluster, &format!("seed {seed}: planned again")).await;
         let services = cluster.services();
         (acts, services, end, emptied(&cluster).await)

@@ -171,7 +171,7 @@ fn what_is_no_services_keeps_the_address_of_a_front_end_too() {
     assert!(reconcile(&after, &[ensure(&owner)], &[], &other, &settings()).documents.is_empty());
     let back = plan(&after, &[ensure(&owner)]);
     assert_eq!(frontend_names(put(&back, "kubernetes")), [kept.as_str()], "it is a guest there now");
-    let mut free = after.clone();
+    let mut free = after;
     let properties = free.load_balancers[0].properties.as_mut().unwrap();
     (properties.outbound_rules, properties.inbound_nat_rules) = (None, None);
     let outcome = reconcile(&free, &[ensure(&owner)], &[], &other, &settings());
