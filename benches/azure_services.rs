@@ -41,9 +41,9 @@ const POLLS: usize = 260;
 /// For 200 Services: what an operation wrote comes in the answer to the write, and once more when it has ended.
 const RECEIVED_MIB: f64 = 5.0;
 /// Seconds for 200 Services.
-const CPU: f64 = 1.5;
+const CPU: f64 = 2.0;
 /// Peak for 200 Services.
-const MEMORY_MIB: f64 = 40.0;
+const MEMORY_MIB: f64 = 44.0;
 /// Of `/proc/*/stat` on Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
