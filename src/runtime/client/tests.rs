@@ -366,7 +366,7 @@ async fn a_write_that_loses_its_leadership_while_a_plugin_runs_does_not_leave() 
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let credential = r#"{"apiVersion": "client.authentication.k8s.io/v1", "status": {"token": "t"}}"#;
-    std::fs::write(path("plugin"), format!("#!/bin/sh\nsleep 1\necho '{credential}'\n")).unwrap();
+    std::fs::write(path("plugin"), format!("#!/bin/sh\ntouch {:?}\nsleep 1\necho '{credential}'\n", path("runs"))).unwrap();
     std::fs::set_permissions(path("plugin"), std::fs::Permissions::from_mode(0o755)).unwrap();
     let exec = format!("exec: {{apiVersion: client.authentication.k8s.io/v1, command: {}}}", path("plugin").display());
     let text =
@@ -377,7 +377,9 @@ async fn a_write_that_loses_its_leadership_while_a_plugin_runs_does_not_leave() 
     state.send_replace(State::Leading { until: (tokio::time::Instant::now() + std::time::Duration::from_secs(60)).into() });
     let nodes = Api::<Node>::all(clients.for_writer("c", leadership).unwrap());
     let write = tokio::spawn(async move { nodes.delete("n", &kube::api::DeleteParams::default()).await });
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    while !path("runs").exists() {
+        tokio::task::yield_now().await;
+    }
     state.send_replace(State::Standby);
     write.await.unwrap().map(drop).unwrap_err();
     assert!(writes.try_recv().is_err());

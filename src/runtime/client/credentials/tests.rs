@@ -147,10 +147,12 @@ async fn a_plugin_that_fails_or_hangs_is_told() {
     assert!(failing("exit 3").await.contains("it ended with exit status: 3"));
     assert!(failing("head -c 2000000 /dev/zero").await.ends_with("more than 64 KiB"));
     assert!(failing("echo secret").await.ends_with("its output is no ExecCredential"));
-    let (credentials, _folder) = counting("exec sleep 600");
+    let (credentials, folder) = counting("exec sleep 600");
     let ended = tokio::spawn(async move { credentials.current().await });
     // Time may jump only when the plugin runs.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    while runs(&folder) == 0 {
+        tokio::task::yield_now().await;
+    }
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(31)).await;
     tokio::time::resume();
