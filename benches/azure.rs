@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
-    app::manager::{self, ClientSource, Parts},
+    app::manager::{self, ClientSource, ManagerDeps},
     cli,
     cloud_provider::registry::ProviderConfig,
     metrics::Metrics,
@@ -66,7 +66,7 @@ async fn nodes(kind: PoolKind, for_one: usize) {
     assert!(one <= for_one, "{kind:?}: {one} requests for one more");
 
     stop.begin();
-    assert_eq!(manager.await.expect("the manager").expect("a start"), manager::Ended::Stopped);
+    assert_eq!(manager.await.expect("the manager").expect("a start"), manager::ManagerOutcome::Stopped);
 }
 
 async fn until_initialised(server: &ApiServer) {
@@ -98,7 +98,7 @@ impl ClientSource for InProcess {
     }
 }
 
-type Running = tokio::task::JoinHandle<Result<manager::Ended, manager::StartError>>;
+type Running = tokio::task::JoinHandle<Result<manager::ManagerOutcome, manager::ManagerStartError>>;
 
 fn start(server: &ApiServer, world: &World, stop: &Shutdown) -> Running {
     let file = std::env::temp_dir().join(format!("azure-bench-{}.json", std::process::id()));
@@ -109,10 +109,10 @@ fn start(server: &ApiServer, world: &World, stop: &Shutdown) -> Running {
     std::fs::remove_file(file).expect("azure.json");
     let flags =
         ["ccm", "--cloud-provider=azure", "--secure-port=0", "--leader-elect=false", "--configure-cloud-routes=false"];
-    let cli::Command::Run(config) = cli::parse(flags.iter().map(Into::into), &["azure"], &[]).expect("flags") else {
+    let cli::CliCommand::Run(config) = cli::parse(flags.iter().map(Into::into), &["azure"], &[]).expect("flags") else {
         unreachable!("no help asked for")
     };
-    let parts = Parts {
+    let parts = ManagerDeps {
         config: *config,
         clients: Arc::new(InProcess(server.clone())),
         provider: Arc::new(provider),

@@ -14,7 +14,7 @@ use std::{
 };
 
 use cloud_controller_manager::{
-    app::manager::{self, ClientSource, Parts},
+    app::manager::{self, ClientSource, ManagerDeps},
     cli,
     cloud_provider::CloudProvider,
     metrics::Metrics,
@@ -253,7 +253,7 @@ fn counts(server: &ApiServer) -> String {
 /// A manager in this process.
 struct Manager {
     stop: Shutdown,
-    task: tokio::task::JoinHandle<Result<manager::Ended, manager::StartError>>,
+    task: tokio::task::JoinHandle<Result<manager::ManagerOutcome, manager::ManagerStartError>>,
 }
 
 struct Plain(String);
@@ -274,10 +274,10 @@ impl Manager {
     fn start(server: &Server, cloud: &FakeCloud, flags: &[&str]) -> Self {
         let fixed = ["cloud-controller-manager", "--cloud-provider=fake", "--secure-port=0", "--leader-elect=false"];
         let arguments = fixed.iter().chain(flags).map(std::ffi::OsString::from);
-        let cli::Command::Run(config) = cli::parse(arguments, &["fake"], &[]).expect("flags") else {
+        let cli::CliCommand::Run(config) = cli::parse(arguments, &["fake"], &[]).expect("flags") else {
             unreachable!("no help asked for")
         };
-        let parts = Parts {
+        let parts = ManagerDeps {
             config: *config,
             clients: Arc::new(Plain(server.url.clone())),
             provider: Arc::new(cloud.clone()) as Arc<dyn CloudProvider>,
@@ -293,6 +293,6 @@ impl Manager {
     async fn stop(self) {
         self.stop.begin();
         let ended = self.task.await.expect("the manager").expect("a start");
-        assert_eq!(ended, manager::Ended::Stopped);
+        assert_eq!(ended, manager::ManagerOutcome::Stopped);
     }
 }

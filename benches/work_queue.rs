@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-use cloud_controller_manager::runtime::work_queue::{Backoff, Next, Outcome, Priority, WorkQueue};
+use cloud_controller_manager::runtime::work_queue::{KeyBackoff, NextKey, ReconcilePriority, ReconcileResult, WorkQueue};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use tokio::time::Instant;
 
 const KEYS: u32 = 10_000;
 
 fn filled(now: Instant) -> WorkQueue<u32> {
-    let mut queue = WorkQueue::new(Backoff::DEFAULT);
-    (0..KEYS).for_each(|key| queue.add(key, Priority::Resync, now));
+    let mut queue = WorkQueue::new(KeyBackoff::DEFAULT);
+    (0..KEYS).for_each(|key| queue.add(key, ReconcilePriority::Resync, now));
     queue
 }
 
 fn drain(mut queue: WorkQueue<u32>, now: Instant) -> u32 {
     let mut ran = 0;
-    while let Next::Run(key, _) = queue.next(now) {
-        queue.finish(&key, Outcome::Done, now);
+    while let NextKey::Run(key, _) = queue.next(now) {
+        queue.finish(&key, ReconcileResult::Done, now);
         ran += 1;
     }
     ran
@@ -30,12 +30,12 @@ fn work_queue(criterion: &mut Criterion) {
         bencher.iter_batched(|| filled(now), |queue| assert_eq!(drain(queue, now), KEYS), BatchSize::LargeInput);
     });
     criterion.bench_function("one key among 10k waiting", |bencher| {
-        let mut queue = WorkQueue::new(Backoff::DEFAULT);
-        (1..KEYS).for_each(|key| queue.add_at(key, Priority::Resync, now + Duration::from_secs(60)));
+        let mut queue = WorkQueue::new(KeyBackoff::DEFAULT);
+        (1..KEYS).for_each(|key| queue.add_at(key, ReconcilePriority::Resync, now + Duration::from_secs(60)));
         bencher.iter(|| {
-            queue.add(0, Priority::UserChange, now);
-            assert!(matches!(queue.next(now), Next::Run(0, _)));
-            queue.finish(&0, Outcome::Done, now);
+            queue.add(0, ReconcilePriority::UserChange, now);
+            assert!(matches!(queue.next(now), NextKey::Run(0, _)));
+            queue.finish(&0, ReconcileResult::Done, now);
         });
     });
 }

@@ -12,7 +12,7 @@ use prometheus::{CounterVec, Encoder, GaugeVec, HistogramOpts, HistogramVec, Opt
 
 /// Kind of a metric, with the buckets of a histogram.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows.
     Counter,
     /// Goes up and down.
@@ -27,7 +27,7 @@ pub struct Metric {
     /// Name as exposed.
     pub name: &'static str,
     /// Kind.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Label names in order.
     pub labels: &'static [&'static str],
     /// Help text.
@@ -47,13 +47,13 @@ macro_rules! handle {
 }
 macro_rules! kind {
     (counter) => {
-        Kind::Counter
+        MetricKind::Counter
     };
     (gauge) => {
-        Kind::Gauge
+        MetricKind::Gauge
     };
     (histogram $buckets:expr) => {
-        Kind::Histogram($buckets)
+        MetricKind::Histogram($buckets)
     };
 }
 macro_rules! make {
@@ -79,7 +79,7 @@ macro_rules! metrics {
         #[allow(rustdoc::broken_intra_doc_links, reason = "help texts begin with a stability level in brackets")]
         pub struct Metrics {
             registry: Registry,
-            ended: Mutex<VecDeque<Ended>>,
+            ended: Mutex<VecDeque<EndedSeries>>,
             $(#[doc = $help] pub $field: handle!($kind),)*
         }
 
@@ -103,15 +103,15 @@ macro_rules! metrics {
 }
 
 /// How many of those that are gone keep their series, so that somebody can still read the last values.
-const KEPT: usize = 100;
+const MAX_ENDED_SERIES: usize = 100;
 
 /// Series of something that is gone: the labels of each.
-type Ended = (String, Vec<Vec<String>>);
+type EndedSeries = (String, Vec<Vec<String>>);
 
 fn buckets(metric: &Metric) -> Vec<f64> {
     match metric.kind {
-        Kind::Histogram(buckets) => buckets.to_vec(),
-        Kind::Counter | Kind::Gauge => Vec::new(),
+        MetricKind::Histogram(buckets) => buckets.to_vec(),
+        MetricKind::Counter | MetricKind::Gauge => Vec::new(),
     }
 }
 
@@ -278,7 +278,7 @@ impl Metrics {
         let mut ended = self.ended();
         ended.retain(|(known, _)| known != subject);
         ended.push_back((subject.to_owned(), series));
-        if ended.len() > KEPT {
+        if ended.len() > MAX_ENDED_SERIES {
             let oldest = ended.pop_front();
             drop(ended);
             oldest.into_iter().flat_map(|(_, series)| series).for_each(|labels| self.remove_operation(&labels));
@@ -297,7 +297,7 @@ impl Metrics {
         let _ = self.azure_op_failures.remove_label_values(&labels);
     }
 
-    fn ended(&self) -> MutexGuard<'_, VecDeque<Ended>> {
+    fn ended(&self) -> MutexGuard<'_, VecDeque<EndedSeries>> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

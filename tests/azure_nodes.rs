@@ -10,10 +10,10 @@ use cloud_controller_manager::{
     metrics::Metrics,
     providers::azure::{
         arm::{Budget, BudgetSettings},
-        config::{self, Environment, Texts},
-        session::{Session, Surroundings},
+        config::{self, ConfigTexts, EnvironmentOverrides},
+        session::{Session, SessionDeps},
     },
-    runtime::{clock::Clock, leader_election::Leadership, store::Store},
+    runtime::{clock::Clock, leader_election::Leadership, store::InformerStore},
     sandbox::azure::{
         AzureOptions, Class, RequestRecord,
         topology::{PoolKind, Topology},
@@ -38,17 +38,17 @@ impl Cluster {
         let clock = Clock::manual("2026-01-01T00:00:00Z".parse().unwrap());
         let topology = Topology::new().pools(kind, POOLS, EACH);
         let world = World::new(topology, AzureOptions::default(), clock).unwrap();
-        let texts = Texts { file: Some(world.config().to_string()), secret: None };
-        let config = config::merge(&texts, &Environment::of(BTreeMap::new()), false).unwrap().config;
+        let texts = ConfigTexts { file: Some(world.config().to_string()), secret: None };
+        let config = config::merge(&texts, &EnvironmentOverrides::of(BTreeMap::new()), false).unwrap().config;
         let metrics = Arc::new(Metrics::new().unwrap());
-        let surroundings = Surroundings {
+        let surroundings = SessionDeps {
             transport: world.azure().transport(),
             environment: BTreeMap::new(),
             leadership: Leadership::unopposed(),
             budget: Budget::new(BudgetSettings::from(&config), Arc::clone(&metrics), clock),
             metrics,
             clock,
-            nodes: Store::default(),
+            nodes: InformerStore::default(),
         };
         let session = Session::open(Arc::new(config), &surroundings).await.unwrap();
         Self { world, session }

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
-    app::manager::{self, ClientSource, Parts},
+    app::manager::{self, ClientSource, ManagerDeps},
     cli,
     cloud_provider::registry::ProviderConfig,
     metrics::Metrics,
@@ -72,7 +72,7 @@ impl Cluster {
             "--configure-cloud-routes=false",
             "--controllers=cloud-node-controller,cloud-node-lifecycle-controller",
         ];
-        let cli::Command::Run(config) = cli::parse(flags.iter().map(Into::into), &["azure"], &[]).unwrap() else {
+        let cli::CliCommand::Run(config) = cli::parse(flags.iter().map(Into::into), &["azure"], &[]).unwrap() else {
             panic!("no help asked for")
         };
         let cloud_config = ProviderConfig {
@@ -81,7 +81,7 @@ impl Cluster {
             ..ProviderConfig::default()
         };
         let provider = AzureCloud::new(&cloud_config, BTreeMap::new(), world.azure().transport()).unwrap();
-        let parts = Parts {
+        let parts = ManagerDeps {
             config: *config,
             clients: Arc::new(InProcess(server.clone())),
             provider: Arc::new(provider),

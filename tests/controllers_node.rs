@@ -12,10 +12,10 @@ use cloud_controller_manager::{
     providers::fake::{CallName, FakeCloud, FakeConfig, InstancePresence, InstanceSpec, PowerState},
     runtime::{
         clock::Clock,
-        events::{Event, EventRecorder},
+        events::{EventRecorder, RecordedEvent},
         informer::Informer,
-        leader_election::{Leadership, State},
-        patch::Writer,
+        leader_election::{Leadership, LeadershipState},
+        patch::ObjectWriter,
         shutdown::Shutdown,
     },
     sandbox::{
@@ -35,7 +35,7 @@ struct World {
     server: ApiServer,
     cloud: FakeCloud,
     metrics: Arc<Metrics>,
-    events: mpsc::Receiver<(&'static str, Event)>,
+    events: mpsc::Receiver<(&'static str, RecordedEvent)>,
     lifecycle: Arc<node_lifecycle::NodeLifecycleController>,
     shutdown: Shutdown,
 }
@@ -50,8 +50,11 @@ fn server() -> ApiServer {
     ApiServer::new(Clock::manual("2024-01-01T00:00:00Z".parse().unwrap()))
 }
 
-fn limits() -> node_lifecycle::Config {
-    node_lifecycle::Config { max_count: 3, ..node_lifecycle::Config::default() }
+fn limits() -> node_lifecycle::NodeLifecycleControllerConfig {
+    node_lifecycle::NodeLifecycleControllerConfig {
+        max_count: 3,
+        ..node_lifecycle::NodeLifecycleControllerConfig::default()
+    }
 }
 
 impl World {
@@ -68,13 +71,15 @@ impl World {
         let (recorder, events) = EventRecorder::channel("node-controller");
         let context = ControllerContext {
             cluster_name: "kubernetes".into(),
-            writer: Writer::new(server.client_as("controllers"), leadership),
+            writer: ObjectWriter::new(server.client_as("controllers"), leadership),
             events: recorder,
             clock,
             metrics: Arc::clone(&metrics),
         };
         let provider = Arc::new(cloud.clone());
-        let node = node::NodeController::new(&context, &mut informers, provider.clone(), node::Config::default()).unwrap();
+        let node =
+            node::NodeController::new(&context, &mut informers, provider.clone(), node::NodeControllerConfig::default())
+                .unwrap();
         let lifecycle = node_lifecycle::NodeLifecycleController::new(&context, &mut informers, provider, limits()).unwrap();
         let nodes = informers.nodes.store();
         informers.nodes.start(server.client(), &shutdown, Arc::clone(&metrics));
@@ -234,12 +239,14 @@ async fn a_cloud_without_instances_is_refused() {
     let mut informers = Informers { nodes: Informer::new(prune_node), services: Informer::new(|_| ()) };
     let context = ControllerContext {
         cluster_name: "kubernetes".into(),
-        writer: Writer::new(server().client(), Leadership::unopposed()),
+        writer: ObjectWriter::new(server().client(), Leadership::unopposed()),
         events: EventRecorder::channel("node-controller").0,
         clock: Clock::System,
         metrics: Arc::new(Metrics::new().unwrap()),
     };
-    let error = node::NodeController::new(&context, &mut informers, Arc::new(NoCloud), node::Config::default()).unwrap_err();
+    let error =
+        node::NodeController::new(&context, &mut informers, Arc::new(NoCloud), node::NodeControllerConfig::default())
+            .unwrap_err();
     assert!(error.to_string().contains("--controllers=*,-cloud-node-controller"), "{error}");
     let lifecycle = node_lifecycle::NodeLifecycleController::new(&context, &mut informers, Arc::new(NoCloud), limits());
     assert!(lifecycle.unwrap_err().to_string().contains("cloud-node-lifecycle-controller"));
@@ -256,7 +263,7 @@ async fn nothing_is_written_without_leading() {
     }
     pass(500).await;
     assert_eq!(world.writes(), []);
-    election.send_replace(State::Unopposed);
+    election.send_replace(LeadershipState::Unopposed);
     world.until_initialized("n").await;
     world.until("off", "tainted", |node| taints::has_shutdown(&node.unwrap())).await;
     world.until_deleted("gone").await;

@@ -9,18 +9,18 @@ use cloud_controller_manager::{
     cloud_provider::{CloudError, Route, Routes},
     controllers::{
         Controller, ControllerContext, Informers,
-        route::{Config, NotStarted, RESYNC_PERIOD, RouteController},
+        route::{RESYNC_PERIOD, RouteController, RouteControllerConfig, RouteControllerError},
     },
     metrics::Metrics,
-    providers::fake::{Behaviour, CallName, FakeCloud, FakeConfig},
+    providers::fake::{CallBehaviour, CallName, FakeCloud, FakeConfig},
     runtime::{
         clock::Clock,
-        events::{Event, EventRecorder},
+        events::{EventRecorder, RecordedEvent},
         informer::Informer,
-        leader_election::{Leadership, State},
-        patch::Writer,
+        leader_election::{Leadership, LeadershipState},
+        patch::ObjectWriter,
         shutdown::Shutdown,
-        store::Store,
+        store::InformerStore,
     },
     sandbox::api_server::ApiServer,
 };
@@ -39,8 +39,8 @@ struct Bench {
     cloud: FakeCloud,
     controller: Arc<RouteController>,
     metrics: Arc<Metrics>,
-    nodes: Store<Node>,
-    events: mpsc::Receiver<(&'static str, Event)>,
+    nodes: InformerStore<Node>,
+    events: mpsc::Receiver<(&'static str, RecordedEvent)>,
     shutdown: Shutdown,
 }
 
@@ -54,13 +54,13 @@ impl Bench {
         let (recorder, events) = EventRecorder::channel("route-controller");
         let context = ControllerContext {
             cluster_name: CLUSTER.into(),
-            writer: Writer::new(server.client(), leadership),
+            writer: ObjectWriter::new(server.client(), leadership),
             events: recorder,
             clock: Clock::System,
             metrics: Arc::clone(&metrics),
         };
         let mut informers = Informers { nodes: Informer::new(|_| {}), services: Informer::new(|_| {}) };
-        let config = Config {
+        let config = RouteControllerConfig {
             cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()],
             reconciliation_period: PERIOD,
             watch_based,
@@ -242,7 +242,7 @@ async fn routes_go_with_their_node_and_foreign_ones_stay() {
 async fn a_failing_node_does_not_starve_others() {
     let mut bench = Bench::new().await;
     bench.begun().await;
-    let refused = Behaviour { error: Some("no quota".into()), objects: vec![name(0)], ..Behaviour::default() };
+    let refused = CallBehaviour { error: Some("no quota".into()), objects: vec![name(0)], ..CallBehaviour::default() };
     bench.cloud.configure(|config| drop(config.calls.insert(CallName::CreateRoute, refused)));
     (0..10).for_each(|i| drop(bench.server.create(&node(i))));
     bench.wait_for_condition(&name(0), NOT_CREATED).await;
@@ -328,7 +328,7 @@ async fn without_the_lease_nothing_is_written() {
     bench.seen(1).await;
     bench.settled().await;
     assert_eq!((bench.routes(), condition(&bench.server, &name(0))), (wanted([]), None));
-    leading.send(State::Unopposed).unwrap();
+    leading.send(LeadershipState::Unopposed).unwrap();
     bench.wait_for_condition(&name(0), CREATED).await;
     assert_eq!(bench.routes(), wanted([0]));
 }
@@ -337,7 +337,7 @@ async fn without_the_lease_nothing_is_written() {
 async fn a_panic_of_the_provider_is_survived() {
     let bench = Bench::new().await;
     bench.begun().await;
-    let panic = Behaviour { panic: true, times: Some(2), ..Behaviour::default() };
+    let panic = CallBehaviour { panic: true, times: Some(2), ..CallBehaviour::default() };
     bench.cloud.configure(|config| drop(config.calls.insert(CallName::ApplyRoutes, panic)));
     bench.server.create(&node(0));
     bench.wait_for_condition(&name(0), CREATED).await;
@@ -350,16 +350,20 @@ fn a_provider_without_routes_is_told_apart() {
     let server = ApiServer::new(Clock::System);
     let context = ControllerContext {
         cluster_name: CLUSTER.into(),
-        writer: Writer::new(server_client(&server), Leadership::unopposed()),
+        writer: ObjectWriter::new(server_client(&server), Leadership::unopposed()),
         events: EventRecorder::channel("route-controller").0,
         clock: Clock::System,
         metrics: Arc::new(Metrics::new().unwrap()),
     };
     let mut informers = Informers { nodes: Informer::new(|_| {}), services: Informer::new(|_| {}) };
-    let config =
-        Config { cluster_cidrs: Vec::new(), reconciliation_period: PERIOD, watch_based: true, nodes_are_filtered: false };
+    let config = RouteControllerConfig {
+        cluster_cidrs: Vec::new(),
+        reconciliation_period: PERIOD,
+        watch_based: true,
+        nodes_are_filtered: false,
+    };
     let built = RouteController::new(&context, &mut informers, Arc::new(cloud), config);
-    assert_eq!(built.err(), Some(NotStarted::RoutesUnsupported("fake".into())));
+    assert_eq!(built.err(), Some(RouteControllerError::RoutesUnsupported("fake".into())));
 }
 
 /// kube spawns a task for each client.

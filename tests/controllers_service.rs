@@ -8,16 +8,16 @@ use cloud_controller_manager::{
     cloud_provider::CloudError,
     controllers::{
         Controller, ControllerContext, Informers,
-        service::{self, Config, ServiceController, conditions, needs_update::FINALIZER, prune_service},
+        service::{self, ServiceController, ServiceControllerConfig, conditions, needs_update::FINALIZER, prune_service},
     },
     metrics::Metrics,
     providers::fake::{CallName, FakeCloud, FakeConfig},
     runtime::{
         clock::Clock,
-        events::{Event, EventRecorder},
+        events::{EventRecorder, RecordedEvent},
         informer::Informer,
-        leader_election::{Leadership, State},
-        patch::Writer,
+        leader_election::{Leadership, LeadershipState},
+        patch::ObjectWriter,
         shutdown::Shutdown,
     },
     sandbox::{
@@ -45,7 +45,7 @@ struct Life {
     controller: Arc<ServiceController>,
     shutdown: Shutdown,
     task: JoinHandle<()>,
-    events: mpsc::Receiver<(&'static str, Event)>,
+    events: mpsc::Receiver<(&'static str, RecordedEvent)>,
     metrics: Arc<Metrics>,
 }
 
@@ -62,16 +62,16 @@ impl World {
     }
 
     fn start_with(&self, concurrent_syncs: usize, resync_period: Duration) -> Life {
-        self.start_under(Leadership::unopposed(), Config { concurrent_syncs, resync_period })
+        self.start_under(Leadership::unopposed(), ServiceControllerConfig { concurrent_syncs, resync_period })
     }
 
     /// Runs the controller as soon as this replica leads.
-    fn start_under(&self, leadership: Leadership, config: Config) -> Life {
+    fn start_under(&self, leadership: Leadership, config: ServiceControllerConfig) -> Life {
         let (recorder, events) = EventRecorder::channel("service-controller");
         let metrics = Arc::new(Metrics::new().unwrap());
         let context = ControllerContext {
             cluster_name: "kubernetes".to_owned(),
-            writer: Writer::new(self.server.client(), leadership.clone()),
+            writer: ObjectWriter::new(self.server.client(), leadership.clone()),
             events: recorder,
             clock: self.clock,
             metrics: Arc::clone(&metrics),
@@ -343,7 +343,7 @@ async fn a_server_that_refuses_every_condition_is_not_hammered() {
 async fn a_standby_keeps_nothing_of_what_is_gone_and_a_new_leader_measures_nothing_of_the_past() {
     let world = World::new();
     let (lead, leadership) = Leadership::channel();
-    let config = Config { concurrent_syncs: 0, resync_period: Duration::ZERO };
+    let config = ServiceControllerConfig { concurrent_syncs: 0, resync_period: Duration::ZERO };
     let life = world.start_under(leadership, config);
     let keys = || -> Vec<_> { life.controller.status().unsettled.into_iter().map(|key| key.key).collect() };
     ["gone", "web"].iter().for_each(|name| world.create(name));
@@ -354,7 +354,7 @@ async fn a_standby_keeps_nothing_of_what_is_gone_and_a_new_leader_measures_nothi
     assert_eq!(keys(), ["default/web", "nodes", "hosts"]);
     assert_eq!(world.cloud.calls(), []);
 
-    lead.send_replace(State::Unopposed);
+    lead.send_replace(LeadershipState::Unopposed);
     pass(10).await;
     world.assert_converged();
     assert_eq!(keys(), Vec::<String>::new());

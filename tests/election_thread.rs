@@ -13,8 +13,8 @@ use std::{
 
 use cloud_controller_manager::{
     app::{
-        election::Host,
-        manager::{self, ClientSource, Ended, Parts, StartError},
+        election::ElectionHost,
+        manager::{self, ClientSource, ManagerDeps, ManagerOutcome, ManagerStartError},
     },
     cli,
     metrics::Metrics,
@@ -51,11 +51,11 @@ struct Program {
     server: ApiServer,
     runtime: Runtime,
     stop: Shutdown,
-    ended: JoinHandle<Result<Ended, StartError>>,
+    ended: JoinHandle<Result<ManagerOutcome, ManagerStartError>>,
     _alone: MutexGuard<'static, ()>,
 }
 
-fn start(host: Host) -> Program {
+fn start(host: ElectionHost) -> Program {
     let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let flags = [
         "ccm",
@@ -66,11 +66,11 @@ fn start(host: Host) -> Program {
         "--leader-elect-renew-deadline=10s",
         "--leader-elect-retry-period=500ms",
     ];
-    let cli::Command::Run(config) = cli::parse(flags.iter().map(Into::into), &["fake"], &[]).unwrap() else {
+    let cli::CliCommand::Run(config) = cli::parse(flags.iter().map(Into::into), &["fake"], &[]).unwrap() else {
         panic!("no help asked for")
     };
     let server = ApiServer::new(Clock::System);
-    let parts = Parts {
+    let parts = ManagerDeps {
         config: *config,
         clients: Arc::new(InProcess(server.clone())),
         provider: Arc::new(FakeCloud::new(FakeConfig::any_node())),
@@ -136,7 +136,7 @@ fn must_not_end(why: &str) -> ! {
 
 #[test]
 fn the_lease_is_renewed_while_both_workers_are_blocked() {
-    let program = start(Host::OwnThread { end: must_not_end });
+    let program = start(ElectionHost::OwnThread { end: must_not_end });
     let blocked = program.block();
     let mut renewals = std::collections::BTreeSet::new();
     for _ in 0..120 {
@@ -146,7 +146,7 @@ fn the_lease_is_renewed_while_both_workers_are_blocked() {
     drop(blocked);
     assert!(renewals.len() >= 3, "renewed {} times in more than a renew deadline", renewals.len());
     program.stop.begin();
-    assert_eq!(program.runtime.block_on(program.ended).unwrap().unwrap(), Ended::Stopped);
+    assert_eq!(program.runtime.block_on(program.ended).unwrap().unwrap(), ManagerOutcome::Stopped);
     assert_eq!(
         program
             .server
@@ -162,11 +162,11 @@ fn the_lease_is_renewed_while_both_workers_are_blocked() {
 
 #[test]
 fn on_the_callers_runtime_the_same_costs_the_lease() {
-    let program = start(Host::CallersRuntime);
+    let program = start(ElectionHost::CallersRuntime);
     let blocked = program.block();
     thread::sleep(RENEW_DEADLINE + Duration::from_secs(2));
     drop(blocked);
-    assert_eq!(program.runtime.block_on(program.ended).unwrap().unwrap(), Ended::LeaseLost);
+    assert_eq!(program.runtime.block_on(program.ended).unwrap().unwrap(), ManagerOutcome::LeaseLost);
 }
 
 static ENDED: AtomicBool = AtomicBool::new(false);
@@ -180,7 +180,7 @@ fn note_the_end(_: &str) -> ! {
 
 #[test]
 fn a_lost_lease_ends_the_process_though_both_workers_are_blocked() {
-    let program = start(Host::OwnThread { end: note_the_end });
+    let program = start(ElectionHost::OwnThread { end: note_the_end });
     let _blocked = program.block();
     program.server.faults().fail_every(500, |request| request.resource == "leases");
     program.wait_until("the process is ended", |_| ENDED.load(SeqCst));

@@ -28,7 +28,7 @@ const TABLES: &[(&str, &str)] = &[("cli", "crate::controllers::names")];
 /// File names of modules that decide: no I/O, no clock, no `async`.
 const PURE_FILES: &[&str] = &[
     "plan.rs",
-    "crowd.rs",
+    "mass_deletion.rs",
     "work_queue.rs",
     "lease.rs",
     "correlator.rs",
@@ -37,7 +37,7 @@ const PURE_FILES: &[&str] = &[
     "conditions.rs",
     "proxy.rs",
     "connection_table.rs",
-    "request_form.rs",
+    "request_validation.rs",
     // azure: configuration
     "decode.rs",
     "merge.rs",
@@ -54,12 +54,12 @@ const PURE_FILES: &[&str] = &[
     "buckets.rs",
     "queue.rs",
     "limits.rs",
-    "answers.rs",
+    "quota_headers.rs",
     "charge.rs",
-    "schedule.rs",
+    "token_schedule.rs",
     "permissions.rs",
     // azure: routes
-    "hops.rs",
+    "next_hop.rs",
     "listing.rs",
     "split.rs",
     // azure: machines
@@ -68,11 +68,10 @@ const PURE_FILES: &[&str] = &[
     "names.rs",
     "resolve.rs",
     "denial.rs",
-    "judge.rs",
     "second_look.rs",
     "describe.rs",
     "existence.rs",
-    "standing.rs",
+    "ownership.rs",
     "provider_id.rs",
     "decide.rs",
     // azure: load balancers
@@ -82,13 +81,14 @@ const PURE_FILES: &[&str] = &[
     "spec.rs",
     "codes.rs",
     "blame.rs",
-    "need.rs",
+    "network_query.rs",
     "documents.rs",
-    "knowledge.rs",
+    "network_cache.rs",
     "effects.rs",
-    "basis.rs",
-    "place.rs",
+    "planned_version.rs",
+    "member_resource.rs",
     "target.rs",
+    "managed_pool.rs",
     "nodes.rs",
     "outcome.rs",
 ];
@@ -99,18 +99,18 @@ const PURE_FOLDERS: &[&str] = &["node"];
 /// Parts of the azure provider, each of which may name itself and those after it.
 const AZURE: &[&[&str]] = &[
     &["local"],
-    &["provider", "parts", "check"],
+    &["provider", "session_proxy", "check"],
     &["session"],
     &["routes", "load_balancer", "metadata"],
     &["instances", "out_of_service"],
     &["inventory"],
     &["arm"],
     &["auth"],
-    &["config", "node", "operations"],
+    &["config", "node", "operation_metrics"],
 ];
 
 /// The vocabulary of ARM that everything in the azure provider may use.
-const AZURE_WORDS: &[&str] = &["ResourceId", "InvalidResourceId", "LargestBody", "Transport", "TransportError"];
+const AZURE_WORDS: &[&str] = &["ResourceId", "InvalidResourceId", "MaxBodySize", "ArmTransport", "ArmTransportError"];
 
 /// What a pure module must not contain.
 const IMPURE: &[&str] =

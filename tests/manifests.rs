@@ -7,9 +7,9 @@
 use std::{collections::BTreeSet, ffi::OsString, fs, path::Path, time::Duration};
 
 use cloud_controller_manager::{
-    cli::{self, Command, config::Config},
+    cli::{self, CliCommand, config::ManagerConfig},
     providers::{
-        azure::{config::SecretRef, load_balancer::lease::plan::NAME as LEASE_NAME},
+        azure::{config::ConfigSecretRef, load_balancer::lease::plan::NAME as LEASE_NAME},
         fake::FakeConfig,
     },
     runtime::yaml,
@@ -115,12 +115,12 @@ fn containers() -> Vec<Container> {
     all.collect()
 }
 
-fn config(container: &Container) -> Config {
+fn config(container: &Container) -> ManagerConfig {
     assert!(container.command.is_none(), "the image has an entry point");
     let given = container.args.iter().flatten().map(OsString::from);
     let args = std::iter::once(OsString::from(NAME)).chain(given);
     match cli::parse(args, &["azure", "fake"], &[]) {
-        Ok(Command::Run(config)) => *config,
+        Ok(CliCommand::Run(config)) => *config,
         other => panic!("{:?}: {other:?}", container.args),
     }
 }
@@ -190,7 +190,7 @@ fn the_azure_component_reads_the_secret_that_is_mounted() {
     let [item] = <[_; 1]>::try_from(secret.items.unwrap()).unwrap();
     assert_eq!(config.cloud.cloud_config.unwrap(), Path::new(&mount.mount_path).join(item.path));
     assert_eq!((&volume.name, volume.config_map), (&mount.name, None));
-    let of_flags = SecretRef::default();
+    let of_flags = ConfigSecretRef::default();
     assert_eq!((secret.secret_name.unwrap(), item.key), (of_flags.name, of_flags.key), "the same as with the flags");
 }
 
@@ -200,7 +200,7 @@ fn the_secret_may_be_read_by_the_account_and_no_other() {
     assert_eq!((round_trip::<Role>(&role), round_trip::<RoleBinding>(&binding)), (role.clone(), binding.clone()));
     let role: Role = serde_json::from_value(role).unwrap();
     let binding: RoleBinding = serde_json::from_value(binding).unwrap();
-    let secret = SecretRef::default();
+    let secret = ConfigSecretRef::default();
     let granted = grants(role.metadata.namespace.as_deref().unwrap(), role.rules);
     let expected: Grant = [secret.namespace.as_str(), "", "secrets", &secret.name, "get"].map(str::to_owned).into();
     assert_eq!(granted, [expected]);
@@ -405,7 +405,7 @@ fn daemon_set(file: &str) -> DaemonSet {
 fn node_manager_config(container: &Container) -> cli::NodeManagerConfig {
     let given = container.args.iter().flatten().map(|word| OsString::from(word.replace("$(NODE_NAME)", "Node-1")));
     match cli::parse(std::iter::once(OsString::from(NAME)).chain(given), &["azure", "fake"], &[]) {
-        Ok(Command::ManageNode(config)) => *config,
+        Ok(CliCommand::ManageNode(config)) => *config,
         other => panic!("{:?}: {other:?}", container.args),
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use cloud_controller_manager::{
-    metrics::{Kind, Metric, TABLE},
+    metrics::{Metric, MetricKind, TABLE},
     providers::azure::arm::api,
 };
 
@@ -24,10 +24,10 @@ const RECONCILE: &[f64] = &[0.1, 0.2, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 600.0];
 const OPERATION: &[f64] =
     &[0.1, 0.2, 0.5, 1.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 100.0, 200.0, 300.0, 600.0, 1200.0];
 
-const C: Kind = Kind::Counter;
-const G: Kind = Kind::Gauge;
-const fn h(buckets: &'static [f64]) -> Kind {
-    Kind::Histogram(buckets)
+const C: MetricKind = MetricKind::Counter;
+const G: MetricKind = MetricKind::Gauge;
+const fn h(buckets: &'static [f64]) -> MetricKind {
+    MetricKind::Histogram(buckets)
 }
 
 const RECONCILED: &str = "name annotations_allowed_service_tags annotations_allowed_ip_ranges \
@@ -36,7 +36,7 @@ const RECONCILED: &str = "name annotations_allowed_service_tags annotations_allo
 const BUILD: &str = "major minor git_version git_commit git_tree_state build_date go_version compiler platform";
 
 /// Name, type with buckets, stability, labels.
-const UPSTREAM: &[(&str, Kind, &str, &str)] = &[
+const UPSTREAM: &[(&str, MetricKind, &str, &str)] = &[
     ("node_controller_cloud_provider_taint_removal_delay_seconds", h(TIMES_4), "ALPHA", ""),
     ("node_controller_initial_node_sync_delay_seconds", h(TIMES_4), "ALPHA", ""),
     ("route_controller_route_sync_total", C, "ALPHA", ""),
@@ -114,7 +114,7 @@ fn labels(words: &'static str) -> BTreeSet<&'static str> {
 }
 
 /// How a metric of ours differs from upstream's.
-fn difference(ours: &Metric, kind: Kind, stability: &str, words: &'static str) -> Option<String> {
+fn difference(ours: &Metric, kind: MetricKind, stability: &str, words: &'static str) -> Option<String> {
     let is_so = ours.help.starts_with(&format!("[{stability}] "));
     let has: BTreeSet<&str> = ours.labels.iter().copied().collect();
     let is_same = ours.kind == kind && is_so && has == labels(words);

@@ -6,11 +6,11 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
-    app::manager::{self, ClientSource, Parts},
+    app::manager::{self, ClientSource, ManagerDeps},
     cli,
     metrics::Metrics,
     node::taints,
-    providers::fake::{Behaviour, CallName, FakeCloud, FakeConfig},
+    providers::fake::{CallBehaviour, CallName, FakeCloud, FakeConfig},
     runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
     sandbox::api_server::ApiServer,
 };
@@ -53,8 +53,10 @@ impl Cluster {
     async fn start(&self, flags: &[&str]) {
         let fixed = ["ccm", "--cloud-provider=fake", "--secure-port=0", "--leader-elect=false"];
         let arguments = fixed.iter().chain(flags).map(std::ffi::OsString::from);
-        let cli::Command::Run(config) = cli::parse(arguments, &["fake"], &[]).unwrap() else { panic!("no help asked for") };
-        let parts = Parts {
+        let cli::CliCommand::Run(config) = cli::parse(arguments, &["fake"], &[]).unwrap() else {
+            panic!("no help asked for")
+        };
+        let parts = ManagerDeps {
             config: *config,
             clients: Arc::new(InProcess(self.server.clone())),
             provider: Arc::new(self.cloud.clone()),
@@ -140,7 +142,7 @@ async fn a_node_that_is_hidden_while_its_machine_is_looked_for_stays() {
         let cluster = Cluster::new();
         cluster.join("moves", &[], "10.244.3.0/24");
         cluster.start(&["--node-filter-requirements=!on-prem"]).await;
-        let slow = Behaviour { latency: Duration::from_secs(16), ..Behaviour::default() };
+        let slow = CallBehaviour { latency: Duration::from_secs(16), ..CallBehaviour::default() };
         cluster.cloud.configure(|config| {
             *config = FakeConfig { calls: [(CallName::InstanceExists, slow)].into(), ..FakeConfig::default() };
         });

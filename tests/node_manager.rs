@@ -10,17 +10,17 @@ use cloud_controller_manager::{
     controllers::{Controller, ControllerContext, Informers, node},
     metrics::Metrics,
     node::{prune_node, taints, well_known::*},
-    node_manager::{NodeManager, Parts, Settings},
+    node_manager::{NodeManager, NodeManagerDeps, NodeManagerSettings},
     providers::{
         azure::{
             AzureCloud,
-            arm::Transport,
-            metadata::{LocalMachine, MetadataService},
+            arm::ArmTransport,
+            metadata::{LocalMachineCloud, MetadataService},
         },
         fake::{FakeCloud, FakeConfig, InstanceSpec},
     },
     runtime::{
-        clock::Clock, events::EventRecorder, informer::Informer, leader_election::Leadership, patch::Writer,
+        clock::Clock, events::EventRecorder, informer::Informer, leader_election::Leadership, patch::ObjectWriter,
         shutdown::Shutdown,
     },
     sandbox::{
@@ -37,7 +37,7 @@ use cloud_controller_manager::{
 use k8s_openapi::api::core::v1::{Event, Node};
 
 const PERIOD: Duration = Duration::from_secs(300);
-const SETTINGS: Settings = Settings { status_update_frequency: PERIOD, wait_routes: false };
+const SETTINGS: NodeManagerSettings = NodeManagerSettings { status_update_frequency: PERIOD, wait_routes: false };
 const IMDS: &str = "http://169.254.169.254";
 
 fn clock() -> Clock {
@@ -79,15 +79,15 @@ impl Cluster {
     }
 
     /// A node manager with the metadata service of its machine.
-    fn manage(&self, name: &str, settings: Settings) -> Azure {
+    fn manage(&self, name: &str, settings: NodeManagerSettings) -> Azure {
         let metadata = self.world.machine_metadata(name, Vec::new()).unwrap();
         let service = MetadataService::new(IMDS, metadata.transport());
-        self.manage_with(name, settings, Arc::new(LocalMachine::new(service, settings.max_age())));
+        self.manage_with(name, settings, Arc::new(LocalMachineCloud::new(service, settings.max_age())));
         metadata
     }
 
-    fn manage_with(&self, name: &str, settings: Settings, provider: Arc<dyn CloudProvider>) {
-        let parts = Parts {
+    fn manage_with(&self, name: &str, settings: NodeManagerSettings, provider: Arc<dyn CloudProvider>) {
+        let parts = NodeManagerDeps {
             node_name: name.to_owned(),
             client: self.server.client_as(name),
             watches: self.server.client_as(name),
@@ -108,7 +108,7 @@ impl Cluster {
         let (events, _) = EventRecorder::channel("node-controller");
         let context = ControllerContext {
             cluster_name: "kubernetes".into(),
-            writer: Writer::new(self.server.client_as("central"), Leadership::unopposed()),
+            writer: ObjectWriter::new(self.server.client_as("central"), Leadership::unopposed()),
             events: events.clone(),
             clock: clock(),
             metrics: Arc::clone(&metrics),
@@ -126,7 +126,8 @@ impl Cluster {
         };
         cloud.initialize(provider).await.unwrap();
         let controller =
-            node::NodeController::new(&context, &mut informers, Arc::new(cloud), node::Config::default()).unwrap();
+            node::NodeController::new(&context, &mut informers, Arc::new(cloud), node::NodeControllerConfig::default())
+                .unwrap();
         let nodes = informers.nodes.store();
         informers.nodes.start(self.server.client_as("central"), &self.stop, metrics);
         nodes.synced().await;
@@ -173,12 +174,12 @@ impl Cluster {
     }
 }
 
-type New = fn(&ProviderConfig, BTreeMap<String, String>, Arc<dyn Transport>) -> CloudResult<AzureCloud>;
+type New = fn(&ProviderConfig, BTreeMap<String, String>, Arc<dyn ArmTransport>) -> CloudResult<AzureCloud>;
 
 fn for_one_node(
     config: &ProviderConfig,
     environment: BTreeMap<String, String>,
-    transport: Arc<dyn Transport>,
+    transport: Arc<dyn ArmTransport>,
 ) -> CloudResult<AzureCloud> {
     AzureCloud::for_one_node(config, environment, transport, SETTINGS.max_age())
 }
@@ -284,7 +285,7 @@ async fn an_outage_of_the_metadata_service_is_told_and_waited_out() {
         let metadata = cluster.world.machine_metadata(NODE, Vec::new()).unwrap();
         metadata.add_fault(fault);
         let service = MetadataService::new(IMDS, metadata.transport());
-        cluster.manage_with(NODE, SETTINGS, Arc::new(LocalMachine::new(service, SETTINGS.max_age())));
+        cluster.manage_with(NODE, SETTINGS, Arc::new(LocalMachineCloud::new(service, SETTINGS.max_age())));
         let says = |server: &ApiServer| {
             let events = events_about(&server.list::<Event>(), NODE);
             events.iter().any(|(name, message)| name == "InstanceMetadataFailed" && message.contains(reason))
@@ -324,7 +325,7 @@ async fn a_changed_address_arrives_within_the_period() {
 async fn a_changed_address_arrives_within_a_short_period() {
     let period = Duration::from_secs(30);
     let cluster = one();
-    let metadata = cluster.manage(NODE, Settings { status_update_frequency: period, ..SETTINGS });
+    let metadata = cluster.manage(NODE, NodeManagerSettings { status_update_frequency: period, ..SETTINGS });
     metadata.add_fault(Fault::new(Effect::Delay(Duration::from_millis(200))));
     cluster.until_initialized().await;
     for round in 1..=4 {
@@ -387,7 +388,7 @@ async fn both_modes_at_once_do_not_fight_over_families() {
 #[tokio::test(start_paused = true)]
 async fn the_taint_waits_for_the_route_if_asked_to() {
     let cluster = one();
-    cluster.manage(NODE, Settings { wait_routes: true, ..SETTINGS });
+    cluster.manage(NODE, NodeManagerSettings { wait_routes: true, ..SETTINGS });
     let network = |server: &ApiServer| {
         let node: Node = server.get("", NODE).unwrap();
         let conditions = node.status.unwrap().conditions.unwrap_or_default();

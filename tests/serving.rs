@@ -20,7 +20,9 @@ use std::{
 use cloud_controller_manager::{
     metrics::Metrics,
     runtime::{clock::Clock, shutdown::Shutdown},
-    serving::{Endpoints, HealthChecks, NoPlan, Parts, ServingConfig, SniCertKey, TlsVersion, serve},
+    serving::{
+        DryRunError, HealthChecks, HealthEndpointSet, SecureServingConfig, ServingDeps, SniCertKey, TlsMinVersion, serve,
+    },
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -141,8 +143,8 @@ impl Drop for Served {
     }
 }
 
-fn config() -> ServingConfig {
-    ServingConfig {
+fn config() -> SecureServingConfig {
+    SecureServingConfig {
         bind_address: [127, 0, 0, 1].into(),
         port: 0,
         reload_interval: Duration::from_millis(20),
@@ -150,31 +152,31 @@ fn config() -> ServingConfig {
     }
 }
 
-fn parts(api: Option<&Arc<ApiServer>>, verbosity: &Arc<AtomicU8>) -> Parts {
+fn parts(api: Option<&Arc<ApiServer>>, verbosity: &Arc<AtomicU8>) -> ServingDeps {
     let metrics = Arc::new(Metrics::new().unwrap());
     let (gauges, verbosity) = (Arc::clone(&metrics), Arc::clone(verbosity));
-    Parts {
+    ServingDeps {
         metrics,
         health: HealthChecks::new(),
         client: api.map(ApiServer::client),
         configz: json!({ "kind": "CloudControllerManagerConfiguration" }),
         flagz: vec![("controllers".to_owned(), "*".to_owned())],
         status: Arc::new(|| json!({ "version": "v0.1.0", "controllers": { "service": "waiting for the lease" } })),
-        plan: Some(Arc::new(|service| Box::pin(planned(service)))),
+        planner: Some(Arc::new(|service| Box::pin(planned(service)))),
         before_metrics: Arc::new(move || gauges.workqueue_depth.with_label_values(&["service"]).set(42.0)),
         set_verbosity: Arc::new(move |level| verbosity.store(level, Ordering::SeqCst)),
         clock: Clock::System,
     }
 }
 
-async fn planned(service: String) -> Result<String, NoPlan> {
+async fn planned(service: String) -> Result<String, DryRunError> {
     match service.as_str() {
         "default/web" => Ok("put a load balancer\nput a rule\n".to_owned()),
-        _ => Err(NoPlan { code: 404, reason: format!("there is no Service {service}") }),
+        _ => Err(DryRunError { code: 404, reason: format!("there is no Service {service}") }),
     }
 }
 
-async fn start(config: ServingConfig, api: Option<&Arc<ApiServer>>) -> Served {
+async fn start(config: SecureServingConfig, api: Option<&Arc<ApiServer>>) -> Served {
     let verbosity = Arc::new(AtomicU8::new(0));
     let parts = parts(api, &verbosity);
     let (metrics, health, shutdown) = (Arc::clone(&parts.metrics), parts.health.clone(), Shutdown::new());
@@ -182,7 +184,7 @@ async fn start(config: ServingConfig, api: Option<&Arc<ApiServer>>) -> Served {
     Served { address, metrics, health, verbosity, shutdown }
 }
 
-async fn error(config: ServingConfig) -> String {
+async fn error(config: SecureServingConfig) -> String {
     let parts = parts(None, &Arc::default());
     serve(config, parts, Shutdown::new()).await.unwrap_err().to_string()
 }
@@ -417,8 +419,8 @@ async fn a_failing_lookup_is_shown_and_mended() {
 async fn failing_checks_are_seen_by_probes_and_explained_to_users() {
     let served = start(config(), Some(&reader("ann"))).await;
     eventually("the lookup", || async { served.get("/readyz").await.0 == 200 }).await;
-    served.health.add("leaderElection", Endpoints::ALL, || Ok(()));
-    served.health.add("service-lb-controller", Endpoints::ALL, || Err("no sync for 10 min".to_owned()));
+    served.health.add("leaderElection", HealthEndpointSet::ALL, || Ok(()));
+    served.health.add("service-lb-controller", HealthEndpointSet::ALL, || Err("no sync for 10 min".to_owned()));
     let (code, body) = served.get("/healthz").await;
     let withheld = "[+]leaderElection ok\n[-]service-lb-controller failed: reason withheld\nhealthz check failed\n";
     assert_eq!((code, body.as_str()), (500, withheld));
@@ -434,7 +436,7 @@ async fn failing_checks_are_seen_by_probes_and_explained_to_users() {
 
 #[tokio::test]
 async fn pages_that_are_switched_off_do_not_exist() {
-    let off = ServingConfig { profiling: false, flagz: false, statusz: false, ..config() };
+    let off = SecureServingConfig { profiling: false, flagz: false, statusz: false, ..config() };
     let served = start(off, Some(&reader("ann"))).await;
     for path in ["/flagz", "/statusz", "/debug/flags/v", "/debug/pprof/"] {
         assert_eq!(served.get_as("token-of-ann", path).await.0, 404, "{path}");
@@ -686,7 +688,7 @@ async fn the_verbosity_is_set_by_put() {
 #[tokio::test]
 async fn http2_unless_disabled() {
     for (disable_http2, version) in [(false, http::Version::HTTP_2), (true, http::Version::HTTP_11)] {
-        let served = start(ServingConfig { disable_http2, ..config() }, None).await;
+        let served = start(SecureServingConfig { disable_http2, ..config() }, None).await;
         let response = client().get(served.url("/healthz")).send().await.unwrap();
         assert_eq!((response.status(), response.version()), (StatusCode::OK, version));
     }
@@ -706,7 +708,7 @@ async fn certificates_are_replaced_by_swapping_a_directory_and_bad_ones_are_not_
     };
     link("1");
     let current = directory.path().join("current");
-    let config = ServingConfig {
+    let config = SecureServingConfig {
         tls_cert_file: Some(current.join("tls.crt")),
         tls_private_key_file: Some(current.join("tls.key")),
         ..config()
@@ -733,7 +735,7 @@ async fn the_name_asked_for_chooses_the_certificate() {
     let directory = tempfile::tempdir().unwrap();
     let (cert_file, key_file) = authority.write_server(directory.path(), "named.test");
     let sni = SniCertKey { cert_file, key_file, patterns: Vec::new() };
-    let served = start(ServingConfig { tls_sni_cert_key: vec![sni], ..config() }, None).await;
+    let served = start(SecureServingConfig { tls_sni_cert_key: vec![sni], ..config() }, None).await;
     let reaches = async |name: &str| {
         let url = format!("https://{name}:{}/healthz", served.address.port());
         trusting(&authority, name, served.address).get(url).send().await.is_ok()
@@ -744,7 +746,7 @@ async fn the_name_asked_for_chooses_the_certificate() {
 
 #[tokio::test]
 async fn old_tls_versions_are_refused() {
-    let served = start(ServingConfig { tls_min_version: TlsVersion::Tls13, ..config() }, None).await;
+    let served = start(SecureServingConfig { tls_min_version: TlsMinVersion::Tls13, ..config() }, None).await;
     let limited = |version| {
         let builder = reqwest::ClientBuilder::new().danger_accept_invalid_certs(true).tls_version_max(version);
         builder.build().unwrap().get(served.url("/healthz")).send()
@@ -760,7 +762,7 @@ async fn bad_files_name_the_flag_and_the_file() {
     let (_, key) = Authority::new("b").write_server(&directory.path().join("b"), "b.test");
     let empty = directory.path().join("empty");
     std::fs::write(&empty, "").unwrap();
-    let with_files = |cert: &Path, key: &Path| ServingConfig {
+    let with_files = |cert: &Path, key: &Path| SecureServingConfig {
         tls_cert_file: Some(cert.to_owned()),
         tls_private_key_file: Some(key.to_owned()),
         ..config()
@@ -776,9 +778,13 @@ async fn bad_files_name_the_flag_and_the_file() {
         (with_files(&good, &key), "--tls-cert-file: ", "cannot be used together"),
         (ca, "--client-ca-file: ", "no CERTIFICATE block"),
         (proxy, "--requestheader-client-ca-file: ", "absent: cannot read"),
-        (ServingConfig { tls_sni_cert_key: vec![sni], ..config() }, "--tls-sni-cert-key: ", "empty"),
-        (ServingConfig { tls_cipher_suites: vec!["NULL".to_owned()], ..config() }, "--tls-cipher-suites: ", "accepted: "),
-        (ServingConfig { cert_dir: Some(empty.join("below-a-file")), ..config() }, "--cert-dir: ", "cannot write"),
+        (SecureServingConfig { tls_sni_cert_key: vec![sni], ..config() }, "--tls-sni-cert-key: ", "empty"),
+        (
+            SecureServingConfig { tls_cipher_suites: vec!["NULL".to_owned()], ..config() },
+            "--tls-cipher-suites: ",
+            "accepted: ",
+        ),
+        (SecureServingConfig { cert_dir: Some(empty.join("below-a-file")), ..config() }, "--cert-dir: ", "cannot write"),
     ];
     for (config, flag, detail) in rows {
         let error = error(config).await;

@@ -19,30 +19,30 @@ use cloud_controller_manager::{
     metrics::Metrics,
     providers::azure::{
         arm::{
-            ArmClient, ArmParts, ArmSettings, Budget, BudgetSettings, Precondition, ResourceId, TokenError, TokenProvider,
-            Transport, api, compute, network,
+            ArmClient, ArmClientDeps, ArmSettings, ArmTransport, Budget, BudgetSettings, Precondition, ResourceId,
+            TokenError, TokenProvider, api, compute, network,
         },
         auth,
-        config::{AzureConfig, Environment, Texts, merge, offline_report},
+        config::{AzureConfig, ConfigTexts, EnvironmentOverrides, merge, offline_report},
         instances::provider_id as ids,
-        inventory::{Freshness, Inventory, InventorySettings, Wanted},
+        inventory::{Freshness, Inventory, InventorySettings, MachineQuery},
         load_balancer::{
             annotations::{ALLOWED_IP_RANGES, ALLOWED_SERVICE_TAGS, ANNOTATIONS, PREFIX, SOURCE_RANGES},
             desired::{
-                Ask,
-                security_rules::{self, NodeAddresses, Reach},
+                ServiceRequest,
+                security_rules::{self, NodeAddresses, ServiceRules},
             },
-            observed::Observed,
+            observed::ObservedNetwork,
             plan::plan,
-            settings::Settings,
-            spec::{Access, Additional, ServiceSpec, for_removal, spec, warnings},
+            settings::LoadBalancerSettings,
+            spec::{AccessControl, AdditionalIpPolicy, ServiceSpec, parse_leniently, parse_service, warnings},
         },
     },
     runtime::{
         clock::Clock,
         leader_election::{Leadership, lease as election},
     },
-    serving::request_form,
+    serving::request_validation,
 };
 use k8s_openapi::api::{
     coordination::v1::Lease,
@@ -92,9 +92,9 @@ fn clock() -> Clock {
 
 /// `spec.providerID` of a Node. What it names is named by the provider id made from it again.
 pub fn provider_id(data: &[u8]) {
-    let ids::Reading::Machine(id) = ids::read(&String::from_utf8_lossy(data)) else { return };
+    let ids::ParsedProviderId::Machine(id) = ids::parse(&String::from_utf8_lossy(data)) else { return };
     if let Ok(made) = ids::of_machine(&id) {
-        let ids::Reading::Machine(again) = ids::read(&made) else { panic!("{made} names no machine") };
+        let ids::ParsedProviderId::Machine(again) = ids::parse(&made) else { panic!("{made} names no machine") };
         assert_eq!(again.key(), id.key());
     }
 }
@@ -115,11 +115,11 @@ pub fn resource_id(data: &[u8]) {
 pub fn azure_json(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (file, secret) = text.split_once('\0').map_or((&*text, None), |(file, secret)| (file, Some(secret)));
-    let texts = Texts { file: Some(file.to_owned()), secret: secret.map(str::to_owned) };
-    if let Ok(loaded) = merge(&texts, &Environment::default(), true) {
+    let texts = ConfigTexts { file: Some(file.to_owned()), secret: secret.map(str::to_owned) };
+    if let Ok(loaded) = merge(&texts, &EnvironmentOverrides::default(), true) {
         assert!(loaded.findings.is_empty(), "strict mode accepts nothing strange: {:?}", loaded.findings);
     }
-    black_box(offline_report(&texts, &Environment::default(), false).text());
+    black_box(offline_report(&texts, &EnvironmentOverrides::default(), false).text());
 }
 
 /// A document is read and written: what is written reads as the same.
@@ -136,7 +136,7 @@ pub fn arm_documents(data: &[u8]) {
     document::<compute::VirtualMachineScaleSet>(data);
     document::<compute::VirtualMachineScaleSetVm>(data);
     document::<compute::AvailabilitySet>(data);
-    document::<network::LoadBalancer>(data);
+    document::<network::ArmLoadBalancer>(data);
     document::<network::PublicIpAddress>(data);
     document::<network::PublicIpPrefix>(data);
     document::<network::NetworkSecurityGroup>(data);
@@ -161,10 +161,10 @@ fn arm(data: &[u8]) -> ArmClient {
     let mut settings = ArmSettings::new("https://management.azure.com", "fuzz").unwrap();
     // Few tries and polls, since each one reads the same bytes.
     settings.backoff.tries = 2;
-    settings.limits.read = Duration::from_secs(20);
-    settings.limits.operation = Duration::from_secs(20);
+    settings.timeouts.read = Duration::from_secs(20);
+    settings.timeouts.operation = Duration::from_secs(20);
     settings.polling.first = Duration::from_secs(4);
-    let parts = ArmParts {
+    let parts = ArmClientDeps {
         transport: Script::shared(data),
         tokens: Arc::new(AnyToken),
         gate: Arc::new(Budget::new(BudgetSettings::default(), Arc::clone(metrics), clock())),
@@ -179,7 +179,7 @@ fn arm(data: &[u8]) -> ArmClient {
 pub fn arm_reads(data: &[u8]) {
     let id = ResourceId::parse(GROUP).unwrap().resource(api::LOAD_BALANCERS.resource_type, &["lb"]);
     run(async {
-        let read = arm(data).get::<network::LoadBalancer>(&api::LOAD_BALANCERS, &id, &[]).await;
+        let read = arm(data).get::<network::ArmLoadBalancer>(&api::LOAD_BALANCERS, &id, &[]).await;
         black_box(read.map_err(|error| format!("{error} {error:?}")).err());
         let path = format!("{GROUP}/providers/Microsoft.Compute/virtualMachines");
         let list = arm(data).list::<compute::VirtualMachine>(&api::VIRTUAL_MACHINES, &path, &[]).await;
@@ -190,13 +190,13 @@ pub fn arm_reads(data: &[u8]) {
 /// Long-running operations: ARM's answers to writes and to the polls that follow.
 pub fn arm_operations(data: &[u8]) {
     let id = ResourceId::parse(GROUP).unwrap().resource(api::LOAD_BALANCERS.resource_type, &["lb"]);
-    let lb = network::LoadBalancer::default();
+    let lb = network::ArmLoadBalancer::default();
     run(async {
         let put = arm(data).put(&api::LOAD_BALANCERS, &id, Precondition::Version("W/\"1\""), &lb).await;
         black_box(put.map_err(|error| error.to_string()).err());
         let deleted = arm(data).delete(&api::LOAD_BALANCERS, &id, Precondition::Unconditional).await;
         black_box(deleted.map_err(|error| error.to_string()).err());
-        let posted = arm(data).post::<network::LoadBalancer>(&api::LOAD_BALANCERS, &id, "act", &lb).await;
+        let posted = arm(data).post::<network::ArmLoadBalancer>(&api::LOAD_BALANCERS, &id, "act", &lb).await;
         black_box(posted.map_err(|error| error.to_string()).err());
     });
 }
@@ -211,12 +211,12 @@ pub fn inventory(data: &[u8]) {
     };
     let id =
         ResourceId::parse(&format!("{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/pool/virtualMachines/0"));
-    let wanted = |id| Wanted { node_name: "pool000000".to_owned(), id, resource_group: None };
+    let wanted = |id| MachineQuery { node_name: "pool000000".to_owned(), id, resource_group: None };
     run(async {
         let inventory = Inventory::new(arm(data), InventorySettings::from_config(&config), clock());
         let _ = inventory.warm().await;
         black_box(inventory.look_up(&[wanted(None), wanted(id.clone().ok())], Freshness::Cached).await);
-        black_box(inventory.confirm(&wanted(id.ok()), Duration::ZERO).await);
+        black_box(inventory.check_existence(&wanted(id.ok()), Duration::ZERO).await);
         let _ = black_box((inventory.health(), inventory.status()));
     });
 }
@@ -233,7 +233,7 @@ pub fn tokens(data: &[u8]) {
     let described = AzureConfig { resource_manager_endpoint: "https://arm.local".to_owned(), ..managed.clone() };
     run(async {
         for config in [secret, managed, described] {
-            let wire: Arc<dyn Transport> = Script::shared(data);
+            let wire: Arc<dyn ArmTransport> = Script::shared(data);
             let Ok(connection) = auth::connect(&config, &BTreeMap::new(), wire, clock()).await else { continue };
             let token = tokio::time::timeout(Duration::from_secs(120), connection.credentials.compute.token()).await;
             black_box(token.map(|token| token.map_err(|error| format!("{error} {error:?}")).err()).ok());
@@ -260,7 +260,7 @@ pub fn go_values(data: &[u8]) {
 /// The Lease that other candidates write.
 pub fn lease(data: &[u8]) {
     let Ok(found) = serde_json::from_slice::<Lease>(data) else { return };
-    let me = election::Candidate {
+    let me = election::ElectionCandidate {
         namespace: "kube-system".to_owned(),
         name: "cloud-controller-manager".to_owned(),
         identity: "me".to_owned(),
@@ -268,14 +268,14 @@ pub fn lease(data: &[u8]) {
     };
     run(async {
         let (now, wall) = (clock().now(), clock().wall());
-        let seen = election::Observation::of(None, found, now);
+        let seen = election::ObservedLease::of(None, found, now);
         black_box(election::decide(Some(&seen), now, wall, &me));
         black_box(election::taken_by(Some(&seen), &me));
         black_box(election::released(&seen.lease, wall));
     });
 }
 
-fn settings(policy: &str) -> Settings {
+fn settings(policy: &str) -> LoadBalancerSettings {
     let config = AzureConfig {
         subscription_id: "s".to_owned(),
         resource_group: "rg".to_owned(),
@@ -283,17 +283,17 @@ fn settings(policy: &str) -> Settings {
         allowed_public_ip_resource_groups: policy.to_owned(),
         ..AzureConfig::default()
     };
-    Settings::new(&config, "kubernetes")
+    LoadBalancerSettings::new(&config, "kubernetes")
 }
 
 /// Whether the Internet is let in.
 fn is_open(spec: &ServiceSpec) -> bool {
-    let Access { tags, ranges, has_invalid_ranges, disabled, .. } = &spec.access;
+    let AccessControl { tags, ranges, has_invalid_ranges, disabled, .. } = &spec.access;
     !spec.internal && tags.is_empty() && ranges.is_empty() && !has_invalid_ranges && !disabled
 }
 
 /// Reads a Service in every way. Whoever restricts it does not open it, whatever the text; what is told has an end; names fit ARM.
-fn read_service(service: &Service, settings: &Settings) {
+fn read_service(service: &Service, settings: &LoadBalancerSettings) {
     let annotations = service.metadata.annotations.as_ref().unwrap();
     let fields = service.spec.as_ref().unwrap();
     let lists = [ALLOWED_IP_RANGES.key, SOURCE_RANGES.key, ALLOWED_SERVICE_TAGS.key];
@@ -305,9 +305,9 @@ fn read_service(service: &Service, settings: &Settings) {
         let names = [&spec.public_ip.name.v4, &spec.public_ip.name.v6, &spec.subnet, &spec.mode];
         assert!(names.into_iter().flatten().all(|name| name.len() <= 80 && name.is_ascii()), "{spec:?}");
     };
-    let lenient = for_removal(service, settings);
+    let lenient = parse_leniently(service, settings);
     check(&lenient);
-    match spec(service, settings) {
+    match parse_service(service, settings) {
         Ok(strict) => assert!(strict == lenient),
         Err(refusals) => assert!(refusals.len() <= 20 && refusals.iter().all(|refusal| refusal.message.len() <= 1024)),
     }
@@ -369,15 +369,15 @@ pub fn annotation_values(data: &[u8]) {
         let fields = Fields { ports: Some(ports.to_vec()), ..Fields::default() };
         read_service(&service_with(annotations, fields), &open);
     }
-    let is_readable = Additional::parse(&text).is_ok();
-    assert!(is_readable || settings(&text).additional_public_ips == Additional::Within(Vec::new()));
+    let is_readable = AdditionalIpPolicy::parse(&text).is_ok();
+    assert!(is_readable || settings(&text).additional_public_ips == AdditionalIpPolicy::Within(Vec::new()));
 }
 
 /// What other tools and other clusters may have written into the network documents.
 #[derive(Default, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Documents {
-    load_balancers: Vec<network::LoadBalancer>,
+    load_balancers: Vec<network::ArmLoadBalancer>,
     public_ips: Vec<network::PublicIpAddress>,
     security_group: network::NetworkSecurityGroup,
 }
@@ -398,25 +398,25 @@ fn planned_service(name: &str, annotations: &[(&str, &str)]) -> Service {
 pub fn network_plans(data: &[u8]) {
     let Ok(found) = serde_json::from_slice::<Documents>(data) else { return };
     let settings = settings("");
-    let read = |name, annotations: &[_]| spec(&planned_service(name, annotations), &settings).ok().map(Arc::new);
+    let read = |name, annotations: &[_]| parse_service(&planned_service(name, annotations), &settings).ok().map(Arc::new);
     let open = read("web", &[]);
     let internal = read("inner", &[("azure-load-balancer-internal", "true")]);
     let ranges = read("guarded", &[("azure-allowed-ip-ranges", "10.0.0.0/8")]);
     let (Some(open), Some(internal), Some(ranges)) = (open, internal, ranges) else { return };
-    let observed = Observed {
+    let observed = ObservedNetwork {
         load_balancers: found.load_balancers,
         public_ips: found.public_ips,
         security_group: Some(found.security_group.clone()),
-        ..Observed::default()
+        ..ObservedNetwork::default()
     };
-    let leaving = Ask::Remove(ranges.identity.clone(), Some(Arc::clone(&ranges)));
-    let asks = [Ask::Ensure(Arc::clone(&open)), Ask::Ensure(internal), leaving];
+    let leaving = ServiceRequest::Delete(ranges.identity.clone(), Some(Arc::clone(&ranges)));
+    let asks = [ServiceRequest::Ensure(Arc::clone(&open)), ServiceRequest::Ensure(internal), leaving];
     black_box(plan(&observed, &asks, &[], &settings).to_string());
 
     let address = "20.0.0.1".parse().unwrap();
-    let Ok(opened) = Reach::wanted(&open, &[address], &[]) else { return };
-    let rules = [opened, Reach::removed(ranges.identity.clone(), Some(&ranges), &[address])];
-    let group = |group| security_rules::reconcile(group, &rules, &[], &NodeAddresses::default(), &settings);
+    let Ok(opened) = ServiceRules::wanted(&open, &[address], &[]) else { return };
+    let rules = [opened, ServiceRules::removed(ranges.identity.clone(), Some(&ranges), &[address])];
+    let group = |group| security_rules::plan_security_rules(group, &rules, &[], &NodeAddresses::default(), &settings);
     let outcome = group(&found.security_group);
     if let Some(document) = outcome.document.filter(|_| outcome.services.values().all(Result::is_ok)) {
         let state = document.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref());
@@ -430,7 +430,7 @@ pub fn request_heads(data: &[u8]) {
     let Some(space) = data.iter().position(|byte| *byte == b' ') else { return };
     let (method, target) = (http::Method::from_bytes(&data[..space]), http::Uri::try_from(&data[space + 1..]));
     let (Ok(method), Ok(target)) = (method, target) else { return };
-    match request_form::check(&method, &target) {
+    match request_validation::check(&method, &target) {
         Ok(()) => assert!(method.as_str().len() <= 7 && target.path().len() <= 256 && target.path().is_ascii()),
         Err(malformed) => assert!(malformed.code.is_client_error() && malformed.message.len() <= 200),
     }

@@ -9,7 +9,7 @@ use std::sync::{
 };
 
 use bytes::Bytes;
-use cloud_controller_manager::providers::azure::arm::{Transport, TransportError};
+use cloud_controller_manager::providers::azure::arm::{ArmTransport, ArmTransportError};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 
 const SEPARATOR: &[u8] = b"\n===\n";
@@ -66,8 +66,8 @@ fn answer(mut text: &[u8]) -> (StatusCode, HeaderMap, Bytes) {
 }
 
 #[async_trait::async_trait]
-impl Transport for Script {
-    async fn send(&self, _: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+impl ArmTransport for Script {
+    async fn send(&self, _: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
         let index = self.next.fetch_add(1, Ordering::Relaxed).min(self.answers.len() - 1);
         let (status, headers, body) = self.answers[index].clone();
         let mut response = Response::new(body);

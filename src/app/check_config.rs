@@ -6,7 +6,7 @@ use std::{io::Write, process::ExitCode, sync::Arc};
 
 use super::{clients, fail, on_runtime, provider_config};
 use crate::{
-    cli::{self, CheckConfig},
+    cli::{self, CheckConfigOptions},
     cloud_provider::{
         Registry,
         registry::{CheckReport, CheckRequest},
@@ -14,10 +14,10 @@ use crate::{
     metrics::Metrics,
 };
 
-type Problem = Box<dyn std::error::Error + Send + Sync>;
+type CheckConfigError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Checks and prints.
-pub(super) fn run(registry: &Registry, check: CheckConfig) -> ExitCode {
+pub(super) fn run(registry: &Registry, check: CheckConfigOptions) -> ExitCode {
     match on_runtime(|_| report(registry, check)) {
         Ok(Ok(report)) => {
             let _ = writeln!(std::io::stdout().lock(), "{}", report.text.trim_end());
@@ -28,7 +28,7 @@ pub(super) fn run(registry: &Registry, check: CheckConfig) -> ExitCode {
     }
 }
 
-async fn report(registry: &Registry, check: CheckConfig) -> Result<CheckReport, Problem> {
+async fn report(registry: &Registry, check: CheckConfigOptions) -> Result<CheckReport, CheckConfigError> {
     let provider = registry.check(&check.cloud.provider).ok_or("this provider has no check of its configuration")?;
     let config = provider_config(&check.cloud);
     let client = match &config.cloud_config_secret {

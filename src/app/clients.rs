@@ -6,45 +6,49 @@ use super::manager::ClientSource;
 use crate::{
     cli::{
         self,
-        config::{Config, KubeApiConfig},
+        config::{KubeApiOptions, ManagerConfig},
     },
     metrics::Metrics,
     runtime::{
-        client::{ClientConfig, ClientError, Clients},
+        client::{KubeClientConfig, KubeClientError, KubeClients},
         leader_election::Leadership,
-        service_account::Token,
+        service_account::ServiceAccountToken,
         shutdown::Shutdown,
     },
 };
 
 /// Clients over the network.
-pub(super) struct Network {
-    clients: Clients,
+pub(super) struct KubeClientSource {
+    clients: KubeClients,
     /// Ends the refreshing of tokens; `None` when controllers act as the process itself.
-    tokens: Option<Shutdown>,
+    token_shutdown: Option<Shutdown>,
 }
 
 /// Reads the kubeconfig or the pod's environment. With `--use-service-account-credentials` tokens are refreshed until `stop`.
-pub(super) async fn from_config(config: &Config, metrics: Arc<Metrics>, stop: &Shutdown) -> Result<Network, ClientError> {
+pub(super) async fn from_config(
+    config: &ManagerConfig,
+    metrics: Arc<Metrics>,
+    stop: &Shutdown,
+) -> Result<KubeClientSource, KubeClientError> {
     let clients = load(cli::NAME, &config.kube_api, &config.version, metrics).await?;
-    Ok(Network { clients, tokens: config.kube_api.use_service_account_credentials.then(|| stop.child()) })
+    Ok(KubeClientSource { clients, token_shutdown: config.kube_api.use_service_account_credentials.then(|| stop.child()) })
 }
 
 /// Clients for whoever asks under the name `program`, without tokens of controllers.
 pub(super) async fn load(
     program: &str,
-    api: &KubeApiConfig,
+    api: &KubeApiOptions,
     version: &str,
     metrics: Arc<Metrics>,
-) -> Result<Clients, ClientError> {
-    let settings = ClientConfig {
+) -> Result<KubeClients, KubeClientError> {
+    let settings = KubeClientConfig {
         kubeconfig: api.kubeconfig.clone(),
         master: api.master.clone(),
         qps: api.qps,
         burst: api.burst,
         user_agent_base: user_agent(program, version),
     };
-    Clients::load(settings, metrics).await
+    KubeClients::load(settings, metrics).await
 }
 
 /// What upstream's user agents look like: program, version, platform.
@@ -62,14 +66,14 @@ pub(super) fn platform() -> String {
     format!("{}/{arch}", std::env::consts::OS)
 }
 
-impl ClientSource for Network {
+impl ClientSource for KubeClientSource {
     fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
         self.clients.for_component(component)
     }
 
     fn controller(&self, account: &str, leadership: &Leadership) -> Result<kube::Client, kube::Error> {
-        let Some(stop) = &self.tokens else { return self.clients.for_writer(account, leadership.clone()) };
-        let token = Token::keep_fresh(self.component(account)?, account, stop);
+        let Some(stop) = &self.token_shutdown else { return self.clients.for_writer(account, leadership.clone()) };
+        let token = ServiceAccountToken::keep_fresh(self.component(account)?, account, stop);
         let component = format!("system:serviceaccount:kube-system:{account}");
         self.clients.with_token(&component, token, leadership.clone())
     }

@@ -3,42 +3,43 @@
 //! In: what the process watches, and the Service's key. Out: the provider's plan as text, or why there is none. Nothing is written, so
 //! that every replica answers, leading or not.
 
-use super::manager::Watched;
+use super::manager::ManagerState;
 use crate::{
     cloud_provider::CloudError,
     controllers::service::{
         needs_update::{is_being_deleted, wants_load_balancer},
-        predicates::Hosts,
+        predicates::LoadBalancerHosts,
     },
     runtime::store::ObjectKey,
-    serving::NoPlan,
+    serving::DryRunError,
 };
 
 /// Plans. `cluster`: `--cluster-name`; `key`: `namespace/name`.
-pub(super) async fn plan(watched: &Watched, cluster: &str, key: &str) -> Result<String, NoPlan> {
+pub(super) async fn plan(watched: &ManagerState, cluster: &str, key: &str) -> Result<String, DryRunError> {
     can_plan(watched)?;
     let name = watched.provider.provider_name();
     let Some(balancer) = watched.provider.load_balancer() else {
-        return Err(no_plan(501, format!("the cloud provider {name:?} has no load balancers")));
+        return Err(dry_run_error(501, format!("the cloud provider {name:?} has no load balancers")));
     };
     let (namespace, service) = key.split_once('/').unwrap_or_default();
     let Some(services) = &watched.services else {
-        return Err(no_plan(501, "the controller of Services does not run here".to_owned()));
+        return Err(dry_run_error(501, "the controller of Services does not run here".to_owned()));
     };
     let Some(service) = services.get(&ObjectKey::namespaced(namespace, service)) else {
-        return Err(no_plan(404, format!("there is no Service {key}")));
+        return Err(dry_run_error(404, format!("there is no Service {key}")));
     };
     if !wants_load_balancer(&service) || is_being_deleted(&service) {
         return Ok(format!("{key} asks for no load balancer of this program: what it has is taken away"));
     }
-    let hosts = Hosts::among(watched.nodes.list(), None);
-    let plan = balancer.plan_load_balancer(cluster, &service, &hosts.nodes).await.map_err(|error| refused(name, &error))?;
+    let hosts = LoadBalancerHosts::among(watched.nodes.list(), None);
+    let plan =
+        balancer.plan_load_balancer(cluster, &service, &hosts.nodes).await.map_err(|error| cloud_refusal(name, &error))?;
     Ok(if plan.trim().is_empty() { "nothing to do".to_owned() } else { plan })
 }
 
 /// Whether everything is there that a plan is made from.
-fn can_plan(watched: &Watched) -> Result<(), NoPlan> {
-    let not_yet = |what: &str| Err(no_plan(503, format!("not yet: {what}")));
+fn can_plan(watched: &ManagerState) -> Result<(), DryRunError> {
+    let not_yet = |what: &str| Err(dry_run_error(503, format!("not yet: {what}")));
     match &*watched.provider_ready.borrow() {
         None => return not_yet("the cloud provider is being initialised"),
         Some(Err(reason)) => return not_yet(&format!("the cloud provider cannot be initialised: {reason}")),
@@ -50,17 +51,17 @@ fn can_plan(watched: &Watched) -> Result<(), NoPlan> {
     Ok(())
 }
 
-fn refused(provider: &str, error: &CloudError) -> NoPlan {
+fn cloud_refusal(provider: &str, error: &CloudError) -> DryRunError {
     match error {
-        CloudError::NotImplemented => no_plan(501, format!("the cloud provider {provider:?} tells no plans")),
-        CloudError::Invalid(reason) | CloudError::Refused(reason) => no_plan(422, format!("refused: {reason}")),
-        CloudError::Deadline { .. } => no_plan(504, error.to_string()),
-        other => no_plan(502, other.to_string()),
+        CloudError::NotImplemented => dry_run_error(501, format!("the cloud provider {provider:?} tells no plans")),
+        CloudError::Invalid(reason) | CloudError::Refused(reason) => dry_run_error(422, format!("refused: {reason}")),
+        CloudError::Deadline { .. } => dry_run_error(504, error.to_string()),
+        other => dry_run_error(502, other.to_string()),
     }
 }
 
-fn no_plan(code: u16, reason: String) -> NoPlan {
-    NoPlan { code, reason }
+fn dry_run_error(code: u16, reason: String) -> DryRunError {
+    DryRunError { code, reason }
 }
 
 #[cfg(test)]
@@ -76,7 +77,7 @@ mod tests {
             (CloudError::failed("HTTP 500"), 502, "HTTP 500"),
             (CloudError::Deadline { call: "plan_load_balancer", limit: std::time::Duration::from_secs(9) }, 504, "9s"),
         ] {
-            let told = refused("some", &error);
+            let told = cloud_refusal("some", &error);
             assert!(told.code == code && told.reason.contains(part), "{told:?}");
         }
     }

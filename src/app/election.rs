@@ -17,28 +17,28 @@ use tokio::{
     sync::{oneshot, watch},
 };
 
-use super::manager::{ClientSource, StartError};
+use super::manager::{ClientSource, ManagerStartError};
 use crate::{
-    cli::config::LeaderElectionConfig,
+    cli::config::LeaderElectionOptions,
     metrics::Metrics,
     runtime::{
         clock::Clock,
         events::EventRecorder,
-        leader_election::{self, Elector, ElectorHealth, Ended, Leadership},
+        leader_election::{self, ElectionOutcome, LeaderElectionHealth, LeaderElector, Leadership},
         shutdown::Shutdown,
     },
 };
 
 /// How often the main runtime shows that it runs.
-const PULSE: Duration = Duration::from_secs(5);
+const HEARTBEAT_PERIOD: Duration = Duration::from_secs(5);
 /// How long it may fail to.
-const PULSE_LIMIT: Duration = Duration::from_secs(60);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long it then has to show that the whole process had been stopped (SIGSTOP, a frozen container) and goes on.
-const CONFIRM: Duration = Duration::from_secs(10);
+const HEARTBEAT_GRACE: Duration = Duration::from_secs(10);
 
 /// Where the election runs.
 #[derive(Debug, Clone, Copy, Default)]
-pub enum Host {
+pub enum ElectionHost {
     /// On the caller's runtime: for tests, whose clock is paused, and for the demo.
     #[default]
     CallersRuntime,
@@ -50,31 +50,31 @@ pub enum Host {
 }
 
 /// An election that has not started.
-pub(super) struct Campaign {
-    elector: Option<(Elector, Place)>,
+pub(super) struct PendingElection {
+    elector: Option<(LeaderElector, ElectionRuntime)>,
     leadership: Leadership,
 }
 
 /// The caller's runtime, or a thread's own.
-enum Place {
-    Here,
-    Thread(OwnRuntime, fn(&str) -> !),
+enum ElectionRuntime {
+    CallersRuntime,
+    OwnThread(SingleThreadRuntime, fn(&str) -> !),
 }
 
 /// The elector with its health, and the leadership it decides; without election, leadership that always holds.
 pub(super) fn prepare(
-    settings: &LeaderElectionConfig,
-    host: Host,
+    settings: &LeaderElectionOptions,
+    host: ElectionHost,
     clients: &dyn ClientSource,
     clock: Clock,
     recorder: &EventRecorder,
     metrics: &Arc<Metrics>,
-) -> Result<(Campaign, Option<ElectorHealth>, Leadership), StartError> {
+) -> Result<(PendingElection, Option<LeaderElectionHealth>, Leadership), ManagerStartError> {
     if !settings.enabled {
         let leadership = Leadership::unopposed();
-        return Ok((Campaign { elector: None, leadership: leadership.clone() }, None, leadership));
+        return Ok((PendingElection { elector: None, leadership: leadership.clone() }, None, leadership));
     }
-    let settings = leader_election::ElectionConfig {
+    let settings = leader_election::ElectorConfig {
         namespace: settings.resource_namespace.clone(),
         name: settings.resource_name.clone(),
         identity: leader_election::identity(),
@@ -83,29 +83,29 @@ pub(super) fn prepare(
         retry_period: settings.retry_period,
     };
     let (client, place) = match host {
-        Host::CallersRuntime => (clients.election()?, Place::Here),
-        Host::OwnThread { end } => {
-            let own = OwnRuntime::new()?;
+        ElectionHost::CallersRuntime => (clients.election()?, ElectionRuntime::CallersRuntime),
+        ElectionHost::OwnThread { end } => {
+            let own = SingleThreadRuntime::new()?;
             // What drives the client and its connections must live on that thread.
-            let client = own.within(|| clients.election())?;
-            (client, Place::Thread(own, end))
+            let client = own.enter(|| clients.election())?;
+            (client, ElectionRuntime::OwnThread(own, end))
         }
     };
-    let (elector, leadership) = Elector::new(client, settings, clock, recorder.clone(), Arc::clone(metrics));
+    let (elector, leadership) = LeaderElector::new(client, settings, clock, recorder.clone(), Arc::clone(metrics));
     let health = elector.health();
-    Ok((Campaign { elector: Some((elector, place)), leadership: leadership.clone() }, Some(health), leadership))
+    Ok((PendingElection { elector: Some((elector, place)), leadership: leadership.clone() }, Some(health), leadership))
 }
 
-impl Campaign {
+impl PendingElection {
     /// Runs until the lease is lost or, once `stop` has begun, given up. `None`: the thread ended by itself.
-    pub(super) async fn run(self, stop: Shutdown) -> Option<Ended> {
+    pub(super) async fn run(self, stop: Shutdown) -> Option<ElectionOutcome> {
         match self.elector {
             None => {
                 stop.begun().await;
-                Some(Ended::Stopped)
+                Some(ElectionOutcome::Stopped)
             }
-            Some((elector, Place::Here)) => Some(elector.run(stop).await),
-            Some((elector, Place::Thread(own, end))) => {
+            Some((elector, ElectionRuntime::CallersRuntime)) => Some(elector.run(stop).await),
+            Some((elector, ElectionRuntime::OwnThread(own, end))) => {
                 let (pulse, felt) = watch::channel(());
                 let (tell, told) = oneshot::channel();
                 let leadership = self.leadership;
@@ -115,7 +115,7 @@ impl Campaign {
                 thread::Builder::new().name("leader-election".to_owned()).spawn(work).ok()?;
                 tokio::select! {
                     ended = told => ended.ok(),
-                    () = beat(pulse) => None,
+                    () = send_heartbeats(pulse) => None,
                 }
             }
         }
@@ -124,67 +124,70 @@ impl Campaign {
 
 /// Holds the election on this thread. Does not return when the lease is lost or the other threads are blocked.
 fn on_thread(
-    own: OwnRuntime,
-    election: impl Future<Output = Ended>,
+    own: SingleThreadRuntime,
+    election: impl Future<Output = ElectionOutcome>,
     leadership: &Leadership,
     felt: watch::Receiver<()>,
     end: fn(&str) -> !,
-) -> Ended {
+) -> ElectionOutcome {
     let election = async {
         tokio::select! {
             ended = election => Ok(ended),
-            () = silent(felt) => Err(blocked(leadership.is_leading())),
+            () = heartbeat_lost(felt) => Err(blocked_message(leadership.is_leading())),
         }
     };
     match std::panic::catch_unwind(AssertUnwindSafe(|| own.run(election))) {
         Ok(Some(Err(why))) => end(&why),
-        Ok(Some(Ok(Ended::Lost))) => end("leaderelection lost"),
+        Ok(Some(Ok(ElectionOutcome::Lost))) => end("leaderelection lost"),
         Ok(Some(Ok(ended))) => ended,
         Ok(None) | Err(_) => end("the leader election panicked"),
     }
 }
 
 /// What is said of a process whose other threads are blocked.
-fn blocked(leads: bool) -> String {
+fn blocked_message(leads: bool) -> String {
     let next = if leads { "; the lease is left to expire, then another replica leads" } else { "" };
-    format!("nothing but the leader election has run for {:?}: the program is blocked{next}", PULSE_LIMIT + CONFIRM)
+    format!(
+        "nothing but the leader election has run for {:?}: the program is blocked{next}",
+        HEARTBEAT_TIMEOUT + HEARTBEAT_GRACE
+    )
 }
 
 /// Shows for ever that this runtime runs.
-async fn beat(pulse: watch::Sender<()>) {
+async fn send_heartbeats(pulse: watch::Sender<()>) {
     loop {
         pulse.send_replace(());
-        tokio::time::sleep(PULSE).await;
+        tokio::time::sleep(HEARTBEAT_PERIOD).await;
     }
 }
 
 /// Resolves when no pulse has come for [`PULSE_LIMIT`], and none in [`CONFIRM`] after it: when the whole process was stopped for so long,
 /// this may run before the pulse does. A pulse that has ended, as when the process stops, is no silence.
-async fn silent(mut felt: watch::Receiver<()>) {
-    let mut limit = PULSE_LIMIT;
+async fn heartbeat_lost(mut felt: watch::Receiver<()>) {
+    let mut limit = HEARTBEAT_TIMEOUT;
     loop {
         limit = match tokio::time::timeout(limit, felt.changed()).await {
-            Ok(Ok(())) => PULSE_LIMIT,
+            Ok(Ok(())) => HEARTBEAT_TIMEOUT,
             Ok(Err(_)) => std::future::pending().await,
-            Err(_) if limit == PULSE_LIMIT => CONFIRM,
+            Err(_) if limit == HEARTBEAT_TIMEOUT => HEARTBEAT_GRACE,
             Err(_) => return,
         }
     }
 }
 
 /// A runtime for one thread, which may be dropped anywhere.
-struct OwnRuntime(Option<Runtime>);
+struct SingleThreadRuntime(Option<Runtime>);
 
-impl OwnRuntime {
-    fn new() -> Result<Self, StartError> {
+impl SingleThreadRuntime {
+    fn new() -> Result<Self, ManagerStartError> {
         // Looking up a name needs a second thread for a moment.
         let mut builder = Builder::new_current_thread();
         builder.enable_all().max_blocking_threads(1).thread_keep_alive(Duration::from_secs(1));
-        Ok(Self(Some(builder.build().map_err(StartError::ElectionThread)?)))
+        Ok(Self(Some(builder.build().map_err(ManagerStartError::ElectionThread)?)))
     }
 
     /// Runs `work` so that what it spawns lives here.
-    fn within<T>(&self, work: impl FnOnce() -> T) -> T {
+    fn enter<T>(&self, work: impl FnOnce() -> T) -> T {
         let _entered = self.0.as_ref().map(Runtime::enter);
         work()
     }
@@ -198,7 +201,7 @@ impl OwnRuntime {
     }
 }
 
-impl Drop for OwnRuntime {
+impl Drop for SingleThreadRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
@@ -215,8 +218,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_a_runtime_that_shows_no_sign_of_life_is_taken_for_blocked() {
         let (pulse, felt) = watch::channel(());
-        let watching = tokio::spawn(silent(felt.clone()));
-        let beating = tokio::spawn(beat(pulse.clone()));
+        let watching = tokio::spawn(heartbeat_lost(felt.clone()));
+        let beating = tokio::spawn(send_heartbeats(pulse.clone()));
         sleep(Duration::from_secs(3600)).await;
         assert!(!watching.is_finished());
         let started = Instant::now();
@@ -225,7 +228,7 @@ mod tests {
         let seconds = started.elapsed().as_secs();
         assert!((65..=70).contains(&seconds), "after {seconds} s");
 
-        let stopped = tokio::spawn(silent(felt));
+        let stopped = tokio::spawn(heartbeat_lost(felt));
         drop(pulse);
         sleep(Duration::from_secs(3600)).await;
         assert!(!stopped.is_finished(), "a process that stops in good order is not blocked");
@@ -234,7 +237,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_process_that_was_stopped_as_a_whole_is_not_blocked() {
         let (pulse, felt) = watch::channel(());
-        let watching = tokio::spawn(silent(felt));
+        let watching = tokio::spawn(heartbeat_lost(felt));
         tokio::task::yield_now().await;
         for _ in 0..3 {
             tokio::time::advance(Duration::from_secs(600)).await;
@@ -242,7 +245,7 @@ mod tests {
             pulse.send_replace(());
             tokio::task::yield_now().await;
         }
-        sleep(PULSE_LIMIT).await;
+        sleep(HEARTBEAT_TIMEOUT).await;
         assert!(!watching.is_finished());
     }
 
@@ -259,20 +262,20 @@ mod tests {
     fn who_is_blocked_and_leads_ends_without_releasing_the_lease() {
         let (state, leadership) = Leadership::channel();
         let until = Instant::now() + Duration::from_secs(3600);
-        state.send_replace(leader_election::State::Leading { until: until.into() });
+        state.send_replace(leader_election::LeadershipState::Leading { until: until.into() });
         let (_pulse, felt) = watch::channel(());
         let paused = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         let (released, stop) = (std::sync::atomic::AtomicBool::new(false), Shutdown::new());
         let election = async {
             stop.begun().await;
             released.store(true, std::sync::atomic::Ordering::SeqCst);
-            Ended::Released
+            ElectionOutcome::Released
         };
-        let run = || on_thread(OwnRuntime(Some(paused)), election, &leadership, felt, say);
+        let run = || on_thread(SingleThreadRuntime(Some(paused)), election, &leadership, felt, say);
         assert!(std::panic::catch_unwind(AssertUnwindSafe(run)).is_err());
         let said = SAID.get().unwrap();
         assert!(said.contains("for 70s") && said.contains("the lease is left to expire"), "{said}");
         assert!(!released.load(std::sync::atomic::Ordering::SeqCst) && !stop.has_begun());
-        assert!(!blocked(false).contains("lease"), "a standby has none");
+        assert!(!blocked_message(false).contains("lease"), "a standby has none");
     }
 }

@@ -8,13 +8,13 @@ use crate::{
     cli::controllers::{NODE, NODE_LIFECYCLE, ROUTE, SERVICE},
     controllers::{node, node_lifecycle, route, service},
     runtime::{
-        events::{EventDoc, EventType},
+        events::{EventDescription, EventType},
         leader_election,
     },
 };
 
 /// Who records, its source component, and what.
-pub type EventTable = (&'static str, &'static str, &'static [EventDoc]);
+pub type EventTable = (&'static str, &'static str, &'static [EventDescription]);
 
 /// Those of this program whatever the provider.
 const TABLES: &[EventTable] = &[
@@ -40,7 +40,7 @@ pub fn events_reference(providers: &[EventTable]) -> String {
     page
 }
 
-fn row(event: &EventDoc) -> String {
+fn row(event: &EventDescription) -> String {
     let type_ = match event.type_ {
         EventType::Normal => "Normal",
         EventType::Warning => "Warning",

@@ -6,25 +6,25 @@
 
 use std::sync::Arc;
 
-use super::manager::Watched;
+use super::manager::ManagerState;
 use crate::{
     runtime::store::WatchStatus,
-    serving::{Endpoints, HealthChecks},
+    serving::{HealthChecks, HealthEndpointSet},
 };
 
 /// Every check, over what `watched` shows.
-pub(super) fn checks(watched: &Arc<Watched>) -> HealthChecks {
+pub(super) fn checks(watched: &Arc<ManagerState>) -> HealthChecks {
     let checks = HealthChecks::default();
     if let Some(election) = watched.election.clone() {
-        checks.add("leaderElection", Endpoints::ALL, move || election.check());
+        checks.add("leaderElection", HealthEndpointSet::ALL, move || election.check());
     }
     let seen = Arc::clone(watched);
-    checks.add("informer-nodes", Endpoints::READYZ, move || informer("nodes", &seen.nodes.status()));
+    checks.add("informer-nodes", HealthEndpointSet::READYZ, move || informer("nodes", &seen.nodes.status()));
     if let Some(services) = watched.services.clone() {
-        checks.add("informer-services", Endpoints::READYZ, move || informer("services", &services.status()));
+        checks.add("informer-services", HealthEndpointSet::READYZ, move || informer("services", &services.status()));
     }
     let seen = Arc::clone(watched);
-    checks.add("cloud-provider", Endpoints::READYZ, move || match &*seen.provider_ready.borrow() {
+    checks.add("cloud-provider", HealthEndpointSet::READYZ, move || match &*seen.provider_ready.borrow() {
         Some(Ok(())) => seen.provider.health(),
         Some(Err(reason)) => Err(format!("cannot be initialised, trying again: {reason}")),
         None => Err("is being initialised".to_owned()),
@@ -32,8 +32,10 @@ pub(super) fn checks(watched: &Arc<Watched>) -> HealthChecks {
     for (names, controller) in &watched.controllers {
         let controller = Arc::clone(controller);
         let name = names.canonical;
-        checks.add(name, Endpoints { readyz: false, ..Endpoints::ALL }, || Ok(()));
-        checks.add(format!("controller-{name}"), Endpoints::READYZ, move || controller.status().problem.map_or(Ok(()), Err));
+        checks.add(name, HealthEndpointSet { readyz: false, ..HealthEndpointSet::ALL }, || Ok(()));
+        checks.add(format!("controller-{name}"), HealthEndpointSet::READYZ, move || {
+            controller.status().problem.map_or(Ok(()), Err)
+        });
     }
     checks
 }

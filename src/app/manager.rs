@@ -12,18 +12,18 @@ use tokio::{sync::watch, task::JoinHandle};
 use super::{
     clients::platform,
     dry_run,
-    election::{self, Campaign, Host},
-    fitness, health, status, wiring,
+    election::{self, ElectionHost, PendingElection},
+    health, informer_watchdog, status, wiring,
 };
 use crate::{
-    cli::{config::Config, feature_gates},
+    cli::{config::ManagerConfig, feature_gates},
     cloud_provider::{
         CloudProvider, ProviderContext, metered,
-        start::{Initialised, initialize},
+        start::{ProviderReadiness, initialize},
     },
     controllers::{
         Controller, Informers,
-        names::{Names, SERVICE},
+        names::{ControllerNames, SERVICE},
         service::prune_service,
     },
     metrics::Metrics,
@@ -32,11 +32,11 @@ use crate::{
         clock::Clock,
         events::{self, EventRecorder},
         informer::Informer,
-        leader_election::{ElectorHealth, Ended as Election, Leadership},
+        leader_election::{ElectionOutcome as Election, LeaderElectionHealth, Leadership},
         shutdown::Shutdown,
-        store::Store,
+        store::InformerStore,
     },
-    serving::{self, Parts as ServingParts},
+    serving::{self, ServingDeps as ServingParts},
 };
 
 /// Source component of the manager's own events, and its user agent's last part.
@@ -65,9 +65,9 @@ pub trait ClientSource: Send + Sync {
 }
 
 /// Everything a manager is made of.
-pub struct Parts {
+pub struct ManagerDeps {
     /// The command line, validated.
-    pub config: Config,
+    pub config: ManagerConfig,
     /// Where clients come from.
     pub clients: Arc<dyn ClientSource>,
     /// The cloud.
@@ -82,20 +82,20 @@ pub struct Parts {
 
 /// How a manager ended, when it started at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum ManagerOutcome {
     /// Asked to; everything was drained and the lease released.
     Stopped,
     /// The lease was lost: the process must end at once.
     LeaseLost,
     /// It led but could not see the cluster: the lease was released, so that another replica leads.
-    Unfit,
+    InformersStale,
     /// A part that must not end did.
-    Broken,
+    UnexpectedEnd,
 }
 
 /// Why a manager could not start. The message names the flag to change.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum ManagerStartError {
     /// The provider cannot tell its resources from those of other clusters.
     #[error("the cloud has no cluster id: tag its resources with one, or give --allow-untagged-cloud")]
     NoClusterId,
@@ -114,64 +114,65 @@ pub enum StartError {
 }
 
 /// State that health checks and the status page read.
-pub(super) struct Watched {
+pub(super) struct ManagerState {
     pub(super) leadership: Leadership,
-    pub(super) election: Option<ElectorHealth>,
-    pub(super) nodes: Store<Node>,
+    pub(super) election: Option<LeaderElectionHealth>,
+    pub(super) nodes: InformerStore<Node>,
     /// `None`: no controller that runs needs them.
-    pub(super) services: Option<Store<Service>>,
+    pub(super) services: Option<InformerStore<Service>>,
     pub(super) provider: Arc<dyn CloudProvider>,
     /// `None` until the provider is initialised; then `Ok`, or why not.
-    pub(super) provider_ready: watch::Receiver<Initialised>,
-    pub(super) controllers: Vec<(Names, Arc<dyn Controller>)>,
+    pub(super) provider_ready: watch::Receiver<ProviderReadiness>,
+    pub(super) controllers: Vec<(ControllerNames, Arc<dyn Controller>)>,
     pub(super) skipped: Vec<(&'static str, String)>,
 }
 
 /// Runs a manager until `stop` begins or it ends by itself, with the leader election on this runtime.
-pub async fn run(parts: Parts, stop: &Shutdown) -> Result<Ended, StartError> {
-    run_with(parts, Host::CallersRuntime, stop).await
+pub async fn run(parts: ManagerDeps, stop: &Shutdown) -> Result<ManagerOutcome, ManagerStartError> {
+    run_with(parts, ElectionHost::CallersRuntime, stop).await
 }
 
 /// The same with the leader election on `host`.
-pub async fn run_with(parts: Parts, host: Host, stop: &Shutdown) -> Result<Ended, StartError> {
+pub async fn run_with(parts: ManagerDeps, host: ElectionHost, stop: &Shutdown) -> Result<ManagerOutcome, ManagerStartError> {
     if !parts.provider.has_cluster_id() && !parts.config.cloud.allow_untagged_cloud {
-        return Err(StartError::NoClusterId);
+        return Err(ManagerStartError::NoClusterId);
     }
     let background = Shutdown::new();
-    let manager = Manager::build(parts, host, &background).await?;
+    let manager = ControllerManager::build(parts, host, &background).await?;
     let ended = manager.lead(stop).await;
     background.begin();
-    if matches!(ended, Ended::Stopped | Ended::Unfit) {
+    if matches!(ended, ManagerOutcome::Stopped | ManagerOutcome::InformersStale) {
         background.drain(BACKGROUND_DRAIN).await;
     }
     Ok(ended)
 }
 
-struct Manager {
-    config: Config,
-    watched: Arc<Watched>,
-    campaign: Campaign,
-    provider_ready: watch::Receiver<Initialised>,
+struct ControllerManager {
+    config: ManagerConfig,
+    state: Arc<ManagerState>,
+    election: PendingElection,
+    provider_ready: watch::Receiver<ProviderReadiness>,
     metrics: Arc<Metrics>,
 }
 
-impl Manager {
+impl ControllerManager {
     /// Builds everything and starts what every replica runs.
-    async fn build(parts: Parts, host: Host, background: &Shutdown) -> Result<Self, StartError> {
-        let Parts { config, clients, provider, metrics, clock, set_verbosity } = parts;
-        show_features(&config.feature_gates, &metrics);
-        show_build(&config.version, &metrics);
+    async fn build(parts: ManagerDeps, host: ElectionHost, background: &Shutdown) -> Result<Self, ManagerStartError> {
+        let ManagerDeps { config, clients, provider, metrics, clock, set_verbosity } = parts;
+        publish_feature_gates(&config.feature_gates, &metrics);
+        publish_build_info(&config.version, &metrics);
         let (recorder, recorded) = EventRecorder::channel(COMPONENT);
-        let recorder = recorder.counting(&metrics);
+        let recorder = recorder.with_discard_metric(&metrics);
         events::start_sink(recorded, clients.component(COMPONENT)?, clock, Arc::clone(&metrics), background);
 
         let (campaign, election, leadership) =
             election::prepare(&config.leader_election, host, clients.as_ref(), clock, &recorder, &metrics)?;
-        let provider = metered::metered(provider, Arc::clone(&metrics), leadership.clone(), metered::Deadlines::default());
+        let provider =
+            metered::metered(provider, Arc::clone(&metrics), leadership.clone(), metered::CallDeadlines::default());
 
-        let nodes = Informer::selecting(config.node_filter.as_deref(), prune_node);
+        let nodes = Informer::with_label_selector(config.node_filter.as_deref(), prune_node);
         let mut informers = Informers { nodes, services: Informer::new(prune_service) };
-        let context = wiring::Context {
+        let context = wiring::WiringContext {
             config: &config,
             clients: clients.as_ref(),
             recorder: &recorder,
@@ -195,7 +196,7 @@ impl Manager {
         };
         let provider_ready = initialize(Arc::clone(&provider), provider_context, background);
 
-        let watched = Arc::new(Watched {
+        let watched = Arc::new(ManagerState {
             leadership,
             election,
             nodes: informers.nodes.store(),
@@ -212,13 +213,13 @@ impl Manager {
         if watches_services {
             informers.services.start(watches, background, Arc::clone(&metrics));
         }
-        Ok(Self { config, watched, campaign, provider_ready, metrics })
+        Ok(Self { config, state: watched, election: campaign, provider_ready, metrics })
     }
 
     /// Campaigns, leads, and ends in good order.
-    async fn lead(self, stop: &Shutdown) -> Ended {
+    async fn lead(self, stop: &Shutdown) -> ManagerOutcome {
         let (work, standing) = (Shutdown::new(), Shutdown::new());
-        let Self { config, watched, campaign, provider_ready, metrics } = self;
+        let Self { config, state: watched, election: campaign, provider_ready, metrics } = self;
         let mut election = tokio::spawn(campaign.run(standing.clone()));
         let mut controllers = tokio::spawn(run_controllers(
             config.start_interval,
@@ -227,16 +228,18 @@ impl Manager {
             metrics,
             work.clone(),
         ));
-        let unasked = |ended| if matches!(ended, Ok(Some(Election::Lost))) { Ended::LeaseLost } else { Ended::Broken };
+        let unasked = |ended| {
+            if matches!(ended, Ok(Some(Election::Lost))) { ManagerOutcome::LeaseLost } else { ManagerOutcome::UnexpectedEnd }
+        };
 
         let ended = tokio::select! {
             biased;
-            () = stop.begun() => Ended::Stopped,
+            () = stop.begun() => ManagerOutcome::Stopped,
             ended = &mut election => return unasked(ended),
-            _ = &mut controllers => return Ended::Broken,
-            why = fitness::lost(&watched) => {
+            _ = &mut controllers => return ManagerOutcome::UnexpectedEnd,
+            why = informer_watchdog::until_stale(&watched) => {
                 tracing::error!(why, "leading without seeing the cluster: giving the lease up, so that another replica leads");
-                Ended::Unfit
+                ManagerOutcome::InformersStale
             }
         };
         tracing::info!("stopping: running steps end, then the lease is released");
@@ -270,7 +273,7 @@ fn provider_client(clients: &dyn ClientSource, provider: &str) -> Result<kube::C
 }
 
 /// Upstream: `k8s.io/component-base/metrics/prometheus/feature`.
-fn show_features(gates: &feature_gates::FeatureGates, metrics: &Metrics) {
+fn publish_feature_gates(gates: &feature_gates::FeatureGates, metrics: &Metrics) {
     for gate in feature_gates::TABLE {
         let on = if gates.enabled(gate.name) { 1.0 } else { 0.0 };
         metrics.feature_enabled.with_label_values(&[gate.name, gate.stage.label()]).set(on);
@@ -278,7 +281,7 @@ fn show_features(gates: &feature_gates::FeatureGates, metrics: &Metrics) {
 }
 
 /// Upstream: `k8s.io/component-base/metrics/version.go`.
-fn show_build(version: &str, metrics: &Metrics) {
+fn publish_build_info(version: &str, metrics: &Metrics) {
     let mut numbers = version.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
     let platform = platform();
@@ -287,14 +290,14 @@ fn show_build(version: &str, metrics: &Metrics) {
 }
 
 async fn serve(
-    config: &Config,
-    watched: &Arc<Watched>,
+    config: &ManagerConfig,
+    watched: &Arc<ManagerState>,
     client: kube::Client,
     metrics: &Arc<Metrics>,
     clock: Clock,
     set_verbosity: Arc<dyn Fn(u8) + Send + Sync>,
     background: &Shutdown,
-) -> Result<(), StartError> {
+) -> Result<(), ManagerStartError> {
     if config.serving.secure_port == 0 {
         return Ok(());
     }
@@ -306,7 +309,7 @@ async fn serve(
         configz: config.configz(),
         flagz: config.flagz(),
         status: Arc::new(move || status::value(&for_status)),
-        plan: Some(planner(watched, config.cloud.cluster_name.clone())),
+        planner: Some(planner(watched, config.cloud.cluster_name.clone())),
         before_metrics: Arc::new(move || status::observe(&for_metrics)),
         set_verbosity,
         clock,
@@ -315,7 +318,7 @@ async fn serve(
     Ok(())
 }
 
-fn planner(watched: &Arc<Watched>, cluster: String) -> serving::Planner {
+fn planner(watched: &Arc<ManagerState>, cluster: String) -> serving::DryRunPlanner {
     let (watched, cluster) = (Arc::clone(watched), Arc::<str>::from(cluster));
     Arc::new(move |key| {
         let (watched, cluster) = (Arc::clone(&watched), Arc::clone(&cluster));
@@ -327,8 +330,8 @@ fn planner(watched: &Arc<Watched>, cluster: String) -> serving::Planner {
 /// only when a controller ended by itself, which none should.
 async fn run_controllers(
     start_interval: Duration,
-    watched: Arc<Watched>,
-    mut provider: watch::Receiver<Initialised>,
+    watched: Arc<ManagerState>,
+    mut provider: watch::Receiver<ProviderReadiness>,
     metrics: Arc<Metrics>,
     work: Shutdown,
 ) {
@@ -360,7 +363,7 @@ async fn run_controllers(
 
 /// Runs one controller; answers whether it ended because it was told to.
 async fn supervise(
-    names: Names,
+    names: ControllerNames,
     controller: Arc<dyn Controller>,
     pause: Duration,
     metrics: Arc<Metrics>,
@@ -386,7 +389,7 @@ async fn supervise(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::value::{FlagValue, Switches};
+    use crate::cli::value::{FlagValue, MapStringBool};
 
     /// Remembers who asked for an account's client.
     #[derive(Default)]
@@ -450,8 +453,8 @@ mod tests {
     #[test]
     fn every_feature_gate_is_a_metric() {
         let metrics = Metrics::new().unwrap();
-        let given = Switches::parse("ComponentFlagz=false").unwrap();
-        show_features(&feature_gates::resolve(&given).gates, &metrics);
+        let given = MapStringBool::parse("ComponentFlagz=false").unwrap();
+        publish_feature_gates(&feature_gates::resolve(&given).gates, &metrics);
         let text = metrics.render().unwrap();
         assert!(text.contains("kubernetes_feature_enabled{name=\"ComponentFlagz\",stage=\"BETA\"} 0"), "{text}");
         assert!(text.contains("kubernetes_feature_enabled{name=\"ConsistentListFromCache\",stage=\"\"} 1"), "{text}");

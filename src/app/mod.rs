@@ -8,8 +8,8 @@ mod clients;
 mod dry_run;
 pub mod election;
 mod events_reference;
-mod fitness;
 mod health;
+mod informer_watchdog;
 pub mod manager;
 mod node_manager;
 mod status;
@@ -19,8 +19,8 @@ use std::{ffi::OsString, io::Write, process::ExitCode, sync::Arc};
 
 use crate::{
     cli::{
-        self, Command, Providers,
-        config::{CloudConfig, Config},
+        self, CliCommand, ProviderNames,
+        config::{KubeCloudSharedOptions, ManagerConfig},
         logging,
     },
     cloud_provider::{
@@ -33,8 +33,8 @@ use crate::{
 
 pub use events_reference::{EventTable, events_reference};
 
-use election::Host;
-use manager::{Ended, Parts};
+use election::ElectionHost;
+use manager::{ManagerDeps, ManagerOutcome};
 
 /// Runs the program with the process's own arguments.
 pub fn run(registry: &Registry) -> ExitCode {
@@ -44,14 +44,14 @@ pub fn run(registry: &Registry) -> ExitCode {
 /// Runs the program with `arguments`, the first of which is the program's name.
 pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (all, checkable, local) = (registry.names(), registry.checkable(), registry.local_names());
-    match cli::parse_for(arguments, Providers { all: &all, checkable: &checkable, local: &local }) {
-        Ok(Command::Print(text)) => {
+    match cli::parse_for(arguments, ProviderNames { all: &all, checkable: &checkable, local: &local }) {
+        Ok(CliCommand::Print(text)) => {
             let _ = writeln!(std::io::stdout().lock(), "{}", text.trim_end());
             ExitCode::SUCCESS
         }
-        Ok(Command::Check(check)) => check_config::run(registry, *check),
-        Ok(Command::ManageNode(config)) => node_manager::start(registry, *config),
-        Ok(Command::Run(config)) => start(registry, *config),
+        Ok(CliCommand::Check(check)) => check_config::run(registry, *check),
+        Ok(CliCommand::ManageNode(config)) => node_manager::start(registry, *config),
+        Ok(CliCommand::Run(config)) => start(registry, *config),
         Err(error) => fail(&error),
     }
 }
@@ -62,12 +62,12 @@ fn fail(problem: &dyn std::fmt::Display) -> ExitCode {
 }
 
 /// Ends the process from whatever thread notices that it must not go on: those that could end it in good order may be blocked.
-fn end(problem: &str) -> ! {
+fn exit_with(problem: &str) -> ! {
     fail(&problem);
     std::process::exit(1)
 }
 
-fn start(registry: &Registry, config: Config) -> ExitCode {
+fn start(registry: &Registry, config: ManagerConfig) -> ExitCode {
     let log = match logging::install(&config.logging) {
         Ok(log) => log,
         Err(error) => return fail(&error),
@@ -76,12 +76,12 @@ fn start(registry: &Registry, config: Config) -> ExitCode {
         tracing::warn!("{notice}");
     }
     match on_runtime(|stop| serve(registry, config, log, stop)) {
-        Ok(Ok(Ended::Stopped)) => ExitCode::SUCCESS,
-        Ok(Ok(Ended::LeaseLost)) => fail(&"leaderelection lost"),
-        Ok(Ok(Ended::Unfit)) => {
+        Ok(Ok(ManagerOutcome::Stopped)) => ExitCode::SUCCESS,
+        Ok(Ok(ManagerOutcome::LeaseLost)) => fail(&"leaderelection lost"),
+        Ok(Ok(ManagerOutcome::InformersStale)) => {
             fail(&"this replica led without seeing the cluster; another one takes over (the log says what it missed)")
         }
-        Ok(Ok(Ended::Broken)) => fail(&"a part of the manager ended unexpectedly"),
+        Ok(Ok(ManagerOutcome::UnexpectedEnd)) => fail(&"a part of the manager ended unexpectedly"),
         Ok(Err(error)) => fail(&error),
         Err(error) => fail(&format!("cannot go on: {error}")),
     }
@@ -93,12 +93,12 @@ where
     F: FnOnce(Shutdown) -> R,
     R: Future,
 {
-    on(few_threads(), work)
+    run_on(two_threads(), work)
 }
 
 /// As many threads as there is work for, however many cores the machine has: the manager waits much more than it computes, and each
 /// thread has a part of the heap to itself, of which most stays unused.
-fn few_threads() -> tokio::runtime::Builder {
+fn two_threads() -> tokio::runtime::Builder {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(2);
     builder
@@ -111,7 +111,7 @@ fn single_threaded() -> tokio::runtime::Builder {
     builder
 }
 
-fn on<F, R>(mut runtime: tokio::runtime::Builder, work: F) -> std::io::Result<R::Output>
+fn run_on<F, R>(mut runtime: tokio::runtime::Builder, work: F) -> std::io::Result<R::Output>
 where
     F: FnOnce(Shutdown) -> R,
     R: Future,
@@ -152,7 +152,7 @@ fn verbosity(log: logging::LogHandle) -> Arc<dyn Fn(u8) + Send + Sync> {
     })
 }
 
-fn provider_config(cloud: &CloudConfig) -> ProviderConfig {
+fn provider_config(cloud: &KubeCloudSharedOptions) -> ProviderConfig {
     let secret = cloud.cloud_config_secret.clone();
     ProviderConfig {
         cloud_config: cloud.cloud_config.clone(),
@@ -168,15 +168,15 @@ fn provider_config(cloud: &CloudConfig) -> ProviderConfig {
 
 async fn serve(
     registry: &Registry,
-    config: Config,
+    config: ManagerConfig,
     log: logging::LogHandle,
     stop: Shutdown,
-) -> Result<Ended, Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<ManagerOutcome, Box<dyn std::error::Error + Send + Sync>> {
     let metrics = Arc::new(Metrics::new()?.with_process()?);
     let factory = registry.get(&config.cloud.provider).ok_or("the cloud provider is not registered")?;
     let provider = factory(&provider_config(&config.cloud))?;
     let clients = Arc::new(clients::from_config(&config, Arc::clone(&metrics), &stop).await?);
     let set_verbosity = verbosity(log);
-    let parts = Parts { config, clients, provider, metrics, clock: Clock::System, set_verbosity };
-    Ok(manager::run_with(parts, Host::OwnThread { end }, &stop).await?)
+    let parts = ManagerDeps { config, clients, provider, metrics, clock: Clock::System, set_verbosity };
+    Ok(manager::run_with(parts, ElectionHost::OwnThread { end: exit_with }, &stop).await?)
 }

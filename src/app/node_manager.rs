@@ -7,17 +7,17 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::{clients, fail, on, single_threaded, wiring};
+use super::{clients, fail, run_on, single_threaded, wiring};
 use crate::{
     cli::{self, NodeManagerConfig, feature_gates, logging},
     cloud_provider::{LocalConfig, Registry},
     metrics::Metrics,
-    node_manager::{NodeManager, Parts, Settings},
-    runtime::{client::Clients, clock::Clock, shutdown::Shutdown},
-    serving::{self, Endpoints, HealthChecks},
+    node_manager::{NodeManager, NodeManagerDeps, NodeManagerSettings},
+    runtime::{client::KubeClients, clock::Clock, shutdown::Shutdown},
+    serving::{self, HealthChecks, HealthEndpointSet},
 };
 
-type Problem = Box<dyn std::error::Error + Send + Sync>;
+type NodeManagerError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Base name of the files in `--cert-dir`, as upstream's.
 const PAIR_NAME: &str = "cloud-node-manager";
@@ -35,7 +35,7 @@ pub(super) fn start(registry: &Registry, config: NodeManagerConfig) -> ExitCode 
     for notice in &config.notices {
         tracing::warn!("{notice}");
     }
-    match on(single_threaded(), |stop| run(registry, config, log, stop)) {
+    match run_on(single_threaded(), |stop| run(registry, config, log, stop)) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(error)) => fail(&error),
         Err(error) => fail(&format!("cannot go on: {error}")),
@@ -47,11 +47,12 @@ async fn run(
     config: NodeManagerConfig,
     log: logging::LogHandle,
     stop: Shutdown,
-) -> Result<(), Problem> {
+) -> Result<(), NodeManagerError> {
     let metrics = Arc::new(Metrics::new()?.with_process()?);
     let node_name = config.node_name.clone().unwrap_or_else(host_name);
     let factory = registry.local(&config.provider).ok_or("the cloud provider does not know the machine it runs on")?;
-    let settings = Settings { status_update_frequency: config.status_update_frequency, wait_routes: config.wait_routes };
+    let settings =
+        NodeManagerSettings { status_update_frequency: config.status_update_frequency, wait_routes: config.wait_routes };
     let provider = factory(&LocalConfig {
         node_name: node_name.clone(),
         use_instance_metadata: config.use_instance_metadata,
@@ -60,7 +61,7 @@ async fn run(
     })?;
     let clients = clients::load(cli::NODE_MANAGER, &config.kube_api, &config.version, Arc::clone(&metrics)).await?;
     let client = clients.for_component("node-controller")?;
-    let parts = Parts {
+    let parts = NodeManagerDeps {
         node_name: node_name.clone(),
         client,
         watches: clients.for_watches()?,
@@ -95,29 +96,29 @@ async fn serve(
     config: &NodeManagerConfig,
     node_name: &str,
     manager: &NodeManager,
-    clients: &Clients,
+    clients: &KubeClients,
     metrics: Arc<Metrics>,
     log: logging::LogHandle,
     background: &Shutdown,
-) -> Result<(), Problem> {
+) -> Result<(), NodeManagerError> {
     if config.serving.secure_port == 0 {
         return Ok(());
     }
     let (for_status, for_metrics) = (manager.clone(), manager.clone());
-    let parts = serving::Parts {
+    let parts = serving::ServingDeps {
         metrics,
         health: checks(node_name, manager),
         client: Some(clients.for_reviews()?),
         configz: json!({"flags": config.flagz.iter().cloned().collect::<std::collections::BTreeMap<_, _>>()}),
         flagz: config.flagz.clone(),
         status: Arc::new(move || status(&for_status)),
-        plan: None,
+        planner: None,
         before_metrics: Arc::new(move || for_metrics.observe()),
         set_verbosity: super::verbosity(log),
         clock: Clock::System,
     };
     let gates = feature_gates::resolve(&Default::default()).gates;
-    let settings = serving::ServingConfig { pair_name: PAIR_NAME, ..wiring::serving(&config.serving, &gates) };
+    let settings = serving::SecureServingConfig { pair_name: PAIR_NAME, ..wiring::serving(&config.serving, &gates) };
     serving::serve(settings, parts, background.clone()).await?;
     Ok(())
 }
@@ -125,13 +126,13 @@ async fn serve(
 /// `/healthz` has upstream's one check, named after the Node, that always succeeds. What is missing is told by `/readyz`.
 fn checks(node_name: &str, manager: &NodeManager) -> HealthChecks {
     let checks = HealthChecks::default();
-    checks.add(node_name, Endpoints { readyz: false, ..Endpoints::ALL }, || Ok(()));
+    checks.add(node_name, HealthEndpointSet { readyz: false, ..HealthEndpointSet::ALL }, || Ok(()));
     let seen = manager.clone();
-    checks.add("informer-nodes", Endpoints::READYZ, move || super::health::informer("nodes", &seen.watch_status()));
+    checks.add("informer-nodes", HealthEndpointSet::READYZ, move || super::health::informer("nodes", &seen.watch_status()));
     let seen = manager.clone();
-    checks.add("cloud-provider", Endpoints::READYZ, move || seen.provider_problem().map_or(Ok(()), Err));
+    checks.add("cloud-provider", HealthEndpointSet::READYZ, move || seen.provider_problem().map_or(Ok(()), Err));
     let seen = manager.clone();
-    checks.add("controller-node", Endpoints::READYZ, move || seen.status().problem.map_or(Ok(()), Err));
+    checks.add("controller-node", HealthEndpointSet::READYZ, move || seen.status().problem.map_or(Ok(()), Err));
     checks
 }
 

@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::manager::Watched;
+use super::manager::ManagerState;
 use crate::{
     controllers::ControllerStatus,
-    runtime::{store::WatchStatus, work_queue::Unsettled},
+    runtime::{store::WatchStatus, work_queue::UnsettledKey},
 };
 
 /// The status as JSON.
-pub(super) fn value(watched: &Watched) -> Value {
+pub(super) fn value(watched: &ManagerState) -> Value {
     let controllers: Vec<Value> =
         watched.controllers.iter().map(|(_, named)| controller(named.name(), named.status())).collect();
     json!({
@@ -25,11 +25,11 @@ pub(super) fn value(watched: &Watched) -> Value {
 }
 
 /// Brings the controllers' gauges up to date.
-pub(super) fn observe(watched: &Watched) {
+pub(super) fn observe(watched: &ManagerState) {
     watched.controllers.iter().for_each(|(_, controller)| controller.observe());
 }
 
-fn provider(watched: &Watched) -> Value {
+fn provider(watched: &ManagerState) -> Value {
     let state = match &*watched.provider_ready.borrow() {
         None => "initialising".to_owned(),
         Some(Ok(())) => "initialised".to_owned(),
@@ -53,7 +53,7 @@ pub(super) fn informer(status: &WatchStatus, objects: usize) -> Value {
     json!({"synced": status.synced, "objects": objects, "error": status.error})
 }
 
-fn unsettled(row: &Unsettled) -> Value {
+fn unsettled(row: &UnsettledKey) -> Value {
     json!({
         "key": row.key,
         "runningForSeconds": row.running_for.map(|age| age.as_secs_f64()),

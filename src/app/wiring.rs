@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use super::manager::{ClientSource, StartError};
+use super::manager::{ClientSource, ManagerStartError};
 use crate::{
     cli::{
-        config::{self, Config},
+        config::{self, ManagerConfig},
         feature_gates::{self, FeatureGates},
         tls,
     },
     cloud_provider::CloudProvider,
     controllers::{
         Controller, ControllerContext, Informers,
-        names::{NODE, NODE_LIFECYCLE, Names, ROUTE, SERVICE, TABLE},
+        names::{ControllerNames, NODE, NODE_LIFECYCLE, ROUTE, SERVICE, TABLE},
         node, node_lifecycle, route, service,
     },
     metrics::Metrics,
-    runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, patch::Writer},
+    runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, patch::ObjectWriter},
     serving,
 };
 
@@ -29,8 +29,8 @@ pub struct WiringError {
 }
 
 /// What controllers are built from.
-pub(super) struct Context<'a> {
-    pub(super) config: &'a Config,
+pub(super) struct WiringContext<'a> {
+    pub(super) config: &'a ManagerConfig,
     pub(super) clients: &'a dyn ClientSource,
     pub(super) recorder: &'a EventRecorder,
     pub(super) leadership: &'a Leadership,
@@ -40,21 +40,21 @@ pub(super) struct Context<'a> {
 
 /// The controllers that run, and those that do not with the reason.
 #[derive(Default)]
-pub(super) struct Wired {
-    pub(super) controllers: Vec<(Names, Arc<dyn Controller>)>,
+pub(super) struct WiredControllers {
+    pub(super) controllers: Vec<(ControllerNames, Arc<dyn Controller>)>,
     pub(super) skipped: Vec<(&'static str, String)>,
 }
 
 /// A controller, or why it is left out.
-type Built = Result<Arc<dyn Controller>, String>;
+type WiredController = Result<Arc<dyn Controller>, String>;
 
 /// Builds the controllers that the flags select and the provider supports; the others are named with the reason.
 pub(super) fn controllers(
-    context: &Context<'_>,
+    context: &WiringContext<'_>,
     informers: &mut Informers,
     provider: &Arc<dyn CloudProvider>,
-) -> Result<Wired, StartError> {
-    let mut wired = Wired::default();
+) -> Result<WiredControllers, ManagerStartError> {
+    let mut wired = WiredControllers::default();
     for names in TABLE {
         if !context.config.controllers.contains(names.canonical) {
             wired.skipped.push((names.canonical, "switched off by --controllers or --enable-node-controller".to_owned()));
@@ -72,30 +72,30 @@ pub(super) fn controllers(
 }
 
 fn build(
-    names: Names,
-    context: &Context<'_>,
+    names: ControllerNames,
+    context: &WiringContext<'_>,
     informers: &mut Informers,
     provider: &Arc<dyn CloudProvider>,
-) -> Result<Built, StartError> {
+) -> Result<WiredController, ManagerStartError> {
     let config = context.config;
     let own = ControllerContext {
         cluster_name: config.cloud.cluster_name.clone(),
-        writer: Writer::new(context.clients.controller(names.client, context.leadership)?, context.leadership.clone()),
+        writer: ObjectWriter::new(context.clients.controller(names.client, context.leadership)?, context.leadership.clone()),
         events: context.recorder.for_component(names.event_source),
         clock: context.clock,
         metrics: Arc::clone(context.metrics),
     };
     let provider = Arc::clone(provider);
     Ok(match names {
-        NODE => erase(node::NodeController::new(&own, informers, provider, node_settings(&config.node))),
+        NODE => into_dyn(node::NodeController::new(&own, informers, provider, node_settings(&config.node))),
         NODE_LIFECYCLE => {
             let settings = lifecycle_settings(&config.node_lifecycle);
-            erase(node_lifecycle::NodeLifecycleController::new(&own, informers, provider, settings))
+            into_dyn(node_lifecycle::NodeLifecycleController::new(&own, informers, provider, settings))
         }
         SERVICE => {
             let concurrent_syncs = config.service.concurrent_syncs.unwrap_or(0);
-            let settings = service::Config { concurrent_syncs, resync_period: config.min_resync_period };
-            erase(service::new(&own, informers, provider, settings))
+            let settings = service::ServiceControllerConfig { concurrent_syncs, resync_period: config.min_resync_period };
+            into_dyn(service::new(&own, informers, provider, settings))
         }
         _ if !config.cloud.configure_cloud_routes => Err("switched off by --configure-cloud-routes=false".to_owned()),
         _ => routes(&own, informers, provider, config)?,
@@ -107,9 +107,9 @@ fn routes(
     own: &ControllerContext,
     informers: &mut Informers,
     provider: Arc<dyn CloudProvider>,
-    config: &Config,
-) -> Result<Built, StartError> {
-    let settings = route::Config {
+    config: &ManagerConfig,
+) -> Result<WiredController, ManagerStartError> {
+    let settings = route::RouteControllerConfig {
         cluster_cidrs: config.cloud.cluster_cidrs.clone(),
         reconciliation_period: config.route.reconciliation_period,
         watch_based: config.route.watch_based,
@@ -117,26 +117,26 @@ fn routes(
     };
     match route::RouteController::new(own, informers, provider, settings) {
         Ok(controller) => Ok(Ok(controller)),
-        Err(reason @ route::NotStarted::RoutesUnsupported(_)) => Ok(Err(reason.to_string())),
+        Err(reason @ route::RouteControllerError::RoutesUnsupported(_)) => Ok(Err(reason.to_string())),
         Err(reason) => Err(WiringError { controller: ROUTE.canonical, reason: reason.to_string() }.into()),
     }
 }
 
-fn erase<C: Controller + 'static, E: std::fmt::Display>(built: Result<Arc<C>, E>) -> Built {
+fn into_dyn<C: Controller + 'static, E: std::fmt::Display>(built: Result<Arc<C>, E>) -> WiredController {
     built.map(|controller| controller as Arc<dyn Controller>).map_err(|reason| reason.to_string())
 }
 
-fn node_settings(config: &config::NodeConfig) -> node::Config {
-    node::Config {
+fn node_settings(config: &config::NodeControllerOptions) -> node::NodeControllerConfig {
+    node::NodeControllerConfig {
         workers: Some(config.workers),
         status_workers: Some(config.status_update_workers),
         status_update_frequency: config.status_update_frequency,
-        ..node::Config::default()
+        ..node::NodeControllerConfig::default()
     }
 }
 
-fn lifecycle_settings(config: &config::NodeLifecycleConfig) -> node_lifecycle::Config {
-    node_lifecycle::Config {
+fn lifecycle_settings(config: &config::NodeLifecycleControllerOptions) -> node_lifecycle::NodeLifecycleControllerConfig {
+    node_lifecycle::NodeLifecycleControllerConfig {
         monitor_period: config.monitor_period,
         grace_period: config.deletion_grace_period,
         max_count: config.deletion_max_count,
@@ -146,8 +146,8 @@ fn lifecycle_settings(config: &config::NodeLifecycleConfig) -> node_lifecycle::C
 }
 
 /// The settings of the secure port.
-pub(super) fn serving(config: &config::ServingConfig, gates: &FeatureGates) -> serving::ServingConfig {
-    serving::ServingConfig {
+pub(super) fn serving(config: &config::SecureServingOptions, gates: &FeatureGates) -> serving::SecureServingConfig {
+    serving::SecureServingConfig {
         bind_address: config.bind_address,
         port: config.secure_port,
         cert_dir: config.cert_dir.clone(),
@@ -155,8 +155,8 @@ pub(super) fn serving(config: &config::ServingConfig, gates: &FeatureGates) -> s
         tls_private_key_file: config.tls_files.as_ref().map(|files| files.key.clone()),
         tls_sni_cert_key: config.sni_certificates.iter().map(sni).collect(),
         tls_min_version: match config.min_version {
-            tls::TlsVersion::V1_2 => serving::TlsVersion::Tls12,
-            tls::TlsVersion::V1_3 => serving::TlsVersion::Tls13,
+            tls::OfferedTlsVersion::V1_2 => serving::TlsMinVersion::Tls12,
+            tls::OfferedTlsVersion::V1_3 => serving::TlsMinVersion::Tls13,
         },
         tls_cipher_suites: config.cipher_suites.iter().map(|name| (*name).to_owned()).collect(),
         tls_curve_preferences: config.curve_preferences.iter().map(|curve| i32::from(*curve)).collect(),
@@ -168,16 +168,16 @@ pub(super) fn serving(config: &config::ServingConfig, gates: &FeatureGates) -> s
         flagz: gates.enabled(feature_gates::FLAGZ),
         statusz: gates.enabled(feature_gates::STATUSZ),
         authentication: authentication(&config.authentication),
-        authorization: serving::AuthorizationConfig {
+        authorization: serving::DelegatedAuthorizationConfig {
             always_allow_paths: config.authorization.always_allow_paths.clone(),
             authorized_ttl: config.authorization.authorized_ttl,
             unauthorized_ttl: config.authorization.unauthorized_ttl,
         },
-        ..serving::ServingConfig::default()
+        ..serving::SecureServingConfig::default()
     }
 }
 
-fn sni(pair: &crate::cli::value::SniCertificate) -> serving::SniCertKey {
+fn sni(pair: &crate::cli::value::SniCertKeyFlag) -> serving::SniCertKey {
     serving::SniCertKey {
         cert_file: pair.cert_file.clone().into(),
         key_file: pair.key_file.clone().into(),
@@ -185,9 +185,9 @@ fn sni(pair: &crate::cli::value::SniCertificate) -> serving::SniCertKey {
     }
 }
 
-fn authentication(config: &config::AuthenticationConfig) -> serving::AuthenticationConfig {
+fn authentication(config: &config::DelegatingAuthenticationOptions) -> serving::DelegatedAuthenticationConfig {
     let proxy = config.request_header.as_ref();
-    serving::AuthenticationConfig {
+    serving::DelegatedAuthenticationConfig {
         skip_lookup: config.skip_lookup,
         tolerate_lookup_failure: config.tolerate_lookup_failure,
         token_cache_ttl: config.token_cache_ttl,

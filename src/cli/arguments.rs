@@ -9,37 +9,37 @@ use std::{
 use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
 
 use super::{
-    flags::{self, Effect, Flag, SECTIONS, Spec, Visibility, cloud},
-    value::{BadValue, FlagValue, parse_all},
+    flags::{self, FlagEffect, FlagSpec, FlagVisibility, SECTIONS, TypedFlag, cloud},
+    value::{FlagValue, InvalidFlagValue, parse_all},
 };
 
 /// Values of all flags.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Arguments {
+pub struct FlagArguments {
     texts: BTreeMap<&'static str, Vec<String>>,
     given: BTreeSet<&'static str>,
-    unreadable: Vec<(&'static str, String)>,
+    invalid: Vec<(&'static str, String)>,
 }
 
-impl Arguments {
+impl FlagArguments {
     /// The value of a flag.
-    pub fn read<T: FlagValue>(&self, flag: &Flag<T>) -> T {
+    pub fn read<T: FlagValue>(&self, flag: &TypedFlag<T>) -> T {
         // Every text was checked when the arguments were made; one that cannot be read was put aside.
         self.texts.get(flag.spec.name).and_then(|texts| parse_all(texts).ok()).unwrap_or_default()
     }
 
     /// Whether the flag was on the command line.
-    pub fn is_given(&self, spec: &Spec) -> bool {
+    pub fn is_given(&self, spec: &FlagSpec) -> bool {
         self.given.contains(spec.name)
     }
 
     /// The flags whose texts are no values of their kind, each with a line that says so. They have their defaults.
-    pub(super) fn unreadable(&self) -> &[(&'static str, String)] {
-        &self.unreadable
+    pub(super) fn invalid(&self) -> &[(&'static str, String)] {
+        &self.invalid
     }
 
     /// Where nobody said which provider, and the usual one is not in this program: the only one there is, else none.
-    pub(super) fn settle_provider(&mut self, providers: &[&str]) {
+    pub(super) fn apply_default_provider(&mut self, providers: &[&str]) {
         let spec = &cloud::CLOUD_PROVIDER.spec;
         if self.is_given(spec) || providers.contains(&spec.default) {
             return;
@@ -54,25 +54,26 @@ impl Arguments {
     }
 
     /// The same for the flags in `specs`.
-    pub(super) fn effective_of<'a>(&self, specs: impl Iterator<Item = &'a Spec>) -> Vec<(String, String)> {
-        let value = |spec: &Spec| self.texts.get(spec.name).and_then(|texts| spec.canonical(texts).ok()).unwrap_or_default();
+    pub(super) fn effective_of<'a>(&self, specs: impl Iterator<Item = &'a FlagSpec>) -> Vec<(String, String)> {
+        let value =
+            |spec: &FlagSpec| self.texts.get(spec.name).and_then(|texts| spec.canonical(texts).ok()).unwrap_or_default();
         specs.map(|spec| (spec.name.to_owned(), value(spec))).collect()
     }
 
     /// Takes the values out of what clap found.
     pub(super) fn new(matches: &ArgMatches) -> Self {
-        Self::of(matches, &flags::all().collect::<Vec<_>>())
+        Self::for_subcommand(matches, &flags::all().collect::<Vec<_>>())
     }
 
     /// The same for a subcommand that has only some of the flags; the others have their defaults.
-    pub(super) fn of(matches: &ArgMatches, specs: &[&Spec]) -> Self {
+    pub(super) fn for_subcommand(matches: &ArgMatches, specs: &[&FlagSpec]) -> Self {
         let texts = flags::all().map(|spec| (spec.name, vec![spec.default.to_owned()])).collect();
         let mut arguments = Self { texts, ..Self::default() };
         for spec in specs {
             let mut texts: Vec<String> = matches.get_many::<String>(spec.name).into_iter().flatten().cloned().collect();
-            if let Err(BadValue { text, accepted }) = spec.canonical(&texts) {
+            if let Err(InvalidFlagValue { text, accepted }) = spec.canonical(&texts) {
                 let line = format!("invalid value {text:?} for --{}: {accepted}", spec.name);
-                arguments.unreadable.push((spec.name, line));
+                arguments.invalid.push((spec.name, line));
                 texts = vec![spec.default.to_owned()];
             }
             if matches.value_source(spec.name) == Some(ValueSource::CommandLine) {
@@ -92,30 +93,30 @@ pub(super) fn add_flags(command: Command) -> Command {
 }
 
 /// One flag of the table.
-pub(super) fn argument(spec: &Spec) -> Arg {
+pub(super) fn argument(spec: &FlagSpec) -> Arg {
     let argument = Arg::new(spec.name)
         .long(spec.name)
         .visible_aliases(spec.aliases.iter().copied())
         .value_name(spec.placeholder)
         .default_value(spec.default)
         .hide_default_value(spec.default.is_empty())
-        .hide(spec.visibility != Visibility::Shown)
+        .hide(spec.visibility != FlagVisibility::Shown)
         .help(help(spec))
         .action(if spec.repeated { ArgAction::Append } else { ArgAction::Set });
     let argument = match spec.short {
         Some(letter) => argument.short(letter),
         None => argument,
     };
-    match spec.bare {
+    match spec.implied_value {
         Some(value) => argument.num_args(0..=1).require_equals(true).default_missing_value(value),
         None => argument.num_args(1).allow_hyphen_values(true),
     }
 }
 
-fn help(spec: &Spec) -> String {
+fn help(spec: &FlagSpec) -> String {
     match spec.effect {
-        Effect::Effective => spec.help.to_owned(),
-        Effect::Ignored(reason) => format!("{} Accepted without effect: {reason}.", spec.help),
+        FlagEffect::Effective => spec.help.to_owned(),
+        FlagEffect::Ignored(reason) => format!("{} Accepted without effect: {reason}.", spec.help),
     }
 }
 
@@ -142,7 +143,7 @@ fn dashed(word: &str) -> String {
 /// Whether the word after `--name` is the flag's value.
 fn wants_next(name: &str) -> bool {
     let mut all = flags::all().chain(flags::node_manager::FLAGS);
-    all.any(|spec| spec.bare.is_none() && (spec.name == name || spec.aliases.contains(&name)))
+    all.any(|spec| spec.implied_value.is_none() && (spec.name == name || spec.aliases.contains(&name)))
 }
 
 #[cfg(test)]

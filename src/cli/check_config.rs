@@ -7,10 +7,10 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::{
     UsageError,
-    arguments::{self, Arguments},
-    config::{self, CloudConfig, KubeApiConfig},
-    flags::{Spec, azure, cloud, generic},
-    mistakes::Mistakes,
+    arguments::{self, FlagArguments},
+    config::{self, KubeApiOptions, KubeCloudSharedOptions},
+    flags::{FlagSpec, azure, cloud, generic},
+    usage_errors::UsageErrors,
 };
 
 /// Name of the subcommand.
@@ -18,11 +18,11 @@ pub const NAME: &str = "check-config";
 
 /// What to check.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CheckConfig {
+pub struct CheckConfigOptions {
     /// The cloud and where its configuration is.
-    pub cloud: CloudConfig,
+    pub cloud: KubeCloudSharedOptions,
     /// The way to the API server, when the configuration is in a Secret.
-    pub kube_api: KubeApiConfig,
+    pub kube_api: KubeApiOptions,
     /// Try the credentials and the permissions too.
     pub online: bool,
     /// Warnings count as errors.
@@ -30,7 +30,7 @@ pub struct CheckConfig {
 }
 
 /// The flags of the program that mean something here.
-const FLAGS: [&Spec; 9] = [
+const FLAGS: [&FlagSpec; 9] = [
     &cloud::CLOUD_PROVIDER.spec,
     &cloud::CLOUD_CONFIG.spec,
     &cloud::CLUSTER_NAME.spec,
@@ -57,11 +57,15 @@ pub(super) fn command() -> Command {
 }
 
 /// Reads the subcommand's words. `checkable` are the providers that can check their configuration.
-pub(super) fn parse(matches: &ArgMatches, checkable: &[&str], mut mistakes: Mistakes) -> Result<CheckConfig, UsageError> {
-    let mut arguments = Arguments::of(matches, &FLAGS);
-    mistakes.read(&arguments);
-    arguments.settle_provider(checkable);
+pub(super) fn parse(
+    matches: &ArgMatches,
+    checkable: &[&str],
+    mut mistakes: UsageErrors,
+) -> Result<CheckConfigOptions, UsageError> {
+    let mut arguments = FlagArguments::for_subcommand(matches, &FLAGS);
+    mistakes.add_invalid_values(&arguments);
+    arguments.apply_default_provider(checkable);
     let (online, strict) = (matches.get_flag(ONLINE), matches.get_flag(STRICT));
     let built = config::build_for_check(arguments, checkable);
-    mistakes.join(built.map(|(cloud, kube_api)| CheckConfig { cloud, kube_api, online, strict }))
+    mistakes.finish(built.map(|(cloud, kube_api)| CheckConfigOptions { cloud, kube_api, online, strict }))
 }

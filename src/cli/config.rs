@@ -10,32 +10,33 @@ use serde_json::Value;
 
 pub(super) use self::build::{build, build_for_check, build_for_node_manager};
 use super::{
-    arguments::Arguments, feature_gates::FeatureGates, logging::LoggingConfig, tls::TlsVersion, value::SniCertificate,
+    arguments::FlagArguments, feature_gates::FeatureGates, logging::LoggingOptions, tls::OfferedTlsVersion,
+    value::SniCertKeyFlag,
 };
 
 /// Everything that the flags decide.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Config {
+pub struct ManagerConfig {
     /// The cloud and the cluster.
-    pub cloud: CloudConfig,
+    pub cloud: KubeCloudSharedOptions,
     /// The way to the API server.
-    pub kube_api: KubeApiConfig,
+    pub kube_api: KubeApiOptions,
     /// The election.
-    pub leader_election: LeaderElectionConfig,
+    pub leader_election: LeaderElectionOptions,
     /// The HTTPS server.
-    pub serving: ServingConfig,
+    pub serving: SecureServingOptions,
     /// Canonical names of the controllers that run.
     pub controllers: BTreeSet<&'static str>,
     /// `--node-filter-requirements`: label selector of the Nodes that exist for this program; `None`: all.
     pub node_filter: Option<String>,
     /// The node controller.
-    pub node: NodeConfig,
+    pub node: NodeControllerOptions,
     /// The node-lifecycle controller.
-    pub node_lifecycle: NodeLifecycleConfig,
+    pub node_lifecycle: NodeLifecycleControllerOptions,
     /// The route controller.
-    pub route: RouteConfig,
+    pub route: RouteControllerOptions,
     /// The service controller.
-    pub service: ServiceConfig,
+    pub service: ServiceControllerOptions,
     /// `--min-resync-period`.
     pub min_resync_period: Duration,
     /// `--controller-start-interval`.
@@ -43,17 +44,17 @@ pub struct Config {
     /// `--shutdown-grace-period`.
     pub shutdown_grace_period: Duration,
     /// The log.
-    pub logging: LoggingConfig,
+    pub logging: LoggingOptions,
     /// The features.
     pub feature_gates: FeatureGates,
     /// The version to report.
     pub version: String,
     /// What the operator should be told at start: flags and gates that mean nothing here.
     pub notices: Vec<String>,
-    arguments: Arguments,
+    arguments: FlagArguments,
 }
 
-impl Config {
+impl ManagerConfig {
     /// Every flag with its effective value, as `/flagz` shows it. No flag carries a secret.
     pub fn flagz(&self) -> Vec<(String, String)> {
         self.arguments.effective()
@@ -68,13 +69,13 @@ impl Config {
 
 /// The cloud and the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CloudConfig {
+pub struct KubeCloudSharedOptions {
     /// Name of the provider.
     pub provider: String,
     /// The provider's own configuration.
     pub cloud_config: Option<PathBuf>,
     /// The Secret that has it, or a part of it.
-    pub cloud_config_secret: Option<ConfigSecret>,
+    pub cloud_config_secret: Option<CloudConfigSecret>,
     /// Whether a changed configuration takes effect without a restart.
     pub reload: bool,
     /// Whether a cloud without cluster id is accepted.
@@ -91,7 +92,7 @@ pub struct CloudConfig {
 
 /// One key of a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigSecret {
+pub struct CloudConfigSecret {
     /// Namespace.
     pub namespace: String,
     /// Name.
@@ -102,7 +103,7 @@ pub struct ConfigSecret {
 
 /// The way to the API server.
 #[derive(Debug, Clone, PartialEq)]
-pub struct KubeApiConfig {
+pub struct KubeApiOptions {
     /// Kubeconfig; `None`: in-cluster.
     pub kubeconfig: Option<PathBuf>,
     /// Address in place of the kubeconfig's.
@@ -119,7 +120,7 @@ pub struct KubeApiConfig {
 
 /// The election. With `enabled`, the timing holds client-go's rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeaderElectionConfig {
+pub struct LeaderElectionOptions {
     /// Whether there is an election.
     pub enabled: bool,
     /// How long others wait.
@@ -136,7 +137,7 @@ pub struct LeaderElectionConfig {
 
 /// The HTTPS server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServingConfig {
+pub struct SecureServingOptions {
     /// Address to listen on.
     pub bind_address: IpAddr,
     /// Port; 0: no server.
@@ -148,11 +149,11 @@ pub struct ServingConfig {
     /// Suites by IANA name; empty: the library's choice.
     pub cipher_suites: Vec<&'static str>,
     /// Lowest version.
-    pub min_version: TlsVersion,
+    pub min_version: OfferedTlsVersion,
     /// Key exchange groups by TLS number, best first; empty: the library's choice.
     pub curve_preferences: Vec<u16>,
     /// Certificates for particular names.
-    pub sni_certificates: Vec<SniCertificate>,
+    pub sni_certificates: Vec<SniCertKeyFlag>,
     /// Streams per HTTP/2 connection.
     pub http2_max_streams: u32,
     /// Whether HTTP/2 is served.
@@ -164,9 +165,9 @@ pub struct ServingConfig {
     /// Whether `/debug/flags/v` is served.
     pub profiling: bool,
     /// Who somebody is.
-    pub authentication: AuthenticationConfig,
+    pub authentication: DelegatingAuthenticationOptions,
     /// What somebody may do.
-    pub authorization: AuthorizationConfig,
+    pub authorization: DelegatingAuthorizationOptions,
 }
 
 /// Certificate and key that belong together.
@@ -180,7 +181,7 @@ pub struct TlsFiles {
 
 /// Who somebody is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuthenticationConfig {
+pub struct DelegatingAuthenticationOptions {
     /// API server for TokenReview; `None`: the controllers' own.
     pub kubeconfig: Option<PathBuf>,
     /// Whether the cluster's ConfigMap is left unread.
@@ -192,12 +193,12 @@ pub struct AuthenticationConfig {
     /// Authorities for client certificates; `None`: the ConfigMap's.
     pub client_ca_file: Option<PathBuf>,
     /// Front proxies, when given by flags; `None`: the ConfigMap's.
-    pub request_header: Option<RequestHeaderConfig>,
+    pub request_header: Option<RequestHeaderOptions>,
 }
 
 /// Front proxies that speak for users.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RequestHeaderConfig {
+pub struct RequestHeaderOptions {
     /// Authorities for the proxies' certificates.
     pub client_ca_file: PathBuf,
     /// Common names they may have; empty: any.
@@ -214,7 +215,7 @@ pub struct RequestHeaderConfig {
 
 /// What somebody may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuthorizationConfig {
+pub struct DelegatingAuthorizationOptions {
     /// API server for SubjectAccessReview; `None`: the controllers' own.
     pub kubeconfig: Option<PathBuf>,
     /// Paths open to everybody; a trailing `*` stands for anything.
@@ -227,7 +228,7 @@ pub struct AuthorizationConfig {
 
 /// The node controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeConfig {
+pub struct NodeControllerOptions {
     /// Nodes initialised at a time.
     pub workers: usize,
     /// Nodes refreshed at a time.
@@ -238,7 +239,7 @@ pub struct NodeConfig {
 
 /// The node-lifecycle controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeLifecycleConfig {
+pub struct NodeLifecycleControllerOptions {
     /// How often the cloud is asked.
     pub monitor_period: Duration,
     /// How long an instance must be gone.
@@ -253,7 +254,7 @@ pub struct NodeLifecycleConfig {
 
 /// The route controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RouteConfig {
+pub struct RouteControllerOptions {
     /// How often routes are compared with the cloud when they are not watch-driven.
     pub reconciliation_period: Duration,
     /// Whether they follow node events.
@@ -262,7 +263,7 @@ pub struct RouteConfig {
 
 /// The service controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServiceConfig {
+pub struct ServiceControllerOptions {
     /// Services at a time; `None`: as many as the provider can take.
     pub concurrent_syncs: Option<usize>,
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-pub use crate::controllers::names::{NODE, NODE_LIFECYCLE, Names, ROUTE, SERVICE, TABLE};
+pub use crate::controllers::names::{ControllerNames, NODE, NODE_LIFECYCLE, ROUTE, SERVICE, TABLE};
 
 /// Names that other builds know and that have no controller here: accepted, with the reason why nothing runs.
 pub const ABSENT: &[(&str, &str)] =
@@ -13,7 +13,7 @@ pub const ABSENT: &[(&str, &str)] =
 
 /// What `--controllers` selects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Selection {
+pub struct ControllerSelection {
     /// Canonical names of the controllers that run.
     pub enabled: BTreeSet<&'static str>,
     /// Items that are no controller's name, without their dash.
@@ -23,8 +23,8 @@ pub struct Selection {
 }
 
 /// Reads the list of `--controllers`. The first item that names a controller decides about it; without one, `*` does.
-pub fn select(list: &[String]) -> Selection {
-    let mut selection = Selection::default();
+pub fn select(list: &[String]) -> ControllerSelection {
+    let mut selection = ControllerSelection::default();
     for item in list.iter().filter(|item| *item != "*") {
         let name = item.strip_prefix('-').unwrap_or(item);
         match ABSENT.iter().find(|(absent, _)| *absent == name) {

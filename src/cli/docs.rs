@@ -3,8 +3,8 @@
 
 use super::{
     controllers,
-    feature_gates::{self, Gate},
-    flags::{Effect, SECTIONS, Spec, Visibility, node_manager},
+    feature_gates::{self, FeatureSpec},
+    flags::{FlagEffect, FlagSpec, FlagVisibility, SECTIONS, node_manager},
 };
 
 const GENERATED: &str = "<!-- Generated from the tables in src/cli; do not edit. `make docs` writes it again. -->";
@@ -39,21 +39,21 @@ pub fn node_manager() -> String {
     page
 }
 
-fn flag_table(title: &str, flags: &[Spec]) -> String {
+fn flag_table(title: &str, flags: &[FlagSpec]) -> String {
     let head = format!("\n## {title}\n\n| Flag | Value | Default | Meaning |\n|---|---|---|---|\n");
     head + &flags.iter().map(flag_row).collect::<String>()
 }
 
-fn flag_row(spec: &Spec) -> String {
+fn flag_row(spec: &FlagSpec) -> String {
     let mut names = vec![format!("`--{}`", spec.name)];
     names.extend(spec.short.map(|letter| format!("`-{letter}`")));
     names.extend(spec.aliases.iter().map(|alias| format!("`--{alias}`")));
     let default = if spec.default.is_empty() { String::new() } else { format!("`{}`", spec.default) };
     let mut meaning = spec.help.to_owned();
-    if let Effect::Ignored(reason) = spec.effect {
+    if let FlagEffect::Ignored(reason) = spec.effect {
         meaning += &format!(" **Accepted without effect:** {reason}.");
     }
-    if let Visibility::Deprecated(advice) = spec.visibility {
+    if let FlagVisibility::Deprecated(advice) = spec.visibility {
         meaning += &format!(" **Deprecated:** {advice}.");
     }
     row(&[&names.join(", "), &format!("`{}`", spec.placeholder), &default, &meaning])
@@ -68,7 +68,7 @@ pub fn feature_gates() -> String {
          the flags of a Go deployment work, and do nothing here; the log says so at start. An unknown gate is an error.\n\n\
          ## Gates with an effect\n\n| Gate | Default | Stage | Effect |\n|---|---|---|---|\n"
     );
-    let cells = |gate: &Gate| [format!("`{}`", gate.name), gate.default.to_string(), gate.stage.name().to_owned()];
+    let cells = |gate: &FeatureSpec| [format!("`{}`", gate.name), gate.default.to_string(), gate.stage.name().to_owned()];
     for (gate, effect) in feature_gates::TABLE.iter().filter_map(|gate| gate.effect.map(|effect| (gate, effect))) {
         let [name, default, stage] = cells(gate);
         page += &row(&[&name, &default, &stage, effect]);

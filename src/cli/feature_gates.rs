@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use super::value::Switches;
+use super::value::MapStringBool;
 
 /// How settled a feature is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum FeatureStage {
     /// Off by default, may vanish.
     Alpha,
     /// Settled in substance.
@@ -24,43 +24,43 @@ pub enum Stage {
     DeprecatedLocked,
 }
 
-impl Stage {
+impl FeatureStage {
     /// As printed on the reference page.
     pub fn name(self) -> &'static str {
         match self {
-            Stage::Alpha => "alpha",
-            Stage::Beta => "beta",
-            Stage::Stable => "stable",
-            Stage::Locked => "stable, locked",
-            Stage::Deprecated => "deprecated",
-            Stage::DeprecatedLocked => "deprecated, locked",
+            FeatureStage::Alpha => "alpha",
+            FeatureStage::Beta => "beta",
+            FeatureStage::Stable => "stable",
+            FeatureStage::Locked => "stable, locked",
+            FeatureStage::Deprecated => "deprecated",
+            FeatureStage::DeprecatedLocked => "deprecated, locked",
         }
     }
 
     /// Label `stage` of `kubernetes_feature_enabled`; upstream leaves it empty for what is settled.
     pub fn label(self) -> &'static str {
         match self {
-            Stage::Alpha => "ALPHA",
-            Stage::Beta => "BETA",
-            Stage::Stable | Stage::Locked => "",
-            Stage::Deprecated | Stage::DeprecatedLocked => "DEPRECATED",
+            FeatureStage::Alpha => "ALPHA",
+            FeatureStage::Beta => "BETA",
+            FeatureStage::Stable | FeatureStage::Locked => "",
+            FeatureStage::Deprecated | FeatureStage::DeprecatedLocked => "DEPRECATED",
         }
     }
 
     fn is_locked(self) -> bool {
-        matches!(self, Stage::Locked | Stage::DeprecatedLocked)
+        matches!(self, FeatureStage::Locked | FeatureStage::DeprecatedLocked)
     }
 }
 
 /// One row of the table.
 #[derive(Debug, Clone, Copy)]
-pub struct Gate {
+pub struct FeatureSpec {
     /// Name.
     pub name: &'static str,
     /// Whether the feature is on when nothing is said.
     pub default: bool,
     /// Stage.
-    pub stage: Stage,
+    pub stage: FeatureStage,
     /// What it does here; `None`: accepted, without effect.
     pub effect: Option<&'static str>,
 }
@@ -75,81 +75,81 @@ pub const FLAGZ: &str = "ComponentFlagz";
 const ALL_ALPHA: &str = "AllAlpha";
 const ALL_BETA: &str = "AllBeta";
 
-const fn effective(name: &'static str, default: bool, stage: Stage, effect: &'static str) -> Gate {
-    Gate { name, default, stage, effect: Some(effect) }
+const fn effective(name: &'static str, default: bool, stage: FeatureStage, effect: &'static str) -> FeatureSpec {
+    FeatureSpec { name, default, stage, effect: Some(effect) }
 }
 
-const fn ignored(name: &'static str, default: bool, stage: Stage) -> Gate {
-    Gate { name, default, stage, effect: None }
+const fn ignored(name: &'static str, default: bool, stage: FeatureStage) -> FeatureSpec {
+    FeatureSpec { name, default, stage, effect: None }
 }
 
 /// The table, in order of names.
-pub const TABLE: &[Gate] = &[
-    ignored("APIResponseCompression", true, Stage::Beta),
-    ignored("APIServerIdentity", true, Stage::Beta),
-    ignored("APIServerTracing", true, Stage::Locked),
-    ignored("APIServingWithRoutine", false, Stage::Alpha),
-    ignored("AggregatedDiscoveryRemoveBetaType", true, Stage::DeprecatedLocked),
-    effective(ALL_ALPHA, false, Stage::Alpha, "Sets every alpha gate that is not set by name."),
-    effective(ALL_BETA, false, Stage::Beta, "Sets every beta gate that is not set by name."),
-    ignored("AllowParsingUserUIDFromCertAuth", true, Stage::Beta),
-    ignored("AllowUnsafeMalformedObjectDeletion", false, Stage::Alpha),
-    ignored("AnonymousAuthConfigurableEndpoints", true, Stage::Locked),
-    ignored("AtomicFIFO", true, Stage::Beta),
-    ignored("BtreeWatchCache", true, Stage::Locked),
-    ignored("CBORServingAndStorage", false, Stage::Alpha),
-    ignored("ClientsAllowCBOR", false, Stage::Alpha),
-    ignored("ClientsPreferCBOR", false, Stage::Alpha),
+pub const TABLE: &[FeatureSpec] = &[
+    ignored("APIResponseCompression", true, FeatureStage::Beta),
+    ignored("APIServerIdentity", true, FeatureStage::Beta),
+    ignored("APIServerTracing", true, FeatureStage::Locked),
+    ignored("APIServingWithRoutine", false, FeatureStage::Alpha),
+    ignored("AggregatedDiscoveryRemoveBetaType", true, FeatureStage::DeprecatedLocked),
+    effective(ALL_ALPHA, false, FeatureStage::Alpha, "Sets every alpha gate that is not set by name."),
+    effective(ALL_BETA, false, FeatureStage::Beta, "Sets every beta gate that is not set by name."),
+    ignored("AllowParsingUserUIDFromCertAuth", true, FeatureStage::Beta),
+    ignored("AllowUnsafeMalformedObjectDeletion", false, FeatureStage::Alpha),
+    ignored("AnonymousAuthConfigurableEndpoints", true, FeatureStage::Locked),
+    ignored("AtomicFIFO", true, FeatureStage::Beta),
+    ignored("BtreeWatchCache", true, FeatureStage::Locked),
+    ignored("CBORServingAndStorage", false, FeatureStage::Alpha),
+    ignored("ClientsAllowCBOR", false, FeatureStage::Alpha),
+    ignored("ClientsPreferCBOR", false, FeatureStage::Alpha),
     effective(
         WATCH_BASED_ROUTES,
         true,
-        Stage::Alpha,
+        FeatureStage::Alpha,
         "Routes follow node events, with a slow comparison besides; off: --route-reconciliation-period alone. \
         Upstream's default \
          is false.",
     ),
-    ignored("CloudControllerManagerWebhook", false, Stage::Alpha),
-    effective(FLAGZ, true, Stage::Beta, "Serves /flagz."),
-    effective(STATUSZ, true, Stage::Beta, "Serves /statusz."),
-    ignored("ConcurrentWatchObjectDecode", false, Stage::Beta),
-    ignored("ConsistentListFromCache", true, Stage::Locked),
-    ignored("ConsistentListFromCacheSkipTimeoutFallback", false, Stage::Alpha),
-    ignored("ConstrainedImpersonation", true, Stage::Beta),
-    ignored("ContextualLogging", true, Stage::Beta),
-    ignored("ControllerManagerReleaseLeaderElectionLockOnExit", false, Stage::Alpha),
-    ignored("CoordinatedLeaderElection", false, Stage::Beta),
-    ignored("DeclarativeValidation", true, Stage::Locked),
-    ignored("DeclarativeValidationBeta", true, Stage::Beta),
-    ignored("DeclarativeValidationTakeover", false, Stage::Deprecated),
-    ignored("DetectCacheInconsistency", true, Stage::Beta),
-    ignored("InOrderInformers", true, Stage::Beta),
-    ignored("InformerResourceVersion", true, Stage::Beta),
-    ignored("KMSv1", false, Stage::Deprecated),
-    ignored("ListFromCacheSnapshot", true, Stage::Beta),
-    ignored("LoggingAlphaOptions", false, Stage::Alpha),
-    ignored("LoggingBetaOptions", true, Stage::Beta),
-    ignored("ManifestBasedAdmissionControlConfig", false, Stage::Alpha),
-    ignored("MutatingAdmissionPolicy", true, Stage::Stable),
-    ignored("NativeHistograms", false, Stage::Alpha),
-    ignored("OpenAPIEnums", true, Stage::Beta),
-    ignored("RemoteRequestHeaderUID", true, Stage::Beta),
-    ignored("ResilientWatchCacheInitialization", true, Stage::Locked),
-    ignored("RetryGenerateName", true, Stage::Locked),
-    ignored("SeparateCacheWatchRPC", false, Stage::DeprecatedLocked),
-    ignored("ShardedListAndWatch", false, Stage::Alpha),
-    ignored("SizeBasedListCostEstimate", true, Stage::Beta),
-    ignored("StorageVersionAPI", false, Stage::Alpha),
-    ignored("StorageVersionHash", true, Stage::Beta),
-    ignored("StreamingCollectionEncodingToJSON", true, Stage::Locked),
-    ignored("StreamingCollectionEncodingToProtobuf", true, Stage::Locked),
-    ignored("StructuredAuthenticationConfigurationEgressSelector", true, Stage::Beta),
-    ignored("StructuredAuthenticationConfigurationJWKSMetrics", true, Stage::Beta),
-    ignored("TokenRequestServiceAccountUIDValidation", true, Stage::Beta),
-    ignored("UnauthenticatedHTTP2DOSMitigation", true, Stage::Beta),
-    ignored("UnknownVersionInteroperabilityProxy", true, Stage::Beta),
-    ignored("WatchCacheInitializationPostStartHook", true, Stage::Beta),
-    ignored("WatchList", true, Stage::Beta),
-    ignored("WatchListClient", true, Stage::Beta),
+    ignored("CloudControllerManagerWebhook", false, FeatureStage::Alpha),
+    effective(FLAGZ, true, FeatureStage::Beta, "Serves /flagz."),
+    effective(STATUSZ, true, FeatureStage::Beta, "Serves /statusz."),
+    ignored("ConcurrentWatchObjectDecode", false, FeatureStage::Beta),
+    ignored("ConsistentListFromCache", true, FeatureStage::Locked),
+    ignored("ConsistentListFromCacheSkipTimeoutFallback", false, FeatureStage::Alpha),
+    ignored("ConstrainedImpersonation", true, FeatureStage::Beta),
+    ignored("ContextualLogging", true, FeatureStage::Beta),
+    ignored("ControllerManagerReleaseLeaderElectionLockOnExit", false, FeatureStage::Alpha),
+    ignored("CoordinatedLeaderElection", false, FeatureStage::Beta),
+    ignored("DeclarativeValidation", true, FeatureStage::Locked),
+    ignored("DeclarativeValidationBeta", true, FeatureStage::Beta),
+    ignored("DeclarativeValidationTakeover", false, FeatureStage::Deprecated),
+    ignored("DetectCacheInconsistency", true, FeatureStage::Beta),
+    ignored("InOrderInformers", true, FeatureStage::Beta),
+    ignored("InformerResourceVersion", true, FeatureStage::Beta),
+    ignored("KMSv1", false, FeatureStage::Deprecated),
+    ignored("ListFromCacheSnapshot", true, FeatureStage::Beta),
+    ignored("LoggingAlphaOptions", false, FeatureStage::Alpha),
+    ignored("LoggingBetaOptions", true, FeatureStage::Beta),
+    ignored("ManifestBasedAdmissionControlConfig", false, FeatureStage::Alpha),
+    ignored("MutatingAdmissionPolicy", true, FeatureStage::Stable),
+    ignored("NativeHistograms", false, FeatureStage::Alpha),
+    ignored("OpenAPIEnums", true, FeatureStage::Beta),
+    ignored("RemoteRequestHeaderUID", true, FeatureStage::Beta),
+    ignored("ResilientWatchCacheInitialization", true, FeatureStage::Locked),
+    ignored("RetryGenerateName", true, FeatureStage::Locked),
+    ignored("SeparateCacheWatchRPC", false, FeatureStage::DeprecatedLocked),
+    ignored("ShardedListAndWatch", false, FeatureStage::Alpha),
+    ignored("SizeBasedListCostEstimate", true, FeatureStage::Beta),
+    ignored("StorageVersionAPI", false, FeatureStage::Alpha),
+    ignored("StorageVersionHash", true, FeatureStage::Beta),
+    ignored("StreamingCollectionEncodingToJSON", true, FeatureStage::Locked),
+    ignored("StreamingCollectionEncodingToProtobuf", true, FeatureStage::Locked),
+    ignored("StructuredAuthenticationConfigurationEgressSelector", true, FeatureStage::Beta),
+    ignored("StructuredAuthenticationConfigurationJWKSMetrics", true, FeatureStage::Beta),
+    ignored("TokenRequestServiceAccountUIDValidation", true, FeatureStage::Beta),
+    ignored("UnauthenticatedHTTP2DOSMitigation", true, FeatureStage::Beta),
+    ignored("UnknownVersionInteroperabilityProxy", true, FeatureStage::Beta),
+    ignored("WatchCacheInitializationPostStartHook", true, FeatureStage::Beta),
+    ignored("WatchList", true, FeatureStage::Beta),
+    ignored("WatchListClient", true, FeatureStage::Beta),
 ];
 
 /// Which features are on.
@@ -176,7 +176,7 @@ impl FeatureGates {
 
 /// What `--feature-gates` comes to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Resolution {
+pub struct ResolvedFeatureGates {
     /// The gates.
     pub gates: FeatureGates,
     /// Names and values that are refused.
@@ -186,9 +186,9 @@ pub struct Resolution {
 }
 
 /// Applies what was given to the table. Gates set by name come before `AllAlpha` and `AllBeta`.
-pub fn resolve(given: &Switches) -> Resolution {
-    let mut resolution = Resolution::default();
-    let everything = [(ALL_ALPHA, Stage::Alpha), (ALL_BETA, Stage::Beta)];
+pub fn resolve(given: &MapStringBool) -> ResolvedFeatureGates {
+    let mut resolution = ResolvedFeatureGates::default();
+    let everything = [(ALL_ALPHA, FeatureStage::Alpha), (ALL_BETA, FeatureStage::Beta)];
     for (all, stage) in everything {
         if let Some(on) = given.get(all) {
             let members = TABLE.iter().filter(|gate| gate.stage == stage);
@@ -219,8 +219,8 @@ mod tests {
     use super::*;
     use crate::cli::value::FlagValue;
 
-    fn resolved(text: &str) -> Resolution {
-        resolve(&Switches::parse(text).unwrap())
+    fn resolved(text: &str) -> ResolvedFeatureGates {
+        resolve(&MapStringBool::parse(text).unwrap())
     }
 
     #[test]

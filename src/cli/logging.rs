@@ -20,7 +20,7 @@ use crate::runtime::clock::Clock;
 
 /// Form of the lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum LogFormat {
     /// klog's.
     #[default]
     Text,
@@ -39,9 +39,9 @@ pub struct ModuleLevel {
 
 /// What the log should be like.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoggingConfig {
+pub struct LoggingOptions {
     /// Form of the lines.
-    pub format: Format,
+    pub format: LogFormat,
     /// `-v`.
     pub verbosity: u8,
     /// `--vmodule`.
@@ -50,9 +50,14 @@ pub struct LoggingConfig {
     pub crates: Vec<String>,
 }
 
-impl Default for LoggingConfig {
+impl Default for LoggingOptions {
     fn default() -> Self {
-        Self { format: Format::Text, verbosity: 0, modules: Vec::new(), crates: vec!["cloud_controller_manager".to_owned()] }
+        Self {
+            format: LogFormat::Text,
+            verbosity: 0,
+            modules: Vec::new(),
+            crates: vec!["cloud_controller_manager".to_owned()],
+        }
     }
 }
 
@@ -67,13 +72,13 @@ pub fn level(verbosity: u8) -> LevelFilter {
 
 /// Decides which events are written.
 #[derive(Debug, Clone)]
-struct Filter {
+struct LogFilter {
     verbosity: u8,
     modules: Vec<ModuleLevel>,
     crates: Vec<String>,
 }
 
-impl Filter {
+impl LogFilter {
     /// The lowest level that is written for events of `target`, a path of modules, declared in `file`.
     fn level_for(&self, target: &str, file: Option<&str>) -> LevelFilter {
         // It tells each failed request at ERROR; whoever sent the request tells it too, with what it was for.
@@ -84,7 +89,7 @@ impl Filter {
         if !self.crates.iter().any(|name| name == origin) {
             return LevelFilter::INFO;
         }
-        let entry = self.modules.iter().find(|entry| names(target, file).any(|name| matches(&entry.pattern, name)));
+        let entry = self.modules.iter().find(|entry| module_names(target, file).any(|name| matches(&entry.pattern, name)));
         level(entry.map_or(self.verbosity, |entry| entry.verbosity))
     }
 
@@ -92,7 +97,7 @@ impl Filter {
         metadata.level() <= &self.level_for(metadata.target(), metadata.file())
     }
 
-    fn most(&self) -> LevelFilter {
+    fn max_level(&self) -> LevelFilter {
         self.modules
             .iter()
             .map(|entry| level(entry.verbosity))
@@ -103,7 +108,7 @@ impl Filter {
 }
 
 /// What a pattern of `--vmodule` may mean: the source file or one of the modules above it.
-fn names<'a>(target: &'a str, file: Option<&'a str>) -> impl Iterator<Item = &'a str> {
+fn module_names<'a>(target: &'a str, file: Option<&'a str>) -> impl Iterator<Item = &'a str> {
     let file = file.and_then(|file| file.rsplit('/').next()).map(|file| file.trim_end_matches(".rs"));
     target.split("::").chain(file)
 }
@@ -120,7 +125,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-impl<S: Subscriber> Layer<S> for Filter {
+impl<S: Subscriber> Layer<S> for LogFilter {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         if self.allows(metadata) { Interest::always() } else { Interest::never() }
     }
@@ -130,7 +135,7 @@ impl<S: Subscriber> Layer<S> for Filter {
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(self.most())
+        Some(self.max_level())
     }
 }
 
@@ -147,7 +152,7 @@ pub enum LogError {
 
 /// Changes a running log. Clones change the same one.
 #[derive(Debug, Clone)]
-pub struct LogHandle(reload::Handle<Filter, Registry>);
+pub struct LogHandle(reload::Handle<LogFilter, Registry>);
 
 impl LogHandle {
     /// Changes `-v`.
@@ -157,15 +162,15 @@ impl LogHandle {
 }
 
 /// Installs the log for the whole process.
-pub fn install(config: &LoggingConfig) -> Result<LogHandle, LogError> {
-    let filter = Filter { verbosity: config.verbosity, modules: config.modules.clone(), crates: config.crates.clone() };
+pub fn install(config: &LoggingOptions) -> Result<LogHandle, LogError> {
+    let filter = LogFilter { verbosity: config.verbosity, modules: config.modules.clone(), crates: config.crates.clone() };
     let (filter, handle) = reload::Layer::new(filter);
     let clock = Clock::System;
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let registry = tracing_subscriber::registry().with(filter);
     match config.format {
-        Format::Text => registry.with(lines.fmt_fields(KlogFields).event_format(KlogLine { clock })).try_init()?,
-        Format::Json => registry.with(lines.fmt_fields(JsonFields::new()).event_format(JsonLine { clock })).try_init()?,
+        LogFormat::Text => registry.with(lines.fmt_fields(KlogFields).event_format(KlogLine { clock })).try_init()?,
+        LogFormat::Json => registry.with(lines.fmt_fields(JsonFields::new()).event_format(JsonLine { clock })).try_init()?,
     }
     Ok(LogHandle(handle))
 }
@@ -174,10 +179,10 @@ pub fn install(config: &LoggingConfig) -> Result<LogHandle, LogError> {
 mod tests {
     use super::*;
 
-    fn filter(verbosity: u8, modules: &[(&str, u8)]) -> Filter {
+    fn filter(verbosity: u8, modules: &[(&str, u8)]) -> LogFilter {
         let modules =
             modules.iter().map(|(pattern, verbosity)| ModuleLevel { pattern: (*pattern).to_owned(), verbosity: *verbosity });
-        Filter { verbosity, modules: modules.collect(), crates: LoggingConfig::default().crates }
+        LogFilter { verbosity, modules: modules.collect(), crates: LoggingOptions::default().crates }
     }
 
     #[test]
@@ -217,12 +222,12 @@ mod tests {
         ] {
             assert_eq!(filter.level_for(target, Some(file)), expected, "{target}");
         }
-        assert_eq!(filter.most(), LevelFilter::TRACE);
+        assert_eq!(filter.max_level(), LevelFilter::TRACE);
     }
 
     #[test]
     fn the_verbosity_of_a_running_log_changes() {
-        let handle = install(&LoggingConfig::default()).unwrap();
+        let handle = install(&LoggingOptions::default()).unwrap();
         let enabled = || tracing::enabled!(target: "cloud_controller_manager::route", tracing::Level::DEBUG);
         let library = || tracing::enabled!(target: "rustls::client", tracing::Level::DEBUG);
         assert!(!enabled());
@@ -230,7 +235,7 @@ mod tests {
         assert!(enabled() && !library());
         handle.set_verbosity(0).unwrap();
         assert!(!enabled());
-        assert!(install(&LoggingConfig::default()).is_err());
+        assert!(install(&LoggingOptions::default()).is_err());
     }
 
     #[test]

@@ -15,9 +15,9 @@ pub mod flags;
 pub mod label_selector;
 mod leader_migration;
 pub mod logging;
-mod mistakes;
 mod node_manager;
 pub mod tls;
+mod usage_errors;
 pub mod value;
 
 use std::{ffi::OsString, fmt, fs};
@@ -25,13 +25,13 @@ use std::{ffi::OsString, fmt, fs};
 use clap::ArgMatches;
 use clap_complete::Shell;
 
-pub use self::check_config::{CheckConfig, NAME as CHECK_CONFIG};
+pub use self::check_config::{CheckConfigOptions, NAME as CHECK_CONFIG};
 pub use self::node_manager::{NAME as NODE_MANAGER, NodeManagerConfig};
 use self::{
-    arguments::Arguments,
-    config::Config,
+    arguments::FlagArguments,
+    config::ManagerConfig,
     flags::{generic, leader_election},
-    mistakes::{Mistakes, Understood},
+    usage_errors::{ParsedCommandLine, UsageErrors},
     value::VersionRequest,
 };
 
@@ -44,13 +44,13 @@ pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 /// What the program should do.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Command {
+pub enum CliCommand {
     /// Run the controllers.
-    Run(Box<Config>),
+    Run(Box<ManagerConfig>),
     /// Look after the Node of this machine.
     ManageNode(Box<NodeManagerConfig>),
     /// Check the provider's configuration.
-    Check(Box<CheckConfig>),
+    Check(Box<CheckConfigOptions>),
     /// Print this to stdout and end with exit code 0.
     Print(String),
 }
@@ -80,7 +80,7 @@ impl fmt::Display for UsageError {
 
 /// Which providers can do what, by name.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Providers<'a> {
+pub struct ProviderNames<'a> {
     /// For `--cloud-provider`.
     pub all: &'a [&'a str],
     /// For `check-config`.
@@ -95,41 +95,41 @@ pub fn parse(
     args: impl IntoIterator<Item = OsString>,
     providers: &[&str],
     checkable: &[&str],
-) -> Result<Command, UsageError> {
-    parse_for(args, Providers { all: providers, checkable, local: providers })
+) -> Result<CliCommand, UsageError> {
+    parse_for(args, ProviderNames { all: providers, checkable, local: providers })
 }
 
 /// The same when not every provider can do everything.
-pub fn parse_for(args: impl IntoIterator<Item = OsString>, providers: Providers<'_>) -> Result<Command, UsageError> {
+pub fn parse_for(args: impl IntoIterator<Item = OsString>, providers: ProviderNames<'_>) -> Result<CliCommand, UsageError> {
     let words = arguments::normalize(node_manager::by_program_name(args));
-    let (matches, mistakes) = match mistakes::understand(&command(), words)? {
-        Understood::Help(text) => return Ok(Command::Print(text)),
-        Understood::Words(matches, mistakes) => (matches, mistakes),
+    let (matches, mistakes) = match usage_errors::parse_words(&command(), words)? {
+        ParsedCommandLine::Help(text) => return Ok(CliCommand::Print(text)),
+        ParsedCommandLine::Matches(matches, mistakes) => (matches, mistakes),
     };
     match matches.subcommand() {
-        Some(("completion", chosen)) => mistakes.join(Ok(Command::Print(completion(chosen)))),
-        Some((VERSION_WORD, _)) => mistakes.join(Ok(Command::Print(short_version()))),
+        Some(("completion", chosen)) => mistakes.finish(Ok(CliCommand::Print(completion(chosen)))),
+        Some((VERSION_WORD, _)) => mistakes.finish(Ok(CliCommand::Print(short_version()))),
         Some((check_config::NAME, chosen)) => {
-            check_config::parse(chosen, providers.checkable, mistakes).map(|check| Command::Check(Box::new(check)))
+            check_config::parse(chosen, providers.checkable, mistakes).map(|check| CliCommand::Check(Box::new(check)))
         }
-        Some(("generate-docs", chosen)) => mistakes.join(Ok(Command::Print(page(chosen)))),
+        Some(("generate-docs", chosen)) => mistakes.finish(Ok(CliCommand::Print(page(chosen)))),
         Some((node_manager::NAME, chosen)) => node_manager::parse(chosen, providers.local, mistakes),
-        _ => run(Arguments::new(&matches), providers.all, mistakes),
+        _ => run(FlagArguments::new(&matches), providers.all, mistakes),
     }
 }
 
-fn run(mut arguments: Arguments, providers: &[&str], mut mistakes: Mistakes) -> Result<Command, UsageError> {
-    mistakes.read(&arguments);
+fn run(mut arguments: FlagArguments, providers: &[&str], mut mistakes: UsageErrors) -> Result<CliCommand, UsageError> {
+    mistakes.add_invalid_values(&arguments);
     match arguments.read(&generic::VERSION) {
-        VersionRequest::Short if mistakes.is_empty() => return Ok(Command::Print(short_version())),
-        VersionRequest::Raw if mistakes.is_empty() => return Ok(Command::Print(raw_version())),
+        VersionRequest::Short if mistakes.is_empty() => return Ok(CliCommand::Print(short_version())),
+        VersionRequest::Raw if mistakes.is_empty() => return Ok(CliCommand::Print(raw_version())),
         _ => {}
     }
     if let Err(line) = check_leader_migration(&arguments) {
         mistakes.add(line);
     }
-    arguments.settle_provider(providers);
-    mistakes.join(config::build(arguments, providers).map(|config| Command::Run(Box::new(config))))
+    arguments.apply_default_provider(providers);
+    mistakes.finish(config::build(arguments, providers).map(|config| CliCommand::Run(Box::new(config))))
 }
 
 /// The parser: the table's flags, and subcommands beside them.
@@ -185,7 +185,7 @@ fn raw_version() -> String {
 }
 
 /// The file means nothing here, but a broken one is told, as upstream does.
-fn check_leader_migration(arguments: &Arguments) -> Result<(), String> {
+fn check_leader_migration(arguments: &FlagArguments) -> Result<(), String> {
     let file = arguments.read(&leader_election::LEADER_MIGRATION_CONFIG);
     if file.is_empty() || !arguments.read(&leader_election::ENABLE_LEADER_MIGRATION) {
         return Ok(());

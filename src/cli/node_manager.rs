@@ -8,15 +8,15 @@ use std::{ffi::OsString, path::Path, path::PathBuf, time::Duration};
 use clap::{ArgMatches, Command};
 
 use super::{
-    Command as Parsed, UsageError, VERSION, VERSION_WORD,
-    arguments::{self, Arguments},
-    config::{self, KubeApiConfig, ServingConfig},
+    CliCommand as Parsed, UsageError, VERSION, VERSION_WORD,
+    arguments::{self, FlagArguments},
+    config::{self, KubeApiOptions, SecureServingOptions},
     flags::{
-        Spec, generic,
-        node_manager::{Section, sections},
+        FlagSpec, generic,
+        node_manager::{NodeManagerFlagSection, sections},
     },
-    logging::LoggingConfig,
-    mistakes::Mistakes,
+    logging::LoggingOptions,
+    usage_errors::UsageErrors,
     value::VersionRequest,
 };
 
@@ -41,11 +41,11 @@ pub struct NodeManagerConfig {
     /// How often addresses are compared with the cloud.
     pub status_update_frequency: Duration,
     /// The way to the API server.
-    pub kube_api: KubeApiConfig,
+    pub kube_api: KubeApiOptions,
     /// The HTTPS server.
-    pub serving: ServingConfig,
+    pub serving: SecureServingOptions,
     /// The log.
-    pub logging: LoggingConfig,
+    pub logging: LoggingOptions,
     /// The version to report.
     pub version: String,
     /// What the operator should be told at start.
@@ -61,7 +61,7 @@ pub(super) fn command() -> Command {
         .args_override_self(true)
         .disable_version_flag(true)
         .subcommand(Command::new(VERSION_WORD).about("Prints the name and the version, as --version does"));
-    sections().into_iter().fold(command, |command, Section { title, flags }| {
+    sections().into_iter().fold(command, |command, NodeManagerFlagSection { title, flags }| {
         command.args(flags.iter().map(|spec| arguments::argument(spec).help_heading(title)))
     })
 }
@@ -77,26 +77,26 @@ pub(super) fn by_program_name(words: impl IntoIterator<Item = OsString>) -> Vec<
 }
 
 /// Reads the subcommand's words. `providers` are those that know the machine they run on.
-pub(super) fn parse(matches: &ArgMatches, providers: &[&str], mut mistakes: Mistakes) -> Result<Parsed, UsageError> {
-    let specs: Vec<Spec> = sections().into_iter().flat_map(|section| section.flags).collect();
-    let mut arguments = Arguments::of(matches, &specs.iter().collect::<Vec<_>>());
-    mistakes.read(&arguments);
+pub(super) fn parse(matches: &ArgMatches, providers: &[&str], mut mistakes: UsageErrors) -> Result<Parsed, UsageError> {
+    let specs: Vec<FlagSpec> = sections().into_iter().flat_map(|section| section.flags).collect();
+    let mut arguments = FlagArguments::for_subcommand(matches, &specs.iter().collect::<Vec<_>>());
+    mistakes.add_invalid_values(&arguments);
     let is_word = matches.subcommand_name() == Some(VERSION_WORD);
     if is_word || matches!(arguments.read(&generic::VERSION), VersionRequest::Short | VersionRequest::Raw) {
-        return mistakes.join(Ok(Parsed::Print(format!("{TITLE} {VERSION}\n"))));
+        return mistakes.finish(Ok(Parsed::Print(format!("{TITLE} {VERSION}\n"))));
     }
-    arguments.settle_provider(providers);
+    arguments.apply_default_provider(providers);
     let config = config::build_for_node_manager(arguments, &specs, providers);
-    mistakes.join(config.map(|config| Parsed::ManageNode(Box::new(config))))
+    mistakes.finish(config.map(|config| Parsed::ManageNode(Box::new(config))))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Command as Parsed, Providers, parse_for};
+    use crate::cli::{CliCommand as Parsed, ProviderNames, parse_for};
 
     fn read(line: &str) -> Result<Parsed, UsageError> {
-        let providers = Providers { all: &["azure", "fake", "other"], checkable: &[], local: &["azure", "fake"] };
+        let providers = ProviderNames { all: &["azure", "fake", "other"], checkable: &[], local: &["azure", "fake"] };
         parse_for(line.split(' ').map(OsString::from), providers)
     }
 

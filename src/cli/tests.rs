@@ -1,31 +1,31 @@
 use std::{io::Write, time::Duration};
 
 use super::{
-    config::{RequestHeaderConfig, TlsFiles},
+    config::{RequestHeaderOptions, TlsFiles},
     feature_gates,
-    logging::{Format, ModuleLevel},
-    tls::TlsVersion,
+    logging::{LogFormat, ModuleLevel},
+    tls::OfferedTlsVersion,
     *,
 };
 
 const PROVIDERS: &[&str] = &["azure", "fake", "gce"];
 
-fn parsed(line: &str) -> Result<Command, UsageError> {
+fn parsed(line: &str) -> Result<CliCommand, UsageError> {
     let words = [NAME].into_iter().chain(line.split_whitespace()).map(OsString::from);
     parse(words, PROVIDERS, &["azure"])
 }
 
 /// The configuration for these flags of the fake provider.
-fn config(line: &str) -> Config {
+fn config(line: &str) -> ManagerConfig {
     match parsed(&format!("--cloud-provider=fake {line}")) {
-        Ok(Command::Run(config)) => *config,
+        Ok(CliCommand::Run(config)) => *config,
         other => panic!("{line}: {other:?}"),
     }
 }
 
 fn printed(line: &str) -> String {
     match parsed(line) {
-        Ok(Command::Print(text)) => text,
+        Ok(CliCommand::Print(text)) => text,
         other => panic!("{line}: {other:?}"),
     }
 }
@@ -59,7 +59,7 @@ fn defaults_mean_what_upstreams_mean() {
     assert_eq!(election.resource_namespace, "kube-system");
     let serving = config.serving;
     assert_eq!((serving.bind_address.to_string().as_str(), serving.secure_port), ("0.0.0.0", 10258));
-    assert_eq!((serving.http2, serving.http2_max_streams, serving.min_version), (true, 100, TlsVersion::V1_2));
+    assert_eq!((serving.http2, serving.http2_max_streams, serving.min_version), (true, 100, OfferedTlsVersion::V1_2));
     assert_eq!(serving.authorization.always_allow_paths, ["/healthz", "/readyz", "/livez"]);
     assert_eq!(serving.authentication.request_header, None);
     assert!(!serving.authentication.tolerate_lookup_failure && serving.profiling);
@@ -73,7 +73,7 @@ fn defaults_mean_what_upstreams_mean() {
     assert_eq!(config.service.concurrent_syncs, None);
     assert_eq!((config.min_resync_period, config.start_interval), (seconds(43_200), Duration::ZERO));
     assert_eq!(config.shutdown_grace_period, seconds(10));
-    assert_eq!((config.logging.format, config.logging.verbosity), (Format::Text, 0));
+    assert_eq!((config.logging.format, config.logging.verbosity), (LogFormat::Text, 0));
     assert_eq!(config.version, VERSION);
     assert_eq!(config.notices, Vec::<String>::new());
 }
@@ -118,7 +118,7 @@ fn every_flag_reaches_the_configuration() {
     assert_eq!((serving.bind_address.to_string().as_str(), serving.secure_port), ("::", 10001));
     assert_eq!(serving.cert_dir, Some("/certs".into()));
     assert_eq!(serving.tls_files, Some(TlsFiles { cert: "/t.crt".into(), key: "/t.key".into() }));
-    assert_eq!((serving.cipher_suites, serving.min_version), (vec!["TLS_AES_128_GCM_SHA256"], TlsVersion::V1_3));
+    assert_eq!((serving.cipher_suites, serving.min_version), (vec!["TLS_AES_128_GCM_SHA256"], OfferedTlsVersion::V1_3));
     assert_eq!((serving.curve_preferences, serving.sni_certificates.len()), (vec![29], 1));
     assert_eq!((serving.http2_max_streams, serving.http2), (47, false));
     assert!(serving.permit_port_sharing && serving.permit_address_sharing && !serving.profiling);
@@ -127,7 +127,7 @@ fn every_flag_reaches_the_configuration() {
     assert!(authentication.skip_lookup && authentication.tolerate_lookup_failure);
     assert_eq!(authentication.token_cache_ttl, seconds(1));
     let list = |item: &str| vec![item.to_owned()];
-    let request_header = RequestHeaderConfig {
+    let request_header = RequestHeaderOptions {
         client_ca_file: "/rca".into(),
         allowed_names: list("p"),
         username_headers: list("u"),
@@ -149,7 +149,7 @@ fn every_flag_reaches_the_configuration() {
     assert_eq!(config.service.concurrent_syncs, Some(1));
     assert_eq!((config.min_resync_period, config.start_interval), (seconds(6000), seconds(120)));
     assert_eq!(config.shutdown_grace_period, seconds(4));
-    assert_eq!((config.logging.format, config.logging.verbosity), (Format::Json, 4));
+    assert_eq!((config.logging.format, config.logging.verbosity), (LogFormat::Json, 4));
     assert_eq!(config.logging.modules, [ModuleLevel { pattern: "a*".to_owned(), verbosity: 6 }]);
     assert!(!config.feature_gates.enabled(feature_gates::WATCH_BASED_ROUTES));
     assert_eq!(config.version, "v9.8.7");
@@ -183,7 +183,7 @@ fn existing_manifests_are_accepted() {
         "--cloud-provider=azure --leader-elect=false --leader-elect-resource-lock=configmap --node-sync-period=1m \
          --external-cloud-volume-plugin=v --log-format=json --node-cidr-mask-size=48",
     ] {
-        assert!(matches!(parsed(line), Ok(Command::Run(_))), "{line}: {:?}", parsed(line));
+        assert!(matches!(parsed(line), Ok(CliCommand::Run(_))), "{line}: {:?}", parsed(line));
     }
 }
 
@@ -200,7 +200,7 @@ fn spellings_of_one_flag_mean_the_same() {
     for line in
         ["--log-format=json", "--log_format json", "--logging-format=json", "--log-format=text --logging-format=json"]
     {
-        assert_eq!(config(line).logging.format, Format::Json, "{line}");
+        assert_eq!(config(line).logging.format, LogFormat::Json, "{line}");
     }
     for line in [
         "--controllers=route,service",
@@ -332,7 +332,7 @@ fn zeros_mean_what_they_mean_for_client_go() {
 #[test]
 fn the_usual_provider_is_azure_and_else_the_only_one() {
     let provider = |providers: &[&str]| match parse([OsString::from(NAME)], providers, &[]) {
-        Ok(Command::Run(config)) => config.cloud.provider,
+        Ok(CliCommand::Run(config)) => config.cloud.provider,
         other => format!("{other:?}"),
     };
     assert_eq!(provider(&["acme", "azure"]), "azure");
@@ -347,7 +347,7 @@ fn flags_of_the_server_are_judged_only_when_it_serves() {
         config("--leader-elect=false --leader-elect-renew-deadline=1h").leader_election.renew_deadline,
         seconds(3600)
     );
-    assert_eq!(config("--tls-min-version=VersionTLS10").serving.min_version, TlsVersion::V1_2);
+    assert_eq!(config("--tls-min-version=VersionTLS10").serving.min_version, OfferedTlsVersion::V1_2);
 }
 
 #[test]
@@ -434,7 +434,7 @@ fn flagz_shows_every_flag_and_reads_back() {
         .chain(flagz.iter().map(|(name, value)| format!("--{name}={value}")))
         .map(OsString::from)
         .collect();
-    let Command::Run(second) = parse(words, PROVIDERS, &["azure"]).unwrap() else { panic!("not to run") };
+    let CliCommand::Run(second) = parse(words, PROVIDERS, &["azure"]).unwrap() else { panic!("not to run") };
     assert_eq!(second.flagz(), flagz);
     assert_eq!(second.controllers, first.controllers);
 }
@@ -456,7 +456,7 @@ fn configz_has_upstreams_shape() {
 #[test]
 fn a_configuration_to_check_is_named_like_one_to_run() {
     let check = |line: &str| match parsed(&format!("check-config {line}")) {
-        Ok(Command::Check(check)) => *check,
+        Ok(CliCommand::Check(check)) => *check,
         other => panic!("{line}: {other:?}"),
     };
     let checked = check("--cloud-config=/etc/azure.json --strict");

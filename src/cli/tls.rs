@@ -3,7 +3,7 @@
 
 /// A TLS version the server can speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TlsVersion {
+pub enum OfferedTlsVersion {
     /// TLS 1.2.
     V1_2,
     /// TLS 1.3.
@@ -11,10 +11,10 @@ pub enum TlsVersion {
 }
 
 /// The lowest version for `--tls-min-version`; the older ones exist no more and mean 1.2.
-pub fn min_version(name: &str) -> Option<TlsVersion> {
+pub fn min_version(name: &str) -> Option<OfferedTlsVersion> {
     match name {
-        "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => Some(TlsVersion::V1_2),
-        "VersionTLS13" => Some(TlsVersion::V1_3),
+        "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => Some(OfferedTlsVersion::V1_2),
+        "VersionTLS13" => Some(OfferedTlsVersion::V1_3),
         _ => None,
     }
 }
@@ -60,7 +60,7 @@ const ALIASES: &[(&str, &str)] = &[
 
 /// What becomes of a suite named in `--tls-cipher-suites`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Suite {
+pub enum CipherSuiteSupport {
     /// It is offered under this name.
     Offered(&'static str),
     /// It is left out.
@@ -68,10 +68,10 @@ pub enum Suite {
 }
 
 /// Looks a suite up.
-pub fn suite(name: &str) -> Option<Suite> {
+pub fn suite(name: &str) -> Option<CipherSuiteSupport> {
     let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
     let find = |list: &[&'static str]| list.iter().copied().find(|known| *known == name);
-    find(OFFERED).map(Suite::Offered).or_else(|| find(WEAK).map(Suite::Weak))
+    find(OFFERED).map(CipherSuiteSupport::Offered).or_else(|| find(WEAK).map(CipherSuiteSupport::Weak))
 }
 
 /// Key exchange groups: Go's `CurveID` and its name.

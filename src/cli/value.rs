@@ -13,7 +13,7 @@ pub trait FlagValue: Sized + Default {
     /// Stands for the value in help texts.
     const PLACEHOLDER: &'static str;
     /// The value of a flag that is given without one, if that is allowed.
-    const BARE: Option<&'static str> = None;
+    const IMPLIED_VALUE: Option<&'static str> = None;
     /// Whether giving the flag twice adds up; otherwise the last one counts.
     const REPEATED: bool = false;
     /// Reads one occurrence. The error says what is accepted.
@@ -28,7 +28,7 @@ pub trait FlagValue: Sized + Default {
 
 /// A text that is no value of its flag's kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadValue {
+pub struct InvalidFlagValue {
     /// As typed.
     pub text: String,
     /// What would be right.
@@ -36,10 +36,10 @@ pub struct BadValue {
 }
 
 /// Reads all occurrences of a flag.
-pub fn parse_all<T: FlagValue>(texts: &[String]) -> Result<T, BadValue> {
+pub fn parse_all<T: FlagValue>(texts: &[String]) -> Result<T, InvalidFlagValue> {
     let mut value: Option<T> = None;
     for text in texts {
-        let next = T::parse(text).map_err(|accepted| BadValue { text: text.clone(), accepted })?;
+        let next = T::parse(text).map_err(|accepted| InvalidFlagValue { text: text.clone(), accepted })?;
         match &mut value {
             Some(value) => value.merge(next),
             None => value = Some(next),
@@ -50,7 +50,7 @@ pub fn parse_all<T: FlagValue>(texts: &[String]) -> Result<T, BadValue> {
 
 impl FlagValue for bool {
     const PLACEHOLDER: &'static str = "true|false";
-    const BARE: Option<&'static str> = Some("true");
+    const IMPLIED_VALUE: Option<&'static str> = Some("true");
 
     fn parse(text: &str) -> Result<Self, String> {
         match text {
@@ -135,15 +135,15 @@ impl FlagValue for Duration {
 
 /// An address to listen on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ip(pub IpAddr);
+pub struct BindIp(pub IpAddr);
 
-impl Default for Ip {
+impl Default for BindIp {
     fn default() -> Self {
         Self(IpAddr::from([0, 0, 0, 0]))
     }
 }
 
-impl FlagValue for Ip {
+impl FlagValue for BindIp {
     const PLACEHOLDER: &'static str = "ip";
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -226,9 +226,9 @@ impl FlagValue for Vec<IpNet> {
 }
 
 /// `name=true|false` pairs.
-pub type Switches = BTreeMap<String, bool>;
+pub type MapStringBool = BTreeMap<String, bool>;
 
-impl FlagValue for Switches {
+impl FlagValue for MapStringBool {
     const PLACEHOLDER: &'static str = "name=true|false,…";
     const REPEATED: bool = true;
 
@@ -253,7 +253,7 @@ impl FlagValue for Switches {
 
 /// A certificate for particular server names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SniCertificate {
+pub struct SniCertKeyFlag {
     /// PEM file of the certificate chain.
     pub cert_file: String,
     /// PEM file of the private key.
@@ -262,7 +262,7 @@ pub struct SniCertificate {
     pub names: Vec<String>,
 }
 
-impl FlagValue for Vec<SniCertificate> {
+impl FlagValue for Vec<SniCertKeyFlag> {
     const PLACEHOLDER: &'static str = "cert,key[:pattern,…]";
     const REPEATED: bool = true;
 
@@ -275,7 +275,7 @@ impl FlagValue for Vec<SniCertificate> {
     }
 
     fn print(&self) -> String {
-        let print = |sni: &SniCertificate| match sni.names.join(",") {
+        let print = |sni: &SniCertKeyFlag| match sni.names.join(",") {
             names if names.is_empty() => format!("{},{}", sni.cert_file, sni.key_file),
             names => format!("{},{}:{names}", sni.cert_file, sni.key_file),
         };
@@ -283,7 +283,7 @@ impl FlagValue for Vec<SniCertificate> {
     }
 }
 
-fn sni_certificate(text: &str) -> Result<Option<SniCertificate>, &'static str> {
+fn sni_certificate(text: &str) -> Result<Option<SniCertKeyFlag>, &'static str> {
     const WANT: &str = "want certificate file, comma, key file, and optionally a colon and domain patterns";
     if text.is_empty() {
         return Ok(None);
@@ -297,7 +297,7 @@ fn sni_certificate(text: &str) -> Result<Option<SniCertificate>, &'static str> {
     if cert.is_empty() || key.is_empty() || key.contains(',') || names.iter().any(String::is_empty) {
         return Err(WANT);
     }
-    Ok(Some(SniCertificate { cert_file: cert.to_owned(), key_file: key.to_owned(), names }))
+    Ok(Some(SniCertKeyFlag { cert_file: cert.to_owned(), key_file: key.to_owned(), names }))
 }
 
 /// What `--version` asks for.
@@ -316,7 +316,7 @@ pub enum VersionRequest {
 
 impl FlagValue for VersionRequest {
     const PLACEHOLDER: &'static str = "true|raw|false|vX.Y.Z";
-    const BARE: Option<&'static str> = Some("true");
+    const IMPLIED_VALUE: Option<&'static str> = Some("true");
 
     fn parse(text: &str) -> Result<Self, String> {
         match text {
@@ -346,7 +346,7 @@ fn is_version(text: &str) -> bool {
     numbers.len() == 3 && numbers.iter().all(|number| number.parse::<u32>().is_ok())
 }
 
-impl FlagValue for logging::Format {
+impl FlagValue for logging::LogFormat {
     const PLACEHOLDER: &'static str = "text|json";
 
     fn parse(text: &str) -> Result<Self, String> {

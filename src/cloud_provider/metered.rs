@@ -17,14 +17,14 @@ use crate::{metrics::Metrics, runtime::leader_election::Leadership};
 
 /// How long calls may take. A call that is cut off here may still have had an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Deadlines {
+pub struct CallDeadlines {
     /// Calls that only read.
     pub reads: Duration,
     /// Calls that write; clouds take minutes for a load balancer. Also the start of the provider, which may fill caches.
     pub writes: Duration,
 }
 
-impl Default for Deadlines {
+impl Default for CallDeadlines {
     fn default() -> Self {
         Self { reads: Duration::from_secs(2 * 60), writes: Duration::from_secs(20 * 60) }
     }
@@ -35,28 +35,28 @@ pub fn metered(
     provider: Arc<dyn CloudProvider>,
     metrics: Arc<Metrics>,
     leadership: Leadership,
-    deadlines: Deadlines,
+    deadlines: CallDeadlines,
 ) -> Arc<dyn CloudProvider> {
     let name = provider.provider_name().into();
-    Arc::new(Metered { inner: provider, meter: Meter { provider: name, metrics, leadership, deadlines } })
+    Arc::new(MeteredProvider { inner: provider, meter: CallMeter { provider: name, metrics, leadership, deadlines } })
 }
 
-struct Metered<T: ?Sized> {
+struct MeteredProvider<T: ?Sized> {
     inner: Arc<T>,
-    meter: Meter,
+    meter: CallMeter,
 }
 
 #[derive(Clone)]
-struct Meter {
+struct CallMeter {
     provider: Arc<str>,
     metrics: Arc<Metrics>,
     leadership: Leadership,
-    deadlines: Deadlines,
+    deadlines: CallDeadlines,
 }
 
-impl Meter {
-    fn around<T: ?Sized>(&self, inner: Arc<T>) -> Arc<Metered<T>> {
-        Arc::new(Metered { inner, meter: self.clone() })
+impl CallMeter {
+    fn wrap<T: ?Sized>(&self, inner: Arc<T>) -> Arc<MeteredProvider<T>> {
+        Arc::new(MeteredProvider { inner, meter: self.clone() })
     }
 
     async fn read<T>(&self, call: &'static str, work: impl Future<Output = CloudResult<T>> + Send) -> CloudResult<T> {
@@ -95,7 +95,7 @@ impl Meter {
 }
 
 #[async_trait]
-impl CloudProvider for Metered<dyn CloudProvider> {
+impl CloudProvider for MeteredProvider<dyn CloudProvider> {
     fn provider_name(&self) -> &str {
         self.inner.provider_name()
     }
@@ -119,32 +119,32 @@ impl CloudProvider for Metered<dyn CloudProvider> {
     }
 
     fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {
-        Some(self.meter.around(self.inner.load_balancer()?))
+        Some(self.meter.wrap(self.inner.load_balancer()?))
     }
 
     fn instances(&self) -> Option<Arc<dyn Instances>> {
-        Some(self.meter.around(self.inner.instances()?))
+        Some(self.meter.wrap(self.inner.instances()?))
     }
 
     fn instances_v2(&self) -> Option<Arc<dyn InstancesV2>> {
-        Some(self.meter.around(self.inner.instances_v2()?))
+        Some(self.meter.wrap(self.inner.instances_v2()?))
     }
 
     fn zones(&self) -> Option<Arc<dyn Zones>> {
-        Some(self.meter.around(self.inner.zones()?))
+        Some(self.meter.wrap(self.inner.zones()?))
     }
 
     fn clusters(&self) -> Option<Arc<dyn Clusters>> {
-        Some(self.meter.around(self.inner.clusters()?))
+        Some(self.meter.wrap(self.inner.clusters()?))
     }
 
     fn routes(&self) -> Option<Arc<dyn Routes>> {
-        Some(self.meter.around(self.inner.routes()?))
+        Some(self.meter.wrap(self.inner.routes()?))
     }
 }
 
 #[async_trait]
-impl InstancesV2 for Metered<dyn InstancesV2> {
+impl InstancesV2 for MeteredProvider<dyn InstancesV2> {
     async fn instance_exists(&self, node: &Node) -> CloudResult<bool> {
         self.meter.read("instance_exists", self.inner.instance_exists(node)).await
     }
@@ -193,7 +193,7 @@ impl InstancesV2 for Metered<dyn InstancesV2> {
 }
 
 #[async_trait]
-impl Instances for Metered<dyn Instances> {
+impl Instances for MeteredProvider<dyn Instances> {
     async fn node_addresses(&self, name: &str) -> CloudResult<Vec<NodeAddress>> {
         self.meter.read("node_addresses", self.inner.node_addresses(name)).await
     }
@@ -237,7 +237,7 @@ impl Instances for Metered<dyn Instances> {
 }
 
 #[async_trait]
-impl Zones for Metered<dyn Zones> {
+impl Zones for MeteredProvider<dyn Zones> {
     async fn get_zone(&self) -> CloudResult<Zone> {
         self.meter.read("get_zone", self.inner.get_zone()).await
     }
@@ -252,7 +252,7 @@ impl Zones for Metered<dyn Zones> {
 }
 
 #[async_trait]
-impl LoadBalancer for Metered<dyn LoadBalancer> {
+impl LoadBalancer for MeteredProvider<dyn LoadBalancer> {
     async fn get_load_balancer(&self, cluster: &str, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
         self.meter.read("get_load_balancer", self.inner.get_load_balancer(cluster, service)).await
     }
@@ -301,7 +301,7 @@ impl LoadBalancer for Metered<dyn LoadBalancer> {
 }
 
 #[async_trait]
-impl Routes for Metered<dyn Routes> {
+impl Routes for MeteredProvider<dyn Routes> {
     async fn list_routes(&self, cluster: &str) -> CloudResult<Vec<Route>> {
         self.meter.read("list_routes", self.inner.list_routes(cluster)).await
     }
@@ -331,7 +331,7 @@ impl Routes for Metered<dyn Routes> {
 }
 
 #[async_trait]
-impl Clusters for Metered<dyn Clusters> {
+impl Clusters for MeteredProvider<dyn Clusters> {
     async fn list_clusters(&self) -> CloudResult<Vec<String>> {
         self.meter.read("list_clusters", self.inner.list_clusters()).await
     }

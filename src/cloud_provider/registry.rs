@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use super::{CloudProvider, CloudResult};
 use crate::{
     metrics::Metrics,
-    runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, shutdown::Shutdown, store::Store},
+    runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, shutdown::Shutdown, store::InformerStore},
 };
 
 /// What a provider gets at start.
@@ -25,9 +25,9 @@ pub struct ProviderContext {
     /// The process's metrics, for the provider's own rows of the table.
     pub metrics: Arc<Metrics>,
     /// The cluster's Nodes as last seen, pruned. Empty until the first list; read only.
-    pub nodes: Store<Node>,
+    pub nodes: InformerStore<Node>,
     /// The cluster's Services as last seen, pruned; likewise.
-    pub services: Store<Service>,
+    pub services: InformerStore<Service>,
     /// Takes the provider's events; the source component is the provider's to set.
     pub events: EventRecorder,
 }

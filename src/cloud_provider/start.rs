@@ -12,14 +12,14 @@ use super::{CloudProvider, ProviderContext};
 use crate::runtime::shutdown::Shutdown;
 
 /// How far the provider's start is: `None` while it is under way, then that it is done, or why it failed last.
-pub type Initialised = Option<Result<(), String>>;
+pub type ProviderReadiness = Option<Result<(), String>>;
 
 /// Initialises the provider in the background, again and again until it succeeds. Answers how far it is.
 pub fn initialize(
     provider: Arc<dyn CloudProvider>,
     context: ProviderContext,
     background: &Shutdown,
-) -> watch::Receiver<Initialised> {
+) -> watch::Receiver<ProviderReadiness> {
     let (progress, ready) = watch::channel(None);
     let stop = background.clone();
     background.spawn(async move {
@@ -32,7 +32,11 @@ pub fn initialize(
     ready
 }
 
-async fn until_initialised(provider: &dyn CloudProvider, context: &ProviderContext, progress: &watch::Sender<Initialised>) {
+async fn until_initialised(
+    provider: &dyn CloudProvider,
+    context: &ProviderContext,
+    progress: &watch::Sender<ProviderReadiness>,
+) {
     const FIRST: Duration = Duration::from_secs(1);
     const LONGEST: Duration = Duration::from_secs(60);
     let mut delay = FIRST;
@@ -58,7 +62,7 @@ mod tests {
         cloud_provider::CloudError,
         metrics::Metrics,
         providers::fake::{CallName, FakeCloud, FakeConfig},
-        runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, store::Store},
+        runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, store::InformerStore},
     };
 
     #[tokio::test(start_paused = true)]
@@ -73,8 +77,8 @@ mod tests {
             shutdown: Shutdown::new(),
             clock: Clock::System,
             metrics: Arc::new(Metrics::new().unwrap()),
-            nodes: Store::default(),
-            services: Store::default(),
+            nodes: InformerStore::default(),
+            services: InformerStore::default(),
             events: EventRecorder::channel("test").0,
         };
         let background = Shutdown::new();

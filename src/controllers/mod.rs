@@ -18,7 +18,8 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use crate::{
     metrics::Metrics,
     runtime::{
-        clock::Clock, events::EventRecorder, informer::Informer, patch::Writer, shutdown::Shutdown, work_queue::Unsettled,
+        clock::Clock, events::EventRecorder, informer::Informer, patch::ObjectWriter, shutdown::Shutdown,
+        work_queue::UnsettledKey,
     },
 };
 
@@ -36,7 +37,7 @@ pub struct ControllerContext {
     /// `--cluster-name`.
     pub cluster_name: String,
     /// Reads and writes of objects, under the controller's own user agent and credentials.
-    pub writer: Writer,
+    pub writer: ObjectWriter,
     /// Events, under the controller's own source component.
     pub events: EventRecorder,
     /// Time.
@@ -51,7 +52,7 @@ pub struct ControllerStatus {
     /// Why it cannot do its work, if so. Shown by `/readyz`.
     pub problem: Option<String>,
     /// Keys that are pending, running or failing.
-    pub unsettled: Vec<Unsettled>,
+    pub unsettled: Vec<UnsettledKey>,
     /// Facts worth showing, name and value.
     pub facts: Vec<(String, String)>,
 }

@@ -4,7 +4,7 @@
 
 /// What one controller is called in the places where it has a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Names {
+pub struct ControllerNames {
     /// In `--controllers`, health checks and logs.
     pub canonical: &'static str,
     /// Older name, also accepted by `--controllers`.
@@ -18,7 +18,7 @@ pub struct Names {
 }
 
 /// The node controller.
-pub const NODE: Names = Names {
+pub const NODE: ControllerNames = ControllerNames {
     canonical: "cloud-node-controller",
     alias: "cloud-node",
     client: "node-controller",
@@ -27,7 +27,7 @@ pub const NODE: Names = Names {
 };
 
 /// The node-lifecycle controller.
-pub const NODE_LIFECYCLE: Names = Names {
+pub const NODE_LIFECYCLE: ControllerNames = ControllerNames {
     canonical: "cloud-node-lifecycle-controller",
     alias: "cloud-node-lifecycle",
     client: "node-controller",
@@ -36,7 +36,7 @@ pub const NODE_LIFECYCLE: Names = Names {
 };
 
 /// The service controller.
-pub const SERVICE: Names = Names {
+pub const SERVICE: ControllerNames = ControllerNames {
     canonical: "service-lb-controller",
     alias: "service",
     client: "service-controller",
@@ -45,7 +45,7 @@ pub const SERVICE: Names = Names {
 };
 
 /// The route controller.
-pub const ROUTE: Names = Names {
+pub const ROUTE: ControllerNames = ControllerNames {
     canonical: "node-route-controller",
     alias: "route",
     client: "route-controller",
@@ -54,4 +54,4 @@ pub const ROUTE: Names = Names {
 };
 
 /// All controllers.
-pub const TABLE: &[Names] = &[NODE, NODE_LIFECYCLE, SERVICE, ROUTE];
+pub const TABLE: &[ControllerNames] = &[NODE, NODE_LIFECYCLE, SERVICE, ROUTE];

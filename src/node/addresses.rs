@@ -13,7 +13,7 @@ use crate::cloud_provider::{self, AddressType};
 
 /// Why the addresses of a Node cannot be told.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AddressError {
+pub enum NodeAddressError {
     /// The annotation cannot be read.
     #[error(
         "annotation {ANNOTATION_PROVIDED_NODE_IP} is {0:?}: give kubelet as --node-ip one IP address, or one IPv4 and one IPv6 \
@@ -34,7 +34,7 @@ pub fn of(node: &Node) -> &[NodeAddress] {
 
 /// The addresses that `node` should have instead of its own; `None` when nothing is to be written, be it that they agree or that
 /// the cloud tells none.
-pub fn changed(node: &Node, cloud: &[cloud_provider::NodeAddress]) -> Result<Option<Vec<NodeAddress>>, AddressError> {
+pub fn changed(node: &Node, cloud: &[cloud_provider::NodeAddress]) -> Result<Option<Vec<NodeAddress>>, NodeAddressError> {
     if cloud.is_empty() {
         return Ok(None);
     }
@@ -43,7 +43,7 @@ pub fn changed(node: &Node, cloud: &[cloud_provider::NodeAddress]) -> Result<Opt
 }
 
 /// Whether every address that kubelet was told to use is known to the cloud.
-pub fn check(node: &Node, cloud: &[cloud_provider::NodeAddress]) -> Result<(), AddressError> {
+pub fn check(node: &Node, cloud: &[cloud_provider::NodeAddress]) -> Result<(), NodeAddressError> {
     by_provided_ips(node, cloud.iter().map(convert).collect()).map(|_| ())
 }
 
@@ -62,7 +62,7 @@ fn with_hostname(node: &Node, mut addresses: Vec<NodeAddress>) -> Vec<NodeAddres
 
 /// Puts first the addresses that the annotation names, in its order and the cloud's spelling; of the others only those stay whose
 /// type none of the first has.
-fn by_provided_ips(node: &Node, addresses: Vec<NodeAddress>) -> Result<Vec<NodeAddress>, AddressError> {
+fn by_provided_ips(node: &Node, addresses: Vec<NodeAddress>) -> Result<Vec<NodeAddress>, NodeAddressError> {
     let annotation = node.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_PROVIDED_NODE_IP));
     let Some(annotation) = annotation.filter(|annotation| !annotation.trim().is_empty()) else { return Ok(addresses) };
     let mut chosen: Vec<NodeAddress> = Vec::new();
@@ -70,7 +70,7 @@ fn by_provided_ips(node: &Node, addresses: Vec<NodeAddress>) -> Result<Vec<NodeA
         let before = chosen.len();
         chosen.extend(addresses.iter().filter(|address| parse(&address.address) == Some(ip)).cloned());
         if chosen.len() == before {
-            return Err(AddressError::NotOfCloud(ip, spell(&addresses)));
+            return Err(NodeAddressError::NotOfCloud(ip, format_addresses(&addresses)));
         }
     }
     let types: Vec<_> = chosen.iter().map(|address| address.type_.clone()).collect();
@@ -78,7 +78,7 @@ fn by_provided_ips(node: &Node, addresses: Vec<NodeAddress>) -> Result<Vec<NodeA
     Ok(chosen)
 }
 
-fn spell(addresses: &[NodeAddress]) -> String {
+fn format_addresses(addresses: &[NodeAddress]) -> String {
     addresses.iter().map(|address| format!("{}={}", address.type_, address.address)).collect::<Vec<_>>().join(" ")
 }
 
@@ -87,14 +87,14 @@ fn parse(text: &str) -> Option<IpAddr> {
     text.trim().parse().ok().map(|ip: IpAddr| ip.to_canonical())
 }
 
-fn provided_ips(annotation: &str) -> Result<Vec<IpAddr>, AddressError> {
+fn provided_ips(annotation: &str) -> Result<Vec<IpAddr>, NodeAddressError> {
     let ips: Option<Vec<IpAddr>> = annotation.split(',').map(parse).collect();
-    let ips = ips.ok_or_else(|| AddressError::Malformed(annotation.to_owned()))?;
+    let ips = ips.ok_or_else(|| NodeAddressError::Malformed(annotation.to_owned()))?;
     let is_pair = |a: &IpAddr, b: &IpAddr| a.is_ipv4() != b.is_ipv4() && !a.is_unspecified() && !b.is_unspecified();
     match ips.as_slice() {
         [_] => Ok(ips),
         [a, b] if is_pair(a, b) => Ok(ips),
-        _ => Err(AddressError::Malformed(annotation.to_owned())),
+        _ => Err(NodeAddressError::Malformed(annotation.to_owned())),
     }
 }
 

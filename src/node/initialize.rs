@@ -9,16 +9,16 @@
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
 
 use super::{
-    addresses::{self, AddressError},
-    labels::{self, Dropped},
-    patch::MainChanges,
+    addresses::{self, NodeAddressError},
+    labels::{self, DroppedLabel},
+    patch::NodeChanges,
     provider_id, taints,
 };
 use crate::cloud_provider::InstanceMetadata;
 
 /// Whether a Node may do without a provider id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProviderId {
+pub enum ProviderIdRequirement {
     /// It may not: the taint stays until the cloud or the Node itself has one.
     Required,
     /// The cloud has none to give (`Instances` answered "not implemented").
@@ -27,43 +27,47 @@ pub enum ProviderId {
 
 /// Why a Node cannot be initialised.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InitializeError {
+pub enum NodeInitializeError {
     /// Neither the cloud nor the Node has one.
     #[error("the cloud provider does not set node provider ID, and spec.providerID of the node is empty")]
     NoProviderId,
     /// The addresses cannot be told.
     #[error(transparent)]
-    Addresses(#[from] AddressError),
+    Addresses(#[from] NodeAddressError),
 }
 
 /// What initialises a Node, in the order of writing.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Initialization {
+pub struct NodeInitialization {
     /// First, if they change: the addresses.
     pub addresses: Option<Vec<NodeAddress>>,
     /// Last: provider id, labels, and the taint that goes.
-    pub main: MainChanges,
+    pub changes: NodeChanges,
     /// Labels of the cloud that are not set, and why.
-    pub dropped: Vec<Dropped>,
+    pub dropped_labels: Vec<DroppedLabel>,
 }
 
 /// Decides what initialises `node`. Done again on the result it decides nothing.
-pub fn initialize(node: &Node, metadata: &InstanceMetadata, id: ProviderId) -> Result<Initialization, InitializeError> {
+pub fn initialize(
+    node: &Node,
+    metadata: &InstanceMetadata,
+    id: ProviderIdRequirement,
+) -> Result<NodeInitialization, NodeInitializeError> {
     let new_id = Some(metadata.provider_id.clone()).filter(|new| !new.is_empty() && provider_id(node).is_none());
-    if id == ProviderId::Required && new_id.is_none() && provider_id(node).is_none() {
-        return Err(InitializeError::NoProviderId);
+    if id == ProviderIdRequirement::Required && new_id.is_none() && provider_id(node).is_none() {
+        return Err(NodeInitializeError::NoProviderId);
     }
     addresses::check(node, &metadata.node_addresses)?;
     let (labels, dropped) = new_labels(node, metadata);
-    Ok(Initialization {
+    Ok(NodeInitialization {
         addresses: addresses::changed(node, &metadata.node_addresses)?,
-        main: MainChanges { provider_id: new_id, labels, taints: taints::without_uninitialized(node) },
-        dropped,
+        changes: NodeChanges { provider_id: new_id, labels, taints: taints::without_uninitialized(node) },
+        dropped_labels: dropped,
     })
 }
 
 /// Labels to set, including those that would follow older names in the next reconcile: one write does for both.
-fn new_labels(node: &Node, metadata: &InstanceMetadata) -> (labels::Labels, Vec<Dropped>) {
+fn new_labels(node: &Node, metadata: &InstanceMetadata) -> (labels::Labels, Vec<DroppedLabel>) {
     let present = labels::of(node);
     let mut after = present.clone();
     after.extend(labels::of_instance(metadata));

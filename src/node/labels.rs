@@ -13,7 +13,7 @@ use super::well_known::{
 use crate::cloud_provider::InstanceMetadata;
 
 /// Older name and the newer one that follows it.
-pub const PAIRS: &[(&str, &str)] =
+pub const BETA_AND_STABLE: &[(&str, &str)] =
     &[(LABEL_ZONE_BETA, LABEL_ZONE), (LABEL_REGION_BETA, LABEL_REGION), (LABEL_INSTANCE_TYPE_BETA, LABEL_INSTANCE_TYPE)];
 
 /// Longest value of a label.
@@ -32,7 +32,7 @@ pub fn of(node: &Node) -> &Labels {
 /// nothing happens.
 pub fn follow_beta(labels: &Labels) -> Labels {
     let differing = |(beta, stable): &&(&str, &str)| labels.contains_key(*beta) && labels.get(*beta) != labels.get(*stable);
-    let to_set = PAIRS.iter().filter(differing);
+    let to_set = BETA_AND_STABLE.iter().filter(differing);
     to_set.filter_map(|(beta, stable)| Some(((*stable).to_owned(), labels.get(*beta)?.clone()))).collect()
 }
 
@@ -49,7 +49,7 @@ pub fn of_instance(metadata: &InstanceMetadata) -> Labels {
 
 /// Why an additional label of the cloud is not set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Dropped {
+pub enum DroppedLabel {
     /// Its domain belongs to Kubernetes.
     #[error("label {0} of the cloud provider is dropped: its domain is reserved for Kubernetes")]
     Reserved(String),
@@ -58,7 +58,7 @@ pub enum Dropped {
     Invalid(String, String),
     /// The Node has it with another value, which stays.
     #[error("label {key} of the cloud provider is dropped: the node has it already, as {kept} instead of {offered}")]
-    Kept {
+    Conflict {
         /// The label.
         key: String,
         /// Value on the Node.
@@ -69,16 +69,16 @@ pub enum Dropped {
 }
 
 /// Which `additional` labels to set on a Node that has `present`, and why others are not.
-pub fn additional(present: &Labels, additional: &Labels) -> (Labels, Vec<Dropped>) {
+pub fn additional(present: &Labels, additional: &Labels) -> (Labels, Vec<DroppedLabel>) {
     let mut set = Labels::new();
     let mut dropped = Vec::new();
     for (key, offered) in additional {
         match present.get(key) {
-            _ if is_reserved(key) => dropped.push(Dropped::Reserved(key.clone())),
-            _ if !is_value(offered) => dropped.push(Dropped::Invalid(key.clone(), offered.clone())),
+            _ if is_reserved(key) => dropped.push(DroppedLabel::Reserved(key.clone())),
+            _ if !is_value(offered) => dropped.push(DroppedLabel::Invalid(key.clone(), offered.clone())),
             Some(kept) if kept == offered => {}
             Some(kept) => {
-                dropped.push(Dropped::Kept { key: key.clone(), kept: kept.clone(), offered: offered.clone() });
+                dropped.push(DroppedLabel::Conflict { key: key.clone(), kept: kept.clone(), offered: offered.clone() });
             }
             None => drop(set.insert(key.clone(), offered.clone())),
         }
@@ -194,9 +194,9 @@ mod tests {
                 ("kubernetes.io", "no-domain"),
             ])
         );
-        let reserved: Vec<_> = dropped.iter().filter(|reason| matches!(reason, Dropped::Reserved(_))).collect();
+        let reserved: Vec<_> = dropped.iter().filter(|reason| matches!(reason, DroppedLabel::Reserved(_))).collect();
         assert_eq!(reserved.len(), 5);
-        let kept = Dropped::Kept { key: "team".into(), kept: "a".into(), offered: "b".into() };
+        let kept = DroppedLabel::Conflict { key: "team".into(), kept: "a".into(), offered: "b".into() };
         assert!(dropped.contains(&kept));
         assert_eq!(dropped.len(), 6);
     }

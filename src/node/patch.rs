@@ -11,7 +11,7 @@ use super::labels::Labels;
 
 /// What changes in the Node itself.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct MainChanges {
+pub struct NodeChanges {
     /// `spec.providerID` to set.
     pub provider_id: Option<String>,
     /// Labels to set.
@@ -20,7 +20,7 @@ pub struct MainChanges {
     pub taints: Option<Vec<Taint>>,
 }
 
-impl MainChanges {
+impl NodeChanges {
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -36,7 +36,7 @@ fn metadata(node: &Node) -> Map<String, Value> {
 }
 
 /// Patch of the Node itself.
-pub fn main(node: &Node, changes: &MainChanges) -> Value {
+pub fn node(node: &Node, changes: &NodeChanges) -> Value {
     let mut metadata = metadata(node);
     if !changes.labels.is_empty() {
         metadata.insert("labels".into(), json!(changes.labels));
@@ -68,20 +68,20 @@ mod tests {
     #[test]
     fn only_what_changes_is_sent() {
         let node = node("n").with(|n| n.metadata.resource_version = Some("7".into()));
-        let changes = MainChanges { labels: labels(&[("a", "b")]), ..MainChanges::default() };
-        assert_eq!(main(&node, &changes), json!({"metadata": {"resourceVersion": "7", "labels": {"a": "b"}}}));
+        let changes = NodeChanges { labels: labels(&[("a", "b")]), ..NodeChanges::default() };
+        assert_eq!(super::node(&node, &changes), json!({"metadata": {"resourceVersion": "7", "labels": {"a": "b"}}}));
         assert!(!changes.is_empty());
-        assert!(MainChanges::default().is_empty());
+        assert!(NodeChanges::default().is_empty());
     }
 
     #[test]
     fn the_last_taint_removes_the_field() {
         let node = node("n").with(|n| n.metadata.resource_version = Some("7".into()));
-        let changes = MainChanges { provider_id: Some("fake://1".into()), taints: Some(vec![]), ..MainChanges::default() };
+        let changes = NodeChanges { provider_id: Some("fake://1".into()), taints: Some(vec![]), ..NodeChanges::default() };
         let expected = json!({"metadata": {"resourceVersion": "7"}, "spec": {"providerID": "fake://1", "taints": null}});
-        assert_eq!(main(&node, &changes), expected);
-        let changes = MainChanges { taints: Some(vec![taint("k", "NoSchedule")]), ..MainChanges::default() };
-        assert_eq!(main(&node, &changes)["spec"], json!({"taints": [{"key": "k", "effect": "NoSchedule"}]}));
+        assert_eq!(super::node(&node, &changes), expected);
+        let changes = NodeChanges { taints: Some(vec![taint("k", "NoSchedule")]), ..NodeChanges::default() };
+        assert_eq!(super::node(&node, &changes)["spec"], json!({"taints": [{"key": "k", "effect": "NoSchedule"}]}));
     }
 
     #[test]

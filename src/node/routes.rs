@@ -11,24 +11,24 @@ use k8s_openapi::{
 };
 use serde_json::{Value, json};
 
-use super::{initialize::Initialization, well_known::CONDITION_NETWORK_UNAVAILABLE};
+use super::{initialize::NodeInitialization, well_known::CONDITION_NETWORK_UNAVAILABLE};
 
 /// Whether Pods of `node` can be reached, as whoever makes the routes says; `None` when nobody has said anything.
-pub fn are_there(node: &Node) -> Option<bool> {
+pub fn is_network_available(node: &Node) -> Option<bool> {
     let conditions = node.status.as_ref()?.conditions.as_ref()?;
     let condition = conditions.iter().find(|condition| condition.type_ == CONDITION_NETWORK_UNAVAILABLE)?;
     Some(condition.status == "False")
 }
 
 /// What may be written while there is no route: everything but the taint's removal.
-pub fn hold(mut decided: Initialization) -> Initialization {
-    decided.main.taints = None;
+pub fn without_taint_removal(mut decided: NodeInitialization) -> NodeInitialization {
+    decided.changes.taints = None;
     decided
 }
 
 /// The strategic merge patch of the status that says what is waited for; `None` when somebody has spoken already. It carries the
 /// resource version, so that it cannot undo what whoever makes the routes says in between.
-pub fn announcement(node: &Node, now: Timestamp) -> Option<Value> {
+pub fn network_unavailable_patch(node: &Node, now: Timestamp) -> Option<Value> {
     let condition = NodeCondition {
         type_: CONDITION_NETWORK_UNAVAILABLE.to_owned(),
         status: "True".to_owned(),
@@ -38,7 +38,7 @@ pub fn announcement(node: &Node, now: Timestamp) -> Option<Value> {
         last_transition_time: Some(Time(now)),
     };
     let version = &node.metadata.resource_version;
-    are_there(node)
+    is_network_available(node)
         .is_none()
         .then(|| json!({"metadata": {"resourceVersion": version}, "status": {"conditions": [condition]}}))
 }
@@ -61,10 +61,10 @@ mod tests {
             ("DiskPressure", "False", None, true),
         ] {
             let node = with_condition(type_, value);
-            assert_eq!(are_there(&node), expected, "{type_} {value}");
-            assert_eq!(announcement(&node, Timestamp::UNIX_EPOCH).is_some(), announced, "{type_} {value}");
+            assert_eq!(is_network_available(&node), expected, "{type_} {value}");
+            assert_eq!(network_unavailable_patch(&node, Timestamp::UNIX_EPOCH).is_some(), announced, "{type_} {value}");
         }
-        let patch = announcement(&node("n"), Timestamp::UNIX_EPOCH).unwrap();
+        let patch = network_unavailable_patch(&node("n"), Timestamp::UNIX_EPOCH).unwrap();
         let condition = &patch["status"]["conditions"][0];
         assert_eq!((&condition["type"], &condition["status"]), (&json!("NetworkUnavailable"), &json!("True")));
         assert_eq!(
@@ -77,9 +77,9 @@ mod tests {
     fn everything_but_the_taint_goes() {
         let tainted = node("n").with(|n| spec(n).taints = Some(vec![taint(TAINT_UNINITIALIZED, "NoSchedule")]));
         let metadata = crate::cloud_provider::InstanceMetadata { provider_id: "fake://1".into(), ..Default::default() };
-        let decided = initialize(&tainted, &metadata, ProviderId::Required).unwrap();
-        assert_eq!(decided.main.taints, taints::without_uninitialized(&tainted));
-        let held = hold(decided);
-        assert_eq!((held.main.provider_id.as_deref(), held.main.taints), (Some("fake://1"), None));
+        let decided = initialize(&tainted, &metadata, ProviderIdRequirement::Required).unwrap();
+        assert_eq!(decided.changes.taints, taints::without_uninitialized(&tainted));
+        let held = without_taint_removal(decided);
+        assert_eq!((held.changes.provider_id.as_deref(), held.changes.taints), (Some("fake://1"), None));
     }
 }

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use crate::{
     cloud_provider::{
         CloudProvider, ProviderContext, metered,
-        start::{Initialised, initialize},
+        start::{ProviderReadiness, initialize},
     },
     controllers::{
         Controller, ControllerContext, ControllerStatus, Informers,
@@ -33,10 +33,10 @@ use crate::{
         events::{self, EventRecorder},
         informer::Informer,
         leader_election::Leadership,
-        patch::Writer,
+        patch::ObjectWriter,
         shutdown::Shutdown,
-        store::{Store, WatchStatus},
-        work_queue::Backoff,
+        store::{InformerStore, WatchStatus},
+        work_queue::KeyBackoff,
     },
 };
 
@@ -47,14 +47,14 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
 /// How the manager works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct NodeManagerSettings {
     /// `--node-status-update-frequency`.
     pub status_update_frequency: Duration,
     /// `--wait-routes`.
     pub wait_routes: bool,
 }
 
-impl Settings {
+impl NodeManagerSettings {
     /// How old an answer of the provider may be. Half a period: one that stood for a whole one would stand for the next one, too,
     /// whenever that one's question is asked a moment less than a period after the answer came.
     pub fn max_age(&self) -> Duration {
@@ -63,7 +63,7 @@ impl Settings {
 }
 
 /// Everything a node manager is made of.
-pub struct Parts {
+pub struct NodeManagerDeps {
     /// The Node of this machine.
     pub node_name: String,
     /// For reads and writes.
@@ -77,37 +77,39 @@ pub struct Parts {
     /// Time.
     pub clock: Clock,
     /// How it works.
-    pub settings: Settings,
+    pub settings: NodeManagerSettings,
 }
 
 /// A node manager at work. Clones see the same one.
 #[derive(Clone)]
 pub struct NodeManager {
     provider: Arc<dyn CloudProvider>,
-    provider_ready: watch::Receiver<Initialised>,
-    nodes: Store<Node>,
+    provider_ready: watch::Receiver<ProviderReadiness>,
+    nodes: InformerStore<Node>,
     controller: Arc<NodeController>,
 }
 
 impl NodeManager {
     /// Builds a manager, and starts its watch and its provider; they end with `background`.
-    pub fn start(parts: Parts, background: &Shutdown) -> Result<Self, NoInstances> {
-        let Parts { node_name, client, watches, provider, metrics, clock, settings } = parts;
+    pub fn start(parts: NodeManagerDeps, background: &Shutdown) -> Result<Self, NoInstances> {
+        let NodeManagerDeps { node_name, client, watches, provider, metrics, clock, settings } = parts;
         let leadership = Leadership::unopposed();
         let (recorder, recorded) = EventRecorder::channel(NODE.event_source);
-        let recorder = recorder.counting(&metrics);
-        let provider = metered::metered(provider, Arc::clone(&metrics), leadership.clone(), metered::Deadlines::default());
+        let recorder = recorder.with_discard_metric(&metrics);
+        let provider =
+            metered::metered(provider, Arc::clone(&metrics), leadership.clone(), metered::CallDeadlines::default());
 
-        let mut informers = Informers { nodes: Informer::of_one(&node_name, prune_node), services: Informer::new(|_| ()) };
+        let mut informers =
+            Informers { nodes: Informer::for_object(&node_name, prune_node), services: Informer::new(|_| ()) };
         let nodes = informers.nodes.store();
         let own = ControllerContext {
             cluster_name: String::new(),
-            writer: Writer::new(client.clone(), leadership.clone()),
+            writer: ObjectWriter::new(client.clone(), leadership.clone()),
             events: recorder.clone(),
             clock,
             metrics: Arc::clone(&metrics),
         };
-        let controller = NodeController::new(&own, &mut informers, Arc::clone(&provider), of(settings))?;
+        let controller = NodeController::new(&own, &mut informers, Arc::clone(&provider), node_controller_config(settings))?;
 
         let context = ProviderContext {
             client: client.clone(),
@@ -116,7 +118,7 @@ impl NodeManager {
             clock,
             metrics: Arc::clone(&metrics),
             nodes: nodes.clone(),
-            services: Store::<Service>::default(),
+            services: InformerStore::<Service>::default(),
             events: recorder,
         };
         events::start_sink(recorded, client, clock, Arc::clone(&metrics), background);
@@ -169,12 +171,12 @@ impl NodeManager {
     }
 }
 
-fn of(settings: Settings) -> node::Config {
-    node::Config {
+fn node_controller_config(settings: NodeManagerSettings) -> node::NodeControllerConfig {
+    node::NodeControllerConfig {
         workers: Some(1),
         status_workers: Some(1),
         status_update_frequency: settings.status_update_frequency,
-        backoff: Backoff { base: FIRST_PAUSE, max: LONGEST_PAUSE },
+        backoff: KeyBackoff { base: FIRST_PAUSE, max: LONGEST_PAUSE },
         waits_for_routes: settings.wait_routes,
     }
 }

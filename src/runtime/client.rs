@@ -34,27 +34,27 @@ use tower::{
 };
 
 use self::{
-    credentials::{Credentials, CredentialsLayer},
+    credentials::{CredentialsLayer, KubeCredentials},
     deadline::DeadlineLayer,
-    fence::FenceLayer,
+    fence::WriteFenceLayer,
     rate_limit::RateLimitLayer,
     request_metrics::RequestMetricsLayer,
-    throttle::Throttle,
-    tls::{Sharing, Tls},
-    transport::Transport,
+    throttle::RetryAfterThrottle,
+    tls::{ConnectionSharing, KubeClientTls},
+    transport::KubeTransport,
 };
 use super::{
     leader_election::Leadership,
-    service_account::{Token, TokenLayer},
+    service_account::{ServiceAccountToken, ServiceAccountTokenLayer},
 };
 use crate::metrics::Metrics;
 
 /// Requests of one client at once. On HTTP/1.1 each has a connection of its own, with buffers on both sides.
-const AT_ONCE: usize = 64;
+const MAX_CONCURRENT_REQUESTS: usize = 64;
 
 /// How to reach the API server.
 #[derive(Debug, Clone, Default)]
-pub struct ClientConfig {
+pub struct KubeClientConfig {
     /// `--kubeconfig`; `None` uses the ServiceAccount of the pod.
     pub kubeconfig: Option<PathBuf>,
     /// `--master`: replaces the server's address.
@@ -69,7 +69,7 @@ pub struct ClientConfig {
 
 /// The API server cannot be reached as configured. The message names the flag.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
+pub enum KubeClientError {
     /// The kubeconfig cannot be read or used.
     #[error("--kubeconfig {path}: {reason}")]
     Kubeconfig {
@@ -93,11 +93,11 @@ pub enum ClientError {
 
 /// Makes clients.
 #[derive(Clone)]
-pub struct Clients {
-    settings: ClientConfig,
+pub struct KubeClients {
+    settings: KubeClientConfig,
     /// Without what [`Credentials`] takes care of.
     base: Config,
-    credentials: Credentials,
+    credentials: KubeCredentials,
     /// The user as in the kubeconfig.
     user: AuthInfo,
     /// Where the certificate authorities of the API server are, when they are in a file.
@@ -106,17 +106,17 @@ pub struct Clients {
 }
 
 /// What carries a client's requests to the server.
-type Base = BoxService<http::Request<Body>, http::Response<Incoming>, BoxError>;
+type KubeHttpService = BoxService<http::Request<Body>, http::Response<Incoming>, BoxError>;
 
-impl Clients {
+impl KubeClients {
     /// Reads the configuration; contacts nobody.
-    pub async fn load(settings: ClientConfig, metrics: Arc<Metrics>) -> Result<Self, ClientError> {
-        let master = settings.master.as_deref().filter(|master| !master.is_empty()).map(url).transpose()?;
+    pub async fn load(settings: KubeClientConfig, metrics: Arc<Metrics>) -> Result<Self, KubeClientError> {
+        let master = settings.master.as_deref().filter(|master| !master.is_empty()).map(parse_master_url).transpose()?;
         let (mut base, authorities) = match (&settings.kubeconfig, &master) {
             (Some(path), _) => from_kubeconfig(path, master.as_ref()).await?,
             (None, Some(master)) => (Config::new(master.clone()), None),
             (None, None) => {
-                let config = Config::incluster().map_err(|error| ClientError::NotInCluster(error.to_string()))?;
+                let config = Config::incluster().map_err(|error| KubeClientError::NotInCluster(error.to_string()))?;
                 let authorities = config.root_cert_file.clone();
                 (config, authorities)
             }
@@ -126,9 +126,9 @@ impl Clients {
         }
         base.default_retry = false;
         let user = base.auth_info.clone();
-        let credentials = Credentials::take(&mut base.auth_info).map_err(|reason| match &settings.kubeconfig {
-            Some(path) => ClientError::Kubeconfig { path: path.display().to_string(), reason },
-            None => ClientError::NotInCluster(reason),
+        let credentials = KubeCredentials::take_from(&mut base.auth_info).map_err(|reason| match &settings.kubeconfig {
+            Some(path) => KubeClientError::Kubeconfig { path: path.display().to_string(), reason },
+            None => KubeClientError::NotInCluster(reason),
         })?;
         Ok(Self { settings, base, credentials, user, authorities, metrics })
     }
@@ -140,19 +140,20 @@ impl Clients {
 
     /// A client for reads and writes whose user agent ends with `component`.
     pub fn for_component(&self, component: &str) -> Result<Client, kube::Error> {
-        self.limited(self.config(component), self.credentials.clone(), None, Leadership::unopposed())
+        self.rate_limited_client(self.config(component), self.credentials.clone(), None, Leadership::unopposed())
     }
 
     /// The same, but it writes only while `leadership` holds, asked when the request leaves.
     pub fn for_writer(&self, component: &str, leadership: Leadership) -> Result<Client, kube::Error> {
-        self.limited(self.config(component), self.credentials.clone(), None, leadership)
+        self.rate_limited_client(self.config(component), self.credentials.clone(), None, leadership)
     }
 
     /// A client for watches: not rate limited. It leaves deadlines to the informers, which count what they end.
     pub fn for_watches(&self) -> Result<Client, kube::Error> {
         let config = self.config("shared-informers");
-        let metrics = RequestMetricsLayer::new(host(&config), Arc::clone(&self.metrics));
-        let base = self.base(&config, self.credentials.clone(), Leadership::unopposed(), Sharing::All)?;
+        let metrics = RequestMetricsLayer::new(server_host(&config), Arc::clone(&self.metrics));
+        let base =
+            self.base_service(&config, self.credentials.clone(), Leadership::unopposed(), ConnectionSharing::Shared)?;
         Ok(ClientBuilder::new(base, config.default_namespace).with_layer(&metrics).build())
     }
 
@@ -160,26 +161,33 @@ impl Clients {
     /// that found it. Call it on the runtime that the election runs on: what drives the client and its connections lives there.
     pub fn for_election(&self) -> Result<Client, kube::Error> {
         let config = self.config("leader-election");
-        let metrics = RequestMetricsLayer::new(host(&config), Arc::clone(&self.metrics));
+        let metrics = RequestMetricsLayer::new(server_host(&config), Arc::clone(&self.metrics));
         // Whoever else waits for a plugin must not hold the election up.
-        let credentials = Credentials::take(&mut self.user.clone()).map_err(|reason| kube::Error::Service(reason.into()))?;
-        let base = self.base(&config, credentials, Leadership::unopposed(), Sharing::None)?;
+        let credentials =
+            KubeCredentials::take_from(&mut self.user.clone()).map_err(|reason| kube::Error::Service(reason.into()))?;
+        let base = self.base_service(&config, credentials, Leadership::unopposed(), ConnectionSharing::Exclusive)?;
         Ok(ClientBuilder::new(base, config.default_namespace).with_layer(&DeadlineLayer).with_layer(&metrics).build())
     }
 
     /// A client that carries `token` instead of the process's own credentials (`--use-service-account-credentials`).
     /// It writes only while `leadership` holds.
-    pub fn with_token(&self, component: &str, token: Token, leadership: Leadership) -> Result<Client, kube::Error> {
+    pub fn with_token(
+        &self,
+        component: &str,
+        token: ServiceAccountToken,
+        leadership: Leadership,
+    ) -> Result<Client, kube::Error> {
         let mut config = self.config(component);
         config.auth_info = AuthInfo::default();
-        self.limited(config, Credentials::Fixed, Some(token), leadership)
+        self.rate_limited_client(config, KubeCredentials::Static, Some(token), leadership)
     }
 
     /// A client for the reviews of the secure port, which limits them itself: strangers must hold up nobody but each other.
     pub fn for_reviews(&self) -> Result<Client, kube::Error> {
         let config = self.config("secure-port");
-        let metrics = RequestMetricsLayer::new(host(&config), Arc::clone(&self.metrics));
-        let base = self.base(&config, self.credentials.clone(), Leadership::unopposed(), Sharing::All)?;
+        let metrics = RequestMetricsLayer::new(server_host(&config), Arc::clone(&self.metrics));
+        let base =
+            self.base_service(&config, self.credentials.clone(), Leadership::unopposed(), ConnectionSharing::Shared)?;
         let builder = ClientBuilder::new(base, config.default_namespace).with_layer(&DeadlineLayer);
         Ok(builder.with_layer(&metrics).build())
     }
@@ -193,16 +201,16 @@ impl Clients {
     }
 
     /// From the credentials down to the connections.
-    fn base(
+    fn base_service(
         &self,
         config: &Config,
-        credentials: Credentials,
+        credentials: KubeCredentials,
         leadership: Leadership,
-        sharing: Sharing,
-    ) -> Result<Base, kube::Error> {
-        let tls = Tls::load(config.clone(), self.authorities.clone(), credentials.plugin(), sharing)?;
-        let transport = Transport::new(config, tls)?;
-        let metrics = RequestMetricsLayer::new(host(config), Arc::clone(&self.metrics));
+        sharing: ConnectionSharing,
+    ) -> Result<KubeHttpService, kube::Error> {
+        let tls = KubeClientTls::load(config.clone(), self.authorities.clone(), credentials.exec_plugin(), sharing)?;
+        let transport = KubeTransport::new(config, tls)?;
+        let metrics = RequestMetricsLayer::new(server_host(config), Arc::clone(&self.metrics));
         let service = ServiceBuilder::new()
             .layer(config.base_uri_layer())
             .layer(option_layer(config.auth_layer()?))
@@ -210,31 +218,32 @@ impl Clients {
             .map_err(BoxError::from)
             .layer(CredentialsLayer::new(credentials, metrics))
             // Once more: a plugin may have taken long.
-            .layer(FenceLayer(leadership))
+            .layer(WriteFenceLayer(leadership))
             .service(transport);
         Ok(service.boxed())
     }
 
-    fn limited(
+    fn rate_limited_client(
         &self,
         config: Config,
-        credentials: Credentials,
-        token: Option<Token>,
+        credentials: KubeCredentials,
+        token: Option<ServiceAccountToken>,
         leadership: Leadership,
     ) -> Result<Client, kube::Error> {
-        let host = host(&config);
+        let host = server_host(&config);
         let metrics = RequestMetricsLayer::new(host.clone(), Arc::clone(&self.metrics));
         let limit = RateLimitLayer::new(self.settings.qps, self.settings.burst, host, Arc::clone(&self.metrics));
-        let base = self.base(&config, credentials, leadership.clone(), Sharing::All)?;
+        let base = self.base_service(&config, credentials, leadership.clone(), ConnectionSharing::Shared)?;
         let builder = ClientBuilder::new(base, config.default_namespace).with_layer(&DeadlineLayer);
-        let builder = builder.with_layer(&TokenLayer::new(token)).with_layer(&metrics);
-        let builder = builder.with_layer(&FenceLayer(leadership)).with_layer(&Throttle::default()).with_layer(&limit);
-        Ok(builder.with_layer(&ConcurrencyLimitLayer::new(AT_ONCE)).build())
+        let builder = builder.with_layer(&ServiceAccountTokenLayer::new(token)).with_layer(&metrics);
+        let builder =
+            builder.with_layer(&WriteFenceLayer(leadership)).with_layer(&RetryAfterThrottle::default()).with_layer(&limit);
+        Ok(builder.with_layer(&ConcurrencyLimitLayer::new(MAX_CONCURRENT_REQUESTS)).build())
     }
 }
 
 /// A client over `service` that ends every wait as those of [`Clients`] do, and limits nothing: for servers in the same process.
-pub fn over<S, B>(service: S) -> Client
+pub fn client_over_service<S, B>(service: S) -> Client
 where
     S: Service<http::Request<Body>, Response = http::Response<B>, Error = BoxError> + Send + Clone + 'static,
     S::Future: Send + 'static,
@@ -259,8 +268,9 @@ pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-fn url(value: &str) -> Result<http::Uri, ClientError> {
-    let about = |reason: &dyn std::fmt::Display| ClientError::Master { value: value.to_owned(), reason: reason.to_string() };
+fn parse_master_url(value: &str) -> Result<http::Uri, KubeClientError> {
+    let about =
+        |reason: &dyn std::fmt::Display| KubeClientError::Master { value: value.to_owned(), reason: reason.to_string() };
     let url: http::Uri = value.parse().map_err(|error| about(&error))?;
     match (url.scheme(), url.host()) {
         (None, _) => Err(about(&"it has no scheme")),
@@ -269,13 +279,13 @@ fn url(value: &str) -> Result<http::Uri, ClientError> {
     }
 }
 
-fn host(config: &Config) -> String {
+fn server_host(config: &Config) -> String {
     config.cluster_url.authority().map(ToString::to_string).unwrap_or_default()
 }
 
-async fn from_kubeconfig(path: &Path, master: Option<&http::Uri>) -> Result<(Config, Option<PathBuf>), ClientError> {
+async fn from_kubeconfig(path: &Path, master: Option<&http::Uri>) -> Result<(Config, Option<PathBuf>), KubeClientError> {
     // The first line says what and where; those after it would show what stands there, which may be a token.
-    let about = |error: &dyn std::fmt::Display| ClientError::Kubeconfig {
+    let about = |error: &dyn std::fmt::Display| KubeClientError::Kubeconfig {
         path: path.display().to_string(),
         reason: error.to_string().lines().next().unwrap_or_default().to_owned(),
     };

@@ -109,7 +109,7 @@ fn since_boot() -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::leader_election::{Leadership, State};
+    use crate::runtime::leader_election::{Leadership, LeadershipState};
 
     /// A moment `running` seconds from now on one clock and `boot` seconds on the other.
     fn moment(now: Uptime, running: u64, boot: u64) -> Uptime {
@@ -133,11 +133,11 @@ mod tests {
     fn who_was_suspended_beyond_the_renew_deadline_writes_no_more() {
         let now = Clock::System.uptime();
         let (state, leadership) = Leadership::channel();
-        state.send_replace(State::Leading { until: now + Duration::from_secs(600) });
+        state.send_replace(LeadershipState::Leading { until: now + Duration::from_secs(600) });
         assert!(leadership.is_leading());
         // As seen after a minute of suspension: nothing has passed on the clock that stood still.
         let before = now.boot.map(|boot| boot.saturating_sub(Duration::from_nanos(1)));
-        state.send_replace(State::Leading { until: Uptime { boot: before, ..now + Duration::from_secs(600) } });
+        state.send_replace(LeadershipState::Leading { until: Uptime { boot: before, ..now + Duration::from_secs(600) } });
         assert!(!leadership.is_leading());
     }
 }

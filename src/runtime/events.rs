@@ -3,9 +3,9 @@
 //! In: [`Event`] values that controllers build in their `events.rs`. Out: core/v1 Events, similar ones aggregated and floods
 //! filtered. Recording never blocks and never fails the caller.
 
-mod bounded;
 mod correlator;
 mod lru;
+mod message_limit;
 mod sink;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -28,7 +28,7 @@ pub enum EventType {
 
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Event {
+pub struct RecordedEvent {
     /// What it happened to.
     pub about: ObjectReference,
     /// How bad it is.
@@ -41,7 +41,7 @@ pub struct Event {
 
 /// One row of a controller's table of events, for the reference page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EventDoc {
+pub struct EventDescription {
     /// One CamelCase word, for machines.
     pub reason: &'static str,
     /// How bad it is.
@@ -51,7 +51,7 @@ pub struct EventDoc {
 }
 
 /// Reference to `object`, with its UID.
-pub fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
+pub fn object_reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
     ObjectReference {
         api_version: Some(K::api_version(&()).into_owned()),
         kind: Some(K::kind(&()).into_owned()),
@@ -67,22 +67,22 @@ pub fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
 #[derive(Debug, Clone)]
 pub struct EventRecorder {
     component: &'static str,
-    queue: mpsc::Sender<(&'static str, Event)>,
+    queue: mpsc::Sender<(&'static str, RecordedEvent)>,
     discarded: Option<CounterVec>,
 }
 
 impl EventRecorder {
     /// How many events may wait to be written; further ones are dropped. Upstream: client-go `tools/record`.
-    pub const QUEUE: usize = 1000;
+    pub const QUEUE_CAPACITY: usize = 1000;
 
     /// A recorder for `component` and where its events come out: the sink, or a test.
-    pub fn channel(component: &'static str) -> (Self, mpsc::Receiver<(&'static str, Event)>) {
-        let (queue, events) = mpsc::channel(Self::QUEUE);
+    pub fn channel(component: &'static str) -> (Self, mpsc::Receiver<(&'static str, RecordedEvent)>) {
+        let (queue, events) = mpsc::channel(Self::QUEUE_CAPACITY);
         (Self { component, queue, discarded: None }, events)
     }
 
     /// Counts what is dropped because the queue is full in `metrics`.
-    pub fn counting(self, metrics: &Metrics) -> Self {
+    pub fn with_discard_metric(self, metrics: &Metrics) -> Self {
         Self { discarded: Some(metrics.events_discarded_total.clone()), ..self }
     }
 
@@ -92,8 +92,8 @@ impl EventRecorder {
     }
 
     /// Records `event`, its message cut to what the API takes; drops it when the queue is full.
-    pub fn record(&self, mut event: Event) {
-        bounded::cut(&mut event.message);
+    pub fn record(&self, mut event: RecordedEvent) {
+        message_limit::truncate_message(&mut event.message);
         if self.queue.try_send((self.component, event)).is_err() {
             tracing::debug!(component = self.component, "event dropped: the queue is full or closed");
             self.discarded.iter().for_each(|discarded| discarded.with_label_values(&["queue_full"]).inc());

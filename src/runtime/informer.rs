@@ -30,12 +30,12 @@ use tower::BoxError;
 
 use super::{
     client::{
-        deadline::{Limits, brief, within},
-        throttle::Throttle,
+        deadline::{RequestDeadlines, shorten_watch, with_deadlines},
+        throttle::RetryAfterThrottle,
         with_causes,
     },
     shutdown::Shutdown,
-    store::{ObjectKey, Store, WatchStatus},
+    store::{InformerStore, ObjectKey, WatchStatus},
 };
 use crate::metrics::Metrics;
 
@@ -44,13 +44,13 @@ use crate::metrics::Metrics;
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A failure so long after the last pause is the first of another series: longer than a list takes that is answered slowly and then fails.
-const SERIES_GAP: Duration = Duration::from_secs(120);
+const BACKOFF_RESET_GAP: Duration = Duration::from_secs(120);
 /// A change that arrives so long after the last pause ends the series: the watch works.
-const STEADY: Duration = Duration::from_secs(10);
+const STEADY_WATCH: Duration = Duration::from_secs(10);
 
 /// What happened to an object, as seen in the store.
 #[derive(Debug, Clone)]
-pub enum Change<K> {
+pub enum ObjectChange<K> {
     /// It was not there before.
     Added(Arc<K>),
     /// It was there and differs.
@@ -64,27 +64,29 @@ pub enum Change<K> {
     Deleted(Arc<K>),
 }
 
-impl<K> Change<K> {
+impl<K> ObjectChange<K> {
     /// The object as it is now, or was when it went.
     pub fn object(&self) -> &Arc<K> {
         match self {
-            Change::Added(object) | Change::Updated { new: object, .. } | Change::Deleted(object) => object,
+            ObjectChange::Added(object) | ObjectChange::Updated { new: object, .. } | ObjectChange::Deleted(object) => {
+                object
+            }
         }
     }
 }
 
 /// Is told of changes, after the store has them. Must be quick: it runs in the informer's task.
-pub type Handler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
+pub type ChangeHandler<K> = Box<dyn Fn(&ObjectChange<K>) + Send + Sync>;
 
 /// Takes out of an object what nobody reads.
-pub type Prune<K> = fn(&mut K);
+pub type PruneFn<K> = fn(&mut K);
 
 /// An informer that has not started: handlers are added, then [`Informer::start`] consumes it.
 pub struct Informer<K> {
-    store: Store<K>,
-    handlers: Vec<Handler<K>>,
-    prune: Prune<K>,
-    watched: watcher::Config,
+    store: InformerStore<K>,
+    handlers: Vec<ChangeHandler<K>>,
+    prune: PruneFn<K>,
+    watch_config: watcher::Config,
 }
 
 impl<K> Informer<K>
@@ -92,31 +94,31 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
     /// An informer that keeps what `prune` leaves of each object. `metadata.managedFields` always goes.
-    pub fn new(prune: Prune<K>) -> Self {
-        Self { store: Store::default(), handlers: Vec::new(), prune, watched: watcher::Config::default() }
+    pub fn new(prune: PruneFn<K>) -> Self {
+        Self { store: InformerStore::default(), handlers: Vec::new(), prune, watch_config: watcher::Config::default() }
     }
 
     /// The same for the one object called `name`: the server sends no other.
-    pub fn of_one(name: &str, prune: Prune<K>) -> Self {
+    pub fn for_object(name: &str, prune: PruneFn<K>) -> Self {
         let watched = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        Self { watched, ..Self::new(prune) }
+        Self { watch_config: watched, ..Self::new(prune) }
     }
 
     /// The same for the objects whose labels `selector` selects: the server sends no others, and one that stops to be selected is
     /// [`Change::Deleted`].
-    pub fn selecting(selector: Option<&str>, prune: Prune<K>) -> Self {
+    pub fn with_label_selector(selector: Option<&str>, prune: PruneFn<K>) -> Self {
         let watched = watcher::Config::default();
         let watched = selector.map_or_else(|| watched.clone(), |selector| watched.clone().labels(selector));
-        Self { watched, ..Self::new(prune) }
+        Self { watch_config: watched, ..Self::new(prune) }
     }
 
     /// The store it will fill.
-    pub fn store(&self) -> Store<K> {
+    pub fn store(&self) -> InformerStore<K> {
         self.store.clone()
     }
 
     /// Adds a handler. Handlers run in the order they were added.
-    pub fn subscribe(&mut self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) {
+    pub fn subscribe(&mut self, handler: impl Fn(&ObjectChange<K>) + Send + Sync + 'static) {
         self.handlers.push(Box::new(handler));
     }
 
@@ -125,8 +127,8 @@ where
         let token = shutdown.clone();
         let resource = K::plural(&()).into_owned();
         self.store.set_status(|status| status.behind_since = Some(Instant::now()));
-        let api = Api::all(attentive(client, self.store.clone(), resource.clone(), Arc::clone(&metrics)));
-        let feed = Feed { informer: self, relisted: None, furthest: 0, resource, metrics };
+        let api = Api::all(watch_client(client, self.store.clone(), resource.clone(), Arc::clone(&metrics)));
+        let feed = Reflector { informer: self, list_in_progress: None, longest_failed_list: 0, resource, metrics };
         shutdown.spawn(async move {
             tokio::select! {
                 () = token.begun() => {}
@@ -136,7 +138,7 @@ where
     }
 
     /// A handler that panics must end neither the informer nor the handlers after it.
-    fn dispatch(&self, change: &Change<K>) {
+    fn dispatch(&self, change: &ObjectChange<K>) {
         for handler in &self.handlers {
             if catch_unwind(AssertUnwindSafe(|| handler(change))).is_err() {
                 tracing::error!(key = %ObjectKey::of(change.object().as_ref()), "a handler panicked over a change, which is lost to it");
@@ -147,52 +149,52 @@ where
     fn apply(&self, object: Arc<K>) {
         let key = ObjectKey::of(object.as_ref());
         match self.store.insert(key, Arc::clone(&object)) {
-            None => self.dispatch(&Change::Added(object)),
+            None => self.dispatch(&ObjectChange::Added(object)),
             Some(old) if is_same(&old, &object) => {}
-            Some(old) => self.dispatch(&Change::Updated { old, new: object }),
+            Some(old) => self.dispatch(&ObjectChange::Updated { old, new: object }),
         }
     }
 
     fn delete(&self, key: &ObjectKey) {
         if let Some(old) = self.store.remove(key) {
-            self.dispatch(&Change::Deleted(old));
+            self.dispatch(&ObjectChange::Deleted(old));
         }
     }
 }
 
 /// The running half: turns watch events into changes.
-struct Feed<K> {
+struct Reflector<K> {
     informer: Informer<K>,
     /// Objects of a list that is under way.
-    relisted: Option<HashMap<ObjectKey, Arc<K>>>,
+    list_in_progress: Option<HashMap<ObjectKey, Arc<K>>>,
     /// How many objects the longest of the lists brought that have failed since the last complete one.
-    furthest: usize,
+    longest_failed_list: usize,
     resource: String,
     metrics: Arc<Metrics>,
 }
 
-impl<K> Feed<K>
+impl<K> Reflector<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
-    async fn run(mut self, api: Api<Checked<K>>) {
-        let mut series = Series::default();
+    async fn run(mut self, api: Api<LenientObject<K>>) {
+        let mut series = RelistBackoff::default();
         loop {
-            let watch = watcher::watcher(api.clone(), self.informer.watched.clone());
-            let mut watch = watch.map_err(|error| Failure::of(&error)).boxed();
+            let watch = watcher::watcher(api.clone(), self.informer.watch_config.clone());
+            let mut watch = watch.map_err(|error| WatchFailure::of(&error)).boxed();
             while let Some(event) = watch.next().await {
                 match event {
                     Ok(event) => {
                         if matches!(event, Event::Apply(_) | Event::Delete(_)) {
-                            series.heard(Instant::now());
+                            series.reset_if_steady(Instant::now());
                         }
-                        self.take(event);
+                        self.handle_event(event);
                     }
                     Err(failure) => {
                         let expired = failure.expired;
-                        self.failed(failure);
+                        self.record_failure(failure);
                         // Not all replicas come back at the same moment.
-                        tokio::time::sleep(series.next(Instant::now()).mul_f64(rand::random_range(0.75..=1.0))).await;
+                        tokio::time::sleep(series.next_pause(Instant::now()).mul_f64(rand::random_range(0.75..=1.0))).await;
                         if expired {
                             break;
                         }
@@ -202,59 +204,59 @@ where
         }
     }
 
-    fn failed(&self, failure: Failure) {
-        let Failure { operation, message, .. } = failure;
+    fn record_failure(&self, failure: WatchFailure) {
+        let WatchFailure { operation, message, .. } = failure;
         tracing::warn!(resource = self.resource, operation, error = message, "list or watch failed, trying again");
         self.metrics.informer_restarts_total.with_label_values(&[&self.resource, operation]).inc();
-        self.informer.store.set_status(|status| status.failed(message, Instant::now()));
+        self.informer.store.set_status(|status| status.mark_failed(message, Instant::now()));
     }
 
-    fn take(&mut self, event: Event<Checked<K>>) {
+    fn handle_event(&mut self, event: Event<LenientObject<K>>) {
         match event {
-            Event::Init => self.relisted = Some(HashMap::new()),
+            Event::Init => self.list_in_progress = Some(HashMap::new()),
             Event::InitApply(object) => {
-                let accepted = self.accept(object);
-                if let (Some((key, object)), Some(relisted)) = (accepted, self.relisted.as_mut()) {
+                let accepted = self.decode_and_prune(object);
+                if let (Some((key, object)), Some(relisted)) = (accepted, self.list_in_progress.as_mut()) {
                     // What is known already is not held twice.
                     let known = self.informer.store.get(&key).filter(|known| is_same(known, &object));
                     relisted.insert(key, known.unwrap_or(object));
                     // A list that always fails at the same page gets nowhere.
-                    if relisted.len() > self.furthest {
-                        self.furthest = relisted.len();
+                    if relisted.len() > self.longest_failed_list {
+                        self.longest_failed_list = relisted.len();
                         self.informer.store.set_status(|status| status.progressed = Some(Instant::now()));
                     }
                 }
             }
-            Event::InitDone => self.replace(),
+            Event::InitDone => self.replace_store(),
             Event::Apply(object) => {
-                if let Some((_, object)) = self.accept(object) {
+                if let Some((_, object)) = self.decode_and_prune(object) {
                     self.informer.apply(object);
                 }
-                self.informer.store.set_status(WatchStatus::current);
+                self.informer.store.set_status(WatchStatus::mark_current);
             }
             Event::Delete(object) => {
                 self.informer.delete(&ObjectKey::of(&object));
-                self.informer.store.set_status(WatchStatus::current);
+                self.informer.store.set_status(WatchStatus::mark_current);
             }
         }
         let count = u32::try_from(self.informer.store.len()).unwrap_or(u32::MAX);
         self.metrics.informer_objects.with_label_values(&[&self.resource]).set(f64::from(count));
     }
 
-    fn replace(&mut self) {
-        self.furthest = 0;
-        let relisted = self.relisted.take().unwrap_or_default();
+    fn replace_store(&mut self) {
+        self.longest_failed_list = 0;
+        let relisted = self.list_in_progress.take().unwrap_or_default();
         let gone: Vec<_> = self.informer.store.keys().into_iter().filter(|key| !relisted.contains_key(key)).collect();
         gone.iter().for_each(|key| self.informer.delete(key));
         relisted.into_values().for_each(|object| self.informer.apply(object));
         self.informer.store.set_status(|status| {
             status.synced = true;
-            status.current();
+            status.mark_current();
         });
     }
 
     /// Prunes a good object; counts a bad one. A bad update keeps the object as it was before.
-    fn accept(&self, checked: Checked<K>) -> Option<(ObjectKey, Arc<K>)> {
+    fn decode_and_prune(&self, checked: LenientObject<K>) -> Option<(ObjectKey, Arc<K>)> {
         let key = ObjectKey::of(&checked);
         match checked.object {
             Ok(mut object) => {
@@ -279,13 +281,13 @@ fn is_same<K: Resource>(old: &Arc<K>, new: &Arc<K>) -> bool {
 /// `client`, which waits for nothing for ever, waits as long as the server asks, and marks `store` as current as soon as the server
 /// accepts a watch again. kube's watcher keeps that to itself: it speaks up only at the next change, which in a quiet cluster may be hours
 /// away.
-fn attentive<K: Send + Sync + 'static>(
+fn watch_client<K: Send + Sync + 'static>(
     client: kube::Client,
-    store: Store<K>,
+    store: InformerStore<K>,
     resource: String,
     metrics: Arc<Metrics>,
 ) -> kube::Client {
-    let throttle = Throttle::default();
+    let throttle = RetryAfterThrottle::default();
     // Whether the last answer came over a connection that no ping proves.
     let unproven = Arc::new(AtomicBool::new(false));
     let service = tower::service_fn(move |mut request: http::Request<Body>| {
@@ -300,15 +302,17 @@ fn attentive<K: Send + Sync + 'static>(
         };
         async move {
             throttle.open().await;
-            if unproven.load(Relaxed) && matches!(Limits::of(request.method(), request.uri().query()), Limits::Watch(_)) {
-                *request.uri_mut() = brief(request.uri());
+            if unproven.load(Relaxed)
+                && matches!(RequestDeadlines::of(request.method(), request.uri().query()), RequestDeadlines::Watch(_))
+            {
+                *request.uri_mut() = shorten_watch(request.uri());
             }
-            let limits = Limits::of(request.method(), request.uri().query());
-            let response = within(limits, client.send(request), silent).await?;
+            let limits = RequestDeadlines::of(request.method(), request.uri().query());
+            let response = with_deadlines(limits, client.send(request), silent).await?;
             unproven.store(response.version() != http::Version::HTTP_2, Relaxed);
             throttle.note(&response);
-            if matches!(limits, Limits::Watch(_)) && response.status().is_success() {
-                store.set_status(WatchStatus::current);
+            if matches!(limits, RequestDeadlines::Watch(_)) && response.status().is_success() {
+                store.set_status(WatchStatus::mark_current);
             }
             Ok::<_, BoxError>(response)
         }
@@ -317,7 +321,7 @@ fn attentive<K: Send + Sync + 'static>(
 }
 
 /// What went wrong with a list or watch.
-struct Failure {
+struct WatchFailure {
     /// What was being done, as in the metric.
     operation: &'static str,
     message: String,
@@ -325,7 +329,7 @@ struct Failure {
     expired: bool,
 }
 
-impl Failure {
+impl WatchFailure {
     fn of(error: &watcher::Error) -> Self {
         let (operation, status) = match error {
             watcher::Error::InitialListFailed(_) | watcher::Error::NoResourceVersion => ("list", None),
@@ -343,31 +347,31 @@ impl Failure {
 /// Failures in a row: when the pause after the last one ends, and how long it is. Neither a list nor a watch that is accepted ends the
 /// row, because the next request may fail again at once, and for ever.
 #[derive(Default)]
-struct Series(Option<(Instant, Duration)>);
+struct RelistBackoff(Option<(Instant, Duration)>);
 
-impl Series {
+impl RelistBackoff {
     /// How long to wait after a failure at `now`.
-    fn next(&mut self, now: Instant) -> Duration {
-        let last = self.0.filter(|(end, _)| now.saturating_duration_since(*end) < SERIES_GAP);
+    fn next_pause(&mut self, now: Instant) -> Duration {
+        let last = self.0.filter(|(end, _)| now.saturating_duration_since(*end) < BACKOFF_RESET_GAP);
         let pause = last.map_or(FIRST_PAUSE, |(_, pause)| (pause * 2).min(LONGEST_PAUSE));
         self.0 = Some((now + pause, pause));
         pause
     }
 
     /// A change came at `now`.
-    fn heard(&mut self, now: Instant) {
-        self.0 = self.0.filter(|(end, _)| now.saturating_duration_since(*end) < STEADY);
+    fn reset_if_steady(&mut self, now: Instant) {
+        self.0 = self.0.filter(|(end, _)| now.saturating_duration_since(*end) < STEADY_WATCH);
     }
 }
 
 /// An object of which at least the metadata could be decoded.
 #[derive(Debug, Clone)]
-pub struct Checked<K> {
+pub struct LenientObject<K> {
     metadata: ObjectMeta,
     object: Result<K, String>,
 }
 
-impl<'de, K: DeserializeOwned> Deserialize<'de> for Checked<K> {
+impl<'de, K: DeserializeOwned> Deserialize<'de> for LenientObject<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut value = serde_json::Value::deserialize(deserializer)?;
         // Often half of the object, and a page of a list holds hundreds of them until they are pruned.
@@ -380,7 +384,7 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Checked<K> {
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Resource for Checked<K> {
+impl<K: Resource<DynamicType = ()>> Resource for LenientObject<K> {
     type DynamicType = ();
     type Scope = K::Scope;
 

@@ -8,7 +8,7 @@ pub mod lease;
 
 use std::sync::Arc;
 
-pub use elector::{EVENTS, ElectionConfig, Elector, ElectorHealth, Ended, identity};
+pub use elector::{EVENTS, ElectionOutcome, ElectorConfig, LeaderElectionHealth, LeaderElector, identity};
 
 use tokio::sync::watch;
 
@@ -16,7 +16,7 @@ use super::clock::Uptime;
 
 /// Whether this process may write, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum LeadershipState {
     /// Another replica leads, or nobody.
     Standby,
     /// This one leads; no write may start at or after this moment unless the lease is renewed before.
@@ -36,30 +36,30 @@ pub struct NotLeading;
 /// Leadership as seen by writers. Clones see the same election.
 #[derive(Debug, Clone)]
 pub struct Leadership {
-    state: watch::Receiver<State>,
+    state: watch::Receiver<LeadershipState>,
     /// Keeps the channel open when there is no elector.
-    _unopposed: Option<Arc<watch::Sender<State>>>,
+    _unopposed: Option<Arc<watch::Sender<LeadershipState>>>,
 }
 
 impl Leadership {
     /// Leadership without election (`--leader-elect=false`).
     pub fn unopposed() -> Self {
-        let (sender, state) = watch::channel(State::Unopposed);
+        let (sender, state) = watch::channel(LeadershipState::Unopposed);
         Self { state, _unopposed: Some(Arc::new(sender)) }
     }
 
     /// Leadership that whoever holds the sender decides: the elector, or a test.
-    pub fn channel() -> (watch::Sender<State>, Self) {
-        let (sender, state) = watch::channel(State::Standby);
+    pub fn channel() -> (watch::Sender<LeadershipState>, Self) {
+        let (sender, state) = watch::channel(LeadershipState::Standby);
         (sender, Self { state, _unopposed: None })
     }
 
     /// Asked before every write.
     pub fn check(&self) -> Result<(), NotLeading> {
         match *self.state.borrow() {
-            State::Unopposed => Ok(()),
-            State::Leading { until } if !until.is_over() => Ok(()),
-            State::Leading { .. } | State::Standby => Err(NotLeading),
+            LeadershipState::Unopposed => Ok(()),
+            LeadershipState::Leading { until } if !until.is_over() => Ok(()),
+            LeadershipState::Leading { .. } | LeadershipState::Standby => Err(NotLeading),
         }
     }
 
@@ -73,13 +73,13 @@ impl Leadership {
         self.acquired().await;
         let mut state = self.state.clone();
         // An elector that is gone renews nothing, so a closed channel is a loss too.
-        let _ = state.wait_for(|state| *state == State::Standby).await;
+        let _ = state.wait_for(|state| *state == LeadershipState::Standby).await;
     }
 
     /// Resolves when this process leads.
     pub async fn acquired(&self) {
         let mut state = self.state.clone();
-        if state.wait_for(|state| *state != State::Standby).await.is_err() {
+        if state.wait_for(|state| *state != LeadershipState::Standby).await.is_err() {
             std::future::pending().await
         }
     }

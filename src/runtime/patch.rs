@@ -63,21 +63,21 @@ pub enum PatchKind {
 
 /// Which part of the object is patched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum PatchTarget {
     /// The object itself.
-    Main,
+    Object,
     /// Its `status` subresource.
     Status,
 }
 
 /// The only way to write objects to the cluster.
 #[derive(Clone)]
-pub struct Writer {
+pub struct ObjectWriter {
     client: kube::Client,
     leadership: Leadership,
 }
 
-impl Writer {
+impl ObjectWriter {
     /// A writer that writes while `leadership` holds.
     pub fn new(client: kube::Client, leadership: Leadership) -> Self {
         Self { client, leadership }
@@ -107,7 +107,7 @@ impl Writer {
         &self,
         api: &Api<K>,
         key: &ObjectKey,
-        part: Part,
+        part: PatchTarget,
         kind: PatchKind,
         body: Value,
     ) -> Result<K, ApiError>
@@ -122,8 +122,8 @@ impl Writer {
         };
         // Apart, since everybody who may write holds room for it all the time.
         let result = match part {
-            Part::Main => Box::pin(api.patch(&key.name, &params, &patch)).await,
-            Part::Status => Box::pin(api.patch_status(&key.name, &params, &patch)).await,
+            PatchTarget::Object => Box::pin(api.patch(&key.name, &params, &patch)).await,
+            PatchTarget::Status => Box::pin(api.patch_status(&key.name, &params, &patch)).await,
         };
         result.map_err(|error| ApiError::from_kube(key, &error))
     }

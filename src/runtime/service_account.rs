@@ -35,9 +35,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The token of one account, or why there is none yet. Clones see the same token; it is never printed.
 #[derive(Clone)]
-pub struct Token(Arc<ArcSwap<Result<HeaderValue, String>>>);
+pub struct ServiceAccountToken(Arc<ArcSwap<Result<HeaderValue, String>>>);
 
-impl Token {
+impl ServiceAccountToken {
     /// Keeps the token of ServiceAccount `account` fresh until `shutdown` begins.
     pub fn keep_fresh(client: Client, account: &str, shutdown: &Shutdown) -> Self {
         let token = Self(Arc::new(ArcSwap::from_pointee(Err(format!(
@@ -56,7 +56,7 @@ impl Token {
     async fn refresh(self, client: Client, account: &str) {
         let mut pause = FIRST_PAUSE;
         loop {
-            match request(&client, account).await {
+            match request_token(&client, account).await {
                 Ok(header) => {
                     self.0.store(Arc::new(Ok(header)));
                     pause = FIRST_PAUSE;
@@ -77,7 +77,7 @@ impl Token {
     }
 }
 
-async fn request(client: &Client, account: &str) -> Result<HeaderValue, String> {
+async fn request_token(client: &Client, account: &str) -> Result<HeaderValue, String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
     let found = accounts.get_opt(account).await.map_err(|error| error.to_string())?;
     if found.is_none() {
@@ -103,29 +103,29 @@ async fn request(client: &Client, account: &str) -> Result<HeaderValue, String> 
 
 /// Puts a [`Token`] on every request; without one it does nothing.
 #[derive(Clone)]
-pub(super) struct TokenLayer(Option<Token>);
+pub(super) struct ServiceAccountTokenLayer(Option<ServiceAccountToken>);
 
-impl TokenLayer {
-    pub(super) fn new(token: Option<Token>) -> Self {
+impl ServiceAccountTokenLayer {
+    pub(super) fn new(token: Option<ServiceAccountToken>) -> Self {
         Self(token)
     }
 }
 
-impl<S> Layer<S> for TokenLayer {
-    type Service = WithToken<S>;
+impl<S> Layer<S> for ServiceAccountTokenLayer {
+    type Service = ServiceAccountTokenService<S>;
 
-    fn layer(&self, inner: S) -> WithToken<S> {
-        WithToken { inner, token: self.0.clone() }
+    fn layer(&self, inner: S) -> ServiceAccountTokenService<S> {
+        ServiceAccountTokenService { inner, token: self.0.clone() }
     }
 }
 
 /// See [`TokenLayer`].
-pub(super) struct WithToken<S> {
+pub(super) struct ServiceAccountTokenService<S> {
     inner: S,
-    token: Option<Token>,
+    token: Option<ServiceAccountToken>,
 }
 
-impl<S, B> Service<http::Request<B>> for WithToken<S>
+impl<S, B> Service<http::Request<B>> for ServiceAccountTokenService<S>
 where
     S: Service<http::Request<B>, Error = BoxError>,
 {
@@ -158,12 +158,12 @@ mod tests {
         sandbox::{api_server::ApiServer, http::Verb},
     };
 
-    async fn authorization(token: &Token) -> Result<String, String> {
+    async fn authorization(token: &ServiceAccountToken) -> Result<String, String> {
         use tower::ServiceExt;
         let echo = tower::service_fn(|request: http::Request<()>| async move {
             Ok::<_, BoxError>(request.headers()[AUTHORIZATION].to_str().map(str::to_owned)?)
         });
-        let answer = TokenLayer::new(Some(token.clone())).layer(echo).oneshot(http::Request::new(())).await;
+        let answer = ServiceAccountTokenLayer::new(Some(token.clone())).layer(echo).oneshot(http::Request::new(())).await;
         answer.map_err(|error| error.to_string())
     }
 
@@ -176,7 +176,7 @@ mod tests {
         };
         server.faults().fail_next(1, 503, |request| request.verb == Verb::Get);
         let shutdown = Shutdown::new();
-        let token = Token::keep_fresh(server.client(), "node-controller", &shutdown);
+        let token = ServiceAccountToken::keep_fresh(server.client(), "node-controller", &shutdown);
         assert!(authorization(&token).await.unwrap_err().contains("kube-system/node-controller"));
 
         server.wait_until(|server| asked(server) == 1).await;

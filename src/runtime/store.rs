@@ -55,38 +55,38 @@ pub struct WatchStatus {
 
 impl WatchStatus {
     /// The server has accepted a watch, or sent a change.
-    pub(super) fn current(&mut self) {
+    pub(super) fn mark_current(&mut self) {
         self.error = None;
         self.behind_since = None;
         self.progressed = None;
     }
 
     /// A list or watch failed at `now`.
-    pub(super) fn failed(&mut self, error: String, now: Instant) {
+    pub(super) fn mark_failed(&mut self, error: String, now: Instant) {
         self.error = Some(error);
         self.behind_since.get_or_insert(now);
     }
 }
 
 /// Objects by key. Clones are the same store.
-pub struct Store<K> {
+pub struct InformerStore<K> {
     objects: Arc<RwLock<HashMap<ObjectKey, Arc<K>>>>,
     status: watch::Sender<WatchStatus>,
 }
 
-impl<K> Clone for Store<K> {
+impl<K> Clone for InformerStore<K> {
     fn clone(&self) -> Self {
         Self { objects: Arc::clone(&self.objects), status: self.status.clone() }
     }
 }
 
-impl<K> Default for Store<K> {
+impl<K> Default for InformerStore<K> {
     fn default() -> Self {
         Self { objects: Arc::default(), status: watch::Sender::new(WatchStatus::default()) }
     }
 }
 
-impl<K> Store<K> {
+impl<K> InformerStore<K> {
     /// A store that holds `objects` and counts as synced, for tests.
     pub fn of(objects: impl IntoIterator<Item = K>) -> Self
     where

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 /// Why a key was added; among due keys the most urgent runs first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Priority {
+pub enum ReconcilePriority {
     /// Somebody changed the object and waits for the effect.
     UserChange,
     /// Somebody deleted the object.
@@ -30,29 +30,29 @@ pub enum Priority {
 }
 
 /// Bounds of [`Outcome::After`], whatever a cloud asks for: "at once" must not become a busy loop, and "never" no overflow.
-const WAIT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30 * 24 * 3600));
+const REQUEUE_BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30 * 24 * 3600));
 
 /// How a reconcile ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ReconcileResult {
     /// The world is as it should be, as far as this key goes.
     Done,
     /// Not finished, and nothing failed: come back after this long.
-    After(Duration, String),
+    RequeueAfter(Duration, String),
     /// Failed, and why: come back after the key's back-off.
     Failed(String),
 }
 
 /// Exponential back-off per key: `base`, doubled with each failure, up to `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Backoff {
+pub struct KeyBackoff {
     /// Delay after the first failure.
     pub base: Duration,
     /// Longest delay.
     pub max: Duration,
 }
 
-impl Backoff {
+impl KeyBackoff {
     /// client-go's default for controllers.
     pub const DEFAULT: Self = Self { base: Duration::from_millis(5), max: Duration::from_secs(1000) };
 
@@ -65,7 +65,7 @@ impl Backoff {
 
 /// What the queue wants next.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Next<K> {
+pub enum NextKey<K> {
     /// Reconcile this key and report with [`WorkQueue::finish`]. Carries how long it was due.
     Run(K, Duration),
     /// Nothing is due before this moment.
@@ -75,23 +75,23 @@ pub enum Next<K> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Pending {
+struct PendingKey {
     due: Instant,
-    priority: Priority,
+    priority: ReconcilePriority,
     order: u64,
     /// Whether it counts as added already.
-    counted: bool,
+    counted_as_added: bool,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
-    pending: Option<Pending>,
+struct QueuedKeyState {
+    pending: Option<PendingKey>,
     running: Option<Instant>,
     failures: u32,
     reason: Option<String>,
 }
 
-impl Entry {
+impl QueuedKeyState {
     fn is_idle(&self) -> bool {
         self.pending.is_none() && self.running.is_none() && self.failures == 0
     }
@@ -99,7 +99,7 @@ impl Entry {
 
 /// A key that is not settled, for status pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unsettled {
+pub struct UnsettledKey {
     /// The key.
     pub key: String,
     /// Whether it is being reconciled right now, and for how long.
@@ -115,45 +115,52 @@ pub struct Unsettled {
 /// The queue. `order` breaks ties, first come first served.
 #[derive(Debug)]
 pub struct WorkQueue<K> {
-    backoff: Backoff,
-    entries: HashMap<K, Entry>,
+    backoff: KeyBackoff,
+    entries: HashMap<K, QueuedKeyState>,
     /// Pending keys that do not run and are not due yet.
-    later: BTreeSet<(Instant, u64, K)>,
+    scheduled: BTreeSet<(Instant, u64, K)>,
     /// Pending keys that do not run and are due.
-    ready: BTreeSet<(Priority, u64, K)>,
+    ready: BTreeSet<(ReconcilePriority, u64, K)>,
     order: u64,
     /// Keys that became due since somebody asked.
-    added: u64,
+    became_due: u64,
 }
 
 impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
     /// An empty queue.
-    pub fn new(backoff: Backoff) -> Self {
-        Self { backoff, entries: HashMap::new(), later: BTreeSet::new(), ready: BTreeSet::new(), order: 0, added: 0 }
+    pub fn new(backoff: KeyBackoff) -> Self {
+        Self {
+            backoff,
+            entries: HashMap::new(),
+            scheduled: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            order: 0,
+            became_due: 0,
+        }
     }
 
     /// Makes `key` due now.
-    pub fn add(&mut self, key: K, priority: Priority, now: Instant) {
+    pub fn add(&mut self, key: K, priority: ReconcilePriority, now: Instant) {
         self.add_at(key, priority, now);
     }
 
     /// Makes `key` due at `due`, or earlier if it is so already.
-    pub fn add_at(&mut self, key: K, priority: Priority, due: Instant) {
+    pub fn add_at(&mut self, key: K, priority: ReconcilePriority, due: Instant) {
         let waits = self.entries.get(&key).is_some_and(|e| e.reason.is_some() && e.pending.is_some());
-        if priority == Priority::Resync && waits {
+        if priority == ReconcilePriority::Resync && waits {
             return;
         }
         self.merge(key, priority, due);
     }
 
-    fn merge(&mut self, key: K, priority: Priority, due: Instant) {
+    fn merge(&mut self, key: K, priority: ReconcilePriority, due: Instant) {
         self.order += 1;
-        let new = Pending { due, priority, order: self.order, counted: false };
+        let new = PendingKey { due, priority, order: self.order, counted_as_added: false };
         let entry = self.entries.entry(key.clone()).or_default();
         let running = entry.running.is_some();
         let merged = match entry.pending {
             None => new,
-            Some(old) => Pending { due: old.due.min(new.due), priority: old.priority.min(new.priority), ..old },
+            Some(old) => PendingKey { due: old.due.min(new.due), priority: old.priority.min(new.priority), ..old },
         };
         let old = entry.pending.replace(merged);
         if !running {
@@ -162,61 +169,61 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
         }
     }
 
-    fn schedule(&mut self, key: K, pending: Pending) {
-        self.later.insert((pending.due, pending.order, key));
+    fn schedule(&mut self, key: K, pending: PendingKey) {
+        self.scheduled.insert((pending.due, pending.order, key));
     }
 
-    fn unschedule(&mut self, key: &K, pending: Pending) {
-        self.later.remove(&(pending.due, pending.order, key.clone()));
+    fn unschedule(&mut self, key: &K, pending: PendingKey) {
+        self.scheduled.remove(&(pending.due, pending.order, key.clone()));
         self.ready.remove(&(pending.priority, pending.order, key.clone()));
     }
 
     fn promote(&mut self, now: Instant) {
-        while let Some((due, order, key)) = self.later.pop_first() {
+        while let Some((due, order, key)) = self.scheduled.pop_first() {
             if due > now {
-                self.later.insert((due, order, key));
+                self.scheduled.insert((due, order, key));
                 return;
             }
             let pending = self.entries.get_mut(&key).and_then(|entry| entry.pending.as_mut());
             if let Some(pending) = pending {
-                self.added += u64::from(!std::mem::replace(&mut pending.counted, true));
+                self.became_due += u64::from(!std::mem::replace(&mut pending.counted_as_added, true));
                 self.ready.insert((pending.priority, order, key));
             }
         }
     }
 
     /// The most urgent due key, which counts as running from here on.
-    pub fn next(&mut self, now: Instant) -> Next<K> {
+    pub fn next(&mut self, now: Instant) -> NextKey<K> {
         self.promote(now);
         let Some((_, _, key)) = self.ready.pop_first() else {
-            return self.later.first().map_or(Next::Idle, |(due, _, _)| Next::WaitUntil(*due));
+            return self.scheduled.first().map_or(NextKey::Idle, |(due, _, _)| NextKey::WaitUntil(*due));
         };
         let entry = self.entries.entry(key.clone()).or_default();
         let due = entry.pending.take().map_or(now, |pending| pending.due);
         entry.running = Some(now);
-        Next::Run(key, now.saturating_duration_since(due))
+        NextKey::Run(key, now.saturating_duration_since(due))
     }
 
     /// Reports the end of a reconcile. Answers how long it ran.
-    pub fn finish(&mut self, key: &K, outcome: Outcome, now: Instant) -> Duration {
+    pub fn finish(&mut self, key: &K, outcome: ReconcileResult, now: Instant) -> Duration {
         let Some(entry) = self.entries.get_mut(key) else { return Duration::ZERO };
         let Some(start) = entry.running.take() else { return Duration::ZERO };
         let ran = now.saturating_duration_since(start);
-        if outcome != Outcome::Done {
+        if outcome != ReconcileResult::Done {
             // A resync that came meanwhile must not cut the wait short; every other reason does.
-            entry.pending = entry.pending.filter(|pending| pending.priority != Priority::Resync);
+            entry.pending = entry.pending.filter(|pending| pending.priority != ReconcilePriority::Resync);
         }
         let again = match outcome {
-            Outcome::Done => {
+            ReconcileResult::Done => {
                 entry.failures = 0;
                 entry.reason = None;
                 None
             }
-            Outcome::After(delay, reason) => {
+            ReconcileResult::RequeueAfter(delay, reason) => {
                 entry.reason = Some(reason);
-                Some(now + delay.clamp(WAIT.0, WAIT.1))
+                Some(now + delay.clamp(REQUEUE_BOUNDS.0, REQUEUE_BOUNDS.1))
             }
-            Outcome::Failed(reason) => {
+            ReconcileResult::Failed(reason) => {
                 entry.failures = entry.failures.saturating_add(1);
                 entry.reason = Some(reason);
                 Some(now + self.backoff.delay(entry.failures))
@@ -225,7 +232,7 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
         let pending = entry.pending;
         match (again, pending) {
             (Some(due), _) => {
-                let priority = pending.map_or(Priority::Resync, |p| p.priority);
+                let priority = pending.map_or(ReconcilePriority::Resync, |p| p.priority);
                 if let Some(pending) = pending {
                     self.schedule(key.clone(), pending);
                 }
@@ -234,7 +241,7 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
             (None, Some(pending)) => self.schedule(key.clone(), pending),
             (None, None) => {}
         }
-        if self.entries.get(key).is_some_and(Entry::is_idle) {
+        if self.entries.get(key).is_some_and(QueuedKeyState::is_idle) {
             self.entries.remove(key);
         }
         ran
@@ -253,7 +260,7 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
 
     /// How many keys became due since this was last asked: one that is due counts once, however often it is added until it runs.
     pub fn take_added(&mut self) -> u64 {
-        std::mem::take(&mut self.added)
+        std::mem::take(&mut self.became_due)
     }
 
     /// Keys that are due and do not run.
@@ -274,10 +281,10 @@ impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
     }
 
     /// Everything pending, running or failing, in key order.
-    pub fn unsettled(&self, now: Instant) -> Vec<Unsettled> {
+    pub fn unsettled(&self, now: Instant) -> Vec<UnsettledKey> {
         let mut keys: Vec<_> = self.entries.iter().collect();
         keys.sort_by(|a, b| a.0.cmp(b.0));
-        let row = |(key, entry): (&K, &Entry)| Unsettled {
+        let row = |(key, entry): (&K, &QueuedKeyState)| UnsettledKey {
             key: key.to_string(),
             running_for: entry.running.map(|start| now.saturating_duration_since(start)),
             due_in: entry.pending.map(|pending| pending.due.saturating_duration_since(now)),

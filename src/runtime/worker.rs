@@ -19,22 +19,22 @@ use tokio::{sync::Notify, task::JoinSet, time::Instant};
 use super::{
     clock::Clock,
     shutdown::Shutdown,
-    work_queue::{Backoff, Next, Outcome, Priority, Unsettled, WorkQueue},
+    work_queue::{KeyBackoff, NextKey, ReconcilePriority, ReconcileResult, UnsettledKey, WorkQueue},
 };
 use crate::metrics::Metrics;
 
 /// Handle on a work queue. Clones are the same queue.
-pub struct Queue<K> {
-    shared: Arc<Shared<K>>,
+pub struct ReconcileQueue<K> {
+    shared: Arc<ReconcileQueueShared<K>>,
 }
 
-impl<K> Clone for Queue<K> {
+impl<K> Clone for ReconcileQueue<K> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
-struct Shared<K> {
+struct ReconcileQueueShared<K> {
     name: &'static str,
     /// Never held across an await.
     state: Mutex<WorkQueue<K>>,
@@ -43,14 +43,14 @@ struct Shared<K> {
     metrics: Arc<Metrics>,
 }
 
-impl<K> Queue<K>
+impl<K> ReconcileQueue<K>
 where
     K: Clone + Ord + Hash + fmt::Display + Send + Sync + 'static,
 {
     /// An empty queue; `name` is its label in the `workqueue_*` metrics.
-    pub fn new(name: &'static str, backoff: Backoff, clock: Clock, metrics: Arc<Metrics>) -> Self {
+    pub fn new(name: &'static str, backoff: KeyBackoff, clock: Clock, metrics: Arc<Metrics>) -> Self {
         let state = Mutex::new(WorkQueue::new(backoff));
-        Self { shared: Arc::new(Shared { name, state, wake: Notify::new(), clock, metrics }) }
+        Self { shared: Arc::new(ReconcileQueueShared { name, state, wake: Notify::new(), clock, metrics }) }
     }
 
     fn state(&self) -> MutexGuard<'_, WorkQueue<K>> {
@@ -58,12 +58,12 @@ where
     }
 
     /// Makes `key` due now.
-    pub fn add(&self, key: K, priority: Priority) {
+    pub fn add(&self, key: K, priority: ReconcilePriority) {
         self.add_after(key, priority, Duration::ZERO);
     }
 
     /// Makes `key` due after `delay`, or earlier if it is so already.
-    pub fn add_after(&self, key: K, priority: Priority, delay: Duration) {
+    pub fn add_after(&self, key: K, priority: ReconcilePriority, delay: Duration) {
         self.state().add_at(key, priority, self.shared.clock.now() + delay);
         self.shared.wake.notify_one();
     }
@@ -79,7 +79,7 @@ where
     }
 
     /// Everything pending, running or failing, in key order.
-    pub fn unsettled(&self) -> Vec<Unsettled> {
+    pub fn unsettled(&self) -> Vec<UnsettledKey> {
         self.state().unsettled(self.shared.clock.now())
     }
 
@@ -97,13 +97,13 @@ where
         metrics.workqueue_longest_running.with_label_values(name).set(oldest.as_secs_f64());
     }
 
-    fn next(&self) -> Next<K> {
+    fn next(&self) -> NextKey<K> {
         let (next, added) = {
             let mut state = self.state();
             (state.next(self.shared.clock.now()), state.take_added())
         };
         self.count_added(added);
-        if let Next::Run(_, waited) = &next {
+        if let NextKey::Run(_, waited) = &next {
             let duration = &self.shared.metrics.workqueue_queue_duration;
             duration.with_label_values(&[self.shared.name]).observe(waited.as_secs_f64());
         }
@@ -115,9 +115,9 @@ where
         self.shared.metrics.workqueue_adds_total.with_label_values(&[self.shared.name]).inc_by(added);
     }
 
-    fn finish(&self, key: &K, outcome: Outcome) {
+    fn finish(&self, key: &K, outcome: ReconcileResult) {
         let (metrics, name) = (&self.shared.metrics, &[self.shared.name]);
-        if let Outcome::Failed(reason) = &outcome {
+        if let ReconcileResult::Failed(reason) = &outcome {
             metrics.workqueue_retries_total.with_label_values(name).inc();
             tracing::warn!(queue = self.shared.name, %key, reason, "reconcile failed, retrying with back-off");
         }
@@ -130,7 +130,7 @@ where
     pub async fn run<F, R>(&self, limit: Option<usize>, shutdown: &Shutdown, reconcile: F)
     where
         F: Fn(K) -> R,
-        R: Future<Output = Outcome> + Send + 'static,
+        R: Future<Output = ReconcileResult> + Send + 'static,
     {
         let limit = limit.unwrap_or(usize::MAX);
         let mut running = JoinSet::new();
@@ -140,13 +140,13 @@ where
             tokio::select! {
                 biased;
                 () = shutdown.begun() => break,
-                Some(ended) = running.join_next_with_id() => self.ended(ended, &mut keys),
+                Some(ended) = running.join_next_with_id() => self.finish_task(ended, &mut keys),
                 () = self.shared.wake.notified(), if running.len() < limit => {}
                 () = sleep_until(wait_until), if wait_until.is_some() => {}
             }
         }
         while let Some(ended) = running.join_next_with_id().await {
-            self.ended(ended, &mut keys);
+            self.finish_task(ended, &mut keys);
         }
     }
 
@@ -154,38 +154,38 @@ where
     fn start_due<F, R>(
         &self,
         limit: usize,
-        running: &mut JoinSet<Outcome>,
+        running: &mut JoinSet<ReconcileResult>,
         keys: &mut HashMap<tokio::task::Id, K>,
         reconcile: &F,
         shutdown: &Shutdown,
     ) -> Option<Instant>
     where
         F: Fn(K) -> R,
-        R: Future<Output = Outcome> + Send + 'static,
+        R: Future<Output = ReconcileResult> + Send + 'static,
     {
         while running.len() < limit && !shutdown.has_begun() {
             match self.next() {
-                Next::Run(key, _) => {
+                NextKey::Run(key, _) => {
                     let task = running.spawn(isolated(reconcile, key.clone()));
                     keys.insert(task.id(), key);
                 }
-                Next::WaitUntil(due) => return Some(due),
-                Next::Idle => return None,
+                NextKey::WaitUntil(due) => return Some(due),
+                NextKey::Idle => return None,
             }
         }
         None
     }
 
-    fn ended(
+    fn finish_task(
         &self,
-        ended: Result<(tokio::task::Id, Outcome), tokio::task::JoinError>,
+        ended: Result<(tokio::task::Id, ReconcileResult), tokio::task::JoinError>,
         keys: &mut HashMap<tokio::task::Id, K>,
     ) {
         let (id, outcome) = match ended {
             Ok(ended) => ended,
             Err(error) => {
                 self.shared.metrics.reconcile_panics_total.with_label_values(&[self.shared.name]).inc();
-                (error.id(), Outcome::Failed(format!("reconcile panicked: {error}")))
+                (error.id(), ReconcileResult::Failed(format!("reconcile panicked: {error}")))
             }
         };
         if let Some(key) = keys.remove(&id) {
@@ -195,10 +195,10 @@ where
 }
 
 /// The reconcile of `key`, also when `reconcile` panics before it gives its future back: then the future panics in its place.
-fn isolated<K, F, R>(reconcile: &F, key: K) -> impl Future<Output = Outcome> + Send + 'static + use<K, F, R>
+fn isolated<K, F, R>(reconcile: &F, key: K) -> impl Future<Output = ReconcileResult> + Send + 'static + use<K, F, R>
 where
     F: Fn(K) -> R,
-    R: Future<Output = Outcome> + Send + 'static,
+    R: Future<Output = ReconcileResult> + Send + 'static,
 {
     match catch_unwind(AssertUnwindSafe(|| reconcile(key))) {
         Ok(work) => work.left_future(),

@@ -130,7 +130,7 @@ impl ApiServer {
 
     /// The same, and every wait for an answer ends as on the network ([`client::over`]).
     pub fn client_with_deadlines_as(&self, user_agent: &str) -> kube::Client {
-        client::over(self.transport(user_agent).map_err(Into::into))
+        client::client_over_service(self.transport(user_agent).map_err(Into::into))
     }
 
     fn transport(

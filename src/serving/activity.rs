@@ -12,26 +12,26 @@ use tokio::{
 /// Upstream's `IdleTimeout`.
 const IDLE: Duration = Duration::from_secs(90);
 /// How long a client may take to accept an answer.
-const TAKE_ANSWER: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
-struct UnderWay {
+struct ActiveRequests {
     /// Requests that are answered now, or whose answers are handed over.
     requests: usize,
     /// When the answers that are handed over began, by number.
-    answers: BTreeMap<u64, Instant>,
+    responses: BTreeMap<u64, Instant>,
     next: u64,
 }
 
 /// Of one connection. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Activity(Arc<watch::Sender<UnderWay>>);
+pub(super) struct ConnectionActivity(Arc<watch::Sender<ActiveRequests>>);
 
-impl Activity {
+impl ConnectionActivity {
     /// A request begins; it ends when the guard is dropped.
-    pub(super) fn request(&self) -> InFlight {
+    pub(super) fn request(&self) -> RequestInFlight {
         self.0.send_modify(|now| now.requests += 1);
-        InFlight { activity: self.clone(), answer: None }
+        RequestInFlight { activity: self.clone(), response: None }
     }
 
     /// Resolves once there was no request for [`IDLE`].
@@ -49,13 +49,13 @@ impl Activity {
     }
 
     /// Resolves once an answer has not been taken for [`TAKE_ANSWER`].
-    pub(super) async fn not_taken(&self) {
+    pub(super) async fn response_stalled(&self) {
         let mut changes = self.0.subscribe();
         loop {
-            let oldest = changes.borrow_and_update().answers.values().next().copied();
+            let oldest = changes.borrow_and_update().responses.values().next().copied();
             let deadline = async {
                 match oldest {
-                    Some(began) => sleep_until(began + TAKE_ANSWER).await,
+                    Some(began) => sleep_until(began + RESPONSE_TIMEOUT).await,
                     None => std::future::pending().await,
                 }
             };
@@ -69,30 +69,30 @@ impl Activity {
 
 /// A request, for as long as it lives.
 #[derive(Debug)]
-pub(super) struct InFlight {
-    activity: Activity,
-    answer: Option<u64>,
+pub(super) struct RequestInFlight {
+    activity: ConnectionActivity,
+    response: Option<u64>,
 }
 
-impl InFlight {
+impl RequestInFlight {
     /// The answer is there; from now on it is the client's turn.
-    pub(super) fn answered(&mut self) {
+    pub(super) fn response_started(&mut self) {
         self.activity.0.send_modify(|now| {
             let number = now.next;
             now.next += 1;
-            now.answers.insert(number, Instant::now());
-            self.answer = Some(number);
+            now.responses.insert(number, Instant::now());
+            self.response = Some(number);
         });
     }
 }
 
-impl Drop for InFlight {
+impl Drop for RequestInFlight {
     fn drop(&mut self) {
-        let answer = self.answer;
+        let answer = self.response;
         self.activity.0.send_modify(|now| {
             now.requests -= 1;
             if let Some(number) = answer {
-                now.answers.remove(&number);
+                now.responses.remove(&number);
             }
         });
     }
@@ -104,7 +104,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_is_idle_only_without_requests() {
-        let activity = Activity::default();
+        let activity = ConnectionActivity::default();
         let start = Instant::now();
         let waiting = tokio::spawn({
             let activity = activity.clone();
@@ -120,18 +120,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_has_to_be_taken_in_time_and_a_request_may_take_longer() {
-        let activity = Activity::default();
+        let activity = ConnectionActivity::default();
         let start = Instant::now();
         let waiting = tokio::spawn({
             let activity = activity.clone();
-            async move { activity.not_taken().await }
+            async move { activity.response_stalled().await }
         });
         let mut slow = activity.request();
         sleep(Duration::from_secs(100)).await;
-        slow.answered();
+        slow.response_started();
         sleep(Duration::from_secs(29)).await;
         let mut next = activity.request();
-        next.answered();
+        next.response_started();
         drop(slow);
         waiting.await.unwrap();
         assert_eq!(start.elapsed().as_secs(), 100 + 29 + 30);

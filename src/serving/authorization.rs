@@ -13,14 +13,14 @@ use tokio::time::Instant;
 
 use super::{
     ServingError,
-    authentication::User,
-    cache::{Cache, Size},
-    config::AuthorizationConfig,
-    cut,
-    delegate::{Delegate, NoReview},
-    familiar::FamiliarNetworks,
+    authentication::RequestUser,
+    authorized_networks::AuthorizedNetworks,
+    config::DelegatedAuthorizationConfig,
     peer_network::PeerNetwork,
-    review_budget::{self, NamedBudgets, ReviewBudget},
+    review_budget::{self, CredentialBudgets, ReviewBudget},
+    review_cache::{ByteSize, ReviewCache},
+    review_client::{ReviewClient, ReviewError},
+    truncate,
 };
 use crate::metrics::Metrics;
 
@@ -31,7 +31,7 @@ const REASON_LIMIT: usize = 1024;
 
 /// The outcome of authorization.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Decision {
+pub(super) enum AuthorizationDecision {
     /// Go ahead.
     Allow,
     /// No, and someone said so.
@@ -40,21 +40,21 @@ pub(super) enum Decision {
     NoOpinion(String),
 }
 
-impl Decision {
+impl AuthorizationDecision {
     fn label(&self) -> &'static str {
         match self {
-            Decision::Allow => "allowed",
-            Decision::Deny(_) => "denied",
-            Decision::NoOpinion(_) => "no-opinion",
+            AuthorizationDecision::Allow => "allowed",
+            AuthorizationDecision::Deny(_) => "denied",
+            AuthorizationDecision::NoOpinion(_) => "no-opinion",
         }
     }
 }
 
-impl Size for Decision {
+impl ByteSize for AuthorizationDecision {
     fn size(&self) -> usize {
         match self {
-            Decision::Allow => 0,
-            Decision::Deny(reason) | Decision::NoOpinion(reason) => reason.len(),
+            AuthorizationDecision::Allow => 0,
+            AuthorizationDecision::Deny(reason) | AuthorizationDecision::NoOpinion(reason) => reason.len(),
         }
     }
 }
@@ -65,9 +65,9 @@ fn is_open(path: &str, always_allow: &[String]) -> bool {
 }
 
 /// The part that needs no API server. `None` means it has to be asked.
-fn decide_locally(user: &User, path: &str, always_allow: &[String]) -> Option<Decision> {
+fn decide_locally(user: &RequestUser, path: &str, always_allow: &[String]) -> Option<AuthorizationDecision> {
     let privileged = user.groups.iter().any(|group| group == PRIVILEGED_GROUP);
-    (privileged || is_open(path, always_allow)).then_some(Decision::Allow)
+    (privileged || is_open(path, always_allow)).then_some(AuthorizationDecision::Allow)
 }
 
 /// A pattern is a path, or ends in `*` and is a prefix. A leading slash does not matter, as upstream.
@@ -94,7 +94,7 @@ pub(super) fn validate_paths(paths: &[String]) -> Result<(), ServingError> {
 }
 
 /// The question to the API server.
-fn review(user: &User, verb: &str, path: &str) -> SubjectAccessReview {
+fn access_review(user: &RequestUser, verb: &str, path: &str) -> SubjectAccessReview {
     let spec = SubjectAccessReviewSpec {
         user: Some(user.name.clone()),
         uid: (!user.uid.is_empty()).then(|| user.uid.clone()),
@@ -107,46 +107,46 @@ fn review(user: &User, verb: &str, path: &str) -> SubjectAccessReview {
 }
 
 /// What the API server's answer means.
-fn decision(answer: SubjectAccessReview) -> Decision {
+fn decision(answer: SubjectAccessReview) -> AuthorizationDecision {
     let status = answer.status.unwrap_or_default();
-    let reason = cut(&status.reason.unwrap_or_default(), REASON_LIMIT);
+    let reason = truncate(&status.reason.unwrap_or_default(), REASON_LIMIT);
     match (status.allowed, status.denied.unwrap_or(false)) {
-        (_, true) => Decision::Deny(reason),
-        (true, false) => Decision::Allow,
-        (false, false) => Decision::NoOpinion(reason),
+        (_, true) => AuthorizationDecision::Deny(reason),
+        (true, false) => AuthorizationDecision::Allow,
+        (false, false) => AuthorizationDecision::NoOpinion(reason),
     }
 }
 
 /// Decides, remembering the API server's answers for a while.
-pub(super) struct Authorizer {
+pub(super) struct RequestAuthorizer {
     always_allow: Vec<String>,
     api: Option<Api<SubjectAccessReview>>,
-    delegate: Delegate,
-    named: NamedBudgets,
-    anonymous: ReviewBudget,
-    of_named: Cache<Decision>,
-    of_anonymous: Cache<Decision>,
+    reviews: ReviewClient,
+    credential_budgets: CredentialBudgets,
+    anonymous_budget: ReviewBudget,
+    named_decisions: ReviewCache<AuthorizationDecision>,
+    anonymous_decisions: ReviewCache<AuthorizationDecision>,
     authorized_ttl: Duration,
     unauthorized_ttl: Duration,
     metrics: Arc<Metrics>,
 }
 
-impl Authorizer {
+impl RequestAuthorizer {
     pub(super) fn new(
-        config: &AuthorizationConfig,
+        config: &DelegatedAuthorizationConfig,
         client: Option<Client>,
-        familiar: &Arc<FamiliarNetworks>,
+        familiar: &Arc<AuthorizedNetworks>,
         metrics: &Arc<Metrics>,
     ) -> Arc<Self> {
         let (requests, duration) = (&metrics.delegated_authz_request_total, &metrics.delegated_authz_request_duration);
         Arc::new(Self {
             always_allow: config.always_allow_paths.clone(),
             api: client.map(Api::all),
-            delegate: Delegate::new(requests.clone(), duration.clone()),
-            named: NamedBudgets::new(familiar),
-            anonymous: ReviewBudget::new(review_budget::ANONYMOUS),
-            of_named: Cache::new(),
-            of_anonymous: Cache::new(),
+            reviews: ReviewClient::new(requests.clone(), duration.clone()),
+            credential_budgets: CredentialBudgets::new(familiar),
+            anonymous_budget: ReviewBudget::new(review_budget::ANONYMOUS_LIMITS),
+            named_decisions: ReviewCache::new(),
+            anonymous_decisions: ReviewCache::new(),
             authorized_ttl: config.authorized_ttl,
             unauthorized_ttl: config.unauthorized_ttl,
             metrics: Arc::clone(metrics),
@@ -161,43 +161,49 @@ impl Authorizer {
     /// Decides on a request from `peer`; an error means that there is no answer of the API server.
     pub(super) async fn authorize(
         &self,
-        user: &User,
+        user: &RequestUser,
         peer: PeerNetwork,
         verb: &str,
         path: &str,
-    ) -> Result<Decision, NoReview> {
+    ) -> Result<AuthorizationDecision, ReviewError> {
         let start = Instant::now();
         let result = match decide_locally(user, path, &self.always_allow) {
             Some(decision) => Ok(decision),
-            None => self.ask(user, peer, verb, path).await,
+            None => self.review_access(user, peer, verb, path).await,
         };
-        let label = result.as_ref().map_or("error", Decision::label);
+        let label = result.as_ref().map_or("error", AuthorizationDecision::label);
         self.metrics.authorization_attempts_total.with_label_values(&[label]).inc();
         self.metrics.authorization_duration.with_label_values(&[label]).observe(start.elapsed().as_secs_f64());
         result
     }
 
-    async fn ask(&self, user: &User, peer: PeerNetwork, verb: &str, path: &str) -> Result<Decision, NoReview> {
-        let Some(api) = &self.api else { return Ok(Decision::NoOpinion(String::new())) };
+    async fn review_access(
+        &self,
+        user: &RequestUser,
+        peer: PeerNetwork,
+        verb: &str,
+        path: &str,
+    ) -> Result<AuthorizationDecision, ReviewError> {
+        let Some(api) = &self.api else { return Ok(AuthorizationDecision::NoOpinion(String::new())) };
         let (budget, cache) = if user.is_anonymous() {
-            (&self.anonymous, &self.of_anonymous)
+            (&self.anonymous_budget, &self.anonymous_decisions)
         } else {
-            (self.named.of(peer, Instant::now()), &self.of_named)
+            (self.credential_budgets.for_network(peer, Instant::now()), &self.named_decisions)
         };
-        let question = review(user, verb, path);
+        let question = access_review(user, verb, path);
         // Plain data of strings always has a JSON form.
         let key = serde_json::to_vec(&question.spec).ok().map(|spec| cache.key(&spec));
         if let Some(known) = key.and_then(|key| cache.get(&key, Instant::now())) {
             return Ok(known);
         }
-        let decision = match self.delegate.create(api, &question, budget, peer).await {
-            Err(NoReview::TooMany) => {
-                let late = key.and_then(|key| cache.get_late(&key, Instant::now()));
-                return late.filter(|decision| *decision == Decision::Allow).ok_or(NoReview::TooMany);
+        let decision = match self.reviews.create(api, &question, budget, peer).await {
+            Err(ReviewError::TooMany) => {
+                let late = key.and_then(|key| cache.get_stale(&key, Instant::now()));
+                return late.filter(|decision| *decision == AuthorizationDecision::Allow).ok_or(ReviewError::TooMany);
             }
             answer => decision(answer?),
         };
-        let ttl = if decision == Decision::Allow { self.authorized_ttl } else { self.unauthorized_ttl };
+        let ttl = if decision == AuthorizationDecision::Allow { self.authorized_ttl } else { self.unauthorized_ttl };
         if let Some(key) = key {
             cache.insert(key, decision.clone(), Instant::now(), ttl);
         }
@@ -237,11 +243,11 @@ mod tests {
 
     #[test]
     fn local_decisions() {
-        let user = |group: &str| User { groups: vec![group.to_owned()], ..Default::default() };
-        let always = AuthorizationConfig::default().always_allow_paths;
+        let user = |group: &str| RequestUser { groups: vec![group.to_owned()], ..Default::default() };
+        let always = DelegatedAuthorizationConfig::default().always_allow_paths;
         let rows = [
-            ("system:masters", "/metrics", Some(Decision::Allow)),
-            ("system:unauthenticated", "/healthz", Some(Decision::Allow)),
+            ("system:masters", "/metrics", Some(AuthorizationDecision::Allow)),
+            ("system:unauthenticated", "/healthz", Some(AuthorizationDecision::Allow)),
             ("system:unauthenticated", "/readyz/service", None),
             ("system:authenticated", "/metrics", None),
         ];
@@ -253,16 +259,16 @@ mod tests {
     #[test]
     fn answers() {
         let rows = [
-            (true, None, Decision::Allow),
-            (false, None, Decision::NoOpinion("r".to_owned())),
-            (false, Some(true), Decision::Deny("r".to_owned())),
-            (true, Some(true), Decision::Deny("r".to_owned())),
+            (true, None, AuthorizationDecision::Allow),
+            (false, None, AuthorizationDecision::NoOpinion("r".to_owned())),
+            (false, Some(true), AuthorizationDecision::Deny("r".to_owned())),
+            (true, Some(true), AuthorizationDecision::Deny("r".to_owned())),
         ];
         for (allowed, denied, expected) in rows {
             let status = SubjectAccessReviewStatus { allowed, denied, reason: Some("r".to_owned()), evaluation_error: None };
             let answer = SubjectAccessReview { status: Some(status), ..Default::default() };
             assert_eq!(decision(answer), expected);
         }
-        assert_eq!(decision(SubjectAccessReview::default()), Decision::NoOpinion(String::new()));
+        assert_eq!(decision(SubjectAccessReview::default()), AuthorizationDecision::NoOpinion(String::new()));
     }
 }

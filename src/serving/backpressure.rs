@@ -21,7 +21,7 @@ const SEND: Duration = Duration::from_secs(30);
 
 /// A stream with that rule.
 #[derive(Debug)]
-pub(super) struct Backpressure<S> {
+pub(super) struct BackpressureStream<S> {
     stream: S,
     /// Runs since something could not be written at once.
     behind: Option<Pin<Box<Sleep>>>,
@@ -29,13 +29,13 @@ pub(super) struct Backpressure<S> {
     reader: Option<Waker>,
 }
 
-impl<S> Backpressure<S> {
+impl<S> BackpressureStream<S> {
     pub(super) fn new(stream: S) -> Self {
         Self { stream, behind: None, reader: None }
     }
 
     /// Fails when the time is over; else the stream is behind and the task is woken at that time.
-    fn lag(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
+    fn poll_send_timeout(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
         let behind = self.behind.get_or_insert_with(|| Box::pin(sleep(SEND)));
         behind.as_mut().poll(context).map(|()| io::Error::new(io::ErrorKind::TimedOut, "the answer was not taken in time"))
     }
@@ -48,21 +48,21 @@ impl<S> Backpressure<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Backpressure<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for BackpressureStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.behind.is_none() {
             return Pin::new(&mut self.stream).poll_read(context, buffer);
         }
         self.reader = Some(context.waker().clone());
-        Poll::Ready(Err(ready!(self.lag(context))))
+        Poll::Ready(Err(ready!(self.poll_send_timeout(context))))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Backpressure<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for BackpressureStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match Pin::new(&mut self.stream).poll_write(context, bytes) {
             Poll::Ready(written) => Poll::Ready(written),
-            Poll::Pending => Poll::Ready(Err(ready!(self.lag(context)))),
+            Poll::Pending => Poll::Ready(Err(ready!(self.poll_send_timeout(context)))),
         }
     }
 
@@ -73,7 +73,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Backpressure<S> {
     ) -> Poll<io::Result<usize>> {
         match Pin::new(&mut self.stream).poll_write_vectored(context, bytes) {
             Poll::Ready(written) => Poll::Ready(written),
-            Poll::Pending => Poll::Ready(Err(ready!(self.lag(context)))),
+            Poll::Pending => Poll::Ready(Err(ready!(self.poll_send_timeout(context)))),
         }
     }
 
@@ -87,14 +87,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Backpressure<S> {
                 self.caught_up();
                 Poll::Ready(flushed)
             }
-            Poll::Pending => Poll::Ready(Err(ready!(self.lag(context)))),
+            Poll::Pending => Poll::Ready(Err(ready!(self.poll_send_timeout(context)))),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.stream).poll_shutdown(context) {
             Poll::Ready(ended) => Poll::Ready(ended),
-            Poll::Pending => Poll::Ready(Err(ready!(self.lag(context)))),
+            Poll::Pending => Poll::Ready(Err(ready!(self.poll_send_timeout(context)))),
         }
     }
 }
@@ -112,7 +112,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nothing_is_read_until_all_is_written() {
         let (ours, mut theirs) = duplex(8);
-        let mut ours = Backpressure::new(ours);
+        let mut ours = BackpressureStream::new(ours);
         theirs.write_all(b"ask").await.unwrap();
         ours.write_all(b"12345678").await.unwrap();
         assert!(ours.write(b"9").now_or_never().is_none());
@@ -134,7 +134,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_is_not_taken_ends_the_connection() {
         let (ours, _theirs) = duplex(8);
-        let mut ours = Backpressure::new(ours);
+        let mut ours = BackpressureStream::new(ours);
         let start = Instant::now();
         let error = ours.write_all(b"123456789").await.unwrap_err();
         assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, SEND));

@@ -14,7 +14,7 @@ use super::{ServingError, authorization};
 
 /// Everything the secure port needs to know.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ServingConfig {
+pub struct SecureServingConfig {
     /// `--bind-address`.
     pub bind_address: IpAddr,
     /// `--secure-port`; 0 binds any free port (a caller with `--secure-port=0` does not serve at all).
@@ -30,7 +30,7 @@ pub struct ServingConfig {
     /// `--tls-sni-cert-key`.
     pub tls_sni_cert_key: Vec<SniCertKey>,
     /// `--tls-min-version`.
-    pub tls_min_version: TlsVersion,
+    pub tls_min_version: TlsMinVersion,
     /// `--tls-cipher-suites` by Go's names; empty takes all that are offered.
     pub tls_cipher_suites: Vec<String>,
     /// `--tls-curve-preferences` as Go's CurveID numbers; empty takes all that are offered.
@@ -50,14 +50,14 @@ pub struct ServingConfig {
     /// Feature gate `ComponentStatusz`: serve `/statusz`.
     pub statusz: bool,
     /// Who is asking.
-    pub authentication: AuthenticationConfig,
+    pub authentication: DelegatedAuthenticationConfig,
     /// What they may read.
-    pub authorization: AuthorizationConfig,
+    pub authorization: DelegatedAuthorizationConfig,
     /// How often certificate files, CA files and the authentication ConfigMap are looked at again.
     pub reload_interval: Duration,
 }
 
-impl Default for ServingConfig {
+impl Default for SecureServingConfig {
     fn default() -> Self {
         Self {
             bind_address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -67,7 +67,7 @@ impl Default for ServingConfig {
             tls_cert_file: None,
             tls_private_key_file: None,
             tls_sni_cert_key: Vec::new(),
-            tls_min_version: TlsVersion::Tls12,
+            tls_min_version: TlsMinVersion::Tls12,
             tls_cipher_suites: Vec::new(),
             tls_curve_preferences: Vec::new(),
             disable_http2: false,
@@ -77,8 +77,8 @@ impl Default for ServingConfig {
             profiling: true,
             flagz: true,
             statusz: true,
-            authentication: AuthenticationConfig::default(),
-            authorization: AuthorizationConfig::default(),
+            authentication: DelegatedAuthenticationConfig::default(),
+            authorization: DelegatedAuthorizationConfig::default(),
             reload_interval: Duration::from_secs(60),
         }
     }
@@ -97,7 +97,7 @@ pub struct SniCertKey {
 
 /// A value of `--tls-min-version`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TlsVersion {
+pub enum TlsMinVersion {
     /// Accepted; 1.2 is served.
     Tls10,
     /// Accepted; 1.2 is served.
@@ -108,7 +108,7 @@ pub enum TlsVersion {
     Tls13,
 }
 
-impl TlsVersion {
+impl TlsMinVersion {
     /// Accepted values of the flag.
     pub const NAMES: &[&str] = &["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"];
 
@@ -129,7 +129,7 @@ impl TlsVersion {
 
 /// Settings of delegated authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuthenticationConfig {
+pub struct DelegatedAuthenticationConfig {
     /// `--authentication-skip-lookup`: do not read the cluster's authentication ConfigMap.
     pub skip_lookup: bool,
     /// `--authentication-tolerate-lookup-failure`: be ready although the ConfigMap could not be read.
@@ -144,7 +144,7 @@ pub struct AuthenticationConfig {
     pub requestheader: RequestHeaderNames,
 }
 
-impl Default for AuthenticationConfig {
+impl Default for DelegatedAuthenticationConfig {
     fn default() -> Self {
         Self {
             skip_lookup: false,
@@ -186,7 +186,7 @@ impl Default for RequestHeaderNames {
 
 /// Settings of delegated authorization.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuthorizationConfig {
+pub struct DelegatedAuthorizationConfig {
     /// `--authorization-always-allow-paths`.
     pub always_allow_paths: Vec<String>,
     /// `--authorization-webhook-cache-authorized-ttl`.
@@ -195,7 +195,7 @@ pub struct AuthorizationConfig {
     pub unauthorized_ttl: Duration,
 }
 
-impl Default for AuthorizationConfig {
+impl Default for DelegatedAuthorizationConfig {
     fn default() -> Self {
         Self {
             always_allow_paths: ["/healthz", "/readyz", "/livez"].map(str::to_owned).to_vec(),
@@ -206,7 +206,7 @@ impl Default for AuthorizationConfig {
 }
 
 /// Checks that need no file and no socket.
-pub(super) fn validate(config: &ServingConfig) -> Result<(), ServingError> {
+pub(super) fn validate(config: &SecureServingConfig) -> Result<(), ServingError> {
     if config.tls_cert_file.is_some() != config.tls_private_key_file.is_some() {
         let missing = if config.tls_cert_file.is_some() { "tls-private-key-file" } else { "tls-cert-file" };
         return Err(ServingError::setting(
@@ -232,26 +232,26 @@ mod tests {
     #[test]
     fn versions_parse_and_a_bad_one_lists_what_is_accepted() {
         let rows = [
-            ("", TlsVersion::Tls12),
-            ("VersionTLS10", TlsVersion::Tls10),
-            ("VersionTLS11", TlsVersion::Tls11),
-            ("VersionTLS12", TlsVersion::Tls12),
-            ("VersionTLS13", TlsVersion::Tls13),
+            ("", TlsMinVersion::Tls12),
+            ("VersionTLS10", TlsMinVersion::Tls10),
+            ("VersionTLS11", TlsMinVersion::Tls11),
+            ("VersionTLS12", TlsMinVersion::Tls12),
+            ("VersionTLS13", TlsMinVersion::Tls13),
         ];
         for (value, expected) in rows {
-            assert_eq!(TlsVersion::parse(value).unwrap(), expected, "{value}");
+            assert_eq!(TlsMinVersion::parse(value).unwrap(), expected, "{value}");
         }
-        let error = TlsVersion::parse("TLS1.2").unwrap_err().to_string();
+        let error = TlsMinVersion::parse("TLS1.2").unwrap_err().to_string();
         assert!(error.contains("--tls-min-version") && error.contains("VersionTLS13"), "{error}");
     }
 
     #[test]
     fn bad_settings_name_the_flag() {
-        let cert_only = ServingConfig { tls_cert_file: Some("a.crt".into()), ..Default::default() };
-        let key_only = ServingConfig { tls_private_key_file: Some("a.key".into()), ..Default::default() };
-        let mut wildcard = ServingConfig::default();
+        let cert_only = SecureServingConfig { tls_cert_file: Some("a.crt".into()), ..Default::default() };
+        let key_only = SecureServingConfig { tls_private_key_file: Some("a.key".into()), ..Default::default() };
+        let mut wildcard = SecureServingConfig::default();
         wildcard.authorization.always_allow_paths = vec!["/a*b".to_owned()];
-        let mut headers = ServingConfig::default();
+        let mut headers = SecureServingConfig::default();
         headers.authentication.requestheader_client_ca_file = Some("ca.crt".into());
         headers.authentication.requestheader.username_headers.clear();
         let rows = [
@@ -264,6 +264,6 @@ mod tests {
             let error = validate(&config).unwrap_err().to_string();
             assert!(error.starts_with(flag), "{error}");
         }
-        assert!(validate(&ServingConfig::default()).is_ok());
+        assert!(validate(&SecureServingConfig::default()).is_ok());
     }
 }

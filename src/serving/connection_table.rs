@@ -30,40 +30,40 @@ use tokio::time::Instant;
 use super::peer_network::PeerNetwork;
 
 /// For other hosts, all together. A scraper and a kubelet need two; the rest is for crowds to displace each other.
-pub(super) const PLACES: usize = 96;
+pub(super) const MAX_CONNECTIONS: usize = 96;
 /// For one network, and for this host itself.
-pub(super) const PLACES_EACH: usize = 24;
+pub(super) const MAX_PER_NETWORK: usize = 24;
 /// Known connections of one network that keep their places: a scraper has one or two.
-pub(super) const KEPT_EACH: usize = 4;
+pub(super) const PROTECTED_PER_NETWORK: usize = 4;
 /// kubelet's default time for a probe: a connection has as long to ask before one of the same standing takes its place.
-pub(super) const GRACE: Duration = Duration::from_secs(1);
+pub(super) const EVICTION_GRACE: Duration = Duration::from_secs(1);
 
 /// Names a connection in the table.
 pub(super) type ConnectionId = u64;
 
 /// What becomes of one more connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Admission {
+pub(super) enum ConnectionAdmission {
     /// There is a place.
-    Free,
+    Admit,
     /// There is one if that connection is closed.
-    InPlaceOf(ConnectionId),
+    Replace(ConnectionId),
     /// Its network has its share.
-    PeerHasItsShare,
+    NetworkFull,
     /// All places are taken by those with no less right to them.
-    AllTaken,
+    Full,
 }
 
 #[derive(Debug)]
 struct OpenConnection {
     peer: PeerNetwork,
-    known: bool,
+    authorized: bool,
     /// Since when it is idle: when it was opened, or when a known caller asked last.
     idle_since: Instant,
 }
 
 /// A connection, ordered by who gives way first.
-type Standing = (bool, Instant, ConnectionId);
+type EvictionRank = (bool, Instant, ConnectionId);
 
 /// The open connections.
 #[derive(Debug, Default)]
@@ -74,55 +74,55 @@ pub(super) struct ConnectionTable {
 
 impl ConnectionTable {
     /// Applies the rule to a connection from `peer`.
-    pub(super) fn admission(&self, peer: PeerNetwork, now: Instant) -> Admission {
+    pub(super) fn admission(&self, peer: PeerNetwork, now: Instant) -> ConnectionAdmission {
         let rivals =
             || self.open.values().map(|other| other.peer).filter(|other| other.is_same_host() == peer.is_same_host());
-        let own = self.giving_way(peer);
-        if rivals().filter(|other| *other == peer).count() >= PLACES_EACH {
+        let own = self.evictable(peer);
+        if rivals().filter(|other| *other == peer).count() >= MAX_PER_NETWORK {
             let first = own.iter().find(|connection| past_grace(connection, now));
-            return first.map_or(Admission::PeerHasItsShare, in_place);
+            return first.map_or(ConnectionAdmission::NetworkFull, replacing);
         }
-        let places = if peer.is_same_host() { PLACES_EACH } else { PLACES };
+        let places = if peer.is_same_host() { MAX_PER_NETWORK } else { MAX_CONNECTIONS };
         if rivals().count() < places {
-            return Admission::Free;
+            return ConnectionAdmission::Admit;
         }
         let networks: BTreeSet<_> = rivals().collect();
-        let queues = networks.into_iter().map(|network| self.giving_way(network));
+        let queues = networks.into_iter().map(|network| self.evictable(network));
         let heaviest = queues.max_by_key(|queue| (queue.len(), queue.first().copied().map(Reverse))).unwrap_or_default();
         let outweighs = heaviest.len() > own.len() + 1;
         let candidates = if heaviest.is_empty() { self.longest_idle(peer.is_same_host()) } else { heaviest };
         let first = candidates.iter().find(|connection| outweighs || past_grace(connection, now));
-        first.map_or(Admission::AllTaken, in_place)
+        first.map_or(ConnectionAdmission::Full, replacing)
     }
 
     /// The connections of a network that are not kept, in the order in which they give way.
-    fn giving_way(&self, peer: PeerNetwork) -> Vec<Standing> {
+    fn evictable(&self, peer: PeerNetwork) -> Vec<EvictionRank> {
         let own = self.open.iter().filter(|(_, connection)| connection.peer == peer);
-        let mut own: Vec<_> = own.map(standing).collect();
+        let mut own: Vec<_> = own.map(eviction_rank).collect();
         own.sort_unstable();
         let known = own.iter().filter(|(known, ..)| *known).count();
-        own.truncate(own.len() - known.min(KEPT_EACH));
+        own.truncate(own.len() - known.min(PROTECTED_PER_NETWORK));
         own
     }
 
     /// At most one.
-    fn longest_idle(&self, same_host: bool) -> Vec<Standing> {
+    fn longest_idle(&self, same_host: bool) -> Vec<EvictionRank> {
         let rivals = self.open.iter().filter(|(_, other)| other.peer.is_same_host() == same_host);
-        rivals.map(standing).min_by_key(|(_, idle_since, id)| (*idle_since, *id)).into_iter().collect()
+        rivals.map(eviction_rank).min_by_key(|(_, idle_since, id)| (*idle_since, *id)).into_iter().collect()
     }
 
     /// Adds a connection.
     pub(super) fn insert(&mut self, peer: PeerNetwork, now: Instant) -> ConnectionId {
         let id = self.next;
         self.next += 1;
-        self.open.insert(id, OpenConnection { peer, known: false, idle_since: now });
+        self.open.insert(id, OpenConnection { peer, authorized: false, idle_since: now });
         id
     }
 
     /// A request of the connection was allowed a page that is not for everybody.
-    pub(super) fn set_known(&mut self, id: ConnectionId, now: Instant) {
+    pub(super) fn set_authorized(&mut self, id: ConnectionId, now: Instant) {
         if let Some(connection) = self.open.get_mut(&id) {
-            (connection.known, connection.idle_since) = (true, now);
+            (connection.authorized, connection.idle_since) = (true, now);
         }
     }
 
@@ -137,16 +137,16 @@ impl ConnectionTable {
     }
 }
 
-fn standing((id, connection): (&ConnectionId, &OpenConnection)) -> Standing {
-    (connection.known, connection.idle_since, *id)
+fn eviction_rank((id, connection): (&ConnectionId, &OpenConnection)) -> EvictionRank {
+    (connection.authorized, connection.idle_since, *id)
 }
 
-fn past_grace((_, idle_since, _): &Standing, now: Instant) -> bool {
-    now.duration_since(*idle_since) >= GRACE
+fn past_grace((_, idle_since, _): &EvictionRank, now: Instant) -> bool {
+    now.duration_since(*idle_since) >= EVICTION_GRACE
 }
 
-fn in_place((.., id): &Standing) -> Admission {
-    Admission::InPlaceOf(*id)
+fn replacing((.., id): &EvictionRank) -> ConnectionAdmission {
+    ConnectionAdmission::Replace(*id)
 }
 
 #[cfg(test)]
@@ -166,39 +166,39 @@ mod tests {
     #[test]
     fn a_network_replaces_its_own_oldest_after_the_grace() {
         let (mut table, start) = (ConnectionTable::default(), Instant::now());
-        fill(&mut table, 7..8, PLACES_EACH - 1, start);
-        assert_eq!(table.admission(peer(7), start), Admission::Free);
+        fill(&mut table, 7..8, MAX_PER_NETWORK - 1, start);
+        assert_eq!(table.admission(peer(7), start), ConnectionAdmission::Admit);
         table.insert(peer(7), start);
-        assert_eq!(table.admission(peer(7), start), Admission::PeerHasItsShare);
-        assert_eq!(table.admission(peer(8), start), Admission::Free);
-        let later = start + GRACE;
-        assert_eq!(table.admission(peer(7), later), Admission::InPlaceOf(0));
-        table.set_known(0, start);
-        assert_eq!(table.admission(peer(7), later), Admission::InPlaceOf(1));
+        assert_eq!(table.admission(peer(7), start), ConnectionAdmission::NetworkFull);
+        assert_eq!(table.admission(peer(8), start), ConnectionAdmission::Admit);
+        let later = start + EVICTION_GRACE;
+        assert_eq!(table.admission(peer(7), later), ConnectionAdmission::Replace(0));
+        table.set_authorized(0, start);
+        assert_eq!(table.admission(peer(7), later), ConnectionAdmission::Replace(1));
     }
 
     #[test]
     fn a_network_keeps_the_known_connections_that_asked_last() {
         let (mut table, start) = (ConnectionTable::default(), Instant::now());
-        fill(&mut table, 7..8, PLACES_EACH, start);
+        fill(&mut table, 7..8, MAX_PER_NETWORK, start);
         // The last opened asked first.
         for id in 0..table.next {
-            table.set_known(id, start + GRACE * u32::try_from(table.next - id).unwrap());
+            table.set_authorized(id, start + EVICTION_GRACE * u32::try_from(table.next - id).unwrap());
         }
-        let mut now = start + GRACE * u32::try_from(table.next + 1).unwrap();
-        let kept = ConnectionId::try_from(KEPT_EACH).unwrap();
+        let mut now = start + EVICTION_GRACE * u32::try_from(table.next + 1).unwrap();
+        let kept = ConnectionId::try_from(PROTECTED_PER_NETWORK).unwrap();
         for id in (kept..table.next).rev() {
-            assert_eq!(table.admission(peer(7), now), Admission::InPlaceOf(id), "the longest idle");
+            assert_eq!(table.admission(peer(7), now), ConnectionAdmission::Replace(id), "the longest idle");
             table.remove(id);
             table.insert(peer(7), now);
         }
-        now += GRACE;
+        now += EVICTION_GRACE;
         for newcomer in 0..100 {
-            let Admission::InPlaceOf(id) = table.admission(peer(7), now) else { panic!("refused") };
+            let ConnectionAdmission::Replace(id) = table.admission(peer(7), now) else { panic!("refused") };
             assert!(id >= kept, "{newcomer}: {id} is kept");
             table.remove(id);
             table.insert(peer(7), now);
-            now += GRACE;
+            now += EVICTION_GRACE;
         }
         assert!((0..kept).all(|id| table.open.contains_key(&id)));
     }
@@ -208,12 +208,14 @@ mod tests {
         // Pods of a tenant hold every place with requests that are authenticated; then even with ones that are allowed.
         for allowed in [false, true] {
             let (mut table, start) = (ConnectionTable::default(), Instant::now());
-            fill(&mut table, 10..14, PLACES / 4, start);
+            fill(&mut table, 10..14, MAX_CONNECTIONS / 4, start);
             if allowed {
-                (0..table.next).for_each(|id| table.set_known(id, start));
+                (0..table.next).for_each(|id| table.set_authorized(id, start));
             }
             for prober in [7, 8, 9] {
-                let Admission::InPlaceOf(id) = table.admission(peer(prober), start) else { panic!("{prober} is refused") };
+                let ConnectionAdmission::Replace(id) = table.admission(peer(prober), start) else {
+                    panic!("{prober} is refused")
+                };
                 table.remove(id);
                 table.insert(peer(prober), start);
             }
@@ -223,47 +225,51 @@ mod tests {
     #[test]
     fn when_all_places_are_kept_the_longest_idle_gives_way() {
         let (mut table, start) = (ConnectionTable::default(), Instant::now());
-        let networks = u8::try_from(PLACES / KEPT_EACH).unwrap();
-        fill(&mut table, 100..100 + networks, KEPT_EACH, start);
-        (0..table.next).for_each(|id| table.set_known(id, start));
-        table.set_known(0, start + GRACE);
-        assert_eq!(table.admission(peer(7), start), Admission::AllTaken);
-        assert_eq!(table.admission(peer(7), start + GRACE), Admission::InPlaceOf(1));
+        let networks = u8::try_from(MAX_CONNECTIONS / PROTECTED_PER_NETWORK).unwrap();
+        fill(&mut table, 100..100 + networks, PROTECTED_PER_NETWORK, start);
+        (0..table.next).for_each(|id| table.set_authorized(id, start));
+        table.set_authorized(0, start + EVICTION_GRACE);
+        assert_eq!(table.admission(peer(7), start), ConnectionAdmission::Full);
+        assert_eq!(table.admission(peer(7), start + EVICTION_GRACE), ConnectionAdmission::Replace(1));
         table.remove(1);
-        let newcomer = table.insert(peer(7), start + GRACE);
-        assert_eq!(table.admission(peer(8), start + GRACE), Admission::AllTaken);
-        assert_eq!(table.admission(peer(8), start + GRACE * 2), Admission::InPlaceOf(newcomer), "no kept one");
+        let newcomer = table.insert(peer(7), start + EVICTION_GRACE);
+        assert_eq!(table.admission(peer(8), start + EVICTION_GRACE), ConnectionAdmission::Full);
+        assert_eq!(
+            table.admission(peer(8), start + EVICTION_GRACE * 2),
+            ConnectionAdmission::Replace(newcomer),
+            "no kept one"
+        );
     }
 
     #[test]
     fn a_light_network_displaces_a_heavy_one_at_once() {
         let (mut table, start) = (ConnectionTable::default(), Instant::now());
-        fill(&mut table, 10..14, PLACES / 4, start);
-        assert_eq!(table.len(), PLACES);
-        assert_eq!(table.admission(peer(7), start), Admission::InPlaceOf(0));
+        fill(&mut table, 10..14, MAX_CONNECTIONS / 4, start);
+        assert_eq!(table.len(), MAX_CONNECTIONS);
+        assert_eq!(table.admission(peer(7), start), ConnectionAdmission::Replace(0));
         table.remove(0);
         table.insert(peer(7), start);
-        let second = ConnectionId::try_from(PLACES / 4).unwrap();
-        assert_eq!(table.admission(peer(8), start), Admission::InPlaceOf(second), "from the next of the heavy ones");
+        let second = ConnectionId::try_from(MAX_CONNECTIONS / 4).unwrap();
+        assert_eq!(table.admission(peer(8), start), ConnectionAdmission::Replace(second), "from the next of the heavy ones");
     }
 
     #[test]
     fn equals_displace_each_other_only_after_the_grace() {
         let (mut table, start) = (ConnectionTable::default(), Instant::now());
-        fill(&mut table, 100..100 + u8::try_from(PLACES).unwrap(), 1, start);
-        assert_eq!(table.admission(peer(7), start), Admission::AllTaken);
-        assert_eq!(table.admission(peer(7), start + GRACE), Admission::InPlaceOf(0));
-        (0..table.next).for_each(|id| table.set_known(id, start + GRACE));
-        assert_eq!(table.admission(peer(7), start + GRACE), Admission::AllTaken);
+        fill(&mut table, 100..100 + u8::try_from(MAX_CONNECTIONS).unwrap(), 1, start);
+        assert_eq!(table.admission(peer(7), start), ConnectionAdmission::Full);
+        assert_eq!(table.admission(peer(7), start + EVICTION_GRACE), ConnectionAdmission::Replace(0));
+        (0..table.next).for_each(|id| table.set_authorized(id, start + EVICTION_GRACE));
+        assert_eq!(table.admission(peer(7), start + EVICTION_GRACE), ConnectionAdmission::Full);
     }
 
     #[test]
     fn this_host_has_places_of_its_own() {
         let (mut table, start) = (ConnectionTable::default(), Instant::now());
-        fill(&mut table, 10..14, PLACES / 4, start);
-        assert_eq!(table.admission(peer(1), start), Admission::Free);
-        fill(&mut table, 1..2, PLACES_EACH, start);
-        assert_eq!(table.admission(peer(1), start), Admission::PeerHasItsShare);
-        assert!(matches!(table.admission(peer(1), start + GRACE), Admission::InPlaceOf(_)));
+        fill(&mut table, 10..14, MAX_CONNECTIONS / 4, start);
+        assert_eq!(table.admission(peer(1), start), ConnectionAdmission::Admit);
+        fill(&mut table, 1..2, MAX_PER_NETWORK, start);
+        assert_eq!(table.admission(peer(1), start), ConnectionAdmission::NetworkFull);
+        assert!(matches!(table.admission(peer(1), start + EVICTION_GRACE), ConnectionAdmission::Replace(_)));
     }
 }

@@ -11,60 +11,60 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    connection_table::{Admission, ConnectionId, ConnectionTable},
+    connection_table::{ConnectionAdmission, ConnectionId, ConnectionTable},
     peer_network::PeerNetwork,
 };
 use crate::metrics::Metrics;
 
 /// All connections of the secure port.
 #[derive(Clone)]
-pub(super) struct Connections {
-    inner: Arc<Mutex<Inner>>,
+pub(super) struct ConnectionTracker {
+    state: Arc<Mutex<ConnectionTrackerState>>,
     metrics: Arc<Metrics>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct ConnectionTrackerState {
     table: ConnectionTable,
     close: HashMap<ConnectionId, CancellationToken>,
 }
 
-impl Connections {
+impl ConnectionTracker {
     pub(super) fn new(metrics: &Arc<Metrics>) -> Self {
-        Self { inner: Arc::default(), metrics: Arc::clone(metrics) }
+        Self { state: Arc::default(), metrics: Arc::clone(metrics) }
     }
 
     /// A place for a connection from `peer`, if the rule has one.
-    pub(super) fn admit(&self, peer: PeerNetwork) -> Option<Place> {
+    pub(super) fn admit(&self, peer: PeerNetwork) -> Option<ConnectionSlot> {
         let now = Instant::now();
         self.with(|inner| {
             match inner.table.admission(peer, now) {
-                Admission::Free => {}
-                Admission::InPlaceOf(other) => {
-                    self.closed("replaced");
+                ConnectionAdmission::Admit => {}
+                ConnectionAdmission::Replace(other) => {
+                    self.count_refused("replaced");
                     inner.release(other);
                 }
-                Admission::PeerHasItsShare => {
-                    self.closed("peer");
+                ConnectionAdmission::NetworkFull => {
+                    self.count_refused("peer");
                     return None;
                 }
-                Admission::AllTaken => {
-                    self.closed("all");
+                ConnectionAdmission::Full => {
+                    self.count_refused("all");
                     return None;
                 }
             }
             let (id, close) = (inner.table.insert(peer, now), CancellationToken::new());
             inner.close.insert(id, close.clone());
-            Some(Place { id, peer, close, connections: self.clone() })
+            Some(ConnectionSlot { id, peer, close, connections: self.clone() })
         })
     }
 
-    fn closed(&self, reason: &str) {
+    fn count_refused(&self, reason: &str) {
         self.metrics.serving_connections_refused_total.with_label_values(&[reason]).inc();
     }
 
-    fn with<R>(&self, act: impl FnOnce(&mut Inner) -> R) -> R {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+    fn with<R>(&self, act: impl FnOnce(&mut ConnectionTrackerState) -> R) -> R {
+        let mut inner = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = act(&mut inner);
         #[allow(clippy::cast_precision_loss, reason = "few")]
         self.metrics.serving_connections.with_label_values(&[] as &[&str]).set(inner.table.len() as f64);
@@ -72,7 +72,7 @@ impl Connections {
     }
 }
 
-impl Inner {
+impl ConnectionTrackerState {
     fn release(&mut self, id: ConnectionId) {
         self.table.remove(id);
         if let Some(close) = self.close.remove(&id) {
@@ -82,31 +82,31 @@ impl Inner {
 }
 
 /// Held by an open connection, and given back when dropped.
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     id: ConnectionId,
     peer: PeerNetwork,
     close: CancellationToken,
-    connections: Connections,
+    connections: ConnectionTracker,
 }
 
-impl Place {
+impl ConnectionSlot {
     pub(super) fn peer(&self) -> PeerNetwork {
         self.peer
     }
 
     /// A request of the connection was allowed a page that is not for everybody.
-    pub(super) fn set_known(&self) {
+    pub(super) fn set_authorized(&self) {
         let now = Instant::now();
-        self.connections.with(|inner| inner.table.set_known(self.id, now));
+        self.connections.with(|inner| inner.table.set_authorized(self.id, now));
     }
 
     /// Resolves when another connection has got the place.
-    pub(super) async fn given_up(&self) {
+    pub(super) async fn evicted(&self) {
         self.close.cancelled().await;
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.connections.with(|inner| inner.release(self.id));
     }

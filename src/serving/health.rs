@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// One of the three health endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Endpoint {
+pub enum HealthEndpoint {
     /// `/healthz`, the oldest: everything.
     Healthz,
     /// `/livez`: a failure means the process should be restarted.
@@ -17,23 +17,23 @@ pub enum Endpoint {
     Readyz,
 }
 
-impl Endpoint {
+impl HealthEndpoint {
     /// All three.
-    pub const ALL: [Endpoint; 3] = [Endpoint::Healthz, Endpoint::Livez, Endpoint::Readyz];
+    pub const ALL: [HealthEndpoint; 3] = [HealthEndpoint::Healthz, HealthEndpoint::Livez, HealthEndpoint::Readyz];
 
     /// Its name, which is also its path without the slash.
     pub fn name(self) -> &'static str {
         match self {
-            Endpoint::Healthz => "healthz",
-            Endpoint::Livez => "livez",
-            Endpoint::Readyz => "readyz",
+            HealthEndpoint::Healthz => "healthz",
+            HealthEndpoint::Livez => "livez",
+            HealthEndpoint::Readyz => "readyz",
         }
     }
 }
 
 /// For which endpoints a check counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Endpoints {
+pub struct HealthEndpointSet {
     /// Counts for `/healthz`.
     pub healthz: bool,
     /// Counts for `/livez`.
@@ -42,36 +42,36 @@ pub struct Endpoints {
     pub readyz: bool,
 }
 
-impl Endpoints {
+impl HealthEndpointSet {
     /// Counts everywhere.
-    pub const ALL: Endpoints = Endpoints { healthz: true, livez: true, readyz: true };
+    pub const ALL: HealthEndpointSet = HealthEndpointSet { healthz: true, livez: true, readyz: true };
     /// Counts for `/readyz` only: the process waits for something a restart does not bring.
-    pub const READYZ: Endpoints = Endpoints { healthz: false, livez: false, readyz: true };
+    pub const READYZ: HealthEndpointSet = HealthEndpointSet { healthz: false, livez: false, readyz: true };
 
     /// Whether `endpoint` is among them.
-    pub fn contains(self, endpoint: Endpoint) -> bool {
+    pub fn contains(self, endpoint: HealthEndpoint) -> bool {
         match endpoint {
-            Endpoint::Healthz => self.healthz,
-            Endpoint::Livez => self.livez,
-            Endpoint::Readyz => self.readyz,
+            HealthEndpoint::Healthz => self.healthz,
+            HealthEndpoint::Livez => self.livez,
+            HealthEndpoint::Readyz => self.readyz,
         }
     }
 }
 
 /// A check: `Err` carries the reason.
-pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+pub type HealthCheckFn = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 #[derive(Clone)]
-struct Entry {
+struct RegisteredCheck {
     name: String,
-    endpoints: Endpoints,
-    check: Check,
+    endpoints: HealthEndpointSet,
+    check: HealthCheckFn,
 }
 
 /// The registry of checks, in order of registration. Clones share it, so checks may be added while the port is served.
 #[derive(Clone, Default)]
 pub struct HealthChecks {
-    entries: Arc<RwLock<Vec<Entry>>>,
+    entries: Arc<RwLock<Vec<RegisteredCheck>>>,
 }
 
 impl HealthChecks {
@@ -81,11 +81,11 @@ impl HealthChecks {
     }
 
     /// Adds a check, or replaces the one of that name. Checks are called for every request, so they must be quick.
-    pub fn add<F>(&self, name: impl Into<String>, endpoints: Endpoints, check: F)
+    pub fn add<F>(&self, name: impl Into<String>, endpoints: HealthEndpointSet, check: F)
     where
         F: Fn() -> Result<(), String> + Send + Sync + 'static,
     {
-        let entry = Entry { name: name.into(), endpoints, check: Arc::new(check) };
+        let entry = RegisteredCheck { name: name.into(), endpoints, check: Arc::new(check) };
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         match entries.iter_mut().find(|known| known.name == entry.name) {
             Some(known) => *known = entry,
@@ -99,15 +99,19 @@ impl HealthChecks {
     }
 
     /// Runs the checks of `endpoint` that `wanted` names. Without any check of its own an endpoint has `ping`, as upstream.
-    pub(super) fn run(&self, endpoint: Endpoint, wanted: impl Fn(&str) -> bool) -> Vec<Outcome> {
+    pub(super) fn run(&self, endpoint: HealthEndpoint, wanted: impl Fn(&str) -> bool) -> Vec<ProbeResult> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut checks: Vec<_> = entries.into_iter().filter(|entry| entry.endpoints.contains(endpoint)).collect();
         if checks.is_empty() {
-            checks.push(Entry { name: "ping".to_owned(), endpoints: Endpoints::ALL, check: Arc::new(|| Ok(())) });
+            checks.push(RegisteredCheck {
+                name: "ping".to_owned(),
+                endpoints: HealthEndpointSet::ALL,
+                check: Arc::new(|| Ok(())),
+            });
         }
-        let run = |entry: Entry| {
+        let run = |entry: RegisteredCheck| {
             let result = wanted(&entry.name).then(|| (entry.check)());
-            Outcome { name: entry.name, result }
+            ProbeResult { name: entry.name, result }
         };
         checks.into_iter().map(run).collect()
     }
@@ -115,31 +119,31 @@ impl HealthChecks {
 
 /// What one check said; `None` if it was not asked.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Outcome {
+pub(super) struct ProbeResult {
     pub(super) name: String,
     pub(super) result: Option<Result<(), String>>,
 }
 
 /// How the caller wants it, and what the caller may know.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct View {
+pub(super) struct HealthReportOptions {
     pub(super) verbose: bool,
     pub(super) exclude: Vec<String>,
-    pub(super) reasons: bool,
+    pub(super) show_reasons: bool,
 }
 
 /// Reads `?verbose` and the repeatable `?exclude=`.
-pub(super) fn view(query: &[(String, String)], reasons: bool) -> View {
+pub(super) fn report_options(query: &[(String, String)], reasons: bool) -> HealthReportOptions {
     let exclude = query.iter().filter(|(key, _)| key == "exclude").map(|(_, value)| value.clone()).collect();
-    View { verbose: query.iter().any(|(key, _)| key == "verbose"), exclude, reasons }
+    HealthReportOptions { verbose: query.iter().any(|(key, _)| key == "verbose"), exclude, show_reasons: reasons }
 }
 
-fn reason<'a>(error: &'a str, view: &View) -> &'a str {
-    if view.reasons { error } else { "reason withheld" }
+fn reason<'a>(error: &'a str, view: &HealthReportOptions) -> &'a str {
+    if view.show_reasons { error } else { "reason withheld" }
 }
 
 /// Status and body for a whole endpoint.
-pub(super) fn render(endpoint: Endpoint, outcomes: &[Outcome], view: &View) -> (u16, String) {
+pub(super) fn render(endpoint: HealthEndpoint, outcomes: &[ProbeResult], view: &HealthReportOptions) -> (u16, String) {
     let name = endpoint.name();
     let lines: String = outcomes.iter().map(|outcome| line(outcome, view)).collect();
     if outcomes.iter().any(|outcome| matches!(outcome.result, Some(Err(_)))) {
@@ -149,7 +153,7 @@ pub(super) fn render(endpoint: Endpoint, outcomes: &[Outcome], view: &View) -> (
     if view.verbose { (200, format!("{lines}{warning}{name} check passed\n")) } else { (200, "ok".to_owned()) }
 }
 
-fn line(outcome: &Outcome, view: &View) -> String {
+fn line(outcome: &ProbeResult, view: &HealthReportOptions) -> String {
     match &outcome.result {
         None => format!("[+]{} excluded: ok\n", outcome.name),
         Some(Ok(())) => format!("[+]{} ok\n", outcome.name),
@@ -157,7 +161,7 @@ fn line(outcome: &Outcome, view: &View) -> String {
     }
 }
 
-fn warning(outcomes: &[Outcome], view: &View) -> String {
+fn warning(outcomes: &[ProbeResult], view: &HealthReportOptions) -> String {
     let unknown = |name: &&String| !outcomes.iter().any(|outcome| outcome.name == **name);
     let names: Vec<_> = view.exclude.iter().filter(unknown).map(|name| format!("{name:?}")).collect();
     if names.is_empty() {
@@ -167,7 +171,7 @@ fn warning(outcomes: &[Outcome], view: &View) -> String {
 }
 
 /// Status and body for one check; `None` if there is none of that name.
-pub(super) fn render_one(name: &str, outcomes: &[Outcome], view: &View) -> Option<(u16, String)> {
+pub(super) fn render_one(name: &str, outcomes: &[ProbeResult], view: &HealthReportOptions) -> Option<(u16, String)> {
     let outcome = outcomes.iter().find(|outcome| outcome.name == name)?;
     Some(match &outcome.result {
         Some(Err(error)) => (500, format!("internal server error: {}\n", reason(error, view))),
@@ -179,8 +183,8 @@ pub(super) fn render_one(name: &str, outcomes: &[Outcome], view: &View) -> Optio
 mod tests {
     use super::*;
 
-    fn outcome(name: &str, result: Option<Result<(), &str>>) -> Outcome {
-        Outcome { name: name.to_owned(), result: result.map(|result| result.map_err(str::to_owned)) }
+    fn outcome(name: &str, result: Option<Result<(), &str>>) -> ProbeResult {
+        ProbeResult { name: name.to_owned(), result: result.map(|result| result.map_err(str::to_owned)) }
     }
 
     #[test]
@@ -188,10 +192,11 @@ mod tests {
         let good = vec![outcome("leaderElection", Some(Ok(()))), outcome("service", Some(Ok(())))];
         let bad = vec![outcome("leaderElection", Some(Ok(()))), outcome("service", Some(Err("stuck")))];
         let skipped = vec![outcome("leaderElection", Some(Ok(()))), outcome("service", None)];
-        let terse = View::default();
-        let verbose = View { verbose: true, ..View::default() };
-        let known = View { reasons: true, ..View::default() };
-        let exclude = View { verbose: true, exclude: vec!["service".to_owned(), "x".to_owned()], reasons: false };
+        let terse = HealthReportOptions::default();
+        let verbose = HealthReportOptions { verbose: true, ..HealthReportOptions::default() };
+        let known = HealthReportOptions { show_reasons: true, ..HealthReportOptions::default() };
+        let exclude =
+            HealthReportOptions { verbose: true, exclude: vec!["service".to_owned(), "x".to_owned()], show_reasons: false };
         let rows = [
             (&good, &terse, 200, "ok"),
             (&good, &verbose, 200, "[+]leaderElection ok\n[+]service ok\nreadyz check passed\n"),
@@ -206,19 +211,19 @@ mod tests {
             ),
         ];
         for (outcomes, view, status, body) in rows {
-            assert_eq!(render(Endpoint::Readyz, outcomes, view), (status, body.to_owned()), "{view:?}");
+            assert_eq!(render(HealthEndpoint::Readyz, outcomes, view), (status, body.to_owned()), "{view:?}");
         }
     }
 
     #[test]
     fn bodies_of_one_check() {
         let outcomes = vec![outcome("node", Some(Ok(()))), outcome("route", Some(Err("no network")))];
-        let known = View { reasons: true, ..View::default() };
+        let known = HealthReportOptions { show_reasons: true, ..HealthReportOptions::default() };
         let rows = [
-            ("node", View::default(), Some((200, "ok"))),
-            ("route", View::default(), Some((500, "internal server error: reason withheld\n"))),
+            ("node", HealthReportOptions::default(), Some((200, "ok"))),
+            ("route", HealthReportOptions::default(), Some((500, "internal server error: reason withheld\n"))),
             ("route", known, Some((500, "internal server error: no network\n"))),
-            ("absent", View::default(), None),
+            ("absent", HealthReportOptions::default(), None),
         ];
         for (name, view, expected) in rows {
             let expected = expected.map(|(status, body)| (status, body.to_owned()));
@@ -230,15 +235,15 @@ mod tests {
     fn a_check_counts_where_it_is_registered_and_may_be_replaced_and_removed() {
         let checks = HealthChecks::new();
         let names = |endpoint| checks.run(endpoint, |_| true).into_iter().map(|outcome| outcome.name).collect::<Vec<_>>();
-        assert_eq!(names(Endpoint::Healthz), ["ping"]);
-        checks.add("leaderElection", Endpoints::ALL, || Ok(()));
-        checks.add("informers", Endpoints::READYZ, || Err("not synced".to_owned()));
-        assert_eq!(names(Endpoint::Livez), ["leaderElection"]);
-        assert_eq!(names(Endpoint::Readyz), ["leaderElection", "informers"]);
-        checks.add("informers", Endpoints::READYZ, || Ok(()));
-        assert_eq!(checks.run(Endpoint::Readyz, |_| true)[1], outcome("informers", Some(Ok(()))));
+        assert_eq!(names(HealthEndpoint::Healthz), ["ping"]);
+        checks.add("leaderElection", HealthEndpointSet::ALL, || Ok(()));
+        checks.add("informers", HealthEndpointSet::READYZ, || Err("not synced".to_owned()));
+        assert_eq!(names(HealthEndpoint::Livez), ["leaderElection"]);
+        assert_eq!(names(HealthEndpoint::Readyz), ["leaderElection", "informers"]);
+        checks.add("informers", HealthEndpointSet::READYZ, || Ok(()));
+        assert_eq!(checks.run(HealthEndpoint::Readyz, |_| true)[1], outcome("informers", Some(Ok(()))));
         checks.remove("informers");
-        assert_eq!(names(Endpoint::Readyz), ["leaderElection"]);
+        assert_eq!(names(HealthEndpoint::Readyz), ["leaderElection"]);
     }
 
     #[test]
@@ -246,8 +251,11 @@ mod tests {
         let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };
-        assert_eq!(view(&pairs(&[]), false), View::default());
-        let view = view(&pairs(&[("verbose", ""), ("exclude", "a"), ("exclude", "b"), ("other", "c")]), true);
-        assert_eq!(view, View { verbose: true, exclude: vec!["a".to_owned(), "b".to_owned()], reasons: true });
+        assert_eq!(report_options(&pairs(&[]), false), HealthReportOptions::default());
+        let view = report_options(&pairs(&[("verbose", ""), ("exclude", "a"), ("exclude", "b"), ("other", "c")]), true);
+        assert_eq!(
+            view,
+            HealthReportOptions { verbose: true, exclude: vec!["a".to_owned(), "b".to_owned()], show_reasons: true }
+        );
     }
 }

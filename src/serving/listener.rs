@@ -28,12 +28,12 @@ use tower::ServiceExt;
 
 use super::{
     ServingError,
-    activity::{Activity, InFlight},
-    backpressure::Backpressure,
-    config::ServingConfig,
-    connections::{Connections, Place},
-    paced_body::PacedBody,
-    peer_network::{PeerNetwork, Share},
+    activity::{ConnectionActivity, RequestInFlight},
+    backpressure::BackpressureStream,
+    chunked_body::ChunkedBody,
+    config::SecureServingConfig,
+    connections::{ConnectionSlot, ConnectionTracker},
+    peer_network::{NetworkPermit, PeerNetwork},
 };
 use crate::runtime::shutdown::Shutdown;
 
@@ -67,34 +67,34 @@ const BACKLOG: i32 = 1024;
 
 /// Who is on the other end of a connection.
 #[derive(Clone)]
-pub(super) struct Peer {
+pub(super) struct ConnectionPeer {
     /// The certificate chain shown in the handshake, leaf first; empty if none. Its key is proven, its issuer is not.
     pub(super) certificates: Arc<[CertificateDer<'static>]>,
-    place: Arc<Place>,
+    slot: Arc<ConnectionSlot>,
 }
 
-impl Peer {
+impl ConnectionPeer {
     /// Where the connection comes from.
     pub(super) fn network(&self) -> PeerNetwork {
-        self.place.peer()
+        self.slot.peer()
     }
 
     /// A request was allowed a page that is not for everybody: the connection may keep its place.
-    pub(super) fn set_known(&self) {
-        self.place.set_known();
+    pub(super) fn set_authorized(&self) {
+        self.slot.set_authorized();
     }
 }
 
 /// A bound socket.
-pub(super) struct Bound {
+pub(super) struct BoundListener {
     pub(super) local: SocketAddr,
     listener: TcpListener,
 }
 
 /// Listens on the configured address.
-pub(super) fn bind(config: &ServingConfig) -> Result<Bound, ServingError> {
+pub(super) fn bind(config: &SecureServingConfig) -> Result<BoundListener, ServingError> {
     let address = SocketAddr::new(config.bind_address, config.port);
-    let bound = || -> std::io::Result<Bound> {
+    let bound = || -> std::io::Result<BoundListener> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         if address.is_ipv6() {
             // As Go: the unspecified IPv6 address serves IPv4 as well.
@@ -110,21 +110,21 @@ pub(super) fn bind(config: &ServingConfig) -> Result<Bound, ServingError> {
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         let listener = TcpListener::from_std(socket.into())?;
-        Ok(Bound { local: listener.local_addr()?, listener })
+        Ok(BoundListener { local: listener.local_addr()?, listener })
     };
     bound().map_err(|source| ServingError::Bind { address, source })
 }
 
 /// Accepts connections until the shutdown begins. A handshake never holds up the next one.
 pub(super) async fn run(
-    bound: Bound,
+    bound: BoundListener,
     tls: Arc<ServerConfig>,
     router: Router,
-    connections: Connections,
+    connections: ConnectionTracker,
     http2_streams: u32,
     shutdown: Shutdown,
 ) {
-    let server = Server { acceptor: TlsAcceptor::from(tls), router, http2_streams };
+    let server = ConnectionServer { acceptor: TlsAcceptor::from(tls), router, http2_streams };
     loop {
         let accepted = tokio::select! {
             () = shutdown.begun() => return,
@@ -132,7 +132,7 @@ pub(super) async fn run(
         };
         match accepted {
             Ok((stream, remote)) => {
-                let Some(place) = place(&connections, &stream, remote.ip()) else { continue };
+                let Some(place) = admit(&connections, &stream, remote.ip()) else { continue };
                 let (server, until) = (server.clone(), shutdown.clone());
                 shutdown.spawn(async move {
                     if let Err(error) = server.connection(stream, Arc::new(place), until).await {
@@ -149,7 +149,7 @@ pub(super) async fn run(
 }
 
 /// A place for the connection. Without one it is to be closed, with a reset: the kernel keeps nothing of it.
-fn place(connections: &Connections, stream: &TcpStream, remote: IpAddr) -> Option<Place> {
+fn admit(connections: &ConnectionTracker, stream: &TcpStream, remote: IpAddr) -> Option<ConnectionSlot> {
     let place = stream.local_addr().ok().and_then(|local| connections.admit(PeerNetwork::of(remote, local.ip())));
     if place.is_none() {
         // A connection that is gone already cannot be configured, and need not be.
@@ -162,22 +162,27 @@ type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What all connections have in common.
 #[derive(Clone)]
-struct Server {
+struct ConnectionServer {
     acceptor: TlsAcceptor,
     router: Router,
     http2_streams: u32,
 }
 
-impl Server {
-    async fn connection(self, stream: TcpStream, place: Arc<Place>, shutdown: Shutdown) -> Result<(), ConnectionError> {
+impl ConnectionServer {
+    async fn connection(
+        self,
+        stream: TcpStream,
+        place: Arc<ConnectionSlot>,
+        shutdown: Shutdown,
+    ) -> Result<(), ConnectionError> {
         let stream = tokio::select! {
             () = shutdown.begun() => return Ok(()),
-            () = place.given_up() => return Err("another connection got its place".into()),
+            () = place.evicted() => return Err("another connection got its place".into()),
             stream = timeout(HANDSHAKE, self.acceptor.accept(stream)) => stream??,
         };
         let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default().into();
         let builder = builder(stream.get_ref().1.alpn_protocol() == Some(b"h2"), self.http2_streams);
-        http(stream, &builder, Peer { certificates, place }, self.router, shutdown).await
+        http(stream, &builder, ConnectionPeer { certificates, slot: place }, self.router, shutdown).await
     }
 }
 
@@ -204,21 +209,21 @@ fn builder(http2: bool, streams: u32) -> Builder<TokioExecutor> {
 async fn http(
     stream: TlsStream<TcpStream>,
     builder: &Builder<TokioExecutor>,
-    peer: Peer,
+    peer: ConnectionPeer,
     router: Router,
     shutdown: Shutdown,
 ) -> Result<(), ConnectionError> {
-    let (activity, place) = (Activity::default(), Arc::clone(&peer.place));
+    let (activity, place) = (ConnectionActivity::default(), Arc::clone(&peer.slot));
     let begun = activity.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
         answer(router.clone(), request, begun.request())
     });
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(Backpressure::new(stream)), service));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(BackpressureStream::new(stream)), service));
     tokio::select! {
         ended = connection.as_mut() => return ended,
-        () = place.given_up() => return Err("another connection got its place".into()),
-        () = activity.not_taken() => return Err("the answer was not taken in time".into()),
+        () = place.evicted() => return Err("another connection got its place".into()),
+        () = activity.response_stalled() => return Err("the answer was not taken in time".into()),
         () = activity.idle() => {}
         () = shutdown.begun() => {}
     }
@@ -227,13 +232,13 @@ async fn http(
 }
 
 /// What is held while an answer is handed over.
-type Held = (InFlight, Option<Arc<Share>>);
+type ResponseGuards = (RequestInFlight, Option<Arc<NetworkPermit>>);
 
 async fn answer(
     router: Router,
     request: Request<Incoming>,
-    mut in_flight: InFlight,
-) -> Result<Response<PacedBody<Held>>, std::convert::Infallible> {
+    mut in_flight: RequestInFlight,
+) -> Result<Response<ChunkedBody<ResponseGuards>>, std::convert::Infallible> {
     // Every connection gets its turn after each request, however many follow at once.
     tokio::task::yield_now().await;
     let mut response = match timeout(ANSWER, router.oneshot(request)).await {
@@ -244,9 +249,9 @@ async fn answer(
             response
         }
     };
-    in_flight.answered();
-    let share = response.extensions_mut().remove::<Arc<Share>>();
-    Ok(response.map(|body| PacedBody::new(body, (in_flight, share))))
+    in_flight.response_started();
+    let share = response.extensions_mut().remove::<Arc<NetworkPermit>>();
+    Ok(response.map(|body| ChunkedBody::new(body, (in_flight, share))))
 }
 
 #[cfg(test)]
@@ -255,7 +260,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_taken_port_names_the_flags_unless_sharing_is_permitted() {
-        let local = |port, permit_port_sharing| ServingConfig {
+        let local = |port, permit_port_sharing| SecureServingConfig {
             bind_address: [127, 0, 0, 1].into(),
             port,
             permit_port_sharing,

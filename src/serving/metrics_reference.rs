@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use crate::metrics::{Kind, Metric, TABLE};
+use crate::metrics::{Metric, MetricKind, TABLE};
 
 /// The text of `docs/reference/metrics.md`.
 pub fn metrics_reference() -> String {
@@ -22,7 +22,7 @@ pub fn metrics_reference() -> String {
     }
     page.push_str("\n## Buckets of the histograms\n\n| Metric | Upper bounds |\n|---|---|\n");
     for metric in TABLE {
-        if let Kind::Histogram(buckets) = metric.kind {
+        if let MetricKind::Histogram(buckets) = metric.kind {
             let bounds: Vec<_> = buckets.iter().map(f64::to_string).collect();
             let _ = writeln!(page, "| `{}` | {} |", metric.name, bounds.join(", "));
         }
@@ -32,9 +32,9 @@ pub fn metrics_reference() -> String {
 
 fn row(metric: &Metric) -> String {
     let kind = match metric.kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
-        Kind::Histogram(_) => "histogram",
+        MetricKind::Counter => "counter",
+        MetricKind::Gauge => "gauge",
+        MetricKind::Histogram(_) => "histogram",
     };
     let labels: Vec<_> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
     let (stability, meaning) = metric.help.split_once("] ").unwrap_or(("", metric.help));

@@ -17,22 +17,22 @@
 mod activity;
 mod authentication;
 mod authorization;
+mod authorized_networks;
 mod backpressure;
-mod cache;
+mod chunked_body;
 mod config;
 mod connection_table;
 mod connections;
-mod delegate;
-mod familiar;
 mod health;
 mod listener;
-mod log_pace;
+mod log_rate_limit;
 mod metrics_reference;
-mod paced_body;
 mod pages;
 mod peer_network;
-pub mod request_form;
+pub mod request_validation;
 mod review_budget;
+mod review_cache;
+mod review_client;
 mod slis;
 mod tls;
 
@@ -41,8 +41,11 @@ use std::{net::SocketAddr, sync::Arc};
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-pub use config::{AuthenticationConfig, AuthorizationConfig, RequestHeaderNames, ServingConfig, SniCertKey, TlsVersion};
-pub use health::{Check, Endpoint, Endpoints, HealthChecks};
+pub use config::{
+    DelegatedAuthenticationConfig, DelegatedAuthorizationConfig, RequestHeaderNames, SecureServingConfig, SniCertKey,
+    TlsMinVersion,
+};
+pub use health::{HealthCheckFn, HealthChecks, HealthEndpoint, HealthEndpointSet};
 pub use metrics_reference::metrics_reference;
 pub use tls::accepted_cipher_suites;
 
@@ -52,11 +55,11 @@ use crate::{
 };
 
 /// Tells what would be done now for the load balancer of the Service called `namespace/name`, or why that cannot be said.
-pub type Planner = Arc<dyn Fn(String) -> BoxFuture<'static, Result<String, NoPlan>> + Send + Sync>;
+pub type DryRunPlanner = Arc<dyn Fn(String) -> BoxFuture<'static, Result<String, DryRunError>> + Send + Sync>;
 
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NoPlan {
+pub struct DryRunError {
     /// Status of the answer.
     pub code: u16,
     /// For whoever asked.
@@ -65,7 +68,7 @@ pub struct NoPlan {
 
 /// What the pages show, handed over by the application.
 #[derive(Clone)]
-pub struct Parts {
+pub struct ServingDeps {
     /// For `/metrics`, and where this server counts.
     pub metrics: Arc<Metrics>,
     /// For `/healthz`, `/livez` and `/readyz`.
@@ -80,7 +83,7 @@ pub struct Parts {
     /// What this process is doing now, for `/statusz`.
     pub status: Arc<dyn Fn() -> Value + Send + Sync>,
     /// For `/planz`; `None`: there is no such page.
-    pub plan: Option<Planner>,
+    pub planner: Option<DryRunPlanner>,
     /// Brings gauges up to date before they are rendered.
     pub before_metrics: Arc<dyn Fn() + Send + Sync>,
     /// Sets the log verbosity (`PUT /debug/flags/v`).
@@ -117,7 +120,7 @@ impl ServingError {
 }
 
 /// The first `limit` bytes of `text`, or fewer where a character would be cut, and a sign that there was more.
-fn cut(text: &str, limit: usize) -> String {
+fn truncate(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
     }
@@ -126,16 +129,17 @@ fn cut(text: &str, limit: usize) -> String {
 }
 
 /// Checks the settings, binds, serves in the background until `shutdown` begins, and returns the bound address.
-pub async fn serve(config: ServingConfig, parts: Parts, shutdown: Shutdown) -> Result<SocketAddr, ServingError> {
+pub async fn serve(config: SecureServingConfig, parts: ServingDeps, shutdown: Shutdown) -> Result<SocketAddr, ServingError> {
     config::validate(&config)?;
     let socket = listener::bind(&config)?;
-    let certificates = tls::Certificates::load(&config, parts.clock).await?;
+    let certificates = tls::ServingCertificates::load(&config, parts.clock).await?;
     let tls = tls::server_config(&config, Arc::clone(&certificates))?;
-    let familiar = Arc::<familiar::FamiliarNetworks>::default();
-    let authenticator = authentication::Authenticator::start(&config, &parts, &familiar, &shutdown).await?;
-    let authorizer = authorization::Authorizer::new(&config.authorization, parts.client.clone(), &familiar, &parts.metrics);
+    let familiar = Arc::<authorized_networks::AuthorizedNetworks>::default();
+    let authenticator = authentication::RequestAuthenticator::start(&config, &parts, &familiar, &shutdown).await?;
+    let authorizer =
+        authorization::RequestAuthorizer::new(&config.authorization, parts.client.clone(), &familiar, &parts.metrics);
     shutdown.spawn(certificates.reload(config.reload_interval, shutdown.clone()));
-    let connections = connections::Connections::new(&parts.metrics);
+    let connections = connections::ConnectionTracker::new(&parts.metrics);
     let router = pages::router(&config, parts, authenticator, authorizer, familiar);
     let address = socket.local;
     tracing::info!(%address, "Serving securely");
@@ -151,7 +155,7 @@ mod tests {
     fn texts_are_cut_between_characters() {
         let rows = [("", 2, ""), ("ab", 2, "ab"), ("abc", 2, "ab…"), ("aé", 2, "a…"), ("é", 1, "…")];
         for (text, limit, expected) in rows {
-            assert_eq!(cut(text, limit), expected, "{text} {limit}");
+            assert_eq!(truncate(text, limit), expected, "{text} {limit}");
         }
     }
 }

@@ -45,55 +45,55 @@ fn network(address: IpAddr) -> IpAddr {
 
 /// How many may hold something at once.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ShareLimits {
+pub(super) struct NetworkLimits {
     /// All networks together.
-    pub(super) all: usize,
+    pub(super) total: usize,
     /// One network.
-    pub(super) each: usize,
+    pub(super) per_network: usize,
     /// Beyond `all`, networks that hold nothing yet: the first share of each. Few networks that hold much keep nobody else out.
-    pub(super) newcomers: usize,
+    pub(super) new_networks: usize,
 }
 
-impl ShareLimits {
+impl NetworkLimits {
     /// The most that are ever held.
-    pub(super) fn most(self) -> usize {
-        self.all + self.newcomers
+    pub(super) fn max_held(self) -> usize {
+        self.total + self.new_networks
     }
 }
 
 /// What is shared, in equal and bounded parts. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct Shares {
-    limits: ShareLimits,
+pub(super) struct NetworkSemaphore {
+    limits: NetworkLimits,
     held: Arc<Mutex<BTreeMap<PeerNetwork, usize>>>,
 }
 
-impl Shares {
-    pub(super) fn new(limits: ShareLimits) -> Self {
+impl NetworkSemaphore {
+    pub(super) fn new(limits: NetworkLimits) -> Self {
         Self { limits, held: Arc::default() }
     }
 
     /// A share, if `peer` and all together have not taken theirs. It is given back when dropped.
-    pub(super) fn take(&self, peer: PeerNetwork) -> Option<Share> {
+    pub(super) fn try_acquire(&self, peer: PeerNetwork) -> Option<NetworkPermit> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let own = held.get(&peer).copied().unwrap_or(0);
-        let room = if own == 0 { self.limits.most() } else { self.limits.all };
-        if own >= self.limits.each || held.values().sum::<usize>() >= room {
+        let room = if own == 0 { self.limits.max_held() } else { self.limits.total };
+        if own >= self.limits.per_network || held.values().sum::<usize>() >= room {
             return None;
         }
         held.insert(peer, own + 1);
-        Some(Share { peer, held: Arc::clone(&self.held) })
+        Some(NetworkPermit { peer, held: Arc::clone(&self.held) })
     }
 }
 
 /// One share.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(super) struct NetworkPermit {
     peer: PeerNetwork,
     held: Arc<Mutex<BTreeMap<PeerNetwork, usize>>>,
 }
 
-impl Drop for Share {
+impl Drop for NetworkPermit {
     fn drop(&mut self) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         match held.get_mut(&self.peer) {
@@ -131,31 +131,31 @@ mod tests {
 
     #[test]
     fn one_network_never_gets_all() {
-        let shares = Shares::new(ShareLimits { all: 3, each: 2, newcomers: 0 });
+        let shares = NetworkSemaphore::new(NetworkLimits { total: 3, per_network: 2, new_networks: 0 });
         let (a, b, c) = (peer("10.0.0.7"), peer("10.0.0.8"), peer("10.0.0.9"));
-        let held = [shares.take(a), shares.take(a)];
+        let held = [shares.try_acquire(a), shares.try_acquire(a)];
         assert!(held.iter().all(Option::is_some));
-        assert!(shares.take(a).is_none(), "its part is taken");
-        let other = shares.take(b);
+        assert!(shares.try_acquire(a).is_none(), "its part is taken");
+        let other = shares.try_acquire(b);
         assert!(other.is_some());
-        assert!(shares.take(c).is_none(), "all are taken");
+        assert!(shares.try_acquire(c).is_none(), "all are taken");
         drop(held);
-        assert!(shares.take(c).is_some());
+        assert!(shares.try_acquire(c).is_some());
         drop(other);
         assert!(shares.held.lock().unwrap().is_empty(), "nobody is remembered");
     }
 
     #[test]
     fn newcomers_get_a_share_though_all_are_taken() {
-        let shares = Shares::new(ShareLimits { all: 4, each: 2, newcomers: 1 });
+        let shares = NetworkSemaphore::new(NetworkLimits { total: 4, per_network: 2, new_networks: 1 });
         let (a, b, c, d) = (peer("10.0.0.7"), peer("10.0.0.8"), peer("10.0.0.9"), peer("10.0.0.10"));
-        let held = [shares.take(a), shares.take(a), shares.take(b), shares.take(b)];
+        let held = [shares.try_acquire(a), shares.try_acquire(a), shares.try_acquire(b), shares.try_acquire(b)];
         assert!(held.iter().all(Option::is_some));
-        let first = shares.take(c);
+        let first = shares.try_acquire(c);
         assert!(first.is_some());
-        assert!(shares.take(c).is_none(), "only the first");
-        assert!(shares.take(d).is_none(), "the reserve is bounded too");
+        assert!(shares.try_acquire(c).is_none(), "only the first");
+        assert!(shares.try_acquire(d).is_none(), "the reserve is bounded too");
         drop(first);
-        assert!(shares.take(d).is_some());
+        assert!(shares.try_acquire(d).is_some());
     }
 }

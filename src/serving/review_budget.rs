@@ -13,8 +13,8 @@ use std::{
 use tokio::time::{Instant, sleep};
 
 use super::{
-    familiar::FamiliarNetworks,
-    peer_network::{PeerNetwork, Share, ShareLimits, Shares},
+    authorized_networks::AuthorizedNetworks,
+    peer_network::{NetworkLimits, NetworkPermit, NetworkSemaphore, PeerNetwork},
 };
 
 /// A rate, and how many may wait for it or for an answer.
@@ -22,78 +22,90 @@ use super::{
 pub(super) struct ReviewLimits {
     per_second: f64,
     burst: f64,
-    open: ShareLimits,
+    concurrency: NetworkLimits,
 }
 
 /// For those who show a credential in a familiar network: the rate is that of `DelegatingAuthenticationOptions` (200 per second, 400 at once).
-pub(super) const FAMILIAR: ReviewLimits =
-    ReviewLimits { per_second: 200.0, burst: 400.0, open: ShareLimits { all: 64, each: 16, newcomers: 0 } };
+pub(super) const AUTHORIZED_LIMITS: ReviewLimits = ReviewLimits {
+    per_second: 200.0,
+    burst: 400.0,
+    concurrency: NetworkLimits { total: 64, per_network: 16, new_networks: 0 },
+};
 /// For those who show one elsewhere. Each network has room for its first question, until it is familiar.
-pub(super) const STRANGERS: ReviewLimits =
-    ReviewLimits { per_second: 50.0, burst: 100.0, open: ShareLimits { all: 16, each: 4, newcomers: 32 } };
+pub(super) const UNAUTHORIZED_LIMITS: ReviewLimits = ReviewLimits {
+    per_second: 50.0,
+    burst: 100.0,
+    concurrency: NetworkLimits { total: 16, per_network: 4, new_networks: 32 },
+};
 /// For those who show none. Health needs no review, and who else may ask without a name asks for few pages.
-pub(super) const ANONYMOUS: ReviewLimits =
-    ReviewLimits { per_second: 20.0, burst: 40.0, open: ShareLimits { all: 16, each: 8, newcomers: 0 } };
+pub(super) const ANONYMOUS_LIMITS: ReviewLimits = ReviewLimits {
+    per_second: 20.0,
+    burst: 40.0,
+    concurrency: NetworkLimits { total: 16, per_network: 8, new_networks: 0 },
+};
 
 /// One budget.
 #[derive(Debug)]
 pub(super) struct ReviewBudget {
-    bucket: Mutex<TokenBucket>,
-    open: Shares,
+    bucket: Mutex<ReviewTokenBucket>,
+    semaphore: NetworkSemaphore,
 }
 
 impl ReviewBudget {
     pub(super) fn new(limits: ReviewLimits) -> Self {
-        Self { bucket: Mutex::new(TokenBucket::new(limits, Instant::now())), open: Shares::new(limits.open) }
+        Self {
+            bucket: Mutex::new(ReviewTokenBucket::new(limits, Instant::now())),
+            semaphore: NetworkSemaphore::new(limits.concurrency),
+        }
     }
 
     /// The right to ask, held until the answer is there; `None`: too many are asking.
-    pub(super) fn enter(&self, peer: PeerNetwork) -> Option<Share> {
-        self.open.take(peer)
+    pub(super) fn try_acquire(&self, peer: PeerNetwork) -> Option<NetworkPermit> {
+        self.semaphore.try_acquire(peer)
     }
 
     /// Waits for a turn.
-    pub(super) async fn turn(&self) {
+    pub(super) async fn wait_for_token(&self) {
         let wait = self.with_bucket(|bucket| bucket.take(Instant::now()));
         if wait.is_zero() {
             return;
         }
-        let mut abandoned = GiveBack { budget: self, armed: true };
+        let mut abandoned = TokenRefund { budget: self, armed: true };
         sleep(wait).await;
         abandoned.armed = false;
     }
 
-    fn with_bucket<R>(&self, act: impl FnOnce(&mut TokenBucket) -> R) -> R {
+    fn with_bucket<R>(&self, act: impl FnOnce(&mut ReviewTokenBucket) -> R) -> R {
         act(&mut self.bucket.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// The budgets of those who show a credential.
 #[derive(Debug)]
-pub(super) struct NamedBudgets {
-    familiar: ReviewBudget,
-    strangers: ReviewBudget,
-    networks: Arc<FamiliarNetworks>,
+pub(super) struct CredentialBudgets {
+    authorized: ReviewBudget,
+    unauthorized: ReviewBudget,
+    networks: Arc<AuthorizedNetworks>,
 }
 
-impl NamedBudgets {
-    pub(super) fn new(networks: &Arc<FamiliarNetworks>) -> Self {
-        let (familiar, strangers) = (ReviewBudget::new(FAMILIAR), ReviewBudget::new(STRANGERS));
-        Self { familiar, strangers, networks: Arc::clone(networks) }
+impl CredentialBudgets {
+    pub(super) fn new(networks: &Arc<AuthorizedNetworks>) -> Self {
+        let (familiar, strangers) = (ReviewBudget::new(AUTHORIZED_LIMITS), ReviewBudget::new(UNAUTHORIZED_LIMITS));
+        Self { authorized: familiar, unauthorized: strangers, networks: Arc::clone(networks) }
     }
 
     /// The one for whoever comes from `peer`.
-    pub(super) fn of(&self, peer: PeerNetwork, now: Instant) -> &ReviewBudget {
-        if self.networks.contains(peer, now) { &self.familiar } else { &self.strangers }
+    pub(super) fn for_network(&self, peer: PeerNetwork, now: Instant) -> &ReviewBudget {
+        if self.networks.contains(peer, now) { &self.authorized } else { &self.unauthorized }
     }
 }
 
-struct GiveBack<'a> {
+struct TokenRefund<'a> {
     budget: &'a ReviewBudget,
     armed: bool,
 }
 
-impl Drop for GiveBack<'_> {
+impl Drop for TokenRefund<'_> {
     fn drop(&mut self) {
         if self.armed {
             self.budget.with_bucket(|bucket| bucket.tokens += 1.0);
@@ -103,21 +115,21 @@ impl Drop for GiveBack<'_> {
 
 /// May be overdrawn: the debt is the wait.
 #[derive(Debug)]
-struct TokenBucket {
+struct ReviewTokenBucket {
     limits: ReviewLimits,
     tokens: f64,
-    at: Instant,
+    refilled_at: Instant,
 }
 
-impl TokenBucket {
+impl ReviewTokenBucket {
     fn new(limits: ReviewLimits, now: Instant) -> Self {
-        Self { limits, tokens: limits.burst, at: now }
+        Self { limits, tokens: limits.burst, refilled_at: now }
     }
 
     fn take(&mut self, now: Instant) -> Duration {
-        let earned = now.duration_since(self.at).as_secs_f64() * self.limits.per_second;
+        let earned = now.duration_since(self.refilled_at).as_secs_f64() * self.limits.per_second;
         self.tokens = (self.tokens + earned).min(self.limits.burst) - 1.0;
-        self.at = now;
+        self.refilled_at = now;
         Duration::from_secs_f64((-self.tokens / self.limits.per_second).max(0.0))
     }
 }
@@ -135,7 +147,7 @@ mod tests {
     #[test]
     fn a_burst_passes_and_then_the_rate_holds() {
         let now = Instant::now();
-        let mut bucket = TokenBucket::new(FAMILIAR, now);
+        let mut bucket = ReviewTokenBucket::new(AUTHORIZED_LIMITS, now);
         for _ in 0..400 {
             assert_eq!(bucket.take(now), Duration::ZERO);
         }
@@ -146,48 +158,51 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn abandoned_turns_cost_nothing() {
-        let budget = ReviewBudget::new(FAMILIAR);
+        let budget = ReviewBudget::new(AUTHORIZED_LIMITS);
         for _ in 0..400 {
-            budget.turn().now_or_never().unwrap();
+            budget.wait_for_token().now_or_never().unwrap();
         }
         for _ in 0..9000 {
-            assert!(budget.turn().now_or_never().is_none(), "it has to wait, and gives up");
+            assert!(budget.wait_for_token().now_or_never().is_none(), "it has to wait, and gives up");
         }
         let start = Instant::now();
-        budget.turn().await;
+        budget.wait_for_token().await;
         assert!(start.elapsed() <= Duration::from_millis(10), "{:?}", start.elapsed());
     }
 
     #[test]
     fn whoever_comes_when_too_many_ask_is_told_at_once() {
-        let budget = ReviewBudget::new(ANONYMOUS);
-        let all: Vec<_> = (2..4).flat_map(|number| (0..20).map(move |_| number)).map(|n| budget.enter(peer(n))).collect();
+        let budget = ReviewBudget::new(ANONYMOUS_LIMITS);
+        let all: Vec<_> =
+            (2..4).flat_map(|number| (0..20).map(move |_| number)).map(|n| budget.try_acquire(peer(n))).collect();
         let entered = all.iter().flatten().count();
-        assert_eq!(entered, ANONYMOUS.open.all);
-        assert!(budget.enter(peer(5)).is_none());
+        assert_eq!(entered, ANONYMOUS_LIMITS.concurrency.total);
+        assert!(budget.try_acquire(peer(5)).is_none());
         drop(all);
-        assert!(budget.enter(peer(5)).is_some());
+        assert!(budget.try_acquire(peer(5)).is_some());
     }
 
     #[test]
     fn strangers_take_no_reviews_from_familiar_networks_or_newcomers() {
-        let networks = Arc::<FamiliarNetworks>::default();
-        let (budgets, now) = (NamedBudgets::new(&networks), Instant::now());
+        let networks = Arc::<AuthorizedNetworks>::default();
+        let (budgets, now) = (CredentialBudgets::new(&networks), Instant::now());
         networks.add(peer(2), now);
-        let held: Vec<_> =
-            (3..7).flat_map(|n| (0..20).map(move |_| n)).filter_map(|n| budgets.of(peer(n), now).enter(peer(n))).collect();
-        assert_eq!(held.len(), STRANGERS.open.all);
-        assert!(budgets.of(peer(3), now).enter(peer(3)).is_none());
-        assert!(budgets.of(peer(7), now).enter(peer(7)).is_some(), "one that was never seen");
-        let familiar: Vec<_> = (0..20).filter_map(|_| budgets.of(peer(2), now).enter(peer(2))).collect();
-        assert_eq!(familiar.len(), FAMILIAR.open.each);
+        let held: Vec<_> = (3..7)
+            .flat_map(|n| (0..20).map(move |_| n))
+            .filter_map(|n| budgets.for_network(peer(n), now).try_acquire(peer(n)))
+            .collect();
+        assert_eq!(held.len(), UNAUTHORIZED_LIMITS.concurrency.total);
+        assert!(budgets.for_network(peer(3), now).try_acquire(peer(3)).is_none());
+        assert!(budgets.for_network(peer(7), now).try_acquire(peer(7)).is_some(), "one that was never seen");
+        let familiar: Vec<_> = (0..20).filter_map(|_| budgets.for_network(peer(2), now).try_acquire(peer(2))).collect();
+        assert_eq!(familiar.len(), AUTHORIZED_LIMITS.concurrency.per_network);
     }
 
     #[test]
     fn nobody_waits_longer_than_a_second() {
-        for limits in [FAMILIAR, STRANGERS, ANONYMOUS] {
+        for limits in [AUTHORIZED_LIMITS, UNAUTHORIZED_LIMITS, ANONYMOUS_LIMITS] {
             #[allow(clippy::cast_precision_loss, reason = "few")]
-            let longest = limits.open.most() as f64 / limits.per_second;
+            let longest = limits.concurrency.max_held() as f64 / limits.per_second;
             assert!(longest <= 1.0, "{limits:?}");
         }
     }

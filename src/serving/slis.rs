@@ -4,13 +4,13 @@
 
 use prometheus::{Encoder, TextEncoder};
 
-use super::health::{Endpoint, Outcome};
+use super::health::{HealthEndpoint, ProbeResult};
 use crate::metrics::Metrics;
 
 const FAMILIES: [&str; 2] = ["kubernetes_healthcheck", "kubernetes_healthchecks_total"];
 
 /// Counts outcomes.
-pub(super) fn observe(metrics: &Metrics, endpoint: Endpoint, outcomes: &[Outcome]) {
+pub(super) fn observe(metrics: &Metrics, endpoint: HealthEndpoint, outcomes: &[ProbeResult]) {
     for outcome in outcomes {
         let Some(result) = &outcome.result else { continue };
         let status = if result.is_ok() { "success" } else { "error" };
@@ -37,9 +37,9 @@ mod tests {
     fn only_asked_checks_are_counted_and_only_slis_are_shown() {
         let metrics = Metrics::new().unwrap();
         metrics.route_sync_total.with_label_values(&[] as &[&str]).inc();
-        let outcome = |name: &str, result| Outcome { name: name.to_owned(), result };
+        let outcome = |name: &str, result| ProbeResult { name: name.to_owned(), result };
         let outcomes = [outcome("a", Some(Ok(()))), outcome("b", Some(Err("broken".to_owned()))), outcome("excluded", None)];
-        observe(&metrics, Endpoint::Livez, &outcomes);
+        observe(&metrics, HealthEndpoint::Livez, &outcomes);
         let text = render(&metrics).unwrap();
         let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(

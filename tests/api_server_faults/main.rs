@@ -7,7 +7,7 @@ mod sweep;
 use std::{sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
-    app::manager::{self, ClientSource, Ended, Parts, StartError},
+    app::manager::{self, ClientSource, ManagerDeps, ManagerOutcome, ManagerStartError},
     cli,
     cloud_provider::CloudError,
     metrics::Metrics,
@@ -46,7 +46,7 @@ impl ClientSource for InProcess {
 /// A manager that campaigns on `server`.
 struct Replica {
     stop: Shutdown,
-    ended: JoinHandle<Result<Ended, StartError>>,
+    ended: JoinHandle<Result<ManagerOutcome, ManagerStartError>>,
     metrics: Arc<Metrics>,
 }
 
@@ -66,11 +66,11 @@ fn start(server: &ApiServer) -> Replica {
 
 fn start_on(server: &ApiServer, cloud: FakeCloud) -> Replica {
     let flags = ["ccm", "--cloud-provider=fake", "--secure-port=0", "--configure-cloud-routes=false"];
-    let cli::Command::Run(config) = cli::parse(flags.iter().map(Into::into), &["fake"], &[]).unwrap() else {
+    let cli::CliCommand::Run(config) = cli::parse(flags.iter().map(Into::into), &["fake"], &[]).unwrap() else {
         panic!("no help asked for")
     };
     let metrics = Arc::new(Metrics::new().unwrap());
-    let parts = Parts {
+    let parts = ManagerDeps {
         config: *config,
         clients: Arc::new(InProcess(server.clone())),
         provider: Arc::new(cloud),
@@ -237,7 +237,7 @@ async fn a_leader_without_a_first_list_gives_the_lease_up() {
     server.wait_until(|server| holder(server).is_some()).await;
     let (leader, elected) = (holder(&server), Instant::now());
     let ended = (&mut first.ended).await.unwrap().unwrap();
-    assert_eq!((ended, holder(&server)), (Ended::Unfit, None));
+    assert_eq!((ended, holder(&server)), (ManagerOutcome::InformersStale, None));
     assert!((120..=160).contains(&elected.elapsed().as_secs()), "{:?}", elected.elapsed());
 
     server.faults().clear();
@@ -253,7 +253,7 @@ async fn a_leader_whose_store_grows_old_gives_the_lease_up() {
     server.faults().compact();
     let cut = Instant::now();
     let ended = (&mut replica.ended).await.unwrap().unwrap();
-    assert_eq!((ended, holder(&server)), (Ended::Unfit, None));
+    assert_eq!((ended, holder(&server)), (ManagerOutcome::InformersStale, None));
     assert!((300..=345).contains(&cut.elapsed().as_secs()), "{:?}", cut.elapsed());
 }
 

@@ -7,17 +7,17 @@ use std::{
 };
 
 use cloud_controller_manager::{
-    app::manager::{self, ClientSource, Ended, Parts, StartError},
+    app::manager::{self, ClientSource, ManagerDeps, ManagerOutcome, ManagerStartError},
     cli,
     cloud_provider::registry::ProviderConfig,
     metrics::Metrics,
     providers::azure::{
         AzureCloud,
         arm::{Budget, BudgetSettings},
-        config::{self, Environment, Texts},
-        session::{Session, Surroundings},
+        config::{self, ConfigTexts, EnvironmentOverrides},
+        session::{Session, SessionDeps},
     },
-    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown, store::Store},
+    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown, store::InformerStore},
     sandbox::{
         api_server::ApiServer,
         azure::{AzureOptions, Class, RequestRecord, topology::Topology, world::World},
@@ -42,7 +42,7 @@ pub(crate) struct Cluster {
 /// A manager at work.
 pub(crate) struct Life {
     stop: Shutdown,
-    task: JoinHandle<Result<Ended, StartError>>,
+    task: JoinHandle<Result<ManagerOutcome, ManagerStartError>>,
 }
 
 impl Cluster {
@@ -72,7 +72,7 @@ impl Cluster {
         let azure_json = files.path().join("azure.json");
         std::fs::write(&azure_json, self.config.to_string()).unwrap();
         let flags = ["ccm", "--cloud-provider=azure", "--secure-port=0", "--leader-elect=false", POD_CIDRS];
-        let cli::Command::Run(config) = cli::parse(flags.iter().map(Into::into), &["azure"], &[]).unwrap() else {
+        let cli::CliCommand::Run(config) = cli::parse(flags.iter().map(Into::into), &["azure"], &[]).unwrap() else {
             panic!("no help asked for")
         };
         let cloud_config = ProviderConfig {
@@ -81,7 +81,7 @@ impl Cluster {
             ..ProviderConfig::default()
         };
         let provider = AzureCloud::new(&cloud_config, BTreeMap::new(), self.world.azure().transport()).unwrap();
-        let parts = Parts {
+        let parts = ManagerDeps {
             config: *config,
             clients: Arc::new(InProcess(self.server.clone())),
             provider: Arc::new(provider),
@@ -102,17 +102,17 @@ impl Cluster {
 
     /// The same, and where it counts.
     pub(crate) async fn counted_session(&self) -> (Session, Arc<Metrics>) {
-        let texts = Texts { file: Some(self.config.to_string()), secret: None };
-        let config = config::merge(&texts, &Environment::of(BTreeMap::new()), false).unwrap().config;
+        let texts = ConfigTexts { file: Some(self.config.to_string()), secret: None };
+        let config = config::merge(&texts, &EnvironmentOverrides::of(BTreeMap::new()), false).unwrap().config;
         let metrics = Arc::new(Metrics::new().unwrap());
-        let surroundings = Surroundings {
+        let surroundings = SessionDeps {
             transport: self.world.azure().transport(),
             environment: BTreeMap::new(),
             leadership: Leadership::unopposed(),
             budget: Budget::new(BudgetSettings::from(&config), Arc::clone(&metrics), self.clock),
             metrics: Arc::clone(&metrics),
             clock: self.clock,
-            nodes: Store::of(self.world.nodes()),
+            nodes: InformerStore::of(self.world.nodes()),
         };
         (Session::open(Arc::new(config), &surroundings).await.unwrap(), metrics)
     }
@@ -190,7 +190,7 @@ impl Cluster {
 impl Life {
     pub(crate) async fn stop(self) {
         self.stop.begin();
-        assert_eq!(self.task.await.unwrap().unwrap(), Ended::Stopped);
+        assert_eq!(self.task.await.unwrap().unwrap(), ManagerOutcome::Stopped);
     }
 }
 

@@ -3,14 +3,14 @@
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
-    app::manager::{self, Parts},
+    app::manager::{self, ManagerDeps},
     cli,
     cloud_provider::{CloudProvider, registry::ProviderConfig},
     controllers::service::conditions,
     metrics::Metrics,
     providers::azure::{
         AzureCloud,
-        config::{AzureConfig, Environment, Texts, offline_report},
+        config::{AzureConfig, ConfigTexts, EnvironmentOverrides, offline_report},
     },
     runtime::{clock::Clock, shutdown::Shutdown},
     sandbox::{
@@ -48,7 +48,7 @@ pub(crate) struct Life {
     pub(crate) wire: Wire,
     pub(crate) provider: Arc<AzureCloud>,
     stop: Shutdown,
-    task: JoinHandle<Result<manager::Ended, manager::StartError>>,
+    task: JoinHandle<Result<manager::ManagerOutcome, manager::ManagerStartError>>,
 }
 
 /// Ten instances of a uniform scale set.
@@ -101,7 +101,7 @@ impl Cluster {
 
     fn start_under(&self, more: &[&str], wire: Wire) -> Life {
         let provider = Arc::new(self.provider(&wire));
-        let parts = Parts {
+        let parts = ManagerDeps {
             config: flags(more),
             clients: Arc::new(wire.clone()),
             provider: Arc::clone(&provider) as _,
@@ -130,8 +130,8 @@ impl Cluster {
 
     /// The configuration that lives get.
     pub(crate) fn config(&self) -> AzureConfig {
-        let texts = Texts { file: Some(self.config.to_string()), secret: None };
-        offline_report(&texts, &Environment::of(BTreeMap::new()), false).config.unwrap()
+        let texts = ConfigTexts { file: Some(self.config.to_string()), secret: None };
+        offline_report(&texts, &EnvironmentOverrides::of(BTreeMap::new()), false).config.unwrap()
     }
 
     pub(crate) fn azure(&self) -> &Azure {
@@ -222,11 +222,11 @@ impl Cluster {
     }
 }
 
-fn flags(more: &[&str]) -> cli::config::Config {
+fn flags(more: &[&str]) -> cli::config::ManagerConfig {
     let flags =
         ["ccm", "--cloud-provider=azure", "--secure-port=0", "--leader-elect=false", "--configure-cloud-routes=false"];
     match cli::parse(flags.iter().chain(more).map(Into::into), &["azure"], &[]).unwrap() {
-        cli::Command::Run(config) => *config,
+        cli::CliCommand::Run(config) => *config,
         _ => unreachable!("no help asked for"),
     }
 }
@@ -246,7 +246,7 @@ impl Life {
     /// As SIGTERM does it.
     pub(crate) async fn stop(self) {
         self.stop.begin();
-        assert_eq!(self.task.await.unwrap().unwrap(), manager::Ended::Stopped);
+        assert_eq!(self.task.await.unwrap().unwrap(), manager::ManagerOutcome::Stopped);
     }
 }
 

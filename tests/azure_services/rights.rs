@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use cloud_controller_manager::{
     cloud_provider::CloudProvider,
     providers::azure::{
-        check::{Need, needs},
+        check::{RequiredPermission, required_permissions},
         load_balancer::lease::plan::{NAME, NAMESPACE},
     },
     sandbox::azure::{
@@ -43,7 +43,7 @@ fn action(request: &RequestRecord) -> String {
     format!("{kind}/{verb}")
 }
 
-fn covers(need: &Need, request: &RequestRecord) -> bool {
+fn covers(need: &RequiredPermission, request: &RequestRecord) -> bool {
     let path = request.path.to_lowercase();
     path.starts_with(&format!("{}/", need.scope).to_lowercase()) && need.action.eq_ignore_ascii_case(&action(request))
 }
@@ -65,7 +65,7 @@ fn every_request_is_one_that_check_config_asks_for() {
             cluster.until_gone(10 * MINUTE).await;
             life.stop().await;
 
-            let needs = needs(&cluster.config(), false);
+            let needs = required_permissions(&cluster.config(), false);
             let requests = cluster.azure().requests();
             let to_arm = requests.iter().filter(|request| !matches!(request.class, Class::Other | Class::Poll));
             let asked: Vec<_> = to_arm.collect();

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use cloud_controller_manager::{
     app::manager::ClientSource,
-    providers::azure::arm::{Transport, TransportError},
+    providers::azure::arm::{ArmTransport, ArmTransportError},
     runtime::leader_election::Leadership,
     sandbox::{
         api_server::ApiServer,
@@ -221,7 +221,7 @@ impl Wire {
         Some(when)
     }
 
-    async fn to_arm(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+    async fn to_arm(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
         let (crash, lie) = (self.burn(&request), self.lie(&request));
         if crash == Some(Crash::Before) {
             self.cut();
@@ -250,8 +250,8 @@ impl Wire {
 }
 
 #[async_trait]
-impl Transport for Wire {
-    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+impl ArmTransport for Wire {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
         self.alive(self.to_arm(request)).await
     }
 }

@@ -12,8 +12,8 @@ use std::{
 
 use cloud_controller_manager::{
     metrics::Metrics,
-    node_manager::{NodeManager, Parts, Settings},
-    providers::azure::metadata::{LocalMachine, MetadataService},
+    node_manager::{NodeManager, NodeManagerDeps, NodeManagerSettings},
+    providers::azure::metadata::{LocalMachineCloud, MetadataService},
     runtime::{clock::Clock, shutdown::Shutdown},
     sandbox::azure::topology::{Pool, PoolKind, Topology},
 };
@@ -31,7 +31,8 @@ use crate::{
     support::{SOON, binary, eventually, is_shipped},
 };
 
-const SETTINGS: Settings = Settings { status_update_frequency: Duration::from_secs(300), wait_routes: false };
+const SETTINGS: NodeManagerSettings =
+    NodeManagerSettings { status_update_frequency: Duration::from_secs(300), wait_routes: false };
 /// How many of the fifty are processes of their own.
 const PROCESSES: usize = 3;
 /// What a process may hold of its own, in KiB. Pages of the program file come on top: they are shared, and dropped when memory is short.
@@ -66,11 +67,11 @@ async fn task(azure: &Azure, kubeconfig: &Path, node: &str, stop: &Shutdown) {
     let metadata = azure.world.machine_metadata(node, Vec::new()).expect("the machine");
     let service = MetadataService::new("http://169.254.169.254", metadata.transport());
     let client = client(kubeconfig).await;
-    let parts = Parts {
+    let parts = NodeManagerDeps {
         node_name: node.to_owned(),
         client: client.clone(),
         watches: client,
-        provider: Arc::new(LocalMachine::new(service, SETTINGS.max_age())),
+        provider: Arc::new(LocalMachineCloud::new(service, SETTINGS.max_age())),
         metrics: Arc::new(Metrics::new().expect("metrics")),
         clock: Clock::System,
         settings: SETTINGS,

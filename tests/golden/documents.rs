@@ -6,10 +6,10 @@ use cloud_controller_manager::{
     metrics::Metrics,
     providers::azure::{
         arm::{ApiType, ArmClient, Budget, BudgetSettings, Precondition, ResourceId, api, compute, network},
-        config::{self, Environment, Texts},
-        session::{Session, Surroundings},
+        config::{self, ConfigTexts, EnvironmentOverrides},
+        session::{Session, SessionDeps},
     },
-    runtime::{clock::Clock, leader_election::Leadership, store::Store},
+    runtime::{clock::Clock, leader_election::Leadership, store::InformerStore},
     sandbox::azure::{AzureOptions, topology::Topology, world::World},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -33,7 +33,7 @@ const TYPES: [(&ApiType, Again); 11] = [
     (&api::INTERFACES, again::<network::NetworkInterface>),
     (&api::PUBLIC_IPS, again::<network::PublicIpAddress>),
     (&api::PUBLIC_IP_PREFIXES, again::<network::PublicIpPrefix>),
-    (&api::LOAD_BALANCERS, again::<network::LoadBalancer>),
+    (&api::LOAD_BALANCERS, again::<network::ArmLoadBalancer>),
     (&api::SECURITY_GROUPS, again::<network::NetworkSecurityGroup>),
     (&api::ROUTE_TABLES, again::<network::RouteTable>),
     (&api::VIRTUAL_NETWORKS, again::<network::VirtualNetwork>),
@@ -111,17 +111,17 @@ async fn a_document_that_is_read_and_written_back_is_as_before() {
 }
 
 async fn client(world: &World, clock: Clock) -> ArmClient {
-    let texts = Texts { file: Some(world.config().to_string()), secret: None };
-    let config = config::merge(&texts, &Environment::of(BTreeMap::new()), false).expect("a configuration").config;
+    let texts = ConfigTexts { file: Some(world.config().to_string()), secret: None };
+    let config = config::merge(&texts, &EnvironmentOverrides::of(BTreeMap::new()), false).expect("a configuration").config;
     let metrics = Arc::new(Metrics::new().expect("metrics"));
-    let surroundings = Surroundings {
+    let surroundings = SessionDeps {
         transport: world.azure().transport(),
         environment: BTreeMap::new(),
         leadership: Leadership::unopposed(),
         budget: Budget::new(BudgetSettings::from(&config), Arc::clone(&metrics), clock),
         metrics,
         clock,
-        nodes: Store::default(),
+        nodes: InformerStore::default(),
     };
     Session::open(Arc::new(config), &surroundings).await.expect("a session").network
 }

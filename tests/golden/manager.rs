@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use cloud_controller_manager::{
-    app::manager::{self, ClientSource, Ended, Parts, StartError},
+    app::manager::{self, ClientSource, ManagerDeps, ManagerOutcome, ManagerStartError},
     cli,
     cloud_provider::registry::ProviderConfig,
     metrics::Metrics,
@@ -34,7 +34,7 @@ pub(crate) struct Manager;
 
 struct Leading {
     stop: Shutdown,
-    task: JoinHandle<Result<Ended, StartError>>,
+    task: JoinHandle<Result<ManagerOutcome, ManagerStartError>>,
     /// With `azure.json`; goes with the manager.
     _files: tempfile::TempDir,
 }
@@ -46,7 +46,7 @@ impl Subject for Manager {
         let azure_json = files.path().join("azure.json");
         std::fs::write(&azure_json, config.to_string()).unwrap();
         let flags = with_further(flags, &format!("--cloud-config={}", azure_json.display()));
-        let cli::Command::Run(config) = cli::parse(flags.iter().map(Into::into), &["azure"], &[]).unwrap() else {
+        let cli::CliCommand::Run(config) = cli::parse(flags.iter().map(Into::into), &["azure"], &[]).unwrap() else {
             panic!("{flags:?} asks for help")
         };
         let provider_config = ProviderConfig {
@@ -55,7 +55,7 @@ impl Subject for Manager {
             ..ProviderConfig::default()
         };
         let provider = AzureCloud::new(&provider_config, BTreeMap::new(), stage.azure().transport()).unwrap();
-        let parts = Parts {
+        let parts = ManagerDeps {
             config: *config,
             clients: Arc::new(InProcess(stage.server.clone())),
             provider: Arc::new(provider),
@@ -74,7 +74,7 @@ impl Subject for Manager {
 impl Running for Leading {
     async fn stop(self: Box<Self>) {
         self.stop.begin();
-        assert_eq!(self.task.await.unwrap().unwrap(), Ended::Stopped);
+        assert_eq!(self.task.await.unwrap().unwrap(), ManagerOutcome::Stopped);
     }
 }
 

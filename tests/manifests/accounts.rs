@@ -11,7 +11,7 @@ const ROUTES: &str = names::ROUTE.client;
 
 /// What each account calls: where it is granted, API group, resource, object name, verb.
 fn calls(account: &str) -> BTreeSet<Grant> {
-    let secret = SecretRef::default();
+    let secret = ConfigSecretRef::default();
     let mut calls: Vec<[&str; 5]> = Vec::new();
     let mut accounts: Vec<&str> = TABLE.iter().map(|names| names.client).collect();
     accounts.push(ACCOUNT);

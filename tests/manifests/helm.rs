@@ -130,22 +130,22 @@ fn with_examples(mut values: Value, options: &[Argument]) -> Value {
 }
 
 /// What the program of that name makes of the arguments; the chart names it as the command.
-fn start(program: &str, arguments: &[String]) -> Command {
+fn start(program: &str, arguments: &[String]) -> CliCommand {
     let words =
         std::iter::once(program.to_owned()).chain(arguments.iter().map(|word| word.replace("$(NODE_NAME)", "node-1")));
     cli::parse(words.map(OsString::from), &["azure", "fake"], &[]).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
 }
 
-fn manager(values: &Value) -> Config {
+fn manager(values: &Value) -> ManagerConfig {
     match start(NAME, &rendered(values, MANAGER_ARGUMENTS, MANAGER_OPTIONS)) {
-        Command::Run(config) => *config,
+        CliCommand::Run(config) => *config,
         other => panic!("{other:?}"),
     }
 }
 
 fn node_manager(values: &Value) -> cli::NodeManagerConfig {
     match start(NODE_MANAGER, &rendered(values, NODES_ARGUMENTS, NODES_OPTIONS)) {
-        Command::ManageNode(config) => *config,
+        CliCommand::ManageNode(config) => *config,
         other => panic!("{other:?}"),
     }
 }
@@ -229,7 +229,7 @@ fn the_secret_in_the_comments_takes_the_place_of_the_file() {
     let commented = read(VALUES).replace("  # cloudConfig", "  cloudConfig");
     let values: Value = yaml::parse(&commented).unwrap();
     let cloud = manager(&values[MANAGER]).cloud;
-    let (secret, of_flags) = (cloud.cloud_config_secret.unwrap(), SecretRef::default());
+    let (secret, of_flags) = (cloud.cloud_config_secret.unwrap(), ConfigSecretRef::default());
     assert_eq!((cloud.cloud_config, secret.name, secret.namespace), (None, of_flags.name, of_flags.namespace));
     assert!(CHART_RULES.iter().any(|(who, _, what, verbs)| (*who, *what) == (NAME, "secrets") && verbs.contains(&"get")));
 }

@@ -4,21 +4,22 @@
 use std::{path::PathBuf, time::Duration};
 
 use super::{
-    AuthenticationConfig, AuthorizationConfig, CloudConfig, Config, ConfigSecret, KubeApiConfig, LeaderElectionConfig,
-    NodeConfig, NodeLifecycleConfig, RequestHeaderConfig, RouteConfig, ServiceConfig, ServingConfig, TlsFiles,
+    CloudConfigSecret, DelegatingAuthenticationOptions, DelegatingAuthorizationOptions, KubeApiOptions,
+    KubeCloudSharedOptions, LeaderElectionOptions, ManagerConfig, NodeControllerOptions, NodeLifecycleControllerOptions,
+    RequestHeaderOptions, RouteControllerOptions, SecureServingOptions, ServiceControllerOptions, TlsFiles,
 };
 use crate::cli::{
     NodeManagerConfig, VERSION,
-    arguments::Arguments,
+    arguments::FlagArguments,
     controllers,
     feature_gates::{self, FeatureGates},
     flags::{
-        self, Effect, Flag, Spec, Visibility, azure, cloud, controllers as pace, generic, leader_election, logging as log,
-        node_manager as local,
+        self, FlagEffect, FlagSpec, FlagVisibility, TypedFlag, azure, cloud, controllers as pace, generic, leader_election,
+        logging as log, node_manager as local,
         serving::{authentication, authorization, secure},
     },
     label_selector,
-    logging::LoggingConfig,
+    logging::LoggingOptions,
     tls,
     value::{FlagValue, VersionRequest},
 };
@@ -31,17 +32,17 @@ const CLIENT_GO_QPS: f32 = 5.0;
 const CLIENT_GO_BURST: u32 = 10;
 
 /// The arguments, and what there is to say about them.
-struct Builder {
-    arguments: Arguments,
+struct OptionsBuilder {
+    arguments: FlagArguments,
     errors: Vec<String>,
     notices: Vec<String>,
 }
 
 /// Turns arguments into the configuration, or into one line per complaint.
-pub(in crate::cli) fn build(arguments: Arguments, providers: &[&str]) -> Result<Config, Vec<String>> {
-    let mut builder = Builder { notices: notices(&arguments, flags::all()), arguments, errors: Vec::new() };
+pub(in crate::cli) fn build(arguments: FlagArguments, providers: &[&str]) -> Result<ManagerConfig, Vec<String>> {
+    let mut builder = OptionsBuilder { notices: notices(&arguments, flags::all()), arguments, errors: Vec::new() };
     let feature_gates = builder.feature_gates();
-    let config = Config {
+    let config = ManagerConfig {
         cloud: builder.cloud(providers),
         kube_api: builder.kube_api(),
         leader_election: builder.leader_election(),
@@ -66,22 +67,22 @@ pub(in crate::cli) fn build(arguments: Arguments, providers: &[&str]) -> Result<
 
 /// The parts that `check-config` needs.
 pub(in crate::cli) fn build_for_check(
-    arguments: Arguments,
+    arguments: FlagArguments,
     providers: &[&str],
-) -> Result<(CloudConfig, KubeApiConfig), Vec<String>> {
-    let mut builder = Builder { notices: Vec::new(), arguments, errors: Vec::new() };
+) -> Result<(KubeCloudSharedOptions, KubeApiOptions), Vec<String>> {
+    let mut builder = OptionsBuilder { notices: Vec::new(), arguments, errors: Vec::new() };
     let parts = (builder.cloud(providers), builder.kube_api());
     if builder.errors.is_empty() { Ok(parts) } else { Err(builder.errors) }
 }
 
 /// The configuration of cloud-node-manager, whose flags are `specs`.
 pub(in crate::cli) fn build_for_node_manager(
-    arguments: Arguments,
-    specs: &[Spec],
+    arguments: FlagArguments,
+    specs: &[FlagSpec],
     providers: &[&str],
 ) -> Result<NodeManagerConfig, Vec<String>> {
     let flagz = arguments.effective_of(specs.iter());
-    let mut builder = Builder { notices: notices(&arguments, specs.iter()), arguments, errors: Vec::new() };
+    let mut builder = OptionsBuilder { notices: notices(&arguments, specs.iter()), arguments, errors: Vec::new() };
     let cloud = builder.cloud(providers);
     let config = NodeManagerConfig {
         provider: cloud.provider,
@@ -92,7 +93,7 @@ pub(in crate::cli) fn build_for_node_manager(
         status_update_frequency: builder.positive(&pace::NODE_STATUS_UPDATE_FREQUENCY),
         kube_api: builder.kube_api(),
         // Upstream serves no profiles here.
-        serving: ServingConfig { profiling: false, ..builder.serving_if_any() },
+        serving: SecureServingOptions { profiling: false, ..builder.serving_if_any() },
         logging: builder.logging(),
         version: builder.version(),
         notices: builder.notices,
@@ -102,17 +103,17 @@ pub(in crate::cli) fn build_for_node_manager(
 }
 
 /// Flags that were given and mean nothing here, or soon nothing any more.
-fn notices<'a>(arguments: &Arguments, specs: impl Iterator<Item = &'a Spec>) -> Vec<String> {
+fn notices<'a>(arguments: &FlagArguments, specs: impl Iterator<Item = &'a FlagSpec>) -> Vec<String> {
     let given = specs.filter(|spec| arguments.is_given(spec));
     given
         .flat_map(|spec| {
             let ignored = match spec.effect {
-                Effect::Ignored(reason) => Some(format!("--{} has no effect: {reason}", spec.name)),
-                Effect::Effective => None,
+                FlagEffect::Ignored(reason) => Some(format!("--{} has no effect: {reason}", spec.name)),
+                FlagEffect::Effective => None,
             };
             let deprecated = match spec.visibility {
-                Visibility::Deprecated(advice) => Some(format!("--{} is deprecated: {advice}", spec.name)),
-                Visibility::Shown | Visibility::Hidden => None,
+                FlagVisibility::Deprecated(advice) => Some(format!("--{} is deprecated: {advice}", spec.name)),
+                FlagVisibility::Shown | FlagVisibility::Hidden => None,
             };
             [ignored, deprecated]
         })
@@ -124,17 +125,17 @@ fn path(text: String) -> Option<PathBuf> {
     (!text.is_empty()).then(|| PathBuf::from(text))
 }
 
-impl Builder {
-    fn read<T: FlagValue>(&self, flag: &Flag<T>) -> T {
+impl OptionsBuilder {
+    fn read<T: FlagValue>(&self, flag: &TypedFlag<T>) -> T {
         self.arguments.read(flag)
     }
 
-    fn refuse<T>(&mut self, flag: &Flag<T>, value: &str, accepted: &str) {
+    fn refuse<T>(&mut self, flag: &TypedFlag<T>, value: &str, accepted: &str) {
         self.errors.push(format!("invalid value {value:?} for --{}: {accepted}", flag.spec.name));
     }
 
     /// A duration that a loop waits for: zero would make it spin. Upstream does not check.
-    fn positive(&mut self, flag: &Flag<Duration>) -> Duration {
+    fn positive(&mut self, flag: &TypedFlag<Duration>) -> Duration {
         let duration = self.read(flag);
         if duration.is_zero() {
             self.refuse(flag, "0s", "want more than zero");
@@ -142,7 +143,7 @@ impl Builder {
         duration
     }
 
-    fn number<T: TryFrom<i32> + Default>(&mut self, flag: &Flag<i32>, from: i32, to: i32) -> T {
+    fn number<T: TryFrom<i32> + Default>(&mut self, flag: &TypedFlag<i32>, from: i32, to: i32) -> T {
         let number = self.read(flag);
         match T::try_from(number) {
             Ok(value) if (from..=to).contains(&number) => value,
@@ -166,8 +167,8 @@ impl Builder {
         resolution.gates
     }
 
-    fn cloud(&mut self, providers: &[&str]) -> CloudConfig {
-        let config = CloudConfig {
+    fn cloud(&mut self, providers: &[&str]) -> KubeCloudSharedOptions {
+        let config = KubeCloudSharedOptions {
             provider: self.read(&cloud::CLOUD_PROVIDER),
             cloud_config: path(self.read(&cloud::CLOUD_CONFIG)),
             cloud_config_secret: self.config_secret(),
@@ -191,15 +192,15 @@ impl Builder {
         config
     }
 
-    fn config_secret(&self) -> Option<ConfigSecret> {
+    fn config_secret(&self) -> Option<CloudConfigSecret> {
         let name = self.read(&azure::CLOUD_CONFIG_SECRET_NAME);
         let (namespace, key) = (self.read(&azure::CLOUD_CONFIG_SECRET_NAMESPACE), self.read(&azure::CLOUD_CONFIG_KEY));
-        (!name.is_empty()).then_some(ConfigSecret { namespace, name, key })
+        (!name.is_empty()).then_some(CloudConfigSecret { namespace, name, key })
     }
 
-    fn kube_api(&mut self) -> KubeApiConfig {
-        let (qps, burst) = self.pace();
-        KubeApiConfig {
+    fn kube_api(&mut self) -> KubeApiOptions {
+        let (qps, burst) = self.rate_limit();
+        KubeApiOptions {
             kubeconfig: path(self.read(&generic::KUBECONFIG)),
             master: Some(self.read(&generic::MASTER)).filter(|master| !master.is_empty()),
             qps,
@@ -210,7 +211,7 @@ impl Builder {
     }
 
     /// Zeros mean what `rest.DefaultQPS` and `rest.DefaultBurst` of client-go say, which refuses a limit without a burst.
-    fn pace(&mut self) -> (f32, u32) {
+    fn rate_limit(&mut self) -> (f32, u32) {
         let qps = self.read(&generic::KUBE_API_QPS);
         let burst = self.number(&generic::KUBE_API_BURST, i32::from(qps > 0.0), i32::MAX);
         if qps != 0.0 {
@@ -219,8 +220,8 @@ impl Builder {
         (CLIENT_GO_QPS, if burst == 0 { CLIENT_GO_BURST } else { burst })
     }
 
-    fn leader_election(&mut self) -> LeaderElectionConfig {
-        let config = LeaderElectionConfig {
+    fn leader_election(&mut self) -> LeaderElectionOptions {
+        let config = LeaderElectionOptions {
             enabled: self.read(&leader_election::LEADER_ELECT),
             lease_duration: self.read(&leader_election::LEASE_DURATION),
             renew_deadline: self.read(&leader_election::RENEW_DEADLINE),
@@ -234,7 +235,7 @@ impl Builder {
         config
     }
 
-    fn check_election(&mut self, config: &LeaderElectionConfig) {
+    fn check_election(&mut self, config: &LeaderElectionOptions) {
         let lock = self.read(&leader_election::RESOURCE_LOCK);
         if lock != "leases" {
             self.refuse(&leader_election::RESOURCE_LOCK, &lock, "resourceLock value must be \"leases\"");
@@ -266,7 +267,7 @@ impl Builder {
     }
 
     /// Upstream judges the server's flags only when there is a server; so do we, the port apart.
-    fn serving_if_any(&mut self) -> ServingConfig {
+    fn serving_if_any(&mut self) -> SecureServingOptions {
         let secure_port = self.number(&secure::SECURE_PORT, 0, i32::from(u16::MAX));
         let (errors, notices) = (self.errors.len(), self.notices.len());
         let config = self.serving(secure_port);
@@ -277,8 +278,8 @@ impl Builder {
         config
     }
 
-    fn serving(&mut self, secure_port: u16) -> ServingConfig {
-        ServingConfig {
+    fn serving(&mut self, secure_port: u16) -> SecureServingOptions {
+        SecureServingOptions {
             bind_address: self.read(&secure::BIND_ADDRESS).0,
             secure_port,
             cert_dir: path(self.read(&secure::CERT_DIR)),
@@ -316,8 +317,10 @@ impl Builder {
         let mut offered = Vec::new();
         for name in &given {
             match tls::suite(name.trim()) {
-                Some(tls::Suite::Offered(name)) => offered.push(name),
-                Some(tls::Suite::Weak(name)) => self.notices.push(format!("cipher suite {name} is too weak and left out")),
+                Some(tls::CipherSuiteSupport::Offered(name)) => offered.push(name),
+                Some(tls::CipherSuiteSupport::Weak(name)) => {
+                    self.notices.push(format!("cipher suite {name} is too weak and left out"))
+                }
                 None => {
                     self.refuse(&secure::TLS_CIPHER_SUITES, name, &format!("want names out of {}", tls::OFFERED.join(", ")))
                 }
@@ -329,12 +332,12 @@ impl Builder {
         offered
     }
 
-    fn min_version(&mut self) -> tls::TlsVersion {
+    fn min_version(&mut self) -> tls::OfferedTlsVersion {
         let name = self.read(&secure::TLS_MIN_VERSION);
         tls::min_version(&name).unwrap_or_else(|| {
             let accepted = "want VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13";
             self.refuse(&secure::TLS_MIN_VERSION, &name, accepted);
-            tls::TlsVersion::V1_2
+            tls::OfferedTlsVersion::V1_2
         })
     }
 
@@ -351,15 +354,15 @@ impl Builder {
         given.iter().filter_map(|id| u16::try_from(*id).ok()).collect()
     }
 
-    fn authentication(&mut self) -> AuthenticationConfig {
-        AuthenticationConfig {
+    fn authentication(&mut self) -> DelegatingAuthenticationOptions {
+        DelegatingAuthenticationOptions {
             kubeconfig: path(self.read(&authentication::KUBECONFIG)),
             skip_lookup: self.read(&authentication::SKIP_LOOKUP),
             tolerate_lookup_failure: self.read(&authentication::TOLERATE_LOOKUP_FAILURE),
             token_cache_ttl: self.read(&authentication::TOKEN_CACHE_TTL),
             client_ca_file: path(self.read(&authentication::CLIENT_CA_FILE)),
             request_header: path(self.read(&authentication::REQUESTHEADER_CLIENT_CA_FILE)).map(|client_ca_file| {
-                RequestHeaderConfig {
+                RequestHeaderOptions {
                     client_ca_file,
                     allowed_names: self.read(&authentication::REQUESTHEADER_ALLOWED_NAMES),
                     username_headers: self.read(&authentication::REQUESTHEADER_USERNAME_HEADERS),
@@ -371,8 +374,8 @@ impl Builder {
         }
     }
 
-    fn authorization(&mut self) -> AuthorizationConfig {
-        AuthorizationConfig {
+    fn authorization(&mut self) -> DelegatingAuthorizationOptions {
+        DelegatingAuthorizationOptions {
             kubeconfig: path(self.read(&authorization::KUBECONFIG)),
             always_allow_paths: self.read(&authorization::ALWAYS_ALLOW_PATHS),
             authorized_ttl: self.read(&authorization::AUTHORIZED_TTL),
@@ -404,9 +407,9 @@ impl Builder {
         (!text.trim().is_empty()).then_some(text)
     }
 
-    fn node(&mut self) -> NodeConfig {
+    fn node(&mut self) -> NodeControllerOptions {
         let workers = self.number(&pace::CONCURRENT_NODE_SYNCS, 1, i32::MAX);
-        NodeConfig {
+        NodeControllerOptions {
             workers,
             status_update_workers: match self.number(&pace::CONCURRENT_NODE_STATUS_UPDATES, 0, i32::MAX) {
                 0 => workers,
@@ -416,8 +419,8 @@ impl Builder {
         }
     }
 
-    fn node_lifecycle(&mut self) -> NodeLifecycleConfig {
-        NodeLifecycleConfig {
+    fn node_lifecycle(&mut self) -> NodeLifecycleControllerOptions {
+        NodeLifecycleControllerOptions {
             monitor_period: self.positive(&pace::NODE_MONITOR_PERIOD),
             deletion_grace_period: self.read(&pace::NODE_DELETION_GRACE_PERIOD),
             deletion_max_count: self.number(&pace::NODE_DELETION_MAX_COUNT, 0, i32::MAX),
@@ -426,25 +429,25 @@ impl Builder {
         }
     }
 
-    fn route(&mut self, gates: &FeatureGates) -> RouteConfig {
-        RouteConfig {
+    fn route(&mut self, gates: &FeatureGates) -> RouteControllerOptions {
+        RouteControllerOptions {
             reconciliation_period: self.positive(&pace::ROUTE_RECONCILIATION_PERIOD),
             watch_based: gates.enabled(feature_gates::WATCH_BASED_ROUTES),
         }
     }
 
-    fn service(&mut self) -> ServiceConfig {
+    fn service(&mut self) -> ServiceControllerOptions {
         let syncs = self.number(&pace::CONCURRENT_SERVICE_SYNCS, 0, i32::MAX);
-        ServiceConfig { concurrent_syncs: (syncs > 0).then_some(syncs) }
+        ServiceControllerOptions { concurrent_syncs: (syncs > 0).then_some(syncs) }
     }
 
-    fn logging(&mut self) -> LoggingConfig {
-        LoggingConfig {
+    fn logging(&mut self) -> LoggingOptions {
+        LoggingOptions {
             format: self.read(&log::LOGGING_FORMAT),
             // klog takes any number; what is out of range means the least or the most.
             verbosity: u8::try_from(self.read(&log::V).clamp(0, i32::from(u8::MAX))).unwrap_or_default(),
             modules: self.read(&log::VMODULE),
-            ..LoggingConfig::default()
+            ..LoggingOptions::default()
         }
     }
 

@@ -7,14 +7,14 @@
 use serde_json::{Value, json};
 
 use crate::cli::{
-    arguments::Arguments,
+    arguments::FlagArguments,
     duration,
-    flags::{Flag, cloud, controllers, generic, leader_election, serving::secure, webhooks},
+    flags::{TypedFlag, cloud, controllers, generic, leader_election, serving::secure, webhooks},
     value::FlagValue,
 };
 
-pub(super) fn configz(arguments: &Arguments) -> Value {
-    let time = |flag: &Flag<_>| Value::String(duration::format(arguments.read(flag)));
+pub(super) fn configz(arguments: &FlagArguments) -> Value {
+    let time = |flag: &TypedFlag<_>| Value::String(duration::format(arguments.read(flag)));
     json!({
         "kind": "CloudControllerManagerConfiguration",
         "apiVersion": "cloudcontrollermanager.config.k8s.io/v1alpha1",
@@ -30,8 +30,8 @@ pub(super) fn configz(arguments: &Arguments) -> Value {
     })
 }
 
-fn generic(arguments: &Arguments) -> Value {
-    let time = |flag: &Flag<_>| Value::String(duration::format(arguments.read(flag)));
+fn generic(arguments: &FlagArguments) -> Value {
+    let time = |flag: &TypedFlag<_>| Value::String(duration::format(arguments.read(flag)));
     json!({
         "Port": arguments.read(&secure::SECURE_PORT),
         "Address": arguments.read(&secure::BIND_ADDRESS).print(),
@@ -63,8 +63,8 @@ fn generic(arguments: &Arguments) -> Value {
     })
 }
 
-fn shared(arguments: &Arguments) -> Value {
-    let time = |flag: &Flag<_>| Value::String(duration::format(arguments.read(flag)));
+fn shared(arguments: &FlagArguments) -> Value {
+    let time = |flag: &TypedFlag<_>| Value::String(duration::format(arguments.read(flag)));
     json!({
         "CloudProvider": {
             "Name": arguments.read(&cloud::CLOUD_PROVIDER),

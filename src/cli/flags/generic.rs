@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::flags;
-use crate::cli::value::{Switches, VersionRequest};
+use crate::cli::value::{MapStringBool, VersionRequest};
 
 flags! {
     KUBECONFIG: String = "kubeconfig" ""
@@ -20,7 +20,7 @@ flags! {
     CONTROLLER_START_INTERVAL: Duration = "controller-start-interval" "0s" "Pause between the starts of two controllers.";
     SHUTDOWN_GRACE_PERIOD: Duration = "shutdown-grace-period" "10s"
         "After SIGTERM or SIGINT, time for running steps to end before the lease is released.";
-    FEATURE_GATES: Switches = "feature-gates" "" "Features to turn on or off; the reference page lists them.";
+    FEATURE_GATES: MapStringBool = "feature-gates" "" "Features to turn on or off; the reference page lists them.";
     PROFILING: bool = "profiling" "true"
         "Whether /debug is served: PUT /debug/flags/v changes the verbosity of a running process.";
     CONTENTION_PROFILING: bool = "contention-profiling" "false" "Whether contended locks are profiled."

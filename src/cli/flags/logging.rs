@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::flags;
-use crate::cli::logging::{Format, ModuleLevel};
+use crate::cli::logging::{LogFormat, ModuleLevel};
 
 const UNBUFFERED: &str = "every line is written to stderr at once";
 
 flags! {
     V: i32 = "v" "0" "Verbosity of the log: 0 to 3 information, 4 and 5 debugging, 6 and more everything." [short('v')];
     VMODULE: Vec<ModuleLevel> = "vmodule" "" "Verbosity for source files by pattern, such as route*=4.";
-    LOGGING_FORMAT: Format = "logging-format" "text" "Format of the log." [aliases(&["log-format"])];
+    LOGGING_FORMAT: LogFormat = "logging-format" "text" "Format of the log." [aliases(&["log-format"])];
     LOG_FLUSH_FREQUENCY: Duration = "log-flush-frequency" "5s" "Longest time between flushes of the log."
         [ignored(UNBUFFERED)];
     TEXT_SPLIT_STREAM: bool = "log-text-split-stream" "false" "Whether information goes to stdout."

@@ -16,11 +16,11 @@ pub mod webhooks;
 
 use std::marker::PhantomData;
 
-use super::value::{BadValue, FlagValue, parse_all};
+use super::value::{FlagValue, InvalidFlagValue, parse_all};
 
 /// Whether a flag changes anything in this program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
+pub enum FlagEffect {
     /// It does.
     Effective,
     /// Accepted because upstream accepts it; the reason why it means nothing here is told at start.
@@ -29,7 +29,7 @@ pub enum Effect {
 
 /// Who is told about a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Visibility {
+pub enum FlagVisibility {
     /// Everybody.
     Shown,
     /// Left out of `--help`.
@@ -40,7 +40,7 @@ pub enum Visibility {
 
 /// One row of the table.
 #[derive(Debug, Clone, Copy)]
-pub struct Spec {
+pub struct FlagSpec {
     /// Name without dashes.
     pub name: &'static str,
     /// Other names.
@@ -50,7 +50,7 @@ pub struct Spec {
     /// Stands for the value in help texts.
     pub placeholder: &'static str,
     /// What the flag means when given without a value.
-    pub bare: Option<&'static str>,
+    pub implied_value: Option<&'static str>,
     /// Whether giving it twice adds up.
     pub repeated: bool,
     /// Default, as it would be typed.
@@ -58,61 +58,61 @@ pub struct Spec {
     /// Help text.
     pub help: &'static str,
     /// Whether it does anything.
-    pub effect: Effect,
+    pub effect: FlagEffect,
     /// Whether it is shown.
-    pub visibility: Visibility,
-    check: fn(&[String]) -> Result<String, BadValue>,
+    pub visibility: FlagVisibility,
+    check: fn(&[String]) -> Result<String, InvalidFlagValue>,
 }
 
-impl Spec {
+impl FlagSpec {
     /// Reads values as typed and prints what they mean.
-    pub fn canonical(&self, texts: &[String]) -> Result<String, BadValue> {
+    pub fn canonical(&self, texts: &[String]) -> Result<String, InvalidFlagValue> {
         (self.check)(texts)
     }
 }
 
-fn check<T: FlagValue>(texts: &[String]) -> Result<String, BadValue> {
+fn check<T: FlagValue>(texts: &[String]) -> Result<String, InvalidFlagValue> {
     parse_all::<T>(texts).map(|value| value.print())
 }
 
 /// A row whose type of value the compiler knows.
 #[derive(Debug)]
-pub struct Flag<T> {
+pub struct TypedFlag<T> {
     /// The row.
-    pub spec: Spec,
+    pub spec: FlagSpec,
     value: PhantomData<fn() -> T>,
 }
 
-impl<T: FlagValue> Flag<T> {
+impl<T: FlagValue> TypedFlag<T> {
     const fn new(name: &'static str, default: &'static str, help: &'static str) -> Self {
-        let spec = Spec {
+        let spec = FlagSpec {
             name,
             aliases: &[],
             short: None,
             placeholder: T::PLACEHOLDER,
-            bare: T::BARE,
+            implied_value: T::IMPLIED_VALUE,
             repeated: T::REPEATED,
             default,
             help,
-            effect: Effect::Effective,
-            visibility: Visibility::Shown,
+            effect: FlagEffect::Effective,
+            visibility: FlagVisibility::Shown,
             check: check::<T>,
         };
         Self { spec, value: PhantomData }
     }
 
     const fn ignored(mut self, reason: &'static str) -> Self {
-        self.spec.effect = Effect::Ignored(reason);
+        self.spec.effect = FlagEffect::Ignored(reason);
         self
     }
 
     const fn hidden(mut self) -> Self {
-        self.spec.visibility = Visibility::Hidden;
+        self.spec.visibility = FlagVisibility::Hidden;
         self
     }
 
     const fn deprecated(mut self, advice: &'static str) -> Self {
-        self.spec.visibility = Visibility::Deprecated(advice);
+        self.spec.visibility = FlagVisibility::Deprecated(advice);
         self
     }
 
@@ -132,40 +132,40 @@ macro_rules! flags {
     ($($id:ident: $kind:ty = $name:literal $default:literal $help:literal $([$attribute:ident($($argument:expr)?)])*;)*) => {
         $(
             #[doc = concat!("`--", $name, "`: ", $help)]
-            pub const $id: $crate::cli::flags::Flag<$kind> =
-                $crate::cli::flags::Flag::new($name, $default, $help)$(.$attribute($($argument)?))*;
+            pub const $id: $crate::cli::flags::TypedFlag<$kind> =
+                $crate::cli::flags::TypedFlag::new($name, $default, $help)$(.$attribute($($argument)?))*;
         )*
         /// All flags of this section.
-        pub const FLAGS: &[$crate::cli::flags::Spec] = &[$($id.spec),*];
+        pub const FLAGS: &[$crate::cli::flags::FlagSpec] = &[$($id.spec),*];
     };
 }
 pub(crate) use flags;
 
 /// Flags that belong together.
 #[derive(Debug, Clone, Copy)]
-pub struct Section {
+pub struct FlagSection {
     /// Heading in `--help` and on the reference page.
     pub title: &'static str,
     /// The flags.
-    pub flags: &'static [Spec],
+    pub flags: &'static [FlagSpec],
 }
 
 /// The table.
-pub const SECTIONS: &[Section] = &[
-    Section { title: "Cloud and cluster", flags: cloud::FLAGS },
-    Section { title: "Controllers", flags: controllers::FLAGS },
-    Section { title: "Generic", flags: generic::FLAGS },
-    Section { title: "Leader election", flags: leader_election::FLAGS },
-    Section { title: "Secure serving", flags: serving::SERVING },
-    Section { title: "Authentication", flags: serving::AUTHENTICATION },
-    Section { title: "Authorization", flags: serving::AUTHORIZATION },
-    Section { title: "Logging", flags: logging::FLAGS },
-    Section { title: "Webhooks", flags: webhooks::FLAGS },
-    Section { title: "Azure", flags: azure::FLAGS },
+pub const SECTIONS: &[FlagSection] = &[
+    FlagSection { title: "Cloud and cluster", flags: cloud::FLAGS },
+    FlagSection { title: "Controllers", flags: controllers::FLAGS },
+    FlagSection { title: "Generic", flags: generic::FLAGS },
+    FlagSection { title: "Leader election", flags: leader_election::FLAGS },
+    FlagSection { title: "Secure serving", flags: serving::SERVING },
+    FlagSection { title: "Authentication", flags: serving::AUTHENTICATION },
+    FlagSection { title: "Authorization", flags: serving::AUTHORIZATION },
+    FlagSection { title: "Logging", flags: logging::FLAGS },
+    FlagSection { title: "Webhooks", flags: webhooks::FLAGS },
+    FlagSection { title: "Azure", flags: azure::FLAGS },
 ];
 
 /// All rows in order.
-pub fn all() -> impl Iterator<Item = &'static Spec> {
+pub fn all() -> impl Iterator<Item = &'static FlagSpec> {
     SECTIONS.iter().flat_map(|section| section.flags)
 }
 

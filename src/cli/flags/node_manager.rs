@@ -2,7 +2,7 @@
 //!
 //! Upstream: `cmd/cloud-node-manager/app/nodemanager.go` and `config`.
 
-use super::{Effect, Spec, cloud, controllers, flags, generic, logging, serving};
+use super::{FlagEffect, FlagSpec, cloud, controllers, flags, generic, logging, serving};
 
 flags! {
     NODE_NAME: String = "node-name" "" "Name of this machine's Node; empty: the host name. Lower-cased either way.";
@@ -20,7 +20,7 @@ flags! {
 }
 
 /// Flags of the manager that mean the same here.
-const SHARED: &[&Spec] = &[
+const SHARED: &[&FlagSpec] = &[
     &cloud::CLOUD_PROVIDER.spec,
     &cloud::CLOUD_CONFIG.spec,
     &controllers::NODE_STATUS_UPDATE_FREQUENCY.spec,
@@ -41,17 +41,18 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[("min-resync-period", "nothing is chec
 
 /// A heading with its flags as they are here.
 #[derive(Debug, Clone)]
-pub struct Section {
+pub struct NodeManagerFlagSection {
     /// Heading in `--help` and on the reference page.
     pub title: &'static str,
     /// The flags.
-    pub flags: Vec<Spec>,
+    pub flags: Vec<FlagSpec>,
 }
 
 /// The table.
-pub fn sections() -> Vec<Section> {
-    let of = |title, flags: &[&Spec]| Section { title, flags: flags.iter().map(|spec| here(spec)).collect() };
-    let all = |title, flags: &'static [Spec]| Section { title, flags: flags.iter().map(here).collect() };
+pub fn sections() -> Vec<NodeManagerFlagSection> {
+    let of =
+        |title, flags: &[&FlagSpec]| NodeManagerFlagSection { title, flags: flags.iter().map(|spec| adapt(spec)).collect() };
+    let all = |title, flags: &'static [FlagSpec]| NodeManagerFlagSection { title, flags: flags.iter().map(adapt).collect() };
     vec![
         all("Node", FLAGS),
         of("Cloud and cluster", SHARED),
@@ -63,11 +64,11 @@ pub fn sections() -> Vec<Section> {
 }
 
 /// The row as it is here.
-fn here(spec: &Spec) -> Spec {
+fn adapt(spec: &FlagSpec) -> FlagSpec {
     let find = |table: &[(&str, &'static str)]| table.iter().find(|(name, _)| *name == spec.name).map(|(_, text)| *text);
-    Spec {
+    FlagSpec {
         default: find(DEFAULTS).unwrap_or(spec.default),
-        effect: find(WITHOUT_EFFECT).map_or(spec.effect, Effect::Ignored),
+        effect: find(WITHOUT_EFFECT).map_or(spec.effect, FlagEffect::Ignored),
         ..*spec
     }
 }
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn upstreams_flags_have_its_defaults() {
-        let all: Vec<Spec> = sections().into_iter().flat_map(|section| section.flags).collect();
+        let all: Vec<FlagSpec> = sections().into_iter().flat_map(|section| section.flags).collect();
         for (name, default) in UPSTREAM {
             let found: Vec<_> = all.iter().filter(|spec| spec.name == *name).collect();
             assert_eq!(found.len(), 1, "{name}");

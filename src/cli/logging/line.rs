@@ -23,7 +23,7 @@ pub(super) struct KlogFields;
 
 impl<'writer> FormatFields<'writer> for KlogFields {
     fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
-        let mut pairs = Pairs::default();
+        let mut pairs = KlogFieldVisitor::default();
         fields.record(&mut pairs);
         writer.write_str(&pairs.text)
     }
@@ -31,19 +31,19 @@ impl<'writer> FormatFields<'writer> for KlogFields {
 
 /// Collects an event's message and its other fields as text.
 #[derive(Default)]
-struct Pairs {
+struct KlogFieldVisitor {
     message: String,
     text: String,
 }
 
-impl Pairs {
+impl KlogFieldVisitor {
     fn push(&mut self, field: &Field, value: &dyn fmt::Display) {
         // Writing to a String cannot fail.
         let _ = write!(self.text, " {}={value}", field.name());
     }
 }
 
-impl Visit for Pairs {
+impl Visit for KlogFieldVisitor {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         let text = format!("{value:?}");
         match field.name() {
@@ -88,7 +88,7 @@ where
     fn format_event(&self, ctx: &FmtContext<'_, S, KlogFields>, mut line: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let metadata = event.metadata();
         let time = self.clock.wall().strftime("%m%d %H:%M:%S%.6f");
-        let mut pairs = Pairs::default();
+        let mut pairs = KlogFieldVisitor::default();
         event.record(&mut pairs);
         let letter = severity(*metadata.level());
         write!(line, "{letter}{time} {:>7} {}] {:?}", std::process::id(), caller(event), pairs.message)?;
@@ -116,16 +116,16 @@ fn caller(event: &Event<'_>) -> String {
 }
 
 /// Collects fields as JSON.
-struct Members<'a>(&'a mut Map<String, Value>);
+struct JsonFieldVisitor<'a>(&'a mut Map<String, Value>);
 
-impl Members<'_> {
+impl JsonFieldVisitor<'_> {
     fn insert(&mut self, field: &Field, value: impl Into<Value>) {
         let key = if field.name() == "message" { "msg" } else { field.name() };
         self.0.insert(key.to_owned(), value.into());
     }
 }
 
-impl Visit for Members<'_> {
+impl Visit for JsonFieldVisitor<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.insert(field, format!("{value:?}"));
     }
@@ -167,7 +167,7 @@ where
                 members.extend(serde_json::from_str::<Map<_, _>>(&fields.fields).unwrap_or_default());
             }
         }
-        event.record(&mut Members(&mut members));
+        event.record(&mut JsonFieldVisitor(&mut members));
         let level = *event.metadata().level();
         members.insert("ts".to_owned(), self.clock.wall().as_duration().as_secs_f64().into());
         members.insert("level".to_owned(), level.as_str().to_ascii_lowercase().into());

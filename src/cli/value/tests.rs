@@ -69,14 +69,14 @@ fn repeated_values_add_up_and_others_are_replaced() {
     assert_eq!(parse_all::<Vec<String>>(&texts(&["a,b", "c"])), Ok(texts(&["a", "b", "c"])));
     assert_eq!(parse_all::<i32>(&texts(&["1", "2"])), Ok(2));
     assert_eq!(parse_all::<Vec<i32>>(&texts(&["1,2", "3"])), Ok(vec![1, 2, 3]));
-    assert_eq!(parse_all::<Switches>(&texts(&["A=true,B=false", "A=0"])).unwrap().print(), "A=false,B=false");
+    assert_eq!(parse_all::<MapStringBool>(&texts(&["A=true,B=false", "A=0"])).unwrap().print(), "A=false,B=false");
     let error = parse_all::<i32>(&texts(&["x", "2"])).unwrap_err();
     assert_eq!(error.text, "x");
 }
 
 #[test]
 fn certificates_by_name_as_upstream_writes_them() {
-    let parse = |text: &str| Vec::<SniCertificate>::parse(text).map(|list| list.print());
+    let parse = |text: &str| Vec::<SniCertKeyFlag>::parse(text).map(|list| list.print());
     for text in ["c.crt,c.key", "c.crt,c.key:*.example.org,example.org"] {
         assert_eq!(parse(text).as_deref(), Ok(text));
     }

@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Node, Service};
 
 use super::{super::*, *};
-use crate::runtime::{clock::Clock, events::EventRecorder, leader_election::State, shutdown::Shutdown, store::Store};
+use crate::runtime::{
+    clock::Clock, events::EventRecorder, leader_election::LeadershipState, shutdown::Shutdown, store::InformerStore,
+};
 
 /// Overrides every method, notes its name, and answers after `latency` or with `error`.
 #[derive(Clone, Default)]
@@ -271,8 +273,8 @@ fn context(leadership: Leadership) -> ProviderContext {
         shutdown: Shutdown::new(),
         clock: Clock::default(),
         metrics: Arc::new(Metrics::new().unwrap()),
-        nodes: Store::default(),
-        services: Store::default(),
+        nodes: InformerStore::default(),
+        services: InformerStore::default(),
         events: EventRecorder::channel("test").0,
     }
 }
@@ -336,7 +338,7 @@ async fn call_everything(cloud: &dyn CloudProvider, leadership: Leadership) -> A
 
 fn wrapped(probe: &Probe, leadership: Leadership) -> (Arc<dyn CloudProvider>, Arc<Metrics>) {
     let metrics = Arc::new(Metrics::new().unwrap());
-    (metered(Arc::new(probe.clone()), metrics.clone(), leadership, Deadlines::default()), metrics)
+    (metered(Arc::new(probe.clone()), metrics.clone(), leadership, CallDeadlines::default()), metrics)
 }
 
 fn errors(metrics: &Metrics, call: &str, reason: &str) -> f64 {
@@ -384,7 +386,7 @@ async fn without_leadership_only_reads_reach_the_provider() {
     }
     assert!(WRITES.iter().all(|call| !probe.reached().contains(call)));
 
-    sender.send_replace(State::Leading { until: (Instant::now() + Duration::from_secs(10)).into() });
+    sender.send_replace(LeadershipState::Leading { until: (Instant::now() + Duration::from_secs(10)).into() });
     let ensure = || async { cloud.load_balancer().unwrap().ensure_load_balancer("", &Service::default(), &[]).await };
     assert!(ensure().await.is_ok());
     tokio::time::advance(Duration::from_secs(10)).await;
@@ -393,7 +395,7 @@ async fn without_leadership_only_reads_reach_the_provider() {
 
 #[tokio::test(start_paused = true)]
 async fn calls_end_at_their_deadline() {
-    let limits = Deadlines::default();
+    let limits = CallDeadlines::default();
     for (latency, late_reads, late_writes) in [
         (limits.reads - Duration::from_secs(1), false, false),
         (limits.reads + Duration::from_secs(1), true, false),

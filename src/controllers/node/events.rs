@@ -4,36 +4,36 @@ use std::fmt::Display;
 
 use k8s_openapi::api::core::v1::Node;
 
-use crate::runtime::events::{Event, EventDoc, EventType, reference};
+use crate::runtime::events::{EventDescription, EventType, RecordedEvent, object_reference};
 
 /// All of them, for the reference page.
-pub const EVENTS: &[EventDoc] = &[
-    EventDoc {
+pub const EVENTS: &[EventDescription] = &[
+    EventDescription {
         reason: SYNCED,
         type_: EventType::Normal,
         when: "A Node has been initialised: the uninitialized taint is gone.",
     },
-    EventDoc {
+    EventDescription {
         reason: NO_INSTANCE,
         type_: EventType::Normal,
         when: "A Node keeps the uninitialized taint because the cloud provider has no instance for it.",
     },
-    EventDoc {
+    EventDescription {
         reason: METADATA_FAILED,
         type_: EventType::Warning,
         when: "A Node keeps the uninitialized taint because the cloud provider failed to describe its instance.",
     },
-    EventDoc {
+    EventDescription {
         reason: INITIALIZATION_FAILED,
         type_: EventType::Warning,
         when: "A Node keeps the uninitialized taint because it has no provider id, or names an address that the cloud does not know.",
     },
-    EventDoc {
+    EventDescription {
         reason: ADDRESSES_FAILED,
         type_: EventType::Warning,
         when: "The addresses of a Node stay as they are because it names one that the cloud does not know.",
     },
-    EventDoc {
+    EventDescription {
         reason: WAITING_FOR_ROUTES,
         type_: EventType::Normal,
         when: "A Node is initialised but for the uninitialized taint, which goes when there is a route to its Pods (`--wait-routes`).",
@@ -47,39 +47,39 @@ const INITIALIZATION_FAILED: &str = "NodeInitializationFailed";
 const ADDRESSES_FAILED: &str = "NodeAddressesFailed";
 const WAITING_FOR_ROUTES: &str = "WaitingForRoutes";
 
-fn event(node: &Node, type_: EventType, reason: &'static str, message: String) -> Event {
-    Event { about: reference(node), type_, reason, message }
+fn event(node: &Node, type_: EventType, reason: &'static str, message: String) -> RecordedEvent {
+    RecordedEvent { about: object_reference(node), type_, reason, message }
 }
 
 /// Initialised. Upstream's words.
-pub(super) fn synced(node: &Node) -> Event {
+pub(super) fn synced(node: &Node) -> RecordedEvent {
     event(node, EventType::Normal, SYNCED, "Node synced successfully".to_owned())
 }
 
 /// Not an instance of this cloud.
-pub(super) fn no_instance(node: &Node) -> Event {
+pub(super) fn no_instance(node: &Node) -> RecordedEvent {
     let message = "The cloud provider has no instance for this node; the node stays uninitialized".to_owned();
     event(node, EventType::Normal, NO_INSTANCE, message)
 }
 
 /// The cloud failed.
-pub(super) fn metadata_failed(node: &Node, error: &dyn Display) -> Event {
+pub(super) fn metadata_failed(node: &Node, error: &dyn Display) -> RecordedEvent {
     let message = format!("The cloud provider did not describe the instance, the node stays uninitialized: {error}");
     event(node, EventType::Warning, METADATA_FAILED, message)
 }
 
 /// What the cloud says does not fit the Node.
-pub(super) fn initialization_failed(node: &Node, error: &dyn Display) -> Event {
+pub(super) fn initialization_failed(node: &Node, error: &dyn Display) -> RecordedEvent {
     event(node, EventType::Warning, INITIALIZATION_FAILED, format!("The node stays uninitialized: {error}"))
 }
 
 /// Addresses cannot be told.
-pub(super) fn addresses_failed(node: &Node, error: &dyn Display) -> Event {
+pub(super) fn addresses_failed(node: &Node, error: &dyn Display) -> RecordedEvent {
     event(node, EventType::Warning, ADDRESSES_FAILED, format!("The addresses of the node stay as they are: {error}"))
 }
 
 /// Nobody has made a route yet.
-pub(super) fn waiting_for_routes(node: &Node) -> Event {
+pub(super) fn waiting_for_routes(node: &Node) -> RecordedEvent {
     let message =
         "The node stays uninitialized until its condition NetworkUnavailable is False: there is no route to its pods yet";
     event(node, EventType::Normal, WAITING_FOR_ROUTES, message.to_owned())

@@ -11,58 +11,62 @@ use crate::{
     cloud_provider::{
         CloudError, CloudProvider, CloudResult, InstanceMetadata, Instances, InstancesV2, NodeAddress, Zone, Zones,
     },
-    node::{initialize::ProviderId, name, provider_id},
+    node::{initialize::ProviderIdRequirement, name, provider_id},
 };
 
 /// What the cloud tells of one instance, and whether its Node needs a provider id. `None`: not an instance of this cloud.
-pub(crate) type Answer = CloudResult<Option<(InstanceMetadata, ProviderId)>>;
+pub(crate) type MetadataResult = CloudResult<Option<(InstanceMetadata, ProviderIdRequirement)>>;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Question {
+pub(crate) enum MetadataScope {
     /// All that initialisation needs.
-    Everything,
+    All,
     /// Addresses; the rest may be empty.
     Addresses,
 }
 
 /// Where instances are looked up.
-pub(crate) enum Source {
+pub(crate) enum MetadataSource {
     V2(Arc<dyn InstancesV2>),
     V1 { instances: Arc<dyn Instances>, zones: Option<Arc<dyn Zones>>, provider_name: String },
 }
 
-impl Source {
+impl MetadataSource {
     /// The interface that `provider` offers, the newer one first.
     pub(crate) fn of(provider: &dyn CloudProvider) -> Option<Self> {
         if let Some(v2) = provider.instances_v2() {
-            return Some(Source::V2(v2));
+            return Some(MetadataSource::V2(v2));
         }
         let instances = provider.instances()?;
-        Some(Source::V1 { instances, zones: provider.zones(), provider_name: provider.provider_name().to_owned() })
+        Some(MetadataSource::V1 { instances, zones: provider.zones(), provider_name: provider.provider_name().to_owned() })
     }
 
     /// Answers for all `nodes`, in their order.
-    pub(crate) async fn ask(&self, question: Question, nodes: &[Arc<Node>]) -> Vec<Answer> {
+    pub(crate) async fn fetch_all(&self, question: MetadataScope, nodes: &[Arc<Node>]) -> Vec<MetadataResult> {
         match self {
-            Source::V2(v2) => {
+            MetadataSource::V2(v2) => {
                 let answers = v2.instance_metadata_batch(nodes).await;
-                let required = |metadata| (metadata, ProviderId::Required);
+                let required = |metadata| (metadata, ProviderIdRequirement::Required);
                 answers.into_iter().map(|answer| answer.map(|metadata| metadata.map(required))).collect()
             }
-            Source::V1 { .. } => futures::future::join_all(nodes.iter().map(|node| self.ask_one(question, node))).await,
+            MetadataSource::V1 { .. } => {
+                futures::future::join_all(nodes.iter().map(|node| self.fetch(question, node))).await
+            }
         }
     }
 
     /// Answer for one node, not in a batch.
-    pub(crate) async fn ask_one(&self, question: Question, node: &Node) -> Answer {
+    pub(crate) async fn fetch(&self, question: MetadataScope, node: &Node) -> MetadataResult {
         match self {
-            Source::V2(v2) => Ok(v2.instance_metadata(node).await?.map(|metadata| (metadata, ProviderId::Required))),
-            Source::V1 { instances, zones, provider_name } => {
-                let old = Old { instances: instances.as_ref(), zones: zones.as_deref(), node };
+            MetadataSource::V2(v2) => {
+                Ok(v2.instance_metadata(node).await?.map(|metadata| (metadata, ProviderIdRequirement::Required)))
+            }
+            MetadataSource::V1 { instances, zones, provider_name } => {
+                let old = InstancesV1 { instances: instances.as_ref(), zones: zones.as_deref(), node };
                 match question {
-                    Question::Everything => old.everything(provider_name).await.map(Some),
-                    Question::Addresses => old.only_addresses().await.map(Some),
+                    MetadataScope::All => old.metadata(provider_name).await.map(Some),
+                    MetadataScope::Addresses => old.only_addresses().await.map(Some),
                 }
             }
         }
@@ -78,17 +82,17 @@ pub(crate) async fn find_provider_id(instances: &dyn Instances, provider_name: &
 }
 
 /// The older interfaces, for one Node. Every look-up is by provider id, and by name when that fails.
-struct Old<'a> {
+struct InstancesV1<'a> {
     instances: &'a dyn Instances,
     zones: Option<&'a dyn Zones>,
     node: &'a Node,
 }
 
-impl Old<'_> {
-    async fn everything(&self, provider_name: &str) -> CloudResult<(InstanceMetadata, ProviderId)> {
+impl InstancesV1<'_> {
+    async fn metadata(&self, provider_name: &str) -> CloudResult<(InstanceMetadata, ProviderIdRequirement)> {
         let (id, rule) = match find_provider_id(self.instances, provider_name, self.node).await {
-            Ok(id) => (id, ProviderId::Required),
-            Err(CloudError::NotImplemented) => (String::new(), ProviderId::Unsupported),
+            Ok(id) => (id, ProviderIdRequirement::Required),
+            Err(CloudError::NotImplemented) => (String::new(), ProviderIdRequirement::Unsupported),
             Err(error) => return Err(error),
         };
         let node_addresses = self.addresses(&id).await?;
@@ -105,9 +109,9 @@ impl Old<'_> {
         Ok((metadata, rule))
     }
 
-    async fn only_addresses(&self) -> CloudResult<(InstanceMetadata, ProviderId)> {
+    async fn only_addresses(&self) -> CloudResult<(InstanceMetadata, ProviderIdRequirement)> {
         let node_addresses = self.addresses(provider_id(self.node).unwrap_or_default()).await?;
-        Ok((InstanceMetadata { node_addresses, ..InstanceMetadata::default() }, ProviderId::Unsupported))
+        Ok((InstanceMetadata { node_addresses, ..InstanceMetadata::default() }, ProviderIdRequirement::Unsupported))
     }
 
     async fn addresses(&self, id: &str) -> CloudResult<Vec<NodeAddress>> {

@@ -5,8 +5,8 @@
 //! all initialised Nodes go to `NodeAddresses` every [`Config::status_update_frequency`].
 
 mod events;
-mod gatherer;
 pub(super) mod metadata;
+mod metadata_batcher;
 mod plan;
 mod reconcile;
 
@@ -23,19 +23,19 @@ use k8s_openapi::api::core::v1::Node;
 pub use events::EVENTS;
 
 use self::{
-    gatherer::Gatherer,
-    metadata::{Question, Source},
+    metadata::{MetadataScope, MetadataSource},
+    metadata_batcher::MetadataBatcher,
 };
 use super::{Controller, ControllerContext, ControllerStatus, Informers};
 use crate::{
     cloud_provider::CloudProvider,
     node::taints,
     runtime::{
-        informer::Change,
+        informer::ObjectChange,
         shutdown::Shutdown,
-        store::{ObjectKey, Store},
-        work_queue::{Backoff, Priority},
-        worker::Queue,
+        store::{InformerStore, ObjectKey},
+        work_queue::{KeyBackoff, ReconcilePriority},
+        worker::ReconcileQueue,
     },
 };
 
@@ -44,7 +44,7 @@ pub const NAME: &str = super::names::NODE.canonical;
 
 /// Settings of the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Config {
+pub struct NodeControllerConfig {
     /// How many Nodes are initialised at once; `None`: as many as there are.
     pub workers: Option<usize>,
     /// How many Nodes have their addresses updated at once; `None`: as many as there are.
@@ -52,18 +52,18 @@ pub struct Config {
     /// `--node-status-update-frequency`.
     pub status_update_frequency: Duration,
     /// Pauses between the tries to initialise a Node.
-    pub backoff: Backoff,
+    pub backoff: KeyBackoff,
     /// Whether a Node keeps its taint until there is a route to its Pods (`--wait-routes` of cloud-node-manager).
     pub waits_for_routes: bool,
 }
 
-impl Default for Config {
+impl Default for NodeControllerConfig {
     fn default() -> Self {
         Self {
             workers: None,
             status_workers: None,
             status_update_frequency: Duration::from_secs(300),
-            backoff: Backoff::DEFAULT,
+            backoff: KeyBackoff::DEFAULT,
             waits_for_routes: false,
         }
     }
@@ -85,12 +85,12 @@ pub struct NoInstances {
 /// The controller.
 pub struct NodeController {
     context: ControllerContext,
-    config: Config,
-    nodes: Store<Node>,
-    queue: Queue<ObjectKey>,
-    addresses: Queue<ObjectKey>,
-    everything_of: Arc<Gatherer>,
-    addresses_of: Arc<Gatherer>,
+    config: NodeControllerConfig,
+    nodes: InformerStore<Node>,
+    queue: ReconcileQueue<ObjectKey>,
+    address_queue: ReconcileQueue<ObjectKey>,
+    metadata_batcher: Arc<MetadataBatcher>,
+    address_batcher: Arc<MetadataBatcher>,
     /// Resource versions that this controller has replaced; while the store still shows one, it is behind.
     replaced: Mutex<HashMap<ObjectKey, Vec<String>>>,
     /// What RBAC forbids, while it does.
@@ -110,19 +110,19 @@ impl NodeController {
         context: &ControllerContext,
         informers: &mut Informers,
         provider: Arc<dyn CloudProvider>,
-        config: Config,
+        config: NodeControllerConfig,
     ) -> Result<Arc<Self>, NoInstances> {
         let missing = || NoInstances { provider: provider.provider_name().to_owned(), controller: NAME };
-        let source = Arc::new(Source::of(provider.as_ref()).ok_or_else(missing)?);
-        let make = |name, backoff| Queue::new(name, backoff, context.clock, Arc::clone(&context.metrics));
-        let slow = Backoff { base: Duration::from_secs(1), max: config.status_update_frequency };
+        let source = Arc::new(MetadataSource::of(provider.as_ref()).ok_or_else(missing)?);
+        let make = |name, backoff| ReconcileQueue::new(name, backoff, context.clock, Arc::clone(&context.metrics));
+        let slow = KeyBackoff { base: Duration::from_secs(1), max: config.status_update_frequency };
         let queue = make("Nodes", config.backoff);
         let feed = queue.clone();
         informers.nodes.subscribe(move |change| {
             let key = ObjectKey::of(change.object().as_ref());
-            match (plan::urgency(change), change) {
+            match (plan::priority(change), change) {
                 (Some(priority), _) => feed.add(key, priority),
-                (None, Change::Deleted(_)) => feed.forget(&key),
+                (None, ObjectChange::Deleted(_)) => feed.forget(&key),
                 (None, _) => {}
             }
         });
@@ -131,9 +131,9 @@ impl NodeController {
             config,
             nodes: informers.nodes.store(),
             queue,
-            addresses: make("NodeAddresses", slow),
-            everything_of: Gatherer::new(Arc::clone(&source), Question::Everything),
-            addresses_of: Gatherer::new(source, Question::Addresses),
+            address_queue: make("NodeAddresses", slow),
+            metadata_batcher: MetadataBatcher::new(Arc::clone(&source), MetadataScope::All),
+            address_batcher: MetadataBatcher::new(source, MetadataScope::Addresses),
             replaced: Mutex::default(),
             forbidden: Mutex::default(),
         }))
@@ -143,7 +143,7 @@ impl NodeController {
     async fn enqueue_addresses(&self, shutdown: &Shutdown) {
         loop {
             let initialized = self.nodes.list().into_iter().filter(|node| !taints::is_uninitialized(node));
-            initialized.for_each(|node| self.addresses.add(ObjectKey::of(node.as_ref()), Priority::Resync));
+            initialized.for_each(|node| self.address_queue.add(ObjectKey::of(node.as_ref()), ReconcilePriority::Resync));
             self.forget_deleted();
             tokio::select! {
                 () = shutdown.begun() => return,
@@ -170,7 +170,7 @@ impl Controller for NodeController {
             };
             tokio::join!(
                 self.queue.run(self.config.workers, &shutdown, initialize),
-                self.addresses.run(self.config.status_workers, &shutdown, update),
+                self.address_queue.run(self.config.status_workers, &shutdown, update),
                 self.enqueue_addresses(&shutdown),
             );
         })
@@ -180,7 +180,7 @@ impl Controller for NodeController {
         let all = self.nodes.list();
         let waiting = all.iter().filter(|node| taints::is_uninitialized(node)).count();
         let mut unsettled = self.queue.unsettled();
-        unsettled.extend(self.addresses.unsettled());
+        unsettled.extend(self.address_queue.unsettled());
         let facts = vec![
             ("nodes".to_owned(), all.len().to_string()),
             ("nodes that wait for initialisation".to_owned(), waiting.to_string()),
@@ -190,6 +190,6 @@ impl Controller for NodeController {
 
     fn observe(&self) {
         self.queue.observe();
-        self.addresses.observe();
+        self.address_queue.observe();
     }
 }

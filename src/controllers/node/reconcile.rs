@@ -17,13 +17,13 @@ use crate::{
     cloud_provider::{CloudError, InstanceMetadata},
     node::{
         addresses, age_in_seconds,
-        initialize::{Initialization, ProviderId, initialize},
+        initialize::{NodeInitialization, ProviderIdRequirement, initialize},
         patch, routes, taints, uid,
     },
     runtime::{
-        patch::{ApiError, Part, PatchKind},
+        patch::{ApiError, PatchKind, PatchTarget},
         store::ObjectKey,
-        work_queue::Outcome,
+        work_queue::ReconcileResult,
     },
 };
 
@@ -31,72 +31,76 @@ use crate::{
 const ATTEMPTS: usize = 5;
 
 /// How one attempt ended.
-enum Attempt {
+enum WriteAttempt {
     /// With this.
-    Ended(Outcome),
+    Finished(ReconcileResult),
     /// Somebody else wrote in between.
     Conflict,
 }
 
 /// What the cloud told of the instance of the Node with this UID.
-struct Described {
+struct DescribedInstance {
     uid: String,
-    told: (InstanceMetadata, ProviderId),
+    metadata: (InstanceMetadata, ProviderIdRequirement),
 }
 
 impl NodeController {
-    pub(super) async fn reconcile(&self, key: &ObjectKey) -> Outcome {
-        let Some(mut node) = self.current(key) else { return Outcome::Done };
+    pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
+        let Some(mut node) = self.current(key) else { return ReconcileResult::Done };
         let mut described = None;
         for _ in 0..ATTEMPTS {
             match self.attempt(&node, &mut described).await {
-                Attempt::Ended(outcome) => return outcome,
-                Attempt::Conflict => match self.read_live(key).await {
+                WriteAttempt::Finished(outcome) => return outcome,
+                WriteAttempt::Conflict => match self.read_live(key).await {
                     Ok(live) => node = live,
                     Err(outcome) => return outcome,
                 },
             }
         }
-        Outcome::Failed(format!("{key} kept being changed by others"))
+        ReconcileResult::Failed(format!("{key} kept being changed by others"))
     }
 
-    async fn attempt(&self, node: &Arc<Node>, described: &mut Option<Described>) -> Attempt {
-        match plan::need(node) {
-            plan::Need::Nothing => Attempt::Ended(Outcome::Done),
-            plan::Need::Labels(changes) => {
-                let written = self.write(node, Part::Main, patch::main(node, &changes)).await;
+    async fn attempt(&self, node: &Arc<Node>, described: &mut Option<DescribedInstance>) -> WriteAttempt {
+        match plan::next_action(node) {
+            plan::NodeAction::Nothing => WriteAttempt::Finished(ReconcileResult::Done),
+            plan::NodeAction::UpdateLabels(changes) => {
+                let written = self.write(node, PatchTarget::Object, patch::node(node, &changes)).await;
                 self.after_write(written.map(drop))
             }
-            plan::Need::Initialize => match self.initialization(node, described).await {
+            plan::NodeAction::Initialize => match self.initialization(node, described).await {
                 Ok(decided) => self.after_write(self.apply(node, decided).await),
-                Err(outcome) => Attempt::Ended(outcome),
+                Err(outcome) => WriteAttempt::Finished(outcome),
             },
         }
     }
 
     /// What initialises `node`, or how the reconcile ends without. The cloud is asked once, however often others write; but what
     /// it told of an earlier Node of this name does not hold for this one.
-    async fn initialization(&self, node: &Arc<Node>, described: &mut Option<Described>) -> Result<Initialization, Outcome> {
+    async fn initialization(
+        &self,
+        node: &Arc<Node>,
+        described: &mut Option<DescribedInstance>,
+    ) -> Result<NodeInitialization, ReconcileResult> {
         let told = match described.take().filter(|described| described.uid == uid(node)) {
-            Some(described) => described.told,
+            Some(described) => described.metadata,
             None => self.describe(node).await?,
         };
         let decided = initialize(node, &told.0, told.1);
-        *described = Some(Described { uid: uid(node).to_owned(), told });
+        *described = Some(DescribedInstance { uid: uid(node).to_owned(), metadata: told });
         decided.map_err(|error| {
             self.context.events.record(events::initialization_failed(node, &error));
-            Outcome::Failed(error.to_string())
+            ReconcileResult::Failed(error.to_string())
         })
     }
 
     /// What the cloud tells of the instance, or how the reconcile ends without it.
-    async fn describe(&self, node: &Arc<Node>) -> Result<(InstanceMetadata, ProviderId), Outcome> {
+    async fn describe(&self, node: &Arc<Node>) -> Result<(InstanceMetadata, ProviderIdRequirement), ReconcileResult> {
         let slowly = self.config.status_update_frequency;
-        match self.everything_of.ask(node).await {
+        match self.metadata_batcher.fetch(node).await {
             Ok(Some(told)) => Ok(told),
             Ok(None) => {
                 self.context.events.record(events::no_instance(node));
-                Err(Outcome::After(slowly, "the cloud provider has no instance for this node".to_owned()))
+                Err(ReconcileResult::RequeueAfter(slowly, "the cloud provider has no instance for this node".to_owned()))
             }
             Err(error) => {
                 self.context.events.record(events::metadata_failed(node, &error));
@@ -106,36 +110,36 @@ impl NodeController {
     }
 
     /// Writes what was decided. Without a route that is waited for the taint stays, and the condition says so.
-    async fn apply(&self, node: &Node, decided: Initialization) -> Result<(), ApiError> {
-        decided.dropped.iter().for_each(|dropped| tracing::warn!(node = crate::node::name(node), "{dropped}"));
-        if !self.config.waits_for_routes || routes::are_there(node) == Some(true) {
+    async fn apply(&self, node: &Node, decided: NodeInitialization) -> Result<(), ApiError> {
+        decided.dropped_labels.iter().for_each(|dropped| tracing::warn!(node = crate::node::name(node), "{dropped}"));
+        if !self.config.waits_for_routes || routes::is_network_available(node) == Some(true) {
             return self.finish(node, decided).await;
         }
-        let held = self.write_all(node, &routes::hold(decided)).await?;
+        let held = self.write_all(node, &routes::without_taint_removal(decided)).await?;
         let newest = held.as_ref().unwrap_or(node);
-        if let Some(condition) = routes::announcement(newest, self.context.clock.wall()) {
+        if let Some(condition) = routes::network_unavailable_patch(newest, self.context.clock.wall()) {
             let key = ObjectKey::of(newest);
-            self.context.writer.patch(&self.api(), &key, Part::Status, PatchKind::Strategic, condition).await?;
+            self.context.writer.patch(&self.api(), &key, PatchTarget::Status, PatchKind::Strategic, condition).await?;
             self.context.events.record(events::waiting_for_routes(newest));
         }
         Ok(())
     }
 
     /// Addresses first, all the rest after; the Node as it is then, if anything was to be written.
-    async fn write_all(&self, node: &Node, decided: &Initialization) -> Result<Option<Node>, ApiError> {
+    async fn write_all(&self, node: &Node, decided: &NodeInitialization) -> Result<Option<Node>, ApiError> {
         let mut newest = None;
         if let Some(addresses) = &decided.addresses {
-            newest = Some(self.write(node, Part::Status, patch::addresses(node, addresses)).await?);
+            newest = Some(self.write(node, PatchTarget::Status, patch::addresses(node, addresses)).await?);
         }
-        if decided.main.is_empty() {
+        if decided.changes.is_empty() {
             return Ok(newest);
         }
         let base = newest.as_ref().unwrap_or(node);
-        self.write(base, Part::Main, patch::main(base, &decided.main)).await.map(Some)
+        self.write(base, PatchTarget::Object, patch::node(base, &decided.changes)).await.map(Some)
     }
 
     /// Everything, the taint last.
-    async fn finish(&self, node: &Node, decided: Initialization) -> Result<(), ApiError> {
+    async fn finish(&self, node: &Node, decided: NodeInitialization) -> Result<(), ApiError> {
         let Some(written) = self.write_all(node, &decided).await? else { return Ok(()) };
         let age = age_in_seconds(&written, self.context.clock.wall());
         self.context.metrics.node_taint_removal_delay.with_label_values::<&str>(&[]).observe(age);
@@ -145,62 +149,62 @@ impl NodeController {
     }
 
     /// Brings the addresses of an initialised Node up to date.
-    pub(super) async fn update_addresses(&self, key: &ObjectKey) -> Outcome {
-        let Some(mut node) = self.current(key) else { return Outcome::Done };
+    pub(super) async fn update_addresses(&self, key: &ObjectKey) -> ReconcileResult {
+        let Some(mut node) = self.current(key) else { return ReconcileResult::Done };
         if taints::is_uninitialized(&node) {
-            return Outcome::Done;
+            return ReconcileResult::Done;
         }
         let slowly = self.config.status_update_frequency;
-        let told = match self.addresses_of.ask(&node).await {
+        let told = match self.address_batcher.fetch(&node).await {
             Ok(Some((metadata, _))) => metadata.node_addresses,
             // Whether a Node without an instance stays is the node-lifecycle controller's business.
-            Ok(None) | Err(CloudError::InstanceNotFound) => return Outcome::Done,
+            Ok(None) | Err(CloudError::InstanceNotFound) => return ReconcileResult::Done,
             // No event: an outage of the cloud would mean one for each Node.
             Err(error) => return plan::after_cloud_error(&error, slowly),
         };
         let asked_for = uid(&node).to_owned();
         for _ in 0..ATTEMPTS {
             if taints::is_uninitialized(&node) || uid(&node) != asked_for {
-                return Outcome::Done;
+                return ReconcileResult::Done;
             }
             let attempt = match addresses::changed(&node, &told) {
-                Ok(None) => return Outcome::Done,
-                Ok(Some(new)) => self.write(&node, Part::Status, patch::addresses(&node, &new)).await.map(drop),
+                Ok(None) => return ReconcileResult::Done,
+                Ok(Some(new)) => self.write(&node, PatchTarget::Status, patch::addresses(&node, &new)).await.map(drop),
                 Err(error) => {
                     self.context.events.record(events::addresses_failed(&node, &error));
-                    return Outcome::After(slowly, error.to_string());
+                    return ReconcileResult::RequeueAfter(slowly, error.to_string());
                 }
             };
             match self.after_write(attempt) {
-                Attempt::Ended(outcome) => return outcome,
-                Attempt::Conflict => match self.read_live(key).await {
+                WriteAttempt::Finished(outcome) => return outcome,
+                WriteAttempt::Conflict => match self.read_live(key).await {
                     Ok(live) => node = live,
                     Err(outcome) => return outcome,
                 },
             }
         }
-        Outcome::Failed(format!("{key} kept being changed by others"))
+        ReconcileResult::Failed(format!("{key} kept being changed by others"))
     }
 
-    fn after_write(&self, result: Result<(), ApiError>) -> Attempt {
+    fn after_write(&self, result: Result<(), ApiError>) -> WriteAttempt {
         match result {
             Ok(()) => {
                 *self.forbidden() = None;
-                Attempt::Ended(Outcome::Done)
+                WriteAttempt::Finished(ReconcileResult::Done)
             }
-            Err(ApiError::Conflict(_)) => Attempt::Conflict,
-            Err(error) => Attempt::Ended(self.failed(&error)),
+            Err(ApiError::Conflict(_)) => WriteAttempt::Conflict,
+            Err(error) => WriteAttempt::Finished(self.failed(&error)),
         }
     }
 
-    fn failed(&self, error: &ApiError) -> Outcome {
+    fn failed(&self, error: &ApiError) -> ReconcileResult {
         if matches!(error, ApiError::Forbidden(_)) {
             *self.forbidden() = Some(error.to_string());
         }
         plan::after_api_error(error)
     }
 
-    async fn write(&self, node: &Node, part: Part, body: Value) -> Result<Node, ApiError> {
+    async fn write(&self, node: &Node, part: PatchTarget, body: Value) -> Result<Node, ApiError> {
         let key = ObjectKey::of(node);
         let written = self.context.writer.patch(&self.api(), &key, part, PatchKind::Merge, body).await?;
         if let Some(version) = node.metadata.resource_version.clone().filter(|_| differs(node, &written)) {
@@ -209,7 +213,7 @@ impl NodeController {
         Ok(written)
     }
 
-    async fn read_live(&self, key: &ObjectKey) -> Result<Arc<Node>, Outcome> {
+    async fn read_live(&self, key: &ObjectKey) -> Result<Arc<Node>, ReconcileResult> {
         self.context.writer.get(&self.api(), key).await.map(Arc::new).map_err(|error| self.failed(&error))
     }
 

@@ -4,36 +4,36 @@ use std::{fmt::Display, time::Duration};
 
 use k8s_openapi::api::core::v1::Node;
 
-use super::crowd::Crowd;
+use super::mass_deletion::MissingNodeCount;
 use crate::{
     node::name,
-    runtime::events::{Event, EventDoc, EventType, reference},
+    runtime::events::{EventDescription, EventType, RecordedEvent, object_reference},
 };
 
 /// All of them, for the reference page.
-pub const EVENTS: &[EventDoc] = &[
-    EventDoc {
+pub const EVENTS: &[EventDescription] = &[
+    EventDescription {
         reason: INSTANCE_MISSING,
         type_: EventType::Normal,
         when: "The cloud provider said for the first time that the instance of a Node that is not ready is gone.",
     },
-    EventDoc {
+    EventDescription {
         reason: DELETING,
         type_: EventType::Normal,
         when: "A Node is about to be deleted: the cloud provider confirmed that its instance is gone.",
     },
-    EventDoc { reason: DELETING_FAILED, type_: EventType::Warning, when: "The API server did not delete a Node." },
-    EventDoc {
+    EventDescription { reason: DELETING_FAILED, type_: EventType::Warning, when: "The API server did not delete a Node." },
+    EventDescription {
         reason: REFUSED,
         type_: EventType::Warning,
         when: "A Node is not deleted because too many instances are gone at once and the evidence is doubtful.",
     },
-    EventDoc {
+    EventDescription {
         reason: DELAYED,
         type_: EventType::Normal,
         when: "A Node is deleted later: many instances are gone at once, and their Nodes go slowly.",
     },
-    EventDoc {
+    EventDescription {
         reason: UNKNOWN,
         type_: EventType::Warning,
         when: "For 5 minutes the cloud provider could not tell whether the instance of a Node that is not ready exists; told anew each hour.",
@@ -47,29 +47,29 @@ const REFUSED: &str = "NodeDeletionRefused";
 const DELAYED: &str = "NodeDeletionDelayed";
 const UNKNOWN: &str = "InstanceExistenceUnknown";
 
-fn event(node: &Node, type_: EventType, reason: &'static str, message: String) -> Event {
-    Event { about: reference(node), type_, reason, message }
+fn event(node: &Node, type_: EventType, reason: &'static str, message: String) -> RecordedEvent {
+    RecordedEvent { about: object_reference(node), type_, reason, message }
 }
 
 /// Gone, says the cloud; not confirmed yet.
-pub(super) fn instance_missing(node: &Node) -> Event {
+pub(super) fn instance_missing(node: &Node) -> RecordedEvent {
     let message = "The cloud provider does not know the instance; the node is deleted when that is confirmed".to_owned();
     event(node, EventType::Normal, INSTANCE_MISSING, message)
 }
 
 /// About to be deleted. Upstream's words.
-pub(super) fn deleting(node: &Node) -> Event {
+pub(super) fn deleting(node: &Node) -> RecordedEvent {
     let message = format!("Deleting node {} because it does not exist in the cloud provider", name(node));
     event(node, EventType::Normal, DELETING, message)
 }
 
 /// Not deleted. Upstream's words.
-pub(super) fn deleting_failed(node: &Node, error: &dyn Display) -> Event {
+pub(super) fn deleting_failed(node: &Node, error: &dyn Display) -> RecordedEvent {
     event(node, EventType::Warning, DELETING_FAILED, format!("Failed deleting node {}: {error}", name(node)))
 }
 
 /// Held back.
-pub(super) fn refused(node: &Node, crowd: Crowd, why: &str) -> Event {
+pub(super) fn refused(node: &Node, crowd: MissingNodeCount, why: &str) -> RecordedEvent {
     let message = format!(
         "Not deleting node {}: {crowd}, and the evidence is doubtful. If they are really gone, delete the nodes by hand or raise \
          --node-deletion-max-percent or, up to half of the nodes, --node-deletion-max-count. What is doubtful: {why}",
@@ -79,13 +79,13 @@ pub(super) fn refused(node: &Node, crowd: Crowd, why: &str) -> Event {
 }
 
 /// Its turn comes.
-pub(super) fn delayed(node: &Node, crowd: Crowd) -> Event {
+pub(super) fn delayed(node: &Node, crowd: MissingNodeCount) -> RecordedEvent {
     let message = format!("Node {} is deleted later: {crowd}, so they go slowly, once that is confirmed", name(node));
     event(node, EventType::Normal, DELAYED, message)
 }
 
 /// Nobody can tell, for so long.
-pub(super) fn unknown(node: &Node, why: &str, lasts: Duration) -> Event {
+pub(super) fn unknown(node: &Node, why: &str, lasts: Duration) -> RecordedEvent {
     let message = format!(
         "For {} minutes the cloud provider could not tell whether the instance of node {node} exists, so that the node stays. Mend the \
          cause or, if the instance is gone, run `kubectl delete node {node}`. The cause: {why}",
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn every_event_stands_in_the_table() {
         let node = node("n");
-        let crowd = Crowd { gone: 15, all: 50, allowance: 10 };
+        let crowd = MissingNodeCount { gone: 15, all: 50, allowance: 10 };
         let all = [
             instance_missing(&node),
             deleting(&node),

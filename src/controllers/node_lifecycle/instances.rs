@@ -6,34 +6,34 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 
-use super::{super::node::metadata::find_provider_id, plan::Observation};
+use super::{super::node::metadata::find_provider_id, plan::NodeObservation};
 use crate::cloud_provider::{CloudError, CloudProvider, CloudResult, Existence, Instances, InstancesV2, SecondLook};
 
 /// Where instances are looked up.
-pub(super) enum Source {
+pub(super) enum InstanceStateSource {
     V2(Arc<dyn InstancesV2>),
     V1 { instances: Arc<dyn Instances>, provider_name: String },
 }
 
-impl Source {
+impl InstanceStateSource {
     /// The interface that `provider` offers, the newer one first.
     pub(super) fn of(provider: &dyn CloudProvider) -> Option<Self> {
         if let Some(v2) = provider.instances_v2() {
-            return Some(Source::V2(v2));
+            return Some(InstanceStateSource::V2(v2));
         }
         let instances = provider.instances()?;
-        Some(Source::V1 { instances, provider_name: provider.provider_name().to_owned() })
+        Some(InstanceStateSource::V1 { instances, provider_name: provider.provider_name().to_owned() })
     }
 
     /// Looks afresh at the instance of `node`.
-    pub(super) async fn observe(&self, node: &Node) -> Observation {
+    pub(super) async fn observe(&self, node: &Node) -> NodeObservation {
         match self.existence(node).await {
-            Existence::Gone => Observation::Gone,
-            Existence::Unknown(why) => Observation::Unknown(why),
+            Existence::Gone => NodeObservation::Gone,
+            Existence::Unknown(why) => NodeObservation::Unknown(why),
             Existence::Exists => match self.is_shut_down(node).await {
-                Ok(true) => Observation::ShutDown,
-                Ok(false) | Err(CloudError::NotImplemented) => Observation::Running,
-                Err(error) => Observation::Exists(error.to_string()),
+                Ok(true) => NodeObservation::ShutDown,
+                Ok(false) | Err(CloudError::NotImplemented) => NodeObservation::Running,
+                Err(error) => NodeObservation::Exists(error.to_string()),
             },
         }
     }
@@ -41,19 +41,20 @@ impl Source {
     /// What a second source says of the instance of `node`, which is gone.
     pub(super) async fn second_look(&self, node: &Node) -> SecondLook {
         match self {
-            Source::V2(v2) => v2.second_look(node).await,
-            Source::V1 { .. } => SecondLook::Silent("the cloud provider has no second source".to_owned()),
+            InstanceStateSource::V2(v2) => v2.second_look(node).await,
+            InstanceStateSource::V1 { .. } => SecondLook::Silent("the cloud provider has no second source".to_owned()),
         }
     }
 
     async fn existence(&self, node: &Node) -> Existence {
         let exists = match self {
-            Source::V2(v2) => return v2.existence(node).await,
-            Source::V1 { instances, provider_name } => match find_provider_id(instances.as_ref(), provider_name, node).await
-            {
-                Ok(id) => instances.instance_exists_by_provider_id(&id).await,
-                Err(error) => Err(error),
-            },
+            InstanceStateSource::V2(v2) => return v2.existence(node).await,
+            InstanceStateSource::V1 { instances, provider_name } => {
+                match find_provider_id(instances.as_ref(), provider_name, node).await {
+                    Ok(id) => instances.instance_exists_by_provider_id(&id).await,
+                    Err(error) => Err(error),
+                }
+            }
         };
         match exists {
             Ok(true) => Existence::Exists,
@@ -64,8 +65,8 @@ impl Source {
 
     async fn is_shut_down(&self, node: &Node) -> CloudResult<bool> {
         match self {
-            Source::V2(v2) => v2.instance_shutdown(node).await,
-            Source::V1 { instances, provider_name } => {
+            InstanceStateSource::V2(v2) => v2.instance_shutdown(node).await,
+            InstanceStateSource::V1 { instances, provider_name } => {
                 let id = find_provider_id(instances.as_ref(), provider_name, node).await?;
                 instances.instance_shutdown_by_provider_id(&id).await
             }

@@ -4,9 +4,9 @@
 //! are not ready, or that still carry the shutdown taint, become due. Each is looked at on its own, so that a cloud call that
 //! hangs holds up nobody else.
 
-mod crowd;
 mod events;
 mod instances;
+mod mass_deletion;
 mod plan;
 mod reconcile;
 
@@ -21,19 +21,19 @@ use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Node;
 
-pub use crowd::Config;
 pub use events::EVENTS;
+pub use mass_deletion::NodeLifecycleControllerConfig;
 
-use self::{instances::Source, plan::State};
+use self::{instances::InstanceStateSource, plan::DeletionTracker};
 use super::{Controller, ControllerContext, ControllerStatus, Informers, node::NoInstances};
 use crate::{
     cloud_provider::CloudProvider,
     node::{is_ready, taints, uid},
     runtime::{
         shutdown::Shutdown,
-        store::{ObjectKey, Store},
-        work_queue::{Backoff, Priority},
-        worker::Queue,
+        store::{InformerStore, ObjectKey},
+        work_queue::{KeyBackoff, ReconcilePriority},
+        worker::ReconcileQueue,
     },
 };
 
@@ -46,14 +46,14 @@ const CONCURRENT_CHECKS: usize = 100;
 /// The controller.
 pub struct NodeLifecycleController {
     context: ControllerContext,
-    config: Config,
-    nodes: Store<Node>,
-    source: Source,
-    queue: Queue<ObjectKey>,
+    config: NodeLifecycleControllerConfig,
+    nodes: InformerStore<Node>,
+    source: InstanceStateSource,
+    queue: ReconcileQueue<ObjectKey>,
     /// UIDs of all Nodes, as of the last period.
     uids: ArcSwap<BTreeSet<String>>,
     /// Never held across an await.
-    state: Mutex<State>,
+    tracker: Mutex<DeletionTracker>,
     /// What RBAC forbids, while it does.
     forbidden: Mutex<Option<String>>,
 }
@@ -71,19 +71,19 @@ impl NodeLifecycleController {
         context: &ControllerContext,
         informers: &mut Informers,
         provider: Arc<dyn CloudProvider>,
-        config: Config,
+        config: NodeLifecycleControllerConfig,
     ) -> Result<Arc<Self>, NoInstances> {
         let missing = || NoInstances { provider: provider.provider_name().to_owned(), controller: NAME };
-        let source = Source::of(provider.as_ref()).ok_or_else(missing)?;
-        let backoff = Backoff { base: config.monitor_period, max: config.monitor_period.saturating_mul(12) };
+        let source = InstanceStateSource::of(provider.as_ref()).ok_or_else(missing)?;
+        let backoff = KeyBackoff { base: config.monitor_period, max: config.monitor_period.saturating_mul(12) };
         Ok(Arc::new(Self {
             context: context.clone(),
             config,
             nodes: informers.nodes.store(),
             source,
-            queue: Queue::new("NodeLifecycle", backoff, context.clock, Arc::clone(&context.metrics)),
+            queue: ReconcileQueue::new("NodeLifecycle", backoff, context.clock, Arc::clone(&context.metrics)),
             uids: ArcSwap::default(),
-            state: Mutex::default(),
+            tracker: Mutex::default(),
             forbidden: Mutex::default(),
         }))
     }
@@ -92,9 +92,9 @@ impl NodeLifecycleController {
         loop {
             let nodes = self.nodes.list();
             self.uids.store(Arc::new(nodes.iter().map(|node| uid(node).to_owned()).collect()));
-            self.state().forget(&self.uids.load(), self.context.clock.now(), &self.config);
+            self.tracker().forget(&self.uids.load(), self.context.clock.now(), &self.config);
             let watched = nodes.iter().filter(|node| !is_ready(node) || taints::has_shutdown(node));
-            watched.for_each(|node| self.queue.add(ObjectKey::of(node.as_ref()), Priority::Resync));
+            watched.for_each(|node| self.queue.add(ObjectKey::of(node.as_ref()), ReconcilePriority::Resync));
             tokio::select! {
                 () = shutdown.begun() => return,
                 () = tokio::time::sleep(self.config.monitor_period.max(Duration::from_millis(10))) => {}
@@ -102,8 +102,8 @@ impl NodeLifecycleController {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tracker(&self) -> MutexGuard<'_, DeletionTracker> {
+        self.tracker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn forbidden(&self) -> MutexGuard<'_, Option<String>> {
@@ -127,7 +127,7 @@ impl Controller for NodeLifecycleController {
     }
 
     fn status(&self) -> ControllerStatus {
-        let crowd = self.state().crowd(&self.uids.load(), self.context.clock.now(), &self.config);
+        let crowd = self.tracker().mass_deletion(&self.uids.load(), self.context.clock.now(), &self.config);
         let held_back = crowd.map_or_else(|| "no".to_owned(), |crowd| crowd.to_string());
         ControllerStatus {
             problem: self.forbidden().clone(),

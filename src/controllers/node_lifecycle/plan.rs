@@ -18,19 +18,22 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::crowd::{ASK_FROM, Config, Crowd, Evidence, Hold, LASTING, SETTLED, hold};
+use super::mass_deletion::{
+    AbsenceEvidence, CONFIRMED_AFTER, CONFIRMED_ALONE_AFTER, HoldReason, MissingNodeCount, NodeLifecycleControllerConfig,
+    SECOND_LOOK_AFTER, hold_reason,
+};
 use crate::cloud_provider::SecondLook;
 
 /// How long the cloud may not be able to tell before somebody is told.
-pub(super) const UNKNOWN_LASTS: Duration = Duration::from_secs(5 * 60);
+pub(super) const UNKNOWN_REPORT_DELAY: Duration = Duration::from_secs(5 * 60);
 /// How often that is told anew.
-const TELL_AGAIN: Duration = Duration::from_secs(60 * 60);
+const UNKNOWN_REPORT_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// What contradicts a crowd when an instance turns up again.
 const SEEN_AGAIN: &str = "an instance of which the cloud had said that it is gone is there";
 
 /// What was seen of a Node and its instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Observation {
+pub(super) enum NodeObservation {
     /// The Node is ready, so the cloud was not asked.
     Ready,
     /// The instance is there and runs.
@@ -42,14 +45,14 @@ pub(super) enum Observation {
     /// The cloud said, freshly, that the instance is not there.
     Gone,
     /// The same of one of many, and what a second source said of it.
-    GoneInCrowd(SecondLook),
+    GoneRechecked(SecondLook),
     /// The cloud could not tell, and why.
     Unknown(String),
 }
 
 /// What to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum LifecycleAction {
     /// Nothing now.
     Nothing,
     /// Take the shutdown taint off, if it is there.
@@ -65,14 +68,14 @@ pub(super) enum Action {
     /// Delete the Node later: it is one of many; `first` is whether that is news.
     Delay {
         /// How many there are.
-        crowd: Crowd,
+        missing_count: MissingNodeCount,
         /// Whether this Node was not told so before.
         first: bool,
     },
     /// Do not delete the Node, though it qualifies; `first` is whether that is news.
     Refuse {
         /// What makes it look like an error.
-        crowd: Crowd,
+        missing_count: MissingNodeCount,
         /// What is doubtful about it.
         why: String,
         /// Whether this Node was let through before.
@@ -81,13 +84,13 @@ pub(super) enum Action {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Missing {
-    since: Instant,
+struct MissingNode {
+    gone_since: Instant,
     delayed: bool,
     refused: bool,
 }
 
-impl Missing {
+impl MissingNode {
     /// Whether it was of a crowd: what was doubtful then does not become likely because others came back or were deleted.
     fn was_held(self) -> bool {
         self.delayed || self.refused
@@ -95,47 +98,47 @@ impl Missing {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Unclear {
+struct UnknownExistence {
     since: Instant,
-    told: Option<Instant>,
+    reported: Option<Instant>,
 }
 
 /// What is remembered between observations, by UID of the Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct State {
-    missing: BTreeMap<String, Missing>,
+pub(super) struct DeletionTracker {
+    missing: BTreeMap<String, MissingNode>,
     deleted: BTreeMap<String, Instant>,
-    unclear: BTreeMap<String, Unclear>,
+    unknown: BTreeMap<String, UnknownExistence>,
     /// Nodes whose instance was gone and was seen again lately. They count for a crowd: the cloud has said so much.
     seen_again: BTreeMap<String, Instant>,
     /// What contradicted the cloud last.
     contradiction: Option<(Instant, String)>,
 }
 
-impl State {
+impl DeletionTracker {
     /// Takes in one observation of the Node with this UID; `nodes` are the UIDs of all Nodes there are.
     pub(super) fn observe(
         &mut self,
         uid: &str,
-        observation: &Observation,
+        observation: &NodeObservation,
         nodes: &BTreeSet<String>,
         now: Instant,
-        config: &Config,
-    ) -> Action {
-        if !matches!(observation, Observation::Unknown(_)) {
-            self.unclear.remove(uid);
+        config: &NodeLifecycleControllerConfig,
+    ) -> LifecycleAction {
+        if !matches!(observation, NodeObservation::Unknown(_)) {
+            self.unknown.remove(uid);
         }
         match observation {
-            Observation::Unknown(_) => self.unknown(uid, now),
-            Observation::Gone => self.gone(uid, None, nodes, now, config),
-            Observation::GoneInCrowd(second) => self.gone(uid, Some(second), nodes, now, config),
-            Observation::Ready => self.there(uid, now, Action::RemoveShutdownTaint),
-            Observation::ShutDown => self.there(uid, now, Action::AddShutdownTaint),
-            Observation::Running | Observation::Exists(_) => self.there(uid, now, Action::Nothing),
+            NodeObservation::Unknown(_) => self.existence_unknown(uid, now),
+            NodeObservation::Gone => self.instance_gone(uid, None, nodes, now, config),
+            NodeObservation::GoneRechecked(second) => self.instance_gone(uid, Some(second), nodes, now, config),
+            NodeObservation::Ready => self.instance_seen(uid, now, LifecycleAction::RemoveShutdownTaint),
+            NodeObservation::ShutDown => self.instance_seen(uid, now, LifecycleAction::AddShutdownTaint),
+            NodeObservation::Running | NodeObservation::Exists(_) => self.instance_seen(uid, now, LifecycleAction::Nothing),
         }
     }
 
-    fn there(&mut self, uid: &str, now: Instant, action: Action) -> Action {
+    fn instance_seen(&mut self, uid: &str, now: Instant, action: LifecycleAction) -> LifecycleAction {
         if self.missing.remove(uid).is_some() {
             self.contradiction = Some((now, SEEN_AGAIN.to_owned()));
             self.seen_again.insert(uid.to_owned(), now);
@@ -143,109 +146,125 @@ impl State {
         action
     }
 
-    fn unknown(&mut self, uid: &str, now: Instant) -> Action {
-        let unclear = self.unclear.entry(uid.to_owned()).or_insert(Unclear { since: now, told: None });
+    fn existence_unknown(&mut self, uid: &str, now: Instant) -> LifecycleAction {
+        let unclear = self.unknown.entry(uid.to_owned()).or_insert(UnknownExistence { since: now, reported: None });
         let lasts = now.saturating_duration_since(unclear.since);
-        let is_news = unclear.told.is_none_or(|at| now.saturating_duration_since(at) >= TELL_AGAIN);
-        if lasts < UNKNOWN_LASTS || !is_news {
-            return Action::Nothing;
+        let is_news = unclear.reported.is_none_or(|at| now.saturating_duration_since(at) >= UNKNOWN_REPORT_INTERVAL);
+        if lasts < UNKNOWN_REPORT_DELAY || !is_news {
+            return LifecycleAction::Nothing;
         }
-        unclear.told = Some(now);
-        Action::ReportUnknown(lasts)
+        unclear.reported = Some(now);
+        LifecycleAction::ReportUnknown(lasts)
     }
 
-    fn gone(
+    fn instance_gone(
         &mut self,
         uid: &str,
         second: Option<&SecondLook>,
         nodes: &BTreeSet<String>,
         now: Instant,
-        config: &Config,
-    ) -> Action {
+        config: &NodeLifecycleControllerConfig,
+    ) -> LifecycleAction {
         if self.deleted.contains_key(uid) {
             // Finalizers hold it; it is counted already.
-            return Action::Nothing;
+            return LifecycleAction::Nothing;
         }
         let Some(missing) = self.missing.get(uid).copied() else {
-            self.missing.insert(uid.to_owned(), Missing { since: now, delayed: false, refused: false });
-            return Action::Report;
+            self.missing.insert(uid.to_owned(), MissingNode { gone_since: now, delayed: false, refused: false });
+            return LifecycleAction::Report;
         };
         if let Some(SecondLook::Contradicts(what)) = second {
             self.contradiction = Some((now, what.clone()));
         }
-        if now.saturating_duration_since(missing.since) < config.monitor_period.max(config.grace_period) {
-            return Action::Nothing;
+        if now.saturating_duration_since(missing.gone_since) < config.monitor_period.max(config.grace_period) {
+            return LifecycleAction::Nothing;
         }
-        let crowd = self.count(nodes, now, config);
-        let held = (crowd.is_one() || missing.was_held())
-            .then(|| hold(&crowd, &self.evidence(missing, second, nodes, now, config)))
+        let crowd = self.count_missing(nodes, now, config);
+        let held = (crowd.exceeds_allowance() || missing.was_held())
+            .then(|| hold_reason(&crowd, &self.evidence(missing, second, nodes, now, config)))
             .flatten();
         match held {
-            Some(Hold::Doubt(why)) => {
-                self.missing.insert(uid.to_owned(), Missing { refused: true, ..missing });
-                Action::Refuse { crowd, why, first: !missing.refused }
+            Some(HoldReason::DoubtfulEvidence(why)) => {
+                self.missing.insert(uid.to_owned(), MissingNode { refused: true, ..missing });
+                LifecycleAction::Refuse { missing_count: crowd, why, first: !missing.refused }
             }
-            Some(Hold::Early | Hold::Turn) => {
-                self.missing.insert(uid.to_owned(), Missing { delayed: true, ..missing });
-                Action::Delay { crowd, first: !missing.delayed }
+            Some(HoldReason::TooEarly | HoldReason::RateLimited) => {
+                self.missing.insert(uid.to_owned(), MissingNode { delayed: true, ..missing });
+                LifecycleAction::Delay { missing_count: crowd, first: !missing.delayed }
             }
-            None if matches!(second, Some(SecondLook::Contradicts(_))) => Action::Nothing,
+            None if matches!(second, Some(SecondLook::Contradicts(_))) => LifecycleAction::Nothing,
             None => {
                 self.missing.remove(uid);
                 self.deleted.insert(uid.to_owned(), now);
-                Action::Delete
+                LifecycleAction::Delete
             }
         }
     }
 
     /// The Nodes that are gone, if they are too many.
-    pub(super) fn crowd(&self, nodes: &BTreeSet<String>, now: Instant, config: &Config) -> Option<Crowd> {
-        Some(self.count(nodes, now, config)).filter(Crowd::is_one)
+    pub(super) fn mass_deletion(
+        &self,
+        nodes: &BTreeSet<String>,
+        now: Instant,
+        config: &NodeLifecycleControllerConfig,
+    ) -> Option<MissingNodeCount> {
+        Some(self.count_missing(nodes, now, config)).filter(MissingNodeCount::exceeds_allowance)
     }
 
-    fn count(&self, nodes: &BTreeSet<String>, now: Instant, config: &Config) -> Crowd {
+    fn count_missing(
+        &self,
+        nodes: &BTreeSet<String>,
+        now: Instant,
+        config: &NodeLifecycleControllerConfig,
+    ) -> MissingNodeCount {
         let lately = |at: &Instant| now.saturating_duration_since(*at) < config.window;
         let deleted: Vec<_> = self.deleted.iter().filter(|(_, at)| lately(at)).map(|(uid, _)| uid).collect();
         let again = self.seen_again.iter().filter(|(uid, at)| {
-            now.saturating_duration_since(**at) < SETTLED && nodes.contains(*uid) && !self.missing.contains_key(*uid)
+            now.saturating_duration_since(**at) < CONFIRMED_AFTER && nodes.contains(*uid) && !self.missing.contains_key(*uid)
         });
         let gone = self.missing.len() + deleted.len() + again.count();
         let all = nodes.len() + deleted.iter().filter(|uid| !nodes.contains(**uid)).count();
-        Crowd { gone, all, allowance: config.allowance(all) }
+        MissingNodeCount { gone, all, allowance: config.allowance(all) }
     }
 
     /// Whether what a second source says of this Node, of which the cloud says that its instance is gone, would change anything.
-    pub(super) fn needs_second_look(&self, uid: &str, nodes: &BTreeSet<String>, now: Instant, config: &Config) -> bool {
+    pub(super) fn needs_second_look(
+        &self,
+        uid: &str,
+        nodes: &BTreeSet<String>,
+        now: Instant,
+        config: &NodeLifecycleControllerConfig,
+    ) -> bool {
         self.missing.get(uid).is_some_and(|missing| {
-            now.saturating_duration_since(missing.since) >= ASK_FROM
-                && (missing.was_held() || self.count(nodes, now, config).is_one())
+            now.saturating_duration_since(missing.gone_since) >= SECOND_LOOK_AFTER
+                && (missing.was_held() || self.count_missing(nodes, now, config).exceeds_allowance())
         })
     }
 
     fn evidence<'a>(
         &'a self,
-        missing: Missing,
+        missing: MissingNode,
         second: Option<&'a SecondLook>,
         nodes: &BTreeSet<String>,
         now: Instant,
-        config: &Config,
-    ) -> Evidence<'a> {
+        config: &NodeLifecycleControllerConfig,
+    ) -> AbsenceEvidence<'a> {
         let age = |at: Instant| now.saturating_duration_since(at);
         let deleted_in = |span| self.deleted.values().filter(|at| age(**at) < span).count();
-        let gone_for = age(missing.since);
+        let gone_for = age(missing.gone_since);
         let still_there = self.deleted.keys().filter(|uid| nodes.contains(*uid)).count();
-        Evidence {
+        AbsenceEvidence {
             gone_for,
             // The others matter only once this one has been gone for long.
-            all_gone_for: match gone_for >= LASTING {
-                true => self.missing.values().map(|missing| age(missing.since)).min().unwrap_or_default(),
+            all_gone_for: match gone_for >= CONFIRMED_ALONE_AFTER {
+                true => self.missing.values().map(|missing| age(missing.gone_since)).min().unwrap_or_default(),
                 false => gone_for,
             },
-            second,
+            second_look: second,
             contradiction: self.contradiction.as_ref().map(|(at, what)| (age(*at), what.as_str())),
-            others_are_there: nodes.len() > self.missing.len() + still_there,
+            others_exist: nodes.len() > self.missing.len() + still_there,
             deleted_in_window: deleted_in(config.window),
-            deleted_in_step: deleted_in(config.step()),
+            deleted_in_quarter: deleted_in(config.quarter_window()),
         }
     }
 
@@ -255,26 +274,29 @@ impl State {
     }
 
     /// Forgets Nodes that are no more, and what is long past.
-    pub(super) fn forget(&mut self, nodes: &BTreeSet<String>, now: Instant, config: &Config) {
+    pub(super) fn forget(&mut self, nodes: &BTreeSet<String>, now: Instant, config: &NodeLifecycleControllerConfig) {
         self.missing.retain(|uid, _| nodes.contains(uid));
-        self.unclear.retain(|uid, _| nodes.contains(uid));
-        self.seen_again.retain(|_, at| now.saturating_duration_since(*at) < SETTLED);
+        self.unknown.retain(|uid, _| nodes.contains(uid));
+        self.seen_again.retain(|_, at| now.saturating_duration_since(*at) < CONFIRMED_AFTER);
         self.deleted.retain(|_, at| now.saturating_duration_since(*at) < config.window);
-        self.contradiction = self.contradiction.take().filter(|(at, _)| now.saturating_duration_since(*at) < LASTING);
+        self.contradiction =
+            self.contradiction.take().filter(|(at, _)| now.saturating_duration_since(*at) < CONFIRMED_ALONE_AFTER);
     }
 }
 
 /// Why a Node stays under observation, for status pages; `None` when it is as it should be.
-pub(super) fn waits_for(observation: &Observation, action: &Action) -> Option<String> {
+pub(super) fn waiting_reason(observation: &NodeObservation, action: &LifecycleAction) -> Option<String> {
     match (observation, action) {
-        (_, Action::Refuse { crowd, why, .. }) => Some(format!("{crowd}, and the evidence is doubtful: {why}")),
-        (_, Action::Delay { crowd, .. }) => Some(format!("{crowd}: it goes when it is its turn")),
-        (Observation::Gone | Observation::GoneInCrowd(_), _) => {
+        (_, LifecycleAction::Refuse { missing_count: crowd, why, .. }) => {
+            Some(format!("{crowd}, and the evidence is doubtful: {why}"))
+        }
+        (_, LifecycleAction::Delay { missing_count: crowd, .. }) => Some(format!("{crowd}: it goes when it is its turn")),
+        (NodeObservation::Gone | NodeObservation::GoneRechecked(_), _) => {
             Some("the instance is gone, which is to be confirmed".to_owned())
         }
-        (Observation::Unknown(why), _) => Some(format!("whether the instance exists could not be told: {why}")),
-        (Observation::Exists(why), _) => Some(format!("whether the instance is shut down could not be told: {why}")),
-        (Observation::Ready | Observation::Running | Observation::ShutDown, _) => None,
+        (NodeObservation::Unknown(why), _) => Some(format!("whether the instance exists could not be told: {why}")),
+        (NodeObservation::Exists(why), _) => Some(format!("whether the instance is shut down could not be told: {why}")),
+        (NodeObservation::Ready | NodeObservation::Running | NodeObservation::ShutDown, _) => None,
     }
 }
 

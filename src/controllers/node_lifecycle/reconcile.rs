@@ -7,14 +7,14 @@ use kube::Api;
 
 use super::{
     NodeLifecycleController, events,
-    plan::{Action, Observation, waits_for},
+    plan::{LifecycleAction, NodeObservation, waiting_reason},
 };
 use crate::{
     node::{is_being_deleted, is_ready, patch, taints, uid},
     runtime::{
-        patch::{ApiError, Part, PatchKind},
+        patch::{ApiError, PatchKind, PatchTarget},
         store::ObjectKey,
-        work_queue::Outcome,
+        work_queue::ReconcileResult,
     },
 };
 
@@ -22,60 +22,62 @@ use crate::{
 const ATTEMPTS: usize = 5;
 
 impl NodeLifecycleController {
-    pub(super) async fn reconcile(&self, key: &ObjectKey) -> Outcome {
-        let Some(node) = self.nodes.get(key) else { return Outcome::Done };
-        let observation = self.look(&node).await;
+    pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
+        let Some(node) = self.nodes.get(key) else { return ReconcileResult::Done };
+        let observation = self.observe_instance(&node).await;
         let now = self.context.clock.now();
-        let action = self.state().observe(uid(&node), &observation, &self.uids.load(), now, &self.config);
+        let action = self.tracker().observe(uid(&node), &observation, &self.uids.load(), now, &self.config);
         if let Err(error) = self.act(&node, &observation, &action).await {
             return self.failed(&error);
         }
-        match waits_for(&observation, &action) {
-            Some(reason) if action != Action::Delete => Outcome::After(self.config.monitor_period, reason),
-            _ => Outcome::Done,
+        match waiting_reason(&observation, &action) {
+            Some(reason) if action != LifecycleAction::Delete => {
+                ReconcileResult::RequeueAfter(self.config.monitor_period, reason)
+            }
+            _ => ReconcileResult::Done,
         }
     }
 
     /// Looks at `node` and its instance, and at a second source when the instance is one of many that are gone.
-    async fn look(&self, node: &Node) -> Observation {
+    async fn observe_instance(&self, node: &Node) -> NodeObservation {
         if is_ready(node) {
-            return Observation::Ready;
+            return NodeObservation::Ready;
         }
         let seen = self.source.observe(node).await;
         let now = self.context.clock.now();
         match seen {
-            Observation::Gone if self.state().needs_second_look(uid(node), &self.uids.load(), now, &self.config) => {
-                Observation::GoneInCrowd(self.source.second_look(node).await)
+            NodeObservation::Gone if self.tracker().needs_second_look(uid(node), &self.uids.load(), now, &self.config) => {
+                NodeObservation::GoneRechecked(self.source.second_look(node).await)
             }
             _ => seen,
         }
     }
 
-    async fn act(&self, node: &Arc<Node>, observation: &Observation, action: &Action) -> Result<(), ApiError> {
+    async fn act(&self, node: &Arc<Node>, observation: &NodeObservation, action: &LifecycleAction) -> Result<(), ApiError> {
         match action {
-            Action::Nothing => Ok(()),
-            Action::RemoveShutdownTaint => self.change_taints(node, taints::without_shutdown).await,
-            Action::AddShutdownTaint => self.change_taints(node, taints::with_shutdown).await,
-            Action::Report => {
+            LifecycleAction::Nothing => Ok(()),
+            LifecycleAction::RemoveShutdownTaint => self.change_taints(node, taints::without_shutdown).await,
+            LifecycleAction::AddShutdownTaint => self.change_taints(node, taints::with_shutdown).await,
+            LifecycleAction::Report => {
                 self.context.events.record(events::instance_missing(node));
                 Ok(())
             }
-            Action::Delete => self.delete(node).await,
-            Action::ReportUnknown(lasts) => {
-                if let Observation::Unknown(why) = observation {
+            LifecycleAction::Delete => self.delete(node).await,
+            LifecycleAction::ReportUnknown(lasts) => {
+                if let NodeObservation::Unknown(why) = observation {
                     let event = events::unknown(node, why, *lasts);
                     tracing::warn!(node = crate::node::name(node), "{}", event.message);
                     self.context.events.record(event);
                 }
                 Ok(())
             }
-            Action::Delay { crowd, first } => {
+            LifecycleAction::Delay { missing_count: crowd, first } => {
                 if *first {
                     self.context.events.record(events::delayed(node, *crowd));
                 }
                 Ok(())
             }
-            Action::Refuse { crowd, why, first } => {
+            LifecycleAction::Refuse { missing_count: crowd, why, first } => {
                 if *first {
                     self.refused("mass_deletion");
                     self.context.events.record(events::refused(node, *crowd, why));
@@ -93,13 +95,13 @@ impl NodeLifecycleController {
             Ok(live) if uid(&live) != uid(node) => Err(ApiError::Conflict(key.to_string())),
             Ok(live) if is_ready(&live) => {
                 self.refused("ready_again");
-                self.state().not_deleted(uid(node));
+                self.tracker().not_deleted(uid(node));
                 return Ok(());
             }
             // `--node-filter-requirements` may hide it by now: the informer shows whether it does.
             Ok(live) if live.metadata.labels != node.metadata.labels => {
                 self.refused("relabelled");
-                self.state().not_deleted(uid(node));
+                self.tracker().not_deleted(uid(node));
                 return Ok(());
             }
             Ok(live) if is_being_deleted(&live) => return Ok(()),
@@ -114,10 +116,10 @@ impl NodeLifecycleController {
             Err(ApiError::NotFound(_)) => {}
             Err(ApiError::Conflict(_)) => {
                 self.refused("recreated");
-                self.state().not_deleted(uid(node));
+                self.tracker().not_deleted(uid(node));
             }
             Err(error) => {
-                self.state().not_deleted(uid(node));
+                self.tracker().not_deleted(uid(node));
                 self.context.events.record(events::deleting_failed(node, &error));
                 return Err(error);
             }
@@ -135,9 +137,9 @@ impl NodeLifecycleController {
         let mut current = Arc::clone(node);
         for _ in 0..ATTEMPTS {
             let Some(taints) = decide(&current) else { return Ok(()) };
-            let changes = patch::MainChanges { taints: Some(taints), ..Default::default() };
-            let body = patch::main(&current, &changes);
-            let written = self.context.writer.patch(&self.api(), &key, Part::Main, PatchKind::Merge, body).await;
+            let changes = patch::NodeChanges { taints: Some(taints), ..Default::default() };
+            let body = patch::node(&current, &changes);
+            let written = self.context.writer.patch(&self.api(), &key, PatchTarget::Object, PatchKind::Merge, body).await;
             match written {
                 Ok(_) => {
                     *self.forbidden() = None;
@@ -156,14 +158,14 @@ impl NodeLifecycleController {
         Err(ApiError::Conflict(key.to_string()))
     }
 
-    fn failed(&self, error: &ApiError) -> Outcome {
+    fn failed(&self, error: &ApiError) -> ReconcileResult {
         match error {
-            ApiError::NotFound(_) => return Outcome::Done,
-            ApiError::NotLeading(_) => return Outcome::After(self.config.monitor_period, error.to_string()),
+            ApiError::NotFound(_) => return ReconcileResult::Done,
+            ApiError::NotLeading(_) => return ReconcileResult::RequeueAfter(self.config.monitor_period, error.to_string()),
             ApiError::Forbidden(_) => *self.forbidden() = Some(error.to_string()),
             ApiError::Conflict(_) | ApiError::Failed(_) => {}
         }
-        Outcome::Failed(error.to_string())
+        ReconcileResult::Failed(error.to_string())
     }
 
     fn api(&self) -> Api<Node> {

@@ -15,9 +15,9 @@
 //! - What the provider does itself or defers is not reported as a failure (see [`CloudError`]'s variants).
 
 mod events;
+mod outcomes;
 mod plan;
 mod reconcile;
-mod settle;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 
 pub use events::EVENTS;
-use reconcile::Reconciler;
+use reconcile::RouteReconciler;
 
 use super::{Controller, ControllerContext, ControllerStatus, Informers};
 #[cfg(doc)]
@@ -34,10 +34,10 @@ use crate::cloud_provider::CloudError;
 use crate::{
     cloud_provider::CloudProvider,
     runtime::{
-        informer::Change,
+        informer::ObjectChange,
         shutdown::Shutdown,
-        work_queue::{Backoff, Priority},
-        worker::Queue,
+        work_queue::{KeyBackoff, ReconcilePriority},
+        worker::ReconcileQueue,
     },
 };
 
@@ -55,7 +55,7 @@ const FIRST_RETRY: Duration = Duration::from_millis(500);
 
 /// What the flags say.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
+pub struct RouteControllerConfig {
     /// `--cluster-cidr`: routes inside are ours. One, or one per address family.
     pub cluster_cidrs: Vec<IpNet>,
     /// `--route-reconciliation-period`: longest time between two attempts while something fails.
@@ -67,30 +67,30 @@ pub struct Config {
     pub nodes_are_filtered: bool,
 }
 
-impl Config {
+impl RouteControllerConfig {
     /// Time between two full reconciles when no node changes and nothing fails: [`RESYNC_PERIOD`], or the reconciliation period
     /// if that is longer or nodes are not watched.
     pub fn resync_period(&self) -> Duration {
         if self.watch_based { RESYNC_PERIOD.max(self.reconciliation_period) } else { self.reconciliation_period }
     }
 
-    fn backoff(&self) -> Backoff {
-        Backoff { base: FIRST_RETRY, max: FIRST_RETRY.max(self.reconciliation_period) }
+    fn backoff(&self) -> KeyBackoff {
+        KeyBackoff { base: FIRST_RETRY, max: FIRST_RETRY.max(self.reconciliation_period) }
     }
 
-    fn check(&self) -> Result<(), NotStarted> {
+    fn check(&self) -> Result<(), RouteControllerError> {
         match self.cluster_cidrs.as_slice() {
-            [] => Err(NotStarted::NoClusterCidr),
+            [] => Err(RouteControllerError::NoClusterCidr),
             [_] | [IpNet::V4(_), IpNet::V6(_)] | [IpNet::V6(_), IpNet::V4(_)] => Ok(()),
-            [one, other] => Err(NotStarted::SameFamily(*one, *other)),
-            more => Err(NotStarted::TooManyClusterCidrs(more.len())),
+            [one, other] => Err(RouteControllerError::SameFamily(*one, *other)),
+            more => Err(RouteControllerError::TooManyClusterCidrs(more.len())),
         }
     }
 }
 
 /// Why the controller cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotStarted {
+pub enum RouteControllerError {
     /// The provider has no routes: go on without this controller.
     #[error("cloud provider {0:?} does not support routes; --configure-cloud-routes=false says that none are wanted")]
     RoutesUnsupported(String),
@@ -119,8 +119,8 @@ impl fmt::Display for AllRoutes {
 
 /// The route controller.
 pub struct RouteController {
-    queue: Queue<AllRoutes>,
-    reconciler: Arc<Reconciler>,
+    queue: ReconcileQueue<AllRoutes>,
+    reconciler: Arc<RouteReconciler>,
     resync_period: Duration,
 }
 
@@ -131,21 +131,21 @@ impl RouteController {
         context: &ControllerContext,
         informers: &mut Informers,
         provider: Arc<dyn CloudProvider>,
-        config: Config,
-    ) -> Result<Arc<Self>, NotStarted> {
-        let unsupported = || NotStarted::RoutesUnsupported(provider.provider_name().to_owned());
+        config: RouteControllerConfig,
+    ) -> Result<Arc<Self>, RouteControllerError> {
+        let unsupported = || RouteControllerError::RoutesUnsupported(provider.provider_name().to_owned());
         let routes = provider.routes().ok_or_else(unsupported)?;
         config.check()?;
         // Upstream's queue name.
-        let queue = Queue::new("Routes", config.backoff(), context.clock, Arc::clone(&context.metrics));
+        let queue = ReconcileQueue::new("Routes", config.backoff(), context.clock, Arc::clone(&context.metrics));
         let due = queue.clone();
         informers.nodes.subscribe(move |change| {
             if config.watch_based && concerns_routes(change) {
-                due.add_after(AllRoutes, Priority::NodeChange, GATHERING_DELAY);
+                due.add_after(AllRoutes, ReconcilePriority::NodeChange, GATHERING_DELAY);
             }
         });
         let resync_period = config.resync_period();
-        let reconciler = Reconciler::new(context, routes, informers.nodes.store(), &config);
+        let reconciler = RouteReconciler::new(context, routes, informers.nodes.store(), &config);
         Ok(Arc::new(Self { queue, reconciler: Arc::new(reconciler), resync_period }))
     }
 
@@ -154,7 +154,7 @@ impl RouteController {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.queue.add(AllRoutes, Priority::Resync);
+            self.queue.add(AllRoutes, ReconcilePriority::Resync);
         }
     }
 
@@ -193,11 +193,11 @@ impl Controller for RouteController {
 /// Whether a change of a node can change what routes there should be; labels may tell a provider where the machine is, or that it is
 /// not its own. Upstream: `handleNodeUpdate`, without labels; there is no periodic replay of unchanged objects here,
 /// [`RouteController::resync`] stands for it.
-fn concerns_routes(change: &Change<Node>) -> bool {
+fn concerns_routes(change: &ObjectChange<Node>) -> bool {
     match change {
-        Change::Added(node) => has_pod_cidrs(node),
-        Change::Deleted(_) => true,
-        Change::Updated { old, new } => {
+        ObjectChange::Added(node) => has_pod_cidrs(node),
+        ObjectChange::Deleted(_) => true,
+        ObjectChange::Updated { old, new } => {
             let differs = plan::addresses(old) != plan::addresses(new) || old.metadata.labels != new.metadata.labels;
             pod_cidrs(old) != pod_cidrs(new) || has_pod_cidrs(new) && differs
         }
@@ -240,11 +240,11 @@ mod tests {
     fn which_changes_concern_routes() {
         let before = node(&["10.0.0.0/24"], "1.1.1.1", "True");
         let bare = node(&[], "1.1.1.1", "True");
-        let updated = |old: &Arc<Node>, new: Arc<Node>| Change::Updated { old: Arc::clone(old), new };
+        let updated = |old: &Arc<Node>, new: Arc<Node>| ObjectChange::Updated { old: Arc::clone(old), new };
         let table = [
-            ("added", Change::Added(Arc::clone(&before)), true),
-            ("added without CIDR", Change::Added(Arc::clone(&bare)), false),
-            ("deleted", Change::Deleted(Arc::clone(&before)), true),
+            ("added", ObjectChange::Added(Arc::clone(&before)), true),
+            ("added without CIDR", ObjectChange::Added(Arc::clone(&bare)), false),
+            ("deleted", ObjectChange::Deleted(Arc::clone(&before)), true),
             ("address changed", updated(&before, node(&["10.0.0.0/24"], "2.2.2.2", "True")), true),
             ("address changed without CIDR", updated(&bare, node(&[], "2.2.2.2", "True")), false),
             ("label changed", updated(&before, labelled(&["10.0.0.0/24"])), true),
@@ -263,7 +263,7 @@ mod tests {
     fn which_cluster_cidrs_are_accepted() {
         let cidrs = |list: &[&str]| -> Vec<IpNet> { list.iter().map(|cidr| cidr.parse().unwrap()).collect() };
         let check = |list: &[&str]| {
-            Config {
+            RouteControllerConfig {
                 cluster_cidrs: cidrs(list),
                 reconciliation_period: Duration::from_secs(10),
                 watch_based: true,
@@ -275,20 +275,20 @@ mod tests {
         for accepted in [&[a][..], &[b], &[a, b], &[b, a]] {
             assert_eq!(check(accepted), Ok(()), "{accepted:?}");
         }
-        assert_eq!(check(&[]), Err(NotStarted::NoClusterCidr));
-        assert_eq!(check(&[a, c]), Err(NotStarted::SameFamily(a.parse().unwrap(), c.parse().unwrap())));
-        assert_eq!(check(&[a, b, c]), Err(NotStarted::TooManyClusterCidrs(3)));
+        assert_eq!(check(&[]), Err(RouteControllerError::NoClusterCidr));
+        assert_eq!(check(&[a, c]), Err(RouteControllerError::SameFamily(a.parse().unwrap(), c.parse().unwrap())));
+        assert_eq!(check(&[a, b, c]), Err(RouteControllerError::TooManyClusterCidrs(3)));
     }
 
     #[test]
     fn periods_follow_the_flag() {
-        let config = |seconds| Config {
+        let config = |seconds| RouteControllerConfig {
             cluster_cidrs: Vec::new(),
             reconciliation_period: Duration::from_secs(seconds),
             watch_based: true,
             nodes_are_filtered: false,
         };
-        assert_eq!(Config { watch_based: false, ..config(10) }.resync_period(), Duration::from_secs(10));
+        assert_eq!(RouteControllerConfig { watch_based: false, ..config(10) }.resync_period(), Duration::from_secs(10));
         assert_eq!(config(10).resync_period(), RESYNC_PERIOD);
         assert_eq!(config(3600).resync_period(), Duration::from_secs(3600));
         assert_eq!(config(10).backoff().delay(20), Duration::from_secs(10));

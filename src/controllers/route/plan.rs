@@ -17,31 +17,31 @@ use crate::cloud_provider::{AddressType, NodeAddress, Route, RouteChanges};
 
 /// What to do, and what it is good for.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Plan {
+pub(super) struct RoutePlan {
     /// For the provider, in one batch.
     pub(super) changes: RouteChanges,
     /// The nodes concerned, in the order of the input.
-    pub(super) nodes: Vec<NodePlan>,
+    pub(super) nodes: Vec<NodeRoutePlan>,
     /// How many routes are as they should be.
     pub(super) kept: usize,
 }
 
 /// What one node needs.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct NodePlan {
+pub(super) struct NodeRoutePlan {
     /// The node.
     pub(super) node: Arc<Node>,
     /// One per pod CIDR. Empty for a node without pod CIDRs that a route leads to all the same.
-    pub(super) routes: Vec<Needed>,
+    pub(super) routes: Vec<RequiredRoute>,
 }
 
 /// A route that a node needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Needed {
+pub(super) enum RequiredRoute {
     /// It is there.
-    There,
+    Exists,
     /// It is to be created: index in [`RouteChanges::create`].
-    Created(usize),
+    Create(usize),
 }
 
 /// A CIDR by what it means; one that is none, by its text.
@@ -58,17 +58,17 @@ impl Cidr {
 }
 
 /// Compares what is with what should be.
-pub(super) fn plan(routes: &[Route], nodes: &[Arc<Node>], cluster_cidrs: &[IpNet]) -> Plan {
-    let listed = Listed::new(routes, cluster_cidrs);
-    let mut plan = Plan { changes: RouteChanges::default(), nodes: Vec::new(), kept: 0 };
+pub(super) fn plan(routes: &[Route], nodes: &[Arc<Node>], cluster_cidrs: &[IpNet]) -> RoutePlan {
+    let listed = ListedRoutes::new(routes, cluster_cidrs);
+    let mut plan = RoutePlan { changes: RouteChanges::default(), nodes: Vec::new(), kept: 0 };
     let mut wanted = HashSet::new();
     for node in nodes {
         let name = node.name_any();
         if pod_cidrs(node).is_empty() && !listed.targets.contains(name.as_str()) {
             continue;
         }
-        let routes = needs(node, &name, &listed, &mut wanted, &mut plan.changes.create);
-        plan.nodes.push(NodePlan { node: Arc::clone(node), routes });
+        let routes = required_routes(node, &name, &listed, &mut wanted, &mut plan.changes.create);
+        plan.nodes.push(NodeRoutePlan { node: Arc::clone(node), routes });
     }
     let is_wanted = |index: &usize| wanted.contains(index) || !listed.ours.contains(index);
     plan.kept = wanted.len();
@@ -77,7 +77,7 @@ pub(super) fn plan(routes: &[Route], nodes: &[Arc<Node>], cluster_cidrs: &[IpNet
 }
 
 /// Nodes that routes to be deleted lead to and that are not among the plan's, each once.
-pub(super) fn strangers(plan: &Plan) -> BTreeSet<String> {
+pub(super) fn unlisted_nodes(plan: &RoutePlan) -> BTreeSet<String> {
     let known: HashSet<_> = plan.nodes.iter().map(|planned| planned.node.name_any()).collect();
     let targets = plan.changes.delete.iter().map(|route| &route.target_node).filter(|name| !name.is_empty());
     targets.filter(|name| !known.contains(*name)).cloned().collect()
@@ -85,7 +85,7 @@ pub(super) fn strangers(plan: &Plan) -> BTreeSet<String> {
 
 /// What is known of a stranger.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Stranger {
+pub(super) enum UnlistedNode {
     /// There is no such Node.
     Gone,
     /// There is, with these pod CIDRs.
@@ -94,7 +94,7 @@ pub(super) enum Stranger {
     Unknown,
 }
 
-impl Stranger {
+impl UnlistedNode {
     /// A name alone protects nothing: the CIDR that a Node of this name had before may be another's by now.
     fn keeps(&self, route: &Route) -> bool {
         let within = |cidr: &String| match (Cidr::of(cidr), Cidr::of(&route.destination_cidr)) {
@@ -110,9 +110,9 @@ impl Stranger {
 }
 
 /// Keeps the routes that those strangers need; one of which nothing was asked keeps all.
-pub(super) fn spare(plan: &mut Plan, seen: &HashMap<String, Stranger>) {
-    let strangers = strangers(plan);
-    let keeps = |route: &Route| seen.get(&route.target_node).unwrap_or(&Stranger::Unknown).keeps(route);
+pub(super) fn keep_routes_of_unlisted(plan: &mut RoutePlan, seen: &HashMap<String, UnlistedNode>) {
+    let strangers = unlisted_nodes(plan);
+    let keeps = |route: &Route| seen.get(&route.target_node).unwrap_or(&UnlistedNode::Unknown).keeps(route);
     let stays = |route: &Route| strangers.contains(&route.target_node) && keeps(route);
     let before = plan.changes.delete.len();
     plan.changes.delete.retain(|route| !stays(route));
@@ -120,7 +120,7 @@ pub(super) fn spare(plan: &mut Plan, seen: &HashMap<String, Stranger>) {
 }
 
 /// Routes as listed, indexed.
-struct Listed<'a> {
+struct ListedRoutes<'a> {
     routes: &'a [Route],
     /// By target node and CIDR; a blackhole serves nobody and is not in here.
     serving: HashMap<(&'a str, Cidr), Vec<usize>>,
@@ -130,7 +130,7 @@ struct Listed<'a> {
     ours: HashSet<usize>,
 }
 
-impl<'a> Listed<'a> {
+impl<'a> ListedRoutes<'a> {
     fn new(routes: &'a [Route], cluster_cidrs: &[IpNet]) -> Self {
         let mut serving: HashMap<_, Vec<usize>> = HashMap::new();
         for (index, route) in routes.iter().enumerate().filter(|(_, route)| !route.blackhole) {
@@ -151,13 +151,13 @@ impl<'a> Listed<'a> {
 }
 
 /// What `node` needs; marks the routes that serve it as `wanted` and adds the missing ones to `create`.
-fn needs(
+fn required_routes(
     node: &Node,
     name: &str,
-    listed: &Listed<'_>,
+    listed: &ListedRoutes<'_>,
     wanted: &mut HashSet<usize>,
     create: &mut Vec<(String, Route)>,
-) -> Vec<Needed> {
+) -> Vec<RequiredRoute> {
     let addresses = addresses(node);
     let address_set: HashSet<_> = addresses.iter().cloned().collect();
     let mut seen = HashSet::new();
@@ -170,10 +170,10 @@ fn needs(
         let serving = listed.serving.get(&(name, cidr)).map(Vec::as_slice).unwrap_or_default();
         let good: Vec<_> = serving.iter().copied().filter(|index| listed.is_good(*index, &address_set)).collect();
         if good.is_empty() {
-            needed.push(Needed::Created(create.len()));
+            needed.push(RequiredRoute::Create(create.len()));
             create.push((node.uid().unwrap_or_default(), route_to(name, &addresses, text)));
         } else {
-            needed.push(Needed::There);
+            needed.push(RequiredRoute::Exists);
             wanted.extend(good);
         }
     }

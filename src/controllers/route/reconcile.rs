@@ -13,18 +13,18 @@ use kube::Api;
 use serde_json::Value;
 
 use super::{
-    Config, events,
-    plan::{Plan, Stranger, plan, spare, strangers},
+    RouteControllerConfig, events,
+    outcomes::{RouteRetry, RouteSyncResult, condition_of, condition_patch, evaluate, outcome},
+    plan::{RoutePlan, UnlistedNode, keep_routes_of_unlisted, plan, unlisted_nodes},
     pod_cidrs,
-    settle::{Again, Settled, condition_of, condition_patch, outcome, settle},
 };
 use crate::{
     cloud_provider::{CloudError, RouteOutcomes, Routes},
     controllers::{ControllerContext, ControllerStatus},
     runtime::{
-        patch::{ApiError, Part, PatchKind},
-        store::{ObjectKey, Store},
-        work_queue::Outcome,
+        patch::{ApiError, PatchKind, PatchTarget},
+        store::{InformerStore, ObjectKey},
+        work_queue::ReconcileResult,
     },
 };
 
@@ -36,36 +36,41 @@ const CONFLICT_RETRIES: u32 = 5;
 const CONFLICT_DELAY_MILLIS: std::ops::Range<u64> = 100..200;
 
 /// What reconciles.
-pub(super) struct Reconciler {
+pub(super) struct RouteReconciler {
     context: ControllerContext,
     routes: Arc<dyn Routes>,
-    nodes: Store<Node>,
+    nodes: InformerStore<Node>,
     cluster_cidrs: Vec<IpNet>,
     nodes_are_filtered: bool,
     /// Of the last reconcile, for status pages.
-    last: Mutex<Last>,
+    last_reconcile: Mutex<LastRouteReconcile>,
 }
 
 #[derive(Default)]
-struct Last {
+struct LastRouteReconcile {
     list_error: Option<String>,
     summary: Option<String>,
 }
 
-impl Reconciler {
-    pub(super) fn new(context: &ControllerContext, routes: Arc<dyn Routes>, nodes: Store<Node>, config: &Config) -> Self {
+impl RouteReconciler {
+    pub(super) fn new(
+        context: &ControllerContext,
+        routes: Arc<dyn Routes>,
+        nodes: InformerStore<Node>,
+        config: &RouteControllerConfig,
+    ) -> Self {
         Self {
             context: context.clone(),
             routes,
             nodes,
             cluster_cidrs: config.cluster_cidrs.clone(),
             nodes_are_filtered: config.nodes_are_filtered,
-            last: Mutex::default(),
+            last_reconcile: Mutex::default(),
         }
     }
 
     /// Brings all routes and conditions in line with the nodes.
-    pub(super) async fn reconcile(&self) -> Outcome {
+    pub(super) async fn reconcile(&self) -> ReconcileResult {
         // An empty store before the first list would read as "all nodes are gone".
         self.nodes.synced().await;
         self.context.metrics.route_sync_total.with_label_values::<&str>(&[]).inc();
@@ -75,52 +80,52 @@ impl Reconciler {
         };
         // Nodes are read after the routes: a node that appears in between is not taken for one that is gone.
         let mut plan = plan(&routes, &self.nodes.list(), &self.cluster_cidrs);
-        let unsure = if self.nodes_are_filtered { self.spare_hidden(&mut plan).await } else { Vec::new() };
+        let unsure = if self.nodes_are_filtered { self.keep_hidden_routes(&mut plan).await } else { Vec::new() };
         let started = self.context.clock.now();
         let outcomes = self.apply(&plan).await;
-        let mut settled = settle(&plan, &outcomes);
+        let mut settled = evaluate(&plan, &outcomes);
         self.report(&plan, &settled, started.elapsed());
-        settled.again.extend(unsure);
-        settled.again.extend(self.write_conditions(&settled).await);
-        outcome(&settled.again)
+        settled.retries.extend(unsure);
+        settled.retries.extend(self.write_conditions(&settled).await);
+        outcome(&settled.retries)
     }
 
     /// Takes from the plan the deletion of routes that Nodes need which are there, though the informer's selector hides them, and of those to
     /// Nodes of which nobody knows; answers why for the latter.
-    async fn spare_hidden(&self, plan: &mut Plan) -> Vec<Again> {
-        let looks: Vec<_> = strangers(plan).into_iter().map(|name| self.look(name)).collect();
+    async fn keep_hidden_routes(&self, plan: &mut RoutePlan) -> Vec<RouteRetry> {
+        let looks: Vec<_> = unlisted_nodes(plan).into_iter().map(|name| self.find_node(name)).collect();
         let looked: Vec<_> = futures::stream::iter(looks).buffer_unordered(MAX_CONCURRENT_PATCHES).collect().await;
         let mut unsure = Vec::new();
-        let known = |(name, seen): (String, Result<Stranger, ApiError>)| {
+        let known = |(name, seen): (String, Result<UnlistedNode, ApiError>)| {
             let stranger = seen.unwrap_or_else(|error| {
-                unsure.extend(Again::from_api("whether a node exists", &error));
-                Stranger::Unknown
+                unsure.extend(RouteRetry::from_api("whether a node exists", &error));
+                UnlistedNode::Unknown
             });
             (name, stranger)
         };
         let seen: HashMap<_, _> = looked.into_iter().map(known).collect();
-        spare(plan, &seen);
+        keep_routes_of_unlisted(plan, &seen);
         unsure
     }
 
-    async fn look(&self, name: String) -> (String, Result<Stranger, ApiError>) {
+    async fn find_node(&self, name: String) -> (String, Result<UnlistedNode, ApiError>) {
         let api: Api<Node> = Api::all(self.context.writer.client().clone());
         let seen = match self.context.writer.get(&api, &ObjectKey::cluster(&name)).await {
-            Ok(node) => Ok(Stranger::Hidden(pod_cidrs(&node).to_vec())),
-            Err(ApiError::NotFound(_)) => Ok(Stranger::Gone),
+            Ok(node) => Ok(UnlistedNode::Hidden(pod_cidrs(&node).to_vec())),
+            Err(ApiError::NotFound(_)) => Ok(UnlistedNode::Gone),
             Err(error) => Err(error),
         };
         (name, seen)
     }
 
-    fn cannot_list(&self, error: &CloudError) -> Outcome {
-        let again = Again::from_cloud("listing routes", error);
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+    fn cannot_list(&self, error: &CloudError) -> ReconcileResult {
+        let again = RouteRetry::from_cloud("listing routes", error);
+        let mut last = self.last_reconcile.lock().unwrap_or_else(PoisonError::into_inner);
         last.list_error = again.is_some().then(|| format!("routes cannot be listed: {error}"));
         outcome(again.as_slice())
     }
 
-    async fn apply(&self, plan: &Plan) -> RouteOutcomes {
+    async fn apply(&self, plan: &RoutePlan) -> RouteOutcomes {
         let changes = &plan.changes;
         if changes.delete.is_empty() && changes.create.is_empty() {
             return RouteOutcomes::default();
@@ -135,10 +140,10 @@ impl Reconciler {
         self.routes.apply_routes(&self.context.cluster_name, changes).await
     }
 
-    fn report(&self, plan: &Plan, settled: &Settled, took: Duration) {
+    fn report(&self, plan: &RoutePlan, settled: &RouteSyncResult, took: Duration) {
         let (kept, deletions, creations) = (plan.kept, plan.changes.delete.len(), plan.changes.create.len());
         if deletions + creations > 0 {
-            let unfinished = settled.again.len();
+            let unfinished = settled.retries.len();
             tracing::info!(kept, deletions, creations, unfinished, ?took, "changed routes in one batch");
         }
         for failed in &settled.failed {
@@ -146,13 +151,14 @@ impl Reconciler {
             self.context.events.record(event);
         }
         let summary =
-            format!("{kept} kept, {deletions} to delete, {creations} to create, {} unfinished", settled.again.len());
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Last { list_error: None, summary: Some(summary) };
+            format!("{kept} kept, {deletions} to delete, {creations} to create, {} unfinished", settled.retries.len());
+        *self.last_reconcile.lock().unwrap_or_else(PoisonError::into_inner) =
+            LastRouteReconcile { list_error: None, summary: Some(summary) };
     }
 
-    async fn write_conditions(&self, settled: &Settled) -> Vec<Again> {
+    async fn write_conditions(&self, settled: &RouteSyncResult) -> Vec<RouteRetry> {
         let now = self.context.clock.wall();
-        let patches = settled.verdicts.iter().filter_map(|(node, has_all)| {
+        let patches = settled.node_results.iter().filter_map(|(node, has_all)| {
             let patch = condition_patch(node, *has_all, now)?;
             Some(self.write_condition(Arc::clone(node), patch))
         });
@@ -162,16 +168,17 @@ impl Reconciler {
         written.filter_map(std::future::ready).collect().await
     }
 
-    async fn write_condition(&self, node: Arc<Node>, patch: Value) -> Option<Again> {
+    async fn write_condition(&self, node: Arc<Node>, patch: Value) -> Option<RouteRetry> {
         let api: Api<Node> = Api::all(self.context.writer.client().clone());
         let key = ObjectKey::of(node.as_ref());
         let mut retries = 0;
         loop {
-            let written = self.context.writer.patch(&api, &key, Part::Status, PatchKind::Strategic, patch.clone()).await;
+            let written =
+                self.context.writer.patch(&api, &key, PatchTarget::Status, PatchKind::Strategic, patch.clone()).await;
             match written {
                 Ok(_) => return None,
                 Err(ApiError::Conflict(_)) if retries < CONFLICT_RETRIES => retries += 1,
-                Err(error) => return Again::from_api(&condition_of(&node), &error),
+                Err(error) => return RouteRetry::from_api(&condition_of(&node), &error),
             }
             let delay = rand::random_range(CONFLICT_DELAY_MILLIS);
             tokio::time::sleep(Duration::from_millis(delay)).await;
@@ -180,7 +187,7 @@ impl Reconciler {
 
     /// How it is doing, without the queue.
     pub(super) fn status(&self) -> ControllerStatus {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last_reconcile.lock().unwrap_or_else(PoisonError::into_inner);
         let cidrs: Vec<_> = self.cluster_cidrs.iter().map(IpNet::to_string).collect();
         let mut facts = vec![("cluster CIDRs".to_owned(), cidrs.join(","))];
         facts.extend(last.summary.clone().map(|summary| ("routes at the last reconcile".to_owned(), summary)));

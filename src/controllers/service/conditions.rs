@@ -17,7 +17,7 @@ const MAX_MESSAGE: usize = 1024;
 
 /// How far a load balancer is. `True`: it serves the Service; `False`: it does not, somebody should look; `Unknown`: on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stage {
+pub enum LoadBalancerPhase {
     /// Being created or updated.
     Ensuring,
     /// Being given another set of nodes.
@@ -36,37 +36,37 @@ pub enum Stage {
     Invalid(String),
 }
 
-impl Stage {
+impl LoadBalancerPhase {
     /// Reason of the condition.
     pub fn reason(&self) -> &'static str {
         match self {
-            Stage::Ensuring => "Ensuring",
-            Stage::Updating => "Updating",
-            Stage::Deleting => "Deleting",
-            Stage::Ready => "Ready",
-            Stage::ImplementedElsewhere => "ImplementedElsewhere",
-            Stage::Waiting(_) => "Waiting",
-            Stage::Failed(_) => "Failed",
-            Stage::Invalid(_) => "Invalid",
+            LoadBalancerPhase::Ensuring => "Ensuring",
+            LoadBalancerPhase::Updating => "Updating",
+            LoadBalancerPhase::Deleting => "Deleting",
+            LoadBalancerPhase::Ready => "Ready",
+            LoadBalancerPhase::ImplementedElsewhere => "ImplementedElsewhere",
+            LoadBalancerPhase::Waiting(_) => "Waiting",
+            LoadBalancerPhase::Failed(_) => "Failed",
+            LoadBalancerPhase::Invalid(_) => "Invalid",
         }
     }
 
     fn status(&self) -> &'static str {
         match self {
-            Stage::Ready | Stage::ImplementedElsewhere => "True",
-            Stage::Deleting | Stage::Failed(_) | Stage::Invalid(_) => "False",
-            Stage::Ensuring | Stage::Updating | Stage::Waiting(_) => "Unknown",
+            LoadBalancerPhase::Ready | LoadBalancerPhase::ImplementedElsewhere => "True",
+            LoadBalancerPhase::Deleting | LoadBalancerPhase::Failed(_) | LoadBalancerPhase::Invalid(_) => "False",
+            LoadBalancerPhase::Ensuring | LoadBalancerPhase::Updating | LoadBalancerPhase::Waiting(_) => "Unknown",
         }
     }
 
     fn message(&self) -> String {
         let message = match self {
-            Stage::Ensuring => "The load balancer is being created or updated",
-            Stage::Updating => "The load balancer is being given the new set of nodes",
-            Stage::Deleting => "The load balancer is being deleted",
-            Stage::Ready => "The load balancer serves the Service",
-            Stage::ImplementedElsewhere => "Another component provides the load balancer",
-            Stage::Waiting(why) | Stage::Failed(why) | Stage::Invalid(why) => why,
+            LoadBalancerPhase::Ensuring => "The load balancer is being created or updated",
+            LoadBalancerPhase::Updating => "The load balancer is being given the new set of nodes",
+            LoadBalancerPhase::Deleting => "The load balancer is being deleted",
+            LoadBalancerPhase::Ready => "The load balancer serves the Service",
+            LoadBalancerPhase::ImplementedElsewhere => "Another component provides the load balancer",
+            LoadBalancerPhase::Waiting(why) | LoadBalancerPhase::Failed(why) | LoadBalancerPhase::Invalid(why) => why,
         };
         let fits = (0..=MAX_MESSAGE).rev().find_map(|end| message.get(..end));
         if message.len() <= MAX_MESSAGE { message } else { fits.unwrap_or_default() }.to_owned()
@@ -76,9 +76,11 @@ impl Stage {
     pub fn is_worth_a_write(&self, current: Option<&Condition>) -> bool {
         let differs = current.is_some_and(|current| current.reason != self.reason());
         match self {
-            Stage::Waiting(_) | Stage::Failed(_) | Stage::Invalid(_) => differs || current.is_none(),
-            Stage::Ready | Stage::ImplementedElsewhere => differs,
-            Stage::Ensuring | Stage::Updating | Stage::Deleting => false,
+            LoadBalancerPhase::Waiting(_) | LoadBalancerPhase::Failed(_) | LoadBalancerPhase::Invalid(_) => {
+                differs || current.is_none()
+            }
+            LoadBalancerPhase::Ready | LoadBalancerPhase::ImplementedElsewhere => differs,
+            LoadBalancerPhase::Ensuring | LoadBalancerPhase::Updating | LoadBalancerPhase::Deleting => false,
         }
     }
 
@@ -116,31 +118,34 @@ mod tests {
 
     #[test]
     fn only_entering_and_leaving_trouble_is_worth_a_write() {
-        let failed = Stage::Failed("first".into()).condition(None, None, NOW);
-        let ready = Stage::Ready.condition(None, None, NOW);
-        let again = Stage::Failed("second".into());
+        let failed = LoadBalancerPhase::Failed("first".into()).condition(None, None, NOW);
+        let ready = LoadBalancerPhase::Ready.condition(None, None, NOW);
+        let again = LoadBalancerPhase::Failed("second".into());
         assert!(again.is_worth_a_write(None) && again.is_worth_a_write(Some(&ready)));
         assert!(!again.is_worth_a_write(Some(&failed)), "not on every retry");
-        assert!(Stage::Waiting(String::new()).is_worth_a_write(Some(&failed)));
-        assert!(Stage::Ready.is_worth_a_write(Some(&failed)));
-        assert!(!Stage::Ready.is_worth_a_write(None), "taking over writes nothing");
-        assert!(!Stage::Ready.is_worth_a_write(Some(&ready)));
-        assert!(!Stage::Ensuring.is_worth_a_write(None) && !Stage::Deleting.is_worth_a_write(Some(&ready)));
+        assert!(LoadBalancerPhase::Waiting(String::new()).is_worth_a_write(Some(&failed)));
+        assert!(LoadBalancerPhase::Ready.is_worth_a_write(Some(&failed)));
+        assert!(!LoadBalancerPhase::Ready.is_worth_a_write(None), "taking over writes nothing");
+        assert!(!LoadBalancerPhase::Ready.is_worth_a_write(Some(&ready)));
+        assert!(
+            !LoadBalancerPhase::Ensuring.is_worth_a_write(None)
+                && !LoadBalancerPhase::Deleting.is_worth_a_write(Some(&ready))
+        );
     }
 
     #[test]
     fn transition_time_follows_the_status() {
         let later = NOW + jiff::SignedDuration::from_secs(60);
-        let failed = Stage::Failed("a".into()).condition(None, Some(1), NOW);
-        let invalid = Stage::Invalid("b".into()).condition(Some(&failed), Some(2), later);
+        let failed = LoadBalancerPhase::Failed("a".into()).condition(None, Some(1), NOW);
+        let invalid = LoadBalancerPhase::Invalid("b".into()).condition(Some(&failed), Some(2), later);
         assert_eq!((invalid.last_transition_time.0, invalid.observed_generation), (NOW, Some(2)));
-        assert_eq!(Stage::Ready.condition(Some(&invalid), None, later).last_transition_time.0, later);
+        assert_eq!(LoadBalancerPhase::Ready.condition(Some(&invalid), None, later).last_transition_time.0, later);
     }
 
     #[test]
     fn conditions_of_others_stay() {
-        let other = Condition { type_: "Other".into(), ..Stage::Ready.condition(None, None, NOW) };
-        let ours = Stage::Ready.condition(None, None, NOW);
+        let other = Condition { type_: "Other".into(), ..LoadBalancerPhase::Ready.condition(None, None, NOW) };
+        let ours = LoadBalancerPhase::Ready.condition(None, None, NOW);
         let mut service = Service::default();
         service.status.get_or_insert_default().conditions = Some(vec![ours, other.clone()]);
         assert_eq!(current(&service).unwrap().type_, CONDITION_TYPE);
@@ -149,9 +154,9 @@ mod tests {
 
     #[test]
     fn long_messages_are_cut() {
-        let condition = Stage::Failed("ä".repeat(5000)).condition(None, None, NOW);
+        let condition = LoadBalancerPhase::Failed("ä".repeat(5000)).condition(None, None, NOW);
         assert_eq!(condition.message.len(), MAX_MESSAGE);
-        let condition = Stage::Invalid("€".repeat(5000)).condition(None, None, NOW);
+        let condition = LoadBalancerPhase::Invalid("€".repeat(5000)).condition(None, None, NOW);
         assert_eq!(condition.message.len(), MAX_MESSAGE - 1, "no character is cut");
     }
 }

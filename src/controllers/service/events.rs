@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc};
 
 use k8s_openapi::api::core::v1::{Node, Service};
 
-use super::needs_update::Announcement;
-use crate::runtime::events::{Event, EventDoc, EventType, reference};
+use super::needs_update::ServiceChangeEvent;
+use crate::runtime::events::{EventDescription, EventType, RecordedEvent, object_reference};
 
 /// Reasons of the events.
 pub(super) mod reason {
@@ -28,15 +28,15 @@ pub(super) mod reason {
     pub(in super::super) const IP_FAMILIES: &str = "IPFamilies";
 }
 
-const fn normal(reason: &'static str, when: &'static str) -> EventDoc {
-    EventDoc { reason, type_: EventType::Normal, when }
+const fn normal(reason: &'static str, when: &'static str) -> EventDescription {
+    EventDescription { reason, type_: EventType::Normal, when }
 }
-const fn warning(reason: &'static str, when: &'static str) -> EventDoc {
-    EventDoc { reason, type_: EventType::Warning, when }
+const fn warning(reason: &'static str, when: &'static str) -> EventDescription {
+    EventDescription { reason, type_: EventType::Warning, when }
 }
 
 /// Every event of this controller, for the reference page.
-pub const EVENTS: &[EventDoc] = &[
+pub const EVENTS: &[EventDescription] = &[
     normal(reason::ENSURING, "The load balancer of a new or changed Service is about to be created or updated."),
     normal(reason::ENSURED, "The load balancer serves the Service."),
     warning(reason::UNAVAILABLE, "There is no node that the load balancer could send traffic to."),
@@ -62,32 +62,32 @@ pub const EVENTS: &[EventDoc] = &[
 /// Most node names in one message. Upstream: `maxNodeNamesToLog`.
 const MAX_NODE_NAMES: usize = 20;
 
-fn event(service: &Service, type_: EventType, reason: &'static str, message: impl Into<String>) -> Event {
-    Event { about: reference(service), type_, reason, message: message.into() }
+fn event(service: &Service, type_: EventType, reason: &'static str, message: impl Into<String>) -> RecordedEvent {
+    RecordedEvent { about: object_reference(service), type_, reason, message: message.into() }
 }
 
 /// The load balancer is about to be created or updated.
-pub fn ensuring(service: &Service) -> Event {
+pub fn ensuring(service: &Service) -> RecordedEvent {
     event(service, EventType::Normal, reason::ENSURING, "Ensuring load balancer")
 }
 
 /// The load balancer serves the Service.
-pub fn ensured(service: &Service) -> Event {
+pub fn ensured(service: &Service) -> RecordedEvent {
     event(service, EventType::Normal, reason::ENSURED, "Ensured load balancer")
 }
 
 /// There is no node to send traffic to.
-pub fn unavailable(service: &Service) -> Event {
+pub fn unavailable(service: &Service) -> RecordedEvent {
     event(service, EventType::Warning, reason::UNAVAILABLE, "There are no available nodes for LoadBalancer")
 }
 
 /// The load balancer has the new nodes.
-pub fn updated(service: &Service) -> Event {
+pub fn updated(service: &Service) -> RecordedEvent {
     event(service, EventType::Normal, reason::UPDATED, "Updated load balancer with new hosts")
 }
 
 /// The load balancer could not be given the new nodes.
-pub fn update_failed(service: &Service, nodes: &[Arc<Node>], error: &dyn fmt::Display) -> Event {
+pub fn update_failed(service: &Service, nodes: &[Arc<Node>], error: &dyn fmt::Display) -> RecordedEvent {
     let (names, total) = (node_names(nodes), nodes.len());
     let limited = format!("[node names limited, total number of nodes: {total}]");
     let message = format!("Error updating load balancer with new hosts [{names}] {limited}, error: {error}");
@@ -95,27 +95,27 @@ pub fn update_failed(service: &Service, nodes: &[Arc<Node>], error: &dyn fmt::Di
 }
 
 /// The load balancer is about to be deleted.
-pub fn deleting(service: &Service) -> Event {
+pub fn deleting(service: &Service) -> RecordedEvent {
     event(service, EventType::Normal, reason::DELETING, "Deleting load balancer")
 }
 
 /// Nothing is left of the load balancer.
-pub fn deleted(service: &Service) -> Event {
+pub fn deleted(service: &Service) -> RecordedEvent {
     event(service, EventType::Normal, reason::DELETED, "Deleted load balancer")
 }
 
 /// The load balancer of a Service that is gone could not be deleted.
-pub fn delete_failed(service: &Service, error: &dyn fmt::Display) -> Event {
+pub fn delete_failed(service: &Service, error: &dyn fmt::Display) -> RecordedEvent {
     event(service, EventType::Warning, reason::DELETE_FAILED, format!("Error deleting load balancer: {error}"))
 }
 
 /// The sync failed.
-pub fn sync_failed(service: &Service, error: &dyn fmt::Display) -> Event {
+pub fn sync_failed(service: &Service, error: &dyn fmt::Display) -> RecordedEvent {
     event(service, EventType::Warning, reason::SYNC_FAILED, format!("Error syncing load balancer: {error}"))
 }
 
 /// The user changed something that upstream announces.
-pub fn changed(service: &Service, announcement: Announcement) -> Event {
+pub fn changed(service: &Service, announcement: ServiceChangeEvent) -> RecordedEvent {
     event(service, EventType::Normal, announcement.reason, announcement.message)
 }
 

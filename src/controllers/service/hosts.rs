@@ -7,13 +7,13 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
     plan,
-    reconcile::{COALESCE, Reconciler},
+    reconcile::{COALESCING_DELAY, ServiceReconciler},
 };
 use crate::{
     cloud_provider::CloudError,
     runtime::{
         shutdown::Shutdown,
-        work_queue::{Outcome, Priority},
+        work_queue::{ReconcilePriority, ReconcileResult},
     },
 };
 
@@ -30,29 +30,29 @@ impl fmt::Display for HostSync {
     }
 }
 
-impl Reconciler {
+impl ServiceReconciler {
     /// Has the hosts looked at again and again.
-    pub(super) async fn look_at_hosts(&self, shutdown: &Shutdown) {
+    pub(super) async fn resync_hosts(&self, shutdown: &Shutdown) {
         // Services that need anything come first, and bring the hosts with them.
-        let mut wait = COALESCE;
+        let mut wait = COALESCING_DELAY;
         loop {
             tokio::select! {
                 () = shutdown.begun() => return,
-                () = tokio::time::sleep(wait) => self.host_queue.add(HostSync, Priority::Resync),
+                () = tokio::time::sleep(wait) => self.host_queue.add(HostSync, ReconcilePriority::Resync),
             }
             wait = PERIOD;
         }
     }
 
     /// Brings the hosts of all load balancers to the Nodes.
-    pub(super) async fn sync_hosts(self: Arc<Self>) -> Outcome {
+    pub(super) async fn sync_hosts(self: Arc<Self>) -> ReconcileResult {
         let hosts = self.hosts();
         match self.balancer.sync_hosts(&self.context.cluster_name, &hosts.nodes).await {
-            Ok(()) | Err(CloudError::ImplementedElsewhere | CloudError::NotImplemented) => Outcome::Done,
-            Err(CloudError::RetryAfter { after, message }) => Outcome::After(after, message),
-            Err(CloudError::NotLeader(message)) => Outcome::After(plan::BACKOFF.base, message),
-            Err(CloudError::Invalid(message)) => Outcome::After(plan::BACKOFF.max, message),
-            Err(error) => Outcome::Failed(error.to_string()),
+            Ok(()) | Err(CloudError::ImplementedElsewhere | CloudError::NotImplemented) => ReconcileResult::Done,
+            Err(CloudError::RetryAfter { after, message }) => ReconcileResult::RequeueAfter(after, message),
+            Err(CloudError::NotLeader(message)) => ReconcileResult::RequeueAfter(plan::BACKOFF.base, message),
+            Err(CloudError::Invalid(message)) => ReconcileResult::RequeueAfter(plan::BACKOFF.max, message),
+            Err(error) => ReconcileResult::Failed(error.to_string()),
         }
     }
 }

@@ -12,6 +12,7 @@
 //!
 //! Upstream: `controllers/service/controller.go`.
 
+mod cache;
 pub mod conditions;
 pub mod events;
 mod hosts;
@@ -20,7 +21,6 @@ pub mod plan;
 pub mod predicates;
 mod prune;
 mod reconcile;
-mod state;
 pub mod status_patch;
 
 use std::{
@@ -35,17 +35,17 @@ pub use prune::prune_service;
 
 use self::{
     hosts::HostSync,
-    reconcile::{COALESCE, NodeSync, Reconciler},
+    reconcile::{COALESCING_DELAY, NodeSync, ServiceReconciler},
 };
 use super::{Controller, ControllerContext, ControllerStatus, Informers};
 use crate::{
     cloud_provider::{CloudProvider, LoadBalancer},
     runtime::{
-        informer::Change,
+        informer::ObjectChange,
         shutdown::Shutdown,
         store::ObjectKey,
-        work_queue::{Priority, Unsettled},
-        worker::Queue,
+        work_queue::{ReconcilePriority, UnsettledKey},
+        worker::ReconcileQueue,
     },
 };
 
@@ -54,7 +54,7 @@ pub const NAME: &str = super::names::SERVICE.canonical;
 
 /// Settings of the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Config {
+pub struct ServiceControllerConfig {
     /// `--concurrent-service-syncs`: most Services in flight; 0, or what the provider disregards, leaves it to the provider.
     pub concurrent_syncs: usize,
     /// How often every load balancer is checked against the cloud; zero for never.
@@ -68,7 +68,7 @@ pub struct NoLoadBalancer(String);
 
 /// The controller.
 pub struct ServiceController {
-    reconciler: Arc<Reconciler>,
+    reconciler: Arc<ServiceReconciler>,
     limit: Option<usize>,
     resync_period: Duration,
 }
@@ -79,20 +79,20 @@ pub fn new(
     context: &ControllerContext,
     informers: &mut Informers,
     provider: Arc<dyn CloudProvider>,
-    config: Config,
+    config: ServiceControllerConfig,
 ) -> Result<Arc<ServiceController>, NoLoadBalancer> {
     let balancer = provider.load_balancer().ok_or_else(|| NoLoadBalancer(provider.provider_name().to_owned()))?;
     let limit = most_in_flight(config.concurrent_syncs, &*balancer);
     let metrics = || Arc::clone(&context.metrics);
-    let reconciler = Arc::new(Reconciler {
+    let reconciler = Arc::new(ServiceReconciler {
         context: context.clone(),
         services: informers.services.store(),
         nodes: informers.nodes.store(),
         balancer,
-        queue: Queue::new("service", plan::BACKOFF, context.clock, metrics()),
-        node_queue: Queue::new("node", plan::BACKOFF, context.clock, metrics()),
-        host_queue: Queue::new("hosts", plan::BACKOFF, context.clock, metrics()),
-        state: Mutex::default(),
+        queue: ReconcileQueue::new("service", plan::BACKOFF, context.clock, metrics()),
+        node_queue: ReconcileQueue::new("node", plan::BACKOFF, context.clock, metrics()),
+        host_queue: ReconcileQueue::new("hosts", plan::BACKOFF, context.clock, metrics()),
+        cache: Mutex::default(),
         node_changes: 0.into(),
         host_changes: 0.into(),
         conditions_are_dropped: false.into(),
@@ -114,48 +114,48 @@ fn most_in_flight(asked: usize, balancer: &dyn LoadBalancer) -> Option<usize> {
     balancer.max_in_flight()
 }
 
-impl Reconciler {
-    fn observe_service(&self, change: &Change<Service>) {
-        let vanished = self.state().observe(change, self.context.writer.leadership().is_leading());
+impl ServiceReconciler {
+    fn observe_service(&self, change: &ObjectChange<Service>) {
+        let vanished = self.cache().observe(change, self.context.writer.leadership().is_leading());
         let priority = match change {
-            Change::Added(new) => plan::on_added(new, !self.services.status().synced),
-            Change::Updated { old, new } => plan::on_updated(old, new),
-            Change::Deleted(_) => vanished.then_some(Priority::Deletion),
+            ObjectChange::Added(new) => plan::on_added(new, !self.services.status().synced),
+            ObjectChange::Updated { old, new } => plan::on_updated(old, new),
+            ObjectChange::Deleted(_) => vanished.then_some(ReconcilePriority::Deletion),
         };
         let key = ObjectKey::of(change.object().as_ref());
         match (priority, change) {
             (Some(priority), _) => self.queue.add(key, priority),
-            (None, Change::Deleted(_)) => self.queue.forget(&key),
+            (None, ObjectChange::Deleted(_)) => self.queue.forget(&key),
             (None, _) => {}
         }
     }
 
-    fn observe_node(&self, change: &Change<Node>) {
-        if matches!(change, Change::Updated { old, new } if predicates::is_heartbeat(old, new)) {
+    fn observe_node(&self, change: &ObjectChange<Node>) {
+        if matches!(change, ObjectChange::Updated { old, new } if predicates::is_heartbeat(old, new)) {
             return;
         }
-        self.state().nodes_are_stale();
+        self.cache().nodes_are_stale();
         let matters = match change {
-            Change::Added(_) | Change::Deleted(_) => true,
-            Change::Updated { old, new } => predicates::should_sync_updated_node(old, new),
+            ObjectChange::Added(_) | ObjectChange::Deleted(_) => true,
+            ObjectChange::Updated { old, new } => predicates::should_sync_updated_node(old, new),
         };
         if matters {
             if self.context.writer.leadership().is_leading() {
-                self.state().nodes_changed(self.context.clock.now());
+                self.cache().nodes_changed(self.context.clock.now());
             }
             self.node_changes.fetch_add(1, Ordering::SeqCst);
-            self.node_queue.add_after(NodeSync, Priority::NodeChange, COALESCE);
+            self.node_queue.add_after(NodeSync, ReconcilePriority::NodeChange, COALESCING_DELAY);
         }
-        if matters || matches!(change, Change::Updated { old, new } if predicates::may_move(old, new)) {
+        if matters || matches!(change, ObjectChange::Updated { old, new } if predicates::may_change_hosts(old, new)) {
             self.host_changes.fetch_add(1, Ordering::SeqCst);
-            self.host_queue.add_after(HostSync, Priority::NodeChange, COALESCE);
+            self.host_queue.add_after(HostSync, ReconcilePriority::NodeChange, COALESCING_DELAY);
         }
     }
 
     /// Has every load balancer checked against the cloud, whenever there is nothing more urgent.
     fn resync(&self) {
-        let keys = self.state().verify_all();
-        keys.into_iter().for_each(|key| self.queue.add(key, Priority::Resync));
+        let keys = self.cache().verify_all();
+        keys.into_iter().for_each(|key| self.queue.add(key, ReconcilePriority::Resync));
     }
 }
 
@@ -212,7 +212,7 @@ impl Controller for ServiceController {
                 self.reconcile_services(&shutdown),
                 self.reconcile_nodes(&shutdown),
                 self.reconcile_hosts(&shutdown),
-                self.reconciler.look_at_hosts(&shutdown),
+                self.reconciler.resync_hosts(&shutdown),
                 self.resync(&shutdown)
             );
         })
@@ -223,9 +223,9 @@ impl Controller for ServiceController {
         let hosts = self.reconciler.hosts().nodes.len();
         let limit = self.limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
         let mut facts = vec![("hosts".to_owned(), hosts.to_string()), ("limit of Services in flight".to_owned(), limit)];
-        let stages = self.reconciler.state().stages();
+        let stages = self.reconciler.cache().phases();
         facts.extend(stages.into_iter().map(|(stage, count)| (format!("load balancers: {stage}"), count.to_string())));
-        let unsettled: Vec<Unsettled> = self.reconciler.queue.unsettled().into_iter().chain(nodes).collect();
+        let unsettled: Vec<UnsettledKey> = self.reconciler.queue.unsettled().into_iter().chain(nodes).collect();
         ControllerStatus { problem: self.reconciler.balancer.problem(), unsettled, facts }
     }
 

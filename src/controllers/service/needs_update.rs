@@ -55,16 +55,16 @@ pub fn is_handed_over(service: &Service) -> bool {
 
 /// Whether a change from `old` to `new` needs work on the load balancer.
 pub fn needs_update(old: &Service, new: &Service) -> bool {
-    (wants_load_balancer(old) || wants_load_balancer(new)) && Fingerprint::of(old) != Fingerprint::of(new)
+    (wants_load_balancer(old) || wants_load_balancer(new)) && ServiceFingerprint::of(old) != ServiceFingerprint::of(new)
 }
 
 /// All of a Service that its load balancer is made from, borrowed from it.
 #[derive(Debug, PartialEq)]
-pub struct Fingerprint<'a> {
+pub struct ServiceFingerprint<'a> {
     wants: bool,
     uid: &'a str,
     source_ranges: &'a [String],
-    ports: Vec<Port<'a>>,
+    ports: Vec<PortFingerprint<'a>>,
     session_affinity: &'a str,
     session_affinity_config: Option<&'a SessionAffinityConfig>,
     load_balancer_ip: &'a str,
@@ -76,7 +76,7 @@ pub struct Fingerprint<'a> {
 }
 
 #[derive(Debug, PartialEq)]
-struct Port<'a> {
+struct PortFingerprint<'a> {
     name: &'a str,
     protocol: &'a str,
     port: i32,
@@ -85,7 +85,7 @@ struct Port<'a> {
     app_protocol: Option<&'a str>,
 }
 
-impl<'a> Fingerprint<'a> {
+impl<'a> ServiceFingerprint<'a> {
     /// The fingerprint of `service`. Absent and empty are the same.
     pub fn of(service: &'a Service) -> Self {
         static NOTHING: LazyLock<ServiceSpec> = LazyLock::new(ServiceSpec::default);
@@ -94,7 +94,7 @@ impl<'a> Fingerprint<'a> {
             wants: wants_load_balancer(service),
             uid: service.metadata.uid.as_deref().unwrap_or_default(),
             source_ranges: spec.load_balancer_source_ranges.as_deref().unwrap_or_default(),
-            ports: spec.ports.iter().flatten().map(Port::of).collect(),
+            ports: spec.ports.iter().flatten().map(PortFingerprint::of).collect(),
             session_affinity: spec.session_affinity.as_deref().unwrap_or("None"),
             session_affinity_config: spec.session_affinity_config.as_ref(),
             load_balancer_ip: spec.load_balancer_ip.as_deref().unwrap_or_default(),
@@ -107,7 +107,7 @@ impl<'a> Fingerprint<'a> {
     }
 }
 
-impl<'a> Port<'a> {
+impl<'a> PortFingerprint<'a> {
     fn of(port: &'a ServicePort) -> Self {
         Self {
             name: port.name.as_deref().unwrap_or_default(),
@@ -122,66 +122,66 @@ impl<'a> Port<'a> {
 
 /// A change that upstream announces with an event: its reason and message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Announcement {
+pub struct ServiceChangeEvent {
     /// Reason of the event.
     pub reason: &'static str,
     /// Message of the event.
     pub message: String,
 }
 
-impl Announcement {
+impl ServiceChangeEvent {
     fn change(reason: &'static str, old: impl fmt::Display, new: impl fmt::Display) -> Option<Self> {
         Some(Self { reason, message: format!("{old} -> {new}") })
     }
 }
 
 /// What to announce of a change from `old` to `new`: the first difference in upstream's order, if upstream has an event for it.
-pub fn announcement(old: &Service, new: &Service) -> Option<Announcement> {
+pub fn change_event(old: &Service, new: &Service) -> Option<ServiceChangeEvent> {
     use super::events::reason;
-    let (a, b) = (Fingerprint::of(old), Fingerprint::of(new));
+    let (a, b) = (ServiceFingerprint::of(old), ServiceFingerprint::of(new));
     if a.wants != b.wants {
-        return Announcement::change(reason::TYPE, type_of(old), type_of(new));
+        return ServiceChangeEvent::change(reason::TYPE, type_of(old), type_of(new));
     }
     if a.source_ranges != b.source_ranges {
-        return Announcement::change(reason::SOURCE_RANGES, go_list(a.source_ranges), go_list(b.source_ranges));
+        return ServiceChangeEvent::change(reason::SOURCE_RANGES, go_list(a.source_ranges), go_list(b.source_ranges));
     }
-    let silent = |f: &Fingerprint<'_>| f.session_affinity_config.cloned();
+    let silent = |f: &ServiceFingerprint<'_>| f.session_affinity_config.cloned();
     if a.ports != b.ports || a.session_affinity != b.session_affinity || silent(&a) != silent(&b) {
         return None;
     }
     if a.load_balancer_ip != b.load_balancer_ip {
-        return Announcement::change(reason::LOAD_BALANCER_IP, a.load_balancer_ip, b.load_balancer_ip);
+        return ServiceChangeEvent::change(reason::LOAD_BALANCER_IP, a.load_balancer_ip, b.load_balancer_ip);
     }
     if a.external_ips.len() != b.external_ips.len() {
         return count(reason::EXTERNAL_IP, a.external_ips.len(), b.external_ips.len());
     }
     if let Some((_, added)) = a.external_ips.iter().zip(b.external_ips).find(|(old, new)| old != new) {
-        return Some(Announcement { reason: reason::EXTERNAL_IP, message: format!("Added: {added}") });
+        return Some(ServiceChangeEvent { reason: reason::EXTERNAL_IP, message: format!("Added: {added}") });
     }
     if a.annotations != b.annotations {
         return None;
     }
-    announcement_of_the_rest(&a, &b)
+    remaining_change_event(&a, &b)
 }
 
-fn announcement_of_the_rest(a: &Fingerprint<'_>, b: &Fingerprint<'_>) -> Option<Announcement> {
+fn remaining_change_event(a: &ServiceFingerprint<'_>, b: &ServiceFingerprint<'_>) -> Option<ServiceChangeEvent> {
     use super::events::reason;
     if a.uid != b.uid {
-        return Announcement::change(reason::UID, a.uid, b.uid);
+        return ServiceChangeEvent::change(reason::UID, a.uid, b.uid);
     }
     if a.external_traffic_policy != b.external_traffic_policy {
         let (old, new) = (a.external_traffic_policy, b.external_traffic_policy);
-        return Announcement::change(reason::EXTERNAL_TRAFFIC_POLICY, old, new);
+        return ServiceChangeEvent::change(reason::EXTERNAL_TRAFFIC_POLICY, old, new);
     }
     if a.health_check_node_port != b.health_check_node_port {
         let (old, new) = (a.health_check_node_port, b.health_check_node_port);
-        return Announcement::change(reason::HEALTH_CHECK_NODE_PORT, old, new);
+        return ServiceChangeEvent::change(reason::HEALTH_CHECK_NODE_PORT, old, new);
     }
     (a.ip_families != b.ip_families).then(|| count(reason::IP_FAMILIES, a.ip_families, b.ip_families)).flatten()
 }
 
-fn count(reason: &'static str, old: usize, new: usize) -> Option<Announcement> {
-    Some(Announcement { reason, message: format!("Count: {old} -> {new}") })
+fn count(reason: &'static str, old: usize, new: usize) -> Option<ServiceChangeEvent> {
+    Some(ServiceChangeEvent { reason, message: format!("Count: {old} -> {new}") })
 }
 
 /// A list as Go's `%v` prints it.

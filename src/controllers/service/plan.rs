@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
 
 use super::{
-    conditions::Stage,
+    conditions::LoadBalancerPhase,
     needs_update::{is_being_deleted, is_handed_over, needs_cleanup, needs_update, wants_load_balancer},
     predicates::NodeSet,
 };
@@ -15,51 +15,51 @@ use crate::{
     cloud_provider::CloudError,
     runtime::{
         patch::ApiError,
-        work_queue::{Backoff, Outcome, Priority},
+        work_queue::{KeyBackoff, ReconcilePriority, ReconcileResult},
     },
 };
 
 /// Back-off of failing Services. Upstream: `minRetryDelay`, `maxRetryDelay`.
-pub const BACKOFF: Backoff = Backoff { base: Duration::from_secs(5), max: Duration::from_secs(300) };
+pub const BACKOFF: KeyBackoff = KeyBackoff { base: Duration::from_secs(5), max: Duration::from_secs(300) };
 
 /// What this process knows to have asked of the cloud for one Service. Upstream: `cachedService`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Applied {
+pub struct AppliedService {
     /// The Service as it was last asked for, or will be: what to delete when it vanishes.
     pub service: Arc<Service>,
     /// Whether the cloud is known to be as `service` and `nodes` say. `false` from before a call until it has succeeded.
-    pub settled: bool,
+    pub synced: bool,
     /// The hosts that were last applied.
     pub nodes: Option<NodeSet>,
     /// What the cloud answered and the Service may not say yet.
-    pub unpublished: Option<Answer>,
+    pub unpublished: Option<ServiceStatusUpdate>,
     /// Whether this is to be checked against the cloud although nothing changed.
     pub verify: bool,
     /// How far it is, for status pages.
-    pub stage: Option<Stage>,
+    pub phase: Option<LoadBalancerPhase>,
 }
 
-impl Applied {
+impl AppliedService {
     /// A Service of which only is known that it wants, or wanted, a load balancer.
     pub fn unknown(service: Arc<Service>) -> Self {
-        Self { service, settled: false, nodes: None, unpublished: None, verify: false, stage: None }
+        Self { service, synced: false, nodes: None, unpublished: None, verify: false, phase: None }
     }
 }
 
 /// What the cloud answered to a call that succeeded, for the Service's status.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct ServiceStatusUpdate {
     /// Addresses, if the call tells any.
     pub status: Option<LoadBalancerStatus>,
     /// How far the load balancer is now.
-    pub stage: Stage,
+    pub phase: LoadBalancerPhase,
 }
 
 /// Why a load balancer is ensured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum EnsureReason {
     /// This process has not done so yet, or the last attempt did not succeed.
-    Unsettled,
+    NotSynced,
     /// The Service changed.
     Changed,
     /// It is time to look whether the cloud still is as it should be.
@@ -68,7 +68,7 @@ pub enum Cause {
 
 /// The next step for one Service.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Decision {
+pub enum ServiceAction {
     /// All is as it should be, or it is not ours.
     Ignore,
     /// Delete the load balancer of this Service, which is gone without our having cleaned up; then decide again.
@@ -76,95 +76,95 @@ pub enum Decision {
     /// Delete the load balancer, then take finalizer and status away.
     Cleanup,
     /// Create or update the load balancer.
-    Ensure(Cause),
+    Ensure(EnsureReason),
     /// Give the load balancer its new hosts, nothing else.
     UpdateHosts,
     /// The cloud is done; write its answer into the Service.
-    Publish(Answer),
+    Publish(ServiceStatusUpdate),
 }
 
 /// Decides.
-pub fn decide(service: Option<&Service>, applied: Option<&Applied>, hosts: &NodeSet) -> Decision {
+pub fn decide(service: Option<&Service>, applied: Option<&AppliedService>, hosts: &NodeSet) -> ServiceAction {
     match (service, applied) {
-        (None, None) => Decision::Ignore,
-        (None, Some(applied)) => Decision::DeleteOrphan(Arc::clone(&applied.service)),
+        (None, None) => ServiceAction::Ignore,
+        (None, Some(applied)) => ServiceAction::DeleteOrphan(Arc::clone(&applied.service)),
         (Some(service), Some(applied)) if service.metadata.uid != applied.service.metadata.uid => {
-            Decision::DeleteOrphan(Arc::clone(&applied.service))
+            ServiceAction::DeleteOrphan(Arc::clone(&applied.service))
         }
         (Some(service), None) => decide_unknown(service),
         (Some(service), Some(applied)) => decide_known(service, applied, hosts),
     }
 }
 
-fn decide_unknown(service: &Service) -> Decision {
+fn decide_unknown(service: &Service) -> ServiceAction {
     if needs_cleanup(service) || is_handed_over(service) {
-        Decision::Cleanup
+        ServiceAction::Cleanup
     } else if wants_load_balancer(service) && !is_being_deleted(service) {
-        Decision::Ensure(Cause::Unsettled)
+        ServiceAction::Ensure(EnsureReason::NotSynced)
     } else {
         // Being deleted without our finalizer: cleaned up already, something else holds it.
-        Decision::Ignore
+        ServiceAction::Ignore
     }
 }
 
-fn decide_known(service: &Service, applied: &Applied, hosts: &NodeSet) -> Decision {
+fn decide_known(service: &Service, applied: &AppliedService, hosts: &NodeSet) -> ServiceAction {
     if needs_cleanup(service) || !wants_load_balancer(service) || is_being_deleted(service) {
-        Decision::Cleanup
+        ServiceAction::Cleanup
     } else if needs_update(&applied.service, service) {
-        Decision::Ensure(Cause::Changed)
-    } else if !applied.settled {
-        Decision::Ensure(Cause::Unsettled)
+        ServiceAction::Ensure(EnsureReason::Changed)
+    } else if !applied.synced {
+        ServiceAction::Ensure(EnsureReason::NotSynced)
     } else if applied.verify {
-        Decision::Ensure(Cause::Resync)
+        ServiceAction::Ensure(EnsureReason::Resync)
     } else if let Some(answer) = &applied.unpublished {
-        Decision::Publish(answer.clone())
+        ServiceAction::Publish(answer.clone())
     } else if applied.nodes.as_ref() != Some(hosts) {
-        Decision::UpdateHosts
+        ServiceAction::UpdateHosts
     } else {
-        Decision::Ignore
+        ServiceAction::Ignore
     }
 }
 
 /// Whether a Service that was just seen for the first time is enqueued, and how urgent it is. In the first list (`initial`),
 /// Services that have their address already give way to whatever users do meanwhile.
-pub fn on_added(service: &Service, initial: bool) -> Option<Priority> {
+pub fn on_added(service: &Service, initial: bool) -> Option<ReconcilePriority> {
     if needs_cleanup(service) {
-        return Some(Priority::Deletion);
+        return Some(ReconcilePriority::Deletion);
     }
     if is_handed_over(service) {
-        return Some(Priority::Resync);
+        return Some(ReconcilePriority::Resync);
     }
     let has_address = service
         .status
         .as_ref()
         .and_then(|status| status.load_balancer.as_ref())
         .is_some_and(|status| status.ingress.as_ref().is_some_and(|ingress| !ingress.is_empty()));
-    let urgency = if initial && has_address { Priority::Resync } else { Priority::UserChange };
+    let urgency = if initial && has_address { ReconcilePriority::Resync } else { ReconcilePriority::UserChange };
     wants_load_balancer(service).then_some(urgency)
 }
 
 /// Whether an update of a Service is enqueued, and how urgent it is. An update that changes nothing we compare (such as our own
 /// write of the status) must not cut a back-off short.
-pub fn on_updated(old: &Service, new: &Service) -> Option<Priority> {
+pub fn on_updated(old: &Service, new: &Service) -> Option<ReconcilePriority> {
     let is_another = old.metadata.uid != new.metadata.uid;
     if needs_cleanup(new) {
-        return (!needs_cleanup(old) || is_another).then_some(Priority::Deletion);
+        return (!needs_cleanup(old) || is_another).then_some(ReconcilePriority::Deletion);
     }
     if is_handed_over(new) && (!is_handed_over(old) || is_another) {
-        return Some(Priority::Deletion);
+        return Some(ReconcilePriority::Deletion);
     }
-    needs_update(old, new).then_some(Priority::UserChange)
+    needs_update(old, new).then_some(ReconcilePriority::UserChange)
 }
 
 /// Which load balancers have other hosts than `hosts`, of those that are settled; the others get them anyway.
-pub fn affected<'a, K>(applied: impl IntoIterator<Item = (&'a K, &'a Applied)>, hosts: &NodeSet) -> Vec<&'a K> {
-    let stale = |applied: &Applied| applied.settled && applied.nodes.as_ref() != Some(hosts);
+pub fn affected<'a, K>(applied: impl IntoIterator<Item = (&'a K, &'a AppliedService)>, hosts: &NodeSet) -> Vec<&'a K> {
+    let stale = |applied: &AppliedService| applied.synced && applied.nodes.as_ref() != Some(hosts);
     applied.into_iter().filter(|(_, applied)| stale(applied)).map(|(key, _)| key).collect()
 }
 
 /// What went wrong in a step, classed by what to do next.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum ServiceSyncError {
     /// A call of the provider.
     #[error("{doing}: {error}")]
     Cloud {
@@ -185,49 +185,56 @@ pub enum Failure {
 
 /// What a failure means for the queue and for the Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct FailureResponse {
     /// For the queue.
-    pub outcome: Outcome,
+    pub outcome: ReconcileResult,
     /// For the condition; `None` when users need not hear of it.
-    pub stage: Option<Stage>,
+    pub phase: Option<LoadBalancerPhase>,
 }
 
-impl Failure {
+impl ServiceSyncError {
     /// What the cloud or the server said, without what it was for.
     pub fn cause(&self) -> &dyn std::fmt::Display {
         match self {
-            Failure::Cloud { error, .. } => error,
-            Failure::Api { error, .. } => error,
+            ServiceSyncError::Cloud { error, .. } => error,
+            ServiceSyncError::Api { error, .. } => error,
         }
     }
 
     /// Whether users should hear of it. A conflict is settled by reading again.
-    pub fn is_news(&self) -> bool {
-        !matches!(self, Failure::Api { error: ApiError::Conflict(_), .. }) && self.verdict().stage.is_some()
+    pub fn is_reportable(&self) -> bool {
+        !matches!(self, ServiceSyncError::Api { error: ApiError::Conflict(_), .. }) && self.response().phase.is_some()
     }
 
     /// What to do about it.
-    pub fn verdict(&self) -> Verdict {
+    pub fn response(&self) -> FailureResponse {
         let message = self.to_string();
         match self {
-            Failure::Cloud { error: CloudError::RetryAfter { after, .. }, .. } => {
-                Verdict { outcome: Outcome::After(*after, message.clone()), stage: Some(Stage::Waiting(message)) }
-            }
-            Failure::Cloud { error: CloudError::Invalid(_), .. } => {
-                Verdict { outcome: Outcome::After(BACKOFF.max, message.clone()), stage: Some(Stage::Invalid(message)) }
-            }
+            ServiceSyncError::Cloud { error: CloudError::RetryAfter { after, .. }, .. } => FailureResponse {
+                outcome: ReconcileResult::RequeueAfter(*after, message.clone()),
+                phase: Some(LoadBalancerPhase::Waiting(message)),
+            },
+            ServiceSyncError::Cloud { error: CloudError::Invalid(_), .. } => FailureResponse {
+                outcome: ReconcileResult::RequeueAfter(BACKOFF.max, message.clone()),
+                phase: Some(LoadBalancerPhase::Invalid(message)),
+            },
             // A refusal is told with each try, so that its event stays alive.
-            Failure::Cloud { error: CloudError::Refused(_), .. } => {
-                Verdict { outcome: Outcome::Failed(message.clone()), stage: Some(Stage::Invalid(message)) }
-            }
+            ServiceSyncError::Cloud { error: CloudError::Refused(_), .. } => FailureResponse {
+                outcome: ReconcileResult::Failed(message.clone()),
+                phase: Some(LoadBalancerPhase::Invalid(message)),
+            },
             // The leader will do it. Should this process turn out to lead after all, nothing is lost.
-            Failure::Cloud { error: CloudError::NotLeader(_), .. } | Failure::Api { error: ApiError::NotLeading(_), .. } => {
-                Verdict { outcome: Outcome::After(BACKOFF.base, message), stage: None }
+            ServiceSyncError::Cloud { error: CloudError::NotLeader(_), .. }
+            | ServiceSyncError::Api { error: ApiError::NotLeading(_), .. } => {
+                FailureResponse { outcome: ReconcileResult::RequeueAfter(BACKOFF.base, message), phase: None }
             }
-            Failure::Api { error: ApiError::NotFound(_), .. } => Verdict { outcome: Outcome::Done, stage: None },
-            Failure::Cloud { .. } | Failure::Api { .. } => {
-                Verdict { outcome: Outcome::Failed(message.clone()), stage: Some(Stage::Failed(message)) }
+            ServiceSyncError::Api { error: ApiError::NotFound(_), .. } => {
+                FailureResponse { outcome: ReconcileResult::Done, phase: None }
             }
+            ServiceSyncError::Cloud { .. } | ServiceSyncError::Api { .. } => FailureResponse {
+                outcome: ReconcileResult::Failed(message.clone()),
+                phase: Some(LoadBalancerPhase::Failed(message)),
+            },
         }
     }
 }

@@ -48,7 +48,7 @@ pub fn should_sync_updated_node(old: &Node, new: &Node) -> bool {
 
 /// Whether the update of a Node may move it in or out of load balancers: providers look at labels and addresses, too. That it is about
 /// to go is no reason, as above; that it stays after all is.
-pub fn may_move(old: &Node, new: &Node) -> bool {
+pub fn may_change_hosts(old: &Node, new: &Node) -> bool {
     old.metadata.labels != new.metadata.labels
         || provider_id(old) != provider_id(new)
         || addresses(old) != addresses(new)
@@ -116,14 +116,14 @@ impl Eq for NodeSet {}
 
 /// The hosts of all load balancers: the nodes as the provider gets them, and their set.
 #[derive(Debug, Clone)]
-pub struct Hosts {
+pub struct LoadBalancerHosts {
     /// The nodes, in name order.
     pub nodes: Vec<Arc<Node>>,
     /// What is compared.
     pub set: NodeSet,
 }
 
-impl Hosts {
+impl LoadBalancerHosts {
     /// The hosts among `nodes`. Keeps `previous`' set when it is the same, so that all load balancers share one.
     pub fn among(nodes: Vec<Arc<Node>>, previous: Option<&NodeSet>) -> Self {
         let nodes: Vec<_> = nodes.into_iter().filter(|node| is_host(node)).collect();

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Servic
 use serde_json::{Value, json};
 
 use super::{
-    conditions::{self, Stage},
+    conditions::{self, LoadBalancerPhase},
     needs_update::{FINALIZER, has_finalizer},
 };
 
@@ -20,12 +20,17 @@ pub fn add_finalizer(service: &Service, now: Timestamp) -> Option<Value> {
     let finalizers: Vec<_> = service.metadata.finalizers.iter().flatten().map(String::as_str).chain([FINALIZER]).collect();
     let mut body = body(service);
     body["metadata"]["finalizers"] = json!(finalizers);
-    set_condition(&mut body, service, &Stage::Ensuring, now);
+    set_condition(&mut body, service, &LoadBalancerPhase::Ensuring, now);
     Some(body)
 }
 
 /// The patch that says what `stage` is and publishes `status`, if the provider gave one; `None` when nothing needs a write.
-pub fn publish(service: &Service, status: Option<&LoadBalancerStatus>, stage: &Stage, now: Timestamp) -> Option<Value> {
+pub fn publish(
+    service: &Service,
+    status: Option<&LoadBalancerStatus>,
+    stage: &LoadBalancerPhase,
+    now: Timestamp,
+) -> Option<Value> {
     let new = status.filter(|status| !is_published(service, status));
     if new.is_none() && !stage.is_worth_a_write(conditions::current(service)) {
         return None;
@@ -70,7 +75,7 @@ fn body(service: &Service) -> Value {
     json!({ "metadata": { "resourceVersion": service.metadata.resource_version } })
 }
 
-fn set_condition(body: &mut Value, service: &Service, stage: &Stage, now: Timestamp) {
+fn set_condition(body: &mut Value, service: &Service, stage: &LoadBalancerPhase, now: Timestamp) {
     let condition = stage.condition(conditions::current(service), service.metadata.generation, now);
     body["status"]["conditions"] = json!(conditions::all_with(service, Some(condition)));
 }
@@ -145,12 +150,12 @@ mod tests {
     #[test]
     fn status_is_patched_only_when_it_differs() {
         let old = service(&[FINALIZER], &["1.2.3.4"]);
-        assert_eq!(publish(&old, Some(&status(&["1.2.3.4"])), &Stage::Ready, NOW), None);
-        assert_eq!(publish(&service(&[], &[]), Some(&status(&[])), &Stage::Ready, NOW), None);
-        let body = publish(&old, Some(&status(&["5.6.7.8"])), &Stage::Ready, NOW).unwrap();
+        assert_eq!(publish(&old, Some(&status(&["1.2.3.4"])), &LoadBalancerPhase::Ready, NOW), None);
+        assert_eq!(publish(&service(&[], &[]), Some(&status(&[])), &LoadBalancerPhase::Ready, NOW), None);
+        let body = publish(&old, Some(&status(&["5.6.7.8"])), &LoadBalancerPhase::Ready, NOW).unwrap();
         assert_eq!(body["status"]["loadBalancer"]["ingress"][0]["ip"], "5.6.7.8");
         assert_eq!(body["status"]["conditions"][0]["status"], "True");
-        assert!(publish(&old, Some(&status(&[])), &Stage::Ready, NOW).is_some(), "cleared");
+        assert!(publish(&old, Some(&status(&[])), &LoadBalancerPhase::Ready, NOW).is_some(), "cleared");
     }
 
     #[test]
@@ -158,12 +163,12 @@ mod tests {
         let mut old = service(&[FINALIZER], &["1.2.3.4"]);
         let ingress = old.status.as_mut().and_then(|s| s.load_balancer.as_mut()).and_then(|l| l.ingress.as_mut()).unwrap();
         ingress[0].ip_mode = Some("VIP".into());
-        assert_eq!(publish(&old, Some(&status(&["1.2.3.4"])), &Stage::Ready, NOW), None);
+        assert_eq!(publish(&old, Some(&status(&["1.2.3.4"])), &LoadBalancerPhase::Ready, NOW), None);
     }
 
     #[test]
     fn a_failure_is_written_alone() {
-        let body = publish(&service(&[], &[]), None, &Stage::Failed("no quota".into()), NOW).unwrap();
+        let body = publish(&service(&[], &[]), None, &LoadBalancerPhase::Failed("no quota".into()), NOW).unwrap();
         assert_eq!(body["status"]["conditions"][0]["message"], "no quota");
         assert!(body["status"].get("loadBalancer").is_none());
     }

@@ -61,7 +61,7 @@ fn provided_node_ips() {
         match expected {
             Some(expected) => assert_eq!(got, Ok(Some(list(expected))), "{name}"),
             None if given.is_empty() => assert!(check(&with_provided_ip(annotation), &cloud(given)).is_err(), "{name}"),
-            None => assert!(matches!(got, Err(AddressError::NotOfCloud(..))), "{name}: {got:?}"),
+            None => assert!(matches!(got, Err(NodeAddressError::NotOfCloud(..))), "{name}: {got:?}"),
         }
     }
 }
@@ -80,7 +80,7 @@ fn malformed_annotations_name_the_accepted_values() {
         "10.1.1.1,",
     ] {
         let error = check(&with_provided_ip(annotation), &given).unwrap_err();
-        assert_eq!(error, AddressError::Malformed(annotation.into()));
+        assert_eq!(error, NodeAddressError::Malformed(annotation.into()));
         assert!(error.to_string().contains("--node-ip"), "{error}");
     }
 }

@@ -30,12 +30,12 @@ fn annotated(ip: &str) -> Node {
 
 #[test]
 fn everything_in_two_patches() {
-    let decided = initialize(&tainted(), &metadata(), ProviderId::Required).unwrap();
+    let decided = initialize(&tainted(), &metadata(), ProviderIdRequirement::Required).unwrap();
     assert_eq!(decided.addresses, Some(list(&["InternalIP 10.0.0.1", "ExternalIP 132.143.154.163", "Hostname own"])));
-    assert_eq!(decided.main.provider_id.as_deref(), Some("fake://1"));
-    assert_eq!(decided.main.taints, Some(vec![taint("dedicated", "NoSchedule")]));
+    assert_eq!(decided.changes.provider_id.as_deref(), Some("fake://1"));
+    assert_eq!(decided.changes.taints, Some(vec![taint("dedicated", "NoSchedule")]));
     assert_eq!(
-        decided.main.labels,
+        decided.changes.labels,
         labels_of(&[
             (LABEL_INSTANCE_TYPE_BETA, "t1.micro"),
             (LABEL_INSTANCE_TYPE, "t1.micro"),
@@ -49,35 +49,35 @@ fn everything_in_two_patches() {
 
 #[test]
 fn deciding_again_on_the_result_decides_nothing() {
-    let decided = initialize(&tainted(), &metadata(), ProviderId::Required).unwrap();
+    let decided = initialize(&tainted(), &metadata(), ProviderIdRequirement::Required).unwrap();
     let after = tainted().with(|n| {
         status(n).addresses = decided.addresses.clone();
-        spec(n).provider_id = decided.main.provider_id.clone();
-        spec(n).taints = decided.main.taints.clone();
-        n.metadata.labels = Some(decided.main.labels);
+        spec(n).provider_id = decided.changes.provider_id.clone();
+        spec(n).taints = decided.changes.taints.clone();
+        n.metadata.labels = Some(decided.changes.labels);
     });
-    let again = initialize(&after, &metadata(), ProviderId::Required).unwrap();
+    let again = initialize(&after, &metadata(), ProviderIdRequirement::Required).unwrap();
     assert_eq!(again.addresses, None);
-    assert!(again.main.is_empty());
+    assert!(again.changes.is_empty());
 }
 
 #[test]
 fn provider_ids() {
     let own = tainted().with(|n| spec(n).provider_id = Some("fake://own".into()));
     let without = InstanceMetadata { provider_id: String::new(), ..metadata() };
-    use ProviderId::{Required, Unsupported};
+    use ProviderIdRequirement::{Required, Unsupported};
     for (name, node, metadata, rule, expected) in [
         ("from the cloud", tainted(), metadata(), Required, Ok(Some("fake://1".to_owned()))),
         ("already set", own.clone(), metadata(), Required, Ok(None)),
         ("only on the node", own, without.clone(), Required, Ok(None)),
-        ("nowhere", tainted(), without.clone(), Required, Err(InitializeError::NoProviderId)),
+        ("nowhere", tainted(), without.clone(), Required, Err(NodeInitializeError::NoProviderId)),
         ("not implemented", tainted(), without, Unsupported, Ok(None)),
     ] {
         let decided = initialize(&node, &metadata, rule);
         if let Ok(decided) = &decided {
-            assert!(decided.main.taints.is_some(), "{name}: the taint goes");
+            assert!(decided.changes.taints.is_some(), "{name}: the taint goes");
         }
-        assert_eq!(decided.map(|decided| decided.main.provider_id), expected, "{name}");
+        assert_eq!(decided.map(|decided| decided.changes.provider_id), expected, "{name}");
     }
 }
 
@@ -86,29 +86,33 @@ fn provided_ips_must_be_known_before_anything_is_written() {
     for (name, ip, ok) in
         [("matched", "10.0.0.1", true), ("not valid", "invalid-ip", false), ("not present", "10.0.0.2", false)]
     {
-        assert_eq!(initialize(&annotated(ip), &metadata(), ProviderId::Required).is_ok(), ok, "{name}");
+        assert_eq!(initialize(&annotated(ip), &metadata(), ProviderIdRequirement::Required).is_ok(), ok, "{name}");
     }
     let silent = InstanceMetadata { node_addresses: Vec::new(), ..metadata() };
-    assert!(initialize(&annotated("10.0.0.1"), &silent, ProviderId::Required).is_err(), "a silent cloud knows no address");
-    assert_eq!(initialize(&tainted(), &silent, ProviderId::Required).unwrap().addresses, None);
+    assert!(
+        initialize(&annotated("10.0.0.1"), &silent, ProviderIdRequirement::Required).is_err(),
+        "a silent cloud knows no address"
+    );
+    assert_eq!(initialize(&tainted(), &silent, ProviderIdRequirement::Required).unwrap().addresses, None);
 }
 
 #[test]
 fn additional_labels_come_after_the_cloud_facts() {
     let node = tainted().with(|n| n.metadata.labels = Some(labels_of(&[("kept", "mine")])));
     let additional_labels = labels_of(&[("kept", "theirs"), ("new", "1"), ("topology.kubernetes.io/zone", "no")]);
-    let decided = initialize(&node, &InstanceMetadata { additional_labels, ..metadata() }, ProviderId::Required).unwrap();
-    assert_eq!(decided.main.labels.get("new").map(String::as_str), Some("1"));
-    assert_eq!(decided.main.labels.get("kept"), None);
-    assert_eq!(decided.main.labels[LABEL_ZONE], "us-east-1a");
-    assert_eq!(decided.dropped.len(), 2);
+    let decided =
+        initialize(&node, &InstanceMetadata { additional_labels, ..metadata() }, ProviderIdRequirement::Required).unwrap();
+    assert_eq!(decided.changes.labels.get("new").map(String::as_str), Some("1"));
+    assert_eq!(decided.changes.labels.get("kept"), None);
+    assert_eq!(decided.changes.labels[LABEL_ZONE], "us-east-1a");
+    assert_eq!(decided.dropped_labels.len(), 2);
 }
 
 #[test]
 fn older_labels_that_the_cloud_does_not_know_are_followed_in_the_same_write() {
     let node = tainted().with(|n| n.metadata.labels = Some(labels_of(&[(LABEL_ZONE_BETA, "z")])));
     let silent = InstanceMetadata { zone: String::new(), ..metadata() };
-    let decided = initialize(&node, &silent, ProviderId::Required).unwrap();
-    assert_eq!(decided.main.labels.get(LABEL_ZONE).map(String::as_str), Some("z"));
-    assert_eq!(decided.main.labels.get(LABEL_ZONE_BETA), None);
+    let decided = initialize(&node, &silent, ProviderIdRequirement::Required).unwrap();
+    assert_eq!(decided.changes.labels.get(LABEL_ZONE).map(String::as_str), Some("z"));
+    assert_eq!(decided.changes.labels.get(LABEL_ZONE_BETA), None);
 }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     auth::ReqwestTransport,
-    metadata::{self, LocalMachine, MetadataService, PlainHttp},
+    metadata::{self, LocalMachineCloud, MetadataService, PlainHttpTransport},
     provider::{AzureCloud, environment},
 };
 use crate::cloud_provider::{CloudError, CloudProvider, CloudResult, LocalConfig, registry::ProviderConfig};
@@ -18,8 +18,8 @@ const NODE_NAME: &str = "NODE_NAME";
 pub fn local_factory(config: &LocalConfig) -> CloudResult<Arc<dyn CloudProvider>> {
     let environment = environment();
     if config.use_instance_metadata {
-        let service = MetadataService::new(metadata::address(&environment), Arc::new(PlainHttp));
-        let machine = LocalMachine::new(service, config.max_age).called(own_name(&environment));
+        let service = MetadataService::new(metadata::address(&environment), Arc::new(PlainHttpTransport));
+        let machine = LocalMachineCloud::new(service, config.max_age).with_node_name(own_name(&environment));
         return Ok(Arc::new(machine));
     }
     if config.cloud_config.is_none() {

@@ -14,12 +14,12 @@ pub mod load_balancer;
 mod local;
 pub mod metadata;
 pub mod node;
-pub mod operations;
+pub mod operation_metrics;
 pub mod out_of_service;
-mod parts;
 pub mod provider;
 pub mod routes;
 pub mod session;
+mod session_proxy;
 
 pub use local::local_factory;
 pub use provider::{AzureCloud, NAME, factory};

@@ -16,15 +16,15 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use serde_json::{Value, json};
 
-use decide::{Decision, Power, decide, depends_on_power, taints_after};
+use decide::{MachinePower, TaintDecision, decide, depends_on_power, taints_after};
 
 use super::node::name;
 use crate::{
     cloud_provider::{CloudError, InstancesV2, ProviderContext},
     runtime::{
-        patch::{ApiError, Part, PatchKind, Writer},
+        patch::{ApiError, ObjectWriter, PatchKind, PatchTarget},
         shutdown::Shutdown,
-        store::{ObjectKey, Store},
+        store::{InformerStore, ObjectKey},
     },
 };
 
@@ -41,37 +41,37 @@ const ATTEMPTS: usize = 5;
 
 /// What a pass works with.
 #[derive(Clone)]
-pub struct Taints {
+pub struct TaintContext {
     /// The cluster's Nodes.
-    pub nodes: Store<Node>,
+    pub nodes: InformerStore<Node>,
     /// Writes while this replica leads.
-    pub writer: Writer,
+    pub writer: ObjectWriter,
     /// Asked whether a machine is shut down; answers from a read of the moment, as the node-lifecycle controller needs it.
     pub instances: Arc<dyn InstancesV2>,
 }
 
 /// Starts [`run`] with what a provider gets at its start, until that ends.
 pub fn start(context: &ProviderContext, instances: Arc<dyn InstancesV2>) {
-    let writer = Writer::new(context.client.clone(), context.leadership.clone());
-    let taints = Taints { nodes: context.nodes.clone(), writer, instances };
+    let writer = ObjectWriter::new(context.client.clone(), context.leadership.clone());
+    let taints = TaintContext { nodes: context.nodes.clone(), writer, instances };
     context.shutdown.spawn(run(taints, context.shutdown.clone()));
 }
 
 /// Which taints a pass writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pass {
+enum TaintPass {
     /// Those that go off. Asks ARM nothing.
-    Off,
+    RemoveTaints,
     /// Those that go on, after ARM was asked.
-    On,
+    AddTaints,
 }
 
 /// Keeps the taints of all Nodes right until `shutdown` begins, while the writer's leadership holds.
-pub async fn run(taints: Taints, shutdown: Shutdown) {
-    tokio::join!(repeat(&taints, Pass::Off, &shutdown), repeat(&taints, Pass::On, &shutdown));
+pub async fn run(taints: TaintContext, shutdown: Shutdown) {
+    tokio::join!(repeat(&taints, TaintPass::RemoveTaints, &shutdown), repeat(&taints, TaintPass::AddTaints, &shutdown));
 }
 
-async fn repeat(taints: &Taints, which: Pass, shutdown: &Shutdown) {
+async fn repeat(taints: &TaintContext, which: TaintPass, shutdown: &Shutdown) {
     let mut pause = PERIOD;
     loop {
         tokio::select! {
@@ -89,13 +89,13 @@ async fn repeat(taints: &Taints, which: Pass, shutdown: &Shutdown) {
 }
 
 /// Goes through all Nodes once; the error is the last one.
-async fn pass(taints: &Taints, which: Pass) -> Result<(), ApiError> {
+async fn pass(taints: &TaintContext, which: TaintPass) -> Result<(), ApiError> {
     if !taints.writer.leadership().is_leading() {
         return Ok(());
     }
     let is_due = |node: &Arc<Node>| match which {
-        Pass::Off => decide(node, Power::Unknown) == Decision::Remove,
-        Pass::On => depends_on_power(node),
+        TaintPass::RemoveTaints => decide(node, MachinePower::Unknown) == TaintDecision::Remove,
+        TaintPass::AddTaints => depends_on_power(node),
     };
     let due = taints.nodes.list().into_iter().filter(is_due);
     let writes = due.map(|node| {
@@ -107,21 +107,21 @@ async fn pass(taints: &Taints, which: Pass) -> Result<(), ApiError> {
 }
 
 /// Writes what is decided for `node`; after a conflict for the Node as it is then, if it is still the same one.
-async fn apply(taints: &Taints, node: &Arc<Node>, which: Pass) -> Result<(), ApiError> {
-    let Taints { writer, instances, .. } = taints;
+async fn apply(taints: &TaintContext, node: &Arc<Node>, which: TaintPass) -> Result<(), ApiError> {
+    let TaintContext { writer, instances, .. } = taints;
     let api: Api<Node> = Api::all(writer.client().clone());
     let key = ObjectKey::of(node.as_ref());
     let mut current = Arc::clone(node);
     for _ in 0..ATTEMPTS {
         let power = match which {
-            Pass::Off => Power::Unknown,
-            Pass::On => power(instances.as_ref(), &current).await,
+            TaintPass::RemoveTaints => MachinePower::Unknown,
+            TaintPass::AddTaints => power(instances.as_ref(), &current).await,
         };
         let decision = decide(&current, power);
-        if decision == Decision::Nothing {
+        if decision == TaintDecision::Nothing {
             return Ok(());
         }
-        match writer.patch(&api, &key, Part::Main, PatchKind::Merge, patch(&current, decision)).await {
+        match writer.patch(&api, &key, PatchTarget::Object, PatchKind::Merge, patch(&current, decision)).await {
             Ok(_) => {
                 tracing::info!(node = %key, ?decision, "out-of-service taint written");
                 return Ok(());
@@ -140,24 +140,24 @@ async fn apply(taints: &Taints, node: &Arc<Node>, which: Pass) -> Result<(), Api
 }
 
 /// The power of the machine of `node`, where the decision depends on it.
-async fn power(instances: &dyn InstancesV2, node: &Node) -> Power {
+async fn power(instances: &dyn InstancesV2, node: &Node) -> MachinePower {
     if !depends_on_power(node) {
-        return Power::Unknown;
+        return MachinePower::Unknown;
     }
     let late = |_| Err(CloudError::failed(format!("no answer within {} s", POWER_LIMIT.as_secs())));
     match tokio::time::timeout(POWER_LIMIT, instances.instance_shutdown(node)).await.unwrap_or_else(late) {
-        Ok(true) => Power::ShutDown,
-        Ok(false) => Power::On,
+        Ok(true) => MachinePower::ShutDown,
+        Ok(false) => MachinePower::On,
         Err(error) => {
             let node = name(node);
             tracing::debug!(node, %error, "no out-of-service taint: whether the machine is shut down cannot be told");
-            Power::Unknown
+            MachinePower::Unknown
         }
     }
 }
 
 /// Replaces the list of taints, and is refused when somebody else wrote in between.
-fn patch(node: &Node, decision: Decision) -> Value {
+fn patch(node: &Node, decision: TaintDecision) -> Value {
     let taints = taints_after(node, decision);
     let taints = if taints.is_empty() { Value::Null } else { json!(taints) };
     let version = node.metadata.resource_version.as_ref();
@@ -205,9 +205,9 @@ mod tests {
         }
     }
 
-    fn taints(server: &ApiServer, leadership: Leadership, arm: &Arc<Arm>) -> Taints {
+    fn taints(server: &ApiServer, leadership: Leadership, arm: &Arc<Arm>) -> TaintContext {
         let instances = Arc::<Arm>::clone(arm);
-        Taints { nodes: store(server), writer: Writer::new(server.client(), leadership), instances }
+        TaintContext { nodes: store(server), writer: ObjectWriter::new(server.client(), leadership), instances }
     }
 
     fn server(nodes: impl IntoIterator<Item = NodeBuilder>) -> ApiServer {
@@ -233,14 +233,14 @@ mod tests {
         server.requests().iter().filter(|request| request.verb.is_write()).count()
     }
 
-    async fn both(taints: &Taints) {
-        pass(taints, Pass::Off).await.unwrap();
-        pass(taints, Pass::On).await.unwrap();
+    async fn both(taints: &TaintContext) {
+        pass(taints, TaintPass::RemoveTaints).await.unwrap();
+        pass(taints, TaintPass::AddTaints).await.unwrap();
     }
 
     /// Nodes as the informer would have them.
-    fn store(server: &ApiServer) -> Store<Node> {
-        Store::of(server.list::<Node>())
+    fn store(server: &ApiServer) -> InformerStore<Node> {
+        InformerStore::of(server.list::<Node>())
     }
 
     #[tokio::test(start_paused = true)]
@@ -301,9 +301,9 @@ mod tests {
         let back = node("z-back").ready("True").taint("node.kubernetes.io/out-of-service", "NoExecute", None);
         let server = server(names.iter().map(|name| down(name)).chain([back]));
         let (lead, leadership) = Leadership::channel();
-        lead.send_replace(crate::runtime::leader_election::State::Unopposed);
+        lead.send_replace(crate::runtime::leader_election::LeadershipState::Unopposed);
         let shutdown = Shutdown::new();
-        let taints = Taints { instances: Arc::new(Hanging), ..taints(&server, leadership, &Arm::of(&[])) };
+        let taints = TaintContext { instances: Arc::new(Hanging), ..taints(&server, leadership, &Arm::of(&[])) };
         let task = tokio::spawn(run(taints, shutdown.clone()));
         tokio::time::sleep(PERIOD * 2).await;
         assert!(!is_out(&server, "z-back"));
@@ -344,7 +344,7 @@ mod tests {
         assert_eq!(server.requests().len(), 0, "a standby writes nothing");
 
         server.faults().fail_next(2, 500, |request| request.verb.is_write());
-        lead.send_replace(crate::runtime::leader_election::State::Unopposed);
+        lead.send_replace(crate::runtime::leader_election::LeadershipState::Unopposed);
         tokio::time::sleep(PERIOD * 20).await;
         assert!(is_out(&server, "n"));
         shutdown.begin();

@@ -20,15 +20,19 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{
-    arm::{Budget, BudgetSettings, Transport},
+    arm::{ArmTransport, Budget, BudgetSettings},
     auth::ReqwestTransport,
-    config::{self, AzureConfig, Environment, LoadError, Loaded, Loader, SecretRef, Source, Texts},
+    config::{
+        self, AzureConfig, ConfigLoadError, ConfigLoader, ConfigSecretRef, ConfigSource, ConfigTexts, EnvironmentOverrides,
+        LoadedConfig,
+    },
     load_balancer::{
         engine::{self, AzureLoadBalancers},
-        lease::Locker,
+        lease::ResourceLocker,
     },
-    out_of_service, parts,
-    session::{Session, Surroundings},
+    out_of_service,
+    session::{Session, SessionDeps},
+    session_proxy,
 };
 use crate::cloud_provider::{
     CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer, ProviderContext, Routes, Zones,
@@ -50,39 +54,39 @@ const WARM_PERIOD: Duration = Duration::from_secs(60);
 /// The Azure cloud. Clones are the same.
 #[derive(Clone)]
 pub struct AzureCloud {
-    inner: Arc<Inner>,
+    inner: Arc<AzureCloudState>,
 }
 
-struct Inner {
+struct AzureCloudState {
     settings: ProviderConfig,
     environment: BTreeMap<String, String>,
-    transport: Arc<dyn Transport>,
+    transport: Arc<dyn ArmTransport>,
     /// Read at the start when there is only a file, so that a bad one ends the process at once.
-    first: Option<AzureConfig>,
+    initial_config: Option<AzureConfig>,
     session: Arc<ArcSwapOption<Session>>,
     /// The newest one. Kept from try to try and from session to session.
     budget: Mutex<Option<Budget>>,
     /// Why the newest configuration is not at work.
-    refused: watch::Sender<Option<String>>,
+    apply_error: watch::Sender<Option<String>>,
     /// Why what there is to read now is no configuration.
-    unusable: watch::Sender<Option<String>>,
+    load_error: watch::Sender<Option<String>>,
     /// Whether the background work has begun, which it does once.
     started: AtomicBool,
     /// One for the process: sessions come and go.
-    locker: OnceLock<Locker>,
-    scope: Scope,
+    locker: OnceLock<ResourceLocker>,
+    scope: ProviderScope,
 }
 
 /// Whom the provider is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Scope {
+enum ProviderScope {
     /// All Nodes: their machines are listed, and lists kept fresh.
     Cluster,
     /// One Node: nothing is read that it does not ask for. No answer is older than this.
     OneNode(Duration),
 }
 
-impl Scope {
+impl ProviderScope {
     /// The configuration with the cache times that the scope allows.
     fn limit(self, config: AzureConfig) -> AzureConfig {
         let Self::OneNode(max_age) = self else { return config };
@@ -107,9 +111,9 @@ impl AzureCloud {
     pub fn new(
         config: &ProviderConfig,
         environment: BTreeMap<String, String>,
-        transport: Arc<dyn Transport>,
+        transport: Arc<dyn ArmTransport>,
     ) -> CloudResult<Self> {
-        Self::of_scope(config, environment, transport, Scope::Cluster)
+        Self::with_scope(config, environment, transport, ProviderScope::Cluster)
     }
 
     /// The same for a process that looks after one Node: no list is read ahead, no Node is watched, and what is known of the machine is
@@ -117,17 +121,17 @@ impl AzureCloud {
     pub fn for_one_node(
         config: &ProviderConfig,
         environment: BTreeMap<String, String>,
-        transport: Arc<dyn Transport>,
+        transport: Arc<dyn ArmTransport>,
         max_age: Duration,
     ) -> CloudResult<Self> {
-        Self::of_scope(config, environment, transport, Scope::OneNode(max_age))
+        Self::with_scope(config, environment, transport, ProviderScope::OneNode(max_age))
     }
 
-    fn of_scope(
+    fn with_scope(
         config: &ProviderConfig,
         environment: BTreeMap<String, String>,
-        transport: Arc<dyn Transport>,
-        scope: Scope,
+        transport: Arc<dyn ArmTransport>,
+        scope: ProviderScope,
     ) -> CloudResult<Self> {
         let first = match (&config.cloud_config, &config.cloud_config_secret) {
             (Some(path), None) => Some(read_file(path, &environment)?),
@@ -137,15 +141,15 @@ impl AzureCloud {
             }
             (_, Some(_)) => None,
         };
-        let inner = Inner {
+        let inner = AzureCloudState {
             settings: config.clone(),
             environment,
             transport,
-            first,
+            initial_config: first,
             session: Arc::default(),
             budget: Mutex::default(),
-            refused: watch::Sender::default(),
-            unusable: watch::Sender::default(),
+            apply_error: watch::Sender::default(),
+            load_error: watch::Sender::default(),
             started: AtomicBool::default(),
             locker: OnceLock::new(),
             scope,
@@ -155,29 +159,29 @@ impl AzureCloud {
 
     /// The session at work.
     pub fn session(&self) -> CloudResult<Arc<Session>> {
-        parts::current(&self.inner.session)
+        session_proxy::current_session(&self.inner.session)
     }
 
-    fn loader(&self, client: kube::Client) -> Loader {
-        Loader {
+    fn loader(&self, client: kube::Client) -> ConfigLoader {
+        ConfigLoader {
             source: source(&self.inner.settings),
             client: Some(client),
-            environment: Environment::of(self.inner.environment.clone()),
+            environment: EnvironmentOverrides::of(self.inner.environment.clone()),
             is_strict: false,
         }
     }
 
     /// The configuration to begin with. With reloading it is read anew at each try, so that what is mended counts.
     async fn first_config(&self, client: kube::Client) -> CloudResult<AzureConfig> {
-        if let Some(config) = self.inner.first.as_ref().filter(|_| !self.inner.settings.reload) {
+        if let Some(config) = self.inner.initial_config.as_ref().filter(|_| !self.inner.settings.reload) {
             return Ok(config.clone());
         }
-        let loaded = self.loader(client).load().await.map_err(|error| of_load(&error))?;
-        Ok(told(loaded))
+        let loaded = self.loader(client).load().await.map_err(|error| load_to_cloud_error(&error))?;
+        Ok(log_findings(loaded))
     }
 
     async fn open(&self, config: Arc<AzureConfig>, context: &ProviderContext) -> CloudResult<Session> {
-        let surroundings = Surroundings {
+        let surroundings = SessionDeps {
             transport: Arc::clone(&self.inner.transport),
             environment: self.inner.environment.clone(),
             budget: self.budget(&config, context),
@@ -188,7 +192,7 @@ impl AzureCloud {
         };
         let mut session = Session::open(config, &surroundings).await?;
         session.load_balancers = Some(Arc::new(self.load_balancers(&session, context)));
-        if self.inner.scope == Scope::Cluster {
+        if self.inner.scope == ProviderScope::Cluster {
             session.inventory.warm().await.map_err(CloudError::from)?;
         }
         Ok(session)
@@ -196,8 +200,9 @@ impl AzureCloud {
 
     fn load_balancers(&self, session: &Session, context: &ProviderContext) -> AzureLoadBalancers {
         let ProviderContext { client, leadership, shutdown, clock, .. } = context;
-        let locker = self.inner.locker.get_or_init(|| Locker::new(client.clone(), leadership.clone(), *clock, shutdown));
-        AzureLoadBalancers::new(engine::Parts {
+        let locker =
+            self.inner.locker.get_or_init(|| ResourceLocker::new(client.clone(), leadership.clone(), *clock, shutdown));
+        AzureLoadBalancers::new(engine::LoadBalancerDeps {
             config: &session.config,
             cluster: &self.inner.settings.cluster_name,
             azure_stack: session.cloud.azure_stack,
@@ -227,14 +232,14 @@ impl AzureCloud {
 
     /// Why the configuration at work, if any, is not the one that somebody wants.
     fn problem(&self) -> Option<String> {
-        self.inner.unusable.borrow().clone().or_else(|| self.inner.refused.borrow().clone())
+        self.inner.load_error.borrow().clone().or_else(|| self.inner.apply_error.borrow().clone())
     }
 
     /// Puts each changed configuration to work; the old one stays until the new one has proved itself. A still newer one ends the tries.
     async fn follow(self, config: Arc<AzureConfig>, context: ProviderContext) {
         let (sender, mut receiver) = watch::channel(config);
         let loader = self.loader(context.client.clone());
-        let looking = config::follow(loader, context.shutdown.clone(), sender, &self.inner.unusable);
+        let looking = config::follow(loader, context.shutdown.clone(), sender, &self.inner.load_error);
         let applying = async {
             while receiver.changed().await.is_ok() {
                 let config = Arc::clone(&receiver.borrow_and_update());
@@ -253,7 +258,7 @@ impl AzureCloud {
         if self.is_disabled(config) {
             tracing::warn!("{DISABLED}");
             self.inner.session.store(None);
-            self.inner.refused.send_replace(Some(DISABLED.to_owned()));
+            self.inner.apply_error.send_replace(Some(DISABLED.to_owned()));
             return;
         }
         // It is at work already when a change was taken back.
@@ -265,17 +270,17 @@ impl AzureCloud {
                 }
                 Err(error) => {
                     tracing::error!(%error, "the changed provider configuration does not work, the one before stays");
-                    self.inner.refused.send_replace(Some(error.to_string()));
+                    self.inner.apply_error.send_replace(Some(error.to_string()));
                     tokio::time::sleep(RETRY).await;
                 }
             }
         }
-        self.inner.refused.send_replace(None);
+        self.inner.apply_error.send_replace(None);
     }
 
     /// Keeps what is known of the machines fresh: the lists on every replica, and on those that stand by also what the controllers
     /// ask for, so that whoever takes over need not read.
-    async fn stay_warm(self, context: ProviderContext) {
+    async fn keep_warm(self, context: ProviderContext) {
         let rounds = async {
             loop {
                 tokio::time::sleep(WARM_PERIOD).await;
@@ -305,30 +310,30 @@ pub(super) fn environment() -> BTreeMap<String, String> {
 }
 
 /// Where a configuration is read from.
-pub(super) fn source(settings: &ProviderConfig) -> Source {
+pub(super) fn source(settings: &ProviderConfig) -> ConfigSource {
     let secret = settings.cloud_config_secret.clone();
-    let secret = secret.map(|secret| SecretRef { namespace: secret.namespace, name: secret.name, key: secret.key });
-    Source { file: settings.cloud_config.clone(), secret }
+    let secret = secret.map(|secret| ConfigSecretRef { namespace: secret.namespace, name: secret.name, key: secret.key });
+    ConfigSource { file: settings.cloud_config.clone(), secret }
 }
 
-fn of_load(error: &LoadError) -> CloudError {
+fn load_to_cloud_error(error: &ConfigLoadError) -> CloudError {
     match error {
-        LoadError::Unavailable(_) => CloudError::failed(error.to_string()),
-        LoadError::Unusable(_) | LoadError::Invalid(_) => CloudError::invalid(error.to_string()),
+        ConfigLoadError::Unavailable(_) => CloudError::failed(error.to_string()),
+        ConfigLoadError::Unusable(_) | ConfigLoadError::Invalid(_) => CloudError::invalid(error.to_string()),
     }
 }
 
 fn read_file(path: &Path, environment: &BTreeMap<String, String>) -> CloudResult<AzureConfig> {
     let invalid = |problem: String| CloudError::invalid(format!("--cloud-config {}: {problem}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| invalid(error.to_string()))?;
-    let texts = Texts { file: Some(text), secret: None };
-    let loaded = config::merge(&texts, &Environment::of(environment.clone()), false);
-    let loaded = loaded.map_err(|findings| invalid(LoadError::Invalid(findings).to_string()))?;
-    Ok(told(loaded))
+    let texts = ConfigTexts { file: Some(text), secret: None };
+    let loaded = config::merge(&texts, &EnvironmentOverrides::of(environment.clone()), false);
+    let loaded = loaded.map_err(|findings| invalid(ConfigLoadError::Invalid(findings).to_string()))?;
+    Ok(log_findings(loaded))
 }
 
 /// The configuration, after what is strange about it has been told.
-fn told(loaded: Loaded) -> AzureConfig {
+fn log_findings(loaded: LoadedConfig) -> AzureConfig {
     for finding in &loaded.findings {
         tracing::warn!(%finding, "the provider configuration is strange");
     }
@@ -348,11 +353,11 @@ impl CloudProvider for AzureCloud {
         }
         let session = self.open(Arc::clone(&config), &context).await?;
         self.inner.session.store(Some(Arc::new(session)));
-        if self.inner.scope != Scope::Cluster || self.inner.started.swap(true, Ordering::Relaxed) {
+        if self.inner.scope != ProviderScope::Cluster || self.inner.started.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        out_of_service::start(&context, Arc::new(parts::Parts(Arc::clone(&self.inner.session))));
-        context.shutdown.spawn(self.clone().stay_warm(context.clone()));
+        out_of_service::start(&context, Arc::new(session_proxy::SessionProxy(Arc::clone(&self.inner.session))));
+        context.shutdown.spawn(self.clone().keep_warm(context.clone()));
         if self.inner.settings.reload {
             context.shutdown.spawn(self.clone().follow(config, context.clone()));
         }
@@ -378,23 +383,23 @@ impl CloudProvider for AzureCloud {
     }
 
     fn load_balancer(&self) -> Option<Arc<dyn LoadBalancer>> {
-        Some(Arc::new(parts::Parts(Arc::clone(&self.inner.session))))
+        Some(Arc::new(session_proxy::SessionProxy(Arc::clone(&self.inner.session))))
     }
 
     fn instances(&self) -> Option<Arc<dyn Instances>> {
-        Some(Arc::new(parts::Parts(Arc::clone(&self.inner.session))))
+        Some(Arc::new(session_proxy::SessionProxy(Arc::clone(&self.inner.session))))
     }
 
     fn instances_v2(&self) -> Option<Arc<dyn InstancesV2>> {
-        Some(Arc::new(parts::Parts(Arc::clone(&self.inner.session))))
+        Some(Arc::new(session_proxy::SessionProxy(Arc::clone(&self.inner.session))))
     }
 
     fn zones(&self) -> Option<Arc<dyn Zones>> {
-        Some(Arc::new(parts::Parts(Arc::clone(&self.inner.session))))
+        Some(Arc::new(session_proxy::SessionProxy(Arc::clone(&self.inner.session))))
     }
 
     fn routes(&self) -> Option<Arc<dyn Routes>> {
-        Some(Arc::new(parts::Parts(Arc::clone(&self.inner.session))))
+        Some(Arc::new(session_proxy::SessionProxy(Arc::clone(&self.inner.session))))
     }
 }
 

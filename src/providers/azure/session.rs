@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use super::{
-    arm::{ArmClient, ArmParts, ArmSettings, Budget, SourceTokens, Transport},
-    auth::{self, AuthError, Cloud, Connection},
+    arm::{ArmClient, ArmClientDeps, ArmSettings, ArmTransport, Budget, CredentialTokens},
+    auth::{self, ArmConnection, AuthError, CloudEndpoints},
     config::AzureConfig,
     instances::AzureInstances,
     inventory::{Inventory, InventorySettings},
@@ -20,14 +20,14 @@ use super::{
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     metrics::Metrics,
-    runtime::{clock::Clock, leader_election::Leadership, store::Store},
+    runtime::{clock::Clock, leader_election::Leadership, store::InformerStore},
 };
 
 /// What a session takes from the process.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct SessionDeps {
     /// The wire to ARM and to the identity service.
-    pub transport: Arc<dyn Transport>,
+    pub transport: Arc<dyn ArmTransport>,
     /// Environment variables.
     pub environment: BTreeMap<String, String>,
     /// Where every request waits its turn. Outlives sessions: what Azure said of its quotas stays true.
@@ -39,7 +39,7 @@ pub struct Surroundings {
     /// Time.
     pub clock: Clock,
     /// The cluster's Nodes.
-    pub nodes: Store<Node>,
+    pub nodes: InformerStore<Node>,
 }
 
 /// One configuration at work.
@@ -47,7 +47,7 @@ pub struct Session {
     /// The configuration.
     pub config: Arc<AzureConfig>,
     /// The cloud it means.
-    pub cloud: Cloud,
+    pub cloud: CloudEndpoints,
     /// For the subscription of the machines.
     pub compute: ArmClient,
     /// For the subscription of the network resources.
@@ -65,14 +65,14 @@ pub struct Session {
 
 impl Session {
     /// Builds a session.
-    pub async fn open(config: Arc<AzureConfig>, surroundings: &Surroundings) -> CloudResult<Self> {
-        let Surroundings { transport, environment, budget, leadership, metrics, clock, nodes } = surroundings;
+    pub async fn open(config: Arc<AzureConfig>, surroundings: &SessionDeps) -> CloudResult<Self> {
+        let SessionDeps { transport, environment, budget, leadership, metrics, clock, nodes } = surroundings;
         let connection = auth::connect(&config, environment, Arc::clone(transport), *clock).await;
-        let Connection { cloud, credentials } = connection.map_err(|error| of_auth(&error))?;
+        let ArmConnection { cloud, credentials } = connection.map_err(|error| auth_to_cloud_error(&error))?;
         let settings =
             ArmSettings::configured(&config, &cloud.resource_manager, cloud.azure_stack).map_err(CloudError::invalid)?;
-        let client = |tokens: SourceTokens| {
-            let parts = ArmParts {
+        let client = |tokens: CredentialTokens| {
+            let parts = ArmClientDeps {
                 transport: Arc::clone(transport),
                 tokens: Arc::new(tokens),
                 gate: Arc::new(budget.clone()),
@@ -82,10 +82,10 @@ impl Session {
             };
             ArmClient::new(settings.clone(), parts)
         };
-        let compute = client(SourceTokens::new(credentials.compute, credentials.auxiliary));
+        let compute = client(CredentialTokens::new(credentials.compute, credentials.auxiliary));
         // An auxiliary token is one of the network tenant, which this bearer is of already. Upstream sends that tenant's token in both
         // headers (`AuxiliaryTenants` in `pkg/azclient/factory_conf.go` is set for all clients); once is enough.
-        let network = client(SourceTokens::new(credentials.network, None));
+        let network = client(CredentialTokens::new(credentials.network, None));
         let inventory = Inventory::new(compute.clone(), InventorySettings::from_config(&config), *clock);
         let instances = Arc::new(AzureInstances::new(&config, Arc::clone(&inventory), *clock));
         let routes = RouteSettings::new(&config);
@@ -118,6 +118,6 @@ impl Session {
     }
 }
 
-fn of_auth(error: &AuthError) -> CloudError {
+fn auth_to_cloud_error(error: &AuthError) -> CloudError {
     if error.is_configuration() { CloudError::invalid(error.to_string()) } else { CloudError::failed(error.to_string()) }
 }

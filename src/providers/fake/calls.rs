@@ -25,14 +25,14 @@ macro_rules! calls {
                 match self { $(CallName::$variant => $name),* }
             }
 
-            fn kind(self) -> Kind {
-                match self { $(CallName::$variant => Kind::$kind),* }
+            fn kind(self) -> CallKind {
+                match self { $(CallName::$variant => CallKind::$kind),* }
             }
         }
     };
 }
 
-enum Kind {
+enum CallKind {
     Read,
     Write,
     Step,
@@ -71,19 +71,19 @@ calls! {
 impl CallName {
     /// Whether it changes the cloud.
     pub fn is_mutating(self) -> bool {
-        matches!(self.kind(), Kind::Write | Kind::Step)
+        matches!(self.kind(), CallKind::Write | CallKind::Step)
     }
 
     /// Whether it is one step inside another call.
     pub fn is_step(self) -> bool {
-        matches!(self.kind(), Kind::Step)
+        matches!(self.kind(), CallKind::Step)
     }
 }
 
 /// Class of a configured error, see [`CloudError`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum ErrorClass {
+pub enum FakeErrorClass {
     /// Retried with back-off.
     #[default]
     Failed,
@@ -106,14 +106,14 @@ pub enum ErrorClass {
 /// What to do with a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Behaviour {
+pub struct CallBehaviour {
     /// How long the call takes, e.g. `50ms`.
     #[serde(deserialize_with = "duration", serialize_with = "print_duration")]
     pub latency: Duration,
     /// Message of an error to answer with.
     pub error: Option<String>,
     /// Class of the error.
-    pub class: Option<ErrorClass>,
+    pub class: Option<FakeErrorClass>,
     /// For class `retryAfter`: how long the caller is told to wait.
     #[serde(deserialize_with = "duration", serialize_with = "print_duration")]
     pub retry_after: Duration,
@@ -133,14 +133,14 @@ pub struct Behaviour {
 
 /// Something that goes wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum FakeFault {
     Error(CloudError),
     Hang,
     Panic,
     Crash,
 }
 
-impl Behaviour {
+impl CallBehaviour {
     /// What is wrong with it, naming the field.
     pub(super) fn problem(&self) -> Option<String> {
         let has_error = self.error.is_some() || self.class.is_some();
@@ -148,7 +148,7 @@ impl Behaviour {
         if faults > 1 {
             return Some("more than one of `error` (with `class`), `hang`, `panic` and `crash` is given; keep one".into());
         }
-        if (self.class == Some(ErrorClass::RetryAfter)) == self.retry_after.is_zero() {
+        if (self.class == Some(FakeErrorClass::RetryAfter)) == self.retry_after.is_zero() {
             return Some("`retryAfter` (a duration above zero, e.g. 42s) and `class: retryAfter` go together".into());
         }
         if faults == 0 && (self.answer_lost || self.times.is_some()) {
@@ -157,27 +157,27 @@ impl Behaviour {
         None
     }
 
-    fn fault(&self) -> Option<Fault> {
+    fn fault(&self) -> Option<FakeFault> {
         match self {
-            Behaviour { crash: true, .. } => Some(Fault::Crash),
-            Behaviour { panic: true, .. } => Some(Fault::Panic),
-            Behaviour { hang: true, .. } => Some(Fault::Hang),
-            Behaviour { error: None, class: None, .. } => None,
-            _ => Some(Fault::Error(self.cloud_error())),
+            CallBehaviour { crash: true, .. } => Some(FakeFault::Crash),
+            CallBehaviour { panic: true, .. } => Some(FakeFault::Panic),
+            CallBehaviour { hang: true, .. } => Some(FakeFault::Hang),
+            CallBehaviour { error: None, class: None, .. } => None,
+            _ => Some(FakeFault::Error(self.cloud_error())),
         }
     }
 
     fn cloud_error(&self) -> CloudError {
         let message = self.error.clone().unwrap_or_else(|| "the fake cloud was told to fail this call".into());
         match self.class.unwrap_or_default() {
-            ErrorClass::Failed => CloudError::Failed(message),
-            ErrorClass::Invalid => CloudError::Invalid(message),
-            ErrorClass::Refused => CloudError::Refused(message),
-            ErrorClass::RetryAfter => CloudError::RetryAfter { after: self.retry_after, message },
-            ErrorClass::NotImplemented => CloudError::NotImplemented,
-            ErrorClass::InstanceNotFound => CloudError::InstanceNotFound,
-            ErrorClass::ImplementedElsewhere => CloudError::ImplementedElsewhere,
-            ErrorClass::NotLeader => CloudError::NotLeader(message),
+            FakeErrorClass::Failed => CloudError::Failed(message),
+            FakeErrorClass::Invalid => CloudError::Invalid(message),
+            FakeErrorClass::Refused => CloudError::Refused(message),
+            FakeErrorClass::RetryAfter => CloudError::RetryAfter { after: self.retry_after, message },
+            FakeErrorClass::NotImplemented => CloudError::NotImplemented,
+            FakeErrorClass::InstanceNotFound => CloudError::InstanceNotFound,
+            FakeErrorClass::ImplementedElsewhere => CloudError::ImplementedElsewhere,
+            FakeErrorClass::NotLeader => CloudError::NotLeader(message),
         }
     }
 
@@ -188,28 +188,28 @@ impl Behaviour {
 
 /// What is to become of one call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct FaultInjection {
     pub(super) latency: Duration,
-    pub(super) fault: Option<Fault>,
+    pub(super) fault: Option<FakeFault>,
     pub(super) answer_lost: bool,
 }
 
 /// The behaviour that counts for a call: its own, else that of `*`; none when it concerns other objects. `used` tells how often
 /// the fault of each entry was shown and is brought up to date. `*` concerns whole calls only, no steps or parts of a batch.
-pub(super) fn judge(
-    behaviours: &BTreeMap<CallName, Behaviour>,
+pub(super) fn fault_injection(
+    behaviours: &BTreeMap<CallName, CallBehaviour>,
     used: &mut BTreeMap<CallName, u32>,
     call: CallName,
     object: &str,
     whole_call: bool,
-) -> Verdict {
+) -> FaultInjection {
     let entries = [call, CallName::Any].into_iter().take(if whole_call { 2 } else { 1 });
     let mut matching = entries.filter_map(|name| Some((name, behaviours.get(&name)?))).filter(|(_, b)| b.concerns(object));
-    let Some((name, behaviour)) = matching.next() else { return Verdict::default() };
+    let Some((name, behaviour)) = matching.next() else { return FaultInjection::default() };
     let shown = used.entry(name).or_default();
     let fault = behaviour.fault().filter(|_| behaviour.times.is_none_or(|times| *shown < times));
     *shown = shown.saturating_add(u32::from(fault.is_some()));
-    Verdict { latency: behaviour.latency, fault, answer_lost: behaviour.answer_lost }
+    FaultInjection { latency: behaviour.latency, fault, answer_lost: behaviour.answer_lost }
 }
 
 struct DurationVisitor;

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    calls::{Behaviour, CallName},
+    calls::{CallBehaviour, CallName},
     instances::provider_id_of,
 };
 use crate::{
@@ -37,13 +37,13 @@ pub struct FakeConfig {
     /// Answer for every other node name as well, with this.
     pub any_instance: Option<InstanceSpec>,
     /// Load balancers.
-    pub load_balancers: LoadBalancerConfig,
+    pub load_balancers: FakeLoadBalancerConfig,
     /// Routes.
-    pub routes: RouteConfig,
+    pub routes: FakeRouteConfig,
     /// Address of the control plane by cluster name.
     pub clusters: BTreeMap<String, String>,
     /// What to do with which call.
-    pub calls: BTreeMap<CallName, Behaviour>,
+    pub calls: BTreeMap<CallName, CallBehaviour>,
     /// Where the cloud remembers what was made in it. Without it, it forgets with the process. Relative to the configuration.
     pub state_file: Option<PathBuf>,
 }
@@ -56,8 +56,8 @@ impl Default for FakeConfig {
             instances: BTreeMap::new(),
             generated_instances: Vec::new(),
             any_instance: None,
-            load_balancers: LoadBalancerConfig::default(),
-            routes: RouteConfig::default(),
+            load_balancers: FakeLoadBalancerConfig::default(),
+            routes: FakeRouteConfig::default(),
             clusters: BTreeMap::new(),
             calls: BTreeMap::new(),
             state_file: None,
@@ -156,7 +156,7 @@ fn default_address_range() -> IpNet {
 /// Load balancers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct LoadBalancerConfig {
+pub struct FakeLoadBalancerConfig {
     /// Offer them.
     pub enabled: bool,
     /// Where their addresses come from. The lowest free one is taken; the first of each range (and the last of IPv4) is not used.
@@ -165,7 +165,7 @@ pub struct LoadBalancerConfig {
     pub max_in_flight: Option<usize>,
 }
 
-impl Default for LoadBalancerConfig {
+impl Default for FakeLoadBalancerConfig {
     fn default() -> Self {
         let v4 = ipnet::Ipv4Net::new_assert(std::net::Ipv4Addr::new(198, 18, 0, 0), 15);
         let v6 = ipnet::Ipv6Net::new_assert(std::net::Ipv6Addr::new(0x2001, 0xdb8, 0xfa, 0xce, 0, 0, 0, 0), 64);
@@ -176,14 +176,14 @@ impl Default for LoadBalancerConfig {
 /// Routes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct RouteConfig {
+pub struct FakeRouteConfig {
     /// Offer them.
     pub enabled: bool,
     /// Routes also carry the addresses of their node.
     pub enable_node_addresses: bool,
 }
 
-impl Default for RouteConfig {
+impl Default for FakeRouteConfig {
     fn default() -> Self {
         Self { enabled: true, enable_node_addresses: false }
     }

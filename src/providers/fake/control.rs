@@ -11,7 +11,7 @@ use super::{
     FakeCloud,
     calls::CallName,
     config::{FakeConfig, InstancePresence, InstanceSpec, PowerState},
-    memory::{FakeLoadBalancer, FakeRoute},
+    state::{FakeLoadBalancer, FakeRoute},
 };
 use crate::cloud_provider::{CloudError, CloudResult, LoadBalancer};
 
@@ -20,7 +20,7 @@ const CALLS_KEPT: usize = 100_000;
 
 /// A call that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct RecordedCall {
     /// Which.
     pub name: CallName,
     /// What about: `namespace/name` of a Service, name or provider id of an instance, target node of a route.
@@ -30,8 +30,8 @@ pub struct Call {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Records {
-    calls: VecDeque<Call>,
+pub(super) struct CallLog {
+    calls: VecDeque<RecordedCall>,
     counts: BTreeMap<CallName, u64>,
     in_flight: BTreeMap<CallName, usize>,
     in_flight_seen: BTreeMap<CallName, usize>,
@@ -40,12 +40,12 @@ pub(super) struct Records {
     pub(super) writes: u64,
 }
 
-impl Records {
+impl CallLog {
     fn begin(&mut self, name: CallName, object: &str) {
         if self.calls.len() == CALLS_KEPT {
             self.calls.pop_front();
         }
-        self.calls.push_back(Call { name, object: object.to_owned(), mutating: name.is_mutating() });
+        self.calls.push_back(RecordedCall { name, object: object.to_owned(), mutating: name.is_mutating() });
         *self.counts.entry(name).or_default() += 1;
         let running = self.in_flight.entry(name).or_default();
         *running += 1;
@@ -62,22 +62,22 @@ impl Records {
 }
 
 /// A call that runs; ends when it is dropped, also half-way.
-pub(super) struct InFlight<'a> {
+pub(super) struct RunningCall<'a> {
     cloud: &'a FakeCloud,
     name: CallName,
 }
 
-impl<'a> InFlight<'a> {
+impl<'a> RunningCall<'a> {
     pub(super) fn begin(cloud: &'a FakeCloud, name: CallName, object: &str) -> Self {
-        cloud.inner().records.begin(name, object);
+        cloud.inner().call_log.begin(name, object);
         cloud.notify();
         Self { cloud, name }
     }
 }
 
-impl Drop for InFlight<'_> {
+impl Drop for RunningCall<'_> {
     fn drop(&mut self) {
-        self.cloud.inner().records.end(self.name);
+        self.cloud.inner().call_log.end(self.name);
         self.cloud.notify();
     }
 }
@@ -136,68 +136,68 @@ impl FakeCloud {
     }
 
     /// Calls and steps in the order they began: the last 100,000.
-    pub fn calls(&self) -> Vec<Call> {
-        self.inner().records.calls.iter().cloned().collect()
+    pub fn calls(&self) -> Vec<RecordedCall> {
+        self.inner().call_log.calls.iter().cloned().collect()
     }
 
     /// What `call` was made for, in order.
     pub fn objects_of(&self, call: CallName) -> Vec<String> {
-        self.inner().records.calls.iter().filter(|made| made.name == call).map(|made| made.object.clone()).collect()
+        self.inner().call_log.calls.iter().filter(|made| made.name == call).map(|made| made.object.clone()).collect()
     }
 
     /// How often `call` was made.
     pub fn call_count(&self, call: CallName) -> u64 {
-        self.inner().records.counts.get(&call).copied().unwrap_or_default()
+        self.inner().call_log.counts.get(&call).copied().unwrap_or_default()
     }
 
     /// How many changes were really made.
     pub fn write_count(&self) -> u64 {
-        self.inner().records.writes
+        self.inner().call_log.writes
     }
 
     /// Forgets calls and counts; what runs is still counted.
     pub fn clear_calls(&self) {
         let mut inner = self.inner();
-        let Records { in_flight, all_in_flight, .. } = std::mem::take(&mut inner.records);
-        inner.records = Records {
+        let CallLog { in_flight, all_in_flight, .. } = std::mem::take(&mut inner.call_log);
+        inner.call_log = CallLog {
             in_flight_seen: in_flight.clone(),
             in_flight,
             all_in_flight,
             all_in_flight_seen: all_in_flight,
-            ..Records::default()
+            ..CallLog::default()
         };
     }
 
     /// The most calls (steps not counted) that ran at once.
     pub fn max_in_flight_seen(&self) -> usize {
-        self.inner().records.all_in_flight_seen
+        self.inner().call_log.all_in_flight_seen
     }
 
     /// The most of this call that ran at once.
     pub fn max_in_flight_seen_of(&self, call: CallName) -> usize {
-        self.inner().records.in_flight_seen.get(&call).copied().unwrap_or_default()
+        self.inner().call_log.in_flight_seen.get(&call).copied().unwrap_or_default()
     }
 
     /// Load balancers by name. A state file that cannot be read counts as unchanged.
     pub fn load_balancers(&self) -> BTreeMap<String, FakeLoadBalancer> {
-        self.look(|inner| inner.memory.load_balancers.clone())
+        self.read_state(|inner| inner.state.load_balancers.clone())
     }
 
     /// The load balancer of a Service given as `namespace/name`.
     pub fn load_balancer_of(&self, service: &str) -> Option<FakeLoadBalancer> {
-        self.look(|inner| inner.memory.load_balancers.values().find(|lb| lb.service == service).cloned())
+        self.read_state(|inner| inner.state.load_balancers.values().find(|lb| lb.service == service).cloned())
     }
 
     /// Routes, ordered by cluster and destination.
     pub fn routes(&self) -> Vec<FakeRoute> {
-        self.look(|inner| inner.memory.routes.values().cloned().collect())
+        self.read_state(|inner| inner.state.routes.values().cloned().collect())
     }
 
     /// What nobody will ever clean up when `live` are all Services that want a load balancer: load balancers of others, and
     /// addresses without a load balancer.
     pub fn leaks<'a>(&self, live: impl IntoIterator<Item = &'a Service>) -> Vec<String> {
         let names: BTreeSet<String> = live.into_iter().map(|service| self.get_load_balancer_name("", service)).collect();
-        self.look(|inner| inner.memory.leaks(&names))
+        self.read_state(|inner| inner.state.leaks(&names))
     }
 
     /// Resolves when `reached` holds. Asks again after each change: a call beginning or ending, a write, a new configuration; not
@@ -213,7 +213,7 @@ impl FakeCloud {
         }
     }
 
-    fn look<T>(&self, answer: impl FnOnce(&super::Inner) -> T) -> T {
+    fn read_state<T>(&self, answer: impl FnOnce(&super::FakeCloudData) -> T) -> T {
         let mut inner = self.inner();
         let refreshed: CloudResult<()> = inner.refresh();
         if let Err(error) = refreshed {

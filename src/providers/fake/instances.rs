@@ -27,7 +27,7 @@ pub(super) fn provider_id_of(name: &str, spec: &InstanceSpec) -> String {
 
 /// An instance found in the configuration, with everything filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Instance {
+pub(super) struct FakeInstance {
     pub(super) name: String,
     pub(super) spec: InstanceSpec,
     /// Internal address, for specs that list none.
@@ -36,8 +36,8 @@ pub(super) struct Instance {
 
 /// Answer to the question for an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Found {
-    Here(Box<Instance>),
+pub(super) enum FakeInstanceLookup {
+    Exists(Box<FakeInstance>),
     Gone,
     /// It belongs to another cloud.
     Foreign,
@@ -52,35 +52,39 @@ impl FakeConfig {
     }
 
     /// The instance of the node called `name`.
-    pub(super) fn by_name(&self, name: &str) -> Found {
-        let Some(spec) = self.spec_of(name) else { return Found::Gone };
+    pub(super) fn by_name(&self, name: &str) -> FakeInstanceLookup {
+        let Some(spec) = self.spec_of(name) else { return FakeInstanceLookup::Gone };
         // One that was listed only to change something about it keeps the address it was generated with.
         let generated = self.generated_instances.iter().find_map(|group| Some(group.member(name)?.1));
         let own_address = generated.unwrap_or_else(|| address_from_name(name));
         match spec.existence {
-            InstancePresence::Gone => Found::Gone,
-            InstancePresence::Unknown => Found::Unknown(format!("instance {name:?} is configured as `existence: unknown`")),
-            InstancePresence::Exists if !spec.managed => Found::Foreign,
-            InstancePresence::Exists => Found::Here(Box::new(Instance { name: name.to_owned(), spec, own_address })),
+            InstancePresence::Gone => FakeInstanceLookup::Gone,
+            InstancePresence::Unknown => {
+                FakeInstanceLookup::Unknown(format!("instance {name:?} is configured as `existence: unknown`"))
+            }
+            InstancePresence::Exists if !spec.managed => FakeInstanceLookup::Foreign,
+            InstancePresence::Exists => {
+                FakeInstanceLookup::Exists(Box::new(FakeInstance { name: name.to_owned(), spec, own_address }))
+            }
         }
     }
 
     /// The instance with this provider id.
-    pub(super) fn by_provider_id(&self, id: &str) -> Found {
+    pub(super) fn by_provider_id(&self, id: &str) -> FakeInstanceLookup {
         let listed =
             self.instances.iter().find(|(name, spec)| provider_id_of(name, spec) == id).map(|(name, _)| name.as_str());
         let own = id.strip_prefix(PROVIDER_NAME).and_then(|rest| rest.strip_prefix("://"));
         match (listed, own) {
             (Some(name), _) => self.by_name(name),
             // An instance with an id of its own is not found by its name.
-            (None, Some(name)) if self.instances.contains_key(name) => Found::Gone,
+            (None, Some(name)) if self.instances.contains_key(name) => FakeInstanceLookup::Gone,
             (None, Some(name)) => self.by_name(name),
-            (None, None) => Found::Foreign,
+            (None, None) => FakeInstanceLookup::Foreign,
         }
     }
 
     /// The instance of `node`: by provider id, or by name when it has none yet.
-    pub(super) fn by_node(&self, node: &Node) -> Found {
+    pub(super) fn by_node(&self, node: &Node) -> FakeInstanceLookup {
         match node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).filter(|id| !id.is_empty()) {
             Some(id) => self.by_provider_id(id),
             None => self.by_name(node.metadata.name.as_deref().unwrap_or_default()),
@@ -109,7 +113,7 @@ fn address_from_name(name: &str) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from_bits(0x0a80_0000 | (hash ^ (hash >> 23)) & 0x007f_ffff))
 }
 
-impl Instance {
+impl FakeInstance {
     fn metadata(&self, node: Option<&Node>) -> InstanceMetadata {
         InstanceMetadata {
             provider_id: provider_id_of(&self.name, &self.spec),
@@ -144,39 +148,39 @@ impl Instance {
     }
 }
 
-impl Found {
+impl FakeInstanceLookup {
     /// Something of another cloud counts as there: nothing may be deleted on its account.
     fn exists(self) -> CloudResult<bool> {
         match self {
-            Found::Here(_) | Found::Foreign => Ok(true),
-            Found::Gone => Ok(false),
-            Found::Unknown(why) => Err(CloudError::Failed(why)),
+            FakeInstanceLookup::Exists(_) | FakeInstanceLookup::Foreign => Ok(true),
+            FakeInstanceLookup::Gone => Ok(false),
+            FakeInstanceLookup::Unknown(why) => Err(CloudError::Failed(why)),
         }
     }
 
     fn shutdown(self) -> CloudResult<bool> {
         match self {
-            Found::Here(instance) => Ok(instance.spec.power_state == PowerState::Stopped),
-            Found::Foreign => Ok(false),
-            Found::Gone => Err(CloudError::InstanceNotFound),
-            Found::Unknown(why) => Err(CloudError::Failed(why)),
+            FakeInstanceLookup::Exists(instance) => Ok(instance.spec.power_state == PowerState::Stopped),
+            FakeInstanceLookup::Foreign => Ok(false),
+            FakeInstanceLookup::Gone => Err(CloudError::InstanceNotFound),
+            FakeInstanceLookup::Unknown(why) => Err(CloudError::Failed(why)),
         }
     }
 
     fn metadata(self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
         match self {
-            Found::Here(instance) => Ok(Some(instance.metadata(Some(node)))),
-            Found::Foreign => Ok(None),
-            Found::Gone => Err(CloudError::InstanceNotFound),
-            Found::Unknown(why) => Err(CloudError::Failed(why)),
+            FakeInstanceLookup::Exists(instance) => Ok(Some(instance.metadata(Some(node)))),
+            FakeInstanceLookup::Foreign => Ok(None),
+            FakeInstanceLookup::Gone => Err(CloudError::InstanceNotFound),
+            FakeInstanceLookup::Unknown(why) => Err(CloudError::Failed(why)),
         }
     }
 
-    fn here(self) -> CloudResult<Instance> {
+    fn into_instance(self) -> CloudResult<FakeInstance> {
         match self {
-            Found::Here(instance) => Ok(*instance),
-            Found::Foreign | Found::Gone => Err(CloudError::InstanceNotFound),
-            Found::Unknown(why) => Err(CloudError::Failed(why)),
+            FakeInstanceLookup::Exists(instance) => Ok(*instance),
+            FakeInstanceLookup::Foreign | FakeInstanceLookup::Gone => Err(CloudError::InstanceNotFound),
+            FakeInstanceLookup::Unknown(why) => Err(CloudError::Failed(why)),
         }
     }
 }
@@ -204,7 +208,7 @@ impl InstancesV2 for FakeCloud {
             let mut answers = Vec::with_capacity(nodes.len());
             for node in nodes {
                 let answer = || self.inner().config.by_node(node).metadata(node);
-                answers.push(self.item(CallName::InstanceMetadata, name_of(node), answer).await);
+                answers.push(self.batch_item(CallName::InstanceMetadata, name_of(node), answer).await);
             }
             Ok(answers)
         };
@@ -219,28 +223,30 @@ impl InstancesV2 for FakeCloud {
 #[async_trait]
 impl Instances for FakeCloud {
     async fn node_addresses(&self, name: &str) -> CloudResult<Vec<NodeAddress>> {
-        self.read_call(CallName::NodeAddresses, name, |config| Ok(config.by_name(name).here()?.addresses(None))).await
+        self.read_call(CallName::NodeAddresses, name, |config| Ok(config.by_name(name).into_instance()?.addresses(None)))
+            .await
     }
 
     async fn node_addresses_by_provider_id(&self, provider_id: &str) -> CloudResult<Vec<NodeAddress>> {
-        let answer = |config: &FakeConfig| Ok(config.by_provider_id(provider_id).here()?.addresses(None));
+        let answer = |config: &FakeConfig| Ok(config.by_provider_id(provider_id).into_instance()?.addresses(None));
         self.read_call(CallName::NodeAddresses, provider_id, answer).await
     }
 
     async fn instance_id(&self, name: &str) -> CloudResult<String> {
         let answer = |config: &FakeConfig| {
-            let id = provider_id_of(name, &config.by_name(name).here()?.spec);
+            let id = provider_id_of(name, &config.by_name(name).into_instance()?.spec);
             Ok(id.split_once("://").map_or(id.clone(), |(_, rest)| rest.to_owned()))
         };
         self.read_call(CallName::InstanceId, name, answer).await
     }
 
     async fn instance_type(&self, name: &str) -> CloudResult<String> {
-        self.read_call(CallName::InstanceType, name, |config| Ok(config.by_name(name).here()?.spec.instance_type)).await
+        self.read_call(CallName::InstanceType, name, |config| Ok(config.by_name(name).into_instance()?.spec.instance_type))
+            .await
     }
 
     async fn instance_type_by_provider_id(&self, provider_id: &str) -> CloudResult<String> {
-        let answer = |config: &FakeConfig| Ok(config.by_provider_id(provider_id).here()?.spec.instance_type);
+        let answer = |config: &FakeConfig| Ok(config.by_provider_id(provider_id).into_instance()?.spec.instance_type);
         self.read_call(CallName::InstanceType, provider_id, answer).await
     }
 
@@ -263,12 +269,12 @@ impl Zones for FakeCloud {
     }
 
     async fn get_zone_by_provider_id(&self, provider_id: &str) -> CloudResult<Zone> {
-        let answer = |config: &FakeConfig| Ok(config.by_provider_id(provider_id).here()?.zone());
+        let answer = |config: &FakeConfig| Ok(config.by_provider_id(provider_id).into_instance()?.zone());
         self.read_call(CallName::GetZone, provider_id, answer).await
     }
 
     async fn get_zone_by_node_name(&self, name: &str) -> CloudResult<Zone> {
-        self.read_call(CallName::GetZone, name, |config| Ok(config.by_name(name).here()?.zone())).await
+        self.read_call(CallName::GetZone, name, |config| Ok(config.by_name(name).into_instance()?.zone())).await
     }
 }
 

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Node, Service, ServicePort};
 use super::{
     FakeCloud,
     calls::CallName,
-    memory::{FakeLoadBalancer, FakePort, Family, Memory, Step, Wanted},
+    state::{FakeCloudState, FakeCloudStep, FakeIpFamily, FakeLoadBalancer, FakeLoadBalancerSpec, FakePort},
 };
 use crate::cloud_provider::{CloudError, CloudResult, LoadBalancer, LoadBalancerIngress, LoadBalancerStatus};
 
@@ -18,7 +18,12 @@ pub(super) fn service_key(service: &Service) -> String {
     format!("{}/{}", part(&service.metadata.namespace), part(&service.metadata.name))
 }
 
-fn wanted(name: String, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<Wanted> {
+fn load_balancer_spec(
+    name: String,
+    cluster: &str,
+    service: &Service,
+    nodes: &[Arc<Node>],
+) -> CloudResult<FakeLoadBalancerSpec> {
     if service.metadata.uid.as_deref().unwrap_or_default().is_empty() {
         return Err(CloudError::refused(format!(
             "Service {} has no metadata.uid to name its load balancer by",
@@ -34,9 +39,10 @@ fn wanted(name: String, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -
         }
     };
     let families = spec.ip_families.unwrap_or_default();
-    let families = families.iter().map(|family| if family == "IPv6" { Family::V6 } else { Family::V4 }).collect();
+    let families =
+        families.iter().map(|family| if family == "IPv6" { FakeIpFamily::V6 } else { FakeIpFamily::V4 }).collect();
     let ports = spec.ports.unwrap_or_default().iter().map(port).collect();
-    Ok(Wanted {
+    Ok(FakeLoadBalancerSpec {
         name,
         cluster: cluster.to_owned(),
         service: service_key(service),
@@ -60,7 +66,7 @@ fn hosts(nodes: &[Arc<Node>]) -> Vec<String> {
 }
 
 /// `None` when nothing is left of it at all. Remains count as existing, so that a deletion is not skipped.
-fn status(memory: &Memory, name: &str) -> Option<LoadBalancerStatus> {
+fn status(memory: &FakeCloudState, name: &str) -> Option<LoadBalancerStatus> {
     let existing = memory.load_balancers.get(name);
     if existing.is_none() && memory.owned_by(name).next().is_none() {
         return None;
@@ -74,7 +80,7 @@ fn status(memory: &Memory, name: &str) -> Option<LoadBalancerStatus> {
 impl LoadBalancer for FakeCloud {
     async fn get_load_balancer(&self, cluster: &str, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
         let name = self.get_load_balancer_name(cluster, service);
-        let body = async { self.with_memory(|_, memory| Ok(status(memory, &name))) };
+        let body = async { self.with_state(|_, memory| Ok(status(memory, &name))) };
         self.call(CallName::GetLoadBalancer, &service_key(service), body).await
     }
 
@@ -87,9 +93,10 @@ impl LoadBalancer for FakeCloud {
         let name = self.get_load_balancer_name(cluster, service);
         let key = service_key(service);
         let body = async {
-            let wanted = wanted(name.clone(), cluster, service, nodes)?;
-            self.steps(&key, |config, memory| memory.next_to_ensure(&config.load_balancers.address_pool, &wanted)).await?;
-            self.with_memory(|_, memory| Ok(status(memory, &name).unwrap_or_default()))
+            let wanted = load_balancer_spec(name.clone(), cluster, service, nodes)?;
+            self.run_steps(&key, |config, memory| memory.next_to_ensure(&config.load_balancers.address_pool, &wanted))
+                .await?;
+            self.with_state(|_, memory| Ok(status(memory, &name).unwrap_or_default()))
         };
         self.call(CallName::EnsureLoadBalancer, &key, body).await
     }
@@ -97,22 +104,22 @@ impl LoadBalancer for FakeCloud {
     async fn update_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()> {
         let (name, hosts) = (self.get_load_balancer_name(cluster, service), hosts(nodes));
         let key = service_key(service);
-        let body = self.steps(&key, |_, memory| memory.next_to_update(&name, &hosts));
+        let body = self.run_steps(&key, |_, memory| memory.next_to_update(&name, &hosts));
         self.call(CallName::UpdateLoadBalancer, &key, body).await
     }
 
     async fn ensure_load_balancer_deleted(&self, cluster: &str, service: &Service) -> CloudResult<()> {
         let name = self.get_load_balancer_name(cluster, service);
         let key = service_key(service);
-        let body = self.steps(&key, |_, memory| Ok(memory.next_to_delete(&name)));
+        let body = self.run_steps(&key, |_, memory| Ok(memory.next_to_delete(&name)));
         self.call(CallName::EnsureLoadBalancerDeleted, &key, body).await
     }
 
     async fn plan_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
         let name = self.get_load_balancer_name(cluster, service);
         let body = async {
-            let wanted = wanted(name, cluster, service, nodes)?;
-            let plan = self.with_memory(|config, memory| {
+            let wanted = load_balancer_spec(name, cluster, service, nodes)?;
+            let plan = self.with_state(|config, memory| {
                 plan(memory.clone(), |memory| memory.next_to_ensure(&config.load_balancers.address_pool, &wanted))
             })?;
             Ok(if plan.is_empty() { "nothing to do".to_owned() } else { plan.join("\n") })
@@ -126,7 +133,10 @@ impl LoadBalancer for FakeCloud {
 }
 
 /// All steps that would follow one another, tried on a copy.
-fn plan(mut memory: Memory, next: impl Fn(&Memory) -> CloudResult<Option<Step>>) -> CloudResult<Vec<String>> {
+fn plan(
+    mut memory: FakeCloudState,
+    next: impl Fn(&FakeCloudState) -> CloudResult<Option<FakeCloudStep>>,
+) -> CloudResult<Vec<String>> {
     let mut lines = Vec::new();
     while let Some(step) = next(&memory)? {
         lines.push(step.to_string());

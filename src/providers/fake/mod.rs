@@ -9,9 +9,9 @@ mod config;
 mod control;
 mod instances;
 mod load_balancer;
-mod memory;
 mod reload;
 mod routes;
+mod state;
 mod state_file;
 #[cfg(test)]
 mod tests;
@@ -26,16 +26,16 @@ use std::{
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use calls::{Fault, Verdict};
-use memory::{Memory, Step};
+use calls::{FakeFault, FaultInjection};
+use state::{FakeCloudState, FakeCloudStep};
 use state_file::StateFile;
 
-pub use calls::{Behaviour, CallName, ErrorClass};
+pub use calls::{CallBehaviour, CallName, FakeErrorClass};
 pub use config::{
-    FakeConfig, GeneratedInstances, InstancePresence, InstanceSpec, LoadBalancerConfig, PowerState, RouteConfig,
+    FakeConfig, FakeLoadBalancerConfig, FakeRouteConfig, GeneratedInstances, InstancePresence, InstanceSpec, PowerState,
 };
-pub use control::Call;
-pub use memory::{FakeLoadBalancer, FakePort, FakeRoute};
+pub use control::RecordedCall;
+pub use state::{FakeLoadBalancer, FakePort, FakeRoute};
 
 use crate::{
     cloud_provider::{
@@ -65,35 +65,35 @@ pub fn local_factory(config: &LocalConfig) -> CloudResult<Arc<dyn CloudProvider>
 /// Handle on a fake cloud. Clones are the same cloud.
 #[derive(Clone)]
 pub struct FakeCloud {
-    cloud: Arc<Cloud>,
+    cloud: Arc<SharedFakeCloud>,
     /// Of this replica; `None` before it is initialised: everybody may write.
     leadership: Arc<Mutex<Option<Leadership>>>,
 }
 
-struct Cloud {
+struct SharedFakeCloud {
     path: Option<PathBuf>,
-    inner: Mutex<Inner>,
+    inner: Mutex<FakeCloudData>,
     changed: watch::Sender<u64>,
 }
 
-struct Inner {
+struct FakeCloudData {
     config: FakeConfig,
     /// How often the fault of each entry of `config.calls` was shown.
     faults_shown: BTreeMap<CallName, u32>,
     failures: BTreeMap<CallName, VecDeque<CloudError>>,
-    memory: Memory,
+    state: FakeCloudState,
     state_file: Option<StateFile>,
-    records: control::Records,
+    call_log: control::CallLog,
 }
 
-impl Inner {
-    fn verdict(&mut self, call: CallName, object: &str, whole_call: bool) -> Verdict {
-        let judge = |shown: &mut _| calls::judge(&self.config.calls, shown, call, object, whole_call);
+impl FakeCloudData {
+    fn injection(&mut self, call: CallName, object: &str, whole_call: bool) -> FaultInjection {
+        let judge = |shown: &mut _| calls::fault_injection(&self.config.calls, shown, call, object, whole_call);
         match self.failures.get_mut(&call).and_then(VecDeque::pop_front) {
             // What is configured waits its turn: its count stays as it is.
             Some(error) => {
                 let latency = judge(&mut self.faults_shown.clone()).latency;
-                Verdict { latency, fault: Some(Fault::Error(error)), answer_lost: false }
+                FaultInjection { latency, fault: Some(FakeFault::Error(error)), answer_lost: false }
             }
             None => judge(&mut self.faults_shown),
         }
@@ -101,7 +101,7 @@ impl Inner {
 
     fn refresh(&mut self) -> CloudResult<()> {
         if let Some(memory) = self.state_file.as_mut().map(StateFile::changed).transpose()?.flatten() {
-            self.memory = memory;
+            self.state = memory;
         }
         Ok(())
     }
@@ -133,16 +133,16 @@ impl FakeCloud {
     }
 
     fn build(path: Option<PathBuf>, config: FakeConfig) -> Self {
-        let mut inner = Inner {
+        let mut inner = FakeCloudData {
             config: FakeConfig::default(),
             faults_shown: BTreeMap::new(),
             failures: BTreeMap::new(),
-            memory: Memory::default(),
+            state: FakeCloudState::default(),
             state_file: None,
-            records: control::Records::default(),
+            call_log: control::CallLog::default(),
         };
         inner.set_config(config);
-        let cloud = Cloud { path, inner: Mutex::new(inner), changed: watch::Sender::new(0) };
+        let cloud = SharedFakeCloud { path, inner: Mutex::new(inner), changed: watch::Sender::new(0) };
         Self { cloud: Arc::new(cloud), leadership: Arc::default() }
     }
 
@@ -151,7 +151,7 @@ impl FakeCloud {
         Self { cloud: self.cloud.clone(), leadership: Arc::default() }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, FakeCloudData> {
         lock(&self.cloud.inner)
     }
 
@@ -161,17 +161,17 @@ impl FakeCloud {
 
     /// Runs a call: records it, waits its latency, shows its fault before or after `body`.
     async fn call<T>(&self, name: CallName, object: &str, body: impl Future<Output = CloudResult<T>>) -> CloudResult<T> {
-        let _in_flight = control::InFlight::begin(self, name, object);
-        let verdict = self.inner().verdict(name, object, !name.is_step());
+        let _in_flight = control::RunningCall::begin(self, name, object);
+        let verdict = self.inner().injection(name, object, !name.is_step());
         if !verdict.latency.is_zero() {
             tokio::time::sleep(verdict.latency).await;
         }
         if !verdict.answer_lost {
-            show(verdict.fault.clone()).await?;
+            inject_fault(verdict.fault.clone()).await?;
         }
         let answer = body.await?;
         if verdict.answer_lost {
-            show(verdict.fault).await?;
+            inject_fault(verdict.fault).await?;
         }
         Ok(answer)
     }
@@ -186,25 +186,25 @@ impl FakeCloud {
     }
 
     /// One change inside a batch: shows faults meant for the single call, without its latency.
-    async fn item<T>(&self, name: CallName, object: &str, body: impl FnOnce() -> CloudResult<T>) -> CloudResult<T> {
-        let verdict = self.inner().verdict(name, object, false);
+    async fn batch_item<T>(&self, name: CallName, object: &str, body: impl FnOnce() -> CloudResult<T>) -> CloudResult<T> {
+        let verdict = self.inner().injection(name, object, false);
         if !verdict.answer_lost {
-            show(verdict.fault.clone()).await?;
+            inject_fault(verdict.fault.clone()).await?;
         }
         let answer = body()?;
         if verdict.answer_lost {
-            show(verdict.fault).await?;
+            inject_fault(verdict.fault).await?;
         }
         Ok(answer)
     }
 
     /// Takes steps until none is left, with a chance to be slow, to fail or to be cut off around each.
-    async fn steps(
+    async fn run_steps(
         &self,
         object: &str,
-        next: impl Fn(&FakeConfig, &Memory) -> CloudResult<Option<Step>>,
+        next: impl Fn(&FakeConfig, &FakeCloudState) -> CloudResult<Option<FakeCloudStep>>,
     ) -> CloudResult<()> {
-        while let Some(planned) = self.with_memory(&next)?.map(|step| step.call()) {
+        while let Some(planned) = self.with_state(&next)?.map(|step| step.call()) {
             let body = async {
                 self.write(|config, memory| {
                     // Others went on meanwhile: an address that was free may be taken. What is due is found anew.
@@ -219,14 +219,14 @@ impl FakeCloud {
         Ok(())
     }
 
-    fn with_memory<T>(&self, answer: impl FnOnce(&FakeConfig, &Memory) -> CloudResult<T>) -> CloudResult<T> {
+    fn with_state<T>(&self, answer: impl FnOnce(&FakeConfig, &FakeCloudState) -> CloudResult<T>) -> CloudResult<T> {
         let mut inner = self.inner();
         inner.refresh()?;
-        answer(&inner.config, &inner.memory)
+        answer(&inner.config, &inner.state)
     }
 
     /// Changes the memory, if this replica leads. `change` answers whether anything is different.
-    fn write(&self, change: impl FnOnce(&FakeConfig, &mut Memory) -> CloudResult<bool>) -> CloudResult<()> {
+    fn write(&self, change: impl FnOnce(&FakeConfig, &mut FakeCloudState) -> CloudResult<bool>) -> CloudResult<()> {
         let leadership = lock(&self.leadership).clone();
         let mut guard = self.inner();
         let inner = &mut *guard;
@@ -234,13 +234,13 @@ impl FakeCloud {
         if let Some(leadership) = leadership {
             leadership.check().map_err(|error| CloudError::NotLeader(error.to_string()))?;
         }
-        if !change(&inner.config, &mut inner.memory)? {
+        if !change(&inner.config, &mut inner.state)? {
             return Ok(());
         }
         if let Some(file) = &mut inner.state_file {
-            file.save(&inner.memory)?;
+            file.save(&inner.state)?;
         }
-        inner.records.writes += 1;
+        inner.call_log.writes += 1;
         drop(guard);
         self.notify();
         Ok(())
@@ -248,13 +248,13 @@ impl FakeCloud {
 }
 
 #[expect(clippy::panic, reason = "a provider that panics is what was asked for")]
-async fn show(fault: Option<Fault>) -> CloudResult<()> {
+async fn inject_fault(fault: Option<FakeFault>) -> CloudResult<()> {
     match fault {
         None => Ok(()),
-        Some(Fault::Error(error)) => Err(error),
-        Some(Fault::Hang) => std::future::pending().await,
-        Some(Fault::Panic) => panic!("the fake cloud was told to panic"),
-        Some(Fault::Crash) => std::process::abort(),
+        Some(FakeFault::Error(error)) => Err(error),
+        Some(FakeFault::Hang) => std::future::pending().await,
+        Some(FakeFault::Panic) => panic!("the fake cloud was told to panic"),
+        Some(FakeFault::Crash) => std::process::abort(),
     }
 }
 
@@ -272,7 +272,7 @@ impl CloudProvider for FakeCloud {
     async fn initialize(&self, context: ProviderContext) -> CloudResult<()> {
         self.read_call(CallName::Initialize, "", |_| Ok(())).await?;
         // Fails early when the state file is unusable.
-        self.with_memory(|_, _| Ok(()))?;
+        self.with_state(|_, _| Ok(()))?;
         *lock(&self.leadership) = Some(context.leadership);
         if self.cloud.path.is_some() {
             context.shutdown.spawn(reload::follow(self.clone(), context.shutdown.clone()));

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use super::{FakeCloud, config::FakeConfig, state_file::Fingerprint};
+use super::{FakeCloud, config::FakeConfig, state_file::StateFileVersion};
 use crate::{cloud_provider::CloudResult, runtime::shutdown::Shutdown};
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -13,7 +13,7 @@ pub(super) async fn follow(cloud: FakeCloud, shutdown: Shutdown) {
     // The file is read once more at first: it may have changed since the cloud was built.
     let mut seen = None;
     loop {
-        let now = Fingerprint::of(&path).ok().flatten();
+        let now = StateFileVersion::of(&path).ok().flatten();
         if now.is_some() && now != seen {
             seen = now;
             if let Err(error) = cloud.reload(&path) {

@@ -7,8 +7,8 @@ use super::{
     FakeCloud,
     calls::CallName,
     config::FakeConfig,
-    instances::Found,
-    memory::{FakeRoute, Memory},
+    instances::FakeInstanceLookup,
+    state::{FakeCloudState, FakeRoute},
 };
 use crate::cloud_provider::{CloudError, CloudResult, Route, RouteChanges, RouteOutcomes, Routes};
 
@@ -31,13 +31,13 @@ fn listed(config: &FakeConfig, route: &FakeRoute) -> Route {
         enable_node_addresses: with_addresses,
         target_node_addresses: if with_addresses { route.target_node_addresses.clone() } else { Vec::new() },
         destination_cidr: route.destination_cidr.clone(),
-        blackhole: config.by_name(&route.target_node) == Found::Gone,
+        blackhole: config.by_name(&route.target_node) == FakeInstanceLookup::Gone,
     }
 }
 
-fn create(config: &FakeConfig, memory: &mut Memory, cluster: &str, hint: &str, route: &Route) -> CloudResult<bool> {
+fn create(config: &FakeConfig, memory: &mut FakeCloudState, cluster: &str, hint: &str, route: &Route) -> CloudResult<bool> {
     let key = key(cluster, &route.destination_cidr)?;
-    if config.by_name(&route.target_node) == Found::Gone {
+    if config.by_name(&route.target_node) == FakeInstanceLookup::Gone {
         return Err(CloudError::failed(format!("no instance for node {:?}: a route cannot lead there", route.target_node)));
     }
     let taken = memory.routes.get(&key).filter(|existing| existing.target_node != route.target_node);
@@ -56,7 +56,7 @@ fn create(config: &FakeConfig, memory: &mut Memory, cluster: &str, hint: &str, r
     Ok(memory.routes.insert(key, stored.clone()).as_ref() != Some(&stored))
 }
 
-fn delete(memory: &mut Memory, cluster: &str, route: &Route) -> CloudResult<bool> {
+fn delete(memory: &mut FakeCloudState, cluster: &str, route: &Route) -> CloudResult<bool> {
     let key = key(cluster, &route.destination_cidr)?;
     let matches = |existing: &FakeRoute| route.name.is_empty() || existing.name == route.name;
     let there = memory.routes.get(&key).is_some_and(matches);
@@ -66,10 +66,10 @@ fn delete(memory: &mut Memory, cluster: &str, route: &Route) -> CloudResult<bool
 #[async_trait]
 impl Routes for FakeCloud {
     async fn list_routes(&self, cluster: &str) -> CloudResult<Vec<Route>> {
-        let answer = |config: &FakeConfig, memory: &Memory| {
+        let answer = |config: &FakeConfig, memory: &FakeCloudState| {
             Ok(memory.routes.values().filter(|route| route.cluster == cluster).map(|route| listed(config, route)).collect())
         };
-        self.call(CallName::ListRoutes, cluster, async { self.with_memory(answer) }).await
+        self.call(CallName::ListRoutes, cluster, async { self.with_state(answer) }).await
     }
 
     async fn create_route(&self, cluster: &str, name_hint: &str, route: &Route) -> CloudResult<()> {
@@ -87,11 +87,11 @@ impl Routes for FakeCloud {
             let mut outcomes = RouteOutcomes::default();
             for route in &changes.delete {
                 let change = || self.write(|_, memory| delete(memory, cluster, route));
-                outcomes.deleted.push(self.item(CallName::DeleteRoute, object(route), change).await);
+                outcomes.deleted.push(self.batch_item(CallName::DeleteRoute, object(route), change).await);
             }
             for (hint, route) in &changes.create {
                 let change = || self.write(|config, memory| create(config, memory, cluster, hint, route));
-                outcomes.created.push(self.item(CallName::CreateRoute, object(route), change).await);
+                outcomes.created.push(self.batch_item(CallName::CreateRoute, object(route), change).await);
             }
             Ok(outcomes)
         };

@@ -10,18 +10,18 @@ use std::{
     time::SystemTime,
 };
 
-use super::memory::Memory;
+use super::state::FakeCloudState;
 use crate::cloud_provider::{CloudError, CloudResult};
 
 /// What tells one version of a file from the next. A renamed file has another inode, however coarse the time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fingerprint {
+pub(super) struct StateFileVersion {
     modified: Option<SystemTime>,
     inode: u64,
     length: u64,
 }
 
-impl Fingerprint {
+impl StateFileVersion {
     /// `None` when there is no such file.
     pub(super) fn of(path: &Path) -> std::io::Result<Option<Self>> {
         match fs::metadata(path) {
@@ -36,7 +36,7 @@ impl Fingerprint {
 #[derive(Debug)]
 pub(super) struct StateFile {
     path: PathBuf,
-    seen: Option<Fingerprint>,
+    seen: Option<StateFileVersion>,
 }
 
 impl StateFile {
@@ -49,13 +49,13 @@ impl StateFile {
     }
 
     /// The memory in the file, when it is another than was seen last. A file that was removed is an empty memory.
-    pub(super) fn changed(&mut self) -> CloudResult<Option<Memory>> {
-        let now = Fingerprint::of(&self.path).map_err(|error| self.about(&error))?;
+    pub(super) fn changed(&mut self) -> CloudResult<Option<FakeCloudState>> {
+        let now = StateFileVersion::of(&self.path).map_err(|error| self.about(&error))?;
         if now == self.seen {
             return Ok(None);
         }
         let memory = match &now {
-            None => Memory::default(),
+            None => FakeCloudState::default(),
             Some(_) => {
                 let text = fs::read(&self.path).map_err(|error| self.about(&error))?;
                 serde_json::from_slice(&text).map_err(|error| self.about(&error))?
@@ -66,14 +66,14 @@ impl StateFile {
     }
 
     /// Replaces the file.
-    pub(super) fn save(&mut self, memory: &Memory) -> CloudResult<()> {
+    pub(super) fn save(&mut self, memory: &FakeCloudState) -> CloudResult<()> {
         let written = self.replace(memory);
         // After a failure nobody knows what the file holds: read it again.
-        self.seen = if written.is_ok() { Fingerprint::of(&self.path).ok().flatten() } else { None };
+        self.seen = if written.is_ok() { StateFileVersion::of(&self.path).ok().flatten() } else { None };
         written.map_err(|error| self.about(&error))
     }
 
-    fn replace(&self, memory: &Memory) -> std::io::Result<()> {
+    fn replace(&self, memory: &FakeCloudState) -> std::io::Result<()> {
         let mut name = self.path.clone().into_os_string();
         name.push(format!(".{}.tmp", std::process::id()));
         fs::write(&name, serde_json::to_vec_pretty(memory)?)?;

@@ -5,7 +5,7 @@
 //! read; a plugin counts only where there is no other way to log in. Upstream: client-go `transport/round_trippers.go`,
 //! `plugin/pkg/client/auth/exec`.
 
-mod plugin;
+mod exec_plugin;
 mod token_file;
 
 use std::{
@@ -18,59 +18,59 @@ use http::{HeaderValue, Request, Response, StatusCode, header::AUTHORIZATION, re
 use kube::{client::Body, config::AuthInfo};
 use tower::{BoxError, Layer, Service};
 
-pub(super) use self::plugin::Plugin;
+pub(super) use self::exec_plugin::ExecPlugin;
 use self::token_file::TokenFile;
 use super::request_metrics::RequestMetricsLayer;
 
 /// Where credentials come from. Clones share what is known.
 #[derive(Clone)]
-pub(super) enum Credentials {
+pub(super) enum KubeCredentials {
     /// The kubeconfig itself has them, or nobody asks for any.
-    Fixed,
+    Static,
     /// A token in a file.
-    File(Arc<TokenFile>),
+    TokenFile(Arc<TokenFile>),
     /// Whatever a plugin says.
-    Plugin(Arc<Plugin>),
+    ExecPlugin(Arc<ExecPlugin>),
 }
 
-impl Credentials {
+impl KubeCredentials {
     /// Takes out of `user` what is not for kube to read.
-    pub(super) fn take(user: &mut AuthInfo) -> Result<Self, String> {
+    pub(super) fn take_from(user: &mut AuthInfo) -> Result<Self, String> {
         let (file, exec) = (user.token_file.take(), user.exec.take());
         if let Some(path) = file.filter(|path| !path.is_empty()) {
             let file = TokenFile::open(path.into(), user.token.is_some())?;
-            return Ok(Self::File(Arc::new(file)));
+            return Ok(Self::TokenFile(Arc::new(file)));
         }
         let certificate = user.client_certificate_data.is_some() || user.client_certificate.is_some();
         let has_other = certificate || user.token.is_some() || user.username.is_some() || user.auth_provider.is_some();
         match exec.filter(|_| !has_other) {
-            Some(exec) => Ok(Self::Plugin(Arc::new(Plugin::new(&exec)?))),
-            None => Ok(Self::Fixed),
+            Some(exec) => Ok(Self::ExecPlugin(Arc::new(ExecPlugin::new(&exec)?))),
+            None => Ok(Self::Static),
         }
     }
 
     /// The plugin that may give client certificates.
-    pub(super) fn plugin(&self) -> Option<Arc<Plugin>> {
+    pub(super) fn exec_plugin(&self) -> Option<Arc<ExecPlugin>> {
         match self {
-            Self::Plugin(plugin) => Some(Arc::clone(plugin)),
-            Self::Fixed | Self::File(_) => None,
+            Self::ExecPlugin(plugin) => Some(Arc::clone(plugin)),
+            Self::Static | Self::TokenFile(_) => None,
         }
     }
 
     async fn current(&self) -> Result<Option<HeaderValue>, String> {
         match self {
-            Self::Fixed => Ok(None),
-            Self::File(file) => Ok(file.current()),
-            Self::Plugin(plugin) => plugin.current().await,
+            Self::Static => Ok(None),
+            Self::TokenFile(file) => Ok(file.current()),
+            Self::ExecPlugin(plugin) => plugin.current().await,
         }
     }
 
     /// Whether there are others now than those that the server refused.
-    async fn replace(&self, refused: Option<&HeaderValue>) -> bool {
+    async fn renew_after_refusal(&self, refused: Option<&HeaderValue>) -> bool {
         match self {
-            Self::Fixed => false,
-            Self::File(file) => file.read_again().as_ref() != refused,
-            Self::Plugin(plugin) => plugin.replace(refused).await,
+            Self::Static => false,
+            Self::TokenFile(file) => file.reread().as_ref() != refused,
+            Self::ExecPlugin(plugin) => plugin.renew_after_refusal(refused).await,
         }
     }
 }
@@ -78,32 +78,32 @@ impl Credentials {
 /// Puts [`Credentials`] on requests.
 #[derive(Clone)]
 pub(super) struct CredentialsLayer {
-    credentials: Credentials,
+    credentials: KubeCredentials,
     metrics: RequestMetricsLayer,
 }
 
 impl CredentialsLayer {
-    pub(super) fn new(credentials: Credentials, metrics: RequestMetricsLayer) -> Self {
+    pub(super) fn new(credentials: KubeCredentials, metrics: RequestMetricsLayer) -> Self {
         Self { credentials, metrics }
     }
 }
 
 impl<S> Layer<S> for CredentialsLayer {
-    type Service = WithCredentials<S>;
+    type Service = CredentialsService<S>;
 
-    fn layer(&self, inner: S) -> WithCredentials<S> {
-        WithCredentials { inner, layer: self.clone() }
+    fn layer(&self, inner: S) -> CredentialsService<S> {
+        CredentialsService { inner, layer: self.clone() }
     }
 }
 
 /// See [`CredentialsLayer`].
 #[derive(Clone)]
-pub(super) struct WithCredentials<S> {
+pub(super) struct CredentialsService<S> {
     inner: S,
     layer: CredentialsLayer,
 }
 
-impl<S, B> Service<Request<Body>> for WithCredentials<S>
+impl<S, B> Service<Request<Body>> for CredentialsService<S>
 where
     S: Service<Request<Body>, Response = Response<B>, Error = BoxError> + Clone + Send + 'static,
     S::Future: Send + 'static,
@@ -121,7 +121,7 @@ where
         let next = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, next);
         let layer = self.layer.clone();
-        if matches!(layer.credentials, Credentials::Fixed) {
+        if matches!(layer.credentials, KubeCredentials::Static) {
             let mut inner = inner;
             return Box::pin(inner.call(request));
         }
@@ -137,21 +137,21 @@ impl CredentialsLayer {
         let (parts, body) = request.into_parts();
         let copy = body.try_clone();
         let used = self.credentials.current().await?;
-        let answer = inner.call(with(parts.clone(), body, used.clone())).await?;
+        let answer = inner.call(with_authorization(parts.clone(), body, used.clone())).await?;
         let Some(copy) = copy.filter(|_| answer.status() == StatusCode::UNAUTHORIZED) else { return Ok(answer) };
-        if !self.credentials.replace(used.as_ref()).await {
+        if !self.credentials.renew_after_refusal(used.as_ref()).await {
             return Ok(answer);
         }
         let method = parts.method.clone();
         let renewed = self.credentials.current().await?;
         std::future::poll_fn(|context| inner.poll_ready(context)).await?;
-        let answer = inner.call(with(parts, copy, renewed)).await;
+        let answer = inner.call(with_authorization(parts, copy, renewed)).await;
         self.metrics.record_retry(&method, answer.as_ref().ok().map(Response::status));
         answer
     }
 }
 
-fn with(parts: Parts, body: Body, credentials: Option<HeaderValue>) -> Request<Body> {
+fn with_authorization(parts: Parts, body: Body, credentials: Option<HeaderValue>) -> Request<Body> {
     let mut request = Request::from_parts(parts, body);
     if let Some(header) = credentials {
         request.headers_mut().insert(AUTHORIZATION, header);
@@ -160,7 +160,7 @@ fn with(parts: Parts, body: Body, credentials: Option<HeaderValue>) -> Request<B
 }
 
 /// The header that carries a token; never shown.
-fn bearer(token: &str) -> Option<HeaderValue> {
+fn bearer_header(token: &str) -> Option<HeaderValue> {
     let mut header = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
     header.set_sensitive(true);
     Some(header)

@@ -48,11 +48,11 @@ const OVERTIME: Duration = Duration::from_secs(15);
 const UNSAID: Duration = Duration::from_secs(3600);
 
 /// A body within its limits.
-pub(in crate::runtime) type BoundedBody = UnsyncBoxBody<Bytes, BoxError>;
+pub(in crate::runtime) type BoxedResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// The API server took longer than it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(in crate::runtime) enum TimedOut {
+pub(in crate::runtime) enum DeadlineExceeded {
     /// Not even the head of an answer came.
     #[error("the API server gave no answer within {0:?}")]
     Head(Duration),
@@ -66,38 +66,38 @@ pub(in crate::runtime) enum TimedOut {
 
 /// What a request may wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::runtime) enum Limits {
+pub(in crate::runtime) enum RequestDeadlines {
     /// A single answer to a read.
-    Answer,
+    Read,
     /// A single answer to a write.
-    Written,
+    Write,
     /// A stream of changes that lasts as long as this.
     Watch(Duration),
 }
 
-impl Limits {
+impl RequestDeadlines {
     /// The limits of a request with this method and query.
     pub(in crate::runtime) fn of(method: &Method, query: Option<&str>) -> Self {
         if !matches!(*method, Method::GET | Method::HEAD) {
-            return Self::Written;
+            return Self::Write;
         }
         let pairs = || query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
         if !pairs().any(|(name, value)| name == "watch" && matches!(value, "true" | "1")) {
-            return Self::Answer;
+            return Self::Read;
         }
         let asked = pairs().find(|(name, _)| *name == "timeoutSeconds").and_then(|(_, value)| value.parse().ok());
         Self::Watch(asked.map_or(UNSAID, |seconds: u32| Duration::from_secs(seconds.into())) + OVERTIME)
     }
 
     /// How long the head may take.
-    fn of_head(self) -> Duration {
-        if self == Self::Written { HEAD_OF_WRITE } else { HEAD }
+    fn for_head(self) -> Duration {
+        if self == Self::Write { HEAD_OF_WRITE } else { HEAD }
     }
 
     /// How long the next bytes, and all of them, may take.
-    fn of_body(self, version: Version) -> (Duration, Duration) {
+    fn for_body(self, version: Version) -> (Duration, Duration) {
         match self {
-            Self::Answer | Self::Written => (NEXT_BYTES, WHOLE),
+            Self::Read | Self::Write => (NEXT_BYTES, WHOLE),
             Self::Watch(whole) if version == Version::HTTP_2 => (SILENCE, whole),
             Self::Watch(whole) => (SILENCE_UNPROVEN, whole),
         }
@@ -105,7 +105,7 @@ impl Limits {
 }
 
 /// `uri` of a watch, asked for so briefly that it ends in good order where no ping proves the connection.
-pub(in crate::runtime) fn brief(uri: &Uri) -> Uri {
+pub(in crate::runtime) fn shorten_watch(uri: &Uri) -> Uri {
     let kept = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.starts_with("timeoutSeconds="));
     let query = kept.fold(format!("timeoutSeconds={UNPROVEN_SECONDS}"), |query, pair| format!("{query}&{pair}"));
     let mut parts = uri.clone().into_parts();
@@ -114,37 +114,39 @@ pub(in crate::runtime) fn brief(uri: &Uri) -> Uri {
 }
 
 /// Waits for `answer` within `limits`; its body then keeps to them. `silent` is called when a watch was ended for its silence.
-pub(in crate::runtime) async fn within<B, E>(
-    limits: Limits,
+pub(in crate::runtime) async fn with_deadlines<B, E>(
+    limits: RequestDeadlines,
     answer: impl Future<Output = Result<Response<B>, E>>,
     silent: impl Fn() + Send + 'static,
-) -> Result<Response<BoundedBody>, BoxError>
+) -> Result<Response<BoxedResponseBody>, BoxError>
 where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
     E: Into<BoxError>,
 {
-    let head = limits.of_head();
-    let response = tokio::time::timeout(head, answer).await.map_err(|_| TimedOut::Head(head))?.map_err(Into::into)?;
-    let (silence, whole) = limits.of_body(response.version());
+    let head = limits.for_head();
+    let response =
+        tokio::time::timeout(head, answer).await.map_err(|_| DeadlineExceeded::Head(head))?.map_err(Into::into)?;
+    let (silence, whole) = limits.for_body(response.version());
     Ok(response.map(|body| {
         let now = Instant::now();
         let inner = body.map_err(Into::into).boxed_unsync();
         let timer = Box::pin(sleep_until(now + silence.min(whole)));
-        Bounded { inner, limits, silence, end: now + whole, timer, silent: Box::new(silent) }.boxed_unsync()
+        DeadlineBody { inner, deadlines: limits, silence, end: now + whole, timer, on_silence: Box::new(silent) }
+            .boxed_unsync()
     }))
 }
 
-struct Bounded {
-    inner: BoundedBody,
-    limits: Limits,
+struct DeadlineBody {
+    inner: BoxedResponseBody,
+    deadlines: RequestDeadlines,
     silence: Duration,
     end: Instant,
     timer: Pin<Box<Sleep>>,
-    silent: Box<dyn Fn() + Send>,
+    on_silence: Box<dyn Fn() + Send>,
 }
 
-impl Body for Bounded {
+impl Body for DeadlineBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -158,11 +160,13 @@ impl Body for Bounded {
         }
         std::task::ready!(self.timer.as_mut().poll(context));
         let over = Instant::now() >= self.end;
-        Poll::Ready(match self.limits {
-            Limits::Answer | Limits::Written => Some(Err(if over { TimedOut::Whole } else { TimedOut::Silence }.into())),
-            Limits::Watch(_) if over => None,
-            Limits::Watch(_) => {
-                (self.silent)();
+        Poll::Ready(match self.deadlines {
+            RequestDeadlines::Read | RequestDeadlines::Write => {
+                Some(Err(if over { DeadlineExceeded::Whole } else { DeadlineExceeded::Silence }.into()))
+            }
+            RequestDeadlines::Watch(_) if over => None,
+            RequestDeadlines::Watch(_) => {
+                (self.on_silence)();
                 None
             }
         })
@@ -174,24 +178,24 @@ impl Body for Bounded {
 pub(super) struct DeadlineLayer;
 
 impl<S> Layer<S> for DeadlineLayer {
-    type Service = Deadline<S>;
+    type Service = DeadlineService<S>;
 
-    fn layer(&self, inner: S) -> Deadline<S> {
-        Deadline(inner)
+    fn layer(&self, inner: S) -> DeadlineService<S> {
+        DeadlineService(inner)
     }
 }
 
 /// See [`DeadlineLayer`].
-pub(super) struct Deadline<S>(S);
+pub(super) struct DeadlineService<S>(S);
 
-impl<S, Q, B> Service<Request<Q>> for Deadline<S>
+impl<S, Q, B> Service<Request<Q>> for DeadlineService<S>
 where
     S: Service<Request<Q>, Response = Response<B>, Error = BoxError>,
     S::Future: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    type Response = Response<BoundedBody>;
+    type Response = Response<BoxedResponseBody>;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
@@ -200,8 +204,8 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        let limits = Limits::of(request.method(), request.uri().query());
-        Box::pin(within(limits, self.0.call(request), || ()))
+        let limits = RequestDeadlines::of(request.method(), request.uri().query());
+        Box::pin(with_deadlines(limits, self.0.call(request), || ()))
     }
 }
 

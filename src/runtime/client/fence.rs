@@ -15,24 +15,24 @@ use crate::runtime::leader_election::NotLeading;
 
 /// Refuses writes while `leadership` does not hold. Reads pass.
 #[derive(Clone)]
-pub(super) struct FenceLayer(pub(super) Leadership);
+pub(super) struct WriteFenceLayer(pub(super) Leadership);
 
-impl<S> Layer<S> for FenceLayer {
-    type Service = Fence<S>;
+impl<S> Layer<S> for WriteFenceLayer {
+    type Service = WriteFence<S>;
 
-    fn layer(&self, inner: S) -> Fence<S> {
-        Fence { inner, leadership: self.0.clone() }
+    fn layer(&self, inner: S) -> WriteFence<S> {
+        WriteFence { inner, leadership: self.0.clone() }
     }
 }
 
 /// See [`FenceLayer`].
 #[derive(Clone)]
-pub(super) struct Fence<S> {
+pub(super) struct WriteFence<S> {
     inner: S,
     leadership: Leadership,
 }
 
-impl<S, B> Service<http::Request<B>> for Fence<S>
+impl<S, B> Service<http::Request<B>> for WriteFence<S>
 where
     S: Service<http::Request<B>, Error = BoxError>,
 {
@@ -62,8 +62,8 @@ mod tests {
 
     use super::*;
     use crate::runtime::{
-        leader_election::{NotLeading, State},
-        patch::{ApiError, Part, PatchKind, Writer},
+        leader_election::{LeadershipState, NotLeading},
+        patch::{ApiError, ObjectWriter, PatchKind, PatchTarget},
         store::ObjectKey,
     };
 
@@ -73,7 +73,7 @@ mod tests {
             let node = serde_json::to_vec(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})).unwrap();
             Ok::<_, BoxError>(http::Response::new(kube::client::Body::from(node)))
         });
-        let fenced = FenceLayer(leadership).layer(answer);
+        let fenced = WriteFenceLayer(leadership).layer(answer);
         kube::Client::new(
             fenced.map_request(move |request: http::Request<kube::client::Body>| {
                 lose();
@@ -83,26 +83,27 @@ mod tests {
         )
     }
 
-    async fn patch(writer: &Writer) -> Result<Node, ApiError> {
+    async fn patch(writer: &ObjectWriter) -> Result<Node, ApiError> {
         let api: Api<Node> = Api::all(writer.client().clone());
-        writer.patch(&api, &ObjectKey::cluster("n"), Part::Main, PatchKind::Merge, json!({})).await
+        writer.patch(&api, &ObjectKey::cluster("n"), PatchTarget::Object, PatchKind::Merge, json!({})).await
     }
 
     #[tokio::test]
     async fn a_write_that_leadership_left_on_the_way_is_refused() {
-        let leading = State::Leading { until: (tokio::time::Instant::now() + std::time::Duration::from_secs(60)).into() };
+        let leading =
+            LeadershipState::Leading { until: (tokio::time::Instant::now() + std::time::Duration::from_secs(60)).into() };
         let (state, leadership) = Leadership::channel();
         state.send_replace(leading);
         let (keep, lose) = (|| (), {
             let state = state.clone();
             move || {
-                let _ = state.send_replace(State::Standby);
+                let _ = state.send_replace(LeadershipState::Standby);
             }
         });
-        let writer = Writer::new(client(leadership.clone(), keep), leadership.clone());
+        let writer = ObjectWriter::new(client(leadership.clone(), keep), leadership.clone());
         patch(&writer).await.unwrap();
 
-        let writer = Writer::new(client(leadership.clone(), lose), leadership.clone());
+        let writer = ObjectWriter::new(client(leadership.clone(), lose), leadership.clone());
         assert_eq!(patch(&writer).await.unwrap_err(), ApiError::NotLeading(NotLeading));
         let api: Api<Node> = Api::all(writer.client().clone());
         writer.get(&api, &ObjectKey::cluster("n")).await.unwrap();

@@ -17,17 +17,17 @@ use crate::metrics::Metrics;
 
 /// A token bucket that may owe tokens: whoever takes one is told how long to wait for it.
 #[derive(Debug, Clone)]
-pub(super) struct TokenBucket {
+pub(super) struct QpsTokenBucket {
     per_second: f64,
     burst: f64,
     tokens: f64,
-    at: Instant,
+    refilled_at: Instant,
 }
 
-impl TokenBucket {
+impl QpsTokenBucket {
     /// A full bucket. Without a positive `per_second` nobody ever waits.
     pub(super) fn new(per_second: f64, burst: f64, now: Instant) -> Self {
-        Self { per_second, burst: burst.max(1.0), tokens: burst.max(1.0), at: now }
+        Self { per_second, burst: burst.max(1.0), tokens: burst.max(1.0), refilled_at: now }
     }
 
     /// Takes one token; answers how long it takes until it is there.
@@ -35,9 +35,9 @@ impl TokenBucket {
         if self.per_second <= 0.0 {
             return Duration::ZERO;
         }
-        let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
+        let elapsed = now.saturating_duration_since(self.refilled_at).as_secs_f64();
         self.tokens = (self.tokens + elapsed * self.per_second).min(self.burst) - 1.0;
-        self.at = now.max(self.at);
+        self.refilled_at = now.max(self.refilled_at);
         Duration::from_secs_f64((-self.tokens).max(0.0) / self.per_second)
     }
 }
@@ -45,34 +45,34 @@ impl TokenBucket {
 /// Lets requests through at the bucket's rate.
 #[derive(Clone)]
 pub(super) struct RateLimitLayer {
-    bucket: TokenBucket,
+    bucket: QpsTokenBucket,
     host: String,
     metrics: Arc<Metrics>,
 }
 
 impl RateLimitLayer {
     pub(super) fn new(qps: f32, burst: u32, host: String, metrics: Arc<Metrics>) -> Self {
-        Self { bucket: TokenBucket::new(f64::from(qps), f64::from(burst), Instant::now()), host, metrics }
+        Self { bucket: QpsTokenBucket::new(f64::from(qps), f64::from(burst), Instant::now()), host, metrics }
     }
 }
 
 impl<S> Layer<S> for RateLimitLayer {
-    type Service = RateLimit<S>;
+    type Service = RateLimitService<S>;
 
-    fn layer(&self, inner: S) -> RateLimit<S> {
-        RateLimit { inner, layer: self.clone(), waiting: None }
+    fn layer(&self, inner: S) -> RateLimitService<S> {
+        RateLimitService { inner, layer: self.clone(), waiting: None }
     }
 }
 
 /// See [`RateLimitLayer`]. It waits in `poll_ready`, which the client's single worker calls before each request.
-pub(super) struct RateLimit<S> {
+pub(super) struct RateLimitService<S> {
     inner: S,
     layer: RateLimitLayer,
     /// The token that was taken, until the request that it is for.
     waiting: Option<(Pin<Box<Sleep>>, Duration)>,
 }
 
-impl<S, B> Service<http::Request<B>> for RateLimit<S>
+impl<S, B> Service<http::Request<B>> for RateLimitService<S>
 where
     S: Service<http::Request<B>>,
 {
@@ -105,7 +105,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
         let start = Instant::now();
-        let mut bucket = TokenBucket::new(10.0, 3.0, start);
+        let mut bucket = QpsTokenBucket::new(10.0, 3.0, start);
         let waits: Vec<_> = (0..5).map(|_| bucket.take(start).as_millis()).collect();
         assert_eq!(waits, [0, 0, 0, 100, 200]);
         assert_eq!(bucket.take(start + Duration::from_millis(300)).as_millis(), 0, "what was owed has come in");
@@ -120,7 +120,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn without_a_rate_nobody_waits() {
         let now = Instant::now();
-        let mut bucket = TokenBucket::new(0.0, 0.0, now);
+        let mut bucket = QpsTokenBucket::new(0.0, 0.0, now);
         assert!((0..100).all(|_| bucket.take(now).is_zero()));
     }
 

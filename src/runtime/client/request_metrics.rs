@@ -13,7 +13,7 @@ use hyper::body::{Body, Frame};
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
-use super::deadline::Limits;
+use super::deadline::RequestDeadlines;
 use crate::metrics::Metrics;
 
 /// Upstream's label for a request without an answer.
@@ -56,14 +56,14 @@ fn observe(histogram: &prometheus::HistogramVec, labels: &[&str], bytes: u64) {
 }
 
 /// The body of an answer, which is measured when it has come whole.
-pub(super) struct Measured<B> {
+pub(super) struct MeasuredBody<B> {
     inner: B,
     bytes: u64,
     /// `None` for watches, which have no size, and once it was measured.
     measure: Option<(RequestMetricsLayer, Method)>,
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Measured<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for MeasuredBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -92,20 +92,20 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Measured<B> {
 }
 
 /// A request that has left. It is counted when this is dropped, so also when whoever sent it waits no longer.
-struct Sent {
+struct RequestTimer {
     layer: RequestMetricsLayer,
     method: Method,
     started: Instant,
     code: Option<StatusCode>,
 }
 
-impl Sent {
-    fn ended(&mut self, code: Option<StatusCode>) {
+impl RequestTimer {
+    fn set_code(&mut self, code: Option<StatusCode>) {
         self.code = code;
     }
 }
 
-impl Drop for Sent {
+impl Drop for RequestTimer {
     fn drop(&mut self) {
         let code = self.code.as_ref().map_or(NO_ANSWER, StatusCode::as_str);
         self.layer.record(self.method.as_str(), code, self.started);
@@ -113,26 +113,26 @@ impl Drop for Sent {
 }
 
 impl<S> Layer<S> for RequestMetricsLayer {
-    type Service = RequestMetrics<S>;
+    type Service = RequestMetricsService<S>;
 
-    fn layer(&self, inner: S) -> RequestMetrics<S> {
-        RequestMetrics { inner, layer: self.clone() }
+    fn layer(&self, inner: S) -> RequestMetricsService<S> {
+        RequestMetricsService { inner, layer: self.clone() }
     }
 }
 
 /// See [`RequestMetricsLayer`].
-pub(super) struct RequestMetrics<S> {
+pub(super) struct RequestMetricsService<S> {
     inner: S,
     layer: RequestMetricsLayer,
 }
 
-impl<S, B, R> Service<http::Request<B>> for RequestMetrics<S>
+impl<S, B, R> Service<http::Request<B>> for RequestMetricsService<S>
 where
     S: Service<http::Request<B>, Response = http::Response<R>>,
     S::Future: Send + 'static,
     B: Body,
 {
-    type Response = http::Response<Measured<R>>;
+    type Response = http::Response<MeasuredBody<R>>;
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 
@@ -143,14 +143,14 @@ where
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         let (layer, method) = (self.layer.clone(), request.method().clone());
         layer.record_request(&method, request.body());
-        let is_watch = matches!(Limits::of(&method, request.uri().query()), Limits::Watch(_));
+        let is_watch = matches!(RequestDeadlines::of(&method, request.uri().query()), RequestDeadlines::Watch(_));
         let measure = (!is_watch).then(|| (layer.clone(), method.clone()));
-        let mut sent = Sent { layer, method, started: Instant::now(), code: None };
+        let mut sent = RequestTimer { layer, method, started: Instant::now(), code: None };
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
-            sent.ended(answer.as_ref().ok().map(http::Response::status));
-            Ok(answer?.map(|inner| Measured { inner, bytes: 0, measure }))
+            sent.set_code(answer.as_ref().ok().map(http::Response::status));
+            Ok(answer?.map(|inner| MeasuredBody { inner, bytes: 0, measure }))
         })
     }
 }

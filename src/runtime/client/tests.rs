@@ -6,17 +6,17 @@ use kube::Api;
 
 use super::*;
 
-fn settings(kubeconfig: Option<PathBuf>, master: Option<&str>) -> ClientConfig {
+fn settings(kubeconfig: Option<PathBuf>, master: Option<&str>) -> KubeClientConfig {
     let user_agent_base = "ccm/v1 (linux/amd64) kubernetes/abc".to_owned();
-    ClientConfig { kubeconfig, master: master.map(str::to_owned), qps: 20.0, burst: 30, user_agent_base }
+    KubeClientConfig { kubeconfig, master: master.map(str::to_owned), qps: 20.0, burst: 30, user_agent_base }
 }
 
 fn metrics() -> Arc<Metrics> {
     Arc::new(Metrics::new().unwrap())
 }
 
-async fn error(settings: ClientConfig) -> String {
-    Clients::load(settings, metrics()).await.err().unwrap().to_string()
+async fn error(settings: KubeClientConfig) -> String {
+    KubeClients::load(settings, metrics()).await.err().unwrap().to_string()
 }
 
 #[tokio::test]
@@ -36,7 +36,7 @@ async fn an_unreachable_server_is_told_with_the_cause() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let clients = Clients::load(settings(None, Some(&format!("http://{address}"))), metrics()).await.unwrap();
+    let clients = KubeClients::load(settings(None, Some(&format!("http://{address}"))), metrics()).await.unwrap();
     let error = Api::<Node>::all(clients.for_component("c").unwrap()).get("n").await.unwrap_err();
     let text = with_causes(&error);
     assert!(text.contains("Connection refused"), "{text}");
@@ -50,7 +50,7 @@ async fn the_master_flag_replaces_the_server() {
                 contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {token: t}}]\n";
     file.write_all(text.as_bytes()).unwrap();
     for (master, expected) in [(None, "https://a:1/"), (Some("https://b:2"), "https://b:2/")] {
-        let clients = Clients::load(settings(Some(file.path().into()), master), metrics()).await.unwrap();
+        let clients = KubeClients::load(settings(Some(file.path().into()), master), metrics()).await.unwrap();
         assert_eq!(clients.cluster_url().to_string(), expected);
     }
 }
@@ -84,16 +84,16 @@ async fn a_thousand_requests_are_few_at_once() {
         }
     }));
     let (host, server) = serve(router).await;
-    let unlimited = ClientConfig { qps: 0.0, ..settings(None, Some(&format!("http://{host}"))) };
-    let nodes = Api::<Node>::all(Clients::load(unlimited, metrics()).await.unwrap().for_component("c").unwrap());
+    let unlimited = KubeClientConfig { qps: 0.0, ..settings(None, Some(&format!("http://{host}"))) };
+    let nodes = Api::<Node>::all(KubeClients::load(unlimited, metrics()).await.unwrap().for_component("c").unwrap());
     let all = futures::future::join_all((0..1000).map(|_| nodes.get("n")));
     let one_by_one = async {
-        for done in 0..=1000 - AT_ONCE {
-            waiting.wait_for(|count| *count >= AT_ONCE + done).await.unwrap();
-            assert_eq!(*waiting.borrow(), AT_ONCE + done);
+        for done in 0..=1000 - MAX_CONCURRENT_REQUESTS {
+            waiting.wait_for(|count| *count >= MAX_CONCURRENT_REQUESTS + done).await.unwrap();
+            assert_eq!(*waiting.borrow(), MAX_CONCURRENT_REQUESTS + done);
             go.add_permits(1);
         }
-        go.add_permits(AT_ONCE);
+        go.add_permits(MAX_CONCURRENT_REQUESTS);
     };
     let (answers, ()) = tokio::join!(all, one_by_one);
     assert!(answers.iter().all(Result::is_err));
@@ -109,7 +109,7 @@ async fn requests_carry_the_component_and_are_counted_once_without_retry() {
     }));
     let (host, server) = serve(router).await;
     let metrics = metrics();
-    let clients = Clients::load(settings(None, Some(&format!("http://{host}"))), Arc::clone(&metrics)).await.unwrap();
+    let clients = KubeClients::load(settings(None, Some(&format!("http://{host}"))), Arc::clone(&metrics)).await.unwrap();
     for (client, agent) in [
         (clients.for_component("node-controller").unwrap(), "ccm/v1 (linux/amd64) kubernetes/abc/node-controller"),
         (clients.for_watches().unwrap(), "ccm/v1 (linux/amd64) kubernetes/abc/shared-informers"),
@@ -127,8 +127,8 @@ async fn requests_carry_the_component_and_are_counted_once_without_retry() {
 async fn reviews_wait_for_no_rate_limit() {
     let (host, server) = serve(Router::new().fallback(any(|| async { http::StatusCode::NOT_FOUND }))).await;
     let (metrics, one_and_no_more) =
-        (metrics(), ClientConfig { qps: 0.001, burst: 1, ..settings(None, Some(&format!("http://{host}"))) });
-    let clients = Clients::load(one_and_no_more, Arc::clone(&metrics)).await.unwrap();
+        (metrics(), KubeClientConfig { qps: 0.001, burst: 1, ..settings(None, Some(&format!("http://{host}"))) });
+    let clients = KubeClients::load(one_and_no_more, Arc::clone(&metrics)).await.unwrap();
     let nodes = Api::<Node>::all(clients.for_reviews().unwrap());
     for number in 0..10 {
         let answer = tokio::time::timeout(std::time::Duration::from_secs(10), nodes.get("n")).await;
@@ -248,7 +248,7 @@ async fn a_dead_connection_costs_the_election_one_request() {
     write("client.crt", &certificate);
     write("client.key", &key);
     write("kubeconfig", &kubeconfig(port, "client-certificate: client.crt, client-key: client.key"));
-    let clients = Clients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
+    let clients = KubeClients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
     let client = clients.for_election().unwrap();
     assert_eq!([ask(&client).await, ask(&client).await, ask(&client).await], [true, false, true]);
     assert_eq!(seen.recv().await.unwrap(), (7, http::Version::HTTP_11));
@@ -277,7 +277,7 @@ async fn the_certificate_of_a_plugin_outlasts_a_change_of_the_authorities() {
         plugin.display()
     );
     write("kubeconfig", &kubeconfig(port, &exec));
-    let clients = Clients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
+    let clients = KubeClients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
     let client = clients.for_component("c").unwrap();
     ask(&client).await;
     assert_eq!(seen.recv().await.unwrap().0, 7);
@@ -315,7 +315,7 @@ async fn a_plugin_gives_another_certificate_when_the_one_before_expires() {
     let exec = format!("exec: {{apiVersion: client.authentication.k8s.io/v1, command: '{}'}}", plugin.display());
     write("kubeconfig", &kubeconfig(port, &exec));
     give(7, "2020-01-01T00:00:00Z");
-    let clients = Clients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
+    let clients = KubeClients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
     for client in [clients.for_component("c").unwrap(), clients.for_election().unwrap()] {
         give(7, "2020-01-01T00:00:00Z");
         let _ = client.request_text(http::Request::get("/").body(Vec::new()).unwrap()).await;
@@ -345,7 +345,7 @@ async fn a_token_file_may_end_with_a_line_end_and_goes_before_a_token() {
         let text =
             kubeconfig(1, user).replace("https://localhost:1', certificate-authority: ca.crt", &format!("http://{host}'"));
         std::fs::write(path("kubeconfig"), text).unwrap();
-        let clients = Clients::load(settings(Some(path("kubeconfig")), None), metrics()).await.unwrap();
+        let clients = KubeClients::load(settings(Some(path("kubeconfig")), None), metrics()).await.unwrap();
         Api::<Node>::all(clients.for_component("c").unwrap()).get("n").await.unwrap_err();
         assert_eq!(seen.try_recv().unwrap(), expected, "{user}");
     }
@@ -356,7 +356,7 @@ async fn a_token_file_may_end_with_a_line_end_and_goes_before_a_token() {
 async fn a_write_that_loses_its_leadership_while_a_plugin_runs_does_not_leave() {
     use std::os::unix::fs::PermissionsExt;
 
-    use crate::runtime::leader_election::State;
+    use crate::runtime::leader_election::LeadershipState;
     let (seen, mut writes) = tokio::sync::mpsc::unbounded_channel();
     let router = Router::new().fallback(any(move || {
         seen.send(()).unwrap();
@@ -372,15 +372,17 @@ async fn a_write_that_loses_its_leadership_while_a_plugin_runs_does_not_leave() 
     let text =
         kubeconfig(1, &exec).replace("https://localhost:1', certificate-authority: ca.crt", &format!("http://{host}'"));
     std::fs::write(path("kubeconfig"), text).unwrap();
-    let clients = Clients::load(settings(Some(path("kubeconfig")), None), metrics()).await.unwrap();
+    let clients = KubeClients::load(settings(Some(path("kubeconfig")), None), metrics()).await.unwrap();
     let (state, leadership) = Leadership::channel();
-    state.send_replace(State::Leading { until: (tokio::time::Instant::now() + std::time::Duration::from_secs(60)).into() });
+    state.send_replace(LeadershipState::Leading {
+        until: (tokio::time::Instant::now() + std::time::Duration::from_secs(60)).into(),
+    });
     let nodes = Api::<Node>::all(clients.for_writer("c", leadership).unwrap());
     let write = tokio::spawn(async move { nodes.delete("n", &kube::api::DeleteParams::default()).await });
     while !path("runs").exists() {
         tokio::task::yield_now().await;
     }
-    state.send_replace(State::Standby);
+    state.send_replace(LeadershipState::Standby);
     write.await.unwrap().map(drop).unwrap_err();
     assert!(writes.try_recv().is_err());
     server.abort();
@@ -400,7 +402,7 @@ async fn a_renewed_client_certificate_is_used_without_a_restart() {
     write("ca.crt", &authority.pem);
     write("kubeconfig", &kubeconfig(port, "client-certificate: client.crt, client-key: client.key"));
     renew(7);
-    let clients = Clients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
+    let clients = KubeClients::load(settings(Some(folder.path().join("kubeconfig")), None), metrics()).await.unwrap();
     let client = clients.for_component("c").unwrap();
     let mut ask = async || {
         let _ = client.request_text(http::Request::get("/").body(Vec::new()).unwrap()).await;
@@ -419,7 +421,7 @@ async fn a_renewed_client_certificate_is_used_without_a_restart() {
 async fn a_request_that_nobody_answers_fails() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let clients = Clients::load(settings(None, Some(&format!("http://{address}"))), metrics()).await.unwrap();
+    let clients = KubeClients::load(settings(None, Some(&format!("http://{address}"))), metrics()).await.unwrap();
     for client in [clients.for_component("c").unwrap(), clients.for_election().unwrap()] {
         let nodes = Api::<Node>::all(client);
         let asked = tokio::spawn(async move { nodes.get("n").await });

@@ -19,7 +19,7 @@ use tower::{Layer, Service};
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// How long an answer of this kind asks the client to wait; `None` when it does not.
-fn asked_for(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     let busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     let value = headers.get(RETRY_AFTER).filter(|_| busy)?;
     let seconds = value.to_str().ok()?.trim().parse().ok()?;
@@ -28,9 +28,9 @@ fn asked_for(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
 
 /// When the next request may leave. Clones are the same client's.
 #[derive(Clone, Default)]
-pub(in crate::runtime) struct Throttle(Arc<Mutex<Option<Instant>>>);
+pub(in crate::runtime) struct RetryAfterThrottle(Arc<Mutex<Option<Instant>>>);
 
-impl Throttle {
+impl RetryAfterThrottle {
     /// Resolves when requests may leave.
     pub(in crate::runtime) async fn open(&self) {
         if let Some(until) = self.until() {
@@ -40,7 +40,7 @@ impl Throttle {
 
     /// Takes note of what `response` asks for.
     pub(in crate::runtime) fn note<B>(&self, response: &Response<B>) {
-        if let Some(pause) = asked_for(response.status(), response.headers()) {
+        if let Some(pause) = retry_after(response.status(), response.headers()) {
             let until = Instant::now() + pause;
             let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             *kept = (*kept).max(Some(until));
@@ -53,22 +53,22 @@ impl Throttle {
     }
 }
 
-impl<S> Layer<S> for Throttle {
-    type Service = Throttled<S>;
+impl<S> Layer<S> for RetryAfterThrottle {
+    type Service = RetryAfterService<S>;
 
-    fn layer(&self, inner: S) -> Throttled<S> {
-        Throttled { inner, throttle: self.clone(), waiting: None }
+    fn layer(&self, inner: S) -> RetryAfterService<S> {
+        RetryAfterService { inner, throttle: self.clone(), waiting: None }
     }
 }
 
 /// See [`Throttle`]. It waits in `poll_ready`, which the client's single worker calls before each request.
-pub(in crate::runtime) struct Throttled<S> {
+pub(in crate::runtime) struct RetryAfterService<S> {
     inner: S,
-    throttle: Throttle,
+    throttle: RetryAfterThrottle,
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S, Q, B> Service<Request<Q>> for Throttled<S>
+impl<S, Q, B> Service<Request<Q>> for RetryAfterService<S>
 where
     S: Service<Request<Q>, Response = Response<B>>,
     S::Future: Send + 'static,
@@ -112,10 +112,10 @@ mod tests {
             (200, "7", None),
             (301, "7", None),
         ] {
-            let found = asked_for(StatusCode::from_u16(code).unwrap(), &headers(value));
+            let found = retry_after(StatusCode::from_u16(code).unwrap(), &headers(value));
             assert_eq!(found.map(|pause| pause.as_secs()), seconds, "{code} {value}");
         }
-        assert_eq!(asked_for(StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new()), None);
+        assert_eq!(retry_after(StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new()), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -125,7 +125,7 @@ mod tests {
             let response = Response::builder().status(429).header(RETRY_AFTER, "7");
             Ok::<_, std::convert::Infallible>(response.body(()).unwrap())
         });
-        let mut service = Throttle::default().layer(answers);
+        let mut service = RetryAfterThrottle::default().layer(answers);
         let start = Instant::now();
         service.ready().await.unwrap().call(Request::new(())).await.unwrap();
         assert_eq!(start.elapsed().as_secs(), 0);

@@ -22,61 +22,61 @@ use rustls::{
 };
 use tokio::time::Instant;
 
-use super::{credentials::Plugin, with_causes};
+use super::{credentials::ExecPlugin, with_causes};
 
 /// How often files are looked at. A pair is replaced by two writes, which are rarely further apart.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How requests share connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sharing {
+pub(super) enum ConnectionSharing {
     /// All share one, where the server speaks HTTP/2.
-    All,
+    Shared,
     /// None do (HTTP/1.1): a request that is given up takes its connection with it, and the next one does not go into a dead one.
-    None,
+    Exclusive,
 }
 
-impl Sharing {
+impl ConnectionSharing {
     /// How many connections may wait for a request. Where they are not shared, one that is dead must not be followed by a second.
-    pub(super) fn idle(self) -> usize {
-        if self == Self::All { usize::MAX } else { 1 }
+    pub(super) fn max_idle(self) -> usize {
+        if self == Self::Shared { usize::MAX } else { 1 }
     }
 
     fn protocols(self) -> Vec<Vec<u8>> {
-        let offered: &[&[u8]] = if self == Self::All { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
+        let offered: &[&[u8]] = if self == Self::Shared { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
         offered.iter().map(|name| name.to_vec()).collect()
     }
 }
 
 /// The material as last read.
-pub(super) struct Tls {
+pub(super) struct KubeClientTls {
     config: Config,
-    pub(super) sharing: Sharing,
+    pub(super) sharing: ConnectionSharing,
     authorities: Option<PathBuf>,
     /// Gives the client's certificate, if there is a plugin.
-    plugin: Option<Arc<Plugin>>,
+    plugin: Option<Arc<ExecPlugin>>,
     files: Vec<PathBuf>,
-    loaded: Mutex<Loaded>,
+    loaded: Mutex<LoadedTls>,
 }
 
-struct Loaded {
+struct LoadedTls {
     config: Arc<rustls::ClientConfig>,
     /// The certificate of the plugin that it has.
     certificate: Option<Arc<CertifiedKey>>,
     /// What the files said that is used.
     digest: u64,
     /// What they said that could not be used, and was complained about.
-    unusable: Option<u64>,
-    looked: Instant,
+    rejected_digest: Option<u64>,
+    checked_at: Instant,
 }
 
-impl Tls {
+impl KubeClientTls {
     /// Reads everything once. `authorities` replaces the certificate authorities in `config`.
     pub(super) fn load(
         mut config: Config,
         authorities: Option<PathBuf>,
-        plugin: Option<Arc<Plugin>>,
-        sharing: Sharing,
+        plugin: Option<Arc<ExecPlugin>>,
+        sharing: ConnectionSharing,
     ) -> Result<Self, kube::Error> {
         config.root_cert_file = None;
         let user = &config.auth_info;
@@ -86,19 +86,25 @@ impl Tls {
         let files: Vec<_> = [certificate, key, authorities.clone()].into_iter().flatten().collect();
         let digest = digest(&files);
         let first = build(&config, authorities.as_ref(), sharing)?;
-        let loaded = Loaded { config: Arc::new(first), certificate: None, digest, unusable: None, looked: Instant::now() };
+        let loaded = LoadedTls {
+            config: Arc::new(first),
+            certificate: None,
+            digest,
+            rejected_digest: None,
+            checked_at: Instant::now(),
+        };
         Ok(Self { config, sharing, authorities, plugin, files, loaded: Mutex::new(loaded) })
     }
 
     /// What to connect with now. The same `Arc` as before unless files or the certificate of the plugin have changed.
     pub(super) fn current(&self) -> Arc<rustls::ClientConfig> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.files.is_empty() && loaded.looked.elapsed() >= LOOK_EVERY {
-            loaded.looked = Instant::now();
-            loaded.look(&self.files, digest(&self.files), || self.build());
+        if !self.files.is_empty() && loaded.checked_at.elapsed() >= RELOAD_INTERVAL {
+            loaded.checked_at = Instant::now();
+            loaded.reload_if_changed(&self.files, digest(&self.files), || self.build());
         }
         if let Some(plugin) = &self.plugin {
-            loaded.present(plugin.certificate());
+            loaded.set_client_certificate(plugin.certificate());
         }
         Arc::clone(&loaded.config)
     }
@@ -108,9 +114,9 @@ impl Tls {
     }
 }
 
-impl Loaded {
+impl LoadedTls {
     /// Has the client present this certificate. Nothing of a session with another one is resumed.
-    fn present(&mut self, certificate: Option<Arc<CertifiedKey>>) {
+    fn set_client_certificate(&mut self, certificate: Option<Arc<CertifiedKey>>) {
         let is_same = match (&self.certificate, &certificate) {
             (Some(known), Some(new)) => Arc::ptr_eq(known, new),
             (None, None) => true,
@@ -122,26 +128,31 @@ impl Loaded {
         let mut config = (*self.config).clone();
         config.client_auth_cert_resolver = match &certificate {
             Some(certificate) => Arc::new(SingleCertAndKey::from(Arc::clone(certificate))),
-            None => Arc::new(NoCertificate),
+            None => Arc::new(NoClientCertificate),
         };
         config.resumption = Resumption::default();
         (self.config, self.certificate) = (Arc::new(config), certificate);
     }
 
     /// Uses what `files` say, unless that is what is used already.
-    fn look(&mut self, files: &[PathBuf], digest: u64, build: impl FnOnce() -> Result<rustls::ClientConfig, kube::Error>) {
+    fn reload_if_changed(
+        &mut self,
+        files: &[PathBuf],
+        digest: u64,
+        build: impl FnOnce() -> Result<rustls::ClientConfig, kube::Error>,
+    ) {
         if digest == self.digest {
-            self.unusable = None;
+            self.rejected_digest = None;
             return;
         }
         match build() {
             Ok(config) => {
                 tracing::info!(?files, "certificates for the API server have changed, connecting anew");
-                (self.config, self.digest, self.unusable) = (Arc::new(config), digest, None);
+                (self.config, self.digest, self.rejected_digest) = (Arc::new(config), digest, None);
                 self.certificate = None;
             }
             Err(error) => {
-                if self.unusable.replace(digest) != Some(digest) {
+                if self.rejected_digest.replace(digest) != Some(digest) {
                     let error = with_causes(&error);
                     tracing::warn!(
                         ?files,
@@ -156,9 +167,9 @@ impl Loaded {
 
 /// No certificate is presented.
 #[derive(Debug)]
-struct NoCertificate;
+struct NoClientCertificate;
 
-impl ResolvesClientCert for NoCertificate {
+impl ResolvesClientCert for NoClientCertificate {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         None
     }
@@ -176,7 +187,11 @@ fn digest(files: &[PathBuf]) -> u64 {
 }
 
 /// The client's certificate and key are read by kube, which knows the kubeconfig's ways to give them.
-fn build(config: &Config, authorities: Option<&PathBuf>, sharing: Sharing) -> Result<rustls::ClientConfig, kube::Error> {
+fn build(
+    config: &Config,
+    authorities: Option<&PathBuf>,
+    sharing: ConnectionSharing,
+) -> Result<rustls::ClientConfig, kube::Error> {
     let mut config = config.clone();
     if let Some(path) = authorities {
         config.root_cert = Some(certificates(path).map_err(|error| kube::Error::Service(error.into()))?);

@@ -38,7 +38,7 @@ use kube::{
 use rustls::pki_types::ServerName;
 use tower::{BoxError, Service};
 
-use super::tls::Tls;
+use super::tls::KubeClientTls;
 
 /// A connection that was silent for so long is asked whether it still works.
 const PING_EVERY: Duration = Duration::from_secs(15);
@@ -54,68 +54,68 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 /// How long a connection may take, with name lookup, proxy and TLS handshake.
 const CONNECT: Duration = Duration::from_secs(15);
 
-type Names = Arc<dyn ResolveServerName + Send + Sync>;
-type Answer = BoxFuture<'static, Result<Response<Incoming>, BoxError>>;
+type TlsNameResolver = Arc<dyn ResolveServerName + Send + Sync>;
+type KubeResponseFuture = BoxFuture<'static, Result<Response<Incoming>, BoxError>>;
 /// Sends over one pool of connections.
-type Sending = dyn Fn(Request<Body>) -> Answer + Send + Sync;
-type MakePool = Arc<dyn Fn(Arc<rustls::ClientConfig>) -> Arc<Sending> + Send + Sync>;
+type SendRequestFn = dyn Fn(Request<Body>) -> KubeResponseFuture + Send + Sync;
+type ConnectionPoolFactory = Arc<dyn Fn(Arc<rustls::ClientConfig>) -> Arc<SendRequestFn> + Send + Sync>;
 
 /// Sends requests over connections that it keeps. When the certificates change, new requests go over new connections; the old ones
 /// close when what runs on them has ended, since a server checks the client's certificate again at each request.
 #[derive(Clone)]
-pub(super) struct Transport {
-    make: MakePool,
-    tls: Arc<Tls>,
-    current: Arc<Mutex<Pool>>,
+pub(super) struct KubeTransport {
+    new_pool: ConnectionPoolFactory,
+    tls: Arc<KubeClientTls>,
+    pool: Arc<Mutex<ConnectionPool>>,
 }
 
-struct Pool {
+struct ConnectionPool {
     tls: Arc<rustls::ClientConfig>,
-    send: Arc<Sending>,
+    send: Arc<SendRequestFn>,
 }
 
-impl Transport {
+impl KubeTransport {
     /// Connects to nobody yet.
-    pub(super) fn new(config: &Config, tls: Tls) -> Result<Self, kube::Error> {
-        let names: Option<Names> = match &config.tls_server_name {
+    pub(super) fn new(config: &Config, tls: KubeClientTls) -> Result<Self, kube::Error> {
+        let names: Option<TlsNameResolver> = match &config.tls_server_name {
             None => None,
             Some(name) => Some(Arc::new(FixedServerNameResolver::new(
                 ServerName::try_from(name.clone()).map_err(|error| kube::Error::Service(error.into()))?,
             ))),
         };
         let names = names.unwrap_or_else(|| Arc::new(hyper_rustls::DefaultServerNameResolver::default()));
-        let make = pools(config, names, tls.sharing.idle())?;
+        let make = pool_factory(config, names, tls.sharing.max_idle())?;
         let current = tls.current();
-        let pool = Pool { send: make(Arc::clone(&current)), tls: current };
-        Ok(Self { make, tls: Arc::new(tls), current: Arc::new(Mutex::new(pool)) })
+        let pool = ConnectionPool { send: make(Arc::clone(&current)), tls: current };
+        Ok(Self { new_pool: make, tls: Arc::new(tls), pool: Arc::new(Mutex::new(pool)) })
     }
 
-    fn send(&self) -> Arc<Sending> {
+    fn current_sender(&self) -> Arc<SendRequestFn> {
         let tls = self.tls.current();
-        let mut pool = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         if !Arc::ptr_eq(&pool.tls, &tls) {
-            *pool = Pool { send: (self.make)(Arc::clone(&tls)), tls };
+            *pool = ConnectionPool { send: (self.new_pool)(Arc::clone(&tls)), tls };
         }
         Arc::clone(&pool.send)
     }
 }
 
-impl Service<Request<Body>> for Transport {
+impl Service<Request<Body>> for KubeTransport {
     type Response = Response<Incoming>;
     type Error = BoxError;
-    type Future = Answer;
+    type Future = KubeResponseFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Answer {
-        (self.send())(request)
+    fn call(&mut self, request: Request<Body>) -> KubeResponseFuture {
+        (self.current_sender())(request)
     }
 }
 
 /// Makes pools of connections, through the proxy if there is one.
-fn pools(config: &Config, names: Names, idle: usize) -> Result<MakePool, kube::Error> {
+fn pool_factory(config: &Config, names: TlsNameResolver, idle: usize) -> Result<ConnectionPoolFactory, kube::Error> {
     let tcp = tcp();
     let Some(proxy) = &config.proxy_url else { return Ok(pool_over(tcp, names, idle)) };
     let auth = Matcher::builder().all(proxy.to_string()).build().intercept(&config.cluster_url);
@@ -151,7 +151,7 @@ fn tcp() -> HttpConnector {
     tcp
 }
 
-fn pool_over<H>(inner: H, names: Names, idle: usize) -> MakePool
+fn pool_over<H>(inner: H, names: TlsNameResolver, idle: usize) -> ConnectionPoolFactory
 where
     H: Service<Uri> + Clone + Send + Sync + 'static,
     H::Response: Connection + Read + Write + Send + Unpin + 'static,
@@ -159,7 +159,7 @@ where
     H::Error: Into<BoxError>,
 {
     Arc::new(move |tls| {
-        let connector = Connector(HttpsConnector::new(inner.clone(), tls, false, Arc::clone(&names)));
+        let connector = TimeoutConnector(HttpsConnector::new(inner.clone(), tls, false, Arc::clone(&names)));
         let client: Client<_, Body> = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -177,9 +177,9 @@ where
 
 /// A connector that does not take longer than [`CONNECT`].
 #[derive(Clone)]
-struct Connector<H>(HttpsConnector<H>);
+struct TimeoutConnector<H>(HttpsConnector<H>);
 
-impl<H> Service<Uri> for Connector<H>
+impl<H> Service<Uri> for TimeoutConnector<H>
 where
     HttpsConnector<H>: Service<Uri, Response = MaybeHttpsStream<H::Response>, Error = BoxError>,
     <HttpsConnector<H> as Service<Uri>>::Future: Send + 'static,

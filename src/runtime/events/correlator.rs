@@ -11,14 +11,14 @@ use k8s_openapi::{
 };
 use tokio::time::Instant;
 
-use super::{Event, EventType, bounded, lru::Lru};
+use super::{EventType, RecordedEvent, lru::LruMap, message_limit};
 
 /// Keys remembered, per purpose.
-const MEMORY: usize = 4096;
+const MAX_KEYS: usize = 4096;
 /// Different messages with the same reason on the same object before they are combined.
-const SIMILAR: usize = 10;
+const MAX_SIMILAR_MESSAGES: usize = 10;
 /// How long a pause makes similar events start anew.
-const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
+const AGGREGATION_WINDOW: Duration = Duration::from_secs(600);
 /// Events per source and object in one go.
 const BURST: f64 = 25.0;
 /// After that, one per this long.
@@ -28,15 +28,15 @@ const COMBINED: &str = "(combined from similar events): ";
 const LONGEST_NAME: usize = 253;
 
 /// Component and object. Keys stand in several maps at once, so that their texts are shared.
-type Source = (&'static str, Arc<str>);
+type EventSourceKey = (&'static str, Arc<str>);
 /// Source, type and reason: what makes events similar.
-type Group = (Source, EventType, &'static str);
+type EventAggregateKey = (EventSourceKey, EventType, &'static str);
 /// Group and message, which is empty for combined events: what makes events the same.
-pub(super) type Identity = (Group, Arc<str>);
+pub(super) type EventKey = (EventAggregateKey, Arc<str>);
 
 /// Time in both kinds: one to write, one to measure with.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Moment {
+pub(super) struct EventTime {
     /// Written into events.
     pub(super) wall: Timestamp,
     /// Measures pauses.
@@ -45,80 +45,90 @@ pub(super) struct Moment {
 
 /// What to do with an event.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Decision {
+pub(super) enum CorrelationDecision {
     /// Too many from this source on this object.
     Drop,
     /// Write it as a new object.
-    Create(Identity, Box<CoreEvent>),
+    Create(EventKey, Box<CoreEvent>),
     /// It was written before: raise `count` on that object. Should that be gone, create it whole.
-    Recount(Identity, Box<CoreEvent>),
+    Increment(EventKey, Box<CoreEvent>),
 }
 
-struct Similar {
+struct EventAggregate {
     messages: HashSet<String>,
-    last: Instant,
+    last_seen: Instant,
 }
 
-struct Written {
+struct EventLogEntry {
     name: String,
     count: i32,
     first: Timestamp,
 }
 
-struct Bucket {
+struct EventTokenBucket {
     tokens: f64,
     refilled: Instant,
 }
 
 /// Remembers enough of past events to judge new ones.
-pub(super) struct Correlator {
-    similar: Lru<Group, Similar>,
-    written: Lru<Identity, Written>,
-    buckets: Lru<Source, Bucket>,
+pub(super) struct EventCorrelator {
+    aggregates: LruMap<EventAggregateKey, EventAggregate>,
+    event_log: LruMap<EventKey, EventLogEntry>,
+    buckets: LruMap<EventSourceKey, EventTokenBucket>,
     /// Makes names unique when two events fall on one nanosecond.
     last_name: i128,
 }
 
-impl Correlator {
+impl EventCorrelator {
     /// One that has seen nothing.
     pub(super) fn new() -> Self {
-        Self { similar: Lru::new(MEMORY), written: Lru::new(MEMORY), buckets: Lru::new(MEMORY), last_name: 0 }
+        Self {
+            aggregates: LruMap::new(MAX_KEYS),
+            event_log: LruMap::new(MAX_KEYS),
+            buckets: LruMap::new(MAX_KEYS),
+            last_name: 0,
+        }
     }
 
     /// What to do with `event` of `component`.
-    pub(super) fn judge(&mut self, component: &'static str, event: Event, now: Moment) -> Decision {
-        let source: Source = (component, object_key(&event.about).into());
+    pub(super) fn correlate(
+        &mut self,
+        component: &'static str,
+        event: RecordedEvent,
+        now: EventTime,
+    ) -> CorrelationDecision {
+        let source: EventSourceKey = (component, object_key(&event.about).into());
         if !self.take_token(&source, now.monotonic) {
-            return Decision::Drop;
+            return CorrelationDecision::Drop;
         }
         let group = (source, event.type_, event.reason);
-        let combined = self.is_one_of_many(&group, &event.message, now.monotonic);
+        let combined = self.is_aggregated(&group, &event.message, now.monotonic);
         let identity = (group, if combined { Arc::from("") } else { Arc::from(event.message.as_str()) });
         let mut message = if combined { format!("{COMBINED}{}", event.message) } else { event.message.clone() };
-        bounded::cut(&mut message);
-        let previous = self.written.get(&identity).filter(|written| written.count > 0);
+        message_limit::truncate_message(&mut message);
+        let previous = self.event_log.get(&identity).filter(|written| written.count > 0);
         let previous = previous.map(|written| (written.name.clone(), written.count, written.first));
         let (name, count, first) = match &previous {
             Some((name, count, first)) => (name.clone(), count.saturating_add(1), *first),
             None => (self.new_name(&event.about, now.wall), 1, now.wall),
         };
         let object = core_event(component, event, message, name.clone(), count, first, now.wall);
-        self.written.put(&identity, Written { name, count, first });
+        self.event_log.put(&identity, EventLogEntry { name, count, first });
         match previous {
-            Some(_) => Decision::Recount(identity, Box::new(object)),
-            None => Decision::Create(identity, Box::new(object)),
+            Some(_) => CorrelationDecision::Increment(identity, Box::new(object)),
+            None => CorrelationDecision::Create(identity, Box::new(object)),
         }
     }
 
     /// The server does not have the event: the next one of its kind is new again.
-    pub(super) fn forget(&mut self, identity: &Identity) {
-        if let Some(written) = self.written.get(identity) {
+    pub(super) fn forget(&mut self, identity: &EventKey) {
+        if let Some(written) = self.event_log.get(identity) {
             written.count = 0;
         }
     }
 
-    fn take_token(&mut self, source: &Source, now: Instant) -> bool {
-        let full = Bucket { tokens: BURST, refilled: now };
+    fn take_token(&mut self, source: &EventSourceKey, now: Instant) -> bool {
+        let full = EventTokenBucket { tokens: BURST, refilled: now };
         if self.buckets.get(source).is_none() {
             self.buckets.put(source, full);
         }
@@ -133,17 +143,17 @@ impl Correlator {
         allowed
     }
 
-    fn is_one_of_many(&mut self, group: &Group, message: &str, now: Instant) -> bool {
-        let fresh = |similar: &mut Similar| now.saturating_duration_since(similar.last) <= SIMILAR_WITHIN;
-        if !self.similar.get(group).is_some_and(fresh) {
-            self.similar.put(group, Similar { messages: HashSet::new(), last: now });
+    fn is_aggregated(&mut self, group: &EventAggregateKey, message: &str, now: Instant) -> bool {
+        let fresh = |similar: &mut EventAggregate| now.saturating_duration_since(similar.last_seen) <= AGGREGATION_WINDOW;
+        if !self.aggregates.get(group).is_some_and(fresh) {
+            self.aggregates.put(group, EventAggregate { messages: HashSet::new(), last_seen: now });
         }
-        let Some(similar) = self.similar.get(group) else { return false };
-        similar.last = now;
+        let Some(similar) = self.aggregates.get(group) else { return false };
+        similar.last_seen = now;
         if similar.messages.contains(message) {
             return false;
         }
-        if similar.messages.len() + 1 >= SIMILAR {
+        if similar.messages.len() + 1 >= MAX_SIMILAR_MESSAGES {
             return true;
         }
         similar.messages.insert(message.to_owned());
@@ -167,7 +177,7 @@ fn object_key(about: &ObjectReference) -> String {
 
 fn core_event(
     component: &str,
-    event: Event,
+    event: RecordedEvent,
     message: String,
     name: String,
     count: i32,
@@ -204,34 +214,34 @@ mod tests {
     use super::*;
 
     struct Bench {
-        correlator: Correlator,
-        now: Moment,
+        correlator: EventCorrelator,
+        now: EventTime,
     }
 
     impl Bench {
         fn new() -> Self {
             let wall = Timestamp::from_second(1_700_000_000).unwrap();
-            Self { correlator: Correlator::new(), now: Moment { wall, monotonic: Instant::now() } }
+            Self { correlator: EventCorrelator::new(), now: EventTime { wall, monotonic: Instant::now() } }
         }
         fn pass(&mut self, seconds: u64) {
             self.now.monotonic += Duration::from_secs(seconds);
             self.now.wall += jiff::SignedDuration::from_secs(i64::try_from(seconds).unwrap());
         }
-        fn judge(&mut self, object: &str, message: &str) -> Decision {
+        fn judge(&mut self, object: &str, message: &str) -> CorrelationDecision {
             let about =
                 ObjectReference { kind: Some("Node".into()), name: Some(object.into()), ..ObjectReference::default() };
-            let event = Event { about, type_: EventType::Normal, reason: "Tested", message: message.into() };
-            self.correlator.judge("tester", event, self.now)
+            let event = RecordedEvent { about, type_: EventType::Normal, reason: "Tested", message: message.into() };
+            self.correlator.correlate("tester", event, self.now)
         }
         fn created(&mut self, object: &str, message: &str) -> CoreEvent {
             match self.judge(object, message) {
-                Decision::Create(_, event) => *event,
+                CorrelationDecision::Create(_, event) => *event,
                 other => panic!("not created: {other:?}"),
             }
         }
         fn recounted(&mut self, object: &str, message: &str) -> CoreEvent {
             match self.judge(object, message) {
-                Decision::Recount(_, event) => *event,
+                CorrelationDecision::Increment(_, event) => *event,
                 other => panic!("not recounted: {other:?}"),
             }
         }
@@ -283,15 +293,15 @@ mod tests {
     fn a_flood_on_one_object_is_cut_to_the_burst_and_then_one_per_five_minutes() {
         let mut bench = Bench::new();
         for _ in 0..25 {
-            assert_ne!(bench.judge("node-1", "hello"), Decision::Drop);
+            assert_ne!(bench.judge("node-1", "hello"), CorrelationDecision::Drop);
         }
-        assert_eq!(bench.judge("node-1", "hello"), Decision::Drop);
-        assert_ne!(bench.judge("node-2", "hello"), Decision::Drop);
+        assert_eq!(bench.judge("node-1", "hello"), CorrelationDecision::Drop);
+        assert_ne!(bench.judge("node-2", "hello"), CorrelationDecision::Drop);
         bench.pass(299);
-        assert_eq!(bench.judge("node-1", "hello"), Decision::Drop);
+        assert_eq!(bench.judge("node-1", "hello"), CorrelationDecision::Drop);
         bench.pass(2);
         assert_eq!(bench.recounted("node-1", "hello").count, Some(26));
-        assert_eq!(bench.judge("node-1", "hello"), Decision::Drop);
+        assert_eq!(bench.judge("node-1", "hello"), CorrelationDecision::Drop);
     }
 
     #[test]

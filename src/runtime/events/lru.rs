@@ -11,7 +11,7 @@ use std::{
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Lru<K, V> {
+pub(super) struct LruMap<K, V> {
     capacity: usize,
     clock: u64,
     hasher: RandomState,
@@ -22,7 +22,7 @@ pub(super) struct Lru<K, V> {
     keys: PhantomData<fn(&K)>,
 }
 
-impl<K: Hash, V> Lru<K, V> {
+impl<K: Hash, V> LruMap<K, V> {
     /// An empty map.
     pub(super) fn new(capacity: usize) -> Self {
         let (values, used) = (HashMap::new(), BTreeMap::new());
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn what_was_used_longest_ago_goes_first() {
-        let mut lru = Lru::new(2);
+        let mut lru = LruMap::new(2);
         lru.put(&"a", 1);
         lru.put(&"b", 2);
         assert_eq!(lru.get(&"a"), Some(&mut 1));

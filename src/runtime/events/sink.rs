@@ -16,8 +16,8 @@ use tokio::{
 };
 
 use super::{
-    Event,
-    correlator::{Correlator, Decision, Moment},
+    RecordedEvent,
+    correlator::{CorrelationDecision, EventCorrelator, EventTime},
 };
 use crate::{
     metrics::Metrics,
@@ -33,18 +33,18 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// How long one request may take.
 const REQUEST: Duration = Duration::from_secs(30);
 
-type Queue = mpsc::Receiver<(&'static str, Event)>;
+type EventReceiver = mpsc::Receiver<(&'static str, RecordedEvent)>;
 
 /// Writes what comes out of `events`. Once `stop` begins, what is queued is written within a second; begin it last, so that
 /// events about the shutdown still get out.
-pub fn start_sink(events: Queue, client: kube::Client, clock: Clock, metrics: Arc<Metrics>, stop: &Shutdown) {
+pub fn start_sink(events: EventReceiver, client: kube::Client, clock: Clock, metrics: Arc<Metrics>, stop: &Shutdown) {
     let token = stop.clone();
-    let sink = Sink { client, clock, metrics, correlator: Correlator::new() };
+    let sink = EventSink { client, clock, metrics, correlator: EventCorrelator::new() };
     stop.spawn(sink.run(events, token));
 }
 
-enum Written {
-    Yes,
+enum EventWriteResult {
+    Written,
     /// The server has no such event.
     Gone,
     /// The server refused; trying again would not help.
@@ -53,15 +53,15 @@ enum Written {
     Unreachable(String),
 }
 
-struct Sink {
+struct EventSink {
     client: kube::Client,
     clock: Clock,
     metrics: Arc<Metrics>,
-    correlator: Correlator,
+    correlator: EventCorrelator,
 }
 
-impl Sink {
-    async fn run(mut self, events: Queue, stop: Shutdown) {
+impl EventSink {
+    async fn run(mut self, events: EventReceiver, stop: Shutdown) {
         // One limit for everything, a write under way included.
         let overdue = async {
             stop.begun().await;
@@ -73,55 +73,55 @@ impl Sink {
         }
     }
 
-    async fn work(&mut self, mut events: Queue, stop: &Shutdown) {
+    async fn work(&mut self, mut events: EventReceiver, stop: &Shutdown) {
         loop {
             tokio::select! {
                 biased;
                 () = stop.begun() => break,
                 event = events.recv() => match event {
-                    Some((component, event)) => self.take(component, event, stop).await,
+                    Some((component, event)) => self.write_correlated(component, event, stop).await,
                     None => return,
                 },
             }
         }
         events.close();
         while let Some((component, event)) = events.recv().await {
-            self.take(component, event, stop).await;
+            self.write_correlated(component, event, stop).await;
         }
     }
 
-    async fn take(&mut self, component: &'static str, event: Event, stop: &Shutdown) {
-        let now = Moment { wall: self.clock.wall(), monotonic: self.clock.now() };
-        let (identity, event, recount) = match self.correlator.judge(component, event, now) {
-            Decision::Drop => return self.discarded("spam"),
-            Decision::Create(identity, event) => (identity, event, false),
-            Decision::Recount(identity, event) => (identity, event, true),
+    async fn write_correlated(&mut self, component: &'static str, event: RecordedEvent, stop: &Shutdown) {
+        let now = EventTime { wall: self.clock.wall(), monotonic: self.clock.now() };
+        let (identity, event, recount) = match self.correlator.correlate(component, event, now) {
+            CorrelationDecision::Drop => return self.count_discarded("spam"),
+            CorrelationDecision::Create(identity, event) => (identity, event, false),
+            CorrelationDecision::Increment(identity, event) => (identity, event, true),
         };
-        let refused = match self.write_patiently(&event, recount, stop).await {
-            Written::Yes => return,
-            Written::Gone => ("refused", "its namespace does not exist".to_owned()),
-            Written::Refused(error) => ("refused", error),
-            Written::Unreachable(error) => ("unreachable", error),
+        let refused = match self.write_with_retries(&event, recount, stop).await {
+            EventWriteResult::Written => return,
+            EventWriteResult::Gone => ("refused", "its namespace does not exist".to_owned()),
+            EventWriteResult::Refused(error) => ("refused", error),
+            EventWriteResult::Unreachable(error) => ("unreachable", error),
         };
         self.correlator.forget(&identity);
         let (why, error) = refused;
         tracing::warn!(reason = event.reason, object = event.involved_object.name, error, "event not written");
-        self.discarded(why);
+        self.count_discarded(why);
     }
 
-    fn discarded(&self, why: &str) {
+    fn count_discarded(&self, why: &str) {
         self.metrics.events_discarded_total.with_label_values(&[why]).inc();
     }
 
     /// Tries again while the server cannot be reached, but not during a shutdown.
-    async fn write_patiently(&self, event: &CoreEvent, recount: bool, stop: &Shutdown) -> Written {
+    async fn write_with_retries(&self, event: &CoreEvent, recount: bool, stop: &Shutdown) -> EventWriteResult {
         let mut tries = 1;
         loop {
-            let mut written = if recount { self.recount(event).await } else { self.create(event).await };
-            if recount && matches!(written, Written::Gone) {
+            let mut written = if recount { self.patch_count(event).await } else { self.create(event).await };
+            if recount && matches!(written, EventWriteResult::Gone) {
                 written = self.create(event).await;
             }
-            if !matches!(written, Written::Unreachable(_)) || tries == TRIES || stop.has_begun() {
+            if !matches!(written, EventWriteResult::Unreachable(_)) || tries == TRIES || stop.has_begun() {
                 return written;
             }
             tries += 1;
@@ -138,24 +138,24 @@ impl Sink {
         Api::namespaced(self.client.clone(), event.metadata.namespace.as_deref().unwrap_or("default"))
     }
 
-    async fn create(&self, event: &CoreEvent) -> Written {
-        answer(timeout(REQUEST, self.api(event).create(&PostParams::default(), event)).await)
+    async fn create(&self, event: &CoreEvent) -> EventWriteResult {
+        classify_write(timeout(REQUEST, self.api(event).create(&PostParams::default(), event)).await)
     }
 
-    async fn recount(&self, event: &CoreEvent) -> Written {
+    async fn patch_count(&self, event: &CoreEvent) -> EventWriteResult {
         let body = json!({ "count": event.count, "lastTimestamp": event.last_timestamp, "message": event.message });
         let (api, name) = (self.api(event), event.metadata.name.as_deref().unwrap_or_default());
-        answer(timeout(REQUEST, api.patch(name, &PatchParams::default(), &Patch::Merge(body))).await)
+        classify_write(timeout(REQUEST, api.patch(name, &PatchParams::default(), &Patch::Merge(body))).await)
     }
 }
 
-fn answer(result: Result<kube::Result<CoreEvent>, tokio::time::error::Elapsed>) -> Written {
+fn classify_write(result: Result<kube::Result<CoreEvent>, tokio::time::error::Elapsed>) -> EventWriteResult {
     match result {
-        Ok(Ok(_)) => Written::Yes,
-        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Written::Gone,
-        Ok(Err(kube::Error::Api(status))) => Written::Refused(format!("{} ({})", status.message, status.code)),
-        Ok(Err(error)) => Written::Unreachable(with_causes(&error)),
-        Err(_) => Written::Unreachable(format!("no answer within {REQUEST:?}")),
+        Ok(Ok(_)) => EventWriteResult::Written,
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => EventWriteResult::Gone,
+        Ok(Err(kube::Error::Api(status))) => EventWriteResult::Refused(format!("{} ({})", status.message, status.code)),
+        Ok(Err(error)) => EventWriteResult::Unreachable(with_causes(&error)),
+        Err(_) => EventWriteResult::Unreachable(format!("no answer within {REQUEST:?}")),
     }
 }
 

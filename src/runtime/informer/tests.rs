@@ -100,27 +100,27 @@ async fn a_handler_that_panics_ends_neither_the_informer_nor_other_handlers() {
 #[test]
 fn managed_fields_are_dropped_before_an_object_is_built_and_a_bad_object_keeps_its_name() {
     let node = json!({"metadata": {"name": "n", "managedFields": [{"manager": "kubelet"}]}});
-    let checked: Checked<Node> = serde_json::from_value(node).unwrap();
+    let checked: LenientObject<Node> = serde_json::from_value(node).unwrap();
     assert_eq!(checked.object.unwrap().metadata.managed_fields, None);
-    let bad: Checked<Node> = serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": 7})).unwrap();
+    let bad: LenientObject<Node> = serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": 7})).unwrap();
     assert_eq!((bad.meta().name.as_deref(), bad.object.is_err()), (Some("n"), true));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_series_of_expired_versions_is_answered_with_growing_pauses() {
-    let (mut series, mut now) = (Series::default(), Instant::now());
+    let (mut series, mut now) = (RelistBackoff::default(), Instant::now());
     let mut pauses = Vec::new();
     for _ in 0..7 {
-        let pause = series.next(now);
+        let pause = series.next_pause(now);
         pauses.push(pause.as_millis());
         now += pause;
-        series.heard(now);
+        series.reset_if_steady(now);
     }
     assert_eq!(pauses, [800, 1600, 3200, 6400, 12_800, 25_600, 30_000]);
-    assert_eq!(series.next(now + SERIES_GAP), FIRST_PAUSE, "much later it is another series");
-    assert_eq!(series.next(now + SERIES_GAP), FIRST_PAUSE * 2);
-    series.heard(now + SERIES_GAP + FIRST_PAUSE * 2 + STEADY);
-    assert_eq!(series.next(now + SERIES_GAP), FIRST_PAUSE, "a change says that the watch works");
+    assert_eq!(series.next_pause(now + BACKOFF_RESET_GAP), FIRST_PAUSE, "much later it is another series");
+    assert_eq!(series.next_pause(now + BACKOFF_RESET_GAP), FIRST_PAUSE * 2);
+    series.reset_if_steady(now + BACKOFF_RESET_GAP + FIRST_PAUSE * 2 + STEADY_WATCH);
+    assert_eq!(series.next_pause(now + BACKOFF_RESET_GAP), FIRST_PAUSE, "a change says that the watch works");
 }
 
 fn counted(answer: impl Fn(usize, &Request<Body>) -> Response<Answer> + Send + Sync + 'static) -> kube::Client {

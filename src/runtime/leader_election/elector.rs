@@ -17,27 +17,27 @@ use tokio::{
 };
 
 use super::{
-    Leadership, State,
-    lease::{self, Action, Candidate, JITTER_FACTOR, Observation},
+    Leadership, LeadershipState,
+    lease::{self, ElectionCandidate, JITTER_FACTOR, LeaseAction, ObservedLease},
 };
 use crate::{
     metrics::Metrics,
     runtime::{
         clock::{Clock, Uptime},
-        events::{Event, EventDoc, EventRecorder, EventType, reference},
+        events::{EventDescription, EventRecorder, EventType, RecordedEvent, object_reference},
         patch::ApiError,
         shutdown::Shutdown,
     },
 };
 
-const LEADER_ELECTION: EventDoc = EventDoc {
+const LEADER_ELECTION: EventDescription = EventDescription {
     reason: "LeaderElection",
     type_: EventType::Normal,
     when: "A replica became leader or stopped leading; recorded about the Lease.",
 };
 
 /// Every event of the election, for the reference page. Upstream: client-go `resourcelock/leaselock.go`, `RecordEvent`.
-pub const EVENTS: &[EventDoc] = &[LEADER_ELECTION];
+pub const EVENTS: &[EventDescription] = &[LEADER_ELECTION];
 
 /// How long a leader may go without renewing, beyond the lease duration, before its health check fails.
 /// Upstream: cloud-provider `app/controllermanager.go`, `leaderElectionHealthTimeout`.
@@ -52,7 +52,7 @@ pub fn identity() -> String {
 
 /// The `--leader-elect-*` flags and who runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ElectionConfig {
+pub struct ElectorConfig {
     /// Namespace of the Lease.
     pub namespace: String,
     /// Name of the Lease.
@@ -67,7 +67,7 @@ pub struct ElectionConfig {
     pub retry_period: Duration,
 }
 
-impl ElectionConfig {
+impl ElectorConfig {
     /// Whether these times can keep two leaders apart. Upstream: `leaderelection.NewLeaderElector`.
     pub fn validate(&self) -> Result<(), String> {
         let Self { lease_duration, renew_deadline, retry_period, .. } = self;
@@ -94,8 +94,8 @@ impl ElectionConfig {
         (self.renew_deadline / 2).max(Duration::from_secs(1))
     }
 
-    fn candidate(&self) -> Candidate {
-        Candidate {
+    fn candidate(&self) -> ElectionCandidate {
+        ElectionCandidate {
             namespace: self.namespace.clone(),
             name: self.name.clone(),
             identity: self.identity.clone(),
@@ -106,7 +106,7 @@ impl ElectionConfig {
 
 /// How an election ended for this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum ElectionOutcome {
     /// It led and could not renew, or somebody else took the lease: the process must exit.
     Lost,
     /// It led, was told to stop and gave the lease up.
@@ -117,16 +117,16 @@ pub enum Ended {
 
 /// Health check `leaderElection`.
 #[derive(Debug, Clone)]
-pub struct ElectorHealth {
-    state: watch::Receiver<State>,
+pub struct LeaderElectionHealth {
+    state: watch::Receiver<LeadershipState>,
     renew_deadline: Duration,
     limit: Duration,
 }
 
-impl ElectorHealth {
+impl LeaderElectionHealth {
     /// Fails when this process believes that it leads but has not renewed for the lease duration plus 20 s: the elector hangs.
     pub fn check(&self) -> Result<(), String> {
-        let State::Leading { until } = *self.state.borrow() else { return Ok(()) };
+        let LeadershipState::Leading { until } = *self.state.borrow() else { return Ok(()) };
         let silent = Instant::now().saturating_duration_since(until.running()) + self.renew_deadline;
         if !until.is_over() || silent <= self.limit {
             return Ok(());
@@ -135,31 +135,31 @@ impl ElectorHealth {
     }
 }
 
-enum Attempt {
+enum LeaseAttempt {
     Holding { until: Uptime },
     Waiting { expires_in: Duration },
 }
 
 /// Runs for the lease; see [`Elector::run`].
-pub struct Elector {
+pub struct LeaderElector {
     api: Api<Lease>,
-    config: ElectionConfig,
-    me: Candidate,
+    config: ElectorConfig,
+    candidate: ElectionCandidate,
     clock: Clock,
     events: EventRecorder,
     metrics: Arc<Metrics>,
-    state: watch::Sender<State>,
+    state: watch::Sender<LeadershipState>,
     /// Holder as the watch last reported it: a reason to look at once, never a fact to decide on.
-    hints: watch::Receiver<Option<String>>,
+    holder_hints: watch::Receiver<Option<String>>,
     hint_sender: Option<watch::Sender<Option<String>>>,
-    seen: Option<Observation>,
+    observed: Option<ObservedLease>,
 }
 
-impl Elector {
+impl LeaderElector {
     /// An elector that has not started, and the leadership it will decide. `client` must not retry by itself.
     pub fn new(
         client: kube::Client,
-        config: ElectionConfig,
+        config: ElectorConfig,
         clock: Clock,
         events: EventRecorder,
         metrics: Arc<Metrics>,
@@ -170,12 +170,26 @@ impl Elector {
         let me = config.candidate();
         metrics.leader_election_master_status.with_label_values(&[&config.name]).set(0.0);
         let hint_sender = Some(hint_sender);
-        (Self { api, config, me, clock, events, metrics, state, hints, hint_sender, seen: None }, leadership)
+        (
+            Self {
+                api,
+                config,
+                candidate: me,
+                clock,
+                events,
+                metrics,
+                state,
+                holder_hints: hints,
+                hint_sender,
+                observed: None,
+            },
+            leadership,
+        )
     }
 
     /// The health check of this election.
-    pub fn health(&self) -> ElectorHealth {
-        ElectorHealth {
+    pub fn health(&self) -> LeaderElectionHealth {
+        LeaderElectionHealth {
             state: self.state.subscribe(),
             renew_deadline: self.config.renew_deadline,
             limit: self.config.lease_duration + HEALTH_TOLERANCE,
@@ -184,7 +198,7 @@ impl Elector {
 
     /// Waits for the lease, holds it, and answers how that ended. Begin `stop` only when nothing writes any more: the lease is
     /// renewed until then and given up at once after.
-    pub async fn run(mut self, stop: Shutdown) -> Ended {
+    pub async fn run(mut self, stop: Shutdown) -> ElectionOutcome {
         let hints =
             watch_holder(self.api.clone(), self.config.name.clone(), self.hint_sender.take(), self.config.retry_period);
         tokio::select! {
@@ -193,32 +207,32 @@ impl Elector {
         }
     }
 
-    async fn elect(&mut self, stop: &Shutdown) -> Ended {
-        let Some(mut until) = self.acquire(stop).await else { return Ended::Stopped };
+    async fn elect(&mut self, stop: &Shutdown) -> ElectionOutcome {
+        let Some(mut until) = self.acquire(stop).await else { return ElectionOutcome::Stopped };
         self.started_leading(until);
         loop {
-            let me = self.me.identity.clone();
+            let me = self.candidate.identity.clone();
             tokio::select! {
                 biased;
                 () = stop.begun() => {
                     self.stopped_leading();
                     self.release().await;
-                    return Ended::Released;
+                    return ElectionOutcome::Released;
                 }
                 () = sleep_until(until.running()) => return self.lost("it could not be renewed within the renew deadline"),
                 () = sleep(self.config.retry_period) => {}
-                () = hint(&mut self.hints, |holder| !holder.is_empty() && holder != me) => {}
+                () = holder_changed(&mut self.holder_hints, |holder| !holder.is_empty() && holder != me) => {}
             }
             // Nothing has passed for the timer above while the machine was suspended.
             if until.is_over() {
                 return self.lost("it was not renewed within the renew deadline");
             }
             match timeout_at(until.running(), self.renew()).await {
-                Ok(Ok(Attempt::Holding { until: renewed })) => {
+                Ok(Ok(LeaseAttempt::Holding { until: renewed })) => {
                     until = renewed;
-                    self.state.send_replace(State::Leading { until });
+                    self.state.send_replace(LeadershipState::Leading { until });
                 }
-                Ok(Ok(Attempt::Waiting { .. })) => return self.lost("another replica holds it"),
+                Ok(Ok(LeaseAttempt::Waiting { .. })) => return self.lost("another replica holds it"),
                 Ok(Err(error)) => tracing::error!(lease = self.config.name, %error, "cannot renew the lease, trying again"),
                 Err(_) => {}
             }
@@ -227,12 +241,16 @@ impl Elector {
 
     /// Waits until the lease is held; answers until when. `None`: told to stop.
     async fn acquire(&mut self, stop: &Shutdown) -> Option<Uptime> {
-        tracing::info!(lease = self.config.name, identity = self.me.identity, "attempting to acquire the leader lease");
+        tracing::info!(
+            lease = self.config.name,
+            identity = self.candidate.identity,
+            "attempting to acquire the leader lease"
+        );
         while !stop.has_begun() {
             // Not cut short by `stop`: a write under way would leave a lease that nobody releases.
-            let expires_in = match self.look_and_act().await {
-                Ok(Attempt::Holding { until }) => return Some(until),
-                Ok(Attempt::Waiting { expires_in }) => Some(expires_in),
+            let expires_in = match self.try_acquire_or_renew().await {
+                Ok(LeaseAttempt::Holding { until }) => return Some(until),
+                Ok(LeaseAttempt::Waiting { expires_in }) => Some(expires_in),
                 Err(error) => {
                     tracing::error!(lease = self.config.name, %error, "cannot acquire the lease, trying again");
                     None
@@ -240,60 +258,60 @@ impl Elector {
             };
             tokio::select! {
                 () = stop.begun() => {}
-                () = sleep(lease::look_again(self.config.retry_period, expires_in, rand::random())) => {}
-                () = hint(&mut self.hints, str::is_empty) => {}
+                () = sleep(lease::next_poll_delay(self.config.retry_period, expires_in, rand::random())) => {}
+                () = holder_changed(&mut self.holder_hints, str::is_empty) => {}
             }
         }
         None
     }
 
     /// Writes without reading first, as long as nobody else writes; else reads and decides again.
-    async fn renew(&mut self) -> Result<Attempt, ApiError> {
-        match self.act().await {
+    async fn renew(&mut self) -> Result<LeaseAttempt, ApiError> {
+        match self.write_if_due().await {
             Err(error) => {
                 self.metrics.leader_election_slowpath_total.with_label_values(&[&self.config.name]).inc();
                 tracing::info!(lease = self.config.name, %error, "lease not renewed directly, reading it");
             }
             held => return held,
         }
-        self.look().await?;
-        match lease::taken_by(self.seen.as_ref(), &self.me) {
-            Some(_) => Ok(Attempt::Waiting { expires_in: Duration::ZERO }),
-            None => self.act().await,
+        self.read_lease().await?;
+        match lease::taken_by(self.observed.as_ref(), &self.candidate) {
+            Some(_) => Ok(LeaseAttempt::Waiting { expires_in: Duration::ZERO }),
+            None => self.write_if_due().await,
         }
     }
 
-    async fn look_and_act(&mut self) -> Result<Attempt, ApiError> {
-        self.look().await?;
-        self.act().await
+    async fn try_acquire_or_renew(&mut self) -> Result<LeaseAttempt, ApiError> {
+        self.read_lease().await?;
+        self.write_if_due().await
     }
 
-    async fn look(&mut self) -> Result<(), ApiError> {
-        let lease = self.limited(self.api.get_opt(&self.config.name)).await?;
-        let before = self.seen.take();
-        self.seen = lease.map(|lease| Observation::of(before.as_ref(), lease, self.clock.now()));
-        let (old, new) = (before.as_ref().map(Observation::holder), self.seen.as_ref().map(Observation::holder));
+    async fn read_lease(&mut self) -> Result<(), ApiError> {
+        let lease = self.with_request_timeout(self.api.get_opt(&self.config.name)).await?;
+        let before = self.observed.take();
+        self.observed = lease.map(|lease| ObservedLease::of(before.as_ref(), lease, self.clock.now()));
+        let (old, new) = (before.as_ref().map(ObservedLease::holder), self.observed.as_ref().map(ObservedLease::holder));
         if old != new {
             tracing::info!(lease = self.config.name, holder = new.unwrap_or_default(), "new leader seen");
         }
         Ok(())
     }
 
-    async fn act(&mut self) -> Result<Attempt, ApiError> {
+    async fn write_if_due(&mut self) -> Result<LeaseAttempt, ApiError> {
         let started = self.clock.uptime();
         let params = PostParams::default();
-        let written = match lease::decide(self.seen.as_ref(), started.running(), self.clock.wall(), &self.me) {
-            Action::Wait(expires_in) => return Ok(Attempt::Waiting { expires_in }),
-            Action::Create(lease) => self.limited(self.api.create(&params, &lease)).await?,
-            Action::TakeOver(lease) | Action::Renew(lease) => {
-                self.limited(self.api.replace(&self.config.name, &params, &lease)).await?
+        let written = match lease::decide(self.observed.as_ref(), started.running(), self.clock.wall(), &self.candidate) {
+            LeaseAction::Wait(expires_in) => return Ok(LeaseAttempt::Waiting { expires_in }),
+            LeaseAction::Create(lease) => self.with_request_timeout(self.api.create(&params, &lease)).await?,
+            LeaseAction::TakeOver(lease) | LeaseAction::Renew(lease) => {
+                self.with_request_timeout(self.api.replace(&self.config.name, &params, &lease)).await?
             }
         };
-        self.seen = Some(Observation::of(None, written, self.clock.now()));
-        Ok(Attempt::Holding { until: started + self.config.renew_deadline })
+        self.observed = Some(ObservedLease::of(None, written, self.clock.now()));
+        Ok(LeaseAttempt::Holding { until: started + self.config.renew_deadline })
     }
 
-    async fn limited<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
+    async fn with_request_timeout<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
         let (about, limit) =
             (format!("lease {}/{}", self.config.namespace, self.config.name), self.config.request_timeout());
         match timeout(limit, request).await {
@@ -303,38 +321,38 @@ impl Elector {
     }
 
     fn started_leading(&self, until: Uptime) {
-        tracing::info!(lease = self.config.name, identity = self.me.identity, "became leader");
+        tracing::info!(lease = self.config.name, identity = self.candidate.identity, "became leader");
         self.metrics.leader_election_master_status.with_label_values(&[&self.config.name]).set(1.0);
-        self.state.send_replace(State::Leading { until });
-        self.announce("became leader");
+        self.state.send_replace(LeadershipState::Leading { until });
+        self.record_event("became leader");
     }
 
     fn stopped_leading(&self) {
-        self.state.send_replace(State::Standby);
+        self.state.send_replace(LeadershipState::Standby);
         self.metrics.leader_election_master_status.with_label_values(&[&self.config.name]).set(0.0);
-        self.announce("stopped leading");
+        self.record_event("stopped leading");
     }
 
-    fn lost(&self, why: &'static str) -> Ended {
+    fn lost(&self, why: &'static str) -> ElectionOutcome {
         self.stopped_leading();
-        tracing::error!(lease = self.config.name, identity = self.me.identity, why, "leaderelection lost");
-        Ended::Lost
+        tracing::error!(lease = self.config.name, identity = self.candidate.identity, why, "leaderelection lost");
+        ElectionOutcome::Lost
     }
 
-    fn announce(&self, what: &str) {
-        let Some(seen) = &self.seen else { return };
-        self.events.record(Event {
-            about: reference(&seen.lease),
+    fn record_event(&self, what: &str) {
+        let Some(seen) = &self.observed else { return };
+        self.events.record(RecordedEvent {
+            about: object_reference(&seen.lease),
             type_: LEADER_ELECTION.type_,
             reason: LEADER_ELECTION.reason,
-            message: format!("{} {what}", self.me.identity),
+            message: format!("{} {what}", self.candidate.identity),
         });
     }
 
     /// Gives the lease up. Failing is harmless: then it expires.
     async fn release(&mut self) {
         let mut result = self.write_release().await;
-        if result.is_err() && self.look().await.is_ok() {
+        if result.is_err() && self.read_lease().await.is_ok() {
             result = self.write_release().await;
         }
         match result {
@@ -344,14 +362,16 @@ impl Elector {
     }
 
     async fn write_release(&self) -> Result<(), ApiError> {
-        let Some(seen) = self.seen.as_ref().filter(|seen| seen.holder() == self.me.identity) else { return Ok(()) };
+        let Some(seen) = self.observed.as_ref().filter(|seen| seen.holder() == self.candidate.identity) else {
+            return Ok(());
+        };
         let lease = lease::released(&seen.lease, self.clock.wall());
-        self.limited(self.api.replace(&self.config.name, &PostParams::default(), &lease)).await.map(drop)
+        self.with_request_timeout(self.api.replace(&self.config.name, &PostParams::default(), &lease)).await.map(drop)
     }
 }
 
 /// Resolves when the watch reports a new holder that `matters`.
-async fn hint(hints: &mut watch::Receiver<Option<String>>, matters: impl Fn(&str) -> bool) {
+async fn holder_changed(hints: &mut watch::Receiver<Option<String>>, matters: impl Fn(&str) -> bool) {
     loop {
         if hints.changed().await.is_err() {
             std::future::pending::<()>().await;

@@ -18,7 +18,7 @@ pub const JITTER_FACTOR: f64 = 1.2;
 
 /// Who asks, and for which lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
+pub struct ElectionCandidate {
     /// Namespace of the Lease.
     pub namespace: String,
     /// Name of the Lease.
@@ -31,18 +31,19 @@ pub struct Candidate {
 
 /// The Lease as last read or written, and since when its spec has been seen unchanged.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Observation {
+pub struct ObservedLease {
     /// The object.
     pub lease: Lease,
     /// When this spec was first seen; taken after the answer arrived, so never too early.
-    pub since: Instant,
+    pub unchanged_since: Instant,
 }
 
-impl Observation {
+impl ObservedLease {
     /// What is known after `lease` arrived at `now`.
     pub fn of(previous: Option<&Self>, lease: Lease, now: Instant) -> Self {
-        let since = previous.filter(|previous| previous.lease.spec == lease.spec).map_or(now, |previous| previous.since);
-        Self { lease, since }
+        let since =
+            previous.filter(|previous| previous.lease.spec == lease.spec).map_or(now, |previous| previous.unchanged_since);
+        Self { lease, unchanged_since: since }
     }
 
     /// `holderIdentity`; empty when nobody holds the lease.
@@ -51,16 +52,16 @@ impl Observation {
     }
 
     /// When the lease may be taken: counted with the duration that the *holder* recorded.
-    fn expires(&self, me: &Candidate) -> Instant {
+    fn expires(&self, me: &ElectionCandidate) -> Instant {
         let recorded = self.lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
         let recorded = recorded.and_then(|seconds| u64::try_from(seconds).ok());
-        self.since + recorded.map_or(me.lease_duration, Duration::from_secs)
+        self.unchanged_since + recorded.map_or(me.lease_duration, Duration::from_secs)
     }
 }
 
 /// What to do next. The leases are complete objects to send.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Action {
+pub enum LeaseAction {
     /// There is none: create it.
     Create(Lease),
     /// It is free or expired: replace it, provided nobody else wrote in between.
@@ -77,33 +78,33 @@ pub fn holder(lease: &Lease) -> &str {
 }
 
 /// The next step for `me`, who last saw `seen` (`None`: there is no Lease). `wall` is only written, never compared.
-pub fn decide(seen: Option<&Observation>, now: Instant, wall: Timestamp, me: &Candidate) -> Action {
+pub fn decide(seen: Option<&ObservedLease>, now: Instant, wall: Timestamp, me: &ElectionCandidate) -> LeaseAction {
     let Some(seen) = seen else {
-        return Action::Create(create(wall, me));
+        return LeaseAction::Create(create(wall, me));
     };
     if seen.holder() == me.identity {
-        return Action::Renew(renew(&seen.lease, wall, me));
+        return LeaseAction::Renew(renew(&seen.lease, wall, me));
     }
     let expires = seen.expires(me);
     if seen.holder().is_empty() || expires <= now {
-        return Action::TakeOver(take_over(&seen.lease, wall, me));
+        return LeaseAction::TakeOver(take_over(&seen.lease, wall, me));
     }
-    Action::Wait(expires - now)
+    LeaseAction::Wait(expires - now)
 }
 
 /// Who took the lease from `me`, if somebody did. A leader that sees another holder stops at once instead of contending.
-pub fn taken_by<'a>(seen: Option<&'a Observation>, me: &Candidate) -> Option<&'a str> {
-    seen.map(Observation::holder).filter(|holder| !holder.is_empty() && *holder != me.identity)
+pub fn taken_by<'a>(seen: Option<&'a ObservedLease>, me: &ElectionCandidate) -> Option<&'a str> {
+    seen.map(ObservedLease::holder).filter(|holder| !holder.is_empty() && *holder != me.identity)
 }
 
-fn create(wall: Timestamp, me: &Candidate) -> Lease {
+fn create(wall: Timestamp, me: &ElectionCandidate) -> Lease {
     let metadata =
         ObjectMeta { namespace: Some(me.namespace.clone()), name: Some(me.name.clone()), ..ObjectMeta::default() };
     let spec = LeaseSpec { lease_transitions: Some(0), acquire_time: Some(MicroTime(wall)), ..LeaseSpec::default() };
     renew(&Lease { metadata, spec: Some(spec) }, wall, me)
 }
 
-fn take_over(old: &Lease, wall: Timestamp, me: &Candidate) -> Lease {
+fn take_over(old: &Lease, wall: Timestamp, me: &ElectionCandidate) -> Lease {
     let mut lease = renew(old, wall, me);
     let spec = lease.spec.get_or_insert_default();
     spec.acquire_time = Some(MicroTime(wall));
@@ -111,7 +112,7 @@ fn take_over(old: &Lease, wall: Timestamp, me: &Candidate) -> Lease {
     lease
 }
 
-fn renew(old: &Lease, wall: Timestamp, me: &Candidate) -> Lease {
+fn renew(old: &Lease, wall: Timestamp, me: &ElectionCandidate) -> Lease {
     let mut lease = old.clone();
     let spec = lease.spec.get_or_insert_default();
     spec.holder_identity = Some(me.identity.clone());
@@ -139,7 +140,7 @@ fn whole_seconds(duration: Duration) -> i32 {
 
 /// When a waiting candidate looks again: the retry period with jitter, or earlier if the lease expires before that. `random` is
 /// in [0, 1).
-pub fn look_again(retry_period: Duration, expires_in: Option<Duration>, random: f64) -> Duration {
+pub fn next_poll_delay(retry_period: Duration, expires_in: Option<Duration>, random: f64) -> Duration {
     let jittered = retry_period.mul_f64(1.0 + JITTER_FACTOR * random.clamp(0.0, 1.0));
     expires_in.map_or(jittered, |rest| rest.min(jittered))
 }

@@ -5,19 +5,19 @@ use proptest::prelude::*;
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
-const BACKOFF: Backoff = Backoff { base: SECOND, max: Duration::from_secs(8) };
+const BACKOFF: KeyBackoff = KeyBackoff { base: SECOND, max: Duration::from_secs(8) };
 
 fn queue() -> (WorkQueue<u8>, Instant) {
     (WorkQueue::new(BACKOFF), Instant::now())
 }
 
-fn failed() -> Outcome {
-    Outcome::Failed("broken".into())
+fn failed() -> ReconcileResult {
+    ReconcileResult::Failed("broken".into())
 }
 
 fn run(queue: &mut WorkQueue<u8>, now: Instant) -> u8 {
     match queue.next(now) {
-        Next::Run(key, _) => key,
+        NextKey::Run(key, _) => key,
         other => panic!("nothing to run: {other:?}"),
     }
 }
@@ -26,64 +26,67 @@ fn run(queue: &mut WorkQueue<u8>, now: Instant) -> u8 {
 fn backoff_doubles_up_to_its_limit() {
     let delays: Vec<_> = [1, 2, 3, 4, 5, 40, u32::MAX].map(|failures| BACKOFF.delay(failures).as_secs()).into();
     assert_eq!(delays, [1, 2, 4, 8, 8, 8, 8]);
-    assert_eq!(Backoff::DEFAULT.delay(u32::MAX), Duration::from_secs(1000));
+    assert_eq!(KeyBackoff::DEFAULT.delay(u32::MAX), Duration::from_secs(1000));
 }
 
 #[test]
 fn due_keys_run_by_priority_and_then_in_order() {
     let (mut queue, now) = queue();
-    for (key, priority) in
-        [(1, Priority::Resync), (2, Priority::NodeChange), (3, Priority::UserChange), (4, Priority::Deletion)]
-    {
+    for (key, priority) in [
+        (1, ReconcilePriority::Resync),
+        (2, ReconcilePriority::NodeChange),
+        (3, ReconcilePriority::UserChange),
+        (4, ReconcilePriority::Deletion),
+    ] {
         queue.add(key, priority, now);
     }
-    queue.add(5, Priority::UserChange, now);
-    queue.add(1, Priority::UserChange, now);
+    queue.add(5, ReconcilePriority::UserChange, now);
+    queue.add(1, ReconcilePriority::UserChange, now);
     let order: Vec<_> = (0..5).map(|_| run(&mut queue, now)).collect();
     assert_eq!(order, [1, 3, 5, 4, 2], "key 1 became urgent and had been first");
-    assert_eq!(queue.next(now), Next::Idle);
+    assert_eq!(queue.next(now), NextKey::Idle);
 }
 
 #[test]
 fn failures_back_off_and_success_forgets_them() {
     let (mut queue, mut now) = queue();
-    queue.add(1, Priority::UserChange, now);
+    queue.add(1, ReconcilePriority::UserChange, now);
     for seconds in [1, 2, 4, 8, 8] {
         run(&mut queue, now);
         queue.finish(&1, failed(), now);
-        assert_eq!(queue.next(now), Next::WaitUntil(now + seconds * SECOND));
+        assert_eq!(queue.next(now), NextKey::WaitUntil(now + seconds * SECOND));
         now += seconds * SECOND;
     }
     run(&mut queue, now);
-    queue.finish(&1, Outcome::Done, now);
-    assert_eq!((queue.failures(&1), queue.next(now), queue.unsettled(now)), (0, Next::Idle, Vec::new()));
+    queue.finish(&1, ReconcileResult::Done, now);
+    assert_eq!((queue.failures(&1), queue.next(now), queue.unsettled(now)), (0, NextKey::Idle, Vec::new()));
 }
 
 #[test]
 fn waiting_is_not_failing() {
     let (mut queue, now) = queue();
-    queue.add(1, Priority::UserChange, now);
+    queue.add(1, ReconcilePriority::UserChange, now);
     run(&mut queue, now);
     queue.finish(&1, failed(), now);
     run(&mut queue, now + SECOND);
-    queue.finish(&1, Outcome::After(5 * SECOND, "creating".into()), now + SECOND);
+    queue.finish(&1, ReconcileResult::RequeueAfter(5 * SECOND, "creating".into()), now + SECOND);
     assert_eq!(queue.failures(&1), 1);
-    assert_eq!(queue.next(now + SECOND), Next::WaitUntil(now + 6 * SECOND));
+    assert_eq!(queue.next(now + SECOND), NextKey::WaitUntil(now + 6 * SECOND));
     assert_eq!(queue.unsettled(now)[0].reason.as_deref(), Some("creating"));
 }
 
 #[test]
 fn a_resync_never_cuts_a_backoff_short_and_every_other_reason_does() {
     for (priority, while_running, expected) in [
-        (Priority::Resync, false, 1),
-        (Priority::Resync, true, 1),
-        (Priority::UserChange, false, 0),
-        (Priority::UserChange, true, 0),
-        (Priority::NodeChange, false, 0),
-        (Priority::Deletion, true, 0),
+        (ReconcilePriority::Resync, false, 1),
+        (ReconcilePriority::Resync, true, 1),
+        (ReconcilePriority::UserChange, false, 0),
+        (ReconcilePriority::UserChange, true, 0),
+        (ReconcilePriority::NodeChange, false, 0),
+        (ReconcilePriority::Deletion, true, 0),
     ] {
         let (mut queue, now) = queue();
-        queue.add(1, Priority::UserChange, now);
+        queue.add(1, ReconcilePriority::UserChange, now);
         run(&mut queue, now);
         if while_running {
             queue.add(1, priority, now);
@@ -100,18 +103,18 @@ fn a_resync_never_cuts_a_backoff_short_and_every_other_reason_does() {
 #[test]
 fn a_resync_never_cuts_a_wait_short_and_every_other_reason_does() {
     for (priority, while_running, expected) in [
-        (Priority::Resync, false, 42),
-        (Priority::Resync, true, 42),
-        (Priority::UserChange, false, 0),
-        (Priority::NodeChange, true, 0),
+        (ReconcilePriority::Resync, false, 42),
+        (ReconcilePriority::Resync, true, 42),
+        (ReconcilePriority::UserChange, false, 0),
+        (ReconcilePriority::NodeChange, true, 0),
     ] {
         let (mut queue, now) = queue();
-        queue.add(1, Priority::UserChange, now);
+        queue.add(1, ReconcilePriority::UserChange, now);
         run(&mut queue, now);
         if while_running {
             queue.add(1, priority, now);
         }
-        queue.finish(&1, Outcome::After(42 * SECOND, "throttled".into()), now);
+        queue.finish(&1, ReconcileResult::RequeueAfter(42 * SECOND, "throttled".into()), now);
         if !while_running {
             queue.add(1, priority, now);
         }
@@ -122,11 +125,11 @@ fn a_resync_never_cuts_a_wait_short_and_every_other_reason_does() {
 
 #[test]
 fn a_wait_is_neither_a_busy_loop_nor_an_overflow() {
-    for (asked, expected) in [(Duration::ZERO, WAIT.0), (Duration::MAX, WAIT.1), (SECOND, SECOND)] {
+    for (asked, expected) in [(Duration::ZERO, REQUEUE_BOUNDS.0), (Duration::MAX, REQUEUE_BOUNDS.1), (SECOND, SECOND)] {
         let (mut queue, now) = queue();
-        queue.add(1, Priority::UserChange, now);
+        queue.add(1, ReconcilePriority::UserChange, now);
         run(&mut queue, now);
-        queue.finish(&1, Outcome::After(asked, "later".into()), now);
+        queue.finish(&1, ReconcileResult::RequeueAfter(asked, "later".into()), now);
         assert_eq!(queue.unsettled(now)[0].due_in, Some(expected), "{asked:?}");
     }
 }
@@ -134,25 +137,25 @@ fn a_wait_is_neither_a_busy_loop_nor_an_overflow() {
 #[test]
 fn a_key_added_while_it_runs_runs_again_afterwards() {
     let (mut queue, now) = queue();
-    queue.add(1, Priority::UserChange, now);
+    queue.add(1, ReconcilePriority::UserChange, now);
     run(&mut queue, now);
-    queue.add(1, Priority::UserChange, now);
-    assert_eq!(queue.next(now), Next::Idle);
-    assert_eq!(queue.finish(&1, Outcome::Done, now + SECOND), SECOND);
-    assert_eq!(queue.next(now + SECOND), Next::Run(1, SECOND));
-    queue.finish(&1, Outcome::Done, now + SECOND);
+    queue.add(1, ReconcilePriority::UserChange, now);
+    assert_eq!(queue.next(now), NextKey::Idle);
+    assert_eq!(queue.finish(&1, ReconcileResult::Done, now + SECOND), SECOND);
+    assert_eq!(queue.next(now + SECOND), NextKey::Run(1, SECOND));
+    queue.finish(&1, ReconcileResult::Done, now + SECOND);
     assert_eq!(queue.finish(&1, failed(), now + SECOND), Duration::ZERO, "finishing twice changes nothing");
-    assert_eq!(queue.next(now + SECOND), Next::Idle);
+    assert_eq!(queue.next(now + SECOND), NextKey::Idle);
 }
 
 #[test]
 fn the_earlier_time_wins() {
     let (mut queue, now) = queue();
-    queue.add_at(1, Priority::Resync, now + 9 * SECOND);
-    queue.add_at(1, Priority::UserChange, now + 3 * SECOND);
-    queue.add_at(1, Priority::UserChange, now + 6 * SECOND);
-    assert_eq!(queue.next(now), Next::WaitUntil(now + 3 * SECOND));
-    assert_eq!(queue.next(now + 5 * SECOND), Next::Run(1, 2 * SECOND));
+    queue.add_at(1, ReconcilePriority::Resync, now + 9 * SECOND);
+    queue.add_at(1, ReconcilePriority::UserChange, now + 3 * SECOND);
+    queue.add_at(1, ReconcilePriority::UserChange, now + 6 * SECOND);
+    assert_eq!(queue.next(now), NextKey::WaitUntil(now + 3 * SECOND));
+    assert_eq!(queue.next(now + 5 * SECOND), NextKey::Run(1, 2 * SECOND));
     assert_eq!((queue.depth(now), queue.running_ages(now + 6 * SECOND)), (0, (SECOND, SECOND)));
 }
 
@@ -160,30 +163,30 @@ fn the_earlier_time_wins() {
 fn what_is_gone_is_forgotten_unless_it_runs() {
     let (mut queue, now) = queue();
     for key in 1..=3 {
-        queue.add(key, Priority::UserChange, now);
+        queue.add(key, ReconcilePriority::UserChange, now);
     }
     assert_eq!(run(&mut queue, now), 1);
-    queue.add(1, Priority::UserChange, now);
+    queue.add(1, ReconcilePriority::UserChange, now);
     (1..=4).for_each(|key| queue.forget(&key));
-    assert_eq!((queue.next(now), queue.entries.len()), (Next::Idle, 1));
-    queue.finish(&1, Outcome::Done, now);
-    assert!(queue.entries.is_empty() && queue.later.is_empty() && queue.ready.is_empty(), "left behind: {queue:?}");
+    assert_eq!((queue.next(now), queue.entries.len()), (NextKey::Idle, 1));
+    queue.finish(&1, ReconcileResult::Done, now);
+    assert!(queue.entries.is_empty() && queue.scheduled.is_empty() && queue.ready.is_empty(), "left behind: {queue:?}");
 }
 
 #[derive(Debug, Clone)]
 enum Step {
-    Add(u8, Priority, u64),
+    Add(u8, ReconcilePriority, u64),
     Next,
-    Finish(usize, Outcome),
+    Finish(usize, ReconcileResult),
     Pass(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    use Priority::{Deletion, NodeChange, Resync, UserChange};
+    use ReconcilePriority::{Deletion, NodeChange, Resync, UserChange};
     let priority = prop::sample::select(vec![UserChange, Deletion, NodeChange, Resync]);
     let outcome = prop_oneof![
-        2 => Just(Outcome::Done),
-        1 => (0u64..5).prop_map(|seconds| Outcome::After(Duration::from_secs(seconds), "waiting".into())),
+        2 => Just(ReconcileResult::Done),
+        1 => (0u64..5).prop_map(|seconds| ReconcileResult::RequeueAfter(Duration::from_secs(seconds), "waiting".into())),
         1 => Just(failed()),
     ];
     prop_oneof![
@@ -216,13 +219,13 @@ impl Model {
             Step::Pass(seconds) => *now += Duration::from_secs(seconds),
             Step::Add(key, priority, delay) => {
                 self.owed.insert(key);
-                if priority != Priority::Resync {
+                if priority != ReconcilePriority::Resync {
                     self.backing_off.remove(&key);
                 }
                 queue.add_at(key, priority, *now + Duration::from_secs(delay));
             }
             Step::Next => {
-                if let Next::Run(key, _) = queue.next(*now) {
+                if let NextKey::Run(key, _) = queue.next(*now) {
                     self.start(key, *now);
                 }
             }
@@ -236,15 +239,15 @@ impl Model {
         }
     }
 
-    fn finish(&mut self, queue: &mut WorkQueue<u8>, key: u8, outcome: Outcome, now: Instant) {
+    fn finish(&mut self, queue: &mut WorkQueue<u8>, key: u8, outcome: ReconcileResult, now: Instant) {
         let pending = queue.entries.get(&key).and_then(|entry| entry.pending);
-        let only_resync = pending.is_none_or(|pending| pending.priority == Priority::Resync);
+        let only_resync = pending.is_none_or(|pending| pending.priority == ReconcilePriority::Resync);
         let asked = match &outcome {
-            Outcome::After(delay, _) => Some(*delay),
+            ReconcileResult::RequeueAfter(delay, _) => Some(*delay),
             _ => None,
         };
-        let failed = matches!(outcome, Outcome::Failed(_));
-        if outcome != Outcome::Done {
+        let failed = matches!(outcome, ReconcileResult::Failed(_));
+        if outcome != ReconcileResult::Done {
             self.owed.insert(key);
         }
         queue.finish(&key, outcome, now);
@@ -264,30 +267,30 @@ proptest! {
             model.take(&mut queue, &mut now, step);
         }
         for key in std::mem::take(&mut model.running) {
-            model.finish(&mut queue, key, Outcome::Done, now);
+            model.finish(&mut queue, key, ReconcileResult::Done, now);
         }
         now += Duration::from_secs(3600);
-        while let Next::Run(key, _) = queue.next(now) {
+        while let NextKey::Run(key, _) = queue.next(now) {
             model.start(key, now);
             model.running.clear();
-            queue.finish(&key, Outcome::Done, now);
+            queue.finish(&key, ReconcileResult::Done, now);
         }
         prop_assert!(model.owed.is_empty(), "lost: {:?}", model.owed);
-        prop_assert!(queue.entries.is_empty() && queue.later.is_empty() && queue.ready.is_empty(), "left behind: {queue:?}");
+        prop_assert!(queue.entries.is_empty() && queue.scheduled.is_empty() && queue.ready.is_empty(), "left behind: {queue:?}");
     }
 }
 
 #[test]
 fn a_due_key_counts_as_added_once_until_it_runs() {
     let (mut queue, now) = queue();
-    for priority in [Priority::Resync, Priority::UserChange, Priority::UserChange] {
+    for priority in [ReconcilePriority::Resync, ReconcilePriority::UserChange, ReconcilePriority::UserChange] {
         queue.add(1, priority, now);
         queue.depth(now);
     }
     assert_eq!(queue.take_added(), 1);
     run(&mut queue, now);
-    queue.add(1, Priority::UserChange, now);
-    queue.add(1, Priority::UserChange, now);
+    queue.add(1, ReconcilePriority::UserChange, now);
+    queue.add(1, ReconcilePriority::UserChange, now);
     queue.finish(&1, failed(), now);
     run(&mut queue, now);
     assert_eq!(queue.take_added(), 1, "what comes while it runs is one more");

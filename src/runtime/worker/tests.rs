@@ -8,7 +8,7 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 
 struct Bench {
-    queue: Queue<u8>,
+    queue: ReconcileQueue<u8>,
     metrics: Arc<Metrics>,
     shutdown: Shutdown,
 }
@@ -16,7 +16,7 @@ struct Bench {
 fn bench() -> Bench {
     let metrics = Arc::new(Metrics::new().unwrap());
     let clock = Clock::manual(Timestamp::from_second(1_700_000_000).unwrap());
-    let queue = Queue::new("test", Backoff { base: SECOND, max: 8 * SECOND }, clock, Arc::clone(&metrics));
+    let queue = ReconcileQueue::new("test", KeyBackoff { base: SECOND, max: 8 * SECOND }, clock, Arc::clone(&metrics));
     Bench { queue, metrics, shutdown: Shutdown::new() }
 }
 
@@ -24,7 +24,7 @@ impl Bench {
     fn run<F, R>(&self, limit: Option<usize>, reconcile: F) -> JoinHandle<()>
     where
         F: Fn(u8) -> R + Send + Sync + 'static,
-        R: Future<Output = Outcome> + Send + 'static,
+        R: Future<Output = ReconcileResult> + Send + 'static,
     {
         let (queue, shutdown) = (self.queue.clone(), self.shutdown.clone());
         tokio::spawn(async move { queue.run(limit, &shutdown, reconcile).await })
@@ -41,11 +41,11 @@ async fn a_panic_fails_its_key_alone_and_is_retried() {
         async move {
             assert!(key != 1 || tries.fetch_add(1, SeqCst) > 0, "first try of key 1");
             done.send(key).unwrap();
-            Outcome::Done
+            ReconcileResult::Done
         }
     });
-    bench.queue.add(1, Priority::UserChange);
-    bench.queue.add(2, Priority::UserChange);
+    bench.queue.add(1, ReconcilePriority::UserChange);
+    bench.queue.add(2, ReconcilePriority::UserChange);
     let started = Instant::now();
     assert_eq!((runs.recv().await, runs.recv().await), (Some(2), Some(1)));
     assert_eq!(started.elapsed().as_secs(), 1, "the back-off after one failure");
@@ -61,10 +61,10 @@ async fn a_panic_before_the_future_exists_fails_its_key_alone_too() {
     bench.run(None, move |key| {
         assert!(key != 1 || tries.fetch_add(1, SeqCst) > 0, "first try of key 1");
         done.send(key).unwrap();
-        async { Outcome::Done }
+        async { ReconcileResult::Done }
     });
-    bench.queue.add(1, Priority::UserChange);
-    bench.queue.add(2, Priority::UserChange);
+    bench.queue.add(1, ReconcilePriority::UserChange);
+    bench.queue.add(2, ReconcilePriority::UserChange);
     assert_eq!((runs.recv().await, runs.recv().await), (Some(2), Some(1)));
     assert_eq!(bench.metrics.reconcile_panics_total.with_label_values(&["test"]).get(), 1.0);
 }
@@ -79,10 +79,10 @@ async fn no_more_run_at_once_than_the_limit_allows() {
             async move {
                 sleep(SECOND).await;
                 done.send(()).unwrap();
-                Outcome::Done
+                ReconcileResult::Done
             }
         });
-        (0..6).for_each(|key| bench.queue.add(key, Priority::Resync));
+        (0..6).for_each(|key| bench.queue.add(key, ReconcilePriority::Resync));
         let started = Instant::now();
         for _ in 0..6 {
             runs.recv().await.unwrap();
@@ -101,11 +101,11 @@ async fn a_shutdown_lets_running_keys_end_and_keeps_the_others() {
         async move {
             sleep(5 * SECOND).await;
             count.fetch_add(1, SeqCst);
-            Outcome::Done
+            ReconcileResult::Done
         }
     });
-    bench.queue.add(1, Priority::UserChange);
-    bench.queue.add(2, Priority::UserChange);
+    bench.queue.add(1, ReconcilePriority::UserChange);
+    bench.queue.add(2, ReconcilePriority::UserChange);
     sleep(SECOND).await;
     bench.queue.observe();
     assert_eq!(bench.metrics.workqueue_depth.with_label_values(&["test"]).get(), 1.0);
@@ -122,12 +122,12 @@ async fn a_sooner_key_wakes_a_worker_that_waits_for_a_later_one() {
     let (done, mut runs) = mpsc::unbounded_channel();
     bench.run(None, move |key| {
         done.send(key).unwrap();
-        async { Outcome::Done }
+        async { ReconcileResult::Done }
     });
-    bench.queue.add_after(1, Priority::Resync, 60 * SECOND);
+    bench.queue.add_after(1, ReconcilePriority::Resync, 60 * SECOND);
     sleep(SECOND).await;
     let before = Instant::now();
-    bench.queue.add(2, Priority::UserChange);
+    bench.queue.add(2, ReconcilePriority::UserChange);
     assert_eq!((runs.recv().await, before.elapsed()), (Some(2), Duration::ZERO));
     assert_eq!((runs.recv().await, before.elapsed()), (Some(1), 59 * SECOND));
 }
@@ -136,7 +136,7 @@ async fn a_sooner_key_wakes_a_worker_that_waits_for_a_later_one() {
 async fn a_key_that_waits_already_is_not_added_again() {
     let bench = bench();
     for _ in 0..3 {
-        bench.queue.add(1, Priority::UserChange);
+        bench.queue.add(1, ReconcilePriority::UserChange);
         bench.queue.observe();
     }
     assert_eq!(bench.metrics.workqueue_adds_total.with_label_values(&["test"]).get(), 1.0);

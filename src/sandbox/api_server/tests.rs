@@ -18,9 +18,9 @@ use crate::{
     runtime::{
         informer::Informer,
         leader_election::Leadership,
-        patch::{ApiError, Part, PatchKind, Writer},
+        patch::{ApiError, ObjectWriter, PatchKind, PatchTarget},
         shutdown::Shutdown,
-        store::Store,
+        store::InformerStore,
     },
     sandbox::{
         faults::{any, on},
@@ -250,7 +250,7 @@ async fn a_crash_loses_the_response_or_the_write() {
     }
 }
 
-fn informed(server: &ApiServer, shutdown: &Shutdown) -> (Store<Node>, Arc<Metrics>) {
+fn informed(server: &ApiServer, shutdown: &Shutdown) -> (InformerStore<Node>, Arc<Metrics>) {
     let metrics = Arc::new(Metrics::new().unwrap());
     let informer = Informer::<Node>::new(|_| ());
     let store = informer.store();
@@ -258,7 +258,7 @@ fn informed(server: &ApiServer, shutdown: &Shutdown) -> (Store<Node>, Arc<Metric
     (store, metrics)
 }
 
-async fn names_become(store: &Store<Node>, names: &[&str]) {
+async fn names_become(store: &InformerStore<Node>, names: &[&str]) {
     let limit = tokio::time::Instant::now() + Duration::from_secs(600);
     while store.keys().iter().map(|key| key.name.as_str()).collect::<Vec<_>>() != names {
         assert!(tokio::time::Instant::now() < limit, "the store has {:?}, not {names:?}", store.keys());
@@ -303,15 +303,15 @@ async fn an_informer_survives_what_happens_to_watches() {
 async fn the_writer_patches_with_each_kind_of_patch() {
     let server = server();
     let created = server.create(&uninitialized_node("a"));
-    let writer = Writer::new(server.client(), Leadership::unopposed());
+    let writer = ObjectWriter::new(server.client(), Leadership::unopposed());
     let api: Api<Node> = Api::all(server.client());
     let key = ObjectKey::cluster("a");
     let addresses = json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"$patch": "replace"}]}});
-    let node = writer.patch(&api, &key, Part::Status, PatchKind::Strategic, addresses).await.unwrap();
+    let node = writer.patch(&api, &key, PatchTarget::Status, PatchKind::Strategic, addresses).await.unwrap();
     assert_eq!(node.status.unwrap().addresses.unwrap().len(), 1);
     let version = created.metadata.resource_version.unwrap();
     let taints = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": null}});
-    let stale = writer.patch(&api, &key, Part::Main, PatchKind::Merge, taints).await;
+    let stale = writer.patch(&api, &key, PatchTarget::Object, PatchKind::Merge, taints).await;
     assert_eq!(stale.map(|_| ()), Err(ApiError::Conflict("a".into())));
     let deleted = writer.delete(&api, &key, "another").await;
     assert_eq!(deleted, Err(ApiError::Conflict("a".into())));

@@ -16,7 +16,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
 use super::faults::Effect;
-use crate::providers::azure::arm::TransportError;
+use crate::providers::azure::arm::ArmTransportError;
 
 /// How long a connection lives on after the first half of a body, so that the client gets that half.
 const LAST_BREATH: Duration = Duration::from_millis(20);
@@ -57,7 +57,7 @@ pub struct Delivery {
 
 impl Delivery {
     /// The answer once all of it is there.
-    pub async fn arrive(self) -> Result<Response<Bytes>, TransportError> {
+    pub async fn arrive(self) -> Result<Response<Bytes>, ArmTransportError> {
         match self.pace {
             Pace::Whole => Ok(self.response),
             Pace::Slow(pause) => {
@@ -65,9 +65,9 @@ impl Delivery {
                 tokio::time::sleep(pause.saturating_mul(length)).await;
                 Ok(self.response)
             }
-            Pace::Breaks => {
-                Err(TransportError::NoAnswer("connection lost in the middle of the answer, by an injected fault".to_owned()))
-            }
+            Pace::Breaks => Err(ArmTransportError::NoAnswer(
+                "connection lost in the middle of the answer, by an injected fault".to_owned(),
+            )),
             Pace::Stalls => std::future::pending().await,
         }
     }

@@ -22,7 +22,7 @@ use super::{
     request::MOST_BYTES,
 };
 use crate::{
-    providers::azure::arm::TransportError,
+    providers::azure::arm::ArmTransportError,
     runtime::shutdown::Shutdown,
     sandbox::serve::{Certificates, handshake},
 };
@@ -122,7 +122,7 @@ impl Azure {
         let (parts, body) = request.into_parts();
         let body = Limited::new(body, MAX_BODY).collect().await.map_err(io::Error::other)?.to_bytes();
         let answer = self.deliver(Request::from_parts(parts, body)).await;
-        let broken = |error: TransportError| io::Error::new(io::ErrorKind::ConnectionReset, error);
+        let broken = |error: ArmTransportError| io::Error::new(io::ErrorKind::ConnectionReset, error);
         answer.map(Delivery::framed).map_err(broken)
     }
 }

@@ -29,7 +29,7 @@ use super::{
     store::{InvalidDocument, Store},
     write,
 };
-use crate::providers::azure::arm::{Transport, TransportError};
+use crate::providers::azure::arm::{ArmTransport, ArmTransportError};
 
 /// Something else on the same listener: token endpoints, instance metadata.
 #[async_trait]
@@ -79,7 +79,7 @@ impl Azure {
     }
 
     /// A transport for the ARM client that calls this in process.
-    pub fn transport(&self) -> Arc<dyn Transport> {
+    pub fn transport(&self) -> Arc<dyn ArmTransport> {
         Arc::new(self.clone())
     }
 
@@ -178,12 +178,12 @@ impl Azure {
     }
 
     /// Answers a request, when all of the answer is there. `NotSent` and `NoAnswer` are connections that break.
-    pub async fn respond(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+    pub async fn respond(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
         self.deliver(request).await?.arrive().await
     }
 
     /// Answers a request; the answer is on its way.
-    pub async fn deliver(&self, request: Request<Bytes>) -> Result<Delivery, TransportError> {
+    pub async fn deliver(&self, request: Request<Bytes>) -> Result<Delivery, ArmTransportError> {
         let host = request::host(&request);
         let endpoints = locked(&self.shared.endpoints).clone();
         let endpoint = endpoints.into_iter().find(|endpoint| endpoint.serves(&host, request.uri().path()));
@@ -204,9 +204,9 @@ impl Azure {
         request: Request<Bytes>,
         endpoint: Option<Arc<dyn Endpoint>>,
         effect: Option<Effect>,
-    ) -> Result<Response<Bytes>, TransportError> {
+    ) -> Result<Response<Bytes>, ArmTransportError> {
         match effect {
-            Some(Effect::NoConnection) => Err(TransportError::NotSent("no connection, by an injected fault".to_owned())),
+            Some(Effect::NoConnection) => Err(ArmTransportError::NotSent("no connection, by an injected fault".to_owned())),
             Some(Effect::DropBefore) => Err(lost()),
             Some(Effect::Hang) => std::future::pending().await,
             Some(Effect::Refuse(status, code, retry_after)) => Ok(self.refused(status, &code, retry_after)),
@@ -263,8 +263,8 @@ impl Azure {
 }
 
 #[async_trait]
-impl Transport for Azure {
-    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+impl ArmTransport for Azure {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
         self.respond(request).await
     }
 }
@@ -289,8 +289,8 @@ fn record(request: &Request<Bytes>, host: String, other: bool) -> RequestRecord 
     }
 }
 
-fn lost() -> TransportError {
-    TransportError::NoAnswer("connection lost by an injected fault".to_owned())
+fn lost() -> ArmTransportError {
+    ArmTransportError::NoAnswer("connection lost by an injected fault".to_owned())
 }
 
 /// What a proxy shows.

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use self::clouds::{Cloud, CloudName};
 use super::{api_server::ApiServer, objects};
 use crate::{
-    app::manager::{self, ClientSource, Ended, Parts},
+    app::manager::{self, ClientSource, ManagerDeps, ManagerOutcome},
     cli,
     metrics::Metrics,
     node::well_known::TAINT_UNINITIALIZED,
@@ -134,8 +134,8 @@ async fn demo(arguments: &Arguments, stop: Shutdown) -> Result<(), String> {
     stop.begin();
     let _ = progress.await;
     match ended {
-        Ok(Ended::Stopped) if converged => Ok(()),
-        Ok(Ended::Stopped) => Err(format!("not converged within {limit:?}")),
+        Ok(ManagerOutcome::Stopped) if converged => Ok(()),
+        Ok(ManagerOutcome::Stopped) => Err(format!("not converged within {limit:?}")),
         Ok(other) => Err(format!("the manager ended: {other:?}")),
         Err(error) => Err(error.to_string()),
     }
@@ -155,7 +155,7 @@ fn populate(server: &ApiServer, arguments: &Arguments, cloud: &Cloud) {
     }
 }
 
-type Running = tokio::task::JoinHandle<Result<Ended, manager::StartError>>;
+type Running = tokio::task::JoinHandle<Result<ManagerOutcome, manager::ManagerStartError>>;
 
 fn start_manager(server: &ApiServer, cloud: Cloud, work: Shutdown) -> Result<Running, String> {
     let flags = [
@@ -165,10 +165,10 @@ fn start_manager(server: &ApiServer, cloud: Cloud, work: Shutdown) -> Result<Run
         "--secure-port=0".to_owned(),
     ];
     let command = cli::parse(flags.iter().map(std::ffi::OsString::from), &[cloud.name], &[]);
-    let cli::Command::Run(config) = command.map_err(|error| error.to_string())? else {
+    let cli::CliCommand::Run(config) = command.map_err(|error| error.to_string())? else {
         return Err("the demo's own flags ask for help".to_owned());
     };
-    let parts = Parts {
+    let parts = ManagerDeps {
         config: *config,
         clients: Arc::new(InProcess(server.clone())),
         provider: cloud.provider,

@@ -14,25 +14,25 @@ use rustls::{
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 
-use super::{Answer, client_certificate, request_header};
-use crate::serving::{config::RequestHeaderNames, cut};
+use super::{AuthenticationResult, client_certificate, request_header};
+use crate::serving::{config::RequestHeaderNames, truncate};
 
 /// Bytes of a proxy's name that are shown.
 const NAME_LIMIT: usize = 64;
 
 /// A bundle of CA certificates.
 #[derive(Clone)]
-pub(super) struct Bundle {
+pub(super) struct CaBundle {
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
-impl fmt::Debug for Bundle {
+impl fmt::Debug for CaBundle {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Bundle")
     }
 }
 
-impl Bundle {
+impl CaBundle {
     /// Reads a PEM bundle.
     pub(super) fn parse(pem: &[u8]) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
@@ -60,18 +60,25 @@ impl Bundle {
 /// A front proxy that may say who is asking.
 #[derive(Debug, Clone)]
 pub(super) struct FrontProxy {
-    pub(super) bundle: Bundle,
+    pub(super) bundle: CaBundle,
     pub(super) names: RequestHeaderNames,
 }
 
 impl FrontProxy {
     /// The user a proxy names, if the connection's certificate is that of a proxy.
-    pub(super) fn identify(&self, headers: &HeaderMap, chain: &[CertificateDer<'static>], now: Timestamp) -> Answer {
+    pub(super) fn identify(
+        &self,
+        headers: &HeaderMap,
+        chain: &[CertificateDer<'static>],
+        now: Timestamp,
+    ) -> AuthenticationResult {
         let Some(leaf) = chain.first() else { return Ok(None) };
         self.bundle.verify(chain, now).map_err(|error| format!("the certificate is not that of a front proxy: {error}"))?;
         let name = client_certificate::subject(leaf)?.common_name;
         if !self.names.allowed_names.is_empty() && !self.names.allowed_names.contains(&name) {
-            return Err(format!("the front proxy {:?} is not in the list of allowed names", cut(&name, NAME_LIMIT)).into());
+            return Err(
+                format!("the front proxy {:?} is not in the list of allowed names", truncate(&name, NAME_LIMIT)).into()
+            );
         }
         Ok(request_header::identify(headers, &self.names))
     }
@@ -79,17 +86,17 @@ impl FrontProxy {
 
 /// Everyone who vouches.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Authorities {
-    pub(super) client: Option<Bundle>,
+pub(super) struct CallerAuthorities {
+    pub(super) client: Option<CaBundle>,
     pub(super) front_proxy: Option<FrontProxy>,
 }
 
-impl Authorities {
+impl CallerAuthorities {
     /// Reads the data of the ConfigMap. Keys that are absent leave out what they configure.
     pub(super) fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, String> {
         let bundle = |key: &str| match data.get(key).filter(|pem| !pem.is_empty()) {
             None => Ok(None),
-            Some(pem) => Bundle::parse(pem.as_bytes()).map(Some).map_err(|error| format!("key {key}: {error}")),
+            Some(pem) => CaBundle::parse(pem.as_bytes()).map(Some).map_err(|error| format!("key {key}: {error}")),
         };
         let names = RequestHeaderNames {
             allowed_names: list(data, "requestheader-allowed-names")?,
@@ -132,13 +139,13 @@ mod tests {
     #[test]
     fn absent_keys_leave_out_what_they_configure() {
         let ca = ca();
-        let none = Authorities::from_config_map(&data(&[])).unwrap();
+        let none = CallerAuthorities::from_config_map(&data(&[])).unwrap();
         assert!(none.client.is_none() && none.front_proxy.is_none());
-        let client = Authorities::from_config_map(&data(&[("client-ca-file", &ca)])).unwrap();
+        let client = CallerAuthorities::from_config_map(&data(&[("client-ca-file", &ca)])).unwrap();
         assert!(client.client.is_some() && client.front_proxy.is_none());
         let rows =
             [("requestheader-client-ca-file", ca.as_str()), ("requestheader-username-headers", "[\"X-Remote-User\"]")];
-        let proxy = Authorities::from_config_map(&data(&rows)).unwrap().or(client);
+        let proxy = CallerAuthorities::from_config_map(&data(&rows)).unwrap().or(client);
         assert!(proxy.client.is_some());
         assert_eq!(proxy.front_proxy.unwrap().names.username_headers, ["X-Remote-User"]);
     }
@@ -155,7 +162,7 @@ mod tests {
             ("requestheader-group-headers", "x-remote-group", "JSON list"),
         ];
         for (key, value, expected) in rows {
-            let error = Authorities::from_config_map(&data(&[(key, value)])).unwrap_err();
+            let error = CallerAuthorities::from_config_map(&data(&[(key, value)])).unwrap_err();
             assert!(error.contains(key) && error.contains(expected), "{error}");
         }
     }

@@ -7,32 +7,32 @@ use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{Answer, User, authorities::Bundle};
+use super::{AuthenticationResult, RequestUser, authorities::CaBundle};
 
 /// What a certificate says about its holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Subject {
+pub(super) struct CertificateSubject {
     pub(super) common_name: String,
     pub(super) organizations: Vec<String>,
 }
 
 /// Reads the subject. Of several common names the last counts, as in Go.
-pub(super) fn subject(der: &[u8]) -> Result<Subject, String> {
+pub(super) fn subject(der: &[u8]) -> Result<CertificateSubject, String> {
     let (_, cert) = X509Certificate::from_der(der).map_err(|error| format!("the certificate is malformed: {error}"))?;
     let common_name = cert.subject().iter_common_name().filter_map(|name| name.as_str().ok()).last().unwrap_or_default();
     let organizations = cert.subject().iter_organization().filter_map(|name| name.as_str().ok()).map(str::to_owned);
-    Ok(Subject { common_name: common_name.to_owned(), organizations: organizations.collect() })
+    Ok(CertificateSubject { common_name: common_name.to_owned(), organizations: organizations.collect() })
 }
 
 /// The user a chain stands for.
-pub(super) fn identify(chain: &[CertificateDer<'static>], bundle: &Bundle, now: Timestamp) -> Answer {
+pub(super) fn identify(chain: &[CertificateDer<'static>], bundle: &CaBundle, now: Timestamp) -> AuthenticationResult {
     let Some(leaf) = chain.first() else { return Ok(None) };
     bundle.verify(chain, now).map_err(|error| format!("the client certificate is not trusted: {error}"))?;
     let subject = subject(leaf)?;
     if subject.common_name.is_empty() {
         return Ok(None);
     }
-    Ok(Some(User { name: subject.common_name, groups: subject.organizations, ..Default::default() }))
+    Ok(Some(RequestUser { name: subject.common_name, groups: subject.organizations, ..Default::default() }))
 }
 
 #[cfg(test)]
@@ -49,11 +49,11 @@ mod tests {
         params
     }
 
-    fn authority() -> (Issuer<'static, KeyPair>, Bundle) {
+    fn authority() -> (Issuer<'static, KeyPair>, CaBundle) {
         let key = KeyPair::generate().unwrap();
         let mut params = params(&[(DnType::CommonName, "ca")]);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let bundle = Bundle::parse(params.self_signed(&key).unwrap().pem().as_bytes()).unwrap();
+        let bundle = CaBundle::parse(params.self_signed(&key).unwrap().pem().as_bytes()).unwrap();
         (Issuer::new(params, key), bundle)
     }
 
@@ -66,7 +66,7 @@ mod tests {
             params.extended_key_usages = vec![usage];
             vec![params.signed_by(&KeyPair::generate().unwrap(), issuer).unwrap().der().clone()]
         };
-        let user = User { name: "ann".to_owned(), groups: vec!["dev".to_owned()], ..Default::default() };
+        let user = RequestUser { name: "ann".to_owned(), groups: vec!["dev".to_owned()], ..Default::default() };
         let client = ExtendedKeyUsagePurpose::ClientAuth;
         let rows = [
             ("no certificate", Vec::new(), "2026-06-01T00:00:00Z", Ok(None)),

@@ -6,7 +6,7 @@
 
 mod authorities;
 mod client_certificate;
-mod lookup;
+mod config_lookup;
 mod request_header;
 mod token;
 
@@ -18,9 +18,10 @@ use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use tokio::time::Instant;
 
-use self::authorities::Authorities;
+use self::authorities::CallerAuthorities;
 use super::{
-    Parts, ServingError, cache::Size, config::ServingConfig, familiar::FamiliarNetworks, peer_network::PeerNetwork,
+    ServingDeps, ServingError, authorized_networks::AuthorizedNetworks, config::SecureServingConfig,
+    peer_network::PeerNetwork, review_cache::ByteSize,
 };
 use crate::{
     metrics::Metrics,
@@ -38,14 +39,14 @@ const NAME_LIMIT: usize = 1024;
 
 /// A caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct User {
+pub(super) struct RequestUser {
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) groups: Vec<String>,
     pub(super) extra: BTreeMap<String, Vec<String>>,
 }
 
-impl User {
+impl RequestUser {
     fn anonymous() -> Self {
         Self { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..Default::default() }
     }
@@ -55,7 +56,7 @@ impl User {
     }
 
     /// Everyone who is known is in `system:authenticated`; a proxy may also pass on that someone is not known.
-    fn known(mut self) -> Self {
+    fn with_authenticated_group(mut self) -> Self {
         let grouped = self.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
         if !grouped && !self.is_anonymous() {
             self.groups.push(AUTHENTICATED.to_owned());
@@ -64,7 +65,7 @@ impl User {
     }
 }
 
-impl Size for User {
+impl ByteSize for RequestUser {
     fn size(&self) -> usize {
         let texts = self.groups.iter().chain(self.extra.keys()).chain(self.extra.values().flatten());
         let each = |text: &String| text.len() + size_of::<String>();
@@ -74,36 +75,36 @@ impl Size for User {
 
 /// Why a request has no user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unauthenticated {
+pub(super) enum AuthenticationError {
     /// A credential was presented that is wrong, or that nobody could check.
     #[error("{0}")]
-    Wrong(String),
+    Rejected(String),
     /// Too many credentials are being checked; the caller should come again.
     #[error("too many requests wait for a TokenReview")]
     TooMany,
 }
 
-impl From<String> for Unauthenticated {
+impl From<String> for AuthenticationError {
     fn from(error: String) -> Self {
-        Self::Wrong(error)
+        Self::Rejected(error)
     }
 }
 
 /// What one way of authentication says: someone, or that it does not apply; an error is a credential that does not count.
-type Answer = Result<Option<User>, Unauthenticated>;
+type AuthenticationResult = Result<Option<RequestUser>, AuthenticationError>;
 
-impl Size for Answer {
+impl ByteSize for AuthenticationResult {
     fn size(&self) -> usize {
         match self {
-            Ok(user) => user.as_ref().map_or(0, User::size),
-            Err(Unauthenticated::Wrong(error)) => error.len(),
-            Err(Unauthenticated::TooMany) => 0,
+            Ok(user) => user.as_ref().map_or(0, RequestUser::size),
+            Err(AuthenticationError::Rejected(error)) => error.len(),
+            Err(AuthenticationError::TooMany) => 0,
         }
     }
 }
 
 /// Nobody has names without bound, whoever vouches for them.
-fn bounded(user: User) -> Answer {
+fn check_size(user: RequestUser) -> AuthenticationResult {
     if user.name.len() > NAME_LIMIT || user.size() > USER_LIMIT {
         let error =
             format!("the user's name is longer than {NAME_LIMIT} bytes, or name, groups and extra than {USER_LIMIT}");
@@ -116,9 +117,9 @@ fn bounded(user: User) -> Answer {
 fn identify_locally(
     headers: &HeaderMap,
     certificates: &[CertificateDer<'static>],
-    authorities: &Authorities,
+    authorities: &CallerAuthorities,
     now: Timestamp,
-) -> Answer {
+) -> AuthenticationResult {
     let proxy = authorities.front_proxy.as_ref().map_or(Ok(None), |proxy| proxy.identify(headers, certificates, now));
     if let Ok(Some(user)) = proxy {
         return Ok(Some(user));
@@ -133,25 +134,25 @@ fn identify_locally(
 }
 
 /// Authenticates requests, with CA data that is kept fresh in the background.
-pub(super) struct Authenticator {
-    authorities: Arc<ArcSwap<Authorities>>,
+pub(super) struct RequestAuthenticator {
+    authorities: Arc<ArcSwap<CallerAuthorities>>,
     tokens: Option<token::TokenAuthenticator>,
     metrics: Arc<Metrics>,
     clock: Clock,
 }
 
-impl Authenticator {
+impl RequestAuthenticator {
     /// Reads the CA files now, and looks the cluster's CA data up in the background.
     pub(super) async fn start(
-        config: &ServingConfig,
-        parts: &Parts,
-        familiar: &Arc<FamiliarNetworks>,
+        config: &SecureServingConfig,
+        parts: &ServingDeps,
+        familiar: &Arc<AuthorizedNetworks>,
         shutdown: &Shutdown,
     ) -> Result<Arc<Self>, ServingError> {
         let ttl = config.authentication.token_cache_ttl;
         let tokens = |client| token::TokenAuthenticator::new(client, ttl, familiar, &parts.metrics);
         let tokens = parts.client.clone().map(tokens);
-        let authorities = lookup::start(config, parts, shutdown).await?;
+        let authorities = config_lookup::start(config, parts, shutdown).await?;
         Ok(Arc::new(Self { authorities, tokens, metrics: Arc::clone(&parts.metrics), clock: parts.clock }))
     }
 
@@ -161,10 +162,10 @@ impl Authenticator {
         headers: &HeaderMap,
         certificates: &[CertificateDer<'static>],
         peer: PeerNetwork,
-    ) -> Result<User, Unauthenticated> {
+    ) -> Result<RequestUser, AuthenticationError> {
         let start = Instant::now();
         let answer = self.identify(headers, certificates, peer).await;
-        let answer = answer.and_then(|user| user.map_or(Ok(None), bounded));
+        let answer = answer.and_then(|user| user.map_or(Ok(None), check_size));
         let result = match &answer {
             Ok(Some(_)) => "success",
             Ok(None) => "failure",
@@ -172,17 +173,22 @@ impl Authenticator {
         };
         self.metrics.authentication_attempts.with_label_values(&[result]).inc();
         self.metrics.authentication_duration.with_label_values(&[result]).observe(start.elapsed().as_secs_f64());
-        let user = answer?.map_or_else(User::anonymous, User::known);
+        let user = answer?.map_or_else(RequestUser::anonymous, RequestUser::with_authenticated_group);
         self.metrics.authenticated_user_requests.with_label_values(&[username_label(&user.name)]).inc();
         Ok(user)
     }
 
-    async fn identify(&self, headers: &HeaderMap, certificates: &[CertificateDer<'static>], peer: PeerNetwork) -> Answer {
+    async fn identify(
+        &self,
+        headers: &HeaderMap,
+        certificates: &[CertificateDer<'static>],
+        peer: PeerNetwork,
+    ) -> AuthenticationResult {
         let local = identify_locally(headers, certificates, &self.authorities.load(), self.clock.wall());
         if let Ok(Some(_)) = local {
             return local;
         }
-        let token = match (&self.tokens, token::bearer(headers)) {
+        let token = match (&self.tokens, token::bearer_token(headers)) {
             (Some(tokens), Some(token)) => tokens.identify(token, peer).await,
             (None, Some(_)) => Err("no API server is configured that could review the bearer token".to_owned().into()),
             (_, None) => Ok(None),
@@ -210,36 +216,36 @@ mod tests {
 
     #[test]
     fn known_users_are_in_the_group_of_the_authenticated() {
-        let user = |name: &str, groups: &[&str]| User {
+        let user = |name: &str, groups: &[&str]| RequestUser {
             name: name.to_owned(),
             groups: groups.iter().map(|group| (*group).to_owned()).collect(),
             ..Default::default()
         };
-        let rows: [(User, &[&str]); 4] = [
+        let rows: [(RequestUser, &[&str]); 4] = [
             (user("ann", &["dev"]), &["dev", AUTHENTICATED]),
             (user("ann", &[AUTHENTICATED]), &[AUTHENTICATED]),
             (user(ANONYMOUS, &[]), &[]),
             (user("ann", &[UNAUTHENTICATED]), &[UNAUTHENTICATED]),
         ];
         for (user, expected) in rows {
-            assert_eq!(user.known().groups, expected);
+            assert_eq!(user.with_authenticated_group().groups, expected);
         }
     }
 
     #[test]
     fn users_are_bounded() {
-        let named = |length: usize| User { name: "n".repeat(length), ..Default::default() };
-        let grouped = |count: usize| User { groups: vec!["g".repeat(36); count], ..named(10) };
+        let named = |length: usize| RequestUser { name: "n".repeat(length), ..Default::default() };
+        let grouped = |count: usize| RequestUser { groups: vec!["g".repeat(36); count], ..named(10) };
         let rows = [
             (named(NAME_LIMIT), true),
             (named(NAME_LIMIT + 1), false),
             (grouped(200), true),
             (grouped(1000), false),
-            (User { uid: "u".repeat(USER_LIMIT), ..named(1) }, false),
-            (User { extra: BTreeMap::from([("k".repeat(USER_LIMIT), Vec::new())]), ..named(1) }, false),
+            (RequestUser { uid: "u".repeat(USER_LIMIT), ..named(1) }, false),
+            (RequestUser { extra: BTreeMap::from([("k".repeat(USER_LIMIT), Vec::new())]), ..named(1) }, false),
         ];
         for (user, accepted) in rows {
-            assert_eq!(bounded(user.clone()).is_ok(), accepted, "{} {}", user.name.len(), user.size());
+            assert_eq!(check_size(user.clone()).is_ok(), accepted, "{} {}", user.name.len(), user.size());
         }
     }
 

@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 
 use axum::http::HeaderMap;
 
-use super::User;
+use super::RequestUser;
 use crate::serving::config::RequestHeaderNames;
 
 /// The user the headers name; nobody without a user name.
-pub(super) fn identify(headers: &HeaderMap, names: &RequestHeaderNames) -> Option<User> {
+pub(super) fn identify(headers: &HeaderMap, names: &RequestHeaderNames) -> Option<RequestUser> {
     let name = first(headers, &names.username_headers)?;
     let uid = first(headers, &names.uid_headers).unwrap_or_default();
     let groups = names.group_headers.iter().flat_map(|header| values(headers, header)).collect();
-    Some(User { name, uid, groups, extra: extra(headers, &names.extra_headers_prefix) })
+    Some(RequestUser { name, uid, groups, extra: extra(headers, &names.extra_headers_prefix) })
 }
 
 fn values<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = String> + use<'a> {

@@ -11,16 +11,16 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenRe
 use kube::{Api, Client};
 use tokio::time::Instant;
 
-use super::{Answer, Unauthenticated, User};
+use super::{AuthenticationError, AuthenticationResult, RequestUser};
 use crate::{
     metrics::Metrics,
     serving::{
-        cache::Cache,
-        cut,
-        delegate::{Delegate, NoReview},
-        familiar::FamiliarNetworks,
+        authorized_networks::AuthorizedNetworks,
         peer_network::PeerNetwork,
-        review_budget::NamedBudgets,
+        review_budget::CredentialBudgets,
+        review_cache::ReviewCache,
+        review_client::{ReviewClient, ReviewError},
+        truncate,
     },
 };
 
@@ -30,19 +30,19 @@ const TOKEN_LIMIT: usize = 16 * 1024;
 const ERROR_LIMIT: usize = 256;
 
 /// The token of an `Authorization: Bearer` header.
-pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
+pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
 /// What the API server's answer means.
-fn answer(status: TokenReviewStatus) -> Answer {
+fn review_result(status: TokenReviewStatus) -> AuthenticationResult {
     if !status.authenticated.unwrap_or(false) {
         let error = status.error.filter(|error| !error.is_empty());
-        return Err(error.map_or_else(|| "invalid bearer token".to_owned(), |error| cut(&error, ERROR_LIMIT)).into());
+        return Err(error.map_or_else(|| "invalid bearer token".to_owned(), |error| truncate(&error, ERROR_LIMIT)).into());
     }
     let user = status.user.unwrap_or_default();
-    Ok(Some(User {
+    Ok(Some(RequestUser {
         name: user.username.unwrap_or_default(),
         uid: user.uid.unwrap_or_default(),
         groups: user.groups.unwrap_or_default(),
@@ -53,51 +53,51 @@ fn answer(status: TokenReviewStatus) -> Answer {
 /// Asks the API server about tokens.
 pub(super) struct TokenAuthenticator {
     api: Api<TokenReview>,
-    delegate: Delegate,
-    budgets: NamedBudgets,
-    users: Cache<Answer>,
-    wrong: Cache<Answer>,
+    reviews: ReviewClient,
+    budgets: CredentialBudgets,
+    users: ReviewCache<AuthenticationResult>,
+    rejected: ReviewCache<AuthenticationResult>,
     ttl: Duration,
 }
 
 impl TokenAuthenticator {
-    pub(super) fn new(client: Client, ttl: Duration, familiar: &Arc<FamiliarNetworks>, metrics: &Arc<Metrics>) -> Self {
+    pub(super) fn new(client: Client, ttl: Duration, familiar: &Arc<AuthorizedNetworks>, metrics: &Arc<Metrics>) -> Self {
         let (requests, duration) = (&metrics.delegated_authn_request_total, &metrics.delegated_authn_request_duration);
         Self {
             api: Api::all(client),
-            delegate: Delegate::new(requests.clone(), duration.clone()),
-            budgets: NamedBudgets::new(familiar),
-            users: Cache::new(),
-            wrong: Cache::new(),
+            reviews: ReviewClient::new(requests.clone(), duration.clone()),
+            budgets: CredentialBudgets::new(familiar),
+            users: ReviewCache::new(),
+            rejected: ReviewCache::new(),
             ttl,
         }
     }
 
     /// The user of a token. That there was no answer is an error too, but not remembered.
-    pub(super) async fn identify(&self, token: &str, peer: PeerNetwork) -> Answer {
+    pub(super) async fn identify(&self, token: &str, peer: PeerNetwork) -> AuthenticationResult {
         if token.len() > TOKEN_LIMIT {
             return Err(format!("the bearer token is longer than {TOKEN_LIMIT} bytes").into());
         }
-        let (good, bad) = (self.users.key(token.as_bytes()), self.wrong.key(token.as_bytes()));
-        let known = self.users.get(&good, Instant::now()).or_else(|| self.wrong.get(&bad, Instant::now()));
+        let (good, bad) = (self.users.key(token.as_bytes()), self.rejected.key(token.as_bytes()));
+        let known = self.users.get(&good, Instant::now()).or_else(|| self.rejected.get(&bad, Instant::now()));
         if let Some(known) = known {
             return known;
         }
         let spec = TokenReviewSpec { token: token.to_owned(), ..Default::default() };
         let question = TokenReview { spec, ..Default::default() };
-        let budget = self.budgets.of(peer, Instant::now());
-        let review = match self.delegate.create(&self.api, &question, budget, peer).await {
+        let budget = self.budgets.for_network(peer, Instant::now());
+        let review = match self.reviews.create(&self.api, &question, budget, peer).await {
             Ok(review) => review,
-            Err(NoReview::TooMany) => {
-                return self.users.get_late(&good, Instant::now()).unwrap_or(Err(Unauthenticated::TooMany));
+            Err(ReviewError::TooMany) => {
+                return self.users.get_stale(&good, Instant::now()).unwrap_or(Err(AuthenticationError::TooMany));
             }
-            Err(NoReview::Failed(failure)) => return Err(format!("cannot create a TokenReview: {failure}").into()),
+            Err(ReviewError::Failed(failure)) => return Err(format!("cannot create a TokenReview: {failure}").into()),
         };
-        let answer = answer(review.status.unwrap_or_default());
+        let answer = review_result(review.status.unwrap_or_default());
         if answer.is_err() {
             self.users.forget(&good);
         }
-        let (cache, key) = if answer.is_ok() { (&self.users, good) } else { (&self.wrong, bad) };
+        let (cache, key) = if answer.is_ok() { (&self.users, good) } else { (&self.rejected, bad) };
         cache.insert(key, answer.clone(), Instant::now(), self.ttl);
         answer
     }
@@ -121,21 +121,23 @@ mod tests {
         for (value, expected) in rows {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, value.parse().unwrap());
-            assert_eq!(bearer(&headers), expected, "{value}");
+            assert_eq!(bearer_token(&headers), expected, "{value}");
         }
-        assert_eq!(bearer(&HeaderMap::new()), None);
+        assert_eq!(bearer_token(&HeaderMap::new()), None);
     }
 
     #[test]
     fn answers() {
         let user = UserInfo { username: Some("ann".to_owned()), groups: Some(vec!["dev".to_owned()]), ..Default::default() };
         let good = TokenReviewStatus { authenticated: Some(true), user: Some(user), ..Default::default() };
-        let found = answer(good).unwrap().unwrap();
+        let found = review_result(good).unwrap().unwrap();
         assert_eq!((found.name.as_str(), found.groups.as_slice()), ("ann", ["dev".to_owned()].as_slice()));
-        assert!(answer(TokenReviewStatus::default()).is_err());
+        assert!(review_result(TokenReviewStatus::default()).is_err());
         let expired = TokenReviewStatus { error: Some("expired".to_owned()), ..Default::default() };
-        assert_eq!(answer(expired), Err("expired".to_owned().into()));
+        assert_eq!(review_result(expired), Err("expired".to_owned().into()));
         let long = TokenReviewStatus { error: Some("e".repeat(100_000)), ..Default::default() };
-        assert!(matches!(answer(long), Err(Unauthenticated::Wrong(error)) if error.len() <= ERROR_LIMIT + "…".len()));
+        assert!(
+            matches!(review_result(long), Err(AuthenticationError::Rejected(error)) if error.len() <= ERROR_LIMIT + "…".len())
+        );
     }
 }

@@ -24,18 +24,17 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use super::{
-    NoPlan, Parts, Planner, ServingConfig,
-    authentication::{Authenticator, Unauthenticated, User},
-    authorization::{Authorizer, Decision},
-    cut,
-    delegate::NoReview,
-    familiar::FamiliarNetworks,
-    health::{self, Endpoint},
-    listener::Peer,
-    log_pace::LogPace,
-    peer_network::{ShareLimits, Shares},
-    request_form::{self, METHODS},
-    slis,
+    DryRunError, DryRunPlanner, SecureServingConfig, ServingDeps,
+    authentication::{AuthenticationError, RequestAuthenticator, RequestUser},
+    authorization::{AuthorizationDecision, RequestAuthorizer},
+    authorized_networks::AuthorizedNetworks,
+    health::{self, HealthEndpoint},
+    listener::ConnectionPeer,
+    log_rate_limit::LogRateLimit,
+    peer_network::{NetworkLimits, NetworkSemaphore},
+    request_validation::{self, METHODS},
+    review_client::ReviewError,
+    slis, truncate,
 };
 
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -47,34 +46,34 @@ const VERBOSITY_LIMIT: usize = 64;
 /// How long a client may take to send them.
 const VERBOSITY_BODY: Duration = Duration::from_secs(10);
 /// Answers other than health and refusals that may be made and handed over at once: each may be a megabyte.
-const ANSWERS: ShareLimits = ShareLimits { all: 16, each: 4, newcomers: 0 };
+const ANSWERS: NetworkLimits = NetworkLimits { total: 16, per_network: 4, new_networks: 0 };
 /// Bytes of an error that are logged.
 const LOGGED_ERROR: usize = 512;
 /// Seconds after which whoever found too many others should come again.
-const COME_AGAIN: HeaderValue = HeaderValue::from_static("1");
+const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
 #[derive(Clone)]
-struct App {
-    parts: Arc<Parts>,
-    authenticator: Arc<Authenticator>,
-    authorizer: Arc<Authorizer>,
-    familiar: Arc<FamiliarNetworks>,
-    answers: Shares,
-    log: Arc<LogPace>,
+struct PagesState {
+    deps: Arc<ServingDeps>,
+    authenticator: Arc<RequestAuthenticator>,
+    authorizer: Arc<RequestAuthorizer>,
+    authorized_networks: Arc<AuthorizedNetworks>,
+    answers: NetworkSemaphore,
+    log: Arc<LogRateLimit>,
 }
 
 /// Everything the secure port answers.
 pub(super) fn router(
-    config: &ServingConfig,
-    parts: Parts,
-    authenticator: Arc<Authenticator>,
-    authorizer: Arc<Authorizer>,
-    familiar: Arc<FamiliarNetworks>,
+    config: &SecureServingConfig,
+    parts: ServingDeps,
+    authenticator: Arc<RequestAuthenticator>,
+    authorizer: Arc<RequestAuthorizer>,
+    familiar: Arc<AuthorizedNetworks>,
 ) -> Router {
-    let (answers, log) = (Shares::new(ANSWERS), Arc::default());
-    let app = App { parts: Arc::new(parts), authenticator, authorizer, familiar, answers, log };
+    let (answers, log) = (NetworkSemaphore::new(ANSWERS), Arc::default());
+    let app = PagesState { deps: Arc::new(parts), authenticator, authorizer, authorized_networks: familiar, answers, log };
     let mut router = Router::new();
-    for endpoint in Endpoint::ALL {
+    for endpoint in HealthEndpoint::ALL {
         let path = format!("/{}", endpoint.name());
         router = router
             .route(&format!("{path}/{{check}}"), get(health_check).layer(Extension(endpoint)))
@@ -87,7 +86,7 @@ pub(super) fn router(
     if config.statusz {
         pages = pages.route("/statusz", get(statusz));
     }
-    if let Some(planner) = app.parts.plan.clone() {
+    if let Some(planner) = app.deps.planner.clone() {
         pages = pages.route("/planz", get(move |query| planz(planner, query)));
     }
     if config.profiling {
@@ -102,7 +101,7 @@ pub(super) fn router(
         .route("/metrics/v2", get(metrics))
         .route("/metrics/slis", get(metrics_slis))
         .route("/configz", get(configz))
-        .route_layer(from_fn_with_state(app.clone(), remember));
+        .route_layer(from_fn_with_state(app.clone(), mark_authorized));
     router
         .merge(pages)
         .fallback(not_found)
@@ -119,7 +118,12 @@ async fn common_headers(request: Request, next: Next) -> Response {
 }
 
 /// Lets a request through with its [`User`], or answers with a Status.
-async fn guard(State(app): State<App>, Extension(peer): Extension<Peer>, request: Request, next: Next) -> Response {
+async fn guard(
+    State(app): State<PagesState>,
+    Extension(peer): Extension<ConnectionPeer>,
+    request: Request,
+    next: Next,
+) -> Response {
     let (mut head, body) = request.into_parts();
     match app.admit(&peer, &head).await {
         Ok(user) => head.extensions.insert(user),
@@ -129,9 +133,9 @@ async fn guard(State(app): State<App>, Extension(peer): Extension<Peer>, request
     if app.authorizer.is_open(request.uri().path()) {
         return next.run(request).await;
     }
-    let Some(share) = app.answers.take(peer.network()) else {
+    let Some(share) = app.answers.try_acquire(peer.network()) else {
         app.count("answers");
-        return come_again("too many answers are being sent");
+        return too_many_requests("too many answers are being sent");
     };
     let mut response = next.run(request).await;
     response.extensions_mut().insert(Arc::new(share));
@@ -140,24 +144,24 @@ async fn guard(State(app): State<App>, Extension(peer): Extension<Peer>, request
 
 /// Whoever may read a page of the program is known from now on. Health and paths without a page do not count: the cluster's default
 /// roles allow them, `/api/*` too, to every ServiceAccount.
-async fn remember(
-    State(app): State<App>,
-    Extension(peer): Extension<Peer>,
-    Extension(user): Extension<User>,
+async fn mark_authorized(
+    State(app): State<PagesState>,
+    Extension(peer): Extension<ConnectionPeer>,
+    Extension(user): Extension<RequestUser>,
     request: Request,
     next: Next,
 ) -> Response {
     if !user.is_anonymous() && !app.authorizer.is_open(request.uri().path()) {
-        peer.set_known();
-        app.familiar.add(peer.network(), Instant::now());
+        peer.set_authorized();
+        app.authorized_networks.add(peer.network(), Instant::now());
     }
     next.run(request).await
 }
 
-impl App {
+impl PagesState {
     /// Who asks, if they may; or the answer to those who may not.
-    async fn admit(&self, peer: &Peer, head: &Head) -> Result<User, Response> {
-        if let Err(malformed) = request_form::check(&head.method, &head.uri) {
+    async fn admit(&self, peer: &ConnectionPeer, head: &Head) -> Result<RequestUser, Response> {
+        if let Err(malformed) = request_validation::check(&head.method, &head.uri) {
             self.count("malformed");
             let mut response = refuse(malformed.code, malformed.reason, malformed.message);
             if malformed.code == StatusCode::METHOD_NOT_ALLOWED {
@@ -169,36 +173,36 @@ impl App {
         self.authorized(&user, peer, head).await.map(|()| user)
     }
 
-    async fn user(&self, peer: &Peer, headers: &HeaderMap) -> Result<User, Response> {
+    async fn user(&self, peer: &ConnectionPeer, headers: &HeaderMap) -> Result<RequestUser, Response> {
         let answer = self.authenticator.authenticate(headers, &peer.certificates, peer.network()).await;
         answer.map_err(|error| match error {
-            Unauthenticated::TooMany => {
+            AuthenticationError::TooMany => {
                 self.count("reviews");
-                come_again(&error.to_string())
+                too_many_requests(&error.to_string())
             }
-            Unauthenticated::Wrong(error) => {
-                if let Some(hidden) = self.log.line() {
-                    tracing::warn!(error = %cut(&error, LOGGED_ERROR), hidden, "Unable to authenticate the request");
+            AuthenticationError::Rejected(error) => {
+                if let Some(hidden) = self.log.permit() {
+                    tracing::warn!(error = %truncate(&error, LOGGED_ERROR), hidden, "Unable to authenticate the request");
                 }
                 refuse(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
             }
         })
     }
 
-    async fn authorized(&self, user: &User, peer: &Peer, head: &Head) -> Result<(), Response> {
+    async fn authorized(&self, user: &RequestUser, peer: &ConnectionPeer, head: &Head) -> Result<(), Response> {
         let (verb, path) = (head.method.as_str().to_ascii_lowercase(), head.uri.path());
         match self.authorizer.authorize(user, peer.network(), &verb, path).await {
-            Ok(Decision::Allow) => Ok(()),
-            Ok(Decision::Deny(reason) | Decision::NoOpinion(reason)) => {
+            Ok(AuthorizationDecision::Allow) => Ok(()),
+            Ok(AuthorizationDecision::Deny(reason) | AuthorizationDecision::NoOpinion(reason)) => {
                 Err(refuse(StatusCode::FORBIDDEN, "Forbidden", &forbidden(user, &verb, path, &reason)))
             }
-            Err(error @ NoReview::TooMany) => {
+            Err(error @ ReviewError::TooMany) => {
                 self.count("reviews");
-                Err(come_again(&error.to_string()))
+                Err(too_many_requests(&error.to_string()))
             }
-            Err(NoReview::Failed(error)) => {
-                if let Some(hidden) = self.log.line() {
-                    let error = cut(&error.to_string(), LOGGED_ERROR);
+            Err(ReviewError::Failed(error)) => {
+                if let Some(hidden) = self.log.permit() {
+                    let error = truncate(&error.to_string(), LOGGED_ERROR);
                     tracing::error!(%error, %path, hidden, "Cannot create a SubjectAccessReview");
                 }
                 let message = format!("Internal Server Error: {path:?}: cannot ask the API server whether this is allowed");
@@ -208,12 +212,12 @@ impl App {
     }
 
     fn count(&self, reason: &str) {
-        self.parts.metrics.serving_requests_refused_total.with_label_values(&[reason]).inc();
+        self.deps.metrics.serving_requests_refused_total.with_label_values(&[reason]).inc();
     }
 }
 
 /// Upstream's words (`responsewriters.Forbidden`).
-fn forbidden(user: &User, verb: &str, path: &str, reason: &str) -> String {
+fn forbidden(user: &RequestUser, verb: &str, path: &str, reason: &str) -> String {
     let message = format!("forbidden: User {:?} cannot {verb} path {path:?}", user.name);
     if reason.is_empty() { message } else { format!("{message}: {reason}") }
 }
@@ -226,9 +230,9 @@ fn refuse(code: StatusCode, reason: &str, message: &str) -> Response {
     (code, axum::Json(status)).into_response()
 }
 
-fn come_again(message: &str) -> Response {
+fn too_many_requests(message: &str) -> Response {
     let mut response = refuse(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
-    response.headers_mut().insert(RETRY_AFTER, COME_AGAIN);
+    response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
     response
 }
 
@@ -236,36 +240,36 @@ fn plain(code: StatusCode, body: impl Into<Body>) -> Response {
     (code, [(CONTENT_TYPE, "text/plain; charset=utf-8")], body.into()).into_response()
 }
 
-fn answer((code, body): (u16, String)) -> Response {
+fn status_response((code, body): (u16, String)) -> Response {
     plain(StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), body)
 }
 
-type Pairs = Query<Vec<(String, String)>>;
+type QueryPairs = Query<Vec<(String, String)>>;
 
 async fn health_endpoint(
-    State(app): State<App>,
-    Extension(endpoint): Extension<Endpoint>,
-    Extension(user): Extension<User>,
-    Query(query): Pairs,
+    State(app): State<PagesState>,
+    Extension(endpoint): Extension<HealthEndpoint>,
+    Extension(user): Extension<RequestUser>,
+    Query(query): QueryPairs,
 ) -> Response {
-    let view = health::view(&query, !user.is_anonymous());
-    let outcomes = app.parts.health.run(endpoint, |name| !view.exclude.iter().any(|excluded| excluded == name));
-    slis::observe(&app.parts.metrics, endpoint, &outcomes);
-    answer(health::render(endpoint, &outcomes, &view))
+    let view = health::report_options(&query, !user.is_anonymous());
+    let outcomes = app.deps.health.run(endpoint, |name| !view.exclude.iter().any(|excluded| excluded == name));
+    slis::observe(&app.deps.metrics, endpoint, &outcomes);
+    status_response(health::render(endpoint, &outcomes, &view))
 }
 
 async fn health_check(
-    State(app): State<App>,
-    Extension(endpoint): Extension<Endpoint>,
-    Extension(user): Extension<User>,
+    State(app): State<PagesState>,
+    Extension(endpoint): Extension<HealthEndpoint>,
+    Extension(user): Extension<RequestUser>,
     Path(check): Path<String>,
-    Query(query): Pairs,
+    Query(query): QueryPairs,
 ) -> Response {
-    let view = health::view(&query, !user.is_anonymous());
-    let outcomes = app.parts.health.run(endpoint, |name| name == check);
-    slis::observe(&app.parts.metrics, endpoint, &outcomes);
+    let view = health::report_options(&query, !user.is_anonymous());
+    let outcomes = app.deps.health.run(endpoint, |name| name == check);
+    slis::observe(&app.deps.metrics, endpoint, &outcomes);
     match health::render_one(&check, &outcomes, &view) {
-        Some(response) => answer(response),
+        Some(response) => status_response(response),
         None => not_found().await,
     }
 }
@@ -277,25 +281,25 @@ fn exposition(text: Result<String, prometheus::Error>) -> Response {
     }
 }
 
-async fn metrics(State(app): State<App>) -> Response {
-    (app.parts.before_metrics)();
-    exposition(app.parts.metrics.render())
+async fn metrics(State(app): State<PagesState>) -> Response {
+    (app.deps.before_metrics)();
+    exposition(app.deps.metrics.render())
 }
 
-async fn metrics_slis(State(app): State<App>) -> Response {
-    exposition(slis::render(&app.parts.metrics))
+async fn metrics_slis(State(app): State<PagesState>) -> Response {
+    exposition(slis::render(&app.deps.metrics))
 }
 
-async fn configz(State(app): State<App>) -> Response {
-    axum::Json(json!({ CONFIGZ_KEY: app.parts.configz })).into_response()
+async fn configz(State(app): State<PagesState>) -> Response {
+    axum::Json(json!({ CONFIGZ_KEY: app.deps.configz })).into_response()
 }
 
-async fn flagz(State(app): State<App>) -> Response {
-    plain(StatusCode::OK, text::flags(&app.parts.flagz))
+async fn flagz(State(app): State<PagesState>) -> Response {
+    plain(StatusCode::OK, text::flags(&app.deps.flagz))
 }
 
-async fn statusz(State(app): State<App>, Query(query): Pairs, headers: HeaderMap) -> Response {
-    let status: Value = (app.parts.status)();
+async fn statusz(State(app): State<PagesState>, Query(query): QueryPairs, headers: HeaderMap) -> Response {
+    let status: Value = (app.deps.status)();
     if wants_json(&query, &headers) {
         axum::Json(status).into_response()
     } else {
@@ -304,11 +308,11 @@ async fn statusz(State(app): State<App>, Query(query): Pairs, headers: HeaderMap
 }
 
 /// What would be done for the Service that the query names. Writes nothing.
-async fn planz(planner: Planner, Query(query): Pairs) -> Response {
+async fn planz(planner: DryRunPlanner, Query(query): QueryPairs) -> Response {
     let Some(service) = service_of(&query) else { return plain(StatusCode::BAD_REQUEST, WHICH_SERVICE) };
     match planner(service.to_owned()).await {
         Ok(plan) => plain(StatusCode::OK, format!("{}\n", plan.trim_end())),
-        Err(NoPlan { code, reason }) => answer((code, format!("{reason}\n"))),
+        Err(DryRunError { code, reason }) => status_response((code, format!("{reason}\n"))),
     }
 }
 
@@ -325,7 +329,7 @@ fn wants_json(query: &[(String, String)], headers: &HeaderMap) -> bool {
     asked || accepts.is_some_and(|accept| accept.starts_with("application/json"))
 }
 
-async fn set_verbosity(State(app): State<App>, body: Body) -> Response {
+async fn set_verbosity(State(app): State<PagesState>, body: Body) -> Response {
     let Ok(body) = timeout(VERBOSITY_BODY, to_bytes(body, VERBOSITY_LIMIT)).await else {
         return plain(StatusCode::REQUEST_TIMEOUT, "the body was not sent in time\n");
     };
@@ -333,7 +337,7 @@ async fn set_verbosity(State(app): State<App>, body: Body) -> Response {
     let value = String::from_utf8_lossy(&body).trim().to_owned();
     match value.parse() {
         Ok(level) => {
-            (app.parts.set_verbosity)(level);
+            (app.deps.set_verbosity)(level);
             tracing::info!(level, "Set the log verbosity");
             plain(StatusCode::OK, format!("successfully set log verbosity to {level}\n"))
         }
@@ -362,7 +366,7 @@ mod tests {
 
     #[test]
     fn refusals_use_upstreams_words() {
-        let user = User { name: "system:anonymous".to_owned(), ..Default::default() };
+        let user = RequestUser { name: "system:anonymous".to_owned(), ..Default::default() };
         let rows = [
             ("", "forbidden: User \"system:anonymous\" cannot get path \"/metrics\""),
             ("no rule", "forbidden: User \"system:anonymous\" cannot get path \"/metrics\": no rule"),

@@ -19,42 +19,42 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-use super::pair::{self, Pair, Pem};
+use super::key_pair::{self, CertificateKeyPair, PemKeyPair};
 use crate::{
     runtime::{clock::Clock, shutdown::Shutdown},
-    serving::{ServingError, config::ServingConfig},
+    serving::{ServingError, config::SecureServingConfig},
 };
 
 /// A pair in memory is valid for a year and replaced well before that.
 const RENEW_AFTER: SignedDuration = SignedDuration::from_hours(300 * 24);
 
-enum Source {
+enum CertificateSource {
     Files { cert: PathBuf, key: PathBuf },
     Memory { bind_address: IpAddr, made: ArcSwap<Timestamp> },
 }
 
-struct Slot {
-    source: Source,
+struct CertificateSlot {
+    source: CertificateSource,
     /// Names given by the operator; empty means those of the certificate.
     patterns: Vec<String>,
-    pair: ArcSwap<Pair>,
+    pair: ArcSwap<CertificateKeyPair>,
 }
 
 /// The certificates in use. The first is the default, the others serve the names they match.
-pub(in crate::serving) struct Certificates {
-    slots: Vec<Slot>,
+pub(in crate::serving) struct ServingCertificates {
+    slots: Vec<CertificateSlot>,
     clock: Clock,
 }
 
-impl fmt::Debug for Certificates {
+impl fmt::Debug for ServingCertificates {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Certificates").field("count", &self.slots.len()).finish_non_exhaustive()
     }
 }
 
-impl Certificates {
+impl ServingCertificates {
     /// Reads or makes everything once. Here a bad file is an error, later it is only logged.
-    pub(in crate::serving) async fn load(config: &ServingConfig, clock: Clock) -> Result<Arc<Self>, ServingError> {
+    pub(in crate::serving) async fn load(config: &SecureServingConfig, clock: Clock) -> Result<Arc<Self>, ServingError> {
         let mut slots = vec![default_slot(config, clock).await?];
         for sni in &config.tls_sni_cert_key {
             let patterns = sni.patterns.iter().map(|pattern| pattern.to_ascii_lowercase()).collect();
@@ -80,20 +80,20 @@ impl Certificates {
 
     fn find(&self, server_name: Option<&str>) -> Option<Arc<CertifiedKey>> {
         let named = server_name.map(str::to_ascii_lowercase).and_then(|name| {
-            let serves = |slot: &&Slot| slot.serves(&name);
+            let serves = |slot: &&CertificateSlot| slot.serves(&name);
             self.slots.iter().skip(1).find(serves)
         });
         named.or(self.slots.first()).map(|slot| Arc::clone(&slot.pair.load().key))
     }
 }
 
-impl ResolvesServerCert for Certificates {
+impl ResolvesServerCert for ServingCertificates {
     fn resolve(&self, client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.find(client_hello.server_name())
     }
 }
 
-impl Slot {
+impl CertificateSlot {
     fn serves(&self, name: &str) -> bool {
         let pair = self.pair.load();
         let patterns = if self.patterns.is_empty() { &pair.names } else { &self.patterns };
@@ -102,15 +102,15 @@ impl Slot {
 
     async fn refresh(&self, now: Timestamp) -> Result<(), String> {
         match &self.source {
-            Source::Files { cert, key } => {
+            CertificateSource::Files { cert, key } => {
                 let pem = read(cert, key).await?;
                 if pem != self.pair.load().pem {
-                    let pair = pair::parse(pem).map_err(|error| format!("{}: {error}", cert.display()))?;
+                    let pair = key_pair::parse(pem).map_err(|error| format!("{}: {error}", cert.display()))?;
                     self.pair.store(Arc::new(pair));
                     tracing::info!(certificate = %cert.display(), "Reloaded serving certificate");
                 }
             }
-            Source::Memory { bind_address, made } => {
+            CertificateSource::Memory { bind_address, made } => {
                 if now.duration_since(**made.load()) >= RENEW_AFTER {
                     self.pair.store(Arc::new(generate(*bind_address, now)?));
                     made.store(Arc::new(now));
@@ -127,7 +127,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     pattern == name || wildcard().unwrap_or(false)
 }
 
-async fn default_slot(config: &ServingConfig, clock: Clock) -> Result<Slot, ServingError> {
+async fn default_slot(config: &SecureServingConfig, clock: Clock) -> Result<CertificateSlot, ServingError> {
     if let (Some(cert), Some(key)) = (&config.tls_cert_file, &config.tls_private_key_file) {
         return file_slot("tls-cert-file", cert.clone(), key.clone(), Vec::new()).await;
     }
@@ -137,32 +137,37 @@ async fn default_slot(config: &ServingConfig, clock: Clock) -> Result<Slot, Serv
         return file_slot("cert-dir", cert, key, Vec::new()).await;
     }
     let pair = generate(config.bind_address, now).map_err(|reason| ServingError::setting("cert-dir", reason))?;
-    let source = Source::Memory { bind_address: config.bind_address, made: ArcSwap::from_pointee(now) };
-    Ok(Slot { source, patterns: Vec::new(), pair: ArcSwap::from_pointee(pair) })
+    let source = CertificateSource::Memory { bind_address: config.bind_address, made: ArcSwap::from_pointee(now) };
+    Ok(CertificateSlot { source, patterns: Vec::new(), pair: ArcSwap::from_pointee(pair) })
 }
 
-fn generate(bind_address: IpAddr, now: Timestamp) -> Result<Pair, String> {
-    let pem = pair::generate(bind_address, now).map_err(|error| format!("cannot make a certificate: {error}"))?;
-    pair::parse(pem)
+fn generate(bind_address: IpAddr, now: Timestamp) -> Result<CertificateKeyPair, String> {
+    let pem = key_pair::generate(bind_address, now).map_err(|error| format!("cannot make a certificate: {error}"))?;
+    key_pair::parse(pem)
 }
 
-async fn file_slot(flag: &'static str, cert: PathBuf, key: PathBuf, patterns: Vec<String>) -> Result<Slot, ServingError> {
+async fn file_slot(
+    flag: &'static str,
+    cert: PathBuf,
+    key: PathBuf,
+    patterns: Vec<String>,
+) -> Result<CertificateSlot, ServingError> {
     let wrong = |reason| ServingError::setting(flag, reason);
     let pem = read(&cert, &key).await.map_err(wrong)?;
-    let pair = pair::parse(pem).map_err(|error| wrong(format!("{}, {}: {error}", cert.display(), key.display())))?;
-    Ok(Slot { source: Source::Files { cert, key }, patterns, pair: ArcSwap::from_pointee(pair) })
+    let pair = key_pair::parse(pem).map_err(|error| wrong(format!("{}, {}: {error}", cert.display(), key.display())))?;
+    Ok(CertificateSlot { source: CertificateSource::Files { cert, key }, patterns, pair: ArcSwap::from_pointee(pair) })
 }
 
-async fn read(cert: &Path, key: &Path) -> Result<Pem, String> {
+async fn read(cert: &Path, key: &Path) -> Result<PemKeyPair, String> {
     let read =
         async |path: &Path| tokio::fs::read(path).await.map_err(|error| format!("cannot read {}: {error}", path.display()));
-    Ok(Pem { cert: read(cert).await?, key: read(key).await? })
+    Ok(PemKeyPair { cert: read(cert).await?, key: read(key).await? })
 }
 
 /// The files of `--cert-dir`, made first if neither can be read. One without the other is an error, as upstream.
 async fn cert_dir_pair(
     directory: &Path,
-    config: &ServingConfig,
+    config: &SecureServingConfig,
     now: Timestamp,
 ) -> Result<(PathBuf, PathBuf), ServingError> {
     let name = config.pair_name;
@@ -174,7 +179,7 @@ async fn cert_dir_pair(
         (true, false) => return Err(wrong(format!("cannot read {}, the key of the certificate beside it", key.display()))),
         (false, true) => return Err(wrong(format!("cannot read {}, the certificate of the key beside it", cert.display()))),
         (false, false) => {
-            let pem = pair::generate(config.bind_address, now).map_err(|error| wrong(error.to_string()))?;
+            let pem = key_pair::generate(config.bind_address, now).map_err(|error| wrong(error.to_string()))?;
             write(directory, &cert, &key, &pem)
                 .map_err(|error| wrong(format!("cannot write a certificate into {}: {error}", directory.display())))?;
         }
@@ -183,7 +188,7 @@ async fn cert_dir_pair(
 }
 
 /// The key first and readable by its owner only: a crash in between leaves a key without a certificate, which is reported.
-fn write(directory: &Path, cert: &Path, key: &Path, pem: &Pem) -> std::io::Result<()> {
+fn write(directory: &Path, cert: &Path, key: &Path, pem: &PemKeyPair) -> std::io::Result<()> {
     use std::io::Write;
     std::fs::create_dir_all(directory)?;
     let mut options = std::fs::OpenOptions::new();
@@ -217,7 +222,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pair_in_memory_is_renewed_before_it_ends() {
         let clock = Clock::manual(now());
-        let slot = default_slot(&ServingConfig::default(), clock).await.unwrap();
+        let slot = default_slot(&SecureServingConfig::default(), clock).await.unwrap();
         let first = slot.pair.load().pem.cert.clone();
         let days = |count: i64| now() + SignedDuration::from_hours(24 * count);
         slot.refresh(days(299)).await.unwrap();
@@ -228,18 +233,18 @@ mod tests {
 
     #[tokio::test]
     async fn cert_dir_is_filled_once_and_half_a_pair_is_an_error() {
-        assert_eq!(ServingConfig::default().pair_name, "cloud-controller-manager");
+        assert_eq!(SecureServingConfig::default().pair_name, "cloud-controller-manager");
         let directory = tempfile::tempdir().unwrap();
         let made = directory.path().join("made");
-        let config = ServingConfig { cert_dir: Some(made), pair_name: "cloud-node-manager", ..Default::default() };
-        let first = Certificates::load(&config, Clock::System).await.unwrap();
-        let second = Certificates::load(&config, Clock::System).await.unwrap();
+        let config = SecureServingConfig { cert_dir: Some(made), pair_name: "cloud-node-manager", ..Default::default() };
+        let first = ServingCertificates::load(&config, Clock::System).await.unwrap();
+        let second = ServingCertificates::load(&config, Clock::System).await.unwrap();
         assert!(first.slots[0].pair.load().pem == second.slots[0].pair.load().pem);
         let key = directory.path().join("made/cloud-node-manager.key");
         let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&key).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
         std::fs::remove_file(key).unwrap();
-        let error = Certificates::load(&config, Clock::System).await.unwrap_err().to_string();
+        let error = ServingCertificates::load(&config, Clock::System).await.unwrap_err().to_string();
         assert!(error.starts_with("--cert-dir: cannot read"), "{error}");
     }
 
@@ -247,11 +252,12 @@ mod tests {
     async fn a_bad_file_later_keeps_the_old_pair() {
         let directory = tempfile::tempdir().unwrap();
         let (cert, key) = (directory.path().join("a.crt"), directory.path().join("a.key"));
-        let put = |pem: &Pem| write(directory.path(), &cert, &key, pem).unwrap();
-        let (old, new) = (pair::generate([0; 4].into(), now()).unwrap(), pair::generate([0; 4].into(), now()).unwrap());
+        let put = |pem: &PemKeyPair| write(directory.path(), &cert, &key, pem).unwrap();
+        let (old, new) =
+            (key_pair::generate([0; 4].into(), now()).unwrap(), key_pair::generate([0; 4].into(), now()).unwrap());
         put(&old);
         let slot = file_slot("tls-cert-file", cert.clone(), key.clone(), Vec::new()).await.unwrap();
-        put(&Pem { cert: new.cert.clone(), key: old.key.clone() });
+        put(&PemKeyPair { cert: new.cert.clone(), key: old.key.clone() });
         assert!(slot.refresh(now()).await.unwrap_err().contains("cannot be used together"));
         std::fs::remove_file(&cert).unwrap();
         assert!(slot.refresh(now()).await.unwrap_err().contains("cannot read"));

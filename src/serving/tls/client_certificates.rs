@@ -17,23 +17,23 @@ use rustls::{
 const CHAIN_LIMIT: usize = 16 * 1024;
 
 /// Accepts every client certificate whose key signed the handshake.
-pub(super) struct AnyCertificate {
+pub(super) struct AnyClientCertificate {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl AnyCertificate {
+impl AnyClientCertificate {
     pub(super) fn new(provider: &CryptoProvider) -> Self {
         Self { algorithms: provider.signature_verification_algorithms }
     }
 }
 
-impl fmt::Debug for AnyCertificate {
+impl fmt::Debug for AnyClientCertificate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("AnyCertificate")
     }
 }
 
-impl ClientCertVerifier for AnyCertificate {
+impl ClientCertVerifier for AnyClientCertificate {
     fn client_auth_mandatory(&self) -> bool {
         false
     }
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_chain_is_bounded() {
-        let any = AnyCertificate::new(&aws_lc_rs::default_provider());
+        let any = AnyClientCertificate::new(&aws_lc_rs::default_provider());
         let certificate = |length: usize| CertificateDer::from(vec![0; length]);
         let accepted = |leaf: usize, others: &[usize]| {
             let others: Vec<_> = others.iter().map(|length| certificate(*length)).collect();

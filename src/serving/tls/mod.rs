@@ -7,7 +7,7 @@
 
 mod certificates;
 mod client_certificates;
-mod pair;
+mod key_pair;
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use rustls::{
     version::{TLS12, TLS13},
 };
 
-pub(super) use certificates::Certificates;
+pub(super) use certificates::ServingCertificates;
 
 use super::{
     ServingError,
-    config::{ServingConfig, TlsVersion},
+    config::{SecureServingConfig, TlsMinVersion},
 };
 
 static TLS12_AND_LATER: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
@@ -38,7 +38,7 @@ fn go_name(suite: &SupportedCipherSuite) -> String {
 }
 
 /// The cryptography with the suites and curves of the settings. As in Go, the suites of TLS 1.3 cannot be switched off.
-fn provider(config: &ServingConfig) -> Result<CryptoProvider, ServingError> {
+fn provider(config: &SecureServingConfig) -> Result<CryptoProvider, ServingError> {
     let mut provider = aws_lc_rs::default_provider();
     if !config.tls_cipher_suites.is_empty() {
         provider.cipher_suites = select_suites(&config.tls_cipher_suites)?;
@@ -83,10 +83,10 @@ fn check_curves(ids: &[i32]) -> Result<(), ServingError> {
     }
 }
 
-fn versions(minimum: TlsVersion) -> &'static [&'static SupportedProtocolVersion] {
+fn versions(minimum: TlsMinVersion) -> &'static [&'static SupportedProtocolVersion] {
     match minimum {
-        TlsVersion::Tls10 | TlsVersion::Tls11 | TlsVersion::Tls12 => TLS12_AND_LATER,
-        TlsVersion::Tls13 => TLS13_ONLY,
+        TlsMinVersion::Tls10 | TlsMinVersion::Tls11 | TlsMinVersion::Tls12 => TLS12_AND_LATER,
+        TlsMinVersion::Tls13 => TLS13_ONLY,
     }
 }
 
@@ -96,17 +96,17 @@ fn alpn(disable_http2: bool) -> Vec<Vec<u8>> {
 
 /// The configuration of every handshake.
 pub(super) fn server_config(
-    config: &ServingConfig,
-    certificates: Arc<Certificates>,
+    config: &SecureServingConfig,
+    certificates: Arc<ServingCertificates>,
 ) -> Result<Arc<ServerConfig>, ServingError> {
-    if matches!(config.tls_min_version, TlsVersion::Tls10 | TlsVersion::Tls11) {
+    if matches!(config.tls_min_version, TlsMinVersion::Tls10 | TlsMinVersion::Tls11) {
         tracing::warn!("--tls-min-version: TLS 1.0 and 1.1 are not offered; serving TLS 1.2 and later");
     }
     let provider = Arc::new(provider(config)?);
     let mut tls = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions(config.tls_min_version))
         .map_err(|error| ServingError::setting("tls-min-version", error.to_string()))?
-        .with_client_cert_verifier(Arc::new(client_certificates::AnyCertificate::new(&provider)))
+        .with_client_cert_verifier(Arc::new(client_certificates::AnyClientCertificate::new(&provider)))
         .with_cert_resolver(certificates);
     tls.alpn_protocols = alpn(config.disable_http2);
     Ok(Arc::new(tls))
@@ -116,7 +116,7 @@ pub(super) fn server_config(
 mod tests {
     use super::*;
 
-    fn names(config: &ServingConfig) -> Vec<String> {
+    fn names(config: &SecureServingConfig) -> Vec<String> {
         provider(config).unwrap().cipher_suites.iter().map(go_name).collect()
     }
 
@@ -130,29 +130,30 @@ mod tests {
         ];
         for (listed, expected) in rows {
             let listed = listed.iter().map(|name| (*name).to_owned()).collect();
-            let config = ServingConfig { tls_cipher_suites: listed, ..Default::default() };
+            let config = SecureServingConfig { tls_cipher_suites: listed, ..Default::default() };
             let expected: Vec<_> = tls13.iter().chain(expected).map(|name| (*name).to_owned()).collect();
             assert_eq!(names(&config), expected);
         }
-        assert_eq!(names(&ServingConfig::default()).len(), 9);
+        assert_eq!(names(&SecureServingConfig::default()).len(), 9);
     }
 
     #[test]
     fn unknown_suites_and_curves_list_what_is_accepted() {
-        let suites = ServingConfig { tls_cipher_suites: vec!["TLS_RSA_WITH_RC4_128_SHA".to_owned()], ..Default::default() };
+        let suites =
+            SecureServingConfig { tls_cipher_suites: vec!["TLS_RSA_WITH_RC4_128_SHA".to_owned()], ..Default::default() };
         let error = provider(&suites).unwrap_err().to_string();
         assert!(error.contains("--tls-cipher-suites") && error.contains("TLS_AES_128_GCM_SHA256"), "{error}");
-        let curves = ServingConfig { tls_curve_preferences: vec![29, 7], ..Default::default() };
+        let curves = SecureServingConfig { tls_curve_preferences: vec![29, 7], ..Default::default() };
         let error = provider(&curves).unwrap_err().to_string();
         assert!(error.contains("--tls-curve-preferences") && error.contains("curve 7") && error.contains("29"), "{error}");
-        let x25519 = ServingConfig { tls_curve_preferences: vec![29], ..Default::default() };
+        let x25519 = SecureServingConfig { tls_curve_preferences: vec![29], ..Default::default() };
         assert_eq!(provider(&x25519).unwrap().kx_groups.len(), 1);
     }
 
     #[test]
     fn versions_and_protocols() {
         for (minimum, count) in
-            [(TlsVersion::Tls10, 2), (TlsVersion::Tls11, 2), (TlsVersion::Tls12, 2), (TlsVersion::Tls13, 1)]
+            [(TlsMinVersion::Tls10, 2), (TlsMinVersion::Tls11, 2), (TlsMinVersion::Tls12, 2), (TlsMinVersion::Tls13, 1)]
         {
             assert_eq!(versions(minimum).len(), count, "{minimum:?}");
         }

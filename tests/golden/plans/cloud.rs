@@ -9,9 +9,9 @@ use std::{
 use cloud_controller_manager::providers::azure::{
     arm::{ResourceId, network::VirtualNetwork},
     load_balancer::{
-        desired::{Ask, public_ips::Outcome},
-        observed::Observed,
-        spec::{Identity, Refusal, ServiceSpec},
+        desired::{ServiceRequest, public_ips::PublicIpPlan},
+        observed::ObservedNetwork,
+        spec::{ServiceIdentity, ServiceRefusal, ServiceSpec},
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -47,12 +47,12 @@ impl<'a> Cloud<'a> {
     }
 
     /// What the planner looks at.
-    pub(super) fn observed(&self, turn: &Turn) -> Observed {
+    pub(super) fn observed(&self, turn: &Turn) -> ObservedNetwork {
         let group = turn.settings.security_group.as_ref().and_then(|id| self.documents.get(&id.key()));
         let networks = self.all::<VirtualNetwork>(VIRTUAL_NETWORK).into_iter().filter_map(|network| network.properties);
         let subnets = networks.flat_map(|properties| properties.subnets.unwrap_or_default());
         let zones: &[&str] = if self.zones { &["1", "2", "3"] } else { &[] };
-        Observed {
+        ObservedNetwork {
             load_balancers: self.all(LOAD_BALANCER),
             public_ips: self.all(PUBLIC_IP),
             security_group: group.map(|group| serde_json::from_value(group.clone()).unwrap()),
@@ -87,11 +87,11 @@ impl<'a> Cloud<'a> {
     fn round(&mut self, turn: &Turn) {
         let first = public_ips::plan(self, turn);
         let granted = self.granted(turn);
-        load_balancers::plan(self, &without_recreated(&granted, &first), &first.wanted);
+        load_balancers::plan(self, &without_recreated(&granted, &first), &first.assigned);
         let granted = self.granted(&granted);
         let public_ips = public_ips::plan(self, &granted);
         public_ips::put(self, &public_ips);
-        let changes = load_balancers::plan(self, &without_recreated(&granted, &public_ips), &public_ips.wanted);
+        let changes = load_balancers::plan(self, &without_recreated(&granted, &public_ips), &public_ips.assigned);
         load_balancers::write(self, &changes);
         security_rules::apply(self, &granted);
         public_ips::release(self, &public_ips);
@@ -106,7 +106,7 @@ impl<'a> Cloud<'a> {
     }
 
     /// Takes note of answers to asks.
-    pub(super) fn answered<T>(&mut self, answers: &BTreeMap<Identity, Result<T, Refusal>>) {
+    pub(super) fn answered<T>(&mut self, answers: &BTreeMap<ServiceIdentity, Result<T, ServiceRefusal>>) {
         let refusals =
             answers.iter().filter_map(|(who, answer)| Some((who.key.clone(), answer.as_ref().err()?.to_string())));
         self.refused.extend(refusals);
@@ -208,24 +208,24 @@ fn fill_in(document: &mut Value, expected: &Value) {
 }
 
 /// Front ends whose public IP is made anew are not asked for meanwhile.
-fn without_recreated(turn: &Turn, public_ips: &Outcome) -> Turn {
+fn without_recreated(turn: &Turn, public_ips: &PublicIpPlan) -> Turn {
     let mut turn = turn.clone();
     for ask in &mut turn.asks {
-        let Ask::Ensure(spec) = ask else { continue };
+        let ServiceRequest::Ensure(spec) = ask else { continue };
         let identity = spec.identity.clone();
         let spec = Arc::make_mut(spec);
         spec.families.retain(|family| !public_ips.recreated.contains(&(identity.clone(), *family)));
         if spec.families.is_empty() {
-            *ask = Ask::Remove(identity, None);
+            *ask = ServiceRequest::Delete(identity, None);
         }
     }
     turn
 }
 
 /// The spec of a Service that shall have a load balancer.
-pub(super) fn ensured(ask: &Ask) -> Option<&ServiceSpec> {
+pub(super) fn ensured(ask: &ServiceRequest) -> Option<&ServiceSpec> {
     match ask {
-        Ask::Ensure(spec) => Some(spec),
-        Ask::Remove(..) => None,
+        ServiceRequest::Ensure(spec) => Some(spec),
+        ServiceRequest::Delete(..) => None,
     }
 }

@@ -9,9 +9,9 @@ use std::{
 use cloud_controller_manager::providers::azure::{
     config,
     load_balancer::{
-        desired::{Ask, security_rules::NodeAddresses},
-        settings::Settings,
-        spec::{ServiceSpec, for_removal, identity_of, spec},
+        desired::{ServiceRequest, security_rules::NodeAddresses},
+        settings::LoadBalancerSettings,
+        spec::{ServiceSpec, identity_of, parse_leniently, parse_service},
     },
 };
 use k8s_openapi::api::core::v1::{LoadBalancerStatus, Node, Service};
@@ -22,8 +22,8 @@ use crate::case::{Action, Case, Step};
 /// What is to be planned at once.
 #[derive(Clone)]
 pub(super) struct Turn {
-    pub(super) settings: Settings,
-    pub(super) asks: Vec<Ask>,
+    pub(super) settings: LoadBalancerSettings,
+    pub(super) asks: Vec<ServiceRequest>,
     pub(super) others: Vec<Arc<ServiceSpec>>,
     /// Services that cannot be read, by namespace/name, and why.
     pub(super) refused: BTreeMap<String, String>,
@@ -89,9 +89,9 @@ impl Cluster {
             let Some(outcome) = step.outcomes.get(key) else { continue };
             let ingress = Some(outcome.load_balancer.ingress.clone());
             service.status.get_or_insert_default().load_balancer = Some(LoadBalancerStatus { ingress });
-            let told = for_removal(service, &settings);
+            let told = parse_leniently(service, &settings);
             let memory = self.memory.entry(key.clone()).or_default();
-            memory.extend(told.known_addresses.into_iter().chain(told.additional_ips));
+            memory.extend(told.status_addresses.into_iter().chain(told.additional_ips));
         }
     }
 
@@ -100,15 +100,15 @@ impl Cluster {
         self.turn(&self.services.keys().cloned().collect())
     }
 
-    fn settings(&self) -> Settings {
-        Settings::new(&config::decode(&self.config.to_string()).config, &self.name)
+    fn settings(&self) -> LoadBalancerSettings {
+        LoadBalancerSettings::new(&config::decode(&self.config.to_string()).config, &self.name)
     }
 
     fn remove(&mut self, key: &str) -> Option<Turn> {
         let gone = self.services.remove(key)?;
         let mut turn = self.turn(&BTreeSet::new());
-        let last = for_removal(&gone, &turn.settings);
-        turn.asks.push(Ask::Remove(identity_of(&gone), Some(Arc::new(last))));
+        let last = parse_leniently(&gone, &turn.settings);
+        turn.asks.push(ServiceRequest::Delete(identity_of(&gone), Some(Arc::new(last))));
         self.memory.remove(key);
         Some(turn)
     }
@@ -124,11 +124,11 @@ impl Cluster {
         let settings = self.settings();
         let (mut asks, mut others, mut refused) = (Vec::new(), Vec::new(), BTreeMap::new());
         for (key, service) in &self.services {
-            match spec(service, &settings) {
-                Ok(spec) if asking.contains(key) => asks.push(Ask::Ensure(Arc::new(spec))),
+            match parse_service(service, &settings) {
+                Ok(spec) if asking.contains(key) => asks.push(ServiceRequest::Ensure(Arc::new(spec))),
                 Ok(spec) => others.push(Arc::new(spec)),
                 Err(refusals) => {
-                    others.push(Arc::new(for_removal(service, &settings)));
+                    others.push(Arc::new(parse_leniently(service, &settings)));
                     refused.insert(key.clone(), refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
                 }
             }

@@ -1,7 +1,7 @@
 //! Load balancers: planned as recorded, but for the members of their pools, which are planned elsewhere.
 
 use cloud_controller_manager::providers::azure::load_balancer::desired::{
-    load_balancers::{Change, PublicIps, Write, reconcile},
+    load_balancers::{LoadBalancerChange, LoadBalancerWrite, PublicIpAssignment, plan_load_balancers},
     status::status,
 };
 use serde_json::Value;
@@ -15,18 +15,18 @@ use super::{
 use crate::deviations;
 
 /// Plans the load balancers.
-pub(super) fn plan(cloud: &mut Cloud<'_>, turn: &Turn, public_ips: &PublicIps) -> Vec<Change> {
-    let outcome = reconcile(&cloud.observed(turn), &turn.asks, &turn.others, public_ips, &turn.settings);
+pub(super) fn plan(cloud: &mut Cloud<'_>, turn: &Turn, public_ips: &PublicIpAssignment) -> Vec<LoadBalancerChange> {
+    let outcome = plan_load_balancers(&cloud.observed(turn), &turn.asks, &turn.others, public_ips, &turn.settings);
     cloud.answered(&outcome.services);
-    outcome.documents
+    outcome.changes
 }
 
 /// Writes them.
-pub(super) fn write(cloud: &mut Cloud<'_>, changes: &[Change]) {
+pub(super) fn write(cloud: &mut Cloud<'_>, changes: &[LoadBalancerChange]) {
     for change in changes {
         match &change.write {
-            Write::Put(document) => cloud.put(&change.id, document),
-            Write::Delete => cloud.delete(&change.id),
+            LoadBalancerWrite::Put(document) => cloud.put(&change.id, document),
+            LoadBalancerWrite::Delete => cloud.delete(&change.id),
         }
     }
 }
@@ -48,9 +48,9 @@ fn recorded_load_balancers_are_left_alone() {
     assert_only(deviations::BALANCERS_PUT_RIGHT, |scene| {
         let (cloud, turn) = scene.end();
         let observed = cloud.observed(&turn);
-        let wanted = public_ips::reconcile_all(&observed, &turn).wanted;
-        let outcome = reconcile(&observed, &turn.asks, &turn.others, &wanted, &turn.settings);
-        outcome.documents.iter().map(|change| format!("{} would change: {:?}", change.id.name(), change.reasons)).collect()
+        let wanted = public_ips::reconcile_all(&observed, &turn).assigned;
+        let outcome = plan_load_balancers(&observed, &turn.asks, &turn.others, &wanted, &turn.settings);
+        outcome.changes.iter().map(|change| format!("{} would change: {:?}", change.id.name(), change.reasons)).collect()
     });
 }
 

@@ -20,7 +20,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use cloud_controller_manager::providers::azure::load_balancer::{desired::Ask, naming};
+use cloud_controller_manager::providers::azure::load_balancer::{desired::ServiceRequest, naming};
 use serde_json::Value;
 
 use self::{
@@ -77,7 +77,7 @@ impl Scene {
 
     fn failing(&self) -> Vec<Failing> {
         let uid = |key: &String| self.step.services.get(key).and_then(|service| service.metadata.uid.clone());
-        let base = |key: &String| naming::identity("", "", &uid(key).unwrap_or_default()).base;
+        let base = |key: &String| naming::identity("", "", &uid(key).unwrap_or_default()).name_prefix;
         self.step.failing().into_iter().map(|key| Failing { base: base(&key), key }).collect()
     }
 }
@@ -152,8 +152,8 @@ fn fifty_services_can_be_planned_at_once() {
     let scene = scenes().iter().find(|scene| scene.name() == "takeover-50/create").unwrap();
     let mut everybody = scene.everybody.clone();
     for ask in &mut everybody.asks {
-        let Ask::Ensure(spec) = ask else { continue };
-        Arc::make_mut(spec).known_addresses.clear();
+        let ServiceRequest::Ensure(spec) = ask else { continue };
+        Arc::make_mut(spec).status_addresses.clear();
     }
     let mut cloud = Cloud::new(scene.case, scene.step, scene.before.clone());
     cloud.settle(&everybody);

@@ -1,8 +1,8 @@
 //! Public IPs: planned as recorded.
 
 use cloud_controller_manager::providers::azure::load_balancer::{
-    desired::public_ips::{Outcome, reconcile},
-    observed::Observed,
+    desired::public_ips::{PublicIpPlan, plan_public_ips},
+    observed::ObservedNetwork,
 };
 use serde_json::Value;
 
@@ -14,25 +14,25 @@ use super::{
 use crate::deviations;
 
 /// Plans the public IPs.
-pub(super) fn plan(cloud: &mut Cloud<'_>, turn: &Turn) -> Outcome {
+pub(super) fn plan(cloud: &mut Cloud<'_>, turn: &Turn) -> PublicIpPlan {
     let outcome = reconcile_all(&cloud.observed(turn), turn);
     cloud.answered(&outcome.services);
     outcome
 }
 
 /// Writes those that have to be there before the load balancers.
-pub(super) fn put(cloud: &mut Cloud<'_>, planned: &Outcome) {
-    planned.put.iter().for_each(|change| cloud.put(&change.id, &change.document));
+pub(super) fn put(cloud: &mut Cloud<'_>, planned: &PublicIpPlan) {
+    planned.writes.iter().for_each(|change| cloud.put(&change.id, &change.document));
 }
 
 /// Plans alone.
-pub(super) fn reconcile_all(observed: &Observed, turn: &Turn) -> Outcome {
-    reconcile(observed, &turn.asks, &turn.others, &turn.settings)
+pub(super) fn reconcile_all(observed: &ObservedNetwork, turn: &Turn) -> PublicIpPlan {
+    plan_public_ips(observed, &turn.asks, &turn.others, &turn.settings)
 }
 
 /// Deletes what no front end has any more.
-pub(super) fn release(cloud: &mut Cloud<'_>, planned: &Outcome) {
-    for release in &planned.release {
+pub(super) fn release(cloud: &mut Cloud<'_>, planned: &PublicIpPlan) {
+    for release in &planned.releases {
         if !cloud.is_used(&release.id) {
             cloud.delete(&release.id);
         }
@@ -58,10 +58,10 @@ fn recorded_public_ips_are_left_alone() {
         let outcome = reconcile_all(&cloud.observed(&turn), &turn);
         let unused = &scene.step.oddities.unused_managed_public_ips;
         let released =
-            outcome.release.iter().filter(|release| !unused.iter().any(|id| id.eq_ignore_ascii_case(release.id.as_str())));
+            outcome.releases.iter().filter(|release| !unused.iter().any(|id| id.eq_ignore_ascii_case(release.id.as_str())));
         let released = released.map(|release| format!("{} would go: {:?}", release.id.name(), release.reasons));
         outcome
-            .put
+            .writes
             .iter()
             .map(|change| format!("{} would change: {:?}", change.id.name(), change.reasons))
             .chain(released)

@@ -6,11 +6,11 @@ use cloud_controller_manager::providers::azure::{
     arm::network::NetworkSecurityGroup,
     load_balancer::{
         desired::{
-            Ask,
-            security_rules::{Outcome, Reach, reconcile},
+            ServiceRequest,
+            security_rules::{SecurityRulePlan, ServiceRules, plan_security_rules},
             status::frontend_addresses,
         },
-        observed::Observed,
+        observed::ObservedNetwork,
         spec::ServiceSpec,
     },
 };
@@ -33,16 +33,16 @@ pub(super) fn apply(cloud: &mut Cloud<'_>, turn: &Turn) {
     }
 }
 
-fn plan(group: &NetworkSecurityGroup, observed: &Observed, turn: &Turn) -> Outcome {
-    let asks: Vec<Reach> = turn.asks.iter().filter_map(|ask| reach(ask, observed, turn)).collect();
-    let others: Vec<Reach> = turn.others.iter().filter_map(|spec| wanted(spec, observed, turn)).collect();
-    reconcile(group, &asks, &others, &turn.nodes, &turn.settings)
+fn plan(group: &NetworkSecurityGroup, observed: &ObservedNetwork, turn: &Turn) -> SecurityRulePlan {
+    let asks: Vec<ServiceRules> = turn.asks.iter().filter_map(|ask| reach(ask, observed, turn)).collect();
+    let others: Vec<ServiceRules> = turn.others.iter().filter_map(|spec| wanted(spec, observed, turn)).collect();
+    plan_security_rules(group, &asks, &others, &turn.nodes, &turn.settings)
 }
 
-fn reach(ask: &Ask, observed: &Observed, turn: &Turn) -> Option<Reach> {
+fn reach(ask: &ServiceRequest, observed: &ObservedNetwork, turn: &Turn) -> Option<ServiceRules> {
     let mut reach = match ask {
-        Ask::Ensure(spec) => wanted(spec, observed, turn)?,
-        Ask::Remove(identity, last) => Reach::removed(identity.clone(), last.as_deref(), &[]),
+        ServiceRequest::Ensure(spec) => wanted(spec, observed, turn)?,
+        ServiceRequest::Delete(identity, last) => ServiceRules::removed(identity.clone(), last.as_deref(), &[]),
     };
     let remembered: BTreeSet<_> = turn.memory.get(&reach.identity.key).into_iter().flatten().copied().collect();
     // Whatever it had was its own: the recorded cluster has the security group alone.
@@ -53,9 +53,9 @@ fn reach(ask: &Ask, observed: &Observed, turn: &Turn) -> Option<Reach> {
 }
 
 /// `None`: the Service has no address yet.
-fn wanted(spec: &ServiceSpec, observed: &Observed, turn: &Turn) -> Option<Reach> {
+fn wanted(spec: &ServiceSpec, observed: &ObservedNetwork, turn: &Turn) -> Option<ServiceRules> {
     let members: Vec<_> = turn.nodes.present.iter().copied().collect();
-    Reach::wanted(spec, &frontend_addresses(observed, spec, &turn.settings), &members).ok()
+    ServiceRules::wanted(spec, &frontend_addresses(observed, spec, &turn.settings), &members).ok()
 }
 
 #[test]

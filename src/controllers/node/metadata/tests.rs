@@ -14,15 +14,15 @@ fn cloud(instances_v2: bool) -> FakeCloud {
     cloud
 }
 
-async fn everything(cloud: &FakeCloud, node: &Node) -> Answer {
-    Source::of(cloud).unwrap().ask_one(Question::Everything, node).await
+async fn everything(cloud: &FakeCloud, node: &Node) -> MetadataResult {
+    MetadataSource::of(cloud).unwrap().fetch(MetadataScope::All, node).await
 }
 
 #[tokio::test]
 async fn both_interfaces_tell_the_same() {
     for v2 in [true, false] {
         let (metadata, rule) = everything(&cloud(v2), &node("n")).await.unwrap().unwrap();
-        assert_eq!(rule, ProviderId::Required);
+        assert_eq!(rule, ProviderIdRequirement::Required);
         assert_eq!(metadata.provider_id, "fake://id-of-n");
         assert_eq!(metadata.instance_type, "fake.standard");
         assert_eq!((metadata.zone.as_str(), metadata.region.as_str()), ("fake-zone-1", "fake-region"));
@@ -35,7 +35,7 @@ async fn a_cloud_without_ids_goes_by_name() {
     let cloud = cloud(false);
     cloud.fail_next(CallName::InstanceId, &CloudError::NotImplemented, 1);
     let (metadata, rule) = everything(&cloud, &node("n")).await.unwrap().unwrap();
-    assert_eq!((metadata.provider_id.as_str(), rule), ("", ProviderId::Unsupported));
+    assert_eq!((metadata.provider_id.as_str(), rule), ("", ProviderIdRequirement::Unsupported));
     assert_eq!(metadata.instance_type, "fake.standard");
     assert_eq!(cloud.objects_of(CallName::NodeAddresses), ["n"]);
 }
@@ -46,7 +46,7 @@ async fn the_nodes_own_id_goes_first() {
     cloud.fail_next(CallName::InstanceId, &CloudError::NotImplemented, 1);
     let own = node("n").with(|n| spec(n).provider_id = Some("fake://id-of-n".into()));
     let (metadata, rule) = everything(&cloud, &own).await.unwrap().unwrap();
-    assert_eq!((metadata.provider_id.as_str(), rule), ("fake://id-of-n", ProviderId::Required));
+    assert_eq!((metadata.provider_id.as_str(), rule), ("fake://id-of-n", ProviderIdRequirement::Required));
     assert_eq!(cloud.call_count(CallName::InstanceId), 0);
     assert_eq!(cloud.objects_of(CallName::NodeAddresses), ["fake://id-of-n"]);
 }
@@ -75,7 +75,7 @@ async fn errors_are_passed_on() {
 #[tokio::test]
 async fn the_address_loop_asks_the_older_interface_for_addresses_only() {
     let cloud = cloud(false);
-    let answers = Source::of(&cloud).unwrap().ask(Question::Addresses, &[Arc::new(node("n"))]).await;
+    let answers = MetadataSource::of(&cloud).unwrap().fetch_all(MetadataScope::Addresses, &[Arc::new(node("n"))]).await;
     let (metadata, _) = answers.into_iter().next().unwrap().unwrap().unwrap();
     assert!(!metadata.node_addresses.is_empty());
     assert_eq!(cloud.calls().len(), 1);

@@ -12,8 +12,8 @@ fn cloud(instances_v2: bool, spec: Option<InstanceSpec>) -> FakeCloud {
     cloud
 }
 
-async fn observe(cloud: &FakeCloud, node: &Node) -> Observation {
-    Source::of(cloud).unwrap().observe(node).await
+async fn observe(cloud: &FakeCloud, node: &Node) -> NodeObservation {
+    InstanceStateSource::of(cloud).unwrap().observe(node).await
 }
 
 fn with_id(id: &str) -> Node {
@@ -28,13 +28,13 @@ async fn existence_and_power() {
     for v2 in [true, false] {
         for id in [None, Some("fake://n")] {
             let node = id.map_or_else(|| node("n"), with_id);
-            assert_eq!(observe(&cloud(v2, Some(running.clone())), &node).await, Observation::Running);
-            assert_eq!(observe(&cloud(v2, Some(stopped.clone())), &node).await, Observation::ShutDown);
-            assert_eq!(observe(&cloud(v2, None), &node).await, Observation::Gone);
-            assert!(matches!(observe(&cloud(v2, Some(unknown.clone())), &node).await, Observation::Unknown(_)));
+            assert_eq!(observe(&cloud(v2, Some(running.clone())), &node).await, NodeObservation::Running);
+            assert_eq!(observe(&cloud(v2, Some(stopped.clone())), &node).await, NodeObservation::ShutDown);
+            assert_eq!(observe(&cloud(v2, None), &node).await, NodeObservation::Gone);
+            assert!(matches!(observe(&cloud(v2, Some(unknown.clone())), &node).await, NodeObservation::Unknown(_)));
         }
         let stranger = with_id("fake://gone-for-good");
-        assert_eq!(observe(&cloud(v2, Some(stopped.clone())), &stranger).await, Observation::Gone);
+        assert_eq!(observe(&cloud(v2, Some(stopped.clone())), &stranger).await, NodeObservation::Gone);
     }
 }
 
@@ -45,11 +45,11 @@ async fn errors_never_mean_gone() {
     for v2 in [true, false] {
         let cloud = cloud(v2, Some(stopped.clone()));
         cloud.fail_next(CallName::InstanceExists, &error, 1);
-        assert_eq!(observe(&cloud, &node("n")).await, Observation::Unknown("throttled".into()));
+        assert_eq!(observe(&cloud, &node("n")).await, NodeObservation::Unknown("throttled".into()));
         cloud.fail_next(CallName::InstanceShutdown, &error, 1);
-        assert_eq!(observe(&cloud, &node("n")).await, Observation::Exists("throttled".into()));
+        assert_eq!(observe(&cloud, &node("n")).await, NodeObservation::Exists("throttled".into()));
         cloud.fail_next(CallName::InstanceShutdown, &CloudError::NotImplemented, 1);
-        assert_eq!(observe(&cloud, &node("n")).await, Observation::Running);
+        assert_eq!(observe(&cloud, &node("n")).await, NodeObservation::Running);
     }
 }
 
@@ -57,9 +57,9 @@ async fn errors_never_mean_gone() {
 async fn finding_the_provider_id() {
     let cloud = cloud(false, Some(InstanceSpec::default()));
     cloud.fail_next(CallName::InstanceId, &CloudError::failed("throttled"), 1);
-    assert_eq!(observe(&cloud, &node("n")).await, Observation::Unknown("throttled".into()));
+    assert_eq!(observe(&cloud, &node("n")).await, NodeObservation::Unknown("throttled".into()));
     cloud.fail_next(CallName::InstanceId, &CloudError::InstanceNotFound, 1);
-    assert_eq!(observe(&cloud, &node("n")).await, Observation::Gone);
+    assert_eq!(observe(&cloud, &node("n")).await, NodeObservation::Gone);
     cloud.clear_calls();
     observe(&cloud, &with_id("fake://n")).await;
     assert_eq!(cloud.call_count(CallName::InstanceId), 0);

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const CONFIG: Config = Config {
+const CONFIG: NodeLifecycleControllerConfig = NodeLifecycleControllerConfig {
     monitor_period: Duration::from_secs(5),
     grace_period: Duration::from_secs(15),
     max_count: 3,
@@ -16,16 +16,16 @@ fn uids(count: usize) -> BTreeSet<String> {
 
 /// A state machine and its clock.
 struct World {
-    state: State,
+    state: DeletionTracker,
     start: Instant,
     nodes: BTreeSet<String>,
 }
 
 impl World {
     fn new(nodes: usize) -> Self {
-        Self { state: State::default(), start: Instant::now(), nodes: uids(nodes) }
+        Self { state: DeletionTracker::default(), start: Instant::now(), nodes: uids(nodes) }
     }
-    fn see(&mut self, at: u64, node: usize, observation: &Observation) -> Action {
+    fn see(&mut self, at: u64, node: usize, observation: &NodeObservation) -> LifecycleAction {
         let now = self.start + Duration::from_secs(at);
         self.state.observe(&format!("uid-{node:03}"), observation, &self.nodes, now, &CONFIG)
     }
@@ -35,61 +35,63 @@ impl World {
     }
 }
 
-fn unknown() -> Observation {
-    Observation::Unknown("throttled".into())
+fn unknown() -> NodeObservation {
+    NodeObservation::Unknown("throttled".into())
 }
 
-fn agreed() -> Observation {
-    Observation::GoneInCrowd(SecondLook::Agrees)
+fn agreed() -> NodeObservation {
+    NodeObservation::GoneRechecked(SecondLook::Agrees)
 }
 
 #[test]
 fn gone_is_deleted_after_confirmation_and_grace() {
     let mut world = World::new(10);
-    assert_eq!(world.see(0, 0, &Observation::Gone), Action::Report);
-    assert_eq!(world.see(5, 0, &Observation::Gone), Action::Nothing);
-    assert_eq!(world.see(14, 0, &Observation::Gone), Action::Nothing);
-    assert_eq!(world.see(15, 0, &Observation::Gone), Action::Delete);
+    assert_eq!(world.see(0, 0, &NodeObservation::Gone), LifecycleAction::Report);
+    assert_eq!(world.see(5, 0, &NodeObservation::Gone), LifecycleAction::Nothing);
+    assert_eq!(world.see(14, 0, &NodeObservation::Gone), LifecycleAction::Nothing);
+    assert_eq!(world.see(15, 0, &NodeObservation::Gone), LifecycleAction::Delete);
 }
 
 #[test]
 fn without_grace_two_looks_a_period_apart_are_needed() {
-    let config = Config { grace_period: Duration::ZERO, ..CONFIG };
-    let (mut state, nodes, start) = (State::default(), uids(10), Instant::now());
-    let mut see = |at| state.observe("uid-000", &Observation::Gone, &nodes, start + Duration::from_secs(at), &config);
-    assert_eq!([see(0), see(4), see(5)], [Action::Report, Action::Nothing, Action::Delete]);
+    let config = NodeLifecycleControllerConfig { grace_period: Duration::ZERO, ..CONFIG };
+    let (mut state, nodes, start) = (DeletionTracker::default(), uids(10), Instant::now());
+    let mut see = |at| state.observe("uid-000", &NodeObservation::Gone, &nodes, start + Duration::from_secs(at), &config);
+    assert_eq!([see(0), see(4), see(5)], [LifecycleAction::Report, LifecycleAction::Nothing, LifecycleAction::Delete]);
 }
 
 #[test]
 fn any_sign_of_life_starts_anew() {
-    for sign in [Observation::Ready, Observation::Running, Observation::ShutDown, Observation::Exists("?".into())] {
+    for sign in
+        [NodeObservation::Ready, NodeObservation::Running, NodeObservation::ShutDown, NodeObservation::Exists("?".into())]
+    {
         let mut world = World::new(10);
-        world.see(0, 0, &Observation::Gone);
+        world.see(0, 0, &NodeObservation::Gone);
         world.see(10, 0, &sign);
-        assert_eq!(world.see(20, 0, &Observation::Gone), Action::Report, "{sign:?}");
+        assert_eq!(world.see(20, 0, &NodeObservation::Gone), LifecycleAction::Report, "{sign:?}");
     }
 }
 
 #[test]
 fn unknown_confirms_nothing_and_forgets_nothing() {
     let mut world = World::new(10);
-    world.see(0, 0, &Observation::Gone);
+    world.see(0, 0, &NodeObservation::Gone);
     for at in 1..100 {
-        assert_eq!(world.see(at, 0, &unknown()), Action::Nothing);
+        assert_eq!(world.see(at, 0, &unknown()), LifecycleAction::Nothing);
     }
-    assert_eq!(world.see(100, 0, &Observation::Gone), Action::Delete);
-    assert_eq!(world.see(0, 1, &unknown()), Action::Nothing);
-    assert_eq!(world.see(100, 1, &Observation::Gone), Action::Report, "an unknown before was no look");
+    assert_eq!(world.see(100, 0, &NodeObservation::Gone), LifecycleAction::Delete);
+    assert_eq!(world.see(0, 1, &unknown()), LifecycleAction::Nothing);
+    assert_eq!(world.see(100, 1, &NodeObservation::Gone), LifecycleAction::Report, "an unknown before was no look");
 }
 
 #[test]
 fn taints() {
     let mut world = World::new(10);
     for (observation, expected) in [
-        (Observation::Ready, Action::RemoveShutdownTaint),
-        (Observation::ShutDown, Action::AddShutdownTaint),
-        (Observation::Running, Action::Nothing),
-        (Observation::Exists("error".into()), Action::Nothing),
+        (NodeObservation::Ready, LifecycleAction::RemoveShutdownTaint),
+        (NodeObservation::ShutDown, LifecycleAction::AddShutdownTaint),
+        (NodeObservation::Running, LifecycleAction::Nothing),
+        (NodeObservation::Exists("error".into()), LifecycleAction::Nothing),
     ] {
         assert_eq!(world.see(0, 0, &observation), expected);
     }
@@ -98,27 +100,32 @@ fn taints() {
 #[test]
 fn a_crowd_is_not_deleted_and_the_breaker_recovers() {
     let mut world = World::new(10);
-    (0..4).for_each(|node| assert_eq!(world.see(0, node, &Observation::Gone), Action::Report));
+    (0..4).for_each(|node| assert_eq!(world.see(0, node, &NodeObservation::Gone), LifecycleAction::Report));
     for (at, first) in [(15, true), (20, false)] {
         for node in 0..4 {
-            let action = world.see(at, node, &Observation::Gone);
-            assert!(matches!(action, Action::Delay { first: f, crowd: Crowd { gone: 4, all: 10, .. } } if f == first));
+            let action = world.see(at, node, &NodeObservation::Gone);
+            assert!(
+                matches!(action, LifecycleAction::Delay { first: f, missing_count: MissingNodeCount { gone: 4, all: 10, .. } } if f == first)
+            );
         }
     }
-    world.see(25, 3, &Observation::Running);
-    let action = world.see(30, 0, &Observation::Gone);
+    world.see(25, 3, &NodeObservation::Running);
+    let action = world.see(30, 0, &NodeObservation::Gone);
     assert!(
-        matches!(action, Action::Refuse { crowd: Crowd { gone: 4, .. }, .. }),
+        matches!(action, LifecycleAction::Refuse { missing_count: MissingNodeCount { gone: 4, .. }, .. }),
         "the cloud contradicts itself: {action:?}"
     );
-    assert!(matches!(world.see(144, 0, &Observation::Gone), Action::Refuse { first: false, .. }));
-    assert!(matches!(world.see(145, 0, &Observation::Gone), Action::Delay { first: false, crowd: Crowd { gone: 3, .. } }));
-    assert_eq!(world.see(145, 0, &agreed()), Action::Delete, "three are not a crowd");
+    assert!(matches!(world.see(144, 0, &NodeObservation::Gone), LifecycleAction::Refuse { first: false, .. }));
+    assert!(matches!(
+        world.see(145, 0, &NodeObservation::Gone),
+        LifecycleAction::Delay { first: false, missing_count: MissingNodeCount { gone: 3, .. } }
+    ));
+    assert_eq!(world.see(145, 0, &agreed()), LifecycleAction::Delete, "three are not a crowd");
 }
 
 #[test]
 fn the_allowance_grows_with_the_cluster() {
-    let of = |max_count, max_percent| Config { max_count, max_percent, ..CONFIG };
+    let of = |max_count, max_percent| NodeLifecycleControllerConfig { max_count, max_percent, ..CONFIG };
     for (config, all, expected) in [
         (of(10, 20), 1, 1),
         (of(10, 20), 2, 1),
@@ -144,15 +151,16 @@ fn the_allowance_grows_with_the_cluster() {
 
 #[test]
 fn a_small_cluster_loses_a_node_but_never_all() {
-    let config = Config::default();
+    let config = NodeLifecycleControllerConfig::default();
     for (all, gone, expected) in [(3, 1, 1), (3, 2, 0), (3, 3, 0), (10, 5, 5), (10, 6, 0), (10, 10, 0), (2, 2, 0), (1, 1, 1)]
     {
-        let (mut state, nodes, start) = (State::default(), uids(all), Instant::now());
+        let (mut state, nodes, start) = (DeletionTracker::default(), uids(all), Instant::now());
         let mut deleted = 0;
         for at in [0, 20, 40] {
             for uid in nodes.iter().take(gone) {
                 let now = start + Duration::from_secs(at);
-                deleted += usize::from(state.observe(uid, &Observation::Gone, &nodes, now, &config) == Action::Delete);
+                deleted +=
+                    usize::from(state.observe(uid, &NodeObservation::Gone, &nodes, now, &config) == LifecycleAction::Delete);
             }
         }
         assert_eq!(deleted, expected, "{gone} of {all} are gone");
@@ -161,8 +169,8 @@ fn a_small_cluster_loses_a_node_but_never_all() {
 
 /// Minutes at which Nodes are deleted of which `gone` stay gone for `minutes`.
 fn deleted_at(all: usize, gone: usize, minutes: u64, contradicted: Option<u64>) -> Vec<u64> {
-    let config = Config::default();
-    let (mut state, mut nodes, start) = (State::default(), uids(all), Instant::now());
+    let config = NodeLifecycleControllerConfig::default();
+    let (mut state, mut nodes, start) = (DeletionTracker::default(), uids(all), Instant::now());
     let missing: Vec<String> = nodes.iter().take(gone).cloned().collect();
     let mut deleted = Vec::new();
     for minute in 0..minutes {
@@ -172,8 +180,8 @@ fn deleted_at(all: usize, gone: usize, minutes: u64, contradicted: Option<u64>) 
                 continue;
             }
             let back = contradicted == Some(minute) && place == 0;
-            let seen = if back { Observation::Running } else { Observation::Gone };
-            if state.observe(uid, &seen, &nodes, now, &config) == Action::Delete {
+            let seen = if back { NodeObservation::Running } else { NodeObservation::Gone };
+            if state.observe(uid, &seen, &nodes, now, &config) == LifecycleAction::Delete {
                 deleted.push(minute);
                 nodes.remove(uid);
             }
@@ -197,20 +205,24 @@ fn a_small_cluster_that_stays_small_loses_its_nodes_one_window_after_the_other()
 fn deletions_in_the_window_count_and_age() {
     let mut world = World::new(10);
     for node in 0..3 {
-        world.see(0, node, &Observation::Gone);
-        assert_eq!(world.see(20, node, &Observation::Gone), Action::Delete);
+        world.see(0, node, &NodeObservation::Gone);
+        assert_eq!(world.see(20, node, &NodeObservation::Gone), LifecycleAction::Delete);
         world.remove(20, node);
     }
-    world.see(30, 3, &Observation::Gone);
-    assert!(matches!(world.see(50, 3, &Observation::Gone), Action::Delay { crowd: Crowd { gone: 4, all: 10, .. }, .. }));
-    assert!(matches!(world.see(319, 3, &Observation::Gone), Action::Delay { .. }));
-    assert_eq!(world.see(320, 3, &agreed()), Action::Delete);
+    world.see(30, 3, &NodeObservation::Gone);
+    assert!(matches!(
+        world.see(50, 3, &NodeObservation::Gone),
+        LifecycleAction::Delay { missing_count: MissingNodeCount { gone: 4, all: 10, .. }, .. }
+    ));
+    assert!(matches!(world.see(319, 3, &NodeObservation::Gone), LifecycleAction::Delay { .. }));
+    assert_eq!(world.see(320, 3, &agreed()), LifecycleAction::Delete);
 }
 
 /// Deletes as the controller would, looking each five seconds; answers when each of `gone` Nodes goes, in seconds.
 fn scale_in(all: usize, gone: usize, seconds: u64, second: impl Fn(usize, u64) -> Option<SecondLook>) -> Vec<u64> {
-    let config = Config { grace_period: Duration::from_secs(30), ..Config::default() };
-    let (mut state, mut nodes, start) = (State::default(), uids(all), Instant::now());
+    let config =
+        NodeLifecycleControllerConfig { grace_period: Duration::from_secs(30), ..NodeLifecycleControllerConfig::default() };
+    let (mut state, mut nodes, start) = (DeletionTracker::default(), uids(all), Instant::now());
     let missing: Vec<String> = nodes.iter().take(gone).cloned().collect();
     let mut deleted = Vec::new();
     for at in (0..seconds).step_by(5) {
@@ -220,11 +232,11 @@ fn scale_in(all: usize, gone: usize, seconds: u64, second: impl Fn(usize, u64) -
                 continue;
             }
             let seen = match second(place, at) {
-                None => Observation::Running,
-                Some(second) if state.needs_second_look(uid, &nodes, now, &config) => Observation::GoneInCrowd(second),
-                Some(_) => Observation::Gone,
+                None => NodeObservation::Running,
+                Some(second) if state.needs_second_look(uid, &nodes, now, &config) => NodeObservation::GoneRechecked(second),
+                Some(_) => NodeObservation::Gone,
             };
-            if state.observe(uid, &seen, &nodes, now, &config) == Action::Delete {
+            if state.observe(uid, &seen, &nodes, now, &config) == LifecycleAction::Delete {
                 deleted.push(at);
                 nodes.remove(uid);
             }
@@ -239,7 +251,7 @@ fn an_ordinary_scale_in_needs_nobody() {
     for (all, gone) in [(100, 30), (5_000, 100), (1_000, 300), (10, 7), (3, 2)] {
         let deleted = scale_in(all, gone, 600, |_, _| Some(SecondLook::Agrees));
         assert_eq!(deleted.len(), gone, "{gone} of {all} in ten minutes: {deleted:?}");
-        let allowance = Config::default().allowance(all);
+        let allowance = NodeLifecycleControllerConfig::default().allowance(all);
         for at in &deleted {
             let within = deleted.iter().filter(|then| *then <= at && at - *then < 300).count();
             assert!(within <= allowance, "{gone} of {all}: {within} deletions within a window");
@@ -297,43 +309,46 @@ fn a_cloud_that_takes_its_word_back_is_not_believed_about_the_others() {
 #[test]
 fn an_unknown_that_lasts_is_told_now_and_then() {
     let mut world = World::new(10);
-    let told: Vec<u64> = (0..8_000).step_by(5).filter(|at| world.see(*at, 0, &unknown()) != Action::Nothing).collect();
+    let told: Vec<u64> =
+        (0..8_000).step_by(5).filter(|at| world.see(*at, 0, &unknown()) != LifecycleAction::Nothing).collect();
     assert_eq!(told, [300, 3_900, 7_500]);
-    world.see(8_000, 0, &Observation::Running);
-    assert_eq!(world.see(8_005, 0, &unknown()), Action::Nothing);
-    assert_eq!(world.see(8_304, 0, &unknown()), Action::Nothing);
-    assert_eq!(world.see(8_305, 0, &unknown()), Action::ReportUnknown(Duration::from_secs(300)));
+    world.see(8_000, 0, &NodeObservation::Running);
+    assert_eq!(world.see(8_005, 0, &unknown()), LifecycleAction::Nothing);
+    assert_eq!(world.see(8_304, 0, &unknown()), LifecycleAction::Nothing);
+    assert_eq!(world.see(8_305, 0, &unknown()), LifecycleAction::ReportUnknown(Duration::from_secs(300)));
 }
 
 #[test]
 fn a_small_share_is_no_crowd_however_many() {
     let mut world = World::new(20);
-    (0..4).for_each(|node| assert_eq!(world.see(0, node, &Observation::Gone), Action::Report));
-    (0..4).for_each(|node| assert_eq!(world.see(15, node, &Observation::Gone), Action::Delete, "4 of 20 are just 20 %"));
+    (0..4).for_each(|node| assert_eq!(world.see(0, node, &NodeObservation::Gone), LifecycleAction::Report));
+    (0..4).for_each(|node| {
+        assert_eq!(world.see(15, node, &NodeObservation::Gone), LifecycleAction::Delete, "4 of 20 are just 20 %")
+    });
 }
 
 #[test]
 fn a_failed_deletion_is_confirmed_anew_and_does_not_count() {
     let mut world = World::new(10);
-    world.see(0, 0, &Observation::Gone);
-    world.see(15, 0, &Observation::Gone);
+    world.see(0, 0, &NodeObservation::Gone);
+    world.see(15, 0, &NodeObservation::Gone);
     world.state.not_deleted("uid-000");
-    assert_eq!(world.state, State::default());
+    assert_eq!(world.state, DeletionTracker::default());
 }
 
 #[derive(Debug, Clone)]
 struct Look {
     after: u64,
     node: usize,
-    observation: Observation,
+    observation: NodeObservation,
 }
 
 fn look() -> impl Strategy<Value = Look> {
     let observation = prop_oneof![
-        6 => Just(Observation::Gone),
-        1 => Just(Observation::Ready),
-        1 => Just(Observation::Running),
-        1 => Just(Observation::ShutDown),
+        6 => Just(NodeObservation::Gone),
+        1 => Just(NodeObservation::Ready),
+        1 => Just(NodeObservation::Running),
+        1 => Just(NodeObservation::ShutDown),
         2 => Just(unknown()),
     ];
     (0..8_u64, 0..12_usize, observation).prop_map(|(after, node, observation)| Look { after, node, observation })
@@ -342,7 +357,7 @@ fn look() -> impl Strategy<Value = Look> {
 proptest! {
     #[test]
     fn within_a_window_half_of_a_small_cluster_stays(all in 2..20_usize, count in 0..40_usize, percent in 0..=50_usize) {
-        let allowance = Config { max_count: count, max_percent: percent, ..CONFIG }.allowance(all);
+        let allowance = NodeLifecycleControllerConfig { max_count: count, max_percent: percent, ..CONFIG }.allowance(all);
         prop_assert!(allowance * 2 <= all, "{} of {}", allowance, all);
         prop_assert!(allowance >= usize::from(count > 0), "a single Node may always go");
     }
@@ -362,18 +377,18 @@ proptest! {
             }
             let action = world.see(at, node, &observation);
             match (&observation, action) {
-                (Observation::Gone, Action::Delete) => {
+                (NodeObservation::Gone, LifecycleAction::Delete) => {
                     prop_assert!(since.get(&node).is_some_and(|since| at - since >= 15));
                     deleted.push(at);
                     prop_assert!(deleted.iter().filter(|then| at - **then < 300).count() <= 3, "a fourth of twelve is a crowd");
                     world.remove(at, node);
                 }
-                (Observation::Gone, _) => drop(since.entry(node).or_insert(at)),
-                (Observation::Unknown(_), action) => {
-                    prop_assert!(matches!(action, Action::Nothing | Action::ReportUnknown(_)), "{action:?}");
+                (NodeObservation::Gone, _) => drop(since.entry(node).or_insert(at)),
+                (NodeObservation::Unknown(_), action) => {
+                    prop_assert!(matches!(action, LifecycleAction::Nothing | LifecycleAction::ReportUnknown(_)), "{action:?}");
                 }
                 (_, action) => {
-                    prop_assert_ne!(action, Action::Delete);
+                    prop_assert_ne!(action, LifecycleAction::Delete);
                     since.remove(&node);
                 }
             }

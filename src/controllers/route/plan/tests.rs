@@ -151,7 +151,7 @@ fn single_stack() {
 #[test]
 fn nodes_without_cidrs_concern_only_when_a_route_leads_to_them() {
     let nodes = [node("bare", "10.10.0.1", &[]), node("node-2", "10.10.0.2", &["10.120.1.0/24"])];
-    let names = |plan: &Plan| -> Vec<String> { plan.nodes.iter().map(|node| node.node.name_any()).collect() };
+    let names = |plan: &RoutePlan| -> Vec<String> { plan.nodes.iter().map(|node| node.node.name_any()).collect() };
     let fresh = plan(&[], &nodes, &nets(CLUSTER));
     assert_eq!(names(&fresh), ["node-2"]);
     let led_to = plan(&[route("bare", "10.120.0.0/24")], &nodes, &nets(CLUSTER));
@@ -185,7 +185,7 @@ fn a_new_route_carries_target_addresses_cidr_and_hint() {
     let plan = plan(&[], &[node("node-1", "10.10.0.1", &["10.120.0.0/24"])], &nets(CLUSTER));
     let expected = Route { enable_node_addresses: false, ..tracked("node-1", "10.120.0.0/24", &["10.10.0.1"]) };
     assert_eq!(plan.changes.create, [("uid-node-1".to_owned(), expected)]);
-    assert_eq!(plan.nodes[0].routes, [Needed::Created(0)]);
+    assert_eq!(plan.nodes[0].routes, [RequiredRoute::Create(0)]);
 }
 
 /// A cloud's routes: any target among few, any CIDR among few, some foreign, some blackholes, some tracking addresses.
@@ -265,26 +265,26 @@ fn routes_to_nodes_that_are_only_hidden_stay() {
         blackhole("10.120.3.0/24"),
     ];
     let plan = plan(&routes, &[node("seen", "10.0.0.1", &["10.120.0.0/24"])], &nets(CLUSTER));
-    assert_eq!(strangers(&plan).into_iter().collect::<Vec<_>>(), ["gone", "hidden"]);
-    let hidden = |cidrs: &[&str]| Stranger::Hidden(cidrs.iter().map(|cidr| (*cidr).to_owned()).collect());
+    assert_eq!(unlisted_nodes(&plan).into_iter().collect::<Vec<_>>(), ["gone", "hidden"]);
+    let hidden = |cidrs: &[&str]| UnlistedNode::Hidden(cidrs.iter().map(|cidr| (*cidr).to_owned()).collect());
     let all = vec!["10.120.9.0/24", "10.120.1.0/24", "10.120.2.0/24", "10.120.3.0/24"];
     let without = vec!["10.120.9.0/24", "10.120.2.0/24", "10.120.3.0/24"];
     for (stranger, expected, kept) in [
         (hidden(&["fd00::/64", "10.120.1.0/24"]), &without, 2),
         (hidden(&["10.120.0.0/23"]), &without, 2),
-        (Stranger::Unknown, &without, 2),
+        (UnlistedNode::Unknown, &without, 2),
         (hidden(&["10.120.7.0/24"]), &all, 1),
         (hidden(&["10.120.1.0/25"]), &all, 1),
         (hidden(&[]), &all, 1),
-        (Stranger::Gone, &all, 1),
+        (UnlistedNode::Gone, &all, 1),
     ] {
         let mut plan = plan.clone();
         let seen = [
             ("hidden".to_owned(), stranger.clone()),
-            ("gone".to_owned(), Stranger::Gone),
-            ("seen".to_owned(), Stranger::Unknown),
+            ("gone".to_owned(), UnlistedNode::Gone),
+            ("seen".to_owned(), UnlistedNode::Unknown),
         ];
-        spare(&mut plan, &seen.into());
+        keep_routes_of_unlisted(&mut plan, &seen.into());
         let deleted: Vec<_> = plan.changes.delete.iter().map(|route| route.destination_cidr.as_str()).collect();
         assert_eq!((&deleted, plan.kept), (expected, kept), "{stranger:?}");
     }

@@ -67,7 +67,7 @@ fn what_the_load_balancer_is_made_from_needs_an_update() {
     for (name, change, event) in cases {
         let (old, new) = (service(), with(change));
         assert!(needs_update(&old, &new) && needs_update(&new, &old), "{name}");
-        let announced = announcement(&old, &new).map(|event| format!("{}: {}", event.reason, event.message));
+        let announced = change_event(&old, &new).map(|event| format!("{}: {}", event.reason, event.message));
         assert_eq!(announced.as_deref(), event, "{name}");
     }
 }
@@ -81,7 +81,7 @@ fn the_number_of_families_matters_not_their_order() {
     };
     let (one, both) = (families(&["IPv4"]), families(&["IPv4", "IPv6"]));
     assert!(needs_update(&one, &both) && needs_update(&both, &one));
-    assert_eq!(announcement(&one, &both).unwrap().message, "Count: 1 -> 2");
+    assert_eq!(change_event(&one, &both).unwrap().message, "Count: 1 -> 2");
     assert!(!needs_update(&both, &families(&["IPv6", "IPv4"])));
 }
 

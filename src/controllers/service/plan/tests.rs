@@ -36,8 +36,8 @@ fn hosts(names: &[&str]) -> NodeSet {
     NodeSet::of(&names.iter().map(node).collect::<Vec<_>>())
 }
 
-fn settled(service: &Service) -> Applied {
-    Applied { settled: true, nodes: Some(hosts(&["a"])), ..Applied::unknown(Arc::new(service.clone())) }
+fn settled(service: &Service) -> AppliedService {
+    AppliedService { synced: true, nodes: Some(hosts(&["a"])), ..AppliedService::unknown(Arc::new(service.clone())) }
 }
 
 #[test]
@@ -45,17 +45,17 @@ fn a_service_that_is_not_known() {
     let mut classed = service("LoadBalancer", false);
     classed.spec.as_mut().unwrap().load_balancer_class = Some("other".into());
     let cases = [
-        ("gone", None, Decision::Ignore),
-        ("ClusterIP", Some(service("ClusterIP", false)), Decision::Ignore),
-        ("of another class", Some(classed.clone()), Decision::Ignore),
-        ("of another class, deleted", Some(deleted(classed)), Decision::Ignore),
-        ("of another class, with finalizer", Some(handed_over()), Decision::Cleanup),
-        ("of another class, with finalizer, deleted", Some(deleted(handed_over())), Decision::Cleanup),
-        ("new", Some(service("LoadBalancer", false)), Decision::Ensure(Cause::Unsettled)),
-        ("with finalizer", Some(service("LoadBalancer", true)), Decision::Ensure(Cause::Unsettled)),
-        ("ClusterIP with finalizer", Some(service("ClusterIP", true)), Decision::Cleanup),
-        ("deleted", Some(deleted(service("LoadBalancer", true))), Decision::Cleanup),
-        ("deleted, cleaned, held by others", Some(deleted(service("LoadBalancer", false))), Decision::Ignore),
+        ("gone", None, ServiceAction::Ignore),
+        ("ClusterIP", Some(service("ClusterIP", false)), ServiceAction::Ignore),
+        ("of another class", Some(classed.clone()), ServiceAction::Ignore),
+        ("of another class, deleted", Some(deleted(classed)), ServiceAction::Ignore),
+        ("of another class, with finalizer", Some(handed_over()), ServiceAction::Cleanup),
+        ("of another class, with finalizer, deleted", Some(deleted(handed_over())), ServiceAction::Cleanup),
+        ("new", Some(service("LoadBalancer", false)), ServiceAction::Ensure(EnsureReason::NotSynced)),
+        ("with finalizer", Some(service("LoadBalancer", true)), ServiceAction::Ensure(EnsureReason::NotSynced)),
+        ("ClusterIP with finalizer", Some(service("ClusterIP", true)), ServiceAction::Cleanup),
+        ("deleted", Some(deleted(service("LoadBalancer", true))), ServiceAction::Cleanup),
+        ("deleted, cleaned, held by others", Some(deleted(service("LoadBalancer", false))), ServiceAction::Ignore),
     ];
     for (name, service, expected) in cases {
         assert_eq!(decide(service.as_ref(), None, &hosts(&["a"])), expected, "{name}");
@@ -70,25 +70,25 @@ fn a_service_that_is_known() {
     changed.metadata.annotations = Some([("a".to_owned(), "b".to_owned())].into());
     let mut replaced = same.clone();
     replaced.metadata.uid = Some("u2".into());
-    let orphan = Decision::DeleteOrphan(Arc::new(same.clone()));
-    let answer = Answer { status: None, stage: Stage::Ready };
-    let unpublished = Applied { unpublished: Some(answer.clone()), ..known.clone() };
-    let verify = Applied { verify: true, ..known.clone() };
-    let unsettled = Applied { settled: false, ..known.clone() };
+    let orphan = ServiceAction::DeleteOrphan(Arc::new(same.clone()));
+    let answer = ServiceStatusUpdate { status: None, phase: LoadBalancerPhase::Ready };
+    let unpublished = AppliedService { unpublished: Some(answer.clone()), ..known.clone() };
+    let verify = AppliedService { verify: true, ..known.clone() };
+    let unsettled = AppliedService { synced: false, ..known.clone() };
     let (a, b) = (hosts(&["a"]), hosts(&["b"]));
     let cases = [
-        ("unchanged", Some(&same), &known, &a, Decision::Ignore),
-        ("other hosts", Some(&same), &known, &b, Decision::UpdateHosts),
-        ("changed", Some(&changed), &known, &a, Decision::Ensure(Cause::Changed)),
-        ("changed and other hosts", Some(&changed), &known, &b, Decision::Ensure(Cause::Changed)),
-        ("unsettled", Some(&same), &unsettled, &b, Decision::Ensure(Cause::Unsettled)),
-        ("resync", Some(&same), &verify, &a, Decision::Ensure(Cause::Resync)),
-        ("unpublished", Some(&same), &unpublished, &a, Decision::Publish(answer)),
-        ("changed before published", Some(&changed), &unpublished, &a, Decision::Ensure(Cause::Changed)),
+        ("unchanged", Some(&same), &known, &a, ServiceAction::Ignore),
+        ("other hosts", Some(&same), &known, &b, ServiceAction::UpdateHosts),
+        ("changed", Some(&changed), &known, &a, ServiceAction::Ensure(EnsureReason::Changed)),
+        ("changed and other hosts", Some(&changed), &known, &b, ServiceAction::Ensure(EnsureReason::Changed)),
+        ("unsettled", Some(&same), &unsettled, &b, ServiceAction::Ensure(EnsureReason::NotSynced)),
+        ("resync", Some(&same), &verify, &a, ServiceAction::Ensure(EnsureReason::Resync)),
+        ("unpublished", Some(&same), &unpublished, &a, ServiceAction::Publish(answer)),
+        ("changed before published", Some(&changed), &unpublished, &a, ServiceAction::Ensure(EnsureReason::Changed)),
         ("gone", None, &known, &a, orphan.clone()),
         ("replaced", Some(&replaced), &known, &a, orphan),
-        ("deleted", Some(&deleted(same.clone())), &known, &a, Decision::Cleanup),
-        ("other type, no finalizer", Some(&service("ClusterIP", false)), &known, &a, Decision::Cleanup),
+        ("deleted", Some(&deleted(same.clone())), &known, &a, ServiceAction::Cleanup),
+        ("other type, no finalizer", Some(&service("ClusterIP", false)), &known, &a, ServiceAction::Cleanup),
     ];
     for (name, service, applied, hosts, expected) in cases {
         assert_eq!(decide(service, Some(applied), hosts), expected, "{name}");
@@ -98,7 +98,7 @@ fn a_service_that_is_known() {
 #[test]
 fn only_settled_load_balancers_with_other_hosts_are_affected() {
     let (same, old) = (settled(&service("LoadBalancer", true)), hosts(&["a"]));
-    let unsettled = Applied { settled: false, ..same.clone() };
+    let unsettled = AppliedService { synced: false, ..same.clone() };
     let all = [("same", &same), ("unsettled", &unsettled)];
     let affected = |hosts: &NodeSet| -> Vec<&str> {
         super::affected(all.iter().map(|(name, applied)| (name, *applied)), hosts).into_iter().copied().collect()
@@ -114,39 +114,39 @@ fn changes_are_as_urgent_as_who_waits_for_them() {
     let mut served = wants.clone();
     let ingress = Some(vec![Default::default()]);
     served.status.get_or_insert_default().load_balancer = Some(LoadBalancerStatus { ingress });
-    assert_eq!(on_added(&wants, true), Some(Priority::UserChange));
-    assert_eq!(on_added(&served, true), Some(Priority::Resync));
-    assert_eq!(on_added(&served, false), Some(Priority::UserChange));
-    assert_eq!(on_added(&cleanup, true), Some(Priority::Deletion));
+    assert_eq!(on_added(&wants, true), Some(ReconcilePriority::UserChange));
+    assert_eq!(on_added(&served, true), Some(ReconcilePriority::Resync));
+    assert_eq!(on_added(&served, false), Some(ReconcilePriority::UserChange));
+    assert_eq!(on_added(&cleanup, true), Some(ReconcilePriority::Deletion));
     assert_eq!(on_added(&service("ClusterIP", false), false), None);
     assert_eq!(on_updated(&wants, &served), None, "our own write of the status");
-    assert_eq!(on_updated(&wants, &cleanup), Some(Priority::Deletion));
+    assert_eq!(on_updated(&wants, &cleanup), Some(ReconcilePriority::Deletion));
     assert_eq!(on_updated(&cleanup, &cleanup), None, "does not cut the back-off short");
-    assert_eq!(on_updated(&service("ClusterIP", false), &wants), Some(Priority::UserChange));
+    assert_eq!(on_updated(&service("ClusterIP", false), &wants), Some(ReconcilePriority::UserChange));
     let theirs = handed_over();
-    assert_eq!(on_added(&theirs, true), Some(Priority::Resync));
-    assert_eq!(on_updated(&service("ClusterIP", true), &theirs), Some(Priority::Deletion));
+    assert_eq!(on_added(&theirs, true), Some(ReconcilePriority::Resync));
+    assert_eq!(on_updated(&service("ClusterIP", true), &theirs), Some(ReconcilePriority::Deletion));
     assert_eq!(on_updated(&theirs, &theirs), None, "it may be the finalizer of somebody else");
-    assert_eq!(on_updated(&theirs, &deleted(theirs.clone())), Some(Priority::Deletion));
+    assert_eq!(on_updated(&theirs, &deleted(theirs.clone())), Some(ReconcilePriority::Deletion));
 }
 
 #[test]
 fn failures_are_classed_by_the_next_move() {
-    let cloud = |error| Failure::Cloud { doing: "doing", error }.verdict();
+    let cloud = |error| ServiceSyncError::Cloud { doing: "doing", error }.response();
     let after = Duration::from_secs(42);
     let wait = cloud(CloudError::RetryAfter { after, message: "busy".into() });
-    assert!(matches!(wait.outcome, Outcome::After(delay, _) if delay == after));
-    assert!(matches!(wait.stage, Some(Stage::Waiting(_))));
+    assert!(matches!(wait.outcome, ReconcileResult::RequeueAfter(delay, _) if delay == after));
+    assert!(matches!(wait.phase, Some(LoadBalancerPhase::Waiting(_))));
     let invalid = cloud(CloudError::invalid("bad port"));
-    assert!(matches!(invalid.outcome, Outcome::After(delay, _) if delay == BACKOFF.max));
-    assert_eq!(invalid.stage, Some(Stage::Invalid("doing: bad port".into())));
+    assert!(matches!(invalid.outcome, ReconcileResult::RequeueAfter(delay, _) if delay == BACKOFF.max));
+    assert_eq!(invalid.phase, Some(LoadBalancerPhase::Invalid("doing: bad port".into())));
     let refused = cloud(CloudError::refused("bad port"));
-    assert_eq!(refused.outcome, Outcome::Failed("doing: bad port".into()));
-    assert_eq!(refused.stage, invalid.stage);
+    assert_eq!(refused.outcome, ReconcileResult::Failed("doing: bad port".into()));
+    assert_eq!(refused.phase, invalid.phase);
     let failed = cloud(CloudError::failed("boom"));
-    assert_eq!(failed.outcome, Outcome::Failed("doing: boom".into()));
-    assert_eq!(cloud(CloudError::NotLeader("x".into())).stage, None);
-    let api = |error| Failure::Api { doing: "doing", error };
-    assert_eq!(api(ApiError::NotFound("x".into())).verdict().outcome, Outcome::Done);
-    assert!(!api(ApiError::Conflict("x".into())).is_news() && api(ApiError::Failed("x".into())).is_news());
+    assert_eq!(failed.outcome, ReconcileResult::Failed("doing: boom".into()));
+    assert_eq!(cloud(CloudError::NotLeader("x".into())).phase, None);
+    let api = |error| ServiceSyncError::Api { doing: "doing", error };
+    assert_eq!(api(ApiError::NotFound("x".into())).response().outcome, ReconcileResult::Done);
+    assert!(!api(ApiError::Conflict("x".into())).is_reportable() && api(ApiError::Failed("x".into())).is_reportable());
 }

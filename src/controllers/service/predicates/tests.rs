@@ -65,7 +65,7 @@ fn hosts_are_nodes_that_stay_and_are_not_excluded() {
         assert_eq!(is_host(&with(&node("n", Some("fake://n")), change)), expected, "{name}");
     }
     let all: Vec<_> = cases.iter().map(|(name, change, _)| Arc::new(with(&node(name, None), *change))).collect();
-    assert_eq!(Hosts::among(all, None).nodes.len(), 6);
+    assert_eq!(LoadBalancerHosts::among(all, None).nodes.len(), 6);
 }
 
 #[test]
@@ -136,7 +136,11 @@ fn whatever_a_provider_may_go_by_can_move_a_host_and_going_waits() {
     ];
     for (name, change, expected) in changes {
         let changed = with(&plain, change);
-        assert_eq!([may_move(&plain, &changed), may_move(&changed, &plain)], expected, "{name}, done and undone");
+        assert_eq!(
+            [may_change_hosts(&plain, &changed), may_change_hosts(&changed, &plain)],
+            expected,
+            "{name}, done and undone"
+        );
     }
 }
 
@@ -184,7 +188,7 @@ fn node_sets_are_equal_when_names_and_provider_ids_are() {
 #[test]
 fn an_equal_set_is_shared() {
     let nodes = vec![Arc::new(node("one", None))];
-    let first = Hosts::among(nodes.clone(), None);
-    let second = Hosts::among(nodes, Some(&first.set));
+    let first = LoadBalancerHosts::among(nodes.clone(), None);
+    let second = LoadBalancerHosts::among(nodes, Some(&first.set));
     assert!(Arc::ptr_eq(&first.set.members, &second.set.members));
 }

@@ -7,22 +7,22 @@ use bytes::Bytes;
 use http::{Method, Response};
 use jiff::Timestamp;
 
-use super::{ArmError, ErrorClass, error_body::ErrorBody, retry_after};
+use super::{ArmError, ArmErrorClass, error_body::ErrorBody, retry_after};
 
 /// A request, as errors name it: without its query, which may contain signatures.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct RequestLine<'a> {
     pub(super) method: &'a Method,
     pub(super) path: &'a str,
 }
 
-impl Asked<'_> {
-    pub(super) fn writes(&self) -> bool {
+impl RequestLine<'_> {
+    pub(super) fn is_write(&self) -> bool {
         !matches!(*self.method, Method::GET | Method::HEAD)
     }
 
     /// An error without an answer.
-    pub(super) fn error(&self, class: ErrorClass, message: impl Into<String>) -> ArmError {
+    pub(super) fn error(&self, class: ArmErrorClass, message: impl Into<String>) -> ArmError {
         ArmError {
             class,
             status: None,
@@ -37,27 +37,27 @@ impl Asked<'_> {
 
 /// Codes that decide the class whatever the status (below 500 and not 401, 403, 404), innermost first.
 /// Upstream: `pkg/consts` of cloud-provider-azure names some; the others are from the resource providers' public error lists.
-const CODES: &[(&str, ErrorClass)] = &[
-    ("RetryableErrorDueToAnotherOperation", ErrorClass::Busy),
-    ("RetryableError", ErrorClass::Busy),
-    ("AnotherOperationInProgress", ErrorClass::Busy),
-    ("OperationInProgress", ErrorClass::Busy),
-    ("ReferencedResourceNotProvisioned", ErrorClass::Busy),
-    ("TooManyRequests", ErrorClass::Throttled),
-    ("SubscriptionRequestsThrottled", ErrorClass::Throttled),
-    ("ResourceRequestsThrottled", ErrorClass::Throttled),
-    ("ResourceCollectionRequestsThrottled", ErrorClass::Throttled),
-    ("PreconditionFailed", ErrorClass::Conflict),
-    ("CanceledAndSupersededDueToAnotherOperation", ErrorClass::Conflict),
-    ("OperationPreempted", ErrorClass::Conflict),
-    ("OperationPreemptedByAnotherOperation", ErrorClass::Conflict),
-    ("ConflictingConcurrentWriteNotAllowed", ErrorClass::Conflict),
-    ("Conflict", ErrorClass::Conflict),
-    ("ResourceGroupBeingDeleted", ErrorClass::ParentNotFound),
-    ("ResourceGroupNotFound", ErrorClass::ParentNotFound),
-    ("SubscriptionNotFound", ErrorClass::ParentNotFound),
-    ("InvalidSubscriptionId", ErrorClass::ParentNotFound),
-    ("ParentResourceNotFound", ErrorClass::ParentNotFound),
+const CODES: &[(&str, ArmErrorClass)] = &[
+    ("RetryableErrorDueToAnotherOperation", ArmErrorClass::Busy),
+    ("RetryableError", ArmErrorClass::Busy),
+    ("AnotherOperationInProgress", ArmErrorClass::Busy),
+    ("OperationInProgress", ArmErrorClass::Busy),
+    ("ReferencedResourceNotProvisioned", ArmErrorClass::Busy),
+    ("TooManyRequests", ArmErrorClass::Throttled),
+    ("SubscriptionRequestsThrottled", ArmErrorClass::Throttled),
+    ("ResourceRequestsThrottled", ArmErrorClass::Throttled),
+    ("ResourceCollectionRequestsThrottled", ArmErrorClass::Throttled),
+    ("PreconditionFailed", ArmErrorClass::Conflict),
+    ("CanceledAndSupersededDueToAnotherOperation", ArmErrorClass::Conflict),
+    ("OperationPreempted", ArmErrorClass::Conflict),
+    ("OperationPreemptedByAnotherOperation", ArmErrorClass::Conflict),
+    ("ConflictingConcurrentWriteNotAllowed", ArmErrorClass::Conflict),
+    ("Conflict", ArmErrorClass::Conflict),
+    ("ResourceGroupBeingDeleted", ArmErrorClass::ParentNotFound),
+    ("ResourceGroupNotFound", ArmErrorClass::ParentNotFound),
+    ("SubscriptionNotFound", ArmErrorClass::ParentNotFound),
+    ("InvalidSubscriptionId", ArmErrorClass::ParentNotFound),
+    ("ParentResourceNotFound", ArmErrorClass::ParentNotFound),
 ];
 
 /// Endings of codes of reached limits: `PublicIPCountLimitReached`, `QuotaExceeded` …
@@ -73,44 +73,44 @@ const INTERNAL: &[&str] =
 /// Whether the code speaks of a resource that another write holds, so that a 429 with it says nothing about a quota.
 pub(super) fn names_another_write(code: &str) -> bool {
     let class = CODES.iter().find(|(known, _)| known.eq_ignore_ascii_case(code)).map(|(_, class)| *class);
-    matches!(class, Some(ErrorClass::Busy | ErrorClass::Conflict))
+    matches!(class, Some(ArmErrorClass::Busy | ArmErrorClass::Conflict))
 }
 
-fn class_of_code(code: &str, message: &str) -> Option<ErrorClass> {
+fn class_of_code(code: &str, message: &str) -> Option<ArmErrorClass> {
     let limit = || LIMITS.iter().any(|ending| code.to_ascii_lowercase().ends_with(ending));
     let quota = || code.eq_ignore_ascii_case("OperationNotAllowed") && message.to_ascii_lowercase().contains("quota");
     let known = CODES.iter().find(|(known, _)| known.eq_ignore_ascii_case(code)).map(|(_, class)| *class);
-    known.or_else(|| (limit() || quota()).then_some(ErrorClass::QuotaExceeded))
+    known.or_else(|| (limit() || quota()).then_some(ArmErrorClass::QuotaExceeded))
 }
 
 /// The innermost code that decides, and its class.
-fn telling(body: &ErrorBody) -> Option<(&str, ErrorClass)> {
+fn deciding_code(body: &ErrorBody) -> Option<(&str, ArmErrorClass)> {
     let class = |code| class_of_code(code, &body.message).map(|class| (code, class));
     body.codes.iter().rev().find_map(|code| class(code.as_str()))
 }
 
 /// Class and telling code of an answer that is no success.
-fn verdict(status: u16, body: Option<&ErrorBody>, writes: bool) -> (ErrorClass, String) {
+fn classify_answer(status: u16, body: Option<&ErrorBody>, writes: bool) -> (ArmErrorClass, String) {
     let outer = body.map_or("", ErrorBody::code);
-    let known = body.and_then(telling);
+    let known = body.and_then(deciding_code);
     let is = |codes: &[&str]| codes.iter().any(|code| code.eq_ignore_ascii_case(outer));
     let by_status = |class| (class, outer);
     let (class, code) = match (status, known) {
-        (401, _) => by_status(ErrorClass::Unauthorized),
-        (403, _) if is(&["RequestDisallowedByPolicy"]) => by_status(ErrorClass::Invalid),
-        (403, _) => by_status(ErrorClass::Forbidden),
-        (404, _) if is(GONE) => by_status(ErrorClass::NotFound),
-        (404, _) if body.is_some() => by_status(ErrorClass::ParentNotFound),
-        (412, _) => by_status(ErrorClass::Conflict),
+        (401, _) => by_status(ArmErrorClass::Unauthorized),
+        (403, _) if is(&["RequestDisallowedByPolicy"]) => by_status(ArmErrorClass::Invalid),
+        (403, _) => by_status(ArmErrorClass::Forbidden),
+        (404, _) if is(GONE) => by_status(ArmErrorClass::NotFound),
+        (404, _) if body.is_some() => by_status(ArmErrorClass::ParentNotFound),
+        (412, _) => by_status(ArmErrorClass::Conflict),
         (400..=499, Some((code, class))) if status != 404 => (class, code),
-        (429, None) => by_status(ErrorClass::Throttled),
-        (408, None) => by_status(ErrorClass::Transient),
-        (400..=499, None) if body.is_some() => by_status(ErrorClass::Invalid),
-        (500..=599, Some((code, ErrorClass::Busy))) => (ErrorClass::Busy, code),
+        (429, None) => by_status(ArmErrorClass::Throttled),
+        (408, None) => by_status(ArmErrorClass::Transient),
+        (400..=499, None) if body.is_some() => by_status(ArmErrorClass::Invalid),
+        (500..=599, Some((code, ArmErrorClass::Busy))) => (ArmErrorClass::Busy, code),
         // A gateway that heard nothing from ARM itself: the write may have arrived there.
-        (502 | 504, _) if writes && body.is_none() => by_status(ErrorClass::OutcomeUnknown),
-        (500..=599, _) => by_status(ErrorClass::Transient),
-        _ => by_status(ErrorClass::Garbage),
+        (502 | 504, _) if writes && body.is_none() => by_status(ArmErrorClass::OutcomeUnknown),
+        (500..=599, _) => by_status(ArmErrorClass::Transient),
+        _ => by_status(ArmErrorClass::MalformedAnswer),
     };
     (class, code.to_owned())
 }
@@ -131,20 +131,20 @@ pub(super) fn correlation_id<T>(answer: &Response<T>) -> Option<String> {
 }
 
 /// The error in an answer that is no success. `wall` is now, for a `Retry-After` date.
-pub(super) fn error_of(asked: Asked<'_>, answer: &Response<Bytes>, wall: Timestamp) -> ArmError {
+pub(super) fn error_of(asked: RequestLine<'_>, answer: &Response<Bytes>, wall: Timestamp) -> ArmError {
     let body = ErrorBody::parse(answer.body());
-    let (mut class, code) = verdict(answer.status().as_u16(), body.as_ref(), asked.writes());
-    if class == ErrorClass::NotFound && body.as_ref().is_some_and(|body| names_a_parent(asked.path, &body.message)) {
-        class = ErrorClass::ParentNotFound;
+    let (mut class, code) = classify_answer(answer.status().as_u16(), body.as_ref(), asked.is_write());
+    if class == ArmErrorClass::NotFound && body.as_ref().is_some_and(|body| names_a_parent(asked.path, &body.message)) {
+        class = ArmErrorClass::ParentNotFound;
     }
     let message = match &body {
-        Some(body) => explained(&code, &body.message),
-        None => stranger(answer),
+        Some(body) => with_advice(&code, &body.message),
+        None => foreign_answer(answer),
     };
     let wait = retry_after::in_headers(answer.headers(), wall);
     ArmError {
         status: Some(answer.status().as_u16()),
-        retry_after: wait.or_else(|| retry_after::in_message(&message).filter(|_| class == ErrorClass::Busy)),
+        retry_after: wait.or_else(|| retry_after::in_message(&message).filter(|_| class == ArmErrorClass::Busy)),
         code,
         correlation_id: correlation_id(answer),
         ..asked.error(class, message)
@@ -152,7 +152,7 @@ pub(super) fn error_of(asked: Asked<'_>, answer: &Response<Bytes>, wall: Timesta
 }
 
 /// ARM's message with what the operator can do, for errors that are the subscription's state and not the request's.
-fn explained(code: &str, message: &str) -> String {
+fn with_advice(code: &str, message: &str) -> String {
     let quoted = || message.split('\'').nth(1).filter(|name| name.starts_with("Microsoft."));
     match code {
         "MissingSubscriptionRegistration" => {
@@ -167,30 +167,30 @@ fn explained(code: &str, message: &str) -> String {
 }
 
 /// What is said about an answer that is not ARM's. Its content stays out: a proxy may echo the request with its token.
-fn stranger(answer: &Response<Bytes>) -> String {
+fn foreign_answer(answer: &Response<Bytes>) -> String {
     let kind = answer.headers().get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let kind: String = kind.unwrap_or("no content type").chars().take(100).collect();
     format!("the answer carries no ARM error document ({kind}, {} bytes)", answer.body().len())
 }
 
 /// The error of an operation that ran and failed or was canceled. `body` is its `error`, when it has one.
-pub(super) fn failed_operation(asked: Asked<'_>, state: &str, body: Option<&ErrorBody>) -> ArmError {
+pub(super) fn failed_operation(asked: RequestLine<'_>, state: &str, body: Option<&ErrorBody>) -> ArmError {
     let outer = body.map_or("", ErrorBody::code);
     let fallback = match state.to_ascii_lowercase().as_str() {
-        "canceled" | "cancelled" => ErrorClass::Conflict,
+        "canceled" | "cancelled" => ArmErrorClass::Conflict,
         _ if outer.is_empty()
             || INTERNAL.iter().any(|code| outer.to_ascii_lowercase().ends_with(&code.to_ascii_lowercase())) =>
         {
-            ErrorClass::Transient
+            ArmErrorClass::Transient
         }
-        _ => ErrorClass::Invalid,
+        _ => ArmErrorClass::Invalid,
     };
-    let (code, class) = body.and_then(telling).unwrap_or((outer, fallback));
+    let (code, class) = body.and_then(deciding_code).unwrap_or((outer, fallback));
     let text = body.map_or("", |body| body.message.as_str());
-    let message = if text.is_empty() { format!("the operation ended as {state}") } else { explained(code, text) };
+    let message = if text.is_empty() { format!("the operation ended as {state}") } else { with_advice(code, text) };
     ArmError {
         code: code.to_owned(),
-        retry_after: retry_after::in_message(&message).filter(|_| class == ErrorClass::Busy),
+        retry_after: retry_after::in_message(&message).filter(|_| class == ArmErrorClass::Busy),
         ..asked.error(class, message)
     }
 }

@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::time::Instant;
 
 use super::{
-    ApiType, ArmError, ArmResult, ArmSettings, ErrorClass, Gate, Precondition, ResourceId, TokenProvider, Transport,
-    Urgency, classify::Asked, observe::Counted, request::Ask, send::decode, url, write::unread,
+    ApiType, ArmError, ArmErrorClass, ArmResult, ArmSettings, ArmTransport, Precondition, RequestGate, ResourceId,
+    TokenProvider, Urgency, classify::RequestLine, request::RequestTemplate, request_metrics::ArmRequestMetrics,
+    send::decode, url, write::unread_result,
 };
 use crate::{
     metrics::Metrics,
@@ -25,13 +26,13 @@ use crate::{
 const MOST_PAGES: usize = 10_000;
 
 /// What the client works with.
-pub struct ArmParts {
+pub struct ArmClientDeps {
     /// The wire. It must not follow redirects: the token would go with them.
-    pub transport: Arc<dyn Transport>,
+    pub transport: Arc<dyn ArmTransport>,
     /// Credentials.
     pub tokens: Arc<dyn TokenProvider>,
     /// The request budget.
-    pub gate: Arc<dyn Gate>,
+    pub gate: Arc<dyn RequestGate>,
     /// Asked before every write.
     pub leadership: Leadership,
     /// Where calls are counted.
@@ -40,21 +41,21 @@ pub struct ArmParts {
     pub clock: Clock,
 }
 
-pub(super) struct Shared {
+pub(super) struct ArmClientShared {
     pub(super) settings: ArmSettings,
-    pub(super) parts: ArmParts,
+    pub(super) deps: ArmClientDeps,
 }
 
 /// Sends requests to ARM. Cheap to clone; a clone may have another urgency or deadline.
 #[derive(Clone)]
 pub struct ArmClient {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ArmClientShared>,
     pub(super) urgency: Urgency,
     deadline: Option<Instant>,
 }
 
 #[derive(Deserialize)]
-struct Page<D> {
+struct ArmListPage<D> {
     value: Vec<D>,
     #[serde(rename = "nextLink")]
     next_link: Option<String>,
@@ -62,8 +63,8 @@ struct Page<D> {
 
 impl ArmClient {
     /// A client of the least urgency.
-    pub fn new(settings: ArmSettings, parts: ArmParts) -> Self {
-        Self { shared: Arc::new(Shared { settings, parts }), urgency: Urgency::Resync, deadline: None }
+    pub fn new(settings: ArmSettings, parts: ArmClientDeps) -> Self {
+        Self { shared: Arc::new(ArmClientShared { settings, deps: parts }), urgency: Urgency::Resync, deadline: None }
     }
 
     /// The same client with another urgency.
@@ -83,8 +84,8 @@ impl ArmClient {
         id: &ResourceId,
         query: &[(&str, &str)],
     ) -> ArmResult<D> {
-        let ask = self.ask(kind, "get", Method::GET, id.as_str(), query)?;
-        self.count(&ask, Box::pin(self.read(&ask, self.read_deadline()))).await
+        let ask = self.request(kind, "get", Method::GET, id.as_str(), query)?;
+        self.measure(&ask, Box::pin(self.read(&ask, self.read_deadline()))).await
     }
 
     /// All pages of the collection at `path`: a group's or resource's id and what follows, e.g. `{group}/providers/Microsoft.Compute/virtualMachines`.
@@ -108,26 +109,26 @@ impl ArmClient {
         query: &[(&str, &str)],
         mut take: impl FnMut(Vec<D>),
     ) -> ArmResult<()> {
-        let ask = self.ask(kind, "list", Method::GET, path, query)?;
-        self.count(&ask, Box::pin(self.pages(&ask, &mut take))).await
+        let ask = self.request(kind, "list", Method::GET, path, query)?;
+        self.measure(&ask, Box::pin(self.pages(&ask, &mut take))).await
     }
 
-    async fn pages<D: DeserializeOwned>(&self, first: &Ask, take: &mut impl FnMut(Vec<D>)) -> ArmResult<()> {
+    async fn pages<D: DeserializeOwned>(&self, first: &RequestTemplate, take: &mut impl FnMut(Vec<D>)) -> ArmResult<()> {
         let mut ask = first.clone();
         let mut seen = HashSet::new();
         while seen.len() < MOST_PAGES && seen.insert(ask.url.clone()) {
-            let page: Page<D> = self.read(&ask, self.read_deadline()).await?;
+            let page: ArmListPage<D> = self.read(&ask, self.read_deadline()).await?;
             take(page.value);
             let Some(link) = page.next_link.filter(|link| !link.is_empty()) else { return Ok(()) };
             let Some(next) = url::follow(&first.url, &link) else {
                 let message = "the list goes on at another host (nextLink), where no token is sent";
-                return Err(first.asked().error(ErrorClass::Garbage, message));
+                return Err(first.request_line().error(ArmErrorClass::MalformedAnswer, message));
             };
             ask = first.read_at(next);
         }
         Err(first
-            .asked()
-            .error(ErrorClass::Garbage, format!("the list does not end (nextLink, after {} pages)", seen.len())))
+            .request_line()
+            .error(ArmErrorClass::MalformedAnswer, format!("the list does not end (nextLink, after {} pages)", seen.len())))
     }
 
     /// Creates or replaces; waits for the operation; answers the document as it is then. An error of class `Conflict` when `condition`
@@ -139,8 +140,8 @@ impl ArmClient {
         condition: Precondition<'_>,
         document: &D,
     ) -> ArmResult<D> {
-        let ask = self.ask(kind, "create_or_update", Method::PUT, id.as_str(), &[])?;
-        self.replace(ask.with(condition, document)?).await
+        let ask = self.request(kind, "create_or_update", Method::PUT, id.as_str(), &[])?;
+        self.write_document(ask.with(condition, document)?).await
     }
 
     /// Changes the fields that `change` has; otherwise as [`ArmClient::put`].
@@ -151,30 +152,33 @@ impl ArmClient {
         condition: Precondition<'_>,
         change: &(impl Serialize + Sync),
     ) -> ArmResult<D> {
-        let ask = self.ask(kind, "update", Method::PATCH, id.as_str(), &[])?;
-        self.replace(ask.with(condition, change)?).await
+        let ask = self.request(kind, "update", Method::PATCH, id.as_str(), &[])?;
+        self.write_document(ask.with(condition, change)?).await
     }
 
-    async fn replace<D: DeserializeOwned>(&self, ask: Ask) -> ArmResult<D> {
+    async fn write_document<D: DeserializeOwned>(&self, ask: RequestTemplate) -> ArmResult<D> {
         let work = async {
-            let answer = self.operate(&ask, self.operation_deadline()).await?;
-            let answer =
-                answer.ok_or_else(|| ask.asked().error(ErrorClass::OutcomeUnknown, "the answer has no document"))?;
-            decode(&ask, &answer).map_err(|error| unread(&ask, &error))
+            let answer = self.run_operation(&ask, self.operation_deadline()).await?;
+            let answer = answer
+                .ok_or_else(|| ask.request_line().error(ArmErrorClass::OutcomeUnknown, "the answer has no document"))?;
+            decode(&ask, &answer).map_err(|error| unread_result(&ask, &error))
         };
-        self.count(&ask, Box::pin(work)).await
+        self.measure(&ask, Box::pin(work)).await
     }
 
     /// Deletes; waits for the operation. Absent before is success; an error of class `Conflict` when `condition` does not hold.
     pub async fn delete(&self, kind: &'static ApiType, id: &ResourceId, condition: Precondition<'_>) -> ArmResult<()> {
-        let ask = Ask { condition: condition.header(), ..self.ask(kind, "delete", Method::DELETE, id.as_str(), &[])? };
+        let ask = RequestTemplate {
+            condition: condition.header(),
+            ..self.request(kind, "delete", Method::DELETE, id.as_str(), &[])?
+        };
         let work = async {
-            match self.operate(&ask, self.operation_deadline()).await {
-                Err(error) if error.class != ErrorClass::NotFound => Err(error),
+            match self.run_operation(&ask, self.operation_deadline()).await {
+                Err(error) if error.class != ArmErrorClass::NotFound => Err(error),
                 _ => Ok(()),
             }
         };
-        self.count(&ask, Box::pin(work)).await
+        self.measure(&ask, Box::pin(work)).await
     }
 
     /// Runs `action` of a resource (`{id}/{action}`) and waits for the operation. Answers its result; `None` when it has none.
@@ -185,61 +189,63 @@ impl ArmClient {
         action: &str,
         input: &(impl Serialize + Sync),
     ) -> ArmResult<Option<D>> {
-        let ask = self.ask(kind, "action", Method::POST, &format!("{id}/{action}"), &[])?;
+        let ask = self.request(kind, "action", Method::POST, &format!("{id}/{action}"), &[])?;
         let ask = ask.with(Precondition::Unconditional, input)?;
         let work = async {
-            let answer = self.operate(&ask, self.operation_deadline()).await?.filter(|answer| !answer.body().is_empty());
-            answer.map(|answer| decode(&ask, &answer).map_err(|error| unread(&ask, &error))).transpose()
+            let answer =
+                self.run_operation(&ask, self.operation_deadline()).await?.filter(|answer| !answer.body().is_empty());
+            answer.map(|answer| decode(&ask, &answer).map_err(|error| unread_result(&ask, &error))).transpose()
         };
-        self.count(&ask, Box::pin(work)).await
+        self.measure(&ask, Box::pin(work)).await
     }
 
-    fn ask(
+    fn request(
         &self,
         kind: &'static ApiType,
         call: &'static str,
         method: Method,
         path: &str,
         query: &[(&str, &str)],
-    ) -> ArmResult<Ask> {
+    ) -> ArmResult<RequestTemplate> {
         let settings = &self.shared.settings;
         let version = if settings.azure_stack { kind.stack_version } else { kind.version };
         let url = url::build(&settings.endpoint, path, version, query);
-        let refused =
-            || Asked { method: &method, path }.error(ErrorClass::Invalid, "this is not the path of an ARM resource");
+        let refused = || {
+            RequestLine { method: &method, path }.error(ArmErrorClass::Invalid, "this is not the path of an ARM resource")
+        };
         let url: Url = url.ok_or_else(refused)?;
-        Ok(Ask { kind, call, method, url, condition: None, body: Bytes::new() })
+        Ok(RequestTemplate { kind, call, method, url, condition: None, body: Bytes::new() })
     }
 
     /// `work` comes boxed: it is kilobytes long, and each future that it is handed through would hold room for it twice.
-    async fn count<T>(&self, ask: &Ask, work: Pin<Box<impl Future<Output = ArmResult<T>>>>) -> ArmResult<T> {
+    async fn measure<T>(&self, ask: &RequestTemplate, work: Pin<Box<impl Future<Output = ArmResult<T>>>>) -> ArmResult<T> {
         let started = self.now();
         let outcome = work.await;
-        self.counted().ended(ask, self.now() - started, outcome.as_ref());
+        self.request_metrics().call_ended(ask, self.now() - started, outcome.as_ref());
         outcome
     }
 
-    pub(super) fn counted(&self) -> Counted<'_> {
-        Counted { metrics: &self.shared.parts.metrics, groups: self.shared.settings.labelled_groups.as_ref() }
+    pub(super) fn request_metrics(&self) -> ArmRequestMetrics<'_> {
+        ArmRequestMetrics { metrics: &self.shared.deps.metrics, groups: self.shared.settings.labelled_groups.as_ref() }
     }
 
     pub(super) fn now(&self) -> Instant {
-        self.shared.parts.clock.now()
+        self.shared.deps.clock.now()
     }
 
     fn read_deadline(&self) -> Instant {
-        self.deadline.unwrap_or_else(|| self.now() + self.shared.settings.limits.read)
+        self.deadline.unwrap_or_else(|| self.now() + self.shared.settings.timeouts.read)
     }
 
     fn operation_deadline(&self) -> Instant {
-        self.deadline.unwrap_or_else(|| self.now() + self.shared.settings.limits.operation)
+        self.deadline.unwrap_or_else(|| self.now() + self.shared.settings.timeouts.operation)
     }
 }
 
-impl Ask {
+impl RequestTemplate {
     fn with(self, condition: Precondition<'_>, document: &impl Serialize) -> ArmResult<Self> {
         let body = serde_json::to_vec(document).map_err(|error| -> ArmError {
-            self.asked().error(ErrorClass::Invalid, format!("the document cannot be written as JSON: {error}"))
+            self.request_line().error(ArmErrorClass::Invalid, format!("the document cannot be written as JSON: {error}"))
         })?;
         Ok(Self { condition: condition.header(), body: body.into(), ..self })
     }

@@ -2,7 +2,7 @@
 //!
 //! Upstream: the structures of `armcompute` that `pkg/provider` reads; see [`super::document`] for what becomes of the rest.
 
-use super::document::{ExtendedLocation, Sku, SubResource, Tags, documents};
+use super::document::{ArmSku, ExtendedLocation, SubResource, Tags, documents};
 
 documents! {
     /// A machine outside uniform scale sets.
@@ -22,10 +22,10 @@ documents! {
         provisioning_state: String,
         availability_set: SubResource,
         virtual_machine_scale_set: SubResource,
-        hardware_profile: HardwareProfile,
-        os_profile: OsProfile,
-        network_profile: NetworkProfile,
-        instance_view: InstanceView,
+        hardware_profile: ArmHardwareProfile,
+        os_profile: ArmOsProfile,
+        network_profile: ArmNetworkProfile,
+        instance_view: ArmInstanceView,
     }
     /// A scale set, uniform or flexible.
     VirtualMachineScaleSet {
@@ -36,11 +36,11 @@ documents! {
         zones: Vec<String>,
         tags: Tags,
         etag: String,
-        sku: Sku,
-        properties: ScaleSetProperties,
+        sku: ArmSku,
+        properties: ArmScaleSetProperties,
     }
     /// See [`VirtualMachineScaleSet`].
-    ScaleSetProperties {
+    ArmScaleSetProperties {
         orchestration_mode: String,
         provisioning_state: String,
         platform_fault_domain_count: i64,
@@ -64,7 +64,7 @@ documents! {
         zones: Vec<String>,
         tags: Tags,
         etag: String,
-        sku: Sku,
+        sku: ArmSku,
         properties: ScaleSetVmProperties,
     }
     /// See [`VirtualMachineScaleSetVm`].
@@ -72,11 +72,11 @@ documents! {
         vm_id: String,
         provisioning_state: String,
         latest_model_applied: bool,
-        hardware_profile: HardwareProfile,
-        os_profile: OsProfile,
-        network_profile: NetworkProfile,
+        hardware_profile: ArmHardwareProfile,
+        os_profile: ArmOsProfile,
+        network_profile: ArmNetworkProfile,
         network_profile_configuration: NetworkProfileConfiguration,
-        instance_view: InstanceView,
+        instance_view: ArmInstanceView,
     }
     /// An availability set.
     AvailabilitySet {
@@ -84,7 +84,7 @@ documents! {
         name: String,
         location: String,
         tags: Tags,
-        sku: Sku,
+        sku: ArmSku,
         properties: AvailabilitySetProperties,
     }
     /// See [`AvailabilitySet`].
@@ -94,15 +94,15 @@ documents! {
         virtual_machines: Vec<SubResource>,
     }
     /// Machine type.
-    HardwareProfile {
+    ArmHardwareProfile {
         vm_size: String,
     }
     /// Host name.
-    OsProfile {
+    ArmOsProfile {
         computer_name: String,
     }
     /// Network interfaces of a machine.
-    NetworkProfile {
+    ArmNetworkProfile {
         network_interfaces: Vec<NetworkInterfaceReference>,
     }
     /// One of them.
@@ -115,7 +115,7 @@ documents! {
         primary: bool,
     }
     /// What a machine is doing; only in answers to `$expand=instanceView`.
-    InstanceView {
+    ArmInstanceView {
         computer_name: String,
         os_name: String,
         platform_fault_domain: i64,
@@ -161,7 +161,7 @@ documents! {
     }
 }
 
-impl InstanceView {
+impl ArmInstanceView {
     /// The part behind `PowerState/`, as ARM writes it.
     pub fn power_state(&self) -> Option<&str> {
         const PREFIX: &str = "PowerState/";
@@ -188,7 +188,7 @@ mod tests {
             ("[]", None),
         ];
         for (statuses, expected) in cases {
-            let view = InstanceView { statuses: serde_json::from_str(statuses).unwrap(), ..Default::default() };
+            let view = ArmInstanceView { statuses: serde_json::from_str(statuses).unwrap(), ..Default::default() };
             assert_eq!(view.power_state(), expected, "{statuses}");
         }
     }

@@ -44,7 +44,7 @@ documents! {
         id: String,
     }
     /// Price and size class.
-    Sku {
+    ArmSku {
         name: String,
         tier: String,
         capacity: i64,

@@ -10,7 +10,7 @@ pub type ArmResult<T> = Result<T, ArmError>;
 
 /// The caller's next move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ErrorClass {
+pub enum ArmErrorClass {
     /// ARM says of this very resource that it does not exist (404, code `ResourceNotFound`, `NotFound` or `InstanceNotFound`).
     NotFound,
     /// Something around the resource is missing: its group, subscription or parent. Says nothing certain about the resource.
@@ -34,7 +34,7 @@ pub enum ErrorClass {
     /// A write was sent and no answer came: read before writing again.
     OutcomeUnknown,
     /// The answer is not what ARM sends: try again with back-off, and tell somebody.
-    Garbage,
+    MalformedAnswer,
     /// This process may not write now.
     NotLeader,
 }
@@ -43,7 +43,7 @@ pub enum ErrorClass {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArmError {
     /// The next move.
-    pub class: ErrorClass,
+    pub class: ArmErrorClass,
     /// HTTP status, when there was an answer.
     pub status: Option<u16>,
     /// ARM's error code, as sent; of nested ones the one that decided the class; empty when there is none.
@@ -85,7 +85,7 @@ impl ArmError {
 
     /// Action and scope of a 403, taken from ARM's sentence; `None` when it does not name them.
     pub fn missing_permission(&self) -> Option<MissingPermission<'_>> {
-        if self.class != ErrorClass::Forbidden {
+        if self.class != ArmErrorClass::Forbidden {
             return None;
         }
         let quoted = |before: &str| self.message.split_once(before)?.1.split('\'').next().filter(|text| !text.is_empty());
@@ -98,10 +98,10 @@ impl From<ArmError> for CloudError {
     fn from(error: ArmError) -> Self {
         let (message, wait) = (error.to_string(), error.retry_after);
         match error.class {
-            ErrorClass::Throttled => CloudError::RetryAfter { after: wait.unwrap_or(WAIT_THROTTLED), message },
-            ErrorClass::Busy => CloudError::RetryAfter { after: wait.unwrap_or(WAIT_BUSY), message },
-            ErrorClass::Invalid | ErrorClass::QuotaExceeded => CloudError::Invalid(message),
-            ErrorClass::NotLeader => CloudError::NotLeader(message),
+            ArmErrorClass::Throttled => CloudError::RetryAfter { after: wait.unwrap_or(WAIT_THROTTLED), message },
+            ArmErrorClass::Busy => CloudError::RetryAfter { after: wait.unwrap_or(WAIT_BUSY), message },
+            ArmErrorClass::Invalid | ArmErrorClass::QuotaExceeded => CloudError::Invalid(message),
+            ArmErrorClass::NotLeader => CloudError::NotLeader(message),
             _ => CloudError::Failed(message),
         }
     }
@@ -130,7 +130,7 @@ impl fmt::Display for ArmError {
 mod tests {
     use super::*;
 
-    fn error(class: ErrorClass, message: &str) -> ArmError {
+    fn error(class: ArmErrorClass, message: &str) -> ArmError {
         ArmError {
             class,
             status: Some(403),
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn the_text_says_what_was_asked_and_what_came() {
         assert_eq!(
-            error(ErrorClass::Forbidden, "no").to_string(),
+            error(ArmErrorClass::Forbidden, "no").to_string(),
             "GET /subscriptions/s: HTTP 403 AuthorizationFailed: no (correlation id c1)"
         );
     }
@@ -155,31 +155,31 @@ mod tests {
         let sentence = "The client 'a' with object id 'b' does not have authorization to perform action \
                         'Microsoft.Network/loadBalancers/write' over scope '/subscriptions/s/resourceGroups/g' or the scope is \
                         invalid. If access was recently granted, please refresh your credentials.";
-        let refused = error(ErrorClass::Forbidden, sentence);
+        let refused = error(ArmErrorClass::Forbidden, sentence);
         let missing = refused.missing_permission().unwrap();
         assert_eq!(
             (missing.action, missing.scope),
             ("Microsoft.Network/loadBalancers/write", "/subscriptions/s/resourceGroups/g")
         );
-        assert_eq!(error(ErrorClass::Forbidden, "perform action '").missing_permission(), None);
-        assert_eq!(error(ErrorClass::Invalid, sentence).missing_permission(), None);
+        assert_eq!(error(ArmErrorClass::Forbidden, "perform action '").missing_permission(), None);
+        assert_eq!(error(ArmErrorClass::Invalid, sentence).missing_permission(), None);
     }
 
     #[test]
     fn codes_are_found_as_words() {
-        let found = error(ErrorClass::Busy, "x; ReferencedResourceNotProvisioned: y");
+        let found = error(ArmErrorClass::Busy, "x; ReferencedResourceNotProvisioned: y");
         assert!(found.mentions("referencedResourceNotProvisioned") && found.mentions("AuthorizationFailed"));
         assert!(!found.mentions("ResourceNotProvisioned"));
     }
 
     #[test]
     fn each_class_becomes_the_callers_next_move() {
-        use ErrorClass::*;
+        use ArmErrorClass::*;
         let class = |class| CloudError::from(error(class, "m")).class();
         assert_eq!([Throttled, Busy].map(class), ["retry_after"; 2]);
         assert_eq!([Invalid, QuotaExceeded].map(class), ["invalid"; 2]);
         assert_eq!(class(NotLeader), "not_leader");
-        let rest = [NotFound, ParentNotFound, Unauthorized, Forbidden, Conflict, Transient, OutcomeUnknown, Garbage];
+        let rest = [NotFound, ParentNotFound, Unauthorized, Forbidden, Conflict, Transient, OutcomeUnknown, MalformedAnswer];
         assert_eq!(rest.map(class), ["failed"; 8], "NotFound too: never a deletion by conversion");
         let told = ArmError { retry_after: Some(Duration::from_secs(7)), ..error(Throttled, "m") };
         assert!(matches!(CloudError::from(told), CloudError::RetryAfter { after, .. } if after.as_secs() == 7));

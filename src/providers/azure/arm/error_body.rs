@@ -44,7 +44,7 @@ impl ErrorBody {
         }
         let code = text(error, "code").unwrap_or_default();
         let nested = !self.codes.is_empty();
-        self.say(nested.then_some(code), text(error, "message").unwrap_or_default());
+        self.append_message(nested.then_some(code), text(error, "message").unwrap_or_default());
         self.codes.push(code.chars().take(100).collect());
         let details = error.get("details").and_then(Value::as_array);
         details.into_iter().flatten().for_each(|detail| self.add(detail));
@@ -53,7 +53,7 @@ impl ErrorBody {
         }
     }
 
-    fn say(&mut self, code: Option<&str>, message: &str) {
+    fn append_message(&mut self, code: Option<&str>, message: &str) {
         let code = code.filter(|code| !code.is_empty());
         if code.is_none() && message.is_empty() {
             return;
@@ -63,7 +63,7 @@ impl ErrorBody {
         }
         self.message.extend(code.into_iter().flat_map(|code| [code, ": "]));
         self.message.push_str(message);
-        self.message = clean(&self.message);
+        self.message = one_line(&self.message);
     }
 }
 
@@ -72,7 +72,7 @@ fn text<'a>(error: &'a Value, field: &str) -> Option<&'a str> {
 }
 
 /// One line of bounded length.
-pub(super) fn clean(text: &str) -> String {
+pub(super) fn one_line(text: &str) -> String {
     let mut line = String::new();
     for character in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {
         if line.len() + character.len_utf8() > LONGEST_MESSAGE {

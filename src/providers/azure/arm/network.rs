@@ -5,18 +5,18 @@
 
 use serde_json::Value;
 
-use super::document::{ExtendedLocation, Sku, SubResource, Tags, documents};
+use super::document::{ArmSku, ExtendedLocation, SubResource, Tags, documents};
 
 documents! {
     /// A load balancer with all its parts.
-    LoadBalancer {
+    ArmLoadBalancer {
         id: String,
         name: String,
         location: String,
         extended_location: ExtendedLocation,
         tags: Tags,
         etag: String,
-        sku: Sku,
+        sku: ArmSku,
         properties: LoadBalancerProperties,
     }
     /// See [`LoadBalancer`].
@@ -143,7 +143,7 @@ documents! {
         zones: Vec<String>,
         tags: Tags,
         etag: String,
-        sku: Sku,
+        sku: ArmSku,
         properties: PublicIpAddressProperties,
     }
     /// See [`PublicIpAddress`].
@@ -179,7 +179,7 @@ documents! {
         zones: Vec<String>,
         tags: Tags,
         etag: String,
-        sku: Sku,
+        sku: ArmSku,
         properties: PublicIpPrefixProperties,
     }
     /// See [`PublicIpPrefix`].
@@ -243,10 +243,10 @@ documents! {
     RouteTableProperties {
         provisioning_state: String,
         disable_bgp_route_propagation: bool,
-        routes: Vec<Route>,
+        routes: Vec<ArmRoute>,
     }
     /// A route.
-    Route {
+    ArmRoute {
         id: String,
         name: String,
         properties: RouteProperties,

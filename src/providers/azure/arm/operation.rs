@@ -15,34 +15,34 @@ use reqwest::Url;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{ArmError, ErrorClass, classify::Asked, error_body::ErrorBody, settings::Polling, url};
+use super::{ArmError, ArmErrorClass, classify::RequestLine, error_body::ErrorBody, settings::PollingPace, url};
 
 /// Unusable answers in a row after which an operation's own URL is given up.
-const MOST_STRANGE: u32 = 3;
+const MOST_UNUSABLE: u32 = 3;
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum OperationStep {
     /// Ask `url` after this long.
     Poll { url: Url, after: Duration },
     /// It succeeded.
-    Done(Outcome),
+    Done(OperationResult),
 }
 
 /// Where the result of an operation that succeeded is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum OperationResult {
     /// In the last answer.
-    Here,
+    InAnswer,
     /// At this URL.
-    At(Url),
+    AtUrl(Url),
     /// There is none.
     Nothing,
 }
 
 /// How an operation ended that did not succeed.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Failure {
+pub(super) enum OperationFailure {
     /// ARM says it failed or was canceled, with its state and error.
     Ended(String, Option<ErrorBody>),
     /// Its URL answered with this error.
@@ -52,17 +52,17 @@ pub(super) enum Failure {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum OperationKind {
     /// PUT and PATCH: the result is the resource.
     Replace,
     /// DELETE: the result is its absence.
     Remove,
     /// POST: the result, if any, is where `Location` points.
-    Act,
+    Action,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Watch {
+enum PollTarget {
     Status(Url),
     Location(Url),
     Resource,
@@ -70,34 +70,34 @@ enum Watch {
 
 /// An operation that ARM has accepted.
 #[derive(Debug, Clone)]
-pub(super) struct Operation {
-    kind: Kind,
+pub(super) struct LongRunningOperation {
+    kind: OperationKind,
     /// The resource's URL, or for an action that of the action.
     resource: Url,
-    watch: Watch,
+    poll_target: PollTarget,
     result: Option<Url>,
-    polling: Polling,
+    polling: PollingPace,
     pause: Duration,
-    strange: u32,
+    unusable_answers: u32,
 }
 
 /// The parts of an answer's body that speak of progress.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Progress {
+struct OperationProgress {
     status: Value,
     error: Value,
-    properties: Option<Properties>,
+    properties: Option<ProvisioningProperties>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Properties {
+struct ProvisioningProperties {
     #[serde(rename = "provisioningState")]
     provisioning_state: Value,
 }
 
-impl Progress {
+impl OperationProgress {
     fn of(answer: &Response<Bytes>) -> Self {
         let body = answer.body();
         serde_json::from_slice(body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body)).unwrap_or_default()
@@ -110,17 +110,17 @@ impl Progress {
 
 /// A state's meaning, in any letter case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum OperationState {
     Running,
     Succeeded,
     Ended,
 }
 
-fn state(word: &str) -> State {
+fn operation_state(word: &str) -> OperationState {
     match word.to_ascii_lowercase().as_str() {
-        "succeeded" => State::Succeeded,
-        "failed" | "canceled" | "cancelled" => State::Ended,
-        _ => State::Running,
+        "succeeded" => OperationState::Succeeded,
+        "failed" | "canceled" | "cancelled" => OperationState::Ended,
+        _ => OperationState::Running,
     }
 }
 
@@ -128,45 +128,52 @@ fn header_url(base: &Url, answer: &Response<Bytes>, name: &str) -> Option<Url> {
     url::follow(base, answer.headers().get(name)?.to_str().ok()?)
 }
 
-impl Operation {
+impl LongRunningOperation {
     /// Begins with the answer (2xx) to a write of `resource`. `asked` is the wait its headers ask for. URLs that leave the host of
     /// `resource` are not used: the token must not go there, and the resource tells as well.
     pub(super) fn begin(
         method: &Method,
         resource: Url,
-        polling: Polling,
+        polling: PollingPace,
         answer: &Response<Bytes>,
         asked: Option<Duration>,
-    ) -> Result<(Self, Step), Failure> {
+    ) -> Result<(Self, OperationStep), OperationFailure> {
         let kind = match *method {
-            Method::DELETE => Kind::Remove,
-            Method::POST => Kind::Act,
-            _ => Kind::Replace,
+            Method::DELETE => OperationKind::Remove,
+            Method::POST => OperationKind::Action,
+            _ => OperationKind::Replace,
         };
         let status_url = header_url(&resource, answer, "azure-asyncoperation");
         let result = header_url(&resource, answer, "location");
         let watch = match (status_url, &result) {
-            (Some(url), _) => Watch::Status(url),
-            (None, Some(url)) => Watch::Location(url.clone()),
-            (None, None) => Watch::Resource,
+            (Some(url), _) => PollTarget::Status(url),
+            (None, Some(url)) => PollTarget::Location(url.clone()),
+            (None, None) => PollTarget::Resource,
         };
-        let mut operation = Self { kind, resource, watch, result, polling, pause: polling.first, strange: 0 };
+        let mut operation =
+            Self { kind, resource, poll_target: watch, result, polling, pause: polling.first, unusable_answers: 0 };
         let step = operation.first_step(answer, asked)?;
         Ok((operation, step))
     }
 
-    fn first_step(&mut self, answer: &Response<Bytes>, asked: Option<Duration>) -> Result<Step, Failure> {
+    fn first_step(&mut self, answer: &Response<Bytes>, asked: Option<Duration>) -> Result<OperationStep, OperationFailure> {
         let accepted = answer.status() == StatusCode::ACCEPTED;
-        match self.watch {
-            Watch::Status(_) => Ok(self.poll(asked)),
-            Watch::Location(_) if accepted || self.kind == Kind::Replace && answer.status() == StatusCode::CREATED => {
+        match self.poll_target {
+            PollTarget::Status(_) => Ok(self.poll(asked)),
+            PollTarget::Location(_)
+                if accepted || self.kind == OperationKind::Replace && answer.status() == StatusCode::CREATED =>
+            {
                 Ok(self.poll(asked))
             }
-            Watch::Resource if accepted && self.kind != Kind::Act => Ok(self.poll(asked)),
+            PollTarget::Resource if accepted && self.kind != OperationKind::Action => Ok(self.poll(asked)),
             _ => match self.kind {
-                Kind::Replace => self.resource_step(answer, asked),
-                Kind::Act => Ok(Step::Done(if answer.body().is_empty() { Outcome::Nothing } else { Outcome::Here })),
-                Kind::Remove => Ok(Step::Done(Outcome::Nothing)),
+                OperationKind::Replace => self.resource_step(answer, asked),
+                OperationKind::Action => Ok(OperationStep::Done(if answer.body().is_empty() {
+                    OperationResult::Nothing
+                } else {
+                    OperationResult::InAnswer
+                })),
+                OperationKind::Remove => Ok(OperationStep::Done(OperationResult::Nothing)),
             },
         }
     }
@@ -176,43 +183,49 @@ impl Operation {
         &mut self,
         polled: Result<&Response<Bytes>, ArmError>,
         asked: Option<Duration>,
-    ) -> Result<Step, Failure> {
+    ) -> Result<OperationStep, OperationFailure> {
         let answer = match polled {
             Ok(answer) => answer,
             Err(error) => return self.after_error(error),
         };
-        match self.watch {
-            Watch::Status(_) => self.status_step(answer, asked),
-            Watch::Location(_) => self.location_step(answer, asked),
-            Watch::Resource => self.resource_step(answer, asked),
+        match self.poll_target {
+            PollTarget::Status(_) => self.status_step(answer, asked),
+            PollTarget::Location(_) => self.location_step(answer, asked),
+            PollTarget::Resource => self.resource_step(answer, asked),
         }
     }
 
-    fn status_step(&mut self, answer: &Response<Bytes>, asked: Option<Duration>) -> Result<Step, Failure> {
+    fn status_step(&mut self, answer: &Response<Bytes>, asked: Option<Duration>) -> Result<OperationStep, OperationFailure> {
         if let Some(moved) = header_url(&self.resource, answer, "azure-asyncoperation") {
-            self.watch = Watch::Status(moved);
+            self.poll_target = PollTarget::Status(moved);
         }
         self.result = header_url(&self.resource, answer, "location").or_else(|| self.result.take());
-        let progress = Progress::of(answer);
+        let progress = OperationProgress::of(answer);
         match progress.status.as_str() {
             Some(word) => self.on_state(word, &progress.error, asked),
             None if answer.status() == StatusCode::NO_CONTENT => Ok(self.finished()),
             None if answer.status() == StatusCode::ACCEPTED => Ok(self.poll(asked)),
-            None => self.strange(),
+            None => self.on_unusable_answer(),
         }
     }
 
-    fn location_step(&mut self, answer: &Response<Bytes>, asked: Option<Duration>) -> Result<Step, Failure> {
+    fn location_step(
+        &mut self,
+        answer: &Response<Bytes>,
+        asked: Option<Duration>,
+    ) -> Result<OperationStep, OperationFailure> {
         if let Some(moved) = header_url(&self.resource, answer, "location") {
-            self.watch = Watch::Location(moved);
+            self.poll_target = PollTarget::Location(moved);
         }
         if answer.status() == StatusCode::ACCEPTED {
             return Ok(self.poll(asked));
         }
-        let progress = Progress::of(answer);
+        let progress = OperationProgress::of(answer);
         match progress.provisioning_state().or_else(|| progress.status.as_str().filter(|_| progress.properties.is_none())) {
-            Some(word) if state(word) != State::Succeeded => self.on_state(word, &progress.error, asked),
-            _ if self.kind == Kind::Act && !answer.body().is_empty() => Ok(Step::Done(Outcome::Here)),
+            Some(word) if operation_state(word) != OperationState::Succeeded => self.on_state(word, &progress.error, asked),
+            _ if self.kind == OperationKind::Action && !answer.body().is_empty() => {
+                Ok(OperationStep::Done(OperationResult::InAnswer))
+            }
             _ => {
                 self.result = None;
                 Ok(self.finished())
@@ -221,92 +234,102 @@ impl Operation {
     }
 
     /// The answer is the resource itself.
-    fn resource_step(&mut self, answer: &Response<Bytes>, asked: Option<Duration>) -> Result<Step, Failure> {
-        let progress = Progress::of(answer);
+    fn resource_step(
+        &mut self,
+        answer: &Response<Bytes>,
+        asked: Option<Duration>,
+    ) -> Result<OperationStep, OperationFailure> {
+        let progress = OperationProgress::of(answer);
         let object = answer.body().iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
         match (self.kind, progress.provisioning_state()) {
-            (Kind::Act, _) => Err(Failure::Lost),
-            (Kind::Remove, Some(word)) if state(word) == State::Running => Ok(self.poll(asked)),
-            (Kind::Remove, _) => self.strange(),
-            (Kind::Replace, Some(word)) if state(word) != State::Succeeded => self.on_state(word, &progress.error, asked),
-            (Kind::Replace, Some(_)) => Ok(Step::Done(Outcome::Here)),
-            (Kind::Replace, None) if object => Ok(Step::Done(Outcome::Here)),
+            (OperationKind::Action, _) => Err(OperationFailure::Lost),
+            (OperationKind::Remove, Some(word)) if operation_state(word) == OperationState::Running => Ok(self.poll(asked)),
+            (OperationKind::Remove, _) => self.on_unusable_answer(),
+            (OperationKind::Replace, Some(word)) if operation_state(word) != OperationState::Succeeded => {
+                self.on_state(word, &progress.error, asked)
+            }
+            (OperationKind::Replace, Some(_)) => Ok(OperationStep::Done(OperationResult::InAnswer)),
+            (OperationKind::Replace, None) if object => Ok(OperationStep::Done(OperationResult::InAnswer)),
             // A success without a document, such as 204.
-            (Kind::Replace, None) if answer.body().is_empty() => Ok(self.finished()),
-            (Kind::Replace, None) => self.strange(),
+            (OperationKind::Replace, None) if answer.body().is_empty() => Ok(self.finished()),
+            (OperationKind::Replace, None) => self.on_unusable_answer(),
         }
     }
 
-    fn on_state(&mut self, word: &str, error: &Value, asked: Option<Duration>) -> Result<Step, Failure> {
-        match state(word) {
-            State::Running => Ok(self.poll(asked)),
-            State::Succeeded => Ok(self.finished()),
-            State::Ended => Err(Failure::Ended(word.chars().take(40).collect(), ErrorBody::of(error))),
+    fn on_state(&mut self, word: &str, error: &Value, asked: Option<Duration>) -> Result<OperationStep, OperationFailure> {
+        match operation_state(word) {
+            OperationState::Running => Ok(self.poll(asked)),
+            OperationState::Succeeded => Ok(self.finished()),
+            OperationState::Ended => Err(OperationFailure::Ended(word.chars().take(40).collect(), ErrorBody::of(error))),
         }
     }
 
-    fn after_error(&mut self, error: ArmError) -> Result<Step, Failure> {
-        let resource = self.watch == Watch::Resource;
+    fn after_error(&mut self, error: ArmError) -> Result<OperationStep, OperationFailure> {
+        let resource = self.poll_target == PollTarget::Resource;
         match error.class {
-            ErrorClass::NotFound if resource && self.kind == Kind::Remove => Ok(Step::Done(Outcome::Nothing)),
-            ErrorClass::NotFound | ErrorClass::ParentNotFound | ErrorClass::Forbidden if resource => Err(Failure::Lost),
-            ErrorClass::NotFound | ErrorClass::ParentNotFound | ErrorClass::Forbidden => self.ask_the_resource(),
-            ErrorClass::Transient | ErrorClass::Throttled | ErrorClass::Busy | ErrorClass::Unauthorized => {
+            ArmErrorClass::NotFound if resource && self.kind == OperationKind::Remove => {
+                Ok(OperationStep::Done(OperationResult::Nothing))
+            }
+            ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound | ArmErrorClass::Forbidden if resource => {
+                Err(OperationFailure::Lost)
+            }
+            ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound | ArmErrorClass::Forbidden => self.poll_resource(),
+            ArmErrorClass::Transient | ArmErrorClass::Throttled | ArmErrorClass::Busy | ArmErrorClass::Unauthorized => {
                 Ok(self.poll(error.retry_after))
             }
             // `Location` tells a failure of the operation by the status of its own answer.
-            ErrorClass::Invalid | ErrorClass::Conflict | ErrorClass::QuotaExceeded
-                if matches!(self.watch, Watch::Location(_)) =>
+            ArmErrorClass::Invalid | ArmErrorClass::Conflict | ArmErrorClass::QuotaExceeded
+                if matches!(self.poll_target, PollTarget::Location(_)) =>
             {
-                Err(Failure::Refused(error))
+                Err(OperationFailure::Refused(error))
             }
-            _ => self.strange(),
+            _ => self.on_unusable_answer(),
         }
     }
 
     /// An answer that says nothing about the operation.
-    fn strange(&mut self) -> Result<Step, Failure> {
-        self.strange += 1;
-        match self.watch {
-            _ if self.strange < MOST_STRANGE => Ok(self.again(None)),
-            Watch::Resource => Err(Failure::Lost),
-            _ => self.ask_the_resource(),
+    fn on_unusable_answer(&mut self) -> Result<OperationStep, OperationFailure> {
+        self.unusable_answers += 1;
+        match self.poll_target {
+            _ if self.unusable_answers < MOST_UNUSABLE => Ok(self.next_poll(None)),
+            PollTarget::Resource => Err(OperationFailure::Lost),
+            _ => self.poll_resource(),
         }
     }
 
-    fn ask_the_resource(&mut self) -> Result<Step, Failure> {
-        if self.kind == Kind::Act {
-            return Err(Failure::Lost);
+    fn poll_resource(&mut self) -> Result<OperationStep, OperationFailure> {
+        if self.kind == OperationKind::Action {
+            return Err(OperationFailure::Lost);
         }
-        self.watch = Watch::Resource;
-        self.strange = 0;
-        Ok(Step::Poll { url: self.resource.clone(), after: Duration::ZERO })
+        self.poll_target = PollTarget::Resource;
+        self.unusable_answers = 0;
+        Ok(OperationStep::Poll { url: self.resource.clone(), after: Duration::ZERO })
     }
 
-    fn finished(&mut self) -> Step {
-        Step::Done(match self.kind {
-            Kind::Replace => Outcome::At(self.resource.clone()),
-            Kind::Remove => Outcome::Nothing,
-            Kind::Act => self.result.take().map_or(Outcome::Nothing, Outcome::At),
+    fn finished(&mut self) -> OperationStep {
+        OperationStep::Done(match self.kind {
+            OperationKind::Replace => OperationResult::AtUrl(self.resource.clone()),
+            OperationKind::Remove => OperationResult::Nothing,
+            OperationKind::Action => self.result.take().map_or(OperationResult::Nothing, OperationResult::AtUrl),
         })
     }
 
     /// A poll after a usable answer.
-    fn poll(&mut self, asked: Option<Duration>) -> Step {
-        self.strange = 0;
-        self.again(asked)
+    fn poll(&mut self, asked: Option<Duration>) -> OperationStep {
+        self.unusable_answers = 0;
+        self.next_poll(asked)
     }
 
-    fn again(&mut self, asked: Option<Duration>) -> Step {
-        let url = match &self.watch {
-            Watch::Status(url) | Watch::Location(url) => url.clone(),
-            Watch::Resource => self.resource.clone(),
+    fn next_poll(&mut self, asked: Option<Duration>) -> OperationStep {
+        let url = match &self.poll_target {
+            PollTarget::Status(url) | PollTarget::Location(url) => url.clone(),
+            PollTarget::Resource => self.resource.clone(),
         };
         let after = match asked {
             Some(asked) => asked.max(self.polling.shortest_asked).min(self.polling.longest_asked),
             None => self.own_pause(),
         };
-        Step::Poll { url, after }
+        OperationStep::Poll { url, after }
     }
 
     fn own_pause(&mut self) -> Duration {
@@ -316,14 +339,14 @@ impl Operation {
     }
 }
 
-impl Failure {
+impl OperationFailure {
     /// The error for the caller.
-    pub(super) fn error(self, asked: Asked<'_>) -> ArmError {
+    pub(super) fn error(self, asked: RequestLine<'_>) -> ArmError {
         match self {
-            Failure::Ended(state, body) => super::classify::failed_operation(asked, &state, body.as_ref()),
-            Failure::Refused(error) => ArmError { request: asked.error(error.class, "").request, ..error },
-            Failure::Lost => asked.error(
-                ErrorClass::OutcomeUnknown,
+            OperationFailure::Ended(state, body) => super::classify::failed_operation(asked, &state, body.as_ref()),
+            OperationFailure::Refused(error) => ArmError { request: asked.error(error.class, "").request, ..error },
+            OperationFailure::Lost => asked.error(
+                ArmErrorClass::OutcomeUnknown,
                 "ARM accepted the operation, but neither its status nor the resource tells how it ended",
             ),
         }

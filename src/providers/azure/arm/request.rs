@@ -4,11 +4,11 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, header};
 use reqwest::Url;
 
-use super::{ApiType, ArmError, ArmResult, ErrorClass, LargestBody, budget::Charge, classify::Asked};
+use super::{ApiType, ArmError, ArmErrorClass, ArmResult, MaxBodySize, budget::RequestCharge, classify::RequestLine};
 
 /// What is to be sent, without what differs from try to try.
 #[derive(Debug, Clone)]
-pub(super) struct Ask {
+pub(super) struct RequestTemplate {
     pub(super) kind: &'static ApiType,
     /// Name of the call in metrics.
     pub(super) call: &'static str,
@@ -21,12 +21,12 @@ pub(super) struct Ask {
 }
 
 /// Tokens of one try. No `Debug`: they reach no log.
-pub(super) struct Tokens {
+pub(super) struct RequestTokens {
     pub(super) bearer: String,
     pub(super) auxiliary: Option<String>,
 }
 
-impl Tokens {
+impl RequestTokens {
     /// Their texts; never an empty one.
     pub(super) fn all(&self) -> impl Iterator<Item = &str> {
         let both = [Some(self.bearer.as_str()), self.auxiliary.as_deref()];
@@ -34,13 +34,13 @@ impl Tokens {
     }
 }
 
-impl Ask {
-    pub(super) fn asked(&self) -> Asked<'_> {
-        Asked { method: &self.method, path: self.url.path() }
+impl RequestTemplate {
+    pub(super) fn request_line(&self) -> RequestLine<'_> {
+        RequestLine { method: &self.method, path: self.url.path() }
     }
 
-    pub(super) fn charge(&self) -> Charge {
-        Charge::of(self.kind, &self.method, self.url.path())
+    pub(super) fn charge(&self) -> RequestCharge {
+        RequestCharge::of(self.kind, &self.method, self.url.path())
     }
 
     /// A read at another URL on behalf of this request.
@@ -49,10 +49,10 @@ impl Ask {
     }
 
     /// The request on the wire. `id` identifies this try in ARM's logs.
-    pub(super) fn request(&self, user_agent: &str, tokens: &Tokens, id: &str) -> ArmResult<Request<Bytes>> {
+    pub(super) fn http_request(&self, user_agent: &str, tokens: &RequestTokens, id: &str) -> ArmResult<Request<Bytes>> {
         let mut request = Request::new(self.body.clone());
         *request.method_mut() = self.method.clone();
-        request.extensions_mut().insert(LargestBody::ARM);
+        request.extensions_mut().insert(MaxBodySize::ARM);
         *request.uri_mut() = self.url.as_str().parse().map_err(|_| self.unsendable("the URL"))?;
         let mut set = |name: HeaderName, value: &str, what: &str, secret: bool| {
             let mut value = HeaderValue::from_str(value).map_err(|_| self.unsendable(what))?;
@@ -79,8 +79,8 @@ impl Ask {
     }
 
     fn unsendable(&self, what: &str) -> ArmError {
-        self.asked()
-            .error(ErrorClass::Invalid, format!("{what} contains characters that HTTP does not allow; nothing was sent"))
+        self.request_line()
+            .error(ArmErrorClass::Invalid, format!("{what} contains characters that HTTP does not allow; nothing was sent"))
     }
 }
 
@@ -89,8 +89,8 @@ mod tests {
     use super::*;
     use crate::providers::azure::arm::{Precondition, api};
 
-    fn ask() -> Ask {
-        Ask {
+    fn ask() -> RequestTemplate {
+        RequestTemplate {
             kind: &api::LOAD_BALANCERS,
             call: "create_or_update",
             method: Method::PUT,
@@ -100,13 +100,13 @@ mod tests {
         }
     }
 
-    fn tokens() -> Tokens {
-        Tokens { bearer: "hunter2".into(), auxiliary: Some("hunter3".into()) }
+    fn tokens() -> RequestTokens {
+        RequestTokens { bearer: "hunter2".into(), auxiliary: Some("hunter3".into()) }
     }
 
     #[test]
     fn a_write_carries_everything() {
-        let request = ask().request("agent/1 (x)", &tokens(), "id-1").unwrap();
+        let request = ask().http_request("agent/1 (x)", &tokens(), "id-1").unwrap();
         let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or("-");
         for (name, value) in [
             ("user-agent", "agent/1 (x)"),
@@ -121,13 +121,13 @@ mod tests {
             assert_eq!(header(name), value, "{name}");
         }
         assert!(!format!("{request:?}").contains("hunter"), "tokens are marked as sensitive");
-        assert_eq!(LargestBody::of(&request), LargestBody::ARM, "a list is longer than a token");
+        assert_eq!(MaxBodySize::of(&request), MaxBodySize::ARM, "a list is longer than a token");
     }
 
     #[test]
     fn a_read_on_its_behalf_carries_no_condition() {
         let read = ask().read_at(Url::parse("https://arm.example/operations/1").unwrap());
-        let request = read.request("agent", &Tokens { bearer: "t".into(), auxiliary: None }, "id").unwrap();
+        let request = read.http_request("agent", &RequestTokens { bearer: "t".into(), auxiliary: None }, "id").unwrap();
         assert_eq!((request.method(), request.uri().path()), (&Method::GET, "/operations/1"));
         assert!(request.body().is_empty());
         for absent in ["if-match", "content-type", "x-ms-authorization-auxiliary"] {
@@ -137,9 +137,10 @@ mod tests {
 
     #[test]
     fn what_http_does_not_allow_is_named_but_not_shown() {
-        let error = ask().request("agent", &Tokens { bearer: "hunter2\n".into(), auxiliary: None }, "id").unwrap_err();
+        let error =
+            ask().http_request("agent", &RequestTokens { bearer: "hunter2\n".into(), auxiliary: None }, "id").unwrap_err();
         assert!(error.message.starts_with("the token contains") && !error.to_string().contains("hunter2"), "{error}");
-        let error = ask().request("agent\r\nx: y", &tokens(), "id").unwrap_err();
+        let error = ask().http_request("agent\r\nx: y", &tokens(), "id").unwrap_err();
         assert!(error.message.starts_with("userAgent contains"), "{error}");
     }
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{ArmError, ErrorClass, settings::Backoff};
+use super::{ArmError, ArmErrorClass, settings::ArmBackoff};
 
 /// The pause before the next try, or `None` to give up. `tries` have been made; `random` is between 0 and 1; `left` is the time until
 /// the deadline. After a throttled request the pause is nothing: the budget holds the next one back for as long as ARM said.
@@ -13,29 +13,29 @@ pub(super) fn pause(
     error: &ArmError,
     writes: bool,
     tries: u32,
-    backoff: &Backoff,
+    backoff: &ArmBackoff,
     random: f64,
     left: Duration,
 ) -> Option<Duration> {
     let repeatable = match error.class {
-        ErrorClass::Throttled | ErrorClass::Busy => error.status.is_some(),
+        ArmErrorClass::Throttled | ArmErrorClass::Busy => error.status.is_some(),
         // Without a status the request was not sent.
-        ErrorClass::Transient => !writes || error.status.is_none(),
-        ErrorClass::Garbage => !writes,
+        ArmErrorClass::Transient => !writes || error.status.is_none(),
+        ArmErrorClass::MalformedAnswer => !writes,
         _ => false,
     };
     if !repeatable || tries >= backoff.tries {
         return None;
     }
     let asked = error.retry_after.unwrap_or_default();
-    if error.class == ErrorClass::Throttled {
+    if error.class == ArmErrorClass::Throttled {
         return (asked < left).then_some(Duration::ZERO);
     }
     let pause = delay(backoff, tries, random).max(asked);
     (asked <= backoff.longest && pause < left).then_some(pause)
 }
 
-fn delay(backoff: &Backoff, tries: u32, random: f64) -> Duration {
+fn delay(backoff: &ArmBackoff, tries: u32, random: f64) -> Duration {
     let grown = backoff.factor.powi(i32::try_from(tries.saturating_sub(1)).unwrap_or(i32::MAX));
     let seconds = backoff.first.as_secs_f64() * grown * (1.0 + backoff.jitter * random);
     Duration::try_from_secs_f64(seconds).unwrap_or(backoff.longest).min(backoff.longest)
@@ -45,7 +45,7 @@ fn delay(backoff: &Backoff, tries: u32, random: f64) -> Duration {
 mod tests {
     use super::*;
 
-    fn error(class: ErrorClass, status: Option<u16>, asked: Option<u64>) -> ArmError {
+    fn error(class: ArmErrorClass, status: Option<u16>, asked: Option<u64>) -> ArmError {
         ArmError {
             class,
             status,
@@ -57,8 +57,8 @@ mod tests {
         }
     }
 
-    const BACKOFF: Backoff =
-        Backoff { tries: 4, first: Duration::from_secs(1), factor: 2.0, jitter: 0.5, longest: Duration::from_secs(30) };
+    const BACKOFF: ArmBackoff =
+        ArmBackoff { tries: 4, first: Duration::from_secs(1), factor: 2.0, jitter: 0.5, longest: Duration::from_secs(30) };
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn again(error: &ArmError, writes: bool) -> bool {
@@ -67,14 +67,14 @@ mod tests {
 
     #[test]
     fn reads_and_writes() {
-        use ErrorClass::*;
+        use ArmErrorClass::*;
         for (class, status, read, write) in [
             (Transient, Some(503), true, false),
             (Transient, None, true, true),
             (Busy, Some(409), true, true),
             (Throttled, Some(429), true, true),
             (Throttled, None, false, false),
-            (Garbage, Some(200), true, false),
+            (MalformedAnswer, Some(200), true, false),
             (OutcomeUnknown, None, false, false),
             (OutcomeUnknown, Some(504), false, false),
             (NotFound, Some(404), false, false),
@@ -93,22 +93,22 @@ mod tests {
 
     #[test]
     fn delays_grow_up_to_the_deadline() {
-        let down = error(ErrorClass::Transient, None, None);
+        let down = error(ArmErrorClass::Transient, None, None);
         let seconds =
             |tries, random, left| pause(&down, false, tries, &BACKOFF, random, left).map(|pause| pause.as_secs_f64());
         assert_eq!([1, 2, 3, 4].map(|tries| seconds(tries, 0.0, MINUTE)), [Some(1.0), Some(2.0), Some(4.0), None]);
         assert_eq!(seconds(1, 1.0, MINUTE), Some(1.5), "with jitter");
         assert_eq!(seconds(3, 0.0, Duration::from_secs(4)), None, "no time is left for another try");
-        let many = Backoff { tries: u32::MAX, ..BACKOFF };
+        let many = ArmBackoff { tries: u32::MAX, ..BACKOFF };
         assert_eq!(pause(&down, false, u32::MAX - 1, &many, 1.0, MINUTE), Some(BACKOFF.longest));
     }
 
     #[test]
     fn what_arm_asks_for_is_respected() {
         let after = |class, asked| pause(&error(class, Some(429), Some(asked)), false, 1, &BACKOFF, 0.0, MINUTE);
-        assert_eq!(after(ErrorClass::Busy, 14), Some(Duration::from_secs(14)));
-        assert_eq!(after(ErrorClass::Busy, 31), None, "longer than the longest pause: the caller comes back");
-        assert_eq!(after(ErrorClass::Throttled, 40), Some(Duration::ZERO), "the budget waits");
-        assert_eq!(after(ErrorClass::Throttled, 61), None, "the pause ends behind the deadline");
+        assert_eq!(after(ArmErrorClass::Busy, 14), Some(Duration::from_secs(14)));
+        assert_eq!(after(ArmErrorClass::Busy, 31), None, "longer than the longest pause: the caller comes back");
+        assert_eq!(after(ArmErrorClass::Throttled, 40), Some(Duration::ZERO), "the budget waits");
+        assert_eq!(after(ArmErrorClass::Throttled, 61), None, "the pause ends behind the deadline");
     }
 }

@@ -17,18 +17,18 @@ pub struct ArmSettings {
     /// `User-Agent`, sent exactly so.
     pub user_agent: String,
     /// Tries of one request and the delays between them.
-    pub backoff: Backoff,
+    pub backoff: ArmBackoff,
     /// Time limits.
-    pub limits: Limits,
+    pub timeouts: ArmTimeouts,
     /// Pace of the polls of a long-running operation.
-    pub polling: Polling,
+    pub polling: PollingPace,
     /// Resource groups of the configuration, in lower case: only these become labels of metrics. `None`: all do.
     pub labelled_groups: Option<BTreeSet<String>>,
 }
 
 /// Tries of one request. Throttled requests wait at the budget instead.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Backoff {
+pub struct ArmBackoff {
     /// Tries in all, the first included; at least 1.
     pub tries: u32,
     /// Delay before the second try.
@@ -41,13 +41,13 @@ pub struct Backoff {
     pub longest: Duration,
 }
 
-impl Default for Backoff {
+impl Default for ArmBackoff {
     fn default() -> Self {
         Self { tries: 4, first: Duration::from_millis(500), factor: 2.0, jitter: 0.2, longest: Duration::from_secs(30) }
     }
 }
 
-impl Backoff {
+impl ArmBackoff {
     /// The smaller of both in each respect: how the legacy `cloudProviderBackoff*` fields bound it.
     pub fn at_most(self, bound: Self) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Backoff {
 
 /// Time limits. A caller may set an earlier or later end with [`super::ArmClient::with_deadline`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ArmTimeouts {
     /// From sending one request until its whole answer is there.
     pub answer: Duration,
     /// A read with all its tries and waits; a list: each page.
@@ -71,7 +71,7 @@ pub struct Limits {
     pub operation: Duration,
 }
 
-impl Default for Limits {
+impl Default for ArmTimeouts {
     fn default() -> Self {
         Self { answer: Duration::from_secs(60), read: Duration::from_secs(180), operation: Duration::from_secs(900) }
     }
@@ -79,7 +79,7 @@ impl Default for Limits {
 
 /// Pace of polls. Go polls every 5 s; most operations on a load balancer are done sooner.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Polling {
+pub struct PollingPace {
     /// Before the first poll, unless ARM asks for more.
     pub first: Duration,
     /// Growth from one pause to the next.
@@ -92,7 +92,7 @@ pub struct Polling {
     pub shortest_asked: Duration,
 }
 
-impl Default for Polling {
+impl Default for PollingPace {
     fn default() -> Self {
         Self {
             first: Duration::from_millis(200),
@@ -122,7 +122,7 @@ fn groups(config: &AzureConfig) -> BTreeSet<String> {
 /// Delay before a second try in Go, below which `enableMinimumRetryAfter` ignores `Retry-After`.
 const MINIMUM_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-impl Backoff {
+impl ArmBackoff {
     /// What `cloudProviderBackoff` and the fields around it allow at most; everything when it is off.
     fn bound(config: &AzureConfig) -> Self {
         let off = Self { tries: u32::MAX, first: Duration::MAX, factor: f64::MAX, jitter: f64::MAX, longest: Duration::MAX };
@@ -148,7 +148,7 @@ impl ArmSettings {
         let mut settings = Self::new(endpoint, named.unwrap_or_else(default))?;
         settings.azure_stack = azure_stack;
         settings.labelled_groups = Some(groups(config));
-        settings.backoff = settings.backoff.at_most(Backoff::bound(config));
+        settings.backoff = settings.backoff.at_most(ArmBackoff::bound(config));
         if config.enable_minimum_retry_after {
             settings.polling.shortest_asked = MINIMUM_RETRY_AFTER;
         }
@@ -162,9 +162,9 @@ impl ArmSettings {
             endpoint: url::endpoint(endpoint)?,
             azure_stack: false,
             user_agent: user_agent.into(),
-            backoff: Backoff::default(),
-            limits: Limits::default(),
-            polling: Polling::default(),
+            backoff: ArmBackoff::default(),
+            timeouts: ArmTimeouts::default(),
+            polling: PollingPace::default(),
             labelled_groups: None,
         })
     }
@@ -176,25 +176,25 @@ mod tests {
 
     #[test]
     fn the_legacy_fields_only_lower() {
-        let legacy = Backoff {
+        let legacy = ArmBackoff {
             tries: 6,
             first: Duration::from_millis(100),
             factor: 1.5,
             jitter: 1.0,
             longest: Duration::from_secs(300),
         };
-        let bounded = Backoff::default().at_most(legacy);
+        let bounded = ArmBackoff::default().at_most(legacy);
         assert_eq!((bounded.tries, bounded.first.as_millis(), bounded.factor), (4, 100, 1.5));
         assert_eq!((bounded.jitter, bounded.longest.as_secs()), (0.2, 30));
-        let none = Backoff { tries: 0, first: Duration::ZERO, factor: 0.0, jitter: -1.0, longest: Duration::ZERO };
-        let bounded = Backoff::default().at_most(none);
+        let none = ArmBackoff { tries: 0, first: Duration::ZERO, factor: 0.0, jitter: -1.0, longest: Duration::ZERO };
+        let bounded = ArmBackoff::default().at_most(none);
         assert_eq!((bounded.tries, bounded.factor, bounded.jitter), (1, 1.0, 0.0), "never less than one try");
     }
 
     #[test]
     fn the_configuration_is_followed() {
         let plain = ArmSettings::configured(&AzureConfig::default(), "https://arm.example", false).unwrap();
-        assert_eq!((plain.backoff, plain.polling), (Backoff::default(), Polling::default()));
+        assert_eq!((plain.backoff, plain.polling), (ArmBackoff::default(), PollingPace::default()));
         assert!(plain.user_agent.starts_with("kubernetes-cloudprovider/v"), "{}", plain.user_agent);
         let config = AzureConfig {
             user_agent: "mine".into(),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 
-use crate::providers::azure::auth::{AuthError, Token, TokenSource};
+use crate::providers::azure::auth::{AuthError, BearerToken, TokenSource};
 
 /// Hands out tokens for ARM. Implementations cache, refresh ahead of expiry and log no token.
 #[async_trait]
@@ -42,18 +42,18 @@ impl From<AuthError> for TokenError {
 }
 
 /// The tokens of [`crate::providers::azure::auth`].
-pub struct SourceTokens {
-    bearer: Remembered,
-    auxiliary: Option<Remembered>,
+pub struct CredentialTokens {
+    bearer: RememberedToken,
+    auxiliary: Option<RememberedToken>,
 }
 
 /// A source and the token it gave last, so that a refused text can be told to it.
-struct Remembered {
+struct RememberedToken {
     source: Arc<dyn TokenSource>,
-    last: Mutex<Option<Token>>,
+    last: Mutex<Option<BearerToken>>,
 }
 
-impl Remembered {
+impl RememberedToken {
     fn of(source: Arc<dyn TokenSource>) -> Self {
         Self { source, last: Mutex::default() }
     }
@@ -73,22 +73,22 @@ impl Remembered {
     }
 }
 
-impl SourceTokens {
+impl CredentialTokens {
     /// `auxiliary`: for requests that name resources of another tenant.
     pub fn new(bearer: Arc<dyn TokenSource>, auxiliary: Option<Arc<dyn TokenSource>>) -> Self {
-        Self { bearer: Remembered::of(bearer), auxiliary: auxiliary.map(Remembered::of) }
+        Self { bearer: RememberedToken::of(bearer), auxiliary: auxiliary.map(RememberedToken::of) }
     }
 }
 
 /// What stands behind the word `Bearer`.
-fn text(token: &Token) -> Result<String, TokenError> {
+fn text(token: &BearerToken) -> Result<String, TokenError> {
     let header = token.authorization();
     let text = header.to_str().ok().and_then(|text| text.strip_prefix("Bearer "));
     text.map(str::to_owned).ok_or_else(|| TokenError::Refused("the token is not one for a header".to_owned()))
 }
 
 #[async_trait]
-impl TokenProvider for SourceTokens {
+impl TokenProvider for CredentialTokens {
     async fn bearer(&self) -> Result<String, TokenError> {
         self.bearer.token().await
     }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::{
         providers::azure::{
-            arm::{Transport, TransportError},
+            arm::{ArmTransport, ArmTransportError},
             auth::connect,
             config::AzureConfig,
         },
@@ -126,8 +126,8 @@ mod tests {
     struct Entra(AtomicU32);
 
     #[async_trait]
-    impl Transport for Entra {
-        async fn send(&self, _: http::Request<Bytes>) -> Result<http::Response<Bytes>, TransportError> {
+    impl ArmTransport for Entra {
+        async fn send(&self, _: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError> {
             let number = self.0.fetch_add(1, Ordering::Relaxed);
             let body = format!(r#"{{"token_type":"Bearer","access_token":"token-{number}","expires_in":3600}}"#);
             Ok(http::Response::new(body.into()))
@@ -144,7 +144,7 @@ mod tests {
         };
         let entra = Arc::new(Entra::default());
         let connection = connect(&config, &BTreeMap::new(), Arc::<Entra>::clone(&entra), Clock::System).await.unwrap();
-        let tokens = SourceTokens::new(connection.credentials.compute, None);
+        let tokens = CredentialTokens::new(connection.credentials.compute, None);
         assert_eq!((tokens.bearer().await.unwrap(), tokens.bearer().await.unwrap()), ("token-0".into(), "token-0".into()));
         tokens.rejected("another");
         assert_eq!(tokens.bearer().await.unwrap(), "token-0");
@@ -154,7 +154,7 @@ mod tests {
 
         let network = AzureConfig { network_resource_tenant_id: "33333333-3333-3333-3333-333333333333".into(), ..config };
         let both = connect(&network, &BTreeMap::new(), entra, Clock::System).await.unwrap().credentials;
-        let tokens = SourceTokens::new(both.compute, both.auxiliary);
+        let tokens = CredentialTokens::new(both.compute, both.auxiliary);
         let bearer = tokens.bearer().await.unwrap();
         let auxiliary = tokens.auxiliary().await.unwrap().unwrap();
         tokens.rejected(&auxiliary);

@@ -8,9 +8,9 @@ use bytes::Bytes;
 
 /// Most bytes of an answer's body, after decompression: an extension of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LargestBody(pub usize);
+pub struct MaxBodySize(pub usize);
 
-impl LargestBody {
+impl MaxBodySize {
     /// Of ARM: a page of a list. Azure documents no maximum. A load balancer at its limits (1,500 rules, 5,000 addresses) has 4 MB.
     pub const ARM: Self = Self(64 << 20);
 
@@ -20,7 +20,7 @@ impl LargestBody {
     }
 }
 
-impl Default for LargestBody {
+impl Default for MaxBodySize {
     fn default() -> Self {
         Self(1 << 20)
     }
@@ -28,14 +28,14 @@ impl Default for LargestBody {
 
 /// Sends one request. The URL is absolute; headers are complete but for what HTTP itself adds.
 #[async_trait]
-pub trait Transport: Send + Sync {
+pub trait ArmTransport: Send + Sync {
     /// The answer, whatever its status; an error when its body is larger than the request's [`LargestBody`].
-    async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, TransportError>;
+    async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError>;
 }
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TransportError {
+pub enum ArmTransportError {
     /// The request did not leave: no connection, no name, no trust.
     #[error("cannot connect: {0}")]
     NotSent(String),
@@ -44,5 +44,5 @@ pub enum TransportError {
     NoAnswer(String),
     /// The request arrived; what came back is longer than any answer to it can be.
     #[error("the answer has more than {} bytes (decompressed); is something else than Azure, such as a proxy, answering?", .0.0)]
-    TooLarge(LargestBody),
+    TooLarge(MaxBodySize),
 }

@@ -5,26 +5,32 @@ use http::Response;
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    ArmClient, ArmError, ArmResult, ErrorClass,
-    operation::{Operation, Outcome, Step},
-    request::Ask,
+    ArmClient, ArmError, ArmErrorClass, ArmResult,
+    operation::{LongRunningOperation, OperationResult, OperationStep},
+    request::RequestTemplate,
     retry_after,
 };
 
 impl ArmClient {
     /// Sends a write and waits for its operation. Answers what ARM says the result is, if there is one.
-    pub(super) async fn operate(&self, ask: &Ask, deadline: Instant) -> ArmResult<Option<Response<Bytes>>> {
+    pub(super) async fn run_operation(
+        &self,
+        ask: &RequestTemplate,
+        deadline: Instant,
+    ) -> ArmResult<Option<Response<Bytes>>> {
         let mut last = self.send(ask, deadline).await?;
         let polling = self.shared.settings.polling;
         let (mut operation, mut step) =
-            Operation::begin(&ask.method, ask.url.clone(), polling, &last, self.asked_wait(&last))
-                .map_err(|failure| failure.error(ask.asked()))?;
+            LongRunningOperation::begin(&ask.method, ask.url.clone(), polling, &last, self.asked_wait(&last))
+                .map_err(|failure| failure.error(ask.request_line()))?;
         loop {
             match step {
-                Step::Done(Outcome::Here) => return Ok(Some(last)),
-                Step::Done(Outcome::Nothing) => return Ok(None),
-                Step::Done(Outcome::At(url)) => return self.result_at(ask, &ask.read_at(url), deadline).await.map(Some),
-                Step::Poll { url, after } => {
+                OperationStep::Done(OperationResult::InAnswer) => return Ok(Some(last)),
+                OperationStep::Done(OperationResult::Nothing) => return Ok(None),
+                OperationStep::Done(OperationResult::AtUrl(url)) => {
+                    return self.result_at(ask, &ask.read_at(url), deadline).await.map(Some);
+                }
+                OperationStep::Poll { url, after } => {
                     let due = self.now() + after;
                     if due >= deadline {
                         return Err(still_running(ask));
@@ -39,31 +45,37 @@ impl ArmClient {
                         }
                         Err(error) => operation.advance(Err(error), None),
                     };
-                    step = advanced.map_err(|failure| failure.error(ask.asked()))?;
+                    step = advanced.map_err(|failure| failure.error(ask.request_line()))?;
                 }
             }
         }
     }
 
     fn asked_wait(&self, answer: &Response<Bytes>) -> Option<std::time::Duration> {
-        retry_after::in_headers(answer.headers(), self.shared.parts.clock.wall())
+        retry_after::in_headers(answer.headers(), self.shared.deps.clock.wall())
     }
 
-    async fn result_at(&self, ask: &Ask, read: &Ask, deadline: Instant) -> ArmResult<Response<Bytes>> {
-        self.send(read, deadline).await.map_err(|error| unread(ask, &error))
+    async fn result_at(
+        &self,
+        ask: &RequestTemplate,
+        read: &RequestTemplate,
+        deadline: Instant,
+    ) -> ArmResult<Response<Bytes>> {
+        self.send(read, deadline).await.map_err(|error| unread_result(ask, &error))
     }
 }
 
-fn still_running(ask: &Ask) -> ArmError {
-    ask.asked().error(ErrorClass::OutcomeUnknown, "ARM accepted the operation and was still at it when the deadline passed")
+fn still_running(ask: &RequestTemplate) -> ArmError {
+    ask.request_line()
+        .error(ArmErrorClass::OutcomeUnknown, "ARM accepted the operation and was still at it when the deadline passed")
 }
 
 /// The write succeeded, but its result could not be had.
-pub(super) fn unread(ask: &Ask, error: &ArmError) -> ArmError {
+pub(super) fn unread_result(ask: &RequestTemplate, error: &ArmError) -> ArmError {
     ArmError {
-        class: ErrorClass::OutcomeUnknown,
+        class: ArmErrorClass::OutcomeUnknown,
         message: format!("the write succeeded, but its result could not be read: {}", error.message),
-        request: ask.asked().error(error.class, "").request,
+        request: ask.request_line().error(error.class, "").request,
         ..error.clone()
     }
 }

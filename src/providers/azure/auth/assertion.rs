@@ -7,7 +7,7 @@ use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 use azure_core::base64::{encode, encode_url_safe};
 use serde_json::{Value as Json, json};
 
-use super::certificate::{Signature, Signer};
+use super::certificate::{CertificateSigner, SignatureAlgorithm};
 
 /// Seconds an assertion is good for.
 const LIFETIME: i64 = 600;
@@ -16,7 +16,7 @@ const SKEW: i64 = 60;
 
 /// What an assertion says.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Claims<'a> {
+pub(super) struct AssertionClaims<'a> {
     /// Client id.
     pub(super) client_id: &'a str,
     /// Token endpoint.
@@ -28,7 +28,11 @@ pub(super) struct Claims<'a> {
 }
 
 /// The signed JWT.
-pub(super) fn assertion(signer: &Signer, signature: Signature, claims: Claims<'_>) -> Result<String, String> {
+pub(super) fn assertion(
+    signer: &CertificateSigner,
+    signature: SignatureAlgorithm,
+    claims: AssertionClaims<'_>,
+) -> Result<String, String> {
     let body = json!({
         "aud": claims.audience, "iss": claims.client_id, "sub": claims.client_id, "jti": claims.id,
         "iat": claims.now, "nbf": claims.now - SKEW, "exp": claims.now + LIFETIME,
@@ -38,13 +42,13 @@ pub(super) fn assertion(signer: &Signer, signature: Signature, claims: Claims<'_
     Ok(format!("{message}.{}", unpadded(&signed)))
 }
 
-fn header(signer: &Signer, signature: Signature) -> Json {
+fn header(signer: &CertificateSigner, signature: SignatureAlgorithm) -> Json {
     let chain: Vec<String> = signer.chain().iter().map(encode).collect();
     match signature {
-        Signature::Ps256 => {
+        SignatureAlgorithm::Ps256 => {
             json!({"typ": "JWT", "alg": "PS256", "x5t#S256": unpadded(&signer.thumbprint(&SHA256)), "x5c": chain})
         }
-        Signature::Rs256 => {
+        SignatureAlgorithm::Rs256 => {
             json!({"typ": "JWT", "alg": "RS256", "x5t": unpadded(&signer.thumbprint(&SHA1_FOR_LEGACY_USE_ONLY)), "x5c": chain})
         }
     }
@@ -68,11 +72,12 @@ mod tests {
     #[test]
     fn both_kinds_verify_with_the_certificate_they_carry() {
         let Made { pem, leaf, .. } = make("");
-        let signer = Signer::read(pem.as_bytes(), "").unwrap();
-        let claims = Claims { client_id: "client", audience: "https://login/token", now: 1_800_000_000, id: "unique" };
+        let signer = CertificateSigner::read(pem.as_bytes(), "").unwrap();
+        let claims =
+            AssertionClaims { client_id: "client", audience: "https://login/token", now: 1_800_000_000, id: "unique" };
         for (signature, algorithm, thumbprint) in [
-            (Signature::Ps256, &RSA_PSS_2048_8192_SHA256, "x5t#S256"),
-            (Signature::Rs256, &RSA_PKCS1_2048_8192_SHA256, "x5t"),
+            (SignatureAlgorithm::Ps256, &RSA_PSS_2048_8192_SHA256, "x5t#S256"),
+            (SignatureAlgorithm::Rs256, &RSA_PKCS1_2048_8192_SHA256, "x5t"),
         ] {
             let jwt = assertion(&signer, signature, claims).unwrap();
             let (header, body, certificate) = verified(&jwt, algorithm);

@@ -17,14 +17,14 @@ use x509_parser::parse_x509_certificate;
 
 /// How an assertion is signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Signature {
+pub(super) enum SignatureAlgorithm {
     /// RSA-PSS with SHA-256: Entra.
     Ps256,
     /// RSA PKCS#1 v1.5 with SHA-256: AD FS knows no other.
     Rs256,
 }
 
-impl Signature {
+impl SignatureAlgorithm {
     fn encoding(self) -> &'static dyn RsaEncoding {
         match self {
             Self::Ps256 => &RSA_PSS_SHA256,
@@ -34,18 +34,18 @@ impl Signature {
 }
 
 /// An RSA key and its certificates, the key's own first.
-pub(super) struct Signer {
+pub(super) struct CertificateSigner {
     key: KeyPair,
     chain: Vec<Vec<u8>>,
 }
 
-impl fmt::Debug for Signer {
+impl fmt::Debug for CertificateSigner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Signer").field("certificates", &self.chain.len()).finish_non_exhaustive()
     }
 }
 
-impl Signer {
+impl CertificateSigner {
     /// Reads a PEM file (a key without password, and certificates) or a PFX file.
     pub(super) fn read(file: &[u8], password: &str) -> Result<Self, String> {
         let (key, certificates) = if is_pem(file) { from_pem(file)? } else { from_pfx(file, password)? };
@@ -73,7 +73,7 @@ impl Signer {
     }
 
     /// Signs.
-    pub(super) fn sign(&self, signature: Signature, message: &[u8]) -> Result<Vec<u8>, String> {
+    pub(super) fn sign(&self, signature: SignatureAlgorithm, message: &[u8]) -> Result<Vec<u8>, String> {
         let mut signed = vec![0; self.key.public_modulus_len()];
         let outcome = self.key.sign(signature.encoding(), &SystemRandom::new(), message, &mut signed);
         outcome.map_err(|_| "its private key cannot sign".to_owned())?;
@@ -131,12 +131,12 @@ mod tests {
         let Made { pem, pfx, old_pfx, leaf, .. } = make("planted-password");
         let password = "planted-password";
         for (file, password) in [(pem.as_bytes(), ""), (pem.as_bytes(), "unused"), (&pfx, password), (&old_pfx, password)] {
-            let signer = Signer::read(file, password).unwrap();
+            let signer = CertificateSigner::read(file, password).unwrap();
             assert_eq!(signer.chain().len(), 2, "the chain comes along");
             assert_eq!(signer.chain()[0], leaf, "the key's own certificate is first, though the file has it last");
         }
         let unprotected = make("").pfx;
-        assert!(Signer::read(&unprotected, "").is_ok(), "a PFX file may have an empty password");
+        assert!(CertificateSigner::read(&unprotected, "").is_ok(), "a PFX file may have an empty password");
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
         let Made { pem, pfx, .. } = make("");
         for file in [pem.as_bytes(), &pfx] {
             let cuts = (0..file.len() - 30).step_by(61);
-            assert!(cuts.map(|length| Signer::read(&file[..length], "")).all(|outcome| outcome.is_err()));
+            assert!(cuts.map(|length| CertificateSigner::read(&file[..length], "")).all(|outcome| outcome.is_err()));
         }
     }
 
@@ -163,13 +163,13 @@ mod tests {
             (elliptic.as_bytes(), "", "not an RSA key"),
         ];
         for (file, password, expected) in rows {
-            let error = Signer::read(file, password).unwrap_err();
+            let error = CertificateSigner::read(file, password).unwrap_err();
             assert!(error.contains(expected), "{error}");
             assert!(!error.contains("planted") && !error.contains("MII"), "{error}");
         }
         let foreign = key_pem + &other_pem;
-        assert!(Signer::read(foreign.as_bytes(), "").unwrap_err().contains("none of its 1 certificates"));
-        let shown = format!("{:?}", Signer::read(pem.as_bytes(), "").unwrap());
+        assert!(CertificateSigner::read(foreign.as_bytes(), "").unwrap_err().contains("none of its 1 certificates"));
+        let shown = format!("{:?}", CertificateSigner::read(pem.as_bytes(), "").unwrap());
         assert_eq!(shown, "Signer { certificates: 2, .. }");
     }
 }

@@ -13,7 +13,7 @@ const STACK: &str = "AzureStackCloud";
 
 /// Endpoints of a cloud.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cloud {
+pub struct CloudEndpoints {
     /// Canonical name, or the configured one when it is unknown.
     pub name: String,
     /// Where ARM is: `https://management.azure.com`, without a slash at the end.
@@ -28,7 +28,7 @@ pub struct Cloud {
     pub adfs: bool,
 }
 
-struct BuiltIn {
+struct BuiltInCloud {
     names: &'static [&'static str],
     resource_manager: &'static str,
     audience: &'static str,
@@ -36,20 +36,20 @@ struct BuiltIn {
 }
 
 /// The first name is the canonical one; the first row stands for every unknown name.
-const BUILT_IN: &[BuiltIn] = &[
-    BuiltIn {
+const BUILT_IN: &[BuiltInCloud] = &[
+    BuiltInCloud {
         names: &["AzurePublicCloud", "AzureCloud", ""],
         resource_manager: "https://management.azure.com",
         audience: "https://management.core.windows.net/",
         login_endpoint: "https://login.microsoftonline.com/",
     },
-    BuiltIn {
+    BuiltInCloud {
         names: &["AzureChinaCloud"],
         resource_manager: "https://management.chinacloudapi.cn",
         audience: "https://management.core.chinacloudapi.cn/",
         login_endpoint: "https://login.chinacloudapi.cn/",
     },
-    BuiltIn {
+    BuiltInCloud {
         names: &["AzureUSGovernmentCloud", "AzureUSGovernment"],
         resource_manager: "https://management.usgovcloudapi.net",
         audience: "https://management.core.usgovcloudapi.net/",
@@ -57,7 +57,7 @@ const BUILT_IN: &[BuiltIn] = &[
     },
 ];
 
-impl Cloud {
+impl CloudEndpoints {
     /// The cloud of that name; letter case and space around it do not matter, an unknown name has the public cloud's endpoints.
     pub fn named(name: &str) -> Self {
         let name = name.trim();
@@ -105,7 +105,7 @@ impl Cloud {
     /// This cloud with what `/metadata/endpoints` of `asked` says of the cloud called `name`; an empty name takes the first entry.
     /// `None`: the answer does not know that name.
     pub fn with_metadata(mut self, name: &str, asked: &str, answer: &[u8]) -> Result<Option<Self>, String> {
-        let entries: Vec<Entry> =
+        let entries: Vec<CloudMetadataEntry> =
             serde_json::from_slice(answer).map_err(|error| format!("not a list of clouds: {error}"))?;
         let name = name.trim();
         let Some(entry) = entries.into_iter().find(|entry| name.is_empty() || entry.name.eq_ignore_ascii_case(name)) else {
@@ -148,18 +148,18 @@ fn with_slash(url: &str) -> String {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Entry {
+struct CloudMetadataEntry {
     #[serde(default)]
     name: String,
     #[serde(default)]
     resource_manager: String,
     #[serde(default)]
-    authentication: Authentication,
+    authentication: CloudAuthentication,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Authentication {
+struct CloudAuthentication {
     audiences: Vec<String>,
     login_endpoint: String,
 }
@@ -184,17 +184,17 @@ mod tests {
             ("AzureGermanCloud", "AzureGermanCloud", "https://management.azure.com", "https://login.microsoftonline.com/"),
         ];
         for (given, name, arm, login) in rows {
-            let cloud = Cloud::named(given);
+            let cloud = CloudEndpoints::named(given);
             assert_eq!((&*cloud.name, &*cloud.resource_manager, &*cloud.login_endpoint), (name, arm, login), "{given}");
             assert_eq!(cloud.azure_stack, given == "azurestackcloud");
             assert_eq!(cloud.check(), Ok(()));
         }
-        assert_eq!(Cloud::named("").scope(), "https://management.core.windows.net//.default");
+        assert_eq!(CloudEndpoints::named("").scope(), "https://management.core.windows.net//.default");
     }
 
     #[test]
     fn the_endpoint_file_replaces_pairs() {
-        let stack = || Cloud::named("AzureStackCloud");
+        let stack = || CloudEndpoints::named("AzureStackCloud");
         let both = r#"{"ResourceManagerEndpoint":"https://arm.local/","tokenAudience":"https://aud","activeDirectoryEndpoint":"https://login.local","x":{"y":1}}"#;
         let cloud = stack().with_environment_file(both).unwrap();
         assert_eq!(
@@ -212,7 +212,7 @@ mod tests {
         let answer = br#"[
             {"name":"A","resourceManager":"https://a/","authentication":{"audiences":["https://aud-a"],"loginEndpoint":"https://login-a"}},
             {"name":"B","authentication":{"audiences":["","https://aud-b","https://other"]}}]"#;
-        let ask = |name: &str| Cloud::named("").with_metadata(name, "https://asked/", answer).unwrap();
+        let ask = |name: &str| CloudEndpoints::named("").with_metadata(name, "https://asked/", answer).unwrap();
         for (name, arm, audience, login) in [
             ("", "https://a", "https://aud-a", "https://login-a/"),
             ("a", "https://a", "https://aud-a", "https://login-a/"),
@@ -222,7 +222,7 @@ mod tests {
             assert_eq!((&*cloud.resource_manager, &*cloud.audience, &*cloud.login_endpoint), (arm, audience, login));
         }
         assert_eq!(ask("C"), None);
-        assert!(Cloud::named("").with_metadata("", "https://x", b"<html>").is_err());
+        assert!(CloudEndpoints::named("").with_metadata("", "https://x", b"<html>").is_err());
         assert_eq!(metadata_url("https://x/"), "https://x/metadata/endpoints?api-version=2019-05-01");
     }
 
@@ -234,7 +234,11 @@ mod tests {
             ("x", "https://x/", false),
             ("https://x", "", false),
         ] {
-            let cloud = Cloud { resource_manager: arm.to_owned(), login_endpoint: login.to_owned(), ..Cloud::named("") };
+            let cloud = CloudEndpoints {
+                resource_manager: arm.to_owned(),
+                login_endpoint: login.to_owned(),
+                ..CloudEndpoints::named("")
+            };
             assert_eq!(cloud.check().is_ok(), good, "{arm} {login}");
         }
     }

@@ -8,18 +8,18 @@ use bytes::Bytes;
 
 use super::{
     AuthError,
-    choice::{Application, Choice, ManagedIdentity, choose},
-    cloud::{Cloud, metadata_url},
+    cloud::{CloudEndpoints, metadata_url},
+    credential_config::{CredentialConfig, EntraApplication, ManagedIdentityId, choose_credential},
     data_plane::DataPlaneIdentity,
-    entra::{Authority, CertificateFile, Principal, Proof},
+    entra::{CertificateFilePrincipal, ClientCredential, ServicePrincipal, TokenAuthority},
     error::safe_line,
-    key_vault::VaultTokens,
-    managed_identity::{ManagedTokens, Source},
-    token::{CachedTokens, Fetch, Token, TokenSource},
+    key_vault::VaultTokenFetcher,
+    managed_identity::{ManagedIdentityFetcher, ManagedIdentityService},
+    token::{BearerToken, CachedTokenSource, TokenFetcher, TokenSource},
 };
 use crate::{
     providers::azure::{
-        arm::Transport,
+        arm::ArmTransport,
         config::{AuxiliaryTokenProvider, AzureConfig},
     },
     runtime::clock::Clock,
@@ -29,16 +29,16 @@ const METADATA_LIMIT: Duration = Duration::from_secs(30);
 
 /// Where ARM is and how to get in.
 #[derive(Clone)]
-pub struct Connection {
+pub struct ArmConnection {
     /// Endpoints.
-    pub cloud: Cloud,
+    pub cloud: CloudEndpoints,
     /// Tokens.
-    pub credentials: Credentials,
+    pub credentials: ArmCredentials,
 }
 
 /// Sources of tokens for ARM.
 #[derive(Clone)]
-pub struct Credentials {
+pub struct ArmCredentials {
     /// For the subscription of the machines.
     pub compute: Arc<dyn TokenSource>,
     /// For the subscription of the network resources; the same source when they are in the same tenant.
@@ -52,32 +52,32 @@ pub struct Credentials {
 pub async fn connect(
     config: &AzureConfig,
     environment: &BTreeMap<String, String>,
-    transport: Arc<dyn Transport>,
+    transport: Arc<dyn ArmTransport>,
     clock: Clock,
-) -> Result<Connection, AuthError> {
+) -> Result<ArmConnection, AuthError> {
     let cloud = cloud(config, environment, transport.as_ref()).await?;
-    let choice = choose(config, environment, &cloud)?;
+    let choice = choose_credential(config, environment, &cloud)?;
     let login_endpoint = cloud.login_endpoint.clone();
-    let authority = Authority { login_endpoint, adfs: cloud.adfs, transport, clock };
-    let credentials = Builder { cloud: &cloud, authority, environment }.build(choice).await?;
-    Ok(Connection { cloud, credentials })
+    let authority = TokenAuthority { login_endpoint, adfs: cloud.adfs, transport, clock };
+    let credentials = ArmCredentialsBuilder { cloud: &cloud, authority, environment }.build(choice).await?;
+    Ok(ArmConnection { cloud, credentials })
 }
 
 async fn cloud(
     config: &AzureConfig,
     environment: &BTreeMap<String, String>,
-    transport: &dyn Transport,
-) -> Result<Cloud, AuthError> {
-    let mut cloud = Cloud::named(&config.cloud);
+    transport: &dyn ArmTransport,
+) -> Result<CloudEndpoints, AuthError> {
+    let mut cloud = CloudEndpoints::named(&config.cloud);
     cloud.azure_stack = cloud.azure_stack && !config.disable_azure_stack_cloud;
     cloud.adfs = config.identity_system.eq_ignore_ascii_case("adfs") || config.tenant_id.eq_ignore_ascii_case("adfs");
     let endpoint = config.resource_manager_endpoint.trim();
     if !endpoint.is_empty() {
-        cloud = described(cloud, &config.cloud, endpoint, transport).await?;
+        cloud = fetch_endpoints(cloud, &config.cloud, endpoint, transport).await?;
     }
     let variable = "AZURE_ENVIRONMENT_FILEPATH";
     if let Some(path) =
-        environment.get(variable).filter(|path| !path.is_empty() && Cloud::reads_environment_file(&config.cloud))
+        environment.get(variable).filter(|path| !path.is_empty() && CloudEndpoints::reads_environment_file(&config.cloud))
     {
         let bad = |why: String| AuthError::configuration(variable, format!("{path}: {why}"));
         let document = tokio::fs::read_to_string(path).await.map_err(|error| bad(error.to_string()))?;
@@ -88,7 +88,12 @@ async fn cloud(
 }
 
 /// The cloud as `/metadata/endpoints` describes it.
-async fn described(cloud: Cloud, name: &str, endpoint: &str, transport: &dyn Transport) -> Result<Cloud, AuthError> {
+async fn fetch_endpoints(
+    cloud: CloudEndpoints,
+    name: &str,
+    endpoint: &str,
+    transport: &dyn ArmTransport,
+) -> Result<CloudEndpoints, AuthError> {
     const FIELD: &str = "resourceManagerEndpoint";
     let url = metadata_url(endpoint);
     let request = http::Request::get(&url).header(http::header::ACCEPT, "application/json").body(Bytes::new());
@@ -109,97 +114,105 @@ async fn described(cloud: Cloud, name: &str, endpoint: &str, transport: &dyn Tra
     Ok(found.unwrap_or(unchanged))
 }
 
-struct Builder<'a> {
-    cloud: &'a Cloud,
-    authority: Authority,
+struct ArmCredentialsBuilder<'a> {
+    cloud: &'a CloudEndpoints,
+    authority: TokenAuthority,
     environment: &'a BTreeMap<String, String>,
 }
 
-impl Builder<'_> {
-    async fn build(&self, choice: Choice) -> Result<Credentials, AuthError> {
+impl ArmCredentialsBuilder<'_> {
+    async fn build(&self, choice: CredentialConfig) -> Result<ArmCredentials, AuthError> {
         match choice {
-            Choice::Workload { application, token_file } => {
-                let proof = Proof::TokenFile(PathBuf::from(token_file));
-                Ok(alone(self.cached(self.principal(application, proof))))
+            CredentialConfig::WorkloadIdentity { application, token_file } => {
+                let proof = ClientCredential::TokenFile(PathBuf::from(token_file));
+                Ok(single_tenant(self.cached(self.principal(application, proof))))
             }
-            Choice::Managed { identity, auxiliary } => self.managed(identity, auxiliary),
-            Choice::Secret { application, secret, network_tenant } => {
-                let of = |application| self.cached(self.principal(application, Proof::Secret(secret.clone())));
-                let network = network_tenant.map(|tenant| of(Application { tenant, ..application.clone() }));
+            CredentialConfig::ManagedIdentity { identity, auxiliary } => self.managed(identity, auxiliary),
+            CredentialConfig::ClientSecret { application, secret, network_tenant } => {
+                let of = |application| self.cached(self.principal(application, ClientCredential::Secret(secret.clone())));
+                let network = network_tenant.map(|tenant| of(EntraApplication { tenant, ..application.clone() }));
                 Ok(with_network(of(application), network))
             }
-            Choice::Certificate { application, path, password, network_tenant } => {
+            CredentialConfig::ClientCertificate { application, path, password, network_tenant } => {
                 let of = async |application| {
                     let (path, password) = (PathBuf::from(&path), password.clone());
-                    let file = CertificateFile::open(self.authority.clone(), application, path, password).await?;
+                    let file = CertificateFilePrincipal::open(self.authority.clone(), application, path, password).await?;
                     Ok::<_, AuthError>(self.cached(file))
                 };
                 let network = match network_tenant {
-                    Some(tenant) => Some(of(Application { tenant, ..application.clone() }).await?),
+                    Some(tenant) => Some(of(EntraApplication { tenant, ..application.clone() }).await?),
                     None => None,
                 };
                 Ok(with_network(of(application).await?, network))
             }
-            Choice::DataPlane { path } => {
+            CredentialConfig::DataPlane { path } => {
                 let identity = DataPlaneIdentity::open(self.authority.clone(), PathBuf::from(path)).await?;
-                Ok(alone(self.cached(identity)))
+                Ok(single_tenant(self.cached(identity)))
             }
-            Choice::Nothing => {
-                let error = nothing();
+            CredentialConfig::NoCredential => {
+                let error = missing_credential_error();
                 tracing::warn!(%error, "no credential is configured: no request will succeed");
-                Ok(alone(Arc::new(NoCredential)))
+                Ok(single_tenant(Arc::new(MissingCredential)))
             }
         }
     }
 
     fn managed(
         &self,
-        identity: ManagedIdentity,
+        identity: ManagedIdentityId,
         auxiliary: Option<AuxiliaryTokenProvider>,
-    ) -> Result<Credentials, AuthError> {
-        let Authority { transport, clock, .. } = self.authority.clone();
-        let source = Source::detect(self.environment)?;
-        let identity = Arc::new(ManagedTokens { source, identity, transport: Arc::clone(&transport), clock });
+    ) -> Result<ArmCredentials, AuthError> {
+        let TokenAuthority { transport, clock, .. } = self.authority.clone();
+        let source = ManagedIdentityService::detect(self.environment)?;
+        let identity =
+            Arc::new(ManagedIdentityFetcher { service: source, identity, transport: Arc::clone(&transport), clock });
         let compute: Arc<dyn TokenSource> =
-            Arc::new(CachedTokens::new(Arc::<ManagedTokens>::clone(&identity), self.cloud.scope(), clock));
+            Arc::new(CachedTokenSource::new(Arc::<ManagedIdentityFetcher>::clone(&identity), self.cloud.scope(), clock));
         let network = auxiliary.map(|provider| {
             let resource_manager = self.cloud.resource_manager.clone();
-            self.cached(VaultTokens { provider, resource_manager, arm: Arc::clone(&compute), identity, transport, clock })
+            self.cached(VaultTokenFetcher {
+                provider,
+                resource_manager,
+                arm: Arc::clone(&compute),
+                identity,
+                transport,
+                clock,
+            })
         });
         Ok(with_network(compute, network))
     }
 
-    fn principal(&self, application: Application, proof: Proof) -> Principal {
-        Principal { authority: self.authority.clone(), application, proof }
+    fn principal(&self, application: EntraApplication, proof: ClientCredential) -> ServicePrincipal {
+        ServicePrincipal { authority: self.authority.clone(), application, credential: proof }
     }
 
-    fn cached(&self, fetch: impl Fetch + 'static) -> Arc<dyn TokenSource> {
-        Arc::new(CachedTokens::new(Arc::new(fetch), self.cloud.scope(), self.authority.clock))
+    fn cached(&self, fetch: impl TokenFetcher + 'static) -> Arc<dyn TokenSource> {
+        Arc::new(CachedTokenSource::new(Arc::new(fetch), self.cloud.scope(), self.authority.clock))
     }
 }
 
-fn alone(compute: Arc<dyn TokenSource>) -> Credentials {
+fn single_tenant(compute: Arc<dyn TokenSource>) -> ArmCredentials {
     with_network(compute, None)
 }
 
-fn with_network(compute: Arc<dyn TokenSource>, network: Option<Arc<dyn TokenSource>>) -> Credentials {
-    Credentials { network: network.clone().unwrap_or_else(|| Arc::clone(&compute)), compute, auxiliary: network }
+fn with_network(compute: Arc<dyn TokenSource>, network: Option<Arc<dyn TokenSource>>) -> ArmCredentials {
+    ArmCredentials { network: network.clone().unwrap_or_else(|| Arc::clone(&compute)), compute, auxiliary: network }
 }
 
-fn nothing() -> AuthError {
+fn missing_credential_error() -> AuthError {
     let fields = "useManagedIdentityExtension, useFederatedWorkloadIdentityExtension, aadClientSecret, aadClientCertPath or \
                   aadMSIDataPlaneIdentityPath";
     AuthError::configuration("credentials", format!("none is configured; set {fields}"))
 }
 
 /// What answers when nothing is configured.
-struct NoCredential;
+struct MissingCredential;
 
 #[async_trait]
-impl TokenSource for NoCredential {
-    async fn token(&self) -> Result<Token, AuthError> {
-        Err(nothing())
+impl TokenSource for MissingCredential {
+    async fn token(&self) -> Result<BearerToken, AuthError> {
+        Err(missing_credential_error())
     }
 
-    fn invalidate(&self, _rejected: &Token) {}
+    fn invalidate(&self, _rejected: &BearerToken) {}
 }

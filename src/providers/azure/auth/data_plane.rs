@@ -15,16 +15,16 @@ use serde::Deserialize;
 
 use super::{
     AuthError,
-    certificate::Signer,
-    choice::Application,
-    entra::{Authority, Principal, Proof},
-    token::{Fetch, Token},
+    certificate::CertificateSigner,
+    credential_config::EntraApplication,
+    entra::{ClientCredential, ServicePrincipal, TokenAuthority},
+    token::{BearerToken, TokenFetcher},
 };
 
 const FIELD: &str = "aadMSIDataPlaneIdentityPath";
 
 #[derive(Deserialize)]
-struct Document {
+struct DataPlaneDocument {
     client_id: String,
     client_secret: String,
     tenant_id: String,
@@ -34,17 +34,17 @@ struct Document {
 
 /// What a file says.
 #[derive(Debug, Clone)]
-struct Identity {
-    application: Application,
+struct DataPlaneCredential {
+    application: EntraApplication,
     login_endpoint: String,
-    signer: Arc<Signer>,
+    signer: Arc<CertificateSigner>,
     not_before: Timestamp,
 }
 
-impl Identity {
+impl DataPlaneCredential {
     /// Reads the document. The error names the key, not its value.
     fn parse(text: &str) -> Result<Self, String> {
-        let document: Document = serde_json::from_str(text).map_err(|error| {
+        let document: DataPlaneDocument = serde_json::from_str(text).map_err(|error| {
             let (line, column) = (error.line(), error.column());
             format!("not the JSON of a data-plane identity (client_id, client_secret, tenant_id, authentication_endpoint, not_before), line {line} column {column}")
         })?;
@@ -57,31 +57,31 @@ impl Identity {
             return Err(format!("{key} is empty"));
         }
         let file = base64::decode(&document.client_secret).map_err(|_| "client_secret is not base64".to_owned())?;
-        let signer = Signer::read(&file, "").map_err(|why| format!("client_secret: {why}"))?;
+        let signer = CertificateSigner::read(&file, "").map_err(|why| format!("client_secret: {why}"))?;
         let login_endpoint = format!("{}/", document.authentication_endpoint.trim_end_matches('/'));
         if !login_endpoint.starts_with("https://") {
             return Err("authentication_endpoint is not an https URL".to_owned());
         }
-        let application = Application { tenant: document.tenant_id, client_id: document.client_id };
+        let application = EntraApplication { tenant: document.tenant_id, client_id: document.client_id };
         Ok(Self { application, login_endpoint, signer: Arc::new(signer), not_before: document.not_before })
     }
 }
 
 /// An identity whose file is followed.
 pub(super) struct DataPlaneIdentity {
-    authority: Authority,
+    authority: TokenAuthority,
     path: PathBuf,
-    current: Mutex<Identity>,
+    current: Mutex<DataPlaneCredential>,
 }
 
 impl DataPlaneIdentity {
     /// Reads the file for the first time.
-    pub(super) async fn open(authority: Authority, path: PathBuf) -> Result<Self, AuthError> {
+    pub(super) async fn open(authority: TokenAuthority, path: PathBuf) -> Result<Self, AuthError> {
         let current = Mutex::new(load(&path).await?);
         Ok(Self { authority, path, current })
     }
 
-    async fn newest(&self) -> Identity {
+    async fn newest(&self) -> DataPlaneCredential {
         let read = load(&self.path).await;
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         match read {
@@ -93,18 +93,18 @@ impl DataPlaneIdentity {
     }
 }
 
-async fn load(path: &PathBuf) -> Result<Identity, AuthError> {
+async fn load(path: &PathBuf) -> Result<DataPlaneCredential, AuthError> {
     let bad = |why: String| AuthError::configuration(FIELD, format!("{}: {why}", path.display()));
     let text = tokio::fs::read_to_string(path).await.map_err(|error| bad(error.to_string()))?;
-    Identity::parse(&text).map_err(bad)
+    DataPlaneCredential::parse(&text).map_err(bad)
 }
 
 #[async_trait]
-impl Fetch for DataPlaneIdentity {
-    async fn fetch(&self, scope: &str) -> Result<Token, AuthError> {
-        let Identity { application, login_endpoint, signer, .. } = self.newest().await;
-        let authority = Authority { login_endpoint, ..self.authority.clone() };
-        Principal { authority, application, proof: Proof::Certificate(signer) }.fetch(scope).await
+impl TokenFetcher for DataPlaneIdentity {
+    async fn fetch(&self, scope: &str) -> Result<BearerToken, AuthError> {
+        let DataPlaneCredential { application, login_endpoint, signer, .. } = self.newest().await;
+        let authority = TokenAuthority { login_endpoint, ..self.authority.clone() };
+        ServicePrincipal { authority, application, credential: ClientCredential::Certificate(signer) }.fetch(scope).await
     }
 }
 
@@ -122,7 +122,10 @@ mod tests {
             "client_id": "c", "client_secret": pfx, "tenant_id": "t", "not_before": "2026-01-01T00:00:00Z",
             "authentication_endpoint": "https://login.microsoftonline.com/", "object_id": "o", "renew_after": null,
         });
-        assert_eq!(Identity::parse(&good.to_string()).unwrap().login_endpoint, "https://login.microsoftonline.com/");
+        assert_eq!(
+            DataPlaneCredential::parse(&good.to_string()).unwrap().login_endpoint,
+            "https://login.microsoftonline.com/"
+        );
         for (key, value, named) in [
             ("client_id", "", "client_id"),
             ("client_secret", "planted!", "client_secret is not base64"),
@@ -132,7 +135,7 @@ mod tests {
         ] {
             let mut document = good.clone();
             document[key] = json!(value);
-            let error = Identity::parse(&document.to_string()).unwrap_err();
+            let error = DataPlaneCredential::parse(&document.to_string()).unwrap_err();
             assert!(error.contains(named) && !error.contains("planted"), "{error}");
         }
     }

@@ -23,64 +23,64 @@ use azure_identity::{
 
 use super::{
     AuthError,
-    answer::{Asked, explain},
-    assertion::{Claims, assertion},
-    certificate::{Signature, Signer},
-    choice::Application,
-    token::{Fetch, Token},
-    wire::IdentityHttp,
+    assertion::{AssertionClaims, assertion},
+    certificate::{CertificateSigner, SignatureAlgorithm},
+    credential_config::EntraApplication,
+    identity_answer::{TokenRequestContext, explain},
+    identity_http::IdentityHttpClient,
+    token::{BearerToken, TokenFetcher},
 };
-use crate::{providers::azure::arm::Transport, runtime::clock::Clock};
+use crate::{providers::azure::arm::ArmTransport, runtime::clock::Clock};
 
 /// How an application proves who it is.
 #[derive(Debug, Clone)]
-pub(super) enum Proof {
+pub(super) enum ClientCredential {
     /// A secret.
     Secret(Secret),
     /// A certificate that was read before.
-    Certificate(Arc<Signer>),
+    Certificate(Arc<CertificateSigner>),
     /// A projected token, read at each fetch.
     TokenFile(PathBuf),
 }
 
 /// Where applications get their tokens.
 #[derive(Clone)]
-pub(super) struct Authority {
+pub(super) struct TokenAuthority {
     /// With a slash at the end.
     pub(super) login_endpoint: String,
     /// AD FS instead of Entra.
     pub(super) adfs: bool,
     /// The wire.
-    pub(super) transport: Arc<dyn Transport>,
+    pub(super) transport: Arc<dyn ArmTransport>,
     /// Time.
     pub(super) clock: Clock,
 }
 
 /// An application that fetches tokens.
 #[derive(Clone)]
-pub(super) struct Principal {
-    pub(super) authority: Authority,
-    pub(super) application: Application,
-    pub(super) proof: Proof,
+pub(super) struct ServicePrincipal {
+    pub(super) authority: TokenAuthority,
+    pub(super) application: EntraApplication,
+    pub(super) credential: ClientCredential,
 }
 
 /// A proof that is ready to be sent.
-struct Ready(Secret);
+struct StaticAssertion(Secret);
 
-impl fmt::Debug for Ready {
+impl fmt::Debug for StaticAssertion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Ready")
     }
 }
 
 #[async_trait]
-impl ClientAssertion for Ready {
+impl ClientAssertion for StaticAssertion {
     async fn secret(&self, _: Option<ClientMethodOptions<'_>>) -> azure_core::Result<String> {
         Ok(self.0.secret().to_owned())
     }
 }
 
-impl Principal {
+impl ServicePrincipal {
     fn endpoint(&self) -> String {
         let login = Url::parse(&self.authority.login_endpoint);
         let host = login.map(|url| url.origin().ascii_serialization()).unwrap_or_default();
@@ -89,36 +89,36 @@ impl Principal {
     }
 
     fn field(&self) -> &'static str {
-        match self.proof {
-            Proof::Secret(_) => "aadClientId and aadClientSecret",
-            Proof::Certificate(_) => "aadClientId and aadClientCertPath",
-            Proof::TokenFile(_) => "aadClientId and aadFederatedTokenFile",
+        match self.credential {
+            ClientCredential::Secret(_) => "aadClientId and aadClientSecret",
+            ClientCredential::Certificate(_) => "aadClientId and aadClientCertPath",
+            ClientCredential::TokenFile(_) => "aadClientId and aadFederatedTokenFile",
         }
     }
 
-    fn options(&self, wire: &Arc<IdentityHttp>) -> ClientOptions {
+    fn options(&self, wire: &Arc<IdentityHttpClient>) -> ClientOptions {
         let mut custom = CustomConfiguration::default();
         custom.authority_host.clone_from(&self.authority.login_endpoint);
         ClientOptions {
             retry: RetryOptions::none(),
-            transport: Some(AzureTransport::new(Arc::<IdentityHttp>::clone(wire))),
+            transport: Some(AzureTransport::new(Arc::<IdentityHttpClient>::clone(wire))),
             cloud: Some(Arc::new(CloudConfiguration::Custom(custom))),
             ..ClientOptions::default()
         }
     }
 
     /// What is sent: the secret itself, a fresh assertion, or the projected token.
-    async fn proof(&self) -> Result<Secret, AuthError> {
-        match &self.proof {
-            Proof::Secret(secret) => Ok(secret.clone()),
-            Proof::Certificate(signer) => self.signed(signer),
-            Proof::TokenFile(path) => projected(path).await,
+    async fn secret_to_send(&self) -> Result<Secret, AuthError> {
+        match &self.credential {
+            ClientCredential::Secret(secret) => Ok(secret.clone()),
+            ClientCredential::Certificate(signer) => self.signed(signer),
+            ClientCredential::TokenFile(path) => read_token_file(path).await,
         }
     }
 
-    fn signed(&self, signer: &Signer) -> Result<Secret, AuthError> {
-        let signature = if self.authority.adfs { Signature::Rs256 } else { Signature::Ps256 };
-        let claims = Claims {
+    fn signed(&self, signer: &CertificateSigner) -> Result<Secret, AuthError> {
+        let signature = if self.authority.adfs { SignatureAlgorithm::Rs256 } else { SignatureAlgorithm::Ps256 };
+        let claims = AssertionClaims {
             client_id: &self.application.client_id,
             audience: &self.endpoint(),
             now: self.authority.clock.wall().as_second(),
@@ -128,51 +128,60 @@ impl Principal {
         signed.map(Secret::new).map_err(|why| AuthError::configuration("aadClientCertPath", why))
     }
 
-    async fn ask(&self, wire: &Arc<IdentityHttp>, proof: &Secret, scope: &str) -> azure_core::Result<AccessToken> {
-        let Application { tenant, client_id } = self.application.clone();
+    async fn request_token(
+        &self,
+        wire: &Arc<IdentityHttpClient>,
+        proof: &Secret,
+        scope: &str,
+    ) -> azure_core::Result<AccessToken> {
+        let EntraApplication { tenant, client_id } = self.application.clone();
         let client_options = self.options(wire);
-        if matches!(self.proof, Proof::Secret(_)) {
+        if matches!(self.credential, ClientCredential::Secret(_)) {
             let options = ClientSecretCredentialOptions { client_options };
             let credential = ClientSecretCredential::new(&tenant, client_id, proof.clone(), Some(options))?;
             return credential.get_token(&[scope], None).await;
         }
         let options = ClientAssertionCredentialOptions { client_options };
-        let credential = ClientAssertionCredential::new(tenant, client_id, Ready(proof.clone()), Some(options))?;
+        let credential = ClientAssertionCredential::new(tenant, client_id, StaticAssertion(proof.clone()), Some(options))?;
         credential.get_token(&[scope], None).await
     }
 
-    fn token(&self, answer: &AccessToken) -> Option<Token> {
+    fn token(&self, answer: &AccessToken) -> Option<BearerToken> {
         // azure_identity reckons the end from the machine's clock, whatever clock we were given.
         let seconds = answer.expires_on.unix_timestamp() - Clock::System.wall().as_second();
         let lifetime = Duration::from_secs(u64::try_from(seconds).ok()?);
-        Token::new(&answer.token, self.authority.clock.now(), lifetime)
+        BearerToken::new(&answer.token, self.authority.clock.now(), lifetime)
     }
 
-    fn failure(&self, wire: &IdentityHttp, proof: &Secret, error: Option<&azure_core::Error>) -> AuthError {
-        let Some(heard) = wire.heard() else {
+    fn failure(&self, wire: &IdentityHttpClient, proof: &Secret, error: Option<&azure_core::Error>) -> AuthError {
+        let Some(heard) = wire.last_answer() else {
             let why = error.map(ToString::to_string).unwrap_or_default();
             return AuthError::configuration("tenantId and aadClientId", super::error::safe_line(&why, &[proof.secret()]));
         };
         let identity = format!("application {} in tenant {}", self.application.client_id, self.application.tenant);
-        let asked =
-            Asked { identity: &identity, endpoint: &self.endpoint(), secrets: &[proof.secret()], field: self.field() };
+        let asked = TokenRequestContext {
+            identity: &identity,
+            endpoint: &self.endpoint(),
+            secrets: &[proof.secret()],
+            field: self.field(),
+        };
         explain(&heard, asked)
     }
 }
 
 #[async_trait]
-impl Fetch for Principal {
-    async fn fetch(&self, scope: &str) -> Result<Token, AuthError> {
-        let proof = self.proof().await?;
-        let wire = Arc::new(IdentityHttp::new(Arc::clone(&self.authority.transport), self.authority.adfs));
-        match self.ask(&wire, &proof, scope).await {
+impl TokenFetcher for ServicePrincipal {
+    async fn fetch(&self, scope: &str) -> Result<BearerToken, AuthError> {
+        let proof = self.secret_to_send().await?;
+        let wire = Arc::new(IdentityHttpClient::new(Arc::clone(&self.authority.transport), self.authority.adfs));
+        match self.request_token(&wire, &proof, scope).await {
             Ok(answer) => self.token(&answer).ok_or_else(|| self.failure(&wire, &proof, None)),
             Err(error) => Err(self.failure(&wire, &proof, Some(&error))),
         }
     }
 }
 
-async fn projected(path: &PathBuf) -> Result<Secret, AuthError> {
+async fn read_token_file(path: &PathBuf) -> Result<Secret, AuthError> {
     let field = "aadFederatedTokenFile";
     let read = tokio::fs::read_to_string(path).await;
     let text = read.map_err(|error| AuthError::configuration(field, format!("{}: {error}", path.display())))?;
@@ -184,19 +193,19 @@ async fn projected(path: &PathBuf) -> Result<Secret, AuthError> {
 
 /// A service principal whose certificate is read again at each fetch, so that it can be rotated in place. While the file cannot be
 /// read the last good certificate is used.
-pub(super) struct CertificateFile {
-    authority: Authority,
-    application: Application,
+pub(super) struct CertificateFilePrincipal {
+    authority: TokenAuthority,
+    application: EntraApplication,
     path: PathBuf,
     password: Secret,
-    last: Mutex<Arc<Signer>>,
+    last: Mutex<Arc<CertificateSigner>>,
 }
 
-impl CertificateFile {
+impl CertificateFilePrincipal {
     /// Reads the file for the first time.
     pub(super) async fn open(
-        authority: Authority,
-        application: Application,
+        authority: TokenAuthority,
+        application: EntraApplication,
         path: PathBuf,
         password: Secret,
     ) -> Result<Self, AuthError> {
@@ -204,7 +213,7 @@ impl CertificateFile {
         Ok(Self { authority, application, path, password, last })
     }
 
-    async fn signer(&self) -> Arc<Signer> {
+    async fn signer(&self) -> Arc<CertificateSigner> {
         let read = read_certificate(&self.path, &self.password).await;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match read {
@@ -215,17 +224,18 @@ impl CertificateFile {
     }
 }
 
-async fn read_certificate(path: &PathBuf, password: &Secret) -> Result<Arc<Signer>, AuthError> {
+async fn read_certificate(path: &PathBuf, password: &Secret) -> Result<Arc<CertificateSigner>, AuthError> {
     let bad = |why: String| AuthError::configuration("aadClientCertPath", format!("{}: {why}", path.display()));
     let file = tokio::fs::read(path).await.map_err(|error| bad(error.to_string()))?;
-    Signer::read(&file, password.secret()).map(Arc::new).map_err(bad)
+    CertificateSigner::read(&file, password.secret()).map(Arc::new).map_err(bad)
 }
 
 #[async_trait]
-impl Fetch for CertificateFile {
-    async fn fetch(&self, scope: &str) -> Result<Token, AuthError> {
-        let proof = Proof::Certificate(self.signer().await);
-        let principal = Principal { authority: self.authority.clone(), application: self.application.clone(), proof };
+impl TokenFetcher for CertificateFilePrincipal {
+    async fn fetch(&self, scope: &str) -> Result<BearerToken, AuthError> {
+        let credential = ClientCredential::Certificate(self.signer().await);
+        let principal =
+            ServicePrincipal { authority: self.authority.clone(), application: self.application.clone(), credential };
         principal.fetch(scope).await
     }
 }

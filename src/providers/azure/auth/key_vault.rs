@@ -14,12 +14,12 @@ use serde::Deserialize;
 
 use super::{
     AuthError,
-    answer::{Asked, explain},
-    token::{Fetch, Token, TokenSource},
+    identity_answer::{TokenRequestContext, explain},
+    token::{BearerToken, TokenFetcher, TokenSource},
 };
 use crate::{
     providers::azure::{
-        arm::{ResourceId, Transport},
+        arm::{ArmTransport, ResourceId},
         config::AuxiliaryTokenProvider,
     },
     runtime::clock::Clock,
@@ -28,26 +28,26 @@ use crate::{
 const FIELD: &str = "auxiliaryTokenProvider";
 
 /// A secret that holds a token.
-pub(super) struct VaultTokens {
+pub(super) struct VaultTokenFetcher {
     pub(super) provider: AuxiliaryTokenProvider,
     /// ARM, without a slash at the end.
     pub(super) resource_manager: String,
     /// Tokens for ARM.
     pub(super) arm: Arc<dyn TokenSource>,
     /// The identity that may read the secret.
-    pub(super) identity: Arc<dyn Fetch>,
-    pub(super) transport: Arc<dyn Transport>,
+    pub(super) identity: Arc<dyn TokenFetcher>,
+    pub(super) transport: Arc<dyn ArmTransport>,
     pub(super) clock: Clock,
 }
 
 #[derive(Deserialize)]
-struct Vault {
-    properties: VaultProperties,
+struct KeyVaultDocument {
+    properties: KeyVaultProperties,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct VaultProperties {
+struct KeyVaultProperties {
     vault_uri: String,
 }
 
@@ -57,12 +57,12 @@ struct SecretBundle {
 }
 
 #[derive(Deserialize)]
-struct Held {
+struct StoredAccessToken {
     access_token: String,
     expires_on: Timestamp,
 }
 
-impl VaultTokens {
+impl VaultTokenFetcher {
     fn vault_id(&self) -> ResourceId {
         let group = ResourceId::group_of(&self.provider.subscription_id, &self.provider.resource_group);
         group.resource("Microsoft.KeyVault/vaults", &[&self.provider.vault_name])
@@ -70,27 +70,35 @@ impl VaultTokens {
 
     async fn vault_uri(&self) -> Result<Url, AuthError> {
         let url = format!("{}{}?api-version=2023-07-01", self.resource_manager, self.vault_id());
-        let vault: Vault = self.get(&url, &self.arm.token().await?).await?;
+        let vault: KeyVaultDocument = self.get(&url, &self.arm.token().await?).await?;
         let parsed = Url::parse(&vault.properties.vault_uri).ok().filter(|uri| uri.scheme() == "https" && uri.has_host());
         parsed.ok_or_else(|| AuthError::unreachable(self.vault_id().to_string(), "the vault has no address"))
     }
 
-    async fn get<D: serde::de::DeserializeOwned>(&self, url: &str, token: &Token) -> Result<D, AuthError> {
+    async fn get<D: serde::de::DeserializeOwned>(&self, url: &str, token: &BearerToken) -> Result<D, AuthError> {
         let request = http::Request::get(url).header(http::header::AUTHORIZATION, token.authorization());
         let request = request.body(Bytes::new()).map_err(|_| AuthError::configuration(FIELD, "it does not make a URL"))?;
         let heard = self.transport.send(request).await;
         let good = heard.as_ref().ok().filter(|answer| answer.status().is_success());
         good.and_then(|answer| serde_json::from_slice(answer.body()).ok()).ok_or_else(|| {
             let endpoint = url.split('?').next().unwrap_or_default();
-            explain(&heard, Asked { identity: "the managed identity of this machine", endpoint, secrets: &[], field: FIELD })
+            explain(
+                &heard,
+                TokenRequestContext {
+                    identity: "the managed identity of this machine",
+                    endpoint,
+                    secrets: &[],
+                    field: FIELD,
+                },
+            )
         })
     }
 
-    fn token(&self, value: &str) -> Option<Token> {
-        let held: Held = serde_json::from_str(value).ok()?;
+    fn token(&self, value: &str) -> Option<BearerToken> {
+        let held: StoredAccessToken = serde_json::from_str(value).ok()?;
         let left = held.expires_on.duration_since(self.clock.wall());
         let left = Duration::try_from(left).ok().filter(|left| !left.is_zero())?;
-        Token::new(&Secret::new(held.access_token), self.clock.now(), left)
+        BearerToken::new(&Secret::new(held.access_token), self.clock.now(), left)
     }
 }
 
@@ -101,8 +109,8 @@ fn audience(vault: &Url) -> String {
 }
 
 #[async_trait]
-impl Fetch for VaultTokens {
-    async fn fetch(&self, _scope: &str) -> Result<Token, AuthError> {
+impl TokenFetcher for VaultTokenFetcher {
+    async fn fetch(&self, _scope: &str) -> Result<BearerToken, AuthError> {
         let vault = self.vault_uri().await?;
         let token = self.identity.fetch(&format!("{}/.default", audience(&vault))).await?;
         let base = vault.as_str().trim_end_matches('/');

@@ -15,17 +15,17 @@ use serde_json::Value as Json;
 
 use super::{
     AuthError,
-    answer::{Asked, explain},
-    choice::ManagedIdentity,
-    token::{Fetch, Token},
+    credential_config::ManagedIdentityId,
+    identity_answer::{TokenRequestContext, explain},
+    token::{BearerToken, TokenFetcher},
 };
-use crate::{providers::azure::arm::Transport, runtime::clock::Clock};
+use crate::{providers::azure::arm::ArmTransport, runtime::clock::Clock};
 
 const IMDS: &str = "http://169.254.169.254";
 
 /// Who answers for managed identities on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum ManagedIdentityService {
     /// The instance metadata service at this address.
     Imds(String),
     /// App Service, or what speaks its protocol.
@@ -36,7 +36,7 @@ pub(super) enum Source {
     },
 }
 
-impl Source {
+impl ManagedIdentityService {
     /// The source that the environment tells of. The order is the SDK's.
     pub(super) fn detect(environment: &BTreeMap<String, String>) -> Result<Self, AuthError> {
         let read = |name: &str| environment.get(name).filter(|value| !value.is_empty());
@@ -73,7 +73,7 @@ impl Source {
     }
 
     /// The request for a token for `resource`.
-    fn request(&self, identity: &ManagedIdentity, resource: &str) -> Result<http::Request<Bytes>, AuthError> {
+    fn request(&self, identity: &ManagedIdentityId, resource: &str) -> Result<http::Request<Bytes>, AuthError> {
         let bad = |why: String| AuthError::configuration(self.field(), why);
         let mut url = Url::parse(&self.endpoint()).map_err(|error| bad(format!("not a URL: {error}")))?;
         let (version, resource_id) = match self {
@@ -82,10 +82,10 @@ impl Source {
         };
         url.query_pairs_mut().append_pair("api-version", version).append_pair("resource", resource);
         match identity {
-            ManagedIdentity::System => {}
-            ManagedIdentity::Client(id) => drop(url.query_pairs_mut().append_pair("client_id", id)),
-            ManagedIdentity::Resource(id) => drop(url.query_pairs_mut().append_pair(resource_id, id)),
-            ManagedIdentity::Object(id) => drop(url.query_pairs_mut().append_pair("object_id", id)),
+            ManagedIdentityId::System => {}
+            ManagedIdentityId::Client(id) => drop(url.query_pairs_mut().append_pair("client_id", id)),
+            ManagedIdentityId::Resource(id) => drop(url.query_pairs_mut().append_pair(resource_id, id)),
+            ManagedIdentityId::Object(id) => drop(url.query_pairs_mut().append_pair("object_id", id)),
         }
         let request = http::Request::get(url.as_str());
         let request = match self {
@@ -97,48 +97,51 @@ impl Source {
 }
 
 /// A managed identity that fetches tokens.
-pub(super) struct ManagedTokens {
-    pub(super) source: Source,
-    pub(super) identity: ManagedIdentity,
-    pub(super) transport: Arc<dyn Transport>,
+pub(super) struct ManagedIdentityFetcher {
+    pub(super) service: ManagedIdentityService,
+    pub(super) identity: ManagedIdentityId,
+    pub(super) transport: Arc<dyn ArmTransport>,
     pub(super) clock: Clock,
 }
 
-impl ManagedTokens {
+impl ManagedIdentityFetcher {
     fn name(&self) -> String {
         match &self.identity {
-            ManagedIdentity::System => "the system-assigned identity of this machine".to_owned(),
-            ManagedIdentity::Client(id) => format!("the managed identity with client id {id}"),
-            ManagedIdentity::Resource(id) => format!("the managed identity {id}"),
-            ManagedIdentity::Object(id) => format!("the managed identity with object id {id}"),
+            ManagedIdentityId::System => "the system-assigned identity of this machine".to_owned(),
+            ManagedIdentityId::Client(id) => format!("the managed identity with client id {id}"),
+            ManagedIdentityId::Resource(id) => format!("the managed identity {id}"),
+            ManagedIdentityId::Object(id) => format!("the managed identity with object id {id}"),
         }
     }
 
     fn secret(&self) -> &str {
-        match &self.source {
-            Source::Imds(_) => "",
-            Source::AppService { header, .. } => header.secret(),
+        match &self.service {
+            ManagedIdentityService::Imds(_) => "",
+            ManagedIdentityService::AppService { header, .. } => header.secret(),
         }
     }
 }
 
 #[async_trait]
-impl Fetch for ManagedTokens {
-    async fn fetch(&self, scope: &str) -> Result<Token, AuthError> {
+impl TokenFetcher for ManagedIdentityFetcher {
+    async fn fetch(&self, scope: &str) -> Result<BearerToken, AuthError> {
         let resource = scope.strip_suffix("/.default").unwrap_or(scope);
-        let heard = self.transport.send(self.source.request(&self.identity, resource)?).await;
+        let heard = self.transport.send(self.service.request(&self.identity, resource)?).await;
         let good = heard.as_ref().ok().filter(|answer| answer.status().is_success());
         let token = good.and_then(|answer| read(answer.body(), &self.clock));
         token.ok_or_else(|| {
-            let (identity, endpoint) = (self.name(), self.source.endpoint());
+            let (identity, endpoint) = (self.name(), self.service.endpoint());
             let field = "userAssignedIdentityID: is this identity assigned to the machine?";
-            explain(&heard, Asked { identity: &identity, endpoint: &endpoint, secrets: &[self.secret()], field })
+            explain(
+                &heard,
+                TokenRequestContext { identity: &identity, endpoint: &endpoint, secrets: &[self.secret()], field },
+            )
         })
     }
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct ManagedIdentityAnswer {
     access_token: String,
     #[serde(default)]
     expires_on: Json,
@@ -151,29 +154,32 @@ fn number(value: &Json) -> Option<i64> {
     value.as_i64().or_else(|| value.as_str()?.trim().parse().ok())
 }
 
-fn read(body: &[u8], clock: &Clock) -> Option<Token> {
-    let answer: Answer = serde_json::from_slice(body).ok()?;
+fn read(body: &[u8], clock: &Clock) -> Option<BearerToken> {
+    let answer: ManagedIdentityAnswer = serde_json::from_slice(body).ok()?;
     let until = || Some(number(&answer.expires_on)? - clock.wall().as_second());
     let seconds = number(&answer.expires_in).or_else(until)?;
     let lifetime = Duration::from_secs(u64::try_from(seconds).ok()?);
-    Token::new(&Secret::new(answer.access_token), clock.now(), lifetime)
+    BearerToken::new(&Secret::new(answer.access_token), clock.now(), lifetime)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn detect(variables: &[(&str, &str)]) -> Result<Source, String> {
+    fn detect(variables: &[(&str, &str)]) -> Result<ManagedIdentityService, String> {
         let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Source::detect(&environment).map_err(|error| error.to_string())
+        ManagedIdentityService::detect(&environment).map_err(|error| error.to_string())
     }
 
     #[test]
     fn sources_in_the_order_of_the_sdk() {
-        assert_eq!(detect(&[]), Ok(Source::Imds(IMDS.to_owned())));
-        assert_eq!(detect(&[("IMDS_ENDPOINT", "http://localhost:1/")]), Ok(Source::Imds("http://localhost:1/".to_owned())));
+        assert_eq!(detect(&[]), Ok(ManagedIdentityService::Imds(IMDS.to_owned())));
+        assert_eq!(
+            detect(&[("IMDS_ENDPOINT", "http://localhost:1/")]),
+            Ok(ManagedIdentityService::Imds("http://localhost:1/".to_owned()))
+        );
         let app = [("IDENTITY_ENDPOINT", "http://e"), ("IDENTITY_HEADER", "planted"), ("MSI_ENDPOINT", "http://m")];
-        assert!(matches!(detect(&app), Ok(Source::AppService { .. })));
+        assert!(matches!(detect(&app), Ok(ManagedIdentityService::AppService { .. })));
         assert!(!format!("{:?}", detect(&app)).contains("planted"));
         for (variables, named) in [
             (
@@ -191,43 +197,43 @@ mod tests {
 
     #[test]
     fn requests_name_the_identity_as_each_source_wants_it() {
-        let imds = Source::Imds("http://imds/".to_owned());
-        let app = Source::AppService { endpoint: "http://app/token".to_owned(), header: Secret::new("h") };
+        let imds = ManagedIdentityService::Imds("http://imds/".to_owned());
+        let app = ManagedIdentityService::AppService { endpoint: "http://app/token".to_owned(), header: Secret::new("h") };
         let id = "a/b".to_owned();
         let rows = [
             (
                 &imds,
-                ManagedIdentity::System,
+                ManagedIdentityId::System,
                 "http://imds/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Faud%2F",
             ),
             (
                 &imds,
-                ManagedIdentity::Resource(id.clone()),
+                ManagedIdentityId::Resource(id.clone()),
                 "http://imds/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Faud%2F&msi_res_id=a%2Fb",
             ),
             (
                 &app,
-                ManagedIdentity::Resource(id.clone()),
+                ManagedIdentityId::Resource(id.clone()),
                 "http://app/token?api-version=2019-08-01&resource=https%3A%2F%2Faud%2F&mi_res_id=a%2Fb",
             ),
             (
                 &app,
-                ManagedIdentity::Client(id.clone()),
+                ManagedIdentityId::Client(id.clone()),
                 "http://app/token?api-version=2019-08-01&resource=https%3A%2F%2Faud%2F&client_id=a%2Fb",
             ),
             (
                 &imds,
-                ManagedIdentity::Object(id),
+                ManagedIdentityId::Object(id),
                 "http://imds/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Faud%2F&object_id=a%2Fb",
             ),
         ];
         for (source, identity, url) in rows {
             let request = source.request(&identity, "https://aud/").unwrap();
             assert_eq!(request.uri().to_string(), url);
-            let header = if matches!(source, Source::Imds(_)) { "metadata" } else { "x-identity-header" };
+            let header = if matches!(source, ManagedIdentityService::Imds(_)) { "metadata" } else { "x-identity-header" };
             assert!(request.headers().contains_key(header));
         }
-        let bad = Source::Imds("imds".to_owned()).request(&ManagedIdentity::System, "x").unwrap_err();
+        let bad = ManagedIdentityService::Imds("imds".to_owned()).request(&ManagedIdentityId::System, "x").unwrap_err();
         assert!(bad.is_configuration() && bad.to_string().starts_with("IMDS_ENDPOINT"), "{bad}");
     }
 

@@ -9,28 +9,28 @@
 //!                                        └ all through one arm::Transport (client: the real one)
 //! ```
 
-mod answer;
 mod assertion;
 mod certificate;
-mod choice;
-mod client;
 mod cloud;
 mod connect;
+mod credential_config;
 mod data_plane;
 mod entra;
 mod error;
+mod identity_answer;
+mod identity_http;
 mod key_vault;
 mod managed_identity;
+mod reqwest_transport;
 mod roots;
-mod schedule;
 #[cfg(test)]
 mod tests;
 mod token;
-mod wire;
+mod token_schedule;
 
-pub use choice::{Application, Choice, ManagedIdentity, choose};
-pub use client::ReqwestTransport;
-pub use cloud::Cloud;
-pub use connect::{Connection, Credentials, connect};
+pub use cloud::CloudEndpoints;
+pub use connect::{ArmConnection, ArmCredentials, connect};
+pub use credential_config::{CredentialConfig, EntraApplication, ManagedIdentityId, choose_credential};
 pub use error::AuthError;
-pub use token::{Token, TokenSource};
+pub use reqwest_transport::ReqwestTransport;
+pub use token::{BearerToken, TokenSource};

@@ -28,12 +28,12 @@ const DIRECTORIES: &[&str] = &["/etc/ssl/certs", "/etc/pki/tls/certs"];
 
 /// Where authorities are looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Places {
+pub(super) struct RootCertificatePaths {
     files: Vec<PathBuf>,
     directories: Vec<PathBuf>,
 }
 
-impl Places {
+impl RootCertificatePaths {
     /// The usual places, or those of the environment.
     pub(super) fn from_environment(environment: &BTreeMap<String, String>) -> Self {
         let read = |name: &str| environment.get(name).filter(|value| !value.is_empty());
@@ -72,9 +72,9 @@ mod tests {
     use super::*;
     use crate::providers::azure::auth::tests::certificates::make;
 
-    fn places(variables: &[(&str, &str)]) -> Places {
+    fn places(variables: &[(&str, &str)]) -> RootCertificatePaths {
         let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Places::from_environment(&environment)
+        RootCertificatePaths::from_environment(&environment)
     }
 
     #[test]
@@ -82,9 +82,9 @@ mod tests {
         let usual = places(&[]);
         assert_eq!((usual.files.len(), usual.directories.len()), (FILES.len(), DIRECTORIES.len()));
         let file = places(&[("SSL_CERT_FILE", "/my.pem")]);
-        assert_eq!(file, Places { files: vec!["/my.pem".into()], directories: usual.directories });
+        assert_eq!(file, RootCertificatePaths { files: vec!["/my.pem".into()], directories: usual.directories });
         let directory = places(&[("SSL_CERT_DIR", "/a:/b"), ("SSL_CERT_FILE", "")]);
-        assert_eq!(directory, Places { files: usual.files, directories: vec!["/a".into(), "/b".into()] });
+        assert_eq!(directory, RootCertificatePaths { files: usual.files, directories: vec!["/a".into(), "/b".into()] });
     }
 
     #[test]
@@ -97,7 +97,8 @@ mod tests {
         let nowhere = directory.path().join("missing");
         let file = directory.path().join("two.crt");
         let found = |file: &PathBuf, directories: &PathBuf| {
-            let places = Places { files: vec![nowhere.clone(), file.clone()], directories: vec![directories.clone()] };
+            let places =
+                RootCertificatePaths { files: vec![nowhere.clone(), file.clone()], directories: vec![directories.clone()] };
             places.load().len()
         };
         assert_eq!(found(&nowhere, &directory.path().to_owned()), 2);

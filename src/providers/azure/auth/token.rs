@@ -18,7 +18,7 @@ use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
     AuthError,
-    schedule::{Failures, Life, Move, may_invalidate, next_move},
+    token_schedule::{FetchFailures, TokenAction, TokenLifetime, may_invalidate, next_action},
 };
 use crate::runtime::clock::Clock;
 
@@ -29,18 +29,18 @@ const LONGEST_LIFE: Duration = Duration::from_secs(7 * 86_400);
 
 /// A bearer token. `Debug` does not show it.
 #[derive(Clone)]
-pub struct Token {
+pub struct BearerToken {
     header: HeaderValue,
-    life: Life,
+    lifetime: TokenLifetime,
 }
 
-impl Token {
+impl BearerToken {
     /// A token that was obtained now and is good for `lifetime`. `None` when it is empty or cannot be sent in a header.
     pub(super) fn new(secret: &Secret, now: Instant, lifetime: Duration) -> Option<Self> {
         let mut header = HeaderValue::try_from(format!("Bearer {}", secret.secret())).ok()?;
         header.set_sensitive(true);
         let good = !secret.secret().is_empty();
-        good.then(|| Self { header, life: Life { obtained: now, expires: now + lifetime.min(LONGEST_LIFE) } })
+        good.then(|| Self { header, lifetime: TokenLifetime { obtained: now, expires: now + lifetime.min(LONGEST_LIFE) } })
     }
 
     /// Value of the `authorization` header: `Bearer …`, marked sensitive.
@@ -50,7 +50,7 @@ impl Token {
 
     /// When it ends, on the clock of `tokio::time`.
     pub fn expires(&self) -> Instant {
-        self.life.expires
+        self.lifetime.expires
     }
 
     fn is(&self, other: &Self) -> bool {
@@ -58,9 +58,9 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for BearerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Token").field("life", &self.life).finish_non_exhaustive()
+        f.debug_struct("Token").field("life", &self.lifetime).finish_non_exhaustive()
     }
 }
 
@@ -68,60 +68,60 @@ impl fmt::Debug for Token {
 #[async_trait]
 pub trait TokenSource: Send + Sync {
     /// A token that is good now.
-    async fn token(&self) -> Result<Token, AuthError>;
+    async fn token(&self) -> Result<BearerToken, AuthError>;
 
     /// Gives up a token that was answered with 401, so that the next call fetches another. Does nothing when there is another
     /// already, and at most once a minute: a service that refuses every token does not make us hammer the identity service.
-    fn invalidate(&self, rejected: &Token);
+    fn invalidate(&self, rejected: &BearerToken);
 }
 
 /// Fetches a token, each time anew.
 #[async_trait]
-pub(super) trait Fetch: Send + Sync {
+pub(super) trait TokenFetcher: Send + Sync {
     /// A token for `scope` (`<audience>/.default`).
-    async fn fetch(&self, scope: &str) -> Result<Token, AuthError>;
+    async fn fetch(&self, scope: &str) -> Result<BearerToken, AuthError>;
 }
 
-type Flight = Shared<BoxFuture<'static, Result<Token, AuthError>>>;
+type SharedFetch = Shared<BoxFuture<'static, Result<BearerToken, AuthError>>>;
 
 #[derive(Default)]
-struct State {
-    token: Option<Token>,
-    failures: Option<(Failures, AuthError)>,
-    flight: Option<Flight>,
+struct TokenCacheState {
+    token: Option<BearerToken>,
+    failures: Option<(FetchFailures, AuthError)>,
+    fetch_in_flight: Option<SharedFetch>,
     invalidated: Option<Instant>,
 }
 
-struct Inner {
-    fetch: Arc<dyn Fetch>,
+struct TokenCache {
+    fetch: Arc<dyn TokenFetcher>,
     scope: String,
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<TokenCacheState>,
 }
 
 /// A [`TokenSource`] that keeps its token.
 #[derive(Clone)]
-pub(super) struct CachedTokens {
-    inner: Arc<Inner>,
+pub(super) struct CachedTokenSource {
+    inner: Arc<TokenCache>,
 }
 
-impl CachedTokens {
-    pub(super) fn new(fetch: Arc<dyn Fetch>, scope: String, clock: Clock) -> Self {
-        Self { inner: Arc::new(Inner { fetch, scope, clock, state: Mutex::default() }) }
+impl CachedTokenSource {
+    pub(super) fn new(fetch: Arc<dyn TokenFetcher>, scope: String, clock: Clock) -> Self {
+        Self { inner: Arc::new(TokenCache { fetch, scope, clock, state: Mutex::default() }) }
     }
 }
 
 #[async_trait]
-impl TokenSource for CachedTokens {
-    async fn token(&self) -> Result<Token, AuthError> {
-        let flight = match self.inner.begin() {
-            Begun::Done(outcome) => return outcome,
-            Begun::Wait(flight) => flight,
+impl TokenSource for CachedTokenSource {
+    async fn token(&self) -> Result<BearerToken, AuthError> {
+        let flight = match self.inner.look_up() {
+            TokenLookup::Done(outcome) => return outcome,
+            TokenLookup::Wait(flight) => flight,
         };
         flight.await
     }
 
-    fn invalidate(&self, rejected: &Token) {
+    fn invalidate(&self, rejected: &BearerToken) {
         let now = self.inner.clock.now();
         let mut state = self.inner.state();
         let held = state.token.as_ref().is_some_and(|token| token.is(rejected));
@@ -132,65 +132,68 @@ impl TokenSource for CachedTokens {
     }
 }
 
-enum Begun {
-    Done(Result<Token, AuthError>),
-    Wait(Flight),
+enum TokenLookup {
+    Done(Result<BearerToken, AuthError>),
+    Wait(SharedFetch),
 }
 
-impl Inner {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl TokenCache {
+    fn state(&self) -> MutexGuard<'_, TokenCacheState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(self: &Arc<Self>) -> Begun {
+    fn look_up(self: &Arc<Self>) -> TokenLookup {
         let mut state = self.state();
-        let life = state.token.as_ref().map(|token| token.life);
+        let life = state.token.as_ref().map(|token| token.lifetime);
         let failures = state.failures.as_ref().map(|(failures, _)| *failures);
-        let next = next_move(self.clock.now(), life, failures);
-        if next == Move::UseAndRefresh {
-            drop(self.flight(&mut state));
+        let next = next_action(self.clock.now(), life, failures);
+        if next == TokenAction::UseAndRefresh {
+            drop(self.start_or_join_fetch(&mut state));
         }
         match (next, &state.token, &state.failures) {
-            (Move::Use | Move::UseAndRefresh, Some(token), _) => Begun::Done(Ok(token.clone())),
-            (Move::Refuse, _, Some((_, error))) => Begun::Done(Err(error.clone())),
-            _ => Begun::Wait(self.flight(&mut state)),
+            (TokenAction::Use | TokenAction::UseAndRefresh, Some(token), _) => TokenLookup::Done(Ok(token.clone())),
+            (TokenAction::Refuse, _, Some((_, error))) => TokenLookup::Done(Err(error.clone())),
+            _ => TokenLookup::Wait(self.start_or_join_fetch(&mut state)),
         }
     }
 
     /// The fetch that is under way, or a new one. It is a task of its own: callers who give up do not end it.
-    fn flight(self: &Arc<Self>, state: &mut State) -> Flight {
-        if let Some(flight) = &state.flight {
+    fn start_or_join_fetch(self: &Arc<Self>, state: &mut TokenCacheState) -> SharedFetch {
+        if let Some(flight) = &state.fetch_in_flight {
             return flight.clone();
         }
         let inner = Arc::clone(self);
         let task = tokio::spawn(async move { inner.refresh().await });
-        let flight = Arc::clone(self).landed(task).boxed().shared();
-        state.flight = Some(flight.clone());
+        let flight = Arc::clone(self).join_fetch(task).boxed().shared();
+        state.fetch_in_flight = Some(flight.clone());
         flight
     }
 
     /// What the task found. A task that did not reach its end is a failure like any other.
-    async fn landed(self: Arc<Self>, task: JoinHandle<Result<Token, AuthError>>) -> Result<Token, AuthError> {
+    async fn join_fetch(
+        self: Arc<Self>,
+        task: JoinHandle<Result<BearerToken, AuthError>>,
+    ) -> Result<BearerToken, AuthError> {
         task.await.unwrap_or_else(|error| {
             let outcome = Err(AuthError::unreachable(&self.scope, format!("the fetch ended early: {error}")));
-            self.settle(&outcome);
+            self.record_result(&outcome);
             outcome
         })
     }
 
-    async fn refresh(&self) -> Result<Token, AuthError> {
+    async fn refresh(&self) -> Result<BearerToken, AuthError> {
         let limited = tokio::time::timeout(FETCH_LIMIT, self.fetch.fetch(&self.scope)).await;
         let outcome = limited.unwrap_or_else(|_| {
             let message = format!("no answer within {} s", FETCH_LIMIT.as_secs());
             Err(AuthError::unreachable(format!("the identity service (for {})", self.scope), message))
         });
-        self.settle(&outcome);
+        self.record_result(&outcome);
         outcome
     }
 
-    fn settle(&self, outcome: &Result<Token, AuthError>) {
+    fn record_result(&self, outcome: &Result<BearerToken, AuthError>) {
         let mut state = self.state();
-        state.flight = None;
+        state.fetch_in_flight = None;
         match outcome {
             Ok(token) => {
                 state.token = Some(token.clone());
@@ -198,7 +201,7 @@ impl Inner {
             }
             Err(error) => {
                 let count = state.failures.as_ref().map_or(0, |(failures, _)| failures.count).saturating_add(1);
-                let failures = Failures { count, last: self.clock.now(), retry_after: error.retry_after() };
+                let failures = FetchFailures { count, last: self.clock.now(), retry_after: error.retry_after() };
                 state.failures = Some((failures, error.clone()));
                 tracing::warn!(%error, scope = self.scope, failures = count, "cannot fetch a token");
             }

@@ -9,12 +9,12 @@ mod requirements;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-pub use permissions::{Grant, Need, Purpose, allowed, needs};
+pub use permissions::{PermissionGrant, PermissionPurpose, RequiredPermission, is_allowed, required_permissions};
 
 use super::{
-    arm::Transport,
+    arm::ArmTransport,
     auth::ReqwestTransport,
-    config::{Environment, Loader, offline_report},
+    config::{ConfigLoader, EnvironmentOverrides, offline_report},
     provider::{environment, source},
 };
 use crate::cloud_provider::registry::{CheckReport, CheckRequest};
@@ -32,12 +32,12 @@ pub async fn check(request: CheckRequest) -> CheckReport {
 pub async fn check_with(
     request: CheckRequest,
     environment: BTreeMap<String, String>,
-    transport: Arc<dyn Transport>,
+    transport: Arc<dyn ArmTransport>,
 ) -> CheckReport {
-    let loader = Loader {
+    let loader = ConfigLoader {
         source: source(&request.config),
         client: request.client,
-        environment: Environment::of(environment.clone()),
+        environment: EnvironmentOverrides::of(environment.clone()),
         is_strict: request.strict,
     };
     let texts = match loader.texts().await {
@@ -46,7 +46,7 @@ pub async fn check_with(
     };
     let offline = offline_report(&texts, &loader.environment, request.strict);
     let lacking = offline.config.as_ref().map(|config| requirements::lacking(config, request.routes));
-    let offline = offline.with(lacking.unwrap_or_default(), request.strict);
+    let offline = offline.with_findings(lacking.unwrap_or_default(), request.strict);
     let mut report = CheckReport { text: offline.text(), passed: !offline.has_errors() };
     if let (true, Some(config)) = (request.online, offline.config) {
         let online = online::check(Arc::new(config), environment, transport).await;

@@ -6,29 +6,30 @@
 
 use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 
-use super::permissions::{Grant, Need, ZONES, allowed, needs};
+use super::permissions::{PermissionGrant, RequiredPermission, ZONES, is_allowed, required_permissions};
 use crate::{
     cloud_provider::registry::CheckReport,
     metrics::Metrics,
     providers::azure::{
         arm::{
-            ApiType, ArmClient, ArmError, ArmResult, Budget, BudgetSettings, ErrorClass, ResourceId, Transport, Urgency, api,
+            ApiType, ArmClient, ArmError, ArmErrorClass, ArmResult, ArmTransport, Budget, BudgetSettings, ResourceId,
+            Urgency, api,
         },
         config::AzureConfig,
-        load_balancer::{settings::Settings, zones::Zones},
-        session::{Session, Surroundings},
+        load_balancer::{settings::LoadBalancerSettings, zones::RegionZones},
+        session::{Session, SessionDeps},
     },
-    runtime::{clock::Clock, leader_election::Leadership, store::Store},
+    runtime::{clock::Clock, leader_election::Leadership, store::InformerStore},
 };
 
 /// What was found, line by line.
 #[derive(Default)]
-struct Lines {
+struct CheckReportLines {
     text: String,
     failed: bool,
 }
 
-impl Lines {
+impl CheckReportLines {
     fn ok(&mut self, line: &str) {
         let _ = writeln!(self.text, "ok: {line}");
     }
@@ -45,44 +46,55 @@ impl Lines {
 pub(super) async fn check(
     config: Arc<AzureConfig>,
     environment: BTreeMap<String, String>,
-    transport: Arc<dyn Transport>,
+    transport: Arc<dyn ArmTransport>,
 ) -> CheckReport {
-    let mut lines = Lines::default();
-    match session(&config, environment, transport).await {
-        Ok(session) => permissions(&session, &mut lines).await,
+    let mut lines = CheckReportLines::default();
+    match open_session(&config, environment, transport).await {
+        Ok(session) => check_permissions(&session, &mut lines).await,
         Err(reason) => lines.fail(&reason),
     }
     CheckReport { text: lines.text, passed: !lines.failed }
 }
 
-async fn session(
+async fn open_session(
     config: &Arc<AzureConfig>,
     environment: BTreeMap<String, String>,
-    transport: Arc<dyn Transport>,
+    transport: Arc<dyn ArmTransport>,
 ) -> Result<Session, String> {
     let metrics = Arc::new(Metrics::new().map_err(|error| error.to_string())?);
     // Nobody leads here, and nothing is written: a standby's leadership makes sure of that.
     let (_standby, leadership) = Leadership::channel();
     let budget = Budget::new(BudgetSettings::from(config.as_ref()), Arc::clone(&metrics), Clock::System);
-    let surroundings =
-        Surroundings { transport, environment, budget, leadership, metrics, clock: Clock::System, nodes: Store::default() };
+    let surroundings = SessionDeps {
+        transport,
+        environment,
+        budget,
+        leadership,
+        metrics,
+        clock: Clock::System,
+        nodes: InformerStore::default(),
+    };
     Session::open(Arc::clone(config), &surroundings).await.map_err(|error| error.to_string())
 }
 
-async fn permissions(session: &Session, lines: &mut Lines) {
-    let needs = needs(&session.config, session.cloud.azure_stack);
-    for here in needs.chunk_by(|one, other| one.scope == other.scope) {
+async fn check_permissions(session: &Session, lines: &mut CheckReportLines) {
+    let permissions = required_permissions(&session.config, session.cloud.azure_stack);
+    for here in permissions.chunk_by(|one, other| one.scope == other.scope) {
         let Some(first) = here.first() else { continue };
         let scope = &first.scope;
         let own = scope.subscription().eq_ignore_ascii_case(&session.config.subscription_id);
         let client = if own { &session.compute } else { &session.network };
-        let asked = if first.action == ZONES { zones(session, first, lines).await } else { at(client, here, lines).await };
+        let asked = if first.action == ZONES {
+            check_zones(session, first, lines).await
+        } else {
+            check_scope(client, here, lines).await
+        };
         match asked {
             Ok(()) => {}
-            Err(error) if error.class == ErrorClass::Unauthorized => {
+            Err(error) if error.class == ArmErrorClass::Unauthorized => {
                 return lines.fail(&format!("no token is accepted: {error}"));
             }
-            Err(error) if error.status.is_none() && error.class != ErrorClass::Garbage => {
+            Err(error) if error.status.is_none() && error.class != ArmErrorClass::MalformedAnswer => {
                 return lines.fail(&format!(
                     "no answer: {error}; look at cloud, resourceManagerEndpoint, HTTPS_PROXY and the firewall"
                 ));
@@ -93,65 +105,70 @@ async fn permissions(session: &Session, lines: &mut Lines) {
 }
 
 /// Looks up what is granted at the scope of these needs.
-async fn at(client: &ArmClient, needs: &[Need], lines: &mut Lines) -> ArmResult<()> {
-    let Some(Need { scope, .. }) = needs.first() else { return Ok(()) };
+async fn check_scope(client: &ArmClient, permissions: &[RequiredPermission], lines: &mut CheckReportLines) -> ArmResult<()> {
+    let Some(RequiredPermission { scope, .. }) = permissions.first() else { return Ok(()) };
     match grants(client, scope).await {
-        Ok(grants) => compare(scope, needs, &grants, lines),
-        Err(error) if error.class == ErrorClass::Forbidden => untold(client, scope, needs, lines).await,
+        Ok(grants) => compare_grants(scope, permissions, &grants, lines),
+        Err(error) if error.class == ArmErrorClass::Forbidden => try_read(client, scope, permissions, lines).await,
         Err(error) => return Err(error),
     }
     Ok(())
 }
 
 /// Reads the zones of the region as load balancers do.
-async fn zones(session: &Session, need: &Need, lines: &mut Lines) -> ArmResult<()> {
-    let settings = Settings::new(&session.config, "");
-    let zones = Zones::new(session.network.clone(), &settings, session.cloud.azure_stack, Clock::System);
+async fn check_zones(session: &Session, need: &RequiredPermission, lines: &mut CheckReportLines) -> ArmResult<()> {
+    let settings = LoadBalancerSettings::new(&session.config, "");
+    let zones = RegionZones::new(session.network.clone(), &settings, session.cloud.azure_stack, Clock::System);
     match zones.zones(Urgency::Change).await {
         Ok(zones) => {
             let zones = if zones.is_empty() { "none".to_owned() } else { zones.join(", ") };
             lines.ok(&format!("{}: the zones of {} can be read: {zones}", need.scope, settings.location));
         }
-        Err(error) if error.class == ErrorClass::Forbidden => lines.fail(&missing(need)),
+        Err(error) if error.class == ArmErrorClass::Forbidden => lines.fail(&not_granted(need)),
         Err(error) => return Err(error),
     }
     Ok(())
 }
 
-async fn grants(client: &ArmClient, scope: &ResourceId) -> ArmResult<Vec<Grant>> {
+async fn grants(client: &ArmClient, scope: &ResourceId) -> ArmResult<Vec<PermissionGrant>> {
     let path = format!("{scope}/providers/{}", api::PERMISSIONS.resource_type);
     client.with_urgency(Urgency::Change).list(&api::PERMISSIONS, &path, &[]).await
 }
 
 /// One line for a scope where all is granted, else one for each action that is not.
-fn compare(scope: &ResourceId, needs: &[Need], grants: &[Grant], lines: &mut Lines) {
-    let lacking: Vec<&Need> = needs.iter().filter(|need| !allowed(grants, need.action)).collect();
+fn compare_grants(
+    scope: &ResourceId,
+    permissions: &[RequiredPermission],
+    grants: &[PermissionGrant],
+    lines: &mut CheckReportLines,
+) {
+    let lacking: Vec<&RequiredPermission> = permissions.iter().filter(|need| !is_allowed(grants, need.action)).collect();
     if lacking.is_empty() {
-        lines.ok(&format!("{scope}: all {} actions are granted", needs.len()));
+        lines.ok(&format!("{scope}: all {} actions are granted", permissions.len()));
     }
-    lacking.into_iter().for_each(|need| lines.fail(&missing(need)));
+    lacking.into_iter().for_each(|need| lines.fail(&not_granted(need)));
 }
 
-fn missing(need: &Need) -> String {
-    let Need { scope, action, purpose } = need;
+fn not_granted(need: &RequiredPermission) -> String {
+    let RequiredPermission { scope, action, purpose } = need;
     format!("{scope}: {action} is not granted ({}); assign a role that has it", purpose.text())
 }
 
 /// A kind whose list some need allows to read.
-fn readable(needs: &[Need]) -> Option<&'static ApiType> {
-    let kind = |need: &Need| {
+fn readable_type(permissions: &[RequiredPermission]) -> Option<&'static ApiType> {
+    let kind = |need: &RequiredPermission| {
         let name = need.action.strip_suffix("/read")?;
         // Types in types are listed below one of them.
         let is_top = name.split('/').count() == 2;
         api::ALL.iter().find(|kind| is_top && kind.resource_type == name).copied()
     };
-    needs.iter().find_map(kind)
+    permissions.iter().find_map(kind)
 }
 
 /// ARM does not tell its grants: try at least to read.
-async fn untold(client: &ArmClient, scope: &ResourceId, needs: &[Need], lines: &mut Lines) {
+async fn try_read(client: &ArmClient, scope: &ResourceId, permissions: &[RequiredPermission], lines: &mut CheckReportLines) {
     let unknown = "what is granted ARM does not tell without Microsoft.Authorization/permissions/read";
-    let Some(kind) = readable(needs) else { return lines.warn(&format!("{scope}: {unknown}")) };
+    let Some(kind) = readable_type(permissions) else { return lines.warn(&format!("{scope}: {unknown}")) };
     let name = kind.resource_type;
     let tried: Result<Vec<serde::de::IgnoredAny>, ArmError> =
         client.with_urgency(Urgency::Change).list(kind, &format!("{scope}/providers/{name}"), &[]).await;

@@ -11,13 +11,13 @@ use crate::providers::azure::{
     arm::ResourceId,
     config::{AzureConfig, BackendPoolType},
     inventory::InventorySettings,
-    load_balancer::settings::Settings,
+    load_balancer::settings::LoadBalancerSettings,
 };
 
 /// One line of the answer of `Microsoft.Authorization/permissions`: what the caller may do at a scope.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Grant {
+pub struct PermissionGrant {
     /// Allowed actions; `*` stands for any text.
     pub actions: Vec<String>,
     /// Exceptions from them.
@@ -26,7 +26,7 @@ pub struct Grant {
 
 /// What an action is needed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
+pub enum PermissionPurpose {
     /// Nodes: addresses, zones, existence.
     Nodes,
     /// Pod routes (`--configure-cloud-routes`).
@@ -35,20 +35,20 @@ pub enum Purpose {
     LoadBalancers,
 }
 
-impl Purpose {
+impl PermissionPurpose {
     /// For messages.
     pub fn text(self) -> &'static str {
         match self {
-            Purpose::Nodes => "nodes",
-            Purpose::Routes => "pod routes",
-            Purpose::LoadBalancers => "Services of type LoadBalancer",
+            PermissionPurpose::Nodes => "nodes",
+            PermissionPurpose::Routes => "pod routes",
+            PermissionPurpose::LoadBalancers => "Services of type LoadBalancer",
         }
     }
 }
 
 /// Where an action is needed: the network subscription, or one of the resource groups that the configuration names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum PermissionScope {
     Subscription,
     Cluster,
     PublicIps,
@@ -60,7 +60,7 @@ enum Place {
 
 /// What of the configuration an action hangs on, besides its purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum When {
+enum PermissionCondition {
     Always,
     /// Some machines may be in scale sets.
     ScaleSets,
@@ -90,80 +90,140 @@ enum When {
 /// Reads the zones of the region: no resource group has it.
 pub(super) const ZONES: &str = "Microsoft.Resources/subscriptions/providers/read";
 
-const NEEDS: &[(Purpose, Place, When, &str)] = {
-    use Purpose::{LoadBalancers, Nodes, Routes};
-    use When::Always;
+const PERMISSION_TABLE: &[(PermissionPurpose, PermissionScope, PermissionCondition, &str)] = {
+    use PermissionCondition::Always;
+    use PermissionPurpose::{LoadBalancers, Nodes, Routes};
     &[
-        (Nodes, Place::Cluster, When::Interfaces, "Microsoft.Compute/virtualMachines/read"),
-        (Nodes, Place::Cluster, When::Interfaces, "Microsoft.Network/networkInterfaces/read"),
-        (Nodes, Place::Cluster, When::Interfaces, "Microsoft.Network/publicIPAddresses/read"),
-        (Nodes, Place::Cluster, When::ScaleSets, "Microsoft.Compute/virtualMachineScaleSets/read"),
-        (Nodes, Place::Cluster, When::Instances, "Microsoft.Compute/virtualMachineScaleSets/networkInterfaces/read"),
-        (Nodes, Place::Cluster, When::Instances, "Microsoft.Compute/virtualMachineScaleSets/publicIPAddresses/read"),
-        (Nodes, Place::Cluster, When::Instances, "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read"),
+        (Nodes, PermissionScope::Cluster, PermissionCondition::Interfaces, "Microsoft.Compute/virtualMachines/read"),
+        (Nodes, PermissionScope::Cluster, PermissionCondition::Interfaces, "Microsoft.Network/networkInterfaces/read"),
+        (Nodes, PermissionScope::Cluster, PermissionCondition::Interfaces, "Microsoft.Network/publicIPAddresses/read"),
+        (Nodes, PermissionScope::Cluster, PermissionCondition::ScaleSets, "Microsoft.Compute/virtualMachineScaleSets/read"),
         (
             Nodes,
-            Place::Cluster,
-            When::Instances,
+            PermissionScope::Cluster,
+            PermissionCondition::Instances,
+            "Microsoft.Compute/virtualMachineScaleSets/networkInterfaces/read",
+        ),
+        (
+            Nodes,
+            PermissionScope::Cluster,
+            PermissionCondition::Instances,
+            "Microsoft.Compute/virtualMachineScaleSets/publicIPAddresses/read",
+        ),
+        (
+            Nodes,
+            PermissionScope::Cluster,
+            PermissionCondition::Instances,
+            "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read",
+        ),
+        (
+            Nodes,
+            PermissionScope::Cluster,
+            PermissionCondition::Instances,
             "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/instanceView/read",
         ),
         (
             Nodes,
-            Place::Cluster,
-            When::Instances,
+            PermissionScope::Cluster,
+            PermissionCondition::Instances,
             "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces/read",
         ),
         (
             Nodes,
-            Place::Cluster,
-            When::Instances,
+            PermissionScope::Cluster,
+            PermissionCondition::Instances,
             "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces/ipConfigurations/publicIPAddresses/read",
         ),
-        (Routes, Place::RouteTable, Always, "Microsoft.Network/routeTables/read"),
-        (Routes, Place::RouteTable, Always, "Microsoft.Network/routeTables/write"),
-        (LoadBalancers, Place::Subscription, When::Zones, ZONES),
-        (LoadBalancers, Place::LoadBalancer, Always, "Microsoft.Network/loadBalancers/read"),
-        (LoadBalancers, Place::LoadBalancer, Always, "Microsoft.Network/loadBalancers/write"),
-        (LoadBalancers, Place::LoadBalancer, Always, "Microsoft.Network/loadBalancers/delete"),
+        (Routes, PermissionScope::RouteTable, Always, "Microsoft.Network/routeTables/read"),
+        (Routes, PermissionScope::RouteTable, Always, "Microsoft.Network/routeTables/write"),
+        (LoadBalancers, PermissionScope::Subscription, PermissionCondition::Zones, ZONES),
+        (LoadBalancers, PermissionScope::LoadBalancer, Always, "Microsoft.Network/loadBalancers/read"),
+        (LoadBalancers, PermissionScope::LoadBalancer, Always, "Microsoft.Network/loadBalancers/write"),
+        (LoadBalancers, PermissionScope::LoadBalancer, Always, "Microsoft.Network/loadBalancers/delete"),
         (
             LoadBalancers,
-            Place::LoadBalancer,
-            When::PoolsInMachines,
+            PermissionScope::LoadBalancer,
+            PermissionCondition::PoolsInMachines,
             "Microsoft.Network/loadBalancers/backendAddressPools/join/action",
         ),
-        (LoadBalancers, Place::LoadBalancer, When::Addresses, "Microsoft.Network/loadBalancers/backendAddressPools/read"),
-        (LoadBalancers, Place::LoadBalancer, When::Addresses, "Microsoft.Network/loadBalancers/backendAddressPools/write"),
-        (LoadBalancers, Place::LoadBalancer, When::Migration, "Microsoft.Network/loadBalancers/migrateToIpBased/action"),
-        (LoadBalancers, Place::PublicIps, Always, "Microsoft.Network/publicIPAddresses/read"),
-        (LoadBalancers, Place::PublicIps, Always, "Microsoft.Network/publicIPAddresses/write"),
-        (LoadBalancers, Place::PublicIps, Always, "Microsoft.Network/publicIPAddresses/delete"),
-        (LoadBalancers, Place::PublicIps, Always, "Microsoft.Network/publicIPAddresses/join/action"),
-        (LoadBalancers, Place::SecurityGroup, When::SecurityGroup, "Microsoft.Network/networkSecurityGroups/read"),
-        (LoadBalancers, Place::SecurityGroup, When::SecurityGroup, "Microsoft.Network/networkSecurityGroups/write"),
-        (LoadBalancers, Place::Network, When::VirtualNetwork, "Microsoft.Network/virtualNetworks/subnets/read"),
-        (LoadBalancers, Place::Network, When::VirtualNetwork, "Microsoft.Network/virtualNetworks/subnets/join/action"),
         (
             LoadBalancers,
-            Place::Network,
-            When::AddressesOfVirtualNetwork,
+            PermissionScope::LoadBalancer,
+            PermissionCondition::Addresses,
+            "Microsoft.Network/loadBalancers/backendAddressPools/read",
+        ),
+        (
+            LoadBalancers,
+            PermissionScope::LoadBalancer,
+            PermissionCondition::Addresses,
+            "Microsoft.Network/loadBalancers/backendAddressPools/write",
+        ),
+        (
+            LoadBalancers,
+            PermissionScope::LoadBalancer,
+            PermissionCondition::Migration,
+            "Microsoft.Network/loadBalancers/migrateToIpBased/action",
+        ),
+        (LoadBalancers, PermissionScope::PublicIps, Always, "Microsoft.Network/publicIPAddresses/read"),
+        (LoadBalancers, PermissionScope::PublicIps, Always, "Microsoft.Network/publicIPAddresses/write"),
+        (LoadBalancers, PermissionScope::PublicIps, Always, "Microsoft.Network/publicIPAddresses/delete"),
+        (LoadBalancers, PermissionScope::PublicIps, Always, "Microsoft.Network/publicIPAddresses/join/action"),
+        (
+            LoadBalancers,
+            PermissionScope::SecurityGroup,
+            PermissionCondition::SecurityGroup,
+            "Microsoft.Network/networkSecurityGroups/read",
+        ),
+        (
+            LoadBalancers,
+            PermissionScope::SecurityGroup,
+            PermissionCondition::SecurityGroup,
+            "Microsoft.Network/networkSecurityGroups/write",
+        ),
+        (
+            LoadBalancers,
+            PermissionScope::Network,
+            PermissionCondition::VirtualNetwork,
+            "Microsoft.Network/virtualNetworks/subnets/read",
+        ),
+        (
+            LoadBalancers,
+            PermissionScope::Network,
+            PermissionCondition::VirtualNetwork,
+            "Microsoft.Network/virtualNetworks/subnets/join/action",
+        ),
+        (
+            LoadBalancers,
+            PermissionScope::Network,
+            PermissionCondition::AddressesOfVirtualNetwork,
             "Microsoft.Network/virtualNetworks/joinLoadBalancer/action",
         ),
-        (LoadBalancers, Place::Cluster, When::PoolsInScaleSets, "Microsoft.Compute/virtualMachineScaleSets/write"),
         (
             LoadBalancers,
-            Place::Cluster,
-            When::PoolsInInstances,
+            PermissionScope::Cluster,
+            PermissionCondition::PoolsInScaleSets,
+            "Microsoft.Compute/virtualMachineScaleSets/write",
+        ),
+        (
+            LoadBalancers,
+            PermissionScope::Cluster,
+            PermissionCondition::PoolsInInstances,
             "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/write",
         ),
-        (LoadBalancers, Place::Cluster, When::PoolsInInterfaces, "Microsoft.Network/networkInterfaces/write"),
+        (
+            LoadBalancers,
+            PermissionScope::Cluster,
+            PermissionCondition::PoolsInInterfaces,
+            "Microsoft.Network/networkInterfaces/write",
+        ),
     ]
 };
 
 /// One action that is needed at one scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Need {
+pub struct RequiredPermission {
     /// What for.
-    pub purpose: Purpose,
+    pub purpose: PermissionPurpose,
     /// Where: a resource group, or a subscription.
     pub scope: ResourceId,
     /// Which.
@@ -171,31 +231,32 @@ pub struct Need {
 }
 
 /// Everything that the provider will need with this configuration, by scope. `azure_stack`: whether the cloud is an Azure Stack.
-pub fn needs(config: &AzureConfig, azure_stack: bool) -> Vec<Need> {
-    let facts = Facts::new(config, azure_stack);
-    let wanted = NEEDS.iter().filter(|(purpose, _, when, _)| facts.has(*purpose) && facts.hold(*when));
-    let mut needs: Vec<Need> =
-        wanted.map(|(purpose, place, _, action)| Need { purpose: *purpose, scope: scope(*place, config), action }).collect();
+pub fn required_permissions(config: &AzureConfig, azure_stack: bool) -> Vec<RequiredPermission> {
+    let facts = PermissionFacts::new(config, azure_stack);
+    let wanted = PERMISSION_TABLE.iter().filter(|(purpose, _, when, _)| facts.has(*purpose) && facts.holds(*when));
+    let mut needs: Vec<RequiredPermission> = wanted
+        .map(|(purpose, place, _, action)| RequiredPermission { purpose: *purpose, scope: scope(*place, config), action })
+        .collect();
     needs.sort_by(|one, other| (&one.scope, one.action).cmp(&(&other.scope, other.action)));
     needs.dedup_by(|one, other| one.scope == other.scope && one.action == other.action);
     needs
 }
 
 /// What of the configuration decides.
-struct Facts {
+struct PermissionFacts {
     machines: InventorySettings,
-    services: Settings,
+    services: LoadBalancerSettings,
     has_routes: bool,
     has_network: bool,
     migrates: bool,
     azure_stack: bool,
 }
 
-impl Facts {
+impl PermissionFacts {
     fn new(config: &AzureConfig, azure_stack: bool) -> Self {
         Self {
             machines: InventorySettings::from_config(config),
-            services: Settings::new(config, ""),
+            services: LoadBalancerSettings::new(config, ""),
             has_routes: !config.route_table_name.is_empty(),
             has_network: !config.vnet_name.is_empty(),
             migrates: config.enable_migrate_to_ip_based_backend_pool_api,
@@ -204,55 +265,56 @@ impl Facts {
     }
 
     /// Whether anything is asked of ARM for this purpose.
-    fn has(&self, purpose: Purpose) -> bool {
+    fn has(&self, purpose: PermissionPurpose) -> bool {
         match purpose {
-            Purpose::Nodes => true,
-            Purpose::Routes => self.has_routes,
-            Purpose::LoadBalancers => self.services.unsupported.is_empty(),
+            PermissionPurpose::Nodes => true,
+            PermissionPurpose::Routes => self.has_routes,
+            PermissionPurpose::LoadBalancers => self.services.unsupported.is_empty(),
         }
     }
 
-    fn hold(&self, when: When) -> bool {
+    fn holds(&self, when: PermissionCondition) -> bool {
         let InventorySettings { uniform, flex, standard, .. } = self.machines;
         let addresses = self.services.pool_type == BackendPoolType::NodeIp;
         match when {
-            When::Always => true,
-            When::ScaleSets => uniform || flex,
-            When::Instances => uniform,
-            When::Interfaces => flex || standard,
-            When::PoolsInScaleSets => !addresses && (uniform || flex),
-            When::PoolsInInstances => !addresses && uniform,
-            When::PoolsInInterfaces => !addresses && (flex || standard),
-            When::PoolsInMachines => !addresses,
-            When::Addresses => addresses,
-            When::Migration => addresses && self.migrates,
-            When::SecurityGroup => self.services.security_group.is_some(),
-            When::VirtualNetwork => self.has_network,
-            When::AddressesOfVirtualNetwork => addresses && self.has_network,
-            When::Zones => !self.azure_stack && self.services.extended_location.is_none(),
+            PermissionCondition::Always => true,
+            PermissionCondition::ScaleSets => uniform || flex,
+            PermissionCondition::Instances => uniform,
+            PermissionCondition::Interfaces => flex || standard,
+            PermissionCondition::PoolsInScaleSets => !addresses && (uniform || flex),
+            PermissionCondition::PoolsInInstances => !addresses && uniform,
+            PermissionCondition::PoolsInInterfaces => !addresses && (flex || standard),
+            PermissionCondition::PoolsInMachines => !addresses,
+            PermissionCondition::Addresses => addresses,
+            PermissionCondition::Migration => addresses && self.migrates,
+            PermissionCondition::SecurityGroup => self.services.security_group.is_some(),
+            PermissionCondition::VirtualNetwork => self.has_network,
+            PermissionCondition::AddressesOfVirtualNetwork => addresses && self.has_network,
+            PermissionCondition::Zones => !self.azure_stack && self.services.extended_location.is_none(),
         }
     }
 }
 
-fn scope(place: Place, config: &AzureConfig) -> ResourceId {
+fn scope(place: PermissionScope, config: &AzureConfig) -> ResourceId {
     let own = match place {
-        Place::Subscription | Place::Cluster | Place::PublicIps => "",
-        Place::Network => &config.vnet_resource_group,
-        Place::SecurityGroup => &config.security_group_resource_group,
-        Place::RouteTable => &config.route_table_resource_group,
-        Place::LoadBalancer => &config.load_balancer_resource_group,
+        PermissionScope::Subscription | PermissionScope::Cluster | PermissionScope::PublicIps => "",
+        PermissionScope::Network => &config.vnet_resource_group,
+        PermissionScope::SecurityGroup => &config.security_group_resource_group,
+        PermissionScope::RouteTable => &config.route_table_resource_group,
+        PermissionScope::LoadBalancer => &config.load_balancer_resource_group,
     };
     let group = if own.is_empty() { &config.resource_group } else { own };
     let network = &config.network_resource_subscription_id;
-    let subscription = if place == Place::Cluster || network.is_empty() { &config.subscription_id } else { network };
-    if place == Place::Subscription {
+    let subscription =
+        if place == PermissionScope::Cluster || network.is_empty() { &config.subscription_id } else { network };
+    if place == PermissionScope::Subscription {
         return ResourceId::subscription_of(subscription);
     }
     ResourceId::group_of(subscription, group)
 }
 
 /// Whether `grants` allow `action`: some grant names it and does not except it.
-pub fn allowed(grants: &[Grant], action: &str) -> bool {
+pub fn is_allowed(grants: &[PermissionGrant], action: &str) -> bool {
     let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, action));
     grants.iter().any(|grant| any(&grant.actions) && !any(&grant.not_actions))
 }

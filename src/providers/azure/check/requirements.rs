@@ -3,8 +3,8 @@
 //! In: a configuration, and whether pod routes are wanted. Out: a warning for each field, with what is accepted.
 
 use crate::providers::azure::{
-    config::{AzureConfig, Finding},
-    load_balancer::settings::Settings,
+    config::{AzureConfig, ConfigFinding},
+    load_balancer::settings::LoadBalancerSettings,
 };
 
 /// What the fields that may ask for what is not built accept instead.
@@ -16,17 +16,17 @@ const ACCEPTED: &[(&str, &str)] = &[
 ];
 
 /// Why Services or routes would not work. `has_routes`: whether they are to be configured.
-pub(super) fn lacking(config: &AzureConfig, has_routes: bool) -> Vec<Finding> {
-    let mut findings: Vec<_> = Settings::new(config, "").unsupported.into_iter().map(not_built).collect();
+pub(super) fn lacking(config: &AzureConfig, has_routes: bool) -> Vec<ConfigFinding> {
+    let mut findings: Vec<_> = LoadBalancerSettings::new(config, "").unsupported.into_iter().map(not_built).collect();
     if config.security_group_name.is_empty() {
-        findings.push(Finding::warning(
+        findings.push(ConfigFinding::warning(
             "securityGroupName",
             "is empty: no security rules are written, so what a Service allows or denies has no effect; expected the name of the \
              security group of the nodes",
         ));
     }
     if has_routes && config.route_table_name.is_empty() {
-        findings.push(Finding::warning(
+        findings.push(ConfigFinding::warning(
             "routeTableName",
             "is empty: no Node gets a route to its pods; expected the name of the route table of the nodes' subnet, or \
              --configure-cloud-routes=false where something else makes pods reachable",
@@ -36,10 +36,10 @@ pub(super) fn lacking(config: &AzureConfig, has_routes: bool) -> Vec<Finding> {
 }
 
 /// `asked` is a field, and perhaps the value of it that asks for what is not built.
-fn not_built(asked: &str) -> Finding {
+fn not_built(asked: &str) -> ConfigFinding {
     let (field, value) = asked.split_once(' ').unwrap_or((asked, "what it asks for"));
     let accepted = ACCEPTED.iter().find(|(known, _)| *known == field).map_or("leave it out", |(_, accepted)| accepted);
-    Finding::warning(
+    ConfigFinding::warning(
         field,
         format!("{value} is not built yet, so every Service of type LoadBalancer is refused; {accepted}"),
     )

@@ -3,43 +3,43 @@
 use std::cmp::Reverse;
 
 use super::{
-    environment::Environment,
+    environment::EnvironmentOverrides,
     fields::AzureConfig,
-    finding::{Finding, Severity, has_errors, strict},
-    merge::{Loaded, Texts, merge},
+    finding::{ConfigFinding, FindingSeverity, has_errors, promote_warnings},
+    merge::{ConfigTexts, LoadedConfig, merge},
     source::lines,
 };
 
 /// The verdict on a configuration.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct ConfigReport {
     /// Errors first, else in the order of the text.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ConfigFinding>,
     /// What would count; `None` with an error.
     pub config: Option<AzureConfig>,
 }
 
 /// Judges the texts as the program would at its start. `is_strict`: warnings are errors.
-pub fn offline_report(texts: &Texts, environment: &Environment, is_strict: bool) -> Report {
+pub fn offline_report(texts: &ConfigTexts, environment: &EnvironmentOverrides, is_strict: bool) -> ConfigReport {
     let (findings, config) = match merge(texts, environment, is_strict) {
-        Ok(Loaded { config, findings }) => (findings, Some(config)),
+        Ok(LoadedConfig { config, findings }) => (findings, Some(config)),
         Err(findings) => (findings, None),
     };
-    Report { findings, config }.with(Vec::new(), is_strict)
+    ConfigReport { findings, config }.with_findings(Vec::new(), is_strict)
 }
 
-impl Report {
+impl ConfigReport {
     /// The same with what else was found.
     #[must_use]
-    pub fn with(mut self, mut more: Vec<Finding>, is_strict: bool) -> Self {
+    pub fn with_findings(mut self, mut more: Vec<ConfigFinding>, is_strict: bool) -> Self {
         if is_strict {
-            strict(&mut more);
+            promote_warnings(&mut more);
         }
         if has_errors(&more) {
             self.config = None;
         }
         self.findings.extend(more);
-        self.findings.sort_by_key(|finding| Reverse(finding.severity == Severity::Error));
+        self.findings.sort_by_key(|finding| Reverse(finding.severity == FindingSeverity::Error));
         self
     }
 
@@ -50,7 +50,7 @@ impl Report {
 
     /// The report for a terminal: findings, their number, and what would count, without secrets.
     pub fn text(&self) -> String {
-        let errors = self.findings.iter().filter(|finding| finding.severity == Severity::Error).count();
+        let errors = self.findings.iter().filter(|finding| finding.severity == FindingSeverity::Error).count();
         let mut text = lines(&self.findings);
         if !text.is_empty() {
             text.push('\n');
@@ -74,9 +74,9 @@ mod tests {
     const GOOD: &str =
         "subscriptionId: s\nresourceGroup: rg\nlocation: l\naadClientSecret: hunter2\ntenantId: t\naadClientId: c\n";
 
-    fn report(text: &str, is_strict: bool) -> Report {
-        let texts = Texts { file: Some(text.to_owned()), secret: None };
-        offline_report(&texts, &Environment::default(), is_strict)
+    fn report(text: &str, is_strict: bool) -> ConfigReport {
+        let texts = ConfigTexts { file: Some(text.to_owned()), secret: None };
+        offline_report(&texts, &EnvironmentOverrides::default(), is_strict)
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use serde_json::Value as Json;
 
 use super::{
-    document::{Kind, Node},
-    reader::Reader,
-    values::Value,
+    document::{YamlNode, YamlValue},
+    reader::FieldReader,
+    values::FieldValue,
 };
 
 macro_rules! choices {
@@ -26,13 +26,13 @@ macro_rules! choices {
             }
         }
 
-        impl Value for $name {
+        impl FieldValue for $name {
             const EMPTY_IS_DEFAULT: bool = true;
 
             fn kind() -> String {
                 format!("one of {}", Self::ALL.iter().map(|(text, _)| *text).collect::<Vec<_>>().join(", "))
             }
-            fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+            fn read(node: &YamlNode, reader: &mut FieldReader<'_>) -> Option<Self> {
                 choose(Self::ALL, Self::FALLBACK, &Self::kind(), node, reader)
             }
             fn default_from(text: &str) -> Self {
@@ -46,11 +46,17 @@ macro_rules! choices {
 }
 
 /// Upstream takes some unknown words for a known one. So does this, with a warning, since such files must go on working.
-fn choose<T: Copy>(all: &[(&str, T)], fallback: Option<T>, kind: &str, node: &Node, reader: &mut Reader<'_>) -> Option<T> {
-    let Kind::Text(text) = &node.kind else { return reader.wrong(node, kind) };
+fn choose<T: Copy>(
+    all: &[(&str, T)],
+    fallback: Option<T>,
+    kind: &str,
+    node: &YamlNode,
+    reader: &mut FieldReader<'_>,
+) -> Option<T> {
+    let YamlValue::Text(text) = &node.value else { return reader.type_error(node, kind) };
     let found = all.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, value)| *value);
     match (found, fallback) {
-        (None, None) => reader.wrong(node, kind),
+        (None, None) => reader.type_error(node, kind),
         (None, Some(value)) => {
             reader.warn(node, &format!("expected {kind}; any other word counts as {}", all[0].0));
             Some(value)

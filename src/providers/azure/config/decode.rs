@@ -1,13 +1,13 @@
 //! Text to configuration. Pure. Rules: `docs/reference/azure-config.md`; upstream: `pkg/provider/config/env.go`.
 
 use super::{
-    document::{self, Kind, Node},
+    document::{self, YamlNode, YamlValue},
     fields::{AzureConfig, FIELDS},
-    finding::Finding,
-    objects::RateLimit,
+    finding::ConfigFinding,
+    objects::ClientRateLimit,
     rate_limits::{RATE_LIMIT_CLIENTS, read_entries},
-    reader::Reader,
-    values::Value,
+    reader::FieldReader,
+    values::FieldValue,
 };
 
 /// Findings that are told; the author of more needs no list.
@@ -18,56 +18,56 @@ const ENTRIES: &str = "entries";
 
 /// What a text says, as far as it could be read.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Decoded {
+pub struct DecodedConfig {
     /// Fields with errors keep their former value.
     pub config: AzureConfig,
     /// Everything that is wrong or strange, in the order of the text.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ConfigFinding>,
 }
 
 /// Reads `text`, YAML or JSON; what it does not mention has its default.
-pub fn decode(text: &str) -> Decoded {
+pub fn decode(text: &str) -> DecodedConfig {
     decode_over(AzureConfig::default(), text)
 }
 
 /// Reads `text`; what it does not mention stays as in `base`.
-pub fn decode_over(base: AzureConfig, text: &str) -> Decoded {
-    let mut decoded = Decoded { config: base, findings: Vec::new() };
+pub fn decode_over(base: AzureConfig, text: &str) -> DecodedConfig {
+    let mut decoded = DecodedConfig { config: base, findings: Vec::new() };
     match document::parse(text) {
-        Ok(Node { kind: Kind::Null, .. }) => {}
-        Ok(Node { kind: Kind::Map(entries), .. }) => read_fields(&entries, &mut decoded),
-        Ok(node) => decoded.findings.push(Finding::error("", "expected a map of fields to values").at(node.line)),
+        Ok(YamlNode { value: YamlValue::Null, .. }) => {}
+        Ok(YamlNode { value: YamlValue::Map(entries), .. }) => read_fields(&entries, &mut decoded),
+        Ok(node) => decoded.findings.push(ConfigFinding::error("", "expected a map of fields to values").at(node.line)),
         Err(problem) => {
-            decoded.findings.push(Finding { line: problem.line, ..Finding::error("", problem.message) });
+            decoded.findings.push(ConfigFinding { line: problem.line, ..ConfigFinding::error("", problem.message) });
         }
     }
     decoded
 }
 
-fn read_fields(entries: &[(String, Node)], decoded: &mut Decoded) {
+fn read_fields(entries: &[(String, YamlNode)], decoded: &mut DecodedConfig) {
     let names: Vec<_> = FIELDS.iter().map(|field| field.name).chain(RATE_LIMIT_CLIENTS.iter().copied()).collect();
-    let Decoded { config, findings } = decoded;
-    let mut reader = Reader::new(findings);
-    let mut found = reader.known(entries, &names);
+    let DecodedConfig { config, findings } = decoded;
+    let mut reader = FieldReader::new(findings);
+    let mut found = reader.known_entries(entries, &names);
     // Limits at the top level are entries over those of the object.
     found.sort_by_key(|(name, _)| *name != ENTRIES);
     for (name, node) in found {
         reader.entry(name, |reader| read_field(name, node, config, reader));
     }
-    limit(&mut decoded.findings);
+    limit_findings(&mut decoded.findings);
 }
 
 /// Leaves the most important findings, in the order of the text.
-fn limit(findings: &mut Vec<Finding>) {
+fn limit_findings(findings: &mut Vec<ConfigFinding>) {
     if let Some(further @ 1..) = findings.len().checked_sub(MOST_FINDINGS) {
         findings.sort_by_key(|finding| finding.severity);
         findings.truncate(MOST_FINDINGS);
-        findings.push(Finding::warning("", format!("{further} further findings")));
+        findings.push(ConfigFinding::warning("", format!("{further} further findings")));
     }
     findings.sort_by_key(|finding| finding.line.unwrap_or(u64::MAX));
 }
 
-fn read_field(name: &'static str, node: &Node, config: &mut AzureConfig, reader: &mut Reader<'_>) {
+fn read_field(name: &'static str, node: &YamlNode, config: &mut AzureConfig, reader: &mut FieldReader<'_>) {
     let field = FIELDS.iter().find(|field| field.name == name);
     reader.scalars_are_strings = field.is_some_and(|field| field.takes_scalars_as_strings());
     match field {
@@ -78,7 +78,7 @@ fn read_field(name: &'static str, node: &Node, config: &mut AzureConfig, reader:
         }
         Some(_) => config.set(name, node, reader),
         None => {
-            if let Some(limit) = RateLimit::read(node, reader) {
+            if let Some(limit) = ClientRateLimit::read(node, reader) {
                 config.rate_limit_entries.insert(name.to_owned(), limit);
             }
         }

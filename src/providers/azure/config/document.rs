@@ -22,35 +22,35 @@ const MAX_DEPTH: usize = 16;
 
 /// A value and the line it stands on, counted from 1.
 #[derive(Clone, PartialEq)]
-pub(super) struct Node {
+pub(super) struct YamlNode {
     pub(super) line: u64,
-    pub(super) kind: Kind,
+    pub(super) value: YamlValue,
 }
 
 /// A value of any type. Has no `Debug`, since it may hold a secret.
 #[derive(Clone, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum YamlValue {
     Null,
     Bool(bool),
     Whole(i64),
     Number(f64),
     Text(String),
-    List(Vec<Node>),
+    List(Vec<YamlNode>),
     /// Keys in the order of the text, duplicates included.
-    Map(Vec<(String, Node)>),
+    Map(Vec<(String, YamlNode)>),
 }
 
 /// What is wrong with a text as a whole, and the line, if it is one line's fault.
-pub(super) struct NotADocument {
+pub(super) struct YamlSyntaxError {
     pub(super) line: Option<u64>,
     pub(super) message: String,
 }
 
 /// Reads one document. An empty text is `Null`.
-pub(super) fn parse(text: &str) -> Result<Node, NotADocument> {
+pub(super) fn parse(text: &str) -> Result<YamlNode, YamlSyntaxError> {
     if text.len() > MAX_BYTES {
         let message = format!("the text has {} bytes; {MAX_BYTES} are the most that is read", text.len());
-        return Err(NotADocument { line: None, message });
+        return Err(YamlSyntaxError { line: None, message });
     }
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_aliases: 1_000, max_depth: MAX_DEPTH, flow_nesting_limit: MAX_DEPTH },
@@ -58,12 +58,12 @@ pub(super) fn parse(text: &str) -> Result<Node, NotADocument> {
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
         with_snippet: false,
     };
-    let parsed = serde_saphyr::from_str_with_options::<Spanned<Kind>>(text, options);
-    parsed.map(Node::from).map_err(|error| describe(&error))
+    let parsed = serde_saphyr::from_str_with_options::<Spanned<YamlValue>>(text, options);
+    parsed.map(YamlNode::from).map_err(|error| describe(&error))
 }
 
 /// The library's messages quote the text, so they are not passed on.
-fn describe(error: &Error) -> NotADocument {
+fn describe(error: &Error) -> YamlSyntaxError {
     let message = match error {
         Error::Budget { .. } | Error::AliasReplayLimitExceeded { .. } => {
             "nested too deeply, too long, or unfolded too often through aliases"
@@ -74,70 +74,70 @@ fn describe(error: &Error) -> NotADocument {
              * & ! % @ ` { [ or contain ': ' or ' #'"
         }
     };
-    NotADocument { line: error.location().map(|location| location.line()), message: message.to_owned() }
+    YamlSyntaxError { line: error.location().map(|location| location.line()), message: message.to_owned() }
 }
 
-impl From<Spanned<Kind>> for Node {
-    fn from(spanned: Spanned<Kind>) -> Self {
-        Self { line: spanned.referenced.line(), kind: spanned.value }
+impl From<Spanned<YamlValue>> for YamlNode {
+    fn from(spanned: Spanned<YamlValue>) -> Self {
+        Self { line: spanned.referenced.line(), value: spanned.value }
     }
 }
 
-impl<'de> Deserialize<'de> for Kind {
+impl<'de> Deserialize<'de> for YamlValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnyKind)
+        deserializer.deserialize_any(YamlValueVisitor)
     }
 }
 
-struct AnyKind;
+struct YamlValueVisitor;
 
-impl<'de> Visitor<'de> for AnyKind {
-    type Value = Kind;
+impl<'de> Visitor<'de> for YamlValueVisitor {
+    type Value = YamlValue;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("a value")
     }
-    fn visit_unit<E>(self) -> Result<Kind, E> {
-        Ok(Kind::Null)
+    fn visit_unit<E>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Null)
     }
-    fn visit_none<E>(self) -> Result<Kind, E> {
-        Ok(Kind::Null)
+    fn visit_none<E>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Null)
     }
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Kind, D::Error> {
-        Kind::deserialize(deserializer)
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<YamlValue, D::Error> {
+        YamlValue::deserialize(deserializer)
     }
-    fn visit_bool<E>(self, value: bool) -> Result<Kind, E> {
-        Ok(Kind::Bool(value))
+    fn visit_bool<E>(self, value: bool) -> Result<YamlValue, E> {
+        Ok(YamlValue::Bool(value))
     }
-    fn visit_i64<E>(self, value: i64) -> Result<Kind, E> {
-        Ok(Kind::Whole(value))
+    fn visit_i64<E>(self, value: i64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Whole(value))
     }
     #[expect(clippy::cast_precision_loss, reason = "beyond 64 bits no field is exact")]
-    fn visit_u64<E>(self, value: u64) -> Result<Kind, E> {
-        Ok(i64::try_from(value).map_or(Kind::Number(value as f64), Kind::Whole))
+    fn visit_u64<E>(self, value: u64) -> Result<YamlValue, E> {
+        Ok(i64::try_from(value).map_or(YamlValue::Number(value as f64), YamlValue::Whole))
     }
-    fn visit_f64<E>(self, value: f64) -> Result<Kind, E> {
-        Ok(Kind::Number(value))
+    fn visit_f64<E>(self, value: f64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Number(value))
     }
-    fn visit_str<E>(self, value: &str) -> Result<Kind, E> {
-        Ok(Kind::Text(value.to_owned()))
+    fn visit_str<E>(self, value: &str) -> Result<YamlValue, E> {
+        Ok(YamlValue::Text(value.to_owned()))
     }
-    fn visit_string<E>(self, value: String) -> Result<Kind, E> {
-        Ok(Kind::Text(value))
+    fn visit_string<E>(self, value: String) -> Result<YamlValue, E> {
+        Ok(YamlValue::Text(value))
     }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Kind, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<YamlValue, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element::<Spanned<Kind>>()? {
+        while let Some(item) = items.next_element::<Spanned<YamlValue>>()? {
             list.push(item.into());
         }
-        Ok(Kind::List(list))
+        Ok(YamlValue::List(list))
     }
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Kind, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<YamlValue, A::Error> {
         let mut map = Vec::new();
         while let Some(key) = entries.next_key::<String>()? {
-            map.push((key, entries.next_value::<Spanned<Kind>>()?.into()));
+            map.push((key, entries.next_value::<Spanned<YamlValue>>()?.into()));
         }
-        Ok(Kind::Map(map))
+        Ok(YamlValue::Map(map))
     }
 }
 
@@ -145,9 +145,9 @@ impl<'de> Visitor<'de> for AnyKind {
 mod tests {
     use super::*;
 
-    fn map(text: &str) -> Vec<(String, Node)> {
+    fn map(text: &str) -> Vec<(String, YamlNode)> {
         match parse(text) {
-            Ok(Node { kind: Kind::Map(map), .. }) => map,
+            Ok(YamlNode { value: YamlValue::Map(map), .. }) => map,
             Ok(_) => panic!("no map"),
             Err(problem) => panic!("{:?}: {}", problem.line, problem.message),
         }
@@ -155,23 +155,23 @@ mod tests {
 
     #[test]
     fn scalars_have_the_types_they_have_for_go() {
-        let text = |text: &str| Kind::Text(text.to_owned());
+        let text = |text: &str| YamlValue::Text(text.to_owned());
         let cases = [
-            ("yes", Kind::Bool(true)),
-            ("off", Kind::Bool(false)),
+            ("yes", YamlValue::Bool(true)),
+            ("off", YamlValue::Bool(false)),
             ("\"yes\"", text("yes")),
-            ("5", Kind::Whole(5)),
+            ("5", YamlValue::Whole(5)),
             ("\"5\"", text("5")),
-            ("5.5", Kind::Number(5.5)),
-            ("~", Kind::Null),
-            ("", Kind::Null),
+            ("5.5", YamlValue::Number(5.5)),
+            ("~", YamlValue::Null),
+            ("", YamlValue::Null),
             ("00000000-0000-0000-0000-000000000000", text("00000000-0000-0000-0000-000000000000")),
             ("a:b", text("a:b")),
             ("\"\\ud83d\\ude00\\/\"", text("😀/")),
             ("!!str 5", text("5")),
         ];
         for (value, expected) in cases {
-            assert!(map(&format!("k: {value}"))[0].1.kind == expected, "{value}");
+            assert!(map(&format!("k: {value}"))[0].1.value == expected, "{value}");
         }
     }
 

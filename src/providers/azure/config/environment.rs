@@ -8,7 +8,7 @@ use super::fields::AzureConfig;
 
 /// A variable and what it does.
 #[derive(Clone, Copy)]
-pub struct Variable {
+pub struct EnvironmentVariable {
     /// Its name.
     pub name: &'static str,
     /// What it does, for the reference page.
@@ -29,23 +29,23 @@ pub mod variables {
 }
 
 /// Every variable that changes the configuration. Empty ones count as not set.
-pub const VARIABLES: &[Variable] = &[
-    Variable {
+pub const VARIABLES: &[EnvironmentVariable] = &[
+    EnvironmentVariable {
         name: variables::TENANT_ID,
         doc: "Replaces `tenantId`.",
         apply: |config, value| value.clone_into(&mut config.tenant_id),
     },
-    Variable {
+    EnvironmentVariable {
         name: variables::CLIENT_ID,
         doc: "Replaces `aadClientId`.",
         apply: |config, value| value.clone_into(&mut config.aad_client_id),
     },
-    Variable {
+    EnvironmentVariable {
         name: variables::CLIENT_SECRET,
         doc: "Replaces `aadClientSecret`.",
         apply: |config, value| value.clone_into(&mut config.aad_client_secret),
     },
-    Variable {
+    EnvironmentVariable {
         name: variables::FEDERATED_TOKEN_FILE,
         doc: "Replaces `aadFederatedTokenFile` and turns `useFederatedWorkloadIdentityExtension` on.",
         apply: |config, value| {
@@ -57,9 +57,9 @@ pub const VARIABLES: &[Variable] = &[
 
 /// The values of [`VARIABLES`] by name. May hold a secret and therefore has no `Debug`.
 #[derive(Clone, Default)]
-pub struct Environment(BTreeMap<String, String>);
+pub struct EnvironmentOverrides(BTreeMap<String, String>);
 
-impl Environment {
+impl EnvironmentOverrides {
     /// Picks the variables that matter from all of a process, such as `std::env::vars()`.
     pub fn of(all: impl IntoIterator<Item = (String, String)>) -> Self {
         let matters = |(name, value): &(String, String)| {
@@ -84,8 +84,8 @@ impl Environment {
 mod tests {
     use super::*;
 
-    fn environment(pairs: &[(&str, &str)]) -> Environment {
-        Environment::of(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
+    fn environment(pairs: &[(&str, &str)]) -> EnvironmentOverrides {
+        EnvironmentOverrides::of(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
     }
 
     #[test]
@@ -116,6 +116,6 @@ mod tests {
         let config = AzureConfig { tenant_id: "old".into(), aad_client_secret: "old".into(), ..AzureConfig::default() };
         let set = environment(&[("AZURE_TENANT_ID", ""), ("AZURE_FEDERATED_TOKEN_FILE", "")]);
         assert_eq!(set.apply(config.clone()), config);
-        assert_eq!(Environment::default().apply(config.clone()), config);
+        assert_eq!(EnvironmentOverrides::default().apply(config.clone()), config);
     }
 }

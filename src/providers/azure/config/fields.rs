@@ -7,15 +7,15 @@ use serde_json::Value as Json;
 
 use super::{
     choices::{BackendPoolType, CloudConfigType, HealthProbeMode, LoadBalancerSku, VmType},
-    document::Node,
-    objects::{AuxiliaryTokenProvider, MultipleStandardLoadBalancer, RateLimit},
-    reader::Reader,
-    values::{Value, read_or_default},
+    document::YamlNode,
+    objects::{AuxiliaryTokenProvider, ClientRateLimit, MultipleStandardLoadBalancer},
+    reader::FieldReader,
+    values::{FieldValue, read_or_default},
 };
 
 /// One row of the table.
 #[derive(Debug, Clone, Copy)]
-pub struct Field {
+pub struct ConfigField {
     /// Key in the file, in the spelling of the documentation; files may use any letter case.
     pub name: &'static str,
     /// Which part of the reference it belongs to.
@@ -30,7 +30,7 @@ pub struct Field {
     pub secret: bool,
 }
 
-impl Field {
+impl ConfigField {
     /// Upstream reads these groups through embedded structures, for which its decoder does not turn numbers into strings.
     pub(super) fn takes_scalars_as_strings(&self) -> bool {
         !["Cloud and credentials", "Requests", "Caches"].contains(&self.group)
@@ -64,20 +64,20 @@ macro_rules! fields {
         }
 
         /// All fields, in the order of the reference page.
-        pub const FIELDS: &[Field] = &[$($(Field {
-            name: $name, group: $group, kind: <$type as Value>::kind, default: $default, doc: $doc,
+        pub const FIELDS: &[ConfigField] = &[$($(ConfigField {
+            name: $name, group: $group, kind: <$type as FieldValue>::kind, default: $default, doc: $doc,
             secret: is_secret!($($mark)?),
         }),*),*];
 
         impl Default for AzureConfig {
             fn default() -> Self {
-                Self { $($($field: <$type as Value>::default_from($default),)*)* }
+                Self { $($($field: <$type as FieldValue>::default_from($default),)*)* }
             }
         }
 
         impl AzureConfig {
             /// Sets the field whose canonical JSON name is `name`; leaves it alone after a finding.
-            pub(super) fn set(&mut self, name: &str, node: &Node, reader: &mut Reader<'_>) {
+            pub(super) fn set(&mut self, name: &str, node: &YamlNode, reader: &mut FieldReader<'_>) {
                 match name {
                     $($($name => {
                         let value = read_or_default(node, reader, $default, zero_is_default!($($mark)?));
@@ -107,8 +107,8 @@ macro_rules! fields {
             pub(super) fn plant_secrets(&mut self, text: &str) {
                 $($(if is_secret!($($mark)?) {
                     let mut findings = Vec::new();
-                    let node = Node { line: 1, kind: super::document::Kind::Text(text.to_owned()) };
-                    self.set($name, &node, &mut Reader::new(&mut findings));
+                    let node = YamlNode { line: 1, value: super::document::YamlValue::Text(text.to_owned()) };
+                    self.set($name, &node, &mut FieldReader::new(&mut findings));
                 })*)*
             }
         }
@@ -155,7 +155,7 @@ fields! {
         cloud_provider_rate_limit_bucket: i32 = "cloudProviderRateLimitBucket" "0" "Reads that may be sent at once.";
         cloud_provider_rate_limit_qps_write: f64 = "cloudProviderRateLimitQPSWrite" "0" "Writes a second.";
         cloud_provider_rate_limit_bucket_write: i32 = "cloudProviderRateLimitBucketWrite" "0" "Writes that may be sent at once.";
-        rate_limit_entries: BTreeMap<String, RateLimit> = "entries" "" "Rate limits by client, such as loadBalancerRateLimit. The same keys may stand at the top level.";
+        rate_limit_entries: BTreeMap<String, ClientRateLimit> = "entries" "" "Rate limits by client, such as loadBalancerRateLimit. The same keys may stand at the top level.";
         request_share_percent: i32 = "requestSharePercent" "50" "Share of the subscription's request quota this process may use, 1 to 100. Only in this program." [zero_is_a_number];
     }
     "Caches" {

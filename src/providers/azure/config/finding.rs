@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Whether a finding keeps the program from using the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Severity {
+pub enum FindingSeverity {
     /// The configuration cannot be used.
     Error,
     /// Part of it has no effect or is probably not meant.
@@ -13,9 +13,9 @@ pub enum Severity {
 
 /// One finding. Never holds a value of the configuration that may be a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct ConfigFinding {
     /// How bad it is.
-    pub severity: Severity,
+    pub severity: FindingSeverity,
     /// Path of the field, such as `multipleStandardLoadBalancerConfigurations[1].name`; empty: the whole text.
     pub field: String,
     /// Line in the text, from 1, where one is to blame.
@@ -24,15 +24,15 @@ pub struct Finding {
     pub message: String,
 }
 
-impl Finding {
+impl ConfigFinding {
     /// An error about a field.
     pub fn error(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, field: field.into(), line: None, message: message.into() }
+        Self { severity: FindingSeverity::Error, field: field.into(), line: None, message: message.into() }
     }
 
     /// A warning about a field.
     pub fn warning(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(field, message) }
+        Self { severity: FindingSeverity::Warning, ..Self::error(field, message) }
     }
 
     /// The same finding at a line of the text.
@@ -43,11 +43,11 @@ impl Finding {
 }
 
 /// `error: vmType (line 3): expected string`.
-impl fmt::Display for Finding {
+impl fmt::Display for ConfigFinding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = match self.severity {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
+            FindingSeverity::Error => "error",
+            FindingSeverity::Warning => "warning",
         };
         let field = if self.field.is_empty() { "configuration" } else { &self.field };
         write!(formatter, "{severity}: {field}")?;
@@ -59,13 +59,13 @@ impl fmt::Display for Finding {
 }
 
 /// Strict mode: every warning is an error.
-pub fn strict(findings: &mut [Finding]) {
+pub fn promote_warnings(findings: &mut [ConfigFinding]) {
     for finding in findings {
-        finding.severity = Severity::Error;
+        finding.severity = FindingSeverity::Error;
     }
 }
 
 /// Whether one of them is an error.
-pub fn has_errors(findings: &[Finding]) -> bool {
-    findings.iter().any(|finding| finding.severity == Severity::Error)
+pub fn has_errors(findings: &[ConfigFinding]) -> bool {
+    findings.iter().any(|finding| finding.severity == FindingSeverity::Error)
 }

@@ -2,16 +2,16 @@
 
 use super::{
     choices::CloudConfigType,
-    decode::{Decoded, decode, decode_over},
-    environment::Environment,
+    decode::{DecodedConfig, decode, decode_over},
+    environment::EnvironmentOverrides,
     fields::AzureConfig,
-    finding::{Finding, has_errors, strict},
+    finding::{ConfigFinding, has_errors, promote_warnings},
     validate::validate,
 };
 
 /// Texts as read. May hold secrets and therefore have no `Debug`.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Texts {
+pub struct ConfigTexts {
     /// Content of the file.
     pub file: Option<String>,
     /// Content of the Secret's key.
@@ -20,34 +20,38 @@ pub struct Texts {
 
 /// A configuration that can be used, and what is strange about it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The configuration.
     pub config: AzureConfig,
     /// Warnings.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ConfigFinding>,
 }
 
 /// What is read, by `cloudConfigType` in the file: without a file always the Secret.
-pub(super) fn wanted(file: Option<&str>) -> CloudConfigType {
+pub(super) fn sources_to_read(file: Option<&str>) -> CloudConfigType {
     file.map_or(CloudConfigType::Secret, |text| decode(text).config.cloud_config_type)
 }
 
 /// Decodes the texts, the Secret over the file; overrides by the environment; checks. The error holds every finding, with
 /// `is_strict` every warning as an error.
-pub fn merge(texts: &Texts, environment: &Environment, is_strict: bool) -> Result<Loaded, Vec<Finding>> {
-    let Decoded { config, mut findings } = decode_both(texts);
+pub fn merge(
+    texts: &ConfigTexts,
+    environment: &EnvironmentOverrides,
+    is_strict: bool,
+) -> Result<LoadedConfig, Vec<ConfigFinding>> {
+    let DecodedConfig { config, mut findings } = decode_both(texts);
     let config = environment.apply(config);
     // A rule about fields that could not be read would only repeat what was said about them.
     if !has_errors(&findings) {
         findings.extend(validate(&config));
     }
     if is_strict {
-        strict(&mut findings);
+        promote_warnings(&mut findings);
     }
-    if has_errors(&findings) { Err(findings) } else { Ok(Loaded { config, findings }) }
+    if has_errors(&findings) { Err(findings) } else { Ok(LoadedConfig { config, findings }) }
 }
 
-fn decode_both(texts: &Texts) -> Decoded {
+fn decode_both(texts: &ConfigTexts) -> DecodedConfig {
     let Some(secret) = &texts.secret else { return decode(texts.file.as_deref().unwrap_or_default()) };
     let Some(file) = &texts.file else { return decode(secret) };
     let from_file = decode(file);
@@ -74,9 +78,9 @@ mod tests {
 
     const FILE: &str = "subscriptionId: s\nresourceGroup: RG\nlocation: file\nuseManagedIdentityExtension: true\n";
 
-    fn merged(file: Option<&str>, secret: Option<&str>) -> Result<Loaded, Vec<Finding>> {
-        let texts = Texts { file: file.map(str::to_owned), secret: secret.map(str::to_owned) };
-        merge(&texts, &Environment::default(), false)
+    fn merged(file: Option<&str>, secret: Option<&str>) -> Result<LoadedConfig, Vec<ConfigFinding>> {
+        let texts = ConfigTexts { file: file.map(str::to_owned), secret: secret.map(str::to_owned) };
+        merge(&texts, &EnvironmentOverrides::default(), false)
     }
 
     fn location(file: Option<&str>, secret: Option<&str>) -> String {
@@ -102,9 +106,9 @@ mod tests {
 
     #[test]
     fn the_environment_and_lower_case_hold_for_every_source() {
-        let environment = Environment::of([("AZURE_TENANT_ID".to_owned(), "t".to_owned())]);
+        let environment = EnvironmentOverrides::of([("AZURE_TENANT_ID".to_owned(), "t".to_owned())]);
         for (file, secret) in [(Some(FILE), None), (None, Some(FILE)), (Some(FILE), Some("vmType: vmss"))] {
-            let texts = Texts { file: file.map(str::to_owned), secret: secret.map(str::to_owned) };
+            let texts = ConfigTexts { file: file.map(str::to_owned), secret: secret.map(str::to_owned) };
             let config = merge(&texts, &environment, false).unwrap().config;
             assert_eq!((config.resource_group.as_str(), config.tenant_id.as_str()), ("rg", "t"));
         }
@@ -125,15 +129,15 @@ mod tests {
 
     #[test]
     fn strictness_refuses_what_is_merely_strange() {
-        let texts = Texts { file: Some(format!("{FILE}unheardOf: 1")), secret: None };
-        assert_eq!(merge(&texts, &Environment::default(), false).unwrap().findings.len(), 1);
-        assert_eq!(merge(&texts, &Environment::default(), true).unwrap_err().len(), 1);
+        let texts = ConfigTexts { file: Some(format!("{FILE}unheardOf: 1")), secret: None };
+        assert_eq!(merge(&texts, &EnvironmentOverrides::default(), false).unwrap().findings.len(), 1);
+        assert_eq!(merge(&texts, &EnvironmentOverrides::default(), true).unwrap_err().len(), 1);
     }
 
     #[test]
     fn what_is_read_follows_the_file() {
-        assert_eq!(wanted(None), CloudConfigType::Secret);
-        assert_eq!(wanted(Some("cloudConfigType: file")), CloudConfigType::File);
-        assert_eq!(wanted(Some("")), CloudConfigType::Merge);
+        assert_eq!(sources_to_read(None), CloudConfigType::Secret);
+        assert_eq!(sources_to_read(Some("cloudConfigType: file")), CloudConfigType::File);
+        assert_eq!(sources_to_read(Some("")), CloudConfigType::Merge);
     }
 }

@@ -6,9 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use serde_json::Value as Json;
 
 use super::{
-    document::{Kind, Node},
-    reader::Reader,
-    values::Value,
+    document::{YamlNode, YamlValue},
+    reader::FieldReader,
+    values::FieldValue,
 };
 
 macro_rules! objects {
@@ -17,14 +17,14 @@ macro_rules! objects {
         #[derive(Debug, Clone, Default, PartialEq)]
         pub struct $name { $($(#[$field_doc])* pub $field: $type),* }
 
-        impl Value for $name {
+        impl FieldValue for $name {
             fn kind() -> String {
                 format!("object with {}", [$($key),*].join(", "))
             }
-            fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+            fn read(node: &YamlNode, reader: &mut FieldReader<'_>) -> Option<Self> {
                 let mut object = Self::default();
                 read_object(node, reader, &Self::kind(), &[$($key),*], |name, value, reader| match name {
-                    $($key => Value::read(value, reader).map(|value| object.$field = value).is_some(),)*
+                    $($key => FieldValue::read(value, reader).map(|value| object.$field = value).is_some(),)*
                     _ => true,
                 })?;
                 Some(object)
@@ -41,15 +41,15 @@ macro_rules! objects {
 
 /// Hands every known entry to `take`, which answers whether it could be read. `None`: something could not.
 fn read_object(
-    node: &Node,
-    reader: &mut Reader<'_>,
+    node: &YamlNode,
+    reader: &mut FieldReader<'_>,
     kind: &str,
     names: &[&'static str],
-    mut take: impl FnMut(&str, &Node, &mut Reader<'_>) -> bool,
+    mut take: impl FnMut(&str, &YamlNode, &mut FieldReader<'_>) -> bool,
 ) -> Option<()> {
-    let Kind::Map(entries) = &node.kind else { return reader.wrong(node, kind) };
+    let YamlValue::Map(entries) = &node.value else { return reader.type_error(node, kind) };
     let mut is_good = true;
-    for (name, value) in reader.known(entries, names) {
+    for (name, value) in reader.known_entries(entries, names) {
         is_good &= reader.entry(name, |reader| take(name, value, reader));
     }
     is_good.then_some(())
@@ -68,7 +68,7 @@ objects! {
         secret_name: String = "secretName",
     }
     /// Limits of one client.
-    RateLimit {
+    ClientRateLimit {
         /// Whether the limits hold.
         cloud_provider_rate_limit: bool = "cloudProviderRateLimit",
         /// Reads a second.
@@ -97,11 +97,11 @@ objects! {
     }
 }
 
-impl Value for LabelSelector {
+impl FieldValue for LabelSelector {
     fn kind() -> String {
         "label selector with matchLabels, matchExpressions".to_owned()
     }
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(node: &YamlNode, reader: &mut FieldReader<'_>) -> Option<Self> {
         let mut selector = Self::default();
         read_object(node, reader, &Self::kind(), &["matchLabels", "matchExpressions"], |name, value, reader| {
             if name == "matchLabels" {
@@ -122,22 +122,22 @@ impl Value for LabelSelector {
 
 const OPERATORS: &[&str] = &["In", "NotIn", "Exists", "DoesNotExist"];
 
-impl Value for LabelSelectorRequirement {
+impl FieldValue for LabelSelectorRequirement {
     fn kind() -> String {
         format!("object with key, values and operator, one of {}", OPERATORS.join(", "))
     }
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(node: &YamlNode, reader: &mut FieldReader<'_>) -> Option<Self> {
         let mut row = Self::default();
         read_object(node, reader, &Self::kind(), &["key", "operator", "values"], |name, value, reader| match name {
-            "key" => Value::read(value, reader).map(|key| row.key = key).is_some(),
-            "operator" => Value::read(value, reader).map(|operator| row.operator = operator).is_some(),
+            "key" => FieldValue::read(value, reader).map(|key| row.key = key).is_some(),
+            "operator" => FieldValue::read(value, reader).map(|operator| row.operator = operator).is_some(),
             _ => Vec::read(value, reader).map(|values| row.values = Some(values)).is_some(),
         })?;
         let needs_values = matches!(row.operator.as_str(), "In" | "NotIn");
         let has_values = row.values.as_ref().is_some_and(|values| !values.is_empty());
         if row.key.is_empty() || !OPERATORS.contains(&row.operator.as_str()) || needs_values != has_values {
             let advice = "; In and NotIn need values, Exists and DoesNotExist have none";
-            return reader.wrong(node, &(Self::kind() + advice));
+            return reader.type_error(node, &(Self::kind() + advice));
         }
         Some(row)
     }

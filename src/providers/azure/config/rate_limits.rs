@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use super::{
-    document::{Kind, Node},
-    objects::RateLimit,
-    reader::Reader,
-    values::Value,
+    document::{YamlNode, YamlValue},
+    objects::ClientRateLimit,
+    reader::FieldReader,
+    values::FieldValue,
 };
 
 /// Clients that have limits of their own. Upstream: `pkg/azclient/*/custom.go` and the generated client factory.
@@ -38,11 +38,13 @@ pub const RATE_LIMIT_CLIENTS: &[&str] = &[
 ];
 
 /// Reads the object `Entries`.
-pub(super) fn read_entries(node: &Node, reader: &mut Reader<'_>) -> Option<BTreeMap<String, RateLimit>> {
-    let Kind::Map(entries) = &node.kind else { return reader.wrong(node, &BTreeMap::<String, RateLimit>::kind()) };
+pub(super) fn read_entries(node: &YamlNode, reader: &mut FieldReader<'_>) -> Option<BTreeMap<String, ClientRateLimit>> {
+    let YamlValue::Map(entries) = &node.value else {
+        return reader.type_error(node, &BTreeMap::<String, ClientRateLimit>::kind());
+    };
     let mut limits = BTreeMap::new();
-    for (client, value) in reader.known(entries, RATE_LIMIT_CLIENTS) {
-        if let Some(limit) = reader.entry(client, |reader| RateLimit::read(value, reader)) {
+    for (client, value) in reader.known_entries(entries, RATE_LIMIT_CLIENTS) {
+        if let Some(limit) = reader.entry(client, |reader| ClientRateLimit::read(value, reader)) {
             limits.insert(client.to_owned(), limit);
         }
     }

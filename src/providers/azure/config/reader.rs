@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{
-    document::{Kind, Node},
-    finding::Finding,
+    document::{YamlNode, YamlValue},
+    finding::ConfigFinding,
 };
 
 /// Unknown keys that are reported one by one; the search for near names is not free.
@@ -16,28 +16,28 @@ const LONGEST_KEY: usize = 64;
 pub(super) const REPEATED: &str = "given more than once, perhaps in different letter case; the last value counts";
 
 /// A position in the document and the findings so far.
-pub(super) struct Reader<'a> {
+pub(super) struct FieldReader<'a> {
     path: String,
     /// Whether `true` and `5` are taken for `"true"` and `"5"` where a string is expected.
     pub(super) scalars_are_strings: bool,
-    pub(super) findings: &'a mut Vec<Finding>,
+    pub(super) findings: &'a mut Vec<ConfigFinding>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FieldReader<'a> {
     /// At the top of the document.
-    pub(super) fn new(findings: &'a mut Vec<Finding>) -> Self {
+    pub(super) fn new(findings: &'a mut Vec<ConfigFinding>) -> Self {
         Self { path: String::new(), scalars_are_strings: false, findings }
     }
 
     /// An error: `expected` was not found here.
-    pub(super) fn wrong<T>(&mut self, node: &Node, expected: &str) -> Option<T> {
-        self.findings.push(Finding::error(self.path.clone(), format!("expected {expected}")).at(node.line));
+    pub(super) fn type_error<T>(&mut self, node: &YamlNode, expected: &str) -> Option<T> {
+        self.findings.push(ConfigFinding::error(self.path.clone(), format!("expected {expected}")).at(node.line));
         None
     }
 
     /// A warning about this place.
-    pub(super) fn warn(&mut self, node: &Node, message: &str) {
-        self.findings.push(Finding::warning(self.path.clone(), message).at(node.line));
+    pub(super) fn warn(&mut self, node: &YamlNode, message: &str) {
+        self.findings.push(ConfigFinding::warning(self.path.clone(), message).at(node.line));
     }
 
     /// Reads the entry `key` of the object here.
@@ -57,14 +57,14 @@ impl<'a> Reader<'a> {
 
     /// Entries with a known name in any letter case, under the canonical name: of several the last, in the order of their first
     /// appearance. `null` is no entry. The rest becomes findings.
-    pub(super) fn known<'n>(
+    pub(super) fn known_entries<'n>(
         &mut self,
-        entries: &'n [(String, Node)],
+        entries: &'n [(String, YamlNode)],
         names: &[&'static str],
-    ) -> Vec<(&'static str, &'n Node)> {
+    ) -> Vec<(&'static str, &'n YamlNode)> {
         let canonical: HashMap<String, &'static str> = names.iter().map(|name| (name.to_ascii_lowercase(), *name)).collect();
         let mut places: HashMap<&'static str, usize> = HashMap::new();
-        let mut found: Vec<(&'static str, &Node)> = Vec::new();
+        let mut found: Vec<(&'static str, &YamlNode)> = Vec::new();
         let (mut unknown, mut repeated) = (Vec::new(), BTreeMap::new());
         for (key, node) in entries {
             match canonical.get(&key.to_ascii_lowercase()) {
@@ -85,11 +85,11 @@ impl<'a> Reader<'a> {
             self.entry(name, |reader| reader.warn(node, REPEATED));
         }
         self.report_unknown(&unknown, names);
-        found.retain(|(_, node)| node.kind != Kind::Null);
+        found.retain(|(_, node)| node.value != YamlValue::Null);
         found
     }
 
-    fn report_unknown(&mut self, unknown: &[(&String, &Node)], names: &[&'static str]) {
+    fn report_unknown(&mut self, unknown: &[(&String, &YamlNode)], names: &[&'static str]) {
         for (key, node) in unknown.iter().take(MOST_UNKNOWN) {
             let advice = nearest(key, names).map(|name| format!("; did you mean {name}?")).unwrap_or_default();
             self.entry(key, |reader| reader.warn(node, &format!("unknown field, ignored{advice}")));

@@ -3,10 +3,10 @@
 use super::{
     document::MAX_BYTES,
     environment::VARIABLES,
-    fields::{FIELDS, Field},
+    fields::{ConfigField, FIELDS},
     rate_limits::RATE_LIMIT_CLIENTS,
     reload::INTERVAL,
-    source::SecretRef,
+    source::ConfigSecretRef,
 };
 
 /// The text of `docs/reference/azure-config.md`.
@@ -26,7 +26,7 @@ pub fn reference_page() -> String {
 }
 
 fn introduction() -> String {
-    let SecretRef { namespace, name, key } = SecretRef::default();
+    let ConfigSecretRef { namespace, name, key } = ConfigSecretRef::default();
     format!(
         "# Azure configuration\n\n\
          <!-- Generated from the tables in src/providers/azure/config; do not edit. `make docs` writes it again. -->\n\n\
@@ -53,7 +53,7 @@ fn groups() -> Vec<&'static str> {
     groups
 }
 
-fn field_row(field: &Field) -> String {
+fn field_row(field: &ConfigField) -> String {
     let default = if field.default.is_empty() { String::new() } else { format!("`{}`", field.default) };
     let secret = if field.secret { " **Secret:** never shown." } else { "" };
     row(&[&format!("`{}`", field.name), &(field.kind)(), &default, &format!("{}{secret}", field.doc)])

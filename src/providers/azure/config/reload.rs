@@ -12,9 +12,9 @@ use tokio::sync::watch;
 
 use super::{
     fields::AzureConfig,
-    finding::Finding,
-    merge::Texts,
-    source::{LoadError, Loader},
+    finding::ConfigFinding,
+    merge::ConfigTexts,
+    source::{ConfigLoadError, ConfigLoader},
 };
 use crate::runtime::shutdown::Shutdown;
 
@@ -24,15 +24,15 @@ pub const INTERVAL: Duration = Duration::from_secs(5);
 /// Looks every [`INTERVAL`] until shutdown or until nobody receives; sends configurations that differ from the one before.
 /// `problem`: why what was found last cannot be used; that the API server did not answer is not a problem of the configuration.
 pub async fn follow(
-    loader: Loader,
+    loader: ConfigLoader,
     shutdown: Shutdown,
     current: watch::Sender<Arc<AzureConfig>>,
     problem: &watch::Sender<Option<String>>,
 ) {
-    let mut memory = Memory::default();
+    let mut memory = ReloadState::default();
     while !current.is_closed() {
         let round = async {
-            look(&loader, &mut memory, &current).await;
+            reload_once(&loader, &mut memory, &current).await;
             problem.send_if_modified(|told| {
                 let is_new = *told != memory.problem;
                 told.clone_from(&memory.problem);
@@ -49,13 +49,13 @@ pub async fn follow(
 
 /// What was seen last, so that each change is judged once and each failure to read told once.
 #[derive(Default)]
-struct Memory {
-    texts: Option<Texts>,
+struct ReloadState {
+    texts: Option<ConfigTexts>,
     unreadable: Option<String>,
     problem: Option<String>,
 }
 
-async fn look(loader: &Loader, memory: &mut Memory, current: &watch::Sender<Arc<AzureConfig>>) {
+async fn reload_once(loader: &ConfigLoader, memory: &mut ReloadState, current: &watch::Sender<Arc<AzureConfig>>) {
     let texts = match loader.texts().await {
         Ok(texts) => texts,
         Err(error) => return cannot_read(&error, memory),
@@ -81,18 +81,18 @@ async fn look(loader: &Loader, memory: &mut Memory, current: &watch::Sender<Arc<
     memory.texts = Some(texts);
 }
 
-fn cannot_read(error: &LoadError, memory: &mut Memory) {
+fn cannot_read(error: &ConfigLoadError, memory: &mut ReloadState) {
     let reason = error.to_string();
     if memory.unreadable.as_ref() != Some(&reason) {
         tracing::warn!(%error, "The provider configuration stays as it is; it cannot be read");
     }
-    if !matches!(error, LoadError::Unavailable(_)) {
+    if !matches!(error, ConfigLoadError::Unavailable(_)) {
         memory.problem = Some(reason.clone());
     }
     memory.unreadable = Some(reason);
 }
 
-fn send(config: AzureConfig, findings: &[Finding], current: &watch::Sender<Arc<AzureConfig>>) {
+fn send(config: AzureConfig, findings: &[ConfigFinding], current: &watch::Sender<Arc<AzureConfig>>) {
     let is_new = current.send_if_modified(|old| {
         let is_new = **old != config;
         if is_new {

@@ -15,14 +15,14 @@ use tokio::io::AsyncReadExt;
 use super::{
     choices::CloudConfigType,
     document::MAX_BYTES,
-    environment::Environment,
-    finding::Finding,
-    merge::{Loaded, Texts, merge, wanted},
+    environment::EnvironmentOverrides,
+    finding::ConfigFinding,
+    merge::{ConfigTexts, LoadedConfig, merge, sources_to_read},
 };
 
 /// A key of a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SecretRef {
+pub struct ConfigSecretRef {
     /// Namespace; `--cloud-config-secret-namespace`.
     pub namespace: String,
     /// Name; `--cloud-config-secret-name`.
@@ -32,13 +32,13 @@ pub struct SecretRef {
 }
 
 /// Upstream's defaults. Upstream: `pkg/azclient/configloader`.
-impl Default for SecretRef {
+impl Default for ConfigSecretRef {
     fn default() -> Self {
         Self { namespace: "kube-system".into(), name: "azure-cloud-provider".into(), key: "cloud-config".into() }
     }
 }
 
-impl fmt::Display for SecretRef {
+impl fmt::Display for ConfigSecretRef {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Secret {}/{}", self.namespace, self.name)
     }
@@ -46,100 +46,104 @@ impl fmt::Display for SecretRef {
 
 /// Where to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Source {
+pub struct ConfigSource {
     /// `--cloud-config`.
     pub file: Option<PathBuf>,
     /// The Secret, when its flags are set.
-    pub secret: Option<SecretRef>,
+    pub secret: Option<ConfigSecretRef>,
 }
 
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
-pub enum LoadError {
+pub enum ConfigLoadError {
     /// Somebody has to set a flag, or create or correct something.
     #[error("{0}")]
     Unusable(String),
     /// The content is wrong: at least one finding is an error.
     #[error("the configuration cannot be used:\n{}", lines(.0))]
-    Invalid(Vec<Finding>),
+    Invalid(Vec<ConfigFinding>),
     /// The API server could not be asked; trying again may help.
     #[error("{0}")]
     Unavailable(String),
 }
 
 /// One finding a line.
-pub(super) fn lines(findings: &[Finding]) -> String {
+pub(super) fn lines(findings: &[ConfigFinding]) -> String {
     findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// Reads a configuration, as often as one likes.
 #[derive(Clone)]
-pub struct Loader {
+pub struct ConfigLoader {
     /// Where from.
-    pub source: Source,
+    pub source: ConfigSource,
     /// For the Secret.
     pub client: Option<kube::Client>,
     /// What overrides fields.
-    pub environment: Environment,
+    pub environment: EnvironmentOverrides,
     /// Whether warnings are errors.
     pub is_strict: bool,
 }
 
-impl Loader {
+impl ConfigLoader {
     /// Reads and checks the configuration.
-    pub async fn load(&self) -> Result<Loaded, LoadError> {
+    pub async fn load(&self) -> Result<LoadedConfig, ConfigLoadError> {
         self.merged(&self.texts().await?)
     }
 
-    pub(super) fn merged(&self, texts: &Texts) -> Result<Loaded, LoadError> {
-        merge(texts, &self.environment, self.is_strict).map_err(LoadError::Invalid)
+    pub(super) fn merged(&self, texts: &ConfigTexts) -> Result<LoadedConfig, ConfigLoadError> {
+        merge(texts, &self.environment, self.is_strict).map_err(ConfigLoadError::Invalid)
     }
 
     /// Reads the texts that count; the Secret only when the file does not exclude it.
-    pub async fn texts(&self) -> Result<Texts, LoadError> {
+    pub async fn texts(&self) -> Result<ConfigTexts, ConfigLoadError> {
         let file = match &self.source.file {
             Some(path) => Some(read_file(path).await?),
             None => None,
         };
         let secret = match &self.source.secret {
-            Some(secret) if wanted(file.as_deref()) != CloudConfigType::File => Some(self.read_secret(secret).await?),
+            Some(secret) if sources_to_read(file.as_deref()) != CloudConfigType::File => {
+                Some(self.read_secret(secret).await?)
+            }
             _ => None,
         };
         if file.is_none() && secret.is_none() {
             let advice = "no configuration: set --cloud-config to a file or --cloud-config-secret-name to a Secret";
-            return Err(LoadError::Unusable(advice.to_owned()));
+            return Err(ConfigLoadError::Unusable(advice.to_owned()));
         }
-        Ok(Texts { file, secret })
+        Ok(ConfigTexts { file, secret })
     }
 
-    async fn read_secret(&self, at: &SecretRef) -> Result<String, LoadError> {
+    async fn read_secret(&self, at: &ConfigSecretRef) -> Result<String, ConfigLoadError> {
         let Some(client) = &self.client else {
-            return Err(LoadError::Unusable(format!("{at} cannot be read without access to the API server")));
+            return Err(ConfigLoadError::Unusable(format!("{at} cannot be read without access to the API server")));
         };
         let api: Api<Secret> = Api::namespaced(client.clone(), &at.namespace);
-        let secret = api.get(&at.name).await.map_err(|error| refused(at, &error))?;
-        text_in(&secret, at).map_err(LoadError::Unusable)
+        let secret = api.get(&at.name).await.map_err(|error| secret_error(at, &error))?;
+        text_in(&secret, at).map_err(ConfigLoadError::Unusable)
     }
 }
 
-fn refused(at: &SecretRef, error: &kube::Error) -> LoadError {
-    let SecretRef { namespace, name, key } = at;
+fn secret_error(at: &ConfigSecretRef, error: &kube::Error) -> ConfigLoadError {
+    let ConfigSecretRef { namespace, name, key } = at;
     match error {
-        kube::Error::Api(status) if status.code == 404 => LoadError::Unusable(format!(
+        kube::Error::Api(status) if status.code == 404 => ConfigLoadError::Unusable(format!(
             "{at} does not exist; create it: kubectl -n {namespace} create secret generic {name} --from-file={key}=azure.json"
         )),
-        kube::Error::Api(status) if status.code == 401 || status.code == 403 => LoadError::Unusable(format!(
+        kube::Error::Api(status) if status.code == 401 || status.code == 403 => ConfigLoadError::Unusable(format!(
             "{at} may not be read; permit it with a Role in {namespace} and a RoleBinding to this program's ServiceAccount: \
              apiGroups [\"\"], resources [secrets], resourceNames [{name}], verbs [get]"
         )),
         // Its text quotes the answer, which holds the Secret.
-        kube::Error::SerdeError(_) => LoadError::Unavailable(format!("{at} could not be read: the answer is no Secret")),
-        error => LoadError::Unavailable(format!("{at} could not be read: {error}")),
+        kube::Error::SerdeError(_) => {
+            ConfigLoadError::Unavailable(format!("{at} could not be read: the answer is no Secret"))
+        }
+        error => ConfigLoadError::Unavailable(format!("{at} could not be read: {error}")),
     }
 }
 
 /// The text at the key. The error names the keys that there are, never what they hold.
-fn text_in(secret: &Secret, at: &SecretRef) -> Result<String, String> {
+fn text_in(secret: &Secret, at: &ConfigSecretRef) -> Result<String, String> {
     let data = secret.data.as_ref();
     let found = data.and_then(|data| data.get(&at.key)).filter(|bytes| !bytes.0.is_empty());
     let Some(bytes) = found else {
@@ -153,8 +157,9 @@ fn text_in(secret: &Secret, at: &SecretRef) -> Result<String, String> {
     text.map_err(|_| format!("{at}: the key {} holds something else than UTF-8 text", at.key))
 }
 
-async fn read_file(path: &Path) -> Result<String, LoadError> {
-    let about = |problem: &dyn fmt::Display| LoadError::Unusable(format!("--cloud-config {}: {problem}", path.display()));
+async fn read_file(path: &Path) -> Result<String, ConfigLoadError> {
+    let about =
+        |problem: &dyn fmt::Display| ConfigLoadError::Unusable(format!("--cloud-config {}: {problem}", path.display()));
     let file = tokio::fs::File::open(path).await.map_err(|error| about(&error))?;
     let mut bytes = Vec::new();
     // One more than is decoded, so that the decoder sees that there is too much.

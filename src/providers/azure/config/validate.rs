@@ -9,14 +9,14 @@ mod load_balancers;
 use super::{
     choices::VmType,
     fields::AzureConfig,
-    finding::{Finding, Severity},
+    finding::{ConfigFinding, FindingSeverity},
 };
 
 pub use credentials::has_credentials;
 
 /// Checks `config` after [`super::Environment::apply`].
-pub fn validate(config: &AzureConfig) -> Vec<Finding> {
-    let mut findings = Findings::default();
+pub fn validate(config: &AzureConfig) -> Vec<ConfigFinding> {
+    let mut findings = FindingCollector::default();
     required(config, &mut findings);
     credentials::check(config, &mut findings);
     machines(config, &mut findings);
@@ -28,25 +28,25 @@ pub fn validate(config: &AzureConfig) -> Vec<Finding> {
 
 /// Findings so far.
 #[derive(Default)]
-struct Findings(Vec<Finding>);
+struct FindingCollector(Vec<ConfigFinding>);
 
-impl Findings {
+impl FindingCollector {
     fn error_if(&mut self, is_wrong: bool, field: &str, message: &str) {
-        self.push_if(is_wrong, Severity::Error, field, message);
+        self.push_if(is_wrong, FindingSeverity::Error, field, message);
     }
 
     fn warn_if(&mut self, is_odd: bool, field: &str, message: &str) {
-        self.push_if(is_odd, Severity::Warning, field, message);
+        self.push_if(is_odd, FindingSeverity::Warning, field, message);
     }
 
-    fn push_if(&mut self, applies: bool, severity: Severity, field: &str, message: &str) {
+    fn push_if(&mut self, applies: bool, severity: FindingSeverity, field: &str, message: &str) {
         if applies {
-            self.0.push(Finding { severity, ..Finding::error(field, message) });
+            self.0.push(ConfigFinding { severity, ..ConfigFinding::error(field, message) });
         }
     }
 }
 
-fn required(config: &AzureConfig, findings: &mut Findings) {
+fn required(config: &AzureConfig, findings: &mut FindingCollector) {
     findings.error_if(
         config.subscription_id.is_empty(),
         "subscriptionId",
@@ -70,7 +70,7 @@ fn required(config: &AzureConfig, findings: &mut Findings) {
     );
 }
 
-fn machines(config: &AzureConfig, findings: &mut Findings) {
+fn machines(config: &AzureConfig, findings: &mut FindingCollector) {
     let is_vmss = config.vm_type == VmType::Vmss;
     findings.error_if(
         config.disable_availability_set_nodes && !is_vmss,
@@ -89,7 +89,7 @@ fn machines(config: &AzureConfig, findings: &mut Findings) {
     );
 }
 
-fn requests(config: &AzureConfig, findings: &mut Findings) {
+fn requests(config: &AzureConfig, findings: &mut FindingCollector) {
     findings.error_if(
         !(1..=100).contains(&config.request_share_percent),
         "requestSharePercent",
@@ -121,7 +121,7 @@ fn requests(config: &AzureConfig, findings: &mut Findings) {
 }
 
 /// Upstream drops such entries with a warning. Upstream: `pkg/provider/azure_utils.go`.
-fn tags(config: &AzureConfig, findings: &mut Findings) {
+fn tags(config: &AzureConfig, findings: &mut FindingCollector) {
     let is_bad = |entry: &&str| entry.matches('=').count() != 1 || entry.trim_start().starts_with('=');
     let bad = config.tags.split(',').filter(|entry| !entry.trim().is_empty()).filter(is_bad).count();
     findings.warn_if(

@@ -7,18 +7,18 @@ use std::{collections::BTreeMap, time::Duration};
 use serde_json::Value as Json;
 
 use super::{
-    document::{Kind, Node},
-    reader::{REPEATED, Reader},
+    document::{YamlNode, YamlValue},
+    reader::{FieldReader, REPEATED},
 };
 
 /// A type that a field can have.
-pub(super) trait Value: Sized {
+pub(super) trait FieldValue: Sized {
     /// Whether `""` is no value, so that the default counts.
     const EMPTY_IS_DEFAULT: bool = false;
     /// What the value may be, for messages and the reference page: `string`, `one of standard, vmss, vmssflex`.
     fn kind() -> String;
     /// Reads the value; `None` after a finding.
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self>;
+    fn read(node: &YamlNode, reader: &mut FieldReader<'_>) -> Option<Self>;
     /// The default, as it is written in the table.
     fn default_from(text: &str) -> Self;
     /// Whether this is what Go has when nothing is configured, so that the default counts.
@@ -30,31 +30,33 @@ pub(super) trait Value: Sized {
 }
 
 /// Reads the value of a field with a default, which counts in the place of empty words and (mostly) of zero.
-pub(super) fn read_or_default<T: Value>(
-    node: &Node,
-    reader: &mut Reader<'_>,
+pub(super) fn read_or_default<T: FieldValue>(
+    node: &YamlNode,
+    reader: &mut FieldReader<'_>,
     default: &str,
     zero_is_default: bool,
 ) -> Option<T> {
-    if T::EMPTY_IS_DEFAULT && node.kind == Kind::Text(String::new()) {
+    if T::EMPTY_IS_DEFAULT && node.value == YamlValue::Text(String::new()) {
         return Some(T::default_from(default));
     }
     let value = T::read(node, reader)?;
     Some(if zero_is_default && value.is_zero() { T::default_from(default) } else { value })
 }
 
-impl Value for String {
+impl FieldValue for String {
     fn kind() -> String {
         "string".to_owned()
     }
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
-        match &node.kind {
-            Kind::Text(text) => Some(text.clone()),
-            Kind::Bool(value) if reader.scalars_are_strings => Some(value.to_string()),
-            Kind::Whole(value) if reader.scalars_are_strings => Some(value.to_string()),
-            Kind::Number(value) if reader.scalars_are_strings => Some(value.to_string()),
-            Kind::Bool(_) | Kind::Whole(_) | Kind::Number(_) => reader.wrong(node, "string; put the value in quotes"),
-            _ => reader.wrong(node, &Self::kind()),
+    fn read(node: &YamlNode, reader: &mut FieldReader<'_>) -> Option<Self> {
+        match &node.value {
+            YamlValue::Text(text) => Some(text.clone()),
+            YamlValue::Bool(value) if reader.scalars_are_strings => Some(value.to_string()),
+            YamlValue::Whole(value) if reader.scalars_are_strings => Some(value.to_string()),
+            YamlValue::Number(value) if reader.scalars_are_strings => Some(value.to_string()),
+            YamlValue::Bool(_) | YamlValue::Whole(_) | YamlValue::Number(_) => {
+                reader.type_error(node, "string; put the value in quotes")
+            }
+            _ => reader.type_error(node, &Self::kind()),
         }
     }
     fn default_from(text: &str) -> Self {
@@ -68,14 +70,14 @@ impl Value for String {
     }
 }
 
-impl Value for bool {
+impl FieldValue for bool {
     fn kind() -> String {
         "true or false".to_owned()
     }
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
-        match &node.kind {
-            Kind::Bool(value) => Some(*value),
-            _ => reader.wrong(node, &Self::kind()),
+    fn read(node: &YamlNode, reader: &mut FieldReader<'_>) -> Option<Self> {
+        match &node.value {
+            YamlValue::Bool(value) => Some(*value),
+            _ => reader.type_error(node, &Self::kind()),
         }
     }
     fn default_from(text: &str) -> Self {
@@ -87,21 +89,21 @@ impl Value for bool {
 }
 
 /// Whole numbers; YAML's `5.0` is one, as for Go, which turns YAML into JSON first.
-fn whole(node: &Node) -> Option<i64> {
-    match &node.kind {
-        Kind::Whole(value) => Some(*value),
-        Kind::Number(value) if value.fract() == 0.0 && value.abs() < 1e15 => format!("{value:.0}").parse().ok(),
+fn whole(node: &YamlNode) -> Option<i64> {
+    match &node.value {
+        YamlValue::Whole(value) => Some(*value),
+        YamlValue::Number(value) if value.fract() == 0.0 && value.abs() < 1e15 => format!("{value:.0}").parse().ok(),
         _ => None,
     }
 }
 
-impl Value for i32 {
+impl FieldValue for i32 {
     fn kind() -> String {
         "whole number".to_owned()
     }
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(node: &YamlNode, reader: &mut FieldReader<'_>) -> Option<Self> {
         match whole(node).and_then(|value| Self::try_from(value).ok()) {
-            None => reader.wrong(node, &Self::kind()),
+            None => reader.type_error(node, &Self::kind()),
             value => value,
         }
     }
@@ -116,16 +118,16 @@ impl Value for i32 {
     }
 }
 
-impl Value for f64 {
+impl FieldValue for f64 {
     fn kind() -> String {
         "number".to_owned()
     }
     #[expect(clippy::cast_precision_loss, reason = "rates need no 64 bits")]
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
-        match &node.kind {
-            Kind::Whole(value) => Some(*value as Self),
-            Kind::Number(value) if value.is_finite() => Some(*value),
-            _ => reader.wrong(node, &Self::kind()),
+    fn read(node: &YamlNode, reader: &mut FieldReader<'_>) -> Option<Self> {
+        match &node.value {
+            YamlValue::Whole(value) => Some(*value as Self),
+            YamlValue::Number(value) if value.is_finite() => Some(*value),
+            _ => reader.type_error(node, &Self::kind()),
         }
     }
     fn default_from(text: &str) -> Self {
@@ -142,13 +144,13 @@ impl Value for f64 {
 /// Seconds of the longest time, some 68 years: it can still be added to any instant.
 const LONGEST: u64 = i32::MAX as u64;
 
-impl Value for Duration {
+impl FieldValue for Duration {
     fn kind() -> String {
         "whole number of seconds".to_owned()
     }
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(node: &YamlNode, reader: &mut FieldReader<'_>) -> Option<Self> {
         match whole(node) {
-            None => reader.wrong(node, &Self::kind()),
+            None => reader.type_error(node, &Self::kind()),
             Some(seconds) => {
                 if seconds < 0 {
                     reader.warn(node, "a time below 0 counts as 0, and 0 as the default");
@@ -168,11 +170,11 @@ impl Value for Duration {
     }
 }
 
-impl<T: Value> Value for Option<T> {
+impl<T: FieldValue> FieldValue for Option<T> {
     fn kind() -> String {
         T::kind()
     }
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(node: &YamlNode, reader: &mut FieldReader<'_>) -> Option<Self> {
         T::read(node, reader).map(Some)
     }
     fn default_from(text: &str) -> Self {
@@ -183,12 +185,12 @@ impl<T: Value> Value for Option<T> {
     }
 }
 
-impl<T: Value> Value for Vec<T> {
+impl<T: FieldValue> FieldValue for Vec<T> {
     fn kind() -> String {
         format!("list of {}", T::kind())
     }
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
-        let Kind::List(items) = &node.kind else { return reader.wrong(node, &Self::kind()) };
+    fn read(node: &YamlNode, reader: &mut FieldReader<'_>) -> Option<Self> {
+        let YamlValue::List(items) = &node.value else { return reader.type_error(node, &Self::kind()) };
         let read = |(index, item)| reader.below(&format!("[{index}]"), |reader| T::read(item, reader));
         // Every item is read, so that every problem is found.
         items.iter().enumerate().map(read).collect::<Vec<_>>().into_iter().collect()
@@ -201,17 +203,17 @@ impl<T: Value> Value for Vec<T> {
     }
 }
 
-impl<T: Value> Value for BTreeMap<String, T> {
+impl<T: FieldValue> FieldValue for BTreeMap<String, T> {
     fn kind() -> String {
         format!("map of {}", T::kind())
     }
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
-        let Kind::Map(entries) = &node.kind else { return reader.wrong(node, &Self::kind()) };
+    fn read(node: &YamlNode, reader: &mut FieldReader<'_>) -> Option<Self> {
+        let YamlValue::Map(entries) = &node.value else { return reader.type_error(node, &Self::kind()) };
         let mut map = Self::new();
         let mut is_good = true;
         for (key, item) in entries {
-            let value = match item.kind {
-                Kind::Null => Some(T::default_from("")),
+            let value = match item.value {
+                YamlValue::Null => Some(T::default_from("")),
                 _ => reader.entry(key, |reader| T::read(item, reader)),
             };
             is_good &= value.is_some();

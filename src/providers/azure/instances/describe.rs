@@ -8,18 +8,18 @@ use crate::{
     cloud_provider::{AddressType, InstanceMetadata, NodeAddress, Zone},
     providers::azure::{
         config::VmType,
-        inventory::{Interface, IpConfiguration, Machine, MachineKind},
+        inventory::{Machine, MachineInterface, MachineIpConfiguration, MachineKind},
     },
 };
 
-use super::provider_id::{self, NoResourceGroup};
+use super::provider_id::{self, ProviderIdError};
 
 /// Why a machine cannot be described. Kubelet waits for what is missing, so that ARM is asked again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Undescribable {
+pub enum MachineDescriptionError {
     /// Its id is odd.
     #[error(transparent)]
-    ProviderId(#[from] NoResourceGroup),
+    ProviderId(#[from] ProviderIdError),
     /// Its zone is no number.
     #[error("the zone `{zone}` of {machine} is not a number")]
     Zone {
@@ -46,7 +46,7 @@ pub enum Undescribable {
 
 /// The Node that is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Subject<'a> {
+pub struct DescribedNode<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its provider id, when it has one.
@@ -56,7 +56,11 @@ pub struct Subject<'a> {
 }
 
 /// All that upstream's `InstanceMetadata` tells of `machine`.
-pub fn metadata(machine: &Machine, vm_type: VmType, subject: Subject<'_>) -> Result<InstanceMetadata, Undescribable> {
+pub fn metadata(
+    machine: &Machine,
+    vm_type: VmType,
+    subject: DescribedNode<'_>,
+) -> Result<InstanceMetadata, MachineDescriptionError> {
     let provider_id = match subject.provider_id {
         Some(own) => own.to_owned(),
         None => provider_id::of_machine(&machine.id)?,
@@ -73,20 +77,20 @@ pub fn metadata(machine: &Machine, vm_type: VmType, subject: Subject<'_>) -> Res
 }
 
 /// The availability zone as `<region>-<number>`, else the fault domain.
-pub fn zone(machine: &Machine, vm_type: VmType) -> Result<Zone, Undescribable> {
+pub fn zone(machine: &Machine, vm_type: VmType) -> Result<Zone, MachineDescriptionError> {
     let region = machine.location.to_lowercase();
     let failure_domain = match (&machine.zone, machine.fault_domain) {
         (Some(zone), _) => format!("{region}-{}", zone_number(machine, zone)?),
         // Upstream reads these machines without their instance view, so that the label is always this one.
         (None, _) if is_standard(machine, vm_type) => "0".to_owned(),
         (None, Some(fault_domain)) => fault_domain.to_string(),
-        (None, None) => return Err(Undescribable::NoFaultDomain(machine.id.to_string())),
+        (None, None) => return Err(MachineDescriptionError::NoFaultDomain(machine.id.to_string())),
     };
     Ok(Zone { failure_domain, region })
 }
 
-fn zone_number(machine: &Machine, zone: &str) -> Result<i64, Undescribable> {
-    zone.parse().map_err(|_| Undescribable::Zone { machine: machine.id.to_string(), zone: zone.to_owned() })
+fn zone_number(machine: &Machine, zone: &str) -> Result<i64, MachineDescriptionError> {
+    zone.parse().map_err(|_| MachineDescriptionError::Zone { machine: machine.id.to_string(), zone: zone.to_owned() })
 }
 
 /// Whether upstream treats `machine` as a member of an availability set: with vmType standard all are.
@@ -100,8 +104,8 @@ fn is_standard(machine: &Machine, vm_type: VmType) -> bool {
 
 /// Addresses in upstream's order: private, name, public. IPv6 follows only for a Node that has or should have it, since upstream's
 /// ARM path knows one family alone and would leave such a Node uninitialised.
-pub fn addresses(machine: &Machine, subject: Subject<'_>) -> Result<Vec<NodeAddress>, Undescribable> {
-    let missing = |missing| Undescribable::NoAddress { machine: machine.id.to_string(), missing };
+pub fn addresses(machine: &Machine, subject: DescribedNode<'_>) -> Result<Vec<NodeAddress>, MachineDescriptionError> {
+    let missing = |missing| MachineDescriptionError::NoAddress { machine: machine.id.to_string(), missing };
     let interface = primary_interface(machine).map_err(missing)?;
     let primary = primary_configuration(interface).map_err(missing)?;
     let private = known(&primary.private_address)
@@ -115,7 +119,7 @@ pub fn addresses(machine: &Machine, subject: Subject<'_>) -> Result<Vec<NodeAddr
 }
 
 /// The first IPv6 address with its public one, as the instance metadata service has them.
-fn ipv6(interface: &Interface) -> Vec<NodeAddress> {
+fn ipv6(interface: &MachineInterface) -> Vec<NodeAddress> {
     let mut configurations = interface.ip_configurations.iter();
     let Some(found) = configurations.find(|found| found.ipv6 && known(&found.private_address).is_some()) else {
         return Vec::new();
@@ -134,7 +138,7 @@ fn address(type_: AddressType, address: &str) -> NodeAddress {
 }
 
 /// The only interface, or the one flagged as primary.
-pub fn primary_interface(machine: &Machine) -> Result<&Interface, &'static str> {
+pub fn primary_interface(machine: &Machine) -> Result<&MachineInterface, &'static str> {
     match machine.interfaces.as_slice() {
         [] => Err("no network interface is listed for it; may the identity read Microsoft.Network/networkInterfaces and \
                    Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces?"),
@@ -144,7 +148,7 @@ pub fn primary_interface(machine: &Machine) -> Result<&Interface, &'static str> 
 }
 
 /// The only IP configuration, or the one flagged as primary.
-pub fn primary_configuration(interface: &Interface) -> Result<&IpConfiguration, &'static str> {
+pub fn primary_configuration(interface: &MachineInterface) -> Result<&MachineIpConfiguration, &'static str> {
     match interface.ip_configurations.as_slice() {
         [] => Err("its primary network interface has no IP configuration"),
         [only] => Ok(only),
@@ -174,14 +178,14 @@ mod tests {
         },
     };
 
-    const SUBJECT: Subject<'_> = Subject { name: "node-1", provider_id: None, ipv6: false };
+    const SUBJECT: DescribedNode<'_> = DescribedNode { name: "node-1", provider_id: None, ipv6: false };
 
     fn with(mut machine: Machine, change: impl FnOnce(&mut Machine)) -> Machine {
         change(&mut machine);
         machine
     }
 
-    fn lines(machine: &Machine, subject: Subject<'_>) -> Vec<String> {
+    fn lines(machine: &Machine, subject: DescribedNode<'_>) -> Vec<String> {
         let addresses = addresses(machine, subject).unwrap();
         addresses.iter().map(|address| format!("{} {}", address.type_, address.address)).collect()
     }
@@ -204,10 +208,10 @@ mod tests {
 
     #[test]
     fn the_nodes_own_provider_id_stays() {
-        let subject = Subject { provider_id: Some("azure:///as/written"), ..SUBJECT };
+        let subject = DescribedNode { provider_id: Some("azure:///as/written"), ..SUBJECT };
         let odd = with(standalone("vm"), |m| m.id = ResourceId::subscription_of("s"));
         assert_eq!(metadata(&odd, VmType::Vmss, subject).unwrap().provider_id, "azure:///as/written");
-        assert!(matches!(metadata(&odd, VmType::Vmss, SUBJECT), Err(Undescribable::ProviderId(_))));
+        assert!(matches!(metadata(&odd, VmType::Vmss, SUBJECT), Err(MachineDescriptionError::ProviderId(_))));
     }
 
     #[test]
@@ -256,7 +260,7 @@ mod tests {
 
     #[test]
     fn the_primary_of_several_counts() {
-        let second = IpConfiguration { primary: false, ..configuration("10.0.0.9", "20.0.0.9") };
+        let second = MachineIpConfiguration { primary: false, ..configuration("10.0.0.9", "20.0.0.9") };
         let machine = with(standalone("v"), |m| {
             m.interfaces = vec![
                 interface(false, vec![configuration("10.1.0.4", "")]),
@@ -270,8 +274,11 @@ mod tests {
 
     #[test]
     fn ipv6_goes_to_nodes_that_have_it_or_should() {
-        let six =
-            |private: &str, public: &str| IpConfiguration { primary: false, ipv6: true, ..configuration(private, public) };
+        let six = |private: &str, public: &str| MachineIpConfiguration {
+            primary: false,
+            ipv6: true,
+            ..configuration(private, public)
+        };
         let machine = with(standalone("v"), |m| {
             let list =
                 vec![configuration("10.0.0.4", "20.1.2.3"), six("", ""), six("fd00::4", "2603::4"), six("fd00::5", "")];
@@ -280,14 +287,14 @@ mod tests {
         let four = ["InternalIP 10.0.0.4", "Hostname node-1", "ExternalIP 20.1.2.3"];
         assert_eq!(lines(&machine, SUBJECT), four);
         let both = [&four[..], &["InternalIP fd00::4", "ExternalIP 2603::4"]].concat();
-        assert_eq!(lines(&machine, Subject { ipv6: true, ..SUBJECT }), both);
+        assert_eq!(lines(&machine, DescribedNode { ipv6: true, ..SUBJECT }), both);
         let only = with(standalone("v"), |m| m.interfaces = vec![interface(true, vec![configuration("10.0.0.4", "")])]);
-        assert_eq!(lines(&only, Subject { ipv6: true, ..SUBJECT }), ["InternalIP 10.0.0.4", "Hostname node-1"]);
+        assert_eq!(lines(&only, DescribedNode { ipv6: true, ..SUBJECT }), ["InternalIP 10.0.0.4", "Hostname node-1"]);
     }
 
     #[test]
     fn a_machine_without_an_address_says_what_is_missing() {
-        let secondary = IpConfiguration { primary: false, ..configuration("10.0.0.4", "") };
+        let secondary = MachineIpConfiguration { primary: false, ..configuration("10.0.0.4", "") };
         for (interfaces, expected) in [
             (vec![], "no network interface"),
             (vec![interface(false, vec![]), interface(false, vec![])], "none of its network interfaces"),

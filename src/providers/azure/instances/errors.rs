@@ -6,13 +6,13 @@
 use crate::{
     cloud_provider::CloudError,
     providers::azure::{
-        arm::{ArmError, ErrorClass},
+        arm::{ArmError, ArmErrorClass},
         inventory::LookupError,
     },
 };
 
 /// The error of a look-up.
-pub fn of_look_up(error: &LookupError) -> CloudError {
+pub fn from_lookup(error: &LookupError) -> CloudError {
     match error {
         LookupError::NotListed(_) => CloudError::failed(format!(
             "{error}; if the machine is in another resource group, label its node kubernetes.azure.com/resource-group=<group>; if \
@@ -21,7 +21,7 @@ pub fn of_look_up(error: &LookupError) -> CloudError {
         )),
         LookupError::NoAddress(_) => CloudError::failed(error.to_string()),
         // A look-up only reads: nothing in the Node is wrong, and ARM may answer otherwise the next time.
-        LookupError::Arm(error) => match of_write(error) {
+        LookupError::Arm(error) => match from_write(error) {
             CloudError::Invalid(message) => CloudError::failed(message),
             told => told,
         },
@@ -29,7 +29,7 @@ pub fn of_look_up(error: &LookupError) -> CloudError {
 }
 
 /// The error of a write: what is wrong in it stays wrong.
-pub fn of_write(error: &ArmError) -> CloudError {
+pub fn from_write(error: &ArmError) -> CloudError {
     match advice(error) {
         Some(advice) => CloudError::failed(format!("{error}; {advice}")),
         None => error.clone().into(),
@@ -39,14 +39,16 @@ pub fn of_write(error: &ArmError) -> CloudError {
 /// What an operator can do about an error, where ARM's message does not say.
 fn advice(error: &ArmError) -> Option<String> {
     match (error.class, error.missing_permission()) {
-        (ErrorClass::Unauthorized, _) => Some("check the credentials in azure.json with `check-config --online`".to_owned()),
-        (ErrorClass::Forbidden, Some(missing)) => {
+        (ArmErrorClass::Unauthorized, _) => {
+            Some("check the credentials in azure.json with `check-config --online`".to_owned())
+        }
+        (ArmErrorClass::Forbidden, Some(missing)) => {
             Some(format!("grant the identity in azure.json {} on {}", missing.action, missing.scope))
         }
-        (ErrorClass::Forbidden, None) => {
+        (ArmErrorClass::Forbidden, None) => {
             Some("see what the identity in azure.json may not do with `check-config --online`".to_owned())
         }
-        (ErrorClass::ParentNotFound, _) => {
+        (ArmErrorClass::ParentNotFound, _) => {
             Some("check resourceGroup and subscriptionId in azure.json, and the labels of the node".to_owned())
         }
         _ => None,
@@ -59,14 +61,14 @@ mod tests {
 
     use super::*;
 
-    fn arm(class: ErrorClass, retry_after: Option<Duration>, message: &str) -> LookupError {
+    fn arm(class: ArmErrorClass, retry_after: Option<Duration>, message: &str) -> LookupError {
         let (code, message, request) = ("Code".to_owned(), message.to_owned(), "GET /subscriptions/s".to_owned());
         LookupError::Arm(ArmError { class, status: Some(400), code, message, request, correlation_id: None, retry_after })
     }
 
     #[test]
     fn not_listed_is_never_instance_not_found() {
-        let error = of_look_up(&LookupError::NotListed("n is in no scale set of my-rg".into()));
+        let error = from_lookup(&LookupError::NotListed("n is in no scale set of my-rg".into()));
         assert_eq!(error.class(), "failed");
         assert!(error.to_string().contains("n is in no scale set of my-rg"), "{error}");
         assert!(error.to_string().contains("resourceGroup, subscriptionId and vmType"), "{error}");
@@ -78,24 +80,24 @@ mod tests {
         let denied = "The client 'c' does not have authorization to perform action 'Microsoft.Compute/virtualMachines/read' over \
                       scope '/subscriptions/s/resourceGroups/g'.";
         for (class, after, message, expected, said) in [
-            (ErrorClass::Throttled, seconds, "slow down", "retry_after", "slow down"),
-            (ErrorClass::Transient, seconds, "oops", "failed", "oops"),
-            (ErrorClass::NotFound, None, "no such machine", "failed", "no such machine"),
-            (ErrorClass::Invalid, None, "not like this", "failed", "not like this"),
-            (ErrorClass::Conflict, None, "not now", "failed", "not now"),
-            (ErrorClass::QuotaExceeded, None, "too much", "failed", "too much"),
-            (ErrorClass::Unauthorized, None, "who?", "failed", "check the credentials in azure.json"),
-            (ErrorClass::Forbidden, None, "no", "failed", "check-config --online"),
+            (ArmErrorClass::Throttled, seconds, "slow down", "retry_after", "slow down"),
+            (ArmErrorClass::Transient, seconds, "oops", "failed", "oops"),
+            (ArmErrorClass::NotFound, None, "no such machine", "failed", "no such machine"),
+            (ArmErrorClass::Invalid, None, "not like this", "failed", "not like this"),
+            (ArmErrorClass::Conflict, None, "not now", "failed", "not now"),
+            (ArmErrorClass::QuotaExceeded, None, "too much", "failed", "too much"),
+            (ArmErrorClass::Unauthorized, None, "who?", "failed", "check the credentials in azure.json"),
+            (ArmErrorClass::Forbidden, None, "no", "failed", "check-config --online"),
             (
-                ErrorClass::Forbidden,
+                ArmErrorClass::Forbidden,
                 None,
                 denied,
                 "failed",
                 "grant the identity in azure.json Microsoft.Compute/virtualMachines/read on /subscriptions/s/resourceGroups/g",
             ),
-            (ErrorClass::ParentNotFound, None, "no such group", "failed", "check resourceGroup and subscriptionId"),
+            (ArmErrorClass::ParentNotFound, None, "no such group", "failed", "check resourceGroup and subscriptionId"),
         ] {
-            let error = of_look_up(&arm(class, after, message));
+            let error = from_lookup(&arm(class, after, message));
             assert_eq!(error.class(), expected, "{class:?}");
             assert!(error.to_string().contains(said) && error.to_string().contains("GET /subscriptions/s"), "{error}");
         }
@@ -103,7 +105,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_in_a_write_is_not_tried_again_soon() {
-        let LookupError::Arm(error) = arm(ErrorClass::Invalid, None, "not like this") else { unreachable!() };
-        assert_eq!(of_write(&error).class(), "invalid");
+        let LookupError::Arm(error) = arm(ArmErrorClass::Invalid, None, "not like this") else { unreachable!() };
+        assert_eq!(from_write(&error).class(), "invalid");
     }
 }

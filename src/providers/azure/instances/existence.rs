@@ -18,7 +18,7 @@ use uuid::Uuid;
 use crate::{
     cloud_provider::Existence,
     providers::azure::{
-        inventory::{Machine, Sighting},
+        inventory::{Machine, MachineExistence},
         node,
     },
 };
@@ -31,9 +31,9 @@ const DELETING: &str = "Deleting";
 const SHUT_DOWN: &[&str] = &["stopped", "deallocated", "deallocating"];
 
 /// Fewest Nodes that have to show that firmware tells `vmId` before the difference of another one means anything.
-const FEWEST_WITNESSES: usize = 3;
+const MIN_SAMPLES: usize = 3;
 /// How many Nodes of a size are remembered; the latest.
-const MOST_WITNESSES: usize = 32;
+const MAX_SAMPLES: usize = 32;
 
 /// Where firmware tells `vmId`: for each size of machines (in lower case), which Nodes were seen to have it as their `systemUUID` and
 /// which not. On Azure Stack, for one, and for some kinds of machine, the two have nothing to do with each other, and a difference
@@ -42,60 +42,66 @@ const MOST_WITNESSES: usize = 32;
 /// A kubelet writes its `systemUUID` itself, so no single Node is believed about others: at least three Nodes and most of those seen
 /// have to agree.
 #[derive(Debug, Clone, Default)]
-pub struct Scheme {
-    sizes: HashMap<String, VecDeque<Witness>>,
+pub struct SystemUuidEvidence {
+    samples_by_size: HashMap<String, VecDeque<SystemUuidSample>>,
 }
 
 #[derive(Debug, Clone)]
-struct Witness {
+struct SystemUuidSample {
     node: String,
-    agrees: bool,
+    matches: bool,
 }
 
-impl Scheme {
+impl SystemUuidEvidence {
     /// Takes in a Node and the machine it runs on. The last word of each Node counts.
     pub fn learn(&mut self, node: &Node, machine: &Machine) {
-        let Some(agrees) = is_same(node, machine) else { return };
-        let witnesses = self.sizes.entry(machine.vm_size.to_ascii_lowercase()).or_default();
+        let Some(agrees) = system_uuid_matches(node, machine) else { return };
+        let witnesses = self.samples_by_size.entry(machine.vm_size.to_ascii_lowercase()).or_default();
         let name = node::name(node);
         witnesses.retain(|witness| witness.node != name);
-        witnesses.push_back(Witness { node: name.to_owned(), agrees });
-        if witnesses.len() > MOST_WITNESSES {
+        witnesses.push_back(SystemUuidSample { node: name.to_owned(), matches: agrees });
+        if witnesses.len() > MAX_SAMPLES {
             witnesses.pop_front();
         }
     }
 
     /// How many Nodes with machines of this size agree, and how many were seen.
-    fn witnesses_of(&self, machine: &Machine) -> (usize, usize) {
-        let seen = self.sizes.get(machine.vm_size.to_ascii_lowercase().as_str());
-        let agreeing = seen.into_iter().flatten().filter(|witness| witness.agrees).count();
+    fn sample_counts(&self, machine: &Machine) -> (usize, usize) {
+        let seen = self.samples_by_size.get(machine.vm_size.to_ascii_lowercase().as_str());
+        let agreeing = seen.into_iter().flatten().filter(|witness| witness.matches).count();
         (agreeing, seen.map_or(0, VecDeque::len))
     }
 
-    fn holds_for(&self, machine: &Machine) -> bool {
-        let (agreeing, all) = self.witnesses_of(machine);
-        agreeing >= FEWEST_WITNESSES && agreeing * 2 > all
+    fn is_reliable_for(&self, machine: &Machine) -> bool {
+        let (agreeing, all) = self.sample_counts(machine);
+        agreeing >= MIN_SAMPLES && agreeing * 2 > all
     }
 }
 
 /// Whether the machine of `node` exists. `grace` is `nodeInstanceNotFoundGracePeriodInSeconds`: a Node younger than that may
 /// have joined before ARM knows its machine. A machine that is another one counts only in a `sighting` of a direct read.
-pub fn decide(node: &Node, sighting: &Sighting, scheme: &Scheme, grace: Duration, now: Timestamp) -> Existence {
-    match judge(node, sighting, scheme) {
+pub fn decide(
+    node: &Node,
+    sighting: &MachineExistence,
+    scheme: &SystemUuidEvidence,
+    grace: Duration,
+    now: Timestamp,
+) -> Existence {
+    match existence_by_evidence(node, sighting, scheme) {
         Existence::Gone if is_younger(node, grace, now) => Existence::Exists,
         judged => judged,
     }
 }
 
-fn judge(node: &Node, sighting: &Sighting, scheme: &Scheme) -> Existence {
+fn existence_by_evidence(node: &Node, sighting: &MachineExistence, scheme: &SystemUuidEvidence) -> Existence {
     match sighting {
-        Sighting::Gone => Existence::Gone,
-        Sighting::Unknown(why) => Existence::Unknown(why.clone()),
-        Sighting::Found(machine) if is_of_another(node, machine, scheme) => Existence::Gone,
-        Sighting::Found(machine) if machine.provisioning_state.eq_ignore_ascii_case(DELETING) => {
+        MachineExistence::Gone => Existence::Gone,
+        MachineExistence::Unknown(why) => Existence::Unknown(why.clone()),
+        MachineExistence::Found(machine) if is_other_machine(node, machine, scheme) => Existence::Gone,
+        MachineExistence::Found(machine) if machine.provisioning_state.eq_ignore_ascii_case(DELETING) => {
             Existence::Unknown(format!("{} is being deleted, and still there", machine.id))
         }
-        Sighting::Found(_) => Existence::Exists,
+        MachineExistence::Found(_) => Existence::Exists,
     }
 }
 
@@ -104,26 +110,26 @@ fn is_younger(node: &Node, grace: Duration, now: Timestamp) -> bool {
 }
 
 /// Whether the machine of `node` is shut down. Only a machine at rest counts: while an operation runs, its state may change.
-pub fn is_shut_down(node: &Node, machine: &Machine, scheme: &Scheme) -> bool {
+pub fn is_shut_down(node: &Node, machine: &Machine, scheme: &SystemUuidEvidence) -> bool {
     let power = machine.power_state.as_deref().unwrap_or_default();
     machine.provisioning_state.eq_ignore_ascii_case(SUCCEEDED)
         && SHUT_DOWN.iter().any(|state| power.eq_ignore_ascii_case(state))
-        && !is_of_another(node, machine, scheme)
+        && !is_other_machine(node, machine, scheme)
 }
 
 /// Whether `machine` was made anew under the name of the one that `node` runs on: what the firmware tells kubelet differs from
 /// `vmId`, though firmware of such machines tells it. Where one of the two is missing or no such number, nothing is concluded.
-pub fn is_of_another(node: &Node, machine: &Machine, scheme: &Scheme) -> bool {
-    is_same(node, machine) == Some(false) && scheme.holds_for(machine)
+pub fn is_other_machine(node: &Node, machine: &Machine, scheme: &SystemUuidEvidence) -> bool {
+    system_uuid_matches(node, machine) == Some(false) && scheme.is_reliable_for(machine)
 }
 
 /// Whether what is known of the machine may be older than `node`, so that another look is worth a read; concludes nothing.
-pub fn may_be_of_another(node: &Node, machine: &Machine, scheme: &Scheme) -> bool {
-    is_same(node, machine) == Some(false) && scheme.witnesses_of(machine).0 > 0
+pub fn may_be_other_machine(node: &Node, machine: &Machine, scheme: &SystemUuidEvidence) -> bool {
+    system_uuid_matches(node, machine) == Some(false) && scheme.sample_counts(machine).0 > 0
 }
 
 /// Whether firmware tells `vmId`; `None` where one of the two is not known.
-fn is_same(node: &Node, machine: &Machine) -> Option<bool> {
+fn system_uuid_matches(node: &Node, machine: &Machine) -> Option<bool> {
     let (told, is) = (uuid(node::system_uuid(node))?, uuid(&machine.vm_id)?);
     // Firmware before SMBIOS 2.6 has the first three fields in the other byte order, and kubelet passes on what it reads.
     Some(told == is || Uuid::from_bytes_le(*told.as_bytes()) == is)
@@ -159,22 +165,22 @@ mod tests {
         machine
     }
 
-    fn found(change: impl FnOnce(&mut Machine)) -> Sighting {
-        Sighting::Found(Arc::new(machine(change)))
+    fn found(change: impl FnOnce(&mut Machine)) -> MachineExistence {
+        MachineExistence::Found(Arc::new(machine(change)))
     }
 
     const OTHER_ID: &str = "fedcba98-7654-3210-fedc-ba9876543210";
 
     /// Nodes called `name`-0 and so on tell the `vmId` of a machine.
-    fn tell(scheme: &mut Scheme, name: &str, count: usize, told: &str) {
+    fn tell(scheme: &mut SystemUuidEvidence, name: &str, count: usize, told: &str) {
         let machine = machine(|m| m.vm_size = m.vm_size.to_uppercase());
         (0..count).for_each(|at| scheme.learn(&node(&format!("{name}-{at}")).system_uuid(told).build(), &machine));
     }
 
     /// Other Nodes of the cluster have shown that firmware tells `vmId`.
-    fn scheme() -> Scheme {
-        let mut scheme = Scheme::default();
-        tell(&mut scheme, "other", FEWEST_WITNESSES, VM_ID);
+    fn scheme() -> SystemUuidEvidence {
+        let mut scheme = SystemUuidEvidence::default();
+        tell(&mut scheme, "other", MIN_SAMPLES, VM_ID);
         scheme
     }
 
@@ -193,38 +199,38 @@ mod tests {
             (31, 15, true),
             (40, 16, false),
         ] {
-            let mut scheme = Scheme::default();
+            let mut scheme = SystemUuidEvidence::default();
             tell(&mut scheme, "same", agreeing, VM_ID);
             tell(&mut scheme, "different", differing, OTHER_ID);
-            assert_eq!(scheme.holds_for(&machine(|_| {})), believed, "{agreeing} agree, {differing} differ");
+            assert_eq!(scheme.is_reliable_for(&machine(|_| {})), believed, "{agreeing} agree, {differing} differ");
             let victim = node("victim").system_uuid(OTHER_ID).build();
             let existence = decide(&victim, &found(|_| {}), &scheme, NONE, now());
             assert_eq!(existence == Existence::Gone, believed, "{agreeing} agree, {differing} differ");
-            assert_eq!(may_be_of_another(&victim, &machine(|_| {}), &scheme), agreeing > 0);
+            assert_eq!(may_be_other_machine(&victim, &machine(|_| {}), &scheme), agreeing > 0);
         }
     }
 
     #[test]
     fn one_node_is_one_witness_however_often_it_speaks() {
-        let mut scheme = Scheme::default();
+        let mut scheme = SystemUuidEvidence::default();
         (0..100).for_each(|_| tell(&mut scheme, "liar", 1, VM_ID));
-        assert!(!scheme.holds_for(&machine(|_| {})));
+        assert!(!scheme.is_reliable_for(&machine(|_| {})));
         tell(&mut scheme, "honest", 2, VM_ID);
-        assert!(scheme.holds_for(&machine(|_| {})));
+        assert!(scheme.is_reliable_for(&machine(|_| {})));
         tell(&mut scheme, "honest", 2, OTHER_ID);
-        assert!(!scheme.holds_for(&machine(|_| {})), "the last word counts");
+        assert!(!scheme.is_reliable_for(&machine(|_| {})), "the last word counts");
         (0..1_000).for_each(|at| tell(&mut scheme, &format!("n{at}"), 1, VM_ID));
-        assert!(scheme.sizes.values().all(|witnesses| witnesses.len() <= MOST_WITNESSES), "bounded");
+        assert!(scheme.samples_by_size.values().all(|witnesses| witnesses.len() <= MAX_SAMPLES), "bounded");
     }
 
-    fn existence(node: NodeBuilder, sighting: &Sighting) -> Existence {
+    fn existence(node: NodeBuilder, sighting: &MachineExistence) -> Existence {
         decide(&node.build(), sighting, &scheme(), NONE, now())
     }
 
     #[test]
     fn only_a_direct_404_is_gone() {
-        assert_eq!(existence(node("n"), &Sighting::Gone), Existence::Gone);
-        assert_eq!(existence(node("n"), &Sighting::Unknown("403".into())), Existence::Unknown("403".into()));
+        assert_eq!(existence(node("n"), &MachineExistence::Gone), Existence::Gone);
+        assert_eq!(existence(node("n"), &MachineExistence::Unknown("403".into())), Existence::Unknown("403".into()));
         for state in ["Succeeded", "Failed", "Updating", "Creating", ""] {
             assert_eq!(existence(node("n"), &found(|m| m.provisioning_state = state.into())), Existence::Exists, "{state}");
         }
@@ -265,9 +271,9 @@ mod tests {
     fn a_difference_means_nothing_where_firmware_does_not_tell_the_id() {
         let node = || node("n").system_uuid("fedcba98-7654-3210-fedc-ba9876543210").build();
         let other_size = found(|m| m.vm_size = "Standard_DC4as_v5".into());
-        let mut scheme = Scheme::default();
-        let mut existence = |sighting: &Sighting, learnt: Option<(&str, &str)>| {
-            for (at, (told, vm_id)) in learnt.into_iter().cycle().take(FEWEST_WITNESSES).enumerate() {
+        let mut scheme = SystemUuidEvidence::default();
+        let mut existence = |sighting: &MachineExistence, learnt: Option<(&str, &str)>| {
+            for (at, (told, vm_id)) in learnt.into_iter().cycle().take(MIN_SAMPLES).enumerate() {
                 let witness = super::tests::node(&format!("m-{at}")).system_uuid(told).build();
                 scheme.learn(&witness, &machine(|m| m.vm_id = vm_id.into()));
             }
@@ -285,18 +291,18 @@ mod tests {
     #[test]
     fn a_young_node_is_kept_for_the_grace_period() {
         let grace = Duration::from_secs(300);
-        let at = |created| decide(&node("n").created(created).build(), &Sighting::Gone, &scheme(), grace, now());
+        let at = |created| decide(&node("n").created(created).build(), &MachineExistence::Gone, &scheme(), grace, now());
         assert_eq!(at("2026-01-01T00:05:01Z"), Existence::Exists);
         assert_eq!(at("2026-01-01T00:05:00Z"), Existence::Gone);
         assert_eq!(
-            decide(&node("n").build(), &Sighting::Gone, &scheme(), grace, now()),
+            decide(&node("n").build(), &MachineExistence::Gone, &scheme(), grace, now()),
             Existence::Gone,
             "no creation time"
         );
-        let unknown = Sighting::Unknown("500".into());
+        let unknown = MachineExistence::Unknown("500".into());
         let young = node("n").created("2026-01-01T00:09:00Z").build();
         assert_eq!(decide(&young, &unknown, &scheme(), grace, now()), Existence::Unknown("500".into()));
-        assert_eq!(decide(&young, &Sighting::Gone, &scheme(), NONE, now()), Existence::Gone, "off");
+        assert_eq!(decide(&young, &MachineExistence::Gone, &scheme(), NONE, now()), Existence::Gone, "off");
     }
 
     #[test]
@@ -324,6 +330,6 @@ mod tests {
         assert!(is_shut_down(&node("n").system_uuid(VM_ID).build(), &stopped, &scheme()));
         let other = node("n").system_uuid("fedcba98-7654-3210-fedc-ba9876543210").build();
         assert!(!is_shut_down(&other, &stopped, &scheme()), "the power state is another machine's");
-        assert!(is_shut_down(&other, &stopped, &Scheme::default()), "nobody has shown that firmware tells vmId");
+        assert!(is_shut_down(&other, &stopped, &SystemUuidEvidence::default()), "nobody has shown that firmware tells vmId");
     }
 }

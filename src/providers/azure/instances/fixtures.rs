@@ -2,7 +2,7 @@
 
 use crate::providers::azure::{
     arm::ResourceId,
-    inventory::{Interface, IpConfiguration, Machine, MachineKind},
+    inventory::{Machine, MachineInterface, MachineIpConfiguration, MachineKind},
 };
 
 const GROUP: &str = "/subscriptions/s/resourceGroups/My-RG";
@@ -49,12 +49,12 @@ pub(super) fn scale_set_instance(set: &str, number: u32) -> Machine {
     machine(id, kind, &format!("{set}_{number}"))
 }
 
-pub(super) fn interface(primary: bool, ip_configurations: Vec<IpConfiguration>) -> Interface {
-    Interface { id: id("Microsoft.Network/networkInterfaces", &["nic"]), primary, ip_configurations }
+pub(super) fn interface(primary: bool, ip_configurations: Vec<MachineIpConfiguration>) -> MachineInterface {
+    MachineInterface { id: id("Microsoft.Network/networkInterfaces", &["nic"]), primary, ip_configurations }
 }
 
 /// A primary IPv4 configuration; an empty text is an address that is not there.
-pub(super) fn configuration(private: &str, public: &str) -> IpConfiguration {
+pub(super) fn configuration(private: &str, public: &str) -> MachineIpConfiguration {
     let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    IpConfiguration { primary: true, ipv6: false, private_address: known(private), public_address: known(public) }
+    MachineIpConfiguration { primary: true, ipv6: false, private_address: known(private), public_address: known(public) }
 }

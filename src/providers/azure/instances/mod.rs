@@ -10,8 +10,8 @@ pub mod errors;
 pub mod existence;
 #[cfg(test)]
 mod fixtures;
+pub mod ownership;
 pub mod provider_id;
-pub mod standing;
 #[cfg(test)]
 mod tests;
 mod v1;
@@ -23,11 +23,11 @@ use std::{
 };
 
 use async_trait::async_trait;
-use existence::Scheme;
+use existence::SystemUuidEvidence;
 
 use super::{
     config::{AzureConfig, VmType},
-    inventory::{Freshness, Inventory, LookupError, Machine, Sighting, Wanted},
+    inventory::{Freshness, Inventory, LookupError, Machine, MachineExistence, MachineQuery},
 };
 use crate::{
     cloud_provider::{CloudResult, SecondLook},
@@ -36,41 +36,41 @@ use crate::{
 
 /// How old the answer about one machine's existence and power may be. One read does for both questions that the node-lifecycle
 /// controller asks in a row, while two of its confirmations, five seconds apart, are two reads.
-const FRESH: Duration = Duration::from_secs(3);
+const EXISTENCE_MAX_AGE: Duration = Duration::from_secs(3);
 
 /// How old the lists may be that a second look at machines that are gone takes its answer from.
-const LISTS_STAND: Duration = Duration::from_secs(60);
+const LIST_MAX_AGE: Duration = Duration::from_secs(60);
 
 /// Where machines are looked up: the inventory, or a stand-in in tests.
 #[async_trait]
-trait Machines: Send + Sync {
-    async fn look_up(&self, wanted: &[Wanted], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>>;
-    async fn confirm(&self, wanted: &Wanted, freshness: Duration) -> Sighting;
+trait MachineLookup: Send + Sync {
+    async fn look_up(&self, wanted: &[MachineQuery], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>>;
+    async fn check_existence(&self, wanted: &MachineQuery, freshness: Duration) -> MachineExistence;
     /// The same from a read of this machine alone: a list may be behind.
-    async fn confirm_directly(&self, wanted: &Wanted, freshness: Duration) -> Sighting;
+    async fn check_existence_directly(&self, wanted: &MachineQuery, freshness: Duration) -> MachineExistence;
     /// What lists, not older than `freshness`, say of a machine that is gone.
-    async fn second_look(&self, wanted: &Wanted, freshness: Duration) -> SecondLook;
+    async fn second_look(&self, wanted: &MachineQuery, freshness: Duration) -> SecondLook;
 }
 
 #[async_trait]
-impl Machines for Inventory {
-    async fn look_up(&self, wanted: &[Wanted], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>> {
+impl MachineLookup for Inventory {
+    async fn look_up(&self, wanted: &[MachineQuery], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>> {
         Inventory::look_up(self, wanted, freshness).await
     }
-    async fn confirm(&self, wanted: &Wanted, freshness: Duration) -> Sighting {
-        Inventory::confirm(self, wanted, freshness).await
+    async fn check_existence(&self, wanted: &MachineQuery, freshness: Duration) -> MachineExistence {
+        Inventory::check_existence(self, wanted, freshness).await
     }
-    async fn confirm_directly(&self, wanted: &Wanted, freshness: Duration) -> Sighting {
-        Inventory::confirm_directly(self, wanted, freshness).await
+    async fn check_existence_directly(&self, wanted: &MachineQuery, freshness: Duration) -> MachineExistence {
+        Inventory::check_existence_directly(self, wanted, freshness).await
     }
-    async fn second_look(&self, wanted: &Wanted, freshness: Duration) -> SecondLook {
+    async fn second_look(&self, wanted: &MachineQuery, freshness: Duration) -> SecondLook {
         Inventory::second_look(self, wanted, freshness).await
     }
 }
 
 /// What of the configuration matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Settings {
+struct InstanceSettings {
     vm_type: VmType,
     /// `nodeInstanceNotFoundGracePeriodInSeconds`; zero: off.
     grace: Duration,
@@ -79,28 +79,28 @@ struct Settings {
 /// Instances of Azure. Clones are the same.
 #[derive(Clone)]
 pub struct AzureInstances {
-    machines: Arc<dyn Machines>,
-    settings: Settings,
+    lookup: Arc<dyn MachineLookup>,
+    settings: InstanceSettings,
     clock: Clock,
     /// Learnt from all Nodes asked about.
-    scheme: Arc<Mutex<Scheme>>,
+    uuid_evidence: Arc<Mutex<SystemUuidEvidence>>,
 }
 
 impl AzureInstances {
     /// Answers from `inventory`. `clock` tells the age of Nodes.
     pub fn new(config: &AzureConfig, inventory: Arc<Inventory>, clock: Clock) -> Self {
-        let settings = Settings { vm_type: config.vm_type, grace: config.node_instance_not_found_grace_period };
-        Self { machines: inventory, settings, clock, scheme: Arc::default() }
+        let settings = InstanceSettings { vm_type: config.vm_type, grace: config.node_instance_not_found_grace_period };
+        Self { lookup: inventory, settings, clock, uuid_evidence: Arc::default() }
     }
 
-    fn scheme(&self) -> MutexGuard<'_, Scheme> {
-        self.scheme.lock().unwrap_or_else(PoisonError::into_inner)
+    fn uuid_evidence(&self) -> MutexGuard<'_, SystemUuidEvidence> {
+        self.uuid_evidence.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The one machine asked for, as old as the caches allow.
-    async fn machine(&self, wanted: Wanted) -> CloudResult<Arc<Machine>> {
-        let found = self.machines.look_up(&[wanted], Freshness::Cached).await.pop();
+    async fn machine(&self, wanted: MachineQuery) -> CloudResult<Arc<Machine>> {
+        let found = self.lookup.look_up(&[wanted], Freshness::Cached).await.pop();
         let nothing = || LookupError::NotListed("the inventory gave no answer".to_owned());
-        found.unwrap_or_else(|| Err(nothing())).map_err(|error| errors::of_look_up(&error))
+        found.unwrap_or_else(|| Err(nothing())).map_err(|error| errors::from_lookup(&error))
     }
 }

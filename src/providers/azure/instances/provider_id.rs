@@ -15,27 +15,27 @@ const SCALE_SET_INSTANCES: &str = "Microsoft.Compute/virtualMachineScaleSets/vir
 /// The id of a machine has no resource group in the spelling that provider ids need.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot make a provider id from `{0}`: it lacks /resourceGroups/<name>/providers/ in exactly this spelling")]
-pub struct NoResourceGroup(String);
+pub struct ProviderIdError(String);
 
 /// What a provider id names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reading {
+pub enum ParsedProviderId {
     /// Nothing of Azure's: nobody here may judge the Node.
     Foreign,
     /// Something of Azure's that is no machine, and why.
-    Unreadable(String),
+    Invalid(String),
     /// The machine with this ARM id; for an instance of a uniform scale set it ends in the instance's number.
     Machine(ResourceId),
 }
 
 /// The provider id of the machine `id`: the first occurrence of the resource group's name is lower-cased, even in the subscription.
-pub fn of_machine(id: &ResourceId) -> Result<String, NoResourceGroup> {
+pub fn of_machine(id: &ResourceId) -> Result<String, ProviderIdError> {
     Ok(format!("{SCHEME}{}", instance_id(id)?))
 }
 
 /// The same without the scheme, as `Instances::instance_id` answers it.
-pub fn instance_id(id: &ResourceId) -> Result<String, NoResourceGroup> {
-    let refuse = || NoResourceGroup(id.to_string());
+pub fn instance_id(id: &ResourceId) -> Result<String, ProviderIdError> {
+    let refuse = || ProviderIdError(id.to_string());
     let group = id.resource_group().ok_or_else(refuse)?;
     let segment = format!("/resourceGroups/{group}/providers/");
     if !id.as_str().contains(&segment) {
@@ -59,36 +59,36 @@ pub fn is_managed(provider_id: &str) -> bool {
 }
 
 /// What `provider_id` names. Any text will do.
-pub fn read(provider_id: &str) -> Reading {
+pub fn parse(provider_id: &str) -> ParsedProviderId {
     if !is_managed(provider_id) {
-        return Reading::Foreign;
+        return ParsedProviderId::Foreign;
     }
     let path = provider_id.strip_prefix(SCHEME).unwrap_or_default();
     let id = match ResourceId::parse(path) {
         Ok(id) => id,
-        Err(error) => return Reading::Unreadable(format!("spec.providerID names no machine: {error}")),
+        Err(error) => return ParsedProviderId::Invalid(format!("spec.providerID names no machine: {error}")),
     };
     match id.resource_type().as_str() {
-        VIRTUAL_MACHINES => Reading::Machine(id),
+        VIRTUAL_MACHINES => ParsedProviderId::Machine(id),
         SCALE_SET_INSTANCES => scale_set_instance(&id),
-        other => Reading::Unreadable(format!(
+        other => ParsedProviderId::Invalid(format!(
             "spec.providerID names no machine but a `{other}`; expected {VIRTUAL_MACHINES} or {SCALE_SET_INSTANCES}"
         )),
     }
 }
 
 /// Disks name an instance `<scale set>_<number>` where ARM's own id has the number alone.
-fn scale_set_instance(id: &ResourceId) -> Reading {
+fn scale_set_instance(id: &ResourceId) -> ParsedProviderId {
     let (instance, set) = (id.name(), id.name_of("virtualMachineScaleSets").unwrap_or_default());
     let prefixed = instance.get(..set.len()).is_some_and(|start| start.eq_ignore_ascii_case(set));
     let number = if prefixed { instance.rsplit('_').next().unwrap_or_default() } else { instance };
     if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
         let why = format!("spec.providerID names no instance of the scale set `{set}`: `{instance}` has no number");
-        return Reading::Unreadable(why);
+        return ParsedProviderId::Invalid(why);
     }
     match id.parent() {
-        Some(set) if number != instance => Reading::Machine(set.child("virtualMachines", number)),
-        _ => Reading::Machine(id.clone()),
+        Some(set) if number != instance => ParsedProviderId::Machine(set.child("virtualMachines", number)),
+        _ => ParsedProviderId::Machine(id.clone()),
     }
 }
 
@@ -104,8 +104,8 @@ mod tests {
         ResourceId::parse(text).unwrap()
     }
 
-    fn machine(text: &str) -> Reading {
-        Reading::Machine(id(text))
+    fn machine(text: &str) -> ParsedProviderId {
+        ParsedProviderId::Machine(id(text))
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
             (format!("{set}/K8S-VMSS_12"), format!("{set}/12")),
             (format!("{set}/k8s-vmss_a_7"), format!("{set}/7")),
         ] {
-            assert_eq!(read(&format!("azure://{text}")), machine(&expected), "{text}");
+            assert_eq!(parse(&format!("azure://{text}")), machine(&expected), "{text}");
         }
     }
 
@@ -172,7 +172,7 @@ mod tests {
             "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/l",
             "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/v",
         ] {
-            assert_eq!(read(text), Reading::Foreign, "{text}");
+            assert_eq!(parse(text), ParsedProviderId::Foreign, "{text}");
             assert!(!is_managed(text));
         }
     }
@@ -194,7 +194,7 @@ mod tests {
         ] {
             let text = format!("azure://{GROUP}{text}{}", if text.is_empty() { "/" } else { "" });
             assert!(is_managed(&text), "{text}");
-            assert!(matches!(read(&text), Reading::Unreadable(why) if why.contains("spec.providerID")), "{text}");
+            assert!(matches!(parse(&text), ParsedProviderId::Invalid(why) if why.contains("spec.providerID")), "{text}");
         }
     }
 
@@ -205,10 +205,10 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_read_without_panic(text in "\\PC{0,80}", middle in ".{0,60}") {
-            read(&text);
-            read(&format!("azure://{middle}"));
-            read(&format!("azure:///subscriptions/{middle}/resourceGroups/{text}/providers/Microsoft.Compute/{middle}"));
-            read(&format!("azure://{GROUP}/virtualMachineScaleSets/{middle}/virtualMachines/{text}"));
+            parse(&text);
+            parse(&format!("azure://{middle}"));
+            parse(&format!("azure:///subscriptions/{middle}/resourceGroups/{text}/providers/Microsoft.Compute/{middle}"));
+            parse(&format!("azure://{GROUP}/virtualMachineScaleSets/{middle}/virtualMachines/{text}"));
         }
 
         #[test]
@@ -220,7 +220,7 @@ mod tests {
             ] {
                 let arm = id(&arm);
                 let text = of_machine(&arm).unwrap();
-                prop_assert_eq!(read(&text), Reading::Machine(arm.clone()));
+                prop_assert_eq!(parse(&text), ParsedProviderId::Machine(arm.clone()));
                 prop_assert_eq!(of_machine(&id(&text[SCHEME.len()..])).unwrap().to_lowercase(), text.to_lowercase());
             }
         }
@@ -230,9 +230,9 @@ mod tests {
     #[test]
     fn long_texts_are_read_in_linear_time() {
         let long = "/resourceGroups/".repeat(500_000);
-        assert_eq!(read(&format!("azure:///subscriptions/{long}")), Reading::Foreign);
+        assert_eq!(parse(&format!("azure:///subscriptions/{long}")), ParsedProviderId::Foreign);
         let long = "_".repeat(4_000_000);
         let text = format!("azure://{GROUP}/virtualMachineScaleSets/_/virtualMachines/{long}");
-        assert!(matches!(read(&text), Reading::Unreadable(_)));
+        assert!(matches!(parse(&text), ParsedProviderId::Invalid(_)));
     }
 }

@@ -10,27 +10,29 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
 
 use super::{
-    AzureInstances, FRESH, Machine, Sighting, Wanted,
-    describe::{self, Subject},
+    AzureInstances, EXISTENCE_MAX_AGE, Machine, MachineExistence, MachineQuery,
+    describe::{self, DescribedNode},
     existence,
-    provider_id::{self, Reading},
+    provider_id::{self, ParsedProviderId},
 };
 use crate::cloud_provider::{CloudError, CloudResult, Instances, NodeAddress, Zone, Zones};
 
 /// How a provider id is looked up; `None`: it is none of Azure's.
-fn wanted(provider_id: &str) -> CloudResult<Option<Wanted>> {
+fn query_by_provider_id(provider_id: &str) -> CloudResult<Option<MachineQuery>> {
     if provider_id.is_empty() {
         return Err(CloudError::failed("the provider id is empty: the node is not initialised yet"));
     }
-    match provider_id::read(provider_id) {
-        Reading::Foreign => Ok(None),
-        Reading::Unreadable(why) => Err(CloudError::Failed(why)),
-        Reading::Machine(id) => Ok(Some(Wanted { node_name: String::new(), id: Some(id), resource_group: None })),
+    match provider_id::parse(provider_id) {
+        ParsedProviderId::Foreign => Ok(None),
+        ParsedProviderId::Invalid(why) => Err(CloudError::Failed(why)),
+        ParsedProviderId::Machine(id) => {
+            Ok(Some(MachineQuery { node_name: String::new(), id: Some(id), resource_group: None }))
+        }
     }
 }
 
-fn called(name: &str) -> Wanted {
-    Wanted { node_name: name.to_owned(), id: None, resource_group: None }
+fn query_by_name(name: &str) -> MachineQuery {
+    MachineQuery { node_name: name.to_owned(), id: None, resource_group: None }
 }
 
 fn failed(error: impl std::fmt::Display) -> CloudError {
@@ -40,14 +42,14 @@ fn failed(error: impl std::fmt::Display) -> CloudError {
 impl AzureInstances {
     /// The machine with this provider id; `None`: it is none of Azure's.
     async fn by_provider_id(&self, provider_id: &str) -> CloudResult<Option<Arc<Machine>>> {
-        match wanted(provider_id)? {
+        match query_by_provider_id(provider_id)? {
             Some(wanted) => self.machine(wanted).await.map(Some),
             None => Ok(None),
         }
     }
 
     fn addresses_of(machine: &Machine, name: &str) -> CloudResult<Vec<NodeAddress>> {
-        describe::addresses(machine, Subject { name, provider_id: None, ipv6: false }).map_err(failed)
+        describe::addresses(machine, DescribedNode { name, provider_id: None, ipv6: false }).map_err(failed)
     }
 
     fn zone_of(&self, machine: &Machine) -> CloudResult<Zone> {
@@ -58,7 +60,7 @@ impl AzureInstances {
 #[async_trait]
 impl Instances for AzureInstances {
     async fn node_addresses(&self, name: &str) -> CloudResult<Vec<NodeAddress>> {
-        Self::addresses_of(self.machine(called(name)).await?.as_ref(), name)
+        Self::addresses_of(self.machine(query_by_name(name)).await?.as_ref(), name)
     }
 
     async fn node_addresses_by_provider_id(&self, provider_id: &str) -> CloudResult<Vec<NodeAddress>> {
@@ -69,11 +71,11 @@ impl Instances for AzureInstances {
     }
 
     async fn instance_id(&self, name: &str) -> CloudResult<String> {
-        provider_id::instance_id(&self.machine(called(name)).await?.id).map_err(failed)
+        provider_id::instance_id(&self.machine(query_by_name(name)).await?.id).map_err(failed)
     }
 
     async fn instance_type(&self, name: &str) -> CloudResult<String> {
-        Ok(self.machine(called(name)).await?.vm_size.clone())
+        Ok(self.machine(query_by_name(name)).await?.vm_size.clone())
     }
 
     async fn instance_type_by_provider_id(&self, provider_id: &str) -> CloudResult<String> {
@@ -86,11 +88,11 @@ impl Instances for AzureInstances {
     }
 
     async fn instance_exists_by_provider_id(&self, provider_id: &str) -> CloudResult<bool> {
-        let Some(wanted) = wanted(provider_id)? else { return Ok(true) };
-        match self.machines.confirm(&wanted, FRESH).await {
-            Sighting::Found(_) => Ok(true),
-            Sighting::Gone => Ok(false),
-            Sighting::Unknown(why) => Err(CloudError::Failed(why)),
+        let Some(wanted) = query_by_provider_id(provider_id)? else { return Ok(true) };
+        match self.lookup.check_existence(&wanted, EXISTENCE_MAX_AGE).await {
+            MachineExistence::Found(_) => Ok(true),
+            MachineExistence::Gone => Ok(false),
+            MachineExistence::Unknown(why) => Err(CloudError::Failed(why)),
         }
     }
 
@@ -99,11 +101,13 @@ impl Instances for AzureInstances {
         if provider_id.is_empty() {
             return Ok(false);
         }
-        let Some(wanted) = wanted(provider_id)? else { return Ok(false) };
-        match self.machines.confirm(&wanted, FRESH).await {
-            Sighting::Found(machine) => Ok(existence::is_shut_down(&Node::default(), &machine, &self.scheme())),
-            Sighting::Gone => Ok(false),
-            Sighting::Unknown(why) => Err(CloudError::Failed(why)),
+        let Some(wanted) = query_by_provider_id(provider_id)? else { return Ok(false) };
+        match self.lookup.check_existence(&wanted, EXISTENCE_MAX_AGE).await {
+            MachineExistence::Found(machine) => {
+                Ok(existence::is_shut_down(&Node::default(), &machine, &self.uuid_evidence()))
+            }
+            MachineExistence::Gone => Ok(false),
+            MachineExistence::Unknown(why) => Err(CloudError::Failed(why)),
         }
     }
 }
@@ -123,6 +127,6 @@ impl Zones for AzureInstances {
     }
 
     async fn get_zone_by_node_name(&self, name: &str) -> CloudResult<Zone> {
-        self.zone_of(self.machine(called(name)).await?.as_ref())
+        self.zone_of(self.machine(query_by_name(name)).await?.as_ref())
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use super::{
-    Interface, IpConfiguration, Machine, MachineKind,
-    records::{InterfaceRecord, InterfaceReference, PublicIpRecord, ScaleSetRecord, VmProperties, VmRecord},
+    Machine, MachineInterface, MachineIpConfiguration, MachineKind,
+    records::{InterfaceRecord, InterfaceReferenceRecord, PublicIpRecord, ScaleSetRecord, VmRecord, VmRecordProperties},
 };
 use crate::providers::azure::arm::{ResourceId, api};
 
 /// A scale set, as far as machines are concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ScaleSet {
+pub(super) struct ScaleSetSummary {
     pub(super) id: ResourceId,
     /// What its machines' host names begin with.
     pub(super) prefix: String,
@@ -21,13 +21,13 @@ pub(super) struct ScaleSet {
 }
 
 /// A scale set; `None` when its id is none.
-pub(super) fn scale_set(record: ScaleSetRecord) -> Option<ScaleSet> {
+pub(super) fn scale_set(record: ScaleSetRecord) -> Option<ScaleSetSummary> {
     let id = ResourceId::parse(&record.id).ok()?;
     let properties = record.properties.as_ref();
     let mode = properties.and_then(|it| it.orchestration_mode.as_deref()).unwrap_or_default();
     let os = properties.and_then(|it| it.virtual_machine_profile.as_ref()?.os_profile.as_ref());
     let prefix = os.and_then(|it| it.computer_name_prefix.clone()).filter(|prefix| !prefix.is_empty());
-    Some(ScaleSet {
+    Some(ScaleSetSummary {
         prefix: prefix.unwrap_or_else(|| id.name().to_owned()),
         flexible: mode.eq_ignore_ascii_case("Flexible"),
         capacity: record.sku.and_then(|sku| sku.capacity).map(|capacity| capacity as usize),
@@ -65,12 +65,12 @@ pub(super) fn machine(record: VmRecord) -> Option<(Machine, bool)> {
     Some((machine, has_view))
 }
 
-fn kind_of(id: &ResourceId, instance_id: Option<String>, properties: &VmProperties) -> Option<MachineKind> {
+fn kind_of(id: &ResourceId, instance_id: Option<String>, properties: &VmRecordProperties) -> Option<MachineKind> {
     if id.is_type(api::SCALE_SET_VMS.resource_type) {
         let instance_id = instance_id.unwrap_or_else(|| id.name().to_owned());
         return Some(MachineKind::ScaleSetInstance { scale_set: id.parent()?, instance_id });
     }
-    let parsed = |reference: &super::records::Reference| ResourceId::parse(&reference.id).ok();
+    let parsed = |reference: &super::records::ResourceReference| ResourceId::parse(&reference.id).ok();
     if let Some(scale_set) = properties.virtual_machine_scale_set.as_ref().and_then(parsed) {
         return Some(MachineKind::FlexInstance { scale_set });
     }
@@ -86,21 +86,22 @@ fn power_state(mut codes: impl Iterator<Item = String>) -> Option<String> {
     })
 }
 
-fn without_addresses(references: Vec<InterfaceReference>) -> Vec<Interface> {
+fn without_addresses(references: Vec<InterfaceReferenceRecord>) -> Vec<MachineInterface> {
     let single = references.len() == 1;
-    let flagged = |reference: &InterfaceReference| reference.properties.as_ref().and_then(|it| it.primary) == Some(true);
-    let interface = |reference: InterfaceReference| {
+    let flagged =
+        |reference: &InterfaceReferenceRecord| reference.properties.as_ref().and_then(|it| it.primary) == Some(true);
+    let interface = |reference: InterfaceReferenceRecord| {
         let id = ResourceId::parse(&reference.id).ok()?;
-        Some(Interface { id, primary: single || flagged(&reference), ip_configurations: Vec::new() })
+        Some(MachineInterface { id, primary: single || flagged(&reference), ip_configurations: Vec::new() })
     };
     references.into_iter().filter_map(interface).collect()
 }
 
 /// Addresses of public IPs, by id.
-pub(super) type PublicAddresses = HashMap<ResourceId, String>;
+pub(super) type PublicIpAddressById = HashMap<ResourceId, String>;
 
 /// Addresses of public IPs; those without one are left out.
-pub(super) fn public_addresses(records: Vec<PublicIpRecord>) -> PublicAddresses {
+pub(super) fn public_addresses(records: Vec<PublicIpRecord>) -> PublicIpAddressById {
     let address = |record: PublicIpRecord| {
         let address = record.properties?.ip_address.filter(|address| !address.is_empty())?;
         Some((ResourceId::parse(&record.id).ok()?, address))
@@ -109,11 +110,11 @@ pub(super) fn public_addresses(records: Vec<PublicIpRecord>) -> PublicAddresses 
 }
 
 /// An interface with its addresses; `None` when the record has no id.
-pub(super) fn interface(record: InterfaceRecord, addresses: &PublicAddresses) -> Option<Interface> {
+pub(super) fn interface(record: InterfaceRecord, addresses: &PublicIpAddressById) -> Option<MachineInterface> {
     let id = ResourceId::parse(&record.id).ok()?;
     let properties = record.properties.unwrap_or_default();
     let configurations = properties.ip_configurations.unwrap_or_default().into_iter().map(|it| it.properties);
-    let configuration = |it: super::records::IpConfigurationProperties| IpConfiguration {
+    let configuration = |it: super::records::IpConfigurationRecordProperties| MachineIpConfiguration {
         primary: it.primary.unwrap_or_default(),
         ipv6: it.private_ip_address_version.is_some_and(|version| version.eq_ignore_ascii_case("IPv6")),
         private_address: it.private_ip_address.filter(|address| !address.is_empty()),
@@ -124,12 +125,12 @@ pub(super) fn interface(record: InterfaceRecord, addresses: &PublicAddresses) ->
     if let [only] = ip_configurations.as_mut_slice() {
         only.primary = true;
     }
-    Some(Interface { id, primary: properties.primary.unwrap_or_default(), ip_configurations })
+    Some(MachineInterface { id, primary: properties.primary.unwrap_or_default(), ip_configurations })
 }
 
 /// Fills the machine's interfaces from those read; answers whether each was among them. Order and, where the machine's document
 /// says so, the primary one are the machine's.
-pub(super) fn fill(machine: &mut Machine, read: &HashMap<ResourceId, Interface>) -> bool {
+pub(super) fn fill(machine: &mut Machine, read: &HashMap<ResourceId, MachineInterface>) -> bool {
     let told = machine.interfaces.iter().any(|interface| interface.primary);
     let mut complete = true;
     for interface in &mut machine.interfaces {

@@ -4,8 +4,8 @@
 //! sometimes with 400; so every 404 of ARM counts that does not speak of something around the instance. Whether the scale set and its
 //! group are there is for `judge` to find out.
 
-use super::read::{Read, uniform_set_of};
-use crate::providers::azure::arm::{ArmError, ErrorClass};
+use super::read::{ArmRead, uniform_set_of};
+use crate::providers::azure::arm::{ArmError, ArmErrorClass};
 
 /// Words of codes that speak of what surrounds an instance, or of the request.
 const SURROUNDINGS: &[&str] = &[
@@ -36,16 +36,16 @@ const SCALE_SET: &[&str] = &["scaleset", "vmss"];
 const INSTANCE: &[&str] = &["scalesetvm", "vmssvm", "scalesetinstance", "vmssinstance"];
 
 /// Whether the error of `read` says that the instance it asks for does not exist.
-pub(super) fn denies_instance(read: &Read, error: &ArmError) -> bool {
-    let Read::Machine(id) = read else { return false };
+pub(super) fn denies_instance(read: &ArmRead, error: &ArmError) -> bool {
+    let ArmRead::Machine(id) = read else { return false };
     if uniform_set_of(id).is_none() {
         return false;
     }
     match (error.status, error.class) {
-        (Some(404), ErrorClass::NotFound) => true,
+        (Some(404), ArmErrorClass::NotFound) => true,
         // A code that is not known to speak of the resource counts only from ARM itself, not from a gateway that answers in its shape.
-        (Some(404), ErrorClass::ParentNotFound) => error.correlation_id.is_some() && !speaks_of_surroundings(error),
-        (Some(400), ErrorClass::Invalid) => error.mentions("InvalidParameter") && is_inactive(id.name(), &error.message),
+        (Some(404), ArmErrorClass::ParentNotFound) => error.correlation_id.is_some() && !speaks_of_surroundings(error),
+        (Some(400), ArmErrorClass::Invalid) => error.mentions("InvalidParameter") && is_inactive(id.name(), &error.message),
         _ => false,
     }
 }
@@ -67,11 +67,11 @@ fn is_inactive(number: &str, message: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::world::{error, instance, set, vm},
+        super::arm_fixture::{error, instance, set, vm},
         *,
     };
 
-    fn answered(status: u16, class: ErrorClass, code: &str, message: &str) -> ArmError {
+    fn answered(status: u16, class: ArmErrorClass, code: &str, message: &str) -> ArmError {
         let request = format!("GET {}", instance("pool0", 7));
         let correlation_id = Some("c1".to_owned());
         ArmError {
@@ -87,14 +87,14 @@ mod tests {
     #[test]
     fn a_code_that_nobody_knows_counts_when_arm_itself_sent_it() {
         let sent = |code, class| ArmError { correlation_id: None, ..answered(404, class, code, "No such entity.") };
-        let read = Read::Machine(instance("pool0", 7));
-        assert!(!denies_instance(&read, &sent("Gone42", ErrorClass::ParentNotFound)), "a gateway's page in ARM's shape");
-        assert!(denies_instance(&read, &sent("ResourceNotFound", ErrorClass::NotFound)));
+        let read = ArmRead::Machine(instance("pool0", 7));
+        assert!(!denies_instance(&read, &sent("Gone42", ArmErrorClass::ParentNotFound)), "a gateway's page in ARM's shape");
+        assert!(denies_instance(&read, &sent("ResourceNotFound", ArmErrorClass::NotFound)));
     }
 
     #[test]
     fn an_instances_own_404_is_arms_word_unless_it_speaks_of_something_else() {
-        use ErrorClass::{Forbidden, Garbage, Invalid, NotFound, ParentNotFound, Transient};
+        use ArmErrorClass::{Forbidden, Invalid, MalformedAnswer, NotFound, ParentNotFound, Transient};
         let parent =
             "The Resource 'Microsoft.Compute/virtualMachineScaleSets/pool0' under resource group 'rg' was not found.";
         let own = "The Resource 'Microsoft.Compute/virtualMachineScaleSets/pool0/virtualMachines/7' under resource group 'rg' was not found.";
@@ -130,13 +130,13 @@ mod tests {
                 false,
             ),
             (400, Invalid, "InvalidParameter", "The value of parameter instanceId 7 is invalid.", false),
-            (404, Garbage, "", "the answer carries no ARM error document", false),
+            (404, MalformedAnswer, "", "the answer carries no ARM error document", false),
             (403, Forbidden, "AuthorizationFailed", "", false),
             (500, Transient, "ResourceNotFound", own, false),
         ] {
             let error = answered(status, class, code, message);
-            assert_eq!(denies_instance(&Read::Machine(instance("pool0", 7)), &error), expected, "{error}");
-            for other in [Read::Machine(vm("n")), Read::ScaleSet(set("pool0")), Read::ScaleSets(set("pool0"))] {
+            assert_eq!(denies_instance(&ArmRead::Machine(instance("pool0", 7)), &error), expected, "{error}");
+            for other in [ArmRead::Machine(vm("n")), ArmRead::ScaleSet(set("pool0")), ArmRead::ScaleSets(set("pool0"))] {
                 assert!(!denies_instance(&other, &error), "{other} {error}");
             }
         }

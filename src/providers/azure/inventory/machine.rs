@@ -28,7 +28,7 @@ pub enum MachineKind {
 
 /// One IP configuration of a network interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct IpConfiguration {
+pub struct MachineIpConfiguration {
     /// Whether it is the interface's primary one.
     pub primary: bool,
     /// Whether it is of IPv6.
@@ -41,13 +41,13 @@ pub struct IpConfiguration {
 
 /// One network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interface {
+pub struct MachineInterface {
     /// Its id.
     pub id: ResourceId,
     /// Whether it is the machine's primary one.
     pub primary: bool,
     /// Its addresses, in ARM's order.
-    pub ip_configurations: Vec<IpConfiguration>,
+    pub ip_configurations: Vec<MachineIpConfiguration>,
 }
 
 /// One machine.
@@ -76,7 +76,7 @@ pub struct Machine {
     /// The part behind `PowerState/`; `None` when the instance view was not asked for or has none.
     pub power_state: Option<String>,
     /// Network interfaces, in the machine's order.
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<MachineInterface>,
 }
 
 impl Machine {

@@ -15,11 +15,11 @@
 
 mod build;
 mod denial;
-mod judge;
+mod existence;
 mod machine;
 mod names;
 mod plan;
-mod question;
+mod query;
 mod read;
 mod records;
 mod refresh;
@@ -39,38 +39,38 @@ use std::{
 };
 
 use futures::future::join_all;
-pub use machine::{Interface, IpConfiguration, Machine, MachineKind};
-pub use question::{Freshness, LookupError, Sighting, Wanted};
-use question::{Question, Step};
-use read::{Answer, Read};
-use resolve::View;
+pub use machine::{Machine, MachineInterface, MachineIpConfiguration, MachineKind};
+pub use query::{Freshness, LookupError, MachineExistence, MachineQuery};
+use query::{PendingQuery, QueryEvaluation};
+use read::{ArmRead, ArmReadPayload};
+use resolve::QueryView;
 pub use settings::InventorySettings;
-use snapshot::Snapshot;
+use snapshot::InventorySnapshot;
 use tokio::{
     sync::{Notify, Semaphore},
     task::JoinHandle,
 };
 
-use super::arm::{ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, Urgency};
+use super::arm::{ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency};
 use crate::{cloud_provider::SecondLook, runtime::clock::Clock};
 
 /// Reads in flight at once. The budget decides when each may go.
-const CONCURRENCY: usize = 64;
+const MAX_CONCURRENT_READS: usize = 64;
 /// Rounds of reads one question may cause. Five are the most that a sane ARM needs.
-const ROUNDS: usize = 12;
+const MAX_ROUNDS: usize = 12;
 /// How long one round of reads may keep the next one from starting.
-const PATIENCE: Duration = Duration::from_secs(1);
+const ROUND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The machines of a cluster.
 pub struct Inventory {
     arm: ArmClient,
     settings: InventorySettings,
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<InventoryState>,
     /// Whoever holds it plans for all.
-    turn: tokio::sync::Mutex<()>,
+    planning: tokio::sync::Mutex<()>,
     /// A read has ended.
-    ended: Notify,
+    read_ended: Notify,
     permits: Semaphore,
     /// For the tasks that read.
     this: Weak<Self>,
@@ -79,26 +79,26 @@ pub struct Inventory {
 }
 
 #[derive(Default)]
-struct State {
-    snapshot: Snapshot,
+struct InventoryState {
+    snapshot: InventorySnapshot,
     /// Questions that are not answered yet, by ticket.
-    waiting: HashMap<u64, Arc<[Question]>>,
+    pending: HashMap<u64, Arc<[PendingQuery]>>,
     next_ticket: u64,
     /// Reads under way.
-    reading: HashSet<Read>,
+    in_flight: HashSet<ArmRead>,
     /// Nodes of the last look-up that found none of its machines.
-    in_vain: usize,
+    unfound_nodes: usize,
 }
 
 /// How far a set of questions is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Progress {
+enum QueryProgress {
     /// All are answered.
     Answered,
     /// What the others need is being read.
-    UnderWay,
+    ReadsInFlight,
     /// Something has to be read.
-    Needs,
+    NeedsReads,
 }
 
 impl Inventory {
@@ -109,9 +109,9 @@ impl Inventory {
             settings,
             clock,
             state: Mutex::default(),
-            turn: tokio::sync::Mutex::new(()),
-            ended: Notify::new(),
-            permits: Semaphore::new(CONCURRENCY),
+            planning: tokio::sync::Mutex::new(()),
+            read_ended: Notify::new(),
+            permits: Semaphore::new(MAX_CONCURRENT_READS),
             this: Weak::clone(this),
             lists_sent: AtomicU64::new(0),
             single_reads_sent: AtomicU64::new(0),
@@ -124,39 +124,40 @@ impl Inventory {
     }
 
     /// The machines of `wanted`, in its order. Concurrent calls share their reads.
-    pub async fn look_up(&self, wanted: &[Wanted], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>> {
+    pub async fn look_up(&self, wanted: &[MachineQuery], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>> {
         let questions = self.questions(wanted, freshness, false);
-        let answers = self.settle(questions, resolve::look_up).await;
-        let answers: Vec<_> = answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unsettled().into()))).collect();
+        let answers = self.answer_all(questions, resolve::look_up).await;
+        let answers: Vec<_> =
+            answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(contradiction_error().into()))).collect();
         let found = answers.iter().any(Result::is_ok);
-        self.lock().in_vain = if found { 0 } else { answers.len() };
+        self.lock().unfound_nodes = if found { 0 } else { answers.len() };
         answers
     }
 
     /// Whether the machine exists and its power state, not older than `freshness`. Many at once are read with lists.
-    pub async fn confirm(&self, wanted: &Wanted, freshness: Duration) -> Sighting {
-        self.sighting(self.questions(std::slice::from_ref(wanted), Freshness::Within(freshness), true)).await
+    pub async fn check_existence(&self, wanted: &MachineQuery, freshness: Duration) -> MachineExistence {
+        self.existence_of(self.questions(std::slice::from_ref(wanted), Freshness::Within(freshness), true)).await
     }
 
     /// The same from a read of this machine alone, for what a list that is a little behind would tell wrongly.
-    pub async fn confirm_directly(&self, wanted: &Wanted, freshness: Duration) -> Sighting {
+    pub async fn check_existence_directly(&self, wanted: &MachineQuery, freshness: Duration) -> MachineExistence {
         let questions = self.questions(std::slice::from_ref(wanted), Freshness::Within(freshness), true);
-        let directly = |question: &Question| Question { direct: true, ..question.clone() };
-        self.sighting(questions.iter().map(directly).collect()).await
+        let directly = |question: &PendingQuery| PendingQuery { needs_single_read: true, ..question.clone() };
+        self.existence_of(questions.iter().map(directly).collect()).await
     }
 
     /// What the lists that should have a machine say of it, now that ARM says that it does not exist; read after that, and not older
     /// than `freshness`.
-    pub async fn second_look(&self, wanted: &Wanted, freshness: Duration) -> SecondLook {
+    pub async fn second_look(&self, wanted: &MachineQuery, freshness: Duration) -> SecondLook {
         let questions = self.questions(std::slice::from_ref(wanted), Freshness::Within(freshness), false);
-        let again = |question: &Question| Question { second_look: true, ..question.clone() };
-        let answer = self.settle(questions.iter().map(again).collect(), second_look::ask).await.pop().flatten();
-        answer.unwrap_or_else(|| SecondLook::Silent(unsettled().message))
+        let again = |question: &PendingQuery| PendingQuery { second_look: true, ..question.clone() };
+        let answer = self.answer_all(questions.iter().map(again).collect(), second_look::evaluate).await.pop().flatten();
+        answer.unwrap_or_else(|| SecondLook::Silent(contradiction_error().message))
     }
 
-    async fn sighting(&self, questions: Arc<[Question]>) -> Sighting {
-        let answer = self.settle(questions, judge::confirm).await.pop().flatten();
-        answer.unwrap_or_else(|| Sighting::Unknown(unsettled().message))
+    async fn existence_of(&self, questions: Arc<[PendingQuery]>) -> MachineExistence {
+        let answer = self.answer_all(questions, existence::check_existence).await.pop().flatten();
+        answer.unwrap_or_else(|| MachineExistence::Unknown(contradiction_error().message))
     }
 
     /// Reads what is older than the cache times allow, or failed last: at start, then now and then, also by those who stand by.
@@ -198,134 +199,147 @@ impl Inventory {
     /// Why the inventory cannot be trusted now.
     pub fn health(&self) -> Result<(), String> {
         let state = self.lock();
-        report::health(&state.snapshot, &self.settings, state.in_vain)
+        report::health(&state.snapshot, &self.settings, state.unfound_nodes)
     }
 
     /// Ages, counts, errors and reads, for the status page.
     pub fn status(&self) -> serde_json::Value {
         let state = self.lock();
         let mut status = report::status(&state.snapshot, self.clock.now());
-        status["waiting"] = state.waiting.values().map(|questions| questions.len()).sum::<usize>().into();
+        status["waiting"] = state.pending.values().map(|questions| questions.len()).sum::<usize>().into();
         status["listsSent"] = self.lists_sent.load(Ordering::Relaxed).into();
         status["singleReadsSent"] = self.single_reads_sent.load(Ordering::Relaxed).into();
         status
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, InventoryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn questions(&self, wanted: &[Wanted], freshness: Freshness, confirm: bool) -> Arc<[Question]> {
+    fn questions(&self, wanted: &[MachineQuery], freshness: Freshness, confirm: bool) -> Arc<[PendingQuery]> {
         let now = self.clock.now();
-        wanted.iter().map(|wanted| Question::new(wanted, &self.settings, now, freshness, confirm)).collect()
+        wanted.iter().map(|wanted| PendingQuery::new(wanted, &self.settings, now, freshness, confirm)).collect()
     }
 
     /// Reads until all questions are answered. `None` stays where reading did not lead to an answer.
-    async fn settle<T>(&self, questions: Arc<[Question]>, ask: fn(&View<'_>) -> Step<T>) -> Vec<Option<T>> {
+    async fn answer_all<T>(
+        &self,
+        questions: Arc<[PendingQuery]>,
+        ask: fn(&QueryView<'_>) -> QueryEvaluation<T>,
+    ) -> Vec<Option<T>> {
         let mut answers: Vec<Option<T>> = questions.iter().map(|_| None).collect();
-        if self.answer(&questions, ask, &mut answers) == Progress::Answered {
+        if self.evaluate(&questions, ask, &mut answers) == QueryProgress::Answered {
             return answers;
         }
-        let _ticket = Ticket::new(self, Arc::clone(&questions));
+        let _ticket = QueryTicket::new(self, Arc::clone(&questions));
         let mut rounds = 0;
-        while rounds < ROUNDS {
-            let ended = self.ended.notified();
+        while rounds < MAX_ROUNDS {
+            let ended = self.read_ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
             {
-                let _turn = self.turn.lock().await;
+                let _turn = self.planning.lock().await;
                 // Whoever asks at the same moment gets into the same round.
                 tokio::task::yield_now().await;
-                match self.answer(&questions, ask, &mut answers) {
-                    Progress::Answered => return answers,
-                    Progress::Needs if self.round().await => {
+                match self.evaluate(&questions, ask, &mut answers) {
+                    QueryProgress::Answered => return answers,
+                    QueryProgress::NeedsReads if self.start_round().await => {
                         rounds += 1;
                         continue;
                     }
-                    Progress::Needs | Progress::UnderWay => {}
+                    QueryProgress::NeedsReads | QueryProgress::ReadsInFlight => {}
                 }
             }
             ended.await;
         }
-        self.answer(&questions, ask, &mut answers);
+        self.evaluate(&questions, ask, &mut answers);
         answers
     }
 
     /// Fills in the answers there are, and says how far that is.
-    fn answer<T>(&self, questions: &[Question], ask: fn(&View<'_>) -> Step<T>, answers: &mut [Option<T>]) -> Progress {
+    fn evaluate<T>(
+        &self,
+        questions: &[PendingQuery],
+        ask: fn(&QueryView<'_>) -> QueryEvaluation<T>,
+        answers: &mut [Option<T>],
+    ) -> QueryProgress {
         let state = self.lock();
-        let mut progress = Progress::Answered;
+        let mut progress = QueryProgress::Answered;
         for (question, answer) in questions.iter().zip(answers.iter_mut()).filter(|(_, answer)| answer.is_none()) {
-            let view = View { question, snapshot: &state.snapshot, settings: &self.settings };
+            let view = QueryView { question, snapshot: &state.snapshot, settings: &self.settings };
             progress = progress.max(match ask(&view) {
-                Step::Done(done) => {
+                QueryEvaluation::Done(done) => {
                     *answer = Some(done);
-                    Progress::Answered
+                    QueryProgress::Answered
                 }
-                Step::Need(needs) if needs.iter().all(|need| plan::is_under_way(need, &state.reading)) => Progress::UnderWay,
-                Step::Need(_) => Progress::Needs,
+                QueryEvaluation::NeedsReads(needs)
+                    if needs.iter().all(|need| plan::is_under_way(need, &state.in_flight)) =>
+                {
+                    QueryProgress::ReadsInFlight
+                }
+                QueryEvaluation::NeedsReads(_) => QueryProgress::NeedsReads,
             });
         }
         progress
     }
 
     /// Starts a round of reads for all questions that wait, and waits a while for them; whether there was anything to start.
-    async fn round(&self) -> bool {
+    async fn start_round(&self) -> bool {
         let (reads, urgency) = self.plan();
         let started = self.start(reads, urgency);
         if started.is_empty() {
             return false;
         }
         // What failed is in the snapshot, and answers the questions from there.
-        let _ = tokio::time::timeout(PATIENCE, join_all(started)).await;
+        let _ = tokio::time::timeout(ROUND_TIMEOUT, join_all(started)).await;
         true
     }
 
-    fn plan(&self) -> (Vec<Read>, Urgency) {
+    fn plan(&self) -> (Vec<ArmRead>, Urgency) {
         let now = self.clock.now();
         let mut state = self.lock();
         let mut urgency = Urgency::Node;
         let mut needs = HashSet::new();
-        for question in state.waiting.values().flat_map(|questions| questions.iter()) {
-            let view = View { question, snapshot: &state.snapshot, settings: &self.settings };
+        for question in state.pending.values().flat_map(|questions| questions.iter()) {
+            let view = QueryView { question, snapshot: &state.snapshot, settings: &self.settings };
             let needed = match question {
-                _ if question.second_look => needs_of(second_look::ask(&view)),
-                _ if question.confirm => needs_of(judge::confirm(&view)),
-                _ => needs_of(resolve::look_up(&view)),
+                _ if question.second_look => required_reads(second_look::evaluate(&view)),
+                _ if question.is_existence_check => required_reads(existence::check_existence(&view)),
+                _ => required_reads(resolve::look_up(&view)),
             };
-            let is_existence = question.confirm || question.second_look;
+            let is_existence = question.is_existence_check || question.second_look;
             if !needed.is_empty() && !is_existence && view.known().is_none() {
                 urgency = Urgency::Change;
             }
-            needs.extend(needed.into_iter().filter(|need| !plan::is_under_way(need, &state.reading)));
+            needs.extend(needed.into_iter().filter(|need| !plan::is_under_way(need, &state.in_flight)));
         }
         let reads = plan::plan(&needs.into_iter().collect::<Vec<_>>(), &state.snapshot, now);
         for read in &reads {
             if let Some(list) = plan::list_of(read, &state.snapshot) {
-                state.snapshot.spend(list, now);
+                state.snapshot.count_single_read(list, now);
             }
         }
         (reads, urgency)
     }
 
     /// Starts those reads that are not under way, each in a task of its own.
-    fn start(&self, reads: Vec<Read>, urgency: Urgency) -> Vec<JoinHandle<ArmResult<()>>> {
+    fn start(&self, reads: Vec<ArmRead>, urgency: Urgency) -> Vec<JoinHandle<ArmResult<()>>> {
         let Some(this) = self.this.upgrade() else { return Vec::new() };
         let arm = self.arm.with_urgency(urgency);
-        let start = |read: Read| {
-            let under_way = UnderWay::new(Arc::clone(&this), read)?;
+        let start = |read: ArmRead| {
+            let under_way = InFlightRead::new(Arc::clone(&this), read)?;
             let arm = arm.clone();
             Some(tokio::spawn(async move { under_way.inventory.send(&arm, under_way.read.clone()).await }))
         };
         reads.into_iter().filter_map(start).collect()
     }
 
-    async fn send(&self, arm: &ArmClient, read: Read) -> ArmResult<()> {
+    async fn send(&self, arm: &ArmClient, read: ArmRead) -> ArmResult<()> {
         // Never closed, so that there is always one to wait for.
         let _permit = self.permits.acquire().await;
         let started = self.clock.now();
         let interfaces = match &read {
-            Read::InterfacesOf(id) => self.interface_ids(id),
+            ArmRead::InterfacesOf(id) => self.interface_ids(id),
             _ => Vec::new(),
         };
         let counter = if read.is_list() { &self.lists_sent } else { &self.single_reads_sent };
@@ -345,25 +359,27 @@ impl Inventory {
 }
 
 /// A resource group that a label names and that does not exist has nothing in it. The cluster's own group has to exist.
-fn empty_if_foreign(read: &Read, own: &ResourceId, error: ArmError) -> ArmResult<Answer> {
-    let missing = matches!(error.class, ErrorClass::NotFound | ErrorClass::ParentNotFound);
+fn empty_if_foreign(read: &ArmRead, own: &ResourceId, error: ArmError) -> ArmResult<ArmReadPayload> {
+    let missing = matches!(error.class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound);
     match read {
-        Read::ScaleSets(group) if missing && group != own => Ok(Answer::ScaleSets(Vec::new())),
-        Read::Machines(read::Scope::Group(group)) if missing && group != own => Ok(Answer::Machines(Vec::new())),
+        ArmRead::ScaleSets(group) if missing && group != own => Ok(ArmReadPayload::ScaleSets(Vec::new())),
+        ArmRead::Machines(read::ListScope::Group(group)) if missing && group != own => {
+            Ok(ArmReadPayload::Machines(Vec::new()))
+        }
         _ => Err(error),
     }
 }
 
-fn needs_of<T>(step: Step<T>) -> Vec<question::Need> {
+fn required_reads<T>(step: QueryEvaluation<T>) -> Vec<query::RequiredRead> {
     match step {
-        Step::Done(_) => Vec::new(),
-        Step::Need(needs) => needs,
+        QueryEvaluation::Done(_) => Vec::new(),
+        QueryEvaluation::NeedsReads(needs) => needs,
     }
 }
 
-fn unsettled() -> ArmError {
+fn contradiction_error() -> ArmError {
     ArmError {
-        class: ErrorClass::Transient,
+        class: ArmErrorClass::Transient,
         status: None,
         code: String::new(),
         message: "ARM's answers contradict each other; the inventory asks again".to_owned(),
@@ -374,49 +390,49 @@ fn unsettled() -> ArmError {
 }
 
 /// A place in the line; given up when the caller goes away.
-struct Ticket<'a> {
+struct QueryTicket<'a> {
     inventory: &'a Inventory,
     number: u64,
 }
 
-impl<'a> Ticket<'a> {
-    fn new(inventory: &'a Inventory, questions: Arc<[Question]>) -> Self {
+impl<'a> QueryTicket<'a> {
+    fn new(inventory: &'a Inventory, questions: Arc<[PendingQuery]>) -> Self {
         let mut state = inventory.lock();
         let number = state.next_ticket;
         state.next_ticket += 1;
-        state.waiting.insert(number, questions);
+        state.pending.insert(number, questions);
         Self { inventory, number }
     }
 }
 
-impl Drop for Ticket<'_> {
+impl Drop for QueryTicket<'_> {
     fn drop(&mut self) {
-        self.inventory.lock().waiting.remove(&self.number);
+        self.inventory.lock().pending.remove(&self.number);
     }
 }
 
 /// A read under way, until it has ended or its task is gone.
-struct UnderWay {
+struct InFlightRead {
     inventory: Arc<Inventory>,
-    read: Read,
+    read: ArmRead,
 }
 
-impl UnderWay {
+impl InFlightRead {
     /// `None` when it is under way already.
-    fn new(inventory: Arc<Inventory>, read: Read) -> Option<Self> {
-        let is_new = inventory.lock().reading.insert(read.clone());
+    fn new(inventory: Arc<Inventory>, read: ArmRead) -> Option<Self> {
+        let is_new = inventory.lock().in_flight.insert(read.clone());
         is_new.then_some(Self { inventory, read })
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlightRead {
     fn drop(&mut self) {
-        self.inventory.lock().reading.remove(&self.read);
-        self.inventory.ended.notify_waiters();
+        self.inventory.lock().in_flight.remove(&self.read);
+        self.inventory.read_ended.notify_waiters();
     }
 }
 
+#[cfg(test)]
+mod arm_fixture;
 #[cfg(all(test, feature = "sandbox"))]
 mod tests;
-#[cfg(test)]
-mod world;

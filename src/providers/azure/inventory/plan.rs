@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use super::{
     InventorySettings,
-    build::ScaleSet,
-    question::Need,
-    read::{Read, Scope},
-    snapshot::Snapshot,
+    build::ScaleSetSummary,
+    query::RequiredRead,
+    read::{ArmRead, ListScope},
+    snapshot::InventorySnapshot,
 };
 use crate::providers::azure::arm::ResourceId;
 
@@ -33,9 +33,9 @@ fn list_pays(singles: usize, spent: usize, items: Option<usize>) -> bool {
 }
 
 /// The reads to send for these needs, each once.
-pub(super) fn plan(needs: &[Need], snapshot: &Snapshot, now: Instant) -> Vec<Read> {
+pub(super) fn plan(needs: &[RequiredRead], snapshot: &InventorySnapshot, now: Instant) -> Vec<ArmRead> {
     let mut reads = Vec::new();
-    let mut by_list: HashMap<Read, BTreeMap<ResourceId, Read>> = HashMap::new();
+    let mut by_list: HashMap<ArmRead, BTreeMap<ResourceId, ArmRead>> = HashMap::new();
     for need in needs {
         match alternatives(need) {
             (single, None) => reads.push(single),
@@ -46,7 +46,7 @@ pub(super) fn plan(needs: &[Need], snapshot: &Snapshot, now: Instant) -> Vec<Rea
     }
     for (list, singles) in by_list {
         let costs = singles.keys().map(|id| cost(&list, id, snapshot)).sum();
-        match reads.contains(&list) || list_pays(costs, snapshot.spent(&list, now), size(&list, snapshot)) {
+        match reads.contains(&list) || list_pays(costs, snapshot.recent_single_reads(&list, now), size(&list, snapshot)) {
             true => reads.push(list),
             false => reads.extend(singles.into_values()),
         }
@@ -57,98 +57,106 @@ pub(super) fn plan(needs: &[Need], snapshot: &Snapshot, now: Instant) -> Vec<Rea
 }
 
 /// Whether one of the reads under way will tell what is needed.
-pub(super) fn is_under_way(need: &Need, reading: &HashSet<Read>) -> bool {
+pub(super) fn is_under_way(need: &RequiredRead, reading: &HashSet<ArmRead>) -> bool {
     let (single, list) = alternatives(need);
     reading.contains(&single) || list.is_some_and(|list| reading.contains(&list))
 }
 
 /// The read that tells only what is needed, and the list that would tell it too.
-fn alternatives(need: &Need) -> (Read, Option<Read>) {
+fn alternatives(need: &RequiredRead) -> (ArmRead, Option<ArmRead>) {
     match need {
-        Need::Read(read) => (read.clone(), None),
-        Need::Machine(id, scope) => (Read::Machine(id.clone()), scope.clone().map(Read::Machines)),
-        Need::Interfaces(id, scope) => (Read::InterfacesOf(id.clone()), scope.clone().map(Read::Interfaces)),
+        RequiredRead::Read(read) => (read.clone(), None),
+        RequiredRead::Machine(id, scope) => (ArmRead::Machine(id.clone()), scope.clone().map(ArmRead::Machines)),
+        RequiredRead::Interfaces(id, scope) => (ArmRead::InterfacesOf(id.clone()), scope.clone().map(ArmRead::Interfaces)),
     }
 }
 
 /// What is due for its age, so that nobody has to wait for it later: of the cluster's group and of others that have been asked for.
 /// Reads that wait for others' answers come when this is asked again. `attempted`: what has been sent already.
-pub(super) fn due(snapshot: &Snapshot, settings: &InventorySettings, now: Instant, attempted: &HashSet<Read>) -> Vec<Read> {
-    let old = |read: &Read, ttl: Duration| {
-        snapshot.last_read(read).is_none_or(|stamp| now.saturating_duration_since(stamp.at) > ttl)
+pub(super) fn due(
+    snapshot: &InventorySnapshot,
+    settings: &InventorySettings,
+    now: Instant,
+    attempted: &HashSet<ArmRead>,
+) -> Vec<ArmRead> {
+    let old = |read: &ArmRead, ttl: Duration| {
+        snapshot.last_read(read).is_none_or(|stamp| now.saturating_duration_since(stamp.read_at) > ttl)
     };
     let mut groups: HashSet<ResourceId> = snapshot.groups().cloned().collect();
     groups.insert(settings.group.clone());
-    let mut reads: Vec<(Read, Duration)> = Vec::new();
+    let mut reads: Vec<(ArmRead, Duration)> = Vec::new();
     for group in groups {
         if settings.uniform || settings.flex {
-            reads.push((Read::ScaleSets(group.clone()), settings.scale_sets_ttl));
+            reads.push((ArmRead::ScaleSets(group.clone()), settings.scale_sets_ttl));
         }
         if settings.standard {
-            reads.push((Read::Machines(Scope::Group(group.clone())), settings.standard_ttl));
+            reads.push((ArmRead::Machines(ListScope::Group(group.clone())), settings.standard_ttl));
         }
         for set in snapshot.scale_sets(&group).iter().filter(|set| set.capacity != Some(0)) {
             match set.flexible {
-                true if settings.flex => reads.push((Read::Machines(Scope::Flex(set.id.clone())), settings.flex_ttl)),
+                true if settings.flex => reads.push((ArmRead::Machines(ListScope::Flex(set.id.clone())), settings.flex_ttl)),
                 false if settings.uniform => {
-                    reads.push((Read::Machines(Scope::Uniform(set.id.clone())), settings.instances_ttl));
+                    reads.push((ArmRead::Machines(ListScope::Uniform(set.id.clone())), settings.instances_ttl));
                 }
                 _ => {}
             }
         }
     }
-    let ttl = |scope: &Scope| match scope {
-        Scope::Uniform(_) => settings.instances_ttl,
-        Scope::Flex(_) | Scope::Group(_) => settings.flex_ttl.max(settings.standard_ttl),
+    let ttl = |scope: &ListScope| match scope {
+        ListScope::Uniform(_) => settings.instances_ttl,
+        ListScope::Flex(_) | ListScope::Group(_) => settings.flex_ttl.max(settings.standard_ttl),
     };
     let with_interfaces = snapshot.entries().filter(|entry| !entry.machine.interfaces.is_empty());
-    let scopes: HashSet<Scope> = with_interfaces.map(|entry| Scope::of_interfaces(&entry.machine)).collect();
-    reads.extend(scopes.into_iter().map(|scope| (Read::Interfaces(scope.clone()), ttl(&scope))));
+    let scopes: HashSet<ListScope> = with_interfaces.map(|entry| ListScope::of_interfaces(&entry.machine)).collect();
+    reads.extend(scopes.into_iter().map(|scope| (ArmRead::Interfaces(scope.clone()), ttl(&scope))));
     let failed = snapshot.failures().filter(|(read, _)| read.is_list());
-    let failed = failed.map(|(read, (_, error))| match Snapshot::is_of_missing_set(read, error) {
-        true => Read::ScaleSets(super::read::group_of(read.subject())),
+    let failed = failed.map(|(read, (_, error))| match InventorySnapshot::is_of_missing_set(read, error) {
+        true => ArmRead::ScaleSets(super::read::group_of(read.subject())),
         false => read.clone(),
     });
-    let mut due: HashSet<Read> = reads.into_iter().filter(|(read, ttl)| old(read, *ttl)).map(|(read, _)| read).collect();
+    let mut due: HashSet<ArmRead> = reads.into_iter().filter(|(read, ttl)| old(read, *ttl)).map(|(read, _)| read).collect();
     due.extend(failed);
     due.extend(snapshot.contradicted_lists().cloned());
     due.into_iter().filter(|read| !attempted.contains(read)).collect()
 }
 
 /// The list whose place a single read takes; `None` for others.
-pub(super) fn list_of(read: &Read, snapshot: &Snapshot) -> Option<Read> {
+pub(super) fn list_of(read: &ArmRead, snapshot: &InventorySnapshot) -> Option<ArmRead> {
     let scope = |id| snapshot.entry(id).map(|entry| entry.machine.as_ref());
     match read {
-        Read::Machine(id) => {
-            let uniform = super::read::uniform_set_of(id).map(Scope::Uniform);
-            let other = || scope(id).map_or_else(|| Scope::Group(super::read::group_of(id)), Scope::of);
-            Some(Read::Machines(uniform.unwrap_or_else(other)))
+        ArmRead::Machine(id) => {
+            let uniform = super::read::uniform_set_of(id).map(ListScope::Uniform);
+            let other = || scope(id).map_or_else(|| ListScope::Group(super::read::group_of(id)), ListScope::of);
+            Some(ArmRead::Machines(uniform.unwrap_or_else(other)))
         }
-        Read::InterfacesOf(id) => Some(Read::Interfaces(Scope::of_interfaces(scope(id)?))),
+        ArmRead::InterfacesOf(id) => Some(ArmRead::Interfaces(ListScope::of_interfaces(scope(id)?))),
         _ => None,
     }
 }
 
 /// Single reads instead of the list, for one machine.
-fn cost(list: &Read, id: &ResourceId, snapshot: &Snapshot) -> usize {
+fn cost(list: &ArmRead, id: &ResourceId, snapshot: &InventorySnapshot) -> usize {
     match list {
-        Read::Interfaces(Scope::Group(_)) => snapshot.entry(id).map_or(1, |entry| entry.machine.interfaces.len().max(1)),
+        ArmRead::Interfaces(ListScope::Group(_)) => {
+            snapshot.entry(id).map_or(1, |entry| entry.machine.interfaces.len().max(1))
+        }
         _ => 1,
     }
 }
 
-fn size(list: &Read, snapshot: &Snapshot) -> Option<usize> {
+fn size(list: &ArmRead, snapshot: &InventorySnapshot) -> Option<usize> {
     match list {
-        Read::Interfaces(Scope::Group(group)) => {
+        ArmRead::Interfaces(ListScope::Group(group)) => {
             let read = snapshot.last_read(list).map(|stamp| stamp.items);
-            let scope = Scope::Group(group.clone());
+            let scope = ListScope::Group(group.clone());
             let known = snapshot.entries().filter(|entry| scope.lists_interfaces(&entry.machine)).count();
-            let is_listed = |set: &ScaleSet| snapshot.last_read(&Read::Machines(Scope::Flex(set.id.clone()))).is_some();
-            let listed = snapshot.last_read(&Read::Machines(Scope::Group(group.clone()))).is_some()
+            let is_listed =
+                |set: &ScaleSetSummary| snapshot.last_read(&ArmRead::Machines(ListScope::Flex(set.id.clone()))).is_some();
+            let listed = snapshot.last_read(&ArmRead::Machines(ListScope::Group(group.clone()))).is_some()
                 || snapshot.scale_sets(group).iter().any(is_listed);
             read.or(listed.then_some(0)).map(|items| items.max(known))
         }
-        Read::Machines(scope) | Read::Interfaces(scope) => snapshot.size(scope),
+        ArmRead::Machines(scope) | ArmRead::Interfaces(scope) => snapshot.size(scope),
         _ => None,
     }
 }

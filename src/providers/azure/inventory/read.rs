@@ -2,12 +2,12 @@
 
 use std::{collections::HashMap, fmt};
 
-use super::{Interface, Machine, MachineKind, build::ScaleSet};
+use super::{Machine, MachineInterface, MachineKind, build::ScaleSetSummary};
 use crate::providers::azure::arm::{ResourceId, api};
 
 /// Machines (or interfaces) that one list shows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Scope {
+pub(super) enum ListScope {
     /// Instances of a uniform scale set.
     Uniform(ResourceId),
     /// Machines of a flexible scale set.
@@ -18,13 +18,13 @@ pub(super) enum Scope {
 
 /// One read: a list with all its pages, or what belongs to one machine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Read {
+pub(super) enum ArmRead {
     /// Scale sets of a group.
     ScaleSets(ResourceId),
     /// A list of machines.
-    Machines(Scope),
+    Machines(ListScope),
     /// A list of interfaces, and of public IPs when some interface has one.
-    Interfaces(Scope),
+    Interfaces(ListScope),
     /// One scale set.
     ScaleSet(ResourceId),
     /// One machine.
@@ -35,18 +35,18 @@ pub(super) enum Read {
 
 /// What a read answered.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum ArmReadPayload {
     /// To [`Read::ScaleSets`].
-    ScaleSets(Vec<ScaleSet>),
+    ScaleSets(Vec<ScaleSetSummary>),
     /// To [`Read::Machines`] and [`Read::Machine`]: machines without addresses, and whether they came with instance view.
     Machines(Vec<(Machine, bool)>),
     /// To [`Read::Interfaces`] and [`Read::InterfacesOf`].
-    Interfaces(HashMap<ResourceId, Interface>),
+    Interfaces(HashMap<ResourceId, MachineInterface>),
     /// To [`Read::ScaleSet`]: it exists.
     Exists,
 }
 
-impl Read {
+impl ArmRead {
     /// Whether it is a list that many questions share.
     pub(super) fn is_list(&self) -> bool {
         matches!(self, Self::ScaleSets(_) | Self::Machines(_) | Self::Interfaces(_))
@@ -61,7 +61,7 @@ impl Read {
     }
 }
 
-impl Scope {
+impl ListScope {
     /// The scale set or group.
     pub(super) fn id(&self) -> &ResourceId {
         match self {
@@ -124,7 +124,7 @@ pub(super) fn uniform_set_of(id: &ResourceId) -> Option<ResourceId> {
     if id.is_type(api::SCALE_SET_VMS.resource_type) { id.parent() } else { None }
 }
 
-impl fmt::Display for Read {
+impl fmt::Display for ArmRead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self {
             Self::ScaleSets(_) => "scale sets of",

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 /// A reference to another resource.
 #[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct Reference {
+pub(super) struct ResourceReference {
     #[serde(default)]
     pub(super) id: String,
 }
@@ -16,32 +16,32 @@ pub(super) struct Reference {
 pub(super) struct ScaleSetRecord {
     #[serde(default)]
     pub(super) id: String,
-    pub(super) sku: Option<Sku>,
-    pub(super) properties: Option<ScaleSetProperties>,
+    pub(super) sku: Option<SkuRecord>,
+    pub(super) properties: Option<ScaleSetRecordProperties>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct Sku {
+pub(super) struct SkuRecord {
     pub(super) name: Option<String>,
     pub(super) capacity: Option<u32>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ScaleSetProperties {
+pub(super) struct ScaleSetRecordProperties {
     pub(super) orchestration_mode: Option<String>,
-    pub(super) virtual_machine_profile: Option<VmProfile>,
+    pub(super) virtual_machine_profile: Option<ScaleSetVmProfileRecord>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct VmProfile {
-    pub(super) os_profile: Option<OsProfile>,
+pub(super) struct ScaleSetVmProfileRecord {
+    pub(super) os_profile: Option<OsProfileRecord>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct OsProfile {
+pub(super) struct OsProfileRecord {
     pub(super) computer_name: Option<String>,
     pub(super) computer_name_prefix: Option<String>,
 }
@@ -55,58 +55,58 @@ pub(super) struct VmRecord {
     pub(super) name: Option<String>,
     pub(super) location: Option<String>,
     pub(super) zones: Option<Vec<String>>,
-    pub(super) sku: Option<Sku>,
+    pub(super) sku: Option<SkuRecord>,
     pub(super) instance_id: Option<String>,
-    pub(super) properties: Option<VmProperties>,
+    pub(super) properties: Option<VmRecordProperties>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct VmProperties {
+pub(super) struct VmRecordProperties {
     pub(super) vm_id: Option<String>,
     pub(super) provisioning_state: Option<String>,
-    pub(super) hardware_profile: Option<HardwareProfile>,
-    pub(super) os_profile: Option<OsProfile>,
-    pub(super) network_profile: Option<NetworkProfile>,
-    pub(super) instance_view: Option<InstanceView>,
-    pub(super) availability_set: Option<Reference>,
-    pub(super) virtual_machine_scale_set: Option<Reference>,
+    pub(super) hardware_profile: Option<HardwareProfileRecord>,
+    pub(super) os_profile: Option<OsProfileRecord>,
+    pub(super) network_profile: Option<NetworkProfileRecord>,
+    pub(super) instance_view: Option<InstanceViewRecord>,
+    pub(super) availability_set: Option<ResourceReference>,
+    pub(super) virtual_machine_scale_set: Option<ResourceReference>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct HardwareProfile {
+pub(super) struct HardwareProfileRecord {
     pub(super) vm_size: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct NetworkProfile {
-    pub(super) network_interfaces: Option<Vec<InterfaceReference>>,
+pub(super) struct NetworkProfileRecord {
+    pub(super) network_interfaces: Option<Vec<InterfaceReferenceRecord>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct InterfaceReference {
+pub(super) struct InterfaceReferenceRecord {
     #[serde(default)]
     pub(super) id: String,
-    pub(super) properties: Option<Flag>,
+    pub(super) properties: Option<InterfaceReferenceProperties>,
 }
 
 /// Properties of which only this one matters.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Flag {
+pub(super) struct InterfaceReferenceProperties {
     pub(super) primary: Option<bool>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct InstanceView {
+pub(super) struct InstanceViewRecord {
     pub(super) platform_fault_domain: Option<i32>,
-    pub(super) statuses: Option<Vec<Status>>,
+    pub(super) statuses: Option<Vec<InstanceViewStatusRecord>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Status {
+pub(super) struct InstanceViewStatusRecord {
     pub(super) code: Option<String>,
 }
 
@@ -115,31 +115,31 @@ pub(super) struct Status {
 pub(super) struct InterfaceRecord {
     #[serde(default)]
     pub(super) id: String,
-    pub(super) properties: Option<InterfaceProperties>,
+    pub(super) properties: Option<InterfaceRecordProperties>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct InterfaceProperties {
+pub(super) struct InterfaceRecordProperties {
     pub(super) primary: Option<bool>,
     pub(super) ip_configurations: Option<Vec<IpConfigurationRecord>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct IpConfigurationRecord {
-    pub(super) properties: Option<IpConfigurationProperties>,
+    pub(super) properties: Option<IpConfigurationRecordProperties>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct IpConfigurationProperties {
+pub(super) struct IpConfigurationRecordProperties {
     pub(super) primary: Option<bool>,
     #[serde(rename = "privateIPAddress")]
     pub(super) private_ip_address: Option<String>,
     #[serde(rename = "privateIPAddressVersion")]
     pub(super) private_ip_address_version: Option<String>,
     #[serde(rename = "publicIPAddress")]
-    pub(super) public_ip_address: Option<Reference>,
+    pub(super) public_ip_address: Option<ResourceReference>,
 }
 
 impl InterfaceRecord {
@@ -156,11 +156,11 @@ impl InterfaceRecord {
 pub(super) struct PublicIpRecord {
     #[serde(default)]
     pub(super) id: String,
-    pub(super) properties: Option<PublicIpProperties>,
+    pub(super) properties: Option<PublicIpRecordProperties>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct PublicIpProperties {
+pub(super) struct PublicIpRecordProperties {
     #[serde(rename = "ipAddress")]
     pub(super) ip_address: Option<String>,
 }

@@ -3,31 +3,36 @@
 use std::collections::HashMap;
 
 use super::{
-    Interface, Machine, build,
-    read::{Answer, Read, Scope, uniform_set_of},
+    Machine, MachineInterface, build,
+    read::{ArmRead, ArmReadPayload, ListScope, uniform_set_of},
     records::{InterfaceRecord, PublicIpRecord, ScaleSetRecord, VmRecord},
 };
-use crate::providers::azure::arm::{ArmClient, ArmResult, ErrorClass, ResourceId, api};
+use crate::providers::azure::arm::{ArmClient, ArmErrorClass, ArmResult, ResourceId, api};
 
 const INSTANCE_VIEW: (&str, &str) = ("$expand", "instanceView");
 
 /// The answer to a read. `interfaces`: ids of the machine's interfaces, for [`Read::InterfacesOf`].
-pub(super) async fn send(arm: &ArmClient, read: &Read, interfaces: &[ResourceId], instance_view: bool) -> ArmResult<Answer> {
+pub(super) async fn send(
+    arm: &ArmClient,
+    read: &ArmRead,
+    interfaces: &[ResourceId],
+    instance_view: bool,
+) -> ArmResult<ArmReadPayload> {
     match read {
-        Read::ScaleSets(group) => {
+        ArmRead::ScaleSets(group) => {
             let path = provider_path(group, api::SCALE_SETS.resource_type);
             let records = arm.list::<ScaleSetRecord>(&api::SCALE_SETS, &path, &[]).await?;
-            Ok(Answer::ScaleSets(records.into_iter().filter_map(build::scale_set).collect()))
+            Ok(ArmReadPayload::ScaleSets(records.into_iter().filter_map(build::scale_set).collect()))
         }
-        Read::ScaleSet(id) => arm.get::<ScaleSetRecord>(&api::SCALE_SETS, id, &[]).await.map(|_| Answer::Exists),
-        Read::Machines(scope) => list_machines(arm, scope, instance_view).await.map(Answer::Machines),
-        Read::Machine(id) => {
+        ArmRead::ScaleSet(id) => arm.get::<ScaleSetRecord>(&api::SCALE_SETS, id, &[]).await.map(|_| ArmReadPayload::Exists),
+        ArmRead::Machines(scope) => list_machines(arm, scope, instance_view).await.map(ArmReadPayload::Machines),
+        ArmRead::Machine(id) => {
             let kind = if uniform_set_of(id).is_some() { &api::SCALE_SET_VMS } else { &api::VIRTUAL_MACHINES };
             let record = arm.get::<VmRecord>(kind, id, &[INSTANCE_VIEW]).await?;
-            Ok(Answer::Machines(build::machine(record).into_iter().collect()))
+            Ok(ArmReadPayload::Machines(build::machine(record).into_iter().collect()))
         }
-        Read::Interfaces(scope) => list_interfaces(arm, scope).await,
-        Read::InterfacesOf(id) => read_interfaces(arm, id, interfaces).await,
+        ArmRead::Interfaces(scope) => list_interfaces(arm, scope).await,
+        ArmRead::InterfacesOf(id) => read_interfaces(arm, id, interfaces).await,
     }
 }
 
@@ -36,20 +41,20 @@ fn provider_path(group: &ResourceId, resource_type: &str) -> String {
 }
 
 /// Machines, boiled down page by page.
-async fn list_machines(arm: &ArmClient, scope: &Scope, instance_view: bool) -> ArmResult<Vec<(Machine, bool)>> {
+async fn list_machines(arm: &ArmClient, scope: &ListScope, instance_view: bool) -> ArmResult<Vec<(Machine, bool)>> {
     let mut machines = Vec::new();
     let take = |page: Vec<VmRecord>| machines.extend(page.into_iter().filter_map(build::machine));
     match scope {
-        Scope::Uniform(set) => {
+        ListScope::Uniform(set) => {
             let query: &[_] = if instance_view { &[INSTANCE_VIEW] } else { &[] };
             arm.list_with(&api::SCALE_SET_VMS, &format!("{set}/virtualMachines"), query, take).await?;
         }
-        Scope::Flex(set) => {
+        ListScope::Flex(set) => {
             let path = provider_path(&super::read::group_of(set), api::VIRTUAL_MACHINES.resource_type);
             let filter = format!("'virtualMachineScaleSet/id' eq '{set}'");
             arm.list_with(&api::VIRTUAL_MACHINES, &path, &[("$filter", &filter), INSTANCE_VIEW], take).await?;
         }
-        Scope::Group(group) => {
+        ListScope::Group(group) => {
             let path = provider_path(group, api::VIRTUAL_MACHINES.resource_type);
             arm.list_with(&api::VIRTUAL_MACHINES, &path, &[], take).await?;
         }
@@ -57,27 +62,27 @@ async fn list_machines(arm: &ArmClient, scope: &Scope, instance_view: bool) -> A
     Ok(machines)
 }
 
-async fn list_interfaces(arm: &ArmClient, scope: &Scope) -> ArmResult<Answer> {
+async fn list_interfaces(arm: &ArmClient, scope: &ListScope) -> ArmResult<ArmReadPayload> {
     let (records, public_ips, public_kind) = match scope {
-        Scope::Uniform(set) | Scope::Flex(set) => {
+        ListScope::Uniform(set) | ListScope::Flex(set) => {
             let path = format!("{set}/networkInterfaces");
             let records = arm.list::<InterfaceRecord>(&api::SCALE_SET_INTERFACES, &path, &[]).await?;
             (records, format!("{set}/publicIPAddresses"), &api::SCALE_SET_PUBLIC_IPS)
         }
-        Scope::Group(group) => {
+        ListScope::Group(group) => {
             let path = provider_path(group, api::INTERFACES.resource_type);
             let records = arm.list::<InterfaceRecord>(&api::INTERFACES, &path, &[]).await?;
             (records, provider_path(group, api::PUBLIC_IPS.resource_type), &api::PUBLIC_IPS)
         }
     };
-    let mut addresses = build::PublicAddresses::new();
+    let mut addresses = build::PublicIpAddressById::new();
     if records.iter().any(|record| record.public_ips().next().is_some()) {
         addresses = build::public_addresses(arm.list::<PublicIpRecord>(public_kind, &public_ips, &[]).await?);
     }
-    Ok(Answer::Interfaces(by_id(records, &addresses)))
+    Ok(ArmReadPayload::Interfaces(by_id(records, &addresses)))
 }
 
-async fn read_interfaces(arm: &ArmClient, machine: &ResourceId, interfaces: &[ResourceId]) -> ArmResult<Answer> {
+async fn read_interfaces(arm: &ArmClient, machine: &ResourceId, interfaces: &[ResourceId]) -> ArmResult<ArmReadPayload> {
     let uniform = uniform_set_of(machine).is_some();
     let mut records = Vec::new();
     if uniform {
@@ -93,14 +98,14 @@ async fn read_interfaces(arm: &ArmClient, machine: &ResourceId, interfaces: &[Re
         match arm.get::<PublicIpRecord>(kind, &id, &[]).await {
             Ok(record) => public_ips.push(record),
             // Removed meanwhile: then there is no such address.
-            Err(error) if error.class == ErrorClass::NotFound => {}
+            Err(error) if error.class == ArmErrorClass::NotFound => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(Answer::Interfaces(by_id(records, &build::public_addresses(public_ips))))
+    Ok(ArmReadPayload::Interfaces(by_id(records, &build::public_addresses(public_ips))))
 }
 
-fn by_id(records: Vec<InterfaceRecord>, addresses: &build::PublicAddresses) -> HashMap<ResourceId, Interface> {
+fn by_id(records: Vec<InterfaceRecord>, addresses: &build::PublicIpAddressById) -> HashMap<ResourceId, MachineInterface> {
     let interfaces = records.into_iter().filter_map(|record| build::interface(record, addresses));
     interfaces.map(|interface| (interface.id.clone(), interface)).collect()
 }

@@ -7,25 +7,25 @@ use tokio::time::Instant;
 
 use super::{
     InventorySettings, MachineKind,
-    read::{Read, group_of},
-    snapshot::Snapshot,
+    read::{ArmRead, group_of},
+    snapshot::InventorySnapshot,
 };
 
 /// So many failures of single reads are shown, the newest.
 const SHOWN: usize = 20;
 
 /// Why the snapshot cannot be trusted. `in_vain`: nodes of the last look-up, when it found none of them.
-pub(super) fn health(snapshot: &Snapshot, settings: &InventorySettings, in_vain: usize) -> Result<(), String> {
+pub(super) fn health(snapshot: &InventorySnapshot, settings: &InventorySettings, in_vain: usize) -> Result<(), String> {
     // A group that a label names must not make the whole cluster wait.
-    let ours = |read: &Read| *read.subject() == settings.group || group_of(read.subject()) == settings.group;
+    let ours = |read: &ArmRead| *read.subject() == settings.group || group_of(read.subject()) == settings.group;
     let mut failed = snapshot
         .failures()
-        .filter(|(read, (_, error))| read.is_list() && ours(read) && !Snapshot::is_of_missing_set(read, error));
+        .filter(|(read, (_, error))| read.is_list() && ours(read) && !InventorySnapshot::is_of_missing_set(read, error));
     if let Some((read, (_, error))) = failed.next() {
         return Err(format!("cannot list {read}: {error}"));
     }
     let group = settings.group.name();
-    let present = snapshot.entries().filter(|entry| entry.missing.is_none()).count();
+    let present = snapshot.entries().filter(|entry| entry.missing_since.is_none()).count();
     let known = snapshot.entries().count();
     if known == 0 && snapshot.lists().next().is_none() {
         let failure = snapshot.failures().next().map(|(read, (_, error))| format!(": {read}: {error}"));
@@ -45,12 +45,12 @@ pub(super) fn health(snapshot: &Snapshot, settings: &InventorySettings, in_vain:
 }
 
 /// Counts, ages and errors: of each list when it last succeeded, with how many items, and what failed since.
-pub(super) fn status(snapshot: &Snapshot, now: Instant) -> Value {
+pub(super) fn status(snapshot: &InventorySnapshot, now: Instant) -> Value {
     let count = |kind: fn(&MachineKind) -> bool| snapshot.entries().filter(|entry| kind(&entry.machine.kind)).count();
     let age = |at: Instant| seconds(now.saturating_duration_since(at));
     let mut lists = BTreeMap::new();
     for (read, stamp) in snapshot.lists() {
-        lists.insert(name(read), json!({"list": read.to_string(), "id": read.subject().as_str(), "items": stamp.items, "ageSeconds": age(stamp.at)}));
+        lists.insert(name(read), json!({"list": read.to_string(), "id": read.subject().as_str(), "items": stamp.items, "ageSeconds": age(stamp.read_at)}));
     }
     let (of_lists, mut singles): (Vec<_>, Vec<_>) = snapshot.failures().partition(|(read, _)| read.is_list());
     for (read, (at, error)) in of_lists {
@@ -69,14 +69,14 @@ pub(super) fn status(snapshot: &Snapshot, now: Instant) -> Value {
             "uniform": count(|kind| matches!(kind, MachineKind::ScaleSetInstance { .. })),
             "flexible": count(|kind| matches!(kind, MachineKind::FlexInstance { .. })),
             "other": count(|kind| matches!(kind, MachineKind::AvailabilitySet { .. } | MachineKind::Standalone)),
-            "missing": snapshot.entries().filter(|entry| entry.missing.is_some()).count(),
+            "missing": snapshot.entries().filter(|entry| entry.missing_since.is_some()).count(),
         },
         "lists": lists.into_values().collect::<Vec<_>>(),
         "failures": failures.collect::<Vec<_>>(),
     })
 }
 
-fn name(read: &Read) -> String {
+fn name(read: &ArmRead) -> String {
     format!("{read} {}", read.subject())
 }
 

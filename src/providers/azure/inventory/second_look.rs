@@ -7,60 +7,65 @@
 use tokio::time::Instant;
 
 use super::{
-    build::ScaleSet,
-    question::{Need, Step},
-    read::{Read, Scope, group_of, uniform_set_of},
-    resolve::View,
-    snapshot::Absence,
+    build::ScaleSetSummary,
+    query::{QueryEvaluation, RequiredRead},
+    read::{ArmRead, ListScope, group_of, uniform_set_of},
+    resolve::QueryView,
+    snapshot::ResourceAbsence,
 };
 use crate::{cloud_provider::SecondLook, providers::azure::arm::ResourceId};
 
 /// What the lists say of the question's machine.
-pub(super) fn ask(view: &View<'_>) -> Step<SecondLook> {
-    let Some(id) = &view.question.wanted.id else { return silent("the Node has no provider id") };
+pub(super) fn evaluate(view: &QueryView<'_>) -> QueryEvaluation<SecondLook> {
+    let Some(id) = &view.question.query.id else { return silent("the Node has no provider id") };
     let (absence, group) = (view.snapshot.absence(id), group_of(id));
     let Some(set) = uniform_set_of(id).or_else(|| absence?.scale_set.clone()) else {
-        return absence.map_or_else(|| not_absent(view, id), |it| in_list(view, it, Scope::Group(group), None));
+        return absence.map_or_else(|| not_absent(view, id), |it| in_list(view, it, ListScope::Group(group), None));
     };
     let denied = absence.or_else(|| view.snapshot.absence(&set)).map(|it| it.since);
-    if let Some(step) = unless_read(view, Read::ScaleSets(group.clone()), denied) {
+    if let Some(step) = unless_read(view, ArmRead::ScaleSets(group.clone()), denied) {
         return step;
     }
     match (view.snapshot.scale_sets(&group).iter().find(|it| it.id == set), absence) {
         (Some(_), None) => not_absent(view, id),
-        (Some(listed), Some(absence)) if listed.flexible => in_list(view, absence, Scope::Flex(set), Some(listed)),
-        (Some(listed), Some(absence)) => in_list(view, absence, Scope::Uniform(set), Some(listed)),
+        (Some(listed), Some(absence)) if listed.flexible => in_list(view, absence, ListScope::Flex(set), Some(listed)),
+        (Some(listed), Some(absence)) => in_list(view, absence, ListScope::Uniform(set), Some(listed)),
         (None, _) => of_missing_set(view, &group, &set),
     }
 }
 
 /// ARM has shown the machine after it had denied it, or was not asked.
-fn not_absent(view: &View<'_>, id: &ResourceId) -> Step<SecondLook> {
+fn not_absent(view: &QueryView<'_>, id: &ResourceId) -> QueryEvaluation<SecondLook> {
     match view.snapshot.entry(id) {
-        Some(entry) if entry.missing.is_none() => {
-            Step::Done(SecondLook::Contradicts(format!("ARM lists {id}, and answers 404 when asked for it")))
+        Some(entry) if entry.missing_since.is_none() => {
+            QueryEvaluation::Done(SecondLook::Contradicts(format!("ARM lists {id}, and answers 404 when asked for it")))
         }
         _ => silent(format!("ARM was not asked for {id}")),
     }
 }
 
-fn silent(why: impl Into<String>) -> Step<SecondLook> {
-    Step::Done(SecondLook::Silent(why.into()))
+fn silent(why: impl Into<String>) -> QueryEvaluation<SecondLook> {
+    QueryEvaluation::Done(SecondLook::Silent(why.into()))
 }
 
 /// ARM has said of the scale set itself that it is gone; the list that lacks it has to show others.
-fn of_missing_set(view: &View<'_>, group: &ResourceId, set: &ResourceId) -> Step<SecondLook> {
+fn of_missing_set(view: &QueryView<'_>, group: &ResourceId, set: &ResourceId) -> QueryEvaluation<SecondLook> {
     let others = !view.snapshot.scale_sets(group).is_empty();
     match view.snapshot.absence(set) {
-        Some(_) if others => Step::Done(SecondLook::Agrees),
+        Some(_) if others => QueryEvaluation::Done(SecondLook::Agrees),
         Some(_) => silent(format!("ARM lists no scale sets in resource group {} any more", group.name())),
         None => silent(format!("ARM does not list scale set {}", set.name())),
     }
 }
 
 /// What a list says that does not show the machine: one that did would have taken its absence back.
-fn in_list(view: &View<'_>, absence: &Absence, scope: Scope, set: Option<&ScaleSet>) -> Step<SecondLook> {
-    let list = Read::Machines(scope);
+fn in_list(
+    view: &QueryView<'_>,
+    absence: &ResourceAbsence,
+    scope: ListScope,
+    set: Option<&ScaleSetSummary>,
+) -> QueryEvaluation<SecondLook> {
+    let list = ArmRead::Machines(scope);
     if let Some(step) = unless_read(view, list.clone(), Some(absence.since)) {
         return step;
     }
@@ -71,21 +76,21 @@ fn in_list(view: &View<'_>, absence: &Absence, scope: Scope, set: Option<&ScaleS
             silent(format!("scale set {name} should have {capacity} machines, and ARM lists {listed}"))
         }
         None if listed == 0 => silent("ARM lists no machines there any more"),
-        _ => Step::Done(SecondLook::Agrees),
+        _ => QueryEvaluation::Done(SecondLook::Agrees),
     }
 }
 
 /// The list has to be read, unless that was done lately and after ARM denied the machine.
-fn unless_read(view: &View<'_>, list: Read, denied: Option<Instant>) -> Option<Step<SecondLook>> {
+fn unless_read(view: &QueryView<'_>, list: ArmRead, denied: Option<Instant>) -> Option<QueryEvaluation<SecondLook>> {
     let stamp = view.snapshot.last_read(&list);
     let is_later = |at: Instant| denied.is_none_or(|denied| at > denied);
-    if stamp.is_some_and(|stamp| is_later(stamp.at) && view.question.fresh(stamp.at, view.settings.absent_ttl)) {
+    if stamp.is_some_and(|stamp| is_later(stamp.read_at) && view.question.fresh(stamp.read_at, view.settings.absent_ttl)) {
         return None;
     }
-    let need = Need::Read(list);
+    let need = RequiredRead::Read(list);
     Some(match view.failure_of(&need) {
         Some(error) => silent(error.to_string()),
-        None => Step::Need(vec![need]),
+        None => QueryEvaluation::NeedsReads(vec![need]),
     })
 }
 

@@ -12,38 +12,38 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    Interface, Machine, MachineKind, build,
-    build::ScaleSet,
+    Machine, MachineInterface, MachineKind, build,
+    build::ScaleSetSummary,
     denial::denies_instance,
     names,
-    read::{Answer, Read, Scope, group_of, is_in},
+    read::{ArmRead, ArmReadPayload, ListScope, group_of, is_in},
 };
-use crate::providers::azure::arm::{ArmError, ErrorClass, ResourceId};
+use crate::providers::azure::arm::{ArmError, ArmErrorClass, ResourceId};
 
 /// How long it is remembered that a machine was not there, at most.
-const FORGET_ABSENCE: Duration = Duration::from_secs(3600);
+const ABSENCE_RETENTION: Duration = Duration::from_secs(3600);
 /// Single reads of one list's machines are counted together for this long, and failures remembered at least.
-const RECENT: Duration = Duration::from_secs(60);
+const RECENT_WINDOW: Duration = Duration::from_secs(60);
 
 /// A machine, and when its parts were read.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct MachineEntry {
     pub(super) machine: Arc<Machine>,
     /// When its own document was read.
-    pub(super) read: Instant,
+    pub(super) read_at: Instant,
     /// When its instance view was.
-    pub(super) view: Option<Instant>,
+    pub(super) instance_view_at: Option<Instant>,
     /// When its own document was read by itself, not in a list.
-    pub(super) direct: Option<Instant>,
+    pub(super) single_read_at: Option<Instant>,
     /// When all its interfaces were.
-    pub(super) interfaces: Option<Instant>,
+    pub(super) interfaces_read_at: Option<Instant>,
     /// When a list was read that should have had it and had not.
-    pub(super) missing: Option<Instant>,
+    pub(super) missing_since: Option<Instant>,
 }
 
 /// ARM said directly that a resource does not exist.
 #[derive(Debug, Clone)]
-pub(super) struct Absence {
+pub(super) struct ResourceAbsence {
     pub(super) at: Instant,
     /// When ARM said so first, with nothing to the contrary since.
     pub(super) since: Instant,
@@ -55,42 +55,42 @@ pub(super) struct Absence {
 
 /// The last success of a list.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stamp {
-    pub(super) at: Instant,
+pub(super) struct ListReadStamp {
+    pub(super) read_at: Instant,
     /// How many items it had.
     pub(super) items: usize,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Snapshot {
-    scale_sets: HashMap<ResourceId, Vec<ScaleSet>>,
-    entries: HashMap<ResourceId, Entry>,
+pub(super) struct InventorySnapshot {
+    scale_sets: HashMap<ResourceId, Vec<ScaleSetSummary>>,
+    entries: HashMap<ResourceId, MachineEntry>,
     names: HashMap<ResourceId, HashMap<Box<str>, ResourceId>>,
-    reads: HashMap<Read, Stamp>,
-    failures: HashMap<Read, (Instant, ArmError)>,
-    absences: HashMap<ResourceId, Absence>,
-    spent: HashMap<Read, (Instant, usize)>,
+    list_reads: HashMap<ArmRead, ListReadStamp>,
+    failures: HashMap<ArmRead, (Instant, ArmError)>,
+    absences: HashMap<ResourceId, ResourceAbsence>,
+    single_reads: HashMap<ArmRead, (Instant, usize)>,
 }
 
-impl Snapshot {
+impl InventorySnapshot {
     /// What is known of a machine.
-    pub(super) fn entry(&self, id: &ResourceId) -> Option<&Entry> {
+    pub(super) fn entry(&self, id: &ResourceId) -> Option<&MachineEntry> {
         self.entries.get(id)
     }
 
     /// All machines.
-    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = &MachineEntry> {
         self.entries.values()
     }
 
     /// The machine that a node of this name is, in this group.
-    pub(super) fn by_name(&self, group: &ResourceId, node_name: &str) -> Option<&Entry> {
+    pub(super) fn by_name(&self, group: &ResourceId, node_name: &str) -> Option<&MachineEntry> {
         self.entries.get(self.names.get(group)?.get(&names::key(node_name))?)
     }
 
     /// Scale sets of a group, once listed.
-    pub(super) fn scale_sets(&self, group: &ResourceId) -> &[ScaleSet] {
+    pub(super) fn scale_sets(&self, group: &ResourceId) -> &[ScaleSetSummary] {
         self.scale_sets.get(group).map_or(&[], Vec::as_slice)
     }
 
@@ -100,91 +100,95 @@ impl Snapshot {
     }
 
     /// The last success of a list (or of the read of one scale set).
-    pub(super) fn last_read(&self, read: &Read) -> Option<Stamp> {
-        self.reads.get(read).copied()
+    pub(super) fn last_read(&self, read: &ArmRead) -> Option<ListReadStamp> {
+        self.list_reads.get(read).copied()
     }
 
     /// All lists that have succeeded.
-    pub(super) fn lists(&self) -> impl Iterator<Item = (&Read, &Stamp)> {
-        self.reads.iter().filter(|(read, _)| read.is_list())
+    pub(super) fn lists(&self) -> impl Iterator<Item = (&ArmRead, &ListReadStamp)> {
+        self.list_reads.iter().filter(|(read, _)| read.is_list())
     }
 
     /// The failure of a read that has not succeeded since.
-    pub(super) fn failure(&self, read: &Read) -> Option<&(Instant, ArmError)> {
+    pub(super) fn failure(&self, read: &ArmRead) -> Option<&(Instant, ArmError)> {
         self.failures.get(read)
     }
 
     /// All such failures.
-    pub(super) fn failures(&self) -> impl Iterator<Item = (&Read, &(Instant, ArmError))> {
+    pub(super) fn failures(&self) -> impl Iterator<Item = (&ArmRead, &(Instant, ArmError))> {
         self.failures.iter()
     }
 
     /// Lists that came empty although machines they should have are known to exist.
-    pub(super) fn contradicted_lists(&self) -> impl Iterator<Item = &Read> {
+    pub(super) fn contradicted_lists(&self) -> impl Iterator<Item = &ArmRead> {
         let empty = self.lists().filter(|(_, stamp)| stamp.items == 0).map(|(read, _)| read);
         empty.filter(|read| {
             let shown = |machine: &Machine| match read {
-                Read::ScaleSets(group) => !matches!(Scope::of(machine), Scope::Group(_)) && is_in(&machine.id, group),
-                Read::Machines(scope) => scope.lists(machine),
+                ArmRead::ScaleSets(group) => {
+                    !matches!(ListScope::of(machine), ListScope::Group(_)) && is_in(&machine.id, group)
+                }
+                ArmRead::Machines(scope) => scope.lists(machine),
                 _ => false,
             };
-            self.entries.values().any(|entry| entry.missing.is_none() && shown(&entry.machine))
+            self.entries.values().any(|entry| entry.missing_since.is_none() && shown(&entry.machine))
         })
     }
 
     /// Whether the failure says that the scale set of a list is gone, which is no failure of ARM.
-    pub(super) fn is_of_missing_set(read: &Read, error: &ArmError) -> bool {
-        let of_set =
-            matches!(read, Read::Machines(Scope::Uniform(_) | Scope::Flex(_)) | Read::Interfaces(Scope::Uniform(_)));
-        of_set && matches!(error.class, ErrorClass::NotFound | ErrorClass::ParentNotFound)
+    pub(super) fn is_of_missing_set(read: &ArmRead, error: &ArmError) -> bool {
+        let of_set = matches!(
+            read,
+            ArmRead::Machines(ListScope::Uniform(_) | ListScope::Flex(_)) | ArmRead::Interfaces(ListScope::Uniform(_))
+        );
+        of_set && matches!(error.class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound)
     }
 
     /// When ARM said directly that this resource does not exist; gone when it has been seen since.
-    pub(super) fn absence(&self, id: &ResourceId) -> Option<&Absence> {
+    pub(super) fn absence(&self, id: &ResourceId) -> Option<&ResourceAbsence> {
         self.absences.get(id)
     }
 
     /// All such absences.
-    pub(super) fn absences(&self) -> impl Iterator<Item = (&ResourceId, &Absence)> {
+    pub(super) fn absences(&self) -> impl Iterator<Item = (&ResourceId, &ResourceAbsence)> {
         self.absences.iter()
     }
 
     /// How many machines a list would show, as far as is known. `None`: there is no telling.
-    pub(super) fn size(&self, scope: &Scope) -> Option<usize> {
+    pub(super) fn size(&self, scope: &ListScope) -> Option<usize> {
         let known = self.entries.values().filter(|entry| scope.lists(&entry.machine)).count();
         match scope {
-            Scope::Uniform(id) | Scope::Flex(id) => {
+            ListScope::Uniform(id) | ListScope::Flex(id) => {
                 let mut sets = self.scale_sets.values().flatten();
                 sets.find(|set| set.id == *id).map(|set| set.capacity.unwrap_or_default().max(known))
             }
-            Scope::Group(_) => self.last_read(&Read::Machines(scope.clone())).map(|_| known),
+            ListScope::Group(_) => self.last_read(&ArmRead::Machines(scope.clone())).map(|_| known),
         }
     }
 
     /// How many single reads have been sent lately of what this list shows, since it was last read.
-    pub(super) fn spent(&self, list: &Read, now: Instant) -> usize {
-        let recent = |(since, _): &&(Instant, usize)| now.saturating_duration_since(*since) < RECENT;
-        self.spent.get(list).filter(recent).map_or(0, |(_, count)| *count)
+    pub(super) fn recent_single_reads(&self, list: &ArmRead, now: Instant) -> usize {
+        let recent = |(since, _): &&(Instant, usize)| now.saturating_duration_since(*since) < RECENT_WINDOW;
+        self.single_reads.get(list).filter(recent).map_or(0, |(_, count)| *count)
     }
 
     /// Counts one more.
-    pub(super) fn spend(&mut self, list: Read, now: Instant) {
-        let before = self.spent(&list, now);
-        let spent = self.spent.entry(list).or_insert((now, 0));
+    pub(super) fn count_single_read(&mut self, list: ArmRead, now: Instant) {
+        let before = self.recent_single_reads(&list, now);
+        let spent = self.single_reads.entry(list).or_insert((now, 0));
         *spent = if before == 0 { (now, 1) } else { (spent.0, before + 1) };
     }
 
     /// Takes in what a read, sent at `at`, has answered.
-    pub(super) fn record(&mut self, read: Read, at: Instant, outcome: Result<Answer, ArmError>) {
+    pub(super) fn record(&mut self, read: ArmRead, at: Instant, outcome: Result<ArmReadPayload, ArmError>) {
         match outcome {
             Ok(answer) => {
                 self.failures.remove(&read);
                 self.take(read, at, answer);
             }
-            Err(error) if (error.class == ErrorClass::NotFound && !read.is_list()) || denies_instance(&read, &error) => {
+            Err(error) if (error.class == ArmErrorClass::NotFound && !read.is_list()) || denies_instance(&read, &error) => {
                 self.failures.remove(&read);
                 match read {
-                    Read::Machine(id) | Read::ScaleSet(id) => self.note_absence(&id, at),
+                    ArmRead::Machine(id) | ArmRead::ScaleSet(id) => self.note_absence(&id, at),
                     other => self.note_failure(other, at, error),
                 }
             }
@@ -192,54 +196,56 @@ impl Snapshot {
         }
     }
 
-    fn note_failure(&mut self, read: Read, at: Instant, error: ArmError) {
-        self.failures.retain(|read, (since, _)| read.is_list() || at.saturating_duration_since(*since) < FORGET_ABSENCE);
+    fn note_failure(&mut self, read: ArmRead, at: Instant, error: ArmError) {
+        self.failures.retain(|read, (since, _)| read.is_list() || at.saturating_duration_since(*since) < ABSENCE_RETENTION);
         self.failures.insert(read, (at, error));
     }
 
-    fn take(&mut self, read: Read, at: Instant, answer: Answer) {
+    fn take(&mut self, read: ArmRead, at: Instant, answer: ArmReadPayload) {
         let items = match (&read, answer) {
-            (Read::ScaleSets(group), Answer::ScaleSets(sets)) => self.take_scale_sets(group, at, sets),
-            (Read::Machines(scope), Answer::Machines(machines)) => self.take_list(scope, at, machines),
-            (Read::Interfaces(scope), Answer::Interfaces(interfaces)) => self.take_interfaces(scope, at, &interfaces),
-            (Read::InterfacesOf(id), Answer::Interfaces(interfaces)) => {
+            (ArmRead::ScaleSets(group), ArmReadPayload::ScaleSets(sets)) => self.take_scale_sets(group, at, sets),
+            (ArmRead::Machines(scope), ArmReadPayload::Machines(machines)) => self.take_list(scope, at, machines),
+            (ArmRead::Interfaces(scope), ArmReadPayload::Interfaces(interfaces)) => {
+                self.take_interfaces(scope, at, &interfaces)
+            }
+            (ArmRead::InterfacesOf(id), ArmReadPayload::Interfaces(interfaces)) => {
                 if let Some(entry) = self.entries.get_mut(id) {
                     fill(entry, at, &interfaces);
                 }
                 return;
             }
-            (_, Answer::Machines(machines)) => {
+            (_, ArmReadPayload::Machines(machines)) => {
                 return machines.into_iter().for_each(|(machine, view)| self.put_direct(machine, view, at));
             }
-            (Read::ScaleSet(id), Answer::Exists) => {
+            (ArmRead::ScaleSet(id), ArmReadPayload::Exists) => {
                 self.absences.remove(id);
                 1
             }
             _ => return,
         };
-        self.spent.remove(&read);
-        self.reads.insert(read, Stamp { at, items });
+        self.single_reads.remove(&read);
+        self.list_reads.insert(read, ListReadStamp { read_at: at, items });
     }
 
-    fn take_scale_sets(&mut self, group: &ResourceId, at: Instant, sets: Vec<ScaleSet>) -> usize {
+    fn take_scale_sets(&mut self, group: &ResourceId, at: Instant, sets: Vec<ScaleSetSummary>) -> usize {
         let listed: HashSet<&ResourceId> = sets.iter().map(|set| &set.id).collect();
         // What failed about a set that is no more need not succeed again. Recent failures still answer questions.
-        let stands = |read: &Read| match read {
-            Read::Machines(Scope::Uniform(id) | Scope::Flex(id))
-            | Read::Interfaces(Scope::Uniform(id))
-            | Read::ScaleSet(id) => group_of(id) != *group || listed.contains(id),
+        let stands = |read: &ArmRead| match read {
+            ArmRead::Machines(ListScope::Uniform(id) | ListScope::Flex(id))
+            | ArmRead::Interfaces(ListScope::Uniform(id))
+            | ArmRead::ScaleSet(id) => group_of(id) != *group || listed.contains(id),
             _ => true,
         };
-        let recent = |since: &Instant| at.saturating_duration_since(*since) < RECENT;
+        let recent = |since: &Instant| at.saturating_duration_since(*since) < RECENT_WINDOW;
         self.failures.retain(|read, (since, _)| recent(since) || stands(read));
-        self.reads.retain(|read, _| stands(read));
-        self.spent.retain(|read, _| stands(read));
+        self.list_reads.retain(|read, _| stands(read));
+        self.single_reads.retain(|read, _| stands(read));
         let count = sets.len();
         self.scale_sets.insert(group.clone(), sets);
         count
     }
 
-    fn take_list(&mut self, scope: &Scope, at: Instant, machines: Vec<(Machine, bool)>) -> usize {
+    fn take_list(&mut self, scope: &ListScope, at: Instant, machines: Vec<(Machine, bool)>) -> usize {
         let count = machines.len();
         for (mut machine, view) in machines {
             share_scale_set(&mut machine, scope);
@@ -249,26 +255,31 @@ impl Snapshot {
             }
         }
         for entry in self.entries.values_mut() {
-            if entry.read < at && entry.missing.is_none() && scope.lists(&entry.machine) {
-                entry.missing = Some(at);
+            if entry.read_at < at && entry.missing_since.is_none() && scope.lists(&entry.machine) {
+                entry.missing_since = Some(at);
             }
         }
         self.forget_unasked(at);
-        self.absences.retain(|_, absence| at.saturating_duration_since(absence.at) < FORGET_ABSENCE);
+        self.absences.retain(|_, absence| at.saturating_duration_since(absence.at) < ABSENCE_RETENTION);
         count
     }
 
     /// Drops machines that lists have lacked for long and nobody asked for; else ARM would have been asked about them directly.
     fn forget_unasked(&mut self, at: Instant) {
-        let long = |since: Instant| at.saturating_duration_since(since) >= FORGET_ABSENCE;
-        let lost = self.entries.values().filter(|entry| entry.missing.is_some_and(long));
+        let long = |since: Instant| at.saturating_duration_since(since) >= ABSENCE_RETENTION;
+        let lost = self.entries.values().filter(|entry| entry.missing_since.is_some_and(long));
         for machine in lost.map(|entry| Arc::clone(&entry.machine)).collect::<Vec<_>>() {
-            self.unname(&machine.id, &machine);
+            self.remove_name(&machine.id, &machine);
             self.entries.remove(&machine.id);
         }
     }
 
-    fn take_interfaces(&mut self, scope: &Scope, at: Instant, interfaces: &HashMap<ResourceId, Interface>) -> usize {
+    fn take_interfaces(
+        &mut self,
+        scope: &ListScope,
+        at: Instant,
+        interfaces: &HashMap<ResourceId, MachineInterface>,
+    ) -> usize {
         for entry in self.entries.values_mut().filter(|entry| scope.lists_interfaces(&entry.machine)) {
             fill(entry, at, interfaces);
         }
@@ -279,39 +290,49 @@ impl Snapshot {
     fn put_direct(&mut self, machine: Machine, view: bool, at: Instant) {
         let id = machine.id.clone();
         self.put(machine, view, at);
-        if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.read == at) {
-            entry.direct = Some(at);
+        if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.read_at == at) {
+            entry.single_read_at = Some(at);
         }
     }
 
     /// Notes a machine whose document was read at `at`.
     pub(super) fn put(&mut self, mut machine: Machine, view: bool, at: Instant) {
         let id = machine.id.clone();
-        if self.entries.get(&id).is_some_and(|known| known.read > at) {
+        if self.entries.get(&id).is_some_and(|known| known.read_at > at) {
             return;
         }
         let older = self.entries.remove(&id);
         self.absences.remove(&id);
-        self.failures.remove(&Read::Machine(id.clone()));
+        self.failures.remove(&ArmRead::Machine(id.clone()));
         let same = older.as_ref().filter(|older| older.machine.vm_id == machine.vm_id);
-        let direct = same.and_then(|older| older.direct);
+        let direct = same.and_then(|older| older.single_read_at);
         let mut entry_view = view.then_some(at);
         let mut interfaces = machine.interfaces.is_empty().then_some(at);
         if let Some(older) = same {
             if !view {
                 machine.fault_domain = older.machine.fault_domain;
                 machine.power_state.clone_from(&older.machine.power_state);
-                entry_view = older.view;
+                entry_view = older.instance_view_at;
             }
             let complete = build::carry_over(&mut machine, &older.machine);
-            interfaces = interfaces.or(older.interfaces.filter(|_| complete));
+            interfaces = interfaces.or(older.interfaces_read_at.filter(|_| complete));
         }
         self.rename(&id, older.as_ref().map(|older| &*older.machine), &machine);
         let machine = match older {
             Some(older) if *older.machine == machine => older.machine,
             _ => Arc::new(machine),
         };
-        self.entries.insert(id, Entry { machine, read: at, view: entry_view, direct, interfaces, missing: None });
+        self.entries.insert(
+            id,
+            MachineEntry {
+                machine,
+                read_at: at,
+                instance_view_at: entry_view,
+                single_read_at: direct,
+                interfaces_read_at: interfaces,
+                missing_since: None,
+            },
+        );
     }
 
     /// Notes a machine complete with addresses, as a write's answer or a reader elsewhere has it.
@@ -333,30 +354,30 @@ impl Snapshot {
         let mut scale_set = before.and_then(|absence| absence.scale_set.clone());
         let mut node_name = before.and_then(|absence| absence.node_name.clone());
         if let Some(entry) = self.entries.get(id) {
-            if entry.read > at {
+            if entry.read_at > at {
                 return;
             }
-            if let Scope::Uniform(set) | Scope::Flex(set) = Scope::of(&entry.machine) {
+            if let ListScope::Uniform(set) | ListScope::Flex(set) = ListScope::of(&entry.machine) {
                 scale_set = Some(set);
             }
             node_name = Some(names::key(entry.machine.node_name()));
-            self.unname(id, &Arc::clone(&entry.machine));
+            self.remove_name(id, &Arc::clone(&entry.machine));
             self.entries.remove(id);
         }
-        self.absences.insert(id.clone(), Absence { at, since, scale_set, node_name });
+        self.absences.insert(id.clone(), ResourceAbsence { at, since, scale_set, node_name });
     }
 
     fn rename(&mut self, id: &ResourceId, older: Option<&Machine>, machine: &Machine) {
         let name = machine.node_name();
         if let Some(older) = older.filter(|older| !older.node_name().eq_ignore_ascii_case(name)) {
-            self.unname(id, older);
+            self.remove_name(id, older);
         }
         if !name.is_empty() {
             self.names.entry(group_of(id)).or_default().insert(names::key(name), id.clone());
         }
     }
 
-    fn unname(&mut self, id: &ResourceId, machine: &Machine) {
+    fn remove_name(&mut self, id: &ResourceId, machine: &Machine) {
         let Some(names) = self.names.get_mut(&group_of(id)) else { return };
         let key = names::key(machine.node_name());
         if names.get(&key).is_some_and(|named| named == id) {
@@ -366,7 +387,7 @@ impl Snapshot {
 }
 
 /// All machines of a list share the text of their set's id.
-fn share_scale_set(machine: &mut Machine, scope: &Scope) {
+fn share_scale_set(machine: &mut Machine, scope: &ListScope) {
     if let MachineKind::ScaleSetInstance { scale_set, .. } | MachineKind::FlexInstance { scale_set } = &mut machine.kind
         && scale_set == scope.id()
     {
@@ -374,12 +395,12 @@ fn share_scale_set(machine: &mut Machine, scope: &Scope) {
     }
 }
 
-fn fill(entry: &mut Entry, at: Instant, interfaces: &HashMap<ResourceId, Interface>) {
+fn fill(entry: &mut MachineEntry, at: Instant, interfaces: &HashMap<ResourceId, MachineInterface>) {
     let mut machine = Machine::clone(&entry.machine);
-    if entry.interfaces.is_some_and(|read| read > at) || !build::fill(&mut machine, interfaces) {
+    if entry.interfaces_read_at.is_some_and(|read| read > at) || !build::fill(&mut machine, interfaces) {
         return;
     }
-    entry.interfaces = Some(at);
+    entry.interfaces_read_at = Some(at);
     if machine != *entry.machine {
         entry.machine = Arc::new(machine);
     }

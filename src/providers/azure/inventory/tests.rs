@@ -10,7 +10,7 @@ use super::*;
 use crate::{
     metrics::Metrics,
     providers::azure::{
-        arm::{ArmParts, ArmSettings, Gate, TokenError, TokenProvider, budget::Charge},
+        arm::{ArmClientDeps, ArmSettings, RequestGate, TokenError, TokenProvider, budget::RequestCharge},
         config::{AzureConfig, VmType},
     },
     runtime::leader_election::Leadership,
@@ -24,9 +24,9 @@ use crate::{
 struct Open;
 
 #[async_trait]
-impl Gate for Open {
-    async fn acquire(&self, _: &Charge, _: Urgency) {}
-    fn observe(&self, _: &Charge, _: u16, _: &HeaderMap, _: &str) {}
+impl RequestGate for Open {
+    async fn acquire(&self, _: &RequestCharge, _: Urgency) {}
+    fn observe(&self, _: &RequestCharge, _: u16, _: &HeaderMap, _: &str) {}
 }
 
 #[async_trait]
@@ -66,7 +66,7 @@ fn cloud_of(pools: Vec<Pool>) -> Cloud {
     };
     let world = World::new(topology, AzureOptions { page_size: 20, ..AzureOptions::immediate() }, clock).unwrap();
     world.azure().check_tokens(Arc::new(|_| None));
-    let parts = ArmParts {
+    let parts = ArmClientDeps {
         transport: world.azure().transport(),
         tokens: Arc::new(Open),
         gate: Arc::new(Open),
@@ -80,12 +80,12 @@ fn cloud_of(pools: Vec<Pool>) -> Cloud {
 }
 
 impl Cloud {
-    fn wanted(&self) -> Vec<Wanted> {
+    fn wanted(&self) -> Vec<MachineQuery> {
         let names = self.world.uninitialized_nodes().into_iter().filter_map(|node| node.metadata.name);
         names.map(|name| named(&name)).collect()
     }
 
-    async fn look_up(&self, wanted: &[Wanted]) -> Vec<Result<Arc<Machine>, LookupError>> {
+    async fn look_up(&self, wanted: &[MachineQuery]) -> Vec<Result<Arc<Machine>, LookupError>> {
         self.inventory.look_up(wanted, Freshness::Cached).await
     }
 
@@ -97,9 +97,9 @@ impl Cloud {
         found.into_iter().map(Result::unwrap).collect()
     }
 
-    async fn confirm(&self, machine: &Machine) -> Sighting {
-        let wanted = Wanted { id: Some(machine.id.clone()), ..named(machine.node_name()) };
-        self.inventory.confirm(&wanted, Duration::ZERO).await
+    async fn confirm(&self, machine: &Machine) -> MachineExistence {
+        let wanted = MachineQuery { id: Some(machine.id.clone()), ..named(machine.node_name()) };
+        self.inventory.check_existence(&wanted, Duration::ZERO).await
     }
 
     /// Requests since last asked.
@@ -111,8 +111,8 @@ impl Cloud {
     }
 }
 
-fn named(node_name: &str) -> Wanted {
-    Wanted { node_name: node_name.to_ascii_lowercase(), id: None, resource_group: None }
+fn named(node_name: &str) -> MachineQuery {
+    MachineQuery { node_name: node_name.to_ascii_lowercase(), id: None, resource_group: None }
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,29 +177,29 @@ async fn machines_come_and_go() {
         let known = cloud.known().await;
         let node = |machine: &Machine| machine.node_name().to_ascii_lowercase();
         cloud.world.set_power(&node(&known[1]), Power::Deallocated).unwrap();
-        let Sighting::Found(machine) = cloud.confirm(&known[1]).await else { panic!("{kind:?}") };
+        let MachineExistence::Found(machine) = cloud.confirm(&known[1]).await else { panic!("{kind:?}") };
         assert_eq!(machine.power_state.as_deref(), Some("deallocated"), "{kind:?}");
         tokio::time::advance(Duration::from_secs(1)).await;
         if kind == PoolKind::Standalone || kind == PoolKind::AvailabilitySet {
             cloud.world.recreate_machine(&node(&known[2])).unwrap();
-            let Sighting::Found(machine) = cloud.confirm(&known[2]).await else { panic!("{kind:?}") };
+            let MachineExistence::Found(machine) = cloud.confirm(&known[2]).await else { panic!("{kind:?}") };
             assert_ne!(machine.vm_id, known[2].vm_id, "{kind:?}");
         }
         cloud.world.delete_machine(&node(&known[0])).unwrap();
         tokio::time::advance(Duration::from_secs(1)).await;
         cloud.requests();
-        assert_eq!(cloud.confirm(&known[0]).await, Sighting::Gone, "{kind:?}");
+        assert_eq!(cloud.confirm(&known[0]).await, MachineExistence::Gone, "{kind:?}");
         let requests = cloud.requests();
         assert!(requests <= 4, "{kind:?}: {requests}");
         cloud.world.delete_pool("pool1").unwrap();
         tokio::time::advance(Duration::from_secs(60)).await;
         let gone = join_all(known[5..].iter().map(|machine| cloud.confirm(machine))).await;
-        assert!(gone.iter().all(|it| *it == Sighting::Gone), "{kind:?}: {gone:?}");
+        assert!(gone.iter().all(|it| *it == MachineExistence::Gone), "{kind:?}: {gone:?}");
         let group = cloud.world.topology().resource_group;
         cloud.world.empty_group(&group);
         tokio::time::advance(Duration::from_secs(60)).await;
         let sightings = join_all(known[1..5].iter().map(|machine| cloud.confirm(machine))).await;
-        assert!(sightings.iter().all(|it| matches!(it, Sighting::Unknown(_))), "{kind:?}: {sightings:?}");
+        assert!(sightings.iter().all(|it| matches!(it, MachineExistence::Unknown(_))), "{kind:?}: {sightings:?}");
     }
 }
 
@@ -230,7 +230,7 @@ async fn however_arm_fails_nothing_is_gone_and_it_recovers() {
                 assert!(cloud.inventory.health().is_err(), "{fault:?} {kind:?}");
                 for machine in &known[..2] {
                     let sighting = cloud.confirm(machine).await;
-                    assert_ne!(sighting, Sighting::Gone, "{fault:?} {kind:?}");
+                    assert_ne!(sighting, MachineExistence::Gone, "{fault:?} {kind:?}");
                 }
                 cloud.world.azure().faults().clear();
                 tokio::time::advance(Duration::from_secs(61)).await;
@@ -248,7 +248,7 @@ async fn a_forbidden_group_is_unknown() {
         let cloud = cloud(kind, 1, 5);
         let known = cloud.known().await;
         cloud.world.forbid_group(&cloud.world.topology().resource_group);
-        assert!(matches!(cloud.confirm(&known[0]).await, Sighting::Unknown(why) if why.contains("403")), "{kind:?}");
+        assert!(matches!(cloud.confirm(&known[0]).await, MachineExistence::Unknown(why) if why.contains("403")), "{kind:?}");
     }
 }
 

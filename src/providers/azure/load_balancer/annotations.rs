@@ -5,20 +5,22 @@
 
 use std::{collections::BTreeMap, marker::PhantomData};
 
-use super::spec::Refusal;
+use super::spec::ServiceRefusal;
 
-mod kinds;
+mod formats;
 mod names;
 mod reference;
 mod unknown;
 
-pub use kinds::{
-    Address, Addresses, AnyCase, DnsLabel, Exact, Group, IpTags, Kind, MOST_RANGES, MachineSet, Path, PrefixId, ProbePort,
-    ProbeWord, Ranges, Resource, Restriction, ServiceTags, SpacedWords, Subnet, Tags, Text, Trimmed, Unacceptable, Whole,
-    Words, is_reserved,
+pub use formats::{
+    AddressFormat, AddressListFormat, AnnotationFormat, AnyCaseTrueFormat, CommaListFormat, DnsLabelFormat, ExactTrueFormat,
+    InvalidAnnotationText, IpTagListFormat, MOST_RANGES, PrefixIdFormat, ProbePathFormat, ProbePortFormat,
+    ProbeProtocolFormat, RangeListFormat, ResourceGroupFormat, ResourceNameFormat, RestrictionFormat, ServiceTagListFormat,
+    SpaceListFormat, SubnetFormat, TagListFormat, TextFormat, TrimmedTrueFormat, VmSetFormat, WholeNumberFormat,
+    is_reserved,
 };
 pub use reference::reference_page;
-pub use unknown::{PortsOf, unknown};
+pub use unknown::{AnnotatedPorts, unknown_annotations};
 
 macro_rules! prefix {
     () => {
@@ -30,11 +32,11 @@ macro_rules! prefix {
 pub const PREFIX: &str = prefix!();
 
 /// The annotations of a Service.
-pub type Annotations = BTreeMap<String, String>;
+pub type ServiceAnnotations = BTreeMap<String, String>;
 
 /// One row of the table.
 #[derive(Debug, Clone, Copy)]
-pub struct Annotation {
+pub struct AnnotationEntry {
     /// Key; `{p}` stands for the number of a port of the Service.
     pub key: &'static str,
     /// Which part of the reference it belongs to.
@@ -49,56 +51,61 @@ pub struct Annotation {
 
 /// An annotation that a Service has once, with values of kind `K`.
 #[derive(Debug)]
-pub struct Key<K> {
+pub struct AnnotationKey<K> {
     /// The whole key.
     pub key: &'static str,
     kind: PhantomData<fn() -> K>,
 }
 
-impl<K: Kind> Key<K> {
+impl<K: AnnotationFormat> AnnotationKey<K> {
     /// The value; `None`: not given, or written so that it counts as not given.
-    pub fn read<'a>(&self, annotations: &'a Annotations) -> Result<Option<K::Value<'a>>, Refusal> {
+    pub fn read<'a>(&self, annotations: &'a ServiceAnnotations) -> Result<Option<K::Value<'a>>, ServiceRefusal> {
         read::<K>(self.key, annotations)
     }
 
     /// Whether the annotation is there, whatever it says.
-    pub fn is_given(&self, annotations: &Annotations) -> bool {
+    pub fn is_given(&self, annotations: &ServiceAnnotations) -> bool {
         annotations.contains_key(self.key)
     }
 }
 
 /// An annotation that each port of a Service may have, with values of kind `K`.
 #[derive(Debug)]
-pub struct PortKey<K> {
+pub struct PortAnnotationKey<K> {
     ending: &'static str,
     kind: PhantomData<fn() -> K>,
 }
 
-impl<K: Kind> PortKey<K> {
+impl<K: AnnotationFormat> PortAnnotationKey<K> {
     /// The whole key for a port of the Service.
     pub fn of(&self, port: i32) -> String {
         format!("{PREFIX}port_{port}_{}", self.ending)
     }
 
     /// The value for a port; `None`: not given, or written so that it counts as not given.
-    pub fn read<'a>(&self, port: i32, annotations: &'a Annotations) -> Result<Option<K::Value<'a>>, Refusal> {
+    pub fn read<'a>(&self, port: i32, annotations: &'a ServiceAnnotations) -> Result<Option<K::Value<'a>>, ServiceRefusal> {
         read::<K>(&self.of(port), annotations)
     }
 }
 
 /// The door: no other code reads the text of an annotation. What is too long, or has characters that nobody sees, is not looked at.
-fn read<'a, K: Kind>(key: &str, annotations: &'a Annotations) -> Result<Option<K::Value<'a>>, Refusal> {
+fn read<'a, K: AnnotationFormat>(
+    key: &str,
+    annotations: &'a ServiceAnnotations,
+) -> Result<Option<K::Value<'a>>, ServiceRefusal> {
     let Some(text) = annotations.get(key) else { return Ok(None) };
-    let refusal =
-        |found: String| Refusal { field: key.to_owned(), message: format!("expected {}, found {found}", K::accepts()) };
+    let refusal = |found: String| ServiceRefusal {
+        field: key.to_owned(),
+        message: format!("expected {}, found {found}", K::accepts()),
+    };
     if text.len() > K::LONGEST {
         let (length, longest) = (text.len(), K::LONGEST);
-        return Err(refusal(format!("{length} bytes, of which at most {longest} are read: `{}`", shown(text))));
+        return Err(refusal(format!("{length} bytes, of which at most {longest} are read: `{}`", excerpt(text))));
     }
     if text.contains(is_invisible) {
-        return Err(refusal(format!("control characters in `{}`", shown(text))));
+        return Err(refusal(format!("control characters in `{}`", excerpt(text))));
     }
-    K::read(text).map_err(|Unacceptable(part)| refusal(format!("`{}`", shown(part))))
+    K::read(text).map_err(|InvalidAnnotationText(part)| refusal(format!("`{}`", excerpt(part))))
 }
 
 /// Blanks, such as those between the lines of a list, are no harm.
@@ -107,7 +114,7 @@ fn is_invisible(c: char) -> bool {
 }
 
 /// The beginning of a text of the user, fit for one line of a message: at most 64 characters.
-pub fn shown(text: &str) -> String {
+pub fn excerpt(text: &str) -> String {
     const LONGEST: usize = 64;
     let mut shown: String = text.chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(LONGEST).is_some() {
@@ -117,10 +124,10 @@ pub fn shown(text: &str) -> String {
 }
 
 /// The first of several texts of the user, and how many more there are.
-pub fn shown_all<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+pub fn excerpts<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     const MOST: usize = 5;
     let mut texts = texts.into_iter();
-    let mut all: Vec<String> = texts.by_ref().take(MOST).map(|text| format!("`{}`", shown(text))).collect();
+    let mut all: Vec<String> = texts.by_ref().take(MOST).map(|text| format!("`{}`", excerpt(text))).collect();
     match texts.count() {
         0 => {}
         more => all.push(format!("and {more} more")),
@@ -133,17 +140,17 @@ macro_rules! annotations {
         service { $($group:literal { $($name:ident: $kind:ty = $key:literal $default:literal $doc:literal;)* })* }
         port $port_group:literal { $($port_name:ident: $port_kind:ty = $ending:literal $port_default:literal $port_doc:literal;)* }
     ) => {
-        $($(#[doc = $doc] pub const $name: Key<$kind> = Key { key: concat!(prefix!(), $key), kind: PhantomData };)*)*
-        $(#[doc = $port_doc] pub const $port_name: PortKey<$port_kind> = PortKey { ending: $ending, kind: PhantomData };)*
+        $($(#[doc = $doc] pub const $name: AnnotationKey<$kind> = AnnotationKey { key: concat!(prefix!(), $key), kind: PhantomData };)*)*
+        $(#[doc = $port_doc] pub const $port_name: PortAnnotationKey<$port_kind> = PortAnnotationKey { ending: $ending, kind: PhantomData };)*
 
         /// All annotations, in the order of the reference page.
-        pub const ANNOTATIONS: &[Annotation] = &[
-            $($(Annotation {
-                key: concat!(prefix!(), $key), group: $group, accepts: <$kind as Kind>::accepts,
+        pub const ANNOTATIONS: &[AnnotationEntry] = &[
+            $($(AnnotationEntry {
+                key: concat!(prefix!(), $key), group: $group, accepts: <$kind as AnnotationFormat>::accepts,
                 default: $default, doc: $doc,
             },)*)*
-            $(Annotation {
-                key: concat!(prefix!(), "port_{p}_", $ending), group: $port_group, accepts: <$port_kind as Kind>::accepts,
+            $(AnnotationEntry {
+                key: concat!(prefix!(), "port_{p}_", $ending), group: $port_group, accepts: <$port_kind as AnnotationFormat>::accepts,
                 default: $port_default, doc: $port_doc,
             },)*
         ];
@@ -156,66 +163,66 @@ macro_rules! annotations {
 annotations! {
 service {
     "Kind of load balancer" {
-        INTERNAL: Exact = "azure-load-balancer-internal" "external" "Internal load balancer with an address of the virtual network. Any other spelling of `true`, and any word that is not clearly a no, leaves the Service external, open only to the tags and ranges that are given.";
-        INTERNAL_SUBNET: Subnet = "azure-load-balancer-internal-subnet" "`subnetName` of the configuration" "Subnet of the internal address. Part of the names of front end, rules and probes.";
-        MODE: MachineSet = "azure-load-balancer-mode" "the primary VM set" "Basic load balancers only: VM set whose load balancer is used, or `__auto__` for the least busy one.";
-        CONFIGURATIONS: Words = "azure-load-balancer-configurations" "every entry" "Without effect: several standard load balancers are not built yet. Entries of `multipleStandardLoadBalancerConfigurations` that may take the Service. Letter case does not matter, even in the key. Not together with a pinned address or public IP.";
+        INTERNAL: ExactTrueFormat = "azure-load-balancer-internal" "external" "Internal load balancer with an address of the virtual network. Any other spelling of `true`, and any word that is not clearly a no, leaves the Service external, open only to the tags and ranges that are given.";
+        INTERNAL_SUBNET: SubnetFormat = "azure-load-balancer-internal-subnet" "`subnetName` of the configuration" "Subnet of the internal address. Part of the names of front end, rules and probes.";
+        MODE: VmSetFormat = "azure-load-balancer-mode" "the primary VM set" "Basic load balancers only: VM set whose load balancer is used, or `__auto__` for the least busy one.";
+        CONFIGURATIONS: CommaListFormat = "azure-load-balancer-configurations" "every entry" "Without effect: several standard load balancers are not built yet. Entries of `multipleStandardLoadBalancerConfigurations` that may take the Service. Letter case does not matter, even in the key. Not together with a pinned address or public IP.";
     }
     "Addresses" {
-        IPV4: Address = "azure-load-balancer-ipv4" "`spec.loadBalancerIP`" "IPv4 address of the front end. External: that of an existing public IP. Services that pin the same address share a front end.";
-        IPV6: Address = "azure-load-balancer-ipv6" "`spec.loadBalancerIP`" "IPv6 address of the front end.";
-        ADDITIONAL_PUBLIC_IPS: Addresses = "azure-additional-public-ips" "none" "Further public addresses that lead to the nodes: added to the status and to the security rules. The load balancer does not know them.";
+        IPV4: AddressFormat = "azure-load-balancer-ipv4" "`spec.loadBalancerIP`" "IPv4 address of the front end. External: that of an existing public IP. Services that pin the same address share a front end.";
+        IPV6: AddressFormat = "azure-load-balancer-ipv6" "`spec.loadBalancerIP`" "IPv6 address of the front end.";
+        ADDITIONAL_PUBLIC_IPS: AddressListFormat = "azure-additional-public-ips" "none" "Further public addresses that lead to the nodes: added to the status and to the security rules. The load balancer does not know them.";
     }
     "Public IPs" {
-        RESOURCE_GROUP: Group = "azure-load-balancer-resource-group" "`resourceGroup` of the configuration" "Resource group of the Service's public IPs.";
-        PIP_NAME: Resource = "azure-pip-name" "made by this program" "Name of an existing public IP. Outranks prefix and pinned address.";
-        PIP_NAME_IPV6: Resource = "azure-pip-name-ipv6" "made by this program; for single-stack IPv6 `azure-pip-name`" "The same for IPv6.";
-        PIP_PREFIX_ID: PrefixId = "azure-pip-prefix-id" "none" "Resource id of the public IP prefix from which a new public IP is taken. Changing it replaces the public IP.";
-        PIP_PREFIX_ID_IPV6: PrefixId = "azure-pip-prefix-id-ipv6" "none; for single-stack IPv6 `azure-pip-prefix-id`" "The same for IPv6.";
-        PIP_TAGS: Tags = "azure-pip-tags" "none" "Tags of public IPs that this program made, over those of the configuration. Keys that begin with `k8s-azure-` do not count, nor `service`, `kubernetes-cluster-name` and `kubernetes-dns-label-service`.";
-        PIP_IP_TAGS: IpTags = "azure-pip-ip-tags" "left as they are" "IP tags of the public IP. Changing them replaces it, unless `enableIPTagMutationForExistingPublicIP` is set.";
-        DNS_LABEL: DnsLabel = "azure-dns-label-name" "left as it is" "DNS label of a public IP that this program made; an empty value removes it. A public IP that somebody else made keeps its own.";
+        RESOURCE_GROUP: ResourceGroupFormat = "azure-load-balancer-resource-group" "`resourceGroup` of the configuration" "Resource group of the Service's public IPs.";
+        PIP_NAME: ResourceNameFormat = "azure-pip-name" "made by this program" "Name of an existing public IP. Outranks prefix and pinned address.";
+        PIP_NAME_IPV6: ResourceNameFormat = "azure-pip-name-ipv6" "made by this program; for single-stack IPv6 `azure-pip-name`" "The same for IPv6.";
+        PIP_PREFIX_ID: PrefixIdFormat = "azure-pip-prefix-id" "none" "Resource id of the public IP prefix from which a new public IP is taken. Changing it replaces the public IP.";
+        PIP_PREFIX_ID_IPV6: PrefixIdFormat = "azure-pip-prefix-id-ipv6" "none; for single-stack IPv6 `azure-pip-prefix-id`" "The same for IPv6.";
+        PIP_TAGS: TagListFormat = "azure-pip-tags" "none" "Tags of public IPs that this program made, over those of the configuration. Keys that begin with `k8s-azure-` do not count, nor `service`, `kubernetes-cluster-name` and `kubernetes-dns-label-service`.";
+        PIP_IP_TAGS: IpTagListFormat = "azure-pip-ip-tags" "left as they are" "IP tags of the public IP. Changing them replaces it, unless `enableIPTagMutationForExistingPublicIP` is set.";
+        DNS_LABEL: DnsLabelFormat = "azure-dns-label-name" "left as it is" "DNS label of a public IP that this program made; an empty value removes it. A public IP that somebody else made keeps its own.";
     }
     "Who may connect" {
-        ALLOWED_SERVICE_TAGS: ServiceTags = "azure-allowed-service-tags" "the Internet (external), no rule (internal)" "Service tags whose addresses may connect. One that is none is left out and all that is not allowed is denied; an empty list allows nobody.";
-        ALLOWED_IP_RANGES: Ranges = "azure-allowed-ip-ranges" "the Internet (external), no rule (internal)" "Ranges that may connect. An invalid one is left out and all that is not allowed is denied; an empty list allows nobody. Not together with `spec.loadBalancerSourceRanges`.";
-        SOURCE_RANGES: Ranges = "load-balancer-source-ranges" "none" "Further ranges, as in `azure-allowed-ip-ranges`.";
-        DENY_ALL: Restriction = "azure-deny-all-except-load-balancer-source-ranges" "`false`" "Deny all that is not allowed, when at least one valid range is. Machines themselves get no such rule: with floating IP switched off it covers the node ports of the Service only.";
-        DISABLE_NSG_RULE: Restriction = "azure-disable-load-balancer-nsg-rule" "`false`" "No security rules for the Service. A word that is neither lets nobody in, and rules that deny stay.";
-        SHARED_SECURITY_RULE: Text = "azure-shared-securityrule" "" "Without effect, as upstream: security rules are always shared. Older documentation names it.";
+        ALLOWED_SERVICE_TAGS: ServiceTagListFormat = "azure-allowed-service-tags" "the Internet (external), no rule (internal)" "Service tags whose addresses may connect. One that is none is left out and all that is not allowed is denied; an empty list allows nobody.";
+        ALLOWED_IP_RANGES: RangeListFormat = "azure-allowed-ip-ranges" "the Internet (external), no rule (internal)" "Ranges that may connect. An invalid one is left out and all that is not allowed is denied; an empty list allows nobody. Not together with `spec.loadBalancerSourceRanges`.";
+        SOURCE_RANGES: RangeListFormat = "load-balancer-source-ranges" "none" "Further ranges, as in `azure-allowed-ip-ranges`.";
+        DENY_ALL: RestrictionFormat = "azure-deny-all-except-load-balancer-source-ranges" "`false`" "Deny all that is not allowed, when at least one valid range is. Machines themselves get no such rule: with floating IP switched off it covers the node ports of the Service only.";
+        DISABLE_NSG_RULE: RestrictionFormat = "azure-disable-load-balancer-nsg-rule" "`false`" "No security rules for the Service. A word that is neither lets nobody in, and rules that deny stay.";
+        SHARED_SECURITY_RULE: TextFormat = "azure-shared-securityrule" "" "Without effect, as upstream: security rules are always shared. Older documentation names it.";
     }
     "Rules" {
-        IDLE_TIMEOUT: Whole<4, 100> = "azure-load-balancer-tcp-idle-timeout" "`4`" "Minutes after which idle connections end, on every rule.";
-        DISABLE_TCP_RESET: AnyCase = "azure-load-balancer-disable-tcp-reset" "`false`" "Let idle TCP connections end without a reset.";
-        HA_PORTS: AnyCase = "azure-load-balancer-enable-high-availability-ports" "`false`" "One rule for all ports and protocols. Internal standard load balancers only.";
-        DISABLE_FLOATING_IP: AnyCase = "azure-disable-load-balancer-floating-ip" "`false`" "Send traffic to node ports on addresses of nodes instead of to the front end's address.";
+        IDLE_TIMEOUT: WholeNumberFormat<4, 100> = "azure-load-balancer-tcp-idle-timeout" "`4`" "Minutes after which idle connections end, on every rule.";
+        DISABLE_TCP_RESET: AnyCaseTrueFormat = "azure-load-balancer-disable-tcp-reset" "`false`" "Let idle TCP connections end without a reset.";
+        HA_PORTS: AnyCaseTrueFormat = "azure-load-balancer-enable-high-availability-ports" "`false`" "One rule for all ports and protocols. Internal standard load balancers only.";
+        DISABLE_FLOATING_IP: AnyCaseTrueFormat = "azure-disable-load-balancer-floating-ip" "`false`" "Send traffic to node ports on addresses of nodes instead of to the front end's address.";
     }
     "Health probes" {
-        PROBE_PROTOCOL: ProbeWord = "azure-load-balancer-health-probe-protocol" "`tcp`" "Protocol of the probes. `appProtocol` of a port outranks it.";
-        PROBE_REQUEST_PATH: Path = "azure-load-balancer-health-probe-request-path" "`/`" "Path of HTTP and HTTPS probes.";
-        PROBE_INTERVAL: Whole<5, { i32::MAX }> = "azure-load-balancer-health-probe-interval" "`5`" "Seconds between two probes. Interval times number of probes must be less than 120.";
-        PROBE_COUNT: Whole<2, { i32::MAX }> = "azure-load-balancer-health-probe-num-of-probe" "`2`" "Failed probes until a node gets no new connections.";
+        PROBE_PROTOCOL: ProbeProtocolFormat = "azure-load-balancer-health-probe-protocol" "`tcp`" "Protocol of the probes. `appProtocol` of a port outranks it.";
+        PROBE_REQUEST_PATH: ProbePathFormat = "azure-load-balancer-health-probe-request-path" "`/`" "Path of HTTP and HTTPS probes.";
+        PROBE_INTERVAL: WholeNumberFormat<5, { i32::MAX }> = "azure-load-balancer-health-probe-interval" "`5`" "Seconds between two probes. Interval times number of probes must be less than 120.";
+        PROBE_COUNT: WholeNumberFormat<2, { i32::MAX }> = "azure-load-balancer-health-probe-num-of-probe" "`2`" "Failed probes until a node gets no new connections.";
     }
     "Private link" {
-        PLS_CREATE: Trimmed = "azure-pls-create" "`false`" "Private link service in front of the front end. Not built yet: none is made, changed or deleted; of this group only `azure-pls-create` together with `azure-pls-proxy-protocol` has an effect, on probes. External Services need `azure-disable-load-balancer-floating-ip`.";
-        PLS_RESOURCE_GROUP: Group = "azure-pls-resource-group" "`privateLinkServiceResourceGroup` of the configuration" "Its resource group.";
-        PLS_NAME: Resource = "azure-pls-name" "`pls-` and the name of the front end" "Its name. Cannot be changed later.";
-        PLS_SUBNET: Subnet = "azure-pls-ip-configuration-subnet" "that of the Service, else `subnetName` of the configuration" "Subnet of its addresses.";
-        PLS_ADDRESS_COUNT: Whole<1, 8> = "azure-pls-ip-configuration-ip-address-count" "`1`" "How many addresses it has.";
-        PLS_ADDRESSES: SpacedWords = "azure-pls-ip-configuration-ip-address" "none" "Its fixed IPv4 addresses; the others are chosen by Azure.";
-        PLS_FQDNS: SpacedWords = "azure-pls-fqdns" "none" "Its names.";
-        PLS_PROXY_PROTOCOL: Trimmed = "azure-pls-proxy-protocol" "`false`" "Send the TCP proxy header. Replaces the probe of nodes with local endpoints by one per port.";
-        PLS_VISIBILITY: SpacedWords = "azure-pls-visibility" "none" "Subscriptions that see it, or `*`.";
-        PLS_AUTO_APPROVAL: SpacedWords = "azure-pls-auto-approval" "none" "Subscriptions whose connections need no approval.";
+        PLS_CREATE: TrimmedTrueFormat = "azure-pls-create" "`false`" "Private link service in front of the front end. Not built yet: none is made, changed or deleted; of this group only `azure-pls-create` together with `azure-pls-proxy-protocol` has an effect, on probes. External Services need `azure-disable-load-balancer-floating-ip`.";
+        PLS_RESOURCE_GROUP: ResourceGroupFormat = "azure-pls-resource-group" "`privateLinkServiceResourceGroup` of the configuration" "Its resource group.";
+        PLS_NAME: ResourceNameFormat = "azure-pls-name" "`pls-` and the name of the front end" "Its name. Cannot be changed later.";
+        PLS_SUBNET: SubnetFormat = "azure-pls-ip-configuration-subnet" "that of the Service, else `subnetName` of the configuration" "Subnet of its addresses.";
+        PLS_ADDRESS_COUNT: WholeNumberFormat<1, 8> = "azure-pls-ip-configuration-ip-address-count" "`1`" "How many addresses it has.";
+        PLS_ADDRESSES: SpaceListFormat = "azure-pls-ip-configuration-ip-address" "none" "Its fixed IPv4 addresses; the others are chosen by Azure.";
+        PLS_FQDNS: SpaceListFormat = "azure-pls-fqdns" "none" "Its names.";
+        PLS_PROXY_PROTOCOL: TrimmedTrueFormat = "azure-pls-proxy-protocol" "`false`" "Send the TCP proxy header. Replaces the probe of nodes with local endpoints by one per port.";
+        PLS_VISIBILITY: SpaceListFormat = "azure-pls-visibility" "none" "Subscriptions that see it, or `*`.";
+        PLS_AUTO_APPROVAL: SpaceListFormat = "azure-pls-auto-approval" "none" "Subscriptions whose connections need no approval.";
     }
 }
 port "Single ports" {
-    NO_RULE: AnyCase = "no_lb_rule" "`false`" "No load balancing rule and no probe for the port. Security rules still open it. Not with high-availability ports.";
-    NO_PROBE: AnyCase = "no_probe_rule" "`false`" "A rule without probe. Not with high-availability ports.";
-    PORT_PROBE_PROTOCOL: ProbeWord = "health-probe_protocol" "`appProtocol`, else the annotation for all ports" "Protocol of the port's probe.";
-    PORT_PROBE_PORT: ProbePort = "health-probe_port" "the port's node port" "What is probed: the node port of a port of the Service, given by name or number, or any other port of the nodes. With `externalTrafficPolicy: Local` it gives the port a probe of its own.";
-    PORT_PROBE_REQUEST_PATH: Path = "health-probe_request-path" "the annotation for all ports" "Path of HTTP and HTTPS probes.";
-    PORT_PROBE_INTERVAL: Whole<5, { i32::MAX }> = "health-probe_interval" "the annotation for all ports" "Seconds between two probes. With `externalTrafficPolicy: Local`, `{p}` is `spec.healthCheckNodePort`.";
-    PORT_PROBE_COUNT: Whole<2, { i32::MAX }> = "health-probe_num-of-probe" "the annotation for all ports" "Failed probes until a node gets no new connections; `{p}` as for the interval.";
+    NO_RULE: AnyCaseTrueFormat = "no_lb_rule" "`false`" "No load balancing rule and no probe for the port. Security rules still open it. Not with high-availability ports.";
+    NO_PROBE: AnyCaseTrueFormat = "no_probe_rule" "`false`" "A rule without probe. Not with high-availability ports.";
+    PORT_PROBE_PROTOCOL: ProbeProtocolFormat = "health-probe_protocol" "`appProtocol`, else the annotation for all ports" "Protocol of the port's probe.";
+    PORT_PROBE_PORT: ProbePortFormat = "health-probe_port" "the port's node port" "What is probed: the node port of a port of the Service, given by name or number, or any other port of the nodes. With `externalTrafficPolicy: Local` it gives the port a probe of its own.";
+    PORT_PROBE_REQUEST_PATH: ProbePathFormat = "health-probe_request-path" "the annotation for all ports" "Path of HTTP and HTTPS probes.";
+    PORT_PROBE_INTERVAL: WholeNumberFormat<5, { i32::MAX }> = "health-probe_interval" "the annotation for all ports" "Seconds between two probes. With `externalTrafficPolicy: Local`, `{p}` is `spec.healthCheckNodePort`.";
+    PORT_PROBE_COUNT: WholeNumberFormat<2, { i32::MAX }> = "health-probe_num-of-probe" "the annotation for all ports" "Failed probes until a node gets no new connections; `{p}` as for the interval.";
 }
 }

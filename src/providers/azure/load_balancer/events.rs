@@ -7,15 +7,15 @@ use k8s_openapi::api::core::v1::Service;
 
 use super::{
     desired::{
-        load_balancers::{DELETING_FRONTEND, KeptFrontend},
-        public_ips::Release,
+        load_balancers::{DELETING_FRONTEND, RetainedFrontend},
+        public_ips::PublicIpRelease,
     },
     explain::explain,
-    spec::{Warning, reason},
+    spec::{ServiceWarning, reason},
 };
 use crate::{
     providers::azure::arm::{ArmError, ResourceId},
-    runtime::events::{Event, EventDoc, EventType, reference},
+    runtime::events::{EventDescription, EventType, RecordedEvent, object_reference},
 };
 
 /// Source component of the events, as upstream.
@@ -24,32 +24,32 @@ pub const COMPONENT: &str = "azure-cloud-provider";
 /// Reason of the event about a public IP that stays as it is. Only this program has it.
 const KEPT_PUBLIC_IP: &str = "KeptPublicIPAddress";
 
-const fn warning(reason: &'static str, when: &'static str) -> EventDoc {
-    EventDoc { reason, type_: EventType::Warning, when }
+const fn warning(reason: &'static str, when: &'static str) -> EventDescription {
+    EventDescription { reason, type_: EventType::Warning, when }
 }
 
 macro_rules! calls {
     ($($(#[$doc:meta])* $call:ident $reason:literal $when:literal;)*) => {
         /// A request to ARM whose failure is an event of its own.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Call {
+        pub enum ArmCallKind {
             $($(#[$doc])* $call,)*
         }
 
-        impl Call {
+        impl ArmCallKind {
             /// Every call.
-            pub const ALL: &[Call] = &[$(Call::$call),*];
+            pub const ALL: &[ArmCallKind] = &[$(ArmCallKind::$call),*];
 
             /// Reason of the event.
             pub fn reason(self) -> &'static str {
                 match self {
-                    $(Call::$call => $reason,)*
+                    $(ArmCallKind::$call => $reason,)*
                 }
             }
         }
 
         /// Every event, for the reference page.
-        pub const EVENTS: &[EventDoc] = &[
+        pub const EVENTS: &[EventDescription] = &[
             $(warning($reason, $when),)*
             warning(DELETING_FRONTEND, "A front end is kept although the Service does not need it any more, because something else refers to it."),
             warning(KEPT_PUBLIC_IP, "A public IP that the Service has left is not deleted, because something that is no Service's uses it; or it keeps its IP tags, because it cannot be made anew; or its resource group may not be read."),
@@ -57,7 +57,7 @@ macro_rules! calls {
             warning(reason::INVALID_ALLOWED_IP_RANGES, "Some range in an annotation is no range; only the valid ones are allowed."),
             warning(reason::CONFLICT_CONFIGURATION, "`spec.loadBalancerSourceRanges` is given together with service tags."),
             warning(reason::UNREADABLE_RESTRICTION, "An annotation that restricts the Service cannot be read; the Service is restricted as far as it could be meant."),
-            warning(reason::WITHOUT_EFFECT, "A known annotation or field has no effect on this Service."),
+            warning(reason::IGNORED_CONFIGURATION, "A known annotation or field has no effect on this Service."),
             warning(reason::UNKNOWN_ANNOTATION, "An annotation looks like one of this provider, but nothing reads it."),
         ];
     };
@@ -76,36 +76,36 @@ calls! {
     CreateOrUpdateInterface "CreateOrUpdateInterface" "A network interface could not be put into a back-end pool, or taken out of it.";
 }
 
-fn event(service: &Service, reason: &'static str, message: String) -> Event {
-    Event { about: reference(service), type_: EventType::Warning, reason, message }
+fn event(service: &Service, reason: &'static str, message: String) -> RecordedEvent {
+    RecordedEvent { about: object_reference(service), type_: EventType::Warning, reason, message }
 }
 
 /// A request to ARM failed on behalf of the Service. Record it once for each error, not for each try.
-pub fn call_failed(service: &Service, call: Call, error: &ArmError) -> Event {
+pub fn call_failed(service: &Service, call: ArmCallKind, error: &ArmError) -> RecordedEvent {
     event(service, call.reason(), explain(error).message)
 }
 
 /// A front end is kept because something else refers to it.
-pub fn kept_frontend(service: &Service, kept: &KeptFrontend) -> Event {
+pub fn kept_frontend(service: &Service, kept: &RetainedFrontend) -> RecordedEvent {
     let uses: Vec<_> = kept.uses.iter().map(|user| format!("{} {}", user.kind, user.name)).collect();
     let message = format!("front end {} is kept until these do not refer to it any more: {}", kept.id, uses.join(", "));
     event(service, DELETING_FRONTEND, message)
 }
 
 /// A public IP is not deleted, or not changed, and why.
-pub fn kept_public_ip(service: &Service, kept: &Release) -> Event {
+pub fn kept_public_ip(service: &Service, kept: &PublicIpRelease) -> RecordedEvent {
     event(service, KEPT_PUBLIC_IP, format!("public IP {} is kept as it is: {}", kept.id, kept.reasons.join("; ")))
 }
 
 /// The Service goes, and the resource group of its public IP cannot be read. It never had an address, as far as is known.
-pub fn maybe_left(service: &Service, id: &ResourceId, error: &ArmError) -> Event {
+pub fn public_ip_maybe_left(service: &Service, id: &ResourceId, error: &ArmError) -> RecordedEvent {
     let message =
         format!("public IP {id} is left behind if it exists, because its group cannot be read: {}", explain(error).message);
     event(service, KEPT_PUBLIC_IP, message)
 }
 
 /// Something about the Service is probably not meant. To be recorded when it is ensured.
-pub fn strange(service: &Service, warning: &Warning) -> Event {
+pub fn spec_warning(service: &Service, warning: &ServiceWarning) -> RecordedEvent {
     event(service, warning.reason, format!("{}: {}", warning.field, warning.message))
 }
 

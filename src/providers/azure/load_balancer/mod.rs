@@ -8,19 +8,19 @@
 
 pub mod annotations;
 pub mod apply;
-pub mod commit;
+pub mod backend_pools;
+pub mod batch;
 pub mod desired;
 pub mod engine;
 pub mod events;
 pub mod explain;
 pub mod lease;
-pub mod members;
 pub mod naming;
 pub mod observe;
 pub mod observed;
 pub mod plan;
-mod reconciles;
-pub mod roster;
+mod reconcile_metrics;
+pub mod service_index;
 pub mod settings;
 pub mod spec;
 pub mod zones;

@@ -3,7 +3,7 @@
 //! In: Services' identities and the settings. Out: names, byte for byte those of cloud-provider-azure, so that what it left behind is
 //! recognised. Upstream: `pkg/provider/azure_standard.go`, `azure_utils.go` and `pkg/provider/securitygroup`.
 
-use super::spec::{Family, Identity, Protocol};
+use super::spec::{IpFamily, Protocol, ServiceIdentity};
 
 /// Name of the probe that Services with policy `Cluster` may share.
 pub const SHARED_PROBE: &str = "cluster-service-shared-health-probe";
@@ -14,22 +14,22 @@ pub const SECURITY_RULE_PREFIX: &str = "k8s-azure-lb";
 
 const IPV6: &str = "-IPv6";
 /// Length of [`Identity::base`].
-pub const BASE_LENGTH: usize = 32;
+pub const NAME_PREFIX_LENGTH: usize = 32;
 /// Longest name before the family's ending.
-const LONGEST: usize = 75;
+const MAX_LENGTH: usize = 75;
 
 /// The identity of a Service: `a` and its UID without dashes, cut to 32 characters.
-pub fn identity(namespace: &str, name: &str, uid: &str) -> Identity {
-    let base = std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(BASE_LENGTH).collect();
-    Identity { key: format!("{namespace}/{name}"), base }
+pub fn identity(namespace: &str, name: &str, uid: &str) -> ServiceIdentity {
+    let base = std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(NAME_PREFIX_LENGTH).collect();
+    ServiceIdentity { key: format!("{namespace}/{name}"), name_prefix: base }
 }
 
 /// `name`, with the ending that the IPv6 half of a dual-stack Service has.
-fn of_family(name: String, family: Family, dual: bool) -> String {
-    if dual && family == Family::V6 { name + IPV6 } else { name }
+fn of_family(name: String, family: IpFamily, dual: bool) -> String {
+    if dual && family == IpFamily::V6 { name + IPV6 } else { name }
 }
 
-fn cut(text: &str, length: usize) -> String {
+fn truncated(text: &str, length: usize) -> String {
     text.chars().take(length).collect()
 }
 
@@ -48,10 +48,10 @@ pub fn split_load_balancer(name: &str) -> (&str, bool) {
 }
 
 /// A front end. `subnet`: the annotation of an internal Service.
-pub fn frontend(identity: &Identity, subnet: Option<&str>, family: Family, dual: bool) -> String {
-    let Some(subnet) = subnet else { return of_family(identity.base.clone(), family, dual) };
-    let whole = format!("{}-{subnet}", identity.base);
-    let mut name = cut(&whole, LONGEST);
+pub fn frontend(identity: &ServiceIdentity, subnet: Option<&str>, family: IpFamily, dual: bool) -> String {
+    let Some(subnet) = subnet else { return of_family(identity.name_prefix.clone(), family, dual) };
+    let whole = format!("{}-{subnet}", identity.name_prefix);
+    let mut name = truncated(&whole, MAX_LENGTH);
     if name.len() < whole.len() && !name.ends_with(|c: char| c == '_' || c.is_ascii_alphabetic()) {
         name.pop();
         name.push('_');
@@ -60,8 +60,8 @@ pub fn frontend(identity: &Identity, subnet: Option<&str>, family: Family, dual:
 }
 
 /// A front end for what is no Service's. `seat`: name of its public IP, or its private address.
-pub fn kept_frontend(seat: &str) -> String {
-    let mut name = cut(&format!("k8s-azure-kept-{}", seat.replace(':', "-")), LONGEST);
+pub fn unowned_frontend(seat: &str) -> String {
+    let mut name = truncated(&format!("k8s-azure-kept-{}", seat.replace(':', "-")), MAX_LENGTH);
     if !name.ends_with(|c: char| c == '_' || c.is_ascii_alphanumeric()) {
         name.push('_');
     }
@@ -69,12 +69,19 @@ pub fn kept_frontend(seat: &str) -> String {
 }
 
 /// A rule, or a probe that belongs to one. The local-traffic probe is that of TCP and the health-check node port.
-pub fn rule(identity: &Identity, subnet: Option<&str>, protocol: Protocol, port: i32, family: Family, dual: bool) -> String {
+pub fn rule(
+    identity: &ServiceIdentity,
+    subnet: Option<&str>,
+    protocol: Protocol,
+    port: i32,
+    family: IpFamily,
+    dual: bool,
+) -> String {
     let end = format!("-{}-{port}", kubernetes_protocol(protocol));
-    let mut name = identity.base.clone();
+    let mut name = identity.name_prefix.clone();
     if let Some(subnet) = subnet {
         name.push('-');
-        name += &cut(subnet, LONGEST.saturating_sub(name.len() + end.len()));
+        name += &truncated(subnet, MAX_LENGTH.saturating_sub(name.len() + end.len()));
     }
     of_family(name + &end, family, dual)
 }
@@ -88,33 +95,33 @@ fn kubernetes_protocol(protocol: Protocol) -> &'static str {
 }
 
 /// Whether a rule or probe called `name` belongs to the Service.
-pub fn owns_rule(identity: &Identity, name: &str) -> bool {
-    name.get(..identity.base.len()).is_some_and(|start| start.eq_ignore_ascii_case(&identity.base))
+pub fn owns_rule(identity: &ServiceIdentity, name: &str) -> bool {
+    name.get(..identity.name_prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(&identity.name_prefix))
 }
 
 /// Whether a front end called `name` is the Service's own.
-pub fn owns_frontend(identity: &Identity, name: &str) -> bool {
-    name.starts_with(&identity.base)
+pub fn owns_frontend(identity: &ServiceIdentity, name: &str) -> bool {
+    name.starts_with(&identity.name_prefix)
 }
 
 /// The back-end pool that all Services of the cluster share.
-pub fn pool(cluster: &str, family: Family) -> String {
+pub fn pool(cluster: &str, family: IpFamily) -> String {
     of_family(cluster.to_owned(), family, true)
 }
 
 /// The family of the members of the pool called `name`.
-pub fn pool_family(name: &str) -> Family {
+pub fn pool_family(name: &str) -> IpFamily {
     let ending = name.len().checked_sub(IPV6.len()).and_then(|at| name.get(at..));
-    if ending.is_some_and(|end| end.eq_ignore_ascii_case(IPV6)) { Family::V6 } else { Family::V4 }
+    if ending.is_some_and(|end| end.eq_ignore_ascii_case(IPV6)) { IpFamily::V6 } else { IpFamily::V4 }
 }
 
 /// A public IP that the Service owns. `prefix`: name of the prefix it is taken from.
-pub fn public_ip(cluster: &str, identity: &Identity, prefix: Option<&str>, family: Family, dual: bool) -> String {
+pub fn public_ip(cluster: &str, identity: &ServiceIdentity, prefix: Option<&str>, family: IpFamily, dual: bool) -> String {
     let whole = match prefix {
-        Some(prefix) => format!("{cluster}-{}-{prefix}", identity.base),
-        None => format!("{cluster}-{}", identity.base),
+        Some(prefix) => format!("{cluster}-{}-{prefix}", identity.name_prefix),
+        None => format!("{cluster}-{}", identity.name_prefix),
     };
-    of_family(cut(&whole, LONGEST), family, dual)
+    of_family(truncated(&whole, MAX_LENGTH), family, dual)
 }
 
 /// ARM's word for the protocol of a security rule.
@@ -127,7 +134,7 @@ pub fn security_protocol(protocol: Protocol) -> &'static str {
 }
 
 /// The rule that lets `sources` reach `ports`. Both are sorted as texts, ports too, and hashed with the protocol.
-pub fn allow_rule(family: Family, protocol: Protocol, sources: &[String], ports: &[i32]) -> String {
+pub fn allow_rule(family: IpFamily, protocol: Protocol, sources: &[String], ports: &[i32]) -> String {
     let mut sources = sources.to_vec();
     sources.sort();
     let mut ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
@@ -137,12 +144,12 @@ pub fn allow_rule(family: Family, protocol: Protocol, sources: &[String], ports:
 }
 
 /// The rule that denies the rest.
-pub fn deny_rule(family: Family) -> String {
+pub fn deny_rule(family: IpFamily) -> String {
     format!("{SECURITY_RULE_PREFIX}_deny-all_{family}")
 }
 
 /// The rule that denies the rest of a protocol at some ports of machines. Only this program makes it; for upstream it is one of its own.
-pub fn deny_rule_at(family: Family, protocol: Protocol, ports: &[i32]) -> String {
+pub fn deny_rule_at(family: IpFamily, protocol: Protocol, ports: &[i32]) -> String {
     let mut ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
     ports.sort();
     let text = format!("{}_{}", security_protocol(protocol), ports.join(","));
@@ -159,18 +166,18 @@ fn hash(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn web() -> Identity {
+    fn web() -> ServiceIdentity {
         identity("default", "web", "6f3c1a52-8d7e-4b90-9a41-2c5d7e8f9a01")
     }
 
     #[test]
     fn the_last_digit_of_the_uid_is_lost() {
-        assert_eq!((web().key.as_str(), web().base.as_str()), ("default/web", "a6f3c1a528d7e4b909a412c5d7e8f9a0"));
+        assert_eq!((web().key.as_str(), web().name_prefix.as_str()), ("default/web", "a6f3c1a528d7e4b909a412c5d7e8f9a0"));
     }
 
     #[test]
     fn front_ends_have_at_most_75_characters() {
-        let base = web().base;
+        let base = web().name_prefix;
         for (subnet, dual, v4, v6) in [
             (None, false, base.clone(), base.clone()),
             (None, true, base.clone(), format!("{base}-IPv6")),
@@ -182,16 +189,16 @@ mod tests {
                 format!("{base}-{}_", "s".repeat(41)),
             ),
         ] {
-            assert_eq!(frontend(&web(), subnet.as_deref(), Family::V4, dual), v4);
-            assert_eq!(frontend(&web(), subnet.as_deref(), Family::V6, dual), v6);
+            assert_eq!(frontend(&web(), subnet.as_deref(), IpFamily::V4, dual), v4);
+            assert_eq!(frontend(&web(), subnet.as_deref(), IpFamily::V6, dual), v6);
         }
     }
 
     #[test]
     fn rules_keep_protocol_and_port_however_long_the_subnet_is() {
-        let base = web().base;
-        assert_eq!(rule(&web(), None, Protocol::Tcp, 80, Family::V6, true), format!("{base}-TCP-80-IPv6"));
-        let long = rule(&web(), Some(&"s".repeat(80)), Protocol::Tcp, 80, Family::V4, false);
+        let base = web().name_prefix;
+        assert_eq!(rule(&web(), None, Protocol::Tcp, 80, IpFamily::V6, true), format!("{base}-TCP-80-IPv6"));
+        let long = rule(&web(), Some(&"s".repeat(80)), Protocol::Tcp, 80, IpFamily::V4, false);
         assert!(long.len() == 75 && long.ends_with("-TCP-80"), "{long}");
         assert!(
             owns_rule(&web(), &long.to_uppercase())
@@ -202,12 +209,12 @@ mod tests {
 
     #[test]
     fn public_ips_are_cut_before_the_ending() {
-        let base = web().base;
+        let base = web().name_prefix;
         assert_eq!(
-            public_ip("kubernetes", &web(), Some("my-prefix"), Family::V6, false),
+            public_ip("kubernetes", &web(), Some("my-prefix"), IpFamily::V6, false),
             format!("kubernetes-{base}-my-prefix")
         );
-        let long = public_ip(&"c".repeat(60), &web(), None, Family::V6, true);
+        let long = public_ip(&"c".repeat(60), &web(), None, IpFamily::V6, true);
         assert_eq!(long, format!("{}-a6f3c1a528d7e4-IPv6", "c".repeat(60)));
     }
 
@@ -219,9 +226,9 @@ mod tests {
         assert_eq!(load_balancer("kubernetes", true), "kubernetes-internal");
         assert_eq!(
             [pool_family("Kubernetes-ipv6"), pool_family("kubernetes"), pool_family("v6")],
-            [Family::V6, Family::V4, Family::V4]
+            [IpFamily::V6, IpFamily::V4, IpFamily::V4]
         );
-        assert_eq!(pool("kubernetes", Family::V6), "kubernetes-IPv6");
+        assert_eq!(pool("kubernetes", IpFamily::V6), "kubernetes-IPv6");
     }
 
     #[test]
@@ -235,8 +242,8 @@ mod tests {
             (Protocol::Udp, texts(&["AzureCloud"]), vec![53], "f0052cf4486b90b257b131de0384e619"),
             (Protocol::Sctp, texts(&["Internet"]), vec![80], "038c095cadb4eb613cd17f29dc624775"),
         ] {
-            assert_eq!(allow_rule(Family::V4, protocol, &sources, &ports), format!("k8s-azure-lb_allow_IPv4_{hash}"));
+            assert_eq!(allow_rule(IpFamily::V4, protocol, &sources, &ports), format!("k8s-azure-lb_allow_IPv4_{hash}"));
         }
-        assert_eq!(deny_rule(Family::V6), "k8s-azure-lb_deny-all_IPv6");
+        assert_eq!(deny_rule(IpFamily::V6), "k8s-azure-lb_deny-all_IPv6");
     }
 }

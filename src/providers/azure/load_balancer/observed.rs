@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::providers::azure::arm::network::{LoadBalancer, NetworkSecurityGroup, PublicIpAddress, Subnet};
+use crate::providers::azure::arm::network::{ArmLoadBalancer, NetworkSecurityGroup, PublicIpAddress, Subnet};
 
 /// Every document that load balancing reads or writes, apart from machines.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Observed {
+pub struct ObservedNetwork {
     /// Load balancers of the load balancers' group, in ARM's order. Managed ones and others.
-    pub load_balancers: Vec<LoadBalancer>,
+    pub load_balancers: Vec<ArmLoadBalancer>,
     /// Public IPs of every group that a Service names, and of the cluster's.
     pub public_ips: Vec<PublicIpAddress>,
     /// The security group; `None` when it does not exist.

@@ -10,75 +10,81 @@ use std::{
 };
 
 use super::{
-    desired::{Ask, load_balancers, public_ips},
-    observed::Observed,
-    settings::Settings,
-    spec::{Family, Identity, Refusal, ServiceSpec},
+    desired::{ServiceRequest, load_balancers, public_ips},
+    observed::ObservedNetwork,
+    settings::LoadBalancerSettings,
+    spec::{IpFamily, ServiceIdentity, ServiceRefusal, ServiceSpec},
 };
 use crate::providers::azure::arm::ResourceId;
 
 /// What has to be done.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Plan {
+pub struct NetworkPlan {
     /// Public IPs.
-    pub public_ips: public_ips::Outcome,
+    pub public_ips: public_ips::PublicIpPlan,
     /// Load balancers.
-    pub load_balancers: load_balancers::Outcome,
+    pub load_balancers: load_balancers::LoadBalancerPlan,
     /// Who gets nothing new, and why.
-    pub refused: BTreeMap<Identity, Refusal>,
+    pub refused: BTreeMap<ServiceIdentity, ServiceRefusal>,
 }
 
 /// Plans for `asks`. `others`: all other Services; nothing is made for them, and nothing of theirs is taken away.
-pub fn plan(observed: &Observed, asks: &[Ask], others: &[Arc<ServiceSpec>], settings: &Settings) -> Plan {
+pub fn plan(
+    observed: &ObservedNetwork,
+    asks: &[ServiceRequest],
+    others: &[Arc<ServiceSpec>],
+    settings: &LoadBalancerSettings,
+) -> NetworkPlan {
     let mut granted = asks.to_vec();
     let mut others = others.to_vec();
     let mut refused = BTreeMap::new();
     loop {
-        let mut public_ips = public_ips::reconcile(observed, &granted, &others, settings);
-        let mut answers = errors(&public_ips.services);
-        let (rest, _) = without(&granted, &answers);
+        let mut public_ips = public_ips::plan_public_ips(observed, &granted, &others, settings);
+        let mut answers = refusals(&public_ips.services);
+        let (rest, _) = partition_refused(&granted, &answers);
         let lasting = without_recreated(rest, &public_ips.recreated);
-        let load_balancers = load_balancers::reconcile(observed, &lasting, &others, &public_ips.wanted, settings);
-        answers.extend(errors(&load_balancers.services));
+        let load_balancers =
+            load_balancers::plan_load_balancers(observed, &lasting, &others, &public_ips.assigned, settings);
+        answers.extend(refusals(&load_balancers.services));
         if answers.is_empty() {
-            if !public_ips.release.is_empty() {
-                keep_used(&mut public_ips, &load_balancers.frontends_of_public_ips(observed));
+            if !public_ips.releases.is_empty() {
+                retain_used(&mut public_ips, &load_balancers.frontends_of_public_ips(observed));
             }
-            return Plan { public_ips, load_balancers, refused };
+            return NetworkPlan { public_ips, load_balancers, refused };
         }
-        let (rest, out) = without(&granted, &answers);
+        let (rest, out) = partition_refused(&granted, &answers);
         // Who is refused keeps what it has.
-        others.extend(out.iter().filter_map(Ask::spec).cloned());
+        others.extend(out.iter().filter_map(ServiceRequest::spec).cloned());
         granted = rest;
         refused.extend(answers);
     }
 }
 
-impl Plan {
+impl NetworkPlan {
     /// Services whose public IPs have to be written first.
-    pub fn waiting_for_public_ips(&self) -> BTreeSet<Identity> {
-        self.public_ips.put.iter().flat_map(|change| &change.services).cloned().collect()
+    pub fn waiting_for_public_ips(&self) -> BTreeSet<ServiceIdentity> {
+        self.public_ips.writes.iter().flat_map(|change| &change.services).cloned().collect()
     }
 
     /// Whether nothing has to be done.
     pub fn is_empty(&self) -> bool {
-        self.public_ips.put.is_empty() && self.public_ips.release.is_empty() && self.load_balancers.documents.is_empty()
+        self.public_ips.writes.is_empty() && self.public_ips.releases.is_empty() && self.load_balancers.changes.is_empty()
     }
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for NetworkPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for change in &self.public_ips.put {
+        for change in &self.public_ips.writes {
             writeln!(f, "put {}: {}", change.id, change.reasons.join("; "))?;
         }
-        for change in &self.load_balancers.documents {
-            let verb = if matches!(change.write, load_balancers::Write::Delete) { "delete" } else { "put" };
+        for change in &self.load_balancers.changes {
+            let verb = if matches!(change.write, load_balancers::LoadBalancerWrite::Delete) { "delete" } else { "put" };
             writeln!(f, "{verb} {}: {}", change.id, change.reasons.join("; "))?;
         }
-        for release in &self.public_ips.release {
+        for release in &self.public_ips.releases {
             writeln!(f, "delete {}: {}", release.id, release.reasons.join("; "))?;
         }
-        for kept in &self.public_ips.kept {
+        for kept in &self.public_ips.retained {
             writeln!(f, "keep {}: {}", kept.id, kept.reasons.join("; "))?;
         }
         self.refused.iter().try_for_each(|(identity, refusal)| writeln!(f, "refuse {}: {refusal}", identity.key))
@@ -86,38 +92,48 @@ impl fmt::Display for Plan {
 }
 
 /// ARM deletes no public IP that a front end refers to. `used`: those front ends, when all is written.
-fn keep_used(public_ips: &mut public_ips::Outcome, used: &BTreeMap<ResourceId, String>) {
+fn retain_used(public_ips: &mut public_ips::PublicIpPlan, used: &BTreeMap<ResourceId, String>) {
     let (kept, release): (Vec<_>, Vec<_>) =
-        std::mem::take(&mut public_ips.release).into_iter().partition(|release| used.contains_key(&release.id));
-    public_ips.release = release;
-    public_ips.kept.extend(kept.into_iter().map(|release| {
+        std::mem::take(&mut public_ips.releases).into_iter().partition(|release| used.contains_key(&release.id));
+    public_ips.releases = release;
+    public_ips.retained.extend(kept.into_iter().map(|release| {
         let frontend = used.get(&release.id).map(String::as_str).unwrap_or_default();
-        public_ips::Release { reasons: vec![format!("front end `{frontend}` stays, which others use")], ..release }
+        public_ips::PublicIpRelease { reasons: vec![format!("front end `{frontend}` stays, which others use")], ..release }
     }));
 }
 
-fn errors<T>(answers: &BTreeMap<Identity, Result<T, Refusal>>) -> BTreeMap<Identity, Refusal> {
+fn refusals<T>(answers: &BTreeMap<ServiceIdentity, Result<T, ServiceRefusal>>) -> BTreeMap<ServiceIdentity, ServiceRefusal> {
     let errors = answers.iter().filter_map(|(who, answer)| Some((who.clone(), answer.as_ref().err()?.clone())));
     errors.collect()
 }
 
 /// Those who are granted what they ask for, and those who are not.
-fn without(asks: &[Ask], refused: &BTreeMap<Identity, Refusal>) -> (Vec<Ask>, Vec<Ask>) {
+fn partition_refused(
+    asks: &[ServiceRequest],
+    refused: &BTreeMap<ServiceIdentity, ServiceRefusal>,
+) -> (Vec<ServiceRequest>, Vec<ServiceRequest>) {
     asks.iter().cloned().partition(|ask| !refused.contains_key(ask.identity()))
 }
 
 /// Front ends whose public IP is made anew are not asked for meanwhile.
-pub fn without_recreated(asks: Vec<Ask>, recreated: &BTreeSet<(Identity, Family)>) -> Vec<Ask> {
+pub fn without_recreated(
+    asks: Vec<ServiceRequest>,
+    recreated: &BTreeSet<(ServiceIdentity, IpFamily)>,
+) -> Vec<ServiceRequest> {
     let lasting = asks.into_iter().map(|ask| match ask {
-        Ask::Ensure(mut spec) => {
+        ServiceRequest::Ensure(mut spec) => {
             let identity = spec.identity.clone();
-            let is_recreated = |family: &Family| recreated.contains(&(identity.clone(), *family));
+            let is_recreated = |family: &IpFamily| recreated.contains(&(identity.clone(), *family));
             if spec.families.iter().any(is_recreated) {
                 Arc::make_mut(&mut spec).families.retain(|family| !is_recreated(family));
             }
-            if spec.families.is_empty() { Ask::Remove(identity, Some(spec)) } else { Ask::Ensure(spec) }
+            if spec.families.is_empty() {
+                ServiceRequest::Delete(identity, Some(spec))
+            } else {
+                ServiceRequest::Ensure(spec)
+            }
         }
-        ask @ Ask::Remove(..) => ask,
+        ask @ ServiceRequest::Delete(..) => ask,
     });
     lasting.collect()
 }
@@ -133,10 +149,10 @@ mod tests {
         let good = service("good");
         let bad = pinned("20.0.0.9", service("bad"));
         let there = observed(vec![load_balancer(json!({"name": "kubernetes", "properties": {}}))]);
-        let asks = [Ask::Ensure(Arc::new(good.clone())), Ask::Ensure(Arc::new(bad.clone()))];
+        let asks = [ServiceRequest::Ensure(Arc::new(good.clone())), ServiceRequest::Ensure(Arc::new(bad.clone()))];
         let plan = plan(&there, &asks, &[], &settings());
         assert_eq!(plan.refused.keys().collect::<Vec<_>>(), [&bad.identity]);
-        assert!(plan.public_ips.put.iter().all(|change| change.services == [good.identity.clone()]), "{plan}");
+        assert!(plan.public_ips.writes.iter().all(|change| change.services == [good.identity.clone()]), "{plan}");
         assert_eq!(plan.load_balancers.services.keys().collect::<Vec<_>>(), [&good.identity]);
         assert!(!plan.is_empty() && plan.to_string().contains("refuse default/bad"), "{plan}");
         assert_eq!(plan.waiting_for_public_ips(), BTreeSet::from([good.identity]));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::spec::Additional;
+use super::spec::AdditionalIpPolicy;
 use crate::providers::azure::{
     arm::ResourceId,
     config::{AzureConfig, BackendPoolType, HealthProbeMode, LoadBalancerSku, VmType},
@@ -10,7 +10,7 @@ use crate::providers::azure::{
 
 /// What the planner knows besides Services, Nodes and documents.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct LoadBalancerSettings {
     /// `--cluster-name`.
     pub cluster: String,
     /// Resource group of the cluster, in the network subscription.
@@ -54,7 +54,7 @@ pub struct Settings {
     /// Change IP tags of an existing public IP in place.
     pub mutate_ip_tags: bool,
     /// Which additional addresses a Service may claim.
-    pub additional_public_ips: Additional,
+    pub additional_public_ips: AdditionalIpPolicy,
     /// Resource groups, beside the cluster's own, in which Services may have public IPs; none: in all.
     pub allowed_groups: Vec<String>,
     /// Whether a public IP that a Service did not get made for it has to name the Service's namespace in a tag.
@@ -67,7 +67,7 @@ pub struct Settings {
     pub primary_vm_set: String,
 }
 
-impl Settings {
+impl LoadBalancerSettings {
     /// What the configuration means for the cluster called `cluster`.
     pub fn new(config: &AzureConfig, cluster: &str) -> Self {
         let or_own = |group: &str| if group.is_empty() { config.resource_group.clone() } else { group.to_owned() };
@@ -106,12 +106,12 @@ impl Settings {
                 && !config.enable_vmss_flex_nodes,
             maximum_rules: config.maximum_load_balancer_rule_count,
             tags: tags(config),
-            system_tags: words(&config.system_tags),
+            system_tags: split_list(&config.system_tags),
             mutate_ip_tags: config.enable_ip_tag_mutation_for_existing_public_ip,
             // What cannot be read allows nothing; the configuration is refused because of it anyway.
-            additional_public_ips: Additional::parse(&config.allowed_additional_public_ips)
-                .unwrap_or(Additional::Within(Vec::new())),
-            allowed_groups: words(&config.allowed_public_ip_resource_groups),
+            additional_public_ips: AdditionalIpPolicy::parse(&config.allowed_additional_public_ips)
+                .unwrap_or(AdditionalIpPolicy::Within(Vec::new())),
+            allowed_groups: split_list(&config.allowed_public_ip_resource_groups),
             namespaces_are_enforced: config.enforce_public_ip_namespaces,
             unsupported: unsupported(config),
             vm_type: config.vm_type,
@@ -155,7 +155,7 @@ fn unsupported(config: &AzureConfig) -> Vec<&'static str> {
     asked.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, field)| field).collect()
 }
 
-fn words(list: &str) -> Vec<String> {
+fn split_list(list: &str) -> Vec<String> {
     list.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
@@ -198,7 +198,7 @@ mod tests {
             tags_map: [("Env".to_owned(), "map".to_owned()), ("owner".to_owned(), "me".to_owned())].into(),
             ..AzureConfig::default()
         };
-        let tags = Settings::new(&config, "kubernetes").tags;
+        let tags = LoadBalancerSettings::new(&config, "kubernetes").tags;
         let tags: Vec<_> = tags.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         assert_eq!(tags, [("Env", "map"), ("n", " null "), ("owner", "me"), ("team", "a")]);
     }
@@ -206,8 +206,8 @@ mod tests {
     #[test]
     fn what_is_not_built_is_named() {
         let config = AzureConfig { service_gateway_enabled: true, ..AzureConfig::default() };
-        assert_eq!(Settings::new(&config, "kubernetes").unsupported, ["serviceGatewayEnabled"]);
-        assert!(Settings::new(&AzureConfig::default(), "kubernetes").unsupported.is_empty());
+        assert_eq!(LoadBalancerSettings::new(&config, "kubernetes").unsupported, ["serviceGatewayEnabled"]);
+        assert!(LoadBalancerSettings::new(&AzureConfig::default(), "kubernetes").unsupported.is_empty());
     }
 
     #[test]
@@ -220,7 +220,7 @@ mod tests {
             vnet_name: "v".into(),
             ..AzureConfig::default()
         };
-        let settings = Settings::new(&config, "kubernetes");
+        let settings = LoadBalancerSettings::new(&config, "kubernetes");
         assert_eq!(settings.group, ResourceId::group_of("n", "rg"));
         assert_eq!(settings.load_balancer_group, ResourceId::group_of("n", "rg-lb"));
         let network = ResourceId::group_of("n", "rg").resource("Microsoft.Network/virtualNetworks", &["v"]);

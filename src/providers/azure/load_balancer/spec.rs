@@ -9,43 +9,43 @@ use std::{collections::BTreeMap, fmt, net::IpAddr};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Service;
 
-pub use addresses::{Additional, claims_of_others, named_additional};
-pub use read::known_addresses;
+pub use addresses::{AdditionalIpPolicy, additional_ip_conflict, annotated_additional_ips};
+pub use parser::status_addresses;
 
-use super::{naming, settings::Settings};
+use super::{naming, settings::LoadBalancerSettings};
 use crate::providers::azure::arm::ResourceId;
 
 mod access;
 mod addresses;
+mod parser;
 mod ports;
 mod probes;
 mod public_ip;
 pub mod ranges;
-mod read;
-mod reading;
+mod reader;
 
 /// An IP family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
+pub enum IpFamily {
     /// IPv4.
     V4,
     /// IPv6.
     V6,
 }
 
-impl Family {
+impl IpFamily {
     /// The family of an address.
     pub fn of(address: IpAddr) -> Self {
-        if address.is_ipv4() { Family::V4 } else { Family::V6 }
+        if address.is_ipv4() { IpFamily::V4 } else { IpFamily::V6 }
     }
 }
 
 /// ARM's spelling: `IPv4`, `IPv6`.
-impl fmt::Display for Family {
+impl fmt::Display for IpFamily {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Family::V4 => "IPv4",
-            Family::V6 => "IPv6",
+            IpFamily::V4 => "IPv4",
+            IpFamily::V6 => "IPv6",
         })
     }
 }
@@ -61,21 +61,21 @@ pub struct PerFamily<T> {
 
 impl<T> PerFamily<T> {
     /// The value for `family`.
-    pub fn get(&self, family: Family) -> &T {
+    pub fn get(&self, family: IpFamily) -> &T {
         match family {
-            Family::V4 => &self.v4,
-            Family::V6 => &self.v6,
+            IpFamily::V4 => &self.v4,
+            IpFamily::V6 => &self.v6,
         }
     }
 }
 
 /// Who a Service is, as far as names and tags in Azure tell.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Identity {
+pub struct ServiceIdentity {
     /// `<namespace>/<name>`, as in the tags of public IPs.
     pub key: String,
     /// `a` and the UID without dashes, cut to 32 characters: the beginning of its names.
-    pub base: String,
+    pub name_prefix: String,
 }
 
 /// Protocol of a port.
@@ -162,7 +162,7 @@ pub struct PublicIpSpec {
 
 /// Who may reach the Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Access {
+pub struct AccessControl {
     /// Service tags, in the order of the annotation.
     pub tags: Vec<String>,
     /// Address ranges, aggregated: none contains another, siblings are merged.
@@ -183,11 +183,11 @@ pub struct Access {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceSpec {
     /// Who.
-    pub identity: Identity,
+    pub identity: ServiceIdentity,
     /// Whether the load balancer is internal.
     pub internal: bool,
     /// Families of the front ends, in order; IPv4 alone when the Service names none.
-    pub families: Vec<Family>,
+    pub families: Vec<IpFamily>,
     /// Ports, in order.
     pub ports: Vec<PortSpec>,
     /// The probe of nodes with local endpoints, for `externalTrafficPolicy: Local`; the number is its health-check node port.
@@ -211,11 +211,11 @@ pub struct ServiceSpec {
     /// `azure-additional-public-ips`.
     pub additional_ips: Vec<IpAddr>,
     /// Security rules.
-    pub access: Access,
+    pub access: AccessControl,
     /// `azure-load-balancer-mode`, for basic load balancers.
     pub mode: Option<String>,
     /// Addresses in the Service's status.
-    pub known_addresses: Vec<IpAddr>,
+    pub status_addresses: Vec<IpAddr>,
 }
 
 impl ServiceSpec {
@@ -228,7 +228,7 @@ impl ServiceSpec {
 /// Why a Service cannot have what it asks for, until somebody changes something.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
-pub struct Refusal {
+pub struct ServiceRefusal {
     /// Annotation or field, as the user writes it.
     pub field: String,
     /// What is wrong and what would be accepted.
@@ -237,7 +237,7 @@ pub struct Refusal {
 
 /// What does not refuse a Service, but is probably not meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Warning {
+pub struct ServiceWarning {
     /// Reason of the event, one of [`reason`].
     pub reason: &'static str,
     /// Annotation or field, as the user writes it.
@@ -255,7 +255,7 @@ pub mod reason {
     /// `spec.loadBalancerSourceRanges` together with service tags. As upstream.
     pub const CONFLICT_CONFIGURATION: &str = "ConflictConfiguration";
     /// A known annotation or field that has no effect on this Service.
-    pub const WITHOUT_EFFECT: &str = "IgnoredConfiguration";
+    pub const IGNORED_CONFIGURATION: &str = "IgnoredConfiguration";
     /// A restriction that cannot be read, and restricts therefore.
     pub const UNREADABLE_RESTRICTION: &str = "UnreadableRestriction";
     /// A key that nothing reads.
@@ -263,34 +263,34 @@ pub mod reason {
 }
 
 /// Who the Service is; never fails. Without a UID it owns nothing.
-pub fn identity_of(service: &Service) -> Identity {
+pub fn identity_of(service: &Service) -> ServiceIdentity {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let metadata = &service.metadata;
     let (namespace, name, uid) = (text(&metadata.namespace), text(&metadata.name), text(&metadata.uid));
     if uid.is_empty() {
         // The bare `a` would begin the names of every Service; no name in Azure has a `<`.
-        return Identity { key: format!("{namespace}/{name}"), base: "<no uid>".to_owned() };
+        return ServiceIdentity { key: format!("{namespace}/{name}"), name_prefix: "<no uid>".to_owned() };
     }
     naming::identity(&namespace, &name, &uid)
 }
 
 /// What a Service of type `LoadBalancer` asks for, or everything that keeps it from getting it.
-pub fn spec(service: &Service, settings: &Settings) -> Result<ServiceSpec, Vec<Refusal>> {
-    let read = read::read(service, settings);
+pub fn parse_service(service: &Service, settings: &LoadBalancerSettings) -> Result<ServiceSpec, Vec<ServiceRefusal>> {
+    let read = parser::parse(service, settings);
     if read.refusals.is_empty() { Ok(read.spec) } else { Err(read.refusals) }
 }
 
 /// The same, without what is refused: for taking away what belongs to the Service, whatever it asks for now.
-pub fn for_removal(service: &Service, settings: &Settings) -> ServiceSpec {
-    read::read(service, settings).spec
+pub fn parse_leniently(service: &Service, settings: &LoadBalancerSettings) -> ServiceSpec {
+    parser::parse(service, settings).spec
 }
 
 /// What is strange about the Service without refusing it.
 ///
 /// Unknown keys are looked at here alone, since that costs most: to be called where somebody is told.
-pub fn warnings(service: &Service, settings: &Settings) -> Vec<Warning> {
-    let mut warnings = read::read(service, settings).warnings;
-    warnings.extend(read::unknown_keys(service));
+pub fn warnings(service: &Service, settings: &LoadBalancerSettings) -> Vec<ServiceWarning> {
+    let mut warnings = parser::parse(service, settings).warnings;
+    warnings.extend(parser::unknown_keys(service));
     warnings
 }
 

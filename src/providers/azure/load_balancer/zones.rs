@@ -8,32 +8,32 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio::{sync::Mutex, time::Instant};
 
-use super::settings::Settings;
+use super::settings::LoadBalancerSettings;
 use crate::{
-    providers::azure::arm::{ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, Urgency, api},
+    providers::azure::arm::{ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency, api},
     runtime::clock::Clock,
 };
 
 /// How long an answer holds. Upstream: `consts.ZoneFetchingInterval`.
-const KEPT: Duration = Duration::from_secs(1800);
+const ZONES_TTL: Duration = Duration::from_secs(1800);
 /// How long an old answer holds after a failure.
-const TRY_AGAIN: Duration = Duration::from_secs(60);
+const FAILURE_TTL: Duration = Duration::from_secs(60);
 /// The resource provider, and its resource type, whose zones count.
 const PROVIDER: &str = "Microsoft.Compute";
 const RESOURCE_TYPE: &str = "virtualMachines";
 
 /// Tells the zones of the configured region.
-pub struct Zones {
+pub struct RegionZones {
     client: ArmClient,
     location: String,
     provider: ResourceId,
     /// Whether the region can have zones at all.
-    possible: bool,
+    may_have_zones: bool,
     clock: Clock,
-    known: Mutex<Option<Known>>,
+    cached: Mutex<Option<CachedZones>>,
 }
 
-struct Known {
+struct CachedZones {
     zones: Vec<String>,
     until: Instant,
 }
@@ -41,57 +41,65 @@ struct Known {
 /// What ARM says of a resource provider. The fields that count.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Provider {
-    resource_types: Vec<ResourceType>,
+struct ResourceProviderDocument {
+    resource_types: Vec<ProviderResourceType>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct ResourceType {
+struct ProviderResourceType {
     resource_type: String,
-    zone_mappings: Option<Vec<ZoneMapping>>,
+    zone_mappings: Option<Vec<ProviderZoneMapping>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ZoneMapping {
+struct ProviderZoneMapping {
     location: String,
     zones: Option<Vec<String>>,
 }
 
-impl Zones {
+impl RegionZones {
     /// Nothing is sent yet. `client` is that of the network subscription. Azure Stack has no zones, nor has an edge zone.
-    pub fn new(client: ArmClient, settings: &Settings, azure_stack: bool, clock: Clock) -> Self {
+    pub fn new(client: ArmClient, settings: &LoadBalancerSettings, azure_stack: bool, clock: Clock) -> Self {
         let provider = ResourceId::subscription_of(settings.group.subscription()).resource(PROVIDER, &[]);
         let possible = !azure_stack && settings.extended_location.is_none();
-        Self { client, location: settings.location.clone(), provider, possible, clock, known: Mutex::default() }
+        Self {
+            client,
+            location: settings.location.clone(),
+            provider,
+            may_have_zones: possible,
+            clock,
+            cached: Mutex::default(),
+        }
     }
 
     /// The zones; empty when the region has none. One request at a time; when it fails, what was known before stays in use.
     pub async fn zones(&self, urgency: Urgency) -> ArmResult<Vec<String>> {
-        if !self.possible {
+        if !self.may_have_zones {
             return Ok(Vec::new());
         }
-        let mut known = self.known.lock().await;
+        let mut known = self.cached.lock().await;
         if let Some(known) = known.as_ref().filter(|known| self.clock.now() < known.until) {
             return Ok(known.zones.clone());
         }
         let (zones, kept) = match (self.read(urgency).await, known.take()) {
-            (Ok(zones), _) => (zones, KEPT),
+            (Ok(zones), _) => (zones, ZONES_TTL),
             (Err(error), Some(old)) => {
                 tracing::warn!(%error, "the zones of the region could not be read; what was known before stays in use");
-                (old.zones, TRY_AGAIN)
+                (old.zones, FAILURE_TTL)
             }
-            (Err(error), None) => return Err(self.unknown(error)),
+            (Err(error), None) => return Err(self.read_error(error)),
         };
-        *known = Some(Known { zones: zones.clone(), until: self.clock.now() + kept });
+        *known = Some(CachedZones { zones: zones.clone(), until: self.clock.now() + kept });
         Ok(zones)
     }
 
     async fn read(&self, urgency: Urgency) -> ArmResult<Vec<String>> {
-        let provider: Provider = self.client.with_urgency(urgency).get(&api::PROVIDERS, &self.provider, &[]).await?;
+        let provider: ResourceProviderDocument =
+            self.client.with_urgency(urgency).get(&api::PROVIDERS, &self.provider, &[]).await?;
         zones_of(&provider, &self.location).ok_or_else(|| ArmError {
-            class: ErrorClass::Garbage,
+            class: ArmErrorClass::MalformedAnswer,
             status: None,
             code: String::new(),
             message: format!("the answer does not have the resource type {PROVIDER}/{RESOURCE_TYPE}"),
@@ -101,22 +109,22 @@ impl Zones {
         })
     }
 
-    fn unknown(&self, error: ArmError) -> ArmError {
+    fn read_error(&self, error: ArmError) -> ArmError {
         let why = "which a new public IP or front end needs, could not be read";
         ArmError { message: format!("the zones of the region {}, {why}: {}", self.location, error.message), ..error }
     }
 }
 
 /// The zones of `location`, empty when it has none; `None` when the answer says nothing about zones.
-fn zones_of(provider: &Provider, location: &str) -> Option<Vec<String>> {
+fn zones_of(provider: &ResourceProviderDocument, location: &str) -> Option<Vec<String>> {
     let machines = provider.resource_types.iter().find(|kind| kind.resource_type.eq_ignore_ascii_case(RESOURCE_TYPE))?;
     let mut mappings = machines.zone_mappings.iter().flatten();
-    let found = mappings.find(|mapping| plain(&mapping.location) == plain(location));
+    let found = mappings.find(|mapping| normalized_location(&mapping.location) == normalized_location(location));
     Some(found.and_then(|mapping| mapping.zones.clone()).unwrap_or_default())
 }
 
 /// `West Europe` as `westeurope`.
-fn plain(location: &str) -> String {
+fn normalized_location(location: &str) -> String {
     location.replace(' ', "").to_ascii_lowercase()
 }
 

@@ -4,32 +4,32 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::Mutex, time::Instant};
 
-use super::{MetadataError, MetadataService, document::Documents};
+use super::{MetadataError, MetadataService, document::ImdsDocuments};
 
 /// The service, asked seldom.
-pub(super) struct Cached {
+pub(super) struct MetadataCache {
     service: MetadataService,
     max_age: Duration,
     /// Held while the service is asked.
-    last: Mutex<Last>,
+    last: Mutex<LastMetadataRead>,
 }
 
 #[derive(Default)]
-struct Last {
+struct LastMetadataRead {
     /// What was answered, and when.
-    documents: Option<Arc<Documents>>,
-    read: Option<Instant>,
+    documents: Option<Arc<ImdsDocuments>>,
+    read_at: Option<Instant>,
     /// The newest failure, and when it was told.
     failed: Option<(Instant, MetadataError)>,
 }
 
-impl Cached {
+impl MetadataCache {
     pub(super) fn new(service: MetadataService, max_age: Duration) -> Self {
         Self { service, max_age, last: Mutex::default() }
     }
 
     /// What the machine is.
-    pub(super) async fn documents(&self) -> Result<Arc<Documents>, MetadataError> {
+    pub(super) async fn documents(&self) -> Result<Arc<ImdsDocuments>, MetadataError> {
         let asked = Instant::now();
         let mut last = self.last.lock().await;
         if let Some(documents) = last.documents.as_ref().filter(|_| last.is_fresh(self.max_age)) {
@@ -41,7 +41,11 @@ impl Cached {
         match self.service.documents(last.documents.as_deref()).await {
             Ok(documents) => {
                 let documents = Arc::new(documents);
-                *last = Last { documents: Some(Arc::clone(&documents)), read: Some(Instant::now()), failed: None };
+                *last = LastMetadataRead {
+                    documents: Some(Arc::clone(&documents)),
+                    read_at: Some(Instant::now()),
+                    failed: None,
+                };
                 Ok(documents)
             }
             Err(error) => {
@@ -53,12 +57,12 @@ impl Cached {
 
     /// The next one who asks gets a new answer.
     pub(super) async fn forget(&self) {
-        self.last.lock().await.read = None;
+        self.last.lock().await.read_at = None;
     }
 }
 
-impl Last {
+impl LastMetadataRead {
     fn is_fresh(&self, max_age: Duration) -> bool {
-        self.read.is_some_and(|read| read.elapsed() < max_age)
+        self.read_at.is_some_and(|read| read.elapsed() < max_age)
     }
 }

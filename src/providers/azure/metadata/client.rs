@@ -10,61 +10,63 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::{
-    document::{Documents, Instance, LoadBalancer},
-    retry::{self, Failure, Patience},
+    document::{ImdsDocuments, ImdsInstance, ImdsLoadBalancer},
+    retry::{self, MetadataFailure, MetadataRetryPolicy},
 };
-use crate::providers::azure::arm::{Transport, TransportError};
+use crate::providers::azure::arm::{ArmTransport, ArmTransportError};
 
 /// The newest version that knows what upstream reads.
 const INSTANCE: &str = "/metadata/instance?api-version=2021-10-01&format=json";
 const LOAD_BALANCER: &str = "/metadata/loadbalancer?api-version=2020-10-01&format=json";
 const USER_AGENT: &str = "cloud-node-manager";
 
-const INSTANCE_PATIENCE: Patience =
-    Patience { total: Duration::from_secs(30), one: Duration::from_secs(10), may_be_missing: false };
+const INSTANCE_RETRY_POLICY: MetadataRetryPolicy =
+    MetadataRetryPolicy { total: Duration::from_secs(30), per_attempt: Duration::from_secs(10), may_be_missing: false };
 /// Public addresses are not worth a Node that waits for them.
-const LOAD_BALANCER_PATIENCE: Patience =
-    Patience { total: Duration::from_secs(5), one: Duration::from_secs(3), may_be_missing: true };
+const LOAD_BALANCER_RETRY_POLICY: MetadataRetryPolicy =
+    MetadataRetryPolicy { total: Duration::from_secs(5), per_attempt: Duration::from_secs(3), may_be_missing: true };
 
 /// Longest part of a body that is told.
-const TOLD: usize = 200;
+const MAX_EXCERPT: usize = 200;
 
 /// There is no document, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the instance metadata service at {address} does not say what this machine is: {failure}")]
 pub struct MetadataError {
     address: String,
-    failure: Failure,
+    failure: MetadataFailure,
 }
 
 /// The metadata service of this machine.
 pub struct MetadataService {
     address: String,
-    transport: Arc<dyn Transport>,
+    transport: Arc<dyn ArmTransport>,
 }
 
 impl MetadataService {
     /// The service at `address`, `http://host[:port]`, reached over `transport`.
-    pub fn new(address: &str, transport: Arc<dyn Transport>) -> Self {
+    pub fn new(address: &str, transport: Arc<dyn ArmTransport>) -> Self {
         Self { address: address.trim_end_matches('/').to_owned(), transport }
     }
 
     /// Both documents. When the second one cannot be had, `before` stands in for it: an address must not go because nobody
     /// answered.
-    pub(super) async fn documents(&self, before: Option<&Documents>) -> Result<Documents, MetadataError> {
-        let instance: Instance = self.document(INSTANCE, INSTANCE_PATIENCE).await?;
+    pub(super) async fn documents(&self, before: Option<&ImdsDocuments>) -> Result<ImdsDocuments, MetadataError> {
+        let instance: ImdsInstance = self.document(INSTANCE, INSTANCE_RETRY_POLICY).await?;
         let load_balancer = match instance.lacks_public_addresses() {
             true => self.load_balancer(before).await,
-            false => LoadBalancer::default(),
+            false => ImdsLoadBalancer::default(),
         };
-        Ok(Documents { instance, load_balancer })
+        Ok(ImdsDocuments { instance, load_balancer })
     }
 
-    async fn load_balancer(&self, before: Option<&Documents>) -> LoadBalancer {
-        match self.document(LOAD_BALANCER, LOAD_BALANCER_PATIENCE).await {
+    async fn load_balancer(&self, before: Option<&ImdsDocuments>) -> ImdsLoadBalancer {
+        match self.document(LOAD_BALANCER, LOAD_BALANCER_RETRY_POLICY).await {
             Ok(document) => document,
             // 404: the machine has no such address. 400: an Azure Stack that does not know the question.
-            Err(MetadataError { failure: Failure::Refused { status: 400 | 404, .. }, .. }) => LoadBalancer::default(),
+            Err(MetadataError { failure: MetadataFailure::Refused { status: 400 | 404, .. }, .. }) => {
+                ImdsLoadBalancer::default()
+            }
             Err(error) => {
                 tracing::warn!(%error, "public addresses cannot be told; those known before stay");
                 before.map(|documents| documents.load_balancer.clone()).unwrap_or_default()
@@ -72,16 +74,16 @@ impl MetadataService {
         }
     }
 
-    async fn document<T: DeserializeOwned>(&self, path: &str, patience: Patience) -> Result<T, MetadataError> {
+    async fn document<T: DeserializeOwned>(&self, path: &str, patience: MetadataRetryPolicy) -> Result<T, MetadataError> {
         let begun = Instant::now();
         let mut tries = 0;
         loop {
-            let failure = match self.ask(path, patience.one).await {
+            let failure = match self.request_once(path, patience.per_attempt).await {
                 Ok(document) => return Ok(document),
                 Err(failure) => failure,
             };
             tries += 1;
-            let Some(pause) = retry::pause(&failure, patience, tries, begun.elapsed(), rand::random()) else {
+            let Some(pause) = retry::next_delay(&failure, patience, tries, begun.elapsed(), rand::random()) else {
                 return Err(MetadataError { address: self.address.clone(), failure });
             };
             tracing::debug!(%failure, ?pause, "the instance metadata service is asked again");
@@ -89,33 +91,34 @@ impl MetadataService {
         }
     }
 
-    async fn ask<T: DeserializeOwned>(&self, path: &str, limit: Duration) -> Result<T, Failure> {
+    async fn request_once<T: DeserializeOwned>(&self, path: &str, limit: Duration) -> Result<T, MetadataFailure> {
         let request = Request::get(format!("{}{path}", self.address))
             .header("Metadata", "True")
             .header(http::header::USER_AGENT, USER_AGENT)
             .body(Bytes::new())
-            .map_err(|error| Failure::NoAnswer(error.to_string()))?;
+            .map_err(|error| MetadataFailure::NoResponse(error.to_string()))?;
         let answer = tokio::time::timeout(limit, self.transport.send(request)).await;
-        let answer = answer.map_err(|_| Failure::NoAnswer(format!("no answer within {} s", limit.as_secs())))?;
+        let answer = answer.map_err(|_| MetadataFailure::NoResponse(format!("no answer within {} s", limit.as_secs())))?;
         let answer = answer.map_err(|error| match error {
-            TransportError::TooLarge(_) => Failure::Garbage(error.to_string()),
-            TransportError::NotSent(_) | TransportError::NoAnswer(_) => Failure::NoAnswer(error.to_string()),
+            ArmTransportError::TooLarge(_) => MetadataFailure::Malformed(error.to_string()),
+            ArmTransportError::NotSent(_) | ArmTransportError::NoAnswer(_) => MetadataFailure::NoResponse(error.to_string()),
         })?;
         if answer.status() != http::StatusCode::OK {
             let retry_after = answer.headers().get(http::header::RETRY_AFTER);
             let seconds = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
-            return Err(Failure::Refused {
+            return Err(MetadataFailure::Refused {
                 status: answer.status().as_u16(),
-                text: beginning(answer.body()),
+                text: excerpt(answer.body()),
                 retry_after: seconds.map(Duration::from_secs),
             });
         }
-        serde_json::from_slice(answer.body()).map_err(|error| Failure::Garbage(beginning(error.to_string().as_bytes())))
+        serde_json::from_slice(answer.body())
+            .map_err(|error| MetadataFailure::Malformed(excerpt(error.to_string().as_bytes())))
     }
 }
 
 /// The beginning of a body, or of what is said of it, on one line.
-fn beginning(body: &[u8]) -> String {
+fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
-    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(TOLD).collect()
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX_EXCERPT).collect()
 }

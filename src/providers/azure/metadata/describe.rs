@@ -12,14 +12,14 @@ use crate::{
         arm::{InvalidResourceId, ResourceId},
         config::VmType,
         instances::{
-            describe::{self, Subject},
-            provider_id::{self, NoResourceGroup},
+            describe::{self, DescribedNode},
+            provider_id::{self, ProviderIdError},
         },
-        inventory::{Interface, IpConfiguration, Machine, MachineKind},
+        inventory::{Machine, MachineInterface, MachineIpConfiguration, MachineKind},
     },
 };
 
-use super::document::{Address, Compute, Documents};
+use super::document::{ImdsAddress, ImdsCompute, ImdsDocuments};
 
 /// Part of a fault domain.
 const LABEL_SUB_FAULT_DOMAIN: &str = "topology.kubernetes.azure.com/sub-fault-domain";
@@ -30,7 +30,7 @@ const TAG_INTERCONNECT_GROUP: &str = "Platform_Interconnect_Group";
 
 /// Why the documents describe no machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Undescribable {
+pub enum MetadataDescriptionError {
     /// Something is not there (yet).
     #[error("the instance metadata service tells no {0} of this machine")]
     Missing(&'static str),
@@ -39,7 +39,7 @@ pub enum Undescribable {
     Id(#[from] InvalidResourceId),
     /// The id is odd.
     #[error(transparent)]
-    ProviderId(#[from] NoResourceGroup),
+    ProviderId(#[from] ProviderIdError),
     /// The Node is another machine's.
     #[error(
         "this machine is called {told:?}, and not {node:?}: --node-name has to be the name of the Node of this machine, or the \
@@ -53,24 +53,27 @@ pub enum Undescribable {
     },
     /// Zone or addresses are odd.
     #[error(transparent)]
-    Machine(#[from] describe::Undescribable),
+    Machine(#[from] describe::MachineDescriptionError),
 }
 
 /// Whether the Node called `node` is this machine's. `own_name` is what the machine or its pod calls itself; upstream believes that alone
 /// (`azure_instances_v1.go`, `isCurrentInstance`). A service that tells no host name contradicts nobody.
-pub fn check_name(documents: &Documents, node: &str, own_name: Option<&str>) -> Result<(), Undescribable> {
-    let compute = documents.instance.compute.as_ref().ok_or(Undescribable::Missing("compute"))?;
+pub fn check_name(documents: &ImdsDocuments, node: &str, own_name: Option<&str>) -> Result<(), MetadataDescriptionError> {
+    let compute = documents.instance.compute.as_ref().ok_or(MetadataDescriptionError::Missing("compute"))?;
     let told = &compute.os_profile.computer_name;
     let is_same = |name: &str| name.eq_ignore_ascii_case(node);
     match told.is_empty() || is_same(told) || is_same(&compute.name) || own_name.is_some_and(is_same) {
         true => Ok(()),
-        false => Err(Undescribable::OtherMachine { told: told.clone(), node: node.to_owned() }),
+        false => Err(MetadataDescriptionError::OtherMachine { told: told.clone(), node: node.to_owned() }),
     }
 }
 
 /// All that a Node is told.
-pub fn metadata(documents: &Documents, subject: Subject<'_>) -> Result<InstanceMetadata, Undescribable> {
-    let compute = documents.instance.compute.as_ref().ok_or(Undescribable::Missing("compute"))?;
+pub fn metadata(
+    documents: &ImdsDocuments,
+    subject: DescribedNode<'_>,
+) -> Result<InstanceMetadata, MetadataDescriptionError> {
+    let compute = documents.instance.compute.as_ref().ok_or(MetadataDescriptionError::Missing("compute"))?;
     let machine = machine(documents, compute)?;
     let provider_id = match subject.provider_id {
         Some(own) => own.to_owned(),
@@ -87,13 +90,13 @@ pub fn metadata(documents: &Documents, subject: Subject<'_>) -> Result<InstanceM
 }
 
 /// The machine as the inventory would have it from ARM.
-fn machine(documents: &Documents, compute: &Compute) -> Result<Machine, Undescribable> {
+fn machine(documents: &ImdsDocuments, compute: &ImdsCompute) -> Result<Machine, MetadataDescriptionError> {
     // What a Node is initialised without it never gets.
     for (name, value) in
         [("resourceId", &compute.resource_id), ("vmSize", &compute.vm_size), ("location", &compute.location)]
     {
         if value.is_empty() {
-            return Err(Undescribable::Missing(name));
+            return Err(MetadataDescriptionError::Missing(name));
         }
     }
     let id = ResourceId::parse(&lower_subscription(compute))?;
@@ -110,12 +113,12 @@ fn machine(documents: &Documents, compute: &Compute) -> Result<Machine, Undescri
         fault_domain: compute.platform_fault_domain.parse().ok(),
         provisioning_state: String::new(),
         power_state: None,
-        interfaces: vec![Interface { id, primary: true, ip_configurations: ip_configurations(documents)? }],
+        interfaces: vec![MachineInterface { id, primary: true, ip_configurations: ip_configurations(documents)? }],
     })
 }
 
 /// The id with its subscription in lower case, as ARM has it. The service writes it as whoever made the machine did.
-fn lower_subscription(compute: &Compute) -> String {
+fn lower_subscription(compute: &ImdsCompute) -> String {
     if compute.subscription_id.is_empty() {
         return compute.resource_id.clone();
     }
@@ -123,9 +126,9 @@ fn lower_subscription(compute: &Compute) -> String {
 }
 
 /// The first address of each family with its public one, as upstream. IPv4 is the primary one where there is any.
-fn ip_configurations(documents: &Documents) -> Result<Vec<IpConfiguration>, Undescribable> {
-    let interface = documents.instance.interface().ok_or(Undescribable::Missing("network interface"))?;
-    let of = |address: &Address, ipv6| IpConfiguration {
+fn ip_configurations(documents: &ImdsDocuments) -> Result<Vec<MachineIpConfiguration>, MetadataDescriptionError> {
+    let interface = documents.instance.interface().ok_or(MetadataDescriptionError::Missing("network interface"))?;
+    let of = |address: &ImdsAddress, ipv6| MachineIpConfiguration {
         primary: false,
         ipv6,
         private_address: Some(address.private_ip_address.clone()),
@@ -134,17 +137,17 @@ fn ip_configurations(documents: &Documents) -> Result<Vec<IpConfiguration>, Unde
     let (ipv4, ipv6) = (interface.ipv4.first(), interface.ipv6.first());
     let both = ipv4.map(|address| of(address, false)).into_iter().chain(ipv6.map(|address| of(address, true)));
     let mut configurations: Vec<_> = both.collect();
-    configurations.first_mut().ok_or(Undescribable::Missing("address"))?.primary = true;
+    configurations.first_mut().ok_or(MetadataDescriptionError::Missing("address"))?.primary = true;
     Ok(configurations)
 }
 
-fn public_address(documents: &Documents, address: &Address) -> Option<String> {
+fn public_address(documents: &ImdsDocuments, address: &ImdsAddress) -> Option<String> {
     let own = Some(address.public_ip_address.as_str()).filter(|public| !public.is_empty());
     own.or_else(|| documents.load_balancer.in_front_of(&address.private_ip_address)).map(str::to_owned)
 }
 
 /// The availability zone as `<region>-<number>`, else the fault domain. Without either there is no label, as upstream.
-fn zone(machine: &Machine) -> Result<String, Undescribable> {
+fn zone(machine: &Machine) -> Result<String, MetadataDescriptionError> {
     match (&machine.zone, machine.fault_domain) {
         (Some(_), _) => Ok(describe::zone(machine, VmType::Vmss)?.failure_domain),
         (None, Some(fault_domain)) => Ok(fault_domain.to_string()),
@@ -152,7 +155,7 @@ fn zone(machine: &Machine) -> Result<String, Undescribable> {
     }
 }
 
-fn labels(compute: &Compute) -> BTreeMap<String, String> {
+fn labels(compute: &ImdsCompute) -> BTreeMap<String, String> {
     let group = compute.tags_list.iter().find(|tag| tag.name == TAG_INTERCONNECT_GROUP).map(|tag| &tag.value);
     let facts = [(LABEL_SUB_FAULT_DOMAIN, Some(&compute.platform_sub_fault_domain)), (LABEL_INTERCONNECT_GROUP, group)];
     let known = facts.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.clone())));
@@ -166,13 +169,13 @@ mod tests {
 
     use super::*;
 
-    const SUBJECT: Subject<'_> = Subject { name: "node-1", provider_id: None, ipv6: true };
+    const SUBJECT: DescribedNode<'_> = DescribedNode { name: "node-1", provider_id: None, ipv6: true };
     const VM: &str = "/subscriptions/5/resourceGroups/My-RG/providers/Microsoft.Compute/virtualMachines/vm";
 
-    fn documents(compute: Value, interface: Value, pairs: Value) -> Documents {
+    fn documents(compute: Value, interface: Value, pairs: Value) -> ImdsDocuments {
         let instance = json!({"compute": compute, "network": {"interface": [interface]}});
         let load_balancer = json!({"loadbalancer": {"publicIpAddresses": pairs}});
-        Documents {
+        ImdsDocuments {
             instance: serde_json::from_value(instance).unwrap(),
             load_balancer: serde_json::from_value(load_balancer).unwrap(),
         }
@@ -208,7 +211,7 @@ mod tests {
             let told = told(json!({"resourceId": id, "subscriptionId": subscription})).unwrap();
             assert_eq!(told.provider_id, expected);
         }
-        let own = Subject { provider_id: Some("azure:///as/written"), ..SUBJECT };
+        let own = DescribedNode { provider_id: Some("azure:///as/written"), ..SUBJECT };
         let documents = documents(compute(json!({})), ipv4("10.0.0.4", ""), json!([]));
         assert_eq!(metadata(&documents, own).unwrap().provider_id, "azure:///as/written");
     }
@@ -278,8 +281,10 @@ mod tests {
         ] {
             assert!(error.contains(expected), "{error}");
         }
-        let bare =
-            Documents { instance: serde_json::from_value(json!({"compute": whole()})).unwrap(), ..Documents::default() };
+        let bare = ImdsDocuments {
+            instance: serde_json::from_value(json!({"compute": whole()})).unwrap(),
+            ..ImdsDocuments::default()
+        };
         assert!(metadata(&bare, SUBJECT).unwrap_err().to_string().contains("network interface"));
     }
 }

@@ -8,17 +8,17 @@ use serde::{Deserialize, Deserializer};
 /// `/metadata/instance`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Instance {
+pub struct ImdsInstance {
     /// The machine.
-    pub compute: Option<Compute>,
+    pub compute: Option<ImdsCompute>,
     /// Its network.
-    pub network: Option<Network>,
+    pub network: Option<ImdsNetwork>,
 }
 
 /// The machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Compute {
+pub struct ImdsCompute {
     /// ARM id.
     #[serde(deserialize_with = "or_empty")]
     pub resource_id: String,
@@ -27,7 +27,7 @@ pub struct Compute {
     pub name: String,
     /// Its operating system.
     #[serde(deserialize_with = "or_empty")]
-    pub os_profile: OsProfile,
+    pub os_profile: ImdsOsProfile,
     /// Subscription, in whatever letter case.
     #[serde(deserialize_with = "or_empty")]
     pub subscription_id: String,
@@ -48,13 +48,13 @@ pub struct Compute {
     pub platform_sub_fault_domain: String,
     /// Tags.
     #[serde(deserialize_with = "or_empty")]
-    pub tags_list: Vec<Tag>,
+    pub tags_list: Vec<ImdsTag>,
 }
 
 /// What its operating system was given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct OsProfile {
+pub struct ImdsOsProfile {
     /// Its host name.
     #[serde(deserialize_with = "or_empty")]
     pub computer_name: String,
@@ -63,7 +63,7 @@ pub struct OsProfile {
 /// A tag.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Tag {
+pub struct ImdsTag {
     /// Its name.
     #[serde(deserialize_with = "or_empty")]
     pub name: String,
@@ -75,37 +75,37 @@ pub struct Tag {
 /// The network of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Network {
+pub struct ImdsNetwork {
     /// Network interfaces, the primary one first.
     #[serde(deserialize_with = "or_empty")]
-    pub interface: Vec<Interface>,
+    pub interface: Vec<ImdsInterface>,
 }
 
 /// A network interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Interface {
+pub struct ImdsInterface {
     /// IPv4.
     #[serde(deserialize_with = "or_empty")]
-    pub ipv4: Family,
+    pub ipv4: ImdsAddressFamily,
     /// IPv6.
     #[serde(deserialize_with = "or_empty")]
-    pub ipv6: Family,
+    pub ipv6: ImdsAddressFamily,
 }
 
 /// Addresses of one family.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Family {
+pub struct ImdsAddressFamily {
     /// The addresses, the primary one first.
     #[serde(deserialize_with = "or_empty")]
-    pub ip_address: Vec<Address>,
+    pub ip_address: Vec<ImdsAddress>,
 }
 
 /// A private address with its public one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Address {
+pub struct ImdsAddress {
     /// Private address.
     #[serde(deserialize_with = "or_empty")]
     pub private_ip_address: String,
@@ -117,25 +117,25 @@ pub struct Address {
 /// `/metadata/loadbalancer`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct LoadBalancer {
+pub struct ImdsLoadBalancer {
     /// What there is.
     #[serde(deserialize_with = "or_empty")]
-    pub loadbalancer: PublicAddresses,
+    pub loadbalancer: ImdsPublicAddresses,
 }
 
 /// Public addresses of a Standard SKU.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct PublicAddresses {
+pub struct ImdsPublicAddresses {
     /// Pairs of public and private address; those of IPv6 may be in brackets.
     #[serde(deserialize_with = "or_empty")]
-    pub public_ip_addresses: Vec<PublicAddress>,
+    pub public_ip_addresses: Vec<ImdsPublicAddress>,
 }
 
 /// A public address and the private one behind it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct PublicAddress {
+pub struct ImdsPublicAddress {
     /// Public address.
     #[serde(deserialize_with = "or_empty")]
     pub frontend_ip_address: String,
@@ -146,38 +146,38 @@ pub struct PublicAddress {
 
 /// Both documents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Documents {
+pub struct ImdsDocuments {
     /// What the machine is.
-    pub instance: Instance,
+    pub instance: ImdsInstance,
     /// Its public addresses, where the first document has none.
-    pub load_balancer: LoadBalancer,
+    pub load_balancer: ImdsLoadBalancer,
 }
 
 fn or_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(value: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(value)?.unwrap_or_default())
 }
 
-impl Instance {
+impl ImdsInstance {
     /// The interface that kubelet uses: the first.
-    pub fn interface(&self) -> Option<&Interface> {
+    pub fn interface(&self) -> Option<&ImdsInterface> {
         self.network.as_ref()?.interface.first()
     }
 
     /// Whether the public addresses have to be looked for in the other document. Upstream: neither family's first address has one.
     pub fn lacks_public_addresses(&self) -> bool {
         let families = self.interface().into_iter().flat_map(|interface| [&interface.ipv4, &interface.ipv6]);
-        families.filter_map(Family::first).all(|address| address.public_ip_address.is_empty())
+        families.filter_map(ImdsAddressFamily::first).all(|address| address.public_ip_address.is_empty())
     }
 }
 
-impl Family {
+impl ImdsAddressFamily {
     /// The address that counts.
-    pub fn first(&self) -> Option<&Address> {
+    pub fn first(&self) -> Option<&ImdsAddress> {
         self.ip_address.first().filter(|address| !address.private_ip_address.is_empty())
     }
 }
 
-impl LoadBalancer {
+impl ImdsLoadBalancer {
     /// The public address in front of `private`.
     pub fn in_front_of(&self, private: &str) -> Option<&str> {
         let pairs = self.loadbalancer.public_ip_addresses.iter();
@@ -198,15 +198,15 @@ mod tests {
     #[test]
     fn missing_and_null_are_empty_and_the_unknown_is_left_alone() {
         for (text, expected) in [
-            ("{}", Some(Instance::default())),
+            ("{}", Some(ImdsInstance::default())),
             (
                 r#"{"compute": {"zone": null, "tagsList": null, "new": {}}, "network": {"interface": null}}"#,
-                Some(Instance { compute: Some(Compute::default()), network: Some(Network::default()) }),
+                Some(ImdsInstance { compute: Some(ImdsCompute::default()), network: Some(ImdsNetwork::default()) }),
             ),
             (r#"{"compute": {"zone": 1}}"#, None),
             ("<html>", None),
         ] {
-            assert_eq!(serde_json::from_str::<Instance>(text).ok(), expected, "{text}");
+            assert_eq!(serde_json::from_str::<ImdsInstance>(text).ok(), expected, "{text}");
         }
     }
 
@@ -216,7 +216,7 @@ mod tests {
             {"frontendIpAddress": "20.0.0.1", "privateIpAddress": "10.0.0.4"},
             {"frontendIpAddress": "[2603::4]", "privateIpAddress": "[fd00::4]"},
             {"frontendIpAddress": "", "privateIpAddress": "10.0.0.5"}]}}"#;
-        let document: LoadBalancer = serde_json::from_str(text).unwrap();
+        let document: ImdsLoadBalancer = serde_json::from_str(text).unwrap();
         for (private, public) in [
             ("10.0.0.4", Some("20.0.0.1")),
             ("fd00::4", Some("2603::4")),
@@ -230,11 +230,12 @@ mod tests {
 
     #[test]
     fn the_other_document_is_needed_when_no_first_address_has_a_public_one() {
-        let address = |public: &str| Address { private_ip_address: "10.0.0.4".into(), public_ip_address: public.to_owned() };
-        let family = |all: &[&str]| Family { ip_address: all.iter().map(|public| address(public)).collect() };
-        let instance = |ipv4: &[&str], ipv6: &[&str]| Instance {
-            network: Some(Network { interface: vec![Interface { ipv4: family(ipv4), ipv6: family(ipv6) }] }),
-            ..Instance::default()
+        let address =
+            |public: &str| ImdsAddress { private_ip_address: "10.0.0.4".into(), public_ip_address: public.to_owned() };
+        let family = |all: &[&str]| ImdsAddressFamily { ip_address: all.iter().map(|public| address(public)).collect() };
+        let instance = |ipv4: &[&str], ipv6: &[&str]| ImdsInstance {
+            network: Some(ImdsNetwork { interface: vec![ImdsInterface { ipv4: family(ipv4), ipv6: family(ipv6) }] }),
+            ..ImdsInstance::default()
         };
         for (ipv4, ipv6, expected) in [
             (&[""][..], &[][..], true),
@@ -244,6 +245,6 @@ mod tests {
         ] {
             assert_eq!(instance(ipv4, ipv6).lacks_public_addresses(), expected, "{ipv4:?} {ipv6:?}");
         }
-        assert!(Instance::default().lacks_public_addresses());
+        assert!(ImdsInstance::default().lacks_public_addresses());
     }
 }

@@ -16,20 +16,20 @@ pub mod retry;
 #[cfg(all(test, feature = "sandbox"))]
 #[expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
 mod tests;
-mod wire;
+mod transport;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
 
-use self::{cache::Cached, document::Documents};
+use self::{cache::MetadataCache, document::ImdsDocuments};
 pub use self::{
     client::{MetadataError, MetadataService},
-    wire::PlainHttp,
+    transport::PlainHttpTransport,
 };
 use super::{
-    instances::{describe::Subject, standing},
+    instances::{describe::DescribedNode, ownership},
     node,
 };
 use crate::cloud_provider::{CloudError, CloudProvider, CloudResult, InstanceMetadata, InstancesV2};
@@ -37,39 +37,39 @@ use crate::cloud_provider::{CloudError, CloudProvider, CloudResult, InstanceMeta
 /// Where the service is on every machine of Azure.
 const ADDRESS: &str = "http://169.254.169.254";
 /// Moves it, for tests; the name is the Azure SDK's.
-const VARIABLE: &str = "IMDS_ENDPOINT";
+const ENDPOINT_VARIABLE: &str = "IMDS_ENDPOINT";
 /// An answer is used for this long at most. Upstream: `azure_instance_metadata.go`.
 const MAX_AGE: Duration = Duration::from_secs(60);
 
 /// The service's address, as the environment has it.
 pub fn address(environment: &BTreeMap<String, String>) -> &str {
-    environment.get(VARIABLE).filter(|address| !address.is_empty()).map_or(ADDRESS, String::as_str)
+    environment.get(ENDPOINT_VARIABLE).filter(|address| !address.is_empty()).map_or(ADDRESS, String::as_str)
 }
 
 /// A cloud that knows the machine it runs on and no other. Clones are the same.
 #[derive(Clone)]
-pub struct LocalMachine {
-    cached: Arc<Cached>,
+pub struct LocalMachineCloud {
+    cache: Arc<MetadataCache>,
     own_name: Option<String>,
 }
 
-impl LocalMachine {
+impl LocalMachineCloud {
     /// Asks `service`. An answer is used for `max_age`, and a minute at most.
     pub fn new(service: MetadataService, max_age: Duration) -> Self {
-        Self { cached: Arc::new(Cached::new(service, max_age.min(MAX_AGE))), own_name: None }
+        Self { cache: Arc::new(MetadataCache::new(service, max_age.min(MAX_AGE))), own_name: None }
     }
 
     /// The same, and its Node may also be called `name`, whatever the service says.
-    pub fn called(self, name: impl Into<String>) -> Self {
+    pub fn with_node_name(self, name: impl Into<String>) -> Self {
         Self { own_name: Some(name.into()), ..self }
     }
 
-    async fn documents(&self) -> CloudResult<Arc<Documents>> {
-        self.cached.documents().await.map_err(|error| CloudError::failed(error.to_string()))
+    async fn documents(&self) -> CloudResult<Arc<ImdsDocuments>> {
+        self.cache.documents().await.map_err(|error| CloudError::failed(error.to_string()))
     }
 }
 
-impl CloudProvider for LocalMachine {
+impl CloudProvider for LocalMachineCloud {
     fn provider_name(&self) -> &str {
         super::NAME
     }
@@ -80,7 +80,7 @@ impl CloudProvider for LocalMachine {
 }
 
 #[async_trait]
-impl InstancesV2 for LocalMachine {
+impl InstancesV2 for LocalMachineCloud {
     /// A machine that answers is there.
     async fn instance_exists(&self, _: &Node) -> CloudResult<bool> {
         self.documents().await.map(|_| true)
@@ -92,18 +92,18 @@ impl InstancesV2 for LocalMachine {
 
     /// A Node that is none of Azure's is told nothing, as in the central mode.
     async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
-        if standing::metadata_source(node).is_none() {
+        if ownership::metadata_query(node).is_none() {
             return Ok(Some(InstanceMetadata::default()));
         }
         let documents = self.documents().await?;
         // Upstream tells all addresses that the machine has here, and only one family from ARM.
-        let subject = Subject { name: node::name(node), provider_id: node::provider_id(node), ipv6: true };
+        let subject = DescribedNode { name: node::name(node), provider_id: node::provider_id(node), ipv6: true };
         let own = describe::check_name(&documents, subject.name, self.own_name.as_deref());
         match own.and_then(|()| describe::metadata(&documents, subject)) {
             Ok(metadata) => Ok(Some(metadata)),
             Err(error) => {
                 // What is incomplete must not be believed for a minute.
-                self.cached.forget().await;
+                self.cache.forget().await;
                 Err(CloudError::failed(error.to_string()))
             }
         }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 /// Why there is no document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum MetadataFailure {
     /// Nothing came back.
     #[error("{0}")]
-    NoAnswer(String),
+    NoResponse(String),
     /// A refusal: status, what the body says, and the wait that it asks for.
     #[error("HTTP {status}{}", if text.is_empty() { String::new() } else { format!(": {text}") })]
     Refused {
@@ -23,34 +23,40 @@ pub enum Failure {
     },
     /// HTTP 200 with something else.
     #[error("its answer is not the document asked for: {0}")]
-    Garbage(String),
+    Malformed(String),
 }
 
 /// How often and how long a document is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct MetadataRetryPolicy {
     /// No try begins later than this after the first.
     pub total: Duration,
     /// Longest wait for one answer.
-    pub one: Duration,
+    pub per_attempt: Duration,
     /// Whether 404 means that there is no such document, rather than not now.
     pub may_be_missing: bool,
 }
 
 /// Pause after the first failure; doubled with each.
-const FIRST: Duration = Duration::from_millis(500);
+const FIRST_DELAY: Duration = Duration::from_millis(500);
 /// Longest pause.
-const LONGEST: Duration = Duration::from_secs(8);
+const MAX_DELAY: Duration = Duration::from_secs(8);
 
 /// The pause before the next try; `None` to give up. `tries` have been made since `elapsed`; `random` is between 0 and 1.
-pub fn pause(failure: &Failure, patience: Patience, tries: u32, elapsed: Duration, random: f64) -> Option<Duration> {
+pub fn next_delay(
+    failure: &MetadataFailure,
+    patience: MetadataRetryPolicy,
+    tries: u32,
+    elapsed: Duration,
+    random: f64,
+) -> Option<Duration> {
     let (passes, asked) = match failure {
-        Failure::NoAnswer(_) => (true, None),
-        Failure::Refused { status: 404, .. } if patience.may_be_missing => (false, None),
-        Failure::Refused { status, retry_after, .. } => (matches!(status, 404 | 410 | 429 | 500..), *retry_after),
-        Failure::Garbage(_) => (false, None),
+        MetadataFailure::NoResponse(_) => (true, None),
+        MetadataFailure::Refused { status: 404, .. } if patience.may_be_missing => (false, None),
+        MetadataFailure::Refused { status, retry_after, .. } => (matches!(status, 404 | 410 | 429 | 500..), *retry_after),
+        MetadataFailure::Malformed(_) => (false, None),
     };
-    let grown = FIRST.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(LONGEST);
+    let grown = FIRST_DELAY.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(MAX_DELAY);
     // Half of it is by chance: the machines of a rack come back together.
     let pause = grown.mul_f64(0.5 + 0.5 * random.clamp(0.0, 1.0)).max(asked.unwrap_or_default());
     (passes && elapsed.saturating_add(pause) < patience.total).then_some(pause)
@@ -60,11 +66,11 @@ pub fn pause(failure: &Failure, patience: Patience, tries: u32, elapsed: Duratio
 mod tests {
     use super::*;
 
-    const PATIENCE: Patience =
-        Patience { total: Duration::from_secs(30), one: Duration::from_secs(10), may_be_missing: false };
+    const PATIENCE: MetadataRetryPolicy =
+        MetadataRetryPolicy { total: Duration::from_secs(30), per_attempt: Duration::from_secs(10), may_be_missing: false };
 
-    fn refused(status: u16, after: Option<u64>) -> Failure {
-        Failure::Refused { status, text: String::new(), retry_after: after.map(Duration::from_secs) }
+    fn refused(status: u16, after: Option<u64>) -> MetadataFailure {
+        MetadataFailure::Refused { status, text: String::new(), retry_after: after.map(Duration::from_secs) }
     }
 
     #[test]
@@ -79,27 +85,27 @@ mod tests {
             (refused(403, None), false),
             (refused(405, None), false),
             (refused(429, Some(31)), false),
-            (Failure::NoAnswer("down".into()), true),
-            (Failure::Garbage("<html>".into()), false),
+            (MetadataFailure::NoResponse("down".into()), true),
+            (MetadataFailure::Malformed("<html>".into()), false),
         ] {
-            assert_eq!(pause(&failure, PATIENCE, 1, Duration::ZERO, 0.0).is_some(), expected, "{failure:?}");
+            assert_eq!(next_delay(&failure, PATIENCE, 1, Duration::ZERO, 0.0).is_some(), expected, "{failure:?}");
         }
-        assert_eq!(pause(&refused(429, Some(u64::MAX)), PATIENCE, 3, Duration::from_secs(2), 0.0), None, "no overflow");
-        let missing = Patience { may_be_missing: true, ..PATIENCE };
-        assert_eq!(pause(&refused(404, None), missing, 1, Duration::ZERO, 0.0), None);
-        assert!(pause(&refused(410, None), missing, 1, Duration::ZERO, 0.0).is_some());
+        assert_eq!(next_delay(&refused(429, Some(u64::MAX)), PATIENCE, 3, Duration::from_secs(2), 0.0), None, "no overflow");
+        let missing = MetadataRetryPolicy { may_be_missing: true, ..PATIENCE };
+        assert_eq!(next_delay(&refused(404, None), missing, 1, Duration::ZERO, 0.0), None);
+        assert!(next_delay(&refused(410, None), missing, 1, Duration::ZERO, 0.0).is_some());
     }
 
     #[test]
     fn pauses_grow_with_jitter_and_end_with_the_patience() {
         let after = |tries, elapsed, random| {
             let elapsed = Duration::from_secs(elapsed);
-            pause(&refused(500, None), PATIENCE, tries, elapsed, random).map(|pause| pause.as_millis())
+            next_delay(&refused(500, None), PATIENCE, tries, elapsed, random).map(|pause| pause.as_millis())
         };
         assert_eq!([1, 2, 3, 4, 5, 40].map(|tries| after(tries, 0, 1.0)), [500, 1000, 2000, 4000, 8000, 8000].map(Some));
         assert_eq!(after(3, 0, 0.0), Some(1000));
         assert_eq!(after(1, 30, 0.0), None);
-        let asked = pause(&refused(429, Some(7)), PATIENCE, 1, Duration::ZERO, 1.0);
+        let asked = next_delay(&refused(429, Some(7)), PATIENCE, 1, Duration::ZERO, 1.0);
         assert_eq!(asked, Some(Duration::from_secs(7)));
     }
 }

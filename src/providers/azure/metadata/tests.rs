@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     super::{
-        arm::{Transport, TransportError},
+        arm::{ArmTransport, ArmTransportError},
         node::fixtures::node,
     },
     *,
@@ -25,15 +25,15 @@ const INSTANCE: &str = "/metadata/instance";
 const LOAD_BALANCER: &str = "/metadata/loadbalancer";
 
 /// A machine with public addresses of both families, and its metadata service.
-fn machine() -> (World, Azure, LocalMachine) {
+fn machine() -> (World, Azure, LocalMachineCloud) {
     let topology = Topology::new().dual_stack().pool(Pool::new(PoolKind::Uniform, "pool1", 1).zones(&["2"]).public_ips());
     let world = World::new(topology, AzureOptions::immediate(), Clock::System).unwrap();
     let metadata = world.machine_metadata("pool1000000", Vec::new()).unwrap();
-    let machine = LocalMachine::new(MetadataService::new(ADDRESS, metadata.transport()), MAX_AGE);
+    let machine = LocalMachineCloud::new(MetadataService::new(ADDRESS, metadata.transport()), MAX_AGE);
     (world, metadata, machine)
 }
 
-async fn told(machine: &LocalMachine) -> CloudResult<InstanceMetadata> {
+async fn told(machine: &LocalMachineCloud) -> CloudResult<InstanceMetadata> {
     machine.instance_metadata(&node("pool1000000").build()).await.map(Option::unwrap)
 }
 
@@ -106,8 +106,8 @@ async fn what_stays_is_told_with_its_reason_and_recovered_from() {
 struct Says(String);
 
 #[async_trait]
-impl Transport for Says {
-    async fn send(&self, _: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+impl ArmTransport for Says {
+    async fn send(&self, _: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
         Ok(Response::new(self.0.clone().into()))
     }
 }
@@ -115,7 +115,7 @@ impl Transport for Says {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_no_document_is_told_in_a_line() {
     for answer in [format!("\"{}\"", "x".repeat(1 << 19)), "{\"compute\": \"two\\nlines\"}".to_owned()] {
-        let machine = LocalMachine::new(MetadataService::new(ADDRESS, Arc::new(Says(answer))), MAX_AGE);
+        let machine = LocalMachineCloud::new(MetadataService::new(ADDRESS, Arc::new(Says(answer))), MAX_AGE);
         let error = told(&machine).await.unwrap_err().to_string();
         assert!(error.contains("not the document asked for") && error.len() < 500, "{} bytes", error.len());
         assert_eq!(error.lines().count(), 1, "{error}");
@@ -165,14 +165,14 @@ async fn the_plain_wire_reaches_a_service() {
     let (_, metadata, _) = machine();
     let stop = Shutdown::new();
     let address = metadata.serve_plain(([127, 0, 0, 1], 0).into(), &stop).await.unwrap();
-    let service = MetadataService::new(&format!("http://{address}/"), Arc::new(PlainHttp));
-    assert_eq!(externals(&told(&LocalMachine::new(service, MAX_AGE)).await.unwrap()), 2);
+    let service = MetadataService::new(&format!("http://{address}/"), Arc::new(PlainHttpTransport));
+    assert_eq!(externals(&told(&LocalMachineCloud::new(service, MAX_AGE)).await.unwrap()), 2);
     stop.begin();
 }
 
 #[test]
 fn the_environment_may_move_the_service() {
-    let environment = |value: &str| BTreeMap::from([(VARIABLE.to_owned(), value.to_owned())]);
+    let environment = |value: &str| BTreeMap::from([(ENDPOINT_VARIABLE.to_owned(), value.to_owned())]);
     assert_eq!(address(&environment("http://localhost:1")), "http://localhost:1");
     assert_eq!(address(&environment("")), ADDRESS);
     assert_eq!(address(&BTreeMap::new()), ADDRESS);
@@ -181,13 +181,13 @@ fn the_environment_may_move_the_service() {
 #[tokio::test(start_paused = true)]
 async fn the_node_of_another_machine_is_told_nothing() {
     let (_, _, machine) = machine();
-    let ask = async |machine: &LocalMachine, name: &str| machine.instance_metadata(&node(name).build()).await.map(drop);
+    let ask = async |machine: &LocalMachineCloud, name: &str| machine.instance_metadata(&node(name).build()).await.map(drop);
     for own in ["pool1000000", "POOL1000000", "pool1_0"] {
         assert_eq!(ask(&machine, own).await, Ok(()), "{own}");
     }
     let error = ask(&machine, "pool1000001").await.unwrap_err().to_string();
     assert!(error.contains("called \"pool1000000\", and not \"pool1000001\""), "{error}");
-    let called = machine.called("Renamed");
+    let called = machine.with_node_name("Renamed");
     assert_eq!(ask(&called, "renamed").await, Ok(()), "the pod says so");
     assert!(ask(&called, "pool1000001").await.is_err());
 }

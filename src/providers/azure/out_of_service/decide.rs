@@ -14,7 +14,7 @@ const SHUTDOWN: (&str, &str) = ("node.cloudprovider.kubernetes.io/shutdown", "No
 
 /// What ARM says of the power of a machine at this moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Power {
+pub enum MachinePower {
     /// It is shut down: no disk is in use.
     ShutDown,
     /// It is not.
@@ -25,7 +25,7 @@ pub enum Power {
 
 /// What happens to the taint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
+pub enum TaintDecision {
     /// It goes on: the Node is not ready, and its machine is known to be shut down.
     Add,
     /// It goes off: the Node is ready. As upstream this takes off also a taint that a user has put on.
@@ -36,24 +36,24 @@ pub enum Decision {
 
 /// Whether the taint of `node` would go on if its machine were shut down: the node-lifecycle controller saw that before.
 pub fn depends_on_power(node: &Node) -> bool {
-    !is_ready(node) && !has(node, OUT_OF_SERVICE) && has(node, SHUTDOWN)
+    !is_ready(node) && !has_taint(node, OUT_OF_SERVICE) && has_taint(node, SHUTDOWN)
 }
 
 /// What happens to the taint of `node`.
-pub fn decide(node: &Node, power: Power) -> Decision {
-    if is_ready(node) && has(node, OUT_OF_SERVICE) {
-        return Decision::Remove;
+pub fn decide(node: &Node, power: MachinePower) -> TaintDecision {
+    if is_ready(node) && has_taint(node, OUT_OF_SERVICE) {
+        return TaintDecision::Remove;
     }
-    if depends_on_power(node) && power == Power::ShutDown { Decision::Add } else { Decision::Nothing }
+    if depends_on_power(node) && power == MachinePower::ShutDown { TaintDecision::Add } else { TaintDecision::Nothing }
 }
 
 /// The taints of `node` after `decision`.
-pub fn taints_after(node: &Node, decision: Decision) -> Vec<Taint> {
+pub fn taints_after(node: &Node, decision: TaintDecision) -> Vec<Taint> {
     let mut taints = taints(node).to_vec();
     match decision {
-        Decision::Nothing => {}
-        Decision::Remove => taints.retain(|taint| !is(taint, OUT_OF_SERVICE)),
-        Decision::Add => {
+        TaintDecision::Nothing => {}
+        TaintDecision::Remove => taints.retain(|taint| !is_same_taint(taint, OUT_OF_SERVICE)),
+        TaintDecision::Add => {
             let (key, effect) = OUT_OF_SERVICE;
             taints.push(Taint { key: key.into(), effect: effect.into(), value: None, time_added: None });
         }
@@ -65,12 +65,12 @@ fn taints(node: &Node) -> &[Taint] {
     node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
 }
 
-fn has(node: &Node, which: (&str, &str)) -> bool {
-    taints(node).iter().any(|taint| is(taint, which))
+fn has_taint(node: &Node, which: (&str, &str)) -> bool {
+    taints(node).iter().any(|taint| is_same_taint(taint, which))
 }
 
 /// A taint is the same taint when key and effect agree; the value does not count.
-fn is(taint: &Taint, (key, effect): (&str, &str)) -> bool {
+fn is_same_taint(taint: &Taint, (key, effect): (&str, &str)) -> bool {
     taint.key == key && taint.effect == effect
 }
 
@@ -90,41 +90,41 @@ mod tests {
     #[test]
     fn shut_down_and_not_ready_adds_and_ready_removes() {
         for (builder, expected) in [
-            (down(node("n").ready("False")), Decision::Add),
-            (down(node("n").ready("Unknown")), Decision::Add),
-            (down(node("n")), Decision::Add),
-            (out(down(node("n").ready("False"))), Decision::Nothing),
-            (node("n").ready("False"), Decision::Nothing),
-            (out(node("n").ready("False")), Decision::Nothing),
-            (out(node("n").ready("True")), Decision::Remove),
-            (out(down(node("n").ready("True"))), Decision::Remove),
-            (down(node("n").ready("True")), Decision::Nothing),
-            (node("n").ready("True"), Decision::Nothing),
+            (down(node("n").ready("False")), TaintDecision::Add),
+            (down(node("n").ready("Unknown")), TaintDecision::Add),
+            (down(node("n")), TaintDecision::Add),
+            (out(down(node("n").ready("False"))), TaintDecision::Nothing),
+            (node("n").ready("False"), TaintDecision::Nothing),
+            (out(node("n").ready("False")), TaintDecision::Nothing),
+            (out(node("n").ready("True")), TaintDecision::Remove),
+            (out(down(node("n").ready("True"))), TaintDecision::Remove),
+            (down(node("n").ready("True")), TaintDecision::Nothing),
+            (node("n").ready("True"), TaintDecision::Nothing),
             // Key and effect make the taint, the value does not.
-            (node("n").ready("True").taint(OUT_OF_SERVICE.0, OUT_OF_SERVICE.1, Some("nodeshutdown")), Decision::Remove),
-            (node("n").ready("True").taint(OUT_OF_SERVICE.0, "NoSchedule", None), Decision::Nothing),
-            (node("n").taint(SHUTDOWN.0, "NoExecute", None), Decision::Nothing),
+            (node("n").ready("True").taint(OUT_OF_SERVICE.0, OUT_OF_SERVICE.1, Some("nodeshutdown")), TaintDecision::Remove),
+            (node("n").ready("True").taint(OUT_OF_SERVICE.0, "NoSchedule", None), TaintDecision::Nothing),
+            (node("n").taint(SHUTDOWN.0, "NoExecute", None), TaintDecision::Nothing),
         ] {
             let node = builder.build();
-            assert_eq!(decide(&node, Power::ShutDown), expected, "{node:?}");
-            assert_eq!(depends_on_power(&node), expected == Decision::Add, "{node:?}");
-            for power in [Power::On, Power::Unknown] {
-                let without = if expected == Decision::Add { Decision::Nothing } else { expected };
+            assert_eq!(decide(&node, MachinePower::ShutDown), expected, "{node:?}");
+            assert_eq!(depends_on_power(&node), expected == TaintDecision::Add, "{node:?}");
+            for power in [MachinePower::On, MachinePower::Unknown] {
+                let without = if expected == TaintDecision::Add { TaintDecision::Nothing } else { expected };
                 assert_eq!(decide(&node, power), without, "{power:?} {node:?}");
             }
             let mut after = node.clone();
             after.spec.get_or_insert_default().taints = Some(taints_after(&node, expected));
-            assert_eq!(decide(&after, Power::ShutDown), Decision::Nothing, "decided once and for all: {node:?}");
+            assert_eq!(decide(&after, MachinePower::ShutDown), TaintDecision::Nothing, "decided once and for all: {node:?}");
         }
     }
 
     #[test]
     fn other_taints_stay() {
         let node = out(down(node("n").ready("True").taint("dedicated", "NoSchedule", Some("db")))).build();
-        let left = taints_after(&node, Decision::Remove);
+        let left = taints_after(&node, TaintDecision::Remove);
         assert_eq!(left.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), ["dedicated", SHUTDOWN.0]);
         let node = down(super::super::super::node::fixtures::node("n")).build();
-        let added = taints_after(&node, Decision::Add).pop().unwrap();
+        let added = taints_after(&node, TaintDecision::Add).pop().unwrap();
         assert_eq!((added.key.as_str(), added.effect.as_str(), added.value), (OUT_OF_SERVICE.0, OUT_OF_SERVICE.1, None));
     }
 }

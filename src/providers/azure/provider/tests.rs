@@ -8,8 +8,8 @@ use super::*;
 use crate::{
     cloud_provider::registry::SecretRef as Place,
     metrics::Metrics,
-    providers::azure::arm::{ResourceId, TransportError, api},
-    runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, shutdown::Shutdown, store::Store},
+    providers::azure::arm::{ArmTransportError, ResourceId, api},
+    runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, shutdown::Shutdown, store::InformerStore},
     sandbox::{
         api_server::ApiServer,
         azure::{
@@ -39,8 +39,8 @@ impl Setting {
             shutdown: Shutdown::new(),
             clock: Clock::System,
             metrics: Arc::new(Metrics::new().unwrap()),
-            nodes: Store::of([]),
-            services: Store::of([]),
+            nodes: InformerStore::of([]),
+            services: InformerStore::of([]),
             events: EventRecorder::channel("test").0,
         };
         Self { world, server, folder: tempfile::tempdir().unwrap(), context }
@@ -59,7 +59,7 @@ impl Setting {
         self.server.create(&secret);
     }
 
-    fn over(&self, transport: Arc<dyn Transport>, config: &ProviderConfig) -> CloudResult<AzureCloud> {
+    fn over(&self, transport: Arc<dyn ArmTransport>, config: &ProviderConfig) -> CloudResult<AzureCloud> {
         AzureCloud::new(config, BTreeMap::new(), transport)
     }
 
@@ -280,11 +280,11 @@ async fn background_work_begins_once_and_ends_with_the_shutdown() {
 }
 
 /// A gateway in front of ARM that repeats what it was sent.
-struct Echo(Arc<dyn Transport>);
+struct Echo(Arc<dyn ArmTransport>);
 
 #[async_trait]
-impl Transport for Echo {
-    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+impl ArmTransport for Echo {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
         if request.uri().host() != Some("management.azure.com") {
             return self.0.send(request).await;
         }

@@ -6,8 +6,8 @@
 use std::net::IpAddr;
 
 use super::{
-    memory::Memory,
     names::{node_of, route_name},
+    node_history::RouteNodeHistory,
 };
 use crate::{
     cloud_provider::Route,
@@ -16,26 +16,31 @@ use crate::{
 
 /// The routes of `table` (`None`: there is none), then those of unmanaged Nodes. `is_unmanaged`: whether there is such a Node, and
 /// it is unmanaged. A route that leads a Node's packets astray is listed as a blackhole, so that it is replaced.
-pub(super) fn list(table: Option<&RouteTable>, memory: &Memory, is_unmanaged: impl Fn(&str) -> bool) -> Vec<Route> {
-    let taken = memory.taken();
+pub(super) fn list(
+    table: Option<&RouteTable>,
+    memory: &RouteNodeHistory,
+    is_unmanaged: impl Fn(&str) -> bool,
+) -> Vec<Route> {
+    let taken = memory.address_owners();
     let routes = table.and_then(|table| table.properties.as_ref()?.routes.as_deref()).unwrap_or_default();
     let in_table = routes.iter().filter_map(|route| {
         let name = route.name.clone().unwrap_or_default();
         let target = node_of(&name);
         let next_hop = next_hop(route);
         let astray = next_hop.is_some_and(|hop| memory.leads_astray(&target, hop, &taken)) && !is_unmanaged(&target);
-        Some(Route { name, blackhole: astray, ..to(target, route.properties.as_ref()?.address_prefix.as_deref()?) })
+        Some(Route { name, blackhole: astray, ..route_to(target, route.properties.as_ref()?.address_prefix.as_deref()?) })
     });
     let remembered = memory.unmanaged().filter(|(node, _)| is_unmanaged(node));
-    let remembered = remembered.map(|(node, cidr)| Route { name: route_name(node, cidr), ..to(node.to_owned(), cidr) });
+    let remembered =
+        remembered.map(|(node, cidr)| Route { name: route_name(node, cidr), ..route_to(node.to_owned(), cidr) });
     in_table.chain(remembered).collect()
 }
 
-fn to(target_node: String, cidr: &str) -> Route {
+fn route_to(target_node: String, cidr: &str) -> Route {
     Route { target_node, destination_cidr: cidr.to_owned(), ..Route::default() }
 }
 
-fn next_hop(route: &network::Route) -> Option<IpAddr> {
+fn next_hop(route: &network::ArmRoute) -> Option<IpAddr> {
     route.properties.as_ref()?.next_hop_ip_address.as_deref()?.parse().ok()
 }
 
@@ -56,7 +61,7 @@ mod tests {
             json!({"name": "odd"}),
         ];
         let table = serde_json::from_value(json!({"properties": {"routes": routes}})).unwrap();
-        let mut memory = Memory::default();
+        let mut memory = RouteNodeHistory::default();
         let nodes = [("a", "10.0.0.1"), ("b", "10.0.0.2"), ("u", "10.0.0.3")];
         memory.observe(nodes.map(|(name, ip)| node(name).address("InternalIP", ip).build()).iter());
         memory.remember("u", "10.1.2.0/24");

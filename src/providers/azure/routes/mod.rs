@@ -13,10 +13,10 @@
 //! Upstream: `pkg/provider/azure_routes.go`.
 
 mod commit;
-mod hops;
 mod listing;
-mod memory;
 pub mod names;
+mod next_hop;
+mod node_history;
 pub mod plan;
 pub mod settings;
 mod split;
@@ -29,25 +29,25 @@ use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use self::{
-    commit::Committer,
-    memory::Memory,
-    plan::{Change, WantedRoute},
+    commit::RouteCommitter,
+    node_history::RouteNodeHistory,
+    plan::{DesiredRoute, RouteChange},
     settings::RouteSettings,
-    table::Table,
+    table::RouteTableStore,
 };
 use super::{
     arm::{ArmClient, ResourceId},
-    instances::{errors, standing},
-    inventory::{Freshness, Inventory, LookupError, Machine, Wanted},
+    instances::{errors, ownership},
+    inventory::{Freshness, Inventory, LookupError, Machine, MachineQuery},
     node,
-    operations::{Operation, Running},
+    operation_metrics::{OperationLabels, OperationTimer},
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult, Route, RouteChanges, RouteOutcomes, Routes},
     metrics::Metrics,
     runtime::{
         clock::Clock,
-        store::{ObjectKey, Store},
+        store::{InformerStore, ObjectKey},
     },
 };
 
@@ -58,17 +58,17 @@ const NO_TABLE: &str = "routeTableName is empty in azure.json: name the route ta
 /// Routes in one route table of Azure.
 pub struct AzureRoutes {
     inventory: Arc<Inventory>,
-    nodes: Store<Node>,
+    nodes: InformerStore<Node>,
     /// `None` when no table is configured.
-    committer: Option<Committer>,
-    memory: Mutex<Memory>,
+    committer: Option<RouteCommitter>,
+    node_history: Mutex<RouteNodeHistory>,
     /// Of the table.
     subscription: String,
     metrics: Arc<Metrics>,
     clock: Clock,
 }
 
-type Found = Result<Arc<Machine>, LookupError>;
+type RouteMachineResult = Result<Arc<Machine>, LookupError>;
 
 impl AzureRoutes {
     /// Routes of the Nodes in `nodes`, whose machines `inventory` knows, written through `arm` and counted in `metrics`.
@@ -76,16 +76,16 @@ impl AzureRoutes {
         settings: RouteSettings,
         arm: &ArmClient,
         inventory: Arc<Inventory>,
-        nodes: Store<Node>,
+        nodes: InformerStore<Node>,
         metrics: Arc<Metrics>,
         clock: Clock,
     ) -> Self {
         let subscription = settings.table.as_ref().map(ResourceId::subscription).unwrap_or_default().to_owned();
         let known = nodes.clone();
         let cidrs_of = move |name: &str| known.get(&ObjectKey::cluster(name)).map_or_else(Vec::new, |node| pod_cidrs(&node));
-        let table = settings.table.clone().map(|id| Table::new(id, settings, arm, clock));
-        let committer = table.map(|table| Committer::new(table, Box::new(cidrs_of)));
-        Self { inventory, nodes, committer, memory: Mutex::default(), subscription, metrics, clock }
+        let table = settings.table.clone().map(|id| RouteTableStore::new(id, settings, arm, clock));
+        let committer = table.map(|table| RouteCommitter::new(table, Box::new(cidrs_of)));
+        Self { inventory, nodes, committer, node_history: Mutex::default(), subscription, metrics, clock }
     }
 
     /// For the status page.
@@ -96,12 +96,12 @@ impl AzureRoutes {
         }
     }
 
-    fn committer(&self) -> CloudResult<&Committer> {
+    fn committer(&self) -> CloudResult<&RouteCommitter> {
         self.committer.as_ref().ok_or_else(|| CloudError::invalid(NO_TABLE))
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn node_history(&self) -> MutexGuard<'_, RouteNodeHistory> {
+        self.node_history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn node(&self, name: &str) -> Option<Arc<Node>> {
@@ -109,19 +109,19 @@ impl AzureRoutes {
     }
 
     /// What to write for each route to create. `Ok(None)` for those of unmanaged Nodes, which are only remembered.
-    async fn wanted(&self, routes: &[&Route]) -> Vec<CloudResult<Option<WantedRoute>>> {
-        let sources: Vec<Option<Wanted>> = routes.iter().map(|route| self.source(route)).collect();
+    async fn desired_routes(&self, routes: &[&Route]) -> Vec<CloudResult<Option<DesiredRoute>>> {
+        let sources: Vec<Option<MachineQuery>> = routes.iter().map(|route| self.machine_query(route)).collect();
         let mut found = self.machines(routes, &sources).await.into_iter();
         let mut wanted = Vec::new();
         for (route, source) in routes.iter().zip(&sources) {
             wanted.push(match source {
                 None => {
-                    self.memory().remember(&route.target_node, &route.destination_cidr);
+                    self.node_history().remember(&route.target_node, &route.destination_cidr);
                     Ok(None)
                 }
                 Some(_) => match found.next() {
-                    Some(Ok(machine)) => hops::wanted(route, &machine).map(Some).map_err(CloudError::Failed),
-                    Some(Err(error)) => Err(errors::of_look_up(&error)),
+                    Some(Ok(machine)) => next_hop::desired_route(route, &machine).map(Some).map_err(CloudError::Failed),
+                    Some(Err(error)) => Err(errors::from_lookup(&error)),
                     None => Err(CloudError::failed("the inventory gave no answer")),
                 },
             });
@@ -130,23 +130,23 @@ impl AzureRoutes {
     }
 
     /// How the machine is found that the route leads to; `None` for an unmanaged Node.
-    fn source(&self, route: &Route) -> Option<Wanted> {
+    fn machine_query(&self, route: &Route) -> Option<MachineQuery> {
         match self.node(&route.target_node) {
-            Some(node) => standing::metadata_source(&node),
-            None => Some(Wanted { node_name: route.target_node.clone(), id: None, resource_group: None }),
+            Some(node) => ownership::metadata_query(&node),
+            None => Some(MachineQuery { node_name: route.target_node.clone(), id: None, resource_group: None }),
         }
     }
 
     /// The machines of those `sources` that are some. One whose Node has other addresses is asked for afresh.
-    async fn machines(&self, routes: &[&Route], sources: &[Option<Wanted>]) -> Vec<Found> {
-        let (asked, routes): (Vec<Wanted>, Vec<&Route>) =
+    async fn machines(&self, routes: &[&Route], sources: &[Option<MachineQuery>]) -> Vec<RouteMachineResult> {
+        let (asked, routes): (Vec<MachineQuery>, Vec<&Route>) =
             sources.iter().zip(routes).filter_map(|(source, route)| Some((source.clone()?, *route))).unzip();
         let began = self.clock.now();
         let mut found = self.inventory.look_up(&asked, Freshness::Cached).await;
-        let is_outdated = |at: &usize| matches!(&found[*at], Ok(machine) if hops::is_outdated(routes[*at], machine));
+        let is_outdated = |at: &usize| matches!(&found[*at], Ok(machine) if next_hop::is_outdated(routes[*at], machine));
         let outdated: Vec<usize> = (0..asked.len().min(found.len())).filter(is_outdated).collect();
         if !outdated.is_empty() {
-            let again: Vec<Wanted> = outdated.iter().map(|at| asked[*at].clone()).collect();
+            let again: Vec<MachineQuery> = outdated.iter().map(|at| asked[*at].clone()).collect();
             let newer = self.inventory.look_up(&again, Freshness::Within(self.clock.now() - began)).await;
             outdated.into_iter().zip(newer).for_each(|(at, newer)| found[at] = newer);
         }
@@ -162,25 +162,25 @@ impl AzureRoutes {
         }
     }
 
-    fn begin<'a>(&'a self, request: &'a str, route: &'a Route) -> Running<'a> {
-        let operation = Operation {
+    fn begin<'a>(&'a self, request: &'a str, route: &'a Route) -> OperationTimer<'a> {
+        let operation = OperationLabels {
             area: "routes",
             request,
             resource_group: self.inventory.settings().group.name(),
             subscription: &self.subscription,
             source: &route.target_node,
         };
-        Running::begin(&self.metrics, self.clock, operation)
+        OperationTimer::begin(&self.metrics, self.clock, operation)
     }
 
     async fn apply(&self, changes: &RouteChanges) -> CloudResult<RouteOutcomes> {
         let committer = self.committer()?;
-        changes.delete.iter().for_each(|route| self.memory().forget(&route.target_node, &route.destination_cidr));
+        changes.delete.iter().for_each(|route| self.node_history().forget(&route.target_node, &route.destination_cidr));
         let creations: Vec<&Route> = changes.create.iter().map(|(_, route)| route).collect();
-        let wanted = self.wanted(&creations).await;
-        let removals = changes.delete.iter().map(|route| Change::Remove(Self::name_of(route)));
-        let settings = wanted.iter().flatten().flatten().cloned().map(Change::Set);
-        let all: Vec<Change> = removals.chain(settings).collect();
+        let wanted = self.desired_routes(&creations).await;
+        let removals = changes.delete.iter().map(|route| RouteChange::Remove(Self::name_of(route)));
+        let settings = wanted.iter().flatten().flatten().cloned().map(RouteChange::Set);
+        let all: Vec<RouteChange> = removals.chain(settings).collect();
         if all.is_empty() {
             let created = wanted.into_iter().map(|wanted| wanted.map(|_| ())).collect();
             return Ok(RouteOutcomes { deleted: Vec::new(), created });
@@ -198,7 +198,7 @@ impl Routes for AzureRoutes {
     async fn list_routes(&self, _cluster: &str) -> CloudResult<Vec<Route>> {
         let table = self.committer()?.list().await?;
         let nodes = self.nodes.list();
-        let mut memory = self.memory();
+        let mut memory = self.node_history();
         memory.observe(nodes.iter().map(Arc::as_ref));
         let is_unmanaged = |name: &str| self.node(name).is_some_and(|node| node::is_unmanaged(&node));
         Ok(listing::list(table.as_deref(), &memory, is_unmanaged))
@@ -206,12 +206,12 @@ impl Routes for AzureRoutes {
 
     async fn create_route(&self, cluster: &str, name_hint: &str, route: &Route) -> CloudResult<()> {
         let changes = RouteChanges { create: vec![(name_hint.to_owned(), route.clone())], ..RouteChanges::default() };
-        only(self.apply_routes(cluster, &changes).await.created)
+        single_result(self.apply_routes(cluster, &changes).await.created)
     }
 
     async fn delete_route(&self, cluster: &str, route: &Route) -> CloudResult<()> {
         let changes = RouteChanges { delete: vec![route.clone()], ..RouteChanges::default() };
-        only(self.apply_routes(cluster, &changes).await.deleted)
+        single_result(self.apply_routes(cluster, &changes).await.deleted)
     }
 
     async fn apply_routes(&self, _cluster: &str, changes: &RouteChanges) -> RouteOutcomes {
@@ -231,6 +231,6 @@ fn pod_cidrs(node: &Node) -> Vec<String> {
     node.spec.as_ref().and_then(|spec| spec.pod_cidrs.clone()).unwrap_or_default()
 }
 
-fn only(mut answers: Vec<CloudResult<()>>) -> CloudResult<()> {
+fn single_result(mut answers: Vec<CloudResult<()>>) -> CloudResult<()> {
     answers.pop().unwrap_or_else(|| Err(CloudError::failed("the route was not tried")))
 }

@@ -14,7 +14,7 @@ use super::{names, settings::RouteSettings};
 use crate::providers::azure::{
     arm::{
         document::Extra,
-        network::{Route, RouteTable, RouteTableProperties},
+        network::{ArmRoute, RouteTable, RouteTableProperties},
     },
     load_balancer::desired::tags,
 };
@@ -28,7 +28,7 @@ const VIRTUAL_APPLIANCE: &str = "VirtualAppliance";
 
 /// A route as it is to stand in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WantedRoute {
+pub struct DesiredRoute {
     /// Its name.
     pub name: String,
     /// CIDR of the pods.
@@ -39,16 +39,16 @@ pub struct WantedRoute {
 
 /// One thing to change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum RouteChange {
     /// Put this route into the table.
-    Set(WantedRoute),
+    Set(DesiredRoute),
     /// Take the route of this name out of it.
     Remove(String),
 }
 
 /// What comes of it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Planned {
+pub struct RouteTablePlan {
     /// The table to write; `None`: the one there is will do.
     pub document: Option<RouteTable>,
     /// For each change, why it is not in there.
@@ -59,18 +59,18 @@ pub struct Planned {
 /// them that is called just like the Node, as single-stack programs did it, gets its full name when the table is written anyway.
 pub fn plan(
     table: Option<&RouteTable>,
-    changes: &[Change],
+    changes: &[RouteChange],
     settings: &RouteSettings,
     cidrs_of: &dyn Fn(&str) -> Vec<String>,
-) -> Planned {
+) -> RouteTablePlan {
     let before = routes_of(table);
-    let mut draft = Draft::new(before, settings.most_routes);
+    let mut draft = RouteTableDraft::new(before, settings.most_routes);
     for change in changes {
-        if let Change::Remove(name) = change {
+        if let RouteChange::Remove(name) = change {
             draft.remove(name);
         }
     }
-    let refused: Vec<_> = changes.iter().map(|change| draft.make(change).err()).collect();
+    let refused: Vec<_> = changes.iter().map(|change| draft.apply(change).err()).collect();
     let mut tags = table.and_then(|table| table.tags.clone());
     let tags_differ = !settings.tags.is_empty() && tags::merge(&mut tags, &settings.tags, &settings.system_tags);
     let routes = draft.routes();
@@ -79,31 +79,31 @@ pub fn plan(
         let routes = routes.into_iter().map(|route| with_full_name(route, cidrs_of)).collect();
         RouteTable { tags, ..with_routes(table, routes, settings) }
     });
-    Planned { document, refused }
+    RouteTablePlan { document, refused }
 }
 
 /// Whether `change` shows in `table`.
-pub fn is_in(table: Option<&RouteTable>, change: &Change) -> bool {
+pub fn is_applied(table: Option<&RouteTable>, change: &RouteChange) -> bool {
     let named = |name: &str| routes_of(table).iter().find(|route| has_name(route, name));
     match change {
-        Change::Set(wanted) => named(&wanted.name).is_some_and(|route| leads_as(route, wanted)),
-        Change::Remove(name) => named(name).is_none(),
+        RouteChange::Set(wanted) => named(&wanted.name).is_some_and(|route| matches(route, wanted)),
+        RouteChange::Remove(name) => named(name).is_none(),
     }
 }
 
 /// Whether `change`, one of `changes` made together, shows in `table`: a route that was removed to be set anew shows as it was set.
-pub fn shows(table: Option<&RouteTable>, change: &Change, changes: &[Change]) -> bool {
-    let sets = |other: &&Change, name: &str| matches!(other, Change::Set(wanted) if wanted.name.eq_ignore_ascii_case(name));
-    let is_replaced = |name: &str| changes.iter().filter(|other| sets(other, name)).any(|other| is_in(table, other));
-    is_in(table, change) || matches!(change, Change::Remove(name) if is_replaced(name))
+pub fn is_applied_with(table: Option<&RouteTable>, change: &RouteChange, changes: &[RouteChange]) -> bool {
+    let sets = |other: &&RouteChange, name: &str| matches!(other, RouteChange::Set(wanted) if wanted.name.eq_ignore_ascii_case(name));
+    let is_replaced = |name: &str| changes.iter().filter(|other| sets(other, name)).any(|other| is_applied(table, other));
+    is_applied(table, change) || matches!(change, RouteChange::Remove(name) if is_replaced(name))
 }
 
 /// The routes of a table.
-pub fn routes_of(table: Option<&RouteTable>) -> &[Route] {
+pub fn routes_of(table: Option<&RouteTable>) -> &[ArmRoute] {
     table.and_then(|table| table.properties.as_ref()?.routes.as_deref()).unwrap_or_default()
 }
 
-fn with_routes(table: Option<&RouteTable>, routes: Vec<Route>, settings: &RouteSettings) -> RouteTable {
+fn with_routes(table: Option<&RouteTable>, routes: Vec<ArmRoute>, settings: &RouteSettings) -> RouteTable {
     let mut table = table.cloned().unwrap_or_else(|| RouteTable {
         name: settings.table.as_ref().map(|id| id.name().to_owned()),
         location: Some(settings.location.clone()),
@@ -115,18 +115,18 @@ fn with_routes(table: Option<&RouteTable>, routes: Vec<Route>, settings: &RouteS
 }
 
 /// The routes while they are changed. One that is removed keeps its place, in case it comes back.
-struct Draft {
-    slots: Vec<(Route, bool)>,
+struct RouteTableDraft {
+    slots: Vec<(ArmRoute, bool)>,
     limit: usize,
 }
 
-impl Draft {
-    fn new(routes: &[Route], most: usize) -> Self {
+impl RouteTableDraft {
+    fn new(routes: &[ArmRoute], most: usize) -> Self {
         let limit = if routes.len() > MOST_ROUTES { MOST_MANAGED_ROUTES } else { most };
         Self { slots: routes.iter().map(|route| (route.clone(), true)).collect(), limit }
     }
 
-    fn routes(&self) -> Vec<Route> {
+    fn routes(&self) -> Vec<ArmRoute> {
         self.slots.iter().filter(|(_, stays)| *stays).map(|(route, _)| route.clone()).collect()
     }
 
@@ -134,20 +134,20 @@ impl Draft {
         self.slots.iter_mut().filter(|(route, _)| has_name(route, name)).for_each(|(_, stays)| *stays = false);
     }
 
-    fn make(&mut self, change: &Change) -> Result<(), String> {
+    fn apply(&mut self, change: &RouteChange) -> Result<(), String> {
         match change {
-            Change::Set(wanted) => self.set(wanted),
-            Change::Remove(_) => Ok(()),
+            RouteChange::Set(wanted) => self.set(wanted),
+            RouteChange::Remove(_) => Ok(()),
         }
     }
 
-    fn set(&mut self, wanted: &WantedRoute) -> Result<(), String> {
+    fn set(&mut self, wanted: &DesiredRoute) -> Result<(), String> {
         let known = self.slots.iter().position(|(route, _)| has_name(route, &wanted.name));
-        self.check_place(wanted)?;
+        self.check_room(wanted)?;
         match known.and_then(|at| self.slots.get_mut(at)) {
             Some((route, stays)) => {
-                if !leads_as(route, wanted) {
-                    lead(route, wanted);
+                if !matches(route, wanted) {
+                    write_next_hop(route, wanted);
                 }
                 *stays = true;
             }
@@ -157,8 +157,8 @@ impl Draft {
     }
 
     /// Whether ARM would take the route in.
-    fn check_place(&self, wanted: &WantedRoute) -> Result<(), String> {
-        let prefix = Prefix::of(&wanted.prefix);
+    fn check_room(&self, wanted: &DesiredRoute) -> Result<(), String> {
+        let prefix = RoutePrefix::of(&wanted.prefix);
         let mut others = 0;
         for (route, _) in self.slots.iter().filter(|(route, stays)| *stays && !has_name(route, &wanted.name)) {
             others += 1;
@@ -179,56 +179,58 @@ impl Draft {
 
 /// A CIDR by what it means; a service tag by its text.
 #[derive(Debug, PartialEq, Eq)]
-enum Prefix {
-    Net(IpNet),
-    Text(String),
+enum RoutePrefix {
+    Cidr(IpNet),
+    ServiceTag(String),
 }
 
-impl Prefix {
+impl RoutePrefix {
     fn of(text: &str) -> Self {
         let text = text.trim();
-        text.parse().map_or_else(|_| Self::Text(text.to_lowercase()), |net: IpNet| Self::Net(net.trunc()))
+        text.parse().map_or_else(|_| Self::ServiceTag(text.to_lowercase()), |net: IpNet| Self::Cidr(net.trunc()))
     }
 }
 
-fn prefix_of(route: &Route) -> Prefix {
-    Prefix::of(route.properties.as_ref().and_then(|properties| properties.address_prefix.as_deref()).unwrap_or_default())
+fn prefix_of(route: &ArmRoute) -> RoutePrefix {
+    RoutePrefix::of(
+        route.properties.as_ref().and_then(|properties| properties.address_prefix.as_deref()).unwrap_or_default(),
+    )
 }
 
-fn has_name(route: &Route, name: &str) -> bool {
+fn has_name(route: &ArmRoute, name: &str) -> bool {
     route.name.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(name))
 }
 
-fn leads_as(route: &Route, wanted: &WantedRoute) -> bool {
+fn matches(route: &ArmRoute, wanted: &DesiredRoute) -> bool {
     let properties = route.properties.as_ref();
     let hop = properties.and_then(|properties| properties.next_hop_ip_address.as_deref()?.parse::<IpAddr>().ok());
     let kind = properties.and_then(|properties| properties.next_hop_type.as_deref());
     hop == Some(wanted.next_hop)
-        && prefix_of(route) == Prefix::of(&wanted.prefix)
+        && prefix_of(route) == RoutePrefix::of(&wanted.prefix)
         && kind.is_some_and(|kind| kind.eq_ignore_ascii_case(VIRTUAL_APPLIANCE))
 }
 
 /// Fields that are not modelled stay.
-fn lead(route: &mut Route, wanted: &WantedRoute) {
+fn write_next_hop(route: &mut ArmRoute, wanted: &DesiredRoute) {
     let properties = route.properties.get_or_insert_default();
     properties.address_prefix = Some(wanted.prefix.clone());
     properties.next_hop_type = Some(VIRTUAL_APPLIANCE.to_owned());
     properties.next_hop_ip_address = Some(wanted.next_hop.to_string());
 }
 
-fn new_route(wanted: &WantedRoute) -> Route {
-    let mut route = Route { name: Some(wanted.name.clone()), ..Route::default() };
-    lead(&mut route, wanted);
+fn new_route(wanted: &DesiredRoute) -> ArmRoute {
+    let mut route = ArmRoute { name: Some(wanted.name.clone()), ..ArmRoute::default() };
+    write_next_hop(&mut route, wanted);
     route
 }
 
 /// The same route under its full name, when it is called like the Node whose pods it leads to.
-fn with_full_name(route: Route, cidrs_of: &dyn Fn(&str) -> Vec<String>) -> Route {
+fn with_full_name(route: ArmRoute, cidrs_of: &dyn Fn(&str) -> Vec<String>) -> ArmRoute {
     let node = route.name.as_deref().unwrap_or_default().to_lowercase();
-    let leads_to = |cidr: &String| prefix_of(&route) == Prefix::of(cidr);
+    let leads_to = |cidr: &String| prefix_of(&route) == RoutePrefix::of(cidr);
     let cidrs = if names::is_bare(&node) { cidrs_of(&node) } else { Vec::new() };
     match cidrs.iter().find(|cidr| leads_to(cidr)) {
-        Some(cidr) => Route { name: Some(names::route_name(&node, cidr)), id: None, extra: Extra::new(), ..route },
+        Some(cidr) => ArmRoute { name: Some(names::route_name(&node, cidr)), id: None, extra: Extra::new(), ..route },
         None => route,
     }
 }

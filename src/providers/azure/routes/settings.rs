@@ -6,7 +6,7 @@ use super::plan::MOST_MANAGED_ROUTES;
 use crate::providers::azure::{
     arm::{ResourceId, api},
     config::AzureConfig,
-    load_balancer::settings::Settings,
+    load_balancer::settings::LoadBalancerSettings,
 };
 
 /// Settings of the route table.
@@ -29,7 +29,7 @@ pub struct RouteSettings {
 impl RouteSettings {
     /// What `config` means.
     pub fn new(config: &AzureConfig) -> Self {
-        let shared = Settings::new(config, "");
+        let shared = LoadBalancerSettings::new(config, "");
         let own = &config.resource_group;
         let group = if config.route_table_resource_group.is_empty() { own } else { &config.route_table_resource_group };
         let network = &config.network_resource_subscription_id;

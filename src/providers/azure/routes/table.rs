@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    plan::{self, Change, Planned},
+    plan::{self, RouteChange, RouteTablePlan},
     settings::RouteSettings,
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::arm::{
-        ArmClient, ArmError, ArmResult, ErrorClass, Precondition, ResourceId, Urgency, api, network::RouteTable,
+        ArmClient, ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, Urgency, api, network::RouteTable,
     },
     runtime::clock::Clock,
 };
@@ -30,34 +30,34 @@ use crate::{
 const TRIES: u32 = 5;
 
 /// How long ARM's word about the limit stands.
-const LIMIT_STANDS: Duration = Duration::from_secs(60 * 60);
+const LIMIT_TTL: Duration = Duration::from_secs(60 * 60);
 
 /// A table at a moment; `None`: there is none.
-pub(super) type Known = Option<Arc<RouteTable>>;
+pub(super) type ObservedRouteTable = Option<Arc<RouteTable>>;
 
 /// Tells the pod CIDRs of the Node of this name.
-pub(super) type CidrsOf = dyn Fn(&str) -> Vec<String> + Send + Sync;
+pub(super) type PodCidrLookup = dyn Fn(&str) -> Vec<String> + Send + Sync;
 
 /// The route table.
-pub(super) struct Table {
+pub(super) struct RouteTableStore {
     id: ResourceId,
     settings: RouteSettings,
     arm: ArmClient,
     clock: Clock,
-    cache: Mutex<Cache>,
+    cache: Mutex<RouteTableCache>,
     writes: AtomicU64,
 }
 
 #[derive(Default)]
-struct Cache {
-    known: Option<(Known, Instant)>,
+struct RouteTableCache {
+    table: Option<(ObservedRouteTable, Instant)>,
     /// Counts writes: what was read before one of them is not kept.
     generation: u64,
     /// When ARM last said that the table has the usual limit.
-    limited: Option<Instant>,
+    limited_at: Option<Instant>,
 }
 
-impl Table {
+impl RouteTableStore {
     pub(super) fn new(id: ResourceId, settings: RouteSettings, arm: &ArmClient, clock: Clock) -> Self {
         let (arm, cache, writes) = (arm.with_urgency(Urgency::Node), Mutex::default(), AtomicU64::new(0));
         Self { id, settings, arm, clock, cache, writes }
@@ -65,7 +65,7 @@ impl Table {
 
     pub(super) fn status(&self) -> Value {
         let cache = self.cache();
-        let known = cache.known.as_ref();
+        let known = cache.table.as_ref();
         json!({
             "table": self.id.as_str(),
             "exists": known.map(|(table, _)| table.is_some()),
@@ -76,8 +76,8 @@ impl Table {
     }
 
     /// The table, not older than the cache time.
-    pub(super) async fn list(&self) -> ArmResult<Known> {
-        let cached = self.cache().known.clone().filter(|(_, at)| self.age(*at) < self.settings.ttl);
+    pub(super) async fn list(&self) -> ArmResult<ObservedRouteTable> {
+        let cached = self.cache().table.clone().filter(|(_, at)| self.age(*at) < self.settings.ttl);
         match cached {
             Some((table, _)) => Ok(table),
             None => self.read().await,
@@ -85,24 +85,24 @@ impl Table {
     }
 
     /// Whether its tags are not as configured.
-    pub(super) fn needs_tags(&self, table: &Known) -> bool {
+    pub(super) fn needs_tags(&self, table: &ObservedRouteTable) -> bool {
         plan::plan(table.as_deref(), &[], &self.settings, &|_| Vec::new()).document.is_some()
     }
 
     /// Makes `changes`, in one write if any is needed. `Err`: ARM did not take them, and none is made for certain.
-    pub(super) async fn write(&self, changes: &[Change], cidrs_of: &CidrsOf) -> ArmResult<Vec<CloudResult<()>>> {
+    pub(super) async fn write(&self, changes: &[RouteChange], cidrs_of: &PodCidrLookup) -> ArmResult<Vec<CloudResult<()>>> {
         let mut tries = 1;
         loop {
-            let table = self.for_write().await?;
-            let Planned { document, refused } =
+            let table = self.read_for_write().await?;
+            let RouteTablePlan { document, refused } =
                 plan::plan(table.as_deref(), changes, &self.settings(), &|name| cidrs_of(name));
             let Some(document) = document else { return Ok(answers(changes, &refused, table.as_deref())) };
             match self.put(table.as_deref(), &document, urgency(changes)).await {
                 Ok(table) => return Ok(answers(changes, &refused, table.as_deref())),
-                Err(error) if error.class == ErrorClass::QuotaExceeded && self.learn_limit(&document) => {
+                Err(error) if error.class == ArmErrorClass::QuotaExceeded && self.learn_limit(&document) => {
                     tracing::warn!(%error, "the route table gets no more than {} routes for an hour", plan::MOST_ROUTES);
                 }
-                Err(error) if tries < TRIES && is_worth_another_look(&error) => {
+                Err(error) if tries < TRIES && needs_reread(&error) => {
                     tracing::info!(%error, tries, "the route table is read again, and written if it still has to be");
                     tries += 1;
                 }
@@ -113,7 +113,7 @@ impl Table {
 
     /// With the limit that ARM has shown lately.
     fn settings(&self) -> RouteSettings {
-        let limited = self.cache().limited.is_some_and(|at| self.age(at) < LIMIT_STANDS);
+        let limited = self.cache().limited_at.is_some_and(|at| self.age(at) < LIMIT_TTL);
         let most_routes = if limited { plan::MOST_ROUTES } else { self.settings.most_routes };
         RouteSettings { most_routes, ..self.settings.clone() }
     }
@@ -123,21 +123,26 @@ impl Table {
         let news =
             plan::routes_of(Some(document)).len() > plan::MOST_ROUTES && self.settings().most_routes > plan::MOST_ROUTES;
         if news {
-            self.cache().limited = Some(self.clock.now());
+            self.cache().limited_at = Some(self.clock.now());
         }
         news
     }
 
     /// What is cached carries an etag, so that writing on an old one does no harm. That there is no table has to be seen afresh.
-    async fn for_write(&self) -> ArmResult<Known> {
-        let cached = self.cache().known.clone();
+    async fn read_for_write(&self) -> ArmResult<ObservedRouteTable> {
+        let cached = self.cache().table.clone();
         match cached {
             Some((Some(table), _)) => Ok(Some(table)),
             _ => self.read().await,
         }
     }
 
-    async fn put(&self, table: Option<&RouteTable>, document: &RouteTable, urgency: Urgency) -> ArmResult<Known> {
+    async fn put(
+        &self,
+        table: Option<&RouteTable>,
+        document: &RouteTable,
+        urgency: Urgency,
+    ) -> ArmResult<ObservedRouteTable> {
         // Forgotten first: if nobody waits for the answer any more, it is read again.
         self.forget();
         self.writes.fetch_add(1, Ordering::Relaxed);
@@ -145,20 +150,20 @@ impl Table {
         let answer = self.arm.with_urgency(urgency).put(&api::ROUTE_TABLES, &self.id, condition, document).await;
         self.forget();
         let written = Some(Arc::new(answer?));
-        self.cache().known = Some((written.clone(), self.clock.now()));
+        self.cache().table = Some((written.clone(), self.clock.now()));
         Ok(written)
     }
 
-    async fn read(&self) -> ArmResult<Known> {
+    async fn read(&self) -> ArmResult<ObservedRouteTable> {
         let (generation, asked) = (self.cache().generation, self.clock.now());
         let table = match self.arm.get(&api::ROUTE_TABLES, &self.id, &[]).await {
             Ok(table) => Some(Arc::new(table)),
-            Err(error) if error.class == ErrorClass::NotFound => None,
+            Err(error) if error.class == ArmErrorClass::NotFound => None,
             Err(error) => return Err(error),
         };
         let mut cache = self.cache();
         if cache.generation == generation {
-            cache.known = Some((table.clone(), asked));
+            cache.table = Some((table.clone(), asked));
         }
         Ok(table)
     }
@@ -166,10 +171,10 @@ impl Table {
     fn forget(&self) {
         let mut cache = self.cache();
         cache.generation += 1;
-        cache.known = None;
+        cache.table = None;
     }
 
-    fn cache(&self) -> MutexGuard<'_, Cache> {
+    fn cache(&self) -> MutexGuard<'_, RouteTableCache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -179,20 +184,20 @@ impl Table {
 }
 
 /// Somebody else wrote the table, or nobody knows whether it was written.
-fn is_worth_another_look(error: &ArmError) -> bool {
-    matches!(error.class, ErrorClass::Conflict | ErrorClass::OutcomeUnknown)
+fn needs_reread(error: &ArmError) -> bool {
+    matches!(error.class, ArmErrorClass::Conflict | ArmErrorClass::OutcomeUnknown)
 }
 
 /// A new Node waits for its route; the others do not.
-fn urgency(changes: &[Change]) -> Urgency {
-    if changes.iter().any(|change| matches!(change, Change::Set(_))) { Urgency::Change } else { Urgency::Deletion }
+fn urgency(changes: &[RouteChange]) -> Urgency {
+    if changes.iter().any(|change| matches!(change, RouteChange::Set(_))) { Urgency::Change } else { Urgency::Deletion }
 }
 
 /// What ARM shows is done, whatever was sent.
-fn answers(changes: &[Change], refused: &[Option<String>], table: Option<&RouteTable>) -> Vec<CloudResult<()>> {
-    let answer = |(change, refused): (&Change, &Option<String>)| match refused {
+fn answers(changes: &[RouteChange], refused: &[Option<String>], table: Option<&RouteTable>) -> Vec<CloudResult<()>> {
+    let answer = |(change, refused): (&RouteChange, &Option<String>)| match refused {
         Some(reason) => Err(CloudError::invalid(reason.clone())),
-        None if plan::shows(table, change, changes) => Ok(()),
+        None if plan::is_applied_with(table, change, changes) => Ok(()),
         None => Err(CloudError::failed("ARM accepted the route table, and its answer does not show this change")),
     };
     changes.iter().zip(refused).map(answer).collect()

@@ -47,8 +47,8 @@ fn a_missing_file_is_named() {
 #[test]
 fn an_empty_file_is_an_empty_cloud_and_no_file_is_a_cloud_for_any_node() {
     assert_eq!(FakeConfig::parse("# nothing yet\n").unwrap(), FakeConfig::default());
-    assert_eq!(FakeConfig::default().by_name("a"), super::super::instances::Found::Gone);
-    assert!(matches!(FakeConfig::any_node().by_name("a"), super::super::instances::Found::Here(_)));
+    assert_eq!(FakeConfig::default().by_name("a"), super::super::instances::FakeInstanceLookup::Gone);
+    assert!(matches!(FakeConfig::any_node().by_name("a"), super::super::instances::FakeInstanceLookup::Exists(_)));
     assert_eq!(factory(&ProviderConfig::default()).unwrap().provider_name(), "fake");
 }
 

@@ -1,7 +1,7 @@
 //! Load balancers: addresses, steps, leadership, and memory that outlives the process.
 
 use super::*;
-use crate::{cloud_provider::LoadBalancerStatus, runtime::leader_election::State};
+use crate::{cloud_provider::LoadBalancerStatus, runtime::leader_election::LeadershipState};
 
 const CLUSTER: &str = "kubernetes";
 
@@ -187,7 +187,9 @@ async fn only_the_leading_replica_writes() {
     assert!(refusals.iter().all(|error| matches!(error, CloudError::NotLeader(_))), "{refusals:?}");
     assert_eq!(second.write_count(), before);
 
-    sender.send_replace(State::Leading { until: (tokio::time::Instant::now() + std::time::Duration::from_secs(10)).into() });
+    sender.send_replace(LeadershipState::Leading {
+        until: (tokio::time::Instant::now() + std::time::Duration::from_secs(10)).into(),
+    });
     ensure(&second, &web, &["b"]).await.unwrap();
 }
 
@@ -195,7 +197,9 @@ async fn only_the_leading_replica_writes() {
 async fn leadership_lost_in_the_middle_stops_the_next_step() {
     let cloud = cloud("calls: {setPorts: {latency: 20s}}");
     let (sender, leadership) = Leadership::channel();
-    sender.send_replace(State::Leading { until: (tokio::time::Instant::now() + std::time::Duration::from_secs(10)).into() });
+    sender.send_replace(LeadershipState::Leading {
+        until: (tokio::time::Instant::now() + std::time::Duration::from_secs(10)).into(),
+    });
     cloud.initialize(context(leadership)).await.unwrap();
     assert!(matches!(ensure(&cloud, &service("web"), &[]).await, Err(CloudError::NotLeader(_))));
     assert!(cloud.load_balancer_of("default/web").unwrap().ports.is_empty());

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     metrics::Metrics,
-    runtime::{clock::Clock, events::EventRecorder, shutdown::Shutdown, store::Store},
+    runtime::{clock::Clock, events::EventRecorder, shutdown::Shutdown, store::InformerStore},
 };
 
 fn node(name: &str) -> Node {
@@ -48,8 +48,8 @@ fn context(leadership: Leadership) -> ProviderContext {
         shutdown: Shutdown::new(),
         clock: Clock::default(),
         metrics: Arc::new(Metrics::new().unwrap()),
-        nodes: Store::default(),
-        services: Store::default(),
+        nodes: InformerStore::default(),
+        services: InformerStore::default(),
         events: EventRecorder::channel("test").0,
     }
 }

@@ -68,7 +68,7 @@ fn spoil(cloud: &FakeCloud, spoilt: Option<(CallName, bool, bool)>) {
         config.calls.clear();
         if let Some((step, hang, answer_lost)) = spoilt {
             let error = (!hang).then(|| "spoilt".to_owned());
-            config.calls.insert(step, Behaviour { hang, error, answer_lost, ..Behaviour::default() });
+            config.calls.insert(step, CallBehaviour { hang, error, answer_lost, ..CallBehaviour::default() });
         }
     });
 }

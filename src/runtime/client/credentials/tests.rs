@@ -14,7 +14,7 @@ fn user(text: &str) -> AuthInfo {
 }
 
 /// What a server that accepts one token gets to see.
-async fn ask(credentials: &Credentials, accepted: &'static str) -> (StatusCode, Vec<String>) {
+async fn ask(credentials: &KubeCredentials, accepted: &'static str) -> (StatusCode, Vec<String>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let tell = Arc::clone(&seen);
     let server = tower::service_fn(move |request: Request<Body>| {
@@ -36,7 +36,7 @@ async fn a_token_file_is_trimmed_and_read_again() {
     let path = folder.path().join("token");
     fs::write(&path, " first\n").unwrap();
     let mut user = user(&format!("{{\"tokenFile\": {path:?}, \"token\": \"other\"}}"));
-    let credentials = Credentials::take(&mut user).unwrap();
+    let credentials = KubeCredentials::take_from(&mut user).unwrap();
     assert!(user.token_file.is_none(), "kube would not trim it");
     let tell = async |accepted| ask(&credentials, accepted).await.1;
     assert_eq!(tell("Bearer first").await, ["Bearer first"]);
@@ -59,7 +59,7 @@ async fn a_refused_token_is_looked_up_in_its_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     fs::write(&path, "old").unwrap();
-    let credentials = Credentials::take(&mut user(&format!("{{\"tokenFile\": {path:?}}}"))).unwrap();
+    let credentials = KubeCredentials::take_from(&mut user(&format!("{{\"tokenFile\": {path:?}}}"))).unwrap();
     tokio::time::advance(Duration::from_secs(2)).await;
     let refused = (StatusCode::UNAUTHORIZED, vec!["Bearer old".to_owned()]);
     assert_eq!(ask(&credentials, "Bearer new").await, refused, "the same is not sent twice");
@@ -71,7 +71,7 @@ async fn a_refused_token_is_looked_up_in_its_file() {
 
 #[test]
 fn who_cannot_log_in_is_told_so() {
-    let take = |text: &str| Credentials::take(&mut user(text)).err().unwrap_or_default();
+    let take = |text: &str| KubeCredentials::take_from(&mut user(text)).err().unwrap_or_default();
     assert!(take(r#"{"tokenFile": "/nowhere"}"#).starts_with("tokenFile /nowhere: "));
     assert_eq!(take(r#"{"tokenFile": "/nowhere", "token": "t"}"#), "");
     assert!(
@@ -86,7 +86,8 @@ fn who_cannot_log_in_is_told_so() {
 #[test]
 fn a_plugin_counts_only_without_another_way() {
     let exec = r#""exec": {"command": "c", "apiVersion": "client.authentication.k8s.io/v1"}"#;
-    let is_plugin = |more: &str| Credentials::take(&mut user(&format!("{{{exec}{more}}}"))).unwrap().plugin().is_some();
+    let is_plugin =
+        |more: &str| KubeCredentials::take_from(&mut user(&format!("{{{exec}{more}}}"))).unwrap().exec_plugin().is_some();
     assert!(is_plugin(""));
     for more in [r#", "token": "t""#, r#", "username": "u", "password": "p""#, r#", "client-certificate": "c""#] {
         assert!(!is_plugin(more), "{more}");
@@ -94,7 +95,7 @@ fn a_plugin_counts_only_without_another_way() {
 }
 
 /// A plugin that tells how often it ran, and the folder that it lives in.
-fn counting(body: &str) -> (Credentials, tempfile::TempDir) {
+fn counting(body: &str) -> (KubeCredentials, tempfile::TempDir) {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plugin");
@@ -102,7 +103,7 @@ fn counting(body: &str) -> (Credentials, tempfile::TempDir) {
     fs::write(&path, format!("#!/bin/sh\necho x >> {count:?}\nn=$(wc -l < {count:?} | tr -d ' ')\n{body}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     let exec = format!(r#"{{"exec": {{"command": {path:?}, "apiVersion": "client.authentication.k8s.io/v1"}}}}"#);
-    (Credentials::take(&mut user(&exec)).unwrap(), folder)
+    (KubeCredentials::take_from(&mut user(&exec)).unwrap(), folder)
 }
 
 fn runs(folder: &tempfile::TempDir) -> usize {
@@ -169,5 +170,5 @@ async fn a_request_that_is_given_up_does_not_end_the_plugin() {
 
 #[tokio::test]
 async fn what_needs_no_care_goes_through() {
-    assert_eq!(ask(&Credentials::Fixed, "").await, (StatusCode::OK, vec![String::new()]));
+    assert_eq!(ask(&KubeCredentials::Static, "").await, (StatusCode::OK, vec![String::new()]));
 }

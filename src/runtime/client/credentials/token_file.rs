@@ -13,22 +13,22 @@ use std::{
 use http::HeaderValue;
 use tokio::time::Instant;
 
-use super::bearer;
+use super::bearer_header;
 
 /// How often the file is read.
 const PERIOD: Duration = Duration::from_secs(60);
 /// How often at most it is read because the server refused the token.
-const LEAST_PERIOD: Duration = Duration::from_secs(1);
+const MIN_REREAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(in crate::runtime::client) struct TokenFile {
     path: PathBuf,
-    known: Mutex<Known>,
+    cached: Mutex<CachedTokenHeader>,
 }
 
-struct Known {
+struct CachedTokenHeader {
     header: Option<HeaderValue>,
-    looked: Instant,
+    read_at: Instant,
 }
 
 impl TokenFile {
@@ -39,7 +39,7 @@ impl TokenFile {
             Err(_) if another => None,
             Err(reason) => return Err(format!("tokenFile {}: {reason}", path.display())),
         };
-        Ok(Self { path, known: Mutex::new(Known { header, looked: Instant::now() }) })
+        Ok(Self { path, cached: Mutex::new(CachedTokenHeader { header, read_at: Instant::now() }) })
     }
 
     /// The header, at most a minute old.
@@ -48,14 +48,14 @@ impl TokenFile {
     }
 
     /// The header as the file has it now.
-    pub(super) fn read_again(&self) -> Option<HeaderValue> {
-        self.not_older_than(LEAST_PERIOD)
+    pub(super) fn reread(&self) -> Option<HeaderValue> {
+        self.not_older_than(MIN_REREAD_INTERVAL)
     }
 
     fn not_older_than(&self, age: Duration) -> Option<HeaderValue> {
-        let mut known = self.known();
-        if known.looked.elapsed() >= age {
-            known.looked = Instant::now();
+        let mut known = self.lock_cached();
+        if known.read_at.elapsed() >= age {
+            known.read_at = Instant::now();
             match read(&self.path) {
                 Ok(header) => known.header = Some(header),
                 Err(reason) => {
@@ -66,8 +66,8 @@ impl TokenFile {
         known.header.clone()
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_cached(&self) -> MutexGuard<'_, CachedTokenHeader> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -75,6 +75,6 @@ fn read(path: &PathBuf) -> Result<HeaderValue, String> {
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
     match text.trim() {
         "" => Err("it is empty".to_owned()),
-        token => bearer(token).ok_or_else(|| "what it says cannot be a token".to_owned()),
+        token => bearer_header(token).ok_or_else(|| "what it says cannot be a token".to_owned()),
     }
 }

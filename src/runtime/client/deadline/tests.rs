@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use super::*;
 
 /// A body that sends a byte each `pause`, `count` times, and then nothing without ending.
-fn trickle(pause: Duration, count: usize) -> BoundedBody {
+fn trickle(pause: Duration, count: usize) -> BoxedResponseBody {
     let bytes = stream::iter(0..count).then(move |_| async move {
         sleep(pause).await;
         Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"x")))
@@ -16,17 +16,21 @@ fn trickle(pause: Duration, count: usize) -> BoundedBody {
 }
 
 /// How the body ended, how many bytes came, and after how many seconds.
-async fn read(limits: Limits, version: Version, body: BoundedBody) -> (Option<TimedOut>, usize, u64) {
+async fn read(
+    limits: RequestDeadlines,
+    version: Version,
+    body: BoxedResponseBody,
+) -> (Option<DeadlineExceeded>, usize, u64) {
     let started = Instant::now();
     let mut response = Response::new(body);
     *response.version_mut() = version;
-    let mut body = within(limits, async { Ok::<_, BoxError>(response) }, || ()).await.unwrap().into_body();
+    let mut body = with_deadlines(limits, async { Ok::<_, BoxError>(response) }, || ()).await.unwrap().into_body();
     let mut bytes = 0;
     let ended = loop {
         match body.frame().await {
             None => break None,
             Some(Ok(frame)) => bytes += frame.into_data().unwrap().len(),
-            Some(Err(error)) => break Some(*error.downcast::<TimedOut>().unwrap()),
+            Some(Err(error)) => break Some(*error.downcast::<DeadlineExceeded>().unwrap()),
         }
     };
     (ended, bytes, started.elapsed().as_secs())
@@ -34,20 +38,20 @@ async fn read(limits: Limits, version: Version, body: BoundedBody) -> (Option<Ti
 
 #[test]
 fn limits_follow_from_the_query() {
-    let watch = |seconds| Limits::Watch(Duration::from_secs(seconds));
+    let watch = |seconds| RequestDeadlines::Watch(Duration::from_secs(seconds));
     for (query, expected) in [
-        (None, Limits::Answer),
-        (Some("limit=500&resourceVersion=0"), Limits::Answer),
-        (Some("watch=false"), Limits::Answer),
-        (Some("watching=true&x=watch"), Limits::Answer),
+        (None, RequestDeadlines::Read),
+        (Some("limit=500&resourceVersion=0"), RequestDeadlines::Read),
+        (Some("watch=false"), RequestDeadlines::Read),
+        (Some("watching=true&x=watch"), RequestDeadlines::Read),
         (Some("&watch=true&timeoutSeconds=290"), watch(305)),
         (Some("timeoutSeconds=25&watch=1"), watch(40)),
         (Some("watch=true&timeoutSeconds=-1"), watch(3615)),
         (Some("watch=true"), watch(3615)),
     ] {
-        assert_eq!(Limits::of(&Method::GET, query), expected, "{query:?}");
+        assert_eq!(RequestDeadlines::of(&Method::GET, query), expected, "{query:?}");
     }
-    assert_eq!(Limits::of(&Method::PATCH, Some("watch=true")), Limits::Written);
+    assert_eq!(RequestDeadlines::of(&Method::PATCH, Some("watch=true")), RequestDeadlines::Write);
 }
 
 #[test]
@@ -56,7 +60,7 @@ fn a_brief_watch_differs_in_its_length_alone() {
         ("/api/v1/nodes?&watch=true&timeoutSeconds=290&x=%26", "/api/v1/nodes?timeoutSeconds=35&&watch=true&x=%26"),
         ("https://api:6443/api/v1/nodes?watch=true", "https://api:6443/api/v1/nodes?timeoutSeconds=35&watch=true"),
     ] {
-        assert_eq!(brief(&uri.parse().unwrap()).to_string(), expected);
+        assert_eq!(shorten_watch(&uri.parse().unwrap()).to_string(), expected);
     }
 }
 
@@ -66,8 +70,8 @@ async fn a_request_without_answer_fails() {
     for (method, seconds) in [(Method::GET, 30), (Method::PATCH, 65), (Method::POST, 65)] {
         let started = Instant::now();
         let never = std::future::pending::<Result<Response<Full<Bytes>>, BoxError>>();
-        let error = within(Limits::of(&method, None), never, || ()).await.unwrap_err();
-        assert_eq!(error.downcast_ref(), Some(&TimedOut::Head(Duration::from_secs(seconds))));
+        let error = with_deadlines(RequestDeadlines::of(&method, None), never, || ()).await.unwrap_err();
+        assert_eq!(error.downcast_ref(), Some(&DeadlineExceeded::Head(Duration::from_secs(seconds))));
         assert_eq!(started.elapsed().as_secs(), seconds, "{method}");
     }
 }
@@ -75,15 +79,15 @@ async fn a_request_without_answer_fails() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_may_neither_stop_nor_trickle_for_ever() {
     let second = Duration::from_secs(1);
-    let stops = read(Limits::Answer, Version::HTTP_2, trickle(second, 3)).await;
-    assert_eq!(stops, (Some(TimedOut::Silence), 3, 18));
-    let trickles = read(Limits::Answer, Version::HTTP_2, trickle(second, 1000)).await;
-    assert_eq!((trickles.0, trickles.2), (Some(TimedOut::Whole), 90));
+    let stops = read(RequestDeadlines::Read, Version::HTTP_2, trickle(second, 3)).await;
+    assert_eq!(stops, (Some(DeadlineExceeded::Silence), 3, 18));
+    let trickles = read(RequestDeadlines::Read, Version::HTTP_2, trickle(second, 1000)).await;
+    assert_eq!((trickles.0, trickles.2), (Some(DeadlineExceeded::Whole), 90));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_watch_ends_sooner_where_no_ping_proves_the_connection() {
-    let watch = Limits::Watch(Duration::from_secs(305));
+    let watch = RequestDeadlines::Watch(Duration::from_secs(305));
     let minute = Duration::from_secs(60);
     assert_eq!(read(watch, Version::HTTP_2, trickle(minute, 2)).await, (None, 2, 120 + 90));
     assert_eq!(read(watch, Version::HTTP_11, trickle(minute, 2)).await, (None, 0, 40));

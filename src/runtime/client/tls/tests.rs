@@ -22,17 +22,17 @@ fn write(folder: &Path, name: &str, text: &str) {
     fs::write(folder.join(name), text).unwrap();
 }
 
-fn load(folder: &Path) -> Tls {
+fn load(folder: &Path) -> KubeClientTls {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let mut config = Config::new("https://api".parse().unwrap());
     let path = |name: &str| folder.join(name).display().to_string();
     config.auth_info.client_certificate = Some(path("client.crt"));
     config.auth_info.client_key = Some(path("client.key"));
-    Tls::load(config, Some(folder.join("ca.crt")), None, Sharing::All).unwrap()
+    KubeClientTls::load(config, Some(folder.join("ca.crt")), None, ConnectionSharing::Shared).unwrap()
 }
 
 async fn later() {
-    tokio::time::advance(LOOK_EVERY).await;
+    tokio::time::advance(RELOAD_INTERVAL).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,11 +81,11 @@ async fn what_could_not_be_read_for_a_moment_is_tried_again() {
     let mut loaded = tls.loaded.lock().unwrap();
     let changed = loaded.digest.wrapping_add(1);
     // The files have been replaced; the process has no descriptor left, and then has.
-    loaded.look(&[], changed, || Err(kube::Error::Service("too many open files".into())));
-    assert!(Arc::ptr_eq(&first, &loaded.config) && loaded.unusable == Some(changed));
-    loaded.look(&[], changed, || tls.build());
-    assert!(!Arc::ptr_eq(&first, &loaded.config) && loaded.unusable.is_none());
-    loaded.look(&[], changed, || panic!("what is used is not read again"));
+    loaded.reload_if_changed(&[], changed, || Err(kube::Error::Service("too many open files".into())));
+    assert!(Arc::ptr_eq(&first, &loaded.config) && loaded.rejected_digest == Some(changed));
+    loaded.reload_if_changed(&[], changed, || tls.build());
+    assert!(!Arc::ptr_eq(&first, &loaded.config) && loaded.rejected_digest.is_none());
+    loaded.reload_if_changed(&[], changed, || panic!("what is used is not read again"));
 }
 
 #[test]
@@ -93,6 +93,9 @@ fn authorities_that_cannot_be_read_at_start_are_named() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "ca.crt", "nothing");
     let config = Config::new("https://api".parse().unwrap());
-    let error = Tls::load(config, Some(folder.path().join("ca.crt")), None, Sharing::All).err().unwrap().to_string();
+    let error = KubeClientTls::load(config, Some(folder.path().join("ca.crt")), None, ConnectionSharing::Shared)
+        .err()
+        .unwrap()
+        .to_string();
     assert!(error.contains("ca.crt: there is no certificate in it"), "{error}");
 }

@@ -68,7 +68,7 @@ impl Running {
     fn record(&self, message: &str) {
         let about =
             ObjectReference { name: Some("web".into()), namespace: Some("shop".into()), ..ObjectReference::default() };
-        let event = Event { about, type_: EventType::Warning, reason: "Tested", message: message.into() };
+        let event = RecordedEvent { about, type_: EventType::Warning, reason: "Tested", message: message.into() };
         self.recorder.record(event);
     }
     fn discarded(&self, why: &str) -> f64 {

@@ -129,11 +129,11 @@ fn status(code: StatusCode) -> Response<Answer> {
 
 struct Replica {
     leadership: Leadership,
-    health: ElectorHealth,
-    events: mpsc::Receiver<(&'static str, Event)>,
+    health: LeaderElectionHealth,
+    events: mpsc::Receiver<(&'static str, RecordedEvent)>,
     metrics: Arc<Metrics>,
     stop: Shutdown,
-    task: tokio::task::JoinHandle<Ended>,
+    task: tokio::task::JoinHandle<ElectionOutcome>,
 }
 
 fn start(server: &Server, identity: &str) -> Replica {
@@ -141,14 +141,14 @@ fn start(server: &Server, identity: &str) -> Replica {
     let metrics = Arc::new(Metrics::new().unwrap());
     let config = config(identity);
     let clock = Clock::manual(Timestamp::from_second(1_700_000_000).unwrap());
-    let (elector, leadership) = Elector::new(server.client(), config, clock, events, Arc::clone(&metrics));
+    let (elector, leadership) = LeaderElector::new(server.client(), config, clock, events, Arc::clone(&metrics));
     let (health, stop) = (elector.health(), Shutdown::new());
     let task = tokio::spawn(elector.run(stop.clone()));
     Replica { leadership, health, events: received, metrics, stop, task }
 }
 
-fn config(identity: &str) -> ElectionConfig {
-    ElectionConfig {
+fn config(identity: &str) -> ElectorConfig {
+    ElectorConfig {
         namespace: "kube-system".into(),
         name: "ccm".into(),
         identity: identity.into(),
@@ -205,7 +205,7 @@ async fn a_release_hands_over_within_a_second() {
     first.stop.begin();
     second.leadership.acquired().await;
     assert!(before.elapsed() < Duration::from_secs(1), "took {:?}", before.elapsed());
-    assert_eq!(first.task.await.unwrap(), Ended::Released);
+    assert_eq!(first.task.await.unwrap(), ElectionOutcome::Released);
     assert!(!first.leadership.is_leading());
     let events = (first.events.recv().await.unwrap().1.message, first.events.recv().await.unwrap().1.message);
     assert_eq!(events, ("a became leader".to_owned(), "a stopped leading".to_owned()));
@@ -234,7 +234,7 @@ async fn a_leader_that_gets_no_answer_stops_writing_before_its_deadline_passes()
     replica.leadership.acquired().await;
     let acquired = Instant::now();
     server.fault.send_replace(Fault::Hang);
-    assert_eq!((&mut replica.task).await.unwrap(), Ended::Lost);
+    assert_eq!((&mut replica.task).await.unwrap(), ElectionOutcome::Lost);
     assert_eq!(acquired.elapsed().as_secs(), 10);
     assert!(!replica.leadership.is_leading());
     assert_eq!(replica.master(), 0.0);
@@ -278,7 +278,7 @@ async fn a_leader_that_sees_another_holder_stops_at_once() {
     sleep(Duration::from_secs(5)).await;
     let edited = Instant::now();
     server.edit(|lease| lease["spec"]["holderIdentity"] = json!("usurper"));
-    assert_eq!(replica.task.await.unwrap(), Ended::Lost);
+    assert_eq!(replica.task.await.unwrap(), ElectionOutcome::Lost);
     assert!(edited.elapsed() < Duration::from_secs(1));
     assert_eq!(server.holder().as_deref(), Some("usurper"));
 }
@@ -303,7 +303,7 @@ async fn a_standby_stops_without_touching_the_lease() {
     let mut second = start(&server, "b");
     sleep(Duration::from_secs(5)).await;
     second.stop.begin();
-    assert_eq!((&mut second.task).await.unwrap(), Ended::Stopped);
+    assert_eq!((&mut second.task).await.unwrap(), ElectionOutcome::Stopped);
     assert_eq!(server.holder().as_deref(), Some("a"));
     assert!(second.events.try_recv().is_err());
 }
@@ -315,7 +315,7 @@ async fn releasing_survives_a_conflict() {
     replica.leadership.acquired().await;
     server.edit(|lease| lease["metadata"]["labels"] = json!({ "team": "x" }));
     replica.stop.begin();
-    assert_eq!(replica.task.await.unwrap(), Ended::Released);
+    assert_eq!(replica.task.await.unwrap(), ElectionOutcome::Released);
     assert_eq!(server.holder().as_deref(), Some(""));
 }
 
@@ -338,7 +338,7 @@ fn impossible_times_are_refused() {
     let with = |lease: u64, renew: u64, retry: u64| {
         let (lease_duration, renew_deadline) = (Duration::from_secs(lease), Duration::from_secs(renew));
         let config =
-            ElectionConfig { lease_duration, renew_deadline, retry_period: Duration::from_secs(retry), ..config("a") };
+            ElectorConfig { lease_duration, renew_deadline, retry_period: Duration::from_secs(retry), ..config("a") };
         config.validate().unwrap_err()
     };
     assert!(with(15, 15, 2).contains("--leader-elect-lease-duration"));

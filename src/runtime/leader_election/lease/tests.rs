@@ -6,8 +6,13 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn me(identity: &str) -> Candidate {
-    Candidate { namespace: "kube-system".into(), name: "ccm".into(), identity: identity.into(), lease_duration: 15 * SECOND }
+fn me(identity: &str) -> ElectionCandidate {
+    ElectionCandidate {
+        namespace: "kube-system".into(),
+        name: "ccm".into(),
+        identity: identity.into(),
+        lease_duration: 15 * SECOND,
+    }
 }
 
 fn wall(seconds: i64) -> Timestamp {
@@ -35,12 +40,12 @@ fn spec(lease: &Lease) -> &LeaseSpec {
 fn decisions() {
     let since = Instant::now();
     let decided = |holder: &str, seconds: Option<i32>, age: f64| {
-        let seen = Observation { lease: held_by(holder, seconds), since };
+        let seen = ObservedLease { lease: held_by(holder, seconds), unchanged_since: since };
         match decide(Some(&seen), since + Duration::from_secs_f64(age), wall(99), &me("a")) {
-            Action::Create(_) => "create".to_owned(),
-            Action::TakeOver(_) => "take over".to_owned(),
-            Action::Renew(_) => "renew".to_owned(),
-            Action::Wait(rest) => format!("wait {rest:?}"),
+            LeaseAction::Create(_) => "create".to_owned(),
+            LeaseAction::TakeOver(_) => "take over".to_owned(),
+            LeaseAction::Renew(_) => "renew".to_owned(),
+            LeaseAction::Wait(rest) => format!("wait {rest:?}"),
         }
     };
     for (holder, seconds, age, expected) in [
@@ -64,7 +69,7 @@ fn decisions() {
 
 #[test]
 fn a_created_lease_is_complete() {
-    let Action::Create(lease) = decide(None, Instant::now(), wall(5), &me("a")) else { panic!("not created") };
+    let LeaseAction::Create(lease) = decide(None, Instant::now(), wall(5), &me("a")) else { panic!("not created") };
     assert_eq!(lease.metadata.name.as_deref(), Some("ccm"));
     assert_eq!(lease.metadata.namespace.as_deref(), Some("kube-system"));
     let expected = LeaseSpec {
@@ -81,14 +86,14 @@ fn a_created_lease_is_complete() {
 #[test]
 fn taking_over_counts_a_transition_and_renewing_does_not() {
     let since = Instant::now();
-    let theirs = Observation { lease: held_by("b", Some(1)), since };
-    let Action::TakeOver(taken) = decide(Some(&theirs), since + SECOND, wall(5), &me("a")) else { panic!() };
+    let theirs = ObservedLease { lease: held_by("b", Some(1)), unchanged_since: since };
+    let LeaseAction::TakeOver(taken) = decide(Some(&theirs), since + SECOND, wall(5), &me("a")) else { panic!() };
     assert_eq!(spec(&taken).lease_transitions, Some(4));
     assert_eq!(spec(&taken).acquire_time, Some(MicroTime(wall(5))));
     assert_eq!(taken.metadata.resource_version.as_deref(), Some("7"), "the write must be conditional");
 
-    let ours = Observation { lease: taken, since };
-    let Action::Renew(renewed) = decide(Some(&ours), since + SECOND, wall(6), &me("a")) else { panic!() };
+    let ours = ObservedLease { lease: taken, unchanged_since: since };
+    let LeaseAction::Renew(renewed) = decide(Some(&ours), since + SECOND, wall(6), &me("a")) else { panic!() };
     assert_eq!(spec(&renewed).lease_transitions, Some(4));
     assert_eq!(spec(&renewed).acquire_time, Some(MicroTime(wall(5))));
     assert_eq!(spec(&renewed).renew_time, Some(MicroTime(wall(6))));
@@ -102,27 +107,27 @@ fn a_released_lease_is_free_for_anybody() {
     assert_eq!(spec(&lease).holder_identity.as_deref(), Some(""));
     assert_eq!(spec(&lease).lease_duration_seconds, Some(1));
     assert_eq!(spec(&lease).lease_transitions, Some(3));
-    let seen = Observation { lease, since };
-    assert!(matches!(decide(Some(&seen), since, wall(9), &me("b")), Action::TakeOver(_)));
+    let seen = ObservedLease { lease, unchanged_since: since };
+    assert!(matches!(decide(Some(&seen), since, wall(9), &me("b")), LeaseAction::TakeOver(_)));
     assert_eq!(taken_by(Some(&seen), &me("a")), None);
 }
 
 #[test]
 fn only_a_changed_spec_counts_as_a_sign_of_life() {
     let start = Instant::now();
-    let first = Observation::of(None, held_by("b", Some(15)), start);
+    let first = ObservedLease::of(None, held_by("b", Some(15)), start);
     let mut relabelled = held_by("b", Some(15));
     relabelled.metadata.resource_version = Some("8".into());
-    let second = Observation::of(Some(&first), relabelled, start + SECOND);
-    assert_eq!(second.since, start);
+    let second = ObservedLease::of(Some(&first), relabelled, start + SECOND);
+    assert_eq!(second.unchanged_since, start);
     assert_eq!(second.lease.metadata.resource_version.as_deref(), Some("8"));
-    let third = Observation::of(Some(&second), held_by("b", Some(16)), start + 2 * SECOND);
-    assert_eq!(third.since, start + 2 * SECOND);
+    let third = ObservedLease::of(Some(&second), held_by("b", Some(16)), start + 2 * SECOND);
+    assert_eq!(third.unchanged_since, start + 2 * SECOND);
 }
 
 #[test]
 fn another_holder_is_recognised() {
-    let seen = |holder: &str| Observation { lease: held_by(holder, Some(15)), since: Instant::now() };
+    let seen = |holder: &str| ObservedLease { lease: held_by(holder, Some(15)), unchanged_since: Instant::now() };
     for (holder, expected) in [("a", None), ("", None), ("b", Some("b"))] {
         assert_eq!(taken_by(Some(&seen(holder)), &me("a")), expected);
     }
@@ -139,10 +144,10 @@ fn durations_are_recorded_in_seconds_rounded_up() {
 #[test]
 fn waiting_is_jittered_and_ends_with_the_lease() {
     let period = 2 * SECOND;
-    assert_eq!(look_again(period, None, 0.0), period);
-    assert_eq!(look_again(period, None, 1.0), Duration::from_millis(4400));
-    assert_eq!(look_again(period, Some(SECOND), 0.5), SECOND);
-    assert_eq!(look_again(period, Some(60 * SECOND), 0.0), period);
+    assert_eq!(next_poll_delay(period, None, 0.0), period);
+    assert_eq!(next_poll_delay(period, None, 1.0), Duration::from_millis(4400));
+    assert_eq!(next_poll_delay(period, Some(SECOND), 0.5), SECOND);
+    assert_eq!(next_poll_delay(period, Some(60 * SECOND), 0.0), period);
 }
 
 // Two candidates over one in-memory Lease. Every delay is arbitrary: requests overtake each other, answers get lost, writes
@@ -162,11 +167,11 @@ enum Step {
 }
 
 struct Player {
-    me: Candidate,
+    me: ElectionCandidate,
     origin: Instant,
     /// How fast its clock runs.
     rate: f64,
-    seen: Option<Observation>,
+    seen: Option<ObservedLease>,
     /// Requests and answers of older attempts are ignored by the candidate, not by the server.
     attempt: u64,
     started: u64,
@@ -242,11 +247,11 @@ impl World {
         let candidate = &mut self.players[player];
         let Some(answer) = candidate.answer.take() else { return };
         let local = candidate.clock(now);
-        candidate.seen = answer.map(|lease| Observation::of(candidate.seen.as_ref(), lease, local));
+        candidate.seen = answer.map(|lease| ObservedLease::of(candidate.seen.as_ref(), lease, local));
         let renew_time = wall(i64::try_from(self.drawn).unwrap());
         match decide(candidate.seen.as_ref(), local, renew_time, &candidate.me) {
-            Action::Wait(_) => self.retry(player, now),
-            Action::Create(lease) | Action::TakeOver(lease) | Action::Renew(lease) => {
+            LeaseAction::Wait(_) => self.retry(player, now),
+            LeaseAction::Create(lease) | LeaseAction::TakeOver(lease) | LeaseAction::Renew(lease) => {
                 candidate.started = now;
                 candidate.attempt += 1;
                 let attempt = candidate.attempt;

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::{
-    providers::azure::arm::TransportError,
+    providers::azure::arm::ArmTransportError,
     runtime::shutdown::Shutdown,
     sandbox::azure::{Class, Crash, Effect, Endpoint, Fault, Quotas, Served},
 };
@@ -44,7 +44,7 @@ async fn every_fault_does_what_it_says() {
     let cut = client.transport.send(request(list)).await.unwrap();
     assert!(serde_json::from_slice::<Value>(cut.body()).is_err());
     fault(Effect::NoConnection);
-    assert!(matches!(client.transport.send(request(list)).await, Err(TransportError::NotSent(_))));
+    assert!(matches!(client.transport.send(request(list)).await, Err(ArmTransportError::NotSent(_))));
     fault(Effect::Hang);
     let hanging = tokio::time::timeout(Duration::from_secs(3_600), client.transport.send(request(list))).await;
     assert!(hanging.is_err());
@@ -61,7 +61,7 @@ async fn lost_answers_differ_in_their_effect() {
         client.azure.add_fault(Fault::new(effect).method("DELETE").times(1));
         let mut delete = request("$NET/publicIPPrefixes/pfx1");
         *delete.method_mut() = Method::DELETE;
-        assert!(matches!(client.transport.send(delete).await, Err(TransportError::NoAnswer(_))));
+        assert!(matches!(client.transport.send(delete).await, Err(ArmTransportError::NoAnswer(_))));
         assert_eq!(client.get("$NET/publicIPPrefixes/pfx1").await.status, remains);
     }
     client.azure.faults().crash_at(1, Crash::Before);
@@ -117,7 +117,7 @@ async fn bodies_come_at_their_pace() {
         *delete.method_mut() = Method::DELETE;
         delete
     };
-    assert!(matches!(client.transport.send(delete()).await, Err(TransportError::NoAnswer(_))));
+    assert!(matches!(client.transport.send(delete()).await, Err(ArmTransportError::NoAnswer(_))));
     assert_eq!(client.get("$NET/publicIPPrefixes/pfx1").await.status, 404, "it was done");
     client.azure.add_fault(Fault::new(Effect::StallHalfway).times(1));
     let stalled = tokio::time::timeout(Duration::from_secs(3_600), client.transport.send(request("$RGS/rg-test"))).await;

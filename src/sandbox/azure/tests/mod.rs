@@ -12,14 +12,14 @@ use http::{Method, Request, Response};
 use serde_json::{Value, json};
 
 use super::{Azure, AzureOptions, canonical};
-use crate::providers::azure::arm::Transport;
+use crate::providers::azure::arm::ArmTransport;
 
 /// What `$NET/` is short for, in tests.
 const RECORDED: &str = include_str!("recorded.json");
 
 struct Client {
     azure: Azure,
-    transport: Arc<dyn Transport>,
+    transport: Arc<dyn ArmTransport>,
 }
 
 struct Reply {

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tokio::time::Instant;
 
-use super::limits::{BucketId, Drain, Level, Limit};
+use super::limits::{BucketCharge, BucketId, BucketLimit, QuotaLevel};
 
 /// What rounding may cost; far below one token, far above what sums of refills lose.
 const EPSILON: f64 = 1e-6;
@@ -17,14 +17,14 @@ const HORIZON: f64 = 3600.0;
 
 /// One bucket. `at` lies in the future while it is paused: until then it neither gives nor fills.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Bucket {
-    limit: Limit,
+pub(super) struct QuotaBucket {
+    limit: BucketLimit,
     tokens: f64,
     at: Instant,
 }
 
-impl Bucket {
-    fn full(limit: Limit, now: Instant) -> Self {
+impl QuotaBucket {
+    fn full(limit: BucketLimit, now: Instant) -> Self {
         Self { limit, tokens: limit.capacity, at: now }
     }
 
@@ -34,7 +34,7 @@ impl Bucket {
     }
 
     /// Shape.
-    pub(super) fn limit(&self) -> Limit {
+    pub(super) fn limit(&self) -> BucketLimit {
         self.limit
     }
 
@@ -66,38 +66,38 @@ impl Bucket {
 
 /// When a request may go, and which of its buckets is the last to allow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ready {
+pub(super) struct SendTime {
     /// The moment; not after `now` when it may go at once.
     pub(super) at: Instant,
     /// Index among its drains.
-    pub(super) last: usize,
+    pub(super) limiting_bucket: usize,
 }
 
 /// All buckets in use.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Buckets {
-    in_use: BTreeMap<BucketId, Bucket>,
+pub(super) struct QuotaBuckets {
+    in_use: BTreeMap<BucketId, QuotaBucket>,
 }
 
-impl Buckets {
-    fn bucket(&mut self, drain: &Drain, now: Instant) -> &mut Bucket {
-        self.in_use.entry(drain.id.clone()).or_insert_with(|| Bucket::full(drain.limit, now))
+impl QuotaBuckets {
+    fn bucket(&mut self, drain: &BucketCharge, now: Instant) -> &mut QuotaBucket {
+        self.in_use.entry(drain.id.clone()).or_insert_with(|| QuotaBucket::full(drain.limit, now))
     }
 
     /// When a request may go that has to leave `reserved(id)` tokens behind.
-    pub(super) fn ready(&self, drains: &[Drain], reserved: impl Fn(&BucketId) -> f64, now: Instant) -> Ready {
+    pub(super) fn send_time(&self, drains: &[BucketCharge], reserved: impl Fn(&BucketId) -> f64, now: Instant) -> SendTime {
         let times = drains.iter().enumerate().map(|(index, drain)| {
             let needed = 1.0 + reserved(&drain.id);
-            let unused = Bucket::full(drain.limit, now);
+            let unused = QuotaBucket::full(drain.limit, now);
             let bucket = self.in_use.get(&drain.id).unwrap_or(&unused);
-            Ready { at: bucket.holds_at(needed, now), last: index }
+            SendTime { at: bucket.holds_at(needed, now), limiting_bucket: index }
         });
-        times.max_by_key(|ready| ready.at).unwrap_or(Ready { at: now, last: 0 })
+        times.max_by_key(|ready| ready.at).unwrap_or(SendTime { at: now, limiting_bucket: 0 })
     }
 
     /// Takes a token from each, or from none and says when to ask again.
-    pub(super) fn take(&mut self, drains: &[Drain], now: Instant) -> Result<(), Ready> {
-        let ready = self.ready(drains, |_| 0.0, now);
+    pub(super) fn take(&mut self, drains: &[BucketCharge], now: Instant) -> Result<(), SendTime> {
+        let ready = self.send_time(drains, |_| 0.0, now);
         if ready.at > now {
             return Err(ready);
         }
@@ -110,7 +110,7 @@ impl Buckets {
     }
 
     /// Puts back what [`Self::take`] took for a request that was not sent after all.
-    pub(super) fn give_back(&mut self, drains: &[Drain], now: Instant) {
+    pub(super) fn give_back(&mut self, drains: &[BucketCharge], now: Instant) {
         for drain in drains {
             let bucket = self.bucket(drain, now);
             bucket.refill(now);
@@ -119,7 +119,7 @@ impl Buckets {
     }
 
     /// No more than `tokens` are left. Never raises.
-    pub(super) fn at_most(&mut self, drain: &Drain, tokens: f64, now: Instant) {
+    pub(super) fn at_most(&mut self, drain: &BucketCharge, tokens: f64, now: Instant) {
         let bucket = self.bucket(drain, now);
         bucket.refill(now);
         bucket.tokens = bucket.tokens.min(tokens.max(0.0));
@@ -127,23 +127,23 @@ impl Buckets {
 
     /// Nothing leaves before `until`; then one request, and the others at the refill. Never shortens a pause. Answers whether the
     /// bucket was running before.
-    pub(super) fn pause(&mut self, drain: &Drain, until: Instant, now: Instant) -> bool {
+    pub(super) fn pause(&mut self, drain: &BucketCharge, until: Instant, now: Instant) -> bool {
         let bucket = self.bucket(drain, now);
         let was_running = bucket.paused_for(now).is_zero();
         if until > bucket.at.max(now) {
-            *bucket = Bucket { limit: bucket.limit, tokens: 1.0, at: until };
+            *bucket = QuotaBucket { limit: bucket.limit, tokens: 1.0, at: until };
         }
         was_running
     }
 
     /// Forgets full buckets of single resources. Answers whether every bucket is full.
     pub(super) fn tidy(&mut self, now: Instant) -> bool {
-        self.in_use.retain(|id, bucket| id.level != Level::Resource || !bucket.is_full(now));
+        self.in_use.retain(|id, bucket| id.level != QuotaLevel::Resource || !bucket.is_full(now));
         self.in_use.values().all(|bucket| bucket.is_full(now))
     }
 
     /// Every bucket that was used.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&BucketId, &Bucket)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&BucketId, &QuotaBucket)> {
         self.in_use.iter()
     }
 }

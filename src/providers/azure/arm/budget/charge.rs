@@ -4,7 +4,7 @@ use super::super::{ApiType, Quota};
 
 /// What a request does, as ARM counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Operation {
+pub enum ChargedOperation {
     /// GET and HEAD, lists and polls too.
     Read,
     /// PUT, PATCH and POST.
@@ -13,7 +13,7 @@ pub enum Operation {
     Delete,
 }
 
-impl Operation {
+impl ChargedOperation {
     /// What a method does.
     pub fn of(method: &http::Method) -> Self {
         match *method {
@@ -26,33 +26,33 @@ impl Operation {
 
 /// What a path points at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Target {
+pub enum ChargeTarget {
     /// One resource, or an action on it.
     Item,
     /// A list.
     Collection,
     /// The state of a long-running operation.
-    Progress,
+    OperationStatus,
 }
 
 /// What one request counts against. Every page of a list, every try and every poll is a request of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Charge {
+pub struct RequestCharge {
     /// Subscription in the path, lower-cased; empty when there is none.
     pub subscription: String,
     /// Provider's quota.
     pub quota: Quota,
     /// What it does.
-    pub operation: Operation,
+    pub operation: ChargedOperation,
     /// What the path points at.
-    pub target: Target,
+    pub target: ChargeTarget,
     /// Key of the one resource that compute counts for: its id, lower-cased.
     pub resource: Option<String>,
     /// [`ApiType::metric`], which selects the rate limit of the configuration.
     pub client: &'static str,
 }
 
-impl Charge {
+impl RequestCharge {
     /// The charge of a request for `kind` at `path`, which is what follows the host, with or without a query. Total: a path that is
     /// no resource's is charged to its subscription, if it has one.
     pub fn of(kind: &ApiType, method: &http::Method, path: &str) -> Self {
@@ -64,22 +64,24 @@ impl Charge {
         };
         let provider = segments.iter().position(|segment| *segment == "providers");
         let levels = provider.and_then(|position| segments.get(position + 2..)).unwrap_or_default();
-        let operation = Operation::of(method);
+        let operation = ChargedOperation::of(method);
         let target = target(levels, operation);
         let names = levels.len() / 2 * 2;
-        let resource = (kind.quota == Quota::Compute && target == Target::Item && names > 0)
+        let resource = (kind.quota == Quota::Compute && target == ChargeTarget::Item && names > 0)
             .then(|| format!("/{}", segments[..segments.len() - levels.len() + names].join("/")));
         Self { subscription, quota: kind.quota, operation, target, resource, client: kind.metric }
     }
 }
 
 /// `levels` are types and names in turn.
-fn target(levels: &[&str], operation: Operation) -> Target {
+fn target(levels: &[&str], operation: ChargedOperation) -> ChargeTarget {
     let is_list = !levels.len().is_multiple_of(2) && levels.last() != Some(&"instanceview");
     match levels {
-        ["locations", _, kind, ..] if kind.ends_with("operations") || kind.ends_with("operationresults") => Target::Progress,
-        _ if is_list && operation == Operation::Read => Target::Collection,
-        _ => Target::Item,
+        ["locations", _, kind, ..] if kind.ends_with("operations") || kind.ends_with("operationresults") => {
+            ChargeTarget::OperationStatus
+        }
+        _ if is_list && operation == ChargedOperation::Read => ChargeTarget::Collection,
+        _ => ChargeTarget::Item,
     }
 }
 
@@ -91,67 +93,67 @@ mod tests {
     #[test]
     fn a_path_tells_what_it_counts_against() {
         const GROUP: &str = "/subscriptions/S/resourceGroups/RG";
-        let cases: [(&ApiType, Method, String, Target, Option<&str>); 9] = [
+        let cases: [(&ApiType, Method, String, ChargeTarget, Option<&str>); 9] = [
             (
                 &api::VIRTUAL_MACHINES,
                 Method::GET,
                 format!("{GROUP}/providers/Microsoft.Compute/virtualMachines?api-version=1"),
-                Target::Collection,
+                ChargeTarget::Collection,
                 None,
             ),
             (
                 &api::VIRTUAL_MACHINES,
                 Method::GET,
                 format!("{GROUP}/providers/Microsoft.Compute/virtualMachines/A?$expand=instanceView"),
-                Target::Item,
+                ChargeTarget::Item,
                 Some("virtualmachines/a"),
             ),
             (
                 &api::VIRTUAL_MACHINES,
                 Method::GET,
                 format!("{GROUP}/providers/Microsoft.Compute/virtualMachines/A/instanceView"),
-                Target::Item,
+                ChargeTarget::Item,
                 Some("virtualmachines/a"),
             ),
             (
                 &api::SCALE_SETS,
                 Method::POST,
                 format!("{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/P/manualUpgrade"),
-                Target::Item,
+                ChargeTarget::Item,
                 Some("virtualmachinescalesets/p"),
             ),
             (
                 &api::SCALE_SET_VMS,
                 Method::PUT,
                 format!("{GROUP}/providers/microsoft.compute/virtualMachineScaleSets/P/virtualMachines/3"),
-                Target::Item,
+                ChargeTarget::Item,
                 Some("virtualmachinescalesets/p/virtualmachines/3"),
             ),
             (
                 &api::SCALE_SET_VMS,
                 Method::GET,
                 format!("{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/P/virtualMachines"),
-                Target::Collection,
+                ChargeTarget::Collection,
                 None,
             ),
             (
                 &api::SCALE_SETS,
                 Method::GET,
                 "/subscriptions/S/providers/Microsoft.Compute/locations/eastus/operations/x?p=1".to_owned(),
-                Target::Progress,
+                ChargeTarget::OperationStatus,
                 None,
             ),
             (
                 &api::LOAD_BALANCERS,
                 Method::PUT,
                 format!("{GROUP}/providers/Microsoft.Network/loadBalancers/L"),
-                Target::Item,
+                ChargeTarget::Item,
                 None,
             ),
-            (&api::RESOURCE_GROUPS, Method::GET, GROUP.to_owned(), Target::Item, None),
+            (&api::RESOURCE_GROUPS, Method::GET, GROUP.to_owned(), ChargeTarget::Item, None),
         ];
         for (kind, method, path, target, resource) in cases {
-            let charge = Charge::of(kind, &method, &path);
+            let charge = RequestCharge::of(kind, &method, &path);
             assert_eq!((charge.target, charge.subscription.as_str(), charge.quota), (target, "s", kind.quota), "{path}");
             let expected =
                 resource.map(|rest| format!("/subscriptions/s/resourcegroups/rg/providers/microsoft.compute/{rest}"));
@@ -162,14 +164,14 @@ mod tests {
     #[test]
     fn methods_are_reads_writes_or_deletes() {
         let operations = [Method::GET, Method::HEAD, Method::PUT, Method::PATCH, Method::POST, Method::DELETE];
-        use Operation::{Delete, Read, Write};
-        assert_eq!(operations.map(|method| Operation::of(&method)), [Read, Read, Write, Write, Write, Delete]);
+        use ChargedOperation::{Delete, Read, Write};
+        assert_eq!(operations.map(|method| ChargedOperation::of(&method)), [Read, Read, Write, Write, Write, Delete]);
     }
 
     proptest::proptest! {
         #[test]
         fn any_path_has_a_charge(path in "[/a-z?#.é]{0,40}") {
-            Charge::of(&api::VIRTUAL_MACHINES, &Method::GET, &path);
+            RequestCharge::of(&api::VIRTUAL_MACHINES, &Method::GET, &path);
         }
     }
 }

@@ -10,34 +10,34 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use super::{
     super::Quota,
-    charge::{Charge, Operation, Target},
+    charge::{ChargeTarget, ChargedOperation, RequestCharge},
 };
-use crate::providers::azure::config::{AzureConfig, RateLimit};
+use crate::providers::azure::config::{AzureConfig, ClientRateLimit};
 
 /// A token bucket's shape. Sums may be fractions: a share of a limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Limit {
+pub(super) struct BucketLimit {
     /// Most tokens it holds; at least one.
     pub(super) capacity: f64,
     /// Refill; positive.
     pub(super) per_second: f64,
 }
 
-const fn per_second(capacity: f64, per_second: f64) -> Limit {
-    Limit { capacity, per_second }
+const fn per_second(capacity: f64, per_second: f64) -> BucketLimit {
+    BucketLimit { capacity, per_second }
 }
 
-const fn per_minute(capacity: f64, tokens: f64) -> Limit {
-    Limit { capacity, per_second: tokens / 60.0 }
+const fn per_minute(capacity: f64, tokens: f64) -> BucketLimit {
+    BucketLimit { capacity, per_second: tokens / 60.0 }
 }
 
 /// `count` in five minutes, as a bucket that holds all of them and fills up in five minutes. After a full burst a window of five
 /// minutes can see twice as many; with the default share of one half that is just the limit.
-const fn per_five_minutes(count: f64) -> Limit {
-    Limit { capacity: count, per_second: count / 300.0 }
+const fn per_five_minutes(count: f64) -> BucketLimit {
+    BucketLimit { capacity: count, per_second: count / 300.0 }
 }
 
-impl Limit {
+impl BucketLimit {
     fn share(self, share: f64) -> Self {
         Self { capacity: (self.capacity * share).max(1.0), per_second: self.per_second * share }
     }
@@ -45,7 +45,7 @@ impl Limit {
 
 /// Whose limit a bucket mirrors, narrowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Level {
+pub(super) enum QuotaLevel {
     /// The configuration's.
     Configured,
     /// A provider's, for one resource.
@@ -60,7 +60,7 @@ pub(super) enum Level {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct BucketId {
     /// Whose limit.
-    pub(super) level: Level,
+    pub(super) level: QuotaLevel,
     /// What is counted: `subscription-reads`, `network-writes`, `compute-UpdateVM`, `loadBalancer-reads`.
     pub(super) name: Cow<'static, str>,
     /// Subscription, lower-cased.
@@ -71,11 +71,11 @@ pub(super) struct BucketId {
 
 /// A bucket that a request takes one token from.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Drain {
+pub(super) struct BucketCharge {
     /// The bucket.
     pub(super) id: BucketId,
     /// Its shape, the share taken off.
-    pub(super) limit: Limit,
+    pub(super) limit: BucketLimit,
 }
 
 /// What the configuration says about the budget.
@@ -84,9 +84,9 @@ pub struct BudgetSettings {
     /// Share of every limit of Azure's that this process may use, in percent; held between 1 and 100.
     pub share_percent: i32,
     /// `cloudProviderRateLimit*`: upper bounds for every client.
-    pub limit: RateLimit,
+    pub limit: ClientRateLimit,
     /// The same for single clients: `loadBalancerRateLimit` or `loadBalancer`, in any letter case.
-    pub client_limits: BTreeMap<String, RateLimit>,
+    pub client_limits: BTreeMap<String, ClientRateLimit>,
 }
 
 impl Default for BudgetSettings {
@@ -97,7 +97,7 @@ impl Default for BudgetSettings {
 
 impl From<&AzureConfig> for BudgetSettings {
     fn from(config: &AzureConfig) -> Self {
-        let limit = RateLimit {
+        let limit = ClientRateLimit {
             cloud_provider_rate_limit: config.cloud_provider_rate_limit,
             cloud_provider_rate_limit_qps: config.cloud_provider_rate_limit_qps,
             cloud_provider_rate_limit_bucket: config.cloud_provider_rate_limit_bucket,
@@ -116,29 +116,29 @@ impl BudgetSettings {
 }
 
 /// ARM's buckets per subscription and principal.
-const SUBSCRIPTION: [(Operation, &str, Limit); 3] = [
-    (Operation::Read, "subscription-reads", per_second(250.0, 25.0)),
-    (Operation::Write, "subscription-writes", per_second(200.0, 10.0)),
-    (Operation::Delete, "subscription-deletes", per_second(200.0, 10.0)),
+const SUBSCRIPTION: [(ChargedOperation, &str, BucketLimit); 3] = [
+    (ChargedOperation::Read, "subscription-reads", per_second(250.0, 25.0)),
+    (ChargedOperation::Write, "subscription-writes", per_second(200.0, 10.0)),
+    (ChargedOperation::Delete, "subscription-deletes", per_second(200.0, 10.0)),
 ];
 
-const NETWORK_READS: Limit = per_five_minutes(10_000.0);
-const NETWORK_WRITES: Limit = per_five_minutes(1_000.0);
+const NETWORK_READS: BucketLimit = per_five_minutes(10_000.0);
+const NETWORK_WRITES: BucketLimit = per_five_minutes(1_000.0);
 
 /// One policy of compute's: requests of a client, for each resource and for the subscription.
-struct Policy {
+struct ComputeQuotaPolicy {
     client: &'static str,
-    operation: Operation,
-    target: Target,
+    operation: ChargedOperation,
+    target: ChargeTarget,
     name: &'static str,
-    resource: Option<Limit>,
-    subscription: Limit,
+    resource: Option<BucketLimit>,
+    subscription: BucketLimit,
 }
 
 macro_rules! policies {
     ($($client:literal $operation:ident $target:ident $name:literal $(resource $burst:literal $refill:literal)?, subscription $all_burst:literal $all_refill:literal;)*) => {
-        &[$(Policy {
-            client: $client, operation: Operation::$operation, target: Target::$target, name: $name,
+        &[$(ComputeQuotaPolicy {
+            client: $client, operation: ChargedOperation::$operation, target: ChargeTarget::$target, name: $name,
             resource: policies!(@limit $($burst $refill)?), subscription: per_minute($all_burst, $all_refill),
         }),*]
     };
@@ -148,7 +148,7 @@ macro_rules! policies {
 
 /// Capacity and refill per minute. Listing the instances of a scale set is not in the published table; it gets the dearest
 /// class of reads.
-const COMPUTE: &[Policy] = policies! {
+const COMPUTE: &[ComputeQuotaPolicy] = policies! {
     "VirtualMachine" Read Item "compute-LowCostGetVM" resource 36.0 12.0, subscription 24_000.0 8_000.0;
     "VirtualMachine" Read Collection "compute-HighCostGetVM", subscription 900.0 300.0;
     "VirtualMachine" Write Item "compute-UpdateVM" resource 12.0 4.0, subscription 1_500.0 500.0;
@@ -164,7 +164,7 @@ const COMPUTE: &[Policy] = policies! {
 };
 
 /// Asking how a long-running operation of compute's goes.
-const COMPUTE_PROGRESS: (&str, Limit) = ("compute-GetOperation", per_minute(15_000.0, 5_000.0));
+const COMPUTE_PROGRESS: (&str, BucketLimit) = ("compute-GetOperation", per_minute(15_000.0, 5_000.0));
 
 /// [`super::super::ApiType::metric`] → the client's name in the configuration. Clients without one have the limit of all.
 /// Upstream: the `ratelimitKey` of `pkg/azclient`'s clients.
@@ -183,49 +183,51 @@ const CLIENTS: &[(&str, &str)] = &[
 ];
 
 /// Everything a request takes a token from, narrowest first.
-pub(super) fn drains(charge: &Charge, settings: &BudgetSettings) -> Vec<Drain> {
+pub(super) fn bucket_charges(charge: &RequestCharge, settings: &BudgetSettings) -> Vec<BucketCharge> {
     let share = settings.share();
     let azure = provider(charge).into_iter().chain([subscription(charge)]);
-    let azure = azure.map(|(id, limit)| Drain { id, limit: limit.share(share) });
+    let azure = azure.map(|(id, limit)| BucketCharge { id, limit: limit.share(share) });
     configured(charge, settings).into_iter().chain(azure).collect()
 }
 
-fn id(level: Level, name: impl Into<Cow<'static, str>>, charge: &Charge) -> BucketId {
-    let resource = charge.resource.clone().filter(|_| level == Level::Resource);
+fn id(level: QuotaLevel, name: impl Into<Cow<'static, str>>, charge: &RequestCharge) -> BucketId {
+    let resource = charge.resource.clone().filter(|_| level == QuotaLevel::Resource);
     BucketId { level, name: name.into(), subscription: charge.subscription.clone(), resource }
 }
 
-fn subscription(charge: &Charge) -> (BucketId, Limit) {
+fn subscription(charge: &RequestCharge) -> (BucketId, BucketLimit) {
     let [read, write, delete] = SUBSCRIPTION;
     let (_, name, limit) = match charge.operation {
-        Operation::Read => read,
-        Operation::Write => write,
-        Operation::Delete => delete,
+        ChargedOperation::Read => read,
+        ChargedOperation::Write => write,
+        ChargedOperation::Delete => delete,
     };
-    (id(Level::Subscription, name, charge), limit)
+    (id(QuotaLevel::Subscription, name, charge), limit)
 }
 
-fn provider(charge: &Charge) -> Vec<(BucketId, Limit)> {
+fn provider(charge: &RequestCharge) -> Vec<(BucketId, BucketLimit)> {
     match (charge.quota, charge.operation) {
         (Quota::Subscription, _) => Vec::new(),
-        (Quota::Network, Operation::Read) => vec![(id(Level::Provider, "network-reads", charge), NETWORK_READS)],
-        (Quota::Network, _) => vec![(id(Level::Provider, "network-writes", charge), NETWORK_WRITES)],
+        (Quota::Network, ChargedOperation::Read) => vec![(id(QuotaLevel::Provider, "network-reads", charge), NETWORK_READS)],
+        (Quota::Network, _) => vec![(id(QuotaLevel::Provider, "network-writes", charge), NETWORK_WRITES)],
         (Quota::Compute, _) => compute(charge),
     }
 }
 
-fn compute(charge: &Charge) -> Vec<(BucketId, Limit)> {
-    if charge.target == Target::Progress {
-        return vec![(id(Level::Provider, COMPUTE_PROGRESS.0, charge), COMPUTE_PROGRESS.1)];
+fn compute(charge: &RequestCharge) -> Vec<(BucketId, BucketLimit)> {
+    if charge.target == ChargeTarget::OperationStatus {
+        return vec![(id(QuotaLevel::Provider, COMPUTE_PROGRESS.0, charge), COMPUTE_PROGRESS.1)];
     }
-    let counts = |row: &&Policy| (row.client, row.operation, row.target) == (charge.client, charge.operation, charge.target);
+    let counts = |row: &&ComputeQuotaPolicy| {
+        (row.client, row.operation, row.target) == (charge.client, charge.operation, charge.target)
+    };
     let Some(policy) = COMPUTE.iter().find(counts) else { return Vec::new() };
     let resource = policy.resource.filter(|_| charge.resource.is_some());
-    let resource = resource.map(|limit| (id(Level::Resource, policy.name, charge), limit));
-    resource.into_iter().chain([(id(Level::Provider, policy.name, charge), policy.subscription)]).collect()
+    let resource = resource.map(|limit| (id(QuotaLevel::Resource, policy.name, charge), limit));
+    resource.into_iter().chain([(id(QuotaLevel::Provider, policy.name, charge), policy.subscription)]).collect()
 }
 
-fn configured(charge: &Charge, settings: &BudgetSettings) -> Option<Drain> {
+fn configured(charge: &RequestCharge, settings: &BudgetSettings) -> Option<BucketCharge> {
     let client = CLIENTS.iter().find(|(metric, _)| *metric == charge.client).map_or(charge.client, |(_, client)| *client);
     let own = settings.client_limits.iter().find(|(key, _)| {
         let key = key.to_ascii_lowercase();
@@ -233,11 +235,11 @@ fn configured(charge: &Charge, settings: &BudgetSettings) -> Option<Drain> {
     });
     let limit = own.map_or(&settings.limit, |(_, limit)| limit);
     let (what, qps, bucket) = match charge.operation {
-        Operation::Read => ("reads", limit.cloud_provider_rate_limit_qps, limit.cloud_provider_rate_limit_bucket),
+        ChargedOperation::Read => ("reads", limit.cloud_provider_rate_limit_qps, limit.cloud_provider_rate_limit_bucket),
         _ => ("writes", limit.cloud_provider_rate_limit_qps_write, limit.cloud_provider_rate_limit_bucket_write),
     };
-    (limit.cloud_provider_rate_limit && qps > 0.0 && qps.is_finite()).then(|| Drain {
-        id: id(Level::Configured, format!("{client}-{what}"), charge),
+    (limit.cloud_provider_rate_limit && qps > 0.0 && qps.is_finite()).then(|| BucketCharge {
+        id: id(QuotaLevel::Configured, format!("{client}-{what}"), charge),
         limit: per_second(f64::from(bucket).max(1.0), qps),
     })
 }

@@ -4,11 +4,11 @@
 //! the more urgent. Callers wait, they do not fail. What decides is in `limits`, `buckets`, `queue` and `answers`; this
 //! file holds the lock and the timer.
 
-mod answers;
 mod buckets;
 mod charge;
 mod limits;
 mod queue;
+mod quota_headers;
 mod status;
 
 use std::{
@@ -24,14 +24,14 @@ use tokio::{
     time::Instant,
 };
 
-pub use answers::retry_after;
-pub use charge::{Charge, Operation, Target};
+pub use charge::{ChargeTarget, ChargedOperation, RequestCharge};
 pub use limits::BudgetSettings;
+pub use quota_headers::retry_after;
 
 use self::{
-    answers::{Answer, Lesson},
-    buckets::Buckets,
-    queue::{Queue, Ticket},
+    buckets::QuotaBuckets,
+    queue::{BudgetQueue, QueueTicket},
+    quota_headers::{QuotaHeaders, QuotaUpdate},
 };
 use crate::{metrics::Metrics, runtime::clock::Clock};
 
@@ -69,7 +69,7 @@ const REFRESH: Duration = Duration::from_secs(10);
 /// The gate that every ARM request passes. Cheap to clone; all clones share one state.
 #[derive(Clone)]
 pub struct Budget {
-    shared: Arc<Shared>,
+    shared: Arc<BudgetShared>,
 }
 
 impl fmt::Debug for Budget {
@@ -78,34 +78,34 @@ impl fmt::Debug for Budget {
     }
 }
 
-struct Shared {
+struct BudgetShared {
     settings: BudgetSettings,
     metrics: Arc<Metrics>,
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<BudgetState>,
     /// Told when the driver has to look earlier than it meant to.
     earlier: Notify,
 }
 
 #[derive(Default)]
-struct State {
-    buckets: Buckets,
-    queue: Queue,
+struct BudgetState {
+    buckets: QuotaBuckets,
+    queue: BudgetQueue,
     /// Where callers that wait are told to go.
     callers: HashMap<u64, oneshot::Sender<()>>,
     /// When the driver looks again; `None` while there is none.
     driver: Option<Instant>,
 }
 
-impl State {
+impl BudgetState {
     /// Tells everybody who can go. Answers when to look again, if anybody still waits.
-    fn turn(&mut self, now: Instant) -> Option<Instant> {
-        let turn = self.queue.turn(&mut self.buckets, now);
-        for number in turn.go {
+    fn admit(&mut self, now: Instant) -> Option<Instant> {
+        let turn = self.queue.admit(&mut self.buckets, now);
+        for number in turn.tickets {
             // A caller that is gone gives its tokens back itself: see `Place`.
             self.callers.remove(&number).map(|caller| caller.send(()));
         }
-        turn.next
+        turn.retry_at
     }
 }
 
@@ -113,7 +113,7 @@ impl Budget {
     /// A budget with full buckets.
     pub fn new(settings: BudgetSettings, metrics: Arc<Metrics>, clock: Clock) -> Self {
         let (state, earlier) = (Mutex::default(), Notify::new());
-        Self { shared: Arc::new(Shared { settings, metrics, clock, state, earlier }) }
+        Self { shared: Arc::new(BudgetShared { settings, metrics, clock, state, earlier }) }
     }
 
     /// A budget with these settings: `before` with all it knows, if it has them already, else a new one.
@@ -124,24 +124,24 @@ impl Budget {
 
     /// Waits until the request may be sent, and takes its tokens. Answers how long that took. Dropping the future gives the place
     /// in the queue away and takes nothing. Must run inside a tokio runtime.
-    pub async fn acquire(&self, charge: &Charge, urgency: Urgency) -> Duration {
+    pub async fn acquire(&self, charge: &RequestCharge, urgency: Urgency) -> Duration {
         let shared = &self.shared;
         let start = shared.clock.now();
-        let drains = limits::drains(charge, &shared.settings);
+        let drains = limits::bucket_charges(charge, &shared.settings);
         let (sender, mut receiver) = oneshot::channel();
         let (mut place, obstacle) = {
             let mut state = shared.lock();
-            let obstacle = state.buckets.ready(&drains, |_| 0.0, start);
+            let obstacle = state.buckets.send_time(&drains, |_| 0.0, start);
             let ticket = state.queue.join(drains, urgency, start);
             state.callers.insert(ticket.number, sender);
-            shared.turn(&mut state, start);
-            (Place { shared: Arc::clone(shared), ticket, is_taken: false }, obstacle)
+            shared.admit_and_schedule(&mut state, start);
+            (QueuePlace { shared: Arc::clone(shared), ticket, is_admitted: false }, obstacle)
         };
         // An error would mean that the state was dropped, which `place` prevents.
         let _ = (&mut receiver).await;
-        place.is_taken = true;
+        place.is_admitted = true;
         let waited = shared.clock.now().saturating_duration_since(start);
-        let obstacle = place.ticket.drains.get(obstacle.last).filter(|_| !waited.is_zero());
+        let obstacle = place.ticket.charges.get(obstacle.limiting_bucket).filter(|_| !waited.is_zero());
         shared
             .metrics
             .azure_arm_budget_wait
@@ -152,18 +152,18 @@ impl Budget {
 
     /// Learns from an answer: of the remaining quotas in its headers, and of a 429 the pause. `code` is ARM's error code, empty when
     /// there is none. Call it once for every answer that arrived.
-    pub fn observe(&self, charge: &Charge, status: u16, headers: &HeaderMap, code: &str) {
+    pub fn observe(&self, charge: &RequestCharge, status: u16, headers: &HeaderMap, code: &str) {
         let shared = &self.shared;
         let retry_after = retry_after(headers, shared.clock.wall());
-        let drains = limits::drains(charge, &shared.settings);
-        let answer = Answer { status, headers, code, retry_after };
-        let lessons = answers::lessons(charge.operation, &drains, shared.settings.share(), &answer);
+        let drains = limits::bucket_charges(charge, &shared.settings);
+        let answer = QuotaHeaders { status, headers, code, retry_after };
+        let lessons = quota_headers::quota_updates(charge.operation, &drains, shared.settings.share(), &answer);
         let now = shared.clock.now();
         let mut state = shared.lock();
         for lesson in lessons {
             match lesson {
-                Lesson::AtMost(index, tokens) => state.buckets.at_most(&drains[index], tokens, now),
-                Lesson::Pause(index, pause) => {
+                QuotaUpdate::AtMost(index, tokens) => state.buckets.at_most(&drains[index], tokens, now),
+                QuotaUpdate::Pause(index, pause) => {
                     if state.buckets.pause(&drains[index], now + pause, now) {
                         shared.count_pause(&drains[index].id, pause);
                     }
@@ -179,14 +179,14 @@ impl Budget {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl BudgetShared {
+    fn lock(&self) -> MutexGuard<'_, BudgetState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells everybody who can go, and sees to it that the driver looks in time.
-    fn turn(self: &Arc<Self>, state: &mut State, now: Instant) {
-        let next = state.turn(now).unwrap_or(now + REFRESH);
+    fn admit_and_schedule(self: &Arc<Self>, state: &mut BudgetState, now: Instant) {
+        let next = state.admit(now).unwrap_or(now + REFRESH);
         match state.driver {
             None => {
                 state.driver = Some(next);
@@ -205,7 +205,7 @@ impl Shared {
         self.metrics.azure_arm_budget_paused_seconds.with_label_values(&labels).inc_by(pause.as_secs_f64());
     }
 
-    fn publish(&self, state: &State, now: Instant) {
+    fn publish(&self, state: &BudgetState, now: Instant) {
         for (id, bucket) in state.buckets.iter().filter(|(id, _)| id.resource.is_none()) {
             let gauge = &self.metrics.azure_arm_budget_tokens;
             let left = if bucket.paused_for(now).is_zero() { bucket.left(now) } else { 0.0 };
@@ -214,10 +214,10 @@ impl Shared {
     }
 
     /// One look of the driver. Answers when the next is due; `None` when everything is at rest.
-    fn look(&self) -> Option<Instant> {
+    fn drive_once(&self) -> Option<Instant> {
         let now = self.clock.now();
         let mut state = self.lock();
-        let next = state.turn(now);
+        let next = state.admit(now);
         let is_full = state.buckets.tidy(now);
         self.publish(&state, now);
         let at_rest = is_full && state.queue.is_empty();
@@ -227,8 +227,8 @@ impl Shared {
 }
 
 /// Lets callers through as tokens come in, and ends when all buckets are full: one timer for everybody.
-async fn drive(shared: Arc<Shared>) {
-    while let Some(next) = shared.look() {
+async fn drive(shared: Arc<BudgetShared>) {
+    while let Some(next) = shared.drive_once() {
         tokio::select! {
             () = tokio::time::sleep_until(next) => {}
             () = shared.earlier.notified() => {}
@@ -237,22 +237,22 @@ async fn drive(shared: Arc<Shared>) {
 }
 
 /// A caller's place in the queue. Dropped before the request is sent, it gives the place or the tokens back.
-struct Place {
-    shared: Arc<Shared>,
-    ticket: Ticket,
-    is_taken: bool,
+struct QueuePlace {
+    shared: Arc<BudgetShared>,
+    ticket: QueueTicket,
+    is_admitted: bool,
 }
 
-impl Drop for Place {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
-        if self.is_taken {
+        if self.is_admitted {
             return;
         }
         let now = self.shared.clock.now();
         let mut state = self.shared.lock();
         state.callers.remove(&self.ticket.number);
         if !state.queue.leave(&self.ticket) {
-            state.buckets.give_back(&self.ticket.drains, now);
+            state.buckets.give_back(&self.ticket.charges, now);
         }
         // Without a driver nobody waits, and a runtime may be shutting down.
         if state.driver.is_some() {

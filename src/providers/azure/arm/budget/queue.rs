@@ -21,78 +21,81 @@ use tokio::time::Instant;
 
 use super::{
     Urgency,
-    buckets::{Buckets, Ready},
-    limits::{BucketId, Drain, Level},
+    buckets::{QuotaBuckets, SendTime},
+    limits::{BucketCharge, BucketId, QuotaLevel},
 };
 
 /// What one class of urgency is worth.
-pub(super) const CLASS: Duration = Duration::from_secs(60);
+pub(super) const URGENCY_STEP: Duration = Duration::from_secs(60);
 
 /// Order of callers: the time they came, later by [`CLASS`] for each class less urgent; then first come, first served.
-type Rank = (Instant, u64);
+type QueueRank = (Instant, u64);
 
 /// A caller's place.
 #[derive(Debug, Clone)]
-pub(super) struct Ticket {
+pub(super) struct QueueTicket {
     /// Unique.
     pub(super) number: u64,
-    rank: Rank,
+    rank: QueueRank,
     /// What it needs.
-    pub(super) drains: Arc<[Drain]>,
+    pub(super) charges: Arc<[BucketCharge]>,
 }
 
 /// Callers that need the same shared buckets.
 #[derive(Debug)]
-struct Line {
-    shared: Vec<Drain>,
-    waiting: BTreeMap<Rank, Caller>,
+struct QueueLine {
+    shared_charges: Vec<BucketCharge>,
+    waiting: BTreeMap<QueueRank, QueuedCaller>,
 }
 
 #[derive(Debug)]
-struct Caller {
+struct QueuedCaller {
     urgency: Urgency,
-    drains: Arc<[Drain]>,
+    charges: Arc<[BucketCharge]>,
 }
 
 /// Everybody who waits.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
-    lines: HashMap<Vec<BucketId>, Line>,
+pub(super) struct BudgetQueue {
+    lines: HashMap<Vec<BucketId>, QueueLine>,
     count: u64,
 }
 
 /// What a look at the queue comes to.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Turn {
+pub(super) struct AdmittedCallers {
     /// Numbers of the tickets that go now, most urgent first; their tokens are taken.
-    pub(super) go: Vec<u64>,
+    pub(super) tickets: Vec<u64>,
     /// When the next can go, if nothing else happens; `None` when nobody waits.
-    pub(super) next: Option<Instant>,
+    pub(super) retry_at: Option<Instant>,
 }
 
-fn shared(drains: &[Drain]) -> impl Iterator<Item = &Drain> {
-    drains.iter().filter(|drain| drain.id.level != Level::Resource)
+fn shared_charges(drains: &[BucketCharge]) -> impl Iterator<Item = &BucketCharge> {
+    drains.iter().filter(|drain| drain.id.level != QuotaLevel::Resource)
 }
 
-fn line_of(drains: &[Drain]) -> Vec<BucketId> {
-    shared(drains).map(|drain| drain.id.clone()).collect()
+fn line_key(drains: &[BucketCharge]) -> Vec<BucketId> {
+    shared_charges(drains).map(|drain| drain.id.clone()).collect()
 }
 
-impl Queue {
+impl BudgetQueue {
     /// Lines up a caller.
-    pub(super) fn join(&mut self, drains: Vec<Drain>, urgency: Urgency, now: Instant) -> Ticket {
+    pub(super) fn join(&mut self, drains: Vec<BucketCharge>, urgency: Urgency, now: Instant) -> QueueTicket {
         self.count += 1;
-        let rank = (now + CLASS * urgency as u32, self.count);
-        let line = self.lines.entry(line_of(&drains));
-        let line = line.or_insert_with(|| Line { shared: shared(&drains).cloned().collect(), waiting: BTreeMap::new() });
-        let drains: Arc<[Drain]> = drains.into();
-        line.waiting.insert(rank, Caller { urgency, drains: Arc::clone(&drains) });
-        Ticket { number: self.count, rank, drains }
+        let rank = (now + URGENCY_STEP * urgency as u32, self.count);
+        let line = self.lines.entry(line_key(&drains));
+        let line = line.or_insert_with(|| QueueLine {
+            shared_charges: shared_charges(&drains).cloned().collect(),
+            waiting: BTreeMap::new(),
+        });
+        let drains: Arc<[BucketCharge]> = drains.into();
+        line.waiting.insert(rank, QueuedCaller { urgency, charges: Arc::clone(&drains) });
+        QueueTicket { number: self.count, rank, charges: drains }
     }
 
     /// Gives a place away. `false`: the caller was let through before, and its tokens are taken.
-    pub(super) fn leave(&mut self, ticket: &Ticket) -> bool {
-        let key = line_of(&ticket.drains);
+    pub(super) fn leave(&mut self, ticket: &QueueTicket) -> bool {
+        let key = line_key(&ticket.charges);
         let Some(line) = self.lines.get_mut(&key) else { return false };
         let was_waiting = line.waiting.remove(&ticket.rank).is_some();
         if line.waiting.is_empty() {
@@ -102,26 +105,26 @@ impl Queue {
     }
 
     /// Lets everybody through who can go now.
-    pub(super) fn turn(&mut self, buckets: &mut Buckets, now: Instant) -> Turn {
+    pub(super) fn admit(&mut self, buckets: &mut QuotaBuckets, now: Instant) -> AdmittedCallers {
         let firsts = self.lines.iter().filter_map(|(key, line)| Some(Reverse((line.after(None)?, key.clone()))));
         let mut firsts: BinaryHeap<_> = firsts.collect();
-        let (mut turn, mut aside) = (Turn::default(), SetAside::default());
+        let (mut turn, mut aside) = (AdmittedCallers::default(), ReservedTokens::default());
         while let Some(Reverse((rank, key))) = firsts.pop() {
             let Some(line) = self.lines.get_mut(&key) else { continue };
             let Some(caller) = line.waiting.get(&rank) else { continue };
-            let of_line = buckets.ready(&line.shared, |id| aside.tokens(id), now);
+            let of_line = buckets.send_time(&line.shared_charges, |id| aside.tokens(id), now);
             if of_line.at > now {
-                turn.ask_again(of_line.at);
-                aside.add(&line.shared, of_line, now);
+                turn.retry_no_later_than(of_line.at);
+                aside.add(&line.shared_charges, of_line, now);
                 continue;
             }
-            let ready = buckets.ready(&caller.drains, |id| aside.tokens(id), now);
-            if ready.at > now || buckets.take(&caller.drains, now).is_err() {
-                turn.ask_again(ready.at);
-                aside.add(&caller.drains, ready, now);
+            let ready = buckets.send_time(&caller.charges, |id| aside.tokens(id), now);
+            if ready.at > now || buckets.take(&caller.charges, now).is_err() {
+                turn.retry_no_later_than(ready.at);
+                aside.add(&caller.charges, ready, now);
             } else {
                 line.waiting.remove(&rank);
-                turn.go.push(rank.1);
+                turn.tickets.push(rank.1);
             }
             let next = line.after(Some(rank));
             firsts.extend(next.map(|next| Reverse((next, key))));
@@ -136,45 +139,45 @@ impl Queue {
     }
 
     /// How many wait, by the bucket that is the last to let them through and by urgency.
-    pub(super) fn waiting(&self, buckets: &Buckets, now: Instant) -> BTreeMap<(BucketId, Urgency), usize> {
+    pub(super) fn waiting(&self, buckets: &QuotaBuckets, now: Instant) -> BTreeMap<(BucketId, Urgency), usize> {
         let mut counts = BTreeMap::new();
         for caller in self.lines.values().flat_map(|line| line.waiting.values()) {
-            let ready = buckets.ready(&caller.drains, |_| 0.0, now);
-            let Some(drain) = caller.drains.get(ready.last) else { continue };
+            let ready = buckets.send_time(&caller.charges, |_| 0.0, now);
+            let Some(drain) = caller.charges.get(ready.limiting_bucket) else { continue };
             *counts.entry((drain.id.clone(), caller.urgency)).or_default() += 1;
         }
         counts
     }
 }
 
-impl Line {
+impl QueueLine {
     /// Who stands behind `rank`, or first.
-    fn after(&self, rank: Option<Rank>) -> Option<Rank> {
+    fn after(&self, rank: Option<QueueRank>) -> Option<QueueRank> {
         let behind = (rank.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         self.waiting.range(behind).next().map(|(rank, _)| *rank)
     }
 }
 
-impl Turn {
-    fn ask_again(&mut self, at: Instant) {
-        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+impl AdmittedCallers {
+    fn retry_no_later_than(&mut self, at: Instant) {
+        self.retry_at = Some(self.retry_at.map_or(at, |next| next.min(at)));
     }
 }
 
 /// Tokens that others must leave behind.
 #[derive(Default)]
-struct SetAside {
+struct ReservedTokens {
     tokens: HashMap<BucketId, f64>,
     has_first: HashSet<BucketId>,
 }
 
-impl SetAside {
+impl ReservedTokens {
     fn tokens(&self, id: &BucketId) -> f64 {
         self.tokens.get(id).copied().unwrap_or(0.0)
     }
 
-    fn add(&mut self, drains: &[Drain], ready: Ready, now: Instant) {
-        let Some(last) = drains.get(ready.last) else { return };
+    fn add(&mut self, drains: &[BucketCharge], ready: SendTime, now: Instant) {
+        let Some(last) = drains.get(ready.limiting_bucket) else { return };
         if !self.has_first.insert(last.id.clone()) {
             return;
         }

@@ -4,15 +4,15 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::{
-    buckets::{Bucket, Buckets},
+    buckets::{QuotaBucket, QuotaBuckets},
     limits::BucketId,
-    queue::Queue,
+    queue::BudgetQueue,
 };
 
 /// Every bucket in use and who waits for it.
-pub(super) fn page(buckets: &Buckets, queue: &Queue, share_percent: i32, now: Instant) -> Value {
+pub(super) fn page(buckets: &QuotaBuckets, queue: &BudgetQueue, share_percent: i32, now: Instant) -> Value {
     let waiting = queue.waiting(buckets, now);
-    let row = |(id, bucket): (&BucketId, &Bucket)| {
+    let row = |(id, bucket): (&BucketId, &QuotaBucket)| {
         let of_bucket = waiting.iter().filter(|((waits_for, _), _)| waits_for == id);
         let waiting: Map<_, _> =
             of_bucket.map(|((_, urgency), count)| (urgency.as_str().to_owned(), json!(count))).collect();

@@ -13,15 +13,15 @@ fn budget() -> Budget {
     Budget::new(BudgetSettings::default(), Arc::new(Metrics::new().unwrap()), Clock::System)
 }
 
-fn write() -> Charge {
-    Charge::of(&api::LOAD_BALANCERS, &Method::PUT, LB)
+fn write() -> RequestCharge {
+    RequestCharge::of(&api::LOAD_BALANCERS, &Method::PUT, LB)
 }
 
-fn group_read() -> Charge {
-    Charge::of(&api::RESOURCE_GROUPS, &Method::GET, "/subscriptions/S/resourcegroups/g")
+fn group_read() -> RequestCharge {
+    RequestCharge::of(&api::RESOURCE_GROUPS, &Method::GET, "/subscriptions/S/resourcegroups/g")
 }
 
-fn spawn(budget: &Budget, charge: Charge, urgency: Urgency) -> JoinHandle<Duration> {
+fn spawn(budget: &Budget, charge: RequestCharge, urgency: Urgency) -> JoinHandle<Duration> {
     let budget = budget.clone();
     tokio::spawn(async move { budget.acquire(&charge, urgency).await })
 }
@@ -45,7 +45,7 @@ async fn a_429_pauses_its_bucket_once_for_everybody_and_no_other() {
     for _ in 0..3 {
         budget.observe(&write(), 429, &headers("retry-after", "30"), "TooManyRequests");
     }
-    let read = Charge::of(&api::LOAD_BALANCERS, &Method::GET, LB);
+    let read = RequestCharge::of(&api::LOAD_BALANCERS, &Method::GET, LB);
     assert_eq!(budget.acquire(&read, Urgency::Resync).await, Duration::ZERO);
     let waits = join_all((0..3).map(|_| spawn(&budget, write(), Urgency::Change))).await;
     let waits: Vec<_> = waits.into_iter().map(|wait| wait.unwrap().as_millis()).collect();
@@ -167,7 +167,7 @@ async fn the_driver_rests_when_all_buckets_are_full() {
 }
 
 impl Budget {
-    async fn acquire_owned(self, charge: Charge) -> Duration {
+    async fn acquire_owned(self, charge: RequestCharge) -> Duration {
         self.acquire(&charge, Urgency::Change).await
     }
 }

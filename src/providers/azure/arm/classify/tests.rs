@@ -13,184 +13,184 @@ fn answer(status: u16, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Resp
 }
 
 fn error(method: &Method, status: u16, body: impl Into<Bytes>) -> ArmError {
-    error_of(Asked { method, path: PATH }, &answer(status, &[], body), Timestamp::UNIX_EPOCH)
+    error_of(RequestLine { method, path: PATH }, &answer(status, &[], body), Timestamp::UNIX_EPOCH)
 }
 
 /// Answers as ARM sends them: status, body, class, telling code.
-const ANSWERS: &[(u16, &str, ErrorClass, &str)] = &[
+const ANSWERS: &[(u16, &str, ArmErrorClass, &str)] = &[
     (
         404,
         r#"{"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.Compute/virtualMachines/n' under resource group 'g' was not found. For more details please go to https://aka.ms/ARMResourceNotFoundFix"}}"#,
-        ErrorClass::NotFound,
+        ArmErrorClass::NotFound,
         "ResourceNotFound",
     ),
     (
         404,
         r#"{"error":{"code":"NotFound","message":"Resource /subscriptions/s/… not found.","details":[]}}"#,
-        ErrorClass::NotFound,
+        ArmErrorClass::NotFound,
         "NotFound",
     ),
     (
         404,
         r#"{"error":{"code":"InstanceNotFound","message":"The entity was not found."}}"#,
-        ErrorClass::NotFound,
+        ArmErrorClass::NotFound,
         "InstanceNotFound",
     ),
     (
         404,
         r#"{"error":{"code":"ParentResourceNotFound","message":"Can not perform requested operation on nested resource. Parent resource 'ss' not found."}}"#,
-        ErrorClass::ParentNotFound,
+        ArmErrorClass::ParentNotFound,
         "ParentResourceNotFound",
     ),
     (
         404,
         r#"{"error":{"code":"ResourceGroupNotFound","message":"Resource group 'g' could not be found."}}"#,
-        ErrorClass::ParentNotFound,
+        ArmErrorClass::ParentNotFound,
         "ResourceGroupNotFound",
     ),
     (
         404,
         r#"{"error":{"code":"SubscriptionNotFound","message":"The subscription 's' could not be found."}}"#,
-        ErrorClass::ParentNotFound,
+        ArmErrorClass::ParentNotFound,
         "SubscriptionNotFound",
     ),
     (
         404,
         r#"{"error":{"code":"InvalidResourceType","message":"The resource type could not be found in the namespace"}}"#,
-        ErrorClass::ParentNotFound,
+        ArmErrorClass::ParentNotFound,
         "InvalidResourceType",
     ),
     (
         400,
         r#"{"error":{"code":"InvalidSubscriptionId","message":"The provided subscription identifier 'x' is malformed or invalid."}}"#,
-        ErrorClass::ParentNotFound,
+        ArmErrorClass::ParentNotFound,
         "InvalidSubscriptionId",
     ),
     (
         409,
         r#"{"error":{"code":"ResourceGroupBeingDeleted","message":"The resource group 'g' is in deprovisioning state and cannot perform this operation."}}"#,
-        ErrorClass::ParentNotFound,
+        ArmErrorClass::ParentNotFound,
         "ResourceGroupBeingDeleted",
     ),
     (
         401,
         r#"{"error":{"code":"ExpiredAuthenticationToken","message":"The access token expiry UTC time …"}}"#,
-        ErrorClass::Unauthorized,
+        ArmErrorClass::Unauthorized,
         "ExpiredAuthenticationToken",
     ),
-    (401, "", ErrorClass::Unauthorized, ""),
+    (401, "", ArmErrorClass::Unauthorized, ""),
     (
         403,
         r#"{"error":{"code":"AuthorizationFailed","message":"The client 'a' with object id 'b' does not have authorization to perform action 'x/read' over scope '/s'."}}"#,
-        ErrorClass::Forbidden,
+        ArmErrorClass::Forbidden,
         "AuthorizationFailed",
     ),
     (
         403,
         r#"{"error":{"code":"LinkedAuthorizationFailed","message":"The client has permission … on scope …; however, it does not have permission to perform action 'Microsoft.Network/virtualNetworks/subnets/join/action' on the linked scope(s)"}}"#,
-        ErrorClass::Forbidden,
+        ArmErrorClass::Forbidden,
         "LinkedAuthorizationFailed",
     ),
     (
         403,
         r#"{"error":{"code":"RequestDisallowedByPolicy","message":"Resource 'x' was disallowed by policy."}}"#,
-        ErrorClass::Invalid,
+        ArmErrorClass::Invalid,
         "RequestDisallowedByPolicy",
     ),
-    (403, "<html>blocked</html>", ErrorClass::Forbidden, ""),
+    (403, "<html>blocked</html>", ArmErrorClass::Forbidden, ""),
     (
         429,
         r#"{"error":{"code":"SubscriptionRequestsThrottled","message":"Number of requests for subscription 's' and operation 'GET/…' exceeded the backend storage limit."}}"#,
-        ErrorClass::Throttled,
+        ArmErrorClass::Throttled,
         "SubscriptionRequestsThrottled",
     ),
     (
         429,
         r#"{"error":{"code":"OperationNotAllowed","message":"The server rejected the request because too many requests have been received for this subscription.","details":[{"code":"TooManyRequests","target":"HighCostGetVMScaleSet3Min","message":"{\"operationGroup\":\"HighCostGetVMScaleSet3Min\"}"}],"innererror":{"internalErrorCode":"TooManyRequestsReceived"}}}"#,
-        ErrorClass::Throttled,
+        ArmErrorClass::Throttled,
         "TooManyRequests",
     ),
-    (429, "", ErrorClass::Throttled, ""),
+    (429, "", ArmErrorClass::Throttled, ""),
     (
         429,
         r#"{"error":{"code":"RetryableError","message":"A retryable error occured.","details":[{"code":"RetryableErrorDueToAnotherOperation","message":"Operation AllocateTenantNetworkResourcesOperation (f9827d3e) is updating resource a43d33d7. The call can be retried in 14 seconds."}]}}"#,
-        ErrorClass::Busy,
+        ArmErrorClass::Busy,
         "RetryableErrorDueToAnotherOperation",
     ),
     (
         429,
         r#"{"error":{"code":"RetryableError","message":"A retryable error occured.","details":[{"code":"ReferencedResourceNotProvisioned","message":"Cannot proceed with operation because resource … is not in Succeeded state."}]}}"#,
-        ErrorClass::Busy,
+        ArmErrorClass::Busy,
         "ReferencedResourceNotProvisioned",
     ),
     (
         409,
         r#"{"error":{"code":"AnotherOperationInProgress","message":"Another operation on this or dependent resource is in progress.","details":[]}}"#,
-        ErrorClass::Busy,
+        ArmErrorClass::Busy,
         "AnotherOperationInProgress",
     ),
     (
         409,
         r#"{"error":{"code":"Conflict","message":"The request failed due to conflict with a concurrent request."}}"#,
-        ErrorClass::Conflict,
+        ArmErrorClass::Conflict,
         "Conflict",
     ),
     (
         409,
         r#"{"error":{"code":"OperationPreempted","message":"Operation execution has been preempted by a more recent operation."}}"#,
-        ErrorClass::Conflict,
+        ArmErrorClass::Conflict,
         "OperationPreempted",
     ),
     (
         412,
         r#"{"error":{"code":"PreconditionFailed","message":"Precondition failed.","details":[{"code":"PreconditionFailedEtagMismatch","message":"Etag provided in if-match header …"}]}}"#,
-        ErrorClass::Conflict,
+        ArmErrorClass::Conflict,
         "PreconditionFailed",
     ),
-    (412, "", ErrorClass::Conflict, ""),
+    (412, "", ArmErrorClass::Conflict, ""),
     (
         400,
         r#"{"error":{"code":"PublicIPCountLimitReached","message":"Cannot create more than 1000 public IP addresses for this subscription in this region.","details":[]}}"#,
-        ErrorClass::QuotaExceeded,
+        ArmErrorClass::QuotaExceeded,
         "PublicIPCountLimitReached",
     ),
     (
         409,
         r#"{"error":{"code":"OperationNotAllowed","message":"Operation could not be completed as it results in exceeding approved Total Regional Cores quota."}}"#,
-        ErrorClass::QuotaExceeded,
+        ArmErrorClass::QuotaExceeded,
         "OperationNotAllowed",
     ),
     (
         409,
         r#"{"error":{"code":"OperationNotAllowed","message":"The machine is marked for deletion."}}"#,
-        ErrorClass::Invalid,
+        ArmErrorClass::Invalid,
         "OperationNotAllowed",
     ),
     (
         400,
         r#"{"error":{"code":"InvalidResourceReference","message":"Resource … referenced by resource … was not found.","details":[]}}"#,
-        ErrorClass::Invalid,
+        ArmErrorClass::Invalid,
         "InvalidResourceReference",
     ),
     (
         409,
         r#"{"error":{"code":"ScopeLocked","message":"The scope '…' cannot perform write operation because following scope(s) are locked"}}"#,
-        ErrorClass::Invalid,
+        ArmErrorClass::Invalid,
         "ScopeLocked",
     ),
     (
         500,
         r#"{"error":{"code":"InternalServerError","message":"An error occurred."}}"#,
-        ErrorClass::Transient,
+        ArmErrorClass::Transient,
         "InternalServerError",
     ),
-    (503, "", ErrorClass::Transient, ""),
-    (408, "", ErrorClass::Transient, ""),
-    (404, "<html>404 Not Found</html>", ErrorClass::Garbage, ""),
-    (404, "", ErrorClass::Garbage, ""),
-    (404, r#"{"code":"NotFound","message":"page not found"}"#, ErrorClass::Garbage, ""),
-    (400, "Bad Request", ErrorClass::Garbage, ""),
-    (302, "", ErrorClass::Garbage, ""),
+    (503, "", ArmErrorClass::Transient, ""),
+    (408, "", ArmErrorClass::Transient, ""),
+    (404, "<html>404 Not Found</html>", ArmErrorClass::MalformedAnswer, ""),
+    (404, "", ArmErrorClass::MalformedAnswer, ""),
+    (404, r#"{"code":"NotFound","message":"page not found"}"#, ArmErrorClass::MalformedAnswer, ""),
+    (400, "Bad Request", ArmErrorClass::MalformedAnswer, ""),
+    (302, "", ArmErrorClass::MalformedAnswer, ""),
 ];
 
 #[test]
@@ -204,18 +204,18 @@ fn answers_are_classed_by_status_and_code() {
 
 #[test]
 fn a_gateway_that_heard_nothing_leaves_a_write_unknown() {
-    assert_eq!(error(&Method::PUT, 504, "").class, ErrorClass::OutcomeUnknown);
-    assert_eq!(error(&Method::PUT, 503, "").class, ErrorClass::Transient);
-    assert_eq!(error(&Method::GET, 504, "").class, ErrorClass::Transient);
+    assert_eq!(error(&Method::PUT, 504, "").class, ArmErrorClass::OutcomeUnknown);
+    assert_eq!(error(&Method::PUT, 503, "").class, ArmErrorClass::Transient);
+    assert_eq!(error(&Method::GET, 504, "").class, ArmErrorClass::Transient);
     let arms = r#"{"error":{"code":"GatewayTimeout","message":"m"}}"#;
-    assert_eq!(error(&Method::PUT, 504, arms).class, ErrorClass::Transient, "ARM itself answered");
+    assert_eq!(error(&Method::PUT, 504, arms).class, ArmErrorClass::Transient, "ARM itself answered");
 }
 
 #[test]
 fn the_operator_learns_what_to_do() {
     let body = r#"{"error":{"code":"MissingSubscriptionRegistration","message":"The subscription is not registered to use namespace 'Microsoft.Network'. See https://aka.ms/rps-not-found for how to register subscriptions."}}"#;
     let error = error(&Method::PUT, 409, body);
-    assert_eq!(error.class, ErrorClass::Invalid);
+    assert_eq!(error.class, ArmErrorClass::Invalid);
     assert!(
         error.message.ends_with("Run `az provider register --namespace Microsoft.Network` once for this subscription."),
         "{error}"
@@ -224,7 +224,7 @@ fn the_operator_learns_what_to_do() {
 
 #[test]
 fn ids_and_waits_come_from_the_headers() {
-    let asked = Asked { method: &Method::GET, path: PATH };
+    let asked = RequestLine { method: &Method::GET, path: PATH };
     let busy = ANSWERS[18].1;
     let both = answer(429, &[("x-ms-request-id", "r"), ("x-ms-correlation-request-id", "c"), ("retry-after", "17")], busy);
     let error = error_of(asked, &both, Timestamp::UNIX_EPOCH);
@@ -241,20 +241,20 @@ fn the_body_of_a_stranger_is_not_repeated() {
 
 #[test]
 fn failed_operations_are_classed_by_their_code() {
-    let asked = Asked { method: &Method::PUT, path: PATH };
+    let asked = RequestLine { method: &Method::PUT, path: PATH };
     let of = |state, code: &str, details: &str| {
         let body = format!(r#"{{"error":{{"code":"{code}","message":"m","details":[{details}]}}}}"#);
         failed_operation(asked, state, ErrorBody::parse(body.as_bytes()).as_ref()).class
     };
     let superseded = r#"{"code":"CanceledAndSupersededDueToAnotherOperation","message":"Operation A was canceled and superseded by operation B."}"#;
-    assert_eq!(of("Failed", "Canceled", superseded), ErrorClass::Conflict);
-    assert_eq!(of("Canceled", "Canceled", ""), ErrorClass::Conflict);
-    assert_eq!(of("Failed", "NetworkingInternalOperationError", ""), ErrorClass::Transient);
-    assert_eq!(of("Failed", "PublicIPCountLimitReached", ""), ErrorClass::QuotaExceeded);
-    assert_eq!(of("Failed", "RetryableError", ""), ErrorClass::Busy);
-    assert_eq!(of("Failed", "SubnetIsFull", ""), ErrorClass::Invalid);
+    assert_eq!(of("Failed", "Canceled", superseded), ArmErrorClass::Conflict);
+    assert_eq!(of("Canceled", "Canceled", ""), ArmErrorClass::Conflict);
+    assert_eq!(of("Failed", "NetworkingInternalOperationError", ""), ArmErrorClass::Transient);
+    assert_eq!(of("Failed", "PublicIPCountLimitReached", ""), ArmErrorClass::QuotaExceeded);
+    assert_eq!(of("Failed", "RetryableError", ""), ArmErrorClass::Busy);
+    assert_eq!(of("Failed", "SubnetIsFull", ""), ArmErrorClass::Invalid);
     let bare = failed_operation(asked, "Failed", None);
-    assert_eq!((bare.class, bare.message.as_str()), (ErrorClass::Transient, "the operation ended as Failed"));
+    assert_eq!((bare.class, bare.message.as_str()), (ArmErrorClass::Transient, "the operation ended as Failed"));
 }
 
 fn json() -> impl Strategy<Value = serde_json::Value> {
@@ -288,7 +288,7 @@ proptest! {
     ], put: bool) {
         let expected = status == 404 && gone(&body);
         let error = error(if put { &Method::PUT } else { &Method::GET }, status, body);
-        prop_assert_eq!(error.class == ErrorClass::NotFound, expected);
+        prop_assert_eq!(error.class == ArmErrorClass::NotFound, expected);
         prop_assert!(error.message.len() < 3000);
     }
 }
@@ -299,15 +299,15 @@ fn a_missing_parent_says_nothing_about_the_resource() {
         let message = format!("The Resource '{quoted}' under resource group 'g' was not found.");
         let body = serde_json::json!({"error": {"code": "ResourceNotFound", "message": message}}).to_string();
         let path = format!("/subscriptions/s/resourceGroups/g/providers/{path}");
-        error_of(Asked { method: &Method::GET, path: &path }, &answer(404, &[], body), Timestamp::UNIX_EPOCH).class
+        error_of(RequestLine { method: &Method::GET, path: &path }, &answer(404, &[], body), Timestamp::UNIX_EPOCH).class
     };
     let subnet = "Microsoft.Network/virtualNetworks/vnet/subnets/apps";
     for (quoted, expected) in [
-        ("Microsoft.Network/virtualNetworks/vnet", ErrorClass::ParentNotFound),
-        ("microsoft.network/VIRTUALNETWORKS/VNET", ErrorClass::ParentNotFound),
-        (subnet, ErrorClass::NotFound),
-        ("Microsoft.Network/virtualNetworks/vn", ErrorClass::NotFound),
-        ("", ErrorClass::NotFound),
+        ("Microsoft.Network/virtualNetworks/vnet", ArmErrorClass::ParentNotFound),
+        ("microsoft.network/VIRTUALNETWORKS/VNET", ArmErrorClass::ParentNotFound),
+        (subnet, ArmErrorClass::NotFound),
+        ("Microsoft.Network/virtualNetworks/vn", ArmErrorClass::NotFound),
+        ("", ArmErrorClass::NotFound),
     ] {
         assert_eq!(class(subnet, quoted), expected, "{quoted}");
     }

@@ -10,9 +10,9 @@ use super::*;
 use crate::{
     providers::azure::arm::{
         TokenError, api,
-        budget::{Budget, BudgetSettings, Operation as Counts},
+        budget::{Budget, BudgetSettings, ChargedOperation as Counts},
     },
-    runtime::leader_election::State as Lead,
+    runtime::leader_election::LeadershipState as Lead,
 };
 use arm::{Arm, Barrier, Credential, Fault, HOST, Style};
 
@@ -42,10 +42,10 @@ fn world_behind(budget: Option<Budget>) -> World {
     lead.send_replace(Lead::Unopposed);
     let mut settings = ArmSettings::new(HOST, "agent/1").unwrap();
     settings.backoff.jitter = 0.0;
-    let parts = ArmParts {
+    let parts = ArmClientDeps {
         transport: Arc::new(arm.clone()),
         tokens: credential.clone(),
-        gate: budget.map_or_else(|| barrier.clone() as Arc<dyn Gate>, |budget| Arc::new(budget)),
+        gate: budget.map_or_else(|| barrier.clone() as Arc<dyn RequestGate>, |budget| Arc::new(budget)),
         leadership,
         metrics: Arc::clone(&metrics),
         clock: Clock::manual(Timestamp::UNIX_EPOCH),
@@ -92,7 +92,7 @@ fn lb() -> ResourceId {
     ResourceId::parse(LB).unwrap()
 }
 
-fn class<T: std::fmt::Debug>(outcome: ArmResult<T>) -> ErrorClass {
+fn class<T: std::fmt::Debug>(outcome: ArmResult<T>) -> ArmErrorClass {
     outcome.unwrap_err().class
 }
 
@@ -120,9 +120,9 @@ async fn azure_stack_has_versions_of_its_own() {
     let world = world();
     let mut settings = world.client.shared.settings.clone();
     settings.azure_stack = true;
-    let ArmParts { transport, tokens, gate, leadership, metrics, clock } = &world.client.shared.parts;
+    let ArmClientDeps { transport, tokens, gate, leadership, metrics, clock } = &world.client.shared.deps;
     let (transport, tokens, gate, metrics) = (transport.clone(), tokens.clone(), gate.clone(), metrics.clone());
-    let parts = ArmParts { transport, tokens, gate, leadership: leadership.clone(), metrics, clock: *clock };
+    let parts = ArmClientDeps { transport, tokens, gate, leadership: leadership.clone(), metrics, clock: *clock };
     let _ = ArmClient::new(settings, parts).get::<Value>(&api::LOAD_BALANCERS, &lb(), &[]).await;
     assert!(world.arm.0.lock().unwrap().log[0].url.ends_with("?api-version=2018-11-01"));
 }
@@ -131,7 +131,7 @@ async fn azure_stack_has_versions_of_its_own() {
 async fn errors_name_request_code_and_correlation_id() {
     let world = world();
     let error = world.get().await.unwrap_err();
-    assert_eq!(error.class, ErrorClass::NotFound);
+    assert_eq!(error.class, ArmErrorClass::NotFound);
     assert_eq!(error.to_string(), format!("GET {LB}: HTTP 404 ResourceNotFound: ResourceNotFound. (correlation id corr-1)"));
     assert_eq!(world.sent().len(), 1, "not tried again");
     let labels = r#"error_code="ResourceNotFound",method="get",resource="LoadBalancer",resource_group="g",status_code="404",subscription_id="s""#;
@@ -151,7 +151,7 @@ async fn reads_survive_trouble() {
     for _ in 0..4 {
         world.fault("loadBalancers", answer(404, "<html>404</html>"));
     }
-    assert_eq!(class(world.get().await), ErrorClass::Garbage, "a proxy's 404 says nothing about the machine");
+    assert_eq!(class(world.get().await), ArmErrorClass::MalformedAnswer, "a proxy's 404 says nothing about the machine");
 }
 
 #[tokio::test(start_paused = true)]
@@ -161,16 +161,16 @@ async fn a_silent_arm_is_given_up_in_time() {
         world.fault("loadBalancers", Fault::Hang);
     }
     let started = Instant::now();
-    assert_eq!(class(world.get().await), ErrorClass::Transient);
+    assert_eq!(class(world.get().await), ArmErrorClass::Transient);
     assert_eq!(started.elapsed().as_secs(), 180, "the limit of a read");
     let soon = world.client.with_deadline(Instant::now() + Duration::from_secs(5));
     let started = Instant::now();
-    assert_eq!(class(soon.get::<Value>(&api::LOAD_BALANCERS, &lb(), &[]).await), ErrorClass::Transient);
+    assert_eq!(class(soon.get::<Value>(&api::LOAD_BALANCERS, &lb(), &[]).await), ArmErrorClass::Transient);
     assert_eq!(started.elapsed().as_secs(), 5);
     let before = world.sent().len();
     assert_eq!(
         class(soon.delete(&api::LOAD_BALANCERS, &lb(), Precondition::Unconditional).await),
-        ErrorClass::Transient,
+        ArmErrorClass::Transient,
         "the deadline is past"
     );
     assert_eq!(world.sent().len(), before, "nothing was sent");
@@ -188,7 +188,7 @@ async fn a_rejected_token_is_replaced_once() {
     );
     world.fault("loadBalancers", answer(401, ""));
     world.fault("loadBalancers", answer(401, ""));
-    assert_eq!(class(world.put(None).await), ErrorClass::Unauthorized);
+    assert_eq!(class(world.put(None).await), ArmErrorClass::Unauthorized);
     assert_eq!(world.sent().len(), 4, "two tries each, no more");
 
     *world.credential.auxiliary.lock().unwrap() = Some("other".to_owned());
@@ -201,8 +201,8 @@ async fn a_rejected_token_is_replaced_once() {
 async fn without_a_token_nothing_is_sent() {
     let world = world();
     for (error, class_of_it) in [
-        (TokenError::Refused("AADSTS7000215".into()), ErrorClass::Unauthorized),
-        (TokenError::Unavailable("no route".into()), ErrorClass::Transient),
+        (TokenError::Refused("AADSTS7000215".into()), ArmErrorClass::Unauthorized),
+        (TokenError::Unavailable("no route".into()), ArmErrorClass::Transient),
     ] {
         *world.credential.error.lock().unwrap() = Some(error);
         assert_eq!(class(world.get().await), class_of_it);
@@ -258,12 +258,12 @@ async fn a_pause_behind_the_deadline_is_the_callers_to_wait_for() {
     let world = world();
     world.fault("loadBalancers", Fault::Answer(429, vec![("retry-after", "200")], THROTTLED.into()));
     let error = world.get().await.unwrap_err();
-    assert_eq!((error.class, error.retry_after), (ErrorClass::Throttled, Some(Duration::from_secs(200))));
+    assert_eq!((error.class, error.retry_after), (ArmErrorClass::Throttled, Some(Duration::from_secs(200))));
     let started = Instant::now();
     let late = world.get().await.unwrap_err();
     assert_eq!(
         (late.class, late.status, started.elapsed().as_secs()),
-        (ErrorClass::Throttled, None, 180),
+        (ArmErrorClass::Throttled, None, 180),
         "held at the gate"
     );
     assert_eq!(world.sent().len(), 1);
@@ -294,11 +294,11 @@ async fn a_list_stays_at_its_host_and_ends() {
         state.next_link = Some("https://evil.example/next".into());
     });
     let list = || world.client.list::<Value>(&api::VIRTUAL_MACHINES, MACHINES, &[]);
-    assert_eq!(class(list().await), ErrorClass::Garbage);
+    assert_eq!(class(list().await), ArmErrorClass::MalformedAnswer);
     assert_eq!(world.sent().len(), 1, "the fake asserts the host too");
     world.set(|state| state.next_link = Some(format!("{HOST}{MACHINES}?api-version=1&skip=0")));
     let error = list().await.unwrap_err();
-    assert!(error.class == ErrorClass::Garbage && error.message.contains("does not end"), "{error}");
+    assert!(error.class == ArmErrorClass::MalformedAnswer && error.message.contains("does not end"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -310,7 +310,7 @@ async fn what_is_not_a_list_is_not_an_empty_list() {
         }
         assert_eq!(
             class(world.client.list::<Value>(&api::VIRTUAL_MACHINES, MACHINES, &[]).await),
-            ErrorClass::Garbage,
+            ArmErrorClass::MalformedAnswer,
             "{body}"
         );
     }
@@ -325,7 +325,7 @@ async fn writes_are_conditional_on_what_was_read() {
     let second = world.put(Some(etag)).await.unwrap();
     assert_eq!(world.header(1, "if-match"), etag);
     assert_eq!((second["x"].as_i64(), second["etag"].as_str()), (Some(1), Some("W/\"2\"")));
-    assert_eq!(class(world.put(Some(etag)).await), ErrorClass::Conflict, "somebody wrote meanwhile");
+    assert_eq!(class(world.put(Some(etag)).await), ArmErrorClass::Conflict, "somebody wrote meanwhile");
     assert_eq!(world.sent().len(), 3, "a conflict is not tried again here");
     let change = json!({"name": "lb", "tags": {}});
     let changed: Value =
@@ -345,7 +345,7 @@ async fn every_kind_of_operation_is_followed_to_its_end() {
         assert!(style == Style::Immediate || (3..5).contains(&took.as_secs()), "{style:?}: {took:?}, Go takes 5 s");
         assert!(world.sent().len() <= 9, "{style:?}: {:?}", world.sent());
         world.client.delete(&api::LOAD_BALANCERS, &lb(), Precondition::Unconditional).await.unwrap();
-        assert_eq!(class(world.get().await), ErrorClass::NotFound, "{style:?}: deleted");
+        assert_eq!(class(world.get().await), ArmErrorClass::NotFound, "{style:?}: deleted");
         let before = world.sent().len();
         world.client.delete(&api::LOAD_BALANCERS, &lb(), Precondition::Unconditional).await.unwrap();
         assert_eq!(world.sent().len(), before + 1, "{style:?}: absent before is success");
@@ -366,7 +366,7 @@ async fn a_failed_operation_is_the_error_of_its_write() {
         let error = world.put(None).await.unwrap_err();
         assert_eq!(
             (error.class, error.code.as_str()),
-            (ErrorClass::QuotaExceeded, "PublicIPCountLimitReached"),
+            (ArmErrorClass::QuotaExceeded, "PublicIPCountLimitReached"),
             "{style:?}"
         );
         assert_eq!(error.request, format!("PUT {LB}"));
@@ -390,7 +390,7 @@ async fn an_endless_operation_has_an_unknown_outcome() {
     let world = world();
     world.set(|state| (state.style, state.takes) = (Style::Status, Duration::from_secs(86_400)));
     let started = Instant::now();
-    assert_eq!(class(world.put(None).await), ErrorClass::OutcomeUnknown);
+    assert_eq!(class(world.put(None).await), ArmErrorClass::OutcomeUnknown);
     assert!((880..=900).contains(&started.elapsed().as_secs()));
     assert!(world.sent().len() < 110, "{} polls", world.sent().len());
 }
@@ -405,11 +405,11 @@ async fn writes_are_repeated_only_when_arm_did_not_take_them() {
     world.put(None).await.unwrap();
     assert_eq!(started.elapsed().as_millis(), 500 + 14_000 + 20_000);
     for (fault, expected) in [
-        (Fault::NoAnswer, ErrorClass::OutcomeUnknown),
-        (Fault::Hang, ErrorClass::OutcomeUnknown),
-        (answer(504, ""), ErrorClass::OutcomeUnknown),
-        (answer(500, ""), ErrorClass::Transient),
-        (answer(400, "<html>"), ErrorClass::Garbage),
+        (Fault::NoAnswer, ArmErrorClass::OutcomeUnknown),
+        (Fault::Hang, ArmErrorClass::OutcomeUnknown),
+        (answer(504, ""), ArmErrorClass::OutcomeUnknown),
+        (answer(500, ""), ArmErrorClass::Transient),
+        (answer(400, "<html>"), ArmErrorClass::MalformedAnswer),
     ] {
         let before = world.sent().len();
         world.fault("loadBalancers", fault.clone());
@@ -427,7 +427,7 @@ async fn the_last_try_before_the_deadline_tells_how_it_ended() {
     world.fault("loadBalancers", Fault::Hang);
     let client = soon();
     let put = client.put(&api::LOAD_BALANCERS, &id, Precondition::Absent, &document).await;
-    assert_eq!(class(put), ErrorClass::OutcomeUnknown, "the second try may have arrived");
+    assert_eq!(class(put), ArmErrorClass::OutcomeUnknown, "the second try may have arrived");
     world.fault("loadBalancers", Fault::Answer(503, vec![("retry-after", "1")], String::new()));
     world.fault("loadBalancers", Fault::Hang);
     let error = soon().get::<Value>(&api::LOAD_BALANCERS, &id, &[]).await.unwrap_err();
@@ -442,22 +442,22 @@ async fn a_write_whose_result_cannot_be_read_is_unknown() {
     world.fault("operations", answer(200, r#"{"status":"Succeeded"}"#));
     world.fault("loadBalancers", answer(403, ""));
     let error = world.put(None).await.unwrap_err();
-    assert_eq!((error.class, error.request.as_str()), (ErrorClass::OutcomeUnknown, format!("PUT {LB}").as_str()));
+    assert_eq!((error.class, error.request.as_str()), (ArmErrorClass::OutcomeUnknown, format!("PUT {LB}").as_str()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_does_not_lead_writes_nothing() {
     let world = world();
     world.lead.send_replace(Lead::Standby);
-    assert_eq!(class(world.put(None).await), ErrorClass::NotLeader);
+    assert_eq!(class(world.put(None).await), ArmErrorClass::NotLeader);
     assert_eq!(
         class(world.client.delete(&api::LOAD_BALANCERS, &lb(), Precondition::Unconditional).await),
-        ErrorClass::NotLeader
+        ArmErrorClass::NotLeader
     );
     let post = world.client.post::<Value>(&api::LOAD_BALANCERS, &lb(), "migrate", &json!({})).await;
-    assert_eq!(class(post), ErrorClass::NotLeader);
+    assert_eq!(class(post), ArmErrorClass::NotLeader);
     assert!(world.sent().is_empty() && world.barrier.passed.lock().unwrap().is_empty());
-    assert_eq!(class(world.get().await), ErrorClass::NotFound, "reads go on");
+    assert_eq!(class(world.get().await), ArmErrorClass::NotFound, "reads go on");
 }
 
 #[tokio::test(start_paused = true)]
@@ -468,7 +468,7 @@ async fn leadership_lost_at_the_gate_stops_the_write() {
         tokio::time::sleep(Duration::from_secs(10)).await;
         world.lead.send_replace(Lead::Standby);
     });
-    assert_eq!(class(outcome), ErrorClass::NotLeader);
+    assert_eq!(class(outcome), ArmErrorClass::NotLeader);
     assert!(world.sent().is_empty());
 }
 

@@ -143,7 +143,7 @@ proptest! {
     #[test]
     fn unknown_fields_survive_at_every_level(fields in unknown_fields()) {
         let scattered = |mut document: Value| { scatter(&mut document, &fields); document };
-        survives::<LoadBalancer>(&scattered(load_balancer()))?;
+        survives::<ArmLoadBalancer>(&scattered(load_balancer()))?;
         survives::<VirtualMachineScaleSetVm>(&scattered(scale_set_vm()))?;
         survives::<VirtualMachineScaleSet>(&scattered(scale_set()))?;
         survives::<VirtualMachine>(&scattered(virtual_machine()))?;
@@ -161,7 +161,7 @@ proptest! {
     fn changing_one_field_leaves_every_other(fields in unknown_fields(), port in any::<i64>()) {
         let mut document = load_balancer();
         scatter(&mut document, &fields);
-        let mut typed: LoadBalancer = serde_json::from_value(document.clone()).unwrap();
+        let mut typed: ArmLoadBalancer = serde_json::from_value(document.clone()).unwrap();
         let rules = typed.properties.as_mut().and_then(|p| p.load_balancing_rules.as_mut()).unwrap();
         rules[0].properties.as_mut().unwrap().backend_port = Some(port);
         document["properties"]["loadBalancingRules"][0]["properties"]["backendPort"] = json!(port);
@@ -170,14 +170,14 @@ proptest! {
 
     #[test]
     fn no_json_makes_a_document_panic(json in any_json()) {
-        let _ = serde_json::from_value::<LoadBalancer>(json.clone());
+        let _ = serde_json::from_value::<ArmLoadBalancer>(json.clone());
         let _ = serde_json::from_value::<VirtualMachineScaleSetVm>(json);
     }
 }
 
 #[test]
 fn modelled_fields_are_read() {
-    let document: LoadBalancer = serde_json::from_value(load_balancer()).unwrap();
+    let document: ArmLoadBalancer = serde_json::from_value(load_balancer()).unwrap();
     let properties = document.properties.unwrap();
     assert!(properties.extra.is_empty(), "{:?}", properties.extra);
     let rule = properties.load_balancing_rules.unwrap().remove(0).properties.unwrap();

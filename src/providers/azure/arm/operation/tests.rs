@@ -18,32 +18,37 @@ fn answer(status: u16, headers: &[(&str, &str)], body: &Value) -> Response<Bytes
     response.body(if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) }).unwrap()
 }
 
-fn begin(method: &Method, status: u16, headers: &[(&str, &str)], body: &Value) -> Result<(Operation, Step), Failure> {
-    Operation::begin(method, url(RESOURCE), Polling::default(), &answer(status, headers, body), None)
+fn begin(
+    method: &Method,
+    status: u16,
+    headers: &[(&str, &str)],
+    body: &Value,
+) -> Result<(LongRunningOperation, OperationStep), OperationFailure> {
+    LongRunningOperation::begin(method, url(RESOURCE), PollingPace::default(), &answer(status, headers, body), None)
 }
 
 fn provisioning(state: &str) -> Value {
     json!({"name": "r", "properties": {"provisioningState": state}})
 }
 
-fn poll(at: &str, milliseconds: u64) -> Step {
-    Step::Poll { url: url(at), after: Duration::from_millis(milliseconds) }
+fn poll(at: &str, milliseconds: u64) -> OperationStep {
+    OperationStep::Poll { url: url(at), after: Duration::from_millis(milliseconds) }
 }
 
-fn done_at(at: &str) -> Step {
-    Step::Done(Outcome::At(url(at)))
+fn done_at(at: &str) -> OperationStep {
+    OperationStep::Done(OperationResult::AtUrl(url(at)))
 }
 
-fn error(class: ErrorClass) -> ArmError {
-    Asked { method: &Method::GET, path: "/r" }.error(class, "m")
+fn error(class: ArmErrorClass) -> ArmError {
+    RequestLine { method: &Method::GET, path: "/r" }.error(class, "m")
 }
 
 #[test]
 fn the_first_answer_says_how_to_go_on() {
     let (status, location) = (("azure-asyncoperation", STATUS), ("location", RESULT));
     let (put, patch, delete, post) = (&Method::PUT, &Method::PATCH, &Method::DELETE, &Method::POST);
-    let here = Step::Done(Outcome::Here);
-    let nothing = Step::Done(Outcome::Nothing);
+    let here = OperationStep::Done(OperationResult::InAnswer);
+    let nothing = OperationStep::Done(OperationResult::Nothing);
     let none = Value::Null;
     for (method, code, headers, body, expected) in [
         (put, 200, vec![], provisioning("Succeeded"), here.clone()),
@@ -69,7 +74,7 @@ fn the_first_answer_says_how_to_go_on() {
         assert_eq!(step, expected, "{method} {code} {headers:?}");
     }
     let failed = begin(put, 200, &[], &provisioning("Failed")).unwrap_err();
-    assert_eq!(failed, Failure::Ended("Failed".into(), None));
+    assert_eq!(failed, OperationFailure::Ended("Failed".into(), None));
 }
 
 #[test]
@@ -89,7 +94,8 @@ fn a_status_document_is_polled_ever_more_slowly() {
     assert_eq!(first, poll(STATUS, 200));
     let mut pauses = Vec::new();
     for _ in 0..12 {
-        let Ok(Step::Poll { after, .. }) = operation.advance(Ok(&answer(200, &[], &json!({"status": "InProgress"}))), None)
+        let Ok(OperationStep::Poll { after, .. }) =
+            operation.advance(Ok(&answer(200, &[], &json!({"status": "InProgress"}))), None)
         else {
             panic!("still running")
         };
@@ -103,11 +109,12 @@ fn a_status_document_is_polled_ever_more_slowly() {
 
 #[test]
 fn what_arm_asks_for_is_kept_within_bounds() {
-    let polling = Polling { shortest_asked: Duration::from_secs(5), ..Polling::default() };
+    let polling = PollingPace { shortest_asked: Duration::from_secs(5), ..PollingPace::default() };
     let initial = answer(202, &[("location", RESULT)], &Value::Null);
     let asks = |seconds| {
         let (_, step) =
-            Operation::begin(&Method::PUT, url(RESOURCE), polling, &initial, Some(Duration::from_secs(seconds))).unwrap();
+            LongRunningOperation::begin(&Method::PUT, url(RESOURCE), polling, &initial, Some(Duration::from_secs(seconds)))
+                .unwrap();
         step
     };
     assert_eq!([1, 10, 3600].map(asks), [5_000, 10_000, 60_000].map(|wait| poll(RESULT, wait)));
@@ -118,8 +125,11 @@ fn failures_carry_the_operations_error() {
     let (mut operation, _) = begin(&Method::PUT, 201, &[("azure-asyncoperation", STATUS)], &Value::Null).unwrap();
     let body = json!({"status": "Failed", "error": {"code": "SubnetIsFull", "message": "no room"}});
     let failure = operation.advance(Ok(&answer(200, &[], &body)), None).unwrap_err();
-    let error = failure.error(Asked { method: &Method::PUT, path: "/r" });
-    assert_eq!((error.class, error.code.as_str(), error.message.as_str()), (ErrorClass::Invalid, "SubnetIsFull", "no room"));
+    let error = failure.error(RequestLine { method: &Method::PUT, path: "/r" });
+    assert_eq!(
+        (error.class, error.code.as_str(), error.message.as_str()),
+        (ArmErrorClass::Invalid, "SubnetIsFull", "no room")
+    );
     assert_eq!(error.request, "PUT /r");
 }
 
@@ -133,27 +143,31 @@ fn location_ends_with_a_final_status() {
     assert_eq!(put.advance(Ok(&answer(200, &[], &provisioning("Succeeded"))), None).unwrap(), done_at(RESOURCE));
     assert_eq!(
         begun(&Method::DELETE).advance(Ok(&answer(204, &[], &Value::Null)), None).unwrap(),
-        Step::Done(Outcome::Nothing)
+        OperationStep::Done(OperationResult::Nothing)
     );
     assert_eq!(
         begun(&Method::POST).advance(Ok(&answer(200, &[], &json!({"a": 1}))), None).unwrap(),
-        Step::Done(Outcome::Here)
+        OperationStep::Done(OperationResult::InAnswer)
     );
-    let refused = begun(&Method::PUT).advance(Err(error(ErrorClass::Invalid)), None).unwrap_err();
-    assert_eq!(refused.error(Asked { method: &Method::PUT, path: "/r" }).request, "PUT /r");
+    let refused = begun(&Method::PUT).advance(Err(error(ArmErrorClass::Invalid)), None).unwrap_err();
+    assert_eq!(refused.error(RequestLine { method: &Method::PUT, path: "/r" }).request, "PUT /r");
 }
 
 #[test]
 fn a_lost_operation_is_looked_for_in_the_resource() {
-    for class in [ErrorClass::NotFound, ErrorClass::ParentNotFound, ErrorClass::Forbidden] {
+    for class in [ArmErrorClass::NotFound, ArmErrorClass::ParentNotFound, ArmErrorClass::Forbidden] {
         let (mut put, _) = begin(&Method::PUT, 201, &[("azure-asyncoperation", STATUS)], &Value::Null).unwrap();
         assert_eq!(put.advance(Err(error(class)), None).unwrap(), poll(RESOURCE, 0));
-        let Ok(Step::Poll { .. }) = put.advance(Ok(&answer(200, &[], &provisioning("Updating"))), None) else {
+        let Ok(OperationStep::Poll { .. }) = put.advance(Ok(&answer(200, &[], &provisioning("Updating"))), None) else {
             panic!("still running")
         };
         let done = put.advance(Ok(&answer(200, &[], &provisioning("Succeeded"))), None).unwrap();
-        assert_eq!(done, Step::Done(Outcome::Here));
-        assert_eq!(put.advance(Err(error(ErrorClass::NotFound)), None).unwrap_err(), Failure::Lost, "gone meanwhile");
+        assert_eq!(done, OperationStep::Done(OperationResult::InAnswer));
+        assert_eq!(
+            put.advance(Err(error(ArmErrorClass::NotFound)), None).unwrap_err(),
+            OperationFailure::Lost,
+            "gone meanwhile"
+        );
     }
 }
 
@@ -162,12 +176,15 @@ fn a_deletion_ends_when_the_resource_is_gone() {
     let begun = || begin(&Method::DELETE, 202, &[], &Value::Null).unwrap().0;
     let mut delete = begun();
     assert_eq!(delete.advance(Ok(&answer(200, &[], &provisioning("Deleting"))), None).unwrap(), poll(RESOURCE, 300));
-    assert_eq!(delete.advance(Err(error(ErrorClass::NotFound)), None).unwrap(), Step::Done(Outcome::Nothing));
-    assert_eq!(begun().advance(Err(error(ErrorClass::ParentNotFound)), None).unwrap_err(), Failure::Lost);
+    assert_eq!(
+        delete.advance(Err(error(ArmErrorClass::NotFound)), None).unwrap(),
+        OperationStep::Done(OperationResult::Nothing)
+    );
+    assert_eq!(begun().advance(Err(error(ArmErrorClass::ParentNotFound)), None).unwrap_err(), OperationFailure::Lost);
     let mut stays = begun();
     let there = answer(200, &[], &provisioning("Succeeded"));
     assert!(stays.advance(Ok(&there), None).is_ok() && stays.advance(Ok(&there), None).is_ok());
-    assert_eq!(stays.advance(Ok(&there), None).unwrap_err(), Failure::Lost, "it was not deleted");
+    assert_eq!(stays.advance(Ok(&there), None).unwrap_err(), OperationFailure::Lost, "it was not deleted");
 }
 
 #[test]
@@ -175,20 +192,20 @@ fn nonsense_is_tolerated_for_a_while_and_trouble_for_ever() {
     let (mut put, _) = begin(&Method::PUT, 201, &[("azure-asyncoperation", STATUS)], &Value::Null).unwrap();
     for _ in 0..50 {
         assert!(
-            matches!(put.advance(Err(error(ErrorClass::Transient)), None), Ok(Step::Poll { url, .. }) if url.as_str() == STATUS)
+            matches!(put.advance(Err(error(ArmErrorClass::Transient)), None), Ok(OperationStep::Poll { url, .. }) if url.as_str() == STATUS)
         );
     }
     let html = answer(200, &[], &json!("<html>"));
     assert!(put.advance(Ok(&html), None).is_ok() && put.advance(Ok(&html), None).is_ok());
     let running = answer(200, &[], &json!({"status": "InProgress"}));
     assert!(put.advance(Ok(&running), None).is_ok(), "nonsense counts in a row only");
-    assert!(matches!(put.advance(Ok(&html), None), Ok(Step::Poll { url, .. }) if url.as_str() == STATUS));
+    assert!(matches!(put.advance(Ok(&html), None), Ok(OperationStep::Poll { url, .. }) if url.as_str() == STATUS));
     assert!(
-        matches!(put.advance(Err(error(ErrorClass::Garbage)), None), Ok(Step::Poll { url, .. }) if url.as_str() == STATUS)
+        matches!(put.advance(Err(error(ArmErrorClass::MalformedAnswer)), None), Ok(OperationStep::Poll { url, .. }) if url.as_str() == STATUS)
     );
     assert_eq!(put.advance(Ok(&html), None).unwrap(), poll(RESOURCE, 0));
     let (mut post, _) = begin(&Method::POST, 202, &[("location", RESULT)], &Value::Null).unwrap();
-    assert_eq!(post.advance(Err(error(ErrorClass::NotFound)), None).unwrap_err(), Failure::Lost);
+    assert_eq!(post.advance(Err(error(ArmErrorClass::NotFound)), None).unwrap_err(), OperationFailure::Lost);
 }
 
 proptest::proptest! {
@@ -205,10 +222,10 @@ proptest::proptest! {
             }
             let response = response.body(Bytes::from(body)).unwrap();
             let next = match operation.take() {
-                None => Operation::begin(&method, url(RESOURCE), Polling::default(), &response, None),
-                Some(mut begun) => Operation::advance(&mut begun, Ok(&response), None).map(|step| (begun, step)),
+                None => LongRunningOperation::begin(&method, url(RESOURCE), PollingPace::default(), &response, None),
+                Some(mut begun) => LongRunningOperation::advance(&mut begun, Ok(&response), None).map(|step| (begun, step)),
             };
-            if let Ok((begun, Step::Poll { url, after })) = next {
+            if let Ok((begun, OperationStep::Poll { url, after })) = next {
                 proptest::prop_assert_eq!(url.host_str(), Some("arm.example"));
                 proptest::prop_assert!(after <= Duration::from_secs(60));
                 operation = Some(begun);

@@ -7,13 +7,13 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::{
-    super::{AuthError, Connection, TokenSource, connect},
+    super::{ArmConnection, AuthError, TokenSource, connect},
     certificates::{Made, make},
     fake::{Registered, Services},
 };
 use crate::{
     providers::azure::{
-        arm::{Transport, TransportError},
+        arm::{ArmTransport, ArmTransportError},
         config::{AuxiliaryTokenProvider, AzureConfig},
     },
     runtime::clock::Clock,
@@ -39,8 +39,8 @@ impl World {
         self.environment.insert(name.to_owned(), value.to_owned());
     }
 
-    async fn connect(&self) -> Result<Connection, AuthError> {
-        let transport: Arc<dyn Transport> = Arc::<Services>::clone(&self.services);
+    async fn connect(&self) -> Result<ArmConnection, AuthError> {
+        let transport: Arc<dyn ArmTransport> = Arc::<Services>::clone(&self.services);
         connect(&self.config, &self.environment, transport, Clock::System).await
     }
 
@@ -94,7 +94,7 @@ async fn an_unreachable_login_may_come_back() {
     let mut world = World::new();
     world.config.aad_client_secret = "planted-secret".to_owned();
     world.services.register("tenant", "client", Registered::Secret("planted-secret"));
-    world.services.state().broken = Some(TransportError::NotSent("connection refused".to_owned()));
+    world.services.state().broken = Some(ArmTransportError::NotSent("connection refused".to_owned()));
     let error = world.compute().await.unwrap_err();
     assert!(!error.is_configuration() && clean(&error).contains("connection refused"), "{error}");
     world.services.state().broken = None;

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use serde_json::{Value as Json, json};
 
 use super::certificates::verified;
-use crate::providers::azure::arm::{Transport, TransportError};
+use crate::providers::azure::arm::{ArmTransport, ArmTransportError};
 
 type Pairs = BTreeMap<String, String>;
 
@@ -35,7 +35,7 @@ pub(super) struct State {
     /// Document of `/metadata/endpoints`.
     pub(super) metadata: Json,
     /// All requests fail like this.
-    pub(super) broken: Option<TransportError>,
+    pub(super) broken: Option<ArmTransportError>,
     /// `METHOD URL` of every request, without body.
     pub(super) requests: Vec<String>,
     issued: u64,
@@ -57,8 +57,8 @@ impl Services {
 }
 
 #[async_trait]
-impl Transport for Services {
-    async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, TransportError> {
+impl ArmTransport for Services {
+    async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError> {
         tokio::task::yield_now().await;
         let mut state = self.state();
         state.requests.push(format!("{} {}", request.method(), request.uri()));

@@ -14,7 +14,7 @@ use tokio::time::{Instant, advance, sleep};
 
 use super::super::{
     AuthError,
-    token::{CachedTokens, Fetch, Token, TokenSource},
+    token::{BearerToken, CachedTokenSource, TokenFetcher, TokenSource},
 };
 use crate::runtime::clock::Clock;
 
@@ -33,8 +33,8 @@ struct Mint {
 }
 
 #[async_trait]
-impl Fetch for Mint {
-    async fn fetch(&self, scope: &str) -> Result<Token, AuthError> {
+impl TokenFetcher for Mint {
+    async fn fetch(&self, scope: &str) -> Result<BearerToken, AuthError> {
         let number = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
         let mood = *self.mood.lock().unwrap();
         sleep(Duration::from_secs(if mood == Mood::Stuck { 100_000 } else { 2 })).await;
@@ -43,15 +43,15 @@ impl Fetch for Mint {
             Mood::Panic => panic!("planted panic"),
             Mood::Good | Mood::Stuck => {
                 let secret = Secret::new(format!("planted-{number}-{scope}"));
-                Ok(Token::new(&secret, Instant::now(), Duration::from_secs(3600)).unwrap())
+                Ok(BearerToken::new(&secret, Instant::now(), Duration::from_secs(3600)).unwrap())
             }
         }
     }
 }
 
-fn mint(mood: Mood) -> (Arc<Mint>, CachedTokens) {
+fn mint(mood: Mood) -> (Arc<Mint>, CachedTokenSource) {
     let mint = Arc::new(Mint { mood: Mutex::new(mood), asked: AtomicU64::new(0) });
-    let tokens = CachedTokens::new(Arc::<Mint>::clone(&mint), "scope".to_owned(), Clock::System);
+    let tokens = CachedTokenSource::new(Arc::<Mint>::clone(&mint), "scope".to_owned(), Clock::System);
     (mint, tokens)
 }
 
@@ -65,7 +65,7 @@ impl Mint {
     }
 }
 
-async fn number(tokens: &CachedTokens) -> Result<u64, AuthError> {
+async fn number(tokens: &CachedTokenSource) -> Result<u64, AuthError> {
     let header = tokens.token().await?.authorization();
     let text = header.to_str().unwrap().strip_prefix("Bearer planted-").unwrap().to_owned();
     Ok(text.split('-').next().unwrap().parse().unwrap())
@@ -173,6 +173,6 @@ async fn tokens_are_not_shown() {
     let token = tokens.token().await.unwrap();
     assert!(!format!("{token:?} {:?}", token.authorization()).contains("planted"));
     for bad in ["", "two\nlines"] {
-        assert!(Token::new(&Secret::new(bad), Instant::now(), Duration::from_secs(1)).is_none());
+        assert!(BearerToken::new(&Secret::new(bad), Instant::now(), Duration::from_secs(1)).is_none());
     }
 }

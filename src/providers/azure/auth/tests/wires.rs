@@ -19,7 +19,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::super::{AuthError, ReqwestTransport};
-use crate::providers::azure::arm::{LargestBody, Transport, TransportError};
+use crate::providers::azure::arm::{ArmTransport, ArmTransportError, MaxBodySize};
 
 fn transport(variables: &[(&str, &str)]) -> Result<ReqwestTransport, AuthError> {
     let environment: BTreeMap<_, _> =
@@ -102,7 +102,7 @@ async fn trust_comes_from_the_environment_and_http_2_is_spoken() {
         assert!(body.contains("/path?code=planted") && body.contains("gzip"), "{body}");
     }
     let error = transport(&[]).unwrap().send(get(&url)).await.unwrap_err();
-    assert!(matches!(&error, TransportError::NotSent(why) if why.contains("certificate")), "{error}");
+    assert!(matches!(&error, ArmTransportError::NotSent(why) if why.contains("certificate")), "{error}");
     assert!(!error.to_string().contains("planted"), "{error}");
 }
 
@@ -110,14 +110,14 @@ async fn trust_comes_from_the_environment_and_http_2_is_spoken() {
 async fn errors_tell_whether_the_request_left() {
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let refused = transport(&[]).unwrap().send(get(&format!("http://{closed}/?sig=planted"))).await.unwrap_err();
-    assert!(matches!(&refused, TransportError::NotSent(_)), "{refused}");
+    assert!(matches!(&refused, ArmTransportError::NotSent(_)), "{refused}");
     let (silent, mut heard) = raw_server("").await;
     let lost = transport(&[]).unwrap().send(get(&format!("http://{silent}/?sig=planted"))).await.unwrap_err();
-    assert!(matches!(&lost, TransportError::NoAnswer(_)), "{lost}");
+    assert!(matches!(&lost, ArmTransportError::NoAnswer(_)), "{lost}");
     assert!(heard.recv().await.unwrap().contains("GET /?sig=planted"));
     let (cut, _) = raw_server("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf").await;
     let half = transport(&[]).unwrap().send(get(&format!("http://{cut}/?sig=planted"))).await.unwrap_err();
-    assert!(matches!(&half, TransportError::NoAnswer(_)), "{half}");
+    assert!(matches!(&half, ArmTransportError::NoAnswer(_)), "{half}");
     for error in [refused, lost, half] {
         assert!(!format!("{error} {error:?}").contains("planted"), "{error}");
     }
@@ -126,20 +126,20 @@ async fn errors_tell_whether_the_request_left() {
 #[tokio::test]
 async fn an_answer_is_bounded_after_decompression() {
     const MIB: usize = 1 << 20;
-    let asking = |address, largest: Option<LargestBody>| async move {
+    let asking = |address, largest: Option<MaxBodySize>| async move {
         let mut request = get(&format!("http://{address}/?sig=planted"));
         if let Some(largest) = largest {
             request.extensions_mut().insert(largest);
         }
         transport(&[]).unwrap().send(request).await.map(|answer| answer.into_body().len())
     };
-    let bound = LargestBody::default();
-    assert_eq!(bound, LargestBody(MIB), "of tokens and documents about one machine");
+    let bound = MaxBodySize::default();
+    assert_eq!(bound, MaxBodySize(MIB), "of tokens and documents about one machine");
     for (size, largest, expected) in [
         (MIB, None, Ok(MIB)),
-        (2 * MIB, None, Err(TransportError::TooLarge(bound))),
-        (2 * MIB, Some(LargestBody::ARM), Ok(2 * MIB)),
-        (65 * MIB, Some(LargestBody::ARM), Err(TransportError::TooLarge(LargestBody::ARM))),
+        (2 * MIB, None, Err(ArmTransportError::TooLarge(bound))),
+        (2 * MIB, Some(MaxBodySize::ARM), Ok(2 * MIB)),
+        (65 * MIB, Some(MaxBodySize::ARM), Err(ArmTransportError::TooLarge(MaxBodySize::ARM))),
     ] {
         let (address, _heard) = raw_server(bomb(size)).await;
         let told = asking(address, largest).await;
@@ -159,7 +159,7 @@ async fn a_body_that_stalls_is_given_up() {
     socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf").await.unwrap();
     tokio::time::pause();
     let error = asked.await.unwrap().unwrap_err();
-    assert_eq!(error, TransportError::NoAnswer("time limit reached".to_owned()));
+    assert_eq!(error, ArmTransportError::NoAnswer("time limit reached".to_owned()));
     drop(socket);
 }
 
@@ -169,7 +169,7 @@ async fn proxies_are_used_unless_excepted() {
     let url = format!("http://user:planted@{proxy}");
     let proxied = transport(&[("HTTPS_PROXY", &url), ("http_proxy", &url)]).unwrap();
     let tunnel = proxied.send(get("https://arm.invalid/")).await.unwrap_err();
-    assert!(matches!(tunnel, TransportError::NotSent(_)) && !tunnel.to_string().contains("planted"), "{tunnel}");
+    assert!(matches!(tunnel, ArmTransportError::NotSent(_)) && !tunnel.to_string().contains("planted"), "{tunnel}");
     assert!(heard.recv().await.unwrap().starts_with("CONNECT arm.invalid:443"));
     assert_eq!(proxied.send(get("http://arm.invalid/x")).await.unwrap().status(), 502);
     assert!(heard.recv().await.unwrap().starts_with("GET http://arm.invalid/x"));

@@ -26,15 +26,15 @@ fn wildcards_stand_for_any_text() {
 
 #[test]
 fn an_exception_takes_back_only_what_its_own_grant_gives() {
-    let grant = |actions: &[&str], not: &[&str]| Grant {
+    let grant = |actions: &[&str], not: &[&str]| PermissionGrant {
         actions: actions.iter().map(|text| (*text).to_owned()).collect(),
         not_actions: not.iter().map(|text| (*text).to_owned()).collect(),
     };
     let read_all = grant(&["*/read"], &["Microsoft.Network/*"]);
-    assert!(!allowed(std::slice::from_ref(&read_all), "Microsoft.Network/loadBalancers/read"));
+    assert!(!is_allowed(std::slice::from_ref(&read_all), "Microsoft.Network/loadBalancers/read"));
     let network = grant(&["Microsoft.Network/*"], &[]);
-    assert!(allowed(&[read_all, network], "Microsoft.Network/loadBalancers/read"));
-    assert!(!allowed(&[], "Microsoft.Network/loadBalancers/read"));
+    assert!(is_allowed(&[read_all, network], "Microsoft.Network/loadBalancers/read"));
+    assert!(!is_allowed(&[], "Microsoft.Network/loadBalancers/read"));
 }
 
 fn config() -> AzureConfig {
@@ -42,7 +42,7 @@ fn config() -> AzureConfig {
 }
 
 fn actions(config: &AzureConfig) -> Vec<&'static str> {
-    needs(config, false).into_iter().map(|need| need.action).collect()
+    required_permissions(config, false).into_iter().map(|need| need.action).collect()
 }
 
 fn has(config: &AzureConfig, end: &str) -> bool {
@@ -72,7 +72,10 @@ fn scopes_follow_the_configuration() {
         ("Microsoft.Network/networkInterfaces/write", ResourceId::group_of("s", "rg")),
         (ZONES, ResourceId::subscription_of("n")),
     ] {
-        assert!(needs(&full, false).iter().any(|need| need.action == action && need.scope == scope), "{action}");
+        assert!(
+            required_permissions(&full, false).iter().any(|need| need.action == action && need.scope == scope),
+            "{action}"
+        );
     }
 }
 
@@ -84,8 +87,11 @@ fn what_is_not_configured_needs_no_permission() {
         assert!(!has(&bare, end), "{end}");
     }
     let gateway = AzureConfig { service_gateway_enabled: true, ..config() };
-    assert!(needs(&gateway, false).iter().all(|need| need.purpose == Purpose::Nodes), "no load balancer is touched");
-    assert!(actions(&bare).contains(&ZONES) && needs(&bare, true).iter().all(|need| need.action != ZONES));
+    assert!(
+        required_permissions(&gateway, false).iter().all(|need| need.purpose == PermissionPurpose::Nodes),
+        "no load balancer is touched"
+    );
+    assert!(actions(&bare).contains(&ZONES) && required_permissions(&bare, true).iter().all(|need| need.action != ZONES));
     let edge = AzureConfig { extended_location_name: "e".into(), extended_location_type: "EdgeZone".into(), ..config() };
     assert!(!actions(&edge).contains(&ZONES));
 }
@@ -131,6 +137,6 @@ fn the_guide_has_the_same_actions() {
     let guide = include_str!("../../../../../docs/guides/azure.md");
     let quoted = guide.split('"').filter(|text| text.starts_with("Microsoft.") && text.contains('/'));
     let told: BTreeSet<&str> = quoted.filter(|action| !action.starts_with("Microsoft.Authorization/")).collect();
-    let needed: BTreeSet<&str> = NEEDS.iter().map(|(.., action)| *action).collect();
+    let needed: BTreeSet<&str> = PERMISSION_TABLE.iter().map(|(.., action)| *action).collect();
     assert_eq!(told, needed);
 }

@@ -3,7 +3,9 @@ use std::{collections::BTreeMap, time::Duration};
 use proptest::prelude::*;
 
 use super::*;
-use crate::providers::azure::config::{BackendPoolType, CloudConfigType, LoadBalancerSku, Severity, VmType, has_errors};
+use crate::providers::azure::config::{
+    BackendPoolType, CloudConfigType, FindingSeverity, LoadBalancerSku, VmType, has_errors,
+};
 
 const SECRET: &str = "hunter2";
 
@@ -142,13 +144,13 @@ Entries:
   publicIPAddressRateLimit: {cloudProviderRateLimitBucket: 3}
 publicIpAddressRateLimit: {cloudProviderRateLimitBucketWrite: 4}
 ";
-    let limit = RateLimit::default();
+    let limit = ClientRateLimit::default();
     let expected: BTreeMap<_, _> = [
         (
             "loadBalancerRateLimit".to_owned(),
-            RateLimit { cloud_provider_rate_limit: true, cloud_provider_rate_limit_qps: 2.0, ..limit.clone() },
+            ClientRateLimit { cloud_provider_rate_limit: true, cloud_provider_rate_limit_qps: 2.0, ..limit.clone() },
         ),
-        ("publicIPAddressRateLimit".to_owned(), RateLimit { cloud_provider_rate_limit_bucket_write: 4, ..limit }),
+        ("publicIPAddressRateLimit".to_owned(), ClientRateLimit { cloud_provider_rate_limit_bucket_write: 4, ..limit }),
     ]
     .into();
     assert_eq!(good(text).rate_limit_entries, expected);
@@ -370,6 +372,6 @@ fn unknown_fields_beyond_fifty_are_counted() {
 fn strict_mode_turns_warnings_into_errors() {
     let mut decoded = decode("unheardOf: 1");
     assert!(!has_errors(&decoded.findings));
-    crate::providers::azure::config::strict(&mut decoded.findings);
-    assert_eq!(decoded.findings[0].severity, Severity::Error);
+    crate::providers::azure::config::promote_warnings(&mut decoded.findings);
+    assert_eq!(decoded.findings[0].severity, FindingSeverity::Error);
 }

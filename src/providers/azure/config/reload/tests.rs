@@ -2,9 +2,9 @@ use std::path::PathBuf;
 
 use super::{
     super::{
-        environment::Environment,
+        environment::EnvironmentOverrides,
         source::{
-            SecretRef, Source,
+            ConfigSecretRef, ConfigSource,
             tests::{GOOD, PATH, Server},
         },
     },
@@ -14,8 +14,8 @@ use super::{
 struct Setting {
     folder: tempfile::TempDir,
     server: Server,
-    loader: Loader,
-    memory: Memory,
+    loader: ConfigLoader,
+    memory: ReloadState,
     sender: watch::Sender<Arc<AzureConfig>>,
     receiver: watch::Receiver<Arc<AzureConfig>>,
 }
@@ -27,14 +27,14 @@ impl Setting {
         std::fs::write(&path, GOOD).unwrap();
         let server = Server::default();
         server.put(PATH, "cloud-config", "vnetName: v");
-        let loader = Loader {
-            source: Source { file: Some(path), secret: Some(SecretRef::default()) },
+        let loader = ConfigLoader {
+            source: ConfigSource { file: Some(path), secret: Some(ConfigSecretRef::default()) },
             client: Some(server.client()),
-            environment: Environment::default(),
+            environment: EnvironmentOverrides::default(),
             is_strict: false,
         };
         let (sender, receiver) = watch::channel(Arc::new(loader.load().await.unwrap().config));
-        Self { folder, server, loader, memory: Memory::default(), sender, receiver }
+        Self { folder, server, loader, memory: ReloadState::default(), sender, receiver }
     }
 
     fn path(&self) -> PathBuf {
@@ -43,7 +43,7 @@ impl Setting {
 
     /// One look; the new configuration's location and virtual network, if there is a new one.
     async fn look(&mut self) -> Option<(String, String)> {
-        look(&self.loader, &mut self.memory, &self.sender).await;
+        reload_once(&self.loader, &mut self.memory, &self.sender).await;
         let is_new = self.receiver.has_changed().unwrap();
         let config = Arc::clone(&self.receiver.borrow_and_update());
         is_new.then(|| (config.location.clone(), config.vnet_name.clone()))

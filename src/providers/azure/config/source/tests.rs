@@ -43,11 +43,11 @@ impl Server {
 
 pub(in super::super) const PATH: &str = "/api/v1/namespaces/kube-system/secrets/azure-cloud-provider";
 
-fn loader(file: Option<PathBuf>, server: Option<&Server>) -> Loader {
-    Loader {
-        source: Source { file, secret: server.map(|_| SecretRef::default()) },
+fn loader(file: Option<PathBuf>, server: Option<&Server>) -> ConfigLoader {
+    ConfigLoader {
+        source: ConfigSource { file, secret: server.map(|_| ConfigSecretRef::default()) },
         client: server.map(Server::client),
-        environment: Environment::default(),
+        environment: EnvironmentOverrides::default(),
         is_strict: false,
     }
 }
@@ -81,7 +81,7 @@ async fn the_secret_is_not_read_when_the_file_excludes_it() {
 #[tokio::test]
 async fn errors_say_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
-    let problem = async |loader: Loader| loader.load().await.unwrap_err();
+    let problem = async |loader: ConfigLoader| loader.load().await.unwrap_err();
     let server = Server::default();
     let missing = problem(loader(None, Some(&server))).await;
     assert!(missing.to_string().contains("kubectl -n kube-system create secret generic azure-cloud-provider"), "{missing}");
@@ -94,7 +94,7 @@ async fn errors_say_what_to_do() {
     let forbidden = problem(loader(None, Some(&server))).await;
     assert!(forbidden.to_string().contains("resourceNames [azure-cloud-provider], verbs [get]"), "{forbidden}");
     *server.status.lock().unwrap() = Some(503);
-    assert!(matches!(problem(loader(None, Some(&server))).await, LoadError::Unavailable(_)));
+    assert!(matches!(problem(loader(None, Some(&server))).await, ConfigLoadError::Unavailable(_)));
     let none = problem(loader(None, None)).await.to_string();
     assert!(none.contains("--cloud-config-secret-name"), "{none}");
     let absent = problem(loader(Some("/nowhere/azure.json".into()), None)).await.to_string();
@@ -102,7 +102,7 @@ async fn errors_say_what_to_do() {
     let invalid = problem(loader(file(&folder, "location: [hunter2]"), None)).await;
     let text = format!("{invalid} {invalid:?}");
     assert!(
-        matches!(invalid, LoadError::Invalid(_)) && text.contains("location (line 1)") && !text.contains("hunter2"),
+        matches!(invalid, ConfigLoadError::Invalid(_)) && text.contains("location (line 1)") && !text.contains("hunter2"),
         "{text}"
     );
     let path = folder.path().join("binary");
@@ -117,13 +117,14 @@ async fn an_answer_that_is_no_secret_is_not_quoted() {
         Ok::<_, Infallible>(Response::new(Body::from(body.to_string().into_bytes())))
     });
     let client = Some(kube::Client::new(service, "default"));
-    let error = Loader { client, ..loader(None, Some(&Server::default())) }.load().await.unwrap_err();
+    let error = ConfigLoader { client, ..loader(None, Some(&Server::default())) }.load().await.unwrap_err();
     let text = format!("{error} {error:?}");
-    assert!(matches!(error, LoadError::Unavailable(_)) && !text.contains("hunter2"), "{text}");
+    assert!(matches!(error, ConfigLoadError::Unavailable(_)) && !text.contains("hunter2"), "{text}");
 }
 
 #[tokio::test]
 async fn a_client_is_needed_for_a_secret() {
-    let loader = Loader { source: Source { file: None, secret: Some(SecretRef::default()) }, ..loader(None, None) };
+    let loader =
+        ConfigLoader { source: ConfigSource { file: None, secret: Some(ConfigSecretRef::default()) }, ..loader(None, None) };
     assert!(loader.load().await.unwrap_err().to_string().contains("without access to the API server"));
 }

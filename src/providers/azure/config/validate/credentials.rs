@@ -2,7 +2,7 @@
 
 use super::{
     super::{choices::CloudConfigType, environment::variables},
-    AzureConfig, Findings,
+    AzureConfig, FindingCollector,
 };
 
 /// Names that `cloud` may have; any other is the public cloud. Upstream: `pkg/azclient/cloud.go`.
@@ -18,7 +18,7 @@ pub fn has_credentials(config: &AzureConfig) -> bool {
             .any(|value| !value.is_empty())
 }
 
-pub(super) fn check(config: &AzureConfig, findings: &mut Findings) {
+pub(super) fn check(config: &AzureConfig, findings: &mut FindingCollector) {
     cloud(config, findings);
     parts(config, findings);
     other_tenant(config, findings);
@@ -38,7 +38,7 @@ pub(super) fn check(config: &AzureConfig, findings: &mut Findings) {
     );
 }
 
-fn cloud(config: &AzureConfig, findings: &mut Findings) {
+fn cloud(config: &AzureConfig, findings: &mut FindingCollector) {
     let name = config.cloud.trim();
     let is_known = CLOUDS.iter().any(|known| known.eq_ignore_ascii_case(name));
     let endpoint = &config.resource_manager_endpoint;
@@ -59,7 +59,7 @@ fn cloud(config: &AzureConfig, findings: &mut Findings) {
 }
 
 /// What the first credential in order needs beside itself.
-fn parts(config: &AzureConfig, findings: &mut Findings) {
+fn parts(config: &AzureConfig, findings: &mut FindingCollector) {
     let kind = if config.use_federated_workload_identity_extension {
         "useFederatedWorkloadIdentityExtension"
     } else if config.use_managed_identity_extension {
@@ -86,7 +86,7 @@ fn parts(config: &AzureConfig, findings: &mut Findings) {
     );
 }
 
-fn other_tenant(config: &AzureConfig, findings: &mut Findings) {
+fn other_tenant(config: &AzureConfig, findings: &mut FindingCollector) {
     let tenant = &config.network_resource_tenant_id;
     let is_other = !tenant.is_empty() && !tenant.eq_ignore_ascii_case(&config.tenant_id);
     let uses_identity = config.use_managed_identity_extension && !config.use_federated_workload_identity_extension;

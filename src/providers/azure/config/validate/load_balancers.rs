@@ -6,12 +6,12 @@ use ipnet::IpNet;
 
 use super::{
     super::choices::{BackendPoolType, HealthProbeMode, LoadBalancerSku},
-    AzureConfig, Findings,
+    AzureConfig, FindingCollector,
 };
 
 const SEVERAL: &str = "multipleStandardLoadBalancerConfigurations";
 
-pub(super) fn check(config: &AzureConfig, findings: &mut Findings) {
+pub(super) fn check(config: &AzureConfig, findings: &mut FindingCollector) {
     let is_standard = config.load_balancer_sku == LoadBalancerSku::Standard;
     findings.error_if(
         config.disable_outbound_snat == Some(true) && !is_standard,
@@ -31,7 +31,7 @@ pub(super) fn check(config: &AzureConfig, findings: &mut Findings) {
 }
 
 /// What Services may have that is not their own.
-fn policy(config: &AzureConfig, findings: &mut Findings) {
+fn policy(config: &AzureConfig, findings: &mut FindingCollector) {
     let addresses = config.allowed_additional_public_ips.trim();
     let is_range = |text: &str| text.trim().parse::<IpNet>().is_ok_and(|range| range.trunc() == range);
     findings.error_if(
@@ -41,7 +41,7 @@ fn policy(config: &AzureConfig, findings: &mut Findings) {
     );
 }
 
-fn service_gateway(config: &AzureConfig, findings: &mut Findings) {
+fn service_gateway(config: &AzureConfig, findings: &mut FindingCollector) {
     let parts = [
         config.service_gateway_enabled,
         config.load_balancer_backend_pool_configuration_type == BackendPoolType::PodIp,
@@ -66,7 +66,7 @@ fn service_gateway(config: &AzureConfig, findings: &mut Findings) {
     );
 }
 
-fn probes(config: &AzureConfig, findings: &mut Findings) {
+fn probes(config: &AzureConfig, findings: &mut FindingCollector) {
     if config.cluster_service_load_balancer_health_probe_mode != HealthProbeMode::Shared {
         return;
     }
@@ -83,7 +83,7 @@ fn probes(config: &AzureConfig, findings: &mut Findings) {
 }
 
 /// Upstream: `checkEnableMultipleStandardLoadBalancers` of `pkg/provider/azure.go`; names compare without case there.
-fn several(config: &AzureConfig, is_standard: bool, findings: &mut Findings) {
+fn several(config: &AzureConfig, is_standard: bool, findings: &mut FindingCollector) {
     let all = &config.multiple_standard_load_balancer_configurations;
     findings.warn_if(!all.is_empty() && !is_standard, SEVERAL, "has an effect only with loadBalancerSku standard");
     if all.is_empty() || !is_standard {

@@ -11,7 +11,7 @@ fn found(text: &str) -> Vec<String> {
     assert!(decoded.findings.is_empty(), "{:?}", decoded.findings);
     let findings = validate(&decoded.config);
     assert!(!format!("{findings:?}").contains("hunter2"), "{findings:?}");
-    let severity = |severity| if severity == Severity::Error { "error" } else { "warning" };
+    let severity = |severity| if severity == FindingSeverity::Error { "error" } else { "warning" };
     findings.iter().map(|finding| format!("{} {}", severity(finding.severity), finding.field)).collect()
 }
 
@@ -145,6 +145,7 @@ fn additional_addresses_are_a_word_or_ranges() {
 fn all_problems_are_found_at_once() {
     let config = AzureConfig { request_share_percent: 0, disable_outbound_snat: Some(true), ..AzureConfig::default() };
     let config = AzureConfig { load_balancer_sku: super::super::LoadBalancerSku::Basic, ..config };
-    let fields: Vec<_> = validate(&config).into_iter().filter(|f| f.severity == Severity::Error).map(|f| f.field).collect();
+    let fields: Vec<_> =
+        validate(&config).into_iter().filter(|f| f.severity == FindingSeverity::Error).map(|f| f.field).collect();
     assert_eq!(fields, ["subscriptionId", "resourceGroup", "requestSharePercent", "disableOutboundSNAT"]);
 }

@@ -47,7 +47,7 @@ impl Memory {
         Self { listed: now.clone(), now, ..Self::default() }
     }
 
-    fn find<'a>(from: &'a BTreeMap<String, Machine>, wanted: &Wanted) -> Option<&'a Machine> {
+    fn find<'a>(from: &'a BTreeMap<String, Machine>, wanted: &MachineQuery) -> Option<&'a Machine> {
         match &wanted.id {
             Some(id) => from.values().find(|machine| machine.id == *id),
             None => from.get(&wanted.node_name),
@@ -60,41 +60,49 @@ impl Memory {
 }
 
 #[async_trait]
-impl Machines for Memory {
-    async fn look_up(&self, wanted: &[Wanted], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>> {
+impl MachineLookup for Memory {
+    async fn look_up(&self, wanted: &[MachineQuery], freshness: Freshness) -> Vec<Result<Arc<Machine>, LookupError>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).push((wanted.len(), freshness));
         let from = if freshness == Freshness::Cached { &self.listed } else { &self.now };
-        let find = |wanted: &Wanted| match Self::find(from, wanted) {
+        let find = |wanted: &MachineQuery| match Self::find(from, wanted) {
             Some(machine) => Ok(Arc::new(machine.clone())),
             None => Err(LookupError::NotListed(wanted.node_name.clone())),
         };
         wanted.iter().map(find).collect()
     }
 
-    async fn confirm(&self, wanted: &Wanted, freshness: Duration) -> Sighting {
+    async fn check_existence(&self, wanted: &MachineQuery, freshness: Duration) -> MachineExistence {
         assert!(freshness < Duration::from_secs(5), "two periods of the node-lifecycle controller need two reads");
         match Self::find(&self.now, wanted) {
-            _ if self.failing.contains(&wanted.node_name) => Sighting::Unknown("HTTP 500".into()),
-            Some(machine) => Sighting::Found(Arc::new(machine.clone())),
-            None => Sighting::Gone,
+            _ if self.failing.contains(&wanted.node_name) => MachineExistence::Unknown("HTTP 500".into()),
+            Some(machine) => MachineExistence::Found(Arc::new(machine.clone())),
+            None => MachineExistence::Gone,
         }
     }
 
-    async fn confirm_directly(&self, wanted: &Wanted, freshness: Duration) -> Sighting {
+    async fn check_existence_directly(&self, wanted: &MachineQuery, freshness: Duration) -> MachineExistence {
         self.asked_directly.fetch_add(1, Ordering::Relaxed);
-        self.confirm(wanted, freshness).await
+        self.check_existence(wanted, freshness).await
     }
 
-    async fn second_look(&self, _: &Wanted, _: Duration) -> SecondLook {
+    async fn second_look(&self, _: &MachineQuery, _: Duration) -> SecondLook {
         SecondLook::Agrees
     }
 }
 
 fn instances(memory: Memory) -> (AzureInstances, Arc<Memory>) {
     let memory = Arc::new(memory);
-    let settings = Settings { vm_type: VmType::Vmss, grace: Duration::from_secs(60) };
+    let settings = InstanceSettings { vm_type: VmType::Vmss, grace: Duration::from_secs(60) };
     let clock = Clock::manual("2026-01-01T00:10:00Z".parse().unwrap());
-    (AzureInstances { machines: Arc::clone(&memory) as Arc<dyn Machines>, settings, clock, scheme: Arc::default() }, memory)
+    (
+        AzureInstances {
+            lookup: Arc::clone(&memory) as Arc<dyn MachineLookup>,
+            settings,
+            clock,
+            uuid_evidence: Arc::default(),
+        },
+        memory,
+    )
 }
 
 fn nodes(nodes: Vec<Node>) -> Vec<Arc<Node>> {
@@ -153,7 +161,7 @@ async fn a_machine_made_anew_is_asked_for_again() {
     let first_address = |at: usize| told[at].as_ref().unwrap().as_ref().unwrap().node_addresses[0].address.clone();
     assert_eq!(first_address(1), "10.0.0.99");
     assert_eq!(first_address(0), "10.0.0.4");
-    assert_eq!(memory.asked(), [(2, Freshness::Cached), (1, Freshness::Within(FRESH))]);
+    assert_eq!(memory.asked(), [(2, Freshness::Cached), (1, Freshness::Within(EXISTENCE_MAX_AGE))]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use crate::{
     cloud_provider::{Existence, InstanceMetadata, InstancesV2},
     metrics::Metrics,
     providers::azure::{
-        arm::{ArmClient, ArmParts, ArmSettings, Charge, Gate, TokenError, TokenProvider, Urgency},
+        arm::{ArmClient, ArmClientDeps, ArmSettings, RequestCharge, RequestGate, TokenError, TokenProvider, Urgency},
         inventory::InventorySettings,
     },
     runtime::leader_election::Leadership,
@@ -24,9 +24,9 @@ const PERIOD: Duration = Duration::from_secs(5);
 struct Open;
 
 #[async_trait]
-impl Gate for Open {
-    async fn acquire(&self, _: &Charge, _: Urgency) {}
-    fn observe(&self, _: &Charge, _: u16, _: &http::HeaderMap, _: &str) {}
+impl RequestGate for Open {
+    async fn acquire(&self, _: &RequestCharge, _: Urgency) {}
+    fn observe(&self, _: &RequestCharge, _: u16, _: &http::HeaderMap, _: &str) {}
 }
 
 #[async_trait]
@@ -52,7 +52,7 @@ impl Setup {
         };
         let cloud = World::new(topology, AzureOptions::immediate(), clock).unwrap();
         cloud.azure().check_tokens(Arc::new(|_| None));
-        let parts = ArmParts {
+        let parts = ArmClientDeps {
             transport: cloud.azure().transport(),
             tokens: Arc::new(Open),
             gate: Arc::new(Open),

@@ -1,4 +1,4 @@
-use super::{super::world::*, *};
+use super::{super::arm_fixture::*, *};
 
 #[test]
 fn single_reads_until_the_list_is_cheaper() {
@@ -23,15 +23,22 @@ fn single_reads_until_the_list_is_cheaper() {
 
 #[test]
 fn each_read_is_sent_once() {
-    let needs = vec![Need::Machine(vm("a"), None), Need::Machine(vm("A"), None), Need::Read(Read::Machine(vm("a")))];
-    assert_eq!(plan(&needs, &Snapshot::default(), Instant::now()), [Read::Machine(vm("a"))]);
+    let needs = vec![
+        RequiredRead::Machine(vm("a"), None),
+        RequiredRead::Machine(vm("A"), None),
+        RequiredRead::Read(ArmRead::Machine(vm("a"))),
+    ];
+    assert_eq!(plan(&needs, &InventorySnapshot::default(), Instant::now()), [ArmRead::Machine(vm("a"))]);
 }
 
 #[test]
 fn a_list_that_is_read_anyway_serves_single_needs() {
-    let scope = Scope::Uniform(set("pool"));
-    let needs = vec![Need::Machine(instance("pool", 1), Some(scope.clone())), Need::Read(Read::Machines(scope.clone()))];
-    assert_eq!(plan(&needs, &Snapshot::default(), Instant::now()), [Read::Machines(scope)]);
+    let scope = ListScope::Uniform(set("pool"));
+    let needs = vec![
+        RequiredRead::Machine(instance("pool", 1), Some(scope.clone())),
+        RequiredRead::Read(ArmRead::Machines(scope.clone())),
+    ];
+    assert_eq!(plan(&needs, &InventorySnapshot::default(), Instant::now()), [ArmRead::Machines(scope)]);
 }
 
 proptest::proptest! {

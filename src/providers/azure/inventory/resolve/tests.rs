@@ -1,16 +1,16 @@
 use super::{
-    super::{Freshness, world::*},
+    super::{Freshness, arm_fixture::*},
     *,
 };
-use crate::providers::azure::{arm::ErrorClass, config::VmType};
+use crate::providers::azure::{arm::ArmErrorClass, config::VmType};
 
-fn uniform(sets: usize, each: usize) -> Driver {
-    let mut world = World::default();
+fn uniform(sets: usize, each: usize) -> InventoryDriver {
+    let mut world = InventoryArmFixture::default();
     (0..sets).for_each(|number| world.add_uniform(&format!("pool{number}"), each));
-    Driver::new(world, settings(VmType::Vmss, false, false))
+    InventoryDriver::new(world, settings(VmType::Vmss, false, false))
 }
 
-fn hosts(sets: usize, each: usize) -> Vec<super::super::Wanted> {
+fn hosts(sets: usize, each: usize) -> Vec<super::super::MachineQuery> {
     (0..sets).flat_map(|set| (0..each).map(move |number| named(&host(&format!("pool{set}"), number)))).collect()
 }
 
@@ -43,15 +43,15 @@ fn one_by_one_costs_at_most_twice_as_much() {
 #[test]
 fn five_thousand_flexible_machines_cost_their_pages_by_name_and_by_id() {
     let build = || {
-        let mut world = World::default();
+        let mut world = InventoryArmFixture::default();
         (0..5).for_each(|number| world.add_flex(&format!("pool{number}"), 1000));
         world
     };
     for settings in [settings(VmType::VmssFlex, false, false), settings(VmType::Vmss, true, false)] {
-        let mut driver = Driver::new(build(), settings.clone());
+        let mut driver = InventoryDriver::new(build(), settings.clone());
         assert!(driver.look_up(&hosts(5, 1000), Freshness::Cached).iter().all(Result::is_ok));
         assert_eq!(driver.requests(), 1 + 5 * 10 + 50);
-        let mut driver = Driver::new(build(), settings);
+        let mut driver = InventoryDriver::new(build(), settings);
         let ids: Vec<_> = driver.world.machines.keys().map(|id| with_id("", id)).collect();
         assert!(driver.look_up(&ids, Freshness::Cached).iter().all(Result::is_ok));
         assert_eq!(driver.requests(), 1 + 5 * 10 + 50);
@@ -62,10 +62,10 @@ fn five_thousand_flexible_machines_cost_their_pages_by_name_and_by_id() {
 fn five_thousand_machines_of_their_own_cost_their_pages() {
     for settings in [settings(VmType::Standard, false, false), settings(VmType::Vmss, false, false)] {
         let sets = usize::from(settings.uniform);
-        let mut world = World::default();
+        let mut world = InventoryArmFixture::default();
         (0..5000).for_each(|number| world.add_standalone(&format!("node-{number}")));
         let wanted: Vec<_> = (0..5000).map(|number| named(&format!("node-{number}"))).collect();
-        let mut driver = Driver::new(world, settings);
+        let mut driver = InventoryDriver::new(world, settings);
         assert!(driver.look_up(&wanted, Freshness::Cached).iter().all(Result::is_ok));
         assert_eq!(driver.requests(), sets + 50 + 50);
     }
@@ -101,9 +101,9 @@ fn a_machine_made_just_after_its_list_was_read_is_found_by_one_read() {
 
 #[test]
 fn one_further_machine_of_a_large_flexible_or_standard_cluster() {
-    let mut world = World::default();
+    let mut world = InventoryArmFixture::default();
     world.add_flex("pool0", 1000);
-    let mut driver = Driver::new(world, settings(VmType::VmssFlex, false, false));
+    let mut driver = InventoryDriver::new(world, settings(VmType::VmssFlex, false, false));
     driver.look_up(&hosts(1, 1000), Freshness::Cached);
     driver.requests();
     driver.pass(Duration::from_secs(120));
@@ -111,10 +111,10 @@ fn one_further_machine_of_a_large_flexible_or_standard_cluster() {
     assert!(driver.one(&with_id(&host("pool0", 1000), &vm("pool0_ffffffff"))).is_ok());
     assert_eq!(driver.requests(), 2);
 
-    let mut world = World::default();
+    let mut world = InventoryArmFixture::default();
     (0..1000).for_each(|number| world.add_standalone(&format!("node-{number}")));
     let wanted: Vec<_> = (0..1000).map(|number| named(&format!("node-{number}"))).collect();
-    let mut driver = Driver::new(world, settings(VmType::Standard, false, false));
+    let mut driver = InventoryDriver::new(world, settings(VmType::Standard, false, false));
     driver.look_up(&wanted, Freshness::Cached);
     driver.requests();
     driver.pass(Duration::from_secs(120));
@@ -162,12 +162,12 @@ fn a_node_that_is_nowhere_is_not_looked_for_each_time() {
 #[test]
 fn old_knowledge_serves_while_arm_fails() {
     for class in [
-        ErrorClass::Transient,
-        ErrorClass::Forbidden,
-        ErrorClass::Unauthorized,
-        ErrorClass::Throttled,
-        ErrorClass::Garbage,
-        ErrorClass::ParentNotFound,
+        ArmErrorClass::Transient,
+        ArmErrorClass::Forbidden,
+        ArmErrorClass::Unauthorized,
+        ArmErrorClass::Throttled,
+        ArmErrorClass::MalformedAnswer,
+        ArmErrorClass::ParentNotFound,
     ] {
         let mut driver = uniform(1, 300);
         driver.look_up(&hosts(1, 300), Freshness::Cached);
@@ -211,17 +211,17 @@ fn a_machine_that_a_list_lacks_is_asked_for_itself() {
     let found = driver.look_up(&hosts(1, 100), Freshness::Cached);
     assert_eq!(found.iter().filter(|it| it.is_ok()).count(), 99);
     assert!(matches!(found[7], Err(LookupError::NotListed(_))));
-    assert!(driver.reads.contains(&Read::Machine(instance("pool0", 7))));
+    assert!(driver.reads.contains(&ArmRead::Machine(instance("pool0", 7))));
 }
 
 #[test]
 fn names_need_not_follow_numbers() {
-    let mut world = World::default();
+    let mut world = InventoryArmFixture::default();
     world.add_set("pool0", false);
     for number in 0..5 {
         world.add_machine(&instance("pool0", number), &host("pool0", number + 1), Some(&set("pool0")));
     }
-    let mut driver = Driver::new(world, settings(VmType::Vmss, false, true));
+    let mut driver = InventoryDriver::new(world, settings(VmType::Vmss, false, true));
     for number in 0..5 {
         assert_eq!(driver.one(&named(&host("pool0", number + 1))).unwrap().id, instance("pool0", number));
     }
@@ -246,10 +246,10 @@ fn without_cache_each_call_reads() {
 #[test]
 fn a_foreign_group_is_looked_at_when_the_label_says_so() {
     let mut driver = uniform(1, 1);
-    let wanted = super::super::Wanted { resource_group: Some("Other".to_owned()), ..named("guest") };
+    let wanted = super::super::MachineQuery { resource_group: Some("Other".to_owned()), ..named("guest") };
     driver.one(&wanted).unwrap_err();
     let foreign = ResourceId::group_of(SUBSCRIPTION, "other");
-    assert!(driver.reads.contains(&Read::ScaleSets(foreign.clone())));
+    assert!(driver.reads.contains(&ArmRead::ScaleSets(foreign.clone())));
     assert!(driver.reads.iter().all(|read| group_of(read.subject()) == foreign || *read.subject() == foreign));
 }
 
@@ -274,12 +274,12 @@ fn a_machine_without_address_is_not_there_yet_and_looked_at_again_soon() {
         (host("pool0", 3), instance("pool0", 3), settings(VmType::Vmss, false, true)),
         ("node-3".to_owned(), vm("node-3"), settings(VmType::Standard, false, false)),
     ] {
-        let mut world = World::default();
+        let mut world = InventoryArmFixture::default();
         world.add_uniform("pool0", 5);
         (0..5).for_each(|number| world.add_standalone(&format!("node-{number}")));
         let network = world.machines[&id]["properties"]["networkProfile"].clone();
         world.machines.get_mut(&id).unwrap()["properties"]["networkProfile"] = serde_json::json!({});
-        let mut driver = Driver::new(world, settings);
+        let mut driver = InventoryDriver::new(world, settings);
         driver.warm();
         assert!(matches!(driver.one(&named(&name)), Err(LookupError::NoAddress(_))), "{id}");
         driver.world.machines.get_mut(&id).unwrap()["properties"]["networkProfile"] = network;

@@ -1,18 +1,18 @@
 use std::time::Duration;
 
 use super::{
-    super::{Sighting, world::*},
+    super::{MachineExistence, arm_fixture::*},
     *,
 };
-use crate::providers::azure::{arm::ErrorClass, config::VmType};
+use crate::providers::azure::{arm::ArmErrorClass, config::VmType};
 
-fn cluster() -> Driver {
-    let mut world = World::default();
+fn cluster() -> InventoryDriver {
+    let mut world = InventoryArmFixture::default();
     world.add_uniform("pool0", 20);
     world.add_uniform("pool1", 20);
     world.add_flex("flex", 20);
     (0..20).for_each(|number| world.add_standalone(&format!("node-{number}")));
-    let mut driver = Driver::new(world, settings(VmType::Vmss, true, false));
+    let mut driver = InventoryDriver::new(world, settings(VmType::Vmss, true, false));
     driver.warm();
     driver.pass(Duration::from_secs(60));
     driver
@@ -28,7 +28,7 @@ fn some() -> Vec<ResourceId> {
 }
 
 /// Removes a machine, as a scale-in does.
-fn scale_in(driver: &mut Driver, id: &ResourceId) {
+fn scale_in(driver: &mut InventoryDriver, id: &ResourceId) {
     let record = driver.world.machines.remove(id).unwrap();
     let set = uniform_set_of(id).map(|set| set.to_string());
     let set = set.or_else(|| record["properties"]["virtualMachineScaleSet"]["id"].as_str().map(str::to_owned));
@@ -38,8 +38,8 @@ fn scale_in(driver: &mut Driver, id: &ResourceId) {
     }
 }
 
-fn agrees(driver: &mut Driver, id: &ResourceId) -> bool {
-    assert_eq!(driver.confirm(&with_id("", id)), Sighting::Gone, "{id}");
+fn agrees(driver: &mut InventoryDriver, id: &ResourceId) -> bool {
+    assert_eq!(driver.check_existence(&with_id("", id)), MachineExistence::Gone, "{id}");
     driver.second_look(&with_id("", id)) == SecondLook::Agrees
 }
 
@@ -77,11 +77,11 @@ fn a_pool_may_be_scaled_to_nothing_or_go_as_a_whole() {
 #[test]
 fn a_404_for_machines_that_are_listed_is_contradicted() {
     let mut driver = cluster();
-    driver.world.broken = vec![(|read| matches!(read, Read::Machine(_)), ErrorClass::NotFound)];
+    driver.world.broken = vec![(|read| matches!(read, ArmRead::Machine(_)), ArmErrorClass::NotFound)];
     for id in some().into_iter().filter(|id| id.name().starts_with("node-")) {
         // The group is known not to be empty, so that no list is read yet.
         let wanted = [with_id("", &id), with_id("", &instance("pool0", 3))];
-        assert_eq!(driver.confirm_all(&wanted, Duration::ZERO)[0], Sighting::Gone, "{id}");
+        assert_eq!(driver.check_existence_all(&wanted, Duration::ZERO)[0], MachineExistence::Gone, "{id}");
         let seen = driver.second_look(&with_id("", &id));
         assert!(matches!(&seen, SecondLook::Contradicts(why) if why.contains(id.as_str())), "{id}: {seen:?}");
     }
@@ -93,7 +93,7 @@ fn lists_that_lie_as_well_are_given_away_by_what_is_missing() {
     // Gone from ARM's view alone: the scale set is meant to have them.
     some().iter().for_each(|id| drop(driver.world.machines.remove(id)));
     for id in some().into_iter().filter(|id| !id.name().starts_with("node-")) {
-        assert_eq!(driver.confirm(&with_id("", &id)), Sighting::Gone, "{id}");
+        assert_eq!(driver.check_existence(&with_id("", &id)), MachineExistence::Gone, "{id}");
         let seen = driver.second_look(&with_id("", &id));
         assert!(is_silent(&seen, "should have 20 machines"), "{id}: {seen:?}");
     }
@@ -111,7 +111,7 @@ fn a_scale_set_that_does_not_tell_its_capacity_tells_nothing() {
         (0..20).for_each(|number| drop(driver.world.machines.remove(&instance("pool0", number))));
         driver.world.sets.get_mut(&set("pool0")).unwrap()["sku"] = sku.clone();
         driver.pass(Duration::from_secs(100));
-        assert_eq!(driver.confirm(&with_id("", &instance("pool0", 3))), Sighting::Gone, "{sku}");
+        assert_eq!(driver.check_existence(&with_id("", &instance("pool0", 3))), MachineExistence::Gone, "{sku}");
         let seen = driver.second_look(&with_id("", &instance("pool0", 3)));
         assert!(is_silent(&seen, "its capacity is not told"), "{sku}: {seen:?}");
     }
@@ -119,11 +119,13 @@ fn a_scale_set_that_does_not_tell_its_capacity_tells_nothing() {
 
 #[test]
 fn lists_that_fail_or_are_older_than_the_404_say_nothing() {
-    for class in [ErrorClass::Forbidden, ErrorClass::NotFound, ErrorClass::ParentNotFound, ErrorClass::Garbage] {
+    for class in
+        [ArmErrorClass::Forbidden, ArmErrorClass::NotFound, ArmErrorClass::ParentNotFound, ArmErrorClass::MalformedAnswer]
+    {
         let mut driver = cluster();
         some().iter().for_each(|id| scale_in(&mut driver, id));
         for id in some() {
-            assert_eq!(driver.confirm(&with_id("", &id)), Sighting::Gone, "{id}");
+            assert_eq!(driver.check_existence(&with_id("", &id)), MachineExistence::Gone, "{id}");
         }
         driver.world.down = Some(class);
         for id in some() {

@@ -1,23 +1,23 @@
 use proptest::prelude::*;
 
-use super::{super::world::*, *};
+use super::{super::arm_fixture::*, *};
 
 fn machine(name: &str, vm_id: &str) -> Machine {
     let value = serde_json::json!({"id": vm(name).as_str(), "name": name, "properties": {"vmId": vm_id}});
     build::machine(serde_json::from_value(value).unwrap()).unwrap().0
 }
 
-fn list(machines: &[&str]) -> Result<Answer, ArmError> {
-    Ok(Answer::Machines(machines.iter().map(|name| (machine(name, "1"), false)).collect()))
+fn list(machines: &[&str]) -> Result<ArmReadPayload, ArmError> {
+    Ok(ArmReadPayload::Machines(machines.iter().map(|name| (machine(name, "1"), false)).collect()))
 }
 
-fn of_group() -> Read {
-    Read::Machines(Scope::Group(group()))
+fn of_group() -> ArmRead {
+    ArmRead::Machines(ListScope::Group(group()))
 }
 
 #[test]
 fn an_answer_older_than_what_is_known_changes_nothing() {
-    let (start, mut snapshot) = (Instant::now(), Snapshot::default());
+    let (start, mut snapshot) = (Instant::now(), InventorySnapshot::default());
     let at = |seconds| start + Duration::from_secs(seconds);
     snapshot.observe(machine("a", "new"), at(10));
     snapshot.record(of_group(), at(5), list(&["a"]));
@@ -25,17 +25,17 @@ fn an_answer_older_than_what_is_known_changes_nothing() {
     snapshot.note_absence(&vm("a"), at(6));
     assert!(snapshot.entry(&vm("a")).is_some());
     snapshot.record(of_group(), at(7), list(&[]));
-    assert_eq!(snapshot.entry(&vm("a")).unwrap().missing, None, "seen after the list was asked for");
+    assert_eq!(snapshot.entry(&vm("a")).unwrap().missing_since, None, "seen after the list was asked for");
     snapshot.record(of_group(), at(11), list(&[]));
-    assert!(snapshot.entry(&vm("a")).unwrap().missing.is_some());
+    assert!(snapshot.entry(&vm("a")).unwrap().missing_since.is_some());
     snapshot.record(of_group(), at(12), list(&["a"]));
-    assert_eq!(snapshot.entry(&vm("a")).unwrap().missing, None);
+    assert_eq!(snapshot.entry(&vm("a")).unwrap().missing_since, None);
     assert_eq!(snapshot.lists().count(), 1);
 }
 
 #[test]
 fn names_follow_machines() {
-    let (now, mut snapshot) = (Instant::now(), Snapshot::default());
+    let (now, mut snapshot) = (Instant::now(), InventorySnapshot::default());
     snapshot.observe(machine("Node", "1"), now);
     assert!(snapshot.by_name(&group(), "nODE").is_some());
     assert!(snapshot.by_name(&ResourceId::group_of(SUBSCRIPTION, "other"), "node").is_none());
@@ -45,32 +45,37 @@ fn names_follow_machines() {
 
 #[test]
 fn interfaces_are_kept_while_they_stay_the_same() {
-    let mut world = World::default();
+    let mut world = InventoryArmFixture::default();
     world.add_uniform("pool", 1);
-    let (start, mut snapshot) = (Instant::now(), Snapshot::default());
+    let (start, mut snapshot) = (Instant::now(), InventorySnapshot::default());
     let at = |seconds| start + Duration::from_secs(seconds);
-    let scope = Scope::Uniform(set("pool"));
-    for (seconds, read) in
-        [(1, Read::Machines(scope.clone())), (2, Read::Interfaces(scope.clone())), (3, Read::Machines(scope.clone()))]
-    {
-        let answer = world.answer(&read, &snapshot).0;
+    let scope = ListScope::Uniform(set("pool"));
+    for (seconds, read) in [
+        (1, ArmRead::Machines(scope.clone())),
+        (2, ArmRead::Interfaces(scope.clone())),
+        (3, ArmRead::Machines(scope.clone())),
+    ] {
+        let answer = world.respond(&read, &snapshot).0;
         snapshot.record(read, at(seconds), answer);
     }
     let entry = snapshot.entry(&instance("pool", 0)).unwrap();
-    assert_eq!((entry.read, entry.interfaces), (at(3), Some(at(2))));
+    assert_eq!((entry.read_at, entry.interfaces_read_at), (at(3), Some(at(2))));
     assert_eq!(entry.machine.interfaces[0].ip_configurations.len(), 1);
     let references =
         &mut world.machines.get_mut(&instance("pool", 0)).unwrap()["properties"]["networkProfile"]["networkInterfaces"];
     *references = serde_json::json!([{"id": instance("pool", 0).child("networkInterfaces", "other").as_str()}]);
-    let read = Read::Machines(scope);
-    let answer = world.answer(&read, &snapshot).0;
+    let read = ArmRead::Machines(scope);
+    let answer = world.respond(&read, &snapshot).0;
     snapshot.record(read, at(4), answer);
-    assert_eq!(snapshot.entry(&instance("pool", 0)).unwrap().interfaces, None);
+    assert_eq!(snapshot.entry(&instance("pool", 0)).unwrap().interfaces_read_at, None);
 }
 
 #[test]
 fn five_thousand_machines_are_small() {
-    let mut driver = Driver::new(World::default(), settings(crate::providers::azure::config::VmType::Vmss, false, true));
+    let mut driver = InventoryDriver::new(
+        InventoryArmFixture::default(),
+        settings(crate::providers::azure::config::VmType::Vmss, false, true),
+    );
     driver.world.add_uniform("aks-nodepool1-12345678-vmss", 5000);
     driver.warm();
     let text = |machine: &Machine| {
@@ -85,12 +90,20 @@ fn five_thousand_machines_are_small() {
         let interfaces: usize = machine
             .interfaces
             .iter()
-            .map(|it| it.id.as_str().len() + 16 + size_of::<Interface>() + 2 * size_of::<super::super::IpConfiguration>())
+            .map(|it| {
+                it.id.as_str().len()
+                    + 16
+                    + size_of::<MachineInterface>()
+                    + 2 * size_of::<super::super::MachineIpConfiguration>()
+            })
             .sum();
         parts.iter().map(|part| part.capacity() + 8).sum::<usize>() + machine.id.as_str().len() + interfaces
     };
-    let bytes: usize =
-        driver.snapshot.entries().map(|entry| text(&entry.machine) + size_of::<Machine>() + size_of::<Entry>() + 200).sum();
+    let bytes: usize = driver
+        .snapshot
+        .entries()
+        .map(|entry| text(&entry.machine) + size_of::<Machine>() + size_of::<MachineEntry>() + 200)
+        .sum();
     assert!(bytes < 8 << 20, "{bytes}");
     let mut sets = driver.snapshot.entries().filter_map(|entry| match &entry.machine.kind {
         MachineKind::ScaleSetInstance { scale_set, .. } => Some(scale_set.as_str().as_ptr()),
@@ -117,7 +130,7 @@ proptest! {
         (0usize..6).prop_map(Event::Single),
         (0usize..6).prop_map(Event::Absent),
     ], 0..40)) {
-        let (mut now, mut snapshot) = (Instant::now(), Snapshot::default());
+        let (mut now, mut snapshot) = (Instant::now(), InventorySnapshot::default());
         let mut expected = HashSet::new();
         let name = |number: usize| format!("n{number}");
         for event in events {
@@ -128,13 +141,13 @@ proptest! {
                     snapshot.record(of_group(), now, list(&names.iter().map(String::as_str).collect::<Vec<_>>()));
                     expected.extend(numbers);
                 }
-                Event::Fail => snapshot.record(of_group(), now, Err(error(ErrorClass::Transient))),
+                Event::Fail => snapshot.record(of_group(), now, Err(error(ArmErrorClass::Transient))),
                 Event::Single(number) => {
-                    snapshot.record(Read::Machine(vm(&name(number))), now, list(&[&name(number)]));
+                    snapshot.record(ArmRead::Machine(vm(&name(number))), now, list(&[&name(number)]));
                     expected.insert(number);
                 }
                 Event::Absent(number) => {
-                    snapshot.record(Read::Machine(vm(&name(number))), now, Err(error(ErrorClass::NotFound)));
+                    snapshot.record(ArmRead::Machine(vm(&name(number))), now, Err(error(ArmErrorClass::NotFound)));
                     expected.remove(&number);
                 }
             }

@@ -1,6 +1,6 @@
 //! The page of the documentation about annotations of Services, derived from the table. Pure.
 
-use super::{ANNOTATIONS, Annotation, PREFIX};
+use super::{ANNOTATIONS, AnnotationEntry, PREFIX};
 
 /// The text of `docs/reference/azure-service-annotations.md`.
 pub fn reference_page() -> String {
@@ -30,7 +30,7 @@ fn groups() -> Vec<&'static str> {
     groups
 }
 
-fn row(row: &Annotation) -> String {
+fn row(row: &AnnotationEntry) -> String {
     let name = row.key.trim_start_matches(PREFIX);
     let cells = [format!("`{name}`"), (row.accepts)(), row.default.to_owned(), row.doc.to_owned()];
     format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | "))

@@ -5,8 +5,10 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::{ANNOTATIONS, Annotations, CONFIGURATIONS, PORT_ENDINGS, PORT_PROBE_COUNT, PORT_PROBE_INTERVAL, PREFIX, shown};
-use crate::providers::azure::load_balancer::spec::{Warning, reason};
+use super::{
+    ANNOTATIONS, CONFIGURATIONS, PORT_ENDINGS, PORT_PROBE_COUNT, PORT_PROBE_INTERVAL, PREFIX, ServiceAnnotations, excerpt,
+};
+use crate::providers::azure::load_balancer::spec::{ServiceWarning, reason};
 
 /// Most keys that are told.
 const MOST: usize = 10;
@@ -14,14 +16,14 @@ const MOST: usize = 10;
 const LONGEST: usize = 64;
 
 /// What a Service has that keys of annotations may name.
-pub struct PortsOf {
+pub struct AnnotatedPorts {
     /// Its ports.
     ports: HashSet<i32>,
     /// Its health-check node port, if it has one.
     health_check: Option<i32>,
 }
 
-impl PortsOf {
+impl AnnotatedPorts {
     /// Those of a Service.
     pub fn new(ports: impl IntoIterator<Item = i32>, health_check: Option<i32>) -> Self {
         Self { ports: ports.into_iter().collect(), health_check }
@@ -29,21 +31,21 @@ impl PortsOf {
 }
 
 /// What is strange about the keys.
-pub fn unknown(annotations: &Annotations, ports: &PortsOf) -> Vec<Warning> {
-    told(annotations, ports, &mut nearest)
+pub fn unknown_annotations(annotations: &ServiceAnnotations, ports: &AnnotatedPorts) -> Vec<ServiceWarning> {
+    warnings(annotations, ports, &mut nearest)
 }
 
 /// `nearest`: of the names given second, that which is a few slips away from the one given first.
-fn told(
-    annotations: &Annotations,
-    ports: &PortsOf,
+fn warnings(
+    annotations: &ServiceAnnotations,
+    ports: &AnnotatedPorts,
     nearest: &mut impl FnMut(&str, &[String]) -> Option<String>,
-) -> Vec<Warning> {
+) -> Vec<ServiceWarning> {
     let known: BTreeSet<&str> = ANNOTATIONS.iter().map(|row| row.key).collect();
-    let mut strange = annotations.keys().filter_map(|key| Some((key, strangeness(key, &known, ports)?)));
-    let warning = |field: String, message: String| Warning { reason: reason::UNKNOWN_ANNOTATION, field, message };
-    let mut warnings: Vec<Warning> =
-        strange.by_ref().take(MOST).map(|(key, strange)| warning(shown(key), strange.message(key, nearest))).collect();
+    let mut strange = annotations.keys().filter_map(|key| Some((key, check_key(key, &known, ports)?)));
+    let warning = |field: String, message: String| ServiceWarning { reason: reason::UNKNOWN_ANNOTATION, field, message };
+    let mut warnings: Vec<ServiceWarning> =
+        strange.by_ref().take(MOST).map(|(key, strange)| warning(excerpt(key), strange.message(key, nearest))).collect();
     match strange.count() {
         0 => {}
         more => warnings.push(warning("metadata.annotations".to_owned(), format!("{more} more keys are ignored"))),
@@ -52,40 +54,42 @@ fn told(
 }
 
 /// Why a key has no effect.
-enum Strange {
+enum IneffectiveKey {
     /// No such annotation.
     Unknown,
     /// No such annotation of a port; the number, if it is one.
-    UnknownOfPort(Option<i32>),
+    UnknownForPort(Option<i32>),
     /// The Service has no such port.
     NoPort(i32),
 }
 
-fn strangeness(key: &str, known: &BTreeSet<&str>, ports: &PortsOf) -> Option<Strange> {
+fn check_key(key: &str, known: &BTreeSet<&str>, ports: &AnnotatedPorts) -> Option<IneffectiveKey> {
     let name = key.strip_prefix(PREFIX)?;
     match name.strip_prefix("port_") {
-        Some(rest) => strangeness_of_port(rest, ports),
+        Some(rest) => check_port_key(rest, ports),
         None if !name.starts_with("azure-") || known.contains(key) || CONFIGURATIONS.key.eq_ignore_ascii_case(key) => None,
-        None => Some(Strange::Unknown),
+        None => Some(IneffectiveKey::Unknown),
     }
 }
 
 /// `rest`: what follows `port_`.
-fn strangeness_of_port(rest: &str, of: &PortsOf) -> Option<Strange> {
+fn check_port_key(rest: &str, of: &AnnotatedPorts) -> Option<IneffectiveKey> {
     let (number, ending) = rest.split_once('_').unwrap_or((rest, ""));
     let port = number.parse::<i32>().ok().filter(|port| port.to_string() == number);
-    let (Some(number), true) = (port, PORT_ENDINGS.contains(&ending)) else { return Some(Strange::UnknownOfPort(port)) };
+    let (Some(number), true) = (port, PORT_ENDINGS.contains(&ending)) else {
+        return Some(IneffectiveKey::UnknownForPort(port));
+    };
     let for_local = [PORT_PROBE_INTERVAL.ending, PORT_PROBE_COUNT.ending].contains(&ending);
     let is_there = of.ports.contains(&number) || (for_local && of.health_check == Some(number));
-    (!is_there).then_some(Strange::NoPort(number))
+    (!is_there).then_some(IneffectiveKey::NoPort(number))
 }
 
-impl Strange {
+impl IneffectiveKey {
     fn message(&self, key: &str, nearest: &mut impl FnMut(&str, &[String]) -> Option<String>) -> String {
         let known = match self {
-            Strange::NoPort(port) => return format!("without effect: the Service has no port {port}"),
-            Strange::Unknown => names(),
-            Strange::UnknownOfPort(port) => names_of_port(*port),
+            IneffectiveKey::NoPort(port) => return format!("without effect: the Service has no port {port}"),
+            IneffectiveKey::Unknown => names(),
+            IneffectiveKey::UnknownForPort(port) => names_of_port(*port),
         };
         let near = Some(key.trim_start_matches(PREFIX)).filter(|name| name.len() <= LONGEST);
         match near.and_then(|name| nearest(name, &known)) {
@@ -118,11 +122,11 @@ mod tests {
 
     fn message(name: &str) -> Option<String> {
         let annotations = [(format!("{PREFIX}{name}"), String::new())].into();
-        unknown(&annotations, &ports()).pop().map(|warning| warning.message)
+        unknown_annotations(&annotations, &ports()).pop().map(|warning| warning.message)
     }
 
-    fn ports() -> PortsOf {
-        PortsOf::new([80], Some(31_234))
+    fn ports() -> AnnotatedPorts {
+        AnnotatedPorts::new([80], Some(31_234))
     }
 
     #[test]
@@ -130,7 +134,7 @@ mod tests {
         for count in [1_500, 3_000] {
             let keys = (0..count).map(|number| (format!("{PREFIX}azure-load-balancer-internl-{number:030}"), String::new()));
             let (annotations, mut compared) = (keys.collect(), 0);
-            let warnings = told(&annotations, &ports(), &mut |_, known| {
+            let warnings = warnings(&annotations, &ports(), &mut |_, known| {
                 compared += known.len();
                 None
             });
@@ -143,7 +147,7 @@ mod tests {
     #[test]
     fn long_keys_are_not_compared() {
         let annotations = [(format!("{PREFIX}azure-{}", "x".repeat(100_000)), String::new())].into();
-        let warnings = told(&annotations, &ports(), &mut |_, _| panic!("compared"));
+        let warnings = warnings(&annotations, &ports(), &mut |_, _| panic!("compared"));
         assert!(warnings.len() == 1 && warnings[0].field.chars().count() <= 65);
     }
 

@@ -10,37 +10,37 @@ use tokio::sync::OwnedMutexGuard;
 use crate::providers::azure::arm::ResourceId;
 
 /// So many entries are never tidied.
-const FEW: usize = 64;
+const PRUNE_MINIMUM: usize = 64;
 
 /// Locks by id. Those that nobody holds or waits for are forgotten now and then.
 #[derive(Default)]
-pub(super) struct Locks {
-    entries: Mutex<Entries>,
+pub(super) struct DocumentLocks {
+    table: Mutex<LockTable>,
 }
 
 #[derive(Default)]
-struct Entries {
-    known: HashMap<ResourceId, Weak<tokio::sync::Mutex<()>>>,
-    tidy_at: usize,
+struct LockTable {
+    locks: HashMap<ResourceId, Weak<tokio::sync::Mutex<()>>>,
+    prune_at: usize,
 }
 
-impl Locks {
+impl DocumentLocks {
     /// Waits until nobody else holds the lock of `id`; those who wait get it in order.
     pub(super) async fn lock(&self, id: &ResourceId) -> OwnedMutexGuard<()> {
         self.entry(id).lock_owned().await
     }
 
     fn entry(&self, id: &ResourceId) -> Arc<tokio::sync::Mutex<()>> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lock) = entries.known.get(id).and_then(Weak::upgrade) {
+        let mut entries = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lock) = entries.locks.get(id).and_then(Weak::upgrade) {
             return lock;
         }
-        if entries.known.len() >= entries.tidy_at {
-            entries.known.retain(|_, lock| lock.strong_count() > 0);
-            entries.tidy_at = FEW.max(2 * entries.known.len());
+        if entries.locks.len() >= entries.prune_at {
+            entries.locks.retain(|_, lock| lock.strong_count() > 0);
+            entries.prune_at = PRUNE_MINIMUM.max(2 * entries.locks.len());
         }
         let lock = Arc::new(tokio::sync::Mutex::new(()));
-        entries.known.insert(id.clone(), Arc::downgrade(&lock));
+        entries.locks.insert(id.clone(), Arc::downgrade(&lock));
         lock
     }
 }
@@ -53,7 +53,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_at_a_time_for_each_id() {
-        let locks = Locks::default();
+        let locks = DocumentLocks::default();
         let id = |name: &str| ResourceId::group_of("s", name);
         let first = locks.lock(&id("a")).await;
         assert!(locks.lock(&id("A")).now_or_never().is_none());
@@ -64,12 +64,12 @@ mod tests {
 
     #[tokio::test]
     async fn released_locks_are_forgotten() {
-        let locks = Locks::default();
+        let locks = DocumentLocks::default();
         let held = locks.lock(&ResourceId::group_of("s", "held")).await;
         for number in 0..1000 {
             drop(locks.lock(&ResourceId::group_of("s", &number.to_string())).await);
         }
-        assert!(locks.entries.lock().unwrap().known.len() <= FEW);
+        assert!(locks.table.lock().unwrap().locks.len() <= PRUNE_MINIMUM);
         assert!(locks.lock(&ResourceId::group_of("s", "held")).now_or_never().is_none());
         drop(held);
     }

@@ -8,117 +8,125 @@
 //! list that lacked something. A pool alone is written without a condition: its load balancer's version changes with each machine, and
 //! what is written follows from the Nodes.
 
-mod basis;
 mod locks;
+mod planned_version;
 
 use std::sync::Arc;
 
-use basis::{Basis, Verdict};
-use locks::Locks;
+use locks::DocumentLocks;
+use planned_version::{PlannedVersion, WriteDecision};
 use serde_json::json;
 
 use super::{
-    desired::public_ips::{Change, Release},
-    observe::{self, Doubt, Observer, Writing, Written},
+    desired::public_ips::{PublicIpChange, PublicIpRelease},
+    observe::{self, NetworkCacheKey, NetworkObserver, NetworkWriteResult, PendingWrite},
 };
 use crate::providers::azure::arm::{
-    ApiType, ArmClient, ArmError, ArmResult, ErrorClass, Precondition, ResourceId, Urgency, api,
-    network::{BackendAddressPool, LoadBalancer, NetworkSecurityGroup},
+    ApiType, ArmClient, ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, Urgency, api,
+    network::{ArmLoadBalancer, BackendAddressPool, NetworkSecurityGroup},
 };
 
 /// Writes, and tells the observer.
-pub struct Writer {
-    observer: Arc<Observer>,
+pub struct NetworkWriter {
+    observer: Arc<NetworkObserver>,
     client: ArmClient,
-    locks: Locks,
+    locks: DocumentLocks,
 }
 
-impl Writer {
+impl NetworkWriter {
     /// A writer that tells `observer` what it was answered.
-    pub fn new(observer: Arc<Observer>, client: ArmClient) -> Self {
-        Self { observer, client, locks: Locks::default() }
+    pub fn new(observer: Arc<NetworkObserver>, client: ArmClient) -> Self {
+        Self { observer, client, locks: DocumentLocks::default() }
     }
 
     /// Creates or replaces a load balancer. `document` carries the etag of the version that it changes; none when it is new.
-    pub async fn put_load_balancer(&self, id: &ResourceId, document: &LoadBalancer, urgency: Urgency) -> ArmResult<()> {
+    pub async fn put_load_balancer(&self, id: &ResourceId, document: &ArmLoadBalancer, urgency: Urgency) -> ArmResult<()> {
         let _turn = self.locks.lock(id).await;
-        let planned = Basis::of(document.id.as_deref(), document.etag.as_deref());
-        let what = Doubt::LoadBalancer(id.clone());
-        let standing = self.observer.standing(&what);
-        if planned == Basis::Absence && standing.etag.is_none() && !standing.absent {
+        let planned = PlannedVersion::of(document.id.as_deref(), document.etag.as_deref());
+        let what = NetworkCacheKey::LoadBalancer(id.clone());
+        let standing = self.observer.cached_version(&what);
+        if planned == PlannedVersion::Absent && standing.etag.is_none() && !standing.absent {
             // It would take the rules of all Services with it: not on the word of a list, and not on that of a condition alone.
-            self.observer.read_again(what.clone(), urgency).await?;
+            self.observer.refresh(what.clone(), urgency).await?;
         }
-        let condition = self.require(&what, planned, id, urgency).await?;
+        let condition = self.precondition_for(&what, planned, id, urgency).await?;
         let writing = self.observer.begin_write(what.clone());
         let outcome = self.client.with_urgency(urgency).put(&api::LOAD_BALANCERS, id, condition, document).await;
-        let written = outcome.map(|answer| Written::LoadBalancer(id.clone(), Box::new(answer)));
+        let written = outcome.map(|answer| NetworkWriteResult::LoadBalancer(id.clone(), Box::new(answer)));
         let network = &self.observer.settings().virtual_network;
-        ended(writing, &what, written, || observe::references(document, network))
+        finish_write(writing, &what, written, || observe::referenced_keys(document, network))
     }
 
     /// Deletes a load balancer, if its front ends and rules are still those of `planned`, whoever is in its pools. One without an etag is
     /// read by itself first: nothing else guards it. Absent before is success.
-    pub async fn delete_load_balancer(&self, id: &ResourceId, planned: &LoadBalancer, urgency: Urgency) -> ArmResult<()> {
+    pub async fn delete_load_balancer(&self, id: &ResourceId, planned: &ArmLoadBalancer, urgency: Urgency) -> ArmResult<()> {
         let _turn = self.locks.lock(id).await;
-        let what = Doubt::LoadBalancer(id.clone());
-        let is_unguarded = |known: LoadBalancer| known.etag.is_none_or(|etag| etag.is_empty());
+        let what = NetworkCacheKey::LoadBalancer(id.clone());
+        let is_unguarded = |known: ArmLoadBalancer| known.etag.is_none_or(|etag| etag.is_empty());
         let known = self.observer.load_balancer(id);
-        if known.is_some_and(|known| is_unguarded(known) || self.observer.standing(&what).doubted) {
-            self.observer.read_again(what.clone(), urgency).await?;
+        if known.is_some_and(|known| is_unguarded(known) || self.observer.cached_version(&what).invalidated) {
+            self.observer.refresh(what.clone(), urgency).await?;
         }
         let Some(now) = self.observer.load_balancer(id) else { return Ok(()) };
-        if self.observer.standing(&what).doubted || !basis::same_load_balancer(planned, &now) {
+        if self.observer.cached_version(&what).invalidated || !planned_version::same_load_balancer(planned, &now) {
             return Err(conflict(&api::LOAD_BALANCERS, id, "it has been changed by somebody else"));
         }
-        let (etag, gone) = (now.etag, Written::NoLoadBalancer(id.clone()));
+        let (etag, gone) = (now.etag, NetworkWriteResult::LoadBalancerDeleted(id.clone()));
         self.delete(&api::LOAD_BALANCERS, id, Precondition::unchanged(etag.as_deref()), what, gone, urgency).await
     }
 
     /// Creates or replaces a public IP. `had_address`: whether the Service had an address before. Then the public IP may be there although
     /// a list lacks it, and is read by itself before it is created. The name of a new Service's has its UID, so that the condition suffices.
-    pub async fn put_public_ip(&self, change: &Change, had_address: bool, urgency: Urgency) -> ArmResult<()> {
+    pub async fn put_public_ip(&self, change: &PublicIpChange, had_address: bool, urgency: Urgency) -> ArmResult<()> {
         let id = &change.id;
         let _turn = self.locks.lock(id).await;
-        let what = Doubt::PublicIp(id.clone());
-        let planned = Basis::of(change.document.id.as_deref(), change.etag.as_deref());
-        let standing = self.observer.standing(&what);
-        if had_address && planned == Basis::Absence && standing.etag.is_none() && !standing.absent {
-            self.observer.read_again(what.clone(), urgency).await?;
+        let what = NetworkCacheKey::PublicIp(id.clone());
+        let planned = PlannedVersion::of(change.document.id.as_deref(), change.etag.as_deref());
+        let standing = self.observer.cached_version(&what);
+        if had_address && planned == PlannedVersion::Absent && standing.etag.is_none() && !standing.absent {
+            self.observer.refresh(what.clone(), urgency).await?;
         }
-        let etag = self.current(id, planned, urgency).await?;
+        let etag = self.current_etag(id, planned, urgency).await?;
         let condition = match planned {
-            Basis::Absence => Precondition::Absent,
-            Basis::Version(_) => Precondition::unchanged(etag.as_deref()),
+            PlannedVersion::Absent => Precondition::Absent,
+            PlannedVersion::Version(_) => Precondition::unchanged(etag.as_deref()),
         };
         let mut document = change.document.clone();
         document.etag.clone_from(&etag);
         let writing = self.observer.begin_write(what.clone());
         let outcome = self.client.with_urgency(urgency).put(&api::PUBLIC_IPS, id, condition, &document).await;
-        ended(writing, &what, outcome.map(|answer| Written::PublicIp(id.clone(), Box::new(answer))), Vec::new)
+        finish_write(
+            writing,
+            &what,
+            outcome.map(|answer| NetworkWriteResult::PublicIp(id.clone(), Box::new(answer))),
+            Vec::new,
+        )
     }
 
     /// Deletes a public IP. Absent before is success, if that is known of itself; one that something uses by now is a conflict. One whose
     /// etag is out of date only because our own load balancer has left it is not read first: it goes without a condition, as upstream, and
     /// ARM refuses when something uses it.
-    pub async fn delete_public_ip(&self, release: &Release, urgency: Urgency) -> ArmResult<()> {
+    pub async fn delete_public_ip(&self, release: &PublicIpRelease, urgency: Urgency) -> ArmResult<()> {
         let id = &release.id;
         let _turn = self.locks.lock(id).await;
-        let what = Doubt::PublicIp(id.clone());
+        let what = NetworkCacheKey::PublicIp(id.clone());
         let Some(known) = self.observer.public_ip(id) else {
-            let is_absent = self.observer.standing(&what).absent;
+            let is_absent = self.observer.cached_version(&what).absent;
             return is_absent.then_some(()).ok_or_else(|| conflict(&api::PUBLIC_IPS, id, "nothing is known of it any more"));
         };
-        let etag = match basis::judge(Basis::Version(release.etag.as_deref()), &self.observer.standing(&what)) {
-            Verdict::Send => release.etag.as_deref(),
-            Verdict::ReadFirst => None,
-            Verdict::Refuse(why) => return Err(conflict(&api::PUBLIC_IPS, id, why)),
+        let etag = match planned_version::decide(
+            PlannedVersion::Version(release.etag.as_deref()),
+            &self.observer.cached_version(&what),
+        ) {
+            WriteDecision::Send => release.etag.as_deref(),
+            WriteDecision::ReadFirst => None,
+            WriteDecision::Refuse(why) => return Err(conflict(&api::PUBLIC_IPS, id, why)),
         };
         if let Some(user) = known.properties.and_then(|properties| properties.ip_configuration?.id) {
             return Err(conflict(&api::PUBLIC_IPS, id, &format!("`{user}` still uses it")));
         }
         let condition = etag.map_or(Precondition::Unconditional, |etag| Precondition::unchanged(Some(etag)));
-        self.delete(&api::PUBLIC_IPS, id, condition, what, Written::NoPublicIp(id.clone()), urgency).await
+        self.delete(&api::PUBLIC_IPS, id, condition, what, NetworkWriteResult::PublicIpDeleted(id.clone()), urgency).await
     }
 
     /// Creates or replaces a pool of a load balancer. Without a condition, as upstream: the load balancer's etag changes with each of
@@ -126,11 +134,16 @@ impl Writer {
     pub async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<()> {
         let balancer = pool.parent().unwrap_or_else(|| pool.clone());
         let _turn = self.locks.lock(&balancer).await;
-        let what = Doubt::LoadBalancer(balancer);
+        let what = NetworkCacheKey::LoadBalancer(balancer);
         let writing = self.observer.begin_write(what.clone());
         let outcome =
             self.client.with_urgency(urgency).put(&api::BACKEND_POOLS, pool, Precondition::Unconditional, document).await;
-        ended(writing, &what, outcome.map(|answer| Written::Pool(pool.clone(), Box::new(answer))), Vec::new)
+        finish_write(
+            writing,
+            &what,
+            outcome.map(|answer| NetworkWriteResult::Pool(pool.clone(), Box::new(answer))),
+            Vec::new,
+        )
     }
 
     /// Replaces the security group, which is never created. `document` carries the etag of the version that it changes.
@@ -141,11 +154,11 @@ impl Writer {
         urgency: Urgency,
     ) -> ArmResult<()> {
         let _turn = self.locks.lock(id).await;
-        let (what, planned) = (Doubt::SecurityGroup, Basis::Version(document.etag.as_deref()));
-        let condition = self.require(&what, planned, id, urgency).await?;
+        let (what, planned) = (NetworkCacheKey::SecurityGroup, PlannedVersion::Version(document.etag.as_deref()));
+        let condition = self.precondition_for(&what, planned, id, urgency).await?;
         let writing = self.observer.begin_write(what.clone());
         let outcome = self.client.with_urgency(urgency).put(&api::SECURITY_GROUPS, id, condition, document).await;
-        ended(writing, &what, outcome.map(|answer| Written::SecurityGroup(Box::new(answer))), Vec::new)
+        finish_write(writing, &what, outcome.map(|answer| NetworkWriteResult::SecurityGroup(Box::new(answer))), Vec::new)
     }
 
     /// Turns pools, by name, from listing network interfaces to listing addresses, without an outage. The load balancer is doubtful
@@ -157,52 +170,64 @@ impl Writer {
         urgency: Urgency,
     ) -> ArmResult<()> {
         let _turn = self.locks.lock(load_balancer).await;
-        let what = Doubt::LoadBalancer(load_balancer.clone());
+        let what = NetworkCacheKey::LoadBalancer(load_balancer.clone());
         let writing = self.observer.begin_write(what.clone());
         let (client, input) = (self.client.with_urgency(urgency), json!({"pools": pools}));
         let outcome =
             client.post::<serde_json::Value>(&api::LOAD_BALANCERS, load_balancer, "migrateToIpBased", &input).await;
-        ended(writing, &what, outcome.map(|_| Written::Inside(load_balancer.clone())), Vec::new)
+        finish_write(
+            writing,
+            &what,
+            outcome.map(|_| NetworkWriteResult::LoadBalancerChanged(load_balancer.clone())),
+            Vec::new,
+        )
     }
 
     /// Refuses what was planned on another version than the known one; otherwise what ARM shall require. What came without an etag is
     /// read by itself, and planned for again when it has one then.
-    async fn require<'a>(
+    async fn precondition_for<'a>(
         &self,
-        what: &Doubt,
-        planned: Basis<'a>,
+        what: &NetworkCacheKey,
+        planned: PlannedVersion<'a>,
         id: &ResourceId,
         urgency: Urgency,
     ) -> ArmResult<Precondition<'a>> {
-        let mut verdict = basis::judge(planned, &self.observer.standing(what));
-        if verdict == Verdict::ReadFirst {
-            self.observer.read_again(what.clone(), urgency).await?;
-            verdict = basis::judge(planned, &self.observer.standing(what));
+        let mut verdict = planned_version::decide(planned, &self.observer.cached_version(what));
+        if verdict == WriteDecision::ReadFirst {
+            self.observer.refresh(what.clone(), urgency).await?;
+            verdict = planned_version::decide(planned, &self.observer.cached_version(what));
         }
         match verdict {
-            Verdict::Refuse(why) => Err(conflict(kind_of(what), id, why)),
-            Verdict::Send | Verdict::ReadFirst => Ok(planned.precondition()),
+            WriteDecision::Refuse(why) => Err(conflict(api_type_of(what), id, why)),
+            WriteDecision::Send | WriteDecision::ReadFirst => Ok(planned.precondition()),
         }
     }
 
     /// The etag with which a public IP can be written that was planned on the version `planned`.
-    async fn current(&self, id: &ResourceId, planned: Basis<'_>, urgency: Urgency) -> ArmResult<Option<String>> {
-        let what = Doubt::PublicIp(id.clone());
-        match basis::judge(planned, &self.observer.standing(&what)) {
-            Verdict::Send => {
+    async fn current_etag(
+        &self,
+        id: &ResourceId,
+        planned: PlannedVersion<'_>,
+        urgency: Urgency,
+    ) -> ArmResult<Option<String>> {
+        let what = NetworkCacheKey::PublicIp(id.clone());
+        match planned_version::decide(planned, &self.observer.cached_version(&what)) {
+            WriteDecision::Send => {
                 return Ok(match planned {
-                    Basis::Version(etag) => etag.map(str::to_owned),
-                    Basis::Absence => None,
+                    PlannedVersion::Version(etag) => etag.map(str::to_owned),
+                    PlannedVersion::Absent => None,
                 });
             }
-            Verdict::Refuse(why) => return Err(conflict(&api::PUBLIC_IPS, id, why)),
-            Verdict::ReadFirst => {}
+            WriteDecision::Refuse(why) => return Err(conflict(&api::PUBLIC_IPS, id, why)),
+            WriteDecision::ReadFirst => {}
         }
         let before = self.observer.public_ip(id);
-        self.observer.read_again(what.clone(), urgency).await?;
-        let standing = self.observer.standing(&what);
+        self.observer.refresh(what.clone(), urgency).await?;
+        let standing = self.observer.cached_version(&what);
         match (before, self.observer.public_ip(id)) {
-            (Some(before), Some(now)) if !standing.stale && basis::same_public_ip(&before, &now) => Ok(now.etag),
+            (Some(before), Some(now)) if !standing.etag_stale && planned_version::same_public_ip(&before, &now) => {
+                Ok(now.etag)
+            }
             _ => Err(conflict(&api::PUBLIC_IPS, id, "it has been changed by somebody else")),
         }
     }
@@ -212,30 +237,30 @@ impl Writer {
         kind: &'static ApiType,
         id: &ResourceId,
         condition: Precondition<'_>,
-        what: Doubt,
-        written: Written,
+        what: NetworkCacheKey,
+        written: NetworkWriteResult,
         urgency: Urgency,
     ) -> ArmResult<()> {
         let writing = self.observer.begin_write(what.clone());
         let outcome = self.client.with_urgency(urgency).delete(kind, id, condition).await;
-        ended(writing, &what, outcome.map(|()| written), Vec::new)
+        finish_write(writing, &what, outcome.map(|()| written), Vec::new)
     }
 }
 
-fn kind_of(what: &Doubt) -> &'static ApiType {
+fn api_type_of(what: &NetworkCacheKey) -> &'static ApiType {
     match what {
-        Doubt::SecurityGroup => &api::SECURITY_GROUPS,
-        Doubt::PublicIp(_) | Doubt::PublicIps(_) => &api::PUBLIC_IPS,
-        Doubt::Subnet(_) => &api::SUBNETS,
-        Doubt::LoadBalancer(_) | Doubt::LoadBalancers => &api::LOAD_BALANCERS,
+        NetworkCacheKey::SecurityGroup => &api::SECURITY_GROUPS,
+        NetworkCacheKey::PublicIp(_) | NetworkCacheKey::PublicIps(_) => &api::PUBLIC_IPS,
+        NetworkCacheKey::Subnet(_) => &api::SUBNETS,
+        NetworkCacheKey::LoadBalancer(_) | NetworkCacheKey::LoadBalancers => &api::LOAD_BALANCERS,
     }
 }
 
-fn ended(
-    writing: Writing,
-    what: &Doubt,
-    outcome: ArmResult<Written>,
-    references: impl FnOnce() -> Vec<Doubt>,
+fn finish_write(
+    writing: PendingWrite,
+    what: &NetworkCacheKey,
+    outcome: ArmResult<NetworkWriteResult>,
+    references: impl FnOnce() -> Vec<NetworkCacheKey>,
 ) -> ArmResult<()> {
     match outcome {
         Ok(written) => {
@@ -243,7 +268,7 @@ fn ended(
             Ok(())
         }
         Err(error) => {
-            writing.failed(observe::doubts(&error, what, references));
+            writing.failed(observe::invalidated_by(&error, what, references));
             Err(error)
         }
     }
@@ -251,7 +276,7 @@ fn ended(
 
 fn conflict(kind: &ApiType, id: &ResourceId, why: &str) -> ArmError {
     ArmError {
-        class: ErrorClass::Conflict,
+        class: ArmErrorClass::Conflict,
         status: None,
         code: String::new(),
         message: format!("nothing was sent: {why}; it is read and planned for again"),

@@ -10,12 +10,12 @@ use super::*;
 use crate::{
     metrics::Metrics,
     providers::azure::{
-        arm::{ArmParts, ArmSettings, Gate, TokenError, TokenProvider, budget::Charge},
+        arm::{ArmClientDeps, ArmSettings, RequestGate, TokenError, TokenProvider, budget::RequestCharge},
         config::AzureConfig,
         load_balancer::{
-            observe::{Lifetimes, Need},
-            observed::Observed,
-            settings::Settings,
+            observe::{CacheLifetimes, NetworkQuery},
+            observed::ObservedNetwork,
+            settings::LoadBalancerSettings,
         },
     },
     runtime::{clock::Clock, leader_election::Leadership},
@@ -25,9 +25,9 @@ use crate::{
 struct Open;
 
 #[async_trait]
-impl Gate for Open {
-    async fn acquire(&self, _: &Charge, _: Urgency) {}
-    fn observe(&self, _: &Charge, _: u16, _: &HeaderMap, _: &str) {}
+impl RequestGate for Open {
+    async fn acquire(&self, _: &RequestCharge, _: Urgency) {}
+    fn observe(&self, _: &RequestCharge, _: u16, _: &HeaderMap, _: &str) {}
 }
 
 #[async_trait]
@@ -40,9 +40,9 @@ impl TokenProvider for Open {
 
 struct Cloud {
     world: World,
-    observer: Arc<Observer>,
-    writer: Writer,
-    settings: Arc<Settings>,
+    observer: Arc<NetworkObserver>,
+    writer: NetworkWriter,
+    settings: Arc<LoadBalancerSettings>,
 }
 
 const URGENCY: Urgency = Urgency::Change;
@@ -60,7 +60,7 @@ fn cloud() -> Cloud {
     };
     let world = World::new(topology, AzureOptions::immediate(), clock).unwrap();
     world.azure().check_tokens(Arc::new(|_| None));
-    let parts = ArmParts {
+    let parts = ArmClientDeps {
         transport: world.azure().transport(),
         tokens: Arc::new(Open),
         gate: Arc::new(Open),
@@ -69,14 +69,14 @@ fn cloud() -> Cloud {
         clock,
     };
     let client = ArmClient::new(ArmSettings::new("https://management.azure.com/", "test/1").unwrap(), parts);
-    let settings = Arc::new(Settings::new(&config, "kubernetes"));
-    let observer = Observer::new(client.clone(), Arc::clone(&settings), Lifetimes::from_config(&config), clock);
-    Cloud { writer: Writer::new(Arc::clone(&observer), client), world, observer, settings }
+    let settings = Arc::new(LoadBalancerSettings::new(&config, "kubernetes"));
+    let observer = NetworkObserver::new(client.clone(), Arc::clone(&settings), CacheLifetimes::from_config(&config), clock);
+    Cloud { writer: NetworkWriter::new(Arc::clone(&observer), client), world, observer, settings }
 }
 
 impl Cloud {
-    async fn look(&self) -> Arc<Observed> {
-        self.observer.observe(&Need::default(), URGENCY).await.unwrap().0
+    async fn look(&self) -> Arc<ObservedNetwork> {
+        self.observer.observe(&NetworkQuery::default(), URGENCY).await.unwrap().0
     }
 
     /// Requests for ARM since last asked: method, and whether of a list or the kind.
@@ -91,10 +91,10 @@ impl Cloud {
         self.settings.group.resource(&format!("Microsoft.Network/{kind}"), &[name])
     }
 
-    fn new_ip(&self, name: &str) -> Change {
+    fn new_ip(&self, name: &str) -> PublicIpChange {
         let document = json!({"name": name, "location": "eastus", "sku": {"name": "Standard"},
             "properties": {"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4"}});
-        Change {
+        PublicIpChange {
             id: self.id("publicIPAddresses", name),
             document: serde_json::from_value(document).unwrap(),
             etag: None,
@@ -104,16 +104,16 @@ impl Cloud {
     }
 
     /// A change of the tags of a public IP that there is, planned now.
-    fn tagged(&self, name: &str, value: &str) -> Change {
+    fn tagged(&self, name: &str, value: &str) -> PublicIpChange {
         let id = self.id("publicIPAddresses", name);
         let mut document = self.observer.public_ip(&id).unwrap();
         document.tags = Some([("k".to_owned(), Some(value.to_owned()))].into());
-        Change { etag: document.etag.clone(), document, ..self.new_ip(name) }
+        PublicIpChange { etag: document.etag.clone(), document, ..self.new_ip(name) }
     }
 
-    fn release(&self, name: &str) -> Release {
-        let Change { id, etag, reasons, services, .. } = self.tagged(name, "gone");
-        Release { id, etag, reasons, services }
+    fn release(&self, name: &str) -> PublicIpRelease {
+        let PublicIpChange { id, etag, reasons, services, .. } = self.tagged(name, "gone");
+        PublicIpRelease { id, etag, reasons, services }
     }
 
     fn lb(&self) -> ResourceId {
@@ -121,16 +121,16 @@ impl Cloud {
     }
 
     /// The load balancer with these public IPs, on the version that is known.
-    fn balancer(&self, public_ips: &[&str]) -> LoadBalancer {
+    fn balancer(&self, public_ips: &[&str]) -> ArmLoadBalancer {
         let frontend = |name: &&str| json!({"name": name, "properties": {"publicIPAddress": {"id": self.id("publicIPAddresses", name)}}});
         let frontends: Vec<Value> = public_ips.iter().map(frontend).collect();
         let properties = json!({"frontendIPConfigurations": frontends, "backendAddressPools": [{"name": "kubernetes"}]});
         let document = json!({"location": "eastus", "sku": {"name": "Standard"}, "properties": properties});
         let known = self.observer.load_balancer(&self.lb());
-        LoadBalancer { etag: known.and_then(|known| known.etag), ..serde_json::from_value(document).unwrap() }
+        ArmLoadBalancer { etag: known.and_then(|known| known.etag), ..serde_json::from_value(document).unwrap() }
     }
 
-    async fn put_ip(&self, change: Change) -> ArmResult<()> {
+    async fn put_ip(&self, change: PublicIpChange) -> ArmResult<()> {
         self.writer.put_public_ip(&change, false, URGENCY).await
     }
 
@@ -157,9 +157,9 @@ impl Cloud {
     /// The same cloud as a process sees it that has just started.
     fn another_process(&self) -> Self {
         let client = self.writer.client.clone();
-        let lifetimes = Lifetimes::from_config(&AzureConfig::default());
-        let observer = Observer::new(client.clone(), Arc::clone(&self.settings), lifetimes, Clock::System);
-        let writer = Writer::new(Arc::clone(&observer), client);
+        let lifetimes = CacheLifetimes::from_config(&AzureConfig::default());
+        let observer = NetworkObserver::new(client.clone(), Arc::clone(&self.settings), lifetimes, Clock::System);
+        let writer = NetworkWriter::new(Arc::clone(&observer), client);
         Self { world: self.world.clone(), observer, writer, settings: Arc::clone(&self.settings) }
     }
 
@@ -171,13 +171,13 @@ impl Cloud {
     /// What is known is what ARM has.
     async fn check(&self) {
         let known = self.look().await;
-        let fresh = Observer::new(
+        let fresh = NetworkObserver::new(
             self.writer.client.clone(),
             Arc::clone(&self.settings),
-            Lifetimes::from_config(&AzureConfig::default()),
+            CacheLifetimes::from_config(&AzureConfig::default()),
             Clock::System,
         );
-        let mut fresh = (*fresh.observe(&Need::default(), URGENCY).await.unwrap().0).clone();
+        let mut fresh = (*fresh.observe(&NetworkQuery::default(), URGENCY).await.unwrap().0).clone();
         // Etags that are known to be stale are left as they were.
         for (fresh, known) in fresh.public_ips.iter_mut().zip(&known.public_ips) {
             fresh.etag.clone_from(&known.etag);
@@ -187,7 +187,7 @@ impl Cloud {
     }
 }
 
-fn class<T>(outcome: ArmResult<T>) -> ErrorClass {
+fn class<T>(outcome: ArmResult<T>) -> ArmErrorClass {
     outcome.map(|_| "success").unwrap_err().class
 }
 
@@ -200,11 +200,11 @@ async fn a_start_reads_each_thing_once_however_many_ask() {
     requests.sort();
     assert_eq!(requests, ["GET loadBalancers", "GET nsg-test", "GET publicIPAddresses"]);
     assert!(looks.iter().all(|look| Arc::ptr_eq(look, &looks[0]) && look.security_group.is_some()));
-    let need = Need {
+    let need = NetworkQuery {
         public_ip_groups: [cloud.settings.group.clone(), ResourceId::group_of(cloud.settings.group.subscription(), "x")]
             .into(),
         subnets: ["Subnet-Nodes".to_owned(), "missing".to_owned()].into(),
-        ..Need::default()
+        ..NetworkQuery::default()
     };
     let (seen, unread) = cloud.observer.observe(&need, URGENCY).await.unwrap();
     let mut requests = cloud.requests();
@@ -214,7 +214,7 @@ async fn a_start_reads_each_thing_once_however_many_ask() {
         ["GET missing", "GET publicIPAddresses", "GET subnet-nodes", "GET x"],
         "the group itself is asked for"
     );
-    assert!(unread.len() == 1 && unread[0].gone, "{unread:?}");
+    assert!(unread.len() == 1 && unread[0].group_missing, "{unread:?}");
     assert_eq!(seen.subnets.keys().collect::<Vec<_>>(), ["subnet-nodes"]);
     tokio::time::advance(std::time::Duration::from_secs(120)).await;
     cloud.look().await;
@@ -250,17 +250,17 @@ async fn a_public_ip_is_read_again_when_its_load_balancer_was_written() {
     let (one, two) = (cloud.tagged("a", "1"), cloud.tagged("a", "2"));
     let (first, second) = tokio::join!(cloud.put_ip(one), cloud.put_ip(two));
     first.unwrap();
-    assert_eq!(class(second), ErrorClass::Conflict, "planned on a version that the first has replaced");
+    assert_eq!(class(second), ArmErrorClass::Conflict, "planned on a version that the first has replaced");
     assert_eq!(cloud.requests(), ["GET a", "PUT a"]);
     cloud.put_ip(cloud.tagged("a", "2")).await.unwrap();
     assert_eq!(cloud.requests(), ["PUT a"]);
     cloud.put_balancer(&["a"]).await.unwrap();
     cloud.meddle(&cloud.id("publicIPAddresses", "a"));
-    assert_eq!(class(cloud.put_ip(cloud.tagged("a", "3")).await), ErrorClass::Conflict);
+    assert_eq!(class(cloud.put_ip(cloud.tagged("a", "3")).await), ArmErrorClass::Conflict);
     assert_eq!(cloud.requests(), ["PUT kubernetes", "GET a"], "somebody else's change is not overwritten");
     cloud.put_ip(cloud.tagged("a", "3")).await.unwrap();
     assert_eq!(cloud.requests(), ["PUT a"], "what was read is known");
-    assert_eq!(class(cloud.writer.delete_public_ip(&cloud.release("a"), URGENCY).await), ErrorClass::Conflict);
+    assert_eq!(class(cloud.writer.delete_public_ip(&cloud.release("a"), URGENCY).await), ArmErrorClass::Conflict);
     assert_eq!(cloud.requests(), [""; 0], "the load balancer still uses it");
     cloud.check().await;
 }
@@ -275,7 +275,7 @@ async fn many_public_ips_that_a_load_balancer_has_left_are_deleted_without_a_rea
     cloud.put_balancer(&names).await.unwrap();
     cloud.put_balancer(&[]).await.unwrap();
     cloud.requests();
-    let releases: Vec<Release> = names.iter().map(|name| cloud.release(name)).collect();
+    let releases: Vec<PublicIpRelease> = names.iter().map(|name| cloud.release(name)).collect();
     let deleted = join_all(releases.iter().map(|release| cloud.writer.delete_public_ip(release, URGENCY))).await;
     assert!(deleted.iter().all(Result::is_ok), "{deleted:?}");
     let requests = cloud.requests();
@@ -289,17 +289,17 @@ async fn a_public_ip_that_somebody_else_uses_by_now_stays() {
     cloud.put_balancer(&[]).await.unwrap();
     let release = cloud.release("a");
     let other = cloud.id("loadBalancers", "other");
-    let document = LoadBalancer { name: Some("other".into()), ..cloud.balancer(&["a"]) };
+    let document = ArmLoadBalancer { name: Some("other".into()), ..cloud.balancer(&["a"]) };
     cloud
         .writer
         .client
-        .put(&api::LOAD_BALANCERS, &other, Precondition::Absent, &LoadBalancer { etag: None, ..document })
+        .put(&api::LOAD_BALANCERS, &other, Precondition::Absent, &ArmLoadBalancer { etag: None, ..document })
         .await
         .unwrap();
     assert!(cloud.writer.delete_public_ip(&release, URGENCY).await.is_err(), "ARM refuses");
     cloud.look().await;
     cloud.requests();
-    assert_eq!(class(cloud.writer.delete_public_ip(&cloud.release("a"), URGENCY).await), ErrorClass::Conflict);
+    assert_eq!(class(cloud.writer.delete_public_ip(&cloud.release("a"), URGENCY).await), ArmErrorClass::Conflict);
     assert_eq!(cloud.requests(), [""; 0]);
 }
 
@@ -307,17 +307,17 @@ async fn a_public_ip_that_somebody_else_uses_by_now_stays() {
 async fn somebody_elses_change_is_a_conflict_and_read_again() {
     let cloud = Cloud::served().await;
     cloud.meddle(&cloud.lb());
-    assert_eq!(class(cloud.put_balancer(&[]).await), ErrorClass::Conflict);
-    assert_eq!(class(cloud.put_balancer(&[]).await), ErrorClass::Conflict);
+    assert_eq!(class(cloud.put_balancer(&[]).await), ArmErrorClass::Conflict);
+    assert_eq!(class(cloud.put_balancer(&[]).await), ArmErrorClass::Conflict);
     assert_eq!(cloud.requests(), ["PUT kubernetes"], "not a second time on what is in doubt");
-    assert_eq!(class(cloud.delete_balancer().await), ErrorClass::Conflict);
+    assert_eq!(class(cloud.delete_balancer().await), ArmErrorClass::Conflict);
     assert_eq!(cloud.requests(), ["GET kubernetes"]);
     let seen = cloud.look().await;
     assert!(seen.load_balancers[0].tags.is_some() && cloud.requests().is_empty());
     cloud.put_balancer(&["a"]).await.unwrap();
     cloud.check().await;
     cloud.meddle(&cloud.lb());
-    assert_eq!(class(cloud.delete_balancer().await), ErrorClass::Conflict);
+    assert_eq!(class(cloud.delete_balancer().await), ArmErrorClass::Conflict);
     assert_eq!(cloud.requests(), ["DELETE kubernetes"], "on the condition that it is as it was");
     cloud.look().await;
     assert_eq!(cloud.requests(), ["GET kubernetes"]);
@@ -332,7 +332,11 @@ async fn a_load_balancer_that_has_got_more_since_it_was_planned_is_not_deleted()
     cloud.look().await;
     cloud.requests();
     let deleted = cloud.writer.delete_load_balancer(&cloud.lb(), &planned, URGENCY).await;
-    assert_eq!((class(deleted), cloud.requests()), (ErrorClass::Conflict, vec![]), "a look has shown another version since");
+    assert_eq!(
+        (class(deleted), cloud.requests()),
+        (ArmErrorClass::Conflict, vec![]),
+        "a look has shown another version since"
+    );
     cloud.delete_balancer().await.unwrap();
     cloud.check().await;
 }
@@ -341,9 +345,9 @@ async fn a_load_balancer_that_has_got_more_since_it_was_planned_is_not_deleted()
 async fn a_load_balancer_without_an_etag_is_read_by_itself_before_it_is_deleted() {
     for changed in [true, false] {
         let cloud = Cloud::served().await;
-        let planned = LoadBalancer { etag: None, ..cloud.observer.load_balancer(&cloud.lb()).unwrap() };
-        let what = Doubt::LoadBalancer(cloud.lb());
-        let written = Written::LoadBalancer(cloud.lb(), Box::new(planned.clone()));
+        let planned = ArmLoadBalancer { etag: None, ..cloud.observer.load_balancer(&cloud.lb()).unwrap() };
+        let what = NetworkCacheKey::LoadBalancer(cloud.lb());
+        let written = NetworkWriteResult::LoadBalancer(cloud.lb(), Box::new(planned.clone()));
         cloud.observer.begin_write(what).succeeded(written);
         if changed {
             cloud.meddle(&cloud.lb());
@@ -352,7 +356,7 @@ async fn a_load_balancer_without_an_etag_is_read_by_itself_before_it_is_deleted(
         let there = cloud.world.azure().document(cloud.lb().as_str()).is_some();
         match changed {
             true => {
-                assert_eq!((class(deleted), cloud.requests()), (ErrorClass::Conflict, vec!["GET kubernetes".to_owned()]))
+                assert_eq!((class(deleted), cloud.requests()), (ArmErrorClass::Conflict, vec!["GET kubernetes".to_owned()]))
             }
             false => assert_eq!((deleted.is_ok(), cloud.requests().len()), (true, 2)),
         }
@@ -374,7 +378,7 @@ async fn the_public_ip_of_who_had_one_is_read_by_itself_before_it_is_created() {
     other.look().await;
     cloud.requests();
     let refused = other.writer.put_public_ip(&other.new_ip("b"), true, URGENCY).await;
-    assert_eq!((class(refused), cloud.requests()), (ErrorClass::Conflict, vec!["GET b".to_owned()]));
+    assert_eq!((class(refused), cloud.requests()), (ArmErrorClass::Conflict, vec!["GET b".to_owned()]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -408,8 +412,8 @@ async fn a_write_that_nobody_waits_for_leaves_doubt() {
 async fn a_read_that_fails_fails_the_look_and_is_tried_again() {
     let cloud = cloud();
     cloud.world.azure().add_fault(Fault::refuse(403, "AuthorizationFailed").path("*/loadBalancers").times(1));
-    let failed = cloud.observer.observe(&Need::default(), URGENCY).await;
-    assert_eq!(class(failed), ErrorClass::Forbidden);
+    let failed = cloud.observer.observe(&NetworkQuery::default(), URGENCY).await;
+    assert_eq!(class(failed), ArmErrorClass::Forbidden);
     cloud.requests();
     cloud.look().await;
     assert_eq!(cloud.requests(), ["GET loadBalancers"], "the rest is known");
@@ -424,9 +428,9 @@ async fn a_pool_changes_its_load_balancer() {
     let document = json!({"properties": {"virtualNetwork": network, "loadBalancerBackendAddresses": [address]}});
     let document: BackendAddressPool = serde_json::from_value(document).unwrap();
     cloud.writer.put_pool(&pool, &document, URGENCY).await.unwrap();
-    let known = serde_json::to_string(&cloud.observer.known().load_balancers).unwrap();
+    let known = serde_json::to_string(&cloud.observer.cached().load_balancers).unwrap();
     assert!(known.contains("10.224.0.9"), "{known}");
-    assert_eq!(class(cloud.put_balancer(&["a"]).await), ErrorClass::Conflict);
+    assert_eq!(class(cloud.put_balancer(&["a"]).await), ArmErrorClass::Conflict);
     assert_eq!(cloud.requests(), ["PUT kubernetes"], "the pool; the etag is an old one");
     cloud.look().await;
     assert_eq!(cloud.requests(), ["GET kubernetes"]);
@@ -462,7 +466,7 @@ async fn what_a_list_lacked_is_not_overwritten() {
             "loadBalancers" => other.put_balancer(&[]).await,
             _ => other.writer.put_public_ip(&other.new_ip(name), false, URGENCY).await,
         };
-        assert_eq!(class(refused), ErrorClass::Conflict, "{list}");
+        assert_eq!(class(refused), ArmErrorClass::Conflict, "{list}");
         assert_eq!(cloud.world.azure().document(cloud.id(list, name).as_str()).unwrap(), before, "{list}");
         let seen = other.look().await;
         assert!(seen.load_balancers.len() == 1 && seen.public_ips.len() == 1, "{list}: it is known from then on");

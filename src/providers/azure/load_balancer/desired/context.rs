@@ -2,35 +2,39 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use super::{Ask, load_balancers::PublicIps};
+use super::{ServiceRequest, load_balancers::PublicIpAssignment};
 use crate::providers::azure::{
     arm::{ResourceId, document::SubResource, network::PublicIpAddress},
     config::LoadBalancerSku,
     load_balancer::{
         naming,
-        observed::Observed,
-        settings::Settings,
-        spec::{Family, Identity, ServiceSpec},
+        observed::ObservedNetwork,
+        settings::LoadBalancerSettings,
+        spec::{IpFamily, ServiceIdentity, ServiceSpec},
     },
 };
 
 /// See the module.
-pub(super) struct Context<'a> {
+pub(super) struct PlanContext<'a> {
     /// What there is.
-    pub(super) observed: &'a Observed,
+    pub(super) observed: &'a ObservedNetwork,
     /// The configuration.
-    pub(super) settings: &'a Settings,
+    pub(super) settings: &'a LoadBalancerSettings,
     /// The public IP that each Service shall have.
-    pub(super) public_ips: &'a PublicIps,
+    pub(super) public_ips: &'a PublicIpAssignment,
     /// Public IPs that there are, by lower-cased id.
-    known: BTreeMap<String, &'a PublicIpAddress>,
+    public_ips_by_id: BTreeMap<String, &'a PublicIpAddress>,
 }
 
-impl<'a> Context<'a> {
+impl<'a> PlanContext<'a> {
     /// From what the planner is given.
-    pub(super) fn new(observed: &'a Observed, settings: &'a Settings, public_ips: &'a PublicIps) -> Self {
+    pub(super) fn new(
+        observed: &'a ObservedNetwork,
+        settings: &'a LoadBalancerSettings,
+        public_ips: &'a PublicIpAssignment,
+    ) -> Self {
         let keyed = |address: &'a PublicIpAddress| Some((address.id.as_deref()?.to_ascii_lowercase(), address));
-        Self { observed, settings, public_ips, known: observed.public_ips.iter().filter_map(keyed).collect() }
+        Self { observed, settings, public_ips, public_ips_by_id: observed.public_ips.iter().filter_map(keyed).collect() }
     }
 
     /// Whether load balancers are Standard ones.
@@ -39,33 +43,34 @@ impl<'a> Context<'a> {
     }
 
     /// The public IP that the Service shall have.
-    pub(super) fn public_ip(&self, identity: &Identity, family: Family) -> Option<&'a ResourceId> {
+    pub(super) fn public_ip(&self, identity: &ServiceIdentity, family: IpFamily) -> Option<&'a ResourceId> {
         self.public_ips.get(&(identity.clone(), family))
     }
 
     /// A public IP that there is.
-    pub(super) fn known_public_ip(&self, reference: &SubResource) -> Option<&'a PublicIpAddress> {
-        self.known.get(&reference.id.as_deref()?.to_ascii_lowercase()).copied()
+    pub(super) fn find_public_ip(&self, reference: &SubResource) -> Option<&'a PublicIpAddress> {
+        self.public_ips_by_id.get(&reference.id.as_deref()?.to_ascii_lowercase()).copied()
     }
 }
 
 /// Which Service names say something belongs to.
-pub(super) struct Owners {
+pub(super) struct NameOwners {
     /// Beginnings of names in lower case, and whose they are.
-    bases: BTreeMap<String, (String, usize)>,
+    prefixes: BTreeMap<String, (String, usize)>,
 }
 
-impl Owners {
+impl NameOwners {
     /// Of these Services; the answers are positions in this list.
-    pub(super) fn new<'a>(identities: impl Iterator<Item = &'a Identity>) -> Self {
-        let keyed =
-            |(place, identity): (usize, &Identity)| (identity.base.to_ascii_lowercase(), (identity.base.clone(), place));
-        Self { bases: identities.enumerate().map(keyed).collect() }
+    pub(super) fn new<'a>(identities: impl Iterator<Item = &'a ServiceIdentity>) -> Self {
+        let keyed = |(place, identity): (usize, &ServiceIdentity)| {
+            (identity.name_prefix.to_ascii_lowercase(), (identity.name_prefix.clone(), place))
+        };
+        Self { prefixes: identities.enumerate().map(keyed).collect() }
     }
 
     fn find(&self, name: &str) -> Option<&(String, usize)> {
         let name = name.to_ascii_lowercase();
-        let (base, owner) = self.bases.range(..=name.clone()).next_back()?;
+        let (base, owner) = self.prefixes.range(..=name.clone()).next_back()?;
         name.starts_with(base).then_some(owner)
     }
 
@@ -81,19 +86,19 @@ impl Owners {
 }
 
 /// Every Service that there is, whether it asks or not.
-pub(super) struct Known<'a> {
+pub(super) struct KnownServices<'a> {
     /// Which names say that something belongs to one of them.
-    pub(super) owners: Owners,
+    pub(super) owners: NameOwners,
     specs: Vec<Option<&'a ServiceSpec>>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> KnownServices<'a> {
     /// Those who ask, and the others.
-    pub(super) fn new(asks: &[&'a Ask], others: &'a [Arc<ServiceSpec>]) -> Self {
+    pub(super) fn new(asks: &[&'a ServiceRequest], others: &'a [Arc<ServiceSpec>]) -> Self {
         let asking = asks.iter().map(|ask| (ask.identity(), ask.spec().map(Arc::as_ref)));
         let others = others.iter().map(|spec| (&spec.identity, Some(spec.as_ref())));
         let (identities, specs): (Vec<_>, Vec<_>) = asking.chain(others).unzip();
-        Self { owners: Owners::new(identities.into_iter()), specs }
+        Self { owners: NameOwners::new(identities.into_iter()), specs }
     }
 
     /// The Service whose rule it is.
@@ -103,22 +108,22 @@ impl<'a> Known<'a> {
 }
 
 /// Whether a name begins as those that the controller gives.
-pub(super) fn is_given(name: &str) -> bool {
+pub(super) fn is_generated_name(name: &str) -> bool {
     let mut letters = name.bytes();
     letters.next() == Some(b'a')
-        && name.len() >= naming::BASE_LENGTH
-        && letters.take(naming::BASE_LENGTH - 1).all(|c| c.is_ascii_hexdigit())
+        && name.len() >= naming::NAME_PREFIX_LENGTH
+        && letters.take(naming::NAME_PREFIX_LENGTH - 1).all(|c| c.is_ascii_hexdigit())
 }
 
 /// The spec of a Service that shall have a load balancer.
-pub(super) fn ensured(ask: &Ask) -> Option<&ServiceSpec> {
+pub(super) fn ensured_spec(ask: &ServiceRequest) -> Option<&ServiceSpec> {
     match ask {
-        Ask::Ensure(spec) => Some(spec),
-        Ask::Remove(..) => None,
+        ServiceRequest::Ensure(spec) => Some(spec),
+        ServiceRequest::Delete(..) => None,
     }
 }
 
 /// An address in a document.
-pub(super) fn address(text: Option<&String>) -> Option<IpAddr> {
+pub(super) fn parse_address(text: Option<&String>) -> Option<IpAddr> {
     text?.parse().ok()
 }

@@ -2,11 +2,11 @@
 
 use crate::providers::azure::arm::{
     ResourceId,
-    network::{FrontendIpConfiguration, LoadBalancer, LoadBalancerProperties, LoadBalancingRule, Probe},
+    network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancerProperties, LoadBalancingRule, Probe},
 };
 
 /// See the module.
-pub(super) struct Draft<'a> {
+pub(super) struct LoadBalancerDraft<'a> {
     /// Its id.
     pub(super) id: ResourceId,
     /// Whether its name makes it internal.
@@ -18,14 +18,14 @@ pub(super) struct Draft<'a> {
     /// Whether it had parts of Services under a name that load balancers of the cluster had before.
     pub(super) is_former: bool,
     /// As ARM sent it; `None`: there is none yet.
-    pub(super) before: Option<&'a LoadBalancer>,
+    pub(super) before: Option<&'a ArmLoadBalancer>,
     /// As it will be.
-    pub(super) after: LoadBalancer,
+    pub(super) after: ArmLoadBalancer,
     /// What was changed; empty: nothing.
     pub(super) reasons: Vec<String>,
 }
 
-impl Draft<'_> {
+impl LoadBalancerDraft<'_> {
     /// What [`Self::after`] consists of.
     pub(super) fn properties_mut(&mut self) -> &mut LoadBalancerProperties {
         self.after.properties.get_or_insert_default()
@@ -59,19 +59,19 @@ impl Draft<'_> {
 }
 
 /// Front ends of a load balancer.
-pub(super) fn frontends(document: &LoadBalancer) -> &[FrontendIpConfiguration] {
+pub(super) fn frontends(document: &ArmLoadBalancer) -> &[FrontendIpConfiguration] {
     let properties = document.properties.as_ref();
     properties.and_then(|properties| properties.frontend_ip_configurations.as_deref()).unwrap_or_default()
 }
 
 /// Rules of a load balancer.
-pub(super) fn rules(document: &LoadBalancer) -> &[LoadBalancingRule] {
+pub(super) fn rules(document: &ArmLoadBalancer) -> &[LoadBalancingRule] {
     let properties = document.properties.as_ref();
     properties.and_then(|properties| properties.load_balancing_rules.as_deref()).unwrap_or_default()
 }
 
 /// Probes of a load balancer.
-pub(super) fn probes(document: &LoadBalancer) -> &[Probe] {
+pub(super) fn probes(document: &ArmLoadBalancer) -> &[Probe] {
     document.properties.as_ref().and_then(|properties| properties.probes.as_deref()).unwrap_or_default()
 }
 
@@ -96,7 +96,7 @@ impl FrontendUse {
 }
 
 /// Every use of a front end, with the front end's id in lower case.
-pub(super) fn frontend_uses(document: &LoadBalancer) -> Vec<(String, FrontendUse)> {
+pub(super) fn frontend_uses(document: &ArmLoadBalancer) -> Vec<(String, FrontendUse)> {
     let Some(properties) = &document.properties else { return Vec::new() };
     let mut uses = Vec::new();
     let mut add = |kind, name: Option<&str>, id: Option<&str>| {

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::context::{Context, address};
+use super::context::{PlanContext, parse_address};
 use crate::providers::azure::{
     arm::{
         ResourceId,
@@ -18,15 +18,15 @@ use crate::providers::azure::{
     load_balancer::{
         annotations::{INTERNAL_SUBNET, IPV4},
         naming,
-        spec::{Family, Refusal, ServiceSpec},
+        spec::{IpFamily, ServiceRefusal, ServiceSpec},
     },
 };
 
 /// What becomes of a front end on the load balancer where its Service belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum FrontendAction {
     /// It serves this family.
-    Keep(Family),
+    Keep(IpFamily),
     /// The Service needs another one for its family.
     Replace,
     /// The Service has no need of its family.
@@ -35,7 +35,7 @@ pub(super) enum Verdict {
 
 /// What makes two Services share a front end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Seat {
+pub(super) enum FrontendAddress {
     /// A public IP, by lower-cased id.
     Public(String),
     /// A private address.
@@ -43,76 +43,85 @@ pub(super) enum Seat {
 }
 
 /// The address of a front end; `None`: it has none yet.
-pub(super) fn seat(frontend: &FrontendIpConfiguration) -> Option<Seat> {
+pub(super) fn frontend_address(frontend: &FrontendIpConfiguration) -> Option<FrontendAddress> {
     let properties = frontend.properties.as_ref()?;
     match &properties.public_ip_address {
-        Some(public) => Some(Seat::Public(public.id.as_deref()?.to_ascii_lowercase())),
-        None => address(properties.private_ip_address.as_ref()).map(Seat::Private),
+        Some(public) => Some(FrontendAddress::Public(public.id.as_deref()?.to_ascii_lowercase())),
+        None => parse_address(properties.private_ip_address.as_ref()).map(FrontendAddress::Private),
     }
 }
 
 /// The address that a front end must have to serve the Service. A Service that is not told one has no such address when internal.
-pub(super) fn wanted_seat(context: &Context<'_>, spec: &ServiceSpec, family: Family) -> Option<Seat> {
+pub(super) fn wanted_address(context: &PlanContext<'_>, spec: &ServiceSpec, family: IpFamily) -> Option<FrontendAddress> {
     if spec.internal {
-        return (*spec.pinned.get(family)).map(Seat::Private);
+        return (*spec.pinned.get(family)).map(FrontendAddress::Private);
     }
-    context.public_ip(&spec.identity, family).map(|id| Seat::Public(id.key()))
+    context.public_ip(&spec.identity, family).map(|id| FrontendAddress::Public(id.key()))
 }
 
 /// The name of the Service's own front end.
-pub(super) fn own_name(spec: &ServiceSpec, family: Family) -> String {
+pub(super) fn own_name(spec: &ServiceSpec, family: IpFamily) -> String {
     let subnet = spec.subnet.as_deref().filter(|_| spec.internal);
     naming::frontend(&spec.identity, subnet, family, spec.is_dual_stack())
 }
 
 /// The family of a front end that belongs to the Service.
-pub(super) fn family(context: &Context<'_>, spec: &ServiceSpec, frontend: &FrontendIpConfiguration) -> Family {
+pub(super) fn family(context: &PlanContext<'_>, spec: &ServiceSpec, frontend: &FrontendIpConfiguration) -> IpFamily {
     let by_name = || match spec.families[..] {
         [only] => only,
         _ => naming::pool_family(frontend.name.as_deref().unwrap_or_default()),
     };
-    told_family(context, frontend).or_else(|| wanted_by(context, spec, frontend)).unwrap_or_else(by_name)
+    declared_family(context, frontend).or_else(|| family_by_address(context, spec, frontend)).unwrap_or_else(by_name)
 }
 
-fn told_family(context: &Context<'_>, frontend: &FrontendIpConfiguration) -> Option<Family> {
+fn declared_family(context: &PlanContext<'_>, frontend: &FrontendIpConfiguration) -> Option<IpFamily> {
     let properties = frontend.properties.as_ref()?;
     let (version, text) = match &properties.public_ip_address {
         Some(reference) => {
-            let public = context.known_public_ip(reference)?.properties.as_ref()?;
+            let public = context.find_public_ip(reference)?.properties.as_ref()?;
             (&public.public_ip_address_version, &public.ip_address)
         }
         None => (&properties.private_ip_address_version, &properties.private_ip_address),
     };
     match version {
-        Some(version) if version.eq_ignore_ascii_case("IPv6") => Some(Family::V6),
-        Some(_) => Some(Family::V4),
-        None => address(text.as_ref()).map(Family::of),
+        Some(version) if version.eq_ignore_ascii_case("IPv6") => Some(IpFamily::V6),
+        Some(_) => Some(IpFamily::V4),
+        None => parse_address(text.as_ref()).map(IpFamily::of),
     }
 }
 
 /// The family whose public IP the front end already has, when ARM's list does not have that public IP yet.
-fn wanted_by(context: &Context<'_>, spec: &ServiceSpec, frontend: &FrontendIpConfiguration) -> Option<Family> {
-    let seat = seat(frontend)?;
-    spec.families.iter().copied().find(|family| wanted_seat(context, spec, *family).as_ref() == Some(&seat))
+fn family_by_address(context: &PlanContext<'_>, spec: &ServiceSpec, frontend: &FrontendIpConfiguration) -> Option<IpFamily> {
+    let seat = frontend_address(frontend)?;
+    spec.families.iter().copied().find(|family| wanted_address(context, spec, *family).as_ref() == Some(&seat))
 }
 
 /// What becomes of a front end that its name makes the Service's own, on the load balancer where the Service belongs.
-pub(super) fn verdict(context: &Context<'_>, spec: &ServiceSpec, frontend: &FrontendIpConfiguration) -> Verdict {
+pub(super) fn frontend_action(
+    context: &PlanContext<'_>,
+    spec: &ServiceSpec,
+    frontend: &FrontendIpConfiguration,
+) -> FrontendAction {
     let family = family(context, spec, frontend);
     if !spec.families.contains(&family) {
-        return Verdict::Drop;
+        return FrontendAction::Drop;
     }
     let name = frontend.name.as_deref().unwrap_or_default();
     let changed = name != own_name(spec, family)
         || if spec.internal {
-            is_changed_inside(context, spec, family, frontend)
+            is_internal_changed(context, spec, family, frontend)
         } else {
-            is_changed_outside(context, spec, family, frontend)
+            is_external_changed(context, spec, family, frontend)
         };
-    if changed { Verdict::Replace } else { Verdict::Keep(family) }
+    if changed { FrontendAction::Replace } else { FrontendAction::Keep(family) }
 }
 
-fn is_changed_inside(context: &Context<'_>, spec: &ServiceSpec, family: Family, frontend: &FrontendIpConfiguration) -> bool {
+fn is_internal_changed(
+    context: &PlanContext<'_>,
+    spec: &ServiceSpec,
+    family: IpFamily,
+    frontend: &FrontendIpConfiguration,
+) -> bool {
     let properties = frontend.properties.as_ref();
     // Another default subnet moves nobody.
     let other_subnet = spec.subnet.is_some()
@@ -120,33 +129,33 @@ fn is_changed_inside(context: &Context<'_>, spec: &ServiceSpec, family: Family, 
             let own = properties.and_then(|properties| properties.subnet.as_ref());
             !own.is_some_and(|own| own.refers_to(&subnet_id(context, subnet)))
         });
-    let own = address(properties.and_then(|properties| properties.private_ip_address.as_ref()));
+    let own = parse_address(properties.and_then(|properties| properties.private_ip_address.as_ref()));
     other_subnet || spec.pinned.get(family).is_some_and(|pinned| own != Some(pinned))
 }
 
-fn is_changed_outside(
-    context: &Context<'_>,
+fn is_external_changed(
+    context: &PlanContext<'_>,
     spec: &ServiceSpec,
-    family: Family,
+    family: IpFamily,
     frontend: &FrontendIpConfiguration,
 ) -> bool {
-    seat(frontend) != wanted_seat(context, spec, family)
+    frontend_address(frontend) != wanted_address(context, spec, family)
 }
 
 /// The subnet of an internal Service.
-pub(super) fn subnet<'a>(context: &Context<'a>, spec: &ServiceSpec) -> Result<&'a Subnet, Refusal> {
+pub(super) fn subnet<'a>(context: &PlanContext<'a>, spec: &ServiceSpec) -> Result<&'a Subnet, ServiceRefusal> {
     let settings = context.settings;
     let (field, name) = match &spec.subnet {
         Some(name) => (INTERNAL_SUBNET.key, name),
         None => ("subnetName", &settings.subnet),
     };
-    context.observed.subnets.get(&name.to_lowercase()).ok_or_else(|| Refusal {
+    context.observed.subnets.get(&name.to_lowercase()).ok_or_else(|| ServiceRefusal {
         field: field.to_owned(),
         message: format!("virtual network {} has no subnet {name}", settings.virtual_network.name()),
     })
 }
 
-fn subnet_id(context: &Context<'_>, subnet: &Subnet) -> ResourceId {
+fn subnet_id(context: &PlanContext<'_>, subnet: &Subnet) -> ResourceId {
     let own = subnet.id.as_deref().and_then(|id| ResourceId::parse(id).ok());
     own.unwrap_or_else(|| context.settings.virtual_network.child("subnets", subnet.name.as_deref().unwrap_or_default()))
 }
@@ -168,7 +177,7 @@ fn has_ranges(subnet: &Subnet) -> bool {
 
 /// What a new front end takes over from the ones it replaces.
 #[derive(Debug, Default)]
-pub(super) struct Heritage {
+pub(super) struct InheritedFrontend {
     /// Zones of the last one; `None`: nothing was replaced, and the region decides.
     pub(super) zones: Option<Option<Vec<String>>>,
     /// Their addresses.
@@ -177,18 +186,18 @@ pub(super) struct Heritage {
 
 /// A new front end. `is_free`: whether no front end has that address.
 pub(super) fn new(
-    context: &Context<'_>,
+    context: &PlanContext<'_>,
     spec: &ServiceSpec,
-    family: Family,
-    heritage: &Heritage,
+    family: IpFamily,
+    heritage: &InheritedFrontend,
     is_free: impl Fn(IpAddr) -> bool,
-) -> Result<FrontendIpConfiguration, Refusal> {
+) -> Result<FrontendIpConfiguration, ServiceRefusal> {
     let name = Some(own_name(spec, family));
     if spec.internal {
-        let properties = Some(inside(context, spec, family, heritage, is_free)?);
+        let properties = Some(internal_properties(context, spec, family, heritage, is_free)?);
         return Ok(FrontendIpConfiguration { name, properties, zones: zones(context, heritage), ..Default::default() });
     }
-    let public = context.public_ip(&spec.identity, family).ok_or_else(|| Refusal {
+    let public = context.public_ip(&spec.identity, family).ok_or_else(|| ServiceRefusal {
         field: "status.loadBalancer".to_owned(),
         message: format!("there is no {family} public IP for the front end of {}", spec.identity.key),
     })?;
@@ -197,33 +206,33 @@ pub(super) fn new(
     Ok(FrontendIpConfiguration { name, properties: Some(properties), ..Default::default() })
 }
 
-fn zones(context: &Context<'_>, heritage: &Heritage) -> Option<Vec<String>> {
+fn zones(context: &PlanContext<'_>, heritage: &InheritedFrontend) -> Option<Vec<String>> {
     let region = &context.observed.zones;
     let has_zones = context.is_standard() && context.settings.extended_location.is_none() && !region.is_empty();
     heritage.zones.clone().unwrap_or_else(|| has_zones.then(|| region.clone()))
 }
 
-fn inside(
-    context: &Context<'_>,
+fn internal_properties(
+    context: &PlanContext<'_>,
     spec: &ServiceSpec,
-    family: Family,
-    heritage: &Heritage,
+    family: IpFamily,
+    heritage: &InheritedFrontend,
     is_free: impl Fn(IpAddr) -> bool,
-) -> Result<FrontendIpConfigurationProperties, Refusal> {
+) -> Result<FrontendIpConfigurationProperties, ServiceRefusal> {
     let subnet = subnet(context, spec)?;
-    let fits = |address: &&IpAddr| Family::of(**address) == family && is_in(subnet, **address) && is_free(**address);
+    let fits = |address: &&IpAddr| IpFamily::of(**address) == family && is_in(subnet, **address) && is_free(**address);
     if let Some(pinned) = spec.pinned.get(family).filter(|pinned| has_ranges(subnet) && !is_in(subnet, *pinned)) {
-        return Err(Refusal {
+        return Err(ServiceRefusal {
             field: format!("{}, -ipv6 or spec.loadBalancerIP", IPV4.key),
             message: format!("{pinned} is not in subnet {}", subnet.name.as_deref().unwrap_or_default()),
         });
     }
-    let known = || heritage.addresses.iter().chain(&spec.known_addresses).find(fits).copied();
+    let known = || heritage.addresses.iter().chain(&spec.status_addresses).find(fits).copied();
     let fixed = spec.pinned.get(family).or_else(known);
     let method = if fixed.is_some() { "Static" } else { "Dynamic" };
     Ok(FrontendIpConfigurationProperties {
         private_ip_address: fixed.map(|address| address.to_string()),
-        private_ip_address_version: (family == Family::V6).then(|| family.to_string()),
+        private_ip_address_version: (family == IpFamily::V6).then(|| family.to_string()),
         private_ip_allocation_method: Some(method.to_owned()),
         subnet: Some(SubResource::to(&subnet_id(context, subnet))),
         ..FrontendIpConfigurationProperties::default()

@@ -5,10 +5,10 @@
 //! Upstream changes the front end in place: the others have the new address then, and get theirs back one by one.
 
 use super::{
-    context::{Context, Known, Owners},
-    draft::{Draft, FrontendUse, NAT_POOL, frontend_uses},
-    frontends::{self, Seat},
-    seats::Seating,
+    context::{KnownServices, NameOwners, PlanContext},
+    draft::{FrontendUse, LoadBalancerDraft, NAT_POOL, frontend_uses},
+    frontend_assignment::FrontendAssignment,
+    frontends::{self, FrontendAddress},
 };
 use crate::providers::azure::{
     arm::network::{FrontendIpConfiguration, FrontendIpConfigurationProperties},
@@ -17,59 +17,59 @@ use crate::providers::azure::{
 
 /// Hands over every front end that is replaced on `draft`, the one at `place`. `asks`: whose rules follow their Services.
 pub(super) fn hand_over(
-    context: &Context<'_>,
-    (place, draft): (usize, &mut Draft<'_>),
-    seating: &Seating,
-    asks: &Owners,
-    known: &Known<'_>,
+    context: &PlanContext<'_>,
+    (place, draft): (usize, &mut LoadBalancerDraft<'_>),
+    seating: &FrontendAssignment,
+    asks: &NameOwners,
+    known: &KnownServices<'_>,
 ) {
-    let replaced = seating.marks.iter().filter(|((at, _), mark)| *at == place && mark.replaced);
+    let replaced = seating.retired.iter().filter(|((at, _), mark)| *at == place && mark.replaced);
     for ((_, id), _) in replaced {
-        let users = users_of_others(draft, id, asks);
+        let users = foreign_uses(draft, id, asks);
         // A pool of NAT ports cannot move while a scale set uses it.
         if users.is_empty() || users.iter().any(|user| user.kind == NAT_POOL) {
             continue;
         }
         let is_it = |part: &&FrontendIpConfiguration| draft.frontend_id(part).eq_ignore_ascii_case(id);
         let Some(former) = draft.frontends().iter().find(is_it).cloned() else { continue };
-        let Some(seat) = frontends::seat(&former) else { continue };
-        let heir = match newcomer(seating, place, &seat) {
+        let Some(seat) = frontends::frontend_address(&former) else { continue };
+        let heir = match added_frontend_with(seating, place, &seat) {
             Some(heir) => heir,
-            None => add(context, draft, &former, &seat, &users, known),
+            None => add_frontend(context, draft, &former, &seat, &users, known),
         };
-        refer(draft, id, &heir, asks);
+        redirect_references(draft, id, &heir, asks);
         for user in users {
             draft.reasons.push(format!("move {} {} to front end {}", user.kind, user.name, last(&heir)));
         }
     }
 }
 
-fn users_of_others(draft: &Draft<'_>, id: &str, asks: &Owners) -> Vec<FrontendUse> {
+fn foreign_uses(draft: &LoadBalancerDraft<'_>, id: &str, asks: &NameOwners) -> Vec<FrontendUse> {
     let uses = frontend_uses(&draft.after).into_iter().filter(|(frontend, _)| frontend == id).map(|(_, user)| user);
     uses.filter(|user| !user.is_rule() || asks.of_rule(&user.name).is_none()).collect()
 }
 
 /// The id of the new front end that gets the address anyway.
-fn newcomer(seating: &Seating, place: usize, seat: &Seat) -> Option<String> {
+fn added_frontend_with(seating: &FrontendAssignment, place: usize, seat: &FrontendAddress) -> Option<String> {
     let mut new = seating.added.iter().filter(|(at, _)| *at == place).map(|(_, part)| part);
-    new.find(|part| frontends::seat(part).as_ref() == Some(seat))?.id.clone()
+    new.find(|part| frontends::frontend_address(part).as_ref() == Some(seat))?.id.clone()
 }
 
 /// Adds a front end for the address. It is the own one of the first Service among the users, so that it goes with that Service.
-fn add(
-    context: &Context<'_>,
-    draft: &mut Draft<'_>,
+fn add_frontend(
+    context: &PlanContext<'_>,
+    draft: &mut LoadBalancerDraft<'_>,
     former: &FrontendIpConfiguration,
-    seat: &Seat,
+    seat: &FrontendAddress,
     users: &[FrontendUse],
-    known: &Known<'_>,
+    known: &KnownServices<'_>,
 ) -> String {
     let guests = users.iter().filter(|user| user.is_rule()).filter_map(|user| known.of_rule(&user.name));
     let own = guests.map(|spec| frontends::own_name(spec, frontends::family(context, spec, former)));
     let is_free = |name: &String| {
         !draft.frontends().iter().any(|part| part.name.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(name)))
     };
-    let name = own.into_iter().find(is_free).unwrap_or_else(|| kept_name(seat));
+    let name = own.into_iter().find(is_free).unwrap_or_else(|| unowned_name(seat));
     let id = draft.id.child("frontendIPConfigurations", &name).as_str().to_owned();
     draft.reasons.push(format!("add front end {name} for the address of {}", former.name.as_deref().unwrap_or_default()));
     let frontend = FrontendIpConfiguration {
@@ -84,16 +84,16 @@ fn add(
 }
 
 /// The name of a front end that is no Service's own.
-fn kept_name(seat: &Seat) -> String {
+fn unowned_name(seat: &FrontendAddress) -> String {
     match seat {
-        Seat::Public(id) => naming::kept_frontend(last(id)),
-        Seat::Private(address) => naming::kept_frontend(&address.to_string()),
+        FrontendAddress::Public(id) => naming::unowned_frontend(last(id)),
+        FrontendAddress::Private(address) => naming::unowned_frontend(&address.to_string()),
     }
 }
 
 /// Whether a front end was made to keep an address for whatever of others needs it.
-pub(super) fn is_kept(part: &FrontendIpConfiguration) -> bool {
-    frontends::seat(part).is_some_and(|seat| part.name.as_deref() == Some(kept_name(&seat).as_str()))
+pub(super) fn is_unowned(part: &FrontendIpConfiguration) -> bool {
+    frontends::frontend_address(part).is_some_and(|seat| part.name.as_deref() == Some(unowned_name(&seat).as_str()))
 }
 
 fn last(id: &str) -> &str {
@@ -115,7 +115,7 @@ pub(super) fn with_address(former: &FrontendIpConfigurationProperties) -> Fronte
 }
 
 /// Whatever of others refers to the front end `from` refers to `to` from now on.
-fn refer(draft: &mut Draft<'_>, from: &str, to: &str, asks: &Owners) {
+fn redirect_references(draft: &mut LoadBalancerDraft<'_>, from: &str, to: &str, asks: &NameOwners) {
     let change = |id: &mut Option<String>| {
         if id.as_deref().is_some_and(|id| id.eq_ignore_ascii_case(from)) {
             *id = Some(to.to_owned());

@@ -12,44 +12,44 @@ use std::{
 };
 
 use super::{
-    Ask,
-    attempt::{Attempt, attempt},
-    context::{Context, Known, Owners, ensured},
-    draft::{self, Draft, FrontendUse},
-    former, frontends, placement,
+    ServiceRequest,
+    attempt::{PlanAttempt, attempt},
+    context::{KnownServices, NameOwners, PlanContext, ensured_spec},
+    draft::{self, FrontendUse, LoadBalancerDraft},
+    former_names, frontends, placement,
 };
 use crate::providers::azure::{
-    arm::{ResourceId, network::LoadBalancer},
+    arm::{ResourceId, network::ArmLoadBalancer},
     load_balancer::{
         naming,
-        observed::Observed,
-        settings::Settings,
-        spec::{Family, Identity, Refusal, ServiceSpec},
+        observed::ObservedNetwork,
+        settings::LoadBalancerSettings,
+        spec::{IpFamily, ServiceIdentity, ServiceRefusal, ServiceSpec},
     },
 };
 
 /// The public IP that each external Service shall have, by family. It may not exist yet.
-pub type PublicIps = BTreeMap<(Identity, Family), ResourceId>;
+pub type PublicIpAssignment = BTreeMap<(ServiceIdentity, IpFamily), ResourceId>;
 
 /// Reason of the event, and field of the [`Refusal`], when a front end has to stay because others use it.
 pub const DELETING_FRONTEND: &str = "DeletingFrontendIPConfiguration";
 
 /// What is to be sent for a load balancer.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Write {
+pub enum LoadBalancerWrite {
     /// The whole document.
-    Put(Box<LoadBalancer>),
+    Put(Box<ArmLoadBalancer>),
     /// It goes; its pools must have no members from scale sets then.
     Delete,
 }
 
 /// One load balancer that changes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
+pub struct LoadBalancerChange {
     /// Which.
     pub id: ResourceId,
     /// How.
-    pub write: Write,
+    pub write: LoadBalancerWrite,
     /// What changes in it, one line each.
     pub reasons: Vec<String>,
     /// When: those of one wave can be written at once, after those of lower ones.
@@ -61,7 +61,7 @@ const WAVES: [u8; 3] = [0, 1, 2];
 
 /// A front end that its Service does not want any more, and that others use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeptFrontend {
+pub struct RetainedFrontend {
     /// ARM's id.
     pub id: String,
     /// By whom. The event's reason is [`DELETING_FRONTEND`].
@@ -70,34 +70,34 @@ pub struct KeptFrontend {
 
 /// What a Service got.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Placed {
+pub struct ServicePlacement {
     /// Its load balancer; `None`: it was removed.
     pub load_balancer: Option<ResourceId>,
     /// ARM's ids of its front ends, in the order of its families.
-    pub frontends: Vec<(Family, String)>,
+    pub frontends: Vec<(IpFamily, String)>,
     /// Front ends that it left and that stay.
-    pub kept: Vec<KeptFrontend>,
+    pub retained_frontends: Vec<RetainedFrontend>,
 }
 
 /// What planning comes to.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Outcome {
+pub struct LoadBalancerPlan {
     /// Load balancers to write, in an order in which no address is taken before it is given back.
-    pub documents: Vec<Change>,
+    pub changes: Vec<LoadBalancerChange>,
     /// The answer to each ask.
-    pub services: BTreeMap<Identity, Result<Placed, Refusal>>,
+    pub services: BTreeMap<ServiceIdentity, Result<ServicePlacement, ServiceRefusal>>,
 }
 
-impl Outcome {
+impl LoadBalancerPlan {
     /// Public IPs that front ends refer to when all is written, with the id of the front end.
-    pub fn frontends_of_public_ips(&self, observed: &Observed) -> BTreeMap<ResourceId, String> {
-        let written = |document: &&LoadBalancer| {
+    pub fn frontends_of_public_ips(&self, observed: &ObservedNetwork) -> BTreeMap<ResourceId, String> {
+        let written = |document: &&ArmLoadBalancer| {
             let id = document.id.as_deref().unwrap_or_default();
-            self.documents.iter().any(|change| change.id.as_str().eq_ignore_ascii_case(id))
+            self.changes.iter().any(|change| change.id.as_str().eq_ignore_ascii_case(id))
         };
-        let new = self.documents.iter().filter_map(|change| match &change.write {
-            Write::Put(document) => Some(document.as_ref()),
-            Write::Delete => None,
+        let new = self.changes.iter().filter_map(|change| match &change.write {
+            LoadBalancerWrite::Put(document) => Some(document.as_ref()),
+            LoadBalancerWrite::Delete => None,
         });
         let all = observed.load_balancers.iter().filter(|document| !written(document)).chain(new);
         let referring = all.flat_map(draft::frontends).filter_map(|frontend| {
@@ -109,22 +109,23 @@ impl Outcome {
 }
 
 /// Plans. The order of `asks` and of `others` does not matter; planned on what it comes to, nothing changes.
-pub fn reconcile(
-    observed: &Observed,
-    asks: &[Ask],
+pub fn plan_load_balancers(
+    observed: &ObservedNetwork,
+    asks: &[ServiceRequest],
     others: &[Arc<ServiceSpec>],
-    public_ips: &PublicIps,
-    settings: &Settings,
-) -> Outcome {
-    let context = Context::new(observed, settings, public_ips);
-    let asks = in_order(&context, asks);
-    let known = Known::new(&asks, others);
-    let mut refused: BTreeMap<Identity, Refusal> = BTreeMap::new();
+    public_ips: &PublicIpAssignment,
+    settings: &LoadBalancerSettings,
+) -> LoadBalancerPlan {
+    let context = PlanContext::new(observed, settings, public_ips);
+    let asks = by_precedence(&context, asks);
+    let known = KnownServices::new(&asks, others);
+    let mut refused: BTreeMap<ServiceIdentity, ServiceRefusal> = BTreeMap::new();
     loop {
-        let active: Vec<&Ask> = asks.iter().copied().filter(|ask| !refused.contains_key(ask.identity())).collect();
+        let active: Vec<&ServiceRequest> =
+            asks.iter().copied().filter(|ask| !refused.contains_key(ask.identity())).collect();
         let attempt = attempt(&context, &active, &known);
         if attempt.refused.is_empty() {
-            return outcome(&context, &active, attempt, refused);
+            return assemble_plan(&context, &active, attempt, refused);
         }
         for (ask, refusal) in attempt.refused {
             refused.entry(active[ask].identity().clone()).or_insert(refusal);
@@ -133,15 +134,15 @@ pub fn reconcile(
 }
 
 /// Who has a front end comes first, then who is likely to own its public IP, then the rest; each by name.
-fn in_order<'a>(context: &Context<'_>, asks: &'a [Ask]) -> Vec<&'a Ask> {
-    let owners = Owners::new(asks.iter().map(Ask::identity));
+fn by_precedence<'a>(context: &PlanContext<'_>, asks: &'a [ServiceRequest]) -> Vec<&'a ServiceRequest> {
+    let owners = NameOwners::new(asks.iter().map(ServiceRequest::identity));
     let names = context.observed.load_balancers.iter().flat_map(draft::frontends).filter_map(|part| part.name.as_deref());
     let seated: BTreeSet<usize> = names.filter_map(|name| owners.of_frontend(name)).collect();
-    let mut ranked: Vec<(u8, &Ask)> = asks
+    let mut ranked: Vec<(u8, &ServiceRequest)> = asks
         .iter()
         .enumerate()
         .map(|(place, ask)| {
-            let rank = match ensured(ask) {
+            let rank = match ensured_spec(ask) {
                 _ if seated.contains(&place) => 0,
                 Some(spec) if is_primary(context, spec) => 1,
                 _ => 2,
@@ -154,43 +155,48 @@ fn in_order<'a>(context: &Context<'_>, asks: &'a [Ask]) -> Vec<&'a Ask> {
 }
 
 /// Whether no pinned address makes the Service a guest, or the public IP is named after it.
-fn is_primary(context: &Context<'_>, spec: &ServiceSpec) -> bool {
-    let own = naming::public_ip(&context.settings.cluster, &spec.identity, None, Family::V4, false);
+fn is_primary(context: &PlanContext<'_>, spec: &ServiceSpec) -> bool {
+    let own = naming::public_ip(&context.settings.cluster, &spec.identity, None, IpFamily::V4, false);
     spec.families.iter().all(|family| match context.public_ip(&spec.identity, *family) {
         Some(id) if !spec.internal => id.name().starts_with(&own),
         _ => spec.pinned.get(*family).is_none(),
     })
 }
 
-fn outcome(context: &Context<'_>, asks: &[&Ask], attempt: Attempt<'_>, refused: BTreeMap<Identity, Refusal>) -> Outcome {
+fn assemble_plan(
+    context: &PlanContext<'_>,
+    asks: &[&ServiceRequest],
+    attempt: PlanAttempt<'_>,
+    refused: BTreeMap<ServiceIdentity, ServiceRefusal>,
+) -> LoadBalancerPlan {
     let leftover =
         context.observed.load_balancers.iter().filter(|document| placement::is_leftover(context.settings, document));
-    let lends = |document: &LoadBalancer| {
+    let lends = |document: &ArmLoadBalancer| {
         context.observed.public_ips.iter().any(|public_ip| placement::lends_address(document, public_ip))
     };
-    let mut documents: Vec<Change> = leftover
+    let mut documents: Vec<LoadBalancerChange> = leftover
         .filter(|document| !lends(document))
-        .map(|document| Change {
+        .map(|document| LoadBalancerChange {
             id: placement::document_id(context, document),
-            write: Write::Delete,
+            write: LoadBalancerWrite::Delete,
             reasons: vec!["delete a basic load balancer, which a standard one replaces".to_owned()],
             wave: WAVES[0],
         })
         .collect();
     documents.extend(changes(context, attempt.drafts));
     let mut services: BTreeMap<_, _> = refused.into_iter().map(|(identity, refusal)| (identity, Err(refusal))).collect();
-    services.extend(asks.iter().zip(attempt.placed).map(|(ask, placed)| (ask.identity().clone(), Ok(placed))));
-    Outcome { documents, services }
+    services.extend(asks.iter().zip(attempt.placements).map(|(ask, placed)| (ask.identity().clone(), Ok(placed))));
+    LoadBalancerPlan { changes: documents, services }
 }
 
 /// Who takes an address that another load balancer gives back is written after that one.
-fn changes<'a>(context: &Context<'_>, mut drafts: Vec<Draft<'a>>) -> Vec<Change> {
+fn changes<'a>(context: &PlanContext<'_>, mut drafts: Vec<LoadBalancerDraft<'a>>) -> Vec<LoadBalancerChange> {
     for draft in drafts.iter_mut().filter(|draft| has_failed(draft)) {
         draft.reasons.push("write it again, since its last change failed".to_owned());
     }
-    let seats = |frontends: &[_]| frontends.iter().filter_map(frontends::seat).collect::<BTreeSet<_>>();
+    let seats = |frontends: &[_]| frontends.iter().filter_map(frontends::frontend_address).collect::<BTreeSet<_>>();
     let before: Vec<_> = drafts.iter().map(|draft| seats(draft.frontends_before())).collect();
-    let mut changed: Vec<Change> = Vec::new();
+    let mut changed: Vec<LoadBalancerChange> = Vec::new();
     for (place, draft) in drafts.into_iter().enumerate().filter(|(_, draft)| !draft.reasons.is_empty()) {
         let gained = &seats(draft.frontends()) - &before[place];
         let elsewhere = |seat| before.iter().enumerate().any(|(other, seats)| other != place && seats.contains(seat));
@@ -202,22 +208,22 @@ fn changes<'a>(context: &Context<'_>, mut drafts: Vec<Draft<'a>>) -> Vec<Change>
 }
 
 /// Whether Azure took the last change and could not carry it out.
-fn has_failed(draft: &Draft<'_>) -> bool {
+fn has_failed(draft: &LoadBalancerDraft<'_>) -> bool {
     let properties = draft.before.and_then(|document| document.properties.as_ref());
     let state = properties.and_then(|properties| properties.provisioning_state.as_deref());
     draft.is_ours && state.is_some_and(|state| state.eq_ignore_ascii_case("Failed"))
 }
 
-fn change(context: &Context<'_>, draft: Draft<'_>, wave: u8) -> Change {
+fn change(context: &PlanContext<'_>, draft: LoadBalancerDraft<'_>, wave: u8) -> LoadBalancerChange {
     let (external, internal) = context.settings.preconfigured;
     let is_preconfigured = if draft.internal { internal } else { external };
-    let goes = if draft.is_ours { draft.frontends().is_empty() } else { former::is_emptied(context, &draft) };
-    let Draft { id, after, mut reasons, .. } = draft;
+    let goes = if draft.is_ours { draft.frontends().is_empty() } else { former_names::is_emptied(context, &draft) };
+    let LoadBalancerDraft { id, after, mut reasons, .. } = draft;
     if goes && !is_preconfigured {
         reasons.push("delete the load balancer, which has no front end any more".to_owned());
-        return Change { id, write: Write::Delete, reasons, wave };
+        return LoadBalancerChange { id, write: LoadBalancerWrite::Delete, reasons, wave };
     }
-    Change { id, write: Write::Put(Box::new(after)), reasons, wave }
+    LoadBalancerChange { id, write: LoadBalancerWrite::Put(Box::new(after)), reasons, wave }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::providers::azure::arm::network::{LoadBalancingRule, Probe};
 
 /// A part of a load balancer with a name.
-pub(super) trait Part: Clone {
+pub(super) trait LoadBalancerPart: Clone {
     /// What it is called in reasons.
     const KIND: &'static str;
     /// Its name.
@@ -16,7 +16,7 @@ pub(super) trait Part: Clone {
 
 macro_rules! parts {
     ($($name:ident = $kind:literal),*) => {$(
-        impl Part for $name {
+        impl LoadBalancerPart for $name {
             const KIND: &'static str = $kind;
             fn name(&self) -> &str {
                 self.name.as_deref().unwrap_or_default()
@@ -30,7 +30,7 @@ macro_rules! parts {
 parts!(LoadBalancingRule = "rule", Probe = "probe");
 
 /// How parts of one kind are merged.
-pub(super) struct Merge<'a, T> {
+pub(super) struct PartMerge<'a, T> {
     /// What Services want, in order.
     pub(super) wanted: &'a [&'a T],
     /// Whether a part with this name is for the Services to decide about.
@@ -41,7 +41,7 @@ pub(super) struct Merge<'a, T> {
     pub(super) is_same: fn(&T, &T) -> bool,
 }
 
-impl<T: Part> Merge<'_, T> {
+impl<T: LoadBalancerPart> PartMerge<'_, T> {
     /// Replaces parts that differ where they are, drops those that nobody wants, and appends the missing ones.
     pub(super) fn apply(&self, existing: &mut Option<Vec<T>>, reasons: &mut Vec<String>) {
         let mut missing: BTreeMap<String, (usize, &T)> = BTreeMap::new();

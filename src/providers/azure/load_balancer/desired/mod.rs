@@ -3,26 +3,26 @@
 //! Each takes a document as ARM sent it and the asks, changes only what belongs to those Services (by names and tags), and answers for
 //! each Service whether that was possible. Applied twice they change nothing the second time; the order of the asks does not matter.
 
+pub mod arm_constraints;
 mod attempt;
-pub mod check;
-mod claims;
 mod context;
 mod draft;
 pub mod expected;
-mod former;
+mod former_names;
+mod frontend_assignment;
 mod frontends;
 mod handover;
 pub mod load_balancers;
-pub mod members;
 mod merge;
 mod placement;
+pub mod pool_members;
 mod pools;
+mod port_conflicts;
 mod probes;
 pub mod public_ips;
 mod rules;
 #[cfg(test)]
 pub(super) mod samples;
-mod seats;
 pub mod security_rules;
 pub mod status;
 pub mod tags;
@@ -30,31 +30,31 @@ pub mod traces;
 
 use std::sync::Arc;
 
-use super::spec::{Identity, ServiceSpec};
+use super::spec::{ServiceIdentity, ServiceSpec};
 
 /// One Service's part in a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ask {
+pub enum ServiceRequest {
     /// Its load balancer shall be as asked.
     Ensure(Arc<ServiceSpec>),
     /// All that belongs to it shall go. Carries the last valid spec, when there is one, for what only it tells (pinned addresses).
-    Remove(Identity, Option<Arc<ServiceSpec>>),
+    Delete(ServiceIdentity, Option<Arc<ServiceSpec>>),
 }
 
-impl Ask {
+impl ServiceRequest {
     /// Whose it is.
-    pub fn identity(&self) -> &Identity {
+    pub fn identity(&self) -> &ServiceIdentity {
         match self {
-            Ask::Ensure(spec) => &spec.identity,
-            Ask::Remove(identity, _) => identity,
+            ServiceRequest::Ensure(spec) => &spec.identity,
+            ServiceRequest::Delete(identity, _) => identity,
         }
     }
 
     /// What it asks for or asked for last.
     pub fn spec(&self) -> Option<&Arc<ServiceSpec>> {
         match self {
-            Ask::Ensure(spec) => Some(spec),
-            Ask::Remove(_, last) => last.as_ref(),
+            ServiceRequest::Ensure(spec) => Some(spec),
+            ServiceRequest::Delete(_, last) => last.as_ref(),
         }
     }
 }

@@ -6,74 +6,74 @@
 //! Several standard load balancers would be chosen from in [`external_name`], which is asked once for each Service.
 
 use super::{
-    Ask,
-    context::{Context, Owners},
-    draft::{self, Draft},
+    ServiceRequest,
+    context::{NameOwners, PlanContext},
+    draft::{self, LoadBalancerDraft},
 };
 use crate::providers::azure::{
     arm::{
         ResourceId,
-        document::{ExtendedLocation, Extra, Sku},
-        network::{LoadBalancer, PublicIpAddress},
+        document::{ArmSku, ExtendedLocation, Extra},
+        network::{ArmLoadBalancer, PublicIpAddress},
     },
     config::{LoadBalancerSku, VmType},
     load_balancer::{
         annotations::MODE,
         naming,
-        settings::Settings,
-        spec::{Refusal, ServiceSpec},
+        settings::LoadBalancerSettings,
+        spec::{ServiceRefusal, ServiceSpec},
     },
 };
 
 const AUTO: &str = "__auto__";
 
 /// A load balancer's name, empty when ARM sent none.
-fn name(document: &LoadBalancer) -> &str {
+fn name(document: &ArmLoadBalancer) -> &str {
     document.name.as_deref().unwrap_or_default()
 }
 
 /// The id of the load balancer called `name`.
-pub(super) fn id(context: &Context<'_>, name: &str) -> ResourceId {
+pub(super) fn id(context: &PlanContext<'_>, name: &str) -> ResourceId {
     context.settings.load_balancer_group.resource("Microsoft.Network/loadBalancers", &[name])
 }
 
 /// The external name of the cluster's own load balancer.
-pub(super) fn primary_name(settings: &Settings) -> &str {
+pub(super) fn primary_name(settings: &LoadBalancerSettings) -> &str {
     if settings.load_balancer_name.is_empty() { &settings.cluster } else { &settings.load_balancer_name }
 }
 
 /// Whether a load balancer with this name is the controller's to delete.
-fn is_ours(settings: &Settings, name: &str) -> bool {
+fn is_ours(settings: &LoadBalancerSettings, name: &str) -> bool {
     let (external, _) = naming::split_load_balancer(name);
     let names = [settings.cluster.as_str(), primary_name(settings)];
     settings.sku != LoadBalancerSku::Standard || names.iter().any(|known| known.eq_ignore_ascii_case(external))
 }
 
 /// Whether a basic load balancer was left behind on a cluster that has standard ones by now. It is deleted.
-pub(super) fn is_leftover(settings: &Settings, document: &LoadBalancer) -> bool {
+pub(super) fn is_leftover(settings: &LoadBalancerSettings, document: &ArmLoadBalancer) -> bool {
     let sku = document.sku.as_ref().and_then(|sku| sku.name.as_deref());
     let is_basic = sku.is_some_and(|sku| sku.eq_ignore_ascii_case("Basic"));
     settings.sku == LoadBalancerSku::Standard && is_ours(settings, name(document)) && is_basic
 }
 
 /// Whether the load balancer uses the public IP.
-pub(super) fn uses(document: &LoadBalancer, pip: &PublicIpAddress) -> bool {
+pub(super) fn uses(document: &ArmLoadBalancer, pip: &PublicIpAddress) -> bool {
     let reference = pip.properties.as_ref().and_then(|properties| properties.ip_configuration.as_ref());
     let user = reference.and_then(|reference| reference.id.as_deref()).unwrap_or_default().to_ascii_lowercase();
     document.id.as_deref().is_some_and(|id| user.starts_with(&format!("{}/", id.to_ascii_lowercase())))
 }
 
 /// Whether the public IP would lose its address with the load balancer: Azure takes a dynamic one back when nothing uses it.
-pub(super) fn lends_address(document: &LoadBalancer, pip: &PublicIpAddress) -> bool {
+pub(super) fn lends_address(document: &ArmLoadBalancer, pip: &PublicIpAddress) -> bool {
     let method = pip.properties.as_ref().and_then(|properties| properties.public_ip_allocation_method.as_deref());
     method.is_some_and(|method| method.eq_ignore_ascii_case("Dynamic")) && uses(document, pip)
 }
 
 /// The load balancers that planning may change: managed ones, and those on which names show parts of a Service: of those who ask, and of
 /// all when load balancers may have had another name. `known`: all Services.
-pub(super) fn drafts<'a>(context: &Context<'a>, owners: &Owners, known: &Owners) -> Vec<Draft<'a>> {
+pub(super) fn drafts<'a>(context: &PlanContext<'a>, owners: &NameOwners, known: &NameOwners) -> Vec<LoadBalancerDraft<'a>> {
     let owners = if context.is_standard() { known } else { owners };
-    let is_touched = |document: &LoadBalancer| {
+    let is_touched = |document: &ArmLoadBalancer| {
         draft::frontends(document)
             .iter()
             .any(|part| part.name.as_deref().is_some_and(|name| owners.of_frontend(name).is_some()))
@@ -89,9 +89,9 @@ pub(super) fn drafts<'a>(context: &Context<'a>, owners: &Owners, known: &Owners)
     documents.map(|document| existing(context, document)).collect()
 }
 
-fn existing<'a>(context: &Context<'a>, document: &'a LoadBalancer) -> Draft<'a> {
+fn existing<'a>(context: &PlanContext<'a>, document: &'a ArmLoadBalancer) -> LoadBalancerDraft<'a> {
     let (external, internal) = naming::split_load_balancer(name(document));
-    Draft {
+    LoadBalancerDraft {
         id: document_id(context, document),
         internal,
         external_name: external.to_owned(),
@@ -104,13 +104,13 @@ fn existing<'a>(context: &Context<'a>, document: &'a LoadBalancer) -> Draft<'a> 
 }
 
 /// The id of a load balancer that there is.
-pub(super) fn document_id(context: &Context<'_>, document: &LoadBalancer) -> ResourceId {
+pub(super) fn document_id(context: &PlanContext<'_>, document: &ArmLoadBalancer) -> ResourceId {
     let own = document.id.as_deref().and_then(|id| ResourceId::parse(id).ok());
     own.unwrap_or_else(|| id(context, name(document)))
 }
 
 /// A load balancer that there is not yet.
-pub(super) fn new<'a>(context: &Context<'a>, external: &str, internal: bool) -> Draft<'a> {
+pub(super) fn new<'a>(context: &PlanContext<'a>, external: &str, internal: bool) -> LoadBalancerDraft<'a> {
     let settings = context.settings;
     let name = naming::load_balancer(external, internal);
     let sku = if context.is_standard() { "Standard" } else { "Basic" };
@@ -119,33 +119,42 @@ pub(super) fn new<'a>(context: &Context<'a>, external: &str, internal: bool) -> 
         kind: Some("EdgeZone".to_owned()),
         extra: Extra::new(),
     };
-    let after = LoadBalancer {
+    let after = ArmLoadBalancer {
         name: Some(name.clone()),
         location: Some(settings.location.clone()),
         extended_location: settings.extended_location.as_ref().map(edge),
-        sku: Some(Sku { name: Some(sku.to_owned()), ..Sku::default() }),
-        ..LoadBalancer::default()
+        sku: Some(ArmSku { name: Some(sku.to_owned()), ..ArmSku::default() }),
+        ..ArmLoadBalancer::default()
     };
     let reasons = vec![format!("create load balancer {name}")];
     let external_name = external.to_owned();
-    Draft { id: id(context, &name), internal, external_name, is_ours: true, is_former: false, before: None, after, reasons }
+    LoadBalancerDraft {
+        id: id(context, &name),
+        internal,
+        external_name,
+        is_ours: true,
+        is_former: false,
+        before: None,
+        after,
+        reasons,
+    }
 }
 
 /// How many rules each load balancer will have, for those that are chosen by it.
-pub(super) type Load = std::collections::BTreeMap<(String, bool), usize>;
+pub(super) type RuleCounts = std::collections::BTreeMap<(String, bool), usize>;
 
 /// Rules on every load balancer, by external name in lower case and kind.
-pub(super) fn load(drafts: &[Draft<'_>]) -> Load {
+pub(super) fn rule_counts(drafts: &[LoadBalancerDraft<'_>]) -> RuleCounts {
     drafts.iter().map(|draft| ((draft.external_name.to_lowercase(), draft.internal), draft.rules().len())).collect()
 }
 
 /// The external name of the load balancer on which the Service belongs. `current`: of the one of its kind on which it is.
 pub(super) fn external_name(
-    context: &Context<'_>,
+    context: &PlanContext<'_>,
     spec: &ServiceSpec,
     current: Option<&str>,
-    load: &Load,
-) -> Result<String, Refusal> {
+    load: &RuleCounts,
+) -> Result<String, ServiceRefusal> {
     let mode = spec.mode.as_deref().map(str::trim).filter(|mode| !mode.is_empty());
     match (mode, current) {
         _ if context.is_standard() => Ok(primary_name(context.settings).to_owned()),
@@ -160,17 +169,17 @@ pub(super) fn external_name(
     }
 }
 
-fn of_vm_set(context: &Context<'_>, set: &str) -> String {
+fn of_vm_set(context: &PlanContext<'_>, set: &str) -> String {
     if set.eq_ignore_ascii_case(&context.settings.primary_vm_set) {
         return primary_name(context.settings).to_owned();
     }
     if context.settings.vm_type == VmType::Standard { set.to_lowercase() } else { set.to_owned() }
 }
 
-fn named(context: &Context<'_>, mode: &str) -> Result<String, Refusal> {
+fn named(context: &PlanContext<'_>, mode: &str) -> Result<String, ServiceRefusal> {
     let sets = &context.observed.vm_sets;
     let known = sets.iter().chain([&context.settings.primary_vm_set]).find(|set| set.eq_ignore_ascii_case(mode));
-    known.map(|set| of_vm_set(context, set)).ok_or_else(|| Refusal {
+    known.map(|set| of_vm_set(context, set)).ok_or_else(|| ServiceRefusal {
         field: MODE.key.to_owned(),
         message: format!(
             "there is no scale set or availability set {mode}; there are {}, and {AUTO} picks one",
@@ -181,17 +190,17 @@ fn named(context: &Context<'_>, mode: &str) -> Result<String, Refusal> {
 
 /// The candidate that does not exist yet, else the one with the fewest rules; the first of several.
 fn with_room(
-    context: &Context<'_>,
+    context: &PlanContext<'_>,
     spec: &ServiceSpec,
     candidates: &[String],
     current: Option<&str>,
-    load: &Load,
-) -> Result<String, Refusal> {
+    load: &RuleCounts,
+) -> Result<String, ServiceRefusal> {
     let rules = |name: &String| load.get(&(name.to_lowercase(), spec.internal)).copied();
     let free =
         candidates.iter().find(|name| rules(name).is_none()).or_else(|| candidates.iter().min_by_key(|name| rules(name)));
     let Some(name) = free else {
-        return Err(Refusal {
+        return Err(ServiceRefusal {
             field: MODE.key.to_owned(),
             message: "the cluster has no scale set or availability set".to_owned(),
         });
@@ -199,7 +208,7 @@ fn with_room(
     let most = usize::try_from(context.settings.maximum_rules).unwrap_or_default();
     let is_there = current.is_some_and(|current| current.eq_ignore_ascii_case(name));
     match rules(name) {
-        Some(count) if count >= most && !is_there => Err(Refusal {
+        Some(count) if count >= most && !is_there => Err(ServiceRefusal {
             field: MODE.key.to_owned(),
             message: format!("load balancer {name} has {count} rules, and maximumLoadBalancerRuleCount is {most}"),
         }),
@@ -208,8 +217,13 @@ fn with_room(
 }
 
 /// The external name of the load balancer of the Service's kind that already has parts of it.
-pub(super) fn current<'a>(drafts: &'a [Draft<'_>], ask: usize, spec: &ServiceSpec, owners: &Owners) -> Option<&'a str> {
-    let holds = |draft: &&Draft<'_>| {
+pub(super) fn current<'a>(
+    drafts: &'a [LoadBalancerDraft<'_>],
+    ask: usize,
+    spec: &ServiceSpec,
+    owners: &NameOwners,
+) -> Option<&'a str> {
+    let holds = |draft: &&LoadBalancerDraft<'_>| {
         let own = |name: &Option<String>| name.as_deref().and_then(|name| owners.of_rule(name)) == Some(ask);
         draft.internal == spec.internal
             && (draft.frontends_before().iter().any(|part| own(&part.name))
@@ -219,19 +233,24 @@ pub(super) fn current<'a>(drafts: &'a [Draft<'_>], ask: usize, spec: &ServiceSpe
 }
 
 /// Where the Services of one attempt belong.
-pub(super) struct Targets {
+pub(super) struct TargetLoadBalancers {
     /// Position of the draft by the ask's position; `None`: it is to be removed.
-    pub(super) of_ask: Vec<Option<usize>>,
+    pub(super) by_request: Vec<Option<usize>>,
     /// Asks that cannot be placed.
-    pub(super) refused: Vec<(usize, Refusal)>,
+    pub(super) refused: Vec<(usize, ServiceRefusal)>,
 }
 
 /// Places every ask, adding the load balancers that are missing.
-pub(super) fn targets<'a>(context: &Context<'a>, asks: &[&Ask], drafts: &mut Vec<Draft<'a>>, owners: &Owners) -> Targets {
-    let mut load = load(drafts);
-    let mut targets = Targets { of_ask: vec![None; asks.len()], refused: Vec::new() };
+pub(super) fn choose_targets<'a>(
+    context: &PlanContext<'a>,
+    asks: &[&ServiceRequest],
+    drafts: &mut Vec<LoadBalancerDraft<'a>>,
+    owners: &NameOwners,
+) -> TargetLoadBalancers {
+    let mut load = rule_counts(drafts);
+    let mut targets = TargetLoadBalancers { by_request: vec![None; asks.len()], refused: Vec::new() };
     for (place, ask) in asks.iter().enumerate() {
-        let Some(spec) = super::context::ensured(ask) else { continue };
+        let Some(spec) = super::context::ensured_spec(ask) else { continue };
         let current = current(drafts, place, spec, owners).map(str::to_owned);
         match external_name(context, spec, current.as_deref(), &load) {
             Err(refusal) => targets.refused.push((place, refusal)),
@@ -240,10 +259,10 @@ pub(super) fn targets<'a>(context: &Context<'a>, asks: &[&Ask], drafts: &mut Vec
                     *load.entry((external.to_lowercase(), spec.internal)).or_default() +=
                         spec.ports.len() * spec.families.len();
                 }
-                let is_it = |draft: &Draft<'_>| {
+                let is_it = |draft: &LoadBalancerDraft<'_>| {
                     draft.internal == spec.internal && draft.external_name.eq_ignore_ascii_case(&external)
                 };
-                targets.of_ask[place] = Some(drafts.iter().position(is_it).unwrap_or(drafts.len()));
+                targets.by_request[place] = Some(drafts.iter().position(is_it).unwrap_or(drafts.len()));
                 if !drafts.iter().any(is_it) {
                     drafts.push(new(context, &external, spec.internal));
                 }

@@ -4,22 +4,22 @@
 //! have names of their own, and the cluster's lives as long as its load balancer.
 //! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`.
 
-use super::{super::naming, draft::Draft};
+use super::{super::naming, draft::LoadBalancerDraft};
 use crate::providers::azure::{
     arm::{
         ResourceId,
         network::{BackendAddressPool, BackendAddressPoolProperties},
     },
-    load_balancer::{settings::Settings, spec::Family},
+    load_balancer::{settings::LoadBalancerSettings, spec::IpFamily},
 };
 
 /// The pool that rules of `family` send their traffic to.
-pub(super) fn id(load_balancer: &ResourceId, settings: &Settings, family: Family) -> ResourceId {
+pub(super) fn id(load_balancer: &ResourceId, settings: &LoadBalancerSettings, family: IpFamily) -> ResourceId {
     load_balancer.child("backendAddressPools", &naming::pool(&settings.cluster, family))
 }
 
 /// Adds the pool of `family` when there is none. Names are equal in any letter case.
-pub(super) fn ensure(draft: &mut Draft<'_>, settings: &Settings, family: Family) {
+pub(super) fn ensure(draft: &mut LoadBalancerDraft<'_>, settings: &LoadBalancerSettings, family: IpFamily) {
     let name = naming::pool(&settings.cluster, family);
     let pools = draft.properties_mut().backend_address_pools.get_or_insert_default();
     if !pools.iter().any(|pool| pool.name.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(&name))) {

@@ -6,8 +6,8 @@ use crate::providers::azure::{
     arm::network::{Probe, ProbeProperties},
     load_balancer::{
         naming,
-        settings::Settings,
-        spec::{Family, PortProbe, PortSpec, ProbeProtocol, ProbeSpec, Protocol, ServiceSpec},
+        settings::LoadBalancerSettings,
+        spec::{IpFamily, PortProbe, PortSpec, ProbeProtocol, ProbeSpec, Protocol, ServiceSpec},
     },
 };
 
@@ -19,8 +19,8 @@ pub(super) fn of_rule(
     spec: &ServiceSpec,
     wanted: &PortProbe,
     rule: &str,
-    family: Family,
-    settings: &Settings,
+    family: IpFamily,
+    settings: &LoadBalancerSettings,
 ) -> Option<Probe> {
     match wanted {
         PortProbe::None => None,
@@ -34,13 +34,13 @@ pub(super) fn of_rule(
 }
 
 /// The name of the rule of a port, and of its own probe.
-pub(super) fn rule_name(spec: &ServiceSpec, protocol: Protocol, port: i32, family: Family) -> String {
+pub(super) fn rule_name(spec: &ServiceSpec, protocol: Protocol, port: i32, family: IpFamily) -> String {
     let subnet = spec.subnet.as_deref().filter(|_| spec.internal);
     naming::rule(&spec.identity, subnet, protocol, port, family, spec.is_dual_stack())
 }
 
 /// The name of the rule of `port`.
-pub(super) fn port_rule_name(spec: &ServiceSpec, port: &PortSpec, family: Family) -> String {
+pub(super) fn port_rule_name(spec: &ServiceSpec, port: &PortSpec, family: IpFamily) -> String {
     rule_name(spec, port.protocol, port.port, family)
 }
 
@@ -61,7 +61,7 @@ fn document(name: String, probe: &ProbeSpec) -> Probe {
     Probe { name: Some(name), properties: Some(properties), ..Probe::default() }
 }
 
-fn shared(settings: &Settings) -> Probe {
+fn shared(settings: &LoadBalancerSettings) -> Probe {
     let (port, path) = &settings.shared_probe;
     let properties = ProbeProperties {
         protocol: Some("Http".to_owned()),
@@ -104,17 +104,17 @@ mod tests {
         let spec = ServiceSpec {
             internal: true,
             subnet: Some("apps".into()),
-            families: vec![Family::V4, Family::V6],
+            families: vec![IpFamily::V4, IpFamily::V6],
             local_probe: Some(http_probe(31234, "/healthz")),
             ..service("web")
         };
         let names = |wanted: PortProbe| {
-            [Family::V4, Family::V6].map(|family| {
+            [IpFamily::V4, IpFamily::V6].map(|family| {
                 let rule = port_rule_name(&spec, &spec.ports[0], family);
                 of_rule(&spec, &wanted, &rule, family, &settings()).and_then(|probe| probe.name)
             })
         };
-        let base = &spec.identity.base;
+        let base = &spec.identity.name_prefix;
         assert_eq!(names(PortProbe::None), [None, None]);
         assert_eq!(
             names(PortProbe::Own(tcp_probe(30080))),

@@ -13,14 +13,14 @@ use crate::providers::azure::{
     },
     config::LoadBalancerSku,
     load_balancer::{
-        settings::Settings,
-        spec::{Family, PortProbe, PortSpec, Protocol, ServiceSpec},
+        settings::LoadBalancerSettings,
+        spec::{IpFamily, PortProbe, PortSpec, Protocol, ServiceSpec},
     },
 };
 
 /// What a Service needs on a load balancer for one of its families.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct RulesAndProbes {
     /// Rules, in the order of the ports.
     pub(super) rules: Vec<LoadBalancingRule>,
     /// Their probes.
@@ -28,15 +28,15 @@ pub(super) struct Wanted {
 }
 
 /// Rules and probes of the Service behind the front end with the id `frontend`.
-pub(super) fn wanted(
+pub(super) fn rules_and_probes(
     spec: &ServiceSpec,
-    family: Family,
+    family: IpFamily,
     frontend: &str,
     load_balancer: &ResourceId,
-    settings: &Settings,
-) -> Wanted {
-    let maker = Maker { spec, family, frontend, load_balancer, settings };
-    let mut wanted = Wanted::default();
+    settings: &LoadBalancerSettings,
+) -> RulesAndProbes {
+    let maker = RuleBuilder { spec, family, frontend, load_balancer, settings };
+    let mut wanted = RulesAndProbes::default();
     match (&spec.ha_ports, spec.ports.first()) {
         (Some(probe), Some(first)) => {
             maker.add(&mut wanted, probes::port_rule_name(spec, first, family), probe, maker.all_ports());
@@ -50,16 +50,16 @@ pub(super) fn wanted(
     wanted
 }
 
-struct Maker<'a> {
+struct RuleBuilder<'a> {
     spec: &'a ServiceSpec,
-    family: Family,
+    family: IpFamily,
     frontend: &'a str,
     load_balancer: &'a ResourceId,
-    settings: &'a Settings,
+    settings: &'a LoadBalancerSettings,
 }
 
-impl Maker<'_> {
-    fn add(&self, wanted: &mut Wanted, name: String, probe: &PortProbe, properties: LoadBalancingRuleProperties) {
+impl RuleBuilder<'_> {
+    fn add(&self, wanted: &mut RulesAndProbes, name: String, probe: &PortProbe, properties: LoadBalancingRuleProperties) {
         let probe = probes::of_rule(self.spec, probe, &name, self.family, self.settings);
         let reference = probe.as_ref().and_then(|probe| probe.name.as_deref());
         let properties = LoadBalancingRuleProperties {
@@ -77,7 +77,7 @@ impl Maker<'_> {
 
     /// IPv6 rules of internal load balancers cannot float.
     fn can_float(&self) -> bool {
-        !(self.spec.internal && self.family == Family::V6)
+        !(self.spec.internal && self.family == IpFamily::V6)
     }
 
     fn one_port(&self, port: &PortSpec) -> LoadBalancingRuleProperties {
@@ -122,7 +122,7 @@ impl Maker<'_> {
 }
 
 /// A rule's reference in lower case; empty when it has none.
-pub(super) fn reference(reference: Option<&SubResource>) -> String {
+pub(super) fn reference_key(reference: Option<&SubResource>) -> String {
     reference.and_then(|reference| reference.id.as_deref()).unwrap_or_default().to_ascii_lowercase()
 }
 
@@ -135,7 +135,7 @@ pub(super) fn is_same(existing: &LoadBalancingRule, wanted: &LoadBalancingRule) 
         (rule.protocol.as_deref().unwrap_or_default().to_ascii_lowercase(), distribution)
     };
     let references = |rule: &LoadBalancingRuleProperties| {
-        [&rule.frontend_ip_configuration, &rule.backend_address_pool, &rule.probe].map(|id| reference(id.as_ref()))
+        [&rule.frontend_ip_configuration, &rule.backend_address_pool, &rule.probe].map(|id| reference_key(id.as_ref()))
     };
     let switches = |rule: &LoadBalancingRuleProperties| {
         [rule.enable_tcp_reset, rule.enable_floating_ip, rule.disable_outbound_snat].map(Option::unwrap_or_default)
@@ -157,12 +157,12 @@ mod tests {
     use serde_json::json;
 
     use super::{super::samples::*, *};
-    use crate::providers::azure::load_balancer::spec::Family;
+    use crate::providers::azure::load_balancer::spec::IpFamily;
 
     #[test]
     fn rules_are_compared_by_what_is_wanted_of_them() {
         let lb = settings().group.resource("Microsoft.Network/loadBalancers", &["kubernetes"]);
-        let wanted = wanted(&service("web"), Family::V4, "/F", &lb, &settings()).rules.remove(0);
+        let wanted = rules_and_probes(&service("web"), IpFamily::V4, "/F", &lb, &settings()).rules.remove(0);
         let changed = |field: &str, value: serde_json::Value| {
             let mut rule = serde_json::to_value(&wanted).unwrap();
             rule["properties"][field] = value;

@@ -4,22 +4,22 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::{Ask, load_balancers::PublicIps};
+use super::{ServiceRequest, load_balancers::PublicIpAssignment};
 use crate::providers::azure::{
-    arm::{ResourceId, network::LoadBalancer},
+    arm::{ResourceId, network::ArmLoadBalancer},
     config::AzureConfig,
     load_balancer::{
         naming,
-        observed::Observed,
-        settings::Settings,
+        observed::ObservedNetwork,
+        settings::LoadBalancerSettings,
         spec::{
-            Access, Family, Identity, PerFamily, PortProbe, PortSpec, ProbeProtocol, ProbeSpec, Protocol, PublicIpSpec,
-            ServiceSpec,
+            AccessControl, IpFamily, PerFamily, PortProbe, PortSpec, ProbeProtocol, ProbeSpec, Protocol, PublicIpSpec,
+            ServiceIdentity, ServiceSpec,
         },
     },
 };
 
-pub(in super::super) fn settings() -> Settings {
+pub(in super::super) fn settings() -> LoadBalancerSettings {
     let config = AzureConfig {
         subscription_id: "SUB".into(),
         resource_group: "RG".into(),
@@ -28,25 +28,25 @@ pub(in super::super) fn settings() -> Settings {
         subnet_name: "nodes".into(),
         ..AzureConfig::default()
     };
-    Settings::new(&config, "kubernetes")
+    LoadBalancerSettings::new(&config, "kubernetes")
 }
 
 pub(in super::super) fn network(rest: &str) -> String {
     format!("/subscriptions/SUB/resourceGroups/RG/providers/Microsoft.Network/{rest}")
 }
 
-pub(in super::super) fn observed(load_balancers: Vec<LoadBalancer>) -> Observed {
+pub(in super::super) fn observed(load_balancers: Vec<ArmLoadBalancer>) -> ObservedNetwork {
     let subnet = |name: &str, prefix: &str| {
         let id = network(&format!("virtualNetworks/vnet/subnets/{name}"));
         let subnet = json!({"id": id, "name": name, "properties": {"addressPrefixes": [prefix, "fd00::/64"]}});
         (name.to_owned(), serde_json::from_value(subnet).unwrap())
     };
-    Observed {
+    ObservedNetwork {
         load_balancers,
         subnets: BTreeMap::from([subnet("nodes", "10.0.0.0/24"), subnet("apps", "10.0.1.0/24")]),
         zones: vec!["1".into(), "2".into(), "3".into()],
         vm_sets: vec!["pool1".into(), "pool2".into()],
-        ..Observed::default()
+        ..ObservedNetwork::default()
     }
 }
 
@@ -76,11 +76,11 @@ pub(in super::super) fn service(name: &str) -> ServiceSpec {
 }
 
 /// An external Service of IPv4 without ports that asks for nothing particular; its public IPs are in `group`.
-pub(super) fn bare(identity: Identity, group: ResourceId) -> ServiceSpec {
+pub(super) fn bare(identity: ServiceIdentity, group: ResourceId) -> ServiceSpec {
     ServiceSpec {
         identity,
         internal: false,
-        families: vec![Family::V4],
+        families: vec![IpFamily::V4],
         ports: Vec::new(),
         local_probe: None,
         ha_ports: None,
@@ -99,9 +99,9 @@ pub(super) fn bare(identity: Identity, group: ResourceId) -> ServiceSpec {
             dns_label: None,
         },
         additional_ips: Vec::new(),
-        access: Access::default(),
+        access: AccessControl::default(),
         mode: None,
-        known_addresses: Vec::new(),
+        status_addresses: Vec::new(),
     }
 }
 
@@ -111,19 +111,19 @@ pub(in super::super) fn internal(name: &str) -> ServiceSpec {
 
 pub(in super::super) fn pinned(address: &str, spec: ServiceSpec) -> ServiceSpec {
     let address = address.parse::<std::net::IpAddr>().unwrap();
-    let pinned = match Family::of(address) {
-        Family::V4 => PerFamily { v4: Some(address), ..spec.pinned },
-        Family::V6 => PerFamily { v6: Some(address), ..spec.pinned },
+    let pinned = match IpFamily::of(address) {
+        IpFamily::V4 => PerFamily { v4: Some(address), ..spec.pinned },
+        IpFamily::V6 => PerFamily { v6: Some(address), ..spec.pinned },
     };
     ServiceSpec { pinned, ..spec }
 }
 
-pub(in super::super) fn ensure(spec: &ServiceSpec) -> Ask {
-    Ask::Ensure(Arc::new(spec.clone()))
+pub(in super::super) fn ensure(spec: &ServiceSpec) -> ServiceRequest {
+    ServiceRequest::Ensure(Arc::new(spec.clone()))
 }
 
-pub(in super::super) fn remove(spec: &ServiceSpec) -> Ask {
-    Ask::Remove(spec.identity.clone(), None)
+pub(in super::super) fn remove(spec: &ServiceSpec) -> ServiceRequest {
+    ServiceRequest::Delete(spec.identity.clone(), None)
 }
 
 pub(in super::super) fn public_ip(name: &str) -> ResourceId {
@@ -131,8 +131,8 @@ pub(in super::super) fn public_ip(name: &str) -> ResourceId {
 }
 
 /// The public IP that each Service would have by default.
-pub(in super::super) fn public_ips(specs: &[&ServiceSpec]) -> PublicIps {
-    let of = |spec: &ServiceSpec, family: Family| {
+pub(in super::super) fn public_ips(specs: &[&ServiceSpec]) -> PublicIpAssignment {
+    let of = |spec: &ServiceSpec, family: IpFamily| {
         let name = naming::public_ip("kubernetes", &spec.identity, None, family, spec.is_dual_stack());
         ((spec.identity.clone(), family), public_ip(&name))
     };
@@ -140,6 +140,6 @@ pub(in super::super) fn public_ips(specs: &[&ServiceSpec]) -> PublicIps {
     external.flat_map(|spec| spec.families.iter().map(|family| of(spec, *family)).collect::<Vec<_>>()).collect()
 }
 
-pub(in super::super) fn load_balancer(value: Value) -> LoadBalancer {
+pub(in super::super) fn load_balancer(value: Value) -> ArmLoadBalancer {
     serde_json::from_value(value).unwrap()
 }

@@ -6,58 +6,70 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
-    context::{Context, Owners, address},
+    context::{NameOwners, PlanContext, parse_address},
     draft,
-    frontends::{self, Seat},
-    load_balancers::PublicIps,
+    frontends::{self, FrontendAddress},
+    load_balancers::PublicIpAssignment,
 };
 use crate::providers::azure::{
     arm::{
         ResourceId,
-        network::{FrontendIpConfiguration, LoadBalancer, PublicIpAddress},
+        network::{ArmLoadBalancer, FrontendIpConfiguration, PublicIpAddress},
     },
     load_balancer::{
         naming,
-        observed::Observed,
-        settings::Settings,
-        spec::{Family, Identity, ServiceSpec},
+        observed::ObservedNetwork,
+        settings::LoadBalancerSettings,
+        spec::{IpFamily, ServiceIdentity, ServiceSpec},
     },
 };
 
 /// Addresses of the Service's front ends, in the load balancer's order, then its additional ones. Empty: it has no front end.
-pub fn status(observed: &Observed, spec: &ServiceSpec, settings: &Settings) -> Vec<IpAddr> {
-    let Some(addresses) = served(observed, spec, settings) else { return Vec::new() };
+pub fn status(observed: &ObservedNetwork, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
+    let Some(addresses) = addresses_if_served(observed, spec, settings) else { return Vec::new() };
     addresses.into_iter().chain(spec.additional_ips.iter().copied()).collect()
 }
 
 /// Addresses of the Service's front ends alone.
-pub fn frontend_addresses(observed: &Observed, spec: &ServiceSpec, settings: &Settings) -> Vec<IpAddr> {
-    served(observed, spec, settings).unwrap_or_default()
+pub fn frontend_addresses(observed: &ObservedNetwork, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
+    addresses_if_served(observed, spec, settings).unwrap_or_default()
 }
 
 /// `None`: it has no front end.
-fn served(observed: &Observed, spec: &ServiceSpec, settings: &Settings) -> Option<Vec<IpAddr>> {
+fn addresses_if_served(
+    observed: &ObservedNetwork,
+    spec: &ServiceSpec,
+    settings: &LoadBalancerSettings,
+) -> Option<Vec<IpAddr>> {
     let shared = public_ips_by_pin(observed, spec);
-    let context = Context::new(observed, settings, &shared);
+    let context = PlanContext::new(observed, settings, &shared);
     of_kind(observed, spec).find_map(|document| addresses_on(&context, spec, document))
 }
 
 /// The load balancer with the Service's front ends, or with those that it shares.
-pub fn load_balancer_of<'a>(observed: &'a Observed, spec: &ServiceSpec, settings: &Settings) -> Option<&'a LoadBalancer> {
+pub fn load_balancer_of<'a>(
+    observed: &'a ObservedNetwork,
+    spec: &ServiceSpec,
+    settings: &LoadBalancerSettings,
+) -> Option<&'a ArmLoadBalancer> {
     let shared = public_ips_by_pin(observed, spec);
-    let context = Context::new(observed, settings, &shared);
+    let context = PlanContext::new(observed, settings, &shared);
     of_kind(observed, spec).find(|document| addresses_on(&context, spec, document).is_some())
 }
 
-fn of_kind<'a>(observed: &'a Observed, spec: &ServiceSpec) -> impl Iterator<Item = &'a LoadBalancer> {
-    let is_internal = |document: &LoadBalancer| naming::split_load_balancer(document.name.as_deref().unwrap_or_default()).1;
+fn of_kind<'a>(observed: &'a ObservedNetwork, spec: &ServiceSpec) -> impl Iterator<Item = &'a ArmLoadBalancer> {
+    let is_internal =
+        |document: &ArmLoadBalancer| naming::split_load_balancer(document.name.as_deref().unwrap_or_default()).1;
     let internal = spec.internal;
     observed.load_balancers.iter().filter(move |document| is_internal(document) == internal)
 }
 
 /// Resource groups of the public IPs at the Services' own front ends: they may name other groups by now.
-pub fn public_ip_groups<'a>(observed: &Observed, services: impl Iterator<Item = &'a Identity>) -> BTreeSet<ResourceId> {
-    let owners = Owners::new(services);
+pub fn public_ip_groups<'a>(
+    observed: &ObservedNetwork,
+    services: impl Iterator<Item = &'a ServiceIdentity>,
+) -> BTreeSet<ResourceId> {
+    let owners = NameOwners::new(services);
     let own = |frontend: &&FrontendIpConfiguration| {
         frontend.name.as_deref().is_some_and(|name| owners.of_frontend(name).is_some())
     };
@@ -71,14 +83,14 @@ pub fn public_ip_groups<'a>(observed: &Observed, services: impl Iterator<Item = 
 }
 
 /// Whether names show front ends or rules of the Service on a load balancer.
-pub fn has_parts_of(document: &LoadBalancer, service: &Identity) -> bool {
+pub fn has_parts_of(document: &ArmLoadBalancer, service: &ServiceIdentity) -> bool {
     let mut frontends = draft::frontends(document).iter().filter_map(|part| part.name.as_deref());
     let mut rules = draft::rules(document).iter().filter_map(|part| part.name.as_deref());
     frontends.any(|name| naming::owns_frontend(service, name)) || rules.any(|name| naming::owns_rule(service, name))
 }
 
 /// `None`: no front end there serves the Service.
-fn addresses_on(context: &Context<'_>, spec: &ServiceSpec, document: &LoadBalancer) -> Option<Vec<IpAddr>> {
+fn addresses_on(context: &PlanContext<'_>, spec: &ServiceSpec, document: &ArmLoadBalancer) -> Option<Vec<IpAddr>> {
     let serving: Vec<_> = draft::frontends(document).iter().filter(|frontend| serves(context, spec, frontend)).collect();
     if serving.is_empty() {
         None
@@ -87,34 +99,35 @@ fn addresses_on(context: &Context<'_>, spec: &ServiceSpec, document: &LoadBalanc
     }
 }
 
-fn serves(context: &Context<'_>, spec: &ServiceSpec, frontend: &FrontendIpConfiguration) -> bool {
+fn serves(context: &PlanContext<'_>, spec: &ServiceSpec, frontend: &FrontendIpConfiguration) -> bool {
     let is_own = naming::owns_frontend(&spec.identity, frontend.name.as_deref().unwrap_or_default());
-    let shares = |family: &Family| {
-        frontends::wanted_seat(context, spec, *family).is_some_and(|seat| frontends::seat(frontend).as_ref() == Some(&seat))
+    let shares = |family: &IpFamily| {
+        frontends::wanted_address(context, spec, *family)
+            .is_some_and(|seat| frontends::frontend_address(frontend).as_ref() == Some(&seat))
     };
     (is_own && spec.families.contains(&frontends::family(context, spec, frontend))) || spec.families.iter().any(shares)
 }
 
-fn address_of(context: &Context<'_>, frontend: &FrontendIpConfiguration) -> Option<IpAddr> {
-    match frontends::seat(frontend)? {
-        Seat::Private(address) => Some(address),
-        Seat::Public(_) => {
+fn address_of(context: &PlanContext<'_>, frontend: &FrontendIpConfiguration) -> Option<IpAddr> {
+    match frontends::frontend_address(frontend)? {
+        FrontendAddress::Private(address) => Some(address),
+        FrontendAddress::Public(_) => {
             let reference = frontend.properties.as_ref()?.public_ip_address.as_ref()?;
-            address(context.known_public_ip(reference)?.properties.as_ref()?.ip_address.as_ref())
+            parse_address(context.find_public_ip(reference)?.properties.as_ref()?.ip_address.as_ref())
         }
     }
 }
 
 /// The public IPs that the user picked, by name or by address: only those are shared.
-fn public_ips_by_pin(observed: &Observed, spec: &ServiceSpec) -> PublicIps {
+fn public_ips_by_pin(observed: &ObservedNetwork, spec: &ServiceSpec) -> PublicIpAssignment {
     let by_address = |wanted: IpAddr| {
         let has = |public: &&PublicIpAddress| {
-            address(public.properties.as_ref().and_then(|it| it.ip_address.as_ref())) == Some(wanted)
+            parse_address(public.properties.as_ref().and_then(|it| it.ip_address.as_ref())) == Some(wanted)
         };
         let ids = observed.public_ips.iter().filter(has).filter_map(|public| ResourceId::parse(public.id.as_deref()?).ok());
         ids.into_iter().find(|id| id.parent().as_ref() == Some(&spec.public_ip.group))
     };
-    let id = |family: Family| match (spec.pinned.get(family), spec.public_ip.name.get(family)) {
+    let id = |family: IpFamily| match (spec.pinned.get(family), spec.public_ip.name.get(family)) {
         (Some(pinned), _) => by_address(*pinned),
         (None, Some(name)) => Some(spec.public_ip.group.resource("Microsoft.Network/publicIPAddresses", &[name])),
         (None, None) => None,
@@ -132,11 +145,11 @@ mod tests {
     #[test]
     fn addresses_come_in_the_order_of_the_front_ends_and_additional_ones_last() {
         let spec = ServiceSpec {
-            families: vec![Family::V4, Family::V6],
+            families: vec![IpFamily::V4, IpFamily::V6],
             additional_ips: vec!["20.9.9.9".parse().unwrap()],
             ..service("web")
         };
-        let base = &spec.identity.base;
+        let base = &spec.identity.name_prefix;
         let frontend = |name: &str, public: &str| json!({"name": name, "properties": {"publicIPAddress": {"id": public_ip(public).as_str()}}});
         let frontends = [frontend(&format!("{base}-IPv6"), "six"), frontend("out", "out"), frontend(base, "four")];
         let mut there = observed(vec![load_balancer(

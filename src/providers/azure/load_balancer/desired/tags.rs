@@ -15,7 +15,7 @@ use crate::providers::azure::arm::document::Tags;
 pub fn merge(existing: &mut Option<Tags>, wanted: &BTreeMap<String, String>, system: &[String]) -> bool {
     let mut tags = existing.clone().unwrap_or_default();
     if !system.is_empty() {
-        tags.retain(|key, _| wanted.contains_key(key) || is_kept(key, system));
+        tags.retain(|key, _| wanted.contains_key(key) || is_protected(key, system));
     }
     for (key, value) in wanted {
         match tags.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(key)) {
@@ -32,7 +32,7 @@ pub fn merge(existing: &mut Option<Tags>, wanted: &BTreeMap<String, String>, sys
     changed
 }
 
-fn is_kept(key: &str, system: &[String]) -> bool {
+fn is_protected(key: &str, system: &[String]) -> bool {
     let starts = |prefix: &str| key.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
     system.iter().map(|prefix| prefix.trim()).any(|prefix| !prefix.is_empty() && starts(prefix))
 }

@@ -4,15 +4,15 @@
 //! pure modules beside this one. Upstream: `pkg/provider/azure_loadbalancer.go`.
 
 mod admission;
-mod balancers;
-mod counting;
-mod flow;
-mod membership;
-mod once;
+mod backend_pools;
+mod batch_commit;
+mod load_balancers;
+mod pipeline;
+mod pool_metrics;
 mod progress;
-mod rounds;
-mod security;
-mod world;
+mod security_group;
+mod shared_write;
+mod stage_context;
 
 use std::{
     net::IpAddr,
@@ -24,24 +24,24 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use serde_json::{Value, json};
 
 use self::{
-    counting::Counting,
-    flow::{Flow, Kept},
-    progress::{Progress, Stage},
-    world::{Look, World},
+    pipeline::{RetainedResources, ServicePipeline},
+    pool_metrics::PoolMetrics,
+    progress::{PipelineProgress, PipelineStage},
+    stage_context::{PlanInput, StageContext},
 };
 use super::{
-    apply::Writer,
-    desired::{Ask, expected::public_ips, status::status, traces},
+    apply::NetworkWriter,
+    backend_pools::BackendPoolSyncer,
+    desired::{ServiceRequest, expected::public_ips, status::status, traces},
     events::{self, COMPONENT},
-    lease::{Held, Locker},
-    members::Members,
-    observe::{Doubt, Lifetimes, Observer},
+    lease::{LeaseGuard, ResourceLocker},
+    observe::{CacheLifetimes, NetworkCacheKey, NetworkObserver},
     plan::plan,
-    reconciles::Reconcile,
-    roster::{Roster, Wish},
-    settings::Settings,
-    spec::{Refusal, ServiceSpec, Warning, for_removal, identity_of, known_addresses, reason, warnings},
-    zones::Zones,
+    reconcile_metrics::LoadBalancerMethod,
+    service_index::{ParsedService, ServiceIndex},
+    settings::LoadBalancerSettings,
+    spec::{ServiceRefusal, ServiceSpec, ServiceWarning, identity_of, parse_leniently, reason, status_addresses, warnings},
+    zones::RegionZones,
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult, LoadBalancer, LoadBalancerIngress, LoadBalancerStatus},
@@ -50,13 +50,13 @@ use crate::{
         arm::{ArmClient, Urgency},
         config::AzureConfig,
         inventory::Inventory,
-        operations::{Operation, observe_operation},
+        operation_metrics::{OperationLabels, observe_operation},
     },
-    runtime::{clock::Clock, events::EventRecorder, store::Store},
+    runtime::{clock::Clock, events::EventRecorder, store::InformerStore},
 };
 
 /// What load balancers are built from.
-pub struct Parts<'a> {
+pub struct LoadBalancerDeps<'a> {
     /// The configuration.
     pub config: &'a AzureConfig,
     /// `--cluster-name`.
@@ -70,11 +70,11 @@ pub struct Parts<'a> {
     /// Machines.
     pub inventory: Arc<Inventory>,
     /// Services of the cluster.
-    pub services: Store<Service>,
+    pub services: InformerStore<Service>,
     /// Nodes of the cluster.
-    pub nodes: Store<Node>,
+    pub nodes: InformerStore<Node>,
     /// The lease that is held while something is done.
-    pub locker: Locker,
+    pub locker: ResourceLocker,
     /// Takes events.
     pub events: EventRecorder,
     /// Where operations are counted.
@@ -85,9 +85,9 @@ pub struct Parts<'a> {
 
 /// Load balancers on Azure.
 pub struct AzureLoadBalancers {
-    flow: Flow,
-    settings: Arc<Settings>,
-    locker: Locker,
+    pipeline: ServicePipeline,
+    settings: Arc<LoadBalancerSettings>,
+    locker: ResourceLocker,
     events: EventRecorder,
     metrics: Arc<Metrics>,
     clock: Clock,
@@ -97,8 +97,8 @@ pub struct AzureLoadBalancers {
 
 impl AzureLoadBalancers {
     /// Nothing is sent yet.
-    pub fn new(parts: Parts<'_>) -> Self {
-        let Parts {
+    pub fn new(parts: LoadBalancerDeps<'_>) -> Self {
+        let LoadBalancerDeps {
             config,
             cluster,
             azure_stack,
@@ -113,35 +113,44 @@ impl AzureLoadBalancers {
             clock,
         } = parts;
         let events = events.for_component(COMPONENT);
-        let settings = Arc::new(Settings::new(config, cluster));
-        let observer = Observer::new(network.clone(), Arc::clone(&settings), Lifetimes::from_config(config), clock);
+        let settings = Arc::new(LoadBalancerSettings::new(config, cluster));
+        let observer =
+            NetworkObserver::new(network.clone(), Arc::clone(&settings), CacheLifetimes::from_config(config), clock);
         let batch_size = usize::try_from(config.put_vmss_vm_batch_size).unwrap_or_default();
         let migrate = config.enable_migrate_to_ip_based_backend_pool_api;
-        let world = World {
-            roster: Roster::new(Arc::clone(&settings), services, nodes),
-            writer: Writer::new(Arc::clone(&observer), network.clone()),
+        let world = StageContext {
+            service_index: ServiceIndex::new(Arc::clone(&settings), services, nodes),
+            writer: NetworkWriter::new(Arc::clone(&observer), network.clone()),
             inventory: Arc::clone(&inventory),
-            members: Members::new(compute, network.clone(), inventory, Arc::clone(&settings), batch_size, migrate).into(),
-            counting: Counting::new(config, Arc::clone(&metrics), clock),
-            zones: Zones::new(network, &settings, azure_stack, clock),
+            backend_pools: BackendPoolSyncer::new(
+                compute,
+                network.clone(),
+                inventory,
+                Arc::clone(&settings),
+                batch_size,
+                migrate,
+            )
+            .into(),
+            pool_metrics: PoolMetrics::new(config, Arc::clone(&metrics), clock),
+            zones: RegionZones::new(network, &settings, azure_stack, clock),
             observer,
             settings: Arc::clone(&settings),
             hosts: Mutex::default(),
-            created: Mutex::default(),
-            leaving: Mutex::default(),
-            following: Mutex::default(),
-            tried: Mutex::default(),
+            unfilled_pools: Mutex::default(),
+            deleting: Mutex::default(),
+            pool_sync: Mutex::default(),
+            public_ip_attempts: Mutex::default(),
             events: events.clone(),
         };
-        let flow = Flow::new(world, Progress::new(clock));
-        Self { flow, settings, locker, events, metrics, clock, epoch: Mutex::default() }
+        let flow = ServicePipeline::new(world, PipelineProgress::new(clock));
+        Self { pipeline: flow, settings, locker, events, metrics, clock, epoch: Mutex::default() }
     }
 
     /// What is being done and why it is not done yet, for the status page.
     pub fn status(&self) -> Value {
         let waiting: serde_json::Map<_, _> =
-            self.flow.waiting().into_iter().map(|(stage, count)| (stage.to_owned(), json!(count))).collect();
-        json!({"unsupported": self.settings.unsupported, "waiting": waiting, "unsettled": self.flow.progress.status()})
+            self.pipeline.waiting().into_iter().map(|(stage, count)| (stage.to_owned(), json!(count))).collect();
+        json!({"unsupported": self.settings.unsupported, "waiting": waiting, "unsettled": self.pipeline.progress.status()})
     }
 
     /// Why no load balancer is touched: they are laid out otherwise then, and whatever were done would take them apart.
@@ -161,11 +170,11 @@ impl AzureLoadBalancers {
 
     /// Whether this Service can be let go although no load balancer is touched: neither its status nor Azure shows anything that
     /// somebody has made for it. `false`: it is to be deleted as usual.
-    async fn is_let_go(&self, service: &Service) -> CloudResult<bool> {
+    async fn can_skip_deletion(&self, service: &Service) -> CloudResult<bool> {
         let Some(problem) = self.unsupported() else { return Ok(false) };
-        if known_addresses(service).is_empty() {
-            let (look, uid) = (self.look(service).await?, service.metadata.uid.as_deref().unwrap_or_default());
-            if !traces::has_any(&look.observed, &identity_of(service), uid, &self.settings) {
+        if status_addresses(service).is_empty() {
+            let (look, uid) = (self.load_for_service(service).await?, service.metadata.uid.as_deref().unwrap_or_default());
+            if !traces::has_traces(&look.observed, &identity_of(service), uid, &self.settings) {
                 return Ok(true);
             }
         }
@@ -173,18 +182,24 @@ impl AzureLoadBalancers {
     }
 
     /// Holds the lease. What was read before somebody else held it is read again.
-    async fn hold(&self) -> CloudResult<Held> {
+    async fn hold_lease(&self) -> CloudResult<LeaseGuard> {
         let held = self.locker.hold().await?;
         let mut epoch = self.epoch.lock().unwrap_or_else(PoisonError::into_inner);
         if epoch.replace(held.epoch()).is_some_and(|known| known != held.epoch()) {
-            self.flow.world.observer.doubt(Doubt::LoadBalancers);
+            self.pipeline.context.observer.invalidate(NetworkCacheKey::LoadBalancers);
         }
         Ok(held)
     }
 
     /// Has it done, with events about `service` for what could not be taken away.
-    async fn work(&self, request: &str, service: &Service, ask: &Ask, urgency: Urgency) -> CloudResult<()> {
-        let operation = Operation {
+    async fn run_request(
+        &self,
+        request: &str,
+        service: &Service,
+        ask: &ServiceRequest,
+        urgency: Urgency,
+    ) -> CloudResult<()> {
+        let operation = OperationLabels {
             area: "services",
             request,
             resource_group: self.settings.group.name(),
@@ -192,45 +207,45 @@ impl AzureLoadBalancers {
             source: &ask.identity().key,
         };
         let work = async {
-            self.flow.progress.at(&ask.identity().key, Stage::Lease);
-            let _held = self.hold().await?;
-            self.flow.run(ask, urgency).await
+            self.pipeline.progress.enter(&ask.identity().key, PipelineStage::Lease);
+            let _held = self.hold_lease().await?;
+            self.pipeline.run(ask, urgency).await
         };
         let result = observe_operation(&self.metrics, self.clock, operation, work).await;
-        self.flow.progress.ended(&ask.identity().key, result.as_ref().map(drop));
-        self.tell_kept(service, &result?);
+        self.pipeline.progress.ended(&ask.identity().key, result.as_ref().map(drop));
+        self.record_retained(service, &result?);
         Ok(())
     }
 
-    fn tell_kept(&self, service: &Service, kept: &Kept) {
+    fn record_retained(&self, service: &Service, kept: &RetainedResources) {
         let frontends = kept.frontends.iter().map(|kept| events::kept_frontend(service, kept));
         let public_ips = kept.public_ips.iter().map(|kept| events::kept_public_ip(service, kept));
         frontends.chain(public_ips).for_each(|event| self.events.record(event));
     }
 
     /// What is strange about a Service, which may be why it is refused.
-    fn tell_strange(&self, service: &Service, left_out: Option<&Refusal>) {
-        let left_out = left_out.map(|Refusal { field, message }| Warning {
-            reason: reason::WITHOUT_EFFECT,
+    fn record_warnings(&self, service: &Service, left_out: Option<&ServiceRefusal>) {
+        let left_out = left_out.map(|ServiceRefusal { field, message }| ServiceWarning {
+            reason: reason::IGNORED_CONFIGURATION,
             field: field.clone(),
             message: format!("left out: {message}"),
         });
         for warning in warnings(service, &self.settings).into_iter().chain(left_out) {
-            self.events.record(events::strange(service, &warning));
+            self.events.record(events::spec_warning(service, &warning));
         }
     }
 
     /// What is asked for this Service, if that is possible at all.
-    fn checked(&self, service: &Service) -> CloudResult<(Arc<ServiceSpec>, Option<Refusal>)> {
-        let checked = self.require_supported().and_then(|()| self.wish(service));
-        checked.inspect_err(|error| self.flow.progress.refused(&identity_of(service).key, error))
+    fn checked_spec(&self, service: &Service) -> CloudResult<(Arc<ServiceSpec>, Option<ServiceRefusal>)> {
+        let checked = self.require_supported().and_then(|()| self.accepted_spec(service));
+        checked.inspect_err(|error| self.pipeline.progress.refused(&identity_of(service).key, error))
     }
 
     /// What it asks for, and what of that it does not get.
-    fn wish(&self, service: &Service) -> CloudResult<(Arc<ServiceSpec>, Option<Refusal>)> {
-        match self.flow.world.roster.wish(service) {
-            Wish::Valid(spec) => Ok(self.flow.world.roster.without_claims_of_others(spec)),
-            Wish::Refused(_, refusals) => {
+    fn accepted_spec(&self, service: &Service) -> CloudResult<(Arc<ServiceSpec>, Option<ServiceRefusal>)> {
+        match self.pipeline.context.service_index.parsed(service) {
+            ParsedService::Valid(spec) => Ok(self.pipeline.context.service_index.without_conflicting_ips(spec)),
+            ParsedService::Refused(_, refusals) => {
                 let all: Vec<String> = refusals.iter().map(ToString::to_string).collect();
                 Err(CloudError::refused(all.join("; ")))
             }
@@ -244,13 +259,13 @@ impl AzureLoadBalancers {
         nodes: &[Arc<Node>],
         urgency: Urgency,
     ) -> CloudResult<LoadBalancerStatus> {
-        self.flow.world.set_hosts(nodes);
-        let checked = self.checked(service);
-        self.tell_strange(service, checked.as_ref().ok().and_then(|(_, left_out)| left_out.as_ref()));
+        self.pipeline.context.set_hosts(nodes);
+        let checked = self.checked_spec(service);
+        self.record_warnings(service, checked.as_ref().ok().and_then(|(_, left_out)| left_out.as_ref()));
         let (spec, _) = checked?;
-        let ask = Ask::Ensure(Arc::clone(&spec));
-        self.work(request, service, &ask, urgency).await?;
-        let addresses = status(&self.flow.world.observer.known(), &spec, &self.settings);
+        let ask = ServiceRequest::Ensure(Arc::clone(&spec));
+        self.run_request(request, service, &ask, urgency).await?;
+        let addresses = status(&self.pipeline.context.observer.cached(), &spec, &self.settings);
         if addresses.is_empty() {
             return Err(CloudError::failed("the load balancer has no address for the Service yet"));
         }
@@ -258,34 +273,39 @@ impl AzureLoadBalancers {
     }
 
     /// There is a load balancer as long as the documents or the Service's status tell of one: then the rest is taken away as well.
-    async fn found(&self, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
-        if self.is_let_go(service).await? {
+    async fn find_status(&self, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
+        if self.can_skip_deletion(service).await? {
             return Ok(None);
         }
-        let look = self.look(service).await?;
-        let spec = for_removal(service, &self.settings);
+        let look = self.load_for_service(service).await?;
+        let spec = parse_leniently(service, &self.settings);
         let flipped = ServiceSpec { internal: !spec.internal, ..spec.clone() };
         let found = [&spec, &flipped].map(|spec| status(&look.observed, spec, &self.settings));
         if let Some(addresses) = found.iter().find(|addresses| !addresses.is_empty()) {
             return Ok(Some(ingress(addresses)));
         }
-        let plan = plan(&look.observed, &[self.flow.world.roster.removal(service)], &look.specs(), &self.settings);
-        let has_something = !spec.known_addresses.is_empty() || !plan.is_empty();
+        let plan = plan(
+            &look.observed,
+            &[self.pipeline.context.service_index.deletion_request(service)],
+            &look.specs(),
+            &self.settings,
+        );
+        let has_something = !spec.status_addresses.is_empty() || !plan.is_empty();
         if !has_something {
-            self.flow.world.tried().remove(&spec.identity);
+            self.pipeline.context.public_ip_attempts().remove(&spec.identity);
         }
-        Ok(has_something.then(|| ingress(&spec.known_addresses)))
+        Ok(has_something.then(|| ingress(&spec.status_addresses)))
     }
 
-    async fn look(&self, service: &Service) -> CloudResult<Look> {
-        let ask = self.flow.world.roster.removal(service);
-        let look = self.flow.world.first_look(std::slice::from_ref(&ask), Urgency::Change).await?;
-        if let Some(error) = look.hindrance(&ask, &self.settings) {
+    async fn load_for_service(&self, service: &Service) -> CloudResult<PlanInput> {
+        let ask = self.pipeline.context.service_index.deletion_request(service);
+        let look = self.pipeline.context.load_first(std::slice::from_ref(&ask), Urgency::Change).await?;
+        if let Some(error) = look.blocked_by(&ask, &self.settings) {
             return Err(error);
         }
-        if let Some(unread) = look.let_go(&ask, &self.settings) {
+        if let Some(unread) = look.ignorable_failure(&ask, &self.settings) {
             let ids = public_ips(std::slice::from_ref(&ask), &self.settings);
-            ids.iter().for_each(|id| self.events.record(events::maybe_left(service, id, &unread.error)));
+            ids.iter().for_each(|id| self.events.record(events::public_ip_maybe_left(service, id, &unread.error)));
         }
         Ok(look)
     }
@@ -299,8 +319,8 @@ fn ingress(addresses: &[IpAddr]) -> LoadBalancerStatus {
 #[async_trait]
 impl LoadBalancer for AzureLoadBalancers {
     async fn get_load_balancer(&self, _: &str, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
-        let work = self.found(service);
-        Reconcile::Get.observe(&self.metrics, self.clock, service, work).await
+        let work = self.find_status(service);
+        LoadBalancerMethod::Get.observe(&self.metrics, self.clock, service, work).await
     }
 
     async fn ensure_load_balancer(
@@ -310,46 +330,48 @@ impl LoadBalancer for AzureLoadBalancers {
         nodes: &[Arc<Node>],
     ) -> CloudResult<LoadBalancerStatus> {
         let work = self.ensure("ensure_loadbalancer", service, nodes, Urgency::Change);
-        Reconcile::Ensure.observe(&self.metrics, self.clock, service, work).await
+        LoadBalancerMethod::Ensure.observe(&self.metrics, self.clock, service, work).await
     }
 
     async fn update_load_balancer(&self, _: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()> {
         let work = self.ensure("update_loadbalancer", service, nodes, Urgency::Node);
-        Reconcile::Update.observe(&self.metrics, self.clock, service, work).await.map(drop)
+        LoadBalancerMethod::Update.observe(&self.metrics, self.clock, service, work).await.map(drop)
     }
 
     async fn sync_hosts(&self, _: &str, nodes: &[Arc<Node>]) -> CloudResult<()> {
-        let world = &self.flow.world;
+        let world = &self.pipeline.context;
         world.set_hosts(nodes);
-        let is_idle = !self.settings.unsupported.is_empty() || !world.roster.is_asked() || membership::is_followed(world);
+        let is_idle = !self.settings.unsupported.is_empty()
+            || !world.service_index.has_any_service()
+            || backend_pools::is_synced(world);
         if is_idle {
             return Ok(());
         }
-        let _held = self.hold().await?;
-        membership::join(world, &[], Urgency::Node).await?;
-        self.flow.open_machines(Urgency::Node).await;
+        let _held = self.hold_lease().await?;
+        backend_pools::join(world, &[], Urgency::Node).await?;
+        self.pipeline.refresh_machine_rules(Urgency::Node).await;
         Ok(())
     }
 
     async fn ensure_load_balancer_deleted(&self, _: &str, service: &Service) -> CloudResult<()> {
         let work = async {
-            if self.is_let_go(service).await? {
+            if self.can_skip_deletion(service).await? {
                 return Ok(());
             }
-            let ask = self.flow.world.roster.removal(service);
-            self.work("ensure_loadbalancer_deleted", service, &ask, Urgency::Deletion).await
+            let ask = self.pipeline.context.service_index.deletion_request(service);
+            self.run_request("ensure_loadbalancer_deleted", service, &ask, Urgency::Deletion).await
         };
-        Reconcile::Delete.observe(&self.metrics, self.clock, service, work).await
+        LoadBalancerMethod::Delete.observe(&self.metrics, self.clock, service, work).await
     }
 
     async fn plan_load_balancer(&self, _: &str, service: &Service, _: &[Arc<Node>]) -> CloudResult<String> {
         self.require_supported()?;
-        let (spec, _) = self.wish(service)?;
-        let asks = [Ask::Ensure(spec)];
-        let look = self.flow.world.look(&asks, Urgency::Change).await?;
+        let (spec, _) = self.accepted_spec(service)?;
+        let asks = [ServiceRequest::Ensure(spec)];
+        let look = self.pipeline.context.load(&asks, Urgency::Change).await?;
         let plan = plan(&look.observed, &asks, &look.specs(), &self.settings);
-        let rules = security::rules(&self.flow.world, &asks, &look).await;
-        let rules: Vec<String> = rules.map(|rules| rules.outcome.reasons).unwrap_or_default();
+        let rules = security_group::plan_rules(&self.pipeline.context, &asks, &look).await;
+        let rules: Vec<String> = rules.map(|rules| rules.plan.reasons).unwrap_or_default();
         Ok(rules.iter().fold(plan.to_string(), |text, reason| format!("{text}security group: {reason}\n")))
     }
 

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use crate::{cloud_provider::CloudError, runtime::clock::Clock};
 
 /// Most Services that the page lists.
-const MOST: usize = 100;
+const MAX_LISTED: usize = 100;
 
 /// Where a Service is on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum PipelineStage {
     /// What it asks for cannot be had: somebody has to change it, or the configuration.
     Refused,
     /// Waiting for the lease that all who change load balancers share.
@@ -27,57 +27,57 @@ pub(super) enum Stage {
     /// Waiting for the write of the load balancer.
     LoadBalancer,
     /// Waiting for nodes to join the pools.
-    Members,
+    BackendPools,
     /// Waiting for the write of the security group.
     SecurityGroup,
     /// Public IPs that it has left are deleted.
     Releasing,
 }
 
-impl Stage {
+impl PipelineStage {
     fn as_str(self) -> &'static str {
         match self {
-            Stage::Refused => "refused",
-            Stage::Lease => "waiting for the lease",
-            Stage::Planning => "planning",
-            Stage::PublicIps => "writing public IPs",
-            Stage::LoadBalancer => "waiting for the load balancer",
-            Stage::Members => "waiting for back-end pools",
-            Stage::SecurityGroup => "waiting for the security group",
-            Stage::Releasing => "deleting public IPs",
+            PipelineStage::Refused => "refused",
+            PipelineStage::Lease => "waiting for the lease",
+            PipelineStage::Planning => "planning",
+            PipelineStage::PublicIps => "writing public IPs",
+            PipelineStage::LoadBalancer => "waiting for the load balancer",
+            PipelineStage::BackendPools => "waiting for back-end pools",
+            PipelineStage::SecurityGroup => "waiting for the security group",
+            PipelineStage::Releasing => "deleting public IPs",
         }
     }
 }
 
-struct Entry {
-    stage: Stage,
+struct ProgressEntry {
+    stage: PipelineStage,
     since: Timestamp,
     /// Why the last try ended.
     problem: Option<String>,
 }
 
 /// See the module.
-pub(super) struct Progress {
+pub(super) struct PipelineProgress {
     clock: Clock,
-    entries: Mutex<BTreeMap<String, Entry>>,
+    entries: Mutex<BTreeMap<String, ProgressEntry>>,
 }
 
-impl Progress {
+impl PipelineProgress {
     pub(super) fn new(clock: Clock) -> Self {
         Self { clock, entries: Mutex::default() }
     }
 
     /// The Service has come to `stage`, or is still there.
-    pub(super) fn at(&self, service: &str, stage: Stage) {
+    pub(super) fn enter(&self, service: &str, stage: PipelineStage) {
         let mut entries = self.entries();
         let before = entries.get(service).filter(|entry| entry.stage == stage);
         let since = before.map_or_else(|| self.clock.wall(), |entry| entry.since);
-        entries.insert(service.to_owned(), Entry { stage, since, problem: None });
+        entries.insert(service.to_owned(), ProgressEntry { stage, since, problem: None });
     }
 
     /// The Service cannot have what it asks for.
     pub(super) fn refused(&self, service: &str, error: &CloudError) {
-        self.at(service, Stage::Refused);
+        self.enter(service, PipelineStage::Refused);
         self.ended(service, Err(error));
     }
 
@@ -94,14 +94,14 @@ impl Progress {
     /// Services that are not done, the first hundred of them.
     pub(super) fn status(&self) -> Value {
         let entries = self.entries();
-        let listed = entries.iter().take(MOST).map(|(service, entry)| {
+        let listed = entries.iter().take(MAX_LISTED).map(|(service, entry)| {
             let about = json!({"stage": entry.stage.as_str(), "since": entry.since.to_string(), "problem": entry.problem});
             (service.clone(), about)
         });
         json!({"unsettled": entries.len(), "services": listed.collect::<serde_json::Map<_, _>>()})
     }
 
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<String, ProgressEntry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -112,12 +112,12 @@ mod tests {
 
     #[test]
     fn a_service_is_listed_until_it_is_done() {
-        let progress = Progress::new(Clock::System);
-        progress.at("default/web", Stage::PublicIps);
+        let progress = PipelineProgress::new(Clock::System);
+        progress.enter("default/web", PipelineStage::PublicIps);
         progress.ended("default/web", Err(&CloudError::failed("no quota")));
         let status = progress.status();
         assert_eq!((&status["unsettled"], &status["services"]["default/web"]["problem"]), (&json!(1), &json!("no quota")));
-        progress.at("default/web", Stage::Planning);
+        progress.enter("default/web", PipelineStage::Planning);
         assert_eq!(progress.status()["services"]["default/web"]["problem"], Value::Null);
         progress.ended("default/web", Ok(()));
         assert_eq!(progress.status()["unsettled"], 0);
@@ -126,9 +126,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_waits_or_is_refused_is_listed_since_the_first_time() {
         let clock = Clock::manual("2026-01-01T00:00:00Z".parse().unwrap());
-        let progress = Progress::new(clock);
+        let progress = PipelineProgress::new(clock);
         for _ in 0..2 {
-            progress.at("default/web", Stage::Lease);
+            progress.enter("default/web", PipelineStage::Lease);
             progress.ended("default/web", Err(&CloudError::failed("AKS holds it")));
             progress.refused("default/odd", &CloudError::invalid("no such protocol"));
             tokio::time::advance(std::time::Duration::from_secs(15)).await;
@@ -140,7 +140,7 @@ mod tests {
             json!({"stage": "waiting for the lease", "since": since, "problem": "AKS holds it"})
         );
         assert_eq!(services["default/odd"], json!({"stage": "refused", "since": since, "problem": "no such protocol"}));
-        progress.at("default/web", Stage::Planning);
+        progress.enter("default/web", PipelineStage::Planning);
         assert_eq!(progress.status()["services"]["default/web"]["since"], "2026-01-01T00:00:30Z");
     }
 }

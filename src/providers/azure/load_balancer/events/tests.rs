@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::providers::azure::{
-    arm::{ErrorClass, ResourceId},
-    load_balancer::desired::load_balancers::KeptFrontend,
+    arm::{ArmErrorClass, ResourceId},
+    load_balancer::desired::load_balancers::RetainedFrontend,
 };
 
 #[test]
@@ -14,7 +14,7 @@ fn events_are_documented_once_and_as_they_are() {
     assert_eq!(reasons.len(), EVENTS.len());
     let service = Service::default();
     let error = ArmError {
-        class: ErrorClass::Invalid,
+        class: ArmErrorClass::Invalid,
         status: Some(400),
         code: "SubnetIsFull".into(),
         message: "full".into(),
@@ -22,11 +22,11 @@ fn events_are_documented_once_and_as_they_are() {
         correlation_id: None,
         retry_after: None,
     };
-    let mut all: Vec<_> = Call::ALL.iter().map(|call| call_failed(&service, *call, &error)).collect();
+    let mut all: Vec<_> = ArmCallKind::ALL.iter().map(|call| call_failed(&service, *call, &error)).collect();
     assert!(all.iter().all(|event| event.message.starts_with("PUT /x: SubnetIsFull: full. ")));
-    all.push(kept_frontend(&service, &KeptFrontend { id: "fe".into(), uses: Vec::new() }));
+    all.push(kept_frontend(&service, &RetainedFrontend { id: "fe".into(), uses: Vec::new() }));
     let id = ResourceId::group_of("s", "g").resource("Microsoft.Network/publicIPAddresses", &["a"]);
-    let kept = Release { id, etag: None, reasons: vec!["NAT gateway `n` uses it".into()], services: Vec::new() };
+    let kept = PublicIpRelease { id, etag: None, reasons: vec!["NAT gateway `n` uses it".into()], services: Vec::new() };
     all.push(kept_public_ip(&service, &kept));
     assert!(all.last().unwrap().message.ends_with("/publicIPAddresses/a is kept as it is: NAT gateway `n` uses it"));
     for reason in [
@@ -34,10 +34,10 @@ fn events_are_documented_once_and_as_they_are() {
         reason::INVALID_ALLOWED_IP_RANGES,
         reason::CONFLICT_CONFIGURATION,
         reason::UNREADABLE_RESTRICTION,
-        reason::WITHOUT_EFFECT,
+        reason::IGNORED_CONFIGURATION,
         reason::UNKNOWN_ANNOTATION,
     ] {
-        let event = strange(&service, &Warning { reason, field: "spec.x".into(), message: "is odd".into() });
+        let event = spec_warning(&service, &ServiceWarning { reason, field: "spec.x".into(), message: "is odd".into() });
         assert_eq!(event.message, "spec.x: is odd");
         all.push(event);
     }

@@ -6,19 +6,20 @@ use crate::providers::azure::{
     arm::{ArmError, ResourceId, api},
     load_balancer::{
         naming,
-        spec::{Identity, ServiceSpec},
+        spec::{ServiceIdentity, ServiceSpec},
     },
 };
 
 /// Fewest characters by which a name that was cut is still recognised: more than a group of a UUID has.
-const CUT: usize = 13;
+const MIN_CUT_LENGTH: usize = 13;
 
 /// Most Services that can be suspected: each is tried alone, which takes a write.
-const SUSPECTS: usize = 4;
+const MAX_SUSPECTS: usize = 4;
 
 /// Which of `identities` the error names: by their front ends, rules, probes or public IPs, whose names hold [`Identity::base`]. Sorted.
-pub fn blames<'a>(error: &ArmError, identities: impl Iterator<Item = &'a Identity>) -> Vec<Identity> {
-    let by_base: BTreeMap<&str, &Identity> = identities.map(|identity| (identity.base.as_str(), identity)).collect();
+pub fn named_services<'a>(error: &ArmError, identities: impl Iterator<Item = &'a ServiceIdentity>) -> Vec<ServiceIdentity> {
+    let by_base: BTreeMap<&str, &ServiceIdentity> =
+        identities.map(|identity| (identity.name_prefix.as_str(), identity)).collect();
     let named = [&error.message, &error.request].into_iter().flat_map(|text| {
         text.split(|c: char| !c.is_ascii_alphanumeric()).filter_map(|word| named_by(&word.to_ascii_lowercase(), &by_base))
     });
@@ -26,8 +27,8 @@ pub fn blames<'a>(error: &ArmError, identities: impl Iterator<Item = &'a Identit
 }
 
 /// Whose base a word is. Names of public IPs are cut when the cluster's name is long.
-fn named_by<'a>(word: &str, by_base: &BTreeMap<&str, &'a Identity>) -> Option<&'a Identity> {
-    if word.len() < CUT || word.len() > naming::BASE_LENGTH {
+fn named_by<'a>(word: &str, by_base: &BTreeMap<&str, &'a ServiceIdentity>) -> Option<&'a ServiceIdentity> {
+    if word.len() < MIN_CUT_LENGTH || word.len() > naming::NAME_PREFIX_LENGTH {
         return None;
     }
     let mut possible = by_base.range(word..).take_while(|(base, _)| base.starts_with(word));
@@ -37,20 +38,21 @@ fn named_by<'a>(word: &str, by_base: &BTreeMap<&str, &'a Identity>) -> Option<&'
 
 /// Who may be meant by an error that names nobody: those who ask for something that its message mentions and that only a few ask for,
 /// such as a port, an address or a service tag. Nobody when that is true of many. Sorted.
-pub fn suspects<'a>(error: &ArmError, specs: impl Iterator<Item = &'a ServiceSpec>) -> Vec<Identity> {
+pub fn suspected_services<'a>(error: &ArmError, specs: impl Iterator<Item = &'a ServiceSpec>) -> Vec<ServiceIdentity> {
     let mentioned: BTreeSet<String> = words(&error.message).map(str::to_ascii_lowercase).collect();
-    let mut asking: BTreeMap<String, BTreeSet<&Identity>> = BTreeMap::new();
+    let mut asking: BTreeMap<String, BTreeSet<&ServiceIdentity>> = BTreeMap::new();
     for spec in specs {
-        for particular in particulars(spec).into_iter().filter(|particular| mentioned.contains(particular)) {
+        for particular in distinguishing_values(spec).into_iter().filter(|particular| mentioned.contains(particular)) {
             asking.entry(particular).or_default().insert(&spec.identity);
         }
     }
-    let few: BTreeSet<&Identity> = asking.into_values().filter(|those| those.len() <= SUSPECTS).flatten().collect();
-    if few.len() > SUSPECTS { Vec::new() } else { few.into_iter().cloned().collect() }
+    let few: BTreeSet<&ServiceIdentity> =
+        asking.into_values().filter(|those| those.len() <= MAX_SUSPECTS).flatten().collect();
+    if few.len() > MAX_SUSPECTS { Vec::new() } else { few.into_iter().cloned().collect() }
 }
 
 /// What tells a Service from others in a document, in lower case.
-fn particulars(spec: &ServiceSpec) -> Vec<String> {
+fn distinguishing_values(spec: &ServiceSpec) -> Vec<String> {
     let public_ip = &spec.public_ip;
     let ports = spec.ports.iter().flat_map(|port| [port.port, port.node_port]).map(|port| port.to_string());
     let addresses = [spec.pinned.v4, spec.pinned.v6].into_iter().flatten().chain(spec.additional_ips.iter().copied());

@@ -7,7 +7,7 @@ use crate::providers::azure::arm::ArmError;
 
 /// What happens next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum ErrorRecovery {
     /// Somebody has to change something first: retried slowly.
     Mend,
     /// It may go away by itself: retried with back-off.
@@ -16,13 +16,13 @@ pub enum Next {
 
 /// What is known of some codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Code {
+pub struct ArmErrorEntry {
     /// ARM's codes, as ARM spells them.
     pub codes: &'static [&'static str],
     /// One CamelCase word for events and conditions.
     pub reason: &'static str,
     /// What happens next.
-    pub next: Next,
+    pub recovery: ErrorRecovery,
     /// What to do about it: whole sentences.
     pub fix: &'static str,
 }
@@ -30,8 +30,8 @@ pub struct Code {
 macro_rules! codes {
     ($($reason:ident $next:ident [$($code:literal),+] $fix:literal;)*) => {
         /// Every code that is explained. One code stands in one row.
-        pub const CODES: &[Code] =
-            &[$(Code { codes: &[$($code),+], reason: stringify!($reason), next: Next::$next, fix: $fix }),*];
+        pub const CODES: &[ArmErrorEntry] =
+            &[$(ArmErrorEntry { codes: &[$($code),+], reason: stringify!($reason), recovery: ErrorRecovery::$next, fix: $fix }),*];
     };
 }
 
@@ -129,7 +129,7 @@ codes! {
 }
 
 /// The row of the error's code, else of the first code that its message mentions as a word of its own.
-pub(super) fn find(error: &ArmError) -> Option<&'static Code> {
+pub(super) fn find(error: &ArmError) -> Option<&'static ArmErrorEntry> {
     let row = |word: &str| CODES.iter().find(|row| row.codes.iter().any(|code| code.eq_ignore_ascii_case(word)));
     row(&error.code).or_else(|| words(&error.message).find_map(row))
 }

@@ -10,16 +10,16 @@ mod reference;
 
 use crate::{
     cloud_provider::CloudError,
-    providers::azure::arm::{ArmError, ErrorClass},
+    providers::azure::arm::{ArmError, ArmErrorClass},
 };
 
-pub use blame::{blames, suspects, unprovisioned_public_ip};
-pub use codes::{CODES, Code};
+pub use blame::{named_services, suspected_services, unprovisioned_public_ip};
+pub use codes::{ArmErrorEntry, CODES};
 pub use reference::reference_page;
 
 /// An error for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Explained {
+pub struct ErrorExplanation {
     /// One CamelCase word: the name of a [`Code`], or of the error's class.
     pub reason: &'static str,
     /// What was asked, ARM's words, what to fix, and the correlation id.
@@ -27,7 +27,7 @@ pub struct Explained {
 }
 
 /// What the error means. The message begins with the resource that was asked for.
-pub fn explain(error: &ArmError) -> Explained {
+pub fn explain(error: &ArmError) -> ErrorExplanation {
     let (reason, fix) = match codes::find(error) {
         Some(code) => (code.reason, Some(code.fix)),
         None => of_class(error.class),
@@ -48,36 +48,38 @@ pub fn explain(error: &ArmError) -> Explained {
     if let Some(id) = &error.correlation_id {
         message += &format!(" (correlation id {id})");
     }
-    Explained { reason, message }
+    ErrorExplanation { reason, message }
 }
 
 /// Reason and advice where the code says nothing special.
-fn of_class(class: ErrorClass) -> (&'static str, Option<&'static str>) {
+fn of_class(class: ArmErrorClass) -> (&'static str, Option<&'static str>) {
     match class {
-        ErrorClass::NotFound => ("ResourceNotFound", None),
-        ErrorClass::ParentNotFound => (
+        ArmErrorClass::NotFound => ("ResourceNotFound", None),
+        ArmErrorClass::ParentNotFound => (
             "ParentNotFound",
             Some(
                 "Correct the subscription or resource group in the provider's configuration or in the annotation, or create it.",
             ),
         ),
-        ErrorClass::Unauthorized => {
+        ArmErrorClass::Unauthorized => {
             ("Unauthorized", Some("Renew or correct the credentials in the provider's configuration."))
         }
-        ErrorClass::Forbidden => ("Forbidden", Some("Grant the identity of this program the role that the action needs.")),
-        ErrorClass::Throttled => ("Throttled", None),
-        ErrorClass::Busy => ("ResourceBusy", None),
-        ErrorClass::Conflict => ("ConcurrentChange", None),
-        ErrorClass::QuotaExceeded => {
+        ArmErrorClass::Forbidden => {
+            ("Forbidden", Some("Grant the identity of this program the role that the action needs."))
+        }
+        ArmErrorClass::Throttled => ("Throttled", None),
+        ArmErrorClass::Busy => ("ResourceBusy", None),
+        ArmErrorClass::Conflict => ("ConcurrentChange", None),
+        ArmErrorClass::QuotaExceeded => {
             ("QuotaExceeded", Some("Raise the limit that the message names, or free what counts against it."))
         }
-        ErrorClass::Invalid => ("InvalidRequest", None),
-        ErrorClass::Transient => ("AzureUnavailable", None),
-        ErrorClass::OutcomeUnknown => ("OutcomeUnknown", None),
-        ErrorClass::Garbage => {
+        ArmErrorClass::Invalid => ("InvalidRequest", None),
+        ArmErrorClass::Transient => ("AzureUnavailable", None),
+        ArmErrorClass::OutcomeUnknown => ("OutcomeUnknown", None),
+        ArmErrorClass::MalformedAnswer => {
             ("UnexpectedAnswer", Some("Look for a proxy between this program and Azure Resource Manager."))
         }
-        ErrorClass::NotLeader => ("NotLeader", None),
+        ArmErrorClass::NotLeader => ("NotLeader", None),
     }
 }
 
@@ -85,15 +87,15 @@ fn of_class(class: ErrorClass) -> (&'static str, Option<&'static str>) {
 /// move is that of the class, but for codes that the table knows better: what a user or operator has to mend is retried slowly,
 /// what mends itself soon. A public IP that is not provisioned may stay so: it is waited for with growing pauses.
 pub fn cloud_error(doing: &str, error: ArmError) -> CloudError {
-    let Explained { reason, message } = explain(&error);
+    let ErrorExplanation { reason, message } = explain(&error);
     let message = format!("{reason}: {doing}: {message}");
-    let next = codes::find(&error).map(|code| code.next);
+    let next = codes::find(&error).map(|code| code.recovery);
     let is_brief = unprovisioned_public_ip(&error).is_none();
     match (CloudError::from(error), next) {
         (CloudError::NotLeader(_), _) => CloudError::NotLeader(message),
         (CloudError::RetryAfter { after, .. }, _) if is_brief => CloudError::RetryAfter { after, message },
-        (_, Some(codes::Next::Mend)) => CloudError::Invalid(message),
-        (_, Some(codes::Next::Retry)) => CloudError::Failed(message),
+        (_, Some(codes::ErrorRecovery::Mend)) => CloudError::Invalid(message),
+        (_, Some(codes::ErrorRecovery::Retry)) => CloudError::Failed(message),
         (CloudError::Invalid(_), None) => CloudError::Invalid(message),
         _ => CloudError::Failed(message),
     }

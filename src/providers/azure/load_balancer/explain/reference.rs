@@ -1,6 +1,6 @@
 //! The page of the documentation about ARM's errors, derived from the table. Pure.
 
-use super::codes::{CODES, Code, Next};
+use super::codes::{ArmErrorEntry, CODES, ErrorRecovery};
 
 /// The text of `docs/reference/azure-errors.md`.
 pub fn reference_page() -> String {
@@ -20,11 +20,11 @@ pub fn reference_page() -> String {
     page
 }
 
-fn row(code: &Code) -> String {
+fn row(code: &ArmErrorEntry) -> String {
     let codes: Vec<_> = code.codes.iter().map(|code| format!("`{code}`")).collect();
-    let next = match code.next {
-        Next::Mend => "slowly",
-        Next::Retry => "soon",
+    let next = match code.recovery {
+        ErrorRecovery::Mend => "slowly",
+        ErrorRecovery::Retry => "soon",
     };
     format!("| `{}` | {} | {next} | {} |\n", code.reason, codes.join(", "), code.fix.replace('|', "\\|"))
 }

@@ -8,13 +8,13 @@ use crate::providers::azure::{
     load_balancer::{
         desired::samples,
         naming,
-        spec::{Identity, Protocol, ServiceSpec},
+        spec::{Protocol, ServiceIdentity, ServiceSpec},
     },
 };
 
 const REQUEST: &str = "PUT /subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/kubernetes";
 
-fn error(class: ErrorClass, code: &str, message: &str) -> ArmError {
+fn error(class: ArmErrorClass, code: &str, message: &str) -> ArmError {
     ArmError {
         class,
         status: Some(400),
@@ -28,8 +28,8 @@ fn error(class: ErrorClass, code: &str, message: &str) -> ArmError {
 
 #[test]
 fn a_message_has_the_request_arms_words_the_advice_and_the_id() {
-    let full = error(ErrorClass::Invalid, "SubnetIsFull", "Subnet apps is full");
-    let Explained { reason, message } = explain(&full);
+    let full = error(ArmErrorClass::Invalid, "SubnetIsFull", "Subnet apps is full");
+    let ErrorExplanation { reason, message } = explain(&full);
     assert_eq!(reason, "SubnetIsFull");
     assert!(message.starts_with(&format!("{REQUEST}: SubnetIsFull: Subnet apps is full. Free addresses")), "{message}");
     assert!(message.ends_with(" (correlation id c-1)"), "{message}");
@@ -39,49 +39,50 @@ fn a_message_has_the_request_arms_words_the_advice_and_the_id() {
 fn a_missing_permission_names_action_and_scope() {
     let refused = "The client 'a' does not have authorization to perform action 'Microsoft.Network/publicIPAddresses/write' over \
                    scope '/subscriptions/s/resourceGroups/g' or the scope is invalid.";
-    let message = explain(&error(ErrorClass::Forbidden, "AuthorizationFailed", refused)).message;
+    let message = explain(&error(ArmErrorClass::Forbidden, "AuthorizationFailed", refused)).message;
     let advice =
         "Grant the action Microsoft.Network/publicIPAddresses/write on /subscriptions/s/resourceGroups/g to the identity";
     assert!(message.contains(advice), "{message}");
-    assert!(explain(&error(ErrorClass::Forbidden, "LinkedAuthorizationFailed", "no")).message.contains("`join/action`"));
+    assert!(explain(&error(ArmErrorClass::Forbidden, "LinkedAuthorizationFailed", "no")).message.contains("`join/action`"));
 }
 
 #[test]
 fn the_next_move_follows_class_and_code() {
     for (class, code, next) in [
-        (ErrorClass::QuotaExceeded, "PublicIPCountLimitReached", "invalid"),
-        (ErrorClass::QuotaExceeded, "SomeNewLimitReached", "invalid"),
-        (ErrorClass::Invalid, "SubnetIsFull", "invalid"),
-        (ErrorClass::Invalid, "NobodyKnowsThis", "invalid"),
+        (ArmErrorClass::QuotaExceeded, "PublicIPCountLimitReached", "invalid"),
+        (ArmErrorClass::QuotaExceeded, "SomeNewLimitReached", "invalid"),
+        (ArmErrorClass::Invalid, "SubnetIsFull", "invalid"),
+        (ArmErrorClass::Invalid, "NobodyKnowsThis", "invalid"),
         // A Service that had it may just be going.
-        (ErrorClass::Invalid, "PrivateIPAddressIsAllocated", "failed"),
-        (ErrorClass::Invalid, "DnsRecordInUse", "failed"),
-        (ErrorClass::Forbidden, "AuthorizationFailed", "failed"),
-        (ErrorClass::Forbidden, "ScopeLocked", "invalid"),
-        (ErrorClass::ParentNotFound, "ResourceGroupBeingDeleted", "invalid"),
-        (ErrorClass::Throttled, "TooManyRequests", "retry_after"),
-        (ErrorClass::Busy, "ReferencedResourceNotProvisioned", "retry_after"),
-        (ErrorClass::Conflict, "PreconditionFailed", "failed"),
-        (ErrorClass::Transient, "", "failed"),
-        (ErrorClass::OutcomeUnknown, "", "failed"),
-        (ErrorClass::NotLeader, "", "not_leader"),
-        (ErrorClass::NotLeader, "SubnetIsFull", "not_leader"),
-        (ErrorClass::NotFound, "ResourceNotFound", "failed"),
+        (ArmErrorClass::Invalid, "PrivateIPAddressIsAllocated", "failed"),
+        (ArmErrorClass::Invalid, "DnsRecordInUse", "failed"),
+        (ArmErrorClass::Forbidden, "AuthorizationFailed", "failed"),
+        (ArmErrorClass::Forbidden, "ScopeLocked", "invalid"),
+        (ArmErrorClass::ParentNotFound, "ResourceGroupBeingDeleted", "invalid"),
+        (ArmErrorClass::Throttled, "TooManyRequests", "retry_after"),
+        (ArmErrorClass::Busy, "ReferencedResourceNotProvisioned", "retry_after"),
+        (ArmErrorClass::Conflict, "PreconditionFailed", "failed"),
+        (ArmErrorClass::Transient, "", "failed"),
+        (ArmErrorClass::OutcomeUnknown, "", "failed"),
+        (ArmErrorClass::NotLeader, "", "not_leader"),
+        (ArmErrorClass::NotLeader, "SubnetIsFull", "not_leader"),
+        (ArmErrorClass::NotFound, "ResourceNotFound", "failed"),
     ] {
         let told = cloud_error("create it", error(class, code, "m"));
         assert_eq!(told.class(), next, "{class:?} {code}");
         assert!(told.to_string().contains(": create it: PUT /subscriptions/"), "{told}");
     }
-    let waits = ArmError { retry_after: Some(Duration::from_secs(7)), ..error(ErrorClass::Throttled, "", "m") };
+    let waits = ArmError { retry_after: Some(Duration::from_secs(7)), ..error(ArmErrorClass::Throttled, "", "m") };
     assert!(matches!(cloud_error("x", waits), CloudError::RetryAfter { after, .. } if after.as_secs() == 7));
 }
 
 #[test]
 fn a_code_inside_the_message_is_found_but_plain_words_are_not() {
-    let nested = error(ErrorClass::Invalid, "InvalidTemplateDeployment", "it failed: SecurityRuleConflict: same priority");
+    let nested =
+        error(ArmErrorClass::Invalid, "InvalidTemplateDeployment", "it failed: SecurityRuleConflict: same priority");
     assert_eq!(explain(&nested).reason, "SecurityRuleConflict");
     assert_eq!(
-        explain(&error(ErrorClass::Invalid, "Other", "the queue throttled the scopelocked item")).reason,
+        explain(&error(ArmErrorClass::Invalid, "Other", "the queue throttled the scopelocked item")).reason,
         "InvalidRequest"
     );
 }
@@ -101,7 +102,7 @@ fn the_table_is_sound_and_every_code_is_on_the_page() {
     }
 }
 
-fn services(count: u32) -> Vec<Identity> {
+fn services(count: u32) -> Vec<ServiceIdentity> {
     let uid = |number| format!("{number:08x}-8d7e-4b90-9a41-2c5d7e8f9a01");
     (0..count).map(|number| naming::identity("default", &format!("s{number}"), &uid(number))).collect()
 }
@@ -109,7 +110,7 @@ fn services(count: u32) -> Vec<Identity> {
 #[test]
 fn services_are_blamed_by_the_names_of_their_parts() {
     let all = services(500);
-    let (first, second) = (&all[7].base, &all[300].base);
+    let (first, second) = (&all[7].name_prefix, &all[300].name_prefix);
     for (message, keys) in [
         (format!("rule {first}-TCP-80 and rule {second}-TCP-80-IPv6 collide"), vec!["default/s300", "default/s7"]),
         (format!("front end '{}' is bad", first.to_uppercase()), vec!["default/s7"]),
@@ -120,13 +121,13 @@ fn services_are_blamed_by_the_names_of_their_parts() {
         (format!("x{first} and {first}0 and a000"), vec![]),
         ("nobody".to_owned(), vec![]),
     ] {
-        let blamed = blames(&error(ErrorClass::Invalid, "X", &message), all.iter());
+        let blamed = named_services(&error(ArmErrorClass::Invalid, "X", &message), all.iter());
         assert_eq!(blamed.iter().map(|identity| identity.key.as_str()).collect::<Vec<_>>(), keys, "{message}");
     }
-    let mut asked = error(ErrorClass::Invalid, "X", "no");
+    let mut asked = error(ArmErrorClass::Invalid, "X", "no");
     asked.request =
         format!("PUT /subscriptions/s/resourceGroups/g/providers/Microsoft.Network/publicIPAddresses/kubernetes-{first}");
-    assert_eq!(blames(&asked, all.iter()), [all[7].clone()]);
+    assert_eq!(named_services(&asked, all.iter()), [all[7].clone()]);
 }
 
 #[test]
@@ -134,8 +135,8 @@ fn a_cut_name_that_several_could_have_blames_nobody() {
     let twins: Vec<_> = ["00000000-8d7e-4b90-9a41-2c5d7e8f9a01", "00000000-8d7e-4b90-9a41-ffffffffffff"]
         .map(|uid| naming::identity("d", uid, uid))
         .into();
-    let cut = error(ErrorClass::Invalid, "X", &format!("public IP c-{}", &twins[0].base[..18]));
-    assert_eq!(blames(&cut, twins.iter()), []);
+    let cut = error(ArmErrorClass::Invalid, "X", &format!("public IP c-{}", &twins[0].name_prefix[..18]));
+    assert_eq!(named_services(&cut, twins.iter()), []);
 }
 
 #[test]
@@ -161,7 +162,7 @@ fn few_who_ask_for_what_the_message_mentions_are_suspected() {
         ("166660 and taken-too", vec![]),
         ("", vec![]),
     ] {
-        let suspected = suspects(&error(ErrorClass::Invalid, "X", message), all.iter());
+        let suspected = suspected_services(&error(ArmErrorClass::Invalid, "X", message), all.iter());
         assert_eq!(suspected.iter().map(|identity| identity.key.as_str()).collect::<Vec<_>>(), keys, "{message}");
     }
 }
@@ -174,11 +175,11 @@ fn the_public_ip_to_write_again_is_found() {
          Resource is in Failed state.",
         REQUEST.trim_start_matches("PUT ")
     );
-    let found = |code: &str, message: &str| unprovisioned_public_ip(&error(ErrorClass::Busy, code, message));
+    let found = |code: &str, message: &str| unprovisioned_public_ip(&error(ArmErrorClass::Busy, code, message));
     let wanted = ResourceId::parse(id).unwrap();
     assert_eq!(found("ReferencedResourceNotProvisioned", &message), Some(wanted.clone()));
     assert_eq!(found("RetryableError", &format!("ReferencedResourceNotProvisioned: ('{id}').")), Some(wanted));
-    let told = |code: &str| cloud_error("x", error(ErrorClass::Busy, code, &message)).class();
+    let told = |code: &str| cloud_error("x", error(ArmErrorClass::Busy, code, &message)).class();
     assert_eq!((told("ReferencedResourceNotProvisioned"), told("RetryableError")), ("failed", "retry_after"));
     assert_eq!(found("RetryableError", &message), None);
     assert_eq!(found("ReferencedResourceNotProvisioned", REQUEST), None);

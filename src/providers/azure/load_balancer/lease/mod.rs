@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-use plan::{NAME, NAMESPACE, Step};
+use plan::{LeaseAcquisition, NAME, NAMESPACE};
 
 use crate::{
     cloud_provider::{CloudError, CloudResult},
@@ -23,27 +23,27 @@ use crate::{
 };
 
 /// How often a lease that is held is renewed.
-const RENEW: Duration = Duration::from_secs(300);
+const RENEW_PERIOD: Duration = Duration::from_secs(300);
 /// How soon after a renewal that failed.
-const RENEW_AGAIN: Duration = Duration::from_secs(30);
+const RENEW_RETRY_PERIOD: Duration = Duration::from_secs(30);
 /// When to look again while somebody else holds it, at the latest.
-const LOOK_AGAIN: Duration = Duration::from_secs(15);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(15);
 /// Limit of one request.
-const REQUEST: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often it is read anew because somebody wrote in between.
 const ATTEMPTS: usize = 5;
 
-type Answer = CloudResult<Held>;
+type LeaseGuardResult = CloudResult<LeaseGuard>;
 
 /// The lease is held as long as this lives.
 #[derive(Debug)]
-pub struct Held {
+pub struct LeaseGuard {
     epoch: u64,
     /// Its sender is counted, never used.
     _alive: mpsc::Sender<Infallible>,
 }
 
-impl Held {
+impl LeaseGuard {
     /// Grows whenever somebody else held the lease in between. What was read from Azure in an earlier epoch must be read again.
     pub fn epoch(&self) -> u64 {
         self.epoch
@@ -52,36 +52,37 @@ impl Held {
 
 /// Hands out [`Held`]s. Clones share one lease.
 #[derive(Debug, Clone)]
-pub struct Locker {
-    asks: mpsc::UnboundedSender<oneshot::Sender<Answer>>,
+pub struct ResourceLocker {
+    requests: mpsc::UnboundedSender<oneshot::Sender<LeaseGuardResult>>,
 }
 
-impl Locker {
+impl ResourceLocker {
     /// A locker with its task, which ends when `shutdown` begins and nothing is held any more. A process that is killed leaves the
     /// lease to expire; the next leader need not wait for that.
     pub fn new(client: kube::Client, leadership: Leadership, clock: Clock, shutdown: &Shutdown) -> Self {
         let (asks, asked) = mpsc::unbounded_channel();
         let api = Api::namespaced(client, NAMESPACE);
-        let keeper = Keeper { api, leadership, clock, asked, lease: None, own_version: None, epoch: 0 };
+        let keeper =
+            ResourceLockerTask { api, leadership, clock, requests: asked, lease: None, own_version: None, epoch: 0 };
         shutdown.spawn(keeper.run(shutdown.clone()));
-        Self { asks }
+        Self { requests: asks }
     }
 
     /// The lease. [`CloudError::RetryAfter`] while somebody else holds it, [`CloudError::NotLeader`] when this process may not work.
-    pub async fn hold(&self) -> CloudResult<Held> {
+    pub async fn hold(&self) -> CloudResult<LeaseGuard> {
         let (answer, answered) = oneshot::channel();
         let stopped = || CloudError::NotLeader("the process is stopping".to_owned());
-        self.asks.send(answer).map_err(|_| stopped())?;
+        self.requests.send(answer).map_err(|_| stopped())?;
         answered.await.map_err(|_| stopped())?
     }
 }
 
 /// What the task knows.
-struct Keeper {
+struct ResourceLockerTask {
     api: Api<Lease>,
     leadership: Leadership,
     clock: Clock,
-    asked: mpsc::UnboundedReceiver<oneshot::Sender<Answer>>,
+    requests: mpsc::UnboundedReceiver<oneshot::Sender<LeaseGuardResult>>,
     /// As this process last wrote it; `None`: to be read.
     lease: Option<Lease>,
     /// Version that this process last wrote.
@@ -89,17 +90,17 @@ struct Keeper {
     epoch: u64,
 }
 
-impl Keeper {
+impl ResourceLockerTask {
     async fn run(mut self, shutdown: Shutdown) {
         loop {
             let first = tokio::select! {
                 biased;
-                ask = self.asked.recv() => ask,
+                ask = self.requests.recv() => ask,
                 () = shutdown.begun() => None,
             };
             let Some(first) = first else { return };
             let mut waiting = vec![first];
-            waiting.extend(self.others());
+            waiting.extend(self.queued_requests());
             match self.acquire().await {
                 Ok(()) => {
                     self.serve(waiting).await;
@@ -111,26 +112,26 @@ impl Keeper {
     }
 
     /// Who else has asked by now.
-    fn others(&mut self) -> Vec<oneshot::Sender<Answer>> {
-        std::iter::from_fn(|| self.asked.try_recv().ok()).collect()
+    fn queued_requests(&mut self) -> Vec<oneshot::Sender<LeaseGuardResult>> {
+        std::iter::from_fn(|| self.requests.try_recv().ok()).collect()
     }
 
     /// Shares the lease until nobody has it any more, or it is lost.
-    async fn serve(&mut self, waiting: Vec<oneshot::Sender<Answer>>) {
-        let mut renew_at = self.clock.now() + RENEW;
+    async fn serve(&mut self, waiting: Vec<oneshot::Sender<LeaseGuardResult>>) {
+        let mut renew_at = self.clock.now() + RENEW_PERIOD;
         let (mut alive, mut ended) = mpsc::channel(1);
-        waiting.into_iter().for_each(|ask| self.hand_out(ask, &alive));
+        waiting.into_iter().for_each(|ask| self.grant(ask, &alive));
         let mut shared = alive.downgrade();
         drop(alive);
         loop {
             tokio::select! {
                 biased;
-                Some(ask) = self.asked.recv() => {
+                Some(ask) = self.requests.recv() => {
                     if let Some(alive) = shared.upgrade() {
-                        self.hand_out(ask, &alive);
+                        self.grant(ask, &alive);
                     } else {
                         (alive, ended) = mpsc::channel(1);
-                        self.hand_out(ask, &alive);
+                        self.grant(ask, &alive);
                         shared = alive.downgrade();
                     }
                 }
@@ -144,8 +145,8 @@ impl Keeper {
     }
 
     /// Whoever does not wait any more drops it at once.
-    fn hand_out(&self, ask: oneshot::Sender<Answer>, alive: &mpsc::Sender<Infallible>) {
-        drop(ask.send(Ok(Held { epoch: self.epoch, _alive: alive.clone() })));
+    fn grant(&self, ask: oneshot::Sender<LeaseGuardResult>, alive: &mpsc::Sender<Infallible>) {
+        drop(ask.send(Ok(LeaseGuard { epoch: self.epoch, _alive: alive.clone() })));
     }
 
     async fn acquire(&mut self) -> CloudResult<()> {
@@ -157,9 +158,9 @@ impl Keeper {
             let seen = self.lease.take();
             let foreign = seen.as_ref().is_some_and(|seen| plan::others_held(seen, self.own_version.as_deref()));
             let written = match plan::acquire(seen.as_ref(), self.clock.wall()) {
-                Step::Create(lease) => self.limited(self.api.create(&PostParams::default(), &lease)).await,
-                Step::Take(lease) => self.replace(&lease).await,
-                Step::Wait { holder, until } => return Err(self.held_by(&holder, until)),
+                LeaseAcquisition::Create(lease) => self.with_timeout(self.api.create(&PostParams::default(), &lease)).await,
+                LeaseAcquisition::Take(lease) => self.replace(&lease).await,
+                LeaseAcquisition::Wait { holder, until } => return Err(self.held_by(&holder, until)),
             };
             match written {
                 Ok(lease) => {
@@ -181,7 +182,7 @@ impl Keeper {
         let error = match self.replace(&plan::renewed(&held, self.clock.wall())).await {
             Ok(lease) => {
                 self.remember(lease);
-                return Some(self.clock.now() + RENEW);
+                return Some(self.clock.now() + RENEW_PERIOD);
             }
             Err(error) => error,
         };
@@ -194,7 +195,7 @@ impl Keeper {
             tracing::error!(lease = NAME, "the lease for changing load balancers is lost while they are being changed");
             self.lease = None;
         }
-        expires.map(|_| self.clock.now() + RENEW_AGAIN)
+        expires.map(|_| self.clock.now() + RENEW_RETRY_PERIOD)
     }
 
     /// Failing is harmless: the lease expires, and this program may take it at any time.
@@ -228,23 +229,23 @@ impl Keeper {
             "{holder} is changing resources of this cluster in Azure: it holds the lease {NAMESPACE}/{NAME}, which expires at {until}. \
              Should {holder} be gone, clear spec.holderIdentity of that lease"
         );
-        CloudError::RetryAfter { after: left.clamp(Duration::from_secs(1), LOOK_AGAIN), message }
+        CloudError::RetryAfter { after: left.clamp(Duration::from_secs(1), MAX_RETRY_DELAY), message }
     }
 
     async fn read(&self) -> Result<Option<Lease>, ApiError> {
-        self.limited(self.api.get_opt(NAME)).await
+        self.with_timeout(self.api.get_opt(NAME)).await
     }
 
     /// Refused when somebody wrote since `lease` was read.
     async fn replace(&self, lease: &Lease) -> Result<Lease, ApiError> {
-        self.limited(self.api.replace(NAME, &PostParams::default(), lease)).await
+        self.with_timeout(self.api.replace(NAME, &PostParams::default(), lease)).await
     }
 
-    async fn limited<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
+    async fn with_timeout<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
         let about = format!("lease {NAMESPACE}/{NAME}");
-        match timeout(REQUEST, request).await {
+        match timeout(REQUEST_TIMEOUT, request).await {
             Ok(result) => result.map_err(|error| ApiError::from_kube(about, &error)),
-            Err(_) => Err(ApiError::Failed(format!("{about}: the API server gave no answer within {REQUEST:?}"))),
+            Err(_) => Err(ApiError::Failed(format!("{about}: the API server gave no answer within {REQUEST_TIMEOUT:?}"))),
         }
     }
 }

@@ -25,7 +25,7 @@ const SECONDS: i32 = 900;
 
 /// What to do to get the lease.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum LeaseAcquisition {
     /// There is none: create it.
     Create(Box<Lease>),
     /// It is free, expired or ours: replace it, provided nobody writes in between.
@@ -40,14 +40,14 @@ pub enum Step {
 }
 
 /// The next step, given the lease as it is.
-pub fn acquire(seen: Option<&Lease>, now: Timestamp) -> Step {
+pub fn acquire(seen: Option<&Lease>, now: Timestamp) -> LeaseAcquisition {
     let Some(seen) = seen else {
         let metadata = ObjectMeta { namespace: Some(NAMESPACE.into()), name: Some(NAME.into()), ..ObjectMeta::default() };
-        return Step::Create(Box::new(taken(&Lease { metadata, spec: None }, now)));
+        return LeaseAcquisition::Create(Box::new(taken(&Lease { metadata, spec: None }, now)));
     };
     match expires(seen) {
-        Some(until) if !is_ours(seen) && now <= until => Step::Wait { holder: holder(seen).to_owned(), until },
-        _ => Step::Take(Box::new(taken(seen, now))),
+        Some(until) if !is_ours(seen) && now <= until => LeaseAcquisition::Wait { holder: holder(seen).to_owned(), until },
+        _ => LeaseAcquisition::Take(Box::new(taken(seen, now))),
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    runtime::leader_election::State,
+    runtime::leader_election::LeadershipState,
     sandbox::{
         api_server::{ApiServer, RequestRecord},
         http::Verb,
@@ -16,7 +16,7 @@ struct Setup {
     server: ApiServer,
     clock: Clock,
     shutdown: Shutdown,
-    locker: Locker,
+    locker: ResourceLocker,
 }
 
 impl Setup {
@@ -27,7 +27,7 @@ impl Setup {
 
     fn on(server: ApiServer, clock: Clock, leadership: Leadership) -> Self {
         let shutdown = Shutdown::new();
-        let locker = Locker::new(server.client(), leadership, clock, &shutdown);
+        let locker = ResourceLocker::new(server.client(), leadership, clock, &shutdown);
         Self { server, clock, shutdown, locker }
     }
 
@@ -102,7 +102,7 @@ async fn another_holder_is_respected_until_its_lease_expires() {
     setup.take_as("aks-rp").await;
     let error = setup.locker.hold().await.unwrap_err();
     let CloudError::RetryAfter { after, message } = &error else { panic!("{error:?}") };
-    assert_eq!(*after, LOOK_AGAIN);
+    assert_eq!(*after, MAX_RETRY_DELAY);
     assert!(message.contains("aks-rp") && message.contains("2026-01-01T00:15:00Z"), "{message}");
     tokio::time::sleep(Duration::from_secs(895)).await;
     assert!(
@@ -142,7 +142,7 @@ async fn a_lease_taken_away_is_left_alone() {
     let setup = Setup::new();
     let held = setup.locker.hold().await.unwrap();
     setup.take_as("aks-rp").await;
-    tokio::time::sleep(RENEW + Duration::from_secs(1)).await;
+    tokio::time::sleep(RENEW_PERIOD + Duration::from_secs(1)).await;
     assert!(matches!(setup.locker.hold().await, Err(CloudError::RetryAfter { .. })));
     drop(held);
     setup.settle().await;
@@ -176,7 +176,7 @@ async fn only_the_leader_locks() {
     let setup = Setup::on(ApiServer::new(clock), clock, leadership);
     assert_eq!(setup.locker.hold().await.unwrap_err().class(), "not_leader");
     assert_eq!(setup.requests(), 0);
-    state.send_replace(State::Unopposed);
+    state.send_replace(LeadershipState::Unopposed);
     assert!(setup.locker.hold().await.is_ok());
 }
 

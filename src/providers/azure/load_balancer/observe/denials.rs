@@ -10,72 +10,72 @@ use std::{collections::HashMap, time::Duration};
 
 use tokio::time::Instant;
 
-use super::need::Doubt;
-use crate::providers::azure::arm::{ArmError, ErrorClass};
+use super::network_query::NetworkCacheKey;
+use crate::providers::azure::arm::{ArmError, ArmErrorClass};
 
-const FIRST: Duration = Duration::from_secs(120);
-const FIRST_ABSENT: Duration = Duration::from_secs(15);
-const LONGEST: Duration = Duration::from_secs(480);
+const FIRST_DELAY: Duration = Duration::from_secs(120);
+const FIRST_DELAY_ABSENT: Duration = Duration::from_secs(15);
+const MAX_DELAY: Duration = Duration::from_secs(480);
 /// So many are remembered.
-const MOST: usize = 1_000;
+const MAX_DENIALS: usize = 1_000;
 
 /// Why something was not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(super) enum DenialCause {
     /// ARM said this.
     Failed(ArmError),
     /// ARM said this, and of the group itself that it does not exist, and so nothing in it.
-    NoGroup(ArmError),
+    GroupMissing(ArmError),
     /// ARM says that there is no such subnet.
     Absent,
 }
 
 #[derive(Debug)]
-struct Denial {
-    cause: Cause,
+struct ReadDenial {
+    cause: DenialCause,
     until: Instant,
-    pause: Duration,
+    retry_delay: Duration,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Denials(HashMap<Doubt, Denial>);
+pub(super) struct ReadDenials(HashMap<NetworkCacheKey, ReadDenial>);
 
-impl Denials {
+impl ReadDenials {
     /// A read of `what` failed at `now`. Other errors than 403 and 404 may pass at any moment, and are not remembered.
-    pub(super) fn note(&mut self, what: &Doubt, cause: Cause, now: Instant) {
-        if matches!(&cause, Cause::Failed(error) | Cause::NoGroup(error) if !lasts(error)) {
+    pub(super) fn record_failure(&mut self, what: &NetworkCacheKey, cause: DenialCause, now: Instant) {
+        if matches!(&cause, DenialCause::Failed(error) | DenialCause::GroupMissing(error) if !lasts(error)) {
             return;
         }
-        self.0.retain(|_, denial| now < denial.until + LONGEST);
-        let before = self.0.get(what).map(|denial| denial.pause * 2);
-        if before.is_none() && self.0.len() >= MOST {
+        self.0.retain(|_, denial| now < denial.until + MAX_DELAY);
+        let before = self.0.get(what).map(|denial| denial.retry_delay * 2);
+        if before.is_none() && self.0.len() >= MAX_DENIALS {
             let soonest = self.0.iter().min_by_key(|(_, denial)| denial.until).map(|(what, _)| what.clone());
             soonest.and_then(|what| self.0.remove(&what));
         }
-        let first = if cause == Cause::Absent { FIRST_ABSENT } else { FIRST };
-        let pause = before.unwrap_or(first).min(LONGEST);
-        self.0.insert(what.clone(), Denial { cause, until: now + pause, pause });
+        let first = if cause == DenialCause::Absent { FIRST_DELAY_ABSENT } else { FIRST_DELAY };
+        let pause = before.unwrap_or(first).min(MAX_DELAY);
+        self.0.insert(what.clone(), ReadDenial { cause, until: now + pause, retry_delay: pause });
     }
 
     /// It was read.
-    pub(super) fn recovered(&mut self, what: &Doubt) {
+    pub(super) fn clear(&mut self, what: &NetworkCacheKey) {
         self.0.remove(what);
     }
 
     /// Why it is not read at `now`; `None`: it may be read.
-    pub(super) fn of(&self, what: &Doubt, now: Instant) -> Option<&Cause> {
+    pub(super) fn of(&self, what: &NetworkCacheKey, now: Instant) -> Option<&DenialCause> {
         self.0.get(what).filter(|denial| now < denial.until).map(|denial| &denial.cause)
     }
 
     /// Whether the last read of it failed: it is read again for those who name it, and nobody else waits.
-    pub(super) fn is_denied(&self, what: &Doubt) -> bool {
+    pub(super) fn is_denied(&self, what: &NetworkCacheKey) -> bool {
         self.0.contains_key(what)
     }
 }
 
 fn lasts(error: &ArmError) -> bool {
-    matches!(error.class, ErrorClass::Forbidden | ErrorClass::NotFound | ErrorClass::ParentNotFound)
+    matches!(error.class, ArmErrorClass::Forbidden | ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound)
 }
 
 #[cfg(test)]
@@ -83,8 +83,8 @@ mod tests {
     use super::*;
     use crate::providers::azure::arm::ResourceId;
 
-    fn failed(class: ErrorClass) -> Cause {
-        Cause::Failed(ArmError {
+    fn failed(class: ArmErrorClass) -> DenialCause {
+        DenialCause::Failed(ArmError {
             class,
             status: None,
             code: String::new(),
@@ -95,50 +95,52 @@ mod tests {
         })
     }
 
-    fn public_ips(group: &str) -> Doubt {
-        Doubt::PublicIps(ResourceId::group_of("s", group))
+    fn public_ips(group: &str) -> NetworkCacheKey {
+        NetworkCacheKey::PublicIps(ResourceId::group_of("s", group))
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_stays_forbidden_or_absent_is_asked_for_less_and_less_often() {
-        let forbidden = (public_ips("g"), failed(ErrorClass::Forbidden), [120, 240, 480, 480]);
-        let absent = (Doubt::Subnet("a".into()), Cause::Absent, [15, 30, 60, 120]);
+        let forbidden = (public_ips("g"), failed(ArmErrorClass::Forbidden), [120, 240, 480, 480]);
+        let absent = (NetworkCacheKey::Subnet("a".into()), DenialCause::Absent, [15, 30, 60, 120]);
         for (what, cause, pauses) in [forbidden, absent] {
-            let (mut denials, mut now) = (Denials::default(), Instant::now());
+            let (mut denials, mut now) = (ReadDenials::default(), Instant::now());
             for pause in pauses {
-                denials.note(&what, cause.clone(), now);
+                denials.record_failure(&what, cause.clone(), now);
                 assert!(denials.of(&what, now + Duration::from_secs(pause - 1)).is_some(), "{pause}");
                 now += Duration::from_secs(pause);
                 assert!(denials.of(&what, now).is_none() && denials.is_denied(&what), "{pause}");
             }
-            denials.recovered(&what);
+            denials.clear(&what);
             assert!(!denials.is_denied(&what));
-            denials.note(&what, failed(ErrorClass::Transient), now);
+            denials.record_failure(&what, failed(ArmErrorClass::Transient), now);
             assert!(!denials.is_denied(&what), "that may pass at any moment");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_nobody_names_any_more_is_forgotten() {
-        let (mut denials, start, what) = (Denials::default(), Instant::now(), public_ips("g"));
-        let note = |denials: &mut Denials, what: &Doubt, now| denials.note(what, failed(ErrorClass::Forbidden), now);
+        let (mut denials, start, what) = (ReadDenials::default(), Instant::now(), public_ips("g"));
+        let note = |denials: &mut ReadDenials, what: &NetworkCacheKey, now| {
+            denials.record_failure(what, failed(ArmErrorClass::Forbidden), now)
+        };
         note(&mut denials, &what, start);
-        note(&mut denials, &what, start + FIRST);
-        let later = start + FIRST * 3 + LONGEST;
+        note(&mut denials, &what, start + FIRST_DELAY);
+        let later = start + FIRST_DELAY * 3 + MAX_DELAY;
         note(&mut denials, &public_ips("other"), later);
         assert!(!denials.is_denied(&what));
         note(&mut denials, &what, later);
-        assert!(denials.of(&what, later + FIRST).is_none(), "long ago it was denied twice");
+        assert!(denials.of(&what, later + FIRST_DELAY).is_none(), "long ago it was denied twice");
     }
 
     #[tokio::test(start_paused = true)]
     async fn so_many_are_remembered_and_no_more() {
-        let (mut denials, start) = (Denials::default(), Instant::now());
-        for index in 0..=MOST {
+        let (mut denials, start) = (ReadDenials::default(), Instant::now());
+        for index in 0..=MAX_DENIALS {
             let now = start + Duration::from_millis(u64::try_from(index).unwrap());
-            denials.note(&public_ips(&format!("g{index}")), failed(ErrorClass::Forbidden), now);
+            denials.record_failure(&public_ips(&format!("g{index}")), failed(ArmErrorClass::Forbidden), now);
         }
-        assert_eq!(denials.0.len(), MOST);
+        assert_eq!(denials.0.len(), MAX_DENIALS);
         assert!(!denials.is_denied(&public_ips("g0")) && denials.is_denied(&public_ips("g1")));
     }
 }

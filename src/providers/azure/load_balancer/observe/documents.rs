@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use crate::providers::azure::arm::{
     ResourceId,
-    network::{LoadBalancer, PublicIpAddress},
+    network::{ArmLoadBalancer, PublicIpAddress},
 };
 
 /// A document that ARM lists.
-pub(super) trait Listed: Clone + PartialEq {
+pub(super) trait ListedDocument: Clone + PartialEq {
     /// Its id, as ARM spells it.
     fn id(&self) -> &Option<String>;
     /// The same, to be set.
@@ -27,7 +27,7 @@ pub(super) trait Listed: Clone + PartialEq {
 
 macro_rules! listed {
     ($($document:ty),*) => {$(
-        impl Listed for $document {
+        impl ListedDocument for $document {
             fn id(&self) -> &Option<String> {
                 &self.id
             }
@@ -37,10 +37,10 @@ macro_rules! listed {
         }
     )*};
 }
-listed!(LoadBalancer, PublicIpAddress);
+listed!(ArmLoadBalancer, PublicIpAddress);
 
 /// Replaces the document `id`, or adds it at the end.
-pub(super) fn put<D: Listed>(list: &mut Vec<D>, id: &ResourceId, mut document: D) {
+pub(super) fn put<D: ListedDocument>(list: &mut Vec<D>, id: &ResourceId, mut document: D) {
     document.id_mut().get_or_insert_with(|| id.to_string());
     match list.iter_mut().find(|known| known.is(id)) {
         Some(known) => *known = document,
@@ -51,7 +51,7 @@ pub(super) fn put<D: Listed>(list: &mut Vec<D>, id: &ResourceId, mut document: D
 /// What is known when ARM has listed `answer` for the documents that are `in_scope`, and which known documents the list lacks: they stay,
 /// for a list does not say that something is absent. `is_newer`: what is known of it is newer than the list, so it stays as it is, also
 /// if it is known to be gone. Order: ARM's; the others stay where they are. Documents without a proper id are left out.
-pub(super) fn listed<D: Listed>(
+pub(super) fn listed<D: ListedDocument>(
     known: &[D],
     answer: Vec<D>,
     in_scope: impl Fn(&ResourceId) -> bool,

@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
-use super::need::Doubt;
+use super::network_query::NetworkCacheKey;
 use crate::providers::azure::arm::{
-    ArmError, ErrorClass, ResourceId,
+    ArmError, ArmErrorClass, ResourceId,
     document::SubResource,
-    network::{BackendAddressPool, LoadBalancer, PublicIpAddress},
+    network::{ArmLoadBalancer, BackendAddressPool, PublicIpAddress},
 };
 
 /// Which front end of a load balancer each public IP is at.
-pub(super) fn attachments(balancer: &LoadBalancer) -> HashMap<ResourceId, SubResource> {
+pub(super) fn attachments(balancer: &ArmLoadBalancer) -> HashMap<ResourceId, SubResource> {
     let frontends = balancer.properties.iter().flat_map(|properties| properties.frontend_ip_configurations.iter().flatten());
     let attached = frontends.filter_map(|frontend| {
         let public_ip = frontend.properties.as_ref()?.public_ip_address.as_ref()?.resource_id()?;
@@ -44,7 +44,7 @@ fn is_below(part: &str, id: &ResourceId) -> bool {
 }
 
 /// Puts a pool as ARM shows it into its load balancer.
-pub(super) fn put_pool(balancer: &mut LoadBalancer, name: &str, pool: BackendAddressPool) {
+pub(super) fn put_pool(balancer: &mut ArmLoadBalancer, name: &str, pool: BackendAddressPool) {
     let pools = balancer.properties.get_or_insert_default().backend_address_pools.get_or_insert_default();
     let is_it =
         |known: &&mut BackendAddressPool| known.name.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(name));
@@ -58,12 +58,12 @@ pub(super) fn put_pool(balancer: &mut LoadBalancer, name: &str, pool: BackendAdd
 ///
 /// Nothing, when ARM refused before it looked at the document. Otherwise the document, since a failed operation changes it, too. Also
 /// what it refers to, when ARM says that something does not exist.
-pub(in crate::providers::azure::load_balancer) fn doubts(
+pub(in crate::providers::azure::load_balancer) fn invalidated_by(
     error: &ArmError,
-    target: &Doubt,
-    references: impl FnOnce() -> Vec<Doubt>,
-) -> Vec<Doubt> {
-    use ErrorClass::{Forbidden, NotFound, NotLeader, ParentNotFound, Throttled, Unauthorized};
+    target: &NetworkCacheKey,
+    references: impl FnOnce() -> Vec<NetworkCacheKey>,
+) -> Vec<NetworkCacheKey> {
+    use ArmErrorClass::{Forbidden, NotFound, NotLeader, ParentNotFound, Throttled, Unauthorized};
     if matches!(error.class, Throttled | Unauthorized | Forbidden | NotLeader) {
         return Vec::new();
     }
@@ -73,17 +73,17 @@ pub(in crate::providers::azure::load_balancer) fn doubts(
 }
 
 /// What a load balancer refers to: public IPs, and subnets of the virtual network.
-pub(in crate::providers::azure::load_balancer) fn references(
-    balancer: &LoadBalancer,
+pub(in crate::providers::azure::load_balancer) fn referenced_keys(
+    balancer: &ArmLoadBalancer,
     virtual_network: &ResourceId,
-) -> Vec<Doubt> {
+) -> Vec<NetworkCacheKey> {
     let frontends = balancer.properties.iter().flat_map(|properties| properties.frontend_ip_configurations.iter().flatten());
     let referred = |reference: &Option<SubResource>| reference.as_ref().and_then(SubResource::resource_id);
     let mut found = Vec::new();
     for properties in frontends.filter_map(|frontend| frontend.properties.as_ref()) {
-        found.extend(referred(&properties.public_ip_address).map(Doubt::PublicIp));
+        found.extend(referred(&properties.public_ip_address).map(NetworkCacheKey::PublicIp));
         let subnet = referred(&properties.subnet).filter(|subnet| subnet.parent().as_ref() == Some(virtual_network));
-        found.extend(subnet.map(|subnet| Doubt::Subnet(subnet.name().to_owned())));
+        found.extend(subnet.map(|subnet| NetworkCacheKey::Subnet(subnet.name().to_owned())));
     }
     found
 }

@@ -8,29 +8,37 @@
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-use super::{knowledge::Answer, need::Doubt};
+use super::{network_cache::NetworkReadResult, network_query::NetworkCacheKey};
 use crate::providers::azure::{
-    arm::{ApiType, ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, api},
-    load_balancer::settings::Settings,
+    arm::{ApiType, ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, api},
+    load_balancer::settings::LoadBalancerSettings,
 };
 
 /// The answer to a read.
-pub(super) async fn read(arm: &ArmClient, settings: &Settings, what: &Doubt) -> ArmResult<Answer> {
+pub(super) async fn read(
+    arm: &ArmClient,
+    settings: &LoadBalancerSettings,
+    what: &NetworkCacheKey,
+) -> ArmResult<NetworkReadResult> {
     Ok(match what {
-        Doubt::LoadBalancers => Answer::LoadBalancers(list(arm, &api::LOAD_BALANCERS, &settings.load_balancer_group).await?),
-        Doubt::LoadBalancer(id) => Answer::LoadBalancer(get(arm, &api::LOAD_BALANCERS, id).await?),
-        Doubt::PublicIps(group) => match list(arm, &api::PUBLIC_IPS, group).await {
-            Ok(list) => Answer::PublicIps(list),
-            Err(error) if *group != settings.group && is_about_group(&error) => no_group(arm, group, error).await?,
+        NetworkCacheKey::LoadBalancers => {
+            NetworkReadResult::LoadBalancers(list(arm, &api::LOAD_BALANCERS, &settings.load_balancer_group).await?)
+        }
+        NetworkCacheKey::LoadBalancer(id) => NetworkReadResult::LoadBalancer(get(arm, &api::LOAD_BALANCERS, id).await?),
+        NetworkCacheKey::PublicIps(group) => match list(arm, &api::PUBLIC_IPS, group).await {
+            Ok(list) => NetworkReadResult::PublicIps(list),
+            Err(error) if *group != settings.group && is_about_group(&error) => {
+                confirm_group_missing(arm, group, error).await?
+            }
             Err(error) => return Err(error),
         },
-        Doubt::PublicIp(id) => Answer::PublicIp(get(arm, &api::PUBLIC_IPS, id).await?),
-        Doubt::SecurityGroup => Answer::SecurityGroup(match &settings.security_group {
+        NetworkCacheKey::PublicIp(id) => NetworkReadResult::PublicIp(get(arm, &api::PUBLIC_IPS, id).await?),
+        NetworkCacheKey::SecurityGroup => NetworkReadResult::SecurityGroup(match &settings.security_group {
             Some(id) => get(arm, &api::SECURITY_GROUPS, id).await?,
             None => None,
         }),
-        Doubt::Subnet(name) => {
-            Answer::Subnet(get(arm, &api::SUBNETS, &settings.virtual_network.child("subnets", name)).await?)
+        NetworkCacheKey::Subnet(name) => {
+            NetworkReadResult::Subnet(get(arm, &api::SUBNETS, &settings.virtual_network.child("subnets", name)).await?)
         }
     })
 }
@@ -43,22 +51,22 @@ async fn list<D: DeserializeOwned>(arm: &ArmClient, kind: &'static ApiType, grou
 /// One document; `None`: ARM says that there is none.
 async fn get<D: DeserializeOwned>(arm: &ArmClient, kind: &'static ApiType, id: &ResourceId) -> ArmResult<Option<Box<D>>> {
     match arm.get(kind, id, &[]).await {
-        Err(error) if error.class == ErrorClass::NotFound => Ok(None),
+        Err(error) if error.class == ArmErrorClass::NotFound => Ok(None),
         other => other.map(|document| Some(Box::new(document))),
     }
 }
 
-const NO_GROUP: &str = "ResourceGroupNotFound";
+const GROUP_NOT_FOUND: &str = "ResourceGroupNotFound";
 
 fn is_about_group(error: &ArmError) -> bool {
-    error.class == ErrorClass::ParentNotFound && error.code.eq_ignore_ascii_case(NO_GROUP)
+    error.class == ArmErrorClass::ParentNotFound && error.code.eq_ignore_ascii_case(GROUP_NOT_FOUND)
 }
 
 /// What ARM says of the group itself. Where it may not be read, or exists after all, the first answer proves nothing.
-async fn no_group(arm: &ArmClient, group: &ResourceId, listing: ArmError) -> ArmResult<Answer> {
+async fn confirm_group_missing(arm: &ArmClient, group: &ResourceId, listing: ArmError) -> ArmResult<NetworkReadResult> {
     match arm.get::<IgnoredAny>(&api::RESOURCE_GROUPS, group, &[]).await {
-        Err(error) if error.class == ErrorClass::NotFound || is_about_group(&error) => {
-            Ok(Answer::NoGroup(Box::new(listing)))
+        Err(error) if error.class == ArmErrorClass::NotFound || is_about_group(&error) => {
+            Ok(NetworkReadResult::GroupMissing(Box::new(listing)))
         }
         Ok(_) | Err(_) => Err(listing),
     }

@@ -17,100 +17,105 @@ mod denials;
 mod documents;
 mod effects;
 mod fetch;
-mod knowledge;
-mod need;
+mod network_cache;
+mod network_query;
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use denials::{Cause, Denials};
-pub(super) use effects::{doubts, references};
+use denials::{DenialCause, ReadDenials};
+pub(super) use effects::{invalidated_by, referenced_keys};
 use futures::{
     FutureExt,
     future::{BoxFuture, Shared, join_all},
 };
-use knowledge::{Answer, Knowledge, Tick};
-pub(super) use knowledge::{Standing, Written};
-pub use need::{Doubt, Expected, Lifetimes, Need};
+use network_cache::{CacheSequence, NetworkCache, NetworkReadResult};
+pub(super) use network_cache::{CachedVersion, NetworkWriteResult};
+pub use network_query::{CacheLifetimes, ExpectedDocument, NetworkCacheKey, NetworkQuery};
 
 use tokio::time::Instant;
 
-use super::{observed::Observed, settings::Settings};
+use super::{observed::ObservedNetwork, settings::LoadBalancerSettings};
 use crate::{
     providers::azure::arm::{
-        ArmClient, ArmError, ArmResult, ErrorClass, ResourceId, Urgency,
-        network::{LoadBalancer, PublicIpAddress},
+        ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency,
+        network::{ArmLoadBalancer, PublicIpAddress},
     },
     runtime::clock::Clock,
 };
 
 /// A read under way, for all who wait for it.
-type Flight = Shared<BoxFuture<'static, ArmResult<()>>>;
+type SharedRead = Shared<BoxFuture<'static, ArmResult<()>>>;
 
 /// Something that only some Services name, and that could not be read.
 #[derive(Debug, Clone)]
-pub struct Unread {
+pub struct NetworkReadFailure {
     /// What.
-    pub what: Doubt,
+    pub key: NetworkCacheKey,
     /// Why.
     pub error: ArmError,
     /// Whether that is because ARM says of its resource group that it does not exist.
-    pub gone: bool,
+    pub group_missing: bool,
 }
 
 /// What is known of the network, and how to learn the rest.
-pub struct Observer {
+pub struct NetworkObserver {
     client: ArmClient,
-    settings: Arc<Settings>,
+    settings: Arc<LoadBalancerSettings>,
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<ObserverState>,
 }
 
-struct State {
-    knowledge: Knowledge,
-    denials: Denials,
-    flights: HashMap<Doubt, Flight>,
+struct ObserverState {
+    cache: NetworkCache,
+    denials: ReadDenials,
+    reads: HashMap<NetworkCacheKey, SharedRead>,
 }
 
-impl State {
+impl ObserverState {
     /// The answer to a read of `what`. That there is no such group is an error for those who name it.
-    fn take_in(
+    fn record(
         &mut self,
-        what: Doubt,
-        since: Tick,
+        what: NetworkCacheKey,
+        since: CacheSequence,
         at: Instant,
-        answer: ArmResult<Answer>,
-        settings: &Settings,
+        answer: ArmResult<NetworkReadResult>,
+        settings: &LoadBalancerSettings,
     ) -> ArmResult<()> {
         let cause = match &answer {
-            Ok(Answer::NoGroup(error)) => Some(Cause::NoGroup((**error).clone())),
-            Ok(Answer::Subnet(None)) => Some(Cause::Absent),
+            Ok(NetworkReadResult::GroupMissing(error)) => Some(DenialCause::GroupMissing((**error).clone())),
+            Ok(NetworkReadResult::Subnet(None)) => Some(DenialCause::Absent),
             Ok(_) => None,
-            Err(error) => Some(Cause::Failed(error.clone())),
+            Err(error) => Some(DenialCause::Failed(error.clone())),
         };
         let denied = match &cause {
-            Some(Cause::NoGroup(error) | Cause::Failed(error)) => Some(error.clone()),
-            Some(Cause::Absent) | None => None,
+            Some(DenialCause::GroupMissing(error) | DenialCause::Failed(error)) => Some(error.clone()),
+            Some(DenialCause::Absent) | None => None,
         };
         match cause {
-            _ if !is_of_some(&what, settings) => {}
-            Some(cause) => self.denials.note(&what, cause, at),
-            None => self.denials.recovered(&what),
+            _ if !is_service_specific(&what, settings) => {}
+            Some(cause) => self.denials.record_failure(&what, cause, at),
+            None => self.denials.clear(&what),
         }
         if let Ok(answer) = answer {
-            self.knowledge.record(what, since, at, answer);
+            self.cache.record(what, since, at, answer);
         }
         denied.map_or(Ok(()), Err)
     }
 }
 
-impl Observer {
+impl NetworkObserver {
     /// An observer that knows nothing yet.
-    pub fn new(client: ArmClient, settings: Arc<Settings>, lifetimes: Lifetimes, clock: Clock) -> Arc<Self> {
-        let knowledge = Knowledge::new(settings.group.clone(), settings.security_group.clone(), lifetimes);
-        let state = Mutex::new(State { knowledge, denials: Denials::default(), flights: HashMap::new() });
+    pub fn new(
+        client: ArmClient,
+        settings: Arc<LoadBalancerSettings>,
+        lifetimes: CacheLifetimes,
+        clock: Clock,
+    ) -> Arc<Self> {
+        let knowledge = NetworkCache::new(settings.group.clone(), settings.security_group.clone(), lifetimes);
+        let state = Mutex::new(ObserverState { cache: knowledge, denials: ReadDenials::default(), reads: HashMap::new() });
         Arc::new(Self { client, settings, clock, state })
     }
 
@@ -121,7 +126,11 @@ impl Observer {
     /// beside what there is otherwise, since it concerns only those who need that; any other error is the answer. That a resource
     /// group or subnet may not be read or does not exist is remembered for minutes; after any other error the next look tries again, and
     /// reads only what failed.
-    pub async fn observe(self: &Arc<Self>, need: &Need, urgency: Urgency) -> ArmResult<(Arc<Observed>, Vec<Unread>)> {
+    pub async fn observe(
+        self: &Arc<Self>,
+        need: &NetworkQuery,
+        urgency: Urgency,
+    ) -> ArmResult<(Arc<ObservedNetwork>, Vec<NetworkReadFailure>)> {
         let (mut need, mut unread) = self.without_denied(need.clone());
         loop {
             let failed = match self.observe_all(&need, urgency).await {
@@ -129,7 +138,7 @@ impl Observer {
                 Err(failed) => failed,
             };
             for one in failed {
-                if !need.remove(&one.what) {
+                if !need.remove(&one.key) {
                     return Err(one.error);
                 }
                 unread.push(one);
@@ -138,191 +147,197 @@ impl Observer {
     }
 
     /// `need` without what is known not to be readable, and why. A subnet that does not exist is no error, as when it has just been read.
-    fn without_denied(&self, mut need: Need) -> (Need, Vec<Unread>) {
+    fn without_denied(&self, mut need: NetworkQuery) -> (NetworkQuery, Vec<NetworkReadFailure>) {
         let (state, now, mut unread) = (self.lock(), self.clock.now(), Vec::new());
-        for what in need.named() {
+        for what in need.named_keys() {
             let Some(cause) = state.denials.of(&what, now) else { continue };
             need.remove(&what);
             match cause.clone() {
-                Cause::Failed(error) => unread.push(Unread { what, error, gone: false }),
-                Cause::NoGroup(error) => unread.push(Unread { what, error, gone: true }),
-                Cause::Absent => {}
+                DenialCause::Failed(error) => unread.push(NetworkReadFailure { key: what, error, group_missing: false }),
+                DenialCause::GroupMissing(error) => {
+                    unread.push(NetworkReadFailure { key: what, error, group_missing: true })
+                }
+                DenialCause::Absent => {}
             }
         }
         (need, unread)
     }
 
     /// Whether the last read of this failed for a reason that lasts. It concerns only those who name it.
-    pub fn is_denied(&self, what: &Doubt) -> bool {
+    pub fn is_denied(&self, what: &NetworkCacheKey) -> bool {
         self.lock().denials.is_denied(what)
     }
 
     /// The same; an error is what could not be read.
-    async fn observe_all(self: &Arc<Self>, need: &Need, urgency: Urgency) -> Result<Arc<Observed>, Vec<Unread>> {
-        let asked = self.begin_look(need);
+    async fn observe_all(
+        self: &Arc<Self>,
+        need: &NetworkQuery,
+        urgency: Urgency,
+    ) -> Result<Arc<ObservedNetwork>, Vec<NetworkReadFailure>> {
+        let asked = self.begin_query(need);
         loop {
             let flights: Vec<_> = {
                 let mut state = self.lock();
-                let due = state.knowledge.due(need, asked, self.clock.now());
+                let due = state.cache.due(need, asked, self.clock.now());
                 if due.is_empty() {
-                    return Ok(state.knowledge.observed());
+                    return Ok(state.cache.observed());
                 }
-                let join = |what: Doubt| (what.clone(), self.join(&mut state, what, urgency));
+                let join = |what: NetworkCacheKey| (what.clone(), self.join(&mut state, what, urgency));
                 due.into_iter().map(join).collect()
             };
             let reads = flights.into_iter().map(|(what, flight)| async move {
                 let error = flight.await.err()?;
-                let gone = self.is_gone(&what);
-                Some(Unread { what, error, gone })
+                let gone = self.is_group_missing(&what);
+                Some(NetworkReadFailure { key: what, error, group_missing: gone })
             });
-            let failed: Vec<Unread> = join_all(reads).await.into_iter().flatten().collect();
+            let failed: Vec<NetworkReadFailure> = join_all(reads).await.into_iter().flatten().collect();
             if !failed.is_empty() {
                 return Err(failed);
             }
         }
     }
 
-    fn is_gone(&self, what: &Doubt) -> bool {
-        matches!(self.lock().denials.of(what, self.clock.now()), Some(Cause::NoGroup(_)))
+    fn is_group_missing(&self, what: &NetworkCacheKey) -> bool {
+        matches!(self.lock().denials.of(what, self.clock.now()), Some(DenialCause::GroupMissing(_)))
     }
 
     /// What is known now, without any request; empty before the first look.
-    pub fn known(&self) -> Arc<Observed> {
-        self.lock().knowledge.observed()
+    pub fn cached(&self) -> Arc<ObservedNetwork> {
+        self.lock().cache.observed()
     }
 
     /// What is known of this may be wrong: the next look that needs it reads it again, and nothing planned before is written.
-    pub fn doubt(&self, what: Doubt) {
-        self.lock().knowledge.doubt(what);
+    pub fn invalidate(&self, what: NetworkCacheKey) {
+        self.lock().cache.invalidate(what);
     }
 
     /// Tells the zones of the region, for [`Observed::zones`].
     pub fn set_zones(&self, zones: Vec<String>) {
-        self.lock().knowledge.set_zones(zones);
+        self.lock().cache.set_zones(zones);
     }
 
     /// Tells the scale sets or availability sets of the cluster's machines, for [`Observed::vm_sets`].
     pub fn set_vm_sets(&self, vm_sets: Vec<String>) {
-        self.lock().knowledge.set_vm_sets(vm_sets);
+        self.lock().cache.set_vm_sets(vm_sets);
     }
 
-    fn begin_look(&self, need: &Need) -> Tick {
+    fn begin_query(&self, need: &NetworkQuery) -> CacheSequence {
         let mut state = self.lock();
-        let asked = state.knowledge.tick();
-        state.knowledge.forget(need, asked, self.clock.now());
+        let asked = state.cache.next_sequence();
+        state.cache.evict(need, asked, self.clock.now());
         asked
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ObserverState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The read of `what` that is under way, or a new one.
-    fn join(self: &Arc<Self>, state: &mut State, what: Doubt, urgency: Urgency) -> Flight {
-        match state.flights.get(&what).filter(|flight| flight.peek().is_none()) {
+    fn join(self: &Arc<Self>, state: &mut ObserverState, what: NetworkCacheKey, urgency: Urgency) -> SharedRead {
+        match state.reads.get(&what).filter(|flight| flight.peek().is_none()) {
             Some(flight) => flight.clone(),
             None => self.start(state, what, urgency),
         }
     }
 
     /// A new read, in a task of its own: whoever asked may go away without its being sent again.
-    fn start(self: &Arc<Self>, state: &mut State, what: Doubt, urgency: Urgency) -> Flight {
-        let since = state.knowledge.begin();
+    fn start(self: &Arc<Self>, state: &mut ObserverState, what: NetworkCacheKey, urgency: Urgency) -> SharedRead {
+        let since = state.cache.begin_read();
         let (this, read, client) = (Arc::clone(self), what.clone(), self.client.with_urgency(urgency));
         let task = tokio::spawn(async move { this.read(&client, read, since).await });
-        let flight = task.map(|joined| joined.unwrap_or_else(|_| Err(broken_off()))).boxed().shared();
-        state.flights.insert(what, flight.clone());
+        let flight = task.map(|joined| joined.unwrap_or_else(|_| Err(read_aborted()))).boxed().shared();
+        state.reads.insert(what, flight.clone());
         flight
     }
 
-    async fn read(&self, client: &ArmClient, what: Doubt, since: Tick) -> ArmResult<()> {
+    async fn read(&self, client: &ArmClient, what: NetworkCacheKey, since: CacheSequence) -> ArmResult<()> {
         let at = self.clock.now();
         let answer = fetch::read(client, &self.settings, &what).await;
         let mut state = self.lock();
-        state.flights.remove(&what);
-        let outcome = state.take_in(what, since, at, answer, &self.settings);
-        state.knowledge.end(since);
+        state.reads.remove(&what);
+        let outcome = state.record(what, since, at, answer, &self.settings);
+        state.cache.end_read(since);
         outcome
     }
 }
 
 /// For the writer.
-impl Observer {
+impl NetworkObserver {
     /// What is known of the document that a read of `what` shows.
-    pub(super) fn standing(&self, what: &Doubt) -> Standing {
-        self.lock().knowledge.standing(what, self.clock.now())
+    pub(super) fn cached_version(&self, what: &NetworkCacheKey) -> CachedVersion {
+        self.lock().cache.cached_version(what, self.clock.now())
     }
 
     /// What is known of a public IP.
     pub(super) fn public_ip(&self, id: &ResourceId) -> Option<PublicIpAddress> {
-        self.lock().knowledge.public_ip(id).cloned()
+        self.lock().cache.public_ip(id).cloned()
     }
 
     /// What is known of a load balancer.
-    pub(super) fn load_balancer(&self, id: &ResourceId) -> Option<LoadBalancer> {
-        self.lock().knowledge.load_balancer(id).cloned()
+    pub(super) fn load_balancer(&self, id: &ResourceId) -> Option<ArmLoadBalancer> {
+        self.lock().cache.load_balancer(id).cloned()
     }
 
     /// Reads this again now, whatever is under way.
-    pub(super) async fn read_again(self: &Arc<Self>, what: Doubt, urgency: Urgency) -> ArmResult<()> {
+    pub(super) async fn refresh(self: &Arc<Self>, what: NetworkCacheKey, urgency: Urgency) -> ArmResult<()> {
         let flight = self.start(&mut self.lock(), what, urgency);
         flight.await
     }
 
     /// A write of the document that a read of `what` shows is sent now.
-    pub(super) fn begin_write(self: &Arc<Self>, what: Doubt) -> Writing {
-        let since = self.lock().knowledge.tick();
-        Writing { observer: Arc::clone(self), what: Some(what), since }
+    pub(super) fn begin_write(self: &Arc<Self>, what: NetworkCacheKey) -> PendingWrite {
+        let since = self.lock().cache.next_sequence();
+        PendingWrite { observer: Arc::clone(self), key: Some(what), since }
     }
 
-    pub(super) fn settings(&self) -> &Settings {
+    pub(super) fn settings(&self) -> &LoadBalancerSettings {
         &self.settings
     }
 }
 
 /// A write under way. What it is about is doubtful when nobody says how it ended.
-pub(super) struct Writing {
-    observer: Arc<Observer>,
-    what: Option<Doubt>,
-    since: Tick,
+pub(super) struct PendingWrite {
+    observer: Arc<NetworkObserver>,
+    key: Option<NetworkCacheKey>,
+    since: CacheSequence,
 }
 
-impl Writing {
+impl PendingWrite {
     /// It succeeded.
-    pub(super) fn succeeded(mut self, written: Written) {
-        self.what = None;
+    pub(super) fn succeeded(mut self, written: NetworkWriteResult) {
+        self.key = None;
         let at = self.observer.clock.now();
-        self.observer.lock().knowledge.write_back(written, self.since, at);
+        self.observer.lock().cache.write_back(written, self.since, at);
     }
 
     /// It failed. `doubts`: what is doubtful now.
-    pub(super) fn failed(mut self, doubts: Vec<Doubt>) {
-        self.what = None;
+    pub(super) fn failed(mut self, doubts: Vec<NetworkCacheKey>) {
+        self.key = None;
         let mut state = self.observer.lock();
-        doubts.into_iter().for_each(|doubt| state.knowledge.doubt(doubt));
+        doubts.into_iter().for_each(|doubt| state.cache.invalidate(doubt));
     }
 }
 
-impl Drop for Writing {
+impl Drop for PendingWrite {
     fn drop(&mut self) {
-        if let Some(what) = self.what.take() {
-            self.observer.doubt(what);
+        if let Some(what) = self.key.take() {
+            self.observer.invalidate(what);
         }
     }
 }
 
 /// Whether only some Services name it. The cluster's own group and subnet have to exist.
-fn is_of_some(what: &Doubt, settings: &Settings) -> bool {
+fn is_service_specific(what: &NetworkCacheKey, settings: &LoadBalancerSettings) -> bool {
     match what {
-        Doubt::PublicIps(group) => *group != settings.group,
-        Doubt::Subnet(name) => !name.eq_ignore_ascii_case(&settings.subnet),
+        NetworkCacheKey::PublicIps(group) => *group != settings.group,
+        NetworkCacheKey::Subnet(name) => !name.eq_ignore_ascii_case(&settings.subnet),
         _ => false,
     }
 }
 
-fn broken_off() -> ArmError {
+fn read_aborted() -> ArmError {
     ArmError {
-        class: ErrorClass::Transient,
+        class: ArmErrorClass::Transient,
         status: None,
         code: String::new(),
         message: "the read was broken off; it is tried again".to_owned(),

@@ -5,23 +5,24 @@ use std::collections::HashMap;
 use k8s_openapi::api::core::v1::{ServicePort, ServiceSpec as Fields};
 
 use super::{
-    PortProbe, ProbeProtocol, ProbeSpec, Protocol, Refusal,
-    reading::{Reading, refusal},
+    PortProbe, ProbeProtocol, ProbeSpec, Protocol, ServiceRefusal,
+    reader::{SpecReader, refusal},
 };
 use crate::providers::azure::{
     config::{HealthProbeMode, LoadBalancerSku},
     load_balancer::{
         annotations::{
-            Annotations, Key, Kind, NO_PROBE, PLS_CREATE, PLS_PROXY_PROTOCOL, PORT_PROBE_COUNT, PORT_PROBE_INTERVAL,
-            PORT_PROBE_PORT, PORT_PROBE_PROTOCOL, PORT_PROBE_REQUEST_PATH, PROBE_COUNT, PROBE_INTERVAL, PROBE_PROTOCOL,
-            PROBE_REQUEST_PATH, PortKey, ProbePort, Whole, shown,
+            AnnotationFormat, AnnotationKey, NO_PROBE, PLS_CREATE, PLS_PROXY_PROTOCOL, PORT_PROBE_COUNT,
+            PORT_PROBE_INTERVAL, PORT_PROBE_PORT, PORT_PROBE_PROTOCOL, PORT_PROBE_REQUEST_PATH, PROBE_COUNT, PROBE_INTERVAL,
+            PROBE_PROTOCOL, PROBE_REQUEST_PATH, PortAnnotationKey, ProbePortFormat, ServiceAnnotations, WholeNumberFormat,
+            excerpt,
         },
-        settings::Settings,
+        settings::LoadBalancerSettings,
     },
 };
 
 /// Interval times number of probes has to stay below it, in seconds.
-const LONGEST: i64 = 120;
+const MAX_PROBE_SECONDS: i64 = 120;
 const DEFAULT_INTERVAL: i32 = 5;
 const DEFAULT_COUNT: i32 = 2;
 /// Where kube-proxy answers for nodes with local endpoints.
@@ -29,7 +30,7 @@ const LOCAL_PATH: &str = "/healthz";
 
 /// Who decides which probe a rule has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Policy {
+pub(super) enum ProbePolicy {
     /// Each TCP port.
     PerPort,
     /// The Service: nodes with local endpoints.
@@ -39,20 +40,20 @@ pub(super) enum Policy {
 }
 
 /// The policy of a Service. Behind a private link with proxy header the health-check port cannot be probed.
-pub(super) fn policy(reading: &Reading<'_>, fields: &Fields, settings: &Settings) -> Policy {
+pub(super) fn policy(reading: &SpecReader<'_>, fields: &Fields, settings: &LoadBalancerSettings) -> ProbePolicy {
     if fields.external_traffic_policy.as_deref() == Some("Local") {
         let proxied = reading.is(&PLS_CREATE) && reading.is(&PLS_PROXY_PROTOCOL);
         let has_port = fields.health_check_node_port.is_some_and(|port| port != 0);
-        return if has_port && !proxied { Policy::Local } else { Policy::PerPort };
+        return if has_port && !proxied { ProbePolicy::Local } else { ProbePolicy::PerPort };
     }
     match settings.probe_mode {
-        HealthProbeMode::Shared => Policy::Shared,
-        HealthProbeMode::ServiceNodePort => Policy::PerPort,
+        HealthProbeMode::Shared => ProbePolicy::Shared,
+        HealthProbeMode::ServiceNodePort => ProbePolicy::PerPort,
     }
 }
 
 /// The probe of nodes with local endpoints. Its interval and number are annotations of the health-check node port.
-pub(super) fn local(reading: &mut Reading<'_>, fields: &Fields) -> ProbeSpec {
+pub(super) fn local(reading: &mut SpecReader<'_>, fields: &Fields) -> ProbeSpec {
     let port = fields.health_check_node_port.unwrap_or_default();
     let (interval, threshold) = timing(reading.annotations, port).unwrap_or_else(|refusals| {
         refusals.into_iter().for_each(|refusal| reading.refuse(refusal));
@@ -63,12 +64,12 @@ pub(super) fn local(reading: &mut Reading<'_>, fields: &Fields) -> ProbeSpec {
 
 /// Where the ports of a Service are, by name and by number: every port may have an annotation that names one.
 #[derive(Default)]
-pub(super) struct Places {
+pub(super) struct PortIndex {
     names: HashMap<String, usize>,
     numbers: HashMap<i32, usize>,
 }
 
-impl Places {
+impl PortIndex {
     pub(super) fn of(ports: &[ServicePort]) -> Self {
         let mut places = Self::default();
         for (at, port) in ports.iter().enumerate() {
@@ -88,33 +89,33 @@ impl Places {
 }
 
 /// What a Service says about probes.
-pub(super) struct Probes<'a> {
-    pub(super) annotations: &'a Annotations,
+pub(super) struct ProbeParser<'a> {
+    pub(super) annotations: &'a ServiceAnnotations,
     pub(super) ports: &'a [ServicePort],
-    pub(super) found: Places,
-    pub(super) policy: Policy,
+    pub(super) index: PortIndex,
+    pub(super) policy: ProbePolicy,
     pub(super) sku: LoadBalancerSku,
 }
 
-impl Probes<'_> {
+impl ProbeParser<'_> {
     /// The probe of one port's rule. `at`: the port's place among those of the Service.
-    pub(super) fn of(&self, at: usize, port: &ServicePort, protocol: Protocol) -> Result<PortProbe, Vec<Refusal>> {
+    pub(super) fn of(&self, at: usize, port: &ServicePort, protocol: Protocol) -> Result<PortProbe, Vec<ServiceRefusal>> {
         let has_own_port = || matches!(PORT_PROBE_PORT.read(port.port, self.annotations), Ok(Some(_)));
         match (self.policy, protocol) {
-            (Policy::Shared, _) => Ok(PortProbe::Shared),
-            (Policy::Local, Protocol::Tcp) if has_own_port() => self.own(at, port).map(PortProbe::Own),
-            (Policy::Local, _) => Ok(PortProbe::Local),
-            (Policy::PerPort, Protocol::Tcp) => self.own(at, port).map(PortProbe::Own),
-            (Policy::PerPort, Protocol::Udp | Protocol::Sctp) => Ok(PortProbe::None),
+            (ProbePolicy::Shared, _) => Ok(PortProbe::Shared),
+            (ProbePolicy::Local, Protocol::Tcp) if has_own_port() => self.own(at, port).map(PortProbe::Own),
+            (ProbePolicy::Local, _) => Ok(PortProbe::Local),
+            (ProbePolicy::PerPort, Protocol::Tcp) => self.own(at, port).map(PortProbe::Own),
+            (ProbePolicy::PerPort, Protocol::Udp | Protocol::Sctp) => Ok(PortProbe::None),
         }
     }
 
     /// The probe of the rule for all ports: the first that some TCP port can have.
     pub(super) fn of_all_ports(&self) -> PortProbe {
         match self.policy {
-            Policy::Shared => PortProbe::Shared,
-            Policy::Local => PortProbe::Local,
-            Policy::PerPort => {
+            ProbePolicy::Shared => PortProbe::Shared,
+            ProbePolicy::Local => PortProbe::Local,
+            ProbePolicy::PerPort => {
                 let tcp =
                     self.ports.iter().enumerate().filter(|(_, port)| port.protocol.as_deref().unwrap_or("TCP") == "TCP");
                 tcp.filter_map(|(at, port)| self.own(at, port).ok()).next().map_or(PortProbe::None, PortProbe::Own)
@@ -122,7 +123,7 @@ impl Probes<'_> {
         }
     }
 
-    fn own(&self, at: usize, port: &ServicePort) -> Result<ProbeSpec, Vec<Refusal>> {
+    fn own(&self, at: usize, port: &ServicePort) -> Result<ProbeSpec, Vec<ServiceRefusal>> {
         let timing = timing(self.annotations, port.port);
         let number = self.number(at, port);
         let protocol = self.protocol(port);
@@ -136,17 +137,17 @@ impl Probes<'_> {
     }
 
     /// Which port of the nodes is probed.
-    fn number(&self, at: usize, port: &ServicePort) -> Result<i32, Refusal> {
+    fn number(&self, at: usize, port: &ServicePort) -> Result<i32, ServiceRefusal> {
         let Some(text) = PORT_PROBE_PORT.read(port.port, self.annotations)? else {
-            return allocated(port, port.port, || format!("spec.ports[{at}].nodePort"));
+            return allocated_node_port(port, port.port, || format!("spec.ports[{at}].nodePort"));
         };
         let key = PORT_PROBE_PORT.of(port.port);
         let number: Option<i64> = text.parse().ok();
         let in_range = number.and_then(|number| i32::try_from(number).ok()).filter(|number| (1..=65_535).contains(number));
-        match (self.found.find(text, in_range).and_then(|at| self.ports.get(at)), in_range) {
-            (Some(other), _) => allocated(other, port.port, || key),
+        match (self.index.find(text, in_range).and_then(|at| self.ports.get(at)), in_range) {
+            (Some(other), _) => allocated_node_port(other, port.port, || key),
             (None, Some(number)) => Ok(number),
-            (None, None) => Err(refusal(key, strange(text, number))),
+            (None, None) => Err(refusal(key, invalid_port(text, number))),
         }
     }
 
@@ -163,7 +164,7 @@ impl Probes<'_> {
         }
     }
 
-    fn path(&self, port: i32) -> Result<String, Refusal> {
+    fn path(&self, port: i32) -> Result<String, ServiceRefusal> {
         let path = match PORT_PROBE_REQUEST_PATH.read(port, self.annotations)? {
             Some(own) => Some(own),
             None => PROBE_REQUEST_PATH.read(self.annotations)?,
@@ -173,16 +174,16 @@ impl Probes<'_> {
 }
 
 /// What is wrong with the number or name of a port. Upstream's words for a number, which its end-to-end tests look for.
-fn strange(text: &str, number: Option<i64>) -> String {
-    let expected = format!("expected {}", ProbePort::accepts());
+fn invalid_port(text: &str, number: Option<i64>) -> String {
+    let expected = format!("expected {}", ProbePortFormat::accepts());
     match number {
         Some(number) => format!("port {number} is out of range, {expected}"),
-        None => format!("{expected}, found `{}`", shown(text)),
+        None => format!("{expected}, found `{}`", excerpt(text)),
     }
 }
 
 /// The node port of `probed`, for the probe of the port with number `port`.
-fn allocated(probed: &ServicePort, port: i32, field: impl FnOnce() -> String) -> Result<i32, Refusal> {
+fn allocated_node_port(probed: &ServicePort, port: i32, field: impl FnOnce() -> String) -> Result<i32, ServiceRefusal> {
     let advice = || {
         let (other, none) = (PORT_PROBE_PORT.of(port), NO_PROBE.of(port));
         format!("no node port to probe; allocate node ports, name another port in `{other}`, or set `{none}` to `true`")
@@ -191,15 +192,17 @@ fn allocated(probed: &ServicePort, port: i32, field: impl FnOnce() -> String) ->
 }
 
 /// Interval and number of probes of a port: its own annotations, else those for all ports, else the defaults.
-fn timing(annotations: &Annotations, port: i32) -> Result<(i32, i32), Vec<Refusal>> {
+fn timing(annotations: &ServiceAnnotations, port: i32) -> Result<(i32, i32), Vec<ServiceRefusal>> {
     let interval = setting(annotations, port, &PORT_PROBE_INTERVAL, &PROBE_INTERVAL, DEFAULT_INTERVAL);
     let count = setting(annotations, port, &PORT_PROBE_COUNT, &PROBE_COUNT, DEFAULT_COUNT);
     match (interval, count) {
-        (Ok((_, interval)), Ok((_, count))) if i64::from(interval) * i64::from(count) < LONGEST => Ok((interval, count)),
+        (Ok((_, interval)), Ok((_, count))) if i64::from(interval) * i64::from(count) < MAX_PROBE_SECONDS => {
+            Ok((interval, count))
+        }
         (Ok((field, interval)), Ok((other, count))) => Err(vec![refusal(
             field,
             format!(
-                "interval times number of probes (`{other}`) must be less than {LONGEST} seconds, found {interval} times {count}"
+                "interval times number of probes (`{other}`) must be less than {MAX_PROBE_SECONDS} seconds, found {interval} times {count}"
             ),
         )]),
         (interval, count) => Err(interval.err().into_iter().chain(count.err()).collect()),
@@ -208,12 +211,12 @@ fn timing(annotations: &Annotations, port: i32) -> Result<(i32, i32), Vec<Refusa
 
 /// A value, and the annotation that is to blame for it.
 fn setting<const MIN: i32>(
-    annotations: &Annotations,
+    annotations: &ServiceAnnotations,
     port: i32,
-    own: &PortKey<Whole<MIN, { i32::MAX }>>,
-    all: &Key<Whole<MIN, { i32::MAX }>>,
+    own: &PortAnnotationKey<WholeNumberFormat<MIN, { i32::MAX }>>,
+    all: &AnnotationKey<WholeNumberFormat<MIN, { i32::MAX }>>,
     default: i32,
-) -> Result<(String, i32), Refusal> {
+) -> Result<(String, i32), ServiceRefusal> {
     if let Some(value) = own.read(port, annotations)? {
         return Ok((own.of(port), value));
     }

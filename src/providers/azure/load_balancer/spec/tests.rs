@@ -10,14 +10,14 @@ use crate::providers::azure::{
 const UID: &str = "6f3c1a52-8d7e-4b90-9a41-2c5d7e8f9a01";
 
 /// Standard load balancers, one probe per port.
-pub(super) fn settings() -> Settings {
+pub(super) fn settings() -> LoadBalancerSettings {
     let config = AzureConfig {
         subscription_id: "sub".into(),
         resource_group: "rg".into(),
         load_balancer_sku: LoadBalancerSku::Standard,
         ..AzureConfig::default()
     };
-    Settings::new(&config, "kubernetes")
+    LoadBalancerSettings::new(&config, "kubernetes")
 }
 
 /// `default/web` with the ports `http` 80 → 30080 and `https` 443 → 30443, changed by `fields`. Keys of annotations come without prefix.
@@ -38,12 +38,12 @@ pub(super) fn service(annotations: &[(&str, &str)], fields: Value) -> Service {
 }
 
 pub(super) fn accepted(annotations: &[(&str, &str)], fields: Value) -> ServiceSpec {
-    spec(&service(annotations, fields), &settings()).unwrap()
+    parse_service(&service(annotations, fields), &settings()).unwrap()
 }
 
 /// Fields and messages of what is refused, keys without prefix.
 pub(super) fn refused(annotations: &[(&str, &str)], fields: Value) -> Vec<String> {
-    let refusals = spec(&service(annotations, fields), &settings()).err().unwrap_or_default();
+    let refusals = parse_service(&service(annotations, fields), &settings()).err().unwrap_or_default();
     refusals.iter().map(|refusal| refusal.to_string().replace(PREFIX, "")).collect()
 }
 
@@ -58,19 +58,19 @@ const INTERNAL: (&str, &str) = ("azure-load-balancer-internal", "true");
 #[test]
 fn ipv4_comes_first_whatever_the_service_lists_first() {
     for families in [json!(["IPv6", "IPv4"]), json!(["IPv4", "IPv6"])] {
-        assert_eq!(accepted(&[], json!({"ipFamilies": families})).families, [Family::V4, Family::V6]);
+        assert_eq!(accepted(&[], json!({"ipFamilies": families})).families, [IpFamily::V4, IpFamily::V6]);
     }
-    assert_eq!(accepted(&[], json!({"ipFamilies": ["IPv6"]})).families, [Family::V6]);
+    assert_eq!(accepted(&[], json!({"ipFamilies": ["IPv6"]})).families, [IpFamily::V6]);
 }
 
 #[test]
 fn a_plain_service_has_the_defaults() {
     let spec = accepted(&[], json!({}));
     assert_eq!(spec.identity, naming::identity("default", "web", UID));
-    assert_eq!(spec.families, [Family::V4]);
+    assert_eq!(spec.families, [IpFamily::V4]);
     assert_eq!((spec.idle_timeout, spec.tcp_reset, spec.floating_ip, spec.client_ip_affinity), (4, true, true, false));
     assert_eq!((spec.internal, spec.local_probe, spec.ha_ports, spec.subnet, spec.mode), (false, None, None, None, None));
-    assert_eq!(spec.access, Access::default());
+    assert_eq!(spec.access, AccessControl::default());
     let public_ip = PublicIpSpec {
         group: ResourceId::group_of("sub", "rg"),
         name: PerFamily::default(),
@@ -131,7 +131,7 @@ fn idle_timeouts_are_minutes_from_4_to_100() {
     for (text, want) in
         [("4", Some(4)), ("100", Some(100)), (" 30 ", Some(30)), ("3", None), ("101", None), ("", None), ("x", None)]
     {
-        let spec = spec(&service(&[("azure-load-balancer-tcp-idle-timeout", text)], json!({})), &settings());
+        let spec = parse_service(&service(&[("azure-load-balancer-tcp-idle-timeout", text)], json!({})), &settings());
         assert_eq!(spec.map(|spec| spec.idle_timeout).ok(), want, "{text}");
     }
 }
@@ -163,7 +163,7 @@ fn pinned_addresses_of_external_services_are_public() {
 fn an_address_that_decides_nothing_is_no_reason_to_refuse() {
     let named = [("azure-pip-name", "mine"), ("azure-load-balancer-ipv4", "10.0.0.5")];
     assert_eq!(accepted(&named, json!({})).pinned, PerFamily::default());
-    assert_eq!(warned(&named, json!({})), [(reason::WITHOUT_EFFECT, "azure-load-balancer-ipv4".to_owned())]);
+    assert_eq!(warned(&named, json!({})), [(reason::IGNORED_CONFIGURATION, "azure-load-balancer-ipv4".to_owned())]);
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn labels_and_ip_tags_tell_absent_from_empty() {
     let tags = [("azure-pip-tags", "a=b,c=d,bad,x=y=z, sp = v ")];
     let want = [("a", "b"), ("c", "d"), ("sp", "v")].map(|(key, value)| (key.to_owned(), value.to_owned()));
     assert_eq!(asked(&tags).tags, want.into());
-    assert_eq!(warned(&tags, json!({})), [(reason::WITHOUT_EFFECT, "azure-pip-tags".to_owned())]);
+    assert_eq!(warned(&tags, json!({})), [(reason::IGNORED_CONFIGURATION, "azure-pip-tags".to_owned())]);
 }
 
 #[test]
@@ -221,16 +221,16 @@ fn the_subnet_counts_for_internal_services_only() {
     assert_eq!(refused(&[INTERNAL, (subnet.0, " apps")], json!({})).len(), 1, "it is part of names as it is written");
     assert_eq!(accepted(&[INTERNAL, (subnet.0, "  ")], json!({})).subnet, None);
     assert_eq!(accepted(&[subnet], json!({})).subnet, None);
-    assert_eq!(warned(&[subnet], json!({})), [(reason::WITHOUT_EFFECT, subnet.0.to_owned())]);
+    assert_eq!(warned(&[subnet], json!({})), [(reason::IGNORED_CONFIGURATION, subnet.0.to_owned())]);
 }
 
 #[test]
 fn the_mode_counts_for_basic_load_balancers_only() {
     let service = service(&[("azure-load-balancer-mode", " __auto__ ")], json!({}));
-    assert_eq!(spec(&service, &settings()).unwrap().mode, None);
+    assert_eq!(parse_service(&service, &settings()).unwrap().mode, None);
     assert_eq!(warnings(&service, &settings()).len(), 1);
-    let basic = Settings { sku: LoadBalancerSku::Basic, ..settings() };
-    assert_eq!(spec(&service, &basic).unwrap().mode.as_deref(), Some("__auto__"));
+    let basic = LoadBalancerSettings { sku: LoadBalancerSku::Basic, ..settings() };
+    assert_eq!(parse_service(&service, &basic).unwrap().mode.as_deref(), Some("__auto__"));
     assert_eq!(warnings(&service, &basic), []);
 }
 
@@ -260,8 +260,8 @@ fn what_keeps_a_service_from_being_made_keeps_none_from_being_deleted() {
     let annotations =
         [("azure-additional-public-ips", "x"), ("azure-allowed-ip-ranges", "192.0.2.0/24"), ("azure-pip-name", "mine")];
     let service = service(&annotations, json!({"loadBalancerSourceRanges": ["198.51.100.0/24"]}));
-    assert_eq!(spec(&service, &settings()).map_err(|refusals| refusals.len()), Err(2));
-    let lenient = for_removal(&service, &settings());
+    assert_eq!(parse_service(&service, &settings()).map_err(|refusals| refusals.len()), Err(2));
+    let lenient = parse_leniently(&service, &settings());
     assert_eq!((lenient.identity, lenient.public_ip.name.v4.as_deref()), (identity_of(&service), Some("mine")));
     assert_eq!((lenient.ports.len(), lenient.additional_ips.len()), (2, 0));
 }
@@ -293,7 +293,7 @@ fn what_arm_could_not_know_is_refused_before_it_is_used() {
         assert_eq!(found.len(), 1, "{key}: {found:?}");
         assert!(found[0].starts_with(&format!("{key}: ")) && found[0].len() <= 600, "{key}: {}", found[0]);
         assert!(!found[0].contains(&"x".repeat(65)), "more than 64 characters are shown: {}", found[0]);
-        let lenient = for_removal(&service(&[(key, text)], json!({})), &settings());
+        let lenient = parse_leniently(&service(&[(key, text)], json!({})), &settings());
         assert_eq!((lenient.public_ip.group, lenient.public_ip.name), (settings().group, PerFamily::default()), "{key}");
     }
     let probe =
@@ -311,7 +311,7 @@ fn what_decides_nothing_is_no_reason_to_refuse() {
         (vec![INTERNAL, ("azure-dns-label-name", "a b")], "azure-dns-label-name"),
     ] {
         assert_eq!(refused(&annotations, json!({})), Vec::<String>::new());
-        assert_eq!(warned(&annotations, json!({})), [(reason::WITHOUT_EFFECT, key.to_owned())]);
+        assert_eq!(warned(&annotations, json!({})), [(reason::IGNORED_CONFIGURATION, key.to_owned())]);
     }
 }
 
@@ -322,10 +322,11 @@ fn prefixes_are_taken_from_groups_that_services_may_name() {
     };
     let is_refused = |id: &str, allowed: &[&str], namespaces_are_enforced| {
         let allowed_groups = allowed.iter().map(|group| (*group).to_owned()).collect();
-        let settings = Settings { allowed_groups, namespaces_are_enforced, ..settings() };
+        let settings = LoadBalancerSettings { allowed_groups, namespaces_are_enforced, ..settings() };
         ["azure-pip-prefix-id", "azure-pip-prefix-id-ipv6"].map(|key| {
             let service = service(&[(key, id)], json!({"ipFamilies": ["IPv4", "IPv6"]}));
-            spec(&service, &settings).is_err_and(|refusals| refusals[0].message.contains("allowedPublicIPResourceGroups"))
+            parse_service(&service, &settings)
+                .is_err_and(|refusals| refusals[0].message.contains("allowedPublicIPResourceGroups"))
         }) == [true; 2]
     };
     for (subscription, group, allowed, enforced, refused) in [
@@ -357,14 +358,14 @@ fn tags_that_are_too_long_are_not_split() {
 fn the_configuration_says_which_groups_services_may_name() {
     let group = |name: &str, allowed: &[&str]| {
         let allowed_groups = allowed.iter().map(|group| (*group).to_owned()).collect();
-        let settings = Settings { allowed_groups, ..settings() };
+        let settings = LoadBalancerSettings { allowed_groups, ..settings() };
         let service = service(&[("azure-load-balancer-resource-group", name)], json!({}));
         assert_eq!(
-            for_removal(&service, &settings).public_ip.group,
+            parse_leniently(&service, &settings).public_ip.group,
             ResourceId::group_of("sub", name),
             "found to be taken away"
         );
-        spec(&service, &settings)
+        parse_service(&service, &settings)
             .map(|spec| spec.public_ip.group.name().to_owned())
             .map_err(|refusals| refusals[0].to_string())
     };
@@ -379,7 +380,7 @@ fn the_configuration_says_which_groups_services_may_name() {
 fn of_many_problems_some_are_told() {
     let ports: Vec<_> = (1..=1_501).map(|port| json!({"protocol": "SCTP", "port": port, "nodePort": port})).collect();
     let found = refused(&[], json!({"ports": ports}));
-    assert_eq!(for_removal(&service(&[], json!({"ports": ports})), &settings()).ports.len(), 1_500);
+    assert_eq!(parse_leniently(&service(&[], json!({"ports": ports})), &settings()).ports.len(), 1_500);
     assert_eq!(found.len(), 20);
     assert!(found[0].starts_with("spec.ports: expected at most 1500 ports, found 1501"), "{}", found[0]);
     let ports: Vec<_> = (1..=1_500).map(|port| json!({"port": port, "nodePort": port})).collect();
@@ -392,8 +393,11 @@ fn of_many_problems_some_are_told() {
 fn without_a_uid_a_service_owns_nothing() {
     let mut nobody = service(&[], json!({}));
     nobody.metadata.uid = None;
-    assert_eq!(spec(&nobody, &settings()).map_err(|refusals| refusals[0].field.clone()), Err("metadata.uid".to_owned()));
-    assert!(!naming::owns_frontend(&identity_of(&nobody), &naming::identity("default", "web", UID).base));
+    assert_eq!(
+        parse_service(&nobody, &settings()).map_err(|refusals| refusals[0].field.clone()),
+        Err("metadata.uid".to_owned())
+    );
+    assert!(!naming::owns_frontend(&identity_of(&nobody), &naming::identity("default", "web", UID).name_prefix));
 }
 
 #[test]
@@ -401,7 +405,7 @@ fn addresses_of_the_status_are_known() {
     let mut known = service(&[], json!({}));
     let status = json!({"loadBalancer": {"ingress": [{"ip": "20.0.0.1"}, {"hostname": "h"}, {"ip": ""}, {"ip": "2603:1030:C02::1"}]}});
     known.status = serde_json::from_value(status).unwrap();
-    let addresses = spec(&known, &settings()).unwrap().known_addresses;
+    let addresses = parse_service(&known, &settings()).unwrap().status_addresses;
     assert_eq!(addresses, ["20.0.0.1", "2603:1030:c02::1"].map(|text| text.parse::<IpAddr>().unwrap()));
 }
 
@@ -467,7 +471,7 @@ fn any_service() -> impl Strategy<Value = Service> {
 
 /// Whether the Internet is let in.
 fn is_open(spec: &ServiceSpec) -> bool {
-    let Access { tags, ranges, has_invalid_ranges, disabled, .. } = &spec.access;
+    let AccessControl { tags, ranges, has_invalid_ranges, disabled, .. } = &spec.access;
     !spec.internal && tags.is_empty() && ranges.is_empty() && !has_invalid_ranges && !disabled
 }
 
@@ -485,17 +489,17 @@ proptest! {
         } else {
             restricted.metadata.annotations.get_or_insert_default().insert(format!("{PREFIX}{restriction}"), text);
         }
-        prop_assert!(!is_open(&for_removal(&restricted, &settings())));
-        prop_assert!(!spec(&restricted, &settings()).is_ok_and(|spec| is_open(&spec)));
+        prop_assert!(!is_open(&parse_leniently(&restricted, &settings())));
+        prop_assert!(!parse_service(&restricted, &settings()).is_ok_and(|spec| is_open(&spec)));
     }
 
     #[test]
     fn any_text_is_read_or_refused(service in any_service(), basic in any::<bool>(), shared in any::<bool>()) {
         let sku = if basic { LoadBalancerSku::Basic } else { LoadBalancerSku::Standard };
         let probe_mode = if shared { HealthProbeMode::Shared } else { HealthProbeMode::ServiceNodePort };
-        let settings = Settings { sku, probe_mode, ..settings() };
-        let lenient = for_removal(&service, &settings);
-        match spec(&service, &settings) {
+        let settings = LoadBalancerSettings { sku, probe_mode, ..settings() };
+        let lenient = parse_leniently(&service, &settings);
+        match parse_service(&service, &settings) {
             Ok(strict) => {
                 prop_assert_eq!(&strict, &lenient);
                 prop_assert!((4..=100).contains(&strict.idle_timeout));

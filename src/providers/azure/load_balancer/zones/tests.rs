@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-fn provider(mappings: &serde_json::Value) -> Provider {
+fn provider(mappings: &serde_json::Value) -> ResourceProviderDocument {
     let kinds = json!([{"resourceType": "disks"}, {"resourceType": "VirtualMachines", "zoneMappings": mappings}]);
     serde_json::from_value(json!({"resourceTypes": kinds})).unwrap()
 }
@@ -21,7 +21,7 @@ fn the_regions_zones_are_found_whatever_its_spelling() {
     assert_eq!(zones_of(&all, "northus").unwrap(), Vec::<String>::new());
     assert_eq!(zones_of(&all, "westus").unwrap(), Vec::<String>::new());
     assert_eq!(zones_of(&provider(&json!(null)), "eastus").unwrap(), Vec::<String>::new());
-    assert_eq!(zones_of(&Provider::default(), "eastus"), None, "such an answer says nothing");
+    assert_eq!(zones_of(&ResourceProviderDocument::default(), "eastus"), None, "such an answer says nothing");
 }
 
 #[cfg(feature = "sandbox")]
@@ -32,7 +32,7 @@ mod simulator {
     use crate::{
         metrics::Metrics,
         providers::azure::{
-            arm::{ArmParts, ArmSettings, Charge, Gate, TokenError, TokenProvider},
+            arm::{ArmClientDeps, ArmSettings, RequestCharge, RequestGate, TokenError, TokenProvider},
             config::AzureConfig,
         },
         runtime::leader_election::Leadership,
@@ -42,9 +42,9 @@ mod simulator {
     struct Open;
 
     #[async_trait::async_trait]
-    impl Gate for Open {
-        async fn acquire(&self, _: &Charge, _: Urgency) {}
-        fn observe(&self, _: &Charge, _: u16, _: &http::HeaderMap, _: &str) {}
+    impl RequestGate for Open {
+        async fn acquire(&self, _: &RequestCharge, _: Urgency) {}
+        fn observe(&self, _: &RequestCharge, _: u16, _: &http::HeaderMap, _: &str) {}
     }
 
     #[async_trait::async_trait]
@@ -57,7 +57,7 @@ mod simulator {
 
     struct Setup {
         azure: Azure,
-        zones: Zones,
+        zones: RegionZones,
     }
 
     impl Setup {
@@ -70,7 +70,7 @@ mod simulator {
             };
             let azure = Azure::new(options);
             azure.check_tokens(Arc::new(|_| None));
-            let parts = ArmParts {
+            let parts = ArmClientDeps {
                 transport: azure.transport(),
                 tokens: Arc::new(Open),
                 gate: Arc::new(Open),
@@ -79,9 +79,9 @@ mod simulator {
                 clock: Clock::System,
             };
             let client = ArmClient::new(ArmSettings::new("https://management.azure.com", "test").unwrap(), parts);
-            let mut settings = Settings::new(&config, "kubernetes");
+            let mut settings = LoadBalancerSettings::new(&config, "kubernetes");
             settings.extended_location = extended_location.map(str::to_owned);
-            let zones = Zones::new(client, &settings, azure_stack, Clock::System);
+            let zones = RegionZones::new(client, &settings, azure_stack, Clock::System);
             Self { azure, zones }
         }
 
@@ -102,7 +102,7 @@ mod simulator {
         let (first, second) = tokio::join!(setup.ask(), setup.ask());
         assert_eq!((first.unwrap(), second.unwrap().len()), (vec!["1".to_owned(), "2".to_owned(), "3".to_owned()], 3));
         assert_eq!(setup.requests(), 1);
-        tokio::time::sleep(KEPT + Duration::from_secs(1)).await;
+        tokio::time::sleep(ZONES_TTL + Duration::from_secs(1)).await;
         setup.azure.with_options(|options| options.zones.truncate(1));
         assert_eq!(setup.ask().await.unwrap(), ["1"]);
     }
@@ -112,11 +112,11 @@ mod simulator {
         let setup = Setup::new(false, None);
         setup.azure.deny("*", "");
         let error = setup.ask().await.unwrap_err();
-        assert!(error.class == ErrorClass::Forbidden && error.message.contains("zones of the region"), "{error}");
+        assert!(error.class == ArmErrorClass::Forbidden && error.message.contains("zones of the region"), "{error}");
         setup.azure.allow_all();
         assert_eq!(setup.ask().await.unwrap().len(), 3);
         setup.azure.deny("*", "");
-        tokio::time::sleep(KEPT + Duration::from_secs(1)).await;
+        tokio::time::sleep(ZONES_TTL + Duration::from_secs(1)).await;
         setup.requests();
         assert_eq!(setup.ask().await.unwrap().len(), 3);
         assert_eq!(setup.ask().await.unwrap().len(), 3);

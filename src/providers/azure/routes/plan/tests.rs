@@ -40,15 +40,19 @@ fn table(routes: &[Value]) -> RouteTable {
     serde_json::from_value(table).unwrap()
 }
 
-fn set(node: &str, prefix: &str, hop: &str) -> Change {
-    Change::Set(WantedRoute { name: names::route_name(node, prefix), prefix: prefix.into(), next_hop: hop.parse().unwrap() })
+fn set(node: &str, prefix: &str, hop: &str) -> RouteChange {
+    RouteChange::Set(DesiredRoute {
+        name: names::route_name(node, prefix),
+        prefix: prefix.into(),
+        next_hop: hop.parse().unwrap(),
+    })
 }
 
-fn remove(name: &str) -> Change {
-    Change::Remove(name.into())
+fn remove(name: &str) -> RouteChange {
+    RouteChange::Remove(name.into())
 }
 
-fn planned(table: &RouteTable, changes: &[Change]) -> Planned {
+fn planned(table: &RouteTable, changes: &[RouteChange]) -> RouteTablePlan {
     plan(Some(table), changes, &settings(), &|name| {
         if name == "node-1" { vec!["10.0.0.0/24".into()] } else { no_cidrs(name) }
     })
@@ -59,7 +63,7 @@ fn no_cidrs(_: &str) -> Vec<String> {
 }
 
 /// Name, prefix and next hop of the routes to write.
-fn written(planned: &Planned) -> Vec<(String, String, String)> {
+fn written(planned: &RouteTablePlan) -> Vec<(String, String, String)> {
     let text = |value: &Option<String>| value.clone().unwrap();
     let routes = routes_of(planned.document.as_ref()).iter();
     let properties = routes.map(|route| (text(&route.name), route.properties.clone().unwrap()));
@@ -102,7 +106,7 @@ fn what_is_there_is_not_written_again() {
         route("node-2____fd0064", "FD00::/64", "fd01:0:0::1"),
     ]);
     let there = [set("node-1", "10.0.0.0/24", "10.1.0.1"), set("node-2", "fd00::/64", "fd01::1"), remove("node-3____x")];
-    let names: Vec<_> = there.iter().map(|change| is_in(Some(&before), change)).collect();
+    let names: Vec<_> = there.iter().map(|change| is_applied(Some(&before), change)).collect();
     assert_eq!(planned(&before, &there).document, None);
     assert_eq!(planned(&before, &[remove("node-3____x")]).document, None);
     assert_eq!(names, [true; 3]);
@@ -145,7 +149,7 @@ fn the_limit_is_azures() {
     let more = [set("node-1", "11.0.0.0/24", "10.1.0.1"), set("node-2", "11.0.1.0/24", "10.1.0.1")];
     assert_eq!(planned(&table(&routes), &more).refused, [None, None], "only ARM knows whether its limit was raised");
     let limited = RouteSettings { most_routes: MOST_ROUTES, ..settings() };
-    let planned = |table: &RouteTable, changes: &[Change]| plan(Some(table), changes, &limited, &no_cidrs);
+    let planned = |table: &RouteTable, changes: &[RouteChange]| plan(Some(table), changes, &limited, &no_cidrs);
     let full = planned(&table(&routes), &more);
     assert_eq!(full.document, None);
     assert!(full.refused.iter().all(|reason| reason.as_ref().is_some_and(|reason| reason.contains("more than 400 routes"))));
@@ -158,7 +162,7 @@ fn the_limit_is_azures() {
 
 #[test]
 fn a_missing_table_is_made_for_a_route_only() {
-    let none = |changes: &[Change]| plan(None, changes, &tagged(), &no_cidrs);
+    let none = |changes: &[RouteChange]| plan(None, changes, &tagged(), &no_cidrs);
     assert_eq!(none(&[]).document, None);
     assert_eq!(none(&[remove("x")]).document, None);
     let made = serde_json::to_value(none(&[set("node-1", "10.0.0.0/24", "10.1.0.1")]).document.unwrap()).unwrap();
@@ -195,7 +199,7 @@ fn bare_names_of_nodes_become_full_ones_with_the_next_write() {
     }
 }
 
-fn some_changes() -> impl Strategy<Value = Vec<Change>> {
+fn some_changes() -> impl Strategy<Value = Vec<RouteChange>> {
     let change = (0..6_u8, 0..8_u8, 1..4_u8, any::<bool>()).prop_map(|(node, net, hop, gone)| {
         let (node, prefix) = (format!("node-{node}"), format!("10.0.{net}.0/24"));
         if gone { remove(&names::route_name(&node, &prefix)) } else { set(&node, &prefix, &format!("10.1.0.{hop}")) }
@@ -216,11 +220,11 @@ proptest! {
             prop_assert_eq!(serde_json::to_value(&routes[0]).unwrap(), stranger.clone());
             let prefixes: std::collections::BTreeSet<_> = routes.iter().map(|route| route.properties.clone().unwrap().address_prefix).collect();
             prop_assert_eq!(prefixes.len(), routes.len());
-            let sets = changes.iter().filter(|change| matches!(change, Change::Set(_))).cloned().collect::<Vec<_>>();
+            let sets = changes.iter().filter(|change| matches!(change, RouteChange::Set(_))).cloned().collect::<Vec<_>>();
             let refused = planned(&now, &sets).refused;
-            let last = |at: usize| !sets[at + 1..].iter().any(|later| matches!((later, &sets[at]), (Change::Set(a), Change::Set(b)) if a.name == b.name));
+            let last = |at: usize| !sets[at + 1..].iter().any(|later| matches!((later, &sets[at]), (RouteChange::Set(a), RouteChange::Set(b)) if a.name == b.name));
             for at in (0..sets.len()).filter(|at| refused[*at].is_none() && last(*at)) {
-                prop_assert!(is_in(Some(&now), &sets[at]));
+                prop_assert!(is_applied(Some(&now), &sets[at]));
             }
         }
     }

@@ -2,22 +2,22 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn drain(name: &'static str, capacity: f64, per_second: f64) -> Drain {
-    let id = BucketId { level: Level::Provider, name: name.into(), subscription: "s".to_owned(), resource: None };
-    Drain { id, limit: Limit { capacity, per_second } }
+fn drain(name: &'static str, capacity: f64, per_second: f64) -> BucketCharge {
+    let id = BucketId { level: QuotaLevel::Provider, name: name.into(), subscription: "s".to_owned(), resource: None };
+    BucketCharge { id, limit: BucketLimit { capacity, per_second } }
 }
 
-fn left(buckets: &Buckets, drain: &Drain, now: Instant) -> f64 {
+fn left(buckets: &QuotaBuckets, drain: &BucketCharge, now: Instant) -> f64 {
     buckets.in_use.get(&drain.id).map_or(drain.limit.capacity, |bucket| bucket.left(now))
 }
 
 #[test]
 fn a_burst_goes_at_once_and_the_rest_at_the_refill() {
     let (start, drains) = (Instant::now(), [drain("a", 2.0, 0.5), drain("b", 5.0, 1.0)]);
-    let mut buckets = Buckets::default();
+    let mut buckets = QuotaBuckets::default();
     assert_eq!(buckets.take(&drains, start), Ok(()));
     assert_eq!(buckets.take(&drains, start), Ok(()));
-    let wait = Ready { at: start + Duration::from_secs(2), last: 0 };
+    let wait = SendTime { at: start + Duration::from_secs(2), limiting_bucket: 0 };
     assert_eq!(buckets.take(&drains, start), Err(wait));
     assert_eq!(left(&buckets, &drains[1], start), 3.0, "all or nothing");
     assert_eq!(buckets.take(&drains, wait.at), Ok(()));
@@ -27,7 +27,7 @@ fn a_burst_goes_at_once_and_the_rest_at_the_refill() {
 #[test]
 fn a_pause_holds_everybody_then_lets_one_go_and_the_others_at_the_refill() {
     let (start, drains) = (Instant::now(), [drain("a", 100.0, 2.0)]);
-    let mut buckets = Buckets::default();
+    let mut buckets = QuotaBuckets::default();
     let until = start + Duration::from_secs(30);
     assert!(buckets.pause(&drains[0], until, start));
     assert!(!buckets.pause(&drains[0], start + Duration::from_secs(5), start), "paused already, and not shortened");
@@ -41,9 +41,9 @@ fn a_pause_holds_everybody_then_lets_one_go_and_the_others_at_the_refill() {
 fn only_full_buckets_of_single_resources_are_forgotten() {
     let start = Instant::now();
     let mut of_one = drain("a", 2.0, 1.0);
-    of_one.id = BucketId { level: Level::Resource, resource: Some("r".to_owned()), ..of_one.id };
+    of_one.id = BucketId { level: QuotaLevel::Resource, resource: Some("r".to_owned()), ..of_one.id };
     let drains = [of_one, drain("b", 2.0, 1.0)];
-    let mut buckets = Buckets::default();
+    let mut buckets = QuotaBuckets::default();
     buckets.take(&drains, start).unwrap();
     assert!(!buckets.tidy(start));
     assert_eq!(buckets.iter().count(), 2);
@@ -59,7 +59,7 @@ proptest! {
         capacity in 1.0..20f64, per_second in 0.05..20f64, steps in proptest::collection::vec((0..3000u64, 0..6u8), 1..60),
     ) {
         let (start, drains) = (Instant::now(), [drain("a", capacity, per_second)]);
-        let (mut buckets, mut now, mut sent) = (Buckets::default(), start, Vec::new());
+        let (mut buckets, mut now, mut sent) = (QuotaBuckets::default(), start, Vec::new());
         for (wait, requests) in steps {
             now += Duration::from_millis(wait);
             for _ in 0..requests {
@@ -83,7 +83,7 @@ proptest! {
     #[test]
     fn what_answers_teach_never_raises(takes in 0..10u8, tokens in -5.0..30f64, pause in 1..100u64, wait in 0..20_000u64) {
         let (start, drains) = (Instant::now(), [drain("a", 10.0, 0.5)]);
-        let mut untaught = Buckets::default();
+        let mut untaught = QuotaBuckets::default();
         for _ in 0..takes {
             untaught.take(&drains, start).unwrap();
         }
@@ -92,7 +92,7 @@ proptest! {
         corrected.at_most(&drains[0], tokens, start);
         prop_assert!(left(&corrected, &drains[0], later) <= left(&untaught, &drains[0], later));
         paused.pause(&drains[0], start + Duration::from_secs(pause), start);
-        let ready = |buckets: &Buckets| buckets.ready(&drains, |_| 0.0, later).at;
+        let ready = |buckets: &QuotaBuckets| buckets.send_time(&drains, |_| 0.0, later).at;
         prop_assert!(ready(&paused) >= ready(&untaught));
         prop_assert!(ready(&paused) >= start + Duration::from_secs(pause));
     }
@@ -100,7 +100,7 @@ proptest! {
     #[test]
     fn what_is_given_back_was_never_taken(takes in 0..10u8) {
         let (start, drains) = (Instant::now(), [drain("a", 10.0, 0.5), drain("b", 20.0, 0.5)]);
-        let mut buckets = Buckets::default();
+        let mut buckets = QuotaBuckets::default();
         for _ in 0..takes {
             buckets.take(&drains, start).unwrap();
         }

@@ -4,9 +4,9 @@ use super::{super::super::api, *};
 
 const GROUP: &str = "/subscriptions/s/resourceGroups/g/providers";
 
-fn names(charge: &Charge, settings: &BudgetSettings) -> Vec<String> {
-    let row = |drain: &Drain| {
-        let Limit { capacity, per_second } = drain.limit;
+fn names(charge: &RequestCharge, settings: &BudgetSettings) -> Vec<String> {
+    let row = |drain: &BucketCharge| {
+        let BucketLimit { capacity, per_second } = drain.limit;
         format!(
             "{}{} {capacity} +{:.2}/min",
             drain.id.name,
@@ -14,7 +14,7 @@ fn names(charge: &Charge, settings: &BudgetSettings) -> Vec<String> {
             per_second * 60.0
         )
     };
-    drains(charge, settings).iter().map(row).collect()
+    bucket_charges(charge, settings).iter().map(row).collect()
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_request_counts_against_these() {
         (&api::RESOURCE_GROUPS, Method::PUT, "x", &["subscription-writes 100 +300.00/min"]),
     ];
     for (kind, method, path, expected) in cases {
-        let charge = Charge::of(kind, &method, &format!("{GROUP}/{path}"));
+        let charge = RequestCharge::of(kind, &method, &format!("{GROUP}/{path}"));
         assert_eq!(names(&charge, &BudgetSettings::default()), expected, "{method} {path}");
     }
 }
@@ -86,21 +86,22 @@ fn the_share_is_held_between_one_and_a_hundred() {
     let share = |share_percent| BudgetSettings { share_percent, ..BudgetSettings::default() }.share();
     assert_eq!([-5, 0, 1, 50, 100, 1000].map(share), [0.01, 0.01, 0.01, 0.5, 1.0, 1.0]);
     let least = BudgetSettings { share_percent: 1, ..BudgetSettings::default() };
-    let charge = Charge::of(&api::SCALE_SETS, &Method::PUT, &format!("{GROUP}/Microsoft.Compute/virtualMachineScaleSets/p"));
-    assert!(drains(&charge, &least).iter().all(|drain| drain.limit.capacity >= 1.0 && drain.limit.per_second > 0.0));
+    let charge =
+        RequestCharge::of(&api::SCALE_SETS, &Method::PUT, &format!("{GROUP}/Microsoft.Compute/virtualMachineScaleSets/p"));
+    assert!(bucket_charges(&charge, &least).iter().all(|drain| drain.limit.capacity >= 1.0 && drain.limit.per_second > 0.0));
 }
 
 #[test]
 fn configured_limits_are_bounds_of_their_own() {
-    let limit = |on, qps, bucket| RateLimit {
+    let limit = |on, qps, bucket| ClientRateLimit {
         cloud_provider_rate_limit: on,
         cloud_provider_rate_limit_qps: qps,
         cloud_provider_rate_limit_bucket: bucket,
         cloud_provider_rate_limit_qps_write: qps / 2.0,
         cloud_provider_rate_limit_bucket_write: bucket / 2,
     };
-    let charge = |kind, method| Charge::of(kind, &method, GROUP);
-    let first = |settings: &BudgetSettings, charge: &Charge| names(charge, settings).swap_remove(0);
+    let charge = |kind, method| RequestCharge::of(kind, &method, GROUP);
+    let first = |settings: &BudgetSettings, charge: &RequestCharge| names(charge, settings).swap_remove(0);
     let mut settings = BudgetSettings { limit: limit(true, 6.0, 20), ..BudgetSettings::default() };
     assert_eq!(first(&settings, &charge(&api::ROUTE_TABLES, Method::GET)), "routeTable-reads 20 +360.00/min");
     assert_eq!(

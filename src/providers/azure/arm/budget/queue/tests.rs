@@ -2,26 +2,26 @@ use std::collections::HashSet;
 
 use proptest::{collection::vec, prelude::*, sample::subsequence};
 
-use super::{super::limits::Limit, *};
+use super::{super::limits::BucketLimit, *};
 
-fn drain(name: &'static str, capacity: f64, per_second: f64) -> Drain {
-    let id = BucketId { level: Level::Provider, name: name.into(), subscription: "s".to_owned(), resource: None };
-    Drain { id, limit: Limit { capacity, per_second } }
+fn drain(name: &'static str, capacity: f64, per_second: f64) -> BucketCharge {
+    let id = BucketId { level: QuotaLevel::Provider, name: name.into(), subscription: "s".to_owned(), resource: None };
+    BucketCharge { id, limit: BucketLimit { capacity, per_second } }
 }
 
-fn of_resource(resource: usize, capacity: f64, per_second: f64) -> Drain {
+fn of_resource(resource: usize, capacity: f64, per_second: f64) -> BucketCharge {
     let mut drain = drain("one", capacity, per_second);
-    drain.id = BucketId { level: Level::Resource, resource: Some(resource.to_string()), ..drain.id };
+    drain.id = BucketId { level: QuotaLevel::Resource, resource: Some(resource.to_string()), ..drain.id };
     drain
 }
 
 /// Turns from `start` until nobody waits, or for `turns`: who went when, in milliseconds.
-fn run(queue: &mut Queue, buckets: &mut Buckets, start: Instant, turns: usize) -> Vec<(u64, u128)> {
+fn run(queue: &mut BudgetQueue, buckets: &mut QuotaBuckets, start: Instant, turns: usize) -> Vec<(u64, u128)> {
     let (mut now, mut went) = (start, Vec::new());
     for _ in 0..turns {
-        let turn = queue.turn(buckets, now);
-        went.extend(turn.go.iter().map(|number| (*number, (now - start).as_millis())));
-        let Some(next) = turn.next else { break };
+        let turn = queue.admit(buckets, now);
+        went.extend(turn.tickets.iter().map(|number| (*number, (now - start).as_millis())));
+        let Some(next) = turn.retry_at else { break };
         assert!(next > now, "a turn that asks for another at once");
         now = next;
     }
@@ -31,7 +31,7 @@ fn run(queue: &mut Queue, buckets: &mut Buckets, start: Instant, turns: usize) -
 #[test]
 fn the_urgent_go_first_and_equals_in_the_order_they_came() {
     let start = Instant::now();
-    let (mut queue, mut buckets) = (Queue::default(), Buckets::default());
+    let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
     use Urgency::{Change, Deletion, Node, Resync};
     for urgency in [Resync, Node, Change, Resync, Deletion, Change] {
         queue.join(vec![drain("a", 1.0, 1.0)], urgency, start);
@@ -44,31 +44,31 @@ fn the_urgent_go_first_and_equals_in_the_order_they_came() {
 #[test]
 fn a_minute_of_waiting_is_worth_a_class() {
     let start = Instant::now();
-    let (mut queue, mut buckets) = (Queue::default(), Buckets::default());
+    let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
     let bucket = || vec![drain("a", 1.0, 1.0)];
     queue.join(bucket(), Urgency::Resync, start);
-    queue.join(bucket(), Urgency::Change, start + CLASS * 3 - Duration::from_secs(1));
-    queue.join(bucket(), Urgency::Change, start + CLASS * 3 + Duration::from_secs(1));
-    let went = run(&mut queue, &mut buckets, start + CLASS * 4, 100);
+    queue.join(bucket(), Urgency::Change, start + URGENCY_STEP * 3 - Duration::from_secs(1));
+    queue.join(bucket(), Urgency::Change, start + URGENCY_STEP * 3 + Duration::from_secs(1));
+    let went = run(&mut queue, &mut buckets, start + URGENCY_STEP * 4, 100);
     assert_eq!(went.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [2, 1, 3]);
 }
 
 #[test]
 fn an_empty_bucket_holds_up_only_those_who_need_it() {
     let start = Instant::now();
-    let (mut queue, mut buckets) = (Queue::default(), Buckets::default());
+    let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
     let (network, arm) = (drain("network", 10.0, 1.0), drain("arm", 10.0, 1.0));
     buckets.pause(&network, start + Duration::from_secs(60), start);
     queue.join(vec![network, arm.clone()], Urgency::Change, start);
     queue.join(vec![arm], Urgency::Resync, start);
-    let turn = queue.turn(&mut buckets, start);
-    assert_eq!(turn, Turn { go: vec![2], next: Some(start + Duration::from_secs(60)) });
+    let turn = queue.admit(&mut buckets, start);
+    assert_eq!(turn, AdmittedCallers { tickets: vec![2], retry_at: Some(start + Duration::from_secs(60)) });
 }
 
 #[test]
 fn a_resource_holds_up_only_those_who_want_it() {
     let start = Instant::now();
-    let (mut queue, mut buckets) = (Queue::default(), Buckets::default());
+    let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
     let mut join = |resource, urgency| {
         queue.join(vec![of_resource(resource, 1.0, 0.1), drain("arm", 10.0, 5.0)], urgency, start).number
     };
@@ -81,7 +81,7 @@ fn a_resource_holds_up_only_those_who_want_it() {
 #[test]
 fn streams_of_others_do_not_keep_a_caller_out() {
     let start = Instant::now();
-    let (mut queue, mut buckets) = (Queue::default(), Buckets::default());
+    let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
     let (a, b) = (drain("a", 1.0, 1.0), drain("b", 1.0, 1.0));
     buckets.take(std::slice::from_ref(&a), start).unwrap();
     buckets.take(std::slice::from_ref(&b), start + Duration::from_millis(500)).unwrap();
@@ -99,12 +99,12 @@ fn streams_of_others_do_not_keep_a_caller_out() {
 #[test]
 fn a_place_is_given_away_once() {
     let start = Instant::now();
-    let (mut queue, mut buckets) = (Queue::default(), Buckets::default());
+    let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
     let first = queue.join(vec![drain("a", 1.0, 1.0)], Urgency::Change, start);
     let second = queue.join(vec![drain("a", 1.0, 1.0)], Urgency::Change, start);
     assert!(queue.leave(&first));
     assert!(!queue.leave(&first));
-    assert_eq!(queue.turn(&mut buckets, start).go, [second.number]);
+    assert_eq!(queue.admit(&mut buckets, start).tickets, [second.number]);
     assert!(!queue.leave(&second), "it went");
     assert!(queue.is_empty());
 }
@@ -112,7 +112,7 @@ fn a_place_is_given_away_once() {
 #[test]
 fn five_thousand_callers_cost_a_look_each() {
     let start = Instant::now();
-    let (mut queue, mut buckets) = (Queue::default(), Buckets::default());
+    let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
     for resource in 0..5000 {
         queue.join(vec![of_resource(resource, 18.0, 0.1), drain("arm", 125.0, 12.5)], Urgency::Node, start);
     }
@@ -133,7 +133,7 @@ fn urgency() -> impl Strategy<Value = Urgency> {
 }
 
 /// A caller: its buckets, urgency, how long after the one before it comes, and whether it leaves again before its turn.
-fn callers() -> impl Strategy<Value = Vec<(Vec<Drain>, Urgency, u64, bool)>> {
+fn callers() -> impl Strategy<Value = Vec<(Vec<BucketCharge>, Urgency, u64, bool)>> {
     let all = vec![of_resource(1, 2.0, 0.5), of_resource(2, 2.0, 0.5), drain("b", 3.0, 2.0), drain("c", 5.0, 0.7)];
     vec((subsequence(all, 1..=4), urgency(), 0..2000u64, prop::bool::weighted(0.3)), 1..60)
 }
@@ -144,7 +144,7 @@ proptest! {
     /// Whoever stays goes exactly once, whoever left never; equals with equal needs go in order.
     #[test]
     fn everybody_goes_once(callers in callers()) {
-        let (mut queue, mut buckets, mut now) = (Queue::default(), Buckets::default(), Instant::now());
+        let (mut queue, mut buckets, mut now) = (BudgetQueue::default(), QuotaBuckets::default(), Instant::now());
         let (mut staying, mut went) = (Vec::new(), Vec::new());
         let (mut left, mut gone) = (Vec::new(), HashSet::new());
         for (drains, urgency, wait, leaves) in callers {
@@ -153,12 +153,12 @@ proptest! {
             if leaves {
                 left.push(ticket);
             } else {
-                staying.push((ticket.number, line_of(&drains), drains, urgency));
-                went.extend(queue.turn(&mut buckets, now).go);
+                staying.push((ticket.number, line_key(&drains), drains, urgency));
+                went.extend(queue.admit(&mut buckets, now).tickets);
             }
             if let Some(ticket) = left.pop().filter(|_| wait % 2 == 0) {
                 let number = ticket.number;
-                if queue.leave(&ticket) { gone.insert(number); } else { buckets.give_back(&ticket.drains, now); }
+                if queue.leave(&ticket) { gone.insert(number); } else { buckets.give_back(&ticket.charges, now); }
             }
         }
         for ticket in left {
@@ -183,7 +183,7 @@ proptest! {
     fn leaving_leaves_no_trace(callers in callers()) {
         let start = Instant::now();
         let play = |with_leavers: bool| {
-            let (mut queue, mut buckets) = (Queue::default(), Buckets::default());
+            let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
             let (mut names, mut tickets) = (HashMap::new(), Vec::new());
             for (index, (drains, urgency, _, leaves)) in callers.iter().enumerate().filter(|(_, caller)| with_leavers || !caller.3) {
                 let ticket = queue.join(drains.clone(), *urgency, start);
@@ -201,13 +201,13 @@ proptest! {
     #[test]
     fn nobody_starves(urgency in urgency(), capacity in 1.0..5f64) {
         let (start, bucket) = (Instant::now(), || vec![drain("a", capacity, 1.0)]);
-        let (mut queue, mut buckets, mut now) = (Queue::default(), Buckets::default(), start);
+        let (mut queue, mut buckets, mut now) = (BudgetQueue::default(), QuotaBuckets::default(), start);
         (0..10).for_each(|_| drop(queue.join(bucket(), Urgency::Change, now)));
         let patient = queue.join(bucket(), urgency, now);
-        let longest = CLASS * urgency as u32 + Duration::from_secs(20);
+        let longest = URGENCY_STEP * urgency as u32 + Duration::from_secs(20);
         loop {
             queue.join(bucket(), Urgency::Change, now);
-            if queue.turn(&mut buckets, now).go.contains(&patient.number) {
+            if queue.admit(&mut buckets, now).tickets.contains(&patient.number) {
                 break;
             }
             now += Duration::from_secs(1);

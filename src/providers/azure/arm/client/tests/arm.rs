@@ -12,7 +12,9 @@ use http::{HeaderMap, Method, Request, Response};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::providers::azure::arm::{Gate, TokenError, TokenProvider, Transport, TransportError, Urgency, budget::Charge};
+use crate::providers::azure::arm::{
+    ArmTransport, ArmTransportError, RequestGate, TokenError, TokenProvider, Urgency, budget::RequestCharge,
+};
 
 pub(super) const HOST: &str = "https://arm.example";
 
@@ -189,8 +191,8 @@ impl State {
 }
 
 #[async_trait]
-impl Transport for Arm {
-    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+impl ArmTransport for Arm {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ArmTransportError> {
         assert!(request.uri().to_string().starts_with(HOST), "sent to {}", request.uri());
         let outcome = {
             let mut state = self.0.lock().unwrap();
@@ -206,10 +208,10 @@ impl Transport for Arm {
             }
             match fault {
                 None => Ok(Some(state.handle(&request))),
-                Some(Fault::NotSent) => Err(TransportError::NotSent("refused".into())),
+                Some(Fault::NotSent) => Err(ArmTransportError::NotSent("refused".into())),
                 Some(Fault::NoAnswer) => {
                     state.handle(&request);
-                    Err(TransportError::NoAnswer("reset".into()))
+                    Err(ArmTransportError::NoAnswer("reset".into()))
                 }
                 Some(Fault::Hang) => Ok(None),
                 Some(Fault::Answer(status, headers, body)) => {
@@ -261,12 +263,12 @@ impl TokenProvider for Credential {
 #[derive(Default)]
 pub(super) struct Barrier {
     pub(super) closed: Mutex<Option<Instant>>,
-    pub(super) passed: Mutex<Vec<(Charge, Urgency)>>,
+    pub(super) passed: Mutex<Vec<(RequestCharge, Urgency)>>,
 }
 
 #[async_trait]
-impl Gate for Barrier {
-    async fn acquire(&self, charge: &Charge, urgency: Urgency) {
+impl RequestGate for Barrier {
+    async fn acquire(&self, charge: &RequestCharge, urgency: Urgency) {
         let closed = *self.closed.lock().unwrap();
         if let Some(until) = closed.filter(|until| *until > Instant::now()) {
             tokio::time::sleep_until(until).await;
@@ -274,7 +276,7 @@ impl Gate for Barrier {
         self.passed.lock().unwrap().push((charge.clone(), urgency));
     }
 
-    fn observe(&self, _: &Charge, status: u16, headers: &HeaderMap, code: &str) {
+    fn observe(&self, _: &RequestCharge, status: u16, headers: &HeaderMap, code: &str) {
         if status == 429 && !code.starts_with("Retryable") {
             let seconds = headers.get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(10);
             *self.closed.lock().unwrap() = Some(Instant::now() + Duration::from_secs(seconds));

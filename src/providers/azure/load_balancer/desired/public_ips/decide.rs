@@ -5,38 +5,38 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Change, Outcome, Release,
-    document::{self, Edit},
-    held,
-    ownership::{self, Maker},
-    target::World,
-    upgrade::{self, Upgrade},
-    wishes::{Wish, Wishes},
+    PublicIpChange, PublicIpPlan, PublicIpRelease,
+    claims::{PublicIpClaim, PublicIpClaims},
+    document::{self, PublicIpEdit},
+    ownership::{self, PublicIpOwner},
+    target::PublicIpIndex,
+    upgrade::{self, SkuUpgrade},
+    usage,
 };
 use crate::providers::azure::{
     arm::{ResourceId, network::PublicIpAddress},
     load_balancer::{
-        desired::Ask,
-        spec::{Identity, ServiceSpec},
+        desired::ServiceRequest,
+        spec::{ServiceIdentity, ServiceSpec},
     },
 };
 
 /// Decides about one public IP. Without an ask that wants or leaves it, nothing happens to it, unless its address would be lost: for that
 /// everybody waits.
-pub(super) fn existing<'a>(
+pub(super) fn decide<'a>(
     id: &ResourceId,
     pip: &'a PublicIpAddress,
-    wishes: &Wishes<'a>,
-    world: &World<'a>,
-    outcome: &mut Outcome,
+    wishes: &PublicIpClaims<'a>,
+    world: &PublicIpIndex<'a>,
+    outcome: &mut PublicIpPlan,
 ) {
-    let asked: Vec<_> = wishes.asked_for(id).collect();
-    if let Some(document) = upgrade::fixed(pip, world.observed, world.settings) {
+    let asked: Vec<_> = wishes.requested_claims_on(id).collect();
+    if let Some(document) = upgrade::with_static_address(pip, world.observed, world.settings) {
         postpone(&asked, outcome);
-        let services: Vec<Identity> = wishes.carried_out().cloned().collect();
+        let services: Vec<ServiceIdentity> = wishes.granted_services().cloned().collect();
         if !services.is_empty() {
             let reasons = vec!["its address has to stay when the basic load balancer goes".to_owned()];
-            outcome.put.push(Change { id: id.clone(), document, etag: pip.etag.clone(), reasons, services });
+            outcome.writes.push(PublicIpChange { id: id.clone(), document, etag: pip.etag.clone(), reasons, services });
         }
         return;
     }
@@ -44,57 +44,65 @@ pub(super) fn existing<'a>(
     if asked.is_empty() && leaving.is_empty() {
         return;
     }
-    let maker = ownership::maker(pip, &world.settings.cluster);
+    let maker = ownership::owner(pip, &world.settings.cluster);
     let services = listed(id, pip, maker, &leaving, wishes);
     let identities = asked.iter().map(|wish| &wish.spec.identity).chain(leaving.iter().map(|ask| ask.identity()));
-    let identities: Vec<Identity> = identities.cloned().collect::<BTreeSet<_>>().into_iter().collect();
-    let release = |reasons| Release { id: id.clone(), etag: pip.etag.clone(), reasons, services: identities.clone() };
-    if maker == Maker::Cluster && services.is_empty() {
-        let reasons = leaving.iter().map(|ask| why_left(ask, id)).collect();
-        match held::by(pip, world.observed, world.settings) {
-            Some(user) => outcome.kept.push(release(vec![user])),
-            None => outcome.release.push(release(reasons)),
+    let identities: Vec<ServiceIdentity> = identities.cloned().collect::<BTreeSet<_>>().into_iter().collect();
+    let release =
+        |reasons| PublicIpRelease { id: id.clone(), etag: pip.etag.clone(), reasons, services: identities.clone() };
+    if maker == PublicIpOwner::Cluster && services.is_empty() {
+        let reasons = leaving.iter().map(|ask| release_reason(ask, id)).collect();
+        match usage::blocking_user(pip, world.observed, world.settings) {
+            Some(user) => outcome.retained.push(release(vec![user])),
+            None => outcome.releases.push(release(reasons)),
         }
         return;
     }
-    let users = in_order(&services, wishes.for_id(id));
+    let users = in_order(&services, wishes.claims_on(id));
     match recreation(&asked, pip, maker, users.len().max(services.len()), world) {
         Some(Ok(wish)) => {
-            outcome.wanted.remove(&(wish.spec.identity.clone(), wish.family));
+            outcome.assigned.remove(&(wish.spec.identity.clone(), wish.family));
             outcome.recreated.insert((wish.spec.identity.clone(), wish.family));
-            outcome.release.push(release(vec!["other IP tags are asked for, which need a new public IP".to_owned()]));
+            outcome.releases.push(release(vec!["other IP tags are asked for, which need a new public IP".to_owned()]));
             return;
         }
-        Some(Err(why)) => outcome.kept.push(release(vec![format!("it keeps its IP tags: {why}")])),
+        Some(Err(why)) => outcome.retained.push(release(vec![format!("it keeps its IP tags: {why}")])),
         None => {}
     }
     if let Some(label) =
-        asked.iter().filter(|_| maker != Maker::Cluster).find_map(|wish| document::other_label(pip, wish.spec))
+        asked.iter().filter(|_| maker != PublicIpOwner::Cluster).find_map(|wish| document::other_label(pip, wish.spec))
     {
-        outcome.kept.push(release(vec![format!("it keeps its DNS label `{label}`: it is not this cluster's own")]));
+        outcome.retained.push(release(vec![format!("it keeps its DNS label `{label}`: it is not this cluster's own")]));
     }
-    let upgrade = if asked.is_empty() { Upgrade::None } else { upgrade::of(pip, world.observed, world.settings) };
-    if upgrade == Upgrade::Later {
+    let upgrade = if asked.is_empty() { SkuUpgrade::NotNeeded } else { upgrade::of(pip, world.observed, world.settings) };
+    if upgrade == SkuUpgrade::AfterDeletion {
         return postpone(&asked, outcome);
     }
-    let edit = Edit {
-        maker,
+    let edit = PublicIpEdit {
+        owner: maker,
         users,
-        asked: specs(&asked),
+        requesting: specs(&asked),
         dns_owner_leaves: owner_leaves(pip, &leaving),
         services,
-        upgraded: upgrade == Upgrade::Now,
+        upgrades_sku: upgrade == SkuUpgrade::Now,
     };
-    let again = || (maker == Maker::Cluster && !asked.is_empty() && has_failed(pip)).then(|| (pip.clone(), write_again()));
+    let again =
+        || (maker == PublicIpOwner::Cluster && !asked.is_empty() && has_failed(pip)).then(|| (pip.clone(), write_again()));
     if let Some((document, reasons)) = document::edited(pip, &edit, world.settings).or_else(again) {
-        outcome.put.push(Change { id: id.clone(), document, etag: pip.etag.clone(), reasons, services: identities });
+        outcome.writes.push(PublicIpChange {
+            id: id.clone(),
+            document,
+            etag: pip.etag.clone(),
+            reasons,
+            services: identities,
+        });
     }
 }
 
 /// Front ends of these have to wait.
-fn postpone(asked: &[&Wish<'_>], outcome: &mut Outcome) {
+fn postpone(asked: &[&PublicIpClaim<'_>], outcome: &mut PublicIpPlan) {
     for wish in asked {
-        outcome.wanted.remove(&(wish.spec.identity.clone(), wish.family));
+        outcome.assigned.remove(&(wish.spec.identity.clone(), wish.family));
         outcome.recreated.insert((wish.spec.identity.clone(), wish.family));
     }
 }
@@ -109,14 +117,20 @@ fn write_again() -> Vec<String> {
     vec!["write it again, since its last change failed".to_owned()]
 }
 
-fn specs<'a>(wishes: &[&Wish<'a>]) -> Vec<&'a ServiceSpec> {
+fn specs<'a>(wishes: &[&PublicIpClaim<'a>]) -> Vec<&'a ServiceSpec> {
     wishes.iter().map(|wish| wish.spec).collect()
 }
 
 /// The Services that the public IP shall list: those that stay in their order, then new ones in order of name. A Service that wants it
 /// without being asked for is added only when the list, and with it the proof of ownership, would be empty otherwise.
-fn listed(id: &ResourceId, pip: &PublicIpAddress, maker: Maker, leaving: &[&Ask], wishes: &Wishes<'_>) -> Vec<String> {
-    if maker == Maker::User {
+fn listed(
+    id: &ResourceId,
+    pip: &PublicIpAddress,
+    maker: PublicIpOwner,
+    leaving: &[&ServiceRequest],
+    wishes: &PublicIpClaims<'_>,
+) -> Vec<String> {
+    if maker == PublicIpOwner::User {
         return Vec::new();
     }
     let leaves = |name: &&str| leaving.iter().any(|ask| ask.identity().key.eq_ignore_ascii_case(name));
@@ -127,53 +141,53 @@ fn listed(id: &ResourceId, pip: &PublicIpAddress, maker: Maker, leaving: &[&Ask]
             list.push(key.to_owned());
         }
     };
-    wishes.asked_for(id).for_each(|wish| add(&wish.spec.identity.key));
+    wishes.requested_claims_on(id).for_each(|wish| add(&wish.spec.identity.key));
     if list.is_empty() {
-        list = wishes.for_id(id).map(|wish| wish.spec.identity.key.clone()).collect();
+        list = wishes.claims_on(id).map(|wish| wish.spec.identity.key.clone()).collect();
     }
     list
 }
 
 /// The Services that want the public IP, in the order of its list, then the rest.
-fn in_order<'a: 'w, 'w>(services: &[String], wishes: impl Iterator<Item = &'w Wish<'a>>) -> Vec<&'a ServiceSpec> {
+fn in_order<'a: 'w, 'w>(services: &[String], wishes: impl Iterator<Item = &'w PublicIpClaim<'a>>) -> Vec<&'a ServiceSpec> {
     let place = |spec: &ServiceSpec| services.iter().position(|name| name.eq_ignore_ascii_case(&spec.identity.key));
     let mut specs: Vec<_> = wishes.map(|wish| wish.spec).collect();
     specs.sort_by_key(|spec| place(spec).unwrap_or(usize::MAX));
     specs
 }
 
-fn owner_leaves(pip: &PublicIpAddress, leaving: &[&Ask]) -> bool {
+fn owner_leaves(pip: &PublicIpAddress, leaving: &[&ServiceRequest]) -> bool {
     let owner = ownership::dns_owner(pip);
     owner.is_some_and(|owner| leaving.iter().any(|ask| ask.identity().key.eq_ignore_ascii_case(owner)))
 }
 
-fn why_left(ask: &Ask, id: &ResourceId) -> String {
+fn release_reason(ask: &ServiceRequest, id: &ResourceId) -> String {
     let (key, name) = (&ask.identity().key, id.name());
     match ask {
-        Ask::Remove(..) => format!("{key} needs no load balancer any more"),
-        Ask::Ensure(spec) if spec.internal => format!("{key} is internal now"),
-        Ask::Ensure(_) => format!("{key} does not ask for `{name}` any more"),
+        ServiceRequest::Delete(..) => format!("{key} needs no load balancer any more"),
+        ServiceRequest::Ensure(spec) if spec.internal => format!("{key} is internal now"),
+        ServiceRequest::Ensure(_) => format!("{key} does not ask for `{name}` any more"),
     }
 }
 
 /// Whether the public IP has to be made anew, since other IP tags are asked for and may not be changed in place. Only the user's own
 /// change of the IP tags may lose an address, and only that of a generated public IP which nobody else uses.
 fn recreation<'w, 'a>(
-    asked: &[&'w Wish<'a>],
+    asked: &[&'w PublicIpClaim<'a>],
     pip: &PublicIpAddress,
-    maker: Maker,
+    maker: PublicIpOwner,
     users: usize,
-    world: &World<'_>,
-) -> Option<Result<&'w Wish<'a>, String>> {
-    if world.settings.mutate_ip_tags && maker == Maker::Cluster {
+    world: &PublicIpIndex<'_>,
+) -> Option<Result<&'w PublicIpClaim<'a>, String>> {
+    if world.settings.mutate_ip_tags && maker == PublicIpOwner::Cluster {
         return None;
     }
     let wish = asked.iter().find(|wish| document::ip_tags_differ(pip, wish.spec))?;
     let keeps = match users {
-        _ if maker != Maker::Cluster => Some("it is not this cluster's own".to_owned()),
+        _ if maker != PublicIpOwner::Cluster => Some("it is not this cluster's own".to_owned()),
         2.. => Some("other Services use it, too".to_owned()),
         _ if wish.target.selected => Some("its name or address is asked for, and would be lost".to_owned()),
-        _ => held::by(pip, world.observed, world.settings),
+        _ => usage::blocking_user(pip, world.observed, world.settings),
     };
     Some(keeps.map_or(Ok(*wish), Err))
 }

@@ -7,25 +7,30 @@
 use std::collections::BTreeMap;
 
 use super::{
-    ownership::{self, CLUSTER, DNS, Maker, SERVICES},
-    target::{Target, World},
+    ownership::{self, CLUSTER_TAG_KEYS, DNS_TAG_KEYS, PublicIpOwner, SERVICES_TAG_KEYS},
+    target::{PublicIpIndex, PublicIpTarget},
     upgrade,
 };
 use crate::providers::azure::{
     arm::{
-        document::{ExtendedLocation, Extra, Sku, SubResource, Tags},
+        document::{ArmSku, ExtendedLocation, Extra, SubResource, Tags},
         network::{DnsSettings, IpTag, PublicIpAddress, PublicIpAddressProperties},
     },
     config::LoadBalancerSku,
     load_balancer::{
         desired::tags,
-        settings::Settings,
-        spec::{Family, ServiceSpec},
+        settings::LoadBalancerSettings,
+        spec::{IpFamily, ServiceSpec},
     },
 };
 
 /// A new public IP for the Service.
-pub(super) fn new(spec: &ServiceSpec, family: Family, target: &Target<'_>, world: &World<'_>) -> PublicIpAddress {
+pub(super) fn new(
+    spec: &ServiceSpec,
+    family: IpFamily,
+    target: &PublicIpTarget<'_>,
+    world: &PublicIpIndex<'_>,
+) -> PublicIpAddress {
     let settings = world.settings;
     let is_standard = settings.sku != LoadBalancerSku::Basic;
     let zones = Some(&world.observed.zones).filter(|zones| is_standard && !zones.is_empty());
@@ -34,16 +39,16 @@ pub(super) fn new(spec: &ServiceSpec, family: Family, target: &Target<'_>, world
         location: Some(settings.location.clone()),
         extended_location: settings.extended_location.as_deref().map(edge_zone),
         zones: zones.filter(|_| settings.extended_location.is_none()).cloned(),
-        sku: is_standard.then(|| Sku { name: Some("Standard".to_owned()), ..Sku::default() }),
+        sku: is_standard.then(|| ArmSku { name: Some("Standard".to_owned()), ..ArmSku::default() }),
         tags: Some(BTreeMap::from([
-            (SERVICES[0].to_owned(), Some(spec.identity.key.clone())),
-            (CLUSTER[0].to_owned(), Some(settings.cluster.clone())),
+            (SERVICES_TAG_KEYS[0].to_owned(), Some(spec.identity.key.clone())),
+            (CLUSTER_TAG_KEYS[0].to_owned(), Some(settings.cluster.clone())),
         ])),
         properties: Some(properties(spec, family, is_standard)),
         ..PublicIpAddress::default()
     };
     if spec.public_ip.dns_label.as_deref().is_some_and(|label| !label.is_empty()) {
-        set_tag(&mut document.tags, DNS[0], &spec.identity.key);
+        set_tag(&mut document.tags, DNS_TAG_KEYS[0], &spec.identity.key);
     }
     let wanted = wanted_tags(&document, &[spec], settings);
     tags::merge(&mut document.tags, &wanted, &settings.system_tags);
@@ -54,8 +59,8 @@ fn edge_zone(name: &str) -> ExtendedLocation {
     ExtendedLocation { name: Some(name.to_owned()), kind: Some("EdgeZone".to_owned()), extra: Extra::new() }
 }
 
-fn properties(spec: &ServiceSpec, family: Family, is_standard: bool) -> PublicIpAddressProperties {
-    let is_dynamic = !is_standard && family == Family::V6;
+fn properties(spec: &ServiceSpec, family: IpFamily, is_standard: bool) -> PublicIpAddressProperties {
+    let is_dynamic = !is_standard && family == IpFamily::V6;
     let prefix = spec.public_ip.prefix.get(family).as_ref().filter(|_| is_standard);
     let label = spec.public_ip.dns_label.as_ref().filter(|label| !label.is_empty());
     PublicIpAddressProperties {
@@ -90,9 +95,9 @@ pub(super) fn ip_tags_differ(pip: &PublicIpAddress, spec: &ServiceSpec) -> bool 
 }
 
 /// What an existing public IP has to become.
-pub(super) struct Edit<'a> {
+pub(super) struct PublicIpEdit<'a> {
     /// Who made it.
-    pub maker: Maker,
+    pub owner: PublicIpOwner,
     /// The Services it shall list, in order.
     pub services: Vec<String>,
     /// Of those that it lists no more, the one that has set the DNS label.
@@ -100,32 +105,36 @@ pub(super) struct Edit<'a> {
     /// All Services that want it, in the order in which the list has them.
     pub users: Vec<&'a ServiceSpec>,
     /// Those of them that are asked for.
-    pub asked: Vec<&'a ServiceSpec>,
+    pub requesting: Vec<&'a ServiceSpec>,
     /// Whether it becomes a standard one.
-    pub upgraded: bool,
+    pub upgrades_sku: bool,
 }
 
 /// The document after the edit, with the reasons; `None` when that is what ARM has.
-pub(super) fn edited(pip: &PublicIpAddress, edit: &Edit<'_>, settings: &Settings) -> Option<(PublicIpAddress, Vec<String>)> {
+pub(super) fn edited(
+    pip: &PublicIpAddress,
+    edit: &PublicIpEdit<'_>,
+    settings: &LoadBalancerSettings,
+) -> Option<(PublicIpAddress, Vec<String>)> {
     let (mut document, mut reasons) = (pip.clone(), Vec::new());
-    if edit.upgraded {
+    if edit.upgrades_sku {
         upgrade::apply(&mut document);
         reasons.push("standard load balancers need a public IP of the standard SKU".to_owned());
     }
-    if edit.maker != Maker::User && ownership::services(pip) != edit.services {
-        set_tag(&mut document.tags, SERVICES[0], &edit.services.join(","));
+    if edit.owner != PublicIpOwner::User && ownership::services(pip) != edit.services {
+        set_tag(&mut document.tags, SERVICES_TAG_KEYS[0], &edit.services.join(","));
         reasons.push(format!("it is used by {}", edit.services.join(", ")));
     }
     if edit.dns_owner_leaves
         && let Some(tags) = &mut document.tags
     {
-        tags.retain(|key, _| !DNS.iter().any(|dns| dns.eq_ignore_ascii_case(key)));
+        tags.retain(|key, _| !DNS_TAG_KEYS.iter().any(|dns| dns.eq_ignore_ascii_case(key)));
         reasons.push("the Service that has set its DNS label uses it no more".to_owned());
     }
-    for spec in edit.asked.iter().filter(|_| edit.maker == Maker::Cluster) {
+    for spec in edit.requesting.iter().filter(|_| edit.owner == PublicIpOwner::Cluster) {
         label(&mut document, spec, &mut reasons);
     }
-    let is_ours = edit.maker == Maker::Cluster && !edit.asked.is_empty();
+    let is_ours = edit.owner == PublicIpOwner::Cluster && !edit.requesting.is_empty();
     let first = edit.users.iter().find(|spec| spec.public_ip.ip_tags.is_some());
     if let Some(spec) = first.filter(|spec| settings.mutate_ip_tags && ip_tags_differ(pip, spec) && is_ours) {
         let tags = spec.public_ip.ip_tags.as_deref().map(ip_tags);
@@ -162,20 +171,24 @@ fn label(document: &mut PublicIpAddress, spec: &ServiceSpec, reasons: &mut Vec<S
     }
     let owner = ownership::dns_owner(document).is_some();
     if !wanted.is_empty() && !owner {
-        set_tag(&mut document.tags, DNS[0], &spec.identity.key);
+        set_tag(&mut document.tags, DNS_TAG_KEYS[0], &spec.identity.key);
         reasons.push(format!("{} sets its DNS label", spec.identity.key));
     }
 }
 
 /// The configured tags, overlaid by those of the Services (the first in the list wins), and the system's tags under the keys of today.
-fn wanted_tags(document: &PublicIpAddress, users: &[&ServiceSpec], settings: &Settings) -> BTreeMap<String, String> {
+fn wanted_tags(
+    document: &PublicIpAddress,
+    users: &[&ServiceSpec],
+    settings: &LoadBalancerSettings,
+) -> BTreeMap<String, String> {
     let mut wanted = settings.tags.clone();
     for spec in users.iter().rev() {
         for (key, value) in &spec.public_ip.tags {
             overlay(&mut wanted, key, value);
         }
     }
-    for keys in [SERVICES, CLUSTER, DNS] {
+    for keys in [SERVICES_TAG_KEYS, CLUSTER_TAG_KEYS, DNS_TAG_KEYS] {
         if let Some(value) = ownership::tag(document.tags.as_ref(), keys).filter(|value| !value.is_empty()) {
             overlay(&mut wanted, keys[0], value);
         }

@@ -7,22 +7,22 @@ use std::net::IpAddr;
 
 use crate::providers::azure::{
     arm::{document::Tags, network::PublicIpAddress},
-    load_balancer::spec::Family,
+    load_balancer::spec::IpFamily,
 };
 
 /// The Services that use a public IP: the key that is written, then the one of old versions.
-pub(super) const SERVICES: [&str; 2] = ["k8s-azure-service", "service"];
+pub(super) const SERVICES_TAG_KEYS: [&str; 2] = ["k8s-azure-service", "service"];
 /// The cluster.
-pub(super) const CLUSTER: [&str; 2] = ["k8s-azure-cluster-name", "kubernetes-cluster-name"];
+pub(super) const CLUSTER_TAG_KEYS: [&str; 2] = ["k8s-azure-cluster-name", "kubernetes-cluster-name"];
 /// The Service that has set the DNS label.
-pub(super) const DNS: [&str; 2] = ["k8s-azure-dns-label-service", "kubernetes-dns-label-service"];
+pub(super) const DNS_TAG_KEYS: [&str; 2] = ["k8s-azure-dns-label-service", "kubernetes-dns-label-service"];
 
 /// Key of the tag with the namespaces whose Services may pick a public IP. Operators set it.
-pub(super) const ALLOWED_NAMESPACES: [&str; 2] = ["k8s-azure-allowed-namespaces", "k8s-azure-allowed-namespaces"];
+pub(super) const ALLOWED_NAMESPACES_TAG_KEYS: [&str; 2] = ["k8s-azure-allowed-namespaces", "k8s-azure-allowed-namespaces"];
 
 /// Who made a public IP, so who may tag and delete it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Maker {
+pub(super) enum PublicIpOwner {
     /// A user: it lists no Service.
     User,
     /// This cluster.
@@ -43,7 +43,7 @@ pub(super) fn tag<'a>(tags: Option<&'a Tags>, keys: [&str; 2]) -> Option<&'a str
 
 /// The Services that a public IP lists, in order.
 pub(super) fn services(pip: &PublicIpAddress) -> Vec<&str> {
-    let list = tag(pip.tags.as_ref(), SERVICES).unwrap_or_default();
+    let list = tag(pip.tags.as_ref(), SERVICES_TAG_KEYS).unwrap_or_default();
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect()
 }
 
@@ -53,23 +53,23 @@ pub(super) fn position(pip: &PublicIpAddress, service: &str) -> Option<usize> {
 }
 
 /// Who made it, seen from the cluster of this name.
-pub(super) fn maker(pip: &PublicIpAddress, cluster: &str) -> Maker {
-    match (services(pip).is_empty(), tag(pip.tags.as_ref(), CLUSTER)) {
-        (true, _) => Maker::User,
-        (false, Some(name)) if !name.is_empty() && !name.eq_ignore_ascii_case(cluster) => Maker::OtherCluster,
-        (false, _) => Maker::Cluster,
+pub(super) fn owner(pip: &PublicIpAddress, cluster: &str) -> PublicIpOwner {
+    match (services(pip).is_empty(), tag(pip.tags.as_ref(), CLUSTER_TAG_KEYS)) {
+        (true, _) => PublicIpOwner::User,
+        (false, Some(name)) if !name.is_empty() && !name.eq_ignore_ascii_case(cluster) => PublicIpOwner::OtherCluster,
+        (false, _) => PublicIpOwner::Cluster,
     }
 }
 
 /// The Service that has set the DNS label.
 pub(super) fn dns_owner(pip: &PublicIpAddress) -> Option<&str> {
-    tag(pip.tags.as_ref(), DNS).filter(|name| !name.is_empty())
+    tag(pip.tags.as_ref(), DNS_TAG_KEYS).filter(|name| !name.is_empty())
 }
 
 /// The family; IPv4 when ARM does not tell.
-pub(super) fn family(pip: &PublicIpAddress) -> Family {
+pub(super) fn family(pip: &PublicIpAddress) -> IpFamily {
     let version = pip.properties.as_ref().and_then(|properties| properties.public_ip_address_version.as_deref());
-    if version.is_some_and(|version| version.eq_ignore_ascii_case("IPv6")) { Family::V6 } else { Family::V4 }
+    if version.is_some_and(|version| version.eq_ignore_ascii_case("IPv6")) { IpFamily::V6 } else { IpFamily::V4 }
 }
 
 /// The address, when it has one.
@@ -89,17 +89,17 @@ mod tests {
     #[test]
     fn a_public_ip_belongs_to_the_cluster_when_it_lists_services_and_names_no_other_cluster() {
         for (tags, expected) in [
-            (&[][..], Maker::User),
-            (&[("owner", Some("me"))], Maker::User),
-            (&[("k8s-azure-service", Some(" , ")), ("service", Some("a/b"))], Maker::User),
-            (&[("k8s-azure-service", None), ("service", Some("a/b"))], Maker::Cluster),
-            (&[("K8S-azure-service", Some("a/b"))], Maker::Cluster),
-            (&[("k8s-azure-service", Some("a/b")), ("k8s-azure-cluster-name", Some("KubernetEs"))], Maker::Cluster),
-            (&[("k8s-azure-service", Some("a/b")), ("kubernetes-cluster-name", Some("other"))], Maker::OtherCluster),
+            (&[][..], PublicIpOwner::User),
+            (&[("owner", Some("me"))], PublicIpOwner::User),
+            (&[("k8s-azure-service", Some(" , ")), ("service", Some("a/b"))], PublicIpOwner::User),
+            (&[("k8s-azure-service", None), ("service", Some("a/b"))], PublicIpOwner::Cluster),
+            (&[("K8S-azure-service", Some("a/b"))], PublicIpOwner::Cluster),
+            (&[("k8s-azure-service", Some("a/b")), ("k8s-azure-cluster-name", Some("KubernetEs"))], PublicIpOwner::Cluster),
+            (&[("k8s-azure-service", Some("a/b")), ("kubernetes-cluster-name", Some("other"))], PublicIpOwner::OtherCluster),
         ] {
-            assert_eq!(maker(&tagged(tags), "kubernetes"), expected, "{tags:?}");
+            assert_eq!(owner(&tagged(tags), "kubernetes"), expected, "{tags:?}");
         }
-        assert_eq!(maker(&PublicIpAddress::default(), "kubernetes"), Maker::User);
+        assert_eq!(owner(&PublicIpAddress::default(), "kubernetes"), PublicIpOwner::User);
     }
 
     #[test]

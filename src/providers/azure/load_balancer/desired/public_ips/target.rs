@@ -11,16 +11,16 @@ use std::{
 
 use super::{
     ownership,
-    upgrade::{self, Upgrade},
+    upgrade::{self, SkuUpgrade},
 };
 use crate::providers::azure::{
     arm::{ResourceId, network::PublicIpAddress},
     load_balancer::{
         annotations::{IPV4, IPV6, PIP_NAME, PIP_NAME_IPV6},
         naming,
-        observed::Observed,
-        settings::Settings,
-        spec::{Family, Refusal, ServiceSpec},
+        observed::ObservedNetwork,
+        settings::LoadBalancerSettings,
+        spec::{IpFamily, ServiceRefusal, ServiceSpec},
     },
 };
 
@@ -28,7 +28,7 @@ const KIND: &str = "Microsoft.Network/publicIPAddresses";
 
 /// The public IP for one family of a Service.
 #[derive(Debug, Clone)]
-pub(super) struct Target<'a> {
+pub(super) struct PublicIpTarget<'a> {
     /// Its id, as ARM spells it when it exists.
     pub id: ResourceId,
     /// It, when it exists.
@@ -38,18 +38,18 @@ pub(super) struct Target<'a> {
 }
 
 /// The documents, findable.
-pub(super) struct World<'a> {
+pub(super) struct PublicIpIndex<'a> {
     /// As ARM sent them.
-    pub observed: &'a Observed,
+    pub observed: &'a ObservedNetwork,
     /// The settings.
-    pub settings: &'a Settings,
+    pub settings: &'a LoadBalancerSettings,
     by_id: HashMap<ResourceId, &'a PublicIpAddress>,
     by_address: HashMap<IpAddr, Vec<ResourceId>>,
     attached: HashSet<ResourceId>,
 }
 
-impl<'a> World<'a> {
-    pub(super) fn new(observed: &'a Observed, settings: &'a Settings) -> Self {
+impl<'a> PublicIpIndex<'a> {
+    pub(super) fn new(observed: &'a ObservedNetwork, settings: &'a LoadBalancerSettings) -> Self {
         let ids = observed.public_ips.iter().filter_map(|pip| Some((id_of(pip)?, pip)));
         let by_id: HashMap<_, _> = ids.collect();
         let mut by_address: HashMap<IpAddr, Vec<ResourceId>> = HashMap::new();
@@ -86,7 +86,10 @@ fn id_of(pip: &PublicIpAddress) -> Option<ResourceId> {
 }
 
 /// The public IPs that the Service shall have, for each of its families; none when it is internal.
-pub(super) fn targets<'a>(spec: &ServiceSpec, world: &World<'a>) -> Result<BTreeMap<Family, Target<'a>>, Refusal> {
+pub(super) fn targets<'a>(
+    spec: &ServiceSpec,
+    world: &PublicIpIndex<'a>,
+) -> Result<BTreeMap<IpFamily, PublicIpTarget<'a>>, ServiceRefusal> {
     let families = spec.families.iter().filter(|_| !spec.internal);
     families
         .map(|family| target(spec, *family, world).and_then(|target| usable(target, world)).map(|target| (*family, target)))
@@ -94,11 +97,11 @@ pub(super) fn targets<'a>(spec: &ServiceSpec, world: &World<'a>) -> Result<BTree
 }
 
 /// Standard load balancers take no basic public IP, and what something else uses cannot become a standard one.
-fn usable<'a>(target: Target<'a>, world: &World<'a>) -> Result<Target<'a>, Refusal> {
+fn usable<'a>(target: PublicIpTarget<'a>, world: &PublicIpIndex<'a>) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
     let upgrade = target.existing.map(|pip| upgrade::of(pip, world.observed, world.settings));
-    let Some(Upgrade::Never(user)) = upgrade else { return Ok(target) };
+    let Some(SkuUpgrade::Blocked(user)) = upgrade else { return Ok(target) };
     let name = target.id.name();
-    Err(Refusal {
+    Err(ServiceRefusal {
         field: "public IP".to_owned(),
         message: format!(
             "public IP `{name}` is of the basic SKU, which standard load balancers do not take, and `{user}` uses it; take it from there, \
@@ -107,7 +110,11 @@ fn usable<'a>(target: Target<'a>, world: &World<'a>) -> Result<Target<'a>, Refus
     })
 }
 
-fn target<'a>(spec: &ServiceSpec, family: Family, world: &World<'a>) -> Result<Target<'a>, Refusal> {
+fn target<'a>(
+    spec: &ServiceSpec,
+    family: IpFamily,
+    world: &PublicIpIndex<'a>,
+) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
     if let Some(name) = spec.public_ip.name.get(family) {
         return named(spec, family, name, world);
     }
@@ -117,9 +124,14 @@ fn target<'a>(spec: &ServiceSpec, family: Family, world: &World<'a>) -> Result<T
     }
 }
 
-fn named<'a>(spec: &ServiceSpec, family: Family, name: &str, world: &World<'a>) -> Result<Target<'a>, Refusal> {
+fn named<'a>(
+    spec: &ServiceSpec,
+    family: IpFamily,
+    name: &str,
+    world: &PublicIpIndex<'a>,
+) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
     let group = &spec.public_ip.group;
-    let refuse = |message| Refusal { field: of(family, PIP_NAME.key, PIP_NAME_IPV6.key), message };
+    let refuse = |message| ServiceRefusal { field: annotation_for(family, PIP_NAME.key, PIP_NAME_IPV6.key), message };
     let (id, pip) = world.find(&group.resource(KIND, &[name])).ok_or_else(|| {
         let group = group.name();
         refuse(format!("resource group `{group}` has no public IP `{name}`; create it, or name one that exists"))
@@ -129,58 +141,68 @@ fn named<'a>(spec: &ServiceSpec, family: Family, name: &str, world: &World<'a>) 
         return Err(refuse(format!("public IP `{name}` is of {other}; name one of {family}")));
     }
     permit(spec, pip, &id, world).map_err(refuse)?;
-    Ok(Target { id, existing: Some(pip), selected: true })
+    Ok(PublicIpTarget { id, existing: Some(pip), selected: true })
 }
 
 /// Whether the Service may pick the public IP, where namespaces are enforced: a tag of it allows the Service's namespace, or it was made
 /// for a Service there.
-fn permit(spec: &ServiceSpec, pip: &PublicIpAddress, id: &ResourceId, world: &World<'_>) -> Result<(), String> {
+fn permit(spec: &ServiceSpec, pip: &PublicIpAddress, id: &ResourceId, world: &PublicIpIndex<'_>) -> Result<(), String> {
     let namespace_of = |key: &str| key.split_once('/').map(|(namespace, _)| namespace.to_lowercase());
     let namespace = namespace_of(&spec.identity.key).unwrap_or_default();
-    let listed = ownership::tag(pip.tags.as_ref(), ownership::ALLOWED_NAMESPACES).unwrap_or_default();
+    let listed = ownership::tag(pip.tags.as_ref(), ownership::ALLOWED_NAMESPACES_TAG_KEYS).unwrap_or_default();
     let is_allowed =
         listed.split(',').map(str::trim).any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(&namespace));
     let first = ownership::services(pip).first().and_then(|key| namespace_of(key));
-    let is_own =
-        ownership::maker(pip, &world.settings.cluster) == ownership::Maker::Cluster && first.as_ref() == Some(&namespace);
+    let is_own = ownership::owner(pip, &world.settings.cluster) == ownership::PublicIpOwner::Cluster
+        && first.as_ref() == Some(&namespace);
     if !world.settings.namespaces_are_enforced || is_allowed || is_own {
         return Ok(());
     }
-    let (name, tag) = (id.name(), ownership::ALLOWED_NAMESPACES[0]);
+    let (name, tag) = (id.name(), ownership::ALLOWED_NAMESPACES_TAG_KEYS[0]);
     Err(format!(
         "public IP `{name}` is not for namespace `{namespace}`; its owner can allow that with the tag `{tag}`, a list of namespaces between commas or `*`"
     ))
 }
 
 /// The annotation for the family.
-fn of(family: Family, v4: &str, v6: &str) -> String {
+fn annotation_for(family: IpFamily, v4: &str, v6: &str) -> String {
     match family {
-        Family::V4 => v4.to_owned(),
-        Family::V6 => v6.to_owned(),
+        IpFamily::V4 => v4.to_owned(),
+        IpFamily::V6 => v6.to_owned(),
     }
 }
 
-fn pinned<'a>(spec: &ServiceSpec, family: Family, address: IpAddr, world: &World<'a>) -> Result<Target<'a>, Refusal> {
+fn pinned<'a>(
+    spec: &ServiceSpec,
+    family: IpFamily,
+    address: IpAddr,
+    world: &PublicIpIndex<'a>,
+) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
     let group = &spec.public_ip.group;
-    let (id, pip) = world.with_address(address, group).ok_or_else(|| Refusal {
-        field: of(family, IPV4.key, IPV6.key),
+    let (id, pip) = world.with_address(address, group).ok_or_else(|| ServiceRefusal {
+        field: annotation_for(family, IPV4.key, IPV6.key),
         message: format!(
             "resource group `{}` has no public IP with the address {address}, which this annotation or `spec.loadBalancerIP` asks \
              for; create one there, ask for an address that exists, or make the Service internal if the address is a private one",
             group.name()
         ),
     })?;
-    permit(spec, pip, &id, world).map_err(|message| Refusal { field: of(family, IPV4.key, IPV6.key), message })?;
-    Ok(Target { id, existing: Some(pip), selected: true })
+    permit(spec, pip, &id, world)
+        .map_err(|message| ServiceRefusal { field: annotation_for(family, IPV4.key, IPV6.key), message })?;
+    Ok(PublicIpTarget { id, existing: Some(pip), selected: true })
 }
 
 /// The public IP under the generated name. When a Service has become dual stack or has ceased to be, the names of its families have
 /// changed places; it keeps the public IP of the family under its old name then, since the address would be lost with it.
-fn generated<'a>(spec: &ServiceSpec, family: Family, world: &World<'a>) -> Result<Target<'a>, Refusal> {
+fn generated<'a>(
+    spec: &ServiceSpec,
+    family: IpFamily,
+    world: &PublicIpIndex<'a>,
+) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
     let (cluster, prefix) = (&world.settings.cluster, spec.public_ip.prefix.get(family).as_deref());
     let prefix = prefix.and_then(|id| id.rsplit('/').next());
     let name = |family, dual| naming::public_ip(cluster, &spec.identity, prefix, family, dual);
-    let (usual, plain) = (name(family, spec.is_dual_stack()), name(Family::V4, false));
+    let (usual, plain) = (name(family, spec.is_dual_stack()), name(IpFamily::V4, false));
     let names = [usual, plain.clone(), format!("{plain}-{family}")];
     let ids = names.map(|name| spec.public_ip.group.resource(KIND, &[&name]));
     let fits = |pip: &PublicIpAddress| ownership::family(pip) == family;
@@ -188,24 +210,24 @@ fn generated<'a>(spec: &ServiceSpec, family: Family, world: &World<'a>) -> Resul
     let known =
         |(position, id): (usize, &ResourceId)| world.find(id).filter(|(_, pip)| fits(pip) && (position == 0 || is_own(pip)));
     if let Some((id, pip)) = ids.iter().enumerate().find_map(known) {
-        return Ok(Target { id, existing: Some(pip), selected: false });
+        return Ok(PublicIpTarget { id, existing: Some(pip), selected: false });
     }
     let [usual, _, other] = ids;
-    let free = [usual, other].into_iter().find(|id| world.find(id).is_none()).ok_or_else(|| Refusal {
+    let free = [usual, other].into_iter().find(|id| world.find(id).is_none()).ok_or_else(|| ServiceRefusal {
         field: "spec.ipFamilies".to_owned(),
         message: format!(
             "the public IPs for {family} exist and are of another family; remove the tags of one, or delete it"
         ),
     })?;
     if world.attached.contains(&free) {
-        return Err(unseen(&free));
+        return Err(missing_from_list(&free));
     }
-    Ok(Target { id: free, existing: None, selected: false })
+    Ok(PublicIpTarget { id: free, existing: None, selected: false })
 }
 
 /// ARM keeps a public IP that a front end refers to: a list without it is wrong, and making it anew would overwrite it.
-fn unseen(id: &ResourceId) -> Refusal {
-    Refusal {
+fn missing_from_list(id: &ResourceId) -> ServiceRefusal {
+    ServiceRefusal {
         field: "public IP".to_owned(),
         message: format!(
             "a front end refers to `{id}`, but the list of public IPs has no such one; check the permission to read it"

@@ -8,12 +8,12 @@ use std::{
     net::IpAddr,
 };
 
-use super::rule::{self, Kind, Wanted};
+use super::rule::{self, SecurityRuleKind, WantedSecurityRule};
 use crate::providers::azure::arm::network::{NetworkSecurityGroup, SecurityRule};
 
 /// A security group under work.
-pub(super) struct Group {
-    rules: Vec<Option<Rule>>,
+pub(super) struct SecurityGroupDraft {
+    rules: Vec<Option<SecurityRuleDraft>>,
     originals: usize,
     names: HashMap<String, usize>,
     addresses: HashMap<IpAddr, BTreeSet<usize>>,
@@ -23,30 +23,30 @@ pub(super) struct Group {
 }
 
 /// A rule under work.
-pub(super) struct Rule {
+pub(super) struct SecurityRuleDraft {
     /// In lower case.
     pub(super) name: String,
     /// `None`: not one that may be emptied.
-    pub(super) kind: Option<Kind>,
+    pub(super) kind: Option<SecurityRuleKind>,
     pub(super) sources: usize,
     pub(super) addresses: BTreeSet<IpAddr>,
-    pub(super) others: BTreeSet<String>,
+    pub(super) other_destinations: BTreeSet<String>,
     document: SecurityRule,
     is_repaired: bool,
 }
 
 /// What one Service changes.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Edits {
+pub(super) struct SecurityRuleEdits {
     /// Destinations that go, by rule.
     pub(super) removed: BTreeSet<(usize, IpAddr)>,
     /// Destinations that come, by rule and name of the rule.
-    pub(super) extended: Vec<(usize, Wanted, BTreeSet<IpAddr>)>,
+    pub(super) extended: Vec<(usize, WantedSecurityRule, BTreeSet<IpAddr>)>,
     /// Rules that come, each with its priority.
-    pub(super) created: Vec<(Wanted, BTreeSet<IpAddr>, i64)>,
+    pub(super) created: Vec<(WantedSecurityRule, BTreeSet<IpAddr>, i64)>,
 }
 
-impl Rule {
+impl SecurityRuleDraft {
     fn new(document: SecurityRule) -> Self {
         let properties = document.properties.as_ref();
         let (addresses, others) = properties.map(rule::destinations).unwrap_or_default();
@@ -55,7 +55,7 @@ impl Rule {
             kind: properties.filter(|_| rule::is_managed(&document)).and_then(rule::kind),
             sources: properties.map(rule::count_sources).unwrap_or_default(),
             addresses,
-            others,
+            other_destinations: others,
             is_repaired: false,
             document,
         }
@@ -69,16 +69,16 @@ impl Rule {
     pub(super) fn size(&self) -> usize {
         let properties = self.document.properties.as_ref();
         let groups = properties.and_then(|rule| rule.destination_application_security_groups.as_ref()).map_or(0, Vec::len);
-        self.addresses.len() + self.others.len() + groups
+        self.addresses.len() + self.other_destinations.len() + groups
     }
 
     fn finished(mut self) -> SecurityRule {
-        rule::set_destinations(&mut self.document, &self.addresses, &self.others);
+        rule::set_destinations(&mut self.document, &self.addresses, &self.other_destinations);
         self.document
     }
 }
 
-impl Group {
+impl SecurityGroupDraft {
     pub(super) fn new(document: &NetworkSecurityGroup) -> Self {
         let mut group = Self {
             rules: Vec::new(),
@@ -96,7 +96,7 @@ impl Group {
     }
 
     fn push(&mut self, document: SecurityRule) {
-        let (rule, index) = (Rule::new(document), self.rules.len());
+        let (rule, index) = (SecurityRuleDraft::new(document), self.rules.len());
         self.names.insert(rule.name.clone(), index);
         self.priorities.extend(rule.priority());
         for address in rule.addresses.iter().filter(|_| rule.kind.is_some()) {
@@ -106,12 +106,12 @@ impl Group {
     }
 
     /// The rules.
-    pub(super) fn rules(&self) -> impl Iterator<Item = &Rule> {
+    pub(super) fn rules(&self) -> impl Iterator<Item = &SecurityRuleDraft> {
         self.rules.iter().flatten()
     }
 
     /// The rule at `index`, unless it is gone.
-    pub(super) fn rule(&self, index: usize) -> Option<&Rule> {
+    pub(super) fn rule(&self, index: usize) -> Option<&SecurityRuleDraft> {
         self.rules.get(index)?.as_ref()
     }
 
@@ -121,7 +121,7 @@ impl Group {
     }
 
     /// The managed rules with `address` as a destination, by rising priority.
-    pub(super) fn rules_at(&self, address: IpAddr) -> Vec<(usize, &Rule, &Kind)> {
+    pub(super) fn rules_at(&self, address: IpAddr) -> Vec<(usize, &SecurityRuleDraft, &SecurityRuleKind)> {
         let indexes = self.addresses.get(&address).into_iter().flatten();
         let found = indexes.filter_map(|index| self.rule(*index).map(|rule| (*index, rule)));
         let mut found: Vec<_> = found.filter_map(|(index, rule)| Some((index, rule, rule.kind.as_ref()?))).collect();
@@ -135,7 +135,7 @@ impl Group {
     }
 
     /// Does what the edits say.
-    pub(super) fn apply(&mut self, edits: Edits) {
+    pub(super) fn apply(&mut self, edits: SecurityRuleEdits) {
         for (index, address) in edits.removed {
             if let Some(Some(rule)) = self.rules.get_mut(index) {
                 rule.addresses.remove(&address);
@@ -153,7 +153,7 @@ impl Group {
         }
     }
 
-    fn extend(&mut self, index: usize, wanted: &Wanted, addresses: &BTreeSet<IpAddr>) {
+    fn extend(&mut self, index: usize, wanted: &WantedSecurityRule, addresses: &BTreeSet<IpAddr>) {
         let Some(Some(rule)) = self.rules.get_mut(index) else { return };
         rule.addresses.extend(addresses);
         if wanted.repair(&mut rule.document) {
@@ -206,7 +206,7 @@ impl Group {
 }
 
 /// How `rule` differs from what it was; `None` when it does not.
-fn change(original: &SecurityRule, rule: &Rule) -> Option<String> {
+fn change(original: &SecurityRule, rule: &SecurityRuleDraft) -> Option<String> {
     let (before, _) = original.properties.as_ref().map(rule::destinations).unwrap_or_default();
     let difference = |verb: &str, a: &BTreeSet<IpAddr>, b: &BTreeSet<IpAddr>| {
         let only: BTreeSet<_> = a.difference(b).copied().collect();

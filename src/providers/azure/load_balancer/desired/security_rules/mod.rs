@@ -11,23 +11,23 @@
 //! address is a Node's, or the cluster had a Node with it that is gone. Where the group serves another virtual network too, a Node's
 //! address leaves only rules that open a NodePort of the Service. Whatever else stands in a rule may be another cluster's and stays.
 
-mod claims;
+mod destination_claims;
 mod group;
-mod reach;
 mod rule;
-mod turn;
+mod service_edits;
+mod service_rules;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
 };
 
-pub use self::reach::{NodeAddresses, Ports, Proof, Reach};
-use self::{claims::Claims, group::Group};
+pub use self::service_rules::{NodeAddresses, PortsByProtocol, RuleOwnership, ServiceRules};
+use self::{destination_claims::DestinationClaims, group::SecurityGroupDraft};
 use super::{
     super::{
-        settings::Settings,
-        spec::{Identity, Refusal},
+        settings::LoadBalancerSettings,
+        spec::{ServiceIdentity, ServiceRefusal},
     },
     tags,
 };
@@ -35,18 +35,18 @@ use crate::providers::azure::arm::{ResourceId, document::SubResource, network::N
 
 /// What becomes of a security group.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Outcome {
+pub struct SecurityRulePlan {
     /// The document to write; `None` when it is as it should be.
     pub document: Option<NetworkSecurityGroup>,
     /// What changes, for people.
     pub reasons: Vec<String>,
     /// Whether each asking Service has got its rules.
-    pub services: BTreeMap<Identity, Result<(), Refusal>>,
+    pub services: BTreeMap<ServiceIdentity, Result<(), ServiceRefusal>>,
 }
 
 /// Where those rules lead to that a destination may be taken out of.
-pub fn destinations(group: &NetworkSecurityGroup) -> BTreeSet<IpAddr> {
-    let group = Group::new(group);
+pub fn managed_destinations(group: &NetworkSecurityGroup) -> BTreeSet<IpAddr> {
+    let group = SecurityGroupDraft::new(group);
     group.rules().filter(|rule| rule.kind.is_some()).flat_map(|rule| rule.addresses.iter().copied()).collect()
 }
 
@@ -55,24 +55,27 @@ pub fn destinations(group: &NetworkSecurityGroup) -> BTreeSet<IpAddr> {
 /// `others`: every other Service of the cluster that has or may have rules; nothing of theirs is made, and nothing that they need
 /// is taken away. One whose rules may not be as its spec says is given as [`Reach::unsettled`]. A refused Service keeps what it had.
 /// Without asks nothing changes.
-pub fn reconcile(
+pub fn plan_security_rules(
     group: &NetworkSecurityGroup,
-    asks: &[Reach],
-    others: &[Reach],
+    asks: &[ServiceRules],
+    others: &[ServiceRules],
     nodes: &NodeAddresses,
-    settings: &Settings,
-) -> Outcome {
-    let asks = in_turn(asks);
+    settings: &LoadBalancerSettings,
+) -> SecurityRulePlan {
+    let asks = by_name(asks);
     if asks.is_empty() {
-        return Outcome::default();
+        return SecurityRulePlan::default();
     }
     let asking: BTreeSet<_> = asks.iter().map(|ask| &ask.identity).collect();
-    let is_other = |other: &&Reach| !asking.contains(&other.identity);
-    let claims = Claims::new(asks.iter().copied().chain(others.iter().filter(is_other)));
-    let mut work = Group::new(group);
-    work.apply(turn::sweep(&work, &claims, nodes, serves_alone(group, &settings.virtual_network)).unwrap_or_default());
+    let is_other = |other: &&ServiceRules| !asking.contains(&other.identity);
+    let claims = DestinationClaims::new(asks.iter().copied().chain(others.iter().filter(is_other)));
+    let mut work = SecurityGroupDraft::new(group);
+    work.apply(
+        service_edits::stale_node_edits(&work, &claims, nodes, serves_alone(group, &settings.virtual_network))
+            .unwrap_or_default(),
+    );
     work.drop_emptied();
-    let services = take_turns(&mut work, &claims, &asks, nodes);
+    let services = apply_in_order(&mut work, &claims, &asks, nodes);
     let (mut document, mut reasons) = work.finish(group);
     let is_tagged = !settings.tags.is_empty() && services.values().any(Result::is_ok);
     if is_tagged && tags::merge(&mut document.tags, &settings.tags, &settings.system_tags) {
@@ -82,7 +85,7 @@ pub fn reconcile(
     if state.is_some_and(|state| state.eq_ignore_ascii_case("Failed")) {
         reasons.push("write it again, since its last change failed".to_owned());
     }
-    Outcome { document: (!reasons.is_empty()).then_some(document), reasons, services }
+    SecurityRulePlan { document: (!reasons.is_empty()).then_some(document), reasons, services }
 }
 
 /// Whether the group is on subnets of this virtual network and on nothing else. Interfaces that have it may be in another network, where
@@ -96,7 +99,7 @@ fn serves_alone(group: &NetworkSecurityGroup, network: &ResourceId) -> bool {
 }
 
 /// In the order of their names. Of two with the same name the one that goes is first.
-fn in_turn(asks: &[Reach]) -> Vec<&Reach> {
+fn by_name(asks: &[ServiceRules]) -> Vec<&ServiceRules> {
     let mut asks: Vec<_> = asks.iter().collect();
     asks.sort_by(|a, b| (&a.identity.key, a.wanted, &a.identity).cmp(&(&b.identity.key, b.wanted, &b.identity)));
     asks.dedup_by(|a, b| a.identity == b.identity);
@@ -105,18 +108,18 @@ fn in_turn(asks: &[Reach]) -> Vec<&Reach> {
 
 /// Lets everybody have a turn, and those that were refused another one as long as that helps somebody: what one Service gives up
 /// may be what another one needs.
-fn take_turns(
-    group: &mut Group,
-    claims: &Claims<'_>,
-    asks: &[&Reach],
+fn apply_in_order(
+    group: &mut SecurityGroupDraft,
+    claims: &DestinationClaims<'_>,
+    asks: &[&ServiceRules],
     nodes: &NodeAddresses,
-) -> BTreeMap<Identity, Result<(), Refusal>> {
+) -> BTreeMap<ServiceIdentity, Result<(), ServiceRefusal>> {
     let mut services = BTreeMap::new();
     let mut waiting: Vec<_> = asks.iter().copied().enumerate().collect();
     loop {
         let before = waiting.len();
         waiting.retain(|ask| {
-            let answer = turn::turn(group, claims, *ask, nodes).map(|edits| group.apply(edits));
+            let answer = service_edits::plan_edits(group, claims, *ask, nodes).map(|edits| group.apply(edits));
             group.drop_emptied();
             let is_refused = answer.is_err();
             services.insert(ask.1.identity.clone(), answer);

@@ -9,59 +9,62 @@ use ipnet::IpNet;
 
 use super::super::super::{
     naming,
-    spec::{Family, Protocol},
+    spec::{IpFamily, Protocol},
 };
 use crate::providers::azure::arm::network::{SecurityRule, SecurityRuleProperties};
 
 /// Priorities of rules that this program may empty.
-const MANAGED: RangeInclusive<i64> = 500..=4096;
+const MANAGED_PRIORITIES: RangeInclusive<i64> = 500..=4096;
 
 /// A rule as it has to be, but for priority and destinations.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct WantedSecurityRule {
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: SecurityRuleKind,
 }
 
 /// What a rule does.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SecurityRuleKind {
     /// Lets `sources` (sorted) reach `ports`.
     Allow { protocol: Protocol, sources: Vec<String>, ports: BTreeSet<i32> },
     /// Denies everything else.
-    Deny,
+    DenyAll,
     /// Denies the rest of a protocol at these ports.
-    DenyAt { protocol: Protocol, ports: BTreeSet<i32> },
+    DenyPorts { protocol: Protocol, ports: BTreeSet<i32> },
 }
 
-impl Wanted {
-    pub(super) fn allow(family: Family, protocol: Protocol, mut sources: Vec<String>, ports: BTreeSet<i32>) -> Self {
+impl WantedSecurityRule {
+    pub(super) fn allow(family: IpFamily, protocol: Protocol, mut sources: Vec<String>, ports: BTreeSet<i32>) -> Self {
         sources.sort();
         let list: Vec<_> = ports.iter().copied().collect();
-        Self { name: naming::allow_rule(family, protocol, &sources, &list), kind: Kind::Allow { protocol, sources, ports } }
+        Self {
+            name: naming::allow_rule(family, protocol, &sources, &list),
+            kind: SecurityRuleKind::Allow { protocol, sources, ports },
+        }
     }
 
-    pub(super) fn deny(family: Family) -> Self {
-        Self { name: naming::deny_rule(family), kind: Kind::Deny }
+    pub(super) fn deny_all(family: IpFamily) -> Self {
+        Self { name: naming::deny_rule(family), kind: SecurityRuleKind::DenyAll }
     }
 
     /// For machines, which serve others at other ports: NodePorts are one Service's for each protocol.
-    pub(super) fn deny_at(family: Family, protocol: Protocol, ports: BTreeSet<i32>) -> Self {
+    pub(super) fn deny_ports(family: IpFamily, protocol: Protocol, ports: BTreeSet<i32>) -> Self {
         let list: Vec<_> = ports.iter().copied().collect();
-        Self { name: naming::deny_rule_at(family, protocol, &list), kind: Kind::DenyAt { protocol, ports } }
+        Self { name: naming::deny_rule_at(family, protocol, &list), kind: SecurityRuleKind::DenyPorts { protocol, ports } }
     }
 
     /// Health probes of load balancers, which reach machines at node ports from this service tag. Its default rule comes after every
     /// rule that denies. <https://learn.microsoft.com/azure/load-balancer/load-balancer-custom-probe-overview>
-    pub(super) fn probes(family: Family, ports: BTreeSet<i32>) -> Self {
+    pub(super) fn probes(family: IpFamily, ports: BTreeSet<i32>) -> Self {
         Self::allow(family, Protocol::Tcp, vec!["AzureLoadBalancer".to_owned()], ports)
     }
 
     /// Number of its sources.
     pub(super) fn sources(&self) -> usize {
         match &self.kind {
-            Kind::Allow { sources, .. } => sources.len(),
-            Kind::Deny | Kind::DenyAt { .. } => 1,
+            SecurityRuleKind::Allow { sources, .. } => sources.len(),
+            SecurityRuleKind::DenyAll | SecurityRuleKind::DenyPorts { .. } => 1,
         }
     }
 
@@ -81,11 +84,11 @@ impl Wanted {
             return false;
         }
         let (access, protocol, sources, ports) = match &self.kind {
-            Kind::Allow { protocol, sources, ports } => {
+            SecurityRuleKind::Allow { protocol, sources, ports } => {
                 ("Allow", naming::security_protocol(*protocol), sources.clone(), Some(texts(ports)))
             }
-            Kind::Deny => ("Deny", "*", vec!["*".to_owned()], None),
-            Kind::DenyAt { protocol, ports } => {
+            SecurityRuleKind::DenyAll => ("Deny", "*", vec!["*".to_owned()], None),
+            SecurityRuleKind::DenyPorts { protocol, ports } => {
                 ("Deny", naming::security_protocol(*protocol), vec!["*".to_owned()], Some(texts(ports)))
             }
         };
@@ -103,15 +106,17 @@ impl Wanted {
         let is_inbound = rule.direction.as_deref().is_some_and(|text| text.eq_ignore_ascii_case("Inbound"));
         is_inbound
             && is_star(&all(&rule.source_port_range, &rule.source_port_ranges))
-            && kind(rule).is_some_and(|kind| kind.means(&self.kind))
+            && kind(rule).is_some_and(|kind| kind.is_same(&self.kind))
     }
 }
 
-impl Kind {
+impl SecurityRuleKind {
     /// Whether both do the same: ARM may answer with another spelling of a service tag or range.
-    fn means(&self, other: &Self) -> bool {
+    fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Kind::Allow { ports, .. }, Kind::Allow { ports: others, .. }) => ports == others && self.is_alike(other),
+            (SecurityRuleKind::Allow { ports, .. }, SecurityRuleKind::Allow { ports: others, .. }) => {
+                ports == others && self.has_same_sources(other)
+            }
             _ => self == other,
         }
     }
@@ -119,17 +124,22 @@ impl Kind {
     /// The ports that it opens.
     pub(super) fn ports(&self) -> impl Iterator<Item = i32> {
         let ports = match self {
-            Kind::Allow { ports, .. } => Some(ports),
-            Kind::Deny | Kind::DenyAt { .. } => None,
+            SecurityRuleKind::Allow { ports, .. } => Some(ports),
+            SecurityRuleKind::DenyAll | SecurityRuleKind::DenyPorts { .. } => None,
         };
         ports.into_iter().flatten().copied()
     }
 
     /// Whether both allow the same protocol from the same sources.
-    pub(super) fn is_alike(&self, other: &Self) -> bool {
+    pub(super) fn has_same_sources(&self, other: &Self) -> bool {
         match (self, other) {
-            (Kind::Allow { protocol: a, sources: from, .. }, Kind::Allow { protocol: b, sources: others, .. }) => {
-                a == b && from.len() == others.len() && (from == others || meanings(from) == meanings(others))
+            (
+                SecurityRuleKind::Allow { protocol: a, sources: from, .. },
+                SecurityRuleKind::Allow { protocol: b, sources: others, .. },
+            ) => {
+                a == b
+                    && from.len() == others.len()
+                    && (from == others || normalized_sources(from) == normalized_sources(others))
             }
             _ => false,
         }
@@ -137,7 +147,7 @@ impl Kind {
 }
 
 /// Sources in one spelling each. A rule may have thousands.
-fn meanings(sources: &[String]) -> BTreeSet<String> {
+fn normalized_sources(sources: &[String]) -> BTreeSet<String> {
     let meaning =
         |text: &String| text.parse::<IpNet>().map_or_else(|_| text.to_ascii_lowercase(), |range| range.to_string());
     sources.iter().map(meaning).collect()
@@ -147,27 +157,27 @@ fn meanings(sources: &[String]) -> BTreeSet<String> {
 pub(super) fn is_managed(rule: &SecurityRule) -> bool {
     let priority = rule.properties.as_ref().and_then(|properties| properties.priority);
     let is_named = rule.name.as_deref().is_some_and(|name| name.starts_with(naming::SECURITY_RULE_PREFIX));
-    is_named && priority.is_some_and(|priority| MANAGED.contains(&priority))
+    is_named && priority.is_some_and(|priority| MANAGED_PRIORITIES.contains(&priority))
 }
 
 /// What a rule does; `None` when it is none of those that this program makes.
-pub(super) fn kind(rule: &SecurityRuleProperties) -> Option<Kind> {
+pub(super) fn kind(rule: &SecurityRuleProperties) -> Option<SecurityRuleKind> {
     let access = rule.access.as_deref()?;
     let protocol = rule.protocol.as_deref()?;
     let sources = all(&rule.source_address_prefix, &rule.source_address_prefixes);
     let ports = all(&rule.destination_port_range, &rule.destination_port_ranges);
     let is_deny = access.eq_ignore_ascii_case("Deny");
     if is_deny && is_star(&ports) {
-        return (protocol == "*" && is_star(&sources)).then_some(Kind::Deny);
+        return (protocol == "*" && is_star(&sources)).then_some(SecurityRuleKind::DenyAll);
     }
     let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
     let protocol = protocols.into_iter().find(|one| naming::security_protocol(*one).eq_ignore_ascii_case(protocol))?;
     let ports = ports.into_iter().map(|port| port.parse().ok()).collect::<Option<BTreeSet<i32>>>()?;
     if is_deny {
-        return (is_star(&sources) && !ports.is_empty()).then_some(Kind::DenyAt { protocol, ports });
+        return (is_star(&sources) && !ports.is_empty()).then_some(SecurityRuleKind::DenyPorts { protocol, ports });
     }
     let sources = sources.into_iter().map(str::to_owned).collect();
-    access.eq_ignore_ascii_case("Allow").then_some(Kind::Allow { protocol, sources, ports })
+    access.eq_ignore_ascii_case("Allow").then_some(SecurityRuleKind::Allow { protocol, sources, ports })
 }
 
 /// The destinations of a rule: addresses, and what is none, such as ranges and service tags.

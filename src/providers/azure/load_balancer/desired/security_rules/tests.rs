@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        super::spec::{Access, Family, PortProbe, PortSpec, Protocol, ServiceSpec},
+        super::spec::{AccessControl, IpFamily, PortProbe, PortSpec, Protocol, ServiceSpec},
         samples,
     },
     *,
@@ -15,12 +15,12 @@ mod properties;
 mod quirks;
 mod tables;
 
-pub(super) fn settings() -> Settings {
-    Settings::new(&AzureConfig::default(), "kubernetes")
+pub(super) fn settings() -> LoadBalancerSettings {
+    LoadBalancerSettings::new(&AzureConfig::default(), "kubernetes")
 }
 
-pub(super) fn identity(key: &str) -> Identity {
-    Identity { key: format!("default/{key}"), base: format!("a{key}") }
+pub(super) fn identity(key: &str) -> ServiceIdentity {
+    ServiceIdentity { key: format!("default/{key}"), name_prefix: format!("a{key}") }
 }
 
 /// An external Service with TCP port 80 → 30080.
@@ -33,13 +33,13 @@ fn port(protocol: Protocol, port: i32) -> PortSpec {
 }
 
 /// An external Service with these TCP ports at one address.
-fn service(key: &str, ports: &[i32], address: &str) -> Reach {
+fn service(key: &str, ports: &[i32], address: &str) -> ServiceRules {
     let ports = ports.iter().map(|number| port(Protocol::Tcp, *number)).collect();
-    Reach::wanted(&ServiceSpec { ports, ..spec(key) }, &[ip(address)], &[]).unwrap()
+    ServiceRules::wanted(&ServiceSpec { ports, ..spec(key) }, &[ip(address)], &[]).unwrap()
 }
 
-fn gone(reach: &Reach) -> Reach {
-    Reach { wanted: false, ..reach.clone() }
+fn gone(reach: &ServiceRules) -> ServiceRules {
+    ServiceRules { wanted: false, ..reach.clone() }
 }
 
 fn ip(text: &str) -> std::net::IpAddr {
@@ -85,12 +85,12 @@ fn lines(group: &NetworkSecurityGroup) -> Vec<String> {
     rules(group).into_iter().map(line).collect()
 }
 
-fn run(group: &NetworkSecurityGroup, asks: &[Reach], others: &[Reach]) -> Outcome {
-    reconcile(group, asks, others, &NodeAddresses::default(), &settings())
+fn run(group: &NetworkSecurityGroup, asks: &[ServiceRules], others: &[ServiceRules]) -> SecurityRulePlan {
+    plan_security_rules(group, asks, others, &NodeAddresses::default(), &settings())
 }
 
 /// The document after `asks`, all of which must be possible.
-fn after(group: &NetworkSecurityGroup, asks: &[Reach], others: &[Reach]) -> NetworkSecurityGroup {
+fn after(group: &NetworkSecurityGroup, asks: &[ServiceRules], others: &[ServiceRules]) -> NetworkSecurityGroup {
     let outcome = run(group, asks, others);
     assert!(outcome.services.values().all(Result::is_ok), "{:?}", outcome.services);
     let document = outcome.document.unwrap_or_else(|| group.clone());

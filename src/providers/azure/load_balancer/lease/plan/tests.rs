@@ -34,7 +34,7 @@ fn only_another_holders_unexpired_lease_is_respected() {
         (no_time, true),
     ] {
         match acquire(Some(&seen), at(NOW)) {
-            Step::Take(taken) => {
+            LeaseAcquisition::Take(taken) => {
                 assert!(may, "{seen:?}");
                 let spec = taken.spec.as_ref().unwrap();
                 assert_eq!((spec.renew_time.as_ref().unwrap().0, spec.acquire_time.as_ref().unwrap().0), (at(NOW), at(NOW)));
@@ -44,11 +44,13 @@ fn only_another_holders_unexpired_lease_is_respected() {
             other => {
                 assert!(!may, "{seen:?}");
                 let until = expires(&seen).unwrap();
-                assert_eq!(other, Step::Wait { holder: "aks-rp".into(), until });
+                assert_eq!(other, LeaseAcquisition::Wait { holder: "aks-rp".into(), until });
             }
         }
     }
-    assert!(matches!(acquire(None, at(NOW)), Step::Create(lease) if is_ours(&lease) && expires(&lease) > Some(at(NOW))));
+    assert!(
+        matches!(acquire(None, at(NOW)), LeaseAcquisition::Create(lease) if is_ours(&lease) && expires(&lease) > Some(at(NOW)))
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ fn id(text: &str) -> ResourceId {
     ResourceId::parse(&format!("{NET}/{text}")).unwrap()
 }
 
-fn balancer(frontends: &[Value]) -> LoadBalancer {
+fn balancer(frontends: &[Value]) -> ArmLoadBalancer {
     serde_json::from_value(json!({"properties": {"frontendIPConfigurations": frontends}})).unwrap()
 }
 
@@ -46,7 +46,7 @@ fn a_pool_replaces_the_one_of_its_name() {
     let pool = |name: &str, etag: &str| -> BackendAddressPool {
         serde_json::from_value(json!({"name": name, "etag": etag})).unwrap()
     };
-    let mut balancer = LoadBalancer::default();
+    let mut balancer = ArmLoadBalancer::default();
     for (name, etag) in [("a", "1"), ("b", "2"), ("A", "3")] {
         put_pool(&mut balancer, name, pool(name, etag));
     }
@@ -55,9 +55,9 @@ fn a_pool_replaces_the_one_of_its_name() {
 
 #[test]
 fn what_is_doubtful_depends_on_how_far_the_write_got() {
-    use ErrorClass::*;
-    let target = Doubt::LoadBalancer(id("loadBalancers/lb"));
-    let references = || vec![Doubt::SecurityGroup];
+    use ArmErrorClass::*;
+    let target = NetworkCacheKey::LoadBalancer(id("loadBalancers/lb"));
+    let references = || vec![NetworkCacheKey::SecurityGroup];
     let error = |class, code: &str| ArmError {
         class,
         status: None,
@@ -68,14 +68,14 @@ fn what_is_doubtful_depends_on_how_far_the_write_got() {
         retry_after: None,
     };
     for class in [Throttled, Unauthorized, Forbidden, NotLeader] {
-        assert_eq!(doubts(&error(class, ""), &target, references), [], "{class:?}");
+        assert_eq!(invalidated_by(&error(class, ""), &target, references), [], "{class:?}");
     }
-    for class in [Conflict, Busy, OutcomeUnknown, Garbage, Transient, Invalid, QuotaExceeded] {
-        assert_eq!(doubts(&error(class, ""), &target, references), std::slice::from_ref(&target), "{class:?}");
+    for class in [Conflict, Busy, OutcomeUnknown, MalformedAnswer, Transient, Invalid, QuotaExceeded] {
+        assert_eq!(invalidated_by(&error(class, ""), &target, references), std::slice::from_ref(&target), "{class:?}");
     }
     for (class, code) in [(NotFound, ""), (ParentNotFound, ""), (Invalid, "InvalidResourceReference")] {
-        let both = [target.clone(), Doubt::SecurityGroup];
-        assert_eq!(doubts(&error(class, code), &target, references), both, "{class:?}");
+        let both = [target.clone(), NetworkCacheKey::SecurityGroup];
+        assert_eq!(invalidated_by(&error(class, code), &target, references), both, "{class:?}");
     }
 }
 
@@ -84,6 +84,6 @@ fn a_load_balancer_refers_to_public_ips_and_subnets() {
     let subnet =
         |network: &str| json!({"properties": {"subnet": {"id": format!("{NET}/virtualNetworks/{network}/subnets/apps")}}});
     let balancer = balancer(&[external("a", "one"), subnet("V"), subnet("other")]);
-    let expected = [Doubt::PublicIp(id("publicIPAddresses/one")), Doubt::Subnet("apps".to_owned())];
-    assert_eq!(references(&balancer, &id("virtualNetworks/v")), expected);
+    let expected = [NetworkCacheKey::PublicIp(id("publicIPAddresses/one")), NetworkCacheKey::Subnet("apps".to_owned())];
+    assert_eq!(referenced_keys(&balancer, &id("virtualNetworks/v")), expected);
 }

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::providers::azure::load_balancer::spec::{
-    for_removal,
+    parse_leniently,
     tests::{accepted, refused, service, settings, warned},
 };
 
@@ -10,7 +10,7 @@ const RANGES: &str = "azure-allowed-ip-ranges";
 const TAGS: &str = "azure-allowed-service-tags";
 const DENY: (&str, &str) = ("azure-deny-all-except-load-balancer-source-ranges", "True");
 
-fn access_of(annotations: &[(&str, &str)], fields: Value) -> Access {
+fn access_of(annotations: &[(&str, &str)], fields: Value) -> AccessControl {
     accepted(annotations, fields).access
 }
 
@@ -29,7 +29,7 @@ fn ranges_are_aggregated_and_tags_keep_their_order() {
         ],
         json!({}),
     );
-    let want = Access {
+    let want = AccessControl {
         tags: vec!["B".into(), "A".into()],
         ranges: parsed(&["10.0.0.0/8", "192.168.0.0/23", "2001:db8::/32"]),
         has_invalid_ranges: false,
@@ -58,7 +58,7 @@ fn denying_needs_a_valid_range_or_an_invalid_one() {
 /// The empty values of Helm charts, and what else allows nobody in particular.
 #[test]
 fn a_restriction_that_says_nothing_lets_nobody_in() {
-    let closed = Access { has_invalid_ranges: true, deny_all: true, ..Access::default() };
+    let closed = AccessControl { has_invalid_ranges: true, deny_all: true, ..AccessControl::default() };
     for key in [RANGES, TAGS, "load-balancer-source-ranges"] {
         for text in ["", "  ", ",", "not a range"] {
             for internal in [("azure-load-balancer-internal", "true"), ("azure-load-balancer-internal", "false")] {
@@ -68,9 +68,9 @@ fn a_restriction_that_says_nothing_lets_nobody_in() {
         }
     }
     assert_eq!(access_of(&[], json!({"loadBalancerSourceRanges": [""]})), closed);
-    assert_eq!(access_of(&[], json!({"loadBalancerSourceRanges": []})), Access::default());
+    assert_eq!(access_of(&[], json!({"loadBalancerSourceRanges": []})), AccessControl::default());
     let some = access_of(&[(TAGS, "AzureCloud,"), (RANGES, "")], json!({}));
-    assert_eq!(some, Access { tags: vec!["AzureCloud".into()], ..closed });
+    assert_eq!(some, AccessControl { tags: vec!["AzureCloud".into()], ..closed });
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn lists_beyond_what_azure_takes_are_refused_and_open_nothing() {
         let annotations: Vec<_> = annotations.iter().map(|(key, text)| (*key, text.as_str())).collect();
         let found = refused(&annotations, fields.clone());
         assert!(found.len() == 1 && found[0].len() < 512, "{found:?}");
-        let lenient = for_removal(&service(&annotations, fields), &settings());
+        let lenient = parse_leniently(&service(&annotations, fields), &settings());
         assert!(lenient.access.has_invalid_ranges && lenient.access.deny_all);
     }
 }
@@ -140,5 +140,5 @@ fn what_was_meant_to_be_internal_is_not_opened_to_the_internet() {
         assert_eq!((spec.internal, spec.access.closed), (is_internal, closed), "{text}");
     }
     assert!(!access_of(&[(internal, "True"), (RANGES, "10.0.0.0/8")], json!({})).closed);
-    assert_eq!(warned(&[(internal, "True")], json!({})), [(reason::WITHOUT_EFFECT, internal.to_owned())]);
+    assert_eq!(warned(&[(internal, "True")], json!({})), [(reason::IGNORED_CONFIGURATION, internal.to_owned())]);
 }

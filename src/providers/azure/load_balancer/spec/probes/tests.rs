@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::providers::azure::load_balancer::spec::{
-    ServiceSpec, spec,
+    ServiceSpec, parse_service,
     tests::{accepted, refused, service, settings},
 };
 
@@ -49,8 +49,8 @@ fn the_ports_own_protocol_outranks_the_application_protocol_and_that_the_service
 
 #[test]
 fn basic_load_balancers_have_no_https_probes() {
-    let basic = Settings { sku: LoadBalancerSku::Basic, ..settings() };
-    let spec = spec(&service(&[], one(Some("https"))), &basic).unwrap();
+    let basic = LoadBalancerSettings { sku: LoadBalancerSku::Basic, ..settings() };
+    let spec = parse_service(&service(&[], one(Some("https"))), &basic).unwrap();
     assert_eq!(probes(&spec), [own(ProbeProtocol::Tcp, 30080, None, 5, 2)]);
 }
 
@@ -111,7 +111,7 @@ fn probe_ports_are_names_or_numbers() {
         ("nosuch", None),
     ] {
         let annotations = [("port_80_health-probe_port", text)];
-        let spec = spec(&service(&annotations, json!({})), &settings()).ok();
+        let spec = parse_service(&service(&annotations, json!({})), &settings()).ok();
         assert_eq!(
             spec.map(|spec| probes(&spec).remove(0)),
             want.map(|port| own(ProbeProtocol::Tcp, port, None, 5, 2)),
@@ -180,11 +180,11 @@ fn probes_count(ports: &[crate::providers::azure::load_balancer::spec::PortSpec]
 
 #[test]
 fn the_shared_probe_is_for_services_with_policy_cluster() {
-    let shared = Settings { probe_mode: HealthProbeMode::Shared, ..settings() };
+    let shared = LoadBalancerSettings { probe_mode: HealthProbeMode::Shared, ..settings() };
     let udp = json!({"ports": [{"protocol": "UDP", "port": 53, "nodePort": 30053}]});
     let bad = [("azure-load-balancer-health-probe-interval", "1")];
-    assert_eq!(probes(&spec(&service(&bad, udp), &shared).unwrap()), [PortProbe::Shared]);
-    assert_eq!(probes(&spec(&service(&[], local()), &shared).unwrap()), [PortProbe::Local, PortProbe::Local]);
+    assert_eq!(probes(&parse_service(&service(&bad, udp), &shared).unwrap()), [PortProbe::Shared]);
+    assert_eq!(probes(&parse_service(&service(&[], local()), &shared).unwrap()), [PortProbe::Local, PortProbe::Local]);
 }
 
 #[test]

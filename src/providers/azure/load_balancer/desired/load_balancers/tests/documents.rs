@@ -9,7 +9,7 @@ fn lb(name: &str, rest: &str) -> String {
     network(&format!("loadBalancers/{name}/{rest}"))
 }
 
-fn as_json(document: &LoadBalancer) -> serde_json::Value {
+fn as_json(document: &ArmLoadBalancer) -> serde_json::Value {
     serde_json::to_value(document).unwrap()
 }
 
@@ -22,7 +22,7 @@ fn properties_of_rules(spec: &ServiceSpec) -> Vec<serde_json::Value> {
 
 #[test]
 fn a_public_service_gets_front_end_pool_probes_and_rules() {
-    let tagged = Settings { tags: [("env".to_owned(), "prod".to_owned())].into(), ..settings() };
+    let tagged = LoadBalancerSettings { tags: [("env".to_owned(), "prod".to_owned())].into(), ..settings() };
     let outcome = plan_with(&observed(Vec::new()), &[ensure(&service("web"))], &tagged);
     let rule = |port: i64| {
         json!({"name": format!("{B}-TCP-{port}"), "properties": {
@@ -46,7 +46,7 @@ fn a_public_service_gets_front_end_pool_probes_and_rules() {
             "loadBalancingRules": [rule(80), rule(443)]}})
     );
     let placed = outcome.services[&service("web").identity].as_ref().unwrap();
-    assert_eq!(placed.frontends, [(Family::V4, lb("kubernetes", &format!("frontendIPConfigurations/{B}")))]);
+    assert_eq!(placed.frontends, [(IpFamily::V4, lb("kubernetes", &format!("frontendIPConfigurations/{B}")))]);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn without_the_subnet_annotation_the_address_stays_only_when_the_default_subnet_
 
 #[test]
 fn both_halves_of_a_dual_stack_service_have_names_pools_and_rules_of_their_own() {
-    let spec = ServiceSpec { families: vec![Family::V4, Family::V6], ..internal("web") };
+    let spec = ServiceSpec { families: vec![IpFamily::V4, IpFamily::V6], ..internal("web") };
     let outcome = plan(&observed(Vec::new()), &[ensure(&spec)]);
     let document = as_json(put(&outcome, "kubernetes-internal"));
     let properties = &document["properties"];
@@ -91,7 +91,7 @@ fn both_halves_of_a_dual_stack_service_have_names_pools_and_rules_of_their_own()
     assert_eq!((&rules[0]["backendPort"], &rules[0]["enableFloatingIP"]), (&json!(80), &json!(true)));
     assert_eq!((&rules[2]["backendPort"], &rules[2]["enableFloatingIP"]), (&json!(30080), &json!(false)));
     assert_eq!(rules[2]["backendAddressPool"]["id"], lb("kubernetes-internal", "backendAddressPools/kubernetes-IPv6"));
-    let single = plan(&observed(Vec::new()), &[ensure(&ServiceSpec { families: vec![Family::V6], ..service("web") })]);
+    let single = plan(&observed(Vec::new()), &[ensure(&ServiceSpec { families: vec![IpFamily::V6], ..service("web") })]);
     assert_eq!(frontend_names(put(&single, "kubernetes")), [B]);
 }
 
@@ -138,16 +138,16 @@ fn one_changed_field_changes_one_rule() {
     let before = made(&[&service("web"), &service("api")]);
     let spec = ServiceSpec { idle_timeout: 10, ports: vec![port(Protocol::Tcp, 80, 30080)], ..service("web") };
     let outcome = plan(&before, &[ensure(&spec)]);
-    assert_eq!(outcome.documents.len(), 1);
+    assert_eq!(outcome.changes.len(), 1);
     assert_eq!(
-        outcome.documents[0].reasons,
+        outcome.changes[0].reasons,
         [format!("change rule {B}-TCP-80"), format!("remove rule {B}-TCP-443"), format!("remove probe {B}-TCP-443")]
     );
 }
 
 #[test]
 fn edge_zones_have_no_zones() {
-    let edge = Settings { extended_location: Some("edge".into()), ..settings() };
+    let edge = LoadBalancerSettings { extended_location: Some("edge".into()), ..settings() };
     let outcome = plan_with(&observed(Vec::new()), &[ensure(&internal("web"))], &edge);
     let document = as_json(put(&outcome, "kubernetes-internal"));
     assert_eq!(document["extendedLocation"], json!({"name": "edge", "type": "EdgeZone"}));
@@ -156,9 +156,9 @@ fn edge_zones_have_no_zones() {
 
 #[test]
 fn tags_change_only_where_services_are() {
-    let tagged = Settings { tags: [("env".to_owned(), "prod".to_owned())].into(), ..settings() };
+    let tagged = LoadBalancerSettings { tags: [("env".to_owned(), "prod".to_owned())].into(), ..settings() };
     let before = made(&[&service("web"), &internal("int")]);
     let outcome = plan_with(&before, &[ensure(&service("web"))], &tagged);
-    assert_eq!(outcome.documents.len(), 1);
-    assert_eq!(outcome.documents[0].reasons, ["change tags"]);
+    assert_eq!(outcome.changes.len(), 1);
+    assert_eq!(outcome.changes[0].reasons, ["change tags"]);
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::{
-    super::super::{check::check, context::is_given},
+    super::super::{arm_constraints::check, context::is_generated_name},
     *,
 };
 
 fn any_service() -> impl Strategy<Value = ServiceSpec> {
     let ports = prop::collection::btree_set((0..2_usize, 1..4_i32), 0..3);
-    let families = prop_oneof![Just(vec![Family::V4]), Just(vec![Family::V6]), Just(vec![Family::V4, Family::V6])];
+    let families = prop_oneof![Just(vec![IpFamily::V4]), Just(vec![IpFamily::V6]), Just(vec![IpFamily::V4, IpFamily::V6])];
     let subnet = prop_oneof![Just(None), Just(Some("apps".to_owned())), Just(Some("gone".to_owned()))];
     let address = prop_oneof![3 => Just(None), 1 => Just(Some("10.0.1.9")), 1 => Just(Some("10.0.1.10"))];
     let parts = ("[a-e]", any::<[bool; 3]>(), ports, families, subnet, address);
@@ -24,7 +24,7 @@ fn any_service() -> impl Strategy<Value = ServiceSpec> {
     })
 }
 
-fn any_asks() -> impl Strategy<Value = Vec<Ask>> {
+fn any_asks() -> impl Strategy<Value = Vec<ServiceRequest>> {
     let ask = (any_service(), prop::bool::weighted(0.2));
     let ask = ask.prop_map(|(spec, gone)| if gone { remove(&spec) } else { ensure(&spec) });
     prop::collection::vec(ask, 0..6).prop_map(|asks| {
@@ -34,20 +34,20 @@ fn any_asks() -> impl Strategy<Value = Vec<Ask>> {
 }
 
 /// External Services with the same pinned address share one public IP.
-fn ips(asks: &[Ask]) -> PublicIps {
-    let id = |spec: &ServiceSpec, family: Family| match spec.pinned.get(family) {
+fn ips(asks: &[ServiceRequest]) -> PublicIpAssignment {
+    let id = |spec: &ServiceSpec, family: IpFamily| match spec.pinned.get(family) {
         Some(address) => public_ip(&format!("pinned-{address}")),
         None => public_ip(&naming::public_ip("kubernetes", &spec.identity, None, family, spec.is_dual_stack())),
     };
-    let mut ips = PublicIps::new();
-    for spec in asks.iter().filter_map(ensured).filter(|spec| !spec.internal) {
+    let mut ips = PublicIpAssignment::new();
+    for spec in asks.iter().filter_map(ensured_spec).filter(|spec| !spec.internal) {
         ips.extend(spec.families.iter().map(|family| ((spec.identity.clone(), *family), id(spec, *family))));
     }
     ips
 }
 
 /// A load balancer with parts that are nobody's Service's, and fields that are not modelled.
-fn foreign() -> LoadBalancer {
+fn foreign() -> ArmLoadBalancer {
     let part = |kind: &str, name: &str| network(&format!("loadBalancers/kubernetes/{kind}/{name}"));
     let frontend = || json!({"id": part("frontendIPConfigurations", "out")});
     load_balancer(json!({
@@ -67,18 +67,18 @@ fn foreign() -> LoadBalancer {
 }
 
 /// A document without what names show to be a Service's, and without the cluster's pools.
-fn others_parts(document: &LoadBalancer) -> serde_json::Value {
+fn others_parts(document: &ArmLoadBalancer) -> serde_json::Value {
     let mut value = serde_json::to_value(document).unwrap();
     for (_, list) in value["properties"].as_object_mut().unwrap() {
         let is_foreign = |part: &serde_json::Value| {
-            part["name"].as_str().is_none_or(|name| !is_given(name) && !name.starts_with("kubernetes"))
+            part["name"].as_str().is_none_or(|name| !is_generated_name(name) && !name.starts_with("kubernetes"))
         };
         list.as_array_mut().into_iter().for_each(|parts| parts.retain(is_foreign));
     }
     value
 }
 
-fn shuffled(asks: &[Ask], by: usize) -> Vec<Ask> {
+fn shuffled(asks: &[ServiceRequest], by: usize) -> Vec<ServiceRequest> {
     let mut asks = asks.to_vec();
     asks.reverse();
     let middle = by % asks.len().max(1);
@@ -86,12 +86,12 @@ fn shuffled(asks: &[Ask], by: usize) -> Vec<Ask> {
     asks
 }
 
-fn specs(asks: &[Ask], pick: impl Fn(&Ask) -> bool) -> Vec<Arc<ServiceSpec>> {
-    asks.iter().filter(|ask| pick(ask)).filter_map(ensured).cloned().map(Arc::new).collect()
+fn specs(asks: &[ServiceRequest], pick: impl Fn(&ServiceRequest) -> bool) -> Vec<Arc<ServiceSpec>> {
+    asks.iter().filter(|ask| pick(ask)).filter_map(ensured_spec).cloned().map(Arc::new).collect()
 }
 
 /// The addresses behind which the rules of these Services are.
-fn seats_of(there: &Observed, specs: &[Arc<ServiceSpec>]) -> BTreeMap<String, Option<frontends::Seat>> {
+fn seats_of(there: &ObservedNetwork, specs: &[Arc<ServiceSpec>]) -> BTreeMap<String, Option<frontends::FrontendAddress>> {
     let is_theirs = |rule: &String| specs.iter().any(|spec| naming::owns_rule(&spec.identity, rule));
     let rules = there.load_balancers.iter().flat_map(seats_of_rules).filter(|(rule, _)| is_theirs(rule));
     rules.map(|(rule, (_, seat))| (rule, seat)).collect()
@@ -103,32 +103,32 @@ proptest! {
     #[test]
     fn plans_are_stable_and_keep_what_is_others(first in any_asks(), second in any_asks(), by in 0..5_usize) {
         let start = observed(vec![foreign()]);
-        let before = applied(&start, &reconcile(&start, &first, &[], &ips(&first), &settings()));
+        let before = applied(&start, &plan_load_balancers(&start, &first, &[], &ips(&first), &settings()));
         let others = specs(&first, |ask| second.iter().all(|other| other.identity() != ask.identity()));
         let ips = ips(&second);
-        let outcome = reconcile(&before, &second, &others, &ips, &settings());
-        prop_assert_eq!(&outcome, &reconcile(&before, &shuffled(&second, by), &others, &ips, &settings()));
-        for change in &outcome.documents {
-            let Write::Put(document) = &change.write else { continue };
+        let outcome = plan_load_balancers(&before, &second, &others, &ips, &settings());
+        prop_assert_eq!(&outcome, &plan_load_balancers(&before, &shuffled(&second, by), &others, &ips, &settings()));
+        for change in &outcome.changes {
+            let LoadBalancerWrite::Put(document) = &change.write else { continue };
             prop_assert_eq!(check(document), vec![]);
         }
         let after = applied(&before, &outcome);
         let document = after.load_balancers.iter().find(|document| document.name.as_deref() == Some("kubernetes"));
         prop_assert_eq!(document.map(others_parts), Some(others_parts(&foreign())));
         prop_assert_eq!(seats_of(&before, &others), seats_of(&after, &others));
-        let fits = |ask: &Ask| outcome.services[ask.identity()].is_ok();
-        let again: Vec<Ask> = second.iter().filter(|ask| fits(ask)).cloned().collect();
+        let fits = |ask: &ServiceRequest| outcome.services[ask.identity()].is_ok();
+        let again: Vec<ServiceRequest> = second.iter().filter(|ask| fits(ask)).cloned().collect();
         let others = [others, specs(&second, |ask| !fits(ask))].concat();
-        let idle = reconcile(&after, &again, &others, &ips, &settings());
-        prop_assert_eq!(&idle.documents, &vec![], "planned from {:?}", outcome.documents);
+        let idle = plan_load_balancers(&after, &again, &others, &ips, &settings());
+        prop_assert_eq!(&idle.changes, &vec![], "planned from {:?}", outcome.changes);
     }
 
     #[test]
     fn when_all_are_gone_it_is_as_it_was(asks in any_asks()) {
         let start = observed(vec![foreign()]);
-        let there = applied(&start, &reconcile(&start, &asks, &[], &ips(&asks), &settings()));
-        let gone: Vec<Ask> = asks.iter().map(|ask| Ask::Remove(ask.identity().clone(), None)).collect();
-        let left = applied(&there, &reconcile(&there, &gone, &[], &PublicIps::new(), &settings()));
+        let there = applied(&start, &plan_load_balancers(&start, &asks, &[], &ips(&asks), &settings()));
+        let gone: Vec<ServiceRequest> = asks.iter().map(|ask| ServiceRequest::Delete(ask.identity().clone(), None)).collect();
+        let left = applied(&there, &plan_load_balancers(&there, &gone, &[], &PublicIpAssignment::new(), &settings()));
         prop_assert_eq!(left.load_balancers.len(), 1);
         prop_assert_eq!(others_parts(&left.load_balancers[0]), others_parts(&foreign()));
         prop_assert_eq!(frontend_names(&left.load_balancers[0]), vec!["out"]);

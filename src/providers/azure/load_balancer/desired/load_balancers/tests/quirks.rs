@@ -8,15 +8,15 @@ fn other_load_balancers_are_neither_changed_nor_deleted() {
     let mut there = made(&[&service("web")]);
     let theirs = json!({"id": network("loadBalancers/theirs"), "name": "theirs", "sku": {"name": "Basic"}});
     there.load_balancers.push(load_balancer(theirs));
-    assert!(plan(&there, &[ensure(&service("web"))]).documents.is_empty());
-    assert_eq!(plan(&there, &[remove(&service("web"))]).documents.len(), 1);
+    assert!(plan(&there, &[ensure(&service("web"))]).changes.is_empty());
+    assert_eq!(plan(&there, &[remove(&service("web"))]).changes.len(), 1);
 }
 
 /// F-06.
 #[test]
 fn preconfigured_load_balancers_lose_parts_and_keep_their_pool() {
     let there = made(&[&service("web")]);
-    let preconfigured = Settings { preconfigured: (true, false), ..settings() };
+    let preconfigured = LoadBalancerSettings { preconfigured: (true, false), ..settings() };
     let outcome = plan_with(&there, &[remove(&service("web"))], &preconfigured);
     let document = put(&outcome, "kubernetes");
     assert!(frontend_names(document).is_empty() && rule_names(document).is_empty());
@@ -26,22 +26,22 @@ fn preconfigured_load_balancers_lose_parts_and_keep_their_pool() {
 /// F-10.
 #[test]
 fn the_ipv6_front_end_of_a_service_that_gains_ipv4_is_not_taken_for_ipv4() {
-    let six = ServiceSpec { families: vec![Family::V6], ..service("web") };
-    let both = ServiceSpec { families: vec![Family::V6, Family::V4], ..service("web") };
+    let six = ServiceSpec { families: vec![IpFamily::V6], ..service("web") };
+    let both = ServiceSpec { families: vec![IpFamily::V6, IpFamily::V4], ..service("web") };
     let mut there = made(&[&six]);
-    let id = public_ip(&format!("kubernetes-{}", six.identity.base));
+    let id = public_ip(&format!("kubernetes-{}", six.identity.name_prefix));
     let properties = json!({"publicIPAddressVersion": "IPv6", "ipAddress": "2603::1"});
     there.public_ips.push(serde_json::from_value(json!({"id": id.as_str(), "properties": properties})).unwrap());
-    let ips = PublicIps::from([
-        ((both.identity.clone(), Family::V6), id.clone()),
-        ((both.identity.clone(), Family::V4), public_ip("four")),
+    let ips = PublicIpAssignment::from([
+        ((both.identity.clone(), IpFamily::V6), id.clone()),
+        ((both.identity.clone(), IpFamily::V4), public_ip("four")),
     ]);
-    let outcome = reconcile(&there, &[ensure(&both)], &[], &ips, &settings());
+    let outcome = plan_load_balancers(&there, &[ensure(&both)], &[], &ips, &settings());
     let seat = |part: &crate::providers::azure::arm::network::FrontendIpConfiguration| {
         (part.name.clone().unwrap(), part.properties.clone().unwrap().public_ip_address.unwrap().id.unwrap())
     };
     let seats: Vec<_> = draft::frontends(put(&outcome, "kubernetes")).iter().map(seat).collect();
-    let base = &both.identity.base;
+    let base = &both.identity.name_prefix;
     let four = public_ip("four").as_str().to_owned();
     assert_eq!(seats, [(format!("{base}-IPv6"), id.as_str().to_owned()), (base.clone(), four)]);
 }
@@ -50,26 +50,27 @@ fn the_ipv6_front_end_of_a_service_that_gains_ipv4_is_not_taken_for_ipv4() {
 #[test]
 fn a_configured_name_is_found_beside_the_clusters() {
     let there = made(&[&service("web")]);
-    let named = Settings { load_balancer_name: "mine".into(), ..settings() };
+    let named = LoadBalancerSettings { load_balancer_name: "mine".into(), ..settings() };
     let outcome = plan_with(&there, &[ensure(&service("web"))], &named);
-    let names: Vec<_> = outcome.documents.iter().map(|change| (change.id.name(), change.write == Write::Delete)).collect();
+    let names: Vec<_> =
+        outcome.changes.iter().map(|change| (change.id.name(), change.write == LoadBalancerWrite::Delete)).collect();
     assert_eq!(names, [("kubernetes", true), ("mine", false)], "the address is given back before it is taken");
-    assert!(plan_with(&applied(&there, &outcome), &[ensure(&service("web"))], &named).documents.is_empty());
+    assert!(plan_with(&applied(&there, &outcome), &[ensure(&service("web"))], &named).changes.is_empty());
 }
 
 /// Whoever asks, the others come along: there is no time at which a Service is on a load balancer that has lost its machines.
 #[test]
 fn everybody_moves_from_a_former_name_with_the_first_who_asks() {
-    let named = |name: &str| Settings { load_balancer_name: name.into(), ..settings() };
+    let named = |name: &str| LoadBalancerSettings { load_balancer_name: name.into(), ..settings() };
     let (web, api, db) = (service("web"), service("api"), internal("db"));
     let guest = ServiceSpec { ports: vec![port(Protocol::Tcp, 8080, 30080)], ..pinned("20.0.0.1", service("guest")) };
     let mut ips = public_ips(&[&web, &api]);
-    ips.insert((guest.identity.clone(), Family::V4), ips[&(web.identity.clone(), Family::V4)].clone());
+    ips.insert((guest.identity.clone(), IpFamily::V4), ips[&(web.identity.clone(), IpFamily::V4)].clone());
     let all = [&web, &api, &db, &guest];
-    let everybody: Vec<Ask> = all.iter().map(|spec| ensure(spec)).collect();
+    let everybody: Vec<ServiceRequest> = all.iter().map(|spec| ensure(spec)).collect();
     for former in ["", "old"] {
         let empty = observed(Vec::new());
-        let mut there = applied(&empty, &reconcile(&empty, &everybody, &[], &ips, &named(former)));
+        let mut there = applied(&empty, &plan_load_balancers(&empty, &everybody, &[], &ips, &named(former)));
         let before = rule_names(&there.load_balancers[0]).len();
         let theirs = json!({"id": network("loadBalancers/theirs"), "name": "theirs", "properties": {
             "frontendIPConfigurations": [{"name": format!("a{}", "0".repeat(31)), "properties": {}}],
@@ -78,9 +79,9 @@ fn everybody_moves_from_a_former_name_with_the_first_who_asks() {
         for first in [&web, &api, &guest] {
             let others: Vec<_> =
                 all.iter().filter(|spec| *spec != &first).map(|spec| std::sync::Arc::new((*spec).clone())).collect();
-            let outcome = reconcile(&there, &[ensure(first)], &others, &ips, &named("mine"));
+            let outcome = plan_load_balancers(&there, &[ensure(first)], &others, &ips, &named("mine"));
             let names: Vec<_> =
-                outcome.documents.iter().map(|change| (change.id.name(), change.write == Write::Delete)).collect();
+                outcome.changes.iter().map(|change| (change.id.name(), change.write == LoadBalancerWrite::Delete)).collect();
             let former = if former.is_empty() { "kubernetes" } else { former };
             assert_eq!(names, [(former, true), ("mine", false)], "{}", first.identity.key);
             let document = put(&outcome, "mine");
@@ -88,8 +89,8 @@ fn everybody_moves_from_a_former_name_with_the_first_who_asks() {
             let text = serde_json::to_string(document).unwrap();
             assert!(!text.contains(&format!("loadBalancers/{former}/")), "{text}");
             let after = applied(&there, &outcome);
-            let idle = reconcile(&after, &[ensure(&web), ensure(&api), ensure(&guest)], &[], &ips, &named("mine"));
-            assert!(idle.documents.is_empty(), "{:?}", idle.documents);
+            let idle = plan_load_balancers(&after, &[ensure(&web), ensure(&api), ensure(&guest)], &[], &ips, &named("mine"));
+            assert!(idle.changes.is_empty(), "{:?}", idle.changes);
         }
     }
 }
@@ -116,11 +117,15 @@ fn nobody_moves_from_a_former_load_balancer_that_has_parts_of_others() {
         properties.frontend_ip_configurations.as_mut().unwrap().push(egress);
         there
     };
-    let mine = Settings { load_balancer_name: "mine".into(), pool_type: BackendPoolType::NodeIpConfiguration, ..settings() };
+    let mine = LoadBalancerSettings {
+        load_balancer_name: "mine".into(),
+        pool_type: BackendPoolType::NodeIpConfiguration,
+        ..settings()
+    };
     for (specs, asks) in [(vec![&web], vec![&web]), (vec![&web], vec![&web, &new, &inside]), (vec![], vec![&new, &inside])] {
-        let asks: Vec<Ask> = asks.into_iter().map(ensure).collect();
+        let asks: Vec<ServiceRequest> = asks.into_iter().map(ensure).collect();
         let outcome = plan_with(&there(&specs), &asks, &mine);
-        assert!(outcome.documents.is_empty(), "{:?}", outcome.documents);
+        assert!(outcome.changes.is_empty(), "{:?}", outcome.changes);
         for told in outcome.services.values() {
             let told = told.as_ref().unwrap_err();
             assert_eq!(told.field, "loadBalancerName");
@@ -130,17 +135,19 @@ fn nobody_moves_from_a_former_load_balancer_that_has_parts_of_others() {
     }
     let gone = plan_with(&there(&[&web]), &[remove(&web)], &mine);
     assert_eq!(frontend_names(put(&gone, "kubernetes")), ["egress"], "who goes can go");
-    let by_address = Settings { pool_type: BackendPoolType::NodeIp, ..mine };
+    let by_address = LoadBalancerSettings { pool_type: BackendPoolType::NodeIp, ..mine };
     let outcome = plan_with(&there(&[&web]), &[ensure(&web)], &by_address);
     assert_eq!(frontend_names(put(&outcome, "kubernetes")), ["egress"], "machines can be in both");
-    assert_eq!(frontend_names(put(&outcome, "mine")), [web.identity.base.as_str()]);
+    assert_eq!(frontend_names(put(&outcome, "mine")), [web.identity.name_prefix.as_str()]);
 }
 
 /// F-12.
 #[test]
 fn parts_are_in_the_load_balancers_group() {
-    let apart =
-        Settings { load_balancer_group: crate::providers::azure::arm::ResourceId::group_of("SUB", "LBS"), ..settings() };
+    let apart = LoadBalancerSettings {
+        load_balancer_group: crate::providers::azure::arm::ResourceId::group_of("SUB", "LBS"),
+        ..settings()
+    };
     let outcome = plan_with(&observed(Vec::new()), &[ensure(&service("web"))], &apart);
     let document = serde_json::to_string(put(&outcome, "kubernetes")).unwrap();
     assert!(!document.contains("resourceGroups/RG/providers/Microsoft.Network/loadBalancers"), "{document}");
@@ -151,36 +158,37 @@ fn parts_are_in_the_load_balancers_group() {
 fn the_tcp_reset_of_a_rule_for_all_ports_is_noticed() {
     let ha = ServiceSpec { ha_ports: Some(PortProbe::None), ..internal("web") };
     let without = ServiceSpec { tcp_reset: false, ..ha.clone() };
-    assert_eq!(plan(&made(&[&ha]), &[ensure(&without)]).documents.len(), 1);
+    assert_eq!(plan(&made(&[&ha]), &[ensure(&without)]).changes.len(), 1);
 }
 
 /// F-29.
 #[test]
 fn addresses_are_equal_in_any_spelling() {
-    let spec = pinned("fd00::9", ServiceSpec { families: vec![Family::V6], ..internal("web") });
+    let spec = pinned("fd00::9", ServiceSpec { families: vec![IpFamily::V6], ..internal("web") });
     let mut there = made(&[&spec]);
     let frontends = there.load_balancers[0].properties.as_mut().unwrap().frontend_ip_configurations.as_mut().unwrap();
     frontends[0].properties.as_mut().unwrap().private_ip_address = Some("FD00:0:0:0:0:0:0:9".into());
-    assert!(plan(&there, &[ensure(&spec)]).documents.is_empty());
+    assert!(plan(&there, &[ensure(&spec)]).changes.is_empty());
 }
 
 /// F-31 and F-33.
 #[test]
 fn basic_services_move_by_mode_and_stay_when_they_cannot() {
-    let basic = Settings { sku: LoadBalancerSku::Basic, primary_vm_set: "pool1".into(), maximum_rules: 4, ..settings() };
+    let basic =
+        LoadBalancerSettings { sku: LoadBalancerSku::Basic, primary_vm_set: "pool1".into(), maximum_rules: 4, ..settings() };
     let mode = |mode: &str| ServiceSpec { mode: Some(mode.into()), ..service("web") };
     let empty = observed(Vec::new());
     let first = plan_with(&empty, &[ensure(&mode("Pool2"))], &basic);
     assert_eq!(put(&first, "pool2").sku.as_ref().unwrap().name.as_deref(), Some("Basic"));
     let there = applied(&empty, &first);
     let unknown = plan_with(&there, &[ensure(&mode("pool3"))], &basic);
-    assert!(unknown.documents.is_empty());
+    assert!(unknown.changes.is_empty());
     assert!(refusal(&unknown, &mode("pool3")).to_string().contains("azure-load-balancer-mode: there is no"));
     for stays in [service("web"), mode("__AUTO__"), mode("pool2")] {
-        assert!(plan_with(&there, &[ensure(&stays)], &basic).documents.is_empty(), "{:?}", stays.mode);
+        assert!(plan_with(&there, &[ensure(&stays)], &basic).changes.is_empty(), "{:?}", stays.mode);
     }
     let moved = plan_with(&there, &[ensure(&mode("pool1"))], &basic);
-    assert_eq!(moved.documents.iter().map(|change| change.id.name()).collect::<Vec<_>>(), ["pool2", "kubernetes"]);
+    assert_eq!(moved.changes.iter().map(|change| change.id.name()).collect::<Vec<_>>(), ["pool2", "kubernetes"]);
     let auto = |name: &str| ensure(&ServiceSpec { mode: Some("__auto__".into()), ..service(name) });
     let full = plan_with(&there, &["a", "b", "c", "d"].map(auto), &basic);
     assert_eq!(full.services.values().filter(|result| result.is_err()).count(), 1, "three times two rules fit");
@@ -188,12 +196,12 @@ fn basic_services_move_by_mode_and_stay_when_they_cannot() {
 
 #[test]
 fn leftover_basic_load_balancers_make_room_for_standard_ones() {
-    let basic = Settings { sku: LoadBalancerSku::Basic, ..settings() };
+    let basic = LoadBalancerSettings { sku: LoadBalancerSku::Basic, ..settings() };
     let empty = observed(Vec::new());
     let there = applied(&empty, &plan_with(&empty, &[ensure(&service("web"))], &basic));
     let outcome = plan(&there, &[ensure(&service("web"))]);
-    let writes: Vec<_> = outcome.documents.iter().map(|change| &change.write).collect();
-    let [Write::Delete, Write::Put(document)] = writes[..] else { panic!("{writes:?}") };
+    let writes: Vec<_> = outcome.changes.iter().map(|change| &change.write).collect();
+    let [LoadBalancerWrite::Delete, LoadBalancerWrite::Put(document)] = writes[..] else { panic!("{writes:?}") };
     assert_eq!(document.sku.as_ref().unwrap().name.as_deref(), Some("Standard"));
 }
 
@@ -206,7 +214,7 @@ fn a_leftover_basic_load_balancer_stays_while_an_address_would_be_lost_with_it()
         let pip = json!({"id": public_ip("a").as_str(), "name": "a", "sku": {"name": "Basic"},
             "properties": {"publicIPAllocationMethod": method, "ipConfiguration": {"id": user}}});
         there.public_ips = vec![serde_json::from_value(pip).unwrap()];
-        assert_eq!(plan(&there, &[]).documents.is_empty(), stays, "{method}");
+        assert_eq!(plan(&there, &[]).changes.is_empty(), stays, "{method}");
     }
 }
 
@@ -220,8 +228,9 @@ fn what_is_missing_is_named() {
         refusal(&outcome, &nowhere).to_string(),
         "service.beta.kubernetes.io/azure-load-balancer-internal-subnet: virtual network vnet has no subnet gone"
     );
-    assert_eq!(outcome.documents.len(), 1);
-    let outcome = reconcile(&observed(Vec::new()), &[ensure(&service("web"))], &[], &PublicIps::new(), &settings());
+    assert_eq!(outcome.changes.len(), 1);
+    let outcome =
+        plan_load_balancers(&observed(Vec::new()), &[ensure(&service("web"))], &[], &PublicIpAssignment::new(), &settings());
     assert!(refusal(&outcome, &service("web")).message.contains("no IPv4 public IP"));
 }
 

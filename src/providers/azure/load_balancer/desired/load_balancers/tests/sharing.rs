@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::*;
 use crate::providers::azure::load_balancer::spec::PortSpec;
 
-fn shared_by(pair: [&ServiceSpec; 2]) -> PublicIps {
+fn shared_by(pair: [&ServiceSpec; 2]) -> PublicIpAssignment {
     let [owner, guest] = pair;
     let mut ips = public_ips(&[owner]);
-    let id = ips[&(owner.identity.clone(), Family::V4)].clone();
-    ips.insert((guest.identity.clone(), Family::V4), id);
+    let id = ips[&(owner.identity.clone(), IpFamily::V4)].clone();
+    ips.insert((guest.identity.clone(), IpFamily::V4), id);
     ips
 }
 
@@ -17,9 +17,9 @@ fn guest(number: i32) -> ServiceSpec {
     ServiceSpec { ports: vec![port(Protocol::Tcp, number, 30000 + number)], ..pinned("20.0.0.1", service("guest")) }
 }
 
-fn made_with(asks: &[Ask], ips: &PublicIps) -> Observed {
+fn made_with(asks: &[ServiceRequest], ips: &PublicIpAssignment) -> ObservedNetwork {
     let empty = observed(Vec::new());
-    applied(&empty, &reconcile(&empty, asks, &[], ips, &settings()))
+    applied(&empty, &plan_load_balancers(&empty, asks, &[], ips, &settings()))
 }
 
 #[test]
@@ -27,17 +27,17 @@ fn services_share_the_front_end_of_one_public_ip_and_the_last_takes_it_away() {
     let (owner, guest) = (service("web"), guest(8080));
     let ips = shared_by([&owner, &guest]);
     let there = made_with(&[ensure(&guest), ensure(&owner)], &ips);
-    assert_eq!(frontend_names(&there.load_balancers[0]), [owner.identity.base.as_str()]);
+    assert_eq!(frontend_names(&there.load_balancers[0]), [owner.identity.name_prefix.as_str()]);
     assert_eq!(rule_names(&there.load_balancers[0]).len(), 3);
-    let left = reconcile(&there, &[remove(&owner)], &[Arc::new(guest.clone())], &ips, &settings());
-    let kept = &left.services[&owner.identity].as_ref().unwrap().kept;
+    let left = plan_load_balancers(&there, &[remove(&owner)], &[Arc::new(guest.clone())], &ips, &settings());
+    let kept = &left.services[&owner.identity].as_ref().unwrap().retained_frontends;
     assert_eq!(kept.len(), 1);
-    assert_eq!(kept[0].uses[0].name, format!("{}-TCP-8080", guest.identity.base));
-    assert_eq!(frontend_names(put(&left, "kubernetes")), [owner.identity.base.as_str()]);
+    assert_eq!(kept[0].uses[0].name, format!("{}-TCP-8080", guest.identity.name_prefix));
+    assert_eq!(frontend_names(put(&left, "kubernetes")), [owner.identity.name_prefix.as_str()]);
     let there = applied(&there, &left);
-    assert!(reconcile(&there, &[ensure(&guest)], &[], &ips, &settings()).documents.is_empty());
-    let gone = reconcile(&there, &[remove(&guest)], &[], &ips, &settings());
-    assert_eq!(gone.documents[0].write, Write::Delete);
+    assert!(plan_load_balancers(&there, &[ensure(&guest)], &[], &ips, &settings()).changes.is_empty());
+    let gone = plan_load_balancers(&there, &[remove(&guest)], &[], &ips, &settings());
+    assert_eq!(gone.changes[0].write, LoadBalancerWrite::Delete);
 }
 
 #[test]
@@ -45,8 +45,8 @@ fn a_guest_never_takes_away_the_front_end_of_a_service_that_is_there() {
     let (owner, guest) = (ServiceSpec { ports: Vec::new(), ..service("web") }, guest(8080));
     let ips = shared_by([&owner, &guest]);
     let there = made_with(&[ensure(&guest), ensure(&owner)], &ips);
-    let gone = reconcile(&there, &[remove(&guest)], &[Arc::new(owner.clone())], &ips, &settings());
-    assert_eq!(frontend_names(put(&gone, "kubernetes")), [owner.identity.base.as_str()]);
+    let gone = plan_load_balancers(&there, &[remove(&guest)], &[Arc::new(owner.clone())], &ips, &settings());
+    assert_eq!(frontend_names(put(&gone, "kubernetes")), [owner.identity.name_prefix.as_str()]);
 }
 
 #[test]
@@ -55,20 +55,20 @@ fn a_port_belongs_to_who_has_it_and_the_others_go_on() {
     let mut ips = shared_by([&owner, &guest]);
     ips.extend(public_ips(&[&third]));
     let asks = [ensure(&guest), ensure(&third), ensure(&owner)];
-    let outcome = reconcile(&observed(Vec::new()), &asks, &[], &ips, &settings());
+    let outcome = plan_load_balancers(&observed(Vec::new()), &asks, &[], &ips, &settings());
     assert_eq!(refusal(&outcome, &guest).field, "spec.ports");
     assert_eq!(frontend_names(put(&outcome, "kubernetes")).len(), 2);
-    assert!(rule_names(put(&outcome, "kubernetes")).iter().all(|name| !name.starts_with(&guest.identity.base)));
+    assert!(rule_names(put(&outcome, "kubernetes")).iter().all(|name| !name.starts_with(&guest.identity.name_prefix)));
     let moved = ServiceSpec { ports: vec![port(Protocol::Tcp, 81, 30081)], ..owner };
     let there = applied(&observed(Vec::new()), &outcome);
-    let outcome = reconcile(&there, &[ensure(&guest), ensure(&moved)], &[], &ips, &settings());
+    let outcome = plan_load_balancers(&there, &[ensure(&guest), ensure(&moved)], &[], &ips, &settings());
     assert!(outcome.services.values().all(Result::is_ok), "who frees a port and who takes it fit into one write");
 }
 
 #[test]
 fn inbound_nat_keeps_its_ports() {
     let mut there = made(&[&service("web")]);
-    let base = service("web").identity.base;
+    let base = service("web").identity.name_prefix;
     let frontend = json!({"id": network(&format!("loadBalancers/kubernetes/frontendIPConfigurations/{base}"))});
     let properties = there.load_balancers[0].properties.as_mut().unwrap();
     let rule = json!({"frontendIPConfiguration": frontend, "protocol": "Tcp", "frontendPort": 22});
@@ -83,11 +83,11 @@ fn inbound_nat_keeps_its_ports() {
         assert_eq!(plan(&there, &[ensure(&spec)]).services[&spec.identity].is_ok(), fits, "{protocol:?} {number}");
     }
     let left = plan(&there, &[remove(&service("web"))]);
-    assert_eq!(left.services[&service("web").identity].as_ref().unwrap().kept[0].uses.len(), 2);
+    assert_eq!(left.services[&service("web").identity].as_ref().unwrap().retained_frontends[0].uses.len(), 2);
 }
 
-fn public_seat(name: &str) -> Option<frontends::Seat> {
-    Some(frontends::Seat::Public(public_ip(name).key()))
+fn public_seat(name: &str) -> Option<frontends::FrontendAddress> {
+    Some(frontends::FrontendAddress::Public(public_ip(name).key()))
 }
 
 #[test]
@@ -95,33 +95,33 @@ fn who_leaves_a_shared_front_end_gets_what_it_asks_for_and_the_others_keep_their
     let (owner, first) = (service("web"), guest(8080));
     let second = ServiceSpec { ports: vec![port(Protocol::Tcp, 9090, 30090)], ..pinned("20.0.0.1", service("second")) };
     let mut ips = shared_by([&owner, &first]);
-    ips.extend([((second.identity.clone(), Family::V4), ips[&(owner.identity.clone(), Family::V4)].clone())]);
+    ips.extend([((second.identity.clone(), IpFamily::V4), ips[&(owner.identity.clone(), IpFamily::V4)].clone())]);
     let there = made_with(&[ensure(&owner), ensure(&first), ensure(&second)], &ips);
     let before = seats_of_rules(&there.load_balancers[0]);
-    let old = public_seat(&format!("kubernetes-{}", owner.identity.base));
+    let old = public_seat(&format!("kubernetes-{}", owner.identity.name_prefix));
     // It takes a port with it that another one keeps at the former address.
     let ports = [owner.ports.clone(), first.ports.clone()].concat();
     let leaver = ServiceSpec { ports, ..owner.clone() };
-    ips.insert((owner.identity.clone(), Family::V4), public_ip("other"));
+    ips.insert((owner.identity.clone(), IpFamily::V4), public_ip("other"));
     let all = [&first, &second];
     for asking in [&all[..0], &all[..1], &all[1..], &all[..]] {
-        let asks: Vec<Ask> = asking.iter().map(|spec| ensure(spec)).chain([ensure(&leaver)]).collect();
+        let asks: Vec<ServiceRequest> = asking.iter().map(|spec| ensure(spec)).chain([ensure(&leaver)]).collect();
         let rest = all.iter().filter(|spec| !asking.contains(spec)).map(|spec| Arc::new((*spec).clone()));
-        let outcome = reconcile(&there, &asks, &rest.collect::<Vec<_>>(), &ips, &settings());
+        let outcome = plan_load_balancers(&there, &asks, &rest.collect::<Vec<_>>(), &ips, &settings());
         assert!(outcome.services.values().all(Result::is_ok), "{:?}", outcome.services);
         let after = seats_of_rules(put(&outcome, "kubernetes"));
-        assert_eq!(outcome.documents.len(), 1);
+        assert_eq!(outcome.changes.len(), 1);
         for (rule, (name, seat)) in &after {
-            let is_leaver = rule.starts_with(&owner.identity.base);
+            let is_leaver = rule.starts_with(&owner.identity.name_prefix);
             let expected = if is_leaver { public_seat("other") } else { old.clone() };
-            assert_eq!((name == &owner.identity.base, seat), (is_leaver, &expected), "{rule}");
+            assert_eq!((name == &owner.identity.name_prefix, seat), (is_leaver, &expected), "{rule}");
         }
         assert_eq!(after.len(), before.len() + 1);
         let there = applied(&there, &outcome);
         let everybody = [ensure(&leaver), ensure(&first), ensure(&second)];
-        assert!(reconcile(&there, &everybody, &[], &ips, &settings()).documents.is_empty());
+        assert!(plan_load_balancers(&there, &everybody, &[], &ips, &settings()).changes.is_empty());
         let gone = [remove(&leaver), remove(&first), remove(&second)];
-        assert_eq!(reconcile(&there, &gone, &[], &ips, &settings()).documents[0].write, Write::Delete);
+        assert_eq!(plan_load_balancers(&there, &gone, &[], &ips, &settings()).changes[0].write, LoadBalancerWrite::Delete);
     }
 }
 
@@ -131,28 +131,31 @@ fn a_private_address_stays_with_those_who_keep_it() {
     let guest = ServiceSpec { ports: vec![port(Protocol::Tcp, 8080, 30080)], ..pinned("10.0.0.9", internal("guest")) };
     let there = made(&[&owner, &guest]);
     let leaver = pinned("10.0.0.10", owner.clone());
-    let outcome = reconcile(&there, &[ensure(&leaver)], &[Arc::new(guest.clone())], &PublicIps::new(), &settings());
+    let outcome =
+        plan_load_balancers(&there, &[ensure(&leaver)], &[Arc::new(guest.clone())], &PublicIpAssignment::new(), &settings());
     let document = put(&outcome, "kubernetes-internal");
-    let seat = |address: &str| Some(frontends::Seat::Private(address.parse().unwrap()));
-    let (own, others) = ((owner.identity.base.clone(), seat("10.0.0.10")), (guest.identity.base.clone(), seat("10.0.0.9")));
+    let seat = |address: &str| Some(frontends::FrontendAddress::Private(address.parse().unwrap()));
+    let (own, others) =
+        ((owner.identity.name_prefix.clone(), seat("10.0.0.10")), (guest.identity.name_prefix.clone(), seat("10.0.0.9")));
     let expected =
-        [("80", own.clone()), ("443", own)].map(|(port, seat)| (format!("{}-TCP-{port}", owner.identity.base), seat));
-    let expected = expected.into_iter().chain([(format!("{}-TCP-8080", guest.identity.base), others)]);
+        [("80", own.clone()), ("443", own)].map(|(port, seat)| (format!("{}-TCP-{port}", owner.identity.name_prefix), seat));
+    let expected = expected.into_iter().chain([(format!("{}-TCP-8080", guest.identity.name_prefix), others)]);
     assert_eq!(seats_of_rules(document), expected.collect());
-    let kept = draft::frontends(document).iter().find(|part| part.name.as_ref() == Some(&guest.identity.base)).unwrap();
+    let kept =
+        draft::frontends(document).iter().find(|part| part.name.as_ref() == Some(&guest.identity.name_prefix)).unwrap();
     let method = kept.properties.as_ref().unwrap().private_ip_allocation_method.as_deref();
     assert_eq!((method, kept.zones.as_ref().map(Vec::len)), (Some("Static"), Some(3)));
     let there = applied(&there, &outcome);
-    assert!(plan(&there, &[ensure(&leaver), ensure(&guest)]).documents.is_empty());
+    assert!(plan(&there, &[ensure(&leaver), ensure(&guest)]).changes.is_empty());
 }
 
 #[test]
 fn what_is_no_services_keeps_the_address_of_a_front_end_too() {
     let owner = service("web");
     let mut there = made(&[&owner]);
-    let name = format!("kubernetes-{}", owner.identity.base);
+    let name = format!("kubernetes-{}", owner.identity.name_prefix);
     let frontend =
-        json!({"id": network(&format!("loadBalancers/kubernetes/frontendIPConfigurations/{}", owner.identity.base))});
+        json!({"id": network(&format!("loadBalancers/kubernetes/frontendIPConfigurations/{}", owner.identity.name_prefix))});
     let properties = there.load_balancers[0].properties.as_mut().unwrap();
     properties.outbound_rules = serde_json::from_value(
         json!([{"name": "out", "properties": {"protocol": "All", "frontendIPConfigurations": [frontend]}}]),
@@ -160,27 +163,31 @@ fn what_is_no_services_keeps_the_address_of_a_front_end_too() {
     .unwrap();
     let nat = json!({"frontendIPConfiguration": frontend, "protocol": "Tcp", "frontendPort": 22});
     properties.inbound_nat_rules = Some(vec![json!({"name": "ssh", "properties": nat})]);
-    let other = PublicIps::from([((owner.identity.clone(), Family::V4), public_ip("other"))]);
-    let outcome = reconcile(&there, &[ensure(&owner)], &[], &other, &settings());
+    let other = PublicIpAssignment::from([((owner.identity.clone(), IpFamily::V4), public_ip("other"))]);
+    let outcome = plan_load_balancers(&there, &[ensure(&owner)], &[], &other, &settings());
     let kept = format!("k8s-azure-kept-{name}");
-    assert_eq!(frontend_names(put(&outcome, "kubernetes")), [kept.as_str(), owner.identity.base.as_str()]);
+    assert_eq!(frontend_names(put(&outcome, "kubernetes")), [kept.as_str(), owner.identity.name_prefix.as_str()]);
     let uses = draft::frontend_uses(put(&outcome, "kubernetes"));
     let of = |name: &str| uses.iter().filter(|(id, _)| id.ends_with(&format!("/{name}"))).count();
-    assert_eq!((of(&kept), of(&owner.identity.base)), (2, 2));
+    assert_eq!((of(&kept), of(&owner.identity.name_prefix)), (2, 2));
     let after = applied(&there, &outcome);
-    assert!(reconcile(&after, &[ensure(&owner)], &[], &other, &settings()).documents.is_empty());
+    assert!(plan_load_balancers(&after, &[ensure(&owner)], &[], &other, &settings()).changes.is_empty());
     let back = plan(&after, &[ensure(&owner)]);
     assert_eq!(frontend_names(put(&back, "kubernetes")), [kept.as_str()], "it is a guest there now");
     let mut free = after;
     let properties = free.load_balancers[0].properties.as_mut().unwrap();
     (properties.outbound_rules, properties.inbound_nat_rules) = (None, None);
-    let outcome = reconcile(&free, &[ensure(&owner)], &[], &other, &settings());
-    assert_eq!(frontend_names(put(&outcome, "kubernetes")), [owner.identity.base.as_str()], "nothing needs it any more");
+    let outcome = plan_load_balancers(&free, &[ensure(&owner)], &[], &other, &settings());
+    assert_eq!(
+        frontend_names(put(&outcome, "kubernetes")),
+        [owner.identity.name_prefix.as_str()],
+        "nothing needs it any more"
+    );
     let pool = json!({"name": "range", "properties": {"frontendIPConfiguration": frontend, "protocol": "Tcp",
         "frontendPortRangeStart": 50, "frontendPortRangeEnd": 60}});
     there.load_balancers[0].properties.as_mut().unwrap().inbound_nat_pools = Some(vec![pool]);
-    let outcome = reconcile(&there, &[ensure(&owner)], &[], &other, &settings());
-    assert!(outcome.documents.is_empty());
+    let outcome = plan_load_balancers(&there, &[ensure(&owner)], &[], &other, &settings());
+    assert!(outcome.changes.is_empty());
     let told = refusal(&outcome, &owner).message.clone();
     assert!(told.contains("inbound NAT pool range") && told.contains("give what refers to it another front end"), "{told}");
 }
@@ -190,10 +197,12 @@ fn switching_kind_moves_everything_in_one_plan() {
     let (outside, inside) = (service("web"), internal("web"));
     let there = made(&[&outside]);
     let outcome = plan(&there, &[ensure(&inside)]);
-    assert_eq!(frontend_names(put(&outcome, "kubernetes-internal")), [outside.identity.base.as_str()]);
-    assert!(outcome.documents.iter().any(|change| change.id.name() == "kubernetes" && change.write == Write::Delete));
+    assert_eq!(frontend_names(put(&outcome, "kubernetes-internal")), [outside.identity.name_prefix.as_str()]);
+    assert!(
+        outcome.changes.iter().any(|change| change.id.name() == "kubernetes" && change.write == LoadBalancerWrite::Delete)
+    );
     let back = plan(&applied(&there, &outcome), &[ensure(&outside)]);
-    assert_eq!(back.documents.len(), 2);
+    assert_eq!(back.changes.len(), 2);
 }
 
 #[test]
@@ -203,7 +212,7 @@ fn the_shared_probe_stays_while_a_rule_needs_it() {
         ServiceSpec { ports, ..service(name) }
     };
     let there = made(&[&shared("a"), &shared("b")]);
-    let probes = |outcome: &Outcome| {
+    let probes = |outcome: &LoadBalancerPlan| {
         let probes = draft::probes(put(outcome, "kubernetes"));
         probes.iter().filter_map(|probe| probe.name.clone()).collect::<Vec<_>>()
     };
@@ -211,5 +220,8 @@ fn the_shared_probe_stays_while_a_rule_needs_it() {
     assert_eq!(probes(&one), ["cluster-service-shared-health-probe"]);
     let own = service("b");
     let none = plan(&applied(&there, &one), &[ensure(&own)]);
-    assert_eq!(probes(&none), [format!("{}-TCP-80", own.identity.base), format!("{}-TCP-443", own.identity.base)]);
+    assert_eq!(
+        probes(&none),
+        [format!("{}-TCP-80", own.identity.name_prefix), format!("{}-TCP-443", own.identity.name_prefix)]
+    );
 }

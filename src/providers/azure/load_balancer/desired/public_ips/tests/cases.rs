@@ -4,13 +4,13 @@ use super::fixtures::*;
 use crate::providers::azure::{
     arm::ResourceId,
     config::LoadBalancerSku,
-    load_balancer::spec::{Family, ServiceSpec},
+    load_balancer::spec::{IpFamily, ServiceSpec},
 };
 
 fn refusal(world: &World, spec: ServiceSpec) -> String {
     let identity = spec.identity.clone();
     let outcome = world.plan(&[ensure(spec)], &[]);
-    assert!(outcome.put.is_empty() && outcome.release.is_empty() && outcome.wanted.is_empty(), "{outcome:?}");
+    assert!(outcome.writes.is_empty() && outcome.releases.is_empty() && outcome.assigned.is_empty(), "{outcome:?}");
     outcome.services[&identity].clone().unwrap_err().to_string()
 }
 
@@ -36,9 +36,12 @@ fn a_new_public_ip_is_as_upstream_makes_it() {
         "tags": {"env": "prod", "team": "b", "k8s-azure-service": "default/web", "k8s-azure-cluster-name": "kubernetes",
             "k8s-azure-dns-label-service": "default/web"}
     });
-    assert_eq!(serde_json::to_value(&outcome.put[0].document).unwrap(), expected);
-    assert_eq!(outcome.put[0].id, ResourceId::parse(RG).unwrap().resource("Microsoft.Network/publicIPAddresses", &[&name]));
-    assert_eq!((outcome.put.len(), outcome.put[0].etag.as_ref()), (1, None));
+    assert_eq!(serde_json::to_value(&outcome.writes[0].document).unwrap(), expected);
+    assert_eq!(
+        outcome.writes[0].id,
+        ResourceId::parse(RG).unwrap().resource("Microsoft.Network/publicIPAddresses", &[&name])
+    );
+    assert_eq!((outcome.writes.len(), outcome.writes[0].etag.as_ref()), (1, None));
 }
 
 #[test]
@@ -46,15 +49,15 @@ fn basic_public_ips_have_no_sku_zones_or_prefix_and_edge_zones_have_no_zones() {
     let mut world = World::of(vec![]);
     world.settings.sku = LoadBalancerSku::Basic;
     let spec = with("web", |spec| {
-        spec.families = vec![Family::V6];
+        spec.families = vec![IpFamily::V6];
         spec.public_ip.prefix.v6 = Some("/x/p".into());
     });
-    let document = serde_json::to_value(&world.plan(&[ensure(spec)], &[]).put[0].document).unwrap();
+    let document = serde_json::to_value(&world.plan(&[ensure(spec)], &[]).writes[0].document).unwrap();
     assert_eq!([&document["sku"], &document["zones"], &document["properties"]["publicIPPrefix"]], [&Value::Null; 3]);
     assert_eq!(document["properties"]["publicIPAllocationMethod"], "Dynamic");
     world.settings.sku = LoadBalancerSku::Standard;
     world.settings.extended_location = Some("edge".into());
-    let document = serde_json::to_value(&world.plan(&[ensure(service("web"))], &[]).put[0].document).unwrap();
+    let document = serde_json::to_value(&world.plan(&[ensure(service("web"))], &[]).writes[0].document).unwrap();
     assert_eq!(document["extendedLocation"], json!({"name": "edge", "type": "EdgeZone"}));
     assert_eq!(document["zones"], Value::Null);
 }
@@ -75,21 +78,21 @@ fn a_public_ip_is_chosen_by_name_then_prefix_then_address_then_generated() {
         spec.public_ip.name.v4 = Some("mine".into());
         spec.public_ip.prefix.v4 = Some("/x/pfx".into());
     });
-    assert_eq!(target(named, Family::V4).as_deref(), Some("Mine"));
+    assert_eq!(target(named, IpFamily::V4).as_deref(), Some("Mine"));
     let mut prefix = pinned("web", "20.0.0.1");
     prefix.public_ip.prefix.v4 = Some("/x/pfx".into());
-    assert_eq!(target(prefix, Family::V4), Some(name_of("web") + "-pfx"));
-    assert_eq!(target(pinned("web", "20.0.0.1"), Family::V4).as_deref(), Some("Mine"));
+    assert_eq!(target(prefix, IpFamily::V4), Some(name_of("web") + "-pfx"));
+    assert_eq!(target(pinned("web", "20.0.0.1"), IpFamily::V4).as_deref(), Some("Mine"));
     let mut six = pinned("web", "2001:DB8:0::1");
-    six.families = vec![Family::V6];
-    assert_eq!(target(six, Family::V6).as_deref(), Some("mine6"));
-    assert_eq!(target(service("web"), Family::V4), Some(name_of("web")));
-    let dual = with("web", |spec| spec.families = vec![Family::V4, Family::V6]);
-    assert_eq!(target(dual, Family::V6), Some(name_of("web") + "-IPv6"));
-    assert_eq!(target(with("web", |spec| spec.internal = true), Family::V4), None);
+    six.families = vec![IpFamily::V6];
+    assert_eq!(target(six, IpFamily::V6).as_deref(), Some("mine6"));
+    assert_eq!(target(service("web"), IpFamily::V4), Some(name_of("web")));
+    let dual = with("web", |spec| spec.families = vec![IpFamily::V4, IpFamily::V6]);
+    assert_eq!(target(dual, IpFamily::V6), Some(name_of("web") + "-IPv6"));
+    assert_eq!(target(with("web", |spec| spec.internal = true), IpFamily::V4), None);
     let mut there = pinned("web", "20.0.0.2");
     there.public_ip.group = ResourceId::parse("/subscriptions/S/resourceGroups/Other").unwrap();
-    assert_eq!(target(there, Family::V4).as_deref(), Some("theirs"));
+    assert_eq!(target(there, IpFamily::V4).as_deref(), Some("theirs"));
 }
 
 #[test]
@@ -127,15 +130,15 @@ fn services_are_added_behind_those_that_are_there_and_leave_without_disturbing_t
     let mut world = World::of(vec![pip(&shared, "20.0.0.1", &used_by("default/a"), &json!({}))]);
     let (a, b, c) = (service("a"), pinned("b", "20.0.0.1"), pinned("c", "20.0.0.1"));
     let outcome = world.settle(&[ensure(c.clone()), ensure(b)], std::slice::from_ref(&a));
-    assert_eq!((outcome.put.len(), &outcome.put[0].services), (1, &vec![who("b"), who("c")]));
+    assert_eq!((outcome.writes.len(), &outcome.writes[0].services), (1, &vec![who("b"), who("c")]));
     assert_eq!(world.tags(&shared)["k8s-azure-service"], "default/a,default/b,default/c");
 
     // One is deleted, one moves away: both names go in one write.
     let outcome = world.settle(&[remove(&a), ensure(service("b"))], std::slice::from_ref(&c));
-    assert_eq!(outcome.put.len(), 2);
+    assert_eq!(outcome.writes.len(), 2);
     assert_eq!(world.tags(&shared)["k8s-azure-service"], "default/c");
     let outcome = world.settle(&[remove(&c)], &[service("b")]);
-    assert_eq!((outcome.put.len(), outcome.release.len()), (0, 1));
+    assert_eq!((outcome.writes.len(), outcome.releases.len()), (0, 1));
     assert_eq!(world.names(), [name_of("b")]);
 }
 
@@ -146,13 +149,13 @@ fn an_unchanged_service_writes_nothing_and_only_legacy_tags_are_copied() {
     let mut world = World::of(vec![pip(&name, "20.0.0.1", &legacy, &json!({}))]);
     world.settings.tags = [("owner".to_owned(), "ME".to_owned())].into();
     let outcome = world.settle(&[ensure(service("web"))], &[]);
-    assert_eq!(outcome.put.len(), 1);
-    let (before, mut after) = (world_document(&legacy_pip(&name)), world_document(&outcome.put[0].document));
+    assert_eq!(outcome.writes.len(), 1);
+    let (before, mut after) = (world_document(&legacy_pip(&name)), world_document(&outcome.writes[0].document));
     after["tags"].as_object_mut().unwrap().retain(|key, _| !key.starts_with("k8s-azure"));
     assert_eq!(before, after);
     let tags = world.tags(&name);
     assert_eq!([&tags["k8s-azure-service"], &tags["k8s-azure-cluster-name"]], ["default/web", "Kubernetes"]);
-    assert_eq!(world.settle(&[remove(&service("web"))], &[]).release.len(), 1);
+    assert_eq!(world.settle(&[remove(&service("web"))], &[]).releases.len(), 1);
 }
 
 fn legacy_pip(name: &str) -> crate::providers::azure::arm::network::PublicIpAddress {
@@ -173,7 +176,7 @@ fn a_users_public_ip_is_neither_tagged_nor_deleted() {
         spec.public_ip.ip_tags = Some(vec![("a".into(), "b".into())]);
     });
     let outcome = world.settle(&[ensure(spec)], &[]);
-    assert_eq!((outcome.put, outcome.release, outcome.kept.len()), (vec![], vec![], 1));
+    assert_eq!((outcome.writes, outcome.releases, outcome.retained.len()), (vec![], vec![], 1));
     world.settings.mutate_ip_tags = true;
     let labelled = |label: &str| {
         with("web", |spec| {
@@ -183,11 +186,11 @@ fn a_users_public_ip_is_neither_tagged_nor_deleted() {
         })
     };
     let outcome = world.settle(&[ensure(labelled("x"))], &[]);
-    assert!(outcome.put.is_empty() && outcome.services.values().all(Result::is_ok));
-    let told: Vec<_> = outcome.kept.iter().flat_map(|kept| &kept.reasons).collect();
+    assert!(outcome.writes.is_empty() && outcome.services.values().all(Result::is_ok));
+    let told: Vec<_> = outcome.retained.iter().flat_map(|kept| &kept.reasons).collect();
     assert!(told.iter().any(|why| why.contains("DNS label")) && told.iter().any(|why| why.contains("IP tags")), "{told:?}");
     let outcome = world.settle(&[remove(&labelled("x"))], &[]);
-    assert_eq!((outcome.put, outcome.release), (vec![], vec![]));
+    assert_eq!((outcome.writes, outcome.releases), (vec![], vec![]));
 }
 
 /// What an operator set is not the Service's to clear.
@@ -232,7 +235,7 @@ fn where_namespaces_are_enforced_a_tag_says_whose_services_may_pick_a_public_ip(
             world.settings.namespaces_are_enforced = true;
             let outcome = world.plan(&[ensure(spec.clone())], &[]);
             assert_eq!(outcome.services[&who("web")].is_ok(), allowed, "{tags}");
-            assert!(allowed || outcome.put.is_empty() && outcome.release.is_empty());
+            assert!(allowed || outcome.writes.is_empty() && outcome.releases.is_empty());
         }
         // What it made for itself needs no tag.
         assert!(world.plan(&[ensure(service("web"))], &[]).services[&who("web")].is_ok());
@@ -257,7 +260,7 @@ fn another_clusters_public_ip_gets_and_loses_only_the_name() {
     assert_eq!(world.tags("theirs")["k8s-azure-service"], "default/other,default/web");
     assert_eq!(world.tags("theirs").len(), 2);
     let outcome = world.settle(&[remove(&spec)], &[]);
-    assert_eq!((world.tags("theirs")["k8s-azure-service"].as_str(), outcome.release.len()), ("default/other", 0));
+    assert_eq!((world.tags("theirs")["k8s-azure-service"].as_str(), outcome.releases.len()), ("default/other", 0));
     // Their Service of our Service's name keeps its public IP.
     assert_eq!(world.tags("alike")["k8s-azure-service"], "default/web");
 }
@@ -283,16 +286,16 @@ fn tags_are_written_where_the_public_ip_is() {
     spec.public_ip.group = ResourceId::parse(there).unwrap();
     let world = World::of(vec![pip(&name_of("a"), "20.0.0.1", &used_by("default/a,default/web"), &json!({}))]);
     let outcome = world.plan(&[ensure(spec)], &[]);
-    let ids: Vec<_> = outcome.put.iter().map(|change| change.id.resource_group().unwrap()).collect();
+    let ids: Vec<_> = outcome.writes.iter().map(|change| change.id.resource_group().unwrap()).collect();
     assert_eq!(ids, ["other", "rg"]);
-    assert_eq!(outcome.put[1].etag.as_deref(), Some("e1"));
+    assert_eq!(outcome.writes[1].etag.as_deref(), Some("e1"));
 }
 
 #[test]
 fn both_families_are_released_and_keep_their_addresses_when_names_change_places() {
     let name = name_of("web");
-    let dual = with("web", |spec| spec.families = vec![Family::V4, Family::V6]);
-    let six = with("web", |spec| spec.families = vec![Family::V6]);
+    let dual = with("web", |spec| spec.families = vec![IpFamily::V4, IpFamily::V6]);
+    let six = with("web", |spec| spec.families = vec![IpFamily::V6]);
     let mut world = World::of(vec![]);
     world.settle(&[ensure(dual.clone())], &[]);
     assert_eq!(world.names(), [name.clone(), name.clone() + "-IPv6"]);
@@ -308,9 +311,9 @@ fn both_families_are_released_and_keep_their_addresses_when_names_change_places(
     // A single-stack IPv6 Service has the unsuffixed name.
     let mut world = World::of(vec![pip(&name, "2001:db8::7", &used_by("default/web"), &json!({}))]);
     let outcome = world.settle(&[ensure(dual.clone())], &[]);
-    assert_eq!(wanted(&outcome, "web", Family::V6), Some(name.as_str()));
-    assert_eq!(wanted(&outcome, "web", Family::V4), Some((name + "-IPv4").as_str()));
-    assert_eq!(world.settle(&[remove(&dual)], &[]).release.len(), 2);
+    assert_eq!(wanted(&outcome, "web", IpFamily::V6), Some(name.as_str()));
+    assert_eq!(wanted(&outcome, "web", IpFamily::V4), Some((name + "-IPv4").as_str()));
+    assert_eq!(world.settle(&[remove(&dual)], &[]).releases.len(), 2);
 }
 
 #[test]
@@ -333,7 +336,7 @@ fn labels_follow_the_annotation_and_only_one_service_sets_them() {
         (service("a"), Some("two"), 0),
         (labelled("a", ""), None, 1),
     ] {
-        assert_eq!(world.settle(&[ensure(spec)], &[]).put.len(), writes, "{expected:?}");
+        assert_eq!(world.settle(&[ensure(spec)], &[]).writes.len(), writes, "{expected:?}");
         assert_eq!(label(&world).as_deref(), expected);
         assert_eq!(world.tags(&name)["k8s-azure-dns-label-service"], "default/a");
     }
@@ -363,7 +366,7 @@ fn of_two_that_ask_for_a_label_at_once_the_first_by_name_gets_it() {
     for asks in [[ensure(spec("a")), ensure(spec("b"))], [ensure(spec("b")), ensure(spec("a"))]] {
         let outcome = World::of(vec![shared()]).plan(&asks, &[]);
         assert!(outcome.services[&who("a")].is_ok() && outcome.services[&who("b")].is_err());
-        assert_eq!(outcome.put[0].services, [who("a")]);
+        assert_eq!(outcome.writes[0].services, [who("a")]);
     }
 }
 
@@ -377,13 +380,13 @@ fn other_ip_tags_need_a_new_public_ip_unless_that_loses_what_was_not_asked_for()
     };
     let existing = json!({"ipTags": [{"ipTagType": "a", "tag": "1"}, {"ipTagType": "b", "tag": "2"}]});
     let world = |services: &str| World::of(vec![pip(&name, "20.0.0.1", &used_by(services), &existing.clone())]);
-    assert_eq!(world("default/web").settle(&[ensure(tagged(&[("b", "2"), ("a", "1")]))], &[]).release, []);
-    assert_eq!(world("default/web").settle(&[ensure(service("web"))], &[]).release, []);
+    assert_eq!(world("default/web").settle(&[ensure(tagged(&[("b", "2"), ("a", "1")]))], &[]).releases, []);
+    assert_eq!(world("default/web").settle(&[ensure(service("web"))], &[]).releases, []);
 
     let mut anew = world("default/web");
     let outcome = anew.settle(&[ensure(tagged(&[("a", "2")]))], &[]);
-    assert_eq!((outcome.put.len(), outcome.release.len(), outcome.wanted.len()), (0, 1, 0));
-    assert!(outcome.recreated.contains(&(who("web"), Family::V4)) && outcome.services[&who("web")].is_ok());
+    assert_eq!((outcome.writes.len(), outcome.releases.len(), outcome.assigned.len()), (0, 1, 0));
+    assert!(outcome.recreated.contains(&(who("web"), IpFamily::V4)) && outcome.services[&who("web")].is_ok());
     assert_ne!(anew.get(&name).unwrap().properties.clone().unwrap().ip_address.as_deref(), Some("20.0.0.1"));
 
     // Shared by tag, shared by another's wish, and chosen by address.
@@ -396,15 +399,15 @@ fn other_ip_tags_need_a_new_public_ip_unless_that_loses_what_was_not_asked_for()
     ] {
         let outcome = world(services).settle(&[ensure(spec)], &others);
         assert_eq!(
-            (outcome.put.len(), outcome.release.len(), outcome.kept.len(), outcome.wanted.len() - others.len()),
+            (outcome.writes.len(), outcome.releases.len(), outcome.retained.len(), outcome.assigned.len() - others.len()),
             (0, 0, 1, 1)
         );
     }
     let mut in_place = world("default/web");
     in_place.settings.mutate_ip_tags = true;
     let outcome = in_place.settle(&[ensure(tagged(&[]))], &[]);
-    assert_eq!((outcome.put.len(), outcome.release.len()), (1, 0));
-    assert_eq!(outcome.put[0].document.properties.clone().unwrap().ip_tags, Some(vec![]));
+    assert_eq!((outcome.writes.len(), outcome.releases.len()), (1, 0));
+    assert_eq!(outcome.writes[0].document.properties.clone().unwrap().ip_tags, Some(vec![]));
 }
 
 #[test]
@@ -413,7 +416,7 @@ fn what_others_select_or_something_else_uses_is_not_deleted() {
     let mut world = World::of(vec![pip(&name, "20.0.0.1", &used_by("default/a"), &json!({}))]);
     // It selects the address but is not in the list: the list stays provably the cluster's.
     let outcome = world.settle(&[remove(&service("a"))], &[pinned("b", "20.0.0.1")]);
-    assert_eq!(outcome.release, []);
+    assert_eq!(outcome.releases, []);
     assert_eq!(world.tags(&name)["k8s-azure-service"], "default/b");
 
     let frontend = format!("{RG}/providers/Microsoft.Network/loadBalancers/kubernetes/frontendIPConfigurations/f");
@@ -435,7 +438,7 @@ fn what_others_select_or_something_else_uses_is_not_deleted() {
         world.observed.load_balancers = vec![serde_json::from_value(balancer.clone()).unwrap()];
         let outcome = world.plan(&[remove(&service("a"))], &[]);
         assert_eq!(
-            (outcome.release.len(), outcome.kept.len()),
+            (outcome.releases.len(), outcome.retained.len()),
             (usize::from(expected), usize::from(!expected)),
             "{properties}"
         );
@@ -450,7 +453,7 @@ fn a_service_made_anew_under_the_same_name_takes_over_the_list_and_not_the_publi
     {
         let mut world = World::of(vec![pip(&name_of("web"), "20.0.0.1", &used_by("default/web"), &json!({}))]);
         world.settle(&asks, &[]);
-        assert_eq!(world.names(), [format!("kubernetes-{}", new.identity.base)]);
+        assert_eq!(world.names(), [format!("kubernetes-{}", new.identity.name_prefix)]);
         // The old one's removal comes again, late.
         world.settle(&[remove(&old)], std::slice::from_ref(&new));
         assert_eq!(world.names().len(), 1);
@@ -464,7 +467,7 @@ fn switching_to_internal_releases_and_a_refused_service_loses_nothing() {
     let refused = pinned("web", "20.0.0.250");
     refusal(&world, refused);
     let outcome = world.settle(&[ensure(with("web", |spec| spec.internal = true))], &[]);
-    assert_eq!(outcome.release[0].reasons, ["default/web is internal now"]);
+    assert_eq!(outcome.releases[0].reasons, ["default/web is internal now"]);
 }
 
 #[test]
@@ -477,7 +480,7 @@ fn of_different_tags_those_of_the_first_in_the_list_count() {
     let mut world = World::of(vec![pip(&name_of("a"), "20.0.0.1", &used_by("default/a"), &json!({}))]);
     world.settle(&[ensure(spec("b", "2"))], &[spec("a", "1")]);
     assert_eq!(world.tags(&name_of("a"))["x"], "1");
-    assert_eq!(world.settle(&[ensure(spec("a", "1"))], &[spec("b", "2")]).put, []);
+    assert_eq!(world.settle(&[ensure(spec("a", "1"))], &[spec("b", "2")]).writes, []);
     world.settings.system_tags = vec!["k8s-".into()];
     world.settle(&[ensure(spec("a", "1"))], &[]);
     let tags = world.tags(&name_of("a"));
@@ -500,8 +503,8 @@ fn basic_public_ips_become_standard_ones_as_soon_as_nothing_basic_uses_them() {
     for user in [None, frontend] {
         let mut world = World::of(vec![named(user, "Basic", &own)]);
         let first = world.settle(&[ensure(service("web"))], &[]);
-        assert_eq!((first.put.len(), sku(&world), method(&world)), (1, "Standard".to_owned(), "Static".to_owned()));
-        assert_eq!(wanted(&first, "web", Family::V4), Some(own.as_str()));
+        assert_eq!((first.writes.len(), sku(&world), method(&world)), (1, "Standard".to_owned(), "Static".to_owned()));
+        assert_eq!(wanted(&first, "web", IpFamily::V4), Some(own.as_str()));
     }
     let balancer = |name: &str, sku: &str| {
         let id = format!("{RG}/providers/Microsoft.Network/loadBalancers/{name}");
@@ -511,24 +514,24 @@ fn basic_public_ips_become_standard_ones_as_soon_as_nothing_basic_uses_them() {
     world.observed.load_balancers = vec![balancer("kubernetes", "Basic")];
     for first in ["web", "other"] {
         let outcome = world.plan(&[ensure(service(first))], &[service("web")]);
-        let change = outcome.put.iter().find(|change| change.id.name() == own).unwrap();
+        let change = outcome.writes.iter().find(|change| change.id.name() == own).unwrap();
         assert_eq!(change.services, [who(first)], "everybody waits until the address stays");
         let properties = change.document.properties.as_ref().unwrap();
         let sku = change.document.sku.as_ref().unwrap().name.as_deref();
         assert_eq!((properties.public_ip_allocation_method.as_deref(), sku), (Some("Static"), Some("Basic")));
-        assert!(!outcome.wanted.contains_key(&(who(first), Family::V4)) || first == "other");
+        assert!(!outcome.assigned.contains_key(&(who(first), IpFamily::V4)) || first == "other");
     }
     let outcome = world.plan(&[ensure(service("web"))], &[]);
     world.apply(&outcome);
     assert_eq!(method(&world), "Static");
     let outcome = world.plan(&[ensure(service("web"))], &[]);
-    assert!(outcome.put.is_empty() && outcome.release.is_empty() && outcome.wanted.is_empty());
-    assert!(outcome.recreated.contains(&(who("web"), Family::V4)), "first the basic load balancer goes");
+    assert!(outcome.writes.is_empty() && outcome.releases.is_empty() && outcome.assigned.is_empty());
+    assert!(outcome.recreated.contains(&(who("web"), IpFamily::V4)), "first the basic load balancer goes");
     for user in ["networkInterfaces/nic/ipConfigurations/a", "loadBalancers/theirs/frontendIPConfigurations/a"] {
         let mut world = World::of(vec![named(Some(user), "Basic", &own)]);
         world.observed.load_balancers = vec![balancer("theirs", "Basic")];
         assert!(refusal(&world, service("web")).contains("is of the basic SKU"), "{user}");
     }
     let world = World::of(vec![named(frontend, "StandardV2", &own)]);
-    assert!(world.plan(&[ensure(service("web"))], &[]).put.is_empty(), "other SKUs are left alone");
+    assert!(world.plan(&[ensure(service("web"))], &[]).writes.is_empty(), "other SKUs are left alone");
 }

@@ -4,22 +4,22 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::super::{Outcome, reconcile};
+use super::super::{PublicIpPlan, plan_public_ips};
 use crate::providers::azure::{
     arm::{ResourceId, network::PublicIpAddress},
     config::AzureConfig,
     load_balancer::{
-        desired::{Ask, samples},
+        desired::{ServiceRequest, samples},
         naming,
-        observed::Observed,
-        settings::Settings,
-        spec::{Family, Identity, ServiceSpec},
+        observed::ObservedNetwork,
+        settings::LoadBalancerSettings,
+        spec::{IpFamily, ServiceIdentity, ServiceSpec},
     },
 };
 
 pub(super) const RG: &str = "/subscriptions/s/resourceGroups/rg";
 
-pub(super) fn settings() -> Settings {
+pub(super) fn settings() -> LoadBalancerSettings {
     let config = AzureConfig {
         subscription_id: "s".into(),
         resource_group: "rg".into(),
@@ -27,10 +27,10 @@ pub(super) fn settings() -> Settings {
         load_balancer_sku: crate::providers::azure::config::LoadBalancerSku::Standard,
         ..AzureConfig::default()
     };
-    Settings::new(&config, "kubernetes")
+    LoadBalancerSettings::new(&config, "kubernetes")
 }
 
-pub(super) fn who(name: &str) -> Identity {
+pub(super) fn who(name: &str) -> ServiceIdentity {
     naming::identity("default", name, &format!("{name}-uid"))
 }
 
@@ -49,12 +49,12 @@ pub(super) fn pinned(name: &str, address: &str) -> ServiceSpec {
     samples::pinned(address, service(name))
 }
 
-pub(super) fn ensure(spec: ServiceSpec) -> Ask {
-    Ask::Ensure(Arc::new(spec))
+pub(super) fn ensure(spec: ServiceSpec) -> ServiceRequest {
+    ServiceRequest::Ensure(Arc::new(spec))
 }
 
-pub(super) fn remove(spec: &ServiceSpec) -> Ask {
-    Ask::Remove(spec.identity.clone(), Some(Arc::new(spec.clone())))
+pub(super) fn remove(spec: &ServiceSpec) -> ServiceRequest {
+    ServiceRequest::Delete(spec.identity.clone(), Some(Arc::new(spec.clone())))
 }
 
 /// A public IP in the cluster's group, with `tags` and further `properties`.
@@ -81,25 +81,26 @@ pub(super) fn used_by(services: &str) -> Value {
 
 /// ARM, as far as public IPs go.
 pub(super) struct World {
-    pub(super) observed: Observed,
-    pub(super) settings: Settings,
+    pub(super) observed: ObservedNetwork,
+    pub(super) settings: LoadBalancerSettings,
     next: u8,
 }
 
 impl World {
     pub(super) fn of(pips: Vec<PublicIpAddress>) -> Self {
-        let observed = Observed { public_ips: pips, zones: vec!["1".into(), "2".into()], ..Observed::default() };
+        let observed =
+            ObservedNetwork { public_ips: pips, zones: vec!["1".into(), "2".into()], ..ObservedNetwork::default() };
         Self { observed, settings: settings(), next: 100 }
     }
 
-    pub(super) fn plan(&self, asks: &[Ask], others: &[ServiceSpec]) -> Outcome {
+    pub(super) fn plan(&self, asks: &[ServiceRequest], others: &[ServiceSpec]) -> PublicIpPlan {
         let others: Vec<_> = others.iter().cloned().map(Arc::new).collect();
-        reconcile(&self.observed, asks, &others, &self.settings)
+        plan_public_ips(&self.observed, asks, &others, &self.settings)
     }
 
     /// Does what the outcome says, as if the load balancers had followed.
-    pub(super) fn apply(&mut self, outcome: &Outcome) {
-        for change in &outcome.put {
+    pub(super) fn apply(&mut self, outcome: &PublicIpPlan) {
+        for change in &outcome.writes {
             let mut document = change.document.clone();
             document.id = Some(change.id.as_str().to_owned());
             let properties = document.properties.get_or_insert_default();
@@ -111,7 +112,7 @@ impl World {
             self.remove(&change.id);
             self.observed.public_ips.push(document);
         }
-        for release in &outcome.release {
+        for release in &outcome.releases {
             self.remove(&release.id);
         }
     }
@@ -121,7 +122,7 @@ impl World {
     }
 
     /// Plans and applies until nothing is left to do; the first outcome.
-    pub(super) fn settle(&mut self, asks: &[Ask], others: &[ServiceSpec]) -> Outcome {
+    pub(super) fn settle(&mut self, asks: &[ServiceRequest], others: &[ServiceSpec]) -> PublicIpPlan {
         let first = self.plan(asks, others);
         self.apply(&first);
         for _ in 0..2 {
@@ -129,7 +130,7 @@ impl World {
             self.apply(&next);
         }
         let last = self.plan(asks, others);
-        assert!(last.put.is_empty() && last.release.is_empty(), "not settled: {last:#?}");
+        assert!(last.writes.is_empty() && last.releases.is_empty(), "not settled: {last:#?}");
         first
     }
 
@@ -151,9 +152,9 @@ impl World {
 
 /// The generated name.
 pub(super) fn name_of(name: &str) -> String {
-    format!("kubernetes-{}", who(name).base)
+    format!("kubernetes-{}", who(name).name_prefix)
 }
 
-pub(super) fn wanted<'a>(outcome: &'a Outcome, name: &str, family: Family) -> Option<&'a str> {
-    outcome.wanted.get(&(who(name), family)).map(ResourceId::name)
+pub(super) fn wanted<'a>(outcome: &'a PublicIpPlan, name: &str, family: IpFamily) -> Option<&'a str> {
+    outcome.assigned.get(&(who(name), family)).map(ResourceId::name)
 }

@@ -3,8 +3,8 @@ use serde_json::json;
 
 use super::fixtures::*;
 use crate::providers::azure::load_balancer::{
-    desired::Ask,
-    spec::{Family, ServiceSpec},
+    desired::ServiceRequest,
+    spec::{IpFamily, ServiceSpec},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -15,7 +15,7 @@ enum Fate {
 }
 
 fn spec(name: &'static str) -> impl Strategy<Value = ServiceSpec> {
-    let families = prop::sample::select(vec![vec![Family::V4], vec![Family::V6], vec![Family::V4, Family::V6]]);
+    let families = prop::sample::select(vec![vec![IpFamily::V4], vec![IpFamily::V6], vec![IpFamily::V4, IpFamily::V6]]);
     let selection = prop::sample::select(vec![
         None,
         None,
@@ -47,7 +47,7 @@ fn step() -> impl Strategy<Value = Vec<(ServiceSpec, Fate)>> {
     ((spec("a"), fate()), (spec("b"), fate()), (spec("c"), fate())).prop_map(|(a, b, c)| vec![a, b, c])
 }
 
-fn split(step: &[(ServiceSpec, Fate)]) -> (Vec<Ask>, Vec<ServiceSpec>) {
+fn split(step: &[(ServiceSpec, Fate)]) -> (Vec<ServiceRequest>, Vec<ServiceSpec>) {
     let asks = step.iter().filter_map(|(spec, fate)| match fate {
         Fate::Asked => Some(ensure(spec.clone())),
         Fate::Removed => Some(remove(spec)),
@@ -77,11 +77,11 @@ proptest! {
             let plan = world.plan(&asks, &others);
             let reversed: Vec<_> = asks.iter().rev().cloned().collect();
             prop_assert_eq!(&plan, &world.plan(&reversed, &others.iter().rev().cloned().collect::<Vec<_>>()));
-            let written = plan.put.iter().map(|change| &change.id);
-            prop_assert!(plan.wanted.values().all(|id| written.clone().any(|put| put == id) || world.get(id.name()).is_some()));
-            prop_assert!(plan.release.iter().all(|release| !plan.wanted.values().any(|id| *id == release.id)));
-            let others_want = others.iter().flat_map(|other| plan.wanted.iter().filter(|(key, _)| key.0 == other.identity));
-            prop_assert!(others_want.into_iter().all(|(_, id)| plan.release.iter().all(|release| release.id != *id)));
+            let written = plan.writes.iter().map(|change| &change.id);
+            prop_assert!(plan.assigned.values().all(|id| written.clone().any(|put| put == id) || world.get(id.name()).is_some()));
+            prop_assert!(plan.releases.iter().all(|release| !plan.assigned.values().any(|id| *id == release.id)));
+            let others_want = others.iter().flat_map(|other| plan.assigned.iter().filter(|(key, _)| key.0 == other.identity));
+            prop_assert!(others_want.into_iter().all(|(_, id)| plan.releases.iter().all(|release| release.id != *id)));
             world.settle(&asks, &others);
         }
         let mine = world.get("mine").unwrap();

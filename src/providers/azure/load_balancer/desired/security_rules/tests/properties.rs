@@ -6,21 +6,21 @@ use super::{super::rule, *};
 
 const NODES: [&str; 2] = ["10.0.0.4", "10.0.0.5"];
 
-fn access() -> impl Strategy<Value = Access> {
+fn access() -> impl Strategy<Value = AccessControl> {
     let range = || vec!["10.0.0.0/8".parse().unwrap()];
     prop_oneof![
-        3 => Just(Access::default()),
-        1 => Just(Access { tags: vec!["AzureCloud".into()], ..Access::default() }),
-        1 => Just(Access { ranges: range(), deny_all: true, ..Access::default() }),
-        1 => Just(Access { ranges: range(), tags: vec!["AzureCloud".into()], ..Access::default() }),
-        1 => Just(Access { has_invalid_ranges: true, deny_all: true, ..Access::default() }),
-        1 => Just(Access { disabled: true, ..Access::default() }),
-        1 => Just(Access { closed: true, ranges: range(), deny_all: true, ..Access::default() }),
+        3 => Just(AccessControl::default()),
+        1 => Just(AccessControl { tags: vec!["AzureCloud".into()], ..AccessControl::default() }),
+        1 => Just(AccessControl { ranges: range(), deny_all: true, ..AccessControl::default() }),
+        1 => Just(AccessControl { ranges: range(), tags: vec!["AzureCloud".into()], ..AccessControl::default() }),
+        1 => Just(AccessControl { has_invalid_ranges: true, deny_all: true, ..AccessControl::default() }),
+        1 => Just(AccessControl { disabled: true, ..AccessControl::default() }),
+        1 => Just(AccessControl { closed: true, ranges: range(), deny_all: true, ..AccessControl::default() }),
     ]
 }
 
 /// One state of the Service with number `index`.
-fn state(index: usize) -> impl Strategy<Value = Reach> {
+fn state(index: usize) -> impl Strategy<Value = ServiceRules> {
     let addresses = subsequence(vec!["20.0.0.1", "20.0.0.2", "fd00::1"], 1..=2);
     let former = subsequence(vec!["20.0.0.1", "20.0.0.2", "20.0.0.3", "fd00::1"], 0..=2);
     let ports = subsequence(vec![(Protocol::Tcp, 80), (Protocol::Tcp, 443), (Protocol::Udp, 80)], 1..=3);
@@ -39,19 +39,19 @@ fn state(index: usize) -> impl Strategy<Value = Reach> {
             ..spec(&index.to_string())
         };
         let addresses: Vec<_> = addresses.into_iter().map(ip).collect();
-        let reach = Reach::wanted(&spec, &addresses, &NODES.map(ip)).unwrap();
+        let reach = ServiceRules::wanted(&spec, &addresses, &NODES.map(ip)).unwrap();
         let former: BTreeSet<_> =
             former.into_iter().map(ip).filter(|address| !reach.destinations.contains(address)).collect();
         let reach = match kind {
-            2 => Reach::removed(spec.identity.clone(), Some(&spec), &addresses),
-            3 => Reach::unsettled(spec.identity, reach.destinations, reach.ports),
+            2 => ServiceRules::removed(spec.identity.clone(), Some(&spec), &addresses),
+            3 => ServiceRules::unknown(spec.identity, reach.destinations, reach.ports),
             _ => reach,
         };
-        if reach.is_unsettled() { reach } else { Reach { former: &reach.former | &former, ..reach } }
+        if reach.is_unknown() { reach } else { ServiceRules { former: &reach.former | &former, ..reach } }
     })
 }
 
-fn cluster() -> impl Strategy<Value = Vec<Reach>> {
+fn cluster() -> impl Strategy<Value = Vec<ServiceRules>> {
     (state(0), state(1), state(2), state(3)).prop_map(|(a, b, c, d)| vec![a, b, c, d])
 }
 
@@ -70,8 +70,8 @@ fn nodes() -> NodeAddresses {
     NodeAddresses { present: ips(&NODES), gone: ips(&["10.0.0.6"]) }
 }
 
-fn next(group: &NetworkSecurityGroup, asks: &[Reach], others: &[Reach]) -> NetworkSecurityGroup {
-    reconcile(group, asks, others, &nodes(), &settings()).document.unwrap_or_else(|| group.clone())
+fn next(group: &NetworkSecurityGroup, asks: &[ServiceRules], others: &[ServiceRules]) -> NetworkSecurityGroup {
+    plan_security_rules(group, asks, others, &nodes(), &settings()).document.unwrap_or_else(|| group.clone())
 }
 
 /// What a history of clusters left, beside others' rules.
@@ -79,7 +79,7 @@ fn history() -> impl Strategy<Value = NetworkSecurityGroup> {
     vec(cluster(), 0..3).prop_map(|past| past.iter().fold(group(foreign()), |group, asks| next(&group, asks, &[])))
 }
 
-type Managed = (rule::Kind, BTreeSet<std::net::IpAddr>, String);
+type Managed = (rule::SecurityRuleKind, BTreeSet<std::net::IpAddr>, String);
 
 /// The managed rules that can be emptied, with their destinations.
 fn managed(group: &NetworkSecurityGroup) -> Vec<Managed> {
@@ -99,14 +99,14 @@ proptest! {
     fn planning_twice_plans_nothing(start in history(), services in cluster(), asking in 0..=4_usize) {
         let (asks, others) = services.split_at(asking);
         let made = next(&start, asks, others);
-        let again = reconcile(&made, asks, others, &nodes(), &settings());
+        let again = plan_security_rules(&made, asks, others, &nodes(), &settings());
         prop_assert_eq!(again.document, None, "{:?}", again.reasons);
     }
 
     #[test]
     fn neither_order_nor_grouping_matters(start in history(), services in cluster(), asking in 1..=4_usize) {
         let (asks, others) = services.split_at(asking);
-        let reversed = |list: &[Reach]| list.iter().rev().cloned().collect::<Vec<_>>();
+        let reversed = |list: &[ServiceRules]| list.iter().rev().cloned().collect::<Vec<_>>();
         let made = next(&start, asks, others);
         prop_assert_eq!(&next(&start, &reversed(asks), &reversed(others)), &made);
         let one_by_one = asks.iter().fold(start, |group, ask| {
@@ -119,20 +119,20 @@ proptest! {
     #[test]
     fn who_asks_gets_what_it_claims_and_nothing_unclaimed_stays(start in history(), services in cluster()) {
         let made = managed(&next(&start, &services, &[]));
-        let claimed: Vec<_> = services.iter().flat_map(Reach::grants).collect();
+        let claimed: Vec<_> = services.iter().flat_map(ServiceRules::rule_destinations).collect();
         for grant in &claimed {
             let found = made.iter().find(|(_, _, name)| *name == grant.rule.name);
             prop_assert!(found.is_some_and(|(kind, addresses, _)| *kind == grant.rule.kind && addresses.is_superset(&grant.destinations)));
         }
-        let held: BTreeSet<_> = services.iter().filter(|service| !service.is_unsettled()).flat_map(|s| s.destinations.union(&s.former).copied()).filter(|address| *address != ip("20.0.0.9")).chain(nodes().present).collect();
+        let held: BTreeSet<_> = services.iter().filter(|service| !service.is_unknown()).flat_map(|s| s.destinations.union(&s.former).copied()).filter(|address| *address != ip("20.0.0.9")).chain(nodes().present).collect();
         for (kind, addresses, name) in made {
             for address in addresses.intersection(&held) {
-                let open = services.iter().filter(|service| service.is_unsettled() && service.destinations.contains(address));
+                let open = services.iter().filter(|service| service.is_unknown() && service.destinations.contains(address));
                 let open: BTreeSet<_> = open.flat_map(|service| service.ports.values().flatten().copied()).collect();
-                let alike = claimed.iter().filter(|grant| grant.rule.kind.is_alike(&kind) && grant.destinations.contains(address));
+                let alike = claimed.iter().filter(|grant| grant.rule.kind.has_same_sources(&kind) && grant.destinations.contains(address));
                 let needed: BTreeSet<_> = alike.flat_map(|grant| grant.rule.kind.ports()).chain(open.iter().copied()).collect();
                 let is_claimed = claimed.iter().any(|grant| grant.rule.name == name && grant.destinations.contains(address));
-                let is_needed = kind.ports().all(|port| needed.contains(&port)) && (!matches!(kind, rule::Kind::Deny | rule::Kind::DenyAt { .. }) || !open.is_empty());
+                let is_needed = kind.ports().all(|port| needed.contains(&port)) && (!matches!(kind, rule::SecurityRuleKind::DenyAll | rule::SecurityRuleKind::DenyPorts { .. }) || !open.is_empty());
                 prop_assert!(is_claimed || is_needed, "{} at {}", name, address);
             }
         }
@@ -143,7 +143,7 @@ proptest! {
         let (asks, others) = services.split_at(asking);
         for (kind, addresses, name) in managed(&next(&start, asks, others)) {
             let machines = nodes().present;
-            prop_assert!(kind != rule::Kind::Deny || addresses.is_disjoint(&machines), "{}", name);
+            prop_assert!(kind != rule::SecurityRuleKind::DenyAll || addresses.is_disjoint(&machines), "{}", name);
         }
     }
 
@@ -157,7 +157,7 @@ proptest! {
             prop_assert!(all["properties"]["securityRules"].as_array().unwrap().contains(&rule));
         }
         let made = managed(&made);
-        for grant in others.iter().flat_map(Reach::grants) {
+        for grant in others.iter().flat_map(ServiceRules::rule_destinations) {
             let found = made.iter().find(|(_, _, name)| *name == grant.rule.name);
             prop_assert!(found.is_some_and(|(_, addresses, _)| addresses.is_superset(&grant.destinations)));
         }

@@ -18,7 +18,7 @@ fn what_means_the_same_is_not_written() {
     for destinations in [&["20.0.0.1"][..], &["20.0.0.1/32"]] {
         assert_eq!(run(&group(json!([web_rule(destinations)])), std::slice::from_ref(&web), &[]).document, None);
     }
-    assert_eq!(run(&group(json!([web_rule(&["20.0.0.9"])])), &[], &[web]), Outcome::default());
+    assert_eq!(run(&group(json!([web_rule(&["20.0.0.9"])])), &[], &[web]), SecurityRulePlan::default());
 }
 
 #[test]
@@ -85,9 +85,9 @@ fn addresses_of_nobody_stay_until_they_are_known_to_have_been_ours() {
     let start = group(json!([web_rule(&["20.0.0.1", "20.0.0.7", "10.0.0.9"])]));
     let web = service("web", &[80], "20.0.0.1");
     assert_eq!(run(&start, std::slice::from_ref(&web), &[]).document, None, "another cluster's");
-    let moved = Reach { former: ips(&["20.0.0.7"]), ..web };
+    let moved = ServiceRules { former: ips(&["20.0.0.7"]), ..web };
     let nodes = NodeAddresses { gone: ips(&["10.0.0.9"]), ..NodeAddresses::default() };
-    let made = reconcile(&start, std::slice::from_ref(&moved), &[], &nodes, &settings());
+    let made = plan_security_rules(&start, std::slice::from_ref(&moved), &[], &nodes, &settings());
     assert_eq!(rules(made.document.as_ref().unwrap())[0]["properties"]["destinationAddressPrefix"], "20.0.0.1");
     assert_eq!(made.reasons, [format!("rule {WEB} (priority 507): remove 10.0.0.9, 20.0.0.7")]);
 }
@@ -103,15 +103,19 @@ fn a_rule_that_nobody_needs_at_a_node_goes_unless_another_network_may_have_the_a
     };
     let nodes = NodeAddresses { present: ips(&["10.0.0.4", "10.0.0.5"]), ..NodeAddresses::default() };
     let web = service("web", &[80], "20.0.0.1");
-    let old = |start: &NetworkSecurityGroup, others: &[Reach]| {
-        let made = reconcile(start, std::slice::from_ref(&web), others, &nodes, &settings).document.unwrap();
-        assert_eq!(reconcile(&made, std::slice::from_ref(&web), others, &nodes, &settings).document, None, "twice");
+    let old = |start: &NetworkSecurityGroup, others: &[ServiceRules]| {
+        let made = plan_security_rules(start, std::slice::from_ref(&web), others, &nodes, &settings).document.unwrap();
+        assert_eq!(
+            plan_security_rules(&made, std::slice::from_ref(&web), others, &nodes, &settings).document,
+            None,
+            "twice"
+        );
         lines(&made).into_iter().filter(|line| line.contains("_old")).collect::<Vec<_>>()
     };
     let kept = "507 allow_IPv4_old internet > 10.0.0.9,20.0.0.9 : ,30555";
     assert_eq!(old(&leftover("30555"), &[]), [kept], "the others may be another cluster's");
     let ports = [(Protocol::Tcp, [30555].into())].into();
-    let unsettled = Reach::unsettled(identity("y"), nodes.present.clone(), ports);
+    let unsettled = ServiceRules::unknown(identity("y"), nodes.present.clone(), ports);
     assert_eq!(old(&leftover("30555"), std::slice::from_ref(&unsettled)), [kept.replace("10.0.0.9", "10.0.0.4,10.0.0.9")]);
     assert_eq!(old(&leftover("30556"), &[unsettled]), [kept.replace("30555", "30556")]);
     let spared = kept.replace("10.0.0.9", "10.0.0.4,10.0.0.9");
@@ -135,16 +139,16 @@ fn a_rule_that_nobody_needs_at_a_node_goes_unless_another_network_may_have_the_a
 
 #[test]
 fn a_denial_at_a_node_stays_while_a_service_may_have_asked_for_it() {
-    let access = Access { ranges: vec!["10.0.0.0/8".parse().unwrap()], deny_all: true, ..Access::default() };
+    let access = AccessControl { ranges: vec!["10.0.0.0/8".parse().unwrap()], deny_all: true, ..AccessControl::default() };
     let closed = ServiceSpec { access, floating_ip: false, ..spec("closed") };
     let nodes = NodeAddresses { present: ips(&["10.0.0.4"]), ..NodeAddresses::default() };
-    let at_nodes = Reach::wanted(&closed, &[ip("20.0.0.1")], &[ip("10.0.0.4")]).unwrap();
-    let start = reconcile(&group(json!([])), &[at_nodes], &[], &nodes, &settings()).document.unwrap();
+    let at_nodes = ServiceRules::wanted(&closed, &[ip("20.0.0.1")], &[ip("10.0.0.4")]).unwrap();
+    let start = plan_security_rules(&group(json!([])), &[at_nodes], &[], &nodes, &settings()).document.unwrap();
     let denials = |port: i32| {
         let ports = [(Protocol::Tcp, [port].into())].into();
-        let unsettled = Reach::unsettled(identity("closed"), nodes.present.clone(), ports);
+        let unsettled = ServiceRules::unknown(identity("closed"), nodes.present.clone(), ports);
         let web = service("web", &[80], "20.0.0.2");
-        let made = reconcile(&start, &[web], &[unsettled], &nodes, &settings()).document.unwrap();
+        let made = plan_security_rules(&start, &[web], &[unsettled], &nodes, &settings()).document.unwrap();
         lines(&made).iter().filter(|line| line.contains(" deny_")).count()
     };
     assert_eq!((denials(30080), denials(30081)), (1, 0));
@@ -153,29 +157,29 @@ fn a_denial_at_a_node_stays_while_a_service_may_have_asked_for_it() {
 /// Two clusters share the group. A Service of one claims the front end of a Service of the other, which nobody here knows.
 #[test]
 fn who_only_claims_an_address_takes_nothing_from_it_but_its_own() {
-    let range = Access { ranges: vec!["10.0.0.0/8".parse().unwrap()], deny_all: true, ..Access::default() };
+    let range = AccessControl { ranges: vec!["10.0.0.0/8".parse().unwrap()], deny_all: true, ..AccessControl::default() };
     let theirs = ServiceSpec { access: range, ports: vec![port(Protocol::Tcp, 8443)], ..spec("theirs") };
-    let theirs = [Reach::wanted(&theirs, &[ip("20.0.0.50")], &[]).unwrap(), service("more", &[80, 443], "20.0.0.50")];
+    let theirs = [ServiceRules::wanted(&theirs, &[ip("20.0.0.50")], &[]).unwrap(), service("more", &[80, 443], "20.0.0.50")];
     let before = after(&group(json!([])), &theirs, &[]);
     let claiming = ServiceSpec { additional_ips: vec![ip("20.0.0.50")], ..spec("web") };
-    let web = Reach::wanted(&claiming, &[ip("20.0.0.1")], &[]).unwrap();
+    let web = ServiceRules::wanted(&claiming, &[ip("20.0.0.1")], &[]).unwrap();
     let claimed = after(&before, std::slice::from_ref(&web), &[]);
     assert_eq!(lines(&claimed).len(), lines(&before).len() + 1, "{:?}", lines(&claimed));
-    let told = ServiceSpec { known_addresses: vec![ip("20.0.0.1"), ip("20.0.0.50")], ..claiming };
+    let told = ServiceSpec { status_addresses: vec![ip("20.0.0.1"), ip("20.0.0.50")], ..claiming };
     let dropped = ServiceSpec { additional_ips: Vec::new(), ..told.clone() };
     for asked in [&told, &dropped] {
-        let removed = Reach::removed(asked.identity.clone(), Some(asked), &[ip("20.0.0.1")]);
+        let removed = ServiceRules::removed(asked.identity.clone(), Some(asked), &[ip("20.0.0.1")]);
         assert_eq!(lines(&after(&claimed, &[removed], &[])), lines(&before));
     }
-    let dropped = Reach::wanted(&dropped, &[ip("20.0.0.1")], &[]).unwrap();
+    let dropped = ServiceRules::wanted(&dropped, &[ip("20.0.0.1")], &[]).unwrap();
     let alone = after(&group(json!([])), &[service("web", &[80], "20.0.0.1")], &[]);
     assert_eq!(lines(&after(&claimed, &[dropped], &[])).len(), lines(&before).len() + lines(&alone).len());
 }
 
 #[test]
 fn denial_lasts_on_a_shared_address_as_long_as_one_service_asks_for_it() {
-    let access = Access { ranges: vec!["10.0.0.0/8".parse().unwrap()], deny_all: true, ..Access::default() };
-    let a = Reach::wanted(&ServiceSpec { access, ..spec("a") }, &[ip("20.0.0.1")], &[]).unwrap();
+    let access = AccessControl { ranges: vec!["10.0.0.0/8".parse().unwrap()], deny_all: true, ..AccessControl::default() };
+    let a = ServiceRules::wanted(&ServiceSpec { access, ..spec("a") }, &[ip("20.0.0.1")], &[]).unwrap();
     let b = service("b", &[443], "20.0.0.1");
     let both = after(&group(json!([])), &[a.clone(), b.clone()], &[]);
     let deny = "4095 deny-all_IPv4 * > 20.0.0.1 : *".to_owned();
@@ -190,9 +194,9 @@ fn switching_floating_ip_cleans_both_sets_of_destinations() {
     let off = ServiceSpec { floating_ip: false, ..on.clone() };
     let nodes = NodeAddresses { present: ips(&["10.0.0.4", "10.0.0.5"]), ..NodeAddresses::default() };
     let members = [ip("10.0.0.4"), ip("10.0.0.5")];
-    let reach = |spec: &ServiceSpec| Reach::wanted(spec, &[ip("20.0.0.1")], &members).unwrap();
-    let next = |group: &NetworkSecurityGroup, ask: Reach| {
-        reconcile(group, &[ask], &[], &nodes, &settings()).document.unwrap_or_else(|| group.clone())
+    let reach = |spec: &ServiceSpec| ServiceRules::wanted(spec, &[ip("20.0.0.1")], &members).unwrap();
+    let next = |group: &NetworkSecurityGroup, ask: ServiceRules| {
+        plan_security_rules(group, &[ask], &[], &nodes, &settings()).document.unwrap_or_else(|| group.clone())
     };
     let first = next(&group(json!([])), reach(&off));
     assert_eq!(lines(&first), ["500 allow_IPv4_bc4e74614871d9c246abe0af3fccced5 Internet > 10.0.0.4,10.0.0.5 : 30080"]);
@@ -200,7 +204,7 @@ fn switching_floating_ip_cleans_both_sets_of_destinations() {
     assert_eq!(lines(&second), ["500 allow_IPv4_d39272f7f57ed937951650d93992ad77 Internet > 20.0.0.1 : 80"]);
     let third = next(&second, reach(&off));
     assert_eq!(lines(&third).len(), 1);
-    let removed = Reach::removed(off.identity.clone(), Some(&off), &[ip("20.0.0.1")]);
+    let removed = ServiceRules::removed(off.identity.clone(), Some(&off), &[ip("20.0.0.1")]);
     assert_eq!(lines(&next(&third, removed)), [""; 0]);
 }
 
@@ -208,7 +212,7 @@ fn switching_floating_ip_cleans_both_sets_of_destinations() {
 fn a_service_that_leaves_a_shared_address_takes_its_rule_with_it() {
     let (a, b) = (service("a", &[80], "20.0.0.1"), service("b", &[443], "20.0.0.1"));
     let start = after(&group(json!([])), &[a.clone(), b], &[]);
-    let left = Reach { former: ips(&["20.0.0.1"]), ..service("b", &[443], "20.0.0.2") };
+    let left = ServiceRules { former: ips(&["20.0.0.1"]), ..service("b", &[443], "20.0.0.2") };
     assert_eq!(
         lines(&after(&start, &[left], &[a]))[1],
         "501 allow_IPv4_bc87afc9aeeece13e643801ad1da615f Internet > 20.0.0.2 : 443"
@@ -220,10 +224,10 @@ fn what_an_unsettled_service_has_stays() {
     let old = service("old", &[80, 443], "20.0.0.1");
     let start = after(&group(json!([])), std::slice::from_ref(&old), &[]);
     let ports = |list: &[i32]| [(Protocol::Tcp, list.iter().copied().collect())].into();
-    let unsettled = Reach::unsettled(identity("y"), ips(&["20.0.0.1"]), ports(&[80, 443]));
+    let unsettled = ServiceRules::unknown(identity("y"), ips(&["20.0.0.1"]), ports(&[80, 443]));
     assert_eq!(run(&start, &[gone(&old)], std::slice::from_ref(&unsettled)).document, None);
     assert_eq!(run(&start, &[unsettled], &[]).document, None);
-    let unsettled = Reach::unsettled(identity("y"), ips(&["20.0.0.1"]), ports(&[443]));
+    let unsettled = ServiceRules::unknown(identity("y"), ips(&["20.0.0.1"]), ports(&[443]));
     let made = lines(&after(&start, &[gone(&old)], &[unsettled]));
     assert_eq!(made, ["501 allow_IPv4_bc87afc9aeeece13e643801ad1da615f Internet > 20.0.0.1 : 443"]);
 }
@@ -231,8 +235,9 @@ fn what_an_unsettled_service_has_stays() {
 #[test]
 fn configured_tags_are_set_and_nothing_else_changes() {
     let web = service("web", &[80], "20.0.0.1");
-    let tagged = Settings { tags: [("env".to_owned(), "prod".to_owned())].into(), ..settings() };
-    let outcome = reconcile(&group(json!([web_rule(&["20.0.0.1"])])), &[web], &[], &NodeAddresses::default(), &tagged);
+    let tagged = LoadBalancerSettings { tags: [("env".to_owned(), "prod".to_owned())].into(), ..settings() };
+    let outcome =
+        plan_security_rules(&group(json!([web_rule(&["20.0.0.1"])])), &[web], &[], &NodeAddresses::default(), &tagged);
     let document = outcome.document.unwrap();
     assert_eq!((document.tags, outcome.reasons.len()), (Some([("env".to_owned(), Some("prod".to_owned()))].into()), 1));
     assert_eq!(document.properties.unwrap().security_rules.unwrap().len(), 1);
@@ -277,17 +282,18 @@ fn a_group_is_filled_to_the_limit_and_no_further() {
 fn sources_and_destinations_are_counted_over_all_rules() {
     let ranges = |count: u32| (0..count).map(|i| format!("10.{}.{}.0/32", i / 256, i % 256).parse().unwrap()).collect();
     let many = |key: &str, count| {
-        let access = Access { ranges: ranges(count), ..Access::default() };
-        Reach::wanted(&ServiceSpec { access, ..spec(key) }, &[ip("20.0.0.1")], &[]).unwrap()
+        let access = AccessControl { ranges: ranges(count), ..AccessControl::default() };
+        ServiceRules::wanted(&ServiceSpec { access, ..spec(key) }, &[ip("20.0.0.1")], &[]).unwrap()
     };
-    let refused = |outcome: Outcome| outcome.services.into_values().find_map(Result::err).map(|refusal| refusal.message);
+    let refused =
+        |outcome: SecurityRulePlan| outcome.services.into_values().find_map(Result::err).map(|refusal| refusal.message);
     assert_eq!(refused(run(&group(json!([])), &[many("a", 4000)], &[])), None);
     assert!(
         refused(run(&group(json!([])), &[many("a", 4000), service("b", &[80], "20.0.0.1")], &[])).unwrap().contains("4001")
     );
     let addresses =
         |count: u32| (0..count).map(|i| std::net::Ipv4Addr::from(0x1400_0000 + i).into()).collect::<BTreeSet<_>>();
-    let wide = |count| Reach { destinations: addresses(count), ..service("a", &[80], "20.0.0.1") };
+    let wide = |count| ServiceRules { destinations: addresses(count), ..service("a", &[80], "20.0.0.1") };
     assert_eq!(refused(run(&group(json!([])), &[wide(4000)], &[])), None);
     assert!(refused(run(&group(json!([])), &[wide(4001)], &[])).unwrap().contains("would have 4001, of which"));
 }

@@ -4,14 +4,14 @@ use super::*;
 
 #[test]
 fn tags_ranges_and_denial_make_rules_in_upstreams_order() {
-    let access = Access {
+    let access = AccessControl {
         tags: vec!["AzureFrontDoor.Backend".into(), "AzureCloud".into()],
         ranges: vec!["192.168.0.0/23".parse().unwrap(), "10.0.0.0/8".parse().unwrap()],
         deny_all: true,
-        ..Access::default()
+        ..AccessControl::default()
     };
     let spec = ServiceSpec { ports: vec![port(Protocol::Udp, 53), port(Protocol::Tcp, 80)], access, ..spec("web") };
-    let web = Reach::wanted(&spec, &[ip("20.1.2.3")], &[]).unwrap();
+    let web = ServiceRules::wanted(&spec, &[ip("20.1.2.3")], &[]).unwrap();
     let allowed = [
         "500 allow_IPv4_465c9cd4f09e4be21ec7e39f3ae2c518 AzureFrontDoor.Backend > 20.1.2.3 : 80",
         "501 allow_IPv4_802088238045253e1bed2dc8730b6bcd AzureCloud > 20.1.2.3 : 80",
@@ -71,25 +71,25 @@ fn a_rule_of_a_shared_address_is_split_by_what_others_need() {
 fn sources_follow_the_kind_and_the_families_of_a_service() {
     let v4 = || vec!["10.0.0.0/8".parse().unwrap()];
     let both = || vec!["0.0.0.0/0".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
-    let none = Access::default;
+    let none = AccessControl::default;
     let tags = || vec!["VirtualNetwork".to_owned()];
     #[rustfmt::skip]
-    let cases: [(bool, Access, &[&str]); 11] = [
+    let cases: [(bool, AccessControl, &[&str]); 11] = [
         (false, none(), &["Internet > 20.0.0.1", "Internet > fd00::1"]),
         (true, none(), &[]),
-        (true, Access { tags: tags(), ..none() }, &["VirtualNetwork > 20.0.0.1", "VirtualNetwork > fd00::1"]),
-        (false, Access { ranges: v4(), ..none() }, &["10.0.0.0/8 > 20.0.0.1"]),
-        (false, Access { ranges: both(), ..none() }, &["0.0.0.0/0 > 20.0.0.1", "2001:db8::/32 > fd00::1"]),
-        (false, Access { has_invalid_ranges: true, ..none() }, &["* > fd00::1", "* > 20.0.0.1"]),
-        (false, Access { ranges: v4(), has_invalid_ranges: true, ..none() }, &["10.0.0.0/8 > 20.0.0.1", "* > fd00::1", "* > 20.0.0.1"]),
-        (false, Access { deny_all: true, ..none() }, &["Internet > 20.0.0.1", "Internet > fd00::1"]),
-        (false, Access { disabled: true, deny_all: true, ranges: v4(), ..none() }, &[]),
-        (true, Access { closed: true, deny_all: true, ranges: v4(), ..none() }, &["* > fd00::1", "* > 20.0.0.1"]),
-        (false, Access { closed: true, ..none() }, &[]),
+        (true, AccessControl { tags: tags(), ..none() }, &["VirtualNetwork > 20.0.0.1", "VirtualNetwork > fd00::1"]),
+        (false, AccessControl { ranges: v4(), ..none() }, &["10.0.0.0/8 > 20.0.0.1"]),
+        (false, AccessControl { ranges: both(), ..none() }, &["0.0.0.0/0 > 20.0.0.1", "2001:db8::/32 > fd00::1"]),
+        (false, AccessControl { has_invalid_ranges: true, ..none() }, &["* > fd00::1", "* > 20.0.0.1"]),
+        (false, AccessControl { ranges: v4(), has_invalid_ranges: true, ..none() }, &["10.0.0.0/8 > 20.0.0.1", "* > fd00::1", "* > 20.0.0.1"]),
+        (false, AccessControl { deny_all: true, ..none() }, &["Internet > 20.0.0.1", "Internet > fd00::1"]),
+        (false, AccessControl { disabled: true, deny_all: true, ranges: v4(), ..none() }, &[]),
+        (true, AccessControl { closed: true, deny_all: true, ranges: v4(), ..none() }, &["* > fd00::1", "* > 20.0.0.1"]),
+        (false, AccessControl { closed: true, ..none() }, &[]),
     ];
     for (internal, access, expected) in cases {
-        let spec = ServiceSpec { internal, access, families: vec![Family::V4, Family::V6], ..spec("web") };
-        let web = Reach::wanted(&spec, &[ip("fd00::1"), ip("20.0.0.1")], &[]).unwrap();
+        let spec = ServiceSpec { internal, access, families: vec![IpFamily::V4, IpFamily::V6], ..spec("web") };
+        let web = ServiceRules::wanted(&spec, &[ip("fd00::1"), ip("20.0.0.1")], &[]).unwrap();
         let made = lines(&after(&group(json!([])), &[web], &[]));
         let made: Vec<_> =
             made.iter().map(|line| line.splitn(3, ' ').nth(2).and_then(|end| end.split(" : ").next()).unwrap()).collect();
@@ -99,22 +99,22 @@ fn sources_follow_the_kind_and_the_families_of_a_service() {
 
 #[test]
 fn machines_are_denied_at_the_ports_of_the_service_alone() {
-    let access = Access {
+    let access = AccessControl {
         has_invalid_ranges: true,
         deny_all: true,
         ranges: vec!["10.1.0.0/16".parse().unwrap()],
-        ..Access::default()
+        ..AccessControl::default()
     };
     let ports = vec![port(Protocol::Tcp, 80), port(Protocol::Udp, 53)];
     let off = ServiceSpec { floating_ip: false, access, ports, additional_ips: vec![ip("20.0.0.9")], ..spec("web") };
     let machines = [ip("10.0.0.4"), ip("10.0.0.5")];
-    let web = Reach::wanted(&off, &[ip("20.0.0.1")], &machines).unwrap();
+    let web = ServiceRules::wanted(&off, &[ip("20.0.0.1")], &machines).unwrap();
     // What was written before, here and upstream: it cuts the machines off. The other destination is somebody else's.
     let deny = json!({"access": "Deny", "direction": "Inbound", "protocol": "*", "sourceAddressPrefix": "*", "sourcePortRange": "*",
         "destinationPortRange": "*", "priority": 4095, "destinationAddressPrefixes": ["10.0.0.4", "10.0.0.5", "10.9.9.9"]});
     let start = group(json!([{"name": "k8s-azure-lb_deny-all_IPv4", "properties": deny}]));
     let nodes = NodeAddresses { present: ips(&["10.0.0.4", "10.0.0.5"]), ..NodeAddresses::default() };
-    let made = reconcile(&start, std::slice::from_ref(&web), &[], &nodes, &settings()).document.unwrap();
+    let made = plan_security_rules(&start, std::slice::from_ref(&web), &[], &nodes, &settings()).document.unwrap();
     let denied: Vec<String> = lines(&made).into_iter().filter(|line| line.contains("deny")).collect();
     assert_eq!(denied.len(), 3, "{denied:?}");
     for (line, (priority, port)) in denied.iter().zip([("4093", "30053"), ("4094", "30080")]) {
@@ -127,29 +127,29 @@ fn machines_are_denied_at_the_ports_of_the_service_alone() {
     // A rule that denies comes before the default one for health probes.
     let probed: Vec<String> = lines(&made).into_iter().filter(|line| line.contains(" AzureLoadBalancer > ")).collect();
     assert!(probed.len() == 1 && probed[0].ends_with(" > 10.0.0.4,10.0.0.5 : 30080"), "{probed:?}");
-    assert_eq!(reconcile(&made, std::slice::from_ref(&web), &[], &nodes, &settings()).document, None);
-    let left = reconcile(&made, &[Reach::removed(web.identity, Some(&off), &[])], &[], &nodes, &settings());
+    assert_eq!(plan_security_rules(&made, std::slice::from_ref(&web), &[], &nodes, &settings()).document, None);
+    let left = plan_security_rules(&made, &[ServiceRules::removed(web.identity, Some(&off), &[])], &[], &nodes, &settings());
     assert_eq!(lines(&left.document.unwrap()), ["4095 deny-all_IPv4 * > 10.9.9.9 : *"]);
 }
 
 /// TCP and UDP NodePorts are given out apart: of two Services with the same number only one denies.
 #[test]
 fn machines_are_denied_one_protocol_alone() {
-    let access = Access { deny_all: true, ranges: vec!["10.1.0.0/16".parse().unwrap()], ..Access::default() };
+    let access = AccessControl { deny_all: true, ranges: vec!["10.1.0.0/16".parse().unwrap()], ..AccessControl::default() };
     let off = |key: &str, protocol, access| ServiceSpec {
         floating_ip: false,
         access,
         ports: vec![port(protocol, 53)],
         ..spec(key)
     };
-    let (closed, open) = (off("closed", Protocol::Tcp, access), off("open", Protocol::Udp, Access::default()));
-    let reach = |spec| Reach::wanted(spec, &[ip("20.0.0.1")], &[ip("10.0.0.4")]).unwrap();
+    let (closed, open) = (off("closed", Protocol::Tcp, access), off("open", Protocol::Udp, AccessControl::default()));
+    let reach = |spec| ServiceRules::wanted(spec, &[ip("20.0.0.1")], &[ip("10.0.0.4")]).unwrap();
     let made = after(&group(json!([])), &[reach(&closed), reach(&open)], &[]);
     let denying: Vec<_> = rules(&made).into_iter().filter(|rule| rule["properties"]["access"] == "Deny").collect();
     assert_eq!(denying.iter().map(|rule| &rule["properties"]["protocol"]).collect::<Vec<_>>(), ["Tcp"]);
     let nodes = NodeAddresses { present: ips(&["10.0.0.4"]), ..NodeAddresses::default() };
-    let removed = Reach::removed(open.identity.clone(), Some(&open), &[ip("20.0.0.1")]);
-    let left = reconcile(&made, &[removed], &[reach(&closed)], &nodes, &settings()).document.unwrap();
+    let removed = ServiceRules::removed(open.identity.clone(), Some(&open), &[ip("20.0.0.1")]);
+    let left = plan_security_rules(&made, &[removed], &[reach(&closed)], &nodes, &settings()).document.unwrap();
     assert_eq!(rules(&left).iter().filter(|rule| rule["properties"]["access"] == "Deny").count(), 1);
 }
 
@@ -160,9 +160,9 @@ fn machines_are_freed_whoever_is_refused() {
         "destinationPortRange": "*", "priority": 4095, "destinationAddressPrefixes": ["10.0.0.4", "20.0.0.1"]});
     let start = group(json!([{"name": "k8s-azure-lb_deny-all_IPv4", "properties": deny}]));
     let nodes = NodeAddresses { present: ips(&["10.0.0.4"]), ..NodeAddresses::default() };
-    let refused = Reach::unsettled(identity("refused"), ips(&["10.0.0.4", "20.0.0.1"]), Ports::new());
+    let refused = ServiceRules::unknown(identity("refused"), ips(&["10.0.0.4", "20.0.0.1"]), PortsByProtocol::new());
     let asks = [service("web", &[80], "20.0.0.2")];
-    let made = reconcile(&start, &asks, &[refused], &nodes, &settings()).document.unwrap();
+    let made = plan_security_rules(&start, &asks, &[refused], &nodes, &settings()).document.unwrap();
     assert_eq!(lines(&made).last().unwrap(), "4095 deny-all_IPv4 * > 20.0.0.1 : *");
 }
 
@@ -171,21 +171,24 @@ fn rules_of_thousands_of_ranges_are_compared_in_any_spelling_and_order() {
     let ranges: Vec<ipnet::IpNet> =
         (0..4_000_u32).map(|n| format!("11.{}.{}.0/24", n / 250, n % 250).parse().unwrap()).collect();
     let texts: Vec<String> = ranges.iter().rev().map(ToString::to_string).collect();
-    let kind =
-        |sources: Vec<String>| super::super::rule::Kind::Allow { protocol: Protocol::Tcp, sources, ports: [80].into() };
+    let kind = |sources: Vec<String>| super::super::rule::SecurityRuleKind::Allow {
+        protocol: Protocol::Tcp,
+        sources,
+        ports: [80].into(),
+    };
     let straight = kind(ranges.iter().map(ToString::to_string).collect());
-    assert!(straight.is_alike(&kind(texts.clone())));
-    assert!(!straight.is_alike(&kind([&texts[1..], &["10.0.0.0/8".to_owned()]].concat())));
+    assert!(straight.has_same_sources(&kind(texts.clone())));
+    assert!(!straight.has_same_sources(&kind([&texts[1..], &["10.0.0.0/8".to_owned()]].concat())));
     assert!(
         kind(vec!["azurecloud".into(), "2001:DB8::/32".into()])
-            .is_alike(&kind(vec!["2001:db8::/32".into(), "AzureCloud".into()]))
+            .has_same_sources(&kind(vec!["2001:db8::/32".into(), "AzureCloud".into()]))
     );
 }
 
 #[test]
 fn protocols_come_in_upstreams_order_and_sctp_is_any() {
     let ports = [Protocol::Sctp, Protocol::Udp, Protocol::Tcp].map(|protocol| port(protocol, 80)).to_vec();
-    let web = Reach::wanted(&ServiceSpec { ports, ..spec("web") }, &[ip("20.0.0.1")], &[]).unwrap();
+    let web = ServiceRules::wanted(&ServiceSpec { ports, ..spec("web") }, &[ip("20.0.0.1")], &[]).unwrap();
     let made = after(&group(json!([])), &[web], &[]);
     let protocols: Vec<_> = rules(&made).iter().map(|rule| rule["properties"]["protocol"].clone()).collect();
     assert_eq!(protocols, ["Tcp", "Udp", "*"]);
@@ -195,18 +198,19 @@ fn protocols_come_in_upstreams_order_and_sctp_is_any() {
 #[test]
 fn destinations_are_front_ends_or_machines_beside_additional_addresses() {
     let additional = vec![ip("198.51.100.1")];
-    let on = ServiceSpec { additional_ips: additional, known_addresses: vec![ip("20.0.0.9"), ip("fd00::9")], ..spec("web") };
-    let reach = Reach::wanted(&on, &[ip("20.0.0.1")], &[ip("10.0.0.4"), ip("fd00::4")]).unwrap();
+    let on =
+        ServiceSpec { additional_ips: additional, status_addresses: vec![ip("20.0.0.9"), ip("fd00::9")], ..spec("web") };
+    let reach = ServiceRules::wanted(&on, &[ip("20.0.0.1")], &[ip("10.0.0.4"), ip("fd00::4")]).unwrap();
     assert_eq!((reach.destinations, reach.former), (ips(&["198.51.100.1", "20.0.0.1"]), ips(&[])));
     assert_eq!(reach.claimed, ips(&["198.51.100.1", "20.0.0.9", "fd00::9"]));
-    let dual = ServiceSpec { families: vec![Family::V4, Family::V6], ..on.clone() };
-    let reach = Reach::wanted(&dual, &[ip("20.0.0.1")], &[]).unwrap();
+    let dual = ServiceSpec { families: vec![IpFamily::V4, IpFamily::V6], ..on.clone() };
+    let reach = ServiceRules::wanted(&dual, &[ip("20.0.0.1")], &[]).unwrap();
     let unknown = "the other address is not known yet, so that the old one may still be it";
     assert_eq!(reach.claimed, ips(&["198.51.100.1", "20.0.0.9"]), "{unknown}");
     let off = ServiceSpec { floating_ip: false, ..on };
-    let reach = Reach::wanted(&off, &[ip("20.0.0.1")], &[ip("10.0.0.4"), ip("fd00::4")]).unwrap();
+    let reach = ServiceRules::wanted(&off, &[ip("20.0.0.1")], &[ip("10.0.0.4"), ip("fd00::4")]).unwrap();
     assert_eq!(reach.destinations, ips(&["198.51.100.1", "10.0.0.4", "fd00::4"]));
     assert_eq!((reach.former, reach.claimed), (ips(&["20.0.0.1"]), ips(&["198.51.100.1", "20.0.0.9", "fd00::9"])));
     assert_eq!(reach.ports, [(Protocol::Tcp, [30080].into())].into());
-    assert_eq!(Reach::wanted(&off, &[], &[ip("10.0.0.4")]).unwrap_err().field, "status.loadBalancer");
+    assert_eq!(ServiceRules::wanted(&off, &[], &[ip("10.0.0.4")]).unwrap_err().field, "status.loadBalancer");
 }

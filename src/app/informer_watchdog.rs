@@ -1,0 +1,104 @@
+//! Who leads and cannot see the cluster gives the lease up.
+//!
+//! In: how the informers are doing, and since when this replica leads. Out: why it should not lead any more. A cloud that is down is no
+//! reason: another replica would reach it no better. An informer whose store is behind is one, because this process alone may be cut
+//! off, or its connection may be broken in a way that nothing else notices; and controllers must not act on an old store for ever.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::manager::ManagerState;
+use crate::runtime::store::WatchStatus;
+
+/// How long a leader may wait for the first list, or its next page: four tries of a list that hangs. Until then no controller runs at all.
+/// A list of a large cluster may take longer in all, and another replica would have to begin it anew.
+const FIRST_LIST: Duration = Duration::from_secs(2 * 60);
+/// How long a leader's store may be behind after that. Controllers go on meanwhile: every write is checked against the server, and an
+/// API server that restarts or is upgraded comes back within this time, so that the lease does not wander for nothing.
+const BEHIND: Duration = Duration::from_secs(5 * 60);
+/// How often it is looked at.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Why a replica that has led since `elected` should not go on, if so.
+fn stale_informer(informers: &[(&str, WatchStatus)], elected: Instant, now: Instant) -> Option<String> {
+    informers.iter().find_map(|(resource, status)| {
+        let limit = if status.synced { BEHIND } else { FIRST_LIST };
+        let behind =
+            now.saturating_duration_since(status.behind_since?.max(elected).max(status.progressed.unwrap_or(elected)));
+        let what = if status.synced { "nothing has been heard of" } else { "there is no first list of" };
+        let error = status.error.as_deref().unwrap_or("no answer yet");
+        (behind >= limit).then(|| format!("{what} {resource} for {} s: {error}", behind.as_secs()))
+    })
+}
+
+/// Resolves with the reason when this replica leads and should not. Without election nobody else could do better.
+pub(super) async fn until_stale(watched: &ManagerState) -> String {
+    if watched.election.is_none() {
+        std::future::pending::<()>().await;
+    }
+    watched.leadership.acquired().await;
+    let elected = Instant::now();
+    loop {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        let services = watched.services.as_ref().map(|services| ("services", services.status()));
+        let informers: Vec<_> = std::iter::once(("nodes", watched.nodes.status())).chain(services).collect();
+        if let Some(why) = stale_informer(&informers, elected, Instant::now()) {
+            return why;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_store_that_is_behind_for_minutes_of_leading_costs_the_lease() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let status = |synced, behind_since: Option<u64>| WatchStatus {
+            synced,
+            error: synced.then(|| "refused".to_owned()),
+            behind_since: behind_since.map(at),
+            progressed: None,
+        };
+        // synced, behind since, elected, now, given up
+        for (synced, behind, elected, now, expected) in [
+            (false, Some(0), 0, 119, None),
+            (false, Some(0), 0, 120, Some("there is no first list of nodes for 120 s: no answer yet")),
+            (false, Some(0), 600, 719, None),
+            (true, Some(100), 0, 399, None),
+            (true, Some(100), 0, 400, Some("nothing has been heard of nodes for 300 s: refused")),
+            (true, Some(100), 300, 599, None),
+            (true, None, 0, 100_000, None),
+        ] {
+            let informers = [("services", status(true, None)), ("nodes", status(synced, behind))];
+            assert_eq!(
+                stale_informer(&informers, at(elected), at(now)).as_deref(),
+                expected,
+                "{synced} {behind:?} {elected} {now}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_list_that_goes_on_is_waited_for() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        for (synced, progressed, now, given_up) in [
+            (false, 100, 219, false),
+            (false, 100, 220, true),
+            (false, 3600, 3700, false),
+            (true, 100, 399, false),
+            (true, 100, 400, true),
+        ] {
+            let status = WatchStatus { synced, error: None, behind_since: Some(start), progressed: Some(at(progressed)) };
+            assert_eq!(
+                stale_informer(&[("nodes", status)], start, at(now)).is_some(),
+                given_up,
+                "{synced} {progressed} {now}"
+            );
+        }
+    }
+}

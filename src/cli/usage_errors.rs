@@ -1,0 +1,199 @@
+//! Every mistake on the command line at once: words that nobody knows, values that are none, and rules that are broken.
+//!
+//! In: the words, and later what reading values and applying rules complained about. Out: what was understood, or one line for each
+//! mistake, in that order. A rule that compares a flag whose value could not be read says nothing about it: the value that it would
+//! judge is not the one that was meant.
+
+use std::ffi::OsString;
+
+use clap::{
+    ArgMatches, Command,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+
+use super::{UsageError, arguments::FlagArguments, value::FlagValue};
+
+/// Unknown words that are told; the parser runs once for each.
+const MAX_UNKNOWN_WORDS: usize = 20;
+
+/// The complaints so far.
+#[derive(Debug, Default)]
+pub(super) struct UsageErrors {
+    lines: Vec<String>,
+    invalid_flags: Vec<&'static str>,
+}
+
+/// What the words mean as far as they are known.
+pub(super) enum ParsedCommandLine {
+    /// Flags and subcommand, without the words that are mistakes.
+    Matches(ArgMatches, UsageErrors),
+    /// The help that was asked for.
+    Help(String),
+}
+
+/// Parses `words`, and again without each word that the parser does not know.
+pub(super) fn parse_words(command: &Command, mut words: Vec<OsString>) -> Result<ParsedCommandLine, UsageError> {
+    let mut mistakes = UsageErrors::default();
+    loop {
+        let error = match command.clone().try_get_matches_from(&words) {
+            Ok(matches) => return Ok(ParsedCommandLine::Matches(matches, mistakes)),
+            Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+                return mistakes.finish(Ok(ParsedCommandLine::Help(error.render().to_string())));
+            }
+            Err(error) => error,
+        };
+        mistakes.add(complaint(&error, command, &words));
+        if mistakes.lines.len() >= MAX_UNKNOWN_WORDS || !drop_word(command, &mut words, &error) {
+            return Err(UsageError::new(mistakes.lines));
+        }
+    }
+}
+
+impl UsageErrors {
+    /// Whether there is none so far.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// One more, unless it has been told.
+    pub(super) fn add(&mut self, line: String) {
+        if !self.lines.contains(&line) {
+            self.lines.push(line);
+        }
+    }
+
+    /// The flags whose values could not be read.
+    pub(super) fn add_invalid_values(&mut self, arguments: &FlagArguments) {
+        for (flag, line) in arguments.invalid() {
+            self.invalid_flags.push(flag);
+            self.add(line.clone());
+        }
+    }
+
+    /// What was made of the words, or all mistakes: these, and those of the rules.
+    pub(super) fn finish<T>(mut self, made: Result<T, Vec<String>>) -> Result<T, UsageError> {
+        let (made, broken) = match made {
+            Ok(made) => (Some(made), Vec::new()),
+            Err(broken) => (None, broken),
+        };
+        let unreadable = std::mem::take(&mut self.invalid_flags);
+        broken.into_iter().filter(|line| !unreadable.iter().any(|flag| names(line, flag))).for_each(|line| self.add(line));
+        match made {
+            Some(made) if self.is_empty() => Ok(made),
+            _ => Err(UsageError::new(self.lines)),
+        }
+    }
+}
+
+/// Whether `line` is about `--flag`.
+fn names(line: &str, flag: &str) -> bool {
+    let goes_on = |rest: &str| rest.starts_with(|next: char| next == '-' || next.is_ascii_alphanumeric());
+    line.split("--").skip(1).any(|rest| rest.strip_prefix(flag).is_some_and(|rest| !goes_on(rest)))
+}
+
+/// Takes out the word that `error` is about; answers whether it was there.
+fn drop_word(command: &Command, words: &mut Vec<OsString>, error: &clap::Error) -> bool {
+    let Some(wrong) = wrong_word(error) else { return false };
+    let name = wrong.split(' ').next().unwrap_or_default().to_owned();
+    let is_it = |word: &OsString| {
+        word.to_str().is_some_and(|word| word == name || word.split_once('=').is_some_and(|(flag, _)| flag == name))
+    };
+    let Some(at) = words.iter().skip(1).position(is_it).map(|at| at + 1) else { return false };
+    let is_whole = words[at].to_str().is_some_and(|word| word.contains('='));
+    words.remove(at);
+    // The next word is most likely the value of the flag.
+    let is_value = |word: &str| !word.starts_with('-') && command.find_subcommand(word).is_none();
+    if name.starts_with('-') && !is_whole && words.get(at).and_then(|word| word.to_str()).is_some_and(is_value) {
+        words.remove(at);
+    }
+    true
+}
+
+/// The word that can be left out, for the parser to go on with the others.
+fn wrong_word(error: &clap::Error) -> Option<String> {
+    match error.kind() {
+        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => word(error),
+        ErrorKind::InvalidValue if text(error, ContextKind::InvalidValue).is_none_or(|value| value.is_empty()) => {
+            word(error)
+        }
+        _ => None,
+    }
+}
+
+fn word(error: &clap::Error) -> Option<String> {
+    text(error, ContextKind::InvalidArg).or_else(|| text(error, ContextKind::InvalidSubcommand))
+}
+
+fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
+    match error.get(kind)? {
+        ContextValue::String(text) => Some(text.clone()),
+        ContextValue::Strings(texts) => texts.first().cloned(),
+        _ => None,
+    }
+}
+
+/// What clap complains about, in one line.
+fn complaint(error: &clap::Error, command: &Command, words: &[OsString]) -> String {
+    let chosen = words.iter().skip(1).filter_map(|word| word.to_str()).find_map(|word| command.find_subcommand(word));
+    let word = word(error).unwrap_or_default();
+    match error.kind() {
+        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand if !word.starts_with('-') => {
+            unexpected_argument(&word, text(error, ContextKind::SuggestedSubcommand), chosen.unwrap_or(command))
+        }
+        ErrorKind::UnknownArgument => match text(error, ContextKind::SuggestedArg) {
+            Some(known) => format!("unknown flag {word}: did you mean {known}?"),
+            None => format!("unknown flag {word}: --help lists the flags"),
+        },
+        ErrorKind::InvalidValue => match text(error, ContextKind::InvalidValue).filter(|value| !value.is_empty()) {
+            Some(value) => format!("invalid value {value:?} for {word}: want {}", accepted(&word, chosen)),
+            None => format!("{word} needs a value"),
+        },
+        ErrorKind::MissingRequiredArgument => {
+            let whose = chosen.map_or("", Command::get_name);
+            format!("{whose} needs {word}: {}", accepted(&word, chosen))
+        }
+        ErrorKind::InvalidUtf8 => "an argument is not UTF-8 text".to_owned(),
+        _ => error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned(),
+    }
+}
+
+/// About a word that stands where none is expected.
+fn unexpected_argument(word: &str, meant: Option<String>, command: &Command) -> String {
+    const SWITCH: &str = "a switch takes its value after an equals sign, as in --leader-elect=false";
+    let shown = command.get_subcommands().filter(|known| !known.is_hide_set()).map(Command::get_name);
+    let mut known: Vec<_> = shown.chain(["help"]).collect();
+    known.sort_unstable();
+    known.dedup();
+    let is_value = <bool as FlagValue>::parse(word).is_ok();
+    match meant {
+        Some(meant) => format!("unexpected argument {word:?}: did you mean {meant}?"),
+        None if is_value => format!("unexpected argument {word:?}: {SWITCH}"),
+        None if command.has_subcommands() => {
+            format!("unexpected argument {word:?}: want flags, or one of the subcommands {}; {SWITCH}", known.join(", "))
+        }
+        None => format!("unexpected argument {word:?}: only flags are accepted, and {SWITCH}"),
+    }
+}
+
+/// The values that an argument of a subcommand takes; `name` is `<shell>` or the like.
+fn accepted(name: &str, command: Option<&Command>) -> String {
+    let plain = name.trim_matches(['<', '>']);
+    let argument = command.and_then(|command| command.get_arguments().find(|argument| argument.get_id() == plain));
+    let values = argument.map(clap::Arg::get_possible_values).unwrap_or_default();
+    let values: Vec<_> = values.iter().map(clap::builder::PossibleValue::get_name).collect();
+    format!("one of {}", values.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_is_named_only_as_a_whole() {
+        let line =
+            "invalid value \"20s\" for --leader-elect-renew-deadline: want less than --leader-elect-lease-duration (15s)";
+        assert!(names(line, "leader-elect-renew-deadline") && names(line, "leader-elect-lease-duration"));
+        assert!(!names(line, "leader-elect") && !names(line, "lease-duration"));
+        assert!(names("--leader-elect", "leader-elect"));
+    }
+}

@@ -1,0 +1,202 @@
+//! What follows from what became of a plan: pure.
+//!
+//! In: a [`Plan`] and the provider's [`RouteOutcomes`]. Out: which nodes have all their routes, which creations failed, and how
+//! the reconcile ended. Upstream: `route_controller.go`, `reconcile` (last part) and `updateNetworkingCondition`.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{Node, NodeCondition},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use super::plan::{NodeRoutePlan, RequiredRoute, RoutePlan};
+use crate::{
+    cloud_provider::{CloudError, CloudResult, Route, RouteOutcomes},
+    node::well_known::CONDITION_NETWORK_UNAVAILABLE as NETWORK_UNAVAILABLE,
+    runtime::{patch::ApiError, work_queue::ReconcileResult},
+};
+
+/// When to try again what only the user can put right; a change of a node comes earlier.
+pub(super) const INVALID_RETRY: Duration = Duration::from_secs(300);
+
+/// Consequences of the outcomes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct RouteSyncResult {
+    /// Nodes of which it is known whether they have all their routes.
+    pub(super) node_results: Vec<(Arc<Node>, bool)>,
+    /// Creations that failed, for events.
+    pub(super) failed: Vec<FailedRouteCreation>,
+    /// Everything that needs another attempt.
+    pub(super) retries: Vec<RouteRetry>,
+}
+
+/// A route that could not be created.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct FailedRouteCreation {
+    /// For this node.
+    pub(super) node: Arc<Node>,
+    /// Under this name hint.
+    pub(super) hint: String,
+    /// This one.
+    pub(super) cidr: String,
+    /// Because of this.
+    pub(super) error: String,
+}
+
+/// When to try again, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum RouteRetry {
+    /// After the back-off.
+    BackOff(String),
+    /// After this long; nothing failed.
+    After(Duration, String),
+    /// Much later: the user has to change something first.
+    Later(String),
+}
+
+impl RouteRetry {
+    /// What an error of the provider means for `what`. `None`: nothing is left to do for this process.
+    pub(super) fn from_cloud(what: &str, error: &CloudError) -> Option<Self> {
+        let reason = format!("{what}: {error}");
+        match error {
+            CloudError::NotImplemented | CloudError::ImplementedElsewhere | CloudError::NotLeader(_) => None,
+            CloudError::RetryAfter { after, .. } => Some(RouteRetry::After(*after, reason)),
+            CloudError::Invalid(_) | CloudError::Refused(_) => Some(RouteRetry::Later(reason)),
+            CloudError::InstanceNotFound | CloudError::Deadline { .. } | CloudError::Failed(_) => {
+                Some(RouteRetry::BackOff(reason))
+            }
+        }
+    }
+
+    /// What an error of the API server means for `what`.
+    pub(super) fn from_api(what: &str, error: &ApiError) -> Option<Self> {
+        match error {
+            ApiError::NotFound(_) | ApiError::NotLeading(_) => None,
+            ApiError::Conflict(_) | ApiError::Forbidden(_) | ApiError::Failed(_) => {
+                Some(RouteRetry::BackOff(format!("{what}: {error}")))
+            }
+        }
+    }
+
+    fn reason(&self) -> &str {
+        match self {
+            RouteRetry::BackOff(reason) | RouteRetry::After(_, reason) | RouteRetry::Later(reason) => reason,
+        }
+    }
+}
+
+/// How a reconcile ended: a failure is repeated after the back-off, else the shortest wait counts. The reason names one case and
+/// how many there are.
+pub(super) fn outcome(again: &[RouteRetry]) -> ReconcileResult {
+    let delay = |again: &RouteRetry| match again {
+        RouteRetry::BackOff(_) => Duration::ZERO,
+        RouteRetry::After(delay, _) => *delay,
+        RouteRetry::Later(_) => INVALID_RETRY,
+    };
+    let Some(first) = again.iter().min_by_key(|again| (!matches!(again, RouteRetry::BackOff(_)), delay(again))) else {
+        return ReconcileResult::Done;
+    };
+    let reason = match again.len() {
+        1 => first.reason().to_owned(),
+        more => format!("{} (and {} more)", first.reason(), more - 1),
+    };
+    match first {
+        RouteRetry::BackOff(_) => ReconcileResult::Failed(reason),
+        RouteRetry::After(..) | RouteRetry::Later(_) => ReconcileResult::RequeueAfter(delay(first), reason),
+    }
+}
+
+/// Draws the consequences.
+pub(super) fn evaluate(plan: &RoutePlan, outcomes: &RouteOutcomes) -> RouteSyncResult {
+    let mut settled = RouteSyncResult::default();
+    for (index, route) in plan.changes.delete.iter().enumerate() {
+        if let Err(error) = outcome_at(&outcomes.deleted, index) {
+            settled.retries.extend(RouteRetry::from_cloud(&format!("deleting {}", describe(route)), &error));
+        }
+    }
+    for node in &plan.nodes {
+        if let Some(has_all) = evaluate_node(node, plan, outcomes, &mut settled) {
+            settled.node_results.push((Arc::clone(&node.node), has_all));
+        }
+    }
+    settled
+}
+
+/// Whether a node has all its routes; `None` when that is for somebody else to say.
+fn evaluate_node(
+    node: &NodeRoutePlan,
+    plan: &RoutePlan,
+    outcomes: &RouteOutcomes,
+    settled: &mut RouteSyncResult,
+) -> Option<bool> {
+    // A node without pod CIDRs that routes lead to has none of its own.
+    let mut has_all = !node.routes.is_empty();
+    let mut known = true;
+    for needed in &node.routes {
+        let RequiredRoute::Create(index) = *needed else { continue };
+        let Err(error) = outcome_at(&outcomes.created, index) else { continue };
+        has_all = false;
+        let (hint, route) = &plan.changes.create[index];
+        let again = RouteRetry::from_cloud(&format!("creating {}", describe(route)), &error);
+        known &= again.is_some();
+        if matches!(again, Some(RouteRetry::BackOff(_) | RouteRetry::Later(_))) {
+            settled.failed.push(FailedRouteCreation {
+                node: Arc::clone(&node.node),
+                hint: hint.clone(),
+                cidr: route.destination_cidr.clone(),
+                error: error.to_string(),
+            });
+        }
+        settled.retries.extend(again);
+    }
+    known.then_some(has_all)
+}
+
+/// The outcome of a change; a provider that does not tell has not made it, as far as one knows.
+fn outcome_at(outcomes: &[CloudResult<()>], index: usize) -> CloudResult<()> {
+    let unknown = || Err(CloudError::failed("the cloud provider did not say what became of it"));
+    outcomes.get(index).cloned().unwrap_or_else(unknown)
+}
+
+/// A route, for messages.
+fn describe(route: &Route) -> String {
+    let name = if route.name.is_empty() { String::new() } else { format!("{} ", route.name) };
+    format!("route {name}{} to node {:?}", route.destination_cidr, route.target_node)
+}
+
+/// The patch of `nodes/status` that tells whether `node` has all its routes; `None` when the node says so already, with this
+/// controller's reason. Another writer's reason is replaced, as upstream does. It carries the UID: a Node that has been registered anew
+/// under this name meanwhile has other pod CIDRs, and the server refuses it for that one.
+pub(super) fn condition_patch(node: &Node, has_all: bool, now: Timestamp) -> Option<Value> {
+    let (status, reason, message) = match has_all {
+        true => ("False", "RouteCreated", "RouteController created a route"),
+        false => ("True", "NoRouteCreated", "RouteController failed to create a route"),
+    };
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let current = conditions.iter().find(|condition| condition.type_ == NETWORK_UNAVAILABLE);
+    if current.is_some_and(|current| current.status == status && current.reason.as_deref() == Some(reason)) {
+        return None;
+    }
+    let condition = NodeCondition {
+        type_: NETWORK_UNAVAILABLE.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        last_heartbeat_time: Some(Time(now)),
+        last_transition_time: Some(Time(now)),
+    };
+    let metadata = node.uid().map_or_else(|| json!({}), |uid| json!({"uid": uid}));
+    Some(json!({"metadata": metadata, "status": {"conditions": [condition]}}))
+}
+
+/// For messages about a node's condition.
+pub(super) fn condition_of(node: &Node) -> String {
+    format!("condition {NETWORK_UNAVAILABLE} of node {:?}", node.name_any())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! What the service controller remembers: what it applied per Service, the hosts, and which node change is still under way.
+//!
+//! Plain data behind one lock that is never held across an await; the methods are the only places that change it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use tokio::time::Instant;
+
+use super::{
+    conditions::LoadBalancerPhase,
+    needs_update::{is_being_deleted, is_of_another_class, needs_cleanup, wants_load_balancer},
+    plan::{AppliedService, ServiceStatusUpdate},
+    predicates::{LoadBalancerHosts, NodeSet},
+};
+use crate::runtime::{informer::ObjectChange, store::ObjectKey};
+
+/// All that is remembered.
+#[derive(Debug, Default)]
+pub(super) struct ServiceCache {
+    /// Every Service that has, or may have, a load balancer of ours.
+    applied: HashMap<ObjectKey, AppliedService>,
+    /// The hosts, until a Node changes.
+    hosts: Option<Arc<LoadBalancerHosts>>,
+    /// The last set of hosts, shared by all load balancers that have it.
+    last_set: Option<NodeSet>,
+    /// When the first node change came that was not looked at yet.
+    nodes_changed: Option<Instant>,
+    /// A node change that is under way: since when, and which Services it waits for.
+    node_sync: Option<(Instant, BTreeSet<ObjectKey>)>,
+}
+
+impl ServiceCache {
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&AppliedService> {
+        self.applied.get(key)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &AppliedService)> {
+        self.applied.iter()
+    }
+
+    /// Takes note of a change of a Service. Answers whether a Service vanished that may have a load balancer. A replica that
+    /// does not lead keeps up with what it sees; the leader forgets nothing that it has not cleaned up.
+    pub(super) fn observe(&mut self, change: &ObjectChange<Service>, leading: bool) -> bool {
+        let key = ObjectKey::of(change.object().as_ref());
+        match change {
+            ObjectChange::Deleted(_) if leading => return self.applied.contains_key(&key),
+            ObjectChange::Deleted(_) => drop(self.applied.remove(&key)),
+            ObjectChange::Added(new) | ObjectChange::Updated { new, .. } if may_have_load_balancer(new) => {
+                let fresh = || AppliedService::unknown(Arc::clone(new));
+                if leading {
+                    self.applied.entry(key).or_insert_with(fresh);
+                } else {
+                    self.applied.insert(key, fresh());
+                }
+            }
+            ObjectChange::Added(_) | ObjectChange::Updated { .. } if leading => {}
+            ObjectChange::Added(_) | ObjectChange::Updated { .. } => drop(self.applied.remove(&key)),
+        }
+        false
+    }
+
+    /// A call for `service` begins: until it succeeds nothing is known of its load balancer.
+    pub(super) fn mark_pending(&mut self, key: &ObjectKey, service: &Arc<Service>, stage: LoadBalancerPhase) {
+        let applied = self.applied.entry(key.clone()).or_insert_with(|| AppliedService::unknown(Arc::clone(service)));
+        applied.service = Arc::clone(service);
+        applied.synced = false;
+        applied.phase = Some(stage);
+    }
+
+    /// The call succeeded for these hosts.
+    pub(super) fn mark_synced(&mut self, key: &ObjectKey, nodes: &NodeSet, answer: ServiceStatusUpdate) {
+        if let Some(applied) = self.applied.get_mut(key) {
+            applied.synced = true;
+            applied.verify = false;
+            applied.nodes = Some(nodes.clone());
+            applied.phase = Some(answer.phase.clone());
+            applied.unpublished = Some(answer);
+        }
+    }
+
+    /// A change of hosts was put off: load balancer and hosts are as before.
+    pub(super) fn postpone_update(&mut self, key: &ObjectKey) {
+        self.applied.entry(key.clone()).and_modify(|applied| applied.synced = true);
+    }
+
+    pub(super) fn mark_published(&mut self, key: &ObjectKey) {
+        self.applied.entry(key.clone()).and_modify(|applied| applied.unpublished = None);
+    }
+
+    pub(super) fn set_phase(&mut self, key: &ObjectKey, stage: LoadBalancerPhase) {
+        self.applied.entry(key.clone()).and_modify(|applied| applied.phase = Some(stage));
+    }
+
+    /// Nothing is left of the load balancer.
+    pub(super) fn forget(&mut self, key: &ObjectKey) {
+        self.applied.remove(key);
+    }
+
+    /// Asks for every load balancer to be checked; answers their keys.
+    pub(super) fn verify_all(&mut self) -> Vec<ObjectKey> {
+        self.applied.values_mut().for_each(|applied| applied.verify = true);
+        self.applied.keys().cloned().collect()
+    }
+
+    /// A Node changed by more than a heartbeat: the hosts are read again when next needed.
+    pub(super) fn nodes_are_stale(&mut self) {
+        self.hosts = None;
+    }
+
+    /// A Node changed in a way that load balancers care about, while this process leads: what a standby sees is carried by others.
+    pub(super) fn nodes_changed(&mut self, now: Instant) {
+        self.nodes_changed.get_or_insert(now);
+    }
+
+    /// The hosts among the Nodes that `list` answers.
+    pub(super) fn hosts(&mut self, list: impl FnOnce() -> Vec<Arc<Node>>) -> Arc<LoadBalancerHosts> {
+        let last_set = &mut self.last_set;
+        let read = || {
+            let hosts = LoadBalancerHosts::among(list(), last_set.as_ref());
+            *last_set = Some(hosts.set.clone());
+            Arc::new(hosts)
+        };
+        Arc::clone(self.hosts.get_or_insert_with(read))
+    }
+
+    /// A node change is being carried to the Services at `keys`. Answers its age if it affects none.
+    pub(super) fn begin_node_sync(&mut self, keys: &[ObjectKey], now: Instant) -> Option<Duration> {
+        let since = self.nodes_changed.take().unwrap_or(now);
+        if keys.is_empty() {
+            return Some(now.saturating_duration_since(since));
+        }
+        self.node_sync.get_or_insert((since, BTreeSet::new())).1.extend(keys.iter().cloned());
+        None
+    }
+
+    /// A reconcile of `key` ended. Answers the age of the node change if that was the last Service it waited for.
+    pub(super) fn end_node_sync(&mut self, key: &ObjectKey, now: Instant) -> Option<Duration> {
+        let (since, waiting) = self.node_sync.as_mut()?;
+        let since = *since;
+        (waiting.remove(key) && waiting.is_empty()).then(|| {
+            self.node_sync = None;
+            now.saturating_duration_since(since)
+        })
+    }
+
+    /// How many load balancers are in each stage.
+    pub(super) fn phases(&self) -> BTreeMap<&'static str, usize> {
+        let mut stages = BTreeMap::new();
+        for applied in self.applied.values() {
+            *stages.entry(applied.phase.as_ref().map_or("Pending", LoadBalancerPhase::reason)).or_default() += 1;
+        }
+        stages
+    }
+}
+
+fn may_have_load_balancer(service: &Service) -> bool {
+    let cleanup = needs_cleanup(service) && !is_of_another_class(service);
+    cleanup || (wants_load_balancer(service) && !is_being_deleted(service))
+}
+
+#[cfg(test)]
+mod tests;

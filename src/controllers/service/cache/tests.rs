@@ -1,0 +1,75 @@
+//! What is remembered, as upstream's `TestServiceCache` and more.
+
+use k8s_openapi::api::core::v1::ServiceSpec;
+
+use super::*;
+
+fn service(uid: &str, type_: &str) -> Arc<Service> {
+    let mut service = Service::default();
+    service.metadata.name = Some("web".into());
+    service.metadata.uid = Some(uid.into());
+    service.spec = Some(ServiceSpec { type_: Some(type_.into()), ..Default::default() });
+    Arc::new(service)
+}
+
+fn key() -> ObjectKey {
+    ObjectKey::of(service("u1", "LoadBalancer").as_ref())
+}
+
+fn uid(state: &ServiceCache) -> Option<&str> {
+    state.get(&key()).and_then(|applied| applied.service.metadata.uid.as_deref())
+}
+
+#[test]
+fn the_leader_forgets_nothing_that_it_has_not_cleaned_up() {
+    let mut state = ServiceCache::default();
+    let old = service("u1", "LoadBalancer");
+    assert!(!state.observe(&ObjectChange::Added(Arc::clone(&old)), true));
+    state.observe(&ObjectChange::Updated { old: Arc::clone(&old), new: service("u1", "ClusterIP") }, true);
+    assert!(state.observe(&ObjectChange::Deleted(old), true), "it vanished and may have a load balancer");
+    state.observe(&ObjectChange::Added(service("u2", "LoadBalancer")), true);
+    assert_eq!(uid(&state), Some("u1"));
+    state.forget(&key());
+    assert!(!state.observe(&ObjectChange::Deleted(service("u2", "LoadBalancer")), true));
+}
+
+#[test]
+fn a_standby_keeps_up_with_what_it_sees() {
+    let mut state = ServiceCache::default();
+    let old = service("u1", "LoadBalancer");
+    state.observe(&ObjectChange::Added(Arc::clone(&old)), false);
+    state.observe(&ObjectChange::Updated { old: Arc::clone(&old), new: service("u2", "LoadBalancer") }, false);
+    assert_eq!(uid(&state), Some("u2"));
+    assert!(!state.observe(&ObjectChange::Deleted(old), false));
+    assert_eq!(uid(&state), None);
+}
+
+#[test]
+fn nothing_is_known_from_before_a_call_until_it_succeeded() {
+    let mut state = ServiceCache::default();
+    let (service, set) = (service("u1", "LoadBalancer"), NodeSet::of([]));
+    state.mark_pending(&key(), &service, LoadBalancerPhase::Ensuring);
+    assert!(!state.get(&key()).unwrap().synced);
+    state.mark_synced(&key(), &set, ServiceStatusUpdate { status: None, phase: LoadBalancerPhase::Ready });
+    state.mark_published(&key());
+    assert_eq!(state.verify_all(), [key()]);
+    let applied = state.get(&key()).unwrap();
+    assert!(applied.synced && applied.verify && applied.unpublished.is_none() && applied.nodes == Some(set));
+    assert_eq!(state.phases(), [("Ready", 1)].into());
+    state.mark_pending(&key(), &service, LoadBalancerPhase::Updating);
+    state.postpone_update(&key());
+    assert!(state.get(&key()).unwrap().synced);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_change_is_as_old_as_its_first_node_until_the_last_service_has_it() {
+    let (mut state, start) = (ServiceCache::default(), Instant::now());
+    let second = Duration::from_secs(1);
+    state.nodes_changed(start);
+    state.nodes_changed(start + second);
+    assert_eq!(state.begin_node_sync(&[key(), ObjectKey::cluster("other")], start + second), None);
+    assert_eq!(state.end_node_sync(&key(), start + second), None);
+    assert_eq!(state.end_node_sync(&ObjectKey::cluster("other"), start + 3 * second), Some(3 * second));
+    assert_eq!(state.end_node_sync(&key(), start), None);
+    assert_eq!(state.begin_node_sync(&[], start), Some(Duration::ZERO));
+}

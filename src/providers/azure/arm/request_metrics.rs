@@ -1,0 +1,111 @@
+//! Upstream's request metrics: one observation per call, whatever it took.
+//!
+//! Upstream: `pkg/azclient/metrics`. Labels are the same; here every call reports, there only the generated ones do.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use super::{ArmError, request::RequestTemplate};
+use crate::metrics::Metrics;
+
+/// What stands for all values that somebody other than the operator chose.
+const OTHER: &str = "other";
+
+/// Counts for one client.
+pub(super) struct ArmRequestMetrics<'a> {
+    /// Where.
+    pub(super) metrics: &'a Arc<Metrics>,
+    /// The resource groups that become labels, in lower case; `None`: all. Users name groups, too: each label is a series that stays.
+    pub(super) groups: Option<&'a BTreeSet<String>>,
+}
+
+/// Subscription and lower-cased resource group in a path; empty when there is none.
+fn group_of_path(path: &str) -> (&str, String) {
+    let mut segments = path.split('/').skip(1);
+    let mut after = |word: &str| {
+        let found = segments.next().is_some_and(|segment| segment.eq_ignore_ascii_case(word));
+        found.then(|| segments.next()).flatten().unwrap_or_default()
+    };
+    let subscription = after("subscriptions");
+    (subscription, after("resourcegroups").to_ascii_lowercase())
+}
+
+/// ARM's codes are words of letters. Anything else is what somebody else put there: it must not become a series of its own, of which
+/// there could be any number, nor show what it holds.
+fn code_label(code: &str) -> &str {
+    let is_word = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphabetic());
+    if is_word { code } else { OTHER }
+}
+
+impl ArmRequestMetrics<'_> {
+    /// Subscription and resource group as labels.
+    fn group_labels<'p>(&self, path: &'p str) -> (&'p str, String) {
+        let (subscription, group) = group_of_path(path);
+        let is_labelled = group.is_empty() || self.groups.is_none_or(|groups| groups.contains(&group));
+        (subscription, if is_labelled { group } else { OTHER.to_owned() })
+    }
+
+    /// A call has ended.
+    pub(super) fn call_ended<T>(&self, ask: &RequestTemplate, took: Duration, outcome: Result<&T, &ArmError>) {
+        let (subscription, group) = self.group_labels(ask.url.path());
+        let labels = [ask.call, ask.kind.metric, &group, subscription];
+        self.metrics.arm_request_duration.with_label_values(&labels).observe(took.as_secs_f64());
+        if let Err(error) = outcome {
+            let status = error.status.map(|status| status.to_string()).unwrap_or_default();
+            let [call, resource, group, subscription] = labels;
+            let labels = [call, resource, group, subscription, &status, code_label(&error.code)];
+            self.metrics.arm_request_errors.with_label_values(&labels).inc();
+        }
+    }
+
+    /// ARM answered that a quota is used up.
+    pub(super) fn throttled(&self, ask: &RequestTemplate) {
+        let (subscription, group) = self.group_labels(ask.url.path());
+        self.metrics.arm_request_throttled.with_label_values(&[ask.call, ask.kind.metric, &group, subscription]).inc();
+    }
+
+    /// The budget made a request wait.
+    pub(super) fn rate_limited(&self, ask: &RequestTemplate) {
+        let (subscription, group) = self.group_labels(ask.url.path());
+        self.metrics.arm_request_rate_limited.with_label_values(&[ask.call, ask.kind.metric, &group, subscription]).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_words_become_labels() {
+        for (code, label) in [
+            ("TooManyRequests", "TooManyRequests"),
+            ("", ""),
+            ("Bearer eyJ0.e30.x", "other"),
+            ("token-1", "other"),
+            ("Zürich", "other"),
+        ] {
+            assert_eq!(code_label(code), label, "{code}");
+        }
+        assert_eq!(code_label(&"a".repeat(65)), "other");
+    }
+
+    #[test]
+    fn groups_that_users_name_are_other() {
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let groups = BTreeSet::from(["rg".to_owned()]);
+        let counted = |groups| ArmRequestMetrics { metrics: &metrics, groups };
+        let place =
+            |groups, group: &str| counted(groups).group_labels(&format!("/subscriptions/s/resourceGroups/{group}/x")).1;
+        assert_eq!(place(Some(&groups), "RG"), "rg");
+        assert_eq!(place(Some(&groups), &"x".repeat(240_000)), "other");
+        assert_eq!(place(None, "Any"), "any");
+        assert_eq!(counted(Some(&groups)).group_labels("/subscriptions/s/providers/x").1, "");
+    }
+
+    #[test]
+    fn places() {
+        assert_eq!(group_of_path("/subscriptions/S/resourceGroups/G/providers/x"), ("S", "g".into()));
+        assert_eq!(group_of_path("/subscriptions/S/providers/x"), ("S", String::new()));
+        assert_eq!(group_of_path("/x"), ("", String::new()));
+        assert_eq!(group_of_path(""), ("", String::new()));
+    }
+}

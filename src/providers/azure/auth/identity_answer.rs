@@ -1,0 +1,166 @@
+//! What the answers of identity services mean. Pure.
+//!
+//! In: status, `Retry-After` and body. Out: what a failure is about and what to mend.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Deserialize;
+
+use super::{AuthError, error::safe_line};
+use crate::providers::azure::arm::ArmTransportError;
+
+/// An answer, or none.
+pub(super) type IdentityAnswer = Result<http::Response<Bytes>, ArmTransportError>;
+
+/// Who asked whom, for messages, and which words may not be repeated.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TokenRequestContext<'a> {
+    /// Whose token: `application … in tenant …`.
+    pub(super) identity: &'a str,
+    /// URL without query.
+    pub(super) endpoint: &'a str,
+    /// What was in the request and must not come back in a message.
+    pub(super) secrets: &'a [&'a str],
+    /// The field to look at when the answer does not say.
+    pub(super) field: &'a str,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct IdentityErrorBody {
+    error: serde_json::Value,
+    error_description: String,
+    error_codes: Vec<i64>,
+}
+
+/// The error for a request that yielded no token.
+pub(super) fn explain(heard: &IdentityAnswer, asked: TokenRequestContext<'_>) -> AuthError {
+    match heard {
+        Err(error) => AuthError::unreachable(asked.endpoint, safe_line(&error.to_string(), asked.secrets)),
+        Ok(answer) => explain_answer(answer, asked),
+    }
+}
+
+fn explain_answer(answer: &http::Response<Bytes>, asked: TokenRequestContext<'_>) -> AuthError {
+    let status = answer.status();
+    let refusal: Option<IdentityErrorBody> = serde_json::from_slice(answer.body()).ok();
+    let text = refusal.as_ref().map(error_text).unwrap_or_default();
+    let line = safe_line(&text, asked.secrets);
+    let (code, hint) = refusal.map(|refusal| refusal.code()).map_or((String::new(), None), |code| {
+        let hint = field_for(&code);
+        (code, hint)
+    });
+    if status.is_client_error() && !matches!(status.as_u16(), 404 | 408 | 410 | 429) {
+        let field = hint.unwrap_or(asked.field);
+        let message = if line.is_empty() { format!("HTTP {status}") } else { line };
+        return AuthError::Refused {
+            identity: asked.identity.to_owned(),
+            code,
+            message: format!("{message} (look at {field})"),
+        };
+    }
+    let what =
+        if status.is_success() { "an answer without a usable token".to_owned() } else { format!("HTTP {status} {line}") };
+    AuthError::Unreachable {
+        endpoint: asked.endpoint.to_owned(),
+        message: what.trim_end().to_owned(),
+        retry_after: retry_after(answer.headers()),
+    }
+}
+
+/// ARM and Key Vault send an object as `error`, Entra and IMDS a word and a description.
+fn error_text(refusal: &IdentityErrorBody) -> String {
+    let of_object = refusal.error.get("message").and_then(serde_json::Value::as_str);
+    match (refusal.error_description.is_empty(), of_object, refusal.error.as_str()) {
+        (false, _, _) => refusal.error_description.clone(),
+        (true, Some(text), _) | (true, None, Some(text)) => text.to_owned(),
+        _ => String::new(),
+    }
+}
+
+impl IdentityErrorBody {
+    fn code(&self) -> String {
+        let of_object = self.error.get("code").and_then(serde_json::Value::as_str);
+        match (self.error_codes.first(), of_object.or(self.error.as_str())) {
+            (Some(number), _) => format!("AADSTS{number}"),
+            (None, Some(word)) => safe_line(word, &[]),
+            (None, None) => String::new(),
+        }
+    }
+}
+
+/// The field behind an Entra error code.
+fn field_for(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "AADSTS7000215" | "AADSTS7000222" => "aadClientSecret",
+        "AADSTS700016" => "aadClientId and tenantId",
+        "AADSTS90002" | "AADSTS900023" => "tenantId",
+        "AADSTS700027" => "aadClientCertPath: is this certificate registered with the application?",
+        "AADSTS70021" | "AADSTS700211" | "AADSTS700212" | "AADSTS700213" => {
+            "the federated credential of the application: issuer, subject and audience have to match the token"
+        }
+        "AADSTS700024" => "the clock of this machine",
+        "AADSTS500011" => "cloud and resourceManagerEndpoint",
+        _ => return None,
+    })
+}
+
+/// `Retry-After` in seconds; a date is not used by these services.
+fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
+    let text = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?;
+    text.trim().parse().ok().map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASKED: TokenRequestContext<'_> = TokenRequestContext {
+        identity: "application a",
+        endpoint: "https://login/token",
+        secrets: &["planted"],
+        field: "some field",
+    };
+
+    fn answer(status: u16, body: &str) -> IdentityAnswer {
+        let response = http::Response::builder().status(status).header("retry-after", "7");
+        Ok(response.body(Bytes::copy_from_slice(body.as_bytes())).unwrap())
+    }
+
+    #[test]
+    fn refusals_have_a_code_and_a_field() {
+        let wrong_secret = r#"{"error":"invalid_client","error_description":"AADSTS7000215: Invalid planted.\r\nTrace ID: x","error_codes":[7000215]}"#;
+        let rows = [
+            (401, wrong_secret, "AADSTS7000215", "AADSTS7000215: Invalid [secret]. (look at aadClientSecret)"),
+            (
+                400,
+                r#"{"error":"invalid_request","error_description":"Identity not found"}"#,
+                "invalid_request",
+                "Identity not found (look at some field)",
+            ),
+            (403, r#"{"error":{"code":"Forbidden","message":"no role"}}"#, "Forbidden", "no role (look at some field)"),
+            (403, "<html>", "", "HTTP 403 Forbidden (look at some field)"),
+        ];
+        for (status, body, code, message) in rows {
+            let expected = AuthError::Refused {
+                identity: "application a".to_owned(),
+                code: code.to_owned(),
+                message: message.to_owned(),
+            };
+            assert_eq!(explain(&answer(status, body), ASKED), expected);
+        }
+    }
+
+    #[test]
+    fn everything_else_may_pass() {
+        for (status, body) in [(429, "{}"), (500, "<html>planted"), (503, ""), (404, "{}"), (200, "{}"), (302, "")] {
+            let error = explain(&answer(status, body), ASKED);
+            assert!(matches!(error, AuthError::Unreachable { .. }), "{status}");
+            assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
+            assert!(!error.to_string().contains("planted"));
+        }
+        let dead = explain(&Err(ArmTransportError::NotSent("connection refused".to_owned())), ASKED);
+        assert_eq!(dead.to_string(), "no useful answer from https://login/token: cannot connect: connection refused");
+    }
+}

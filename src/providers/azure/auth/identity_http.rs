@@ -1,0 +1,79 @@
+//! Lets azure_identity's credentials send through our [`Transport`], and remembers what they heard.
+//!
+//! azure_identity keeps status and message of a failure in an error of its own; what came over the wire says more, so
+//! [`super::answer`] judges that instead. One `IdentityHttp` serves one fetch.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use async_trait::async_trait;
+use azure_core::{
+    Error, Result,
+    error::ErrorKind,
+    http::{AsyncRawResponse, Body, HttpClient, Request, Url, headers::Headers},
+};
+use bytes::Bytes;
+
+use super::identity_answer::IdentityAnswer;
+use crate::providers::azure::arm::ArmTransport;
+
+/// An HTTP client for azure_core on our wire.
+pub(super) struct IdentityHttpClient {
+    transport: Arc<dyn ArmTransport>,
+    adfs: bool,
+    last_answer: Mutex<Option<IdentityAnswer>>,
+}
+
+impl fmt::Debug for IdentityHttpClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdentityHttp").field("adfs", &self.adfs).finish_non_exhaustive()
+    }
+}
+
+impl IdentityHttpClient {
+    /// With `adfs` the path of Entra's token endpoint becomes that of AD FS.
+    pub(super) fn new(transport: Arc<dyn ArmTransport>, adfs: bool) -> Self {
+        Self { transport, adfs, last_answer: Mutex::default() }
+    }
+
+    /// What came back last; `None` when nothing was sent.
+    pub(super) fn last_answer(&self) -> Option<IdentityAnswer> {
+        self.last_answer.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn translate(&self, request: &Request) -> Result<http::Request<Bytes>> {
+        let bad = |why: String| Error::with_message(ErrorKind::DataConversion, why);
+        let mut url = request.url().clone();
+        if self.adfs {
+            url.set_path(&adfs_path(&url));
+        }
+        let Body::Bytes(body) = request.body() else { return Err(bad("a streamed body cannot be sent".to_owned())) };
+        let mut built = http::Request::builder().method(request.method().as_str()).uri(url.as_str());
+        for (name, value) in request.headers().iter() {
+            built = built.header(name.as_str(), value.as_str());
+        }
+        built.body(body.clone()).map_err(|error| bad(error.to_string()))
+    }
+}
+
+/// AD FS has no version in the path of its token endpoint.
+fn adfs_path(url: &Url) -> String {
+    url.path().replace("/oauth2/v2.0/", "/oauth2/")
+}
+
+#[async_trait]
+impl HttpClient for IdentityHttpClient {
+    async fn execute_request(&self, request: &Request) -> Result<AsyncRawResponse> {
+        let heard = self.transport.send(self.translate(request)?).await;
+        *self.last_answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(heard.clone());
+        match heard {
+            Ok(answer) => {
+                let status = answer.status().as_u16().into();
+                Ok(AsyncRawResponse::from_bytes(status, Headers::new(), answer.into_body()))
+            }
+            Err(error) => Err(Error::with_message(ErrorKind::Io, error.to_string())),
+        }
+    }
+}

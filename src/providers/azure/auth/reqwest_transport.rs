@@ -1,0 +1,156 @@
+//! The wire to ARM and to the identity services: the one place that builds an HTTP client for them.
+//!
+//! In: the environment (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`, `SSL_CERT_FILE`, `SSL_CERT_DIR`, `IMDS_ENDPOINT`,
+//! `IDENTITY_ENDPOINT`), requests. Out: answers, whatever their status; or whether the request may have arrived.
+//! Upstream: `pkg/azclient/utils/transport.go`.
+
+use std::{collections::BTreeMap, error::Error as _, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use azure_core::http::Url;
+use bytes::{Bytes, BytesMut};
+use reqwest::{Client, NoProxy, Proxy, redirect::Policy};
+use rustls::{ClientConfig, crypto::aws_lc_rs};
+
+use super::{AuthError, roots::RootCertificatePaths};
+use crate::providers::azure::arm::{ArmTransport, ArmTransportError, MaxBodySize};
+
+const CONNECT: Duration = Duration::from_secs(10);
+/// From the connection to the last byte of the body.
+const REQUEST: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_secs(90);
+/// A connection on which nothing comes back for this long is asked whether it lives.
+const PING_AFTER: Duration = Duration::from_secs(15);
+const PING_LIMIT: Duration = Duration::from_secs(10);
+
+/// Never through a proxy: the metadata service answers this machine only, and Go never sends loopback addresses to one.
+const DIRECT: &str = "169.254.169.254,localhost,127.0.0.0/8,::1";
+
+/// [`Transport`] over TCP and TLS. Cheap to clone; clones share their connections.
+#[derive(Debug, Clone)]
+pub struct ReqwestTransport {
+    client: Client,
+}
+
+impl ReqwestTransport {
+    /// A client as the environment wants it. Reads the certificate authorities; connects to nothing. The error names a variable.
+    pub fn new(environment: &BTreeMap<String, String>) -> Result<Self, AuthError> {
+        let tls = tls(environment)?;
+        let mut builder = Client::builder()
+            .tls_backend_preconfigured(tls)
+            .connect_timeout(CONNECT)
+            .timeout(REQUEST)
+            .pool_idle_timeout(IDLE)
+            .http2_keep_alive_interval(PING_AFTER)
+            .http2_keep_alive_timeout(PING_LIMIT)
+            .gzip(true)
+            .redirect(Policy::none())
+            .no_proxy();
+        for proxy in proxies(environment)? {
+            builder = builder.proxy(proxy);
+        }
+        let client =
+            builder.build().map_err(|error| AuthError::configuration("HTTP client", describe(&error.without_url())))?;
+        Ok(Self { client })
+    }
+}
+
+/// TLS 1.2 and 1.3 by aws-lc-rs, whichever provider the process has installed.
+fn tls(environment: &BTreeMap<String, String>) -> Result<ClientConfig, AuthError> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+    let builder = builder
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(|error| AuthError::configuration("TLS", error.to_string()))?;
+    let roots = RootCertificatePaths::from_environment(environment).load();
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn read<'a>(environment: &'a BTreeMap<String, String>, name: &str) -> Option<&'a str> {
+    let lower = name.to_ascii_lowercase();
+    let found = environment.get(name).filter(|value| !value.is_empty()).or_else(|| environment.get(&lower));
+    found.map(String::as_str).filter(|value| !value.is_empty())
+}
+
+fn proxies(environment: &BTreeMap<String, String>) -> Result<Vec<Proxy>, AuthError> {
+    if read(environment, "NO_PROXY").is_some_and(|list| list.split(',').any(|entry| entry.trim() == "*")) {
+        return Ok(Vec::new());
+    }
+    let direct = NoProxy::from_string(&direct(environment));
+    let of = |name: &'static str, make: fn(&str) -> reqwest::Result<Proxy>| {
+        let Some(url) = read(environment, name) else { return Ok(None) };
+        let made = make(url).map_err(|_| AuthError::configuration(name, "not the URL of a proxy"))?;
+        Ok(Some(made.no_proxy(direct.clone())))
+    };
+    let found = [of("HTTPS_PROXY", |url| Proxy::https(url))?, of("HTTP_PROXY", |url| Proxy::http(url))?];
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// Hosts that are asked without a proxy.
+fn direct(environment: &BTreeMap<String, String>) -> String {
+    let identity = ["IMDS_ENDPOINT", "IDENTITY_ENDPOINT"].into_iter().filter_map(|name| environment.get(name));
+    let hosts = identity.filter_map(|url| Url::parse(url).ok()?.host_str().map(str::to_owned));
+    let configured = read(environment, "NO_PROXY").map(str::to_owned);
+    configured.into_iter().chain(hosts).chain([DIRECT.to_owned()]).collect::<Vec<_>>().join(",")
+}
+
+#[async_trait]
+impl ArmTransport for ReqwestTransport {
+    async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError> {
+        let unsendable = |error: reqwest::Error| ArmTransportError::NotSent(describe(&error.without_url()));
+        let largest = MaxBodySize::of(&request);
+        let request = reqwest::Request::try_from(request).map_err(unsendable)?;
+        let answer = self.client.execute(request).await.map_err(failed)?;
+        let (status, version, headers) = (answer.status(), answer.version(), answer.headers().clone());
+        let mut response = http::Response::new(body(answer, largest).await?);
+        (*response.status_mut(), *response.version_mut(), *response.headers_mut()) = (status, version, headers);
+        Ok(response)
+    }
+}
+
+/// The body, piece by piece as it is decompressed, so that one that is too large is never held.
+async fn body(mut answer: reqwest::Response, largest: MaxBodySize) -> Result<Bytes, ArmTransportError> {
+    let mut body = BytesMut::new();
+    while let Some(piece) = answer.chunk().await.map_err(failed)? {
+        if piece.len() > largest.0 - body.len() {
+            return Err(ArmTransportError::TooLarge(largest));
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(body.freeze())
+}
+
+/// A request has surely not arrived only when there never was a connection.
+fn failed(error: reqwest::Error) -> ArmTransportError {
+    let (connecting, timeout) = (error.is_connect() || error.is_builder(), error.is_timeout());
+    let text = if timeout { "time limit reached".to_owned() } else { describe(&error.without_url()) };
+    if connecting { ArmTransportError::NotSent(text) } else { ArmTransportError::NoAnswer(text) }
+}
+
+/// The chain of causes, outermost first, without the URL.
+fn describe(error: &reqwest::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identity_endpoints_are_asked_directly() {
+        let variables = [("NO_PROXY", "a,b"), ("IMDS_ENDPOINT", "http://10.0.0.1:80"), ("IDENTITY_ENDPOINT", "http://id/x")];
+        let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        assert_eq!(direct(&environment), format!("a,b,10.0.0.1,id,{DIRECT}"));
+        assert_eq!(direct(&BTreeMap::new()), DIRECT);
+    }
+}

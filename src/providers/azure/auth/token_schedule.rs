@@ -1,0 +1,128 @@
+//! When to use a token, when to fetch another, when to leave the identity service alone. Pure.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A token is replaced this long before it expires, or after half its life when that is later.
+const REFRESH_AHEAD: Duration = Duration::from_secs(300);
+/// A token this close to its end may not survive the request it is for.
+const MARGIN: Duration = Duration::from_secs(10);
+/// Pause after the first failure; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// A service that asks for more patience than this is asked again all the same.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
+/// ARM may refuse every token; this is how often that leads to a fresh one.
+const BETWEEN_INVALIDATIONS: Duration = Duration::from_secs(60);
+
+/// When a token was fetched and when it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TokenLifetime {
+    pub(super) obtained: Instant,
+    pub(super) expires: Instant,
+}
+
+/// Failures since the last success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FetchFailures {
+    pub(super) count: u32,
+    pub(super) last: Instant,
+    pub(super) retry_after: Option<Duration>,
+}
+
+/// What a caller who wants a token does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TokenAction {
+    /// Takes the token that is there.
+    Use,
+    /// The same, and starts a fetch that nobody waits for.
+    UseAndRefresh,
+    /// Waits for a fetch.
+    Fetch,
+    /// Takes the last error: the service was asked just now.
+    Refuse,
+}
+
+/// The next move.
+pub(super) fn next_action(now: Instant, life: Option<TokenLifetime>, failures: Option<FetchFailures>) -> TokenAction {
+    let paused = failures.is_some_and(|failures| now < failures.last + pause(failures));
+    match life {
+        Some(life) if now + MARGIN >= life.expires && paused => TokenAction::Refuse,
+        Some(life) if now + MARGIN >= life.expires => TokenAction::Fetch,
+        Some(life) if now < refresh_at(life) || paused => TokenAction::Use,
+        Some(_) => TokenAction::UseAndRefresh,
+        None if paused => TokenAction::Refuse,
+        None => TokenAction::Fetch,
+    }
+}
+
+fn refresh_at(life: TokenLifetime) -> Instant {
+    let whole = life.expires.saturating_duration_since(life.obtained);
+    life.expires - REFRESH_AHEAD.min(whole / 2)
+}
+
+fn pause(failures: FetchFailures) -> Duration {
+    let doubled = FIRST_PAUSE * 2_u32.saturating_pow(failures.count.saturating_sub(1).min(16));
+    let asked = failures.retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER);
+    doubled.min(LONGEST_PAUSE).max(asked)
+}
+
+/// Whether a token that ARM refused is given up, given when that was last done.
+pub(super) fn may_invalidate(now: Instant, last: Option<Instant>) -> bool {
+    last.is_none_or(|last| now >= last + BETWEEN_INVALIDATIONS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn moves() {
+        let start = Instant::now() + Duration::from_secs(100_000);
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let hour = Some(TokenLifetime { obtained: start, expires: at(3600) });
+        let short = Some(TokenLifetime { obtained: start, expires: at(60) });
+        let failed = |count, last| Some(FetchFailures { count, last: at(last), retry_after: None });
+        let told = Some(FetchFailures { count: 1, last: at(3400), retry_after: Some(Duration::from_secs(50)) });
+        let rows = [
+            (0, None, None, TokenAction::Fetch),
+            (0, hour, None, TokenAction::Use),
+            (3299, hour, None, TokenAction::Use),
+            (3300, hour, None, TokenAction::UseAndRefresh),
+            (3300, hour, failed(1, 3300), TokenAction::Use),
+            (3301, hour, failed(1, 3300), TokenAction::UseAndRefresh),
+            (3420, hour, told, TokenAction::Use),
+            (3450, hour, told, TokenAction::UseAndRefresh),
+            (3589, hour, failed(1, 3000), TokenAction::UseAndRefresh),
+            (3590, hour, None, TokenAction::Fetch),
+            (3590, hour, failed(6, 3580), TokenAction::Refuse),
+            (9000, hour, failed(3, 8000), TokenAction::Fetch),
+            (29, short, None, TokenAction::Use),
+            (30, short, None, TokenAction::UseAndRefresh),
+            (50, short, None, TokenAction::Fetch),
+            (10, None, failed(5, 0), TokenAction::Refuse),
+            (16, None, failed(5, 0), TokenAction::Fetch),
+            (59, None, failed(60, 0), TokenAction::Refuse),
+            (60, None, failed(60, 0), TokenAction::Fetch),
+        ];
+        for (index, (now, life, failures, expected)) in rows.into_iter().enumerate() {
+            assert_eq!(next_action(at(now), life, failures), expected, "row {index}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn patience_has_an_end() {
+        let start = Instant::now();
+        let failures = FetchFailures { count: 1, last: start, retry_after: Some(Duration::from_secs(86_400)) };
+        assert_eq!(next_action(start + LONGEST_RETRY_AFTER, None, Some(failures)), TokenAction::Fetch);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn invalidations_are_rare() {
+        let now = Instant::now() + Duration::from_secs(1000);
+        assert!(may_invalidate(now, None));
+        assert!(!may_invalidate(now, Some(now - Duration::from_secs(59))));
+        assert!(may_invalidate(now, Some(now - Duration::from_secs(60))));
+    }
+}

@@ -1,0 +1,93 @@
+//! Whose a Node is, and how its machine is to be found: pure.
+//!
+//! In: a Node. Out: its [`Standing`], with the [`Wanted`] to look it up by. Upstream: `pkg/provider/azure_instances_v2.go`,
+//! `azure_wrap.go` (`IsNodeUnmanaged`, `IsNodeUnmanagedByProviderID`).
+
+use k8s_openapi::api::core::v1::Node;
+
+use super::provider_id::{self, ParsedProviderId};
+use crate::providers::azure::{inventory::MachineQuery, node};
+
+/// Whose a Node is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodeOwnership {
+    /// Its label says that Azure does not know it: it exists, and nothing is known of it.
+    Unmanaged,
+    /// Its provider id is not of Azure: it exists, as far as anybody here can tell.
+    Foreign,
+    /// Its provider id is of Azure but names no machine, and why: nothing may be concluded.
+    Invalid(String),
+    /// Its machine is looked up by this.
+    Azure(MachineQuery),
+}
+
+/// Whose `node` is.
+pub fn of_node(node: &Node) -> NodeOwnership {
+    if node::is_unmanaged(node) {
+        return NodeOwnership::Unmanaged;
+    }
+    match node::provider_id(node).map(provider_id::parse) {
+        Some(ParsedProviderId::Foreign) => NodeOwnership::Foreign,
+        Some(ParsedProviderId::Invalid(why)) => NodeOwnership::Invalid(why),
+        Some(ParsedProviderId::Machine(id)) => NodeOwnership::Azure(MachineQuery { id: Some(id), ..by_name(node) }),
+        None => NodeOwnership::Azure(by_name(node)),
+    }
+}
+
+/// How the machine is found whose metadata `node` should have; `None` when it has none. A provider id that names no machine of
+/// Azure does not matter here: upstream asks by name.
+pub fn metadata_query(node: &Node) -> Option<MachineQuery> {
+    match of_node(node) {
+        NodeOwnership::Unmanaged => None,
+        NodeOwnership::Azure(wanted) => Some(wanted),
+        NodeOwnership::Foreign | NodeOwnership::Invalid(_) => Some(by_name(node)),
+    }
+}
+
+fn by_name(node: &Node) -> MachineQuery {
+    MachineQuery { node_name: node::name(node).to_owned(), id: None, resource_group: node::external_resource_group(node) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::azure::{
+        arm::ResourceId,
+        node::{LABEL_MANAGED, LABEL_RESOURCE_GROUP, fixtures::node},
+    };
+
+    const VM: &str = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/n";
+
+    fn wanted(id: Option<&str>, group: Option<&str>) -> MachineQuery {
+        let id = id.map(|id| ResourceId::parse(id).unwrap());
+        MachineQuery { node_name: "n".into(), id, resource_group: group.map(str::to_owned) }
+    }
+
+    #[test]
+    fn label_then_provider_id_then_name() {
+        let azure = format!("azure://{VM}");
+        let cases = [
+            (node("n"), NodeOwnership::Azure(wanted(None, None))),
+            (node("n").provider_id(""), NodeOwnership::Azure(wanted(None, None))),
+            (node("n").provider_id(&azure), NodeOwnership::Azure(wanted(Some(VM), None))),
+            (node("n").label(LABEL_RESOURCE_GROUP, "Other"), NodeOwnership::Azure(wanted(None, Some("other")))),
+            (node("n").provider_id("kind://n"), NodeOwnership::Foreign),
+            (node("n").provider_id("azure://n"), NodeOwnership::Foreign),
+            (node("n").provider_id(&azure).label(LABEL_MANAGED, "False"), NodeOwnership::Unmanaged),
+            (node("n").label(LABEL_MANAGED, "true"), NodeOwnership::Azure(wanted(None, None))),
+        ];
+        for (node, expected) in cases {
+            let node = node.build();
+            assert_eq!(of_node(&node), expected, "{node:?}");
+        }
+        let unreadable = node("n").provider_id(&azure.replace("virtualMachines", "disks")).build();
+        assert!(matches!(of_node(&unreadable), NodeOwnership::Invalid(_)));
+    }
+
+    #[test]
+    fn metadata_is_asked_for_by_name_when_the_provider_id_does_not_help() {
+        assert_eq!(metadata_query(&node("n").provider_id("kind://n").build()), Some(wanted(None, None)));
+        assert_eq!(metadata_query(&node("n").provider_id(&format!("azure://{VM}")).build()), Some(wanted(Some(VM), None)));
+        assert_eq!(metadata_query(&node("n").label(LABEL_MANAGED, "false").build()), None);
+    }
+}

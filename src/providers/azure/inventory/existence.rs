@@ -1,0 +1,241 @@
+//! Judges whether a machine exists, or says what has to be read first. Pure; asked again after each read.
+//!
+//! Deleting a Node cannot be undone, so that a machine is gone only when ARM says of it directly that it does not exist, and when
+//! what surrounds it looks as it should: its resource group answers and is not empty, and its scale set exists or is itself
+//! directly gone. Everything else is unknown. A machine that is being deleted still exists.
+
+use std::sync::Arc;
+
+use super::{
+    Machine, MachineExistence, MachineKind, names,
+    query::{QueryEvaluation, RequiredRead},
+    read::{ArmRead, ListScope, group_of, is_in, uniform_set_of},
+    resolve::{CandidateState, QueryView},
+    snapshot::{InventorySnapshot, MachineEntry},
+};
+use crate::providers::azure::arm::{ArmError, ArmErrorClass, ResourceId};
+
+/// Siblings that may turn out to be gone before the group is listed.
+const MAX_ABSENT_SIBLINGS: usize = 3;
+
+/// Whether the question's machine exists.
+pub(super) fn check_existence(view: &QueryView<'_>) -> QueryEvaluation<MachineExistence> {
+    let ids = match candidate_ids(view) {
+        Ok(ids) => ids,
+        Err(step) => return step,
+    };
+    let mut needs = Vec::new();
+    for id in &ids {
+        match evidence_of(view, id) {
+            ExistenceEvidence::Present(machine) => return QueryEvaluation::Done(MachineExistence::Found(machine)),
+            ExistenceEvidence::OtherMachine => return unknown(format!("{id} has another host name")),
+            ExistenceEvidence::Failed(error) => return unknown(error.to_string()),
+            ExistenceEvidence::Unread(need) => needs.push(need),
+            ExistenceEvidence::Absent => {}
+        }
+    }
+    if !needs.is_empty() {
+        return QueryEvaluation::NeedsReads(needs);
+    }
+    match ids.iter().map(|id| check_surroundings(view, id)).find(|step| *step != QueryEvaluation::Done(Ok(()))) {
+        None if was_known(view, &ids) => QueryEvaluation::Done(MachineExistence::Gone),
+        None => unknown(format!(
+            "no machine called {} has been seen in resource group {}, and the Node has no provider id: it may be somewhere else",
+            view.question.query.node_name,
+            view.question.group.name()
+        )),
+        Some(QueryEvaluation::NeedsReads(needs)) => QueryEvaluation::NeedsReads(needs),
+        Some(QueryEvaluation::Done(sane)) => unknown(sane.err().unwrap_or_default()),
+    }
+}
+
+/// Where a name leads is a guess: only a machine that has been seen under it can be gone. What a provider id names needs no guess.
+fn was_known(view: &QueryView<'_>, ids: &[ResourceId]) -> bool {
+    let name = names::key(&view.question.query.node_name);
+    let seen = |id| view.snapshot.absence(id).and_then(|absence| absence.node_name.as_ref()) == Some(&name);
+    view.question.query.id.is_some() || ids.iter().any(seen)
+}
+
+fn unknown<T: Into<String>>(why: T) -> QueryEvaluation<MachineExistence> {
+    QueryEvaluation::Done(MachineExistence::Unknown(why.into()))
+}
+
+/// The machines that the node can be, all of them: by its id, or else by its name.
+fn candidate_ids(view: &QueryView<'_>) -> Result<Vec<ResourceId>, QueryEvaluation<MachineExistence>> {
+    let (question, settings) = (view.question, view.settings);
+    if let Some(id) = question.query.id.clone().or_else(|| view.known().map(|entry| entry.machine.id.clone())) {
+        return match view.scale_sets_needed(&id) {
+            Some(need) => Err(read_or_unknown(view, need)),
+            None => Ok(vec![id]),
+        };
+    }
+    let (name, group) = (&question.query.node_name, &question.group);
+    let mut ids = Vec::new();
+    if settings.uniform || settings.flex {
+        if let Some(need) = view.unless_listed(ArmRead::ScaleSets(group.clone()), settings.scale_sets_ttl) {
+            return Err(read_or_unknown(view, need));
+        }
+        if view.snapshot.scale_sets(group).iter().any(|set| set.flexible) && settings.flex {
+            return Err(unknown("a machine of a flexible scale set can be told only by its id, and the Node has none"));
+        }
+        ids.extend(view.instance_ids(name).into_iter().map(|(_, id)| id));
+    }
+    if settings.standard {
+        ids.push(view.standard_id(name));
+    }
+    match ids.is_empty() {
+        true => Err(unknown(format!("no scale set of resource group {} has names like this", group.name()))),
+        false => Ok(ids),
+    }
+}
+
+fn read_or_unknown(view: &QueryView<'_>, need: RequiredRead) -> QueryEvaluation<MachineExistence> {
+    match view.failure_of(&need) {
+        Some(error) => unknown(error.to_string()),
+        None => QueryEvaluation::NeedsReads(vec![need]),
+    }
+}
+
+enum ExistenceEvidence {
+    Present(Arc<Machine>),
+    /// A machine, but not the node's.
+    OtherMachine,
+    Absent,
+    Failed(ArmError),
+    Unread(RequiredRead),
+}
+
+/// What is known of one machine, freshly enough.
+fn evidence_of(view: &QueryView<'_>, id: &ResourceId) -> ExistenceEvidence {
+    let Some(entry) = view.snapshot.entry(id) else {
+        return match view.candidate(id, view.list_scope(id).filter(shows_power_state)) {
+            CandidateState::Absent => ExistenceEvidence::Absent,
+            CandidateState::Failed(error) if is_without_parent(id, &error) => ExistenceEvidence::Absent,
+            CandidateState::Failed(error) => ExistenceEvidence::Failed(error),
+            CandidateState::Unread(need) => ExistenceEvidence::Unread(need),
+        };
+    };
+    let by_name = view.question.query.id.is_none();
+    if by_name && !entry.machine.node_name().eq_ignore_ascii_case(&view.question.query.node_name) {
+        return ExistenceEvidence::OtherMachine;
+    }
+    if entry.missing_since.is_none() && is_fresh(view, entry) {
+        return ExistenceEvidence::Present(with_fresh_power(view, entry));
+    }
+    let scope = ListScope::of(&entry.machine);
+    let list =
+        (entry.missing_since.is_none() && shows_power_state(&scope) && !view.question.needs_single_read).then_some(scope);
+    let need = RequiredRead::Machine(id.clone(), view.unread_list(list, ArmRead::Machines, view.settings.absent_ttl));
+    match view.failure_of(&need) {
+        Some(error) if is_without_parent(id, error) => ExistenceEvidence::Absent,
+        Some(error) => ExistenceEvidence::Failed(error.clone()),
+        None => ExistenceEvidence::Unread(need),
+    }
+}
+
+/// ARM answers so when the scale set is gone as well; whether that is so is looked at with the surroundings.
+fn is_without_parent(id: &ResourceId, error: &ArmError) -> bool {
+    error.class == ArmErrorClass::ParentNotFound && uniform_set_of(id).is_some()
+}
+
+/// Whether the list shows what a single read shows. Where configuration keeps instance views out of lists, nobody asks for them.
+fn shows_power_state(scope: &ListScope) -> bool {
+    !matches!(scope, ListScope::Group(_))
+}
+
+fn is_fresh(view: &QueryView<'_>, entry: &MachineEntry) -> bool {
+    let uniform = matches!(entry.machine.kind, MachineKind::ScaleSetInstance { .. });
+    let state = if uniform && view.settings.without_instance_view { Some(entry.read_at) } else { entry.instance_view_at };
+    let fresh = |at| view.question.fresh(at, view.settings.absent_ttl);
+    let read = if view.question.needs_single_read { entry.single_read_at } else { Some(entry.read_at) };
+    read.is_some_and(fresh) && state.is_some_and(fresh)
+}
+
+/// A power state that a list without instance view has carried along is from earlier, and would put taints on running machines.
+fn with_fresh_power(view: &QueryView<'_>, entry: &MachineEntry) -> Arc<Machine> {
+    if entry.machine.power_state.is_none() || entry.instance_view_at.is_some_and(|at| fresh(view, at)) {
+        return Arc::clone(&entry.machine);
+    }
+    Arc::new(Machine { power_state: None, ..Machine::clone(&entry.machine) })
+}
+
+/// Whether the surroundings of a machine that ARM says does not exist are as they should be; the error says what is strange.
+fn check_surroundings(view: &QueryView<'_>, id: &ResourceId) -> QueryEvaluation<Result<(), String>> {
+    let group = group_of(id);
+    let known = view.snapshot.absence(id).and_then(|absence| absence.scale_set.clone());
+    let Some(set) = uniform_set_of(id).or(known) else { return check_group_not_empty(view, &group, id) };
+    match read_if_stale(view, ArmRead::ScaleSets(group.clone())) {
+        Some(step) => return step,
+        None if view.snapshot.scale_sets(&group).iter().any(|it| it.id == set) => {
+            return match view.snapshot.absence(id) {
+                Some(_) => QueryEvaluation::Done(Ok(())),
+                None => QueryEvaluation::Done(Err(format!("ARM does not find the parent of {id}, but lists it"))),
+            };
+        }
+        None => {}
+    }
+    let gone = view.snapshot.absence(&set).is_some_and(|absence| fresh(view, absence.at));
+    if !gone {
+        let exists = QueryEvaluation::Done(Err(format!("scale set {} exists, but ARM does not list it", set.name())));
+        return read_if_stale(view, ArmRead::ScaleSet(set)).unwrap_or(exists);
+    }
+    match view.snapshot.scale_sets(&group).is_empty() {
+        true => check_group_not_empty(view, &group, id),
+        false => QueryEvaluation::Done(Ok(())),
+    }
+}
+
+/// A group that has turned empty says nothing about a machine: a role assignment or ARM itself may be broken.
+fn check_group_not_empty(
+    view: &QueryView<'_>,
+    group: &ResourceId,
+    gone: &ResourceId,
+) -> QueryEvaluation<Result<(), String>> {
+    let lost = |entry: &&MachineEntry| match &entry.machine.kind {
+        MachineKind::ScaleSetInstance { scale_set, .. } => view.snapshot.absence(scale_set).is_some(),
+        _ => entry.machine.id == *gone,
+    };
+    let siblings = || siblings(view.snapshot, group).filter(|entry| !lost(entry));
+    if siblings().any(|entry| fresh(view, entry.read_at)) {
+        return QueryEvaluation::Done(Ok(()));
+    }
+    let absences = view.snapshot.absences().filter(|(id, absence)| fresh(view, absence.at) && is_in(id, group));
+    // A sibling whose scale set is gone as well tells nothing.
+    let orphaned =
+        |read: &RequiredRead| view.failure_of(read).is_some_and(|error| error.class == ArmErrorClass::ParentNotFound);
+    if absences.count() <= MAX_ABSENT_SIBLINGS
+        && let Some(sibling) = siblings().max_by_key(|entry| entry.read_at)
+        && let single = ArmRead::Machine(sibling.machine.id.clone())
+        && !orphaned(&RequiredRead::Read(single.clone()))
+    {
+        return read_if_stale(view, single).unwrap_or(QueryEvaluation::Done(Ok(())));
+    }
+    let list = ArmRead::Machines(ListScope::Group(group.clone()));
+    match read_if_stale(view, list.clone()) {
+        Some(step) => step,
+        None if view.snapshot.last_read(&list).is_some_and(|stamp| stamp.items > 0) => QueryEvaluation::Done(Ok(())),
+        None => {
+            QueryEvaluation::Done(Err(format!("resource group {} has no machines and no scale sets any more", group.name())))
+        }
+    }
+}
+
+fn siblings<'a>(snapshot: &'a InventorySnapshot, group: &'a ResourceId) -> impl Iterator<Item = &'a MachineEntry> {
+    snapshot.entries().filter(move |entry| entry.missing_since.is_none() && is_in(&entry.machine.id, group))
+}
+
+fn fresh(view: &QueryView<'_>, at: tokio::time::Instant) -> bool {
+    view.question.fresh(at, view.settings.absent_ttl)
+}
+
+/// The read, unless it is known freshly; its failure is the answer.
+fn read_if_stale(view: &QueryView<'_>, read: ArmRead) -> Option<QueryEvaluation<Result<(), String>>> {
+    let need = view.unless_listed(read, view.settings.absent_ttl)?;
+    Some(match view.failure_of(&need) {
+        Some(error) => QueryEvaluation::Done(Err(error.to_string())),
+        None => QueryEvaluation::NeedsReads(vec![need]),
+    })
+}
+
+#[cfg(test)]
+mod tests;

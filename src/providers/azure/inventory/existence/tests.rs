@@ -1,0 +1,232 @@
+use std::time::Duration;
+
+use super::{
+    super::{Freshness, arm_fixture::*},
+    *,
+};
+use crate::providers::azure::config::VmType;
+
+fn cluster() -> InventoryDriver {
+    let mut world = InventoryArmFixture::default();
+    world.add_uniform("pool0", 20);
+    world.add_flex("flex", 20);
+    (0..20).for_each(|number| world.add_standalone(&format!("node-{number}")));
+    let mut driver = InventoryDriver::new(world, settings(VmType::Vmss, true, false));
+    driver.warm();
+    driver.pass(Duration::from_secs(60));
+    driver
+}
+
+fn flex(number: usize) -> ResourceId {
+    vm(&format!("flex_{:08x}", number * 7919))
+}
+
+/// One machine of each kind.
+fn each() -> [(String, ResourceId); 3] {
+    [(host("pool0", 3), instance("pool0", 3)), (host("flex", 3), flex(3)), ("node-3".to_owned(), vm("node-3"))]
+}
+
+fn is_unknown(sighting: &MachineExistence, part: &str) -> bool {
+    matches!(sighting, MachineExistence::Unknown(why) if why.contains(part))
+}
+
+#[test]
+fn a_machine_is_found_with_its_power_state() {
+    for (name, id) in each() {
+        for wanted in [with_id(&name, &id), named(&name)] {
+            let mut driver = cluster();
+            driver.requests();
+            assert_eq!(power_of(&driver.check_existence(&wanted)), Some("running"), "{wanted:?}");
+            assert_eq!(driver.requests(), 1);
+            driver.world.power(&id, "deallocated");
+            assert_eq!(power_of(&driver.check_existence(&wanted)), Some("deallocated"), "{wanted:?}");
+            driver.requests();
+            driver.check_existence_all(&[wanted], Duration::from_secs(30));
+            assert_eq!(driver.requests(), 0, "one read serves all who ask soon");
+        }
+    }
+}
+
+#[test]
+fn a_machine_that_was_deleted_is_gone() {
+    for (name, id) in each() {
+        let mut driver = cluster();
+        driver.world.machines.remove(&id);
+        driver.requests();
+        assert_eq!(driver.check_existence(&with_id(&name, &id)), MachineExistence::Gone, "{id}");
+        let requests = driver.requests();
+        assert!(requests <= 3, "{id}: {requests}");
+        assert!(matches!(driver.one(&with_id(&name, &id)), Err(super::super::LookupError::NotListed(_))));
+    }
+}
+
+#[test]
+fn a_machine_made_anew_is_found_with_its_new_id() {
+    let mut driver = cluster();
+    let before = driver.one(&named("node-3")).unwrap();
+    driver.world.machines.remove(&vm("node-3"));
+    driver.world.add_standalone("node-3");
+    let MachineExistence::Found(after) = driver.check_existence(&named("node-3")) else { panic!() };
+    assert_ne!(before.vm_id, after.vm_id);
+}
+
+#[test]
+fn no_failure_is_evidence() {
+    for class in [
+        ArmErrorClass::ParentNotFound,
+        ArmErrorClass::Unauthorized,
+        ArmErrorClass::Forbidden,
+        ArmErrorClass::Throttled,
+        ArmErrorClass::Busy,
+        ArmErrorClass::Transient,
+        ArmErrorClass::MalformedAnswer,
+        ArmErrorClass::Invalid,
+    ] {
+        for (name, id) in each() {
+            for wanted in [with_id(&name, &id), named(&name)] {
+                let mut driver = cluster();
+                driver.world.machines.remove(&id);
+                driver.world.down = Some(class);
+                let sighting = driver.check_existence(&wanted);
+                assert!(matches!(sighting, MachineExistence::Unknown(_)), "{class:?} {wanted:?}: {sighting:?}");
+                let mut cold = InventoryDriver::new(
+                    InventoryArmFixture { down: Some(class), ..InventoryArmFixture::default() },
+                    driver.settings.clone(),
+                );
+                assert!(matches!(cold.check_existence(&wanted), MachineExistence::Unknown(_)), "{class:?} {wanted:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cloud_that_denies_everything_is_not_believed() {
+    for (name, id) in each() {
+        for wanted in [with_id(&name, &id), named(&name)] {
+            let mut driver = cluster();
+            driver.world.down = Some(ArmErrorClass::NotFound);
+            let sighting = driver.check_existence(&wanted);
+            assert!(matches!(sighting, MachineExistence::Unknown(_)), "{wanted:?}: {sighting:?}");
+        }
+    }
+}
+
+#[test]
+fn a_group_that_turned_empty_is_not_believed() {
+    for (name, id) in each() {
+        let mut driver = cluster();
+        driver.world = InventoryArmFixture::default();
+        let sighting = driver.check_existence(&with_id(&name, &id));
+        assert!(is_unknown(&sighting, "rg"), "{id}: {sighting:?}");
+        let all: Vec<_> = driver.snapshot.entries().map(|entry| with_id("", &entry.machine.id)).collect();
+        assert!(
+            driver.check_existence_all(&all, Duration::ZERO).iter().all(|it| matches!(it, MachineExistence::Unknown(_)))
+        );
+    }
+}
+
+#[test]
+fn empty_lists_alone_say_nothing() {
+    let mut driver = cluster();
+    driver.world.empty_lists = true;
+    for (name, id) in each() {
+        assert!(matches!(driver.check_existence(&with_id(&name, &id)), MachineExistence::Found(_)), "{id}");
+    }
+    driver.world.machines.remove(&instance("pool0", 3));
+    let sighting = driver.check_existence(&with_id("", &instance("pool0", 3)));
+    assert!(is_unknown(&sighting, "does not list it"), "{sighting:?}");
+}
+
+#[test]
+fn a_scale_set_that_was_deleted_takes_its_machines_with_it() {
+    let mut driver = cluster();
+    driver.world.sets.remove(&set("pool0"));
+    driver.world.machines.retain(|id, _| uniform_set_of(id).is_none());
+    assert_eq!(driver.check_existence(&with_id("", &instance("pool0", 3))), MachineExistence::Gone);
+    let all: Vec<_> = (0..20).map(|number| with_id("", &instance("pool0", number))).collect();
+    assert!(driver.check_existence_all(&all, Duration::ZERO).iter().all(|it| *it == MachineExistence::Gone));
+    driver.world.broken = vec![(|read| matches!(read, ArmRead::ScaleSet(_)), ArmErrorClass::Forbidden)];
+    assert!(matches!(driver.check_existence(&with_id("", &instance("pool0", 3))), MachineExistence::Unknown(_)));
+}
+
+#[test]
+fn a_parent_that_is_missing_and_listed_is_a_contradiction() {
+    let mut driver = cluster();
+    driver.world.broken =
+        vec![(|read| matches!(read, ArmRead::Machine(_) | ArmRead::Machines(_)), ArmErrorClass::ParentNotFound)];
+    assert!(is_unknown(&driver.check_existence(&with_id("", &instance("pool0", 3))), "but lists it"));
+}
+
+#[test]
+fn many_are_confirmed_with_lists() {
+    let mut world = InventoryArmFixture::default();
+    (0..5).for_each(|number| world.add_uniform(&format!("pool{number}"), 1000));
+    let mut driver = InventoryDriver::new(world, settings(VmType::Vmss, false, true));
+    driver.warm();
+    driver.pass(Duration::from_secs(60));
+    driver.requests();
+    driver.world.machines.remove(&instance("pool2", 77));
+    let wanted: Vec<_> = driver.snapshot.entries().map(|entry| with_id("", &entry.machine.id)).collect();
+    let sightings = driver.check_existence_all(&wanted, Duration::from_secs(10));
+    assert_eq!(sightings.iter().filter(|it| **it == MachineExistence::Gone).count(), 1);
+    assert_eq!(sightings.iter().filter(|it| matches!(it, MachineExistence::Found(_))).count(), 4999);
+    assert_eq!(driver.requests(), 50 + 1 + 1, "pages, the one that is missing, the scale sets");
+}
+
+#[test]
+fn a_node_without_id_that_fits_nowhere_is_unknown() {
+    let mut driver = cluster();
+    assert!(is_unknown(&driver.check_existence(&named("stranger")), "id"));
+    driver.settings = settings(VmType::Vmss, false, true);
+    assert!(is_unknown(&driver.check_existence(&named("stranger")), "names like this"));
+    // Its number leads to an instance that is not there, but that is no more than a guess.
+    assert!(is_unknown(&driver.check_existence(&named(&host("pool0", 500))), "may be somewhere else"));
+    driver.settings = settings(VmType::Standard, false, false);
+    assert!(is_unknown(&driver.check_existence(&named("stranger")), "may be somewhere else"));
+}
+
+#[test]
+fn a_node_without_id_is_gone_with_the_machine_that_was_seen_under_its_name() {
+    for (settings, name, id) in [
+        (settings(VmType::Vmss, false, true), host("pool0", 3), instance("pool0", 3)),
+        (settings(VmType::Standard, false, false), "node-3".to_owned(), vm("node-3")),
+    ] {
+        let mut driver = cluster();
+        driver.settings = settings;
+        driver.world.machines.remove(&id);
+        assert_eq!(driver.check_existence(&named(&name.to_uppercase())), MachineExistence::Gone, "{id}");
+        driver.pass(Duration::from_secs(15));
+        assert_eq!(driver.check_existence(&named(&name)), MachineExistence::Gone, "{id}: again");
+    }
+}
+
+#[test]
+fn a_machine_being_deleted_still_exists() {
+    let mut driver = cluster();
+    driver.world.machines.get_mut(&vm("node-3")).unwrap()["properties"]["provisioningState"] = serde_json::json!("Deleting");
+    assert!(
+        matches!(driver.check_existence(&named("node-3")), MachineExistence::Found(machine) if machine.provisioning_state == "Deleting")
+    );
+}
+
+#[test]
+fn lists_without_instance_view_confirm_existence() {
+    let mut driver = cluster();
+    driver.settings.without_instance_view = true;
+    driver.look_up(&[named(&host("pool0", 1))], Freshness::Within(Duration::ZERO))[0].as_ref().unwrap();
+    assert!(matches!(driver.check_existence(&named(&host("pool0", 1))), MachineExistence::Found(_)));
+}
+
+#[test]
+fn a_power_state_from_earlier_is_not_told() {
+    let mut driver = cluster();
+    driver.settings.without_instance_view = true;
+    let wanted: Vec<_> = (0..20).map(|number| with_id(&host("pool0", number), &instance("pool0", number))).collect();
+    driver.world.power(&instance("pool0", 3), "deallocated");
+    assert_eq!(power_of(&driver.check_existence(&wanted[3])), Some("deallocated"), "read by itself");
+    driver.world.power(&instance("pool0", 3), "running");
+    driver.world.lists_without_view = true;
+    driver.pass(Duration::from_secs(60));
+    let sightings = driver.check_existence_all(&wanted, Duration::ZERO);
+    assert!(matches!(&sightings[3], MachineExistence::Found(_)) && power_of(&sightings[3]).is_none(), "{:?}", sightings[3]);
+}

@@ -1,0 +1,117 @@
+//! The pools of the cluster that there are, and who is in them. Pure.
+//!
+//! In: the load balancers as ARM last sent them. Out: one [`Target`] for each pool that membership is kept of.
+//! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`, `azure_loadbalancer_repo.go`.
+
+use std::collections::HashSet;
+
+use super::member_resource;
+use crate::providers::azure::{
+    arm::{
+        ResourceId,
+        network::{ArmLoadBalancer, BackendAddressPool},
+    },
+    config::LoadBalancerSku,
+    load_balancer::{naming, observed::ObservedNetwork, settings::LoadBalancerSettings, spec::IpFamily},
+};
+
+/// A pool of the cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ManagedPool {
+    /// Its id.
+    pub(super) id: ResourceId,
+    /// The load balancer that it is a part of.
+    pub(super) load_balancer: ResourceId,
+    /// Family of its members.
+    pub(super) family: IpFamily,
+    /// The only scale set or availability set whose machines may be in it; `None`: those of all.
+    pub(super) vm_set: Option<String>,
+    /// Keys of the places (see [`super::place`]) that list it.
+    pub(super) members: HashSet<String>,
+    /// The pool itself.
+    pub(super) document: BackendAddressPool,
+}
+
+impl ManagedPool {
+    /// Whether machines of the set called `name` (empty: of none) may be in it.
+    pub(super) fn takes(&self, name: &str) -> bool {
+        self.vm_set.as_ref().is_none_or(|set| set.eq_ignore_ascii_case(name))
+    }
+
+    /// Addresses that stand in it for themselves, not for an interface that lists it.
+    pub(super) fn has_addresses(&self) -> bool {
+        let properties = self.document.properties.as_ref();
+        let entries = properties.and_then(|properties| properties.load_balancer_backend_addresses.as_ref());
+        entries.into_iter().flatten().filter_map(|entry| entry.properties.as_ref()).any(|entry| {
+            entry.network_interface_ip_configuration.is_none()
+                && entry.ip_address.as_deref().is_some_and(|ip| !ip.is_empty())
+        })
+    }
+}
+
+/// The pools to keep. `created`: ids of pools that were made just now, which are filled even when such pools are left to others.
+pub(super) fn managed_pools(
+    observed: &ObservedNetwork,
+    settings: &LoadBalancerSettings,
+    created: &[ResourceId],
+) -> Vec<ManagedPool> {
+    let kept = observed.load_balancers.iter().filter(|document| is_managed(document, settings));
+    let pools = kept.flat_map(|document| of_load_balancer(document, settings));
+    pools.filter(|target| !is_left_to_others(target, settings) || created.contains(&target.id)).collect()
+}
+
+/// All pools of one load balancer, whosever they are.
+pub(super) fn all_of(document: &ArmLoadBalancer) -> Vec<ManagedPool> {
+    let Some(id) = document.id.as_deref().and_then(|id| ResourceId::parse(id).ok()) else { return Vec::new() };
+    let pools = document.properties.as_ref().and_then(|properties| properties.backend_address_pools.as_ref());
+    pools.into_iter().flatten().filter_map(|pool| managed_pool(&id, pool)).collect()
+}
+
+fn of_load_balancer(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> Vec<ManagedPool> {
+    let vm_set = vm_set(document.name.as_deref().unwrap_or_default(), settings);
+    let own = [IpFamily::V4, IpFamily::V6].map(|family| naming::pool(&settings.cluster, family));
+    let is_own = |target: &ManagedPool| own.iter().any(|name| name.eq_ignore_ascii_case(target.id.name()));
+    all_of(document).into_iter().filter(is_own).map(|target| ManagedPool { vm_set: vm_set.clone(), ..target }).collect()
+}
+
+fn managed_pool(load_balancer: &ResourceId, pool: &BackendAddressPool) -> Option<ManagedPool> {
+    let id = load_balancer.child("backendAddressPools", pool.name.as_deref()?);
+    let listed = pool.properties.as_ref().and_then(|properties| properties.backend_ip_configurations.as_ref());
+    let members = listed.into_iter().flatten().filter_map(|entry| member_resource::key_of_entry(entry.id.as_deref()?));
+    Some(ManagedPool {
+        family: naming::pool_family(id.name()),
+        members: members.collect(),
+        load_balancer: load_balancer.clone(),
+        vm_set: None,
+        document: pool.clone(),
+        id,
+    })
+}
+
+fn external_name(settings: &LoadBalancerSettings) -> &str {
+    if settings.load_balancer_name.is_empty() { &settings.cluster } else { &settings.load_balancer_name }
+}
+
+/// Basic load balancers that were left behind on a standard cluster are emptied and deleted, not kept.
+pub(super) fn is_managed(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> bool {
+    if settings.sku == LoadBalancerSku::Basic {
+        return true;
+    }
+    let sku = document.sku.as_ref().and_then(|sku| sku.name.as_deref()).unwrap_or_default();
+    let (external, _) = naming::split_load_balancer(document.name.as_deref().unwrap_or_default());
+    let names = [settings.cluster.as_str(), external_name(settings)];
+    !sku.eq_ignore_ascii_case("Basic") && names.iter().any(|name| name.eq_ignore_ascii_case(external))
+}
+
+/// A basic load balancer has the machines of one set: the primary one behind the cluster's own, else the one it is called after.
+fn vm_set(name: &str, settings: &LoadBalancerSettings) -> Option<String> {
+    let (external, _) = naming::split_load_balancer(name);
+    let is_primary = external.eq_ignore_ascii_case(external_name(settings));
+    let set = if is_primary { settings.primary_vm_set.as_str() } else { external };
+    (settings.sku == LoadBalancerSku::Basic && !set.is_empty()).then(|| set.to_owned())
+}
+
+fn is_left_to_others(target: &ManagedPool, settings: &LoadBalancerSettings) -> bool {
+    let (_, internal) = naming::split_load_balancer(target.load_balancer.name());
+    if internal { settings.preconfigured.1 } else { settings.preconfigured.0 }
+}

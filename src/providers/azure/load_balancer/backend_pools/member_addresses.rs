@@ -1,0 +1,180 @@
+//! Which machines stand behind a Service, where security rules lead to machines: those in the pools of its load balancer.
+//!
+//! In: the load balancers as ARM sent them, Nodes, and where it is written that their machines are in pools. Out: addresses. What is in
+//! the pools decides, not what should be: a machine that has not joined yet gets no traffic, and one that has not left goes on to.
+//! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`, `GetBackendPrivateIPs`.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use k8s_openapi::api::core::v1::Node;
+
+use super::{
+    managed_pool::is_managed,
+    member_resource::{self, PoolMemberResource},
+    nodes,
+};
+use crate::providers::azure::{
+    arm::network::{ArmLoadBalancer, BackendAddressPool, BackendAddressPoolProperties},
+    config::BackendPoolType,
+    inventory::{Freshness, Inventory},
+    load_balancer::{
+        desired::status::load_balancer_of,
+        naming,
+        observed::ObservedNetwork,
+        settings::LoadBalancerSettings,
+        spec::{IpFamily, ServiceSpec},
+    },
+};
+
+/// The addresses of Nodes by where it is written that their machines are in pools.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PoolMemberAddresses {
+    /// By key of the place.
+    by_resource: HashMap<String, Vec<IpAddr>>,
+    /// Those of Nodes that belong into the pools and whose machine nobody can tell now: they count as members of each.
+    unknown: Vec<IpAddr>,
+}
+
+impl PoolMemberAddresses {
+    /// Of these Nodes. Pools of type `nodeIP` list addresses themselves.
+    pub async fn look_up(inventory: &Inventory, nodes: &[Arc<Node>], settings: &LoadBalancerSettings) -> Self {
+        let mut reached = Self::default();
+        if settings.pool_type == BackendPoolType::NodeIp {
+            return reached;
+        }
+        let mut unknown = Vec::new();
+        for node in nodes {
+            let wanted = nodes::machine_query(node);
+            match wanted.id.as_ref().and_then(PoolMemberResource::of_instance) {
+                Some(place) => drop(reached.by_resource.insert(place.key(), nodes::pool_node(node, settings).addresses)),
+                None => unknown.push((wanted, nodes::pool_node(node, settings))),
+            }
+        }
+        let wanted: Vec<_> = unknown.iter().map(|(wanted, _)| wanted.clone()).collect();
+        let found = inventory.look_up(&wanted, Freshness::Cached).await;
+        for ((_, node), machine) in unknown.into_iter().zip(found) {
+            match machine.ok().and_then(|machine| PoolMemberResource::of(&machine)) {
+                Some(place) => drop(reached.by_resource.insert(place.key(), node.addresses)),
+                None if node.belongs(settings) => reached.unknown.extend(node.addresses),
+                None => {}
+            }
+        }
+        reached
+    }
+
+    /// Addresses of the machines behind the Service: what pools of its families list, and all addresses of machines whose interfaces
+    /// are in a pool of the cluster.
+    pub fn of_service(
+        &self,
+        spec: &ServiceSpec,
+        observed: &ObservedNetwork,
+        settings: &LoadBalancerSettings,
+    ) -> Vec<IpAddr> {
+        let Some(balancer) = load_balancer_of(observed, spec, settings) else { return Vec::new() };
+        let mut addresses: BTreeSet<IpAddr> = self.unknown.iter().copied().collect();
+        for family in [IpFamily::V4, IpFamily::V6] {
+            let name = naming::pool(&settings.cluster, family);
+            let found = pools(balancer).find(|pool| pool.name.as_deref().is_some_and(|it| it.eq_ignore_ascii_case(&name)));
+            let Some(pool) = found.and_then(|pool| pool.properties.as_ref()) else { continue };
+            addresses.extend(self.by_interface(pool));
+            addresses
+                .extend(listed(pool).filter(|address| spec.families.contains(&family) && IpFamily::of(*address) == family));
+        }
+        addresses.into_iter().collect()
+    }
+
+    fn by_interface(&self, pool: &BackendAddressPoolProperties) -> impl Iterator<Item = IpAddr> {
+        let entries = pool.backend_ip_configurations.iter().flatten().filter_map(|entry| entry.id.as_deref());
+        entries.filter_map(|entry| self.by_resource.get(&member_resource::key_of_entry(entry)?)).flatten().copied()
+    }
+}
+
+/// Addresses that the pools of the cluster's own load balancers list: they were put there for Nodes of this cluster.
+pub fn listed_in_pools(observed: &ObservedNetwork, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
+    if settings.pool_type != BackendPoolType::NodeIp || settings.preconfigured != (false, false) {
+        return Vec::new();
+    }
+    let own = [IpFamily::V4, IpFamily::V6].map(|family| naming::pool(&settings.cluster, family));
+    let is_own = |pool: &&BackendAddressPool| {
+        pool.name.as_deref().is_some_and(|name| own.iter().any(|own| own.eq_ignore_ascii_case(name)))
+    };
+    let pools =
+        observed.load_balancers.iter().filter(|balancer| is_managed(balancer, settings)).flat_map(pools).filter(is_own);
+    pools.filter_map(|pool| pool.properties.as_ref()).flat_map(listed).collect()
+}
+
+fn pools(balancer: &ArmLoadBalancer) -> impl Iterator<Item = &BackendAddressPool> {
+    balancer.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten())
+}
+
+fn listed(pool: &BackendAddressPoolProperties) -> impl Iterator<Item = IpAddr> {
+    let entries = pool.load_balancer_backend_addresses.iter().flatten().filter_map(|entry| entry.properties.as_ref());
+    entries.filter_map(|entry| entry.ip_address.as_deref()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::providers::azure::load_balancer::desired::samples::{load_balancer, network, observed, service, settings};
+
+    const MACHINES: &str =
+        "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachineScaleSets/v/virtualMachines";
+
+    fn reached() -> PoolMemberAddresses {
+        let addresses = |last: u8| [format!("10.0.0.{last}"), format!("fd00::{last}")].map(|text| text.parse().unwrap());
+        let pair = |number: u8| (format!("{MACHINES}/{number}").to_lowercase(), addresses(number).to_vec());
+        PoolMemberAddresses { by_resource: [pair(1), pair(2)].into(), unknown: addresses(9).to_vec() }
+    }
+
+    fn there(pools: &Value) -> ObservedNetwork {
+        let base = service("web").identity.name_prefix;
+        let public = json!({"id": network("publicIPAddresses/p")});
+        let frontends = json!([{"name": base, "properties": {"publicIPAddress": public}}]);
+        let document = json!({"name": "kubernetes", "properties": {"frontendIPConfigurations": frontends, "backendAddressPools": pools}});
+        let other = json!({"name": "kubernetes-internal", "properties": {"backendAddressPools": [
+            {"name": "kubernetes", "properties": {"loadBalancerBackendAddresses": [{"properties": {"ipAddress": "10.0.0.77"}}]}}]}});
+        observed(vec![load_balancer(other), load_balancer(document)])
+    }
+
+    fn texts(addresses: &[IpAddr]) -> Vec<String> {
+        addresses.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn machines_whose_interfaces_are_in_a_pool_count_with_all_addresses() {
+        let interface = |number: u8| json!({"id": format!("{MACHINES}/{number}/networkInterfaces/n/ipConfigurations/c")});
+        let pools = json!([
+            {"name": "Kubernetes", "properties": {"backendIPConfigurations": [interface(1), interface(3)]}},
+            {"name": "kubernetes-IPv6", "properties": {"backendIPConfigurations": [interface(2)]}},
+            {"name": "theirs", "properties": {"backendIPConfigurations": [interface(2)]}},
+        ]);
+        let (four, there) = (service("web"), there(&pools));
+        let behind =
+            |reached: &PoolMemberAddresses, spec: &ServiceSpec| texts(&reached.of_service(spec, &there, &settings()));
+        assert_eq!(behind(&reached(), &four), ["10.0.0.1", "10.0.0.2", "10.0.0.9", "fd00::1", "fd00::2", "fd00::9"]);
+        assert_eq!(behind(&PoolMemberAddresses::default(), &four), [""; 0]);
+        assert_eq!(behind(&reached(), &service("elsewhere")), [""; 0]);
+    }
+
+    #[test]
+    fn pools_that_list_addresses_tell_them() {
+        let listed = |address: &str| json!({"name": "n", "properties": {"ipAddress": address}});
+        let pools = json!([
+            {"name": "kubernetes", "properties": {"loadBalancerBackendAddresses": [listed("10.0.0.5"), listed("10.0.0.4"), {"name": "odd"}]}},
+            {"name": "kubernetes-IPv6", "properties": {"loadBalancerBackendAddresses": [listed("fd00::5")]}},
+            {"name": "theirs", "properties": {"loadBalancerBackendAddresses": [listed("10.0.0.6")]}},
+        ]);
+        let (there, by_address) = (there(&pools), LoadBalancerSettings { pool_type: BackendPoolType::NodeIp, ..settings() });
+        let behind = PoolMemberAddresses::default().of_service(&service("web"), &there, &by_address);
+        assert_eq!(texts(&behind), ["10.0.0.4", "10.0.0.5"]);
+        assert_eq!(texts(&listed_in_pools(&there, &by_address)), ["10.0.0.77", "10.0.0.5", "10.0.0.4", "fd00::5"]);
+        let by_interface = LoadBalancerSettings { pool_type: BackendPoolType::NodeIpConfiguration, ..settings() };
+        assert!(listed_in_pools(&there, &by_interface).is_empty());
+    }
+}

@@ -1,0 +1,95 @@
+//! Where it is written that a machine is in a pool: in an instance of a uniform scale set, or in a network interface. Pure.
+//!
+//! In: machines, provider ids, entries of pools. Out: [`Place`]s, and keys that are the same from whichever side they are made.
+
+use crate::providers::azure::{
+    arm::{ResourceId, api},
+    inventory::{Machine, MachineKind},
+};
+
+/// The document that lists the pools of a machine.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum PoolMemberResource {
+    /// An instance of a uniform scale set.
+    Instance(ResourceId),
+    /// A network interface of another machine.
+    Interface(ResourceId),
+}
+
+const INTERFACES: &str = "/networkinterfaces/";
+const CONFIGURATIONS: &str = "/ipconfigurations/";
+const SCALE_SETS: &str = "/virtualmachinescalesets/";
+
+impl PoolMemberResource {
+    /// Where it is written for this machine: its primary interface, or the first one. `None` when it has none.
+    pub(super) fn of(machine: &Machine) -> Option<Self> {
+        if matches!(machine.kind, MachineKind::ScaleSetInstance { .. }) {
+            return Some(Self::Instance(machine.id.clone()));
+        }
+        let primary = machine.interfaces.iter().find(|interface| interface.primary).or(machine.interfaces.first());
+        primary.map(|interface| Self::Interface(interface.id.clone()))
+    }
+
+    /// The instance that this id names.
+    pub(super) fn of_instance(id: &ResourceId) -> Option<Self> {
+        id.is_type(api::SCALE_SET_VMS.resource_type).then(|| Self::Instance(id.clone()))
+    }
+
+    /// The place behind a key.
+    pub(super) fn of_key(key: &str) -> Option<Self> {
+        let id = ResourceId::parse(key).ok()?;
+        Some(if id.is_type(api::SCALE_SET_VMS.resource_type) { Self::Instance(id) } else { Self::Interface(id) })
+    }
+
+    /// The document's id.
+    pub(super) fn id(&self) -> &ResourceId {
+        match self {
+            Self::Instance(id) | Self::Interface(id) => id,
+        }
+    }
+
+    /// The id in lower case.
+    pub(super) fn key(&self) -> String {
+        self.id().key()
+    }
+
+    /// The scale set of an instance.
+    pub(super) fn scale_set(&self) -> Option<ResourceId> {
+        match self {
+            Self::Instance(id) => id.parent(),
+            Self::Interface(_) => None,
+        }
+    }
+}
+
+/// The key of the place that makes this entry of `backendIPConfigurations`: an IP configuration of a network interface.
+pub(super) fn key_of_entry(entry: &str) -> Option<String> {
+    let mut key = entry.to_ascii_lowercase();
+    let interface = key.rfind(INTERFACES)?;
+    let end = if key.contains(SCALE_SETS) { interface } else { key.rfind(CONFIGURATIONS).filter(|end| *end > interface)? };
+    key.truncate(end);
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_and_machines_have_the_same_keys() {
+        let group = "/subscriptions/s/resourceGroups/RG/providers/";
+        let instance = format!("{group}Microsoft.Compute/virtualMachineScaleSets/S/virtualMachines/3");
+        let interface = format!("{group}Microsoft.Network/networkInterfaces/N");
+        for (entry, place) in [
+            (format!("{instance}/networkInterfaces/nic/ipConfigurations/c"), &instance),
+            (format!("{interface}/ipConfigurations/C"), &interface),
+        ] {
+            let key = key_of_entry(&entry).unwrap();
+            assert_eq!(PoolMemberResource::of_key(&key).unwrap().id().as_str(), place.to_lowercase());
+            assert_eq!(PoolMemberResource::of_key(place).unwrap().key(), key);
+        }
+        for text in ["", "/x", &interface, "/networkInterfaces/"] {
+            assert_eq!(key_of_entry(text), None, "{text}");
+        }
+    }
+}

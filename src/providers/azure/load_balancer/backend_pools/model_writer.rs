@@ -1,0 +1,199 @@
+//! The models of scale sets: what was last seen of them, and writing which pools they list.
+//!
+//! In: wishes by scale set. Out: models written. One list of the cluster's scale sets stands for as long as `vmssCacheTTLInSeconds` says;
+//! a model is read again before it is written, and only when the list says that it has to be.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::StreamExt;
+use tokio::time::Instant;
+use tracing::{debug, info};
+
+use super::outcome::PoolSyncOutcome;
+use crate::providers::azure::{
+    arm::{ArmClient, ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, api, compute::VirtualMachineScaleSet},
+    load_balancer::desired::pool_members::node_ip_configuration::{self, PoolMembershipPatch},
+};
+
+/// A set with this tag, of whatever value, takes as many writes of instances at once as the configuration says.
+const COORDINATED: &str = "aks-managed-coordination";
+/// Scale sets written at once.
+const AT_ONCE: usize = 10;
+/// How often a model is read and written when somebody else writes it as well.
+const TRIES: usize = 4;
+
+/// See the module.
+pub(super) struct ScaleSetModelWriter {
+    group: ResourceId,
+    ttl: Duration,
+    cache: Mutex<ScaleSetModelCache>,
+    /// Sets that our last write may have left in a failed state.
+    failed: Mutex<HashSet<ResourceId>>,
+}
+
+#[derive(Default)]
+struct ScaleSetModelCache {
+    listed_at: Option<Instant>,
+    sets: HashMap<ResourceId, Arc<VirtualMachineScaleSet>>,
+}
+
+impl ScaleSetModelWriter {
+    /// Nothing is seen yet. `group`: the cluster's.
+    pub(super) fn new(group: ResourceId, ttl: Duration) -> Self {
+        Self { group, ttl, cache: Mutex::default(), failed: Mutex::default() }
+    }
+
+    /// The group whose scale sets are written.
+    pub(super) fn group(&self) -> &ResourceId {
+        &self.group
+    }
+
+    fn cache(&self) -> MutexGuard<'_, ScaleSetModelCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self) -> MutexGuard<'_, HashSet<ResourceId>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self, set: &ResourceId) -> Option<Arc<VirtualMachineScaleSet>> {
+        self.cache().sets.get(set).cloned()
+    }
+
+    fn remember(&self, set: &ResourceId, document: VirtualMachineScaleSet) {
+        self.cache().sets.insert(set.clone(), Arc::new(document));
+    }
+
+    fn forget(&self, set: &ResourceId) {
+        self.cache().sets.remove(set);
+        self.failed().remove(set);
+    }
+
+    /// Whether this set takes as many writes of instances at once as the configuration says.
+    pub(super) fn is_coordinated(&self, set: &ResourceId) -> bool {
+        let tags = |document: Arc<VirtualMachineScaleSet>| document.tags.clone();
+        self.known(set).and_then(tags).is_some_and(|tags| tags.contains_key(COORDINATED))
+    }
+
+    /// Lists the scale sets unless that was done within `age`.
+    async fn list(&self, arm: &ArmClient, age: Duration) -> ArmResult<()> {
+        let started = Instant::now();
+        if self.cache().listed_at.is_some_and(|listed| started.saturating_duration_since(listed) < age) {
+            return Ok(());
+        }
+        let path = format!("{}/providers/{}", self.group, api::SCALE_SETS.resource_type);
+        let listed = arm.list::<VirtualMachineScaleSet>(&api::SCALE_SETS, &path, &[]).await?;
+        let sets = listed.into_iter().filter_map(|set| Some((ResourceId::parse(set.id.as_deref()?).ok()?, Arc::new(set))));
+        *self.cache() = ScaleSetModelCache { listed_at: Some(started), sets: sets.collect() };
+        Ok(())
+    }
+
+    /// Brings the models to the wishes.
+    pub(super) async fn ensure(
+        &self,
+        arm: &ArmClient,
+        wishes: BTreeMap<ResourceId, PoolMembershipPatch>,
+    ) -> PoolSyncOutcome {
+        let mut outcome = PoolSyncOutcome::default();
+        if wishes.is_empty() {
+            return outcome;
+        }
+        if let Err(error) = self.list(arm, self.ttl).await {
+            outcome.fail("models of scale sets", error);
+            return outcome;
+        }
+        let wishes = wishes.into_iter().map(|(set, wish)| {
+            let again = self.failed().contains(&set);
+            (set, PoolMembershipPatch { last_write_failed: again, ..wish })
+        });
+        let due = wishes.filter(|(set, wish)| {
+            // A set that is not listed is new.
+            wish.last_write_failed || self.known(set).is_none_or(|known| node_ip_configuration::model(&known, wish).is_ok())
+        });
+        let mut written = futures::stream::iter(due.map(|(set, wish)| self.write(arm, set, wish))).buffer_unordered(AT_ONCE);
+        while let Some(one) = written.next().await {
+            outcome.merge(one);
+        }
+        outcome
+    }
+
+    /// Takes pools out of all models of the group, and out of those of `others`. `fresh`: the list is read anew.
+    pub(super) async fn evict(
+        &self,
+        arm: &ArmClient,
+        wish: &PoolMembershipPatch,
+        others: Vec<ResourceId>,
+        fresh: bool,
+    ) -> PoolSyncOutcome {
+        if let Err(error) = self.list(arm, if fresh { Duration::ZERO } else { self.ttl }).await {
+            let mut outcome = PoolSyncOutcome::default();
+            outcome.fail("models of scale sets", error);
+            return outcome;
+        }
+        let listed: Vec<ResourceId> = self.cache().sets.keys().cloned().collect();
+        self.ensure(arm, listed.into_iter().chain(others).map(|set| (set, wish.clone())).collect()).await
+    }
+
+    async fn write(&self, arm: &ArmClient, set: ResourceId, wish: PoolMembershipPatch) -> PoolSyncOutcome {
+        let mut outcome = PoolSyncOutcome::default();
+        for _ in 0..TRIES {
+            outcome.failures.clear();
+            match self.attempt(arm, &set, &wish, &mut outcome).await {
+                Ok(()) => break,
+                Err(error) if matches!(error.class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound) => {
+                    debug!(scale_set = set.name(), "a scale set is gone, and its model is left");
+                    self.forget(&set);
+                    break;
+                }
+                Err(error) => {
+                    let again = error.class == ArmErrorClass::Conflict;
+                    outcome.fail(format!("model of scale set {}", set.name()), error);
+                    if !again {
+                        break;
+                    }
+                }
+            }
+        }
+        outcome
+    }
+
+    async fn attempt(
+        &self,
+        arm: &ArmClient,
+        set: &ResourceId,
+        wish: &PoolMembershipPatch,
+        outcome: &mut PoolSyncOutcome,
+    ) -> Result<(), ArmError> {
+        let document: VirtualMachineScaleSet = arm.get(&api::SCALE_SETS, set, &[]).await?;
+        let body = match node_ip_configuration::model(&document, wish) {
+            Ok(body) => body,
+            Err(skip) => {
+                debug!(scale_set = set.name(), reason = %skip, "a model is left");
+                self.failed().remove(set);
+                self.remember(set, document);
+                return Ok(());
+            }
+        };
+        outcome.mark_outdated(wish);
+        let unchanged = Precondition::unchanged_if_versioned(body.etag.as_deref());
+        let stored = arm.put(&api::SCALE_SETS, set, unchanged, &body).await;
+        match stored {
+            Ok(stored) => {
+                self.failed().remove(set);
+                self.remember(set, stored);
+            }
+            Err(error) => {
+                self.forget(set);
+                self.failed().insert(set.clone());
+                return Err(error);
+            }
+        }
+        outcome.summary.models += 1;
+        info!(scale_set = set.name(), joins = wish.join.len(), leaves = wish.leave.len(), "wrote the model of a scale set");
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! What pools need to know about Nodes. Pure.
+//!
+//! In: Nodes. Out: [`PoolNode`]s, and what names their machines. Upstream: `pkg/provider/azure_standard.go` (`isControlPlaneNode`),
+//! `azure.go` (`updateNodeCaches`).
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::Node;
+
+use super::member_resource::PoolMemberResource;
+use crate::providers::azure::{
+    instances::provider_id::{self, ParsedProviderId},
+    inventory::MachineQuery,
+    load_balancer::{desired::pool_members::PoolNode, settings::LoadBalancerSettings},
+    node,
+};
+
+const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+const ROLE: &str = "kubernetes.io/role";
+const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+const INTERNAL_IP: &str = "InternalIP";
+
+/// What decides whether `node` belongs into pools.
+pub(super) fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
+    let labels = node.metadata.labels.as_ref();
+    let has = |key: &str| labels.is_some_and(|labels| labels.contains_key(key));
+    let own = settings.group.resource_group().unwrap_or_default();
+    let addresses = node.status.as_ref().and_then(|status| status.addresses.as_ref()).into_iter().flatten();
+    let internal = addresses.filter(|address| address.type_ == INTERNAL_IP);
+    PoolNode {
+        name: node::name(node).to_owned(),
+        control_plane: CONTROL_PLANE.iter().any(|key| has(key))
+            || labels.and_then(|labels| labels.get(ROLE)).is_some_and(|role| role == "master"),
+        unmanaged: node::is_unmanaged(node),
+        excluded: has(EXCLUDED),
+        outside_uniform: machine_query(node).id.is_some_and(|id| PoolMemberResource::of_instance(&id).is_none()),
+        in_other_group: node::external_resource_group(node).is_some_and(|group| !group.eq_ignore_ascii_case(own)),
+        addresses: internal.filter_map(|address| address.address.parse::<IpAddr>().ok()).collect(),
+    }
+}
+
+/// How the machine of `node` is asked for.
+pub(super) fn machine_query(node: &Node) -> MachineQuery {
+    let id = match node::provider_id(node).map(provider_id::parse) {
+        Some(ParsedProviderId::Machine(id)) => Some(id),
+        _ => None,
+    };
+    MachineQuery { node_name: node::name(node).to_owned(), id, resource_group: node::external_resource_group(node) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::azure::{config::AzureConfig, node::fixtures::node};
+
+    #[test]
+    fn labels_decide() {
+        let config = AzureConfig { resource_group: "rg".into(), ..AzureConfig::default() };
+        let settings = LoadBalancerSettings::new(&config, "kubernetes");
+        let of = |key: &str, value: &str| pool_node(&node("n").label(key, value).build(), &settings);
+        let plain = PoolNode { name: "n".to_owned(), ..PoolNode::default() };
+        for key in CONTROL_PLANE {
+            assert_eq!(of(key, ""), PoolNode { control_plane: true, ..plain.clone() });
+        }
+        assert_eq!(of(ROLE, "master"), PoolNode { control_plane: true, ..plain.clone() });
+        assert_eq!(of(ROLE, "agent"), plain);
+        assert_eq!(of(EXCLUDED, "false"), PoolNode { excluded: true, ..plain.clone() }, "whatever its value");
+        assert_eq!(of(node::LABEL_MANAGED, "False"), PoolNode { unmanaged: true, ..plain.clone() });
+        assert_eq!(of(node::LABEL_RESOURCE_GROUP, "RG"), plain);
+        let machine = "azure:///subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachine";
+        for (id, outside_uniform) in [("s/n", true), ("ScaleSets/set/virtualMachines/3", false)] {
+            let node = node("n").provider_id(&format!("{machine}{id}")).build();
+            assert_eq!(pool_node(&node, &settings), PoolNode { outside_uniform, ..plain.clone() }, "{id}");
+        }
+        assert_eq!(of(node::LABEL_RESOURCE_GROUP, "other"), PoolNode { in_other_group: true, ..plain });
+    }
+}

@@ -1,0 +1,166 @@
+//! What became of a round: what was written, what failed, and the caller's next move. Pure.
+
+use std::{collections::BTreeSet, fmt, time::Duration};
+
+use super::super::desired::pool_members::node_ip_configuration::PoolMembershipPatch;
+use crate::{
+    cloud_provider::CloudError,
+    providers::azure::{
+        arm::{ArmError, ArmErrorClass, ResourceId},
+        inventory::LookupError,
+    },
+};
+
+/// How many failures an error tells of by name.
+const NAMED: usize = 3;
+
+/// What was written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PoolSyncSummary {
+    /// Scale-set models.
+    pub models: usize,
+    /// Instances and network interfaces.
+    pub machines: usize,
+    /// Pools.
+    pub pools: usize,
+    /// Load balancers whose documents (`etag`, `backendIPConfigurations`, addresses) are outdated, also by writes that failed.
+    pub load_balancers: BTreeSet<ResourceId>,
+}
+
+/// One machine, scale set or pool that could not be brought to where it belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolSyncFailure {
+    /// Which one, for people.
+    pub what: String,
+    /// Why.
+    pub error: LookupError,
+}
+
+/// Something could not be written; everything else was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolSyncError {
+    /// What was written all the same.
+    pub summary: PoolSyncSummary,
+    /// What was not; never empty.
+    pub failures: Vec<PoolSyncFailure>,
+}
+
+/// A round in the making.
+#[derive(Debug, Default)]
+pub(super) struct PoolSyncOutcome {
+    pub(super) summary: PoolSyncSummary,
+    pub(super) failures: Vec<PoolSyncFailure>,
+    /// Whether a machine was left alone in a state that passes.
+    pub(super) deferred: bool,
+}
+
+impl PoolSyncOutcome {
+    /// The load balancers that this wish is about may look different now.
+    pub(super) fn mark_outdated(&mut self, wish: &PoolMembershipPatch) {
+        self.summary.load_balancers.extend(wish.join.iter().chain(&wish.leave).filter_map(ResourceId::parent));
+    }
+
+    /// Notes a failure.
+    pub(super) fn fail(&mut self, what: impl Into<String>, error: impl Into<LookupError>) {
+        self.failures.push(PoolSyncFailure { what: what.into(), error: error.into() });
+    }
+
+    /// Takes in what happened elsewhere.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.summary.models += other.summary.models;
+        self.summary.machines += other.summary.machines;
+        self.summary.pools += other.summary.pools;
+        self.summary.load_balancers.extend(other.summary.load_balancers);
+        self.failures.extend(other.failures);
+        self.deferred |= other.deferred;
+    }
+
+    pub(super) fn into_result(self) -> Result<PoolSyncSummary, PoolSyncError> {
+        match self.failures.is_empty() {
+            true => Ok(self.summary),
+            false => Err(PoolSyncError { summary: self.summary, failures: self.failures }),
+        }
+    }
+}
+
+impl std::error::Error for PoolSyncError {}
+
+impl fmt::Display for PoolSyncError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "back-end pools are not complete: ")?;
+        for (index, failure) in self.failures.iter().take(NAMED).enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{}: {}", failure.what, failure.error)?;
+        }
+        match self.failures.len().saturating_sub(NAMED) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
+        }
+    }
+}
+
+fn arm(failure: &PoolSyncFailure) -> Option<&ArmError> {
+    match &failure.error {
+        LookupError::Arm(error) => Some(error),
+        LookupError::NotListed(_) | LookupError::NoAddress(_) => None,
+    }
+}
+
+impl From<PoolSyncError> for CloudError {
+    /// Waiting, when nothing else is to be done about any of them.
+    fn from(error: PoolSyncError) -> Self {
+        let message = error.to_string();
+        if error.failures.iter().filter_map(arm).any(|error| error.class == ArmErrorClass::NotLeader) {
+            return CloudError::NotLeader(message);
+        }
+        let waits = error.failures.iter().map(|failure| match CloudError::from(arm(failure)?.clone()) {
+            CloudError::RetryAfter { after, .. } => Some(after),
+            _ => None,
+        });
+        match waits.collect::<Option<Vec<Duration>>>().and_then(|waits| waits.into_iter().max()) {
+            Some(after) => CloudError::RetryAfter { after, message },
+            None => CloudError::Failed(message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(name: &str, class: ArmErrorClass, wait: Option<u64>) -> PoolSyncFailure {
+        let error = ArmError {
+            class,
+            status: None,
+            code: String::new(),
+            message: "why".into(),
+            request: "PUT /x".into(),
+            correlation_id: None,
+            retry_after: wait.map(Duration::from_secs),
+        };
+        PoolSyncFailure { what: name.to_owned(), error: error.into() }
+    }
+
+    fn error(failures: Vec<PoolSyncFailure>) -> CloudError {
+        PoolSyncError { summary: PoolSyncSummary::default(), failures }.into()
+    }
+
+    #[test]
+    fn the_next_move_is_that_of_all_failures() {
+        use ArmErrorClass::{Busy, Forbidden, NotLeader, Throttled};
+        let busy = failure("n1", Busy, None);
+        let waits = error(vec![busy.clone(), failure("n2", Throttled, Some(7))]);
+        assert!(matches!(waits, CloudError::RetryAfter { after, .. } if after.as_secs() == 7), "{waits:?}");
+        assert_eq!(error(vec![busy.clone(), failure("n2", Forbidden, None)]).class(), "failed");
+        assert_eq!(error(vec![failure("n2", Forbidden, None), failure("n1", NotLeader, None)]).class(), "not_leader");
+        let unknown = PoolSyncFailure { what: "n".into(), error: LookupError::NoAddress("n".into()) };
+        assert_eq!(error(vec![busy, unknown]).class(), "failed");
+    }
+
+    #[test]
+    fn the_first_few_are_named() {
+        let failures = (0..5).map(|number| failure(&format!("n{number}"), ArmErrorClass::Invalid, None)).collect();
+        let text = error(failures).to_string();
+        assert_eq!(text, "back-end pools are not complete: n0: PUT /x: why; n1: PUT /x: why; n2: PUT /x: why; and 2 more");
+    }
+}

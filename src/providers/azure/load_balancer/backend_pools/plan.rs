@@ -1,0 +1,199 @@
+//! Decides which documents have to be touched so that nodes are in the pools they belong into. Pure.
+//!
+//! In: the pools ([`Target`]), the machines of nodes ([`Seat`]). Out: what each document shall list and shall not ([`Task`]s), and what
+//! the models of scale sets shall. All pools of all load balancers in one write of a document.
+//! Upstream: `pkg/provider/azure_vmss.go` (`EnsureHostsInPool`), `azure_loadbalancer_backendpool.go` (`ReconcileBackendPools`).
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::{managed_pool::ManagedPool, member_resource::PoolMemberResource};
+use crate::providers::azure::{
+    arm::ResourceId,
+    config::LoadBalancerSku,
+    inventory::{Machine, MachineKind},
+    load_balancer::{
+        desired::pool_members::node_ip_configuration::{self, PoolEntryStatus, PoolMembershipPatch, is_active},
+        settings::LoadBalancerSettings,
+        spec::IpFamily,
+    },
+};
+
+/// A Node's machine, as far as pools are concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PoolMember {
+    /// Name of the Node.
+    pub(super) node: String,
+    /// Where it is written which pools it is in.
+    pub(super) resource: PoolMemberResource,
+    /// Its scale set.
+    pub(super) scale_set: Option<ResourceId>,
+    /// Name of its scale set or availability set; empty when it is in none.
+    pub(super) set: String,
+    /// Whether its scale set, if any, is a flexible one.
+    pub(super) is_flex: bool,
+    /// Whether it has an IPv6 address, as far as is known.
+    pub(super) has_ipv6: Option<bool>,
+    /// Whether it runs, as far as is known, so that it can be written.
+    pub(super) is_active: bool,
+}
+
+impl PoolMember {
+    /// The seat of a machine; `None` when it has no network interface.
+    pub(super) fn of(node: &str, machine: &Machine) -> Option<Self> {
+        let (scale_set, set, is_flex) = match &machine.kind {
+            MachineKind::ScaleSetInstance { scale_set, .. } => (Some(scale_set.clone()), scale_set.name(), false),
+            MachineKind::FlexInstance { scale_set } => (Some(scale_set.clone()), scale_set.name(), true),
+            MachineKind::AvailabilitySet { set } => (None, set.name(), false),
+            MachineKind::Standalone => (None, "", false),
+        };
+        let configurations = || machine.interfaces.iter().flat_map(|interface| &interface.ip_configurations);
+        Some(Self {
+            node: node.to_owned(),
+            resource: PoolMemberResource::of(machine)?,
+            set: set.to_owned(),
+            scale_set,
+            is_flex,
+            has_ipv6: configurations().next().map(|_| configurations().any(|configuration| configuration.ipv6)),
+            is_active: is_active(machine),
+        })
+    }
+
+    /// The seat of an instance of a uniform scale set of which only the id is known; `None` for other ids.
+    pub(super) fn of_instance(node: &str, id: &ResourceId) -> Option<Self> {
+        let place = PoolMemberResource::of_instance(id)?;
+        let scale_set = place.scale_set();
+        Some(Self {
+            node: node.to_owned(),
+            set: scale_set.as_ref().map(|set| set.name().to_owned()).unwrap_or_default(),
+            scale_set,
+            resource: place,
+            is_flex: false,
+            has_ipv6: None,
+            is_active: true,
+        })
+    }
+
+    /// Whether it may be in this pool.
+    fn fits(&self, target: &ManagedPool, settings: &LoadBalancerSettings) -> bool {
+        let flex_on_basic = self.is_flex && settings.sku == LoadBalancerSku::Basic;
+        let has_family = target.family == IpFamily::V4 || self.has_ipv6 != Some(false);
+        !flex_on_basic && has_family && target.takes(&self.set)
+    }
+
+    /// Whether some pool that it may be in does not have it.
+    pub(super) fn lacks(&self, targets: &[ManagedPool], settings: &LoadBalancerSettings) -> bool {
+        let key = self.resource.key();
+        targets.iter().any(|target| self.fits(target, settings) && !target.members.contains(&key))
+    }
+}
+
+/// What one document shall list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PoolMemberUpdate {
+    /// The document.
+    pub(super) resource: PoolMemberResource,
+    /// Whose machine it is; empty when no Node is known.
+    pub(super) node: String,
+    /// What to list and what not.
+    pub(super) patch: PoolMembershipPatch,
+    /// Whether it leaves because no Node claims it: then nobody waits for it.
+    pub(super) is_orphan: bool,
+}
+
+/// What has to be touched, by key of the place.
+pub(super) type PoolMemberUpdates = BTreeMap<String, PoolMemberUpdate>;
+
+/// A wish for nothing yet.
+pub(super) fn empty_patch(settings: &LoadBalancerSettings) -> PoolMembershipPatch {
+    PoolMembershipPatch { is_standard: settings.sku == LoadBalancerSku::Standard, ..PoolMembershipPatch::default() }
+}
+
+/// The documents of machines that belong into pools and are not in all of them.
+pub(super) fn joins(targets: &[ManagedPool], seats: &[PoolMember], settings: &LoadBalancerSettings) -> PoolMemberUpdates {
+    let mut tasks = PoolMemberUpdates::new();
+    for seat in seats.iter().filter(|seat| seat.is_active) {
+        let key = seat.resource.key();
+        let missing = targets.iter().filter(|target| seat.fits(target, settings) && !target.members.contains(&key));
+        let join: Vec<ResourceId> = missing.map(|target| target.id.clone()).collect();
+        if !join.is_empty() {
+            let wish = PoolMembershipPatch { join, ..empty_patch(settings) };
+            tasks.insert(
+                key,
+                PoolMemberUpdate { resource: seat.resource.clone(), node: seat.node.clone(), patch: wish, is_orphan: false },
+            );
+        }
+    }
+    tasks
+}
+
+/// What the models of scale sets shall list, so that new instances begin in the pools. `group`: only its scale sets are written.
+pub(super) fn models(
+    targets: &[ManagedPool],
+    seats: &[PoolMember],
+    settings: &LoadBalancerSettings,
+    group: &ResourceId,
+) -> BTreeMap<ResourceId, PoolMembershipPatch> {
+    let is_own = |set: &ResourceId| {
+        set.resource_group().map(str::to_ascii_lowercase) == group.resource_group().map(str::to_ascii_lowercase)
+    };
+    let mut models = BTreeMap::new();
+    for seat in seats {
+        let Some(set) = seat.scale_set.clone().filter(is_own) else { continue };
+        if models.contains_key(&set) || (seat.is_flex && settings.sku == LoadBalancerSku::Basic) {
+            continue;
+        }
+        let taken = targets.iter().filter(|target| target.takes(&seat.set));
+        let join: Vec<ResourceId> = taken.map(|target| target.id.clone()).collect();
+        models.insert(set, PoolMembershipPatch { join, ..empty_patch(settings) });
+    }
+    models.retain(|_, wish| !wish.join.is_empty());
+    models
+}
+
+/// Adds to `tasks` the places that have to leave pools. `standings`: of those that may not stay, by key; `node` names theirs.
+pub(super) fn leaves(
+    targets: &[ManagedPool],
+    standings: &BTreeMap<String, (PoolEntryStatus, String)>,
+    settings: &LoadBalancerSettings,
+    tasks: &mut PoolMemberUpdates,
+) {
+    for target in targets.iter().filter(|target| standings.keys().any(|key| target.members.contains(key))) {
+        let standing = |entry: &ResourceId| {
+            let key = super::member_resource::key_of_entry(entry.as_str());
+            key.and_then(|key| standings.get(&key)).map_or(PoolEntryStatus::Stays, |(standing, _)| *standing)
+        };
+        let leaving = node_ip_configuration::entries_to_remove(&target.document, standing);
+        let keys: HashSet<String> =
+            leaving.iter().filter_map(|entry| super::member_resource::key_of_entry(entry.as_str())).collect();
+        leave(target, keys, standings, settings, tasks);
+    }
+}
+
+fn leave(
+    target: &ManagedPool,
+    keys: HashSet<String>,
+    standings: &BTreeMap<String, (PoolEntryStatus, String)>,
+    settings: &LoadBalancerSettings,
+    tasks: &mut PoolMemberUpdates,
+) {
+    for key in keys {
+        let Some(place) = PoolMemberResource::of_key(&key) else { continue };
+        let node = standings.get(&key).map(|(_, node)| node.clone()).unwrap_or_default();
+        let task = tasks.entry(key).or_insert_with(|| PoolMemberUpdate {
+            resource: place,
+            node,
+            patch: empty_patch(settings),
+            is_orphan: false,
+        });
+        task.patch.leave.push(target.id.clone());
+    }
+}
+
+/// All places that list one of these pools, to list them no more.
+pub(super) fn evict(targets: &[ManagedPool], settings: &LoadBalancerSettings) -> PoolMemberUpdates {
+    let mut tasks = PoolMemberUpdates::new();
+    for target in targets {
+        leave(target, target.members.clone(), &BTreeMap::new(), settings, &mut tasks);
+    }
+    tasks
+}

@@ -1,0 +1,309 @@
+//! A simulated cloud with the cluster's two load balancers, and somebody who keeps their members.
+
+use std::collections::BTreeSet;
+
+use futures::future::BoxFuture;
+use http::HeaderMap;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::super::*;
+use crate::{
+    metrics::Metrics,
+    providers::azure::{
+        arm::{
+            ArmClientDeps, ArmSettings, Precondition, RequestGate, TokenError, TokenProvider, api, budget::RequestCharge,
+            document::SubResource,
+        },
+        config::{AzureConfig, LoadBalancerSku},
+        inventory::InventorySettings,
+    },
+    runtime::{clock::Clock, leader_election::Leadership},
+    sandbox::{
+        azure::{
+            AzureOptions, Class,
+            topology::{Pool, PoolKind, Topology},
+            world::World,
+        },
+        objects::ObjectExt,
+    },
+};
+
+struct Open;
+
+#[async_trait]
+impl RequestGate for Open {
+    async fn acquire(&self, _: &RequestCharge, _: Urgency) {}
+    fn observe(&self, _: &RequestCharge, _: u16, _: &HeaderMap, _: &str) {}
+}
+
+#[async_trait]
+impl TokenProvider for Open {
+    async fn bearer(&self) -> Result<String, TokenError> {
+        Ok("token".to_owned())
+    }
+    fn rejected(&self, _: &str) {}
+}
+
+/// External and internal.
+pub(super) const LOAD_BALANCERS: [&str; 2] = ["kubernetes", "kubernetes-internal"];
+const POOL: &str = "kubernetes";
+
+/// A configuration that fits machines of this kind, on the standard SKU. Uniform: of every other kind too.
+pub(super) fn config(kind: PoolKind) -> AzureConfig {
+    use crate::providers::azure::config::VmType;
+    let vm_type = match kind {
+        PoolKind::Uniform => VmType::Vmss,
+        PoolKind::Flexible => VmType::VmssFlex,
+        PoolKind::AvailabilitySet | PoolKind::Standalone => VmType::Standard,
+    };
+    AzureConfig { vm_type, load_balancer_sku: LoadBalancerSku::Standard, ..AzureConfig::default() }
+}
+
+pub(super) struct Cloud {
+    pub(super) world: World,
+    pub(super) members: BackendPoolSyncer,
+    pub(super) config: AzureConfig,
+    pub(super) migrate_api: bool,
+    arm: ArmClient,
+    inventory: Arc<Inventory>,
+}
+
+impl Cloud {
+    pub(super) fn new(pools: Vec<Pool>, config: AzureConfig) -> Self {
+        let clock = Clock::manual(Timestamp::UNIX_EPOCH);
+        let topology = pools.into_iter().fold(Topology::new(), Topology::pool);
+        let config = AzureConfig {
+            subscription_id: topology.subscription.clone(),
+            resource_group: topology.resource_group.clone(),
+            location: topology.location.clone(),
+            vnet_name: topology.vnet.clone(),
+            ..config
+        };
+        let world = World::new(topology, AzureOptions::immediate(), clock).unwrap();
+        world.azure().check_tokens(Arc::new(|_| None));
+        let parts = ArmClientDeps {
+            transport: world.azure().transport(),
+            tokens: Arc::new(Open),
+            gate: Arc::new(Open),
+            leadership: Leadership::unopposed(),
+            metrics: Arc::new(Metrics::new().unwrap()),
+            clock,
+        };
+        let arm = ArmClient::new(ArmSettings::new("https://management.azure.com/", "test/1").unwrap(), parts);
+        let inventory = Inventory::new(arm.clone(), InventorySettings::from_config(&config), clock);
+        let cloud = Self {
+            members: members(&arm, &inventory, &config, 0, false),
+            world,
+            config,
+            arm,
+            inventory,
+            migrate_api: false,
+        };
+        LOAD_BALANCERS.iter().for_each(|name| cloud.put_load_balancer(name));
+        cloud
+    }
+
+    /// A process that begins anew; what the inventory knows is not what is looked at here.
+    pub(super) fn restarted(&self) -> Self {
+        self.reconfigured(self.config.clone(), self.migrate_api)
+    }
+
+    /// The same with another configuration.
+    pub(super) fn reconfigured(&self, config: AzureConfig, migrate_api: bool) -> Self {
+        let members = members(&self.arm, &self.inventory, &config, 0, migrate_api);
+        let (arm, inventory) = (self.arm.clone(), Arc::clone(&self.inventory));
+        Self { world: self.world.clone(), members, config, migrate_api, arm, inventory }
+    }
+
+    pub(super) fn load_balancer_id(&self, name: &str) -> ResourceId {
+        self.world.topology().group_id().resource("Microsoft.Network/loadBalancers", &[name])
+    }
+
+    /// A load balancer with the cluster's pool, and a rule for it.
+    pub(super) fn put_load_balancer(&self, name: &str) {
+        let id = self.load_balancer_id(name);
+        let sku = if self.config.load_balancer_sku == LoadBalancerSku::Standard { "Standard" } else { "Basic" };
+        let document = json!({"id": id, "name": name, "location": "eastus", "sku": {"name": sku}, "properties": {
+            "backendAddressPools": [{"id": format!("{id}/backendAddressPools/{POOL}"), "name": POOL, "properties": {}}]}});
+        self.world.azure().put_document(document).unwrap();
+    }
+
+    pub(super) fn load_balancer(&self, name: &str) -> ArmLoadBalancer {
+        serde_json::from_value(self.world.azure().document(self.load_balancer_id(name).as_str()).unwrap()).unwrap()
+    }
+
+    pub(super) async fn delete_load_balancer(&self, name: &str) -> ArmResult<()> {
+        self.arm.delete(&api::LOAD_BALANCERS, &self.load_balancer_id(name), Precondition::Unconditional).await
+    }
+
+    pub(super) fn observed(&self) -> ObservedNetwork {
+        let documents = self.world.azure().documents_of("Microsoft.Network/loadBalancers");
+        let load_balancers = documents.into_iter().map(|document| serde_json::from_value(document).unwrap());
+        ObservedNetwork { load_balancers: load_balancers.collect(), ..ObservedNetwork::default() }
+    }
+
+    pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
+        self.world.nodes().into_iter().map(Arc::new).collect()
+    }
+
+    pub(super) fn node_names(&self) -> BTreeSet<String> {
+        names(&self.nodes())
+    }
+
+    /// All Nodes, the first `count` of them with these labels.
+    pub(super) fn excluding(&self, labels: &[&str], count: usize) -> Vec<Arc<Node>> {
+        let labelled = |node: Node| labels.iter().fold(node, |node, label| node.label(label, ""));
+        let nodes = self.world.nodes().into_iter().enumerate();
+        nodes.map(|(index, node)| Arc::new(if index < count { labelled(node) } else { node })).collect()
+    }
+
+    pub(super) async fn sync(&self) -> Result<PoolSyncSummary, PoolSyncError> {
+        let nodes = self.nodes();
+        self.sync_nodes(&nodes, &nodes).await
+    }
+
+    pub(super) async fn sync_nodes(
+        &self,
+        nodes: &[Arc<Node>],
+        all_nodes: &[Arc<Node>],
+    ) -> Result<PoolSyncSummary, PoolSyncError> {
+        self.sync_created(nodes, all_nodes, &[]).await
+    }
+
+    pub(super) async fn sync_created(
+        &self,
+        nodes: &[Arc<Node>],
+        all_nodes: &[Arc<Node>],
+        created: &[ResourceId],
+    ) -> Result<PoolSyncSummary, PoolSyncError> {
+        let round =
+            PoolSyncRequest { observed: &self.observed(), nodes, all_nodes, created, deleting: &[], urgency: Urgency::Node };
+        let work: BoxFuture<'_, _> = Box::pin(self.members.sync(&round, self));
+        work.await
+    }
+
+    /// With what was seen at some time.
+    pub(super) async fn sync_observed(
+        &self,
+        observed: &ObservedNetwork,
+        nodes: &[Arc<Node>],
+    ) -> Result<PoolSyncSummary, PoolSyncError> {
+        let round =
+            PoolSyncRequest { observed, nodes, all_nodes: nodes, created: &[], deleting: &[], urgency: Urgency::Node };
+        let work: BoxFuture<'_, _> = Box::pin(self.members.sync(&round, self));
+        work.await
+    }
+
+    pub(super) async fn leave(&self, load_balancer: &ArmLoadBalancer) -> Result<PoolSyncSummary, PoolSyncError> {
+        let work: BoxFuture<'_, _> = Box::pin(self.members.leave(load_balancer, Urgency::Deletion));
+        work.await
+    }
+
+    /// The inventory knows all machines and their interfaces.
+    pub(super) async fn warm(&self) {
+        self.inventory.warm().await.unwrap();
+        let wanted: Vec<_> = self.nodes().iter().map(|node| nodes::machine_query(node)).collect();
+        assert!(self.inventory.look_up(&wanted, Freshness::Cached).await.iter().all(Result::is_ok));
+        self.requests();
+    }
+
+    fn pool_document(&self, load_balancer: &str) -> BackendAddressPool {
+        self.load_balancer(load_balancer).properties.unwrap().backend_address_pools.unwrap().remove(0)
+    }
+
+    /// Names of nodes whose interfaces list the cluster's pool of a load balancer.
+    pub(super) fn in_pool(&self, load_balancer: &str) -> BTreeSet<String> {
+        let properties = self.pool_document(load_balancer).properties.unwrap();
+        let listed = properties.backend_ip_configurations.unwrap_or_default();
+        let entries: BTreeSet<ResourceId> = listed.iter().filter_map(SubResource::resource_id).collect();
+        let (topology, machines) = (self.world.topology(), self.world.machines());
+        let id = |machine: &crate::sandbox::azure::topology::Machine| {
+            machine.ip_configuration_id(&topology, &machine.ip_configurations[0])
+        };
+        machines.iter().filter(|machine| entries.contains(&id(machine))).map(|machine| machine.computer_name()).collect()
+    }
+
+    /// Addresses that the pool lists for themselves.
+    pub(super) fn addresses(&self, load_balancer: &str) -> BTreeSet<String> {
+        let properties = self.pool_document(load_balancer).properties.unwrap();
+        let entries = properties.load_balancer_backend_addresses.into_iter().flatten().filter_map(|entry| entry.properties);
+        entries.filter_map(|entry| entry.ip_address).collect()
+    }
+
+    /// The nodes' own.
+    pub(super) fn node_addresses(&self) -> BTreeSet<String> {
+        self.world.machines().iter().map(|machine| machine.ip_configurations[0].address.to_string()).collect()
+    }
+
+    /// How many models list the pool.
+    pub(super) fn models_listing(&self, load_balancer: &str) -> usize {
+        let pool = self.load_balancer_id(load_balancer).child("backendAddressPools", POOL).key();
+        let sets = self.world.azure().documents_of("Microsoft.Compute/virtualMachineScaleSets");
+        sets.iter().filter(|set| set.to_string().to_ascii_lowercase().contains(&format!("\"{pool}\""))).count()
+    }
+
+    /// Reads and writes since last asked.
+    pub(super) fn requests(&self) -> (usize, usize) {
+        let azure = self.world.azure();
+        let counts = (azure.count(|it| it.class == Class::Read), azure.count(|it| it.class != Class::Read));
+        azure.clear_requests();
+        counts
+    }
+}
+
+fn members(
+    arm: &ArmClient,
+    inventory: &Arc<Inventory>,
+    config: &AzureConfig,
+    batch: usize,
+    migrate_api: bool,
+) -> BackendPoolSyncer {
+    let settings = Arc::new(LoadBalancerSettings::new(config, "kubernetes"));
+    BackendPoolSyncer::new(arm.clone(), arm.clone(), Arc::clone(inventory), settings, batch, migrate_api)
+}
+
+pub(super) fn names(nodes: &[Arc<Node>]) -> BTreeSet<String> {
+    nodes.iter().filter_map(|node| node.metadata.name.clone()).collect()
+}
+
+#[async_trait]
+impl PoolWriter for Cloud {
+    async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<()> {
+        self.arm.with_urgency(urgency).put(&api::BACKEND_POOLS, pool, Precondition::Unconditional, document).await.map(drop)
+    }
+
+    /// The simulator has no such action: interfaces lose their references, the pool gets their addresses a while later.
+    async fn migrate_to_ip_based(&self, load_balancer: &ResourceId, pools: &[String], _: Urgency) -> ArmResult<()> {
+        let azure = self.world.azure().clone();
+        let kinds = [
+            "Microsoft.Network/networkInterfaces",
+            "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces",
+        ];
+        for name in pools {
+            let pool = load_balancer.child("backendAddressPools", name);
+            for interface in kinds.iter().flat_map(|kind| azure.documents_of(kind)) {
+                azure.change_document(interface["id"].as_str().unwrap(), |body| strip(body, &pool));
+            }
+        }
+        let (addresses, id) = (self.node_addresses(), load_balancer.to_string());
+        tokio::spawn(async move {
+            tokio::time::sleep(std::time::Duration::from_secs(12)).await;
+            let entries: Vec<Value> =
+                addresses.iter().map(|it| json!({"name": it, "properties": {"ipAddress": it}})).collect();
+            azure.change_document(&id, |body| {
+                body["properties"]["backendAddressPools"][0]["properties"]["loadBalancerBackendAddresses"] = json!(entries);
+            });
+        });
+        Ok(())
+    }
+}
+
+/// Takes every reference to the pool out of an interface.
+fn strip(body: &mut Value, pool: &ResourceId) {
+    for configuration in body["properties"]["ipConfigurations"].as_array_mut().into_iter().flatten() {
+        if let Some(pools) = configuration["properties"]["loadBalancerBackendAddressPools"].as_array_mut() {
+            pools.retain(|known| !known["id"].as_str().is_some_and(|id| id.eq_ignore_ascii_case(pool.as_str())));
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What goes wrong: other writers, machines that fail, a process that is killed.
+
+use super::*;
+use crate::{
+    cloud_provider::CloudError,
+    sandbox::azure::{Crash, Effect, Fault},
+};
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_else_has_written_is_read_again() {
+    for path in ["*/virtualMachineScaleSets/pool0", "*/virtualMachineScaleSets/pool0/virtualMachines/1"] {
+        let cloud = of_kind(PoolKind::Uniform, 3);
+        cloud.warm().await;
+        cloud.world.azure().add_fault(Fault::refuse(412, "PreconditionFailed").method("PUT").path(path).times(2));
+        let synced = cloud.sync().await.unwrap();
+        assert_eq!((synced.models, synced.machines), (1, 3), "{path}");
+        assert_eq!(cloud.requests().1, 4 + 2, "{path}");
+        // For ever is too long.
+        let cloud = of_kind(PoolKind::Uniform, 3);
+        cloud.warm().await;
+        cloud.world.azure().add_fault(Fault::refuse(412, "PreconditionFailed").method("PUT").path(path));
+        assert_eq!(cloud.sync().await.unwrap_err().failures.len(), 1, "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_machine_that_fails_keeps_no_other_out() {
+    for kind in KINDS {
+        let cloud = of_kind(kind, 30);
+        cloud.warm().await;
+        let victim = cloud.world.machines().remove(7);
+        let document = match kind {
+            PoolKind::Uniform => victim.id(&cloud.world.topology()),
+            _ => victim.interface_id(&cloud.world.topology()),
+        };
+        let fault = Fault::refuse(400, "InvalidParameter").method("PUT").path(document.as_str());
+        cloud.world.azure().add_fault(fault);
+        let error = cloud.sync().await.unwrap_err();
+        assert_eq!((error.summary.machines, error.failures.len()), (29, 1), "{kind:?}");
+        assert_eq!(error.failures[0].what, victim.computer_name(), "{kind:?}");
+        let error = CloudError::from(error);
+        assert!(matches!(&error, CloudError::Failed(why) if why.contains(&victim.computer_name())), "{kind:?}: {error:?}");
+        assert_eq!(cloud.in_pool("kubernetes").len(), 29, "{kind:?}");
+        cloud.world.azure().faults().clear();
+        assert_eq!(cloud.sync().await.unwrap().machines, 1, "{kind:?}");
+    }
+}
+
+/// ARM takes a write and then cannot carry it out. The document lists the pools, and is written again all the same, once.
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_carried_out_is_made_up_for() {
+    for (kind, document) in [
+        (PoolKind::Uniform, "*/virtualMachineScaleSets/pool0"),
+        (PoolKind::Flexible, "*/virtualMachineScaleSets/pool0"),
+        (PoolKind::Uniform, "*/virtualMachineScaleSets/pool0/virtualMachines/1"),
+        (PoolKind::AvailabilitySet, "*/networkInterfaces/*"),
+    ] {
+        let cloud = of_kind(kind, 3);
+        cloud.warm().await;
+        let fails = Effect::FailOperation("InternalServerError".to_owned(), "An error occurred.".to_owned());
+        cloud.world.azure().add_fault(Fault::new(fails).method("PUT").path(document).times(1));
+        assert_eq!(cloud.sync().await.unwrap_err().failures.len(), 1, "{kind:?} {document}");
+        let is_failed = |document: &serde_json::Value| document["properties"]["provisioningState"] == "Failed";
+        let failed = || {
+            let types = ["Microsoft.Compute/virtualMachineScaleSets", "Microsoft.Network/networkInterfaces"];
+            let instances = ["Microsoft.Compute/virtualMachineScaleSets/virtualMachines"];
+            let all = types.iter().chain(&instances).flat_map(|kind| cloud.world.azure().documents_of(kind));
+            all.filter(is_failed).count()
+        };
+        assert_eq!(failed(), 1, "{kind:?} {document}");
+        let synced = cloud.sync().await.unwrap();
+        assert_eq!((synced.models + synced.machines, failed()), (1, 0), "{kind:?} {document}");
+        cloud.requests();
+        assert_eq!(cloud.sync().await, Ok(PoolSyncSummary::default()), "{kind:?} {document}");
+        assert_eq!(cloud.requests(), (0, 0), "{kind:?} {document}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_machine_is_waited_for() {
+    let cloud = of_kind(PoolKind::Uniform, 3);
+    cloud.warm().await;
+    let busy = Fault::new(Effect::Refuse(409, "AnotherOperationInProgress".to_owned(), Some(60)));
+    cloud.world.azure().add_fault(busy.method("PUT").path("*/virtualMachines/1"));
+    let error = CloudError::from(cloud.sync().await.unwrap_err());
+    assert_eq!(error.class(), "retry_after", "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_fails_keeps_no_instance_out() {
+    let cloud = of_kind(PoolKind::Uniform, 3);
+    cloud.warm().await;
+    cloud.world.forbid("Microsoft.Compute/virtualMachineScaleSets/write");
+    let error = cloud.sync().await.unwrap_err();
+    assert_eq!((error.summary.models, error.summary.machines, error.failures.len()), (0, 3, 1));
+    cloud.world.azure().allow_all();
+    assert_eq!(cloud.sync().await.unwrap().models, 1);
+}
+
+/// Kills the process at each request in turn, with and without the request's effect; another one completes the work.
+#[tokio::test(start_paused = true)]
+async fn a_process_killed_between_any_two_requests_leaves_what_the_next_one_completes() {
+    for kind in KINDS {
+        for crash in [Crash::Before, Crash::After] {
+            for nth in 1.. {
+                let cloud = of_kind(kind, 2);
+                cloud.warm().await;
+                cloud.world.azure().faults().crash_at(nth, crash);
+                let outcome = cloud.sync().await;
+                let crashed = cloud.world.azure().faults().has_crashed();
+                cloud.world.azure().faults().recover();
+                let next = cloud.restarted();
+                next.sync().await.unwrap();
+                for name in LOAD_BALANCERS {
+                    assert_eq!(cloud.in_pool(name), cloud.node_names(), "{kind:?} {crash:?} at {nth}");
+                }
+                assert_eq!(next.sync().await, Ok(PoolSyncSummary::default()), "{kind:?} {crash:?} at {nth}");
+                if !crashed {
+                    assert!(outcome.is_ok() && nth > 3, "{kind:?}");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Nobody waits for it: it is looked at again after a while. The load balancer cannot go as long as it is there.
+#[tokio::test(start_paused = true)]
+async fn a_machine_without_a_node_that_fails_fails_nobody() {
+    for kind in KINDS {
+        let cloud = of_kind(kind, 3);
+        cloud.warm().await;
+        cloud.sync().await.unwrap();
+        let nodes = cloud.nodes();
+        let machines = cloud.world.machines();
+        let victim = machines.iter().find(|machine| machine.computer_name() == node::name(&nodes[0])).unwrap();
+        let document = match kind {
+            PoolKind::Uniform => victim.id(&cloud.world.topology()),
+            _ => victim.interface_id(&cloud.world.topology()),
+        };
+        cloud.world.azure().add_fault(Fault::refuse(400, "InvalidParameter").method("PUT").path(document.as_str()));
+        for _ in 0..2 {
+            let synced = cloud.sync_nodes(&nodes[1..], &nodes[1..]).await;
+            assert_eq!(synced.map(|synced| synced.machines), Ok(0), "{kind:?}");
+            assert_eq!(cloud.members.resync_after(), Some(POWERED_OFF_RESYNC), "{kind:?}");
+        }
+        assert!(cloud.leave(&cloud.load_balancer("kubernetes-internal")).await.is_err(), "{kind:?}");
+        cloud.world.azure().faults().clear();
+        assert!(cloud.sync_nodes(&nodes[1..], &nodes[1..]).await.is_ok(), "{kind:?}");
+        assert_eq!(cloud.in_pool("kubernetes"), names(&nodes[1..]), "{kind:?}");
+        assert_eq!(cloud.members.resync_after(), None, "{kind:?}");
+    }
+}
+
+/// The former process has written it and was killed before it could say so.
+#[tokio::test(start_paused = true)]
+async fn who_is_in_already_shows_that_the_load_balancer_is_known_from_before() {
+    for kind in KINDS {
+        let cloud = of_kind(kind, 3);
+        cloud.warm().await;
+        let before = cloud.observed();
+        cloud.sync().await.unwrap();
+        let (next, nodes) = (cloud.restarted(), cloud.nodes());
+        let balancers = LOAD_BALANCERS.map(|name| cloud.load_balancer_id(name));
+        let synced = next.sync_observed(&before, &nodes).await.unwrap();
+        assert_eq!(synced, PoolSyncSummary { load_balancers: balancers.into(), ..PoolSyncSummary::default() }, "{kind:?}");
+    }
+}

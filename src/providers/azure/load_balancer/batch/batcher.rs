@@ -1,0 +1,247 @@
+//! Gathers what many callers want of one document while a write of it is in flight, and does it all at once.
+//!
+//! In: items, each from a caller that waits. Out: each caller's answer. Whoever finds the seat free takes it, waits for others as
+//! [`super::hold`] says, and does the work for all; there is no task in the background. A caller that goes away while it has the seat
+//! takes the batch with it: the others are told so and try again.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
+
+use super::delay::{BatchStatus, batch_delay};
+
+/// The caller who did the work for others has gone away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the write that this was part of was given up")]
+pub struct BatchInterrupted;
+
+struct BatchItem<T, R> {
+    item: T,
+    since: Instant,
+    reply: oneshot::Sender<R>,
+}
+
+/// Work that is done in batches, one at a time.
+pub struct Batcher<T, R> {
+    waiting: Mutex<Vec<BatchItem<T, R>>>,
+    reservations: Arc<ReservationCount>,
+    leader: tokio::sync::Mutex<BatchLeaderState>,
+    min_delay: Duration,
+    max_delay: Duration,
+}
+
+/// What whoever works knows of the work before.
+#[derive(Default)]
+struct BatchLeaderState {
+    /// When the last batch ended.
+    last_ended: Option<Instant>,
+    /// How many have been done since there was last nobody on the way.
+    written: usize,
+}
+
+#[derive(Default)]
+struct ReservationCount {
+    count: AtomicUsize,
+    changed: Notify,
+}
+
+/// Somebody who will come. Dropping it says that they come no more.
+pub struct BatchReservation(Arc<ReservationCount>);
+
+impl Drop for BatchReservation {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::SeqCst);
+        self.0.changed.notify_waiters();
+    }
+}
+
+impl<T, R> Batcher<T, R> {
+    /// `linger`: least time to gather, for those whose coming nobody announces; `longest`: longest to wait for those who are announced.
+    pub fn new(linger: Duration, longest: Duration) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            reservations: Arc::default(),
+            leader: tokio::sync::Mutex::default(),
+            min_delay: linger,
+            max_delay: longest,
+        }
+    }
+
+    /// Announces an item.
+    pub fn reserve(&self) -> BatchReservation {
+        self.reservations.count.fetch_add(1, Ordering::SeqCst);
+        BatchReservation(Arc::clone(&self.reservations))
+    }
+
+    /// How many wait, for the status page.
+    pub fn waiting(&self) -> usize {
+        self.queue().len()
+    }
+
+    /// Has `item` done together with whatever else waits. `work` answers for each item, in their order.
+    pub async fn submit<F>(
+        &self,
+        item: T,
+        coming: Option<BatchReservation>,
+        work: impl FnOnce(Vec<T>) -> F,
+    ) -> Result<R, BatchInterrupted>
+    where
+        F: Future<Output = Vec<R>>,
+    {
+        let (answer, mut answered) = oneshot::channel();
+        self.queue().push(BatchItem { item, since: Instant::now(), reply: answer });
+        drop(coming);
+        self.reservations.changed.notify_waiters();
+        let mut seat = tokio::select! {
+            biased;
+            result = &mut answered => return result.map_err(|_| BatchInterrupted),
+            seat = self.leader.lock() => seat,
+        };
+        if let Ok(result) = answered.try_recv() {
+            return Ok(result);
+        }
+        self.gather(&seat).await;
+        // What nobody waits for any more is not done: whoever asked may ask for something else by now.
+        let waiting = std::mem::take(&mut *self.queue()).into_iter().filter(|waiting| !waiting.reply.is_closed());
+        let (items, answers): (Vec<_>, Vec<_>) = waiting.map(|waiting| (waiting.item, waiting.reply)).unzip();
+        let done = items.len();
+        // Apart, since all who wait would otherwise hold room for work that one of them does.
+        let results = Box::pin(work(items)).await;
+        seat.last_ended = Some(Instant::now());
+        seat.written = if self.reservations.count.load(Ordering::SeqCst) == 0 { 0 } else { seat.written + done };
+        drop(seat);
+        for (answer, result) in answers.into_iter().zip(results) {
+            // Whoever has gone away needs no answer.
+            let _ = answer.send(result);
+        }
+        answered.await.map_err(|_| BatchInterrupted)
+    }
+
+    async fn gather(&self, seat: &BatchLeaderState) {
+        if !self.min_delay.is_zero() {
+            tokio::time::sleep(self.min_delay).await;
+        }
+        loop {
+            let changed = self.reservations.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let Some(limit) = self.gathering(seat).and_then(|gathering| batch_delay(&gathering, self.max_delay)) else {
+                return;
+            };
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep(limit) => {}
+            }
+        }
+    }
+
+    fn gathering(&self, seat: &BatchLeaderState) -> Option<BatchStatus> {
+        let queue = self.queue();
+        Some(BatchStatus {
+            waiting: queue.len(),
+            reserved: self.reservations.count.load(Ordering::SeqCst),
+            oldest: queue.iter().map(|waiting| waiting.since.elapsed()).max()?,
+            written: seat.written,
+            idle: seat.last_ended.map(|ended| ended.elapsed()),
+        })
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Vec<BatchItem<T, R>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONGEST: Duration = Duration::from_secs(15);
+
+    type Counting = Batcher<u32, (u32, usize)>;
+
+    /// Answers each item with the size of its batch, after a second.
+    async fn work(items: Vec<u32>) -> Vec<(u32, usize)> {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        items.iter().map(|item| (*item, items.len())).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_while_one_batch_is_done_is_the_next_one() {
+        let batcher = Counting::new(Duration::ZERO, LONGEST);
+        let first = batcher.submit(0, None, work);
+        let later = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            futures::future::join_all((1..=9).map(|item| batcher.submit(item, None, work))).await
+        };
+        let (first, later) = tokio::join!(first, later);
+        assert_eq!(first, Ok((0, 1)));
+        assert_eq!(later, (1..=9).map(|item| Ok((item, 9))).collect::<Vec<_>>());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_waits_for_those_who_are_announced_and_not_for_those_who_give_up() {
+        let batcher = Counting::new(Duration::ZERO, LONGEST);
+        let coming: Vec<_> = (0..4).map(|_| batcher.reserve()).collect();
+        let late = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let mut coming = coming.into_iter();
+            drop(coming.next());
+            futures::future::join_all(coming.map(|coming| batcher.submit(7, Some(coming), work))).await
+        };
+        let started = Instant::now();
+        let first = async {
+            let first = batcher.submit(0, None, work).await;
+            (first, batcher.submit(1, None, work).await)
+        };
+        let ((first, second), _) = tokio::join!(first, late);
+        assert_eq!(first, Ok((0, 1)), "nothing was written before");
+        assert_eq!(second, Ok((1, 4)), "three were still to come");
+        assert_eq!(started.elapsed().as_secs(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_goes_away_takes_its_batch_with_it_and_nothing_else() {
+        let batcher = Counting::new(Duration::ZERO, LONGEST);
+        let leader = batcher.submit(1, None, work);
+        let (gone, next) = tokio::join!(tokio::time::timeout(Duration::from_millis(100), leader), async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            batcher.submit(2, None, work).await
+        });
+        assert!(gone.is_err());
+        assert_eq!(next, Ok((2, 1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_waits_for_any_more_is_not_done() {
+        let batcher = Counting::new(Duration::ZERO, LONGEST);
+        let (_, gone, next) = tokio::join!(
+            batcher.submit(1, None, work),
+            tokio::time::timeout(Duration::from_millis(100), batcher.submit(2, None, work)),
+            async {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                batcher.submit(3, None, work).await
+            }
+        );
+        assert!(gone.is_err());
+        assert_eq!(next, Ok((3, 1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_in_a_batch_that_is_given_up_are_told() {
+        let batcher = Counting::new(Duration::from_millis(10), LONGEST);
+        let leader = tokio::time::timeout(Duration::from_millis(100), batcher.submit(1, None, work));
+        let (gone, other) = tokio::join!(leader, batcher.submit(2, None, work));
+        assert!(gone.is_err());
+        assert_eq!(other, Err(BatchInterrupted));
+    }
+}

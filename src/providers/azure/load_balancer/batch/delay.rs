@@ -1,0 +1,95 @@
+//! When what has gathered is to be written. Pure.
+//!
+//! In: how much waits, how much is on its way, how much has been written, and times. Out: how long to wait for more. Each write sends
+//! the whole document. When a write waits until it brings as much as there was, writes become fewer as the document grows, and what is
+//! sent in all grows with the number of Services, not with its square.
+
+use std::time::Duration;
+
+/// Least time between two writes while more is on its way.
+const WRITE_SPACING: Duration = Duration::from_secs(5);
+
+/// What there is to consider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchStatus {
+    /// How many wait.
+    pub waiting: usize,
+    /// How many have begun and will come.
+    pub reserved: usize,
+    /// How many have been written since there was last nobody on the way.
+    pub written: usize,
+    /// How long the one that came first has waited.
+    pub oldest: Duration,
+    /// Time since the last write has ended; `None` before the first one.
+    pub idle: Option<Duration>,
+}
+
+/// How long to wait for more; `None`: it is time. Without anybody on the way nobody waits. `longest`: that anybody waits for others.
+pub fn batch_delay(gathering: &BatchStatus, longest: Duration) -> Option<Duration> {
+    let BatchStatus { waiting, reserved: coming, written, oldest, idle } = *gathering;
+    let left = longest.saturating_sub(oldest);
+    if coming == 0 || left.is_zero() {
+        return None;
+    }
+    let spacing = idle.map_or(Duration::ZERO, |idle| WRITE_SPACING.saturating_sub(idle));
+    if !spacing.is_zero() {
+        return Some(spacing.min(left));
+    }
+    (waiting < written).then_some(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONGEST: Duration = seconds(15);
+
+    const fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn it_waits_until_it_brings_as_much_as_there_was() {
+        let calm = BatchStatus { waiting: 1, reserved: 0, written: 0, oldest: Duration::ZERO, idle: None };
+        for (gathering, expected) in [
+            (calm, None),
+            (BatchStatus { written: 9, idle: Some(seconds(0)), ..calm }, None),
+            (BatchStatus { reserved: 9, ..calm }, None),
+            (BatchStatus { reserved: 9, written: 2, ..calm }, Some(seconds(15))),
+            (BatchStatus { reserved: 9, written: 2, oldest: seconds(14), ..calm }, Some(seconds(1))),
+            (BatchStatus { reserved: 9, written: 2, oldest: seconds(15), ..calm }, None),
+            (BatchStatus { reserved: 9, written: 1, ..calm }, None),
+            (BatchStatus { reserved: 1, idle: Some(seconds(2)), ..calm }, Some(seconds(3))),
+            (BatchStatus { reserved: 1, idle: Some(seconds(2)), oldest: seconds(14), ..calm }, Some(seconds(1))),
+            (BatchStatus { reserved: 1, idle: Some(seconds(9)), ..calm }, None),
+        ] {
+            assert_eq!(batch_delay(&gathering, LONGEST), expected, "{gathering:?}");
+        }
+    }
+
+    /// So many come ten a second; writes take five seconds. Answers the sizes that the document has when it is sent.
+    fn sent(count: usize) -> Vec<usize> {
+        let (mut now, mut arrived, mut written, mut since, mut ended) = (0_u64, 0, 0, 0, None::<u64>);
+        let mut sizes = Vec::new();
+        while written < count {
+            since = if arrived == written { now } else { since };
+            arrived = count.min(arrived + 10);
+            let idle = ended.map(|ended| seconds(now.saturating_sub(ended)));
+            let (waiting, oldest) = (arrived - written, seconds(now - since));
+            let gathering = BatchStatus { waiting, reserved: count - arrived, written, oldest, idle };
+            now += 1;
+            if ended.is_none_or(|ended| ended < now) && waiting > 0 && batch_delay(&gathering, seconds(30)).is_none() {
+                (written, ended) = (arrived, Some(now + 5));
+                sizes.push(arrived);
+            }
+        }
+        sizes
+    }
+
+    #[test]
+    fn a_slow_stream_costs_few_writes() {
+        let (few, many): (usize, usize) = (sent(50).iter().sum(), sent(400).iter().sum());
+        assert!(sent(400).len() <= 6 && sent(500).len() <= 7, "{:?}", sent(500));
+        assert!(many <= 8 * few * 2, "{few} and {many}");
+    }
+}

@@ -1,0 +1,134 @@
+//! Who claims which destinations of which rules, over all Services of the cluster.
+//!
+//! In: every Service's [`Reach`]. Out: for a destination of a rule whether it may go, and which of the rule's ports have to stay open
+//! there for Services that share the address. Upstream: `pkg/provider/azure_loadbalancer_accesscontrol.go`.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    net::IpAddr,
+};
+
+use super::{
+    super::super::spec::Protocol,
+    rule::SecurityRuleKind,
+    service_rules::{RuleDestinations, ServiceRules},
+};
+
+/// Every claim.
+pub(super) struct DestinationClaims<'a> {
+    services: Vec<ServiceClaims<'a>>,
+    rules: HashMap<String, HashSet<IpAddr>>,
+    by_address: HashMap<IpAddr, Vec<usize>>,
+}
+
+struct ServiceClaims<'a> {
+    rules: &'a ServiceRules,
+    destinations: Vec<RuleDestinations>,
+}
+
+/// What becomes of a destination of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum DestinationDecision {
+    /// It stays.
+    Keep,
+    /// It goes; these ports of the rule stay open for others.
+    Remove(BTreeSet<i32>),
+}
+
+impl<'a> DestinationClaims<'a> {
+    /// The claims of `services`, which are told apart by their place.
+    pub(super) fn new(services: impl Iterator<Item = &'a ServiceRules>) -> Self {
+        let services: Vec<_> =
+            services.map(|reach| ServiceClaims { rules: reach, destinations: reach.rule_destinations() }).collect();
+        let (mut rules, mut sharing) = (HashMap::<_, HashSet<_>>::new(), HashMap::<_, Vec<_>>::new());
+        for (index, service) in services.iter().enumerate().filter(|(_, service)| service.rules.wanted) {
+            for grant in &service.destinations {
+                rules.entry(grant.rule.name.to_ascii_lowercase()).or_default().extend(&grant.destinations);
+            }
+            for address in &service.rules.destinations {
+                sharing.entry(*address).or_default().push(index);
+            }
+        }
+        Self { services, rules, by_address: sharing }
+    }
+
+    /// What the Service at `index` has to have.
+    pub(super) fn rules_of(&self, index: usize) -> &[RuleDestinations] {
+        self.services.get(index).map(|service| service.destinations.as_slice()).unwrap_or_default()
+    }
+
+    /// Whether some Service has to have `address` in the rule with `name` (in lower case).
+    pub(super) fn is_claimed(&self, name: &str, address: IpAddr) -> bool {
+        self.rules.get(name).is_some_and(|claimed| claimed.contains(&address))
+    }
+
+    /// What becomes of `address` in the rule with `name` (in lower case) and `kind` when the Service at `but` gives up what it
+    /// does not claim.
+    pub(super) fn decide(
+        &self,
+        name: &str,
+        kind: &SecurityRuleKind,
+        address: IpAddr,
+        but: Option<usize>,
+    ) -> DestinationDecision {
+        if self.is_claimed(name, address) {
+            return DestinationDecision::Keep;
+        }
+        let sharing = self.by_address.get(&address).into_iter().flatten().filter(|index| Some(**index) != but);
+        let mut sharing = sharing.filter_map(|index| self.services.get(*index));
+        match kind {
+            SecurityRuleKind::DenyAll if sharing.any(|service| service.rules.is_unknown()) => DestinationDecision::Keep,
+            SecurityRuleKind::DenyPorts { protocol, ports } if sharing.any(|service| service.may_deny(*protocol, ports)) => {
+                DestinationDecision::Keep
+            }
+            SecurityRuleKind::DenyAll | SecurityRuleKind::DenyPorts { .. } => DestinationDecision::Remove(BTreeSet::new()),
+            SecurityRuleKind::Allow { ports, .. } => {
+                let mut retained = BTreeSet::new();
+                for service in sharing {
+                    retained.extend(service.needed_ports(kind));
+                    if retained.len() == ports.len() {
+                        break;
+                    }
+                }
+                if retained == *ports { DestinationDecision::Keep } else { DestinationDecision::Remove(retained) }
+            }
+        }
+    }
+}
+
+impl ServiceClaims<'_> {
+    /// Whether its sources are not known, and it has one of these ports.
+    fn may_deny(&self, protocol: Protocol, ports: &BTreeSet<i32>) -> bool {
+        let own = self.rules.ports.get(&protocol);
+        self.rules.is_unknown() && own.is_some_and(|own| ports.iter().any(|port| own.contains(port)))
+    }
+
+    /// The ports of a rule of this kind that it needs: the protocol and the sources have to be the same. Users say how many ports a
+    /// Service has, so that no more is looked at than the rule has.
+    fn needed_ports(&self, kind: &SecurityRuleKind) -> BTreeSet<i32> {
+        let SecurityRuleKind::Allow { protocol, ports, .. } = kind else { return BTreeSet::new() };
+        if self.rules.is_unknown() {
+            let own = self.rules.ports.get(protocol);
+            return ports.iter().filter(|port| own.is_some_and(|own| own.contains(port))).copied().collect();
+        }
+        let alike = self.destinations.iter().map(|grant| &grant.rule.kind).filter(|granted| granted.has_same_sources(kind));
+        ports & &alike.flat_map(SecurityRuleKind::ports).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_looked_at_than_the_rule_has() {
+        let ports = [(Protocol::Tcp, (1..=30_000).collect())].into();
+        let identity = super::super::tests::identity("many");
+        let reach = ServiceRules::unknown(identity, BTreeSet::new(), ports);
+        let service = ServiceClaims { rules: &reach, destinations: Vec::new() };
+        let rule =
+            |protocol| SecurityRuleKind::Allow { protocol, sources: vec!["Internet".into()], ports: [80, 30_001].into() };
+        assert_eq!(service.needed_ports(&rule(Protocol::Tcp)), [80].into());
+        assert_eq!(service.needed_ports(&rule(Protocol::Udp)), [].into());
+    }
+}

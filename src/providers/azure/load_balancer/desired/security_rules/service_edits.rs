@@ -1,0 +1,239 @@
+//! The turn of one Service: what it gives up, what it gets, and whether the security group has room for it.
+//!
+//! In: the group as the Services before it left it, and the claims of all. Out: [`Edits`], or a refusal that leaves the group as it is.
+//! Upstream: `reconcileSecurityGroup` in `pkg/provider/azure_loadbalancer.go`, and `RuleHelper` in
+//! `pkg/provider/securitygroup/securitygroup.go`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use super::{
+    super::super::spec::{IpFamily, ServiceRefusal},
+    destination_claims::{DestinationClaims, DestinationDecision},
+    group::{SecurityGroupDraft, SecurityRuleEdits},
+    rule::{SecurityRuleKind, WantedSecurityRule},
+    service_rules::{NodeAddresses, ServiceRules},
+};
+
+/// ARM's limits for a security group: rules, sources and destinations of all of them.
+const MAX_RULES: usize = 1000;
+const MAX_ADDRESSES: usize = 4000;
+/// Priorities of new rules, from the first for allowing ones, from the last for denying ones.
+const NEW_RULE_PRIORITIES: std::ops::Range<i64> = 500..4096;
+
+/// What the Service `reach`, which has its claims at `index`, changes in `group`.
+pub(super) fn plan_edits(
+    group: &SecurityGroupDraft,
+    claims: &DestinationClaims<'_>,
+    (index, reach): (usize, &ServiceRules),
+    nodes: &NodeAddresses,
+) -> Result<SecurityRuleEdits, ServiceRefusal> {
+    if reach.is_unknown() {
+        return Ok(SecurityRuleEdits::default());
+    }
+    let mut clean =
+        RuleEditBuilder { group, claims, edits: SecurityRuleEdits::default(), additions: RuleAdditions::default() };
+    for address in reach.destinations.union(&reach.former).filter(|address| !reach.claimed.contains(address)) {
+        clean.remove_destination(*address, Some(index), |_, _| true);
+    }
+    for address in &reach.claimed {
+        clean.remove_destination(*address, Some(index), |name, kind| reach.ownership.covers(name, kind));
+    }
+    for address in &nodes.present {
+        clean.remove_destination(*address, Some(index), |_, kind| concerns_node_port(kind, reach));
+    }
+    for grant in claims.rules_of(index) {
+        clean.additions.add(grant.rule.clone(), grant.destinations.iter().copied());
+    }
+    let edits = clean.finish()?;
+    check(group, &edits)?;
+    Ok(edits)
+}
+
+/// Takes away the machines that this cluster had and has no more, and those that it has from rules that nobody needs there: an address
+/// of a Node is nobody else's in its virtual network (`is_alone`: the group serves no other one). A rule that denies everything cuts machines off from all, whoever asked for it.
+pub(super) fn stale_node_edits(
+    group: &SecurityGroupDraft,
+    claims: &DestinationClaims<'_>,
+    nodes: &NodeAddresses,
+    is_alone: bool,
+) -> Result<SecurityRuleEdits, ServiceRefusal> {
+    let mut clean =
+        RuleEditBuilder { group, claims, edits: SecurityRuleEdits::default(), additions: RuleAdditions::default() };
+    for address in nodes.gone.difference(&nodes.present) {
+        clean.remove_destination(*address, None, |_, _| true);
+    }
+    for address in &nodes.present {
+        clean.exempt_from_deny_all(*address);
+        if is_alone {
+            clean.remove_destination(*address, None, |_, _| true);
+        }
+    }
+    clean.finish()
+}
+
+/// Whether a rule of this kind opens or closes a NodePort of the Service. NodePorts are unique in a cluster for each protocol, so that
+/// it is its own then.
+fn concerns_node_port(kind: &SecurityRuleKind, reach: &ServiceRules) -> bool {
+    match kind {
+        SecurityRuleKind::Allow { protocol, ports, .. } | SecurityRuleKind::DenyPorts { protocol, ports } => {
+            reach.node_ports.get(protocol).is_some_and(|own| !own.is_disjoint(ports))
+        }
+        SecurityRuleKind::DenyAll => false,
+    }
+}
+
+/// Edits in the making.
+struct RuleEditBuilder<'a> {
+    group: &'a SecurityGroupDraft,
+    claims: &'a DestinationClaims<'a>,
+    edits: SecurityRuleEdits,
+    additions: RuleAdditions,
+}
+
+impl RuleEditBuilder<'_> {
+    /// Takes `address` out of the rules that `is_own` picks, where nobody claims it; ports that others need get a rule without
+    /// the rest. `but`: whose turn it is.
+    fn remove_destination(&mut self, address: IpAddr, but: Option<usize>, is_own: impl Fn(&str, &SecurityRuleKind) -> bool) {
+        let rules = self.group.rules_at(address).into_iter();
+        for (index, rule, kind) in rules.filter(|(_, rule, kind)| is_own(&rule.name, kind)) {
+            let DestinationDecision::Remove(retained) = self.claims.decide(&rule.name, kind, address, but) else { continue };
+            if let (SecurityRuleKind::Allow { protocol, sources, .. }, false) = (kind, retained.is_empty()) {
+                let rest = WantedSecurityRule::allow(IpFamily::of(address), *protocol, sources.clone(), retained);
+                self.additions.add(rest, [address]);
+            }
+            self.edits.removed.insert((index, address));
+        }
+    }
+
+    /// Takes a machine out of rules that deny everything.
+    fn exempt_from_deny_all(&mut self, machine: IpAddr) {
+        let denying = self.group.rules_at(machine).into_iter().filter(|(_, _, kind)| **kind == SecurityRuleKind::DenyAll);
+        let spared = denying.filter(|(_, rule, _)| !self.claims.is_claimed(&rule.name, machine));
+        self.edits.removed.extend(spared.map(|(index, _, _)| (index, machine)));
+    }
+
+    fn finish(mut self) -> Result<SecurityRuleEdits, ServiceRefusal> {
+        let mut chosen = BTreeSet::new();
+        for (wanted, addresses) in self.additions.into_list() {
+            if let Some(index) = self.group.find(&wanted.name) {
+                self.edits.extended.push((index, wanted, addresses));
+                continue;
+            }
+            let is_free = |priority: &i64| !self.group.is_taken(*priority) && !chosen.contains(priority);
+            let priority = match wanted.kind {
+                SecurityRuleKind::Allow { .. } => NEW_RULE_PRIORITIES.clone().find(is_free),
+                SecurityRuleKind::DenyAll | SecurityRuleKind::DenyPorts { .. } => {
+                    NEW_RULE_PRIORITIES.clone().rev().find(is_free)
+                }
+            };
+            let priority = priority.ok_or_else(no_priority)?;
+            chosen.insert(priority);
+            self.edits.created.push((wanted, addresses, priority));
+        }
+        Ok(self.edits)
+    }
+}
+
+/// Destinations by the rule they come to, in the order in which the rules were first named.
+#[derive(Default)]
+struct RuleAdditions {
+    order: Vec<WantedSecurityRule>,
+    destinations: BTreeMap<String, BTreeSet<IpAddr>>,
+}
+
+impl RuleAdditions {
+    /// `addresses` shall be destinations of `wanted`.
+    fn add(&mut self, wanted: WantedSecurityRule, addresses: impl IntoIterator<Item = IpAddr>) {
+        let known = self.destinations.entry(wanted.name.clone()).or_insert_with(|| {
+            self.order.push(wanted);
+            BTreeSet::new()
+        });
+        known.extend(addresses);
+    }
+
+    /// All of them, in order.
+    fn into_list(mut self) -> Vec<(WantedSecurityRule, BTreeSet<IpAddr>)> {
+        let destinations = |wanted: &WantedSecurityRule| self.destinations.remove(&wanted.name).unwrap_or_default();
+        let destinations: Vec<_> = self.order.iter().map(destinations).collect();
+        self.order.into_iter().zip(destinations).collect()
+    }
+}
+
+/// Rules, sources and destinations.
+#[derive(Debug, Clone, Copy, Default)]
+struct SecurityGroupSize {
+    rules: usize,
+    sources: usize,
+    destinations: usize,
+}
+
+impl SecurityGroupSize {
+    fn plus(self, sources: usize, destinations: usize) -> Self {
+        if destinations == 0 {
+            return self;
+        }
+        Self { rules: self.rules + 1, sources: self.sources + sources, destinations: self.destinations + destinations }
+    }
+}
+
+/// Refuses edits that make the group larger than ARM allows. A group that is too large already may shrink.
+fn check(group: &SecurityGroupDraft, edits: &SecurityRuleEdits) -> Result<(), ServiceRefusal> {
+    if edits.created.is_empty() && edits.extended.is_empty() {
+        return Ok(());
+    }
+    let (before, after) = sizes(group, edits);
+    let limits = [
+        ("rules", before.rules, after.rules, MAX_RULES),
+        ("sources", before.sources, after.sources, MAX_ADDRESSES),
+        ("destinations", before.destinations, after.destinations, MAX_ADDRESSES),
+    ];
+    match limits.into_iter().find(|(_, before, after, limit)| after > limit && after > before) {
+        Some((what, before, after, limit)) => Err(too_large(what, before, after, limit)),
+        None => Ok(()),
+    }
+}
+
+fn sizes(group: &SecurityGroupDraft, edits: &SecurityRuleEdits) -> (SecurityGroupSize, SecurityGroupSize) {
+    let mut changes = BTreeMap::<usize, (isize, Option<usize>)>::new();
+    for (index, _) in &edits.removed {
+        changes.entry(*index).or_default().0 -= 1;
+    }
+    for (index, wanted, addresses) in &edits.extended {
+        let known = group.rule(*index).map_or(0, |rule| addresses.intersection(&rule.addresses).count());
+        let change = changes.entry(*index).or_default();
+        *change = (change.0 + (addresses.len() - known).cast_signed(), Some(wanted.sources()));
+    }
+    let mut size = group.rules().fold(SecurityGroupSize::default(), |size, rule| size.plus(rule.sources, rule.size()));
+    let before = size;
+    for (index, (difference, sources)) in changes {
+        let Some(rule) = group.rule(index) else { continue };
+        let changed = rule.size().saturating_add_signed(difference);
+        let old = SecurityGroupSize::default().plus(rule.sources, rule.size());
+        let new = SecurityGroupSize::default().plus(sources.unwrap_or(rule.sources), changed);
+        size.rules = size.rules + new.rules - old.rules;
+        size.sources = size.sources + new.sources - old.sources;
+        size.destinations = size.destinations + new.destinations - old.destinations;
+    }
+    let created = edits.created.iter();
+    (before, created.fold(size, |size, (wanted, addresses, _)| size.plus(wanted.sources(), addresses.len())))
+}
+
+fn no_priority() -> ServiceRefusal {
+    ServiceRefusal {
+        field: "securityGroupName".to_owned(),
+        message: "no priority from 500 to 4095 is free in the security group: remove rules from it".to_owned(),
+    }
+}
+
+fn too_large(what: &str, before: usize, after: usize, limit: usize) -> ServiceRefusal {
+    ServiceRefusal {
+        field: "securityGroupName".to_owned(),
+        message: format!(
+            "the security group has {before} {what} and would have {after}, of which ARM accepts {limit}: remove rules from it, \
+             or give Services fewer or the same allowed ranges, service tags and ports"
+        ),
+    }
+}

@@ -1,0 +1,253 @@
+//! The third stage: the nodes behind the load balancers, once for everybody who waits. It is also a duty of its own, for nobody's sake:
+//! pools follow the Nodes when no Service can be ensured.
+//!
+//! In: the Nodes that the service controller gave last. Out: pools with the right members.
+
+use std::{
+    collections::BTreeSet,
+    sync::{MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use super::stage_context::StageContext;
+use crate::{
+    cloud_provider::{CloudError, CloudResult},
+    providers::azure::{
+        arm::{
+            ArmError, ArmResult, ResourceId, Urgency,
+            network::{ArmLoadBalancer, BackendAddressPool},
+        },
+        inventory::LookupError,
+        load_balancer::{
+            apply::NetworkWriter,
+            backend_pools::{PoolSyncError, PoolSyncRequest, PoolSyncSummary, PoolWriter, fingerprint},
+            desired::ServiceRequest,
+            events::ArmCallKind,
+            observe::NetworkCacheKey,
+            observed::ObservedNetwork,
+        },
+    },
+};
+
+#[async_trait]
+impl PoolWriter for NetworkWriter {
+    async fn put_pool(&self, pool: &ResourceId, document: &BackendAddressPool, urgency: Urgency) -> ArmResult<()> {
+        NetworkWriter::put_pool(self, pool, document, urgency).await
+    }
+
+    async fn migrate_to_ip_based(&self, load_balancer: &ResourceId, pools: &[String], urgency: Urgency) -> ArmResult<()> {
+        NetworkWriter::migrate_to_ip_based(self, load_balancer, pools, urgency).await
+    }
+}
+
+/// Brings the pools to the Nodes. Before the first call with Nodes there is nothing to go by.
+pub(super) async fn join(world: &StageContext, asks: &[ServiceRequest], urgency: Urgency) -> CloudResult<()> {
+    let members = world.backend_pools.lock().await;
+    let Some(nodes) = world.hosts() else { return Ok(()) };
+    let since = world.invalidate_pool_sync();
+    // With all that the asks need: what a look does not need may be forgotten, and with it addresses for somebody's status.
+    let observed = world.load(asks, urgency).await?.observed;
+    let all_nodes = world.service_index.nodes();
+    let created: Vec<ResourceId> = world.unfilled_pools().iter().cloned().collect();
+    let leaving: Vec<ResourceId> = world.lock_deleting().iter().cloned().collect();
+    let round = PoolSyncRequest {
+        observed: &observed,
+        nodes: &nodes,
+        all_nodes: &all_nodes,
+        created: &created,
+        deleting: &leaving,
+        urgency,
+    };
+    let doubtful = InvalidationGuard::all(world, &observed);
+    let synced = members.sync(&round, &world.writer).await;
+    doubtful.disarm();
+    if let Some(error) = synced.as_ref().err().and_then(interface_error) {
+        world.record_failed_call(asks, ArmCallKind::CreateOrUpdateInterface, error);
+    }
+    finish_sync(world, synced)?;
+    world.unfilled_pools().retain(|pool| !created.contains(pool));
+    let fingerprint = fingerprint(&nodes, &all_nodes, &world.settings);
+    let due = members.resync_after().map(|after| Instant::now() + after);
+    // Pools that were passed over may want members by now.
+    if leaving.is_empty() {
+        world.lock_pool_sync().record(since, PoolSyncRecord { fingerprint, due });
+    }
+    Ok(())
+}
+
+/// Load balancers whose members are being written: how they look is not known when that ends before it says so.
+struct InvalidationGuard<'a> {
+    context: &'a StageContext,
+    load_balancers: Vec<ResourceId>,
+}
+
+impl<'a> InvalidationGuard<'a> {
+    fn all(world: &'a StageContext, observed: &ObservedNetwork) -> Self {
+        let ids = observed.load_balancers.iter().filter_map(|balancer| ResourceId::parse(balancer.id.as_deref()?).ok());
+        Self { context: world, load_balancers: ids.collect() }
+    }
+
+    /// What was written is known.
+    fn disarm(mut self) {
+        self.load_balancers.clear();
+    }
+}
+
+impl Drop for InvalidationGuard<'_> {
+    fn drop(&mut self) {
+        self.load_balancers
+            .drain(..)
+            .for_each(|balancer| self.context.observer.invalidate(NetworkCacheKey::LoadBalancer(balancer)));
+    }
+}
+
+/// Whether the pools are where they have to be.
+#[derive(Debug, Default)]
+pub(super) struct PoolSyncState {
+    /// How often that was called into question.
+    invalidations: u64,
+    /// What the pools were last brought to; `None`: something is missing, or nobody knows.
+    synced: Option<PoolSyncRecord>,
+}
+
+impl PoolSyncState {
+    /// Pools are not where they have to be, as of what is answered.
+    fn invalidate(&mut self) -> u64 {
+        self.invalidations = self.invalidations.wrapping_add(1);
+        self.synced = None;
+        self.invalidations
+    }
+
+    /// The pools were brought to this, unless somebody has called that into question `since`.
+    fn record(&mut self, since: u64, followed: PoolSyncRecord) {
+        if self.invalidations == since {
+            self.synced = Some(followed);
+        }
+    }
+}
+
+/// What the pools were brought to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PoolSyncRecord {
+    fingerprint: u64,
+    /// When there is something to do although no Node changes.
+    due: Option<Instant>,
+}
+
+/// Whether the pools were last brought to what they have to be now.
+pub(super) fn is_synced(world: &StageContext) -> bool {
+    let (Some(nodes), Some(followed)) = (world.hosts(), world.lock_pool_sync().synced) else { return false };
+    world.unfilled_pools().is_empty()
+        && followed.due.is_none_or(|due| due > Instant::now())
+        && followed.fingerprint == fingerprint(&nodes, &world.service_index.nodes(), &world.settings)
+}
+
+/// While it lives, nobody joins the pools of a load balancer.
+pub(super) struct LoadBalancerDeletion<'a> {
+    context: &'a StageContext,
+    id: ResourceId,
+    /// Whether it is deleted.
+    pub(super) is_gone: bool,
+}
+
+impl Drop for LoadBalancerDeletion<'_> {
+    fn drop(&mut self) {
+        self.context.lock_deleting().remove(&self.id);
+        // What stays after all wants the members of its pools back.
+        if !self.is_gone {
+            self.context.invalidate_pool_sync();
+        }
+    }
+}
+
+/// The first failure of a network interface.
+fn interface_error(error: &PoolSyncError) -> Option<&ArmError> {
+    let errors = error.failures.iter().filter_map(|failure| match &failure.error {
+        LookupError::Arm(error) => Some(error),
+        LookupError::NotListed(_) | LookupError::NoAddress(_) => None,
+    });
+    errors.into_iter().find(|error| error.request.starts_with("PUT") && error.request.contains("/networkInterfaces/"))
+}
+
+/// Takes everybody out of the pools of a load balancer that is about to go.
+pub(super) async fn leave(
+    world: &StageContext,
+    asks: &[ServiceRequest],
+    balancer: &ArmLoadBalancer,
+    urgency: Urgency,
+) -> CloudResult<()> {
+    let running = world.pool_metrics.leave(asks);
+    let members = world.backend_pools.lock().await;
+    let left = finish_sync(world, members.leave(balancer, urgency).await);
+    running.into_iter().for_each(|one| one.end(left.is_ok()));
+    left
+}
+
+/// Load balancers whose members have changed look different now.
+fn finish_sync(world: &StageContext, result: Result<PoolSyncSummary, PoolSyncError>) -> CloudResult<()> {
+    let synced = result.as_ref().unwrap_or_else(|error| &error.summary);
+    for balancer in &synced.load_balancers {
+        world.observer.invalidate(NetworkCacheKey::LoadBalancer(balancer.clone()));
+    }
+    result.map(drop).map_err(CloudError::from)
+}
+
+/// Pools that `after` has and what is known has not.
+pub(super) fn new_pools(observed: &ObservedNetwork, id: &ResourceId, after: &ArmLoadBalancer) -> BTreeSet<ResourceId> {
+    let is_it = |known: &&ArmLoadBalancer| known.id.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(id.as_str()));
+    let before = observed.load_balancers.iter().find(is_it).map(pool_names).unwrap_or_default();
+    let new = pool_names(after).into_iter().filter(|name| !before.iter().any(|known| known.eq_ignore_ascii_case(name)));
+    new.map(|name| id.child("backendAddressPools", name)).collect()
+}
+
+fn pool_names(balancer: &ArmLoadBalancer) -> Vec<&str> {
+    let pools = balancer.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
+    pools.filter_map(|pool| pool.name.as_deref()).collect()
+}
+
+impl StageContext {
+    /// A load balancer is about to be deleted.
+    pub(super) fn begin_deletion(&self, id: &ResourceId) -> LoadBalancerDeletion<'_> {
+        self.lock_deleting().insert(id.clone());
+        LoadBalancerDeletion { context: self, id: id.clone(), is_gone: false }
+    }
+
+    /// Pools are not where they have to be, whatever the Nodes say; as of what is answered.
+    pub(super) fn invalidate_pool_sync(&self) -> u64 {
+        self.lock_pool_sync().invalidate()
+    }
+
+    fn lock_deleting(&self) -> MutexGuard<'_, BTreeSet<ResourceId>> {
+        self.deleting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_pool_sync(&self) -> MutexGuard<'_, PoolSyncState> {
+        self.pool_sync.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Pools that were made and not filled yet.
+    pub(super) fn unfilled_pools(&self) -> MutexGuard<'_, BTreeSet<ResourceId>> {
+        self.unfilled_pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_called_into_question_meanwhile_is_not_followed() {
+        let (mut following, followed) = (PoolSyncState::default(), PoolSyncRecord { fingerprint: 1, due: None });
+        let since = following.invalidate();
+        following.record(since, followed);
+        assert_eq!(following.synced, Some(followed));
+        let since = following.invalidate();
+        assert_eq!(following.synced, None);
+        // A load balancer stays after all, or a pool is new.
+        following.invalidate();
+        following.record(since, followed);
+        assert_eq!(following.synced, None);
+    }
+}

@@ -1,0 +1,272 @@
+//! The second stage: load balancers, all of them at once.
+//!
+//! In: asks whose public IPs are there. Out: what each got, and which public IPs can go now.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use futures::future::join_all;
+
+use super::{
+    admission, backend_pools,
+    batch_commit::{self, AttemptError, BatchStage, ServiceResults},
+    shared_write::SharedWrite,
+    stage_context::{PlanInput, StageContext, partition_blocked},
+};
+use crate::{
+    cloud_provider::CloudError,
+    providers::azure::{
+        arm::{ArmError, ArmErrorClass, ResourceId, Urgency, network::ArmLoadBalancer},
+        load_balancer::{
+            desired::{
+                ServiceRequest,
+                load_balancers::{LoadBalancerChange, LoadBalancerWrite, ServicePlacement},
+                public_ips::{self, PublicIpRelease},
+                status::has_parts_of,
+            },
+            events::ArmCallKind,
+            explain::unprovisioned_public_ip,
+            plan::{NetworkPlan, plan},
+            spec::{ServiceIdentity, ServiceSpec},
+        },
+    },
+};
+
+/// How often a write is planned anew because somebody else has written.
+const MAX_CONFLICTS: usize = 5;
+
+/// What a Service got.
+pub(super) enum LoadBalancerStageResult {
+    /// Its public IPs have to be looked at again first.
+    Replan,
+    /// This.
+    Placed(Box<PlacedService>),
+}
+
+/// What a Service got.
+pub(super) struct PlacedService {
+    pub(super) placement: ServicePlacement,
+    /// Public IPs that stay as they are although it would have them deleted or changed.
+    pub(super) retained_public_ips: Vec<PublicIpRelease>,
+    /// Public IPs that can go.
+    pub(super) releases: Vec<Arc<SharedWrite<PublicIpRelease>>>,
+    /// Whether one of them comes back as a new one.
+    pub(super) recreated: bool,
+}
+
+/// See the module.
+pub(super) struct LoadBalancerStage<'a> {
+    pub(super) context: &'a StageContext,
+    pub(super) urgency: Urgency,
+}
+
+#[async_trait]
+impl BatchStage for LoadBalancerStage<'_> {
+    type Output = LoadBalancerStageResult;
+
+    fn action(&self) -> &'static str {
+        "write the load balancer"
+    }
+
+    async fn attempt(&self, asks: &[ServiceRequest]) -> Result<ServiceResults<LoadBalancerStageResult>, AttemptError> {
+        for _ in 0..MAX_CONFLICTS {
+            let look = self.context.load(asks, self.urgency).await?;
+            let (free, hindered) = partition_blocked(asks, &look, &self.context.settings);
+            let (ready, unready, plan) = plan_ready(&free, look.specs_and(&hindered), &look, self.context);
+            match self.write(&plan, &look, asks).await {
+                Err(UnwrittenLoadBalancers { error: AttemptError::Arm(error), .. })
+                    if error.class == ArmErrorClass::Conflict =>
+                {
+                    tracing::info!(%error, "somebody else has written, planning again");
+                }
+                written => {
+                    let failed =
+                        written.err().map(|unwritten| unwritten.affected_results(&ready, &plan, &look)).transpose()?;
+                    let mut answers = results(&ready, &unready, plan);
+                    answers.extend(hindered.into_iter().map(|(ask, error)| (ask.identity().clone(), Err(error))));
+                    answers.extend(failed.into_iter().flatten());
+                    return Ok(answers);
+                }
+            }
+        }
+        Err(CloudError::failed("the load balancers keep being changed by somebody else while they are written").into())
+    }
+}
+
+/// Load balancers that were not written, and why the first of them was not.
+struct UnwrittenLoadBalancers {
+    ids: BTreeSet<ResourceId>,
+    error: AttemptError,
+}
+
+impl UnwrittenLoadBalancers {
+    /// The answers to those of `ready` who are on one of these load balancers or have something there. As a whole when a part of
+    /// them may be better off without the rest, or when nobody else is there.
+    fn affected_results(
+        self,
+        ready: &[ServiceRequest],
+        plan: &NetworkPlan,
+        look: &PlanInput,
+    ) -> Result<ServiceResults<LoadBalancerStageResult>, AttemptError> {
+        let is_unwritten = |document: &&ArmLoadBalancer| {
+            document.id.as_deref().is_some_and(|id| self.ids.iter().any(|one| one.as_str().eq_ignore_ascii_case(id)))
+        };
+        let documents: Vec<&ArmLoadBalancer> = look.observed.load_balancers.iter().filter(is_unwritten).collect();
+        let has_parts = |who: &ServiceIdentity| documents.iter().any(|document| has_parts_of(document, who));
+        let is_on = |who: &ServiceIdentity| {
+            let placed =
+                plan.load_balancers.services.get(who).and_then(|placed| placed.as_ref().ok()?.load_balancer.as_ref());
+            placed.is_some_and(|id| self.ids.contains(id))
+        };
+        let granted = ready.iter().map(ServiceRequest::identity).filter(|who| !plan.refused.contains_key(*who));
+        let held_up: Vec<ServiceIdentity> = granted.filter(|who| is_on(who) || has_parts(who)).cloned().collect();
+        if self.error.can_split() || held_up.is_empty() || held_up.len() == ready.len() {
+            return Err(self.error);
+        }
+        let error = batch_commit::into_cloud_error("write the load balancer", self.error);
+        Ok(held_up.into_iter().map(|who| (who, Err(error.clone()))).collect())
+    }
+}
+
+/// Plans for those whose public IPs are there; the rest has to wait for them.
+fn plan_ready(
+    asks: &[ServiceRequest],
+    mut others: Vec<Arc<ServiceSpec>>,
+    look: &PlanInput,
+    world: &StageContext,
+) -> (Vec<ServiceRequest>, Vec<ServiceRequest>, NetworkPlan) {
+    let first = plan(&look.observed, asks, &others, &world.settings);
+    let waiting = first.waiting_for_public_ips();
+    if waiting.is_empty() {
+        return (asks.to_vec(), Vec::new(), first);
+    }
+    let (unready, ready): (Vec<ServiceRequest>, Vec<ServiceRequest>) =
+        asks.iter().cloned().partition(|ask| waiting.contains(ask.identity()));
+    others.extend(unready.iter().filter_map(ServiceRequest::spec).cloned());
+    let plan = plan(&look.observed, &ready, &others, &world.settings);
+    (ready, unready, plan)
+}
+
+fn results(
+    ready: &[ServiceRequest],
+    unready: &[ServiceRequest],
+    plan: NetworkPlan,
+) -> ServiceResults<LoadBalancerStageResult> {
+    let NetworkPlan { public_ips, load_balancers, mut refused } = plan;
+    let releases: Vec<_> = public_ips
+        .releases
+        .into_iter()
+        .map(|release| (release.services.clone(), Arc::new(SharedWrite::new(release))))
+        .collect();
+    let mut placed: BTreeMap<_, _> =
+        load_balancers.services.into_iter().filter_map(|(who, placed)| Some((who, placed.ok()?))).collect();
+    let mut answers: ServiceResults<LoadBalancerStageResult> =
+        unready.iter().map(|ask| (ask.identity().clone(), Ok(LoadBalancerStageResult::Replan))).collect();
+    for ask in ready {
+        let who = ask.identity().clone();
+        let answer = match refused.remove(&who) {
+            Some(refusal) => Err(admission::refusal_error(&refusal)),
+            None => Ok(LoadBalancerStageResult::Placed(Box::new(PlacedService {
+                placement: placed.remove(&who).unwrap_or_default(),
+                retained_public_ips: public_ips
+                    .retained
+                    .iter()
+                    .filter(|kept| kept.services.contains(&who))
+                    .cloned()
+                    .collect(),
+                releases: releases
+                    .iter()
+                    .filter(|(services, _)| services.contains(&who))
+                    .map(|(_, it)| it.clone())
+                    .collect(),
+                recreated: public_ips.recreated.iter().any(|(identity, _)| *identity == who),
+            }))),
+        };
+        answers.insert(who, answer);
+    }
+    answers
+}
+
+impl LoadBalancerStage<'_> {
+    async fn write(
+        &self,
+        plan: &NetworkPlan,
+        look: &PlanInput,
+        asks: &[ServiceRequest],
+    ) -> Result<(), UnwrittenLoadBalancers> {
+        let documents = &plan.load_balancers.changes;
+        let waves: BTreeSet<u8> = documents.iter().map(|change| change.wave).collect();
+        for wave in waves {
+            let at_once: Vec<&LoadBalancerChange> = documents.iter().filter(|change| change.wave == wave).collect();
+            // What one answers breaks off none of the others.
+            let written = join_all(at_once.iter().map(|change| self.write_one(change, look, asks))).await;
+            let mut failed: Vec<_> =
+                at_once.into_iter().zip(written).filter_map(|(change, written)| Some((change, written.err()?))).collect();
+            if !failed.is_empty() {
+                let later = documents.iter().filter(|change| change.wave > wave);
+                let ids = failed.iter().map(|(change, _)| *change).chain(later).map(|change| change.id.clone()).collect();
+                return Err(UnwrittenLoadBalancers { ids, error: failed.remove(0).1 });
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_one(
+        &self,
+        change: &LoadBalancerChange,
+        look: &PlanInput,
+        asks: &[ServiceRequest],
+    ) -> Result<(), AttemptError> {
+        tracing::info!(id = %change.id, reasons = change.reasons.join("; "), "writing a load balancer");
+        match &change.write {
+            LoadBalancerWrite::Put(document) => {
+                let new = backend_pools::new_pools(&look.observed, &change.id, document);
+                if let Err(error) = self.context.writer.put_load_balancer(&change.id, document, Urgency::Shared).await {
+                    return Err(self.finish_public_ip(error).await.into());
+                }
+                if !new.is_empty() {
+                    self.context.unfilled_pools().extend(new);
+                    self.context.invalidate_pool_sync();
+                }
+                Ok(())
+            }
+            LoadBalancerWrite::Delete => self.delete(change, look, asks).await,
+        }
+    }
+
+    async fn delete(
+        &self,
+        change: &LoadBalancerChange,
+        look: &PlanInput,
+        asks: &[ServiceRequest],
+    ) -> Result<(), AttemptError> {
+        let is_it =
+            |known: &&ArmLoadBalancer| known.id.as_deref().is_some_and(|id| id.eq_ignore_ascii_case(change.id.as_str()));
+        let Some(document) = look.observed.load_balancers.iter().find(is_it) else { return Ok(()) };
+        let mut leaving = self.context.begin_deletion(&change.id);
+        backend_pools::leave(self.context, asks, document, self.urgency).await.map_err(AttemptError::SomeServices)?;
+        let deleted = self.context.writer.delete_load_balancer(&change.id, document, Urgency::Shared).await;
+        leaving.is_gone = deleted.is_ok();
+        Ok(deleted.inspect_err(|error| self.context.record_failed_call(asks, ArmCallKind::DeleteLoadBalancer, error))?)
+    }
+
+    /// A public IP that ARM left half made is written as it is, which finishes it. Upstream: `azure_loadbalancer_repo.go`.
+    async fn finish_public_ip(&self, error: ArmError) -> ArmError {
+        if let Some(change) = unprovisioned_public_ip(&error).and_then(|id| self.unchanged_public_ip(id))
+            && let Err(error) = self.context.writer.put_public_ip(&change, false, self.urgency).await
+        {
+            tracing::warn!(%error, id = %change.id, "a public IP that is half made could not be finished");
+        }
+        error
+    }
+
+    fn unchanged_public_ip(&self, id: ResourceId) -> Option<public_ips::PublicIpChange> {
+        let document = self.context.observer.public_ip(&id)?;
+        let etag = document.etag.clone();
+        let reasons = vec!["finish what ARM has left half made".to_owned()];
+        Some(public_ips::PublicIpChange { id, document, etag, reasons, services: Vec::new() })
+    }
+}

@@ -1,0 +1,250 @@
+//! The way of one Service through the stages. Each stage serves all who have come to it at once.
+//!
+//! ```text
+//! plan ─► public IPs (each by itself) ─► load balancers ─► pool members ─► security group ─► public IPs that can go
+//! ```
+//!
+//! Killed anywhere, the next try goes the same way and finds what is done already; what is made is tagged or named so that it is found.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use futures::future::join_all;
+
+use super::{
+    admission::{PublicIpWrites, admit},
+    backend_pools,
+    batch_commit::{Quarantine, commit_batch},
+    load_balancers::{LoadBalancerStage, LoadBalancerStageResult, PlacedService},
+    progress::{PipelineProgress, PipelineStage},
+    security_group::SecurityGroupStage,
+    stage_context::StageContext,
+};
+use crate::{
+    cloud_provider::{CloudError, CloudResult},
+    providers::azure::{
+        arm::{ArmErrorClass, ArmResult, Urgency},
+        load_balancer::{
+            batch::batcher::{BatchInterrupted, BatchReservation, Batcher},
+            desired::{ServiceRequest, load_balancers::RetainedFrontend, public_ips::PublicIpRelease},
+            events::ArmCallKind,
+            explain::cloud_error,
+            service_index::ParsedService,
+            spec::{ServiceIdentity, ServiceSpec},
+        },
+    },
+};
+
+/// How often a Service begins anew because its public IPs have changed, before the queue of the controller spaces the tries.
+const MAX_PASSES: usize = 6;
+/// Least time in which asks gather at a stage: a hundredth of what the writes take. Those who leave a stage together come to the next
+/// one a moment after each other.
+const MIN_GATHER_DELAY: Duration = Duration::from_millis(50);
+
+/// Longest that a Service with its public IPs waits for others that still get theirs.
+const MAX_LOAD_BALANCER_DELAY: Duration = Duration::from_secs(30);
+/// Longest that it waits for others before the security group is written: they come in the batches of the load balancers.
+const MAX_SECURITY_GROUP_DELAY: Duration = Duration::from_secs(5);
+
+/// One ask on its way.
+struct QueuedRequest {
+    request: ServiceRequest,
+    urgency: Urgency,
+}
+
+/// What stays although a Service does not want it any more.
+#[derive(Default)]
+pub(super) struct RetainedResources {
+    pub(super) frontends: Vec<RetainedFrontend>,
+    pub(super) public_ips: Vec<PublicIpRelease>,
+}
+
+/// The stages.
+pub(super) struct ServicePipeline {
+    pub(super) context: StageContext,
+    pub(super) progress: PipelineProgress,
+    admission: Batcher<QueuedRequest, CloudResult<PublicIpWrites>>,
+    load_balancers: Batcher<QueuedRequest, CloudResult<LoadBalancerStageResult>>,
+    pools: Batcher<QueuedRequest, CloudResult<()>>,
+    security: Batcher<QueuedRequest, CloudResult<()>>,
+    quarantines: (Quarantine, Quarantine),
+}
+
+/// Those who wait for this Service.
+struct StageReservations {
+    load_balancers: BatchReservation,
+    security: BatchReservation,
+}
+
+impl ServicePipeline {
+    pub(super) fn new(world: StageContext, progress: PipelineProgress) -> Self {
+        Self {
+            context: world,
+            progress,
+            admission: Batcher::new(MIN_GATHER_DELAY, Duration::ZERO),
+            load_balancers: Batcher::new(MIN_GATHER_DELAY, MAX_LOAD_BALANCER_DELAY),
+            pools: Batcher::new(MIN_GATHER_DELAY, Duration::ZERO),
+            security: Batcher::new(MIN_GATHER_DELAY, MAX_SECURITY_GROUP_DELAY),
+            quarantines: Default::default(),
+        }
+    }
+
+    /// How many wait at which stage.
+    pub(super) fn waiting(&self) -> [(&'static str, usize); 4] {
+        [
+            ("plan", self.admission.waiting()),
+            ("loadBalancers", self.load_balancers.waiting()),
+            ("members", self.pools.waiting()),
+            ("securityGroup", self.security.waiting()),
+        ]
+    }
+
+    /// Brings everything to what is asked. Answers what could not be taken away.
+    pub(super) async fn run(&self, ask: &ServiceRequest, urgency: Urgency) -> CloudResult<RetainedResources> {
+        for _ in 0..MAX_PASSES {
+            if let Some(kept) = self.run_once(ask, urgency).await? {
+                if matches!(ask, ServiceRequest::Delete(..)) {
+                    self.context.public_ip_attempts().remove(ask.identity());
+                }
+                return Ok(kept);
+            }
+        }
+        Err(CloudError::failed("its public IPs keep being changed by somebody else"))
+    }
+
+    /// `None`: it has to begin anew.
+    async fn run_once(&self, ask: &ServiceRequest, urgency: Urgency) -> CloudResult<Option<RetainedResources>> {
+        let awaited = StageReservations { load_balancers: self.load_balancers.reserve(), security: self.security.reserve() };
+        self.report_stage(ask, PipelineStage::Planning);
+        let turn = || QueuedRequest { request: ask.clone(), urgency };
+        let puts = batch_result(self.admission.submit(turn(), None, |turns| self.admit(turns)).await)??;
+        if !self.put_public_ips(ask, &puts, urgency).await? {
+            return Ok(None);
+        }
+        self.report_stage(ask, PipelineStage::LoadBalancer);
+        let step =
+            self.load_balancers.submit(turn(), Some(awaited.load_balancers), |turns| self.write_load_balancers(turns)).await;
+        let LoadBalancerStageResult::Placed(got) = batch_result(step)?? else { return Ok(None) };
+        let joined = self.join_pools(ask, turn()).await;
+        if got.recreated {
+            drop(awaited.security);
+        } else {
+            // Who may reach the front end does not depend on which machines are behind it.
+            self.report_stage(ask, PipelineStage::SecurityGroup);
+            batch_result(self.security.submit(turn(), Some(awaited.security), |turns| self.write_rules(turns)).await)??;
+        }
+        joined?;
+        let is_done = self.release(ask, &got, urgency).await? && !got.recreated;
+        let PlacedService { placement: placed, retained_public_ips: kept, .. } = *got;
+        Ok(is_done.then_some(RetainedResources { frontends: placed.retained_frontends, public_ips: kept }))
+    }
+
+    async fn join_pools(&self, ask: &ServiceRequest, turn: QueuedRequest) -> CloudResult<()> {
+        if matches!(ask, ServiceRequest::Delete(..)) {
+            return Ok(());
+        }
+        self.report_stage(ask, PipelineStage::BackendPools);
+        let running = self.context.pool_metrics.join(ask);
+        let joined = batch_result(self.pools.submit(turn, None, |turns| self.join(turns)).await).and_then(|joined| joined);
+        running.into_iter().for_each(|one| one.end(joined.is_ok()));
+        joined
+    }
+
+    fn report_stage(&self, ask: &ServiceRequest, stage: PipelineStage) {
+        self.progress.enter(&ask.identity().key, stage);
+    }
+
+    async fn admit(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<PublicIpWrites>> {
+        let (asks, urgency) = merge_requests(turns);
+        admit(&self.context, asks, urgency).await
+    }
+
+    /// Whether they are as planned; otherwise somebody else has written one.
+    async fn put_public_ips(&self, ask: &ServiceRequest, puts: &PublicIpWrites, urgency: Urgency) -> CloudResult<bool> {
+        if !puts.is_empty() {
+            self.report_stage(ask, PipelineStage::PublicIps);
+        }
+        if !puts.is_empty() {
+            self.context.public_ip_attempts().insert(ask.identity().clone());
+        }
+        let had_address = ask.spec().is_some_and(|spec| !spec.status_addresses.is_empty());
+        let writes =
+            puts.iter().map(|put| put.run(|change| self.context.writer.put_public_ip(change, had_address, urgency)));
+        for written in join_all(writes).await {
+            match written {
+                Ok(()) => {}
+                Err(error) if error.class == ArmErrorClass::Conflict => return Ok(false),
+                Err(error) => {
+                    self.context.record_failed_call(std::slice::from_ref(ask), ArmCallKind::CreateOrUpdatePublicIp, &error);
+                    return Err(cloud_error("write a public IP", error));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    async fn write_load_balancers(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<LoadBalancerStageResult>> {
+        let (asks, urgency) = merge_requests(turns);
+        let order: Vec<ServiceIdentity> = asks.iter().map(|ask| ask.identity().clone()).collect();
+        let stage = LoadBalancerStage { context: &self.context, urgency };
+        let mut answers = commit_batch(&stage, asks, &self.quarantines.0).await;
+        order.iter().map(|who| answers.remove(who).unwrap_or(Ok(LoadBalancerStageResult::Replan))).collect()
+    }
+
+    async fn join(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<()>> {
+        let (asks, urgency) = merge_requests(turns);
+        let joined = backend_pools::join(&self.context, &asks, urgency).await;
+        vec![joined; asks.len()]
+    }
+
+    async fn write_rules(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<()>> {
+        let (asks, urgency) = merge_requests(turns);
+        let order: Vec<ServiceIdentity> = asks.iter().map(|ask| ask.identity().clone()).collect();
+        let stage = SecurityGroupStage { context: &self.context, urgency };
+        let mut answers = commit_batch(&stage, asks, &self.quarantines.1).await;
+        let unanswered = || Err(CloudError::failed("the security group was planned without this Service"));
+        order.iter().map(|who| answers.remove(who).unwrap_or_else(unanswered)).collect()
+    }
+
+    /// Opens the machines that are in the pools now to Services whose rules lead to machines. What fails is tried again in a minute.
+    pub(super) async fn refresh_machine_rules(&self, urgency: Urgency) {
+        let leads_to_machines = |spec: &Arc<ServiceSpec>| !spec.floating_ip && !spec.status_addresses.is_empty();
+        let services = self.context.service_index.others(&BTreeSet::new()).into_iter();
+        let specs = services.filter_map(|wish| match wish {
+            ParsedService::Valid(spec) => Some(spec).filter(leads_to_machines),
+            ParsedService::Refused(..) => None,
+        });
+        let turns = specs.map(|spec| QueuedRequest { request: ServiceRequest::Ensure(spec), urgency });
+        let written = join_all(turns.map(|turn| self.security.submit(turn, None, |turns| self.write_rules(turns)))).await;
+        for error in written.into_iter().filter_map(|rules| batch_result(rules).and_then(|rules| rules).err()) {
+            tracing::warn!(%error, "the security group does not open all machines that are in pools");
+            self.context.invalidate_pool_sync();
+        }
+    }
+
+    /// Whether those that can go are gone; otherwise somebody else has written one.
+    async fn release(&self, ask: &ServiceRequest, got: &PlacedService, urgency: Urgency) -> CloudResult<bool> {
+        if !got.releases.is_empty() {
+            self.report_stage(ask, PipelineStage::Releasing);
+        }
+        let deletions =
+            got.releases.iter().map(|it| it.run(|release| self.context.writer.delete_public_ip(release, urgency)));
+        match join_all(deletions).await.into_iter().collect::<ArmResult<()>>() {
+            Ok(()) => Ok(true),
+            Err(error) if error.class == ArmErrorClass::Conflict => Ok(false),
+            Err(error) => {
+                self.context.record_failed_call(std::slice::from_ref(ask), ArmCallKind::DeletePublicIp, &error);
+                Err(cloud_error("delete a public IP", error))
+            }
+        }
+    }
+}
+
+/// All asks, with the greatest urgency of them.
+fn merge_requests(turns: Vec<QueuedRequest>) -> (Vec<ServiceRequest>, Urgency) {
+    let urgency = turns.iter().map(|turn| turn.urgency).min().unwrap_or(Urgency::Resync);
+    (turns.into_iter().map(|turn| turn.request).collect(), urgency)
+}
+
+fn batch_result<R>(result: Result<R, BatchInterrupted>) -> CloudResult<R> {
+    result.map_err(|interrupted| CloudError::failed(interrupted.to_string()))
+}

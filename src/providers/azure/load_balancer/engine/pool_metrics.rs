@@ -1,0 +1,65 @@
+//! Upstream's metrics of membership in back-end pools.
+//!
+//! In: the Services for which machines join or leave pools. Out: an observation for each of them.
+
+use std::sync::Arc;
+
+use crate::{
+    metrics::Metrics,
+    providers::azure::{
+        config::{AzureConfig, BackendPoolType, VmType},
+        load_balancer::desired::ServiceRequest,
+        operation_metrics::{OperationLabels, OperationTimer},
+    },
+    runtime::clock::Clock,
+};
+
+/// Counts for each Service what is done for all together, as the kind of machine that `vmType` names. Upstream counts each kind by
+/// itself: `EnsureHostsInPool` and `EnsureBackendPoolDeleted` in `pkg/provider/azure_{standard,vmss,vmssflex}.go`.
+pub(super) struct PoolMetrics {
+    metrics: Arc<Metrics>,
+    clock: Clock,
+    resource_group: String,
+    subscription: String,
+    /// What joining and leaving are called; `None` where no machine has to say in which pools it is.
+    requests: Option<[&'static str; 2]>,
+}
+
+impl PoolMetrics {
+    pub(super) fn new(config: &AzureConfig, metrics: Arc<Metrics>, clock: Clock) -> Self {
+        let requests = match config.vm_type {
+            VmType::Standard => ["vmas_ensure_hosts_in_pool", "vmas_ensure_backend_pool_deleted"],
+            VmType::Vmss => ["vmss_ensure_hosts_in_pool", "vmss_ensure_backend_pool_deleted"],
+            VmType::VmssFlex => ["vmssflex_ensure_hosts_in_pool", "vmssflex_ensure_backend_pool_deleted"],
+        };
+        let is_by_interface = config.load_balancer_backend_pool_configuration_type == BackendPoolType::NodeIpConfiguration;
+        Self {
+            metrics,
+            clock,
+            resource_group: config.resource_group.clone(),
+            subscription: config.subscription_id.clone(),
+            requests: is_by_interface.then_some(requests),
+        }
+    }
+
+    fn begin<'a>(&'a self, request: Option<&'a str>, ask: &'a ServiceRequest) -> Option<OperationTimer<'a>> {
+        let operation = OperationLabels {
+            area: "services",
+            request: request?,
+            resource_group: &self.resource_group,
+            subscription: &self.subscription,
+            source: &ask.identity().key,
+        };
+        Some(OperationTimer::begin(&self.metrics, self.clock, operation))
+    }
+
+    /// Machines join the pools for this Service.
+    pub(super) fn join<'a>(&'a self, ask: &'a ServiceRequest) -> Option<OperationTimer<'a>> {
+        self.begin(self.requests.map(|[join, _]| join), ask)
+    }
+
+    /// They leave them, because these Services were the last ones.
+    pub(super) fn leave<'a>(&'a self, asks: &'a [ServiceRequest]) -> Vec<OperationTimer<'a>> {
+        asks.iter().filter_map(|ask| self.begin(self.requests.map(|[_, leave]| leave), ask)).collect()
+    }
+}

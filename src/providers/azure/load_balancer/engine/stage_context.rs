@@ -1,0 +1,271 @@
+//! What every stage works with: settings, who there is, what there is, and who writes.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use k8s_openapi::api::core::v1::Node;
+
+use super::{backend_pools::PoolSyncState, pool_metrics::PoolMetrics};
+use crate::{
+    cloud_provider::{CloudError, CloudResult},
+    providers::azure::{
+        arm::{ArmError, ArmErrorClass, ResourceId, Urgency, api},
+        config::LoadBalancerSku,
+        inventory::Inventory,
+        load_balancer::{
+            apply::NetworkWriter,
+            backend_pools::{BackendPoolSyncer, listed_in_pools, vm_sets},
+            desired::{
+                ServiceRequest, expected,
+                status::{has_parts_of, public_ip_groups},
+            },
+            events::{self, ArmCallKind},
+            explain::cloud_error,
+            observe::{ExpectedDocument, NetworkCacheKey, NetworkObserver, NetworkQuery, NetworkReadFailure},
+            observed::ObservedNetwork,
+            service_index::{ParsedService, ServiceIndex},
+            settings::LoadBalancerSettings,
+            spec::{ServiceIdentity, ServiceSpec},
+            zones::RegionZones,
+        },
+    },
+    runtime::events::EventRecorder,
+};
+
+/// See the module.
+pub(super) struct StageContext {
+    pub(super) settings: Arc<LoadBalancerSettings>,
+    pub(super) service_index: ServiceIndex,
+    pub(super) observer: Arc<NetworkObserver>,
+    pub(super) writer: NetworkWriter,
+    /// One at a time: what one puts in another must not take out.
+    pub(super) backend_pools: tokio::sync::Mutex<BackendPoolSyncer>,
+    pub(super) pool_metrics: PoolMetrics,
+    pub(super) zones: RegionZones,
+    pub(super) inventory: Arc<Inventory>,
+    /// The Nodes that were to be behind load balancers when somebody last said so.
+    pub(super) hosts: Mutex<Option<Arc<[Arc<Node>]>>>,
+    pub(super) events: EventRecorder,
+    /// Pools that were made and not filled yet.
+    pub(super) unfilled_pools: Mutex<BTreeSet<ResourceId>>,
+    /// Load balancers that are about to be deleted.
+    pub(super) deleting: Mutex<BTreeSet<ResourceId>>,
+    /// Whether the pools are where they have to be.
+    pub(super) pool_sync: Mutex<PoolSyncState>,
+    /// Services for which this process has sent a public IP to ARM, whatever came of it.
+    pub(super) public_ip_attempts: Mutex<BTreeSet<ServiceIdentity>>,
+}
+
+/// What one round plans on.
+pub(super) struct PlanInput {
+    /// What there is.
+    pub(super) observed: Arc<ObservedNetwork>,
+    /// The Services that do not ask.
+    pub(super) others: Vec<ParsedService>,
+    /// Whether the zones of the region are known. Only what is made anew needs them.
+    pub(super) zones: CloudResult<()>,
+    /// What some Services name and nobody could read.
+    failures: Vec<NetworkReadFailure>,
+    /// Those who ask for whom this process has sent a public IP to ARM.
+    public_ip_attempts: BTreeSet<ServiceIdentity>,
+}
+
+impl PlanInput {
+    /// What the others ask for or have.
+    pub(super) fn specs(&self) -> Vec<Arc<ServiceSpec>> {
+        self.others.iter().map(|wish| Arc::clone(wish.spec())).collect()
+    }
+
+    /// The same, and what those ask for or have who are hindered.
+    pub(super) fn specs_and(&self, hindered: &[(ServiceRequest, CloudError)]) -> Vec<Arc<ServiceSpec>> {
+        let hindered = hindered.iter().filter_map(|(ask, _)| ask.spec()).cloned();
+        self.specs().into_iter().chain(hindered).collect()
+    }
+
+    /// Why nothing can be planned for this ask: what it names could not be read. Who goes waits only while something of it may be there.
+    pub(super) fn blocked_by(&self, ask: &ServiceRequest, settings: &LoadBalancerSettings) -> Option<CloudError> {
+        let unread = self.failures_of(ask, settings).find(|unread| self.is_blocking(ask, unread))?;
+        Some(cloud_error("read what the Service names", unread.error.clone()))
+    }
+
+    /// What could not be read of what the Service of this ask named, and does not keep it from going. Something of it may be left there if
+    /// another process has made that.
+    pub(super) fn ignorable_failure(
+        &self,
+        ask: &ServiceRequest,
+        settings: &LoadBalancerSettings,
+    ) -> Option<&NetworkReadFailure> {
+        self.failures_of(ask, settings).find(|unread| !unread.group_missing && !self.is_blocking(ask, unread))
+    }
+
+    /// In a group of which ARM says that it does not exist, nothing is left to take away. Where reading is refused for a reason that lasts,
+    /// nothing was made either, unless an address or the memory of this process says otherwise; any other error passes.
+    fn is_blocking(&self, ask: &ServiceRequest, unread: &NetworkReadFailure) -> bool {
+        let is_served = || ask.spec().is_some_and(|spec| !spec.status_addresses.is_empty());
+        let was_tried = || self.public_ip_attempts.contains(ask.identity());
+        matches!(ask, ServiceRequest::Ensure(_))
+            || (!unread.group_missing && (!is_lasting(&unread.error) || is_served() || was_tried()))
+    }
+
+    fn failures_of(
+        &self,
+        ask: &ServiceRequest,
+        settings: &LoadBalancerSettings,
+    ) -> impl Iterator<Item = &NetworkReadFailure> {
+        let names = |spec: &Arc<ServiceSpec>, unread: &NetworkReadFailure| {
+            let is_wanted = matches!(ask, ServiceRequest::Ensure(_));
+            let subnet = Some(spec.subnet.as_ref().unwrap_or(&settings.subnet)).filter(|_| spec.internal && is_wanted);
+            match &unread.key {
+                NetworkCacheKey::PublicIps(group) => *group == spec.public_ip.group,
+                NetworkCacheKey::PublicIp(id) => id.parent().as_ref() == Some(&spec.public_ip.group),
+                NetworkCacheKey::Subnet(name) => subnet.is_some_and(|subnet| subnet.eq_ignore_ascii_case(name)),
+                NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) | NetworkCacheKey::SecurityGroup => false,
+            }
+        };
+        self.failures.iter().filter(move |unread| ask.spec().is_some_and(|spec| names(spec, unread)))
+    }
+}
+
+impl StageContext {
+    /// Looks at everything that concerns the asking Services and the others.
+    pub(super) async fn load(&self, asks: &[ServiceRequest], urgency: Urgency) -> CloudResult<PlanInput> {
+        self.load_with(asks, &BTreeSet::new(), urgency).await
+    }
+
+    /// The same before anything is done. Who goes, had an address and is found on no load balancer is looked for a second time, under all
+    /// names that it may have parts at.
+    pub(super) async fn load_first(&self, asks: &[ServiceRequest], urgency: Urgency) -> CloudResult<PlanInput> {
+        let look = self.load(asks, urgency).await?;
+        let lost: Vec<ServiceRequest> = asks.iter().filter(|ask| is_lost(ask, &look.observed)).cloned().collect();
+        if lost.is_empty() {
+            return Ok(look);
+        }
+        let (load_balancers, public_ips) = expected::under_other_settings(&lost, &look.observed.vm_sets, &self.settings);
+        let load_balancers = load_balancers.into_iter().map(ExpectedDocument::LoadBalancer);
+        let more = load_balancers.chain(public_ips.into_iter().map(ExpectedDocument::PublicIp)).collect();
+        self.observer.invalidate(NetworkCacheKey::LoadBalancers);
+        self.load_with(asks, &more, urgency).await
+    }
+
+    async fn load_with(
+        &self,
+        asks: &[ServiceRequest],
+        more: &BTreeSet<ExpectedDocument>,
+        urgency: Urgency,
+    ) -> CloudResult<PlanInput> {
+        let others = self.service_index.others(&asks.iter().map(ServiceRequest::identity).cloned().collect());
+        let mut need = self.query(asks, &others);
+        need.expected.extend(more.iter().cloned());
+        let zones = self.refresh_zones(urgency).await;
+        let (mut observed, mut unread) = self.observe(&need, asks, urgency).await?;
+        self.service_index.record_pool_addresses(listed_in_pools(&observed, &self.settings));
+        let known = need.public_ip_groups.len();
+        need.public_ip_groups.extend(public_ip_groups(&observed, asks.iter().map(ServiceRequest::identity)));
+        if need.public_ip_groups.len() > known {
+            (observed, unread) = self.observe(&need, asks, urgency).await?;
+        }
+        let tried = asks
+            .iter()
+            .map(ServiceRequest::identity)
+            .filter(|who| self.public_ip_attempts().contains(who))
+            .cloned()
+            .collect();
+        Ok(PlanInput { observed, others, zones, failures: unread, public_ip_attempts: tried })
+    }
+
+    /// Services for which this process has sent a public IP to ARM.
+    pub(super) fn public_ip_attempts(&self) -> MutexGuard<'_, BTreeSet<ServiceIdentity>> {
+        self.public_ip_attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn refresh_zones(&self, urgency: Urgency) -> CloudResult<()> {
+        let zones = self.zones.zones(urgency).await.map_err(|error| cloud_error("read the zones of the region", error))?;
+        self.observer.set_zones(zones);
+        Ok(())
+    }
+
+    async fn observe(
+        &self,
+        need: &NetworkQuery,
+        asks: &[ServiceRequest],
+        urgency: Urgency,
+    ) -> CloudResult<(Arc<ObservedNetwork>, Vec<NetworkReadFailure>)> {
+        if self.settings.sku == LoadBalancerSku::Basic {
+            self.observer.set_vm_sets(vm_sets(&self.inventory, &self.service_index.nodes()).await);
+        }
+        self.observer.observe(need, urgency).await.map_err(|error| {
+            if error.request.ends_with(api::LOAD_BALANCERS.resource_type) {
+                self.record_failed_call(asks, ArmCallKind::ListLoadBalancers, &error);
+            }
+            cloud_error("read the load balancers, public IPs and the security group", error)
+        })
+    }
+
+    /// A group that could not be read last time is read for those alone who ask and name it, and a subnet for those alone who may get a
+    /// front end in it: nobody else waits.
+    fn query(&self, asks: &[ServiceRequest], others: &[ParsedService]) -> NetworkQuery {
+        let mut need = NetworkQuery::default();
+        let asking = asks.iter().filter_map(ServiceRequest::spec).map(|spec| (spec, true));
+        for (spec, asks) in asking.chain(others.iter().map(|wish| (wish.spec(), false))) {
+            let group = &spec.public_ip.group;
+            if !need.public_ip_groups.contains(group)
+                && (asks || !self.observer.is_denied(&NetworkCacheKey::PublicIps(group.clone())))
+            {
+                need.public_ip_groups.insert(group.clone());
+            }
+        }
+        let wanted = asks.iter().filter(|ask| matches!(ask, ServiceRequest::Ensure(_))).filter_map(ServiceRequest::spec);
+        let inside = wanted.filter(|spec| spec.internal);
+        need.subnets.extend(inside.map(|spec| spec.subnet.clone().unwrap_or_else(|| self.settings.subnet.clone())));
+        let load_balancers = expected::load_balancers(asks, others.iter().map(ParsedService::spec), &self.settings);
+        need.expected.extend(load_balancers.into_iter().map(ExpectedDocument::LoadBalancer));
+        need.expected.extend(expected::public_ips(asks, &self.settings).into_iter().map(ExpectedDocument::PublicIp));
+        need
+    }
+
+    /// Tells those who ask that a request to ARM has failed.
+    pub(super) fn record_failed_call(&self, asks: &[ServiceRequest], call: ArmCallKind, error: &ArmError) {
+        for service in asks.iter().filter_map(|ask| self.service_index.service(ask.identity())) {
+            self.events.record(events::call_failed(&service, call, error));
+        }
+    }
+
+    /// Takes note of who is to be behind load balancers.
+    pub(super) fn set_hosts(&self, nodes: &[Arc<Node>]) {
+        *self.hosts.lock().unwrap_or_else(PoisonError::into_inner) = Some(nodes.into());
+    }
+
+    /// Who is to be behind load balancers; `None`: nobody has said yet.
+    pub(super) fn hosts(&self) -> Option<Arc<[Arc<Node>]>> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Whether ARM will say the same for a while.
+fn is_lasting(error: &ArmError) -> bool {
+    matches!(error.class, ArmErrorClass::Forbidden | ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound)
+}
+
+/// Whether an ask is that something goes which had an address and is on no load balancer.
+fn is_lost(ask: &ServiceRequest, observed: &ObservedNetwork) -> bool {
+    let goes = matches!(ask, ServiceRequest::Delete(_, Some(spec)) if !spec.status_addresses.is_empty());
+    goes && !observed.load_balancers.iter().any(|document| has_parts_of(document, ask.identity()))
+}
+
+/// Those of whom all is known that planning needs, and the others with what hinders them, who keep what they have.
+pub(super) fn partition_blocked(
+    asks: &[ServiceRequest],
+    look: &PlanInput,
+    settings: &LoadBalancerSettings,
+) -> (Vec<ServiceRequest>, Vec<(ServiceRequest, CloudError)>) {
+    let (mut free, mut hindered) = (Vec::new(), Vec::new());
+    for ask in asks {
+        match look.blocked_by(ask, settings) {
+            None => free.push(ask.clone()),
+            Some(error) => hindered.push((ask.clone(), error)),
+        }
+    }
+    (free, hindered)
+}

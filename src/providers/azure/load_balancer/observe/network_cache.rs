@@ -1,0 +1,576 @@
+//! What is known of the documents, how old it is, and what of it is doubtful. Pure: time comes in.
+//!
+//! In: answers of reads and writes. Out: the snapshot, and what has to be read before it can be used. Events are put in order by a
+//! counter, not by time: a read shows nothing of what became known after it began, and settles no doubt raised since.
+//!
+//! That a document is absent is known only from a read of it alone, and from our own deletion of it. A list takes nothing away: what was
+//! known or is referred to and is not listed, and what somebody who asks may have, is read by itself before anything is concluded.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{
+    documents::{self, ListedDocument},
+    effects,
+    network_query::{CacheLifetimes, ExpectedDocument, NetworkCacheKey, NetworkQuery},
+};
+use crate::providers::azure::{
+    arm::{
+        ArmError, ResourceId,
+        document::SubResource,
+        network::{ArmLoadBalancer, BackendAddressPool, NetworkSecurityGroup, PublicIpAddress, Subnet},
+    },
+    load_balancer::observed::ObservedNetwork,
+};
+
+/// So many doubtful documents of one list are read one by one; with more, the list is read.
+const MAX_SINGLE_READS: usize = 3;
+/// How long something is believed to be missing that may be created any moment.
+const ABSENCE_LIFETIME: Duration = Duration::from_secs(15);
+/// How long it is remembered at all that something was missing.
+const ABSENCE_RETENTION: Duration = Duration::from_secs(600);
+
+/// A place in the order of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct CacheSequence(u64);
+
+/// What a read brought; `None`: ARM says that it does not exist.
+#[derive(Debug)]
+pub(super) enum NetworkReadResult {
+    LoadBalancers(Vec<ArmLoadBalancer>),
+    LoadBalancer(Option<Box<ArmLoadBalancer>>),
+    PublicIps(Vec<PublicIpAddress>),
+    /// ARM says that the group of the list does not exist, and the list said this.
+    GroupMissing(Box<ArmError>),
+    PublicIp(Option<Box<PublicIpAddress>>),
+    SecurityGroup(Option<Box<NetworkSecurityGroup>>),
+    Subnet(Option<Box<Subnet>>),
+}
+
+/// What a write brought about.
+#[derive(Debug)]
+pub(in crate::providers::azure::load_balancer) enum NetworkWriteResult {
+    /// A load balancer is like this.
+    LoadBalancer(ResourceId, Box<ArmLoadBalancer>),
+    /// A load balancer is gone.
+    LoadBalancerDeleted(ResourceId),
+    /// A pool of a load balancer is like this.
+    Pool(ResourceId, Box<BackendAddressPool>),
+    /// Something else about a load balancer has changed.
+    LoadBalancerChanged(ResourceId),
+    /// A public IP is like this.
+    PublicIp(ResourceId, Box<PublicIpAddress>),
+    /// A public IP is gone.
+    PublicIpDeleted(ResourceId),
+    /// The security group is like this.
+    SecurityGroup(Box<NetworkSecurityGroup>),
+}
+
+/// What is known of a document that is about to be written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in crate::providers::azure::load_balancer) struct CachedVersion {
+    /// The version that is known, if the document is: a document need not have an etag.
+    pub etag: Option<Option<String>>,
+    /// Whether it has to be read before it is believed.
+    pub invalidated: bool,
+    /// Whether its etag is known to be an old one, while the rest is as it was.
+    pub etag_stale: bool,
+    /// Whether a read of it alone has shown a moment ago that it does not exist.
+    pub absent: bool,
+}
+
+#[derive(Debug)]
+struct CachedRead {
+    at: Instant,
+    ended: CacheSequence,
+    found: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct NetworkCache {
+    own_group: ResourceId,
+    security_group: Option<ResourceId>,
+    lifetimes: CacheLifetimes,
+    observed: Arc<ObservedNetwork>,
+    last_sequence: u64,
+    /// Whole lists, the security group and subnets.
+    reads: HashMap<NetworkCacheKey, CachedRead>,
+    invalidated: HashMap<NetworkCacheKey, CacheSequence>,
+    /// Those of the doubtful documents that a list lacked: another list would prove nothing.
+    unlisted: HashSet<ResourceId>,
+    /// What reads of single documents found absent, and what was deleted.
+    absent: HashMap<ResourceId, CachedRead>,
+    /// When something became known of a document otherwise than by a list; kept while an older read is under way.
+    updated: HashMap<ResourceId, CacheSequence>,
+    /// Public IPs of whose etag it is known that it changed.
+    stale_etags: HashMap<ResourceId, CacheSequence>,
+    reads_in_flight: BTreeSet<CacheSequence>,
+}
+
+impl NetworkCache {
+    /// Nothing. `own_group`: the cluster's, whose public IPs every look needs.
+    pub(super) fn new(own_group: ResourceId, security_group: Option<ResourceId>, lifetimes: CacheLifetimes) -> Self {
+        Self {
+            own_group,
+            security_group,
+            lifetimes,
+            observed: Arc::default(),
+            last_sequence: 0,
+            reads: HashMap::new(),
+            invalidated: HashMap::new(),
+            unlisted: HashSet::new(),
+            absent: HashMap::new(),
+            updated: HashMap::new(),
+            stale_etags: HashMap::new(),
+            reads_in_flight: BTreeSet::new(),
+        }
+    }
+
+    /// What is known now.
+    pub(super) fn observed(&self) -> Arc<ObservedNetwork> {
+        Arc::clone(&self.observed)
+    }
+
+    /// The next place in the order of events.
+    pub(super) fn next_sequence(&mut self) -> CacheSequence {
+        self.last_sequence += 1;
+        CacheSequence(self.last_sequence)
+    }
+
+    /// Makes a change in the snapshot, which others may hold as it was.
+    fn observed_mut(&mut self) -> &mut ObservedNetwork {
+        Arc::make_mut(&mut self.observed)
+    }
+
+    /// The region's zones.
+    pub(super) fn set_zones(&mut self, zones: Vec<String>) {
+        if self.observed.zones != zones {
+            self.observed_mut().zones = zones;
+        }
+    }
+
+    /// Names of scale sets or availability sets.
+    pub(super) fn set_vm_sets(&mut self, vm_sets: Vec<String>) {
+        if self.observed.vm_sets != vm_sets {
+            self.observed_mut().vm_sets = vm_sets;
+        }
+    }
+
+    /// What is known of this may be wrong.
+    pub(super) fn invalidate(&mut self, what: NetworkCacheKey) {
+        let now = self.next_sequence();
+        self.invalidated.insert(what.normalized(), now);
+    }
+}
+
+/// Reads.
+impl NetworkCache {
+    /// Everything that a look needs, in the order in which it is read.
+    fn required_keys(&self, need: &NetworkQuery) -> Vec<NetworkCacheKey> {
+        let groups: BTreeSet<_> = need.public_ip_groups.iter().chain([&self.own_group]).collect();
+        let subnets: BTreeSet<String> = need.subnets.iter().map(|name| name.to_ascii_lowercase()).collect();
+        let mut needed = vec![NetworkCacheKey::LoadBalancers];
+        needed.extend(groups.into_iter().cloned().map(NetworkCacheKey::PublicIps));
+        needed.extend(self.security_group.is_some().then_some(NetworkCacheKey::SecurityGroup));
+        needed.extend(subnets.into_iter().map(NetworkCacheKey::Subnet));
+        needed
+    }
+
+    fn lifetime(&self, what: &NetworkCacheKey, found: bool) -> Duration {
+        let lifetime = match what {
+            NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) => self.lifetimes.load_balancers,
+            NetworkCacheKey::PublicIps(_) | NetworkCacheKey::PublicIp(_) => self.lifetimes.public_ips,
+            NetworkCacheKey::SecurityGroup => self.lifetimes.security_group,
+            NetworkCacheKey::Subnet(_) => self.lifetimes.subnets,
+        };
+        if found { lifetime } else { lifetime.min(ABSENCE_LIFETIME) }
+    }
+
+    /// Whether it is known well enough for a look that began at `asked`: read since, or young enough, and not doubted itself.
+    fn is_fresh(&self, what: &NetworkCacheKey, asked: CacheSequence, now: Instant) -> bool {
+        !self.invalidated.contains_key(what)
+            && self.reads.get(what).is_some_and(|reading| {
+                reading.ended > asked || now.saturating_duration_since(reading.at) < self.lifetime(what, reading.found)
+            })
+    }
+
+    /// What has to be read before a look that began at `asked` can be answered.
+    pub(super) fn due(&self, need: &NetworkQuery, asked: CacheSequence, now: Instant) -> Vec<NetworkCacheKey> {
+        let mut due = Vec::new();
+        for what in self.required_keys(need) {
+            if !self.is_fresh(&what, asked, now) {
+                due.push(what);
+                continue;
+            }
+            let doubted = self.invalidated.keys().filter(|doubt| what.covers(doubt)).cloned();
+            let (unlisted, singles): (Vec<_>, Vec<_>) = doubted.partition(|doubt| self.is_unlisted(doubt));
+            due.extend(unlisted);
+            due.extend(
+                need.expected
+                    .iter()
+                    .filter(|one| self.is_undetermined(one, asked, now))
+                    .map(ExpectedDocument::cache_key)
+                    .filter(|read| what.covers(read) && !self.invalidated.contains_key(read)),
+            );
+            if singles.len() > MAX_SINGLE_READS { due.push(what) } else { due.extend(singles) }
+        }
+        due
+    }
+
+    fn is_unlisted(&self, doubt: &NetworkCacheKey) -> bool {
+        matches!(doubt, NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) if self.unlisted.contains(id))
+    }
+
+    /// Whether nothing is known of a document that may be there.
+    fn is_undetermined(&self, expected: &ExpectedDocument, asked: CacheSequence, now: Instant) -> bool {
+        let id = expected.id();
+        let is_known = match expected {
+            ExpectedDocument::LoadBalancer(_) => self.load_balancer(id).is_some(),
+            ExpectedDocument::PublicIp(_) => self.public_ip(id).is_some(),
+        };
+        !is_known && !self.is_absent(&expected.cache_key(), id, asked, now)
+    }
+
+    fn is_absent(&self, what: &NetworkCacheKey, id: &ResourceId, asked: CacheSequence, now: Instant) -> bool {
+        let lifetime = self.lifetime(what, false);
+        let is_young = |at: Instant| now.saturating_duration_since(at) < lifetime;
+        self.absent.get(id).is_some_and(|reading| reading.ended > asked || is_young(reading.at))
+    }
+
+    /// Forgets public IPs of groups and subnets that this look does not need and that the next one would have to read anyway: nobody
+    /// shall plan with them.
+    pub(super) fn evict(&mut self, need: &NetworkQuery, asked: CacheSequence, now: Instant) {
+        let needed = self.required_keys(need);
+        let doubted = |what: &NetworkCacheKey| self.invalidated.keys().any(|doubt| what.covers(doubt));
+        let is_old =
+            |what: &&NetworkCacheKey| !needed.contains(*what) && (!self.is_fresh(what, asked, now) || doubted(what));
+        let old: Vec<NetworkCacheKey> = self.reads.keys().filter(is_old).cloned().collect();
+        for what in old {
+            self.reads.remove(&what);
+            self.invalidated.retain(|doubt, _| !what.covers(doubt));
+            match &what {
+                NetworkCacheKey::PublicIps(group) => self.drop_group(group),
+                NetworkCacheKey::Subnet(name) => self.set_subnet(name, None),
+                _ => {}
+            }
+        }
+    }
+
+    /// A read is sent now. Answers its place; [`Knowledge::end`] has to follow.
+    pub(super) fn begin_read(&mut self) -> CacheSequence {
+        let since = self.next_sequence();
+        self.reads_in_flight.insert(since);
+        since
+    }
+
+    /// The read that began at `since` has ended.
+    pub(super) fn end_read(&mut self, since: CacheSequence) {
+        self.reads_in_flight.remove(&since);
+        let oldest = self.reads_in_flight.first().copied().unwrap_or(CacheSequence(u64::MAX));
+        self.updated.retain(|_, tick| *tick > oldest);
+    }
+
+    /// Takes in what a read of `what` brought that was sent at `since` and `at`.
+    pub(super) fn record(&mut self, what: NetworkCacheKey, since: CacheSequence, at: Instant, answer: NetworkReadResult) {
+        let (mut found, mut lacking) = (true, Vec::new());
+        match (&what, answer) {
+            (_, NetworkReadResult::LoadBalancers(list)) => lacking = self.set_listed_balancers(list, since),
+            (NetworkCacheKey::PublicIps(group), NetworkReadResult::PublicIps(list)) => {
+                let touched = std::mem::take(&mut self.updated);
+                let is_newer = |id: &ResourceId| touched.get(id).is_some_and(|tick| *tick > since);
+                lacking = self.set_listed_ips(list, group, is_newer);
+                self.stale_etags.retain(|id, _| is_newer(id) || id.parent().as_ref() != Some(group));
+                self.updated = touched;
+            }
+            (NetworkCacheKey::PublicIps(group), NetworkReadResult::GroupMissing(_)) => {
+                found = false;
+                self.drop_group(group);
+            }
+            (NetworkCacheKey::LoadBalancer(id), NetworkReadResult::LoadBalancer(document)) => {
+                let found = document.is_some();
+                self.record_single(id, (since, at, found), &what, |known| set(&mut known.load_balancers, id, document));
+                return self.invalidate_referenced();
+            }
+            (NetworkCacheKey::PublicIp(id), NetworkReadResult::PublicIp(document)) => {
+                let found = document.is_some();
+                return self.record_single(id, (since, at, found), &what, |known| set(&mut known.public_ips, id, document));
+            }
+            (_, NetworkReadResult::SecurityGroup(document)) => {
+                found = document.is_some();
+                if self.security_group.as_ref().is_some_and(|id| self.is_newer(id, since)) {
+                    return;
+                }
+                self.set_security_group(document.map(|document| *document));
+            }
+            (NetworkCacheKey::Subnet(name), NetworkReadResult::Subnet(document)) => {
+                found = document.is_some();
+                self.set_subnet(name, document.map(|document| *document));
+            }
+            _ => return,
+        }
+        self.clear_invalidations(&what, since);
+        lacking.into_iter().for_each(|doubt| self.invalidate_unlisted(doubt));
+        let ended = self.next_sequence();
+        self.reads.insert(what, CachedRead { at, ended, found });
+        self.absent.retain(|_, reading| at.saturating_duration_since(reading.at) < ABSENCE_RETENTION);
+        self.invalidate_referenced();
+    }
+
+    /// A list lacks it.
+    fn invalidate_unlisted(&mut self, what: NetworkCacheKey) {
+        if let NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) = &what {
+            self.unlisted.insert(id.clone());
+            self.invalidate(what);
+        }
+    }
+
+    /// ARM deletes no public IP that a front end refers to: one that the list of its group lacks was left out.
+    fn invalidate_referenced(&mut self) {
+        let is_listed =
+            |id: &ResourceId| id.parent().is_some_and(|group| self.reads.contains_key(&NetworkCacheKey::PublicIps(group)));
+        let attached = self.observed.load_balancers.iter().flat_map(|balancer| effects::attachments(balancer).into_keys());
+        let mut unknown: HashSet<ResourceId> = attached.collect();
+        for known in &self.observed.public_ips {
+            if unknown.is_empty() {
+                return;
+            }
+            if let Some(id) = known.resource_id() {
+                unknown.remove(&id);
+            }
+        }
+        unknown.retain(|id| is_listed(id) && !self.absent.contains_key(id));
+        unknown.into_iter().for_each(|id| self.invalidate_unlisted(NetworkCacheKey::PublicIp(id)));
+    }
+
+    /// Nothing is known of the public IPs of a group any more.
+    fn drop_group(&mut self, group: &ResourceId) {
+        let is_in = |id: &ResourceId| id.parent().as_ref() == Some(group);
+        if self.observed.public_ips.iter().any(|known| known.resource_id().is_some_and(|id| is_in(&id))) {
+            self.observed_mut().public_ips.retain(|known| !known.resource_id().is_some_and(|id| is_in(&id)));
+        }
+        self.unlisted.retain(|id| !is_in(id));
+    }
+
+    /// A single document is taken over unless something newer is known; then it stays doubtful and is read again.
+    fn record_single(
+        &mut self,
+        id: &ResourceId,
+        (since, at, found): (CacheSequence, Instant, bool),
+        what: &NetworkCacheKey,
+        change: impl FnOnce(&mut ObservedNetwork),
+    ) {
+        if !self.is_newer(id, since) {
+            change(self.observed_mut());
+            self.stale_etags.remove(id);
+            self.clear_invalidations(what, since);
+            self.record_existence(id, at, found);
+            self.mark_updated(id);
+        }
+    }
+
+    /// Whether a document exists has been seen by itself.
+    fn record_existence(&mut self, id: &ResourceId, at: Instant, found: bool) {
+        let ended = self.next_sequence();
+        match found {
+            true => drop(self.absent.remove(id)),
+            false => drop(self.absent.insert(id.clone(), CachedRead { at, ended, found })),
+        }
+    }
+
+    fn is_newer(&self, id: &ResourceId, since: CacheSequence) -> bool {
+        self.updated.get(id).is_some_and(|tick| *tick > since)
+    }
+
+    fn mark_updated(&mut self, id: &ResourceId) {
+        let now = self.next_sequence();
+        self.updated.insert(id.clone(), now);
+    }
+
+    /// Doubts older than `since` that the read has settled: not those about documents that it did not get to say anything about.
+    fn clear_invalidations(&mut self, what: &NetworkCacheKey, since: CacheSequence) {
+        let touched = &self.updated;
+        let is_newer = |id: &ResourceId| touched.get(id).is_some_and(|tick| *tick > since);
+        self.invalidated.retain(|doubt, tick| {
+            let untold = matches!(doubt, NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) if is_newer(id));
+            *tick > since || untold || !what.covers(doubt)
+        });
+        let doubts = &self.invalidated;
+        let is_doubted = |id: &ResourceId| {
+            doubts.contains_key(&NetworkCacheKey::LoadBalancer(id.clone()))
+                || doubts.contains_key(&NetworkCacheKey::PublicIp(id.clone()))
+        };
+        self.unlisted.retain(is_doubted);
+    }
+
+    /// Answers what the list lacks.
+    fn set_listed_balancers(&mut self, list: Vec<ArmLoadBalancer>, since: CacheSequence) -> Vec<NetworkCacheKey> {
+        let known = &self.observed.load_balancers;
+        let (list, lacking) = documents::listed(known, list, |_| true, |id| self.is_newer(id, since));
+        if *known != list {
+            self.observed_mut().load_balancers = list;
+        }
+        lacking.into_iter().map(NetworkCacheKey::LoadBalancer).collect()
+    }
+
+    /// Answers what the list lacks.
+    fn set_listed_ips(
+        &mut self,
+        list: Vec<PublicIpAddress>,
+        group: &ResourceId,
+        is_newer: impl Fn(&ResourceId) -> bool,
+    ) -> Vec<NetworkCacheKey> {
+        let known = &self.observed.public_ips;
+        let (list, lacking) = documents::listed(known, list, |id| id.parent().as_ref() == Some(group), is_newer);
+        if *known != list {
+            self.observed_mut().public_ips = list;
+        }
+        lacking.into_iter().map(NetworkCacheKey::PublicIp).collect()
+    }
+
+    fn set_security_group(&mut self, document: Option<NetworkSecurityGroup>) {
+        if self.observed.security_group != document {
+            self.observed_mut().security_group = document;
+        }
+    }
+
+    fn set_subnet(&mut self, name: &str, document: Option<Subnet>) {
+        if self.observed.subnets.get(name) != document.as_ref() {
+            let subnets = &mut self.observed_mut().subnets;
+            match document {
+                Some(document) => drop(subnets.insert(name.to_owned(), document)),
+                None => drop(subnets.remove(name)),
+            }
+        }
+    }
+}
+
+fn set<D: ListedDocument>(list: &mut Vec<D>, id: &ResourceId, document: Option<Box<D>>) {
+    match document {
+        Some(document) => documents::put(list, id, *document),
+        None => list.retain(|known| !known.is(id)),
+    }
+}
+
+/// Writes.
+impl NetworkCache {
+    /// A public IP, as it is known.
+    pub(super) fn public_ip(&self, id: &ResourceId) -> Option<&PublicIpAddress> {
+        self.observed.public_ips.iter().find(|known| known.is(id))
+    }
+
+    /// A load balancer, as it is known.
+    pub(super) fn load_balancer(&self, id: &ResourceId) -> Option<&ArmLoadBalancer> {
+        self.observed.load_balancers.iter().find(|known| known.is(id))
+    }
+
+    /// What is known of the document that a single read of `what` would show.
+    pub(super) fn cached_version(&self, what: &NetworkCacheKey, now: Instant) -> CachedVersion {
+        let (etag, stale, whole) = match what {
+            NetworkCacheKey::LoadBalancer(id) => {
+                (self.load_balancer(id).map(|known| known.etag.clone()), false, Some(NetworkCacheKey::LoadBalancers))
+            }
+            NetworkCacheKey::PublicIp(id) => {
+                let etag = self.public_ip(id).map(|known| known.etag.clone());
+                (etag, self.stale_etags.contains_key(id), id.parent().map(NetworkCacheKey::PublicIps))
+            }
+            NetworkCacheKey::SecurityGroup => {
+                (self.observed.security_group.as_ref().map(|known| known.etag.clone()), false, None)
+            }
+            _ => (None, false, None),
+        };
+        let doubted =
+            self.invalidated.contains_key(what) || whole.is_some_and(|whole| self.invalidated.contains_key(&whole));
+        let never = CacheSequence(u64::MAX);
+        let absent = matches!(what, NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) if self.is_absent(what, id, never, now));
+        CachedVersion { etag, invalidated: doubted, etag_stale: stale, absent }
+    }
+
+    /// Takes in what a write brought about that was sent at `since` and answered at `at`. Doubts raised since then remain.
+    pub(super) fn write_back(&mut self, written: NetworkWriteResult, since: CacheSequence, at: Instant) {
+        match written {
+            NetworkWriteResult::LoadBalancer(id, document) => {
+                self.update_attachments(&id, &effects::attachments(&document));
+                self.record_update(&NetworkCacheKey::LoadBalancer(id.clone()), &id, since);
+                self.record_existence(&id, at, true);
+                documents::put(&mut self.observed_mut().load_balancers, &id, *document);
+            }
+            NetworkWriteResult::LoadBalancerDeleted(id) => {
+                self.update_attachments(&id, &HashMap::new());
+                self.record_update(&NetworkCacheKey::LoadBalancer(id.clone()), &id, since);
+                self.record_existence(&id, at, false);
+                self.observed_mut().load_balancers.retain(|known| !known.is(&id));
+            }
+            NetworkWriteResult::Pool(id, pool) => {
+                let Some(balancer) = id.parent() else { return };
+                if let Some(known) = self.observed_mut().load_balancers.iter_mut().find(|known| known.is(&balancer)) {
+                    effects::put_pool(known, id.name(), *pool);
+                }
+                self.mark_updated(&balancer);
+                self.invalidate(NetworkCacheKey::LoadBalancer(balancer));
+            }
+            NetworkWriteResult::LoadBalancerChanged(balancer) => self.invalidate(NetworkCacheKey::LoadBalancer(balancer)),
+            NetworkWriteResult::PublicIp(id, document) => {
+                self.record_existence(&id, at, true);
+                self.put_public_ip(&id, *document, since);
+            }
+            NetworkWriteResult::PublicIpDeleted(id) => {
+                self.stale_etags.remove(&id);
+                self.record_update(&NetworkCacheKey::PublicIp(id.clone()), &id, since);
+                self.record_existence(&id, at, false);
+                self.observed_mut().public_ips.retain(|known| !known.is(&id));
+            }
+            NetworkWriteResult::SecurityGroup(document) => {
+                if let Some(id) = self.security_group.clone() {
+                    self.record_update(&NetworkCacheKey::SecurityGroup, &id, since);
+                }
+                self.set_security_group(Some(*document));
+                let ended = self.next_sequence();
+                self.reads.insert(NetworkCacheKey::SecurityGroup, CachedRead { at, ended, found: true });
+            }
+        }
+    }
+
+    fn record_update(&mut self, what: &NetworkCacheKey, id: &ResourceId, since: CacheSequence) {
+        self.invalidated.retain(|doubt, tick| doubt != what || *tick > since);
+        self.mark_updated(id);
+    }
+
+    /// The answer may have been made before a load balancer was written meanwhile; then its etag and what it is attached to are old.
+    fn put_public_ip(&mut self, id: &ResourceId, mut document: PublicIpAddress, since: CacheSequence) {
+        if self.stale_etags.get(id).is_some_and(|tick| *tick > since) {
+            let attached = self.public_ip(id).and_then(|known| known.properties.as_ref()?.ip_configuration.clone());
+            document.properties.get_or_insert_default().ip_configuration = attached;
+        } else {
+            self.stale_etags.remove(id);
+        }
+        self.record_update(&NetworkCacheKey::PublicIp(id.clone()), id, since);
+        documents::put(&mut self.observed_mut().public_ips, id, document);
+    }
+
+    /// The load balancer `id` has been written, and has these attachments now.
+    fn update_attachments(&mut self, id: &ResourceId, attachments: &HashMap<ResourceId, SubResource>) {
+        let changed = |public_ip: &PublicIpAddress| effects::on_public_ip(id, attachments, public_ip);
+        if self.observed.public_ips.iter().all(|public_ip| changed(public_ip).is_none()) {
+            return;
+        }
+        let mut touched = Vec::new();
+        for public_ip in &mut self.observed_mut().public_ips {
+            if let Some(attached) = changed(public_ip) {
+                public_ip.properties.get_or_insert_default().ip_configuration = attached;
+                touched.extend(public_ip.resource_id());
+            }
+        }
+        let now = self.next_sequence();
+        self.updated.extend(touched.iter().map(|id| (id.clone(), now)));
+        self.stale_etags.extend(touched.into_iter().map(|id| (id, now)));
+    }
+}
+
+#[cfg(test)]
+mod tests;

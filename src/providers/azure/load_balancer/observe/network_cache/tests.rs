@@ -1,0 +1,296 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+const NET: &str = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network";
+
+struct Known {
+    knowledge: NetworkCache,
+    now: Instant,
+    need: NetworkQuery,
+}
+
+fn id(text: &str) -> ResourceId {
+    ResourceId::parse(&format!("{NET}/{text}")).unwrap()
+}
+
+fn group(name: &str) -> ResourceId {
+    ResourceId::group_of("s", name)
+}
+
+fn lb(name: &str) -> NetworkCacheKey {
+    NetworkCacheKey::LoadBalancer(id(&format!("loadBalancers/{name}")))
+}
+
+fn balancer(name: &str, etag: &str) -> ArmLoadBalancer {
+    serde_json::from_value(json!({"id": id(&format!("loadBalancers/{name}")), "etag": etag})).unwrap()
+}
+
+fn public_ip(name: &str, etag: &str, user: &Value) -> PublicIpAddress {
+    let id = id(&format!("publicIPAddresses/{name}"));
+    serde_json::from_value(json!({"id": id, "etag": etag, "properties": {"ipConfiguration": user}})).unwrap()
+}
+
+impl Known {
+    /// Everything has just been read: load balancer `a`, public IP `p`.
+    fn new() -> Self {
+        let ttl = Duration::from_secs(120);
+        let lifetimes = CacheLifetimes { load_balancers: ttl, public_ips: ttl, security_group: ttl, subnets: ttl };
+        let knowledge = NetworkCache::new(group("rg"), Some(id("networkSecurityGroups/n")), lifetimes);
+        let mut known = Self { knowledge, now: Instant::now(), need: NetworkQuery::default() };
+        known.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(vec![balancer("a", "1")]));
+        known.read(
+            NetworkCacheKey::PublicIps(group("rg")),
+            NetworkReadResult::PublicIps(vec![public_ip("p", "1", &Value::Null)]),
+        );
+        known.read(NetworkCacheKey::SecurityGroup, NetworkReadResult::SecurityGroup(Some(Box::default())));
+        known
+    }
+
+    fn read(&mut self, what: NetworkCacheKey, answer: NetworkReadResult) {
+        let since = self.knowledge.begin_read();
+        self.ended(what, since, answer);
+    }
+
+    fn ended(&mut self, what: NetworkCacheKey, since: CacheSequence, answer: NetworkReadResult) {
+        self.knowledge.record(what, since, self.now, answer);
+        self.knowledge.end_read(since);
+    }
+
+    fn due(&mut self) -> Vec<NetworkCacheKey> {
+        let asked = self.knowledge.next_sequence();
+        self.knowledge.due(&self.need, asked, self.now)
+    }
+
+    fn write(&mut self, written: NetworkWriteResult) {
+        let since = self.knowledge.next_sequence();
+        self.knowledge.write_back(written, since, self.now);
+    }
+
+    fn balancers(&self) -> Vec<ArmLoadBalancer> {
+        self.knowledge.observed().load_balancers.clone()
+    }
+}
+
+#[tokio::test]
+async fn what_is_old_missing_or_doubted_is_due() {
+    let mut known = Known::new();
+    assert_eq!(known.due(), []);
+    known.need.public_ip_groups.insert(group("other"));
+    known.need.subnets.insert("Apps".to_owned());
+    assert_eq!(known.due(), [NetworkCacheKey::PublicIps(group("other")), NetworkCacheKey::Subnet("apps".to_owned())]);
+    known.read(NetworkCacheKey::PublicIps(group("other")), NetworkReadResult::PublicIps(vec![]));
+    known.read(NetworkCacheKey::Subnet("apps".to_owned()), NetworkReadResult::Subnet(None));
+    assert_eq!(known.due(), []);
+    known.now += ABSENCE_LIFETIME;
+    assert_eq!(known.due(), [NetworkCacheKey::Subnet("apps".to_owned())], "it may be created any moment");
+    known.read(NetworkCacheKey::Subnet("apps".to_owned()), NetworkReadResult::Subnet(Some(Box::default())));
+    known.knowledge.invalidate(NetworkCacheKey::Subnet("APPS".to_owned()));
+    assert_eq!(known.due(), [NetworkCacheKey::Subnet("apps".to_owned())]);
+    known.now += Duration::from_secs(120);
+    assert_eq!(known.due().len(), 5, "all are too old");
+}
+
+#[tokio::test]
+async fn few_doubtful_documents_are_read_one_by_one() {
+    let mut known = Known::new();
+    for (number, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
+        assert_eq!(known.due().len(), number);
+        known.knowledge.invalidate(lb(name));
+    }
+    assert_eq!(known.due(), [NetworkCacheKey::LoadBalancers]);
+    known.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(vec![balancer("a", "2")]));
+    assert_eq!(known.due(), [], "the list is newer than the doubts");
+}
+
+#[tokio::test]
+async fn a_doubt_raised_during_a_read_remains() {
+    let mut known = Known::new();
+    for (what, answer) in [
+        (lb("a"), NetworkReadResult::LoadBalancer(Some(Box::new(balancer("a", "2"))))),
+        (NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(vec![balancer("a", "2")])),
+    ] {
+        let since = known.knowledge.begin_read();
+        known.knowledge.invalidate(lb("a"));
+        known.ended(what, since, answer);
+        assert_eq!(known.due(), [lb("a")]);
+    }
+    known.read(lb("a"), NetworkReadResult::LoadBalancer(None));
+    assert_eq!((known.due(), known.balancers()), (vec![], vec![]), "it is gone");
+}
+
+#[tokio::test]
+async fn a_read_does_not_undo_a_write_that_it_has_not_seen() {
+    let mut known = Known::new();
+    let written =
+        |name: &str| NetworkWriteResult::LoadBalancer(id(&format!("loadBalancers/{name}")), Box::new(balancer(name, "2")));
+    let (list, single) = (known.knowledge.begin_read(), known.knowledge.begin_read());
+    known.write(written("a"));
+    known.write(written("b"));
+    known.write(NetworkWriteResult::LoadBalancerDeleted(id("loadBalancers/c")));
+    known.ended(lb("a"), single, NetworkReadResult::LoadBalancer(Some(Box::new(balancer("a", "1")))));
+    known.ended(
+        NetworkCacheKey::LoadBalancers,
+        list,
+        NetworkReadResult::LoadBalancers(vec![balancer("c", "1"), balancer("a", "1")]),
+    );
+    assert_eq!(known.balancers(), [balancer("a", "2"), balancer("b", "2")]);
+    assert!(known.knowledge.updated.is_empty(), "no read is under way that could be too old");
+    known.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(vec![balancer("a", "3")]));
+    assert_eq!(known.balancers(), [balancer("a", "3"), balancer("b", "2")]);
+    assert_eq!(known.due(), [lb("b")], "the list alone does not say that it is gone");
+}
+
+/// Defect A2: one empty list, and the shared load balancer was made anew.
+#[tokio::test]
+async fn what_a_list_lacks_is_read_by_itself_however_much_it_is() {
+    let mut known = Known::new();
+    let names = ["a", "b", "c", "d", "e"];
+    let all = || names.map(|name| balancer(name, "1")).to_vec();
+    known.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(all()));
+    for part in [vec![], all()[..1].to_vec()] {
+        let lacking: BTreeSet<String> = names[part.len()..].iter().map(|name| format!("{:?}", lb(name))).collect();
+        known.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(part));
+        let due: BTreeSet<String> = known.due().iter().map(|what| format!("{what:?}")).collect();
+        assert_eq!((due, known.balancers().len()), (lacking, names.len()));
+        assert!(known.knowledge.cached_version(&lb("e"), known.now).invalidated, "nothing is written meanwhile");
+    }
+    known.read(lb("b"), NetworkReadResult::LoadBalancer(None));
+    known.read(lb("c"), NetworkReadResult::LoadBalancer(Some(Box::new(balancer("c", "2")))));
+    assert_eq!((known.due().len(), known.balancers().len()), (2, 4));
+    known.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(all()));
+    assert_eq!((known.due(), known.balancers()), (vec![], all()), "it was listed again");
+}
+
+#[tokio::test]
+async fn what_may_be_there_is_read_by_itself_when_no_list_has_it() {
+    let mut known = Known::new();
+    let p = |name: &str| id(&format!("publicIPAddresses/{name}"));
+    known.need.expected = [
+        ExpectedDocument::LoadBalancer(id("loadBalancers/a")),
+        ExpectedDocument::LoadBalancer(id("loadBalancers/x")),
+        ExpectedDocument::PublicIp(p("y")),
+    ]
+    .into();
+    assert_eq!(known.due(), [lb("x"), NetworkCacheKey::PublicIp(p("y"))]);
+    known.read(lb("x"), NetworkReadResult::LoadBalancer(None));
+    known.write(NetworkWriteResult::PublicIpDeleted(p("y")));
+    assert_eq!(known.due(), [], "one read, or our own deletion, is enough for a while");
+    assert!(known.knowledge.cached_version(&lb("x"), known.now).absent);
+    known.now += ABSENCE_LIFETIME;
+    assert_eq!(known.due(), [lb("x"), NetworkCacheKey::PublicIp(p("y"))]);
+    known.write(NetworkWriteResult::LoadBalancer(id("loadBalancers/x"), Box::new(balancer("x", "1"))));
+    known.read(
+        NetworkCacheKey::PublicIp(p("y")),
+        NetworkReadResult::PublicIp(Some(Box::new(public_ip("y", "1", &Value::Null)))),
+    );
+    assert_eq!(known.due(), []);
+}
+
+#[tokio::test]
+async fn a_public_ip_that_a_front_end_refers_to_exists() {
+    let mut known = Known::new();
+    let mut attached = balancer("a", "2");
+    let frontends = json!({"frontendIPConfigurations": [{"id": id("loadBalancers/a/frontendIPConfigurations/f"),
+        "properties": {"publicIPAddress": {"id": id("publicIPAddresses/hidden")}}}]});
+    attached.properties = Some(serde_json::from_value(frontends).unwrap());
+    known.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(vec![attached]));
+    assert_eq!(known.due(), [NetworkCacheKey::PublicIp(id("publicIPAddresses/hidden"))]);
+}
+
+#[tokio::test]
+async fn a_group_that_does_not_exist_has_nothing_in_it() {
+    let mut known = Known::new();
+    known.read(NetworkCacheKey::PublicIps(group("rg")), NetworkReadResult::PublicIps(vec![]));
+    assert_eq!(known.knowledge.observed().public_ips.len(), 1, "on the word of a list");
+    let error = ArmError {
+        class: crate::providers::azure::arm::ArmErrorClass::ParentNotFound,
+        status: Some(404),
+        code: "ResourceGroupNotFound".to_owned(),
+        message: String::new(),
+        request: String::new(),
+        correlation_id: None,
+        retry_after: None,
+    };
+    known.read(NetworkCacheKey::PublicIps(group("rg")), NetworkReadResult::GroupMissing(Box::new(error)));
+    assert_eq!((known.knowledge.observed().public_ips.len(), known.due()), (0, vec![]));
+}
+
+#[tokio::test]
+async fn a_load_balancer_makes_the_etags_of_its_public_ips_stale() {
+    let mut known = Known::new();
+    let p = NetworkCacheKey::PublicIp(id("publicIPAddresses/p"));
+    let frontend = id("loadBalancers/a/frontendIPConfigurations/f");
+    let mut attached = balancer("a", "2");
+    let frontends = json!({"frontendIPConfigurations": [{"id": frontend, "properties": {"publicIPAddress":
+        {"id": id("publicIPAddresses/p")}}}]});
+    attached.properties = Some(serde_json::from_value(frontends).unwrap());
+    let writing_p = known.knowledge.next_sequence();
+    known.write(NetworkWriteResult::LoadBalancer(id("loadBalancers/a"), Box::new(attached)));
+    let stale = CachedVersion { etag: Some(Some("1".to_owned())), etag_stale: true, ..CachedVersion::default() };
+    assert_eq!(known.knowledge.cached_version(&p, known.now), stale);
+    assert_eq!(known.due(), [], "a stale etag alone is no reason to read");
+
+    // The answer to a write that was sent before.
+    let answer = NetworkWriteResult::PublicIp(id("publicIPAddresses/p"), Box::new(public_ip("p", "0", &Value::Null)));
+    known.knowledge.write_back(answer, writing_p, known.now);
+    assert!(known.knowledge.cached_version(&p, known.now).etag_stale);
+    let user = |known: &Known| known.knowledge.observed().public_ips[0].properties.clone().unwrap().ip_configuration;
+    assert!(user(&known).unwrap().refers_to(&frontend));
+
+    known.read(p.clone(), NetworkReadResult::PublicIp(Some(Box::new(public_ip("p", "3", &json!({"id": frontend}))))));
+    assert_eq!(
+        known.knowledge.cached_version(&p, known.now),
+        CachedVersion { etag: Some(Some("3".to_owned())), ..CachedVersion::default() }
+    );
+    known.write(NetworkWriteResult::LoadBalancerDeleted(id("loadBalancers/a")));
+    assert!(known.knowledge.cached_version(&p, known.now).etag_stale && user(&known).is_none());
+    known.read(
+        NetworkCacheKey::PublicIps(group("rg")),
+        NetworkReadResult::PublicIps(vec![public_ip("p", "4", &Value::Null)]),
+    );
+    assert!(!known.knowledge.cached_version(&p, known.now).etag_stale);
+}
+
+#[tokio::test]
+async fn the_snapshot_stays_the_same_while_nothing_changes() {
+    let mut known = Known::new();
+    let before = known.knowledge.observed();
+    known.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(vec![balancer("a", "1")]));
+    known.read(
+        NetworkCacheKey::PublicIps(group("rg")),
+        NetworkReadResult::PublicIps(vec![public_ip("p", "1", &Value::Null)]),
+    );
+    known.read(NetworkCacheKey::SecurityGroup, NetworkReadResult::SecurityGroup(Some(Box::default())));
+    known.knowledge.set_zones(vec![]);
+    assert!(Arc::ptr_eq(&before, &known.knowledge.observed()));
+    known.knowledge.set_zones(vec!["1".to_owned()]);
+    known.knowledge.set_vm_sets(vec!["s".to_owned()]);
+    let after = known.knowledge.observed();
+    assert_eq!((after.zones.len(), after.vm_sets.len(), before.zones.len()), (1, 1, 0));
+}
+
+#[tokio::test]
+async fn what_nobody_needs_is_forgotten_when_it_is_old_or_doubted() {
+    for doubted in [false, true] {
+        let mut known = Known::new();
+        let mut elsewhere = public_ip("x", "1", &Value::Null);
+        let of_other = group("other").resource("Microsoft.Network/publicIPAddresses", &["x"]);
+        elsewhere.id = Some(of_other.to_string());
+        known.read(NetworkCacheKey::PublicIps(group("other")), NetworkReadResult::PublicIps(vec![elsewhere]));
+        let look = |known: &mut Known| {
+            let asked = known.knowledge.next_sequence();
+            known.knowledge.evict(&known.need, asked, known.now);
+            known.knowledge.observed().public_ips.len()
+        };
+        assert_eq!(look(&mut known), 2, "it is still good");
+        if doubted {
+            known.knowledge.invalidate(NetworkCacheKey::PublicIp(of_other))
+        } else {
+            known.now += Duration::from_secs(120)
+        }
+        assert_eq!(look(&mut known), 1);
+        known.need.public_ip_groups.insert(group("other"));
+        assert!(known.due().contains(&NetworkCacheKey::PublicIps(group("other"))));
+    }
+}

@@ -1,0 +1,574 @@
+//! Everybody whose parts are in the shared documents: the Services of the cluster with a load balancer of ours, what they ask for, and
+//! what is remembered of them.
+//!
+//! In: the stores of Services and Nodes. Out: specs (read once per version of an object), the other Services for a plan, what the
+//! security group has to know of each ([`Reach`]). What is remembered is lost with the process; then nothing is taken away that only
+//! memory could prove.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use k8s_openapi::api::core::v1::{Node, Service};
+
+use super::{
+    desired::{
+        ServiceRequest,
+        public_ips::public_ip_addresses_of,
+        security_rules::{NodeAddresses, PortsByProtocol, RuleOwnership, ServiceRules},
+        status::frontend_addresses,
+        traces::ports_of,
+    },
+    observed::ObservedNetwork,
+    settings::LoadBalancerSettings,
+    spec::{
+        ServiceIdentity, ServiceRefusal, ServiceSpec, additional_ip_conflict, annotated_additional_ips, identity_of,
+        parse_leniently, parse_service, status_addresses,
+    },
+};
+use crate::runtime::store::{InformerStore, ObjectKey};
+
+const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+
+/// What a Service asks for, or why it gets nothing new.
+#[derive(Debug, Clone)]
+pub enum ParsedService {
+    /// This.
+    Valid(Arc<ServiceSpec>),
+    /// It cannot be read; the spec has what is needed to leave alone what it has.
+    Refused(Arc<ServiceSpec>, Arc<[ServiceRefusal]>),
+}
+
+impl ParsedService {
+    fn of(service: &Service, settings: &LoadBalancerSettings) -> Self {
+        match parse_service(service, settings) {
+            Ok(spec) => ParsedService::Valid(Arc::new(spec)),
+            Err(refusals) => ParsedService::Refused(Arc::new(parse_leniently(service, settings)), refusals.into()),
+        }
+    }
+
+    /// The spec, valid or not.
+    pub fn spec(&self) -> &Arc<ServiceSpec> {
+        match self {
+            ParsedService::Valid(spec) | ParsedService::Refused(spec, _) => spec,
+        }
+    }
+}
+
+/// What is remembered of one Service.
+#[derive(Debug, Clone, Default)]
+struct RuleHistory {
+    /// Addresses of its front ends and of machines behind it, now and before.
+    addresses: BTreeSet<IpAddr>,
+    /// Other addresses that it has or had: it only claims them.
+    claimed: BTreeSet<IpAddr>,
+    /// What its rules are, where it only claims an address.
+    ownership: RuleOwnership,
+    /// NodePorts that it has or had.
+    node_ports: PortsByProtocol,
+    /// The spec that its security rules follow.
+    applied: Option<Arc<ServiceSpec>>,
+}
+
+/// A version of a Service, and what it asks for once that has been read. Reading costs as much as a user wrote, so that it is done
+/// once, by whoever needs it first, and never while the lock is held.
+#[derive(Clone)]
+struct ServiceVersion {
+    service: Arc<Service>,
+    parsed: Arc<OnceLock<ParsedService>>,
+}
+
+impl ServiceVersion {
+    fn new(service: Arc<Service>) -> Self {
+        Self { service, parsed: Arc::default() }
+    }
+}
+
+/// The machines of the cluster.
+pub struct BackendLookup<'a> {
+    /// Internal addresses of all Nodes.
+    pub all_nodes: &'a BTreeSet<IpAddr>,
+    /// Addresses of those behind a Service.
+    pub of_service: &'a dyn Fn(&ServiceSpec) -> Vec<IpAddr>,
+}
+
+impl BackendLookup<'_> {
+    /// Those that the rules of the Service lead to: with floating IP they lead to front ends.
+    fn of(&self, spec: &ServiceSpec) -> Vec<IpAddr> {
+        if spec.floating_ip { Vec::new() } else { (self.of_service)(spec) }
+    }
+}
+
+/// Reads a Service.
+type ServiceParser = fn(&Service, &LoadBalancerSettings) -> ParsedService;
+
+#[derive(Default)]
+struct ServiceIndexState {
+    /// By key, the version that is or will be read.
+    versions: HashMap<ObjectKey, ServiceVersion>,
+    history: BTreeMap<ServiceIdentity, RuleHistory>,
+    node_addresses: NodeAddresses,
+}
+
+/// See the module.
+pub struct ServiceIndex {
+    settings: Arc<LoadBalancerSettings>,
+    services: InformerStore<Service>,
+    nodes: InformerStore<Node>,
+    parser: ServiceParser,
+    state: Mutex<ServiceIndexState>,
+}
+
+impl ServiceIndex {
+    /// Over the cluster's stores.
+    pub fn new(settings: Arc<LoadBalancerSettings>, services: InformerStore<Service>, nodes: InformerStore<Node>) -> Self {
+        Self { settings, services, nodes, parser: ParsedService::of, state: Mutex::default() }
+    }
+
+    /// What a Service asks for.
+    pub fn parsed(&self, service: &Service) -> ParsedService {
+        let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+        let key = ObjectKey::namespaced(namespace, service.metadata.name.as_deref().unwrap_or_default());
+        let known = self.lock().versions.get(&key).cloned();
+        match known.filter(|version| std::ptr::eq(&raw const *version.service, service)) {
+            Some(version) => self.parse_version(&version),
+            None => (self.parser)(service, &self.settings),
+        }
+    }
+
+    /// The other Services that have or may have something, in no order.
+    pub fn others(&self, asking: &BTreeSet<ServiceIdentity>) -> Vec<ParsedService> {
+        let current: Vec<_> = self.services.list().into_iter().filter(|service| is_managed(service)).collect();
+        let wishes = self.versions(current).into_iter().map(|version| self.parse_version(&version));
+        wishes.filter(|wish| !asking.contains(&wish.spec().identity)).collect()
+    }
+
+    /// Whether some Service has or may have something.
+    pub fn has_any_service(&self) -> bool {
+        self.services.list().iter().any(|service| is_managed(service))
+    }
+
+    /// Those that are known stay known; nothing is read.
+    fn versions(&self, current: Vec<Arc<Service>>) -> Vec<ServiceVersion> {
+        let mut inner = self.lock();
+        let mut known = std::mem::take(&mut inner.versions);
+        let versions = current.into_iter().map(|service| {
+            let key = ObjectKey::of(service.as_ref());
+            let known = known.remove(&key).filter(|version| Arc::ptr_eq(&version.service, &service));
+            (key, known.unwrap_or_else(|| ServiceVersion::new(service)))
+        });
+        inner.versions = versions.collect();
+        inner.versions.values().cloned().collect()
+    }
+
+    fn parse_version(&self, version: &ServiceVersion) -> ParsedService {
+        version.parsed.get_or_init(|| (self.parser)(&version.service, &self.settings)).clone()
+    }
+
+    /// The spec without the additional addresses that the Service may not have, and why it may not: they are a Node's, or lead to another
+    /// Service. The rest of it is served: an address may become somebody else's at any time.
+    pub fn without_conflicting_ips(&self, spec: Arc<ServiceSpec>) -> (Arc<ServiceSpec>, Option<ServiceRefusal>) {
+        if spec.additional_ips.is_empty() {
+            return (spec, None);
+        }
+        let owners = self.address_owners(&spec.identity);
+        let Some(refusal) = additional_ip_conflict(&spec, |address| owners.get(&address).cloned()) else {
+            return (spec, None);
+        };
+        let mut spec = ServiceSpec::clone(&spec);
+        spec.additional_ips.retain(|address| !owners.contains_key(address));
+        (Arc::new(spec), Some(refusal))
+    }
+
+    /// Who has which addresses, but for the Service `but`. The status of a Service of ours also lists what it only claims, now or once;
+    /// `spec.externalIPs` are not looked at, since whoever writes a Service may name any.
+    fn address_owners(&self, but: &ServiceIdentity) -> HashMap<IpAddr, String> {
+        let mut owners = HashMap::new();
+        for service in self.services.list() {
+            let identity = identity_of(&service);
+            if identity == *but {
+                continue;
+            }
+            let mut own: BTreeSet<IpAddr> = status_addresses(&service).into_iter().collect();
+            if is_managed(&service) {
+                let remembered = self.history_of(&identity).map(|memory| memory.claimed).unwrap_or_default();
+                let claimed: BTreeSet<_> = annotated_additional_ips(&service).chain(remembered).collect();
+                own.retain(|address| !claimed.contains(address));
+            }
+            owners.extend(own.into_iter().map(|address| (address, format!("Service {}", identity.key))));
+        }
+        for node in self.nodes.list() {
+            let name = node.metadata.name.as_deref().unwrap_or_default();
+            owners.extend(addresses_of(&node).map(|address| (address, format!("Node {name}"))));
+        }
+        owners
+    }
+
+    /// Who the Service is, and what it asked for last, for taking it all away. When what it asks for now cannot be read, its public IPs are
+    /// where they were when it could.
+    pub fn deletion_request(&self, service: &Service) -> ServiceRequest {
+        let wish = self.parsed(service);
+        let mut last = Arc::clone(wish.spec());
+        let settled = self.history_of(&last.identity).and_then(|memory| memory.applied);
+        if let (ParsedService::Refused(..), Some(settled)) = (&wish, settled) {
+            let last = Arc::make_mut(&mut last);
+            (last.public_ip, last.pinned) = (settled.public_ip.clone(), settled.pinned.clone());
+        }
+        ServiceRequest::Delete(last.identity.clone(), Some(last))
+    }
+
+    /// The object of a Service, if it is still there.
+    pub fn service(&self, identity: &ServiceIdentity) -> Option<Arc<Service>> {
+        let (namespace, name) = identity.key.split_once('/')?;
+        let found = self.services.get(&ObjectKey::namespaced(namespace, name));
+        found.filter(|service| identity_of(service) == *identity)
+    }
+
+    /// Every Node of the cluster.
+    pub fn nodes(&self) -> Vec<Arc<Node>> {
+        self.nodes.list()
+    }
+
+    /// Addresses of Nodes that there are, and of those that have gone while this process looked, as long as `listed` has them: in a
+    /// group that several clusters share, another one's Node may get such an address later.
+    pub fn node_addresses(&self, listed: impl FnOnce() -> BTreeSet<IpAddr>) -> NodeAddresses {
+        let present: BTreeSet<IpAddr> = self.nodes.list().iter().flat_map(|node| internal_addresses(node)).collect();
+        let mut inner = self.lock();
+        let NodeAddresses { present: before, gone } = std::mem::take(&mut inner.node_addresses);
+        let mut gone: BTreeSet<_> = gone.into_iter().chain(before).filter(|address| !present.contains(address)).collect();
+        if !gone.is_empty() {
+            let listed = listed();
+            gone.retain(|address| listed.contains(address));
+        }
+        inner.node_addresses = NodeAddresses { present, gone };
+        inner.node_addresses.clone()
+    }
+
+    /// Takes note of addresses that were given to Nodes of this cluster, as its pools show: a process that has just begun knows no others.
+    pub fn record_pool_addresses(&self, addresses: Vec<IpAddr>) {
+        self.lock().node_addresses.gone.extend(addresses);
+    }
+
+    /// What an asking Service needs of the security group; an error says what is missing.
+    pub fn rules_of_request(
+        &self,
+        ask: &ServiceRequest,
+        observed: &ObservedNetwork,
+        machines: &BackendLookup<'_>,
+    ) -> Result<ServiceRules, ServiceRefusal> {
+        let listed = public_ip_addresses_of(observed, &ask.identity().key, &self.settings);
+        let mut reach = match ask {
+            ServiceRequest::Ensure(spec) => {
+                let frontends = frontend_addresses(observed, spec, &self.settings);
+                ServiceRules::wanted(spec, &frontends, &machines.of(spec))?.with_former_addresses(spec, &frontends, &listed)
+            }
+            ServiceRequest::Delete(identity, last) => ServiceRules::removed(identity.clone(), last.as_deref(), &listed),
+        };
+        if let Some(memory) = self.history_of(ask.identity()) {
+            add_history(&mut reach, &memory);
+        }
+        Ok(reach)
+    }
+
+    /// What a Service that does not ask now needs of the security group: what its spec says if its rules follow that, else whatever it
+    /// may have.
+    pub fn rules_of_other(
+        &self,
+        wish: &ParsedService,
+        observed: &ObservedNetwork,
+        machines: &BackendLookup<'_>,
+    ) -> ServiceRules {
+        let spec = wish.spec();
+        let addresses = frontend_addresses(observed, spec, &self.settings);
+        let memory = self.history_of(&spec.identity);
+        let settled = memory.as_ref().and_then(|memory| memory.applied.as_ref());
+        let is_settled = settled.is_some_and(|settled| settled == spec);
+        if let Some(Ok(reach)) = is_settled.then(|| ServiceRules::wanted(spec, &addresses, &machines.of(spec))) {
+            return reach;
+        }
+        let told = addresses.iter().chain(&spec.status_addresses).chain(&spec.additional_ips).chain(machines.all_nodes);
+        let mut known: BTreeSet<IpAddr> = told.copied().collect();
+        let mut ports = all_ports(spec);
+        if matches!(wish, ParsedService::Refused(..)) {
+            add_ports(&mut ports, &ports_of(observed, &spec.identity));
+        }
+        if let Some(memory) = &memory {
+            known.extend(memory.addresses.union(&memory.claimed));
+            add_ports(&mut ports, &memory.node_ports);
+        }
+        settled.into_iter().for_each(|settled| add_ports(&mut ports, &all_ports(settled)));
+        ServiceRules::unknown(spec.identity.clone(), known, ports)
+    }
+
+    /// The security group has become as `reach` says.
+    pub fn record_applied(&self, ask: &ServiceRequest, reach: &ServiceRules) {
+        let mut inner = self.lock();
+        match ask {
+            ServiceRequest::Delete(identity, _) => drop(inner.history.remove(identity)),
+            ServiceRequest::Ensure(spec) => {
+                let memory = inner.history.entry(spec.identity.clone()).or_default();
+                let reached = reach.destinations.union(&reach.former);
+                memory.addresses = reached.filter(|address| !reach.claimed.contains(address)).copied().collect();
+                memory.claimed.clone_from(&reach.claimed);
+                memory.ownership.clone_from(&reach.ownership);
+                add_ports(&mut memory.node_ports, &reach.node_ports);
+                memory.applied = Some(Arc::clone(spec));
+            }
+        }
+    }
+
+    /// What is remembered of a Service, to be looked at without the lock.
+    fn history_of(&self, identity: &ServiceIdentity) -> Option<RuleHistory> {
+        self.lock().history.get(identity).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ServiceIndexState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a load balancer of ours is or was made for the Service. Those of another class are somebody else's.
+fn is_managed(service: &Service) -> bool {
+    let spec = service.spec.as_ref();
+    let is_asked =
+        spec.is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none());
+    is_asked || service.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
+}
+
+/// Every address of a Node, of whatever type.
+fn addresses_of(node: &Node) -> impl Iterator<Item = IpAddr> {
+    let listed = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+    listed.filter_map(|address| address.address.parse().ok())
+}
+
+/// Addresses of type `InternalIP`.
+pub fn internal_addresses(node: &Node) -> Vec<IpAddr> {
+    let listed = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+    listed.filter(|address| address.type_ == "InternalIP").filter_map(|address| address.address.parse().ok()).collect()
+}
+
+/// Adds what is remembered: addresses of front ends are known to have been the Service's, whatever it only claims now.
+fn add_history(reach: &mut ServiceRules, memory: &RuleHistory) {
+    let ServiceRules { destinations, former, claimed, .. } = reach;
+    claimed.extend(memory.claimed.iter().filter(|address| !destinations.contains(address) && !former.contains(address)));
+    claimed.retain(|address| !memory.addresses.contains(address));
+    former.extend(memory.addresses.iter().filter(|address| !destinations.contains(address)));
+    reach.ownership.add(&memory.ownership);
+    add_ports(&mut reach.node_ports, &memory.node_ports);
+}
+
+fn all_ports(spec: &ServiceSpec) -> PortsByProtocol {
+    let mut ports = PortsByProtocol::new();
+    for port in &spec.ports {
+        let numbers = [port.port, port.node_port].into_iter().filter(|number| *number > 0);
+        ports.entry(port.protocol).or_default().extend(numbers);
+    }
+    ports
+}
+
+fn add_ports(ports: &mut PortsByProtocol, more: &PortsByProtocol) {
+    for (protocol, numbers) in more {
+        ports.entry(*protocol).or_default().extend(numbers);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::desired::samples::*, *};
+
+    fn roster() -> ServiceIndex {
+        ServiceIndex::new(Arc::new(settings()), InformerStore::of(Vec::new()), InformerStore::of(Vec::new()))
+    }
+
+    static NONE: BTreeSet<IpAddr> = BTreeSet::new();
+
+    fn nobody() -> BackendLookup<'static> {
+        BackendLookup { all_nodes: &NONE, of_service: &|_| Vec::new() }
+    }
+
+    fn addresses(texts: &[&str]) -> BTreeSet<IpAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn what_a_service_had_is_remembered_until_its_rules_are_gone() {
+        let (roster, web, there) = (roster(), service("web"), observed(Vec::new()));
+        let reach = ServiceRules::wanted(&web, &["20.0.0.1".parse().unwrap()], &[]).unwrap();
+        roster.record_applied(&ensure(&web), &reach);
+        let removed = || roster.rules_of_request(&remove(&web), &there, &nobody()).unwrap();
+        assert_eq!((removed().wanted, removed().former), (false, addresses(&["20.0.0.1"])));
+        roster.record_applied(&remove(&web), &removed());
+        assert_eq!(removed().former, addresses(&[]));
+        assert!(roster.lock().history.is_empty());
+    }
+
+    #[test]
+    fn the_address_of_a_node_that_is_gone_counts_until_no_rule_has_it() {
+        let with = |addresses: &[&str]| {
+            let list: Vec<_> = addresses.iter().map(|address| json!({"type": "InternalIP", "address": address})).collect();
+            serde_json::from_value::<Node>(json!({"metadata": {"name": "n"}, "status": {"addresses": list}})).unwrap()
+        };
+        let roster = |node| ServiceIndex { nodes: InformerStore::of(vec![node]), ..roster() };
+        let before = roster(with(&["10.0.0.4", "10.0.0.5"]));
+        let all = || addresses(&["10.0.0.4", "10.0.0.5", "10.0.0.6"]);
+        assert_eq!(before.node_addresses(all).gone, addresses(&[]));
+        let after = ServiceIndex { nodes: InformerStore::of(vec![with(&["10.0.0.4"])]), ..before };
+        assert_eq!(after.node_addresses(all).gone, addresses(&["10.0.0.5"]));
+        assert_eq!(after.node_addresses(|| addresses(&["10.0.0.4"])).gone, addresses(&[]));
+        assert_eq!(after.node_addresses(all).gone, addresses(&[]), "by now it may be somebody else's");
+    }
+
+    /// A process that was killed before the status was written, and a deletion after the load balancer was.
+    #[test]
+    fn a_public_ip_tells_where_a_service_was_that_nobody_remembers() {
+        let public = |name: &str, services: &str, cluster: &str, address: &str| {
+            serde_json::from_value(json!({"id": public_ip(name).as_str(), "name": name,
+                "tags": {"k8s-azure-service": services, "k8s-azure-cluster-name": cluster},
+                "properties": {"ipAddress": address, "publicIPAddressVersion": "IPv4"}}))
+            .unwrap()
+        };
+        let mut there = observed(Vec::new());
+        there.public_ips = vec![
+            public("own", "default/web", "kubernetes", "20.0.0.1"),
+            public("foreign", "default/web", "other", "20.0.0.2"),
+            public("another", "default/other", "kubernetes", "20.0.0.3"),
+        ];
+        let reach = roster().rules_of_request(&remove(&service("web")), &there, &nobody()).unwrap();
+        assert_eq!(reach.former, addresses(&["20.0.0.1"]));
+
+        // It became internal after the process had been killed: the status never told the public address.
+        let inside = internal("web");
+        let wanted = ServiceRules::wanted(&inside, &["10.0.0.9".parse().unwrap()], &[]).unwrap();
+        let left = wanted.with_former_addresses(&inside, &["10.0.0.9".parse().unwrap()], &["20.0.0.1".parse().unwrap()]);
+        assert_eq!(left.former, addresses(&["20.0.0.1"]));
+        let undecided = ServiceRules::wanted(&inside, &["2001:db8::9".parse().unwrap()], &[]).unwrap();
+        let undecided =
+            undecided.with_former_addresses(&inside, &["2001:db8::9".parse().unwrap()], &["20.0.0.1".parse().unwrap()]);
+        assert_eq!(undecided.former, addresses(&[]), "its front end of that family is still to come");
+    }
+
+    /// In a security group that clusters share it may be the address of a Service of another one.
+    #[test]
+    fn an_additional_address_never_becomes_one_of_a_front_end() {
+        let (roster, there) = (roster(), observed(Vec::new()));
+        let web = ServiceSpec { additional_ips: vec!["20.0.0.9".parse().unwrap()], ..ServiceSpec::clone(&service("web")) };
+        let reach = ServiceRules::wanted(&web, &["20.0.0.1".parse().unwrap()], &[]).unwrap();
+        roster.record_applied(&ensure(&web), &reach);
+        let dropped = ServiceSpec {
+            additional_ips: Vec::new(),
+            status_addresses: vec!["20.0.0.9".parse().unwrap(), "20.0.0.1".parse().unwrap()],
+            ..web
+        };
+        let reach = roster.rules_of_request(&remove(&dropped), &there, &nobody()).unwrap();
+        assert_eq!((reach.former, reach.claimed), (addresses(&["20.0.0.1"]), addresses(&["20.0.0.9"])));
+    }
+
+    fn object(name: &str, annotations: &serde_json::Value, status: &str) -> Arc<Service> {
+        let service = json!({
+            "metadata": {"namespace": "default", "name": name, "uid": name, "annotations": annotations},
+            "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30080}]},
+            "status": {"loadBalancer": {"ingress": [{"ip": status}]}},
+        });
+        Arc::new(serde_json::from_value(service).unwrap())
+    }
+
+    /// How often a Service was read, and whether somebody else could look at the roster meanwhile.
+    static READ: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    static ROSTER: OnceLock<ServiceIndex> = OnceLock::new();
+
+    fn counting(service: &Service, settings: &LoadBalancerSettings) -> ParsedService {
+        READ.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        assert!(ROSTER.get().unwrap().state.try_lock().is_ok(), "a Service is read while the lock is held");
+        ParsedService::of(service, settings)
+    }
+
+    #[test]
+    fn each_version_is_read_once_and_outside_the_lock() {
+        let (one, two) = (object("one", &json!({}), "20.0.0.1"), object("two", &json!({}), "20.0.0.2"));
+        let services = InformerStore::of(vec![Service::clone(&one), Service::clone(&two)]);
+        let stored: Vec<_> = services.list();
+        let roster = ROSTER.get_or_init(|| ServiceIndex { services, parser: counting, ..roster() });
+        let read = || READ.load(std::sync::atomic::Ordering::Relaxed);
+        for _ in 0..3 {
+            assert_eq!(roster.others(&BTreeSet::new()).len(), 2);
+        }
+        stored.iter().for_each(|service| drop(roster.parsed(service)));
+        assert_eq!(read(), 2);
+        roster.parsed(&one);
+        assert_eq!(read(), 3, "another version");
+    }
+
+    #[test]
+    fn what_a_service_has_is_found_when_its_annotations_are_garbage() {
+        let group = "service.beta.kubernetes.io/azure-load-balancer-resource-group";
+        let roster = roster();
+        let valid = roster.parsed(&object("web", &json!({group: "pips"}), "20.0.0.1"));
+        let reach = ServiceRules::wanted(valid.spec(), &["20.0.0.1".parse().unwrap()], &[]).unwrap();
+        roster.record_applied(&ServiceRequest::Ensure(Arc::clone(valid.spec())), &reach);
+        let last = |text: &str| {
+            roster
+                .deletion_request(&object("web", &json!({group: text}), "20.0.0.1"))
+                .spec()
+                .unwrap()
+                .public_ip
+                .group
+                .clone()
+        };
+        assert_eq!(last("../garbage").name(), "pips");
+        assert_eq!(last("other").name(), "other");
+    }
+
+    #[test]
+    fn addresses_of_nodes_and_of_other_services_are_left_out() {
+        let additional = "service.beta.kubernetes.io/azure-additional-public-ips";
+        let node =
+            json!({"metadata": {"name": "n"}, "status": {"addresses": [{"type": "ExternalIP", "address": "20.0.0.7"}]}});
+        let other = object("other", &json!({additional: "20.0.0.5"}), "20.0.0.5");
+        // It is refused, and keeps its status: that proves no front end.
+        let refused = object("refused", &json!({additional: "20.0.0.4,10.0.0.1"}), "20.0.0.4");
+        let victim = object("victim", &json!({}), "20.0.0.6");
+        let mut foreign = Service::clone(&object("foreign", &json!({}), "20.0.0.9"));
+        foreign.spec.as_mut().unwrap().load_balancer_class = Some("example.com/other".into());
+        let roster = ServiceIndex {
+            services: InformerStore::of(vec![
+                Service::clone(&other),
+                Service::clone(&refused),
+                Service::clone(&victim),
+                foreign,
+            ]),
+            nodes: InformerStore::of(vec![serde_json::from_value(node).unwrap()]),
+            ..roster()
+        };
+        // What it once claimed stays in its status until its next turn.
+        let once = ServiceSpec {
+            identity: identity_of(&victim),
+            additional_ips: vec!["20.0.0.3".parse().unwrap()],
+            ..ServiceSpec::clone(&service("victim"))
+        };
+        let reach = ServiceRules::wanted(&once, &["20.0.0.6".parse().unwrap()], &[]).unwrap();
+        roster.record_applied(&ensure(&once), &reach);
+        let key = || ObjectKey::namespaced("default", "victim");
+        roster.services.insert(key(), object("victim", &json!({}), "20.0.0.3"));
+        assert!(!roster.address_owners(&service("web").identity).contains_key(&"20.0.0.3".parse().unwrap()));
+        roster.services.insert(key(), victim);
+        for (address, owner) in [
+            ("20.0.0.4", None),
+            ("20.0.0.5", None),
+            ("20.0.0.6", Some("Service default/victim")),
+            ("20.0.0.7", Some("Node n")),
+            ("20.0.0.8", None),
+            ("20.0.0.9", Some("Service default/foreign")),
+        ] {
+            let ips = ["20.1.1.1", address].map(|text| text.parse().unwrap()).to_vec();
+            let claiming = Arc::new(ServiceSpec { additional_ips: ips, ..ServiceSpec::clone(&service("web")) });
+            let (served, refusal) = roster.without_conflicting_ips(claiming);
+            assert_eq!(refusal.is_some(), owner.is_some(), "{address}: {refusal:?}");
+            assert_eq!(served.additional_ips.len(), if owner.is_some() { 1 } else { 2 }, "{address}");
+            assert!(owner.is_none_or(|owner| refusal.is_some_and(|refusal| refusal.message.contains(owner))));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Where a route leads: pure.
+//!
+//! In: a route to create and the machine of its Node. Out: what is to stand in the table. Upstream: `pkg/provider/azure_routes.go`,
+//! `CreateRoute` (`findFirstIPByFamily`).
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::{names::route_name, plan::DesiredRoute};
+use crate::{
+    cloud_provider::{AddressType, Route},
+    providers::azure::{instances::describe, inventory::Machine},
+};
+
+/// The route for the table: its next hop is the first private address of the CIDR's family at the machine's primary interface.
+pub(super) fn desired_route(route: &Route, machine: &Machine) -> Result<DesiredRoute, String> {
+    let cidr = route.destination_cidr.trim();
+    let net: IpNet = cidr.parse().map_err(|_| format!("{cidr:?} of node {:?} is no CIDR", route.target_node))?;
+    let family = if is_ipv6(&net) { "IPv6" } else { "IPv4" };
+    let missing = |what: &str| format!("{} has no private {family} address for {cidr}: {what}", machine.id);
+    let next_hop = address_of(machine, is_ipv6(&net)).map_err(missing)?;
+    Ok(DesiredRoute { name: route_name(&route.target_node, cidr), prefix: cidr.to_owned(), next_hop })
+}
+
+/// Whether `machine` may have been read before its address changed: the Node has addresses of the CIDR's family, and what the
+/// route would lead to is none of them.
+pub(super) fn is_outdated(route: &Route, machine: &Machine) -> bool {
+    let Ok(net) = route.destination_cidr.trim().parse::<IpNet>() else { return false };
+    let internal = route.target_node_addresses.iter().filter(|address| address.type_ == AddressType::InternalIP);
+    let known = internal.filter_map(|address| address.address.parse::<IpAddr>().ok());
+    let mut known = known.filter(|address| address.is_ipv6() == is_ipv6(&net)).peekable();
+    known.peek().is_some() && address_of(machine, is_ipv6(&net)).is_ok_and(|hop| known.all(|address| address != hop))
+}
+
+fn address_of(machine: &Machine, ipv6: bool) -> Result<IpAddr, &'static str> {
+    let interface = describe::primary_interface(machine)?;
+    let addresses = interface.ip_configurations.iter().filter_map(|found| found.private_address.as_deref()?.parse().ok());
+    let mut fitting = addresses.filter(|address: &IpAddr| address.is_ipv6() == ipv6);
+    fitting.next().ok_or("its primary network interface has none")
+}
+
+fn is_ipv6(net: &IpNet) -> bool {
+    matches!(net, IpNet::V6(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cloud_provider::NodeAddress,
+        providers::azure::{
+            arm::ResourceId,
+            inventory::{MachineInterface, MachineIpConfiguration, MachineKind},
+        },
+    };
+
+    fn machine() -> Machine {
+        let group = ResourceId::group_of("s", "g");
+        let at = |address: &str| MachineIpConfiguration {
+            private_address: Some(address.into()),
+            ..MachineIpConfiguration::default()
+        };
+        let ip_configurations = vec![at("10.0.0.4"), at("fd00::4"), at("10.0.0.5")];
+        let id = group.resource("Microsoft.Network/networkInterfaces", &["nic"]);
+        Machine {
+            id: group.resource("Microsoft.Compute/virtualMachines", &["n"]),
+            kind: MachineKind::Standalone,
+            name: "n".into(),
+            computer_name: "n".into(),
+            vm_id: String::new(),
+            vm_size: String::new(),
+            location: String::new(),
+            zone: None,
+            fault_domain: None,
+            provisioning_state: String::new(),
+            power_state: None,
+            interfaces: vec![MachineInterface { id, primary: true, ip_configurations }],
+        }
+    }
+
+    fn route(cidr: &str, addresses: &[&str]) -> Route {
+        let internal = |address: &&str| NodeAddress { type_: AddressType::InternalIP, address: (*address).to_owned() };
+        Route {
+            target_node: "n".into(),
+            destination_cidr: cidr.into(),
+            target_node_addresses: addresses.iter().map(internal).collect(),
+            ..Route::default()
+        }
+    }
+
+    #[test]
+    fn the_next_hop_is_of_the_cidrs_family() {
+        for (cidr, hop) in [("10.1.0.0/24", Some("10.0.0.4")), (" fd01::/64 ", Some("fd00::4")), ("nonsense", None)] {
+            let wanted = desired_route(&route(cidr, &[]), &machine());
+            assert_eq!(wanted.ok().map(|wanted| wanted.next_hop.to_string()).as_deref(), hop, "{cidr}");
+        }
+        let mut bare = machine();
+        bare.interfaces[0].ip_configurations.truncate(1);
+        let error = desired_route(&route("fd01::/64", &[]), &bare).unwrap_err();
+        assert!(error.contains("no private IPv6 address for fd01::/64"), "{error}");
+    }
+
+    #[test]
+    fn a_machine_is_outdated_when_its_node_has_other_addresses_of_that_family() {
+        for (cidr, addresses, expected) in [
+            ("10.1.0.0/24", &["10.0.0.4", "fd00::9"][..], false),
+            ("10.1.0.0/24", &["10.0.0.9"], true),
+            ("fd01::/64", &["10.0.0.9"], false),
+            ("fd01::/64", &["10.0.0.4", "fd00::9"], true),
+            ("10.1.0.0/24", &[], false),
+            ("nonsense", &["10.0.0.9"], false),
+        ] {
+            assert_eq!(is_outdated(&route(cidr, addresses), &machine()), expected, "{cidr} {addresses:?}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The parts that the provider hands out: each call goes to the session at work in that moment.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{Node, Service};
+
+use super::{load_balancer::engine::AzureLoadBalancers, session::Session};
+use crate::cloud_provider::{
+    CloudError, CloudResult, Existence, InstanceMetadata, Instances, InstancesV2, LoadBalancer, LoadBalancerStatus,
+    NodeAddress, Route, RouteChanges, RouteOutcomes, Routes, SecondLook, Zone, Zones,
+};
+
+/// Why nobody who sets `--concurrent-service-syncs=1` asks for one Service at a time. Upstream: `cmd/cloud-controller-manager/app`.
+const ONLY_ONE: &str = "Azure's Go program accepts no other value, so that it says nothing; \
+                        give 2 or more to limit how many Services are worked on at a time";
+
+/// The session at work, if there is one yet.
+pub(super) fn current_session(session: &ArcSwapOption<Session>) -> CloudResult<Arc<Session>> {
+    session.load_full().ok_or_else(|| {
+        CloudError::failed("the azure provider is not at work: it is not initialised yet, or disableCloudProvider is set")
+    })
+}
+
+/// Every part, over the session at work.
+pub(super) struct SessionProxy(pub(super) Arc<ArcSwapOption<Session>>);
+
+impl SessionProxy {
+    fn session(&self) -> CloudResult<Arc<Session>> {
+        current_session(&self.0)
+    }
+}
+
+impl SessionProxy {
+    fn load_balancers(&self) -> CloudResult<Arc<AzureLoadBalancers>> {
+        let none = || CloudError::failed("the azure provider does not know the cluster's Services yet");
+        self.session()?.load_balancers.clone().ok_or_else(none)
+    }
+}
+
+#[async_trait]
+impl LoadBalancer for SessionProxy {
+    async fn get_load_balancer(&self, cluster: &str, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
+        self.load_balancers()?.get_load_balancer(cluster, service).await
+    }
+    async fn ensure_load_balancer(
+        &self,
+        cluster: &str,
+        service: &Service,
+        nodes: &[Arc<Node>],
+    ) -> CloudResult<LoadBalancerStatus> {
+        self.load_balancers()?.ensure_load_balancer(cluster, service, nodes).await
+    }
+    async fn update_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()> {
+        self.load_balancers()?.update_load_balancer(cluster, service, nodes).await
+    }
+    async fn sync_hosts(&self, cluster: &str, nodes: &[Arc<Node>]) -> CloudResult<()> {
+        self.load_balancers()?.sync_hosts(cluster, nodes).await
+    }
+    async fn ensure_load_balancer_deleted(&self, cluster: &str, service: &Service) -> CloudResult<()> {
+        self.load_balancers()?.ensure_load_balancer_deleted(cluster, service).await
+    }
+    async fn plan_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
+        self.load_balancers()?.plan_load_balancer(cluster, service, nodes).await
+    }
+    fn problem(&self) -> Option<String> {
+        self.load_balancers().ok()?.problem()
+    }
+
+    fn disregards_limit(&self, limit: usize) -> Option<&'static str> {
+        (limit == 1).then_some(ONLY_ONE)
+    }
+}
+
+#[async_trait]
+impl InstancesV2 for SessionProxy {
+    async fn instance_exists(&self, node: &Node) -> CloudResult<bool> {
+        self.session()?.instances.instance_exists(node).await
+    }
+    async fn instance_shutdown(&self, node: &Node) -> CloudResult<bool> {
+        self.session()?.instances.instance_shutdown(node).await
+    }
+    async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
+        self.session()?.instances.instance_metadata(node).await
+    }
+    async fn existence(&self, node: &Node) -> Existence {
+        match self.session() {
+            Ok(session) => session.instances.existence(node).await,
+            Err(error) => Existence::Unknown(error.to_string()),
+        }
+    }
+    async fn second_look(&self, node: &Node) -> SecondLook {
+        match self.session() {
+            Ok(session) => session.instances.second_look(node).await,
+            Err(error) => SecondLook::Silent(error.to_string()),
+        }
+    }
+    async fn instance_metadata_batch(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
+        match self.session() {
+            Ok(session) => session.instances.instance_metadata_batch(nodes).await,
+            Err(error) => nodes.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+}
+
+#[async_trait]
+impl Instances for SessionProxy {
+    async fn node_addresses(&self, name: &str) -> CloudResult<Vec<NodeAddress>> {
+        self.session()?.instances.node_addresses(name).await
+    }
+    async fn node_addresses_by_provider_id(&self, provider_id: &str) -> CloudResult<Vec<NodeAddress>> {
+        self.session()?.instances.node_addresses_by_provider_id(provider_id).await
+    }
+    async fn instance_id(&self, name: &str) -> CloudResult<String> {
+        self.session()?.instances.instance_id(name).await
+    }
+    async fn instance_type(&self, name: &str) -> CloudResult<String> {
+        self.session()?.instances.instance_type(name).await
+    }
+    async fn instance_type_by_provider_id(&self, provider_id: &str) -> CloudResult<String> {
+        self.session()?.instances.instance_type_by_provider_id(provider_id).await
+    }
+    async fn current_node_name(&self, hostname: &str) -> CloudResult<String> {
+        self.session()?.instances.current_node_name(hostname).await
+    }
+    async fn instance_exists_by_provider_id(&self, provider_id: &str) -> CloudResult<bool> {
+        self.session()?.instances.instance_exists_by_provider_id(provider_id).await
+    }
+    async fn instance_shutdown_by_provider_id(&self, provider_id: &str) -> CloudResult<bool> {
+        self.session()?.instances.instance_shutdown_by_provider_id(provider_id).await
+    }
+}
+
+#[async_trait]
+impl Zones for SessionProxy {
+    async fn get_zone(&self) -> CloudResult<Zone> {
+        self.session()?.instances.get_zone().await
+    }
+    async fn get_zone_by_provider_id(&self, provider_id: &str) -> CloudResult<Zone> {
+        self.session()?.instances.get_zone_by_provider_id(provider_id).await
+    }
+    async fn get_zone_by_node_name(&self, name: &str) -> CloudResult<Zone> {
+        self.session()?.instances.get_zone_by_node_name(name).await
+    }
+}
+
+#[async_trait]
+impl Routes for SessionProxy {
+    async fn list_routes(&self, cluster: &str) -> CloudResult<Vec<Route>> {
+        self.session()?.routes.list_routes(cluster).await
+    }
+    async fn create_route(&self, cluster: &str, name_hint: &str, route: &Route) -> CloudResult<()> {
+        self.session()?.routes.create_route(cluster, name_hint, route).await
+    }
+    async fn delete_route(&self, cluster: &str, route: &Route) -> CloudResult<()> {
+        self.session()?.routes.delete_route(cluster, route).await
+    }
+    async fn apply_routes(&self, cluster: &str, changes: &RouteChanges) -> RouteOutcomes {
+        match self.session() {
+            Ok(session) => session.routes.apply_routes(cluster, changes).await,
+            Err(error) => RouteOutcomes {
+                deleted: vec![Err(error.clone()); changes.delete.len()],
+                created: vec![Err(error); changes.create.len()],
+            },
+        }
+    }
+}

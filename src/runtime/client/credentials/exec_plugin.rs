@@ -1,0 +1,239 @@
+//! An exec plugin: a program that prints credentials.
+//!
+//! In: how to run it. Out: a token, a client certificate, or both. It is run when there are no credentials yet, when they expire, and
+//! when the server refuses them, at most once at a time for all requests of its clients. Every run ends after [`DEADLINE`], with all
+//! processes of its group. Requests wait for it, but a request that is given up does not end it: it would never get done where
+//! requests have less time than it needs.
+//! Upstream: client-go `plugin/pkg/client/auth/exec/exec.go`.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use arc_swap::ArcSwapOption;
+use http::HeaderValue;
+use jiff::Timestamp;
+use kube::config::{ExecConfig, ExecInteractiveMode};
+use rustls::{
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    sign::CertifiedKey,
+};
+use serde::Deserialize;
+use tokio::{process::Command, sync::Mutex, time::Instant};
+
+use super::bearer_header;
+use crate::runtime::{clock::Clock, yaml};
+
+mod process_group;
+
+/// Longest run.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Least time between two runs because the server refused what came of the first.
+const MIN_REFUSAL_INTERVAL: Duration = Duration::from_secs(10);
+/// Least time between a failure and the next run.
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
+/// Longest output. It is parsed on the thread that renews the lease.
+const MAX_OUTPUT_BYTES: u64 = 64 << 10;
+const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
+
+/// See the module.
+pub(in crate::runtime::client) struct ExecPlugin(Arc<ExecPluginState>);
+
+struct ExecPluginState {
+    command: String,
+    args: Vec<String>,
+    env: HashMap<String, String>,
+    version: String,
+    /// One run at a time.
+    run_lock: Mutex<()>,
+    issued: ArcSwapOption<IssuedCredentials>,
+    /// When the last run failed, and why.
+    last_failure: ArcSwapOption<(Instant, String)>,
+}
+
+/// What one run gave.
+#[derive(Debug)]
+struct IssuedCredentials {
+    header: Option<HeaderValue>,
+    certificate: Option<Arc<CertifiedKey>>,
+    /// The certificate as text: whether two are the same.
+    pem: String,
+    expires_at: Option<Timestamp>,
+    issued_at: Instant,
+}
+
+impl IssuedCredentials {
+    fn is_valid_at(&self, now: Timestamp) -> bool {
+        self.expires_at.is_none_or(|expires| now <= expires)
+    }
+
+    fn has_same_credentials(&self, other: &Self) -> bool {
+        self.header == other.header && self.pem == other.pem
+    }
+}
+
+impl ExecPlugin {
+    /// Runs nothing yet.
+    pub(super) fn new(config: &ExecConfig) -> Result<Self, String> {
+        let about = |reason: &str| format!("exec plugin: {reason}");
+        let command =
+            config.command.clone().filter(|command| !command.is_empty()).ok_or_else(|| about("it has no command"))?;
+        let version = config.api_version.clone().unwrap_or_default();
+        if !VERSIONS.contains(&version.as_str()) {
+            return Err(about(&format!("apiVersion {version:?}; accepted are {}", VERSIONS.join(" and "))));
+        }
+        if config.interactive_mode == Some(ExecInteractiveMode::Always) {
+            return Err(about("interactiveMode Always: there is nobody to answer it"));
+        }
+        let mut spec = serde_json::json!({"interactive": false});
+        if config.provide_cluster_info {
+            spec["cluster"] = serde_json::to_value(&config.cluster).map_err(|error| about(&error.to_string()))?;
+        }
+        let info = serde_json::json!({"apiVersion": version, "kind": "ExecCredential", "spec": spec});
+        let pair = |entry: &HashMap<String, String>| Some((entry.get("name")?.clone(), entry.get("value")?.clone()));
+        let mut env: HashMap<String, String> = config.env.iter().flatten().filter_map(pair).collect();
+        env.insert("KUBERNETES_EXEC_INFO".to_owned(), info.to_string());
+        let args = config.args.clone().unwrap_or_default();
+        let (turn, issued, failed) = (Mutex::default(), ArcSwapOption::empty(), ArcSwapOption::empty());
+        Ok(Self(Arc::new(ExecPluginState { command, args, env, version, run_lock: turn, issued, last_failure: failed })))
+    }
+
+    /// The header of credentials that have not expired; `None`: they are a certificate alone.
+    pub(super) async fn current(&self) -> Result<Option<HeaderValue>, String> {
+        if let Some(issued) = self.0.issued.load_full().filter(|issued| issued.is_valid_at(Clock::System.wall())) {
+            return Ok(issued.header.clone());
+        }
+        let began = Instant::now();
+        // Also what has expired, if it came while this request waited: otherwise all who wait run the program, one after another.
+        let issued = self.renew(move |issued| issued.issued_at >= began || issued.is_valid_at(Clock::System.wall())).await?;
+        Ok(issued.header.clone())
+    }
+
+    /// Whether there are others than those with this header now, or another certificate.
+    pub(super) async fn renew_after_refusal(&self, refused: Option<&HeaderValue>) -> bool {
+        let Some(before) = self.0.issued.load_full() else { return true };
+        if before.header.as_ref() != refused {
+            return true;
+        }
+        if before.issued_at.elapsed() < MIN_REFUSAL_INTERVAL {
+            return false;
+        }
+        let old = Arc::clone(&before);
+        match self.renew(move |issued| !std::ptr::eq(issued, Arc::as_ptr(&old))).await {
+            Ok(issued) => !issued.has_same_credentials(&before),
+            Err(reason) => {
+                tracing::warn!(reason, "the API server refuses the credentials, and there are no others");
+                false
+            }
+        }
+    }
+
+    /// The certificate to connect with. The same `Arc` until it changes.
+    pub(in crate::runtime::client) fn certificate(&self) -> Option<Arc<CertifiedKey>> {
+        self.0.issued.load().as_ref().and_then(|issued| issued.certificate.clone())
+    }
+
+    /// Runs the program, unless somebody else did meanwhile and what came of it will do, or it has just failed.
+    async fn renew(
+        &self,
+        will_do: impl Fn(&IssuedCredentials) -> bool + Send + 'static,
+    ) -> Result<Arc<IssuedCredentials>, String> {
+        let shared = Arc::clone(&self.0);
+        // A task of its own, which outlasts the request.
+        let run = tokio::spawn(async move {
+            let _turn = shared.run_lock.lock().await;
+            match shared.issued.load_full().filter(|issued| will_do(issued)) {
+                Some(issued) => Ok(issued),
+                None => shared.run_unless_just_failed().await,
+            }
+        });
+        run.await.map_err(|error| format!("exec plugin: {error}"))?
+    }
+}
+
+impl ExecPluginState {
+    /// All who wait hear of one failure.
+    async fn run_unless_just_failed(&self) -> Result<Arc<IssuedCredentials>, String> {
+        let failed = self.last_failure.load_full().filter(|failed| failed.0.elapsed() < FAILURE_PAUSE);
+        if let Some(failed) = failed {
+            return Err(failed.1.clone());
+        }
+        let result = self.run().await;
+        self.last_failure.store(result.as_ref().err().map(|reason| Arc::new((Instant::now(), reason.clone()))));
+        result
+    }
+
+    async fn run(&self) -> Result<Arc<IssuedCredentials>, String> {
+        let about = |reason: String| format!("exec plugin {}: {reason}", self.command);
+        let output = self.output().await.map_err(about)?;
+        let mut issued = parse_exec_credential(&output, &self.version, Instant::now()).map_err(about)?;
+        // Connections stay when the certificate does.
+        if let Some(known) = self.issued.load_full().filter(|known| known.pem == issued.pem) {
+            issued.certificate = known.certificate.clone();
+        }
+        let issued = Arc::new(issued);
+        self.issued.store(Some(Arc::clone(&issued)));
+        Ok(issued)
+    }
+
+    async fn output(&self) -> Result<Vec<u8>, String> {
+        let mut command = Command::new(&self.command);
+        command.args(&self.args).envs(&self.env);
+        process_group::output(command, DEADLINE, MAX_OUTPUT_BYTES).await
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ExecCredential {
+    #[serde(default)]
+    api_version: String,
+    status: Option<ExecCredentialStatus>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ExecCredentialStatus {
+    expiration_timestamp: Option<String>,
+    token: Option<String>,
+    client_certificate_data: Option<String>,
+    client_key_data: Option<String>,
+}
+
+/// What a plugin printed, which nobody is shown.
+fn parse_exec_credential(output: &[u8], version: &str, at: Instant) -> Result<IssuedCredentials, String> {
+    let text = std::str::from_utf8(output).map_err(|_| "its output is no text".to_owned())?;
+    // Upstream takes YAML, too.
+    let printed = serde_json::from_str(text).or_else(|_| yaml::parse(text));
+    let printed: ExecCredential = printed.map_err(|_| "its output is no ExecCredential".to_owned())?;
+    if printed.api_version != version {
+        return Err(format!("apiVersion has to be {version}, as the kubeconfig says; it printed another one"));
+    }
+    let status = printed.status.ok_or("its output has no status")?;
+    let (token, expires) = (status.token.unwrap_or_default(), status.expiration_timestamp);
+    let (pem, key) = (status.client_certificate_data.unwrap_or_default(), status.client_key_data.unwrap_or_default());
+    if pem.is_empty() != key.is_empty() {
+        return Err("it printed a certificate or a key, but not both".to_owned());
+    }
+    if token.is_empty() && pem.is_empty() {
+        return Err("it printed neither a token nor a certificate".to_owned());
+    }
+    let header = match token.as_str() {
+        "" => None,
+        token => Some(bearer_header(token).ok_or("what it printed cannot be a token")?),
+    };
+    let certificate = if pem.is_empty() { None } else { Some(Arc::new(certificate(&pem, &key)?)) };
+    let expires = expires.map(|text| text.parse()).transpose();
+    let expires = expires.map_err(|_| "its expirationTimestamp is no time".to_owned())?;
+    Ok(IssuedCredentials { header, certificate, pem, expires_at: expires, issued_at: at })
+}
+
+fn certificate(pem: &str, key: &str) -> Result<CertifiedKey, String> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    let chain = chain.map_err(|_| "its certificate cannot be read".to_owned())?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| "its key cannot be read".to_owned())?;
+    let pair = CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider());
+    pair.map_err(|error| format!("its certificate and key: {error}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! A run of a program with all the processes that it starts.
+//!
+//! In: the command, how long it may take, how much it may print. Out: what it printed, if it ended well; its standard error is thrown
+//! away, since it may hold secrets and has no limit. The program leads a process group of its own. A run that is given up leaves
+//! nothing behind: the whole group is killed and, where its orphans become children of this process, as in a container, waited for.
+
+use std::{process::Stdio, time::Duration};
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpgid};
+use tokio::{
+    io::AsyncReadExt,
+    process::{Child, Command},
+    time::{sleep, timeout},
+};
+
+/// Longest wait for processes that were killed.
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Between two looks at them.
+const REAP_INTERVAL: Duration = Duration::from_millis(10);
+
+/// See the module.
+pub(super) async fn output(command: Command, deadline: Duration, longest: u64) -> Result<Vec<u8>, String> {
+    let mut group = ProcessGroup::start(command)?;
+    let output = timeout(deadline, group.output(longest)).await;
+    group.end().await;
+    output.unwrap_or_else(|_| Err(format!("it did not end within {deadline:?}")))
+}
+
+struct ProcessGroup {
+    leader: Child,
+    id: Option<Pid>,
+}
+
+impl ProcessGroup {
+    fn start(mut command: Command) -> Result<Self, String> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.process_group(0).kill_on_drop(true);
+        let leader = command.spawn().map_err(|error| format!("it cannot be run: {error}"))?;
+        let id = leader.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        Ok(Self { leader, id })
+    }
+
+    async fn output(&mut self, longest: u64) -> Result<Vec<u8>, String> {
+        let mut output = Vec::new();
+        if let Some(stdout) = self.leader.stdout.take() {
+            let read = stdout.take(longest + 1).read_to_end(&mut output).await;
+            read.map_err(|error| format!("its output cannot be read: {error}"))?;
+        }
+        if output.len() as u64 > longest {
+            return Err(format!("it prints more than {} KiB", longest >> 10));
+        }
+        let status = self.leader.wait().await.map_err(|error| error.to_string())?;
+        if status.success() {
+            return Ok(output);
+        }
+        Err(format!("it ended with {status}; its standard error is not shown, as it may hold secrets: run it by hand"))
+    }
+
+    /// Kills what runs, unless the program ended by itself.
+    async fn end(mut self) {
+        if self.leader.id().is_none() {
+            self.reap();
+            return;
+        }
+        self.kill();
+        let gone = async {
+            // Before the others: who waits for the group takes the leader from tokio.
+            if self.leader.wait().await.is_ok() {
+                while self.reap() {
+                    sleep(REAP_INTERVAL).await;
+                }
+            }
+        };
+        if timeout(KILL_TIMEOUT, gone).await.is_err() {
+            tracing::warn!("processes of an exec plugin that were killed have not ended");
+        }
+    }
+
+    /// The number is the group's as long as nobody has waited for the leader; later it may be another's.
+    fn kill(&self) {
+        if let (Some(_), Some(id)) = (self.leader.id(), self.id) {
+            // It fails where there is nothing to kill.
+            let _ = kill_process_group(id, Signal::KILL);
+        }
+    }
+
+    /// Takes the status of children that have ended, so that they do not stay as zombies. Whether there are others.
+    fn reap(&self) -> bool {
+        let Some(id) = self.id else { return false };
+        loop {
+            match waitpgid(id, WaitOptions::NOHANG) {
+                Ok(Some(_)) => {}
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+impl Drop for ProcessGroup {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,79 @@
+//! Networks from which somebody came a short while ago who may read a page of the program.
+//!
+//! In: networks, and when. Out: whether one is familiar. A token alone makes no network familiar, since every pod has one.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::peer_network::PeerNetwork;
+
+/// Scrapers come every few minutes at the most seldom.
+const AUTHORIZED_FOR: Duration = Duration::from_secs(15 * 60);
+/// Who may read the pages comes from few places; the one that was not seen for longest is forgotten first.
+const MAX_NETWORKS: usize = 64;
+
+/// The networks.
+#[derive(Debug, Default)]
+pub(super) struct AuthorizedNetworks(Mutex<BTreeMap<PeerNetwork, Instant>>);
+
+impl AuthorizedNetworks {
+    /// Somebody from `peer` was allowed a page that is not for everybody.
+    pub(super) fn add(&self, peer: PeerNetwork, now: Instant) {
+        self.with(|seen| {
+            seen.insert(peer, now);
+            if seen.len() > MAX_NETWORKS
+                && let Some(oldest) = seen.iter().min_by_key(|(_, at)| **at).map(|(peer, _)| *peer)
+            {
+                seen.remove(&oldest);
+            }
+        });
+    }
+
+    /// Whether that was a short while before `now`.
+    pub(super) fn contains(&self, peer: PeerNetwork, now: Instant) -> bool {
+        self.with(|seen| seen.get(&peer).is_some_and(|at| now.duration_since(*at) < AUTHORIZED_FOR))
+    }
+
+    fn with<R>(&self, act: impl FnOnce(&mut BTreeMap<PeerNetwork, Instant>) -> R) -> R {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(number: u8) -> PeerNetwork {
+        PeerNetwork::of([10, 0, 0, number].into(), [10, 0, 1, 1].into())
+    }
+
+    #[test]
+    fn networks_are_familiar_for_a_while() {
+        let (networks, start) = (AuthorizedNetworks::default(), Instant::now());
+        networks.add(peer(1), start);
+        let rows = [(1, 0, true), (1, 899, true), (1, 900, false), (2, 0, false)];
+        for (number, seconds, expected) in rows {
+            assert_eq!(
+                networks.contains(peer(number), start + Duration::from_secs(seconds)),
+                expected,
+                "{number} {seconds}"
+            );
+        }
+    }
+
+    #[test]
+    fn few_are_remembered_and_the_latest_of_them() {
+        let (networks, start) = (AuthorizedNetworks::default(), Instant::now());
+        for number in 0..100 {
+            networks.add(peer(number), start + Duration::from_secs(number.into()));
+        }
+        let now = start + Duration::from_secs(100);
+        let familiar: Vec<_> = (0..100).filter(|number| networks.contains(peer(*number), now)).collect();
+        assert_eq!(familiar, (36..100).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,44 @@
+//! Few lines in the log, whatever many requests do wrong.
+//!
+//! In: the wish to log. Out: whether to, and how many lines were left out before.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// Between two lines.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Of one kind of line.
+#[derive(Debug, Default)]
+pub(super) struct LogRateLimit(Mutex<(Option<Instant>, u64)>);
+
+impl LogRateLimit {
+    /// How many lines were left out since the last one, if there may be one now.
+    pub(super) fn permit(&self) -> Option<u64> {
+        let (last, hidden) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if last.is_some_and(|last| now.duration_since(last) < PAUSE) {
+            *hidden += 1;
+            return None;
+        }
+        *last = Some(now);
+        Some(std::mem::take(hidden))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_a_second_says_how_many_it_stands_for() {
+        let pace = LogRateLimit::default();
+        assert_eq!([pace.permit(), pace.permit(), pace.permit()], [Some(0), None, None]);
+        tokio::time::advance(PAUSE).await;
+        assert_eq!([pace.permit(), pace.permit()], [Some(2), None]);
+    }
+}

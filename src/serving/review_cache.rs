@@ -1,0 +1,203 @@
+//! Answers remembered for a while, bounded in number and in size.
+//!
+//! In: what was asked, the answer, and how long it may be used. Out: answers that are not yet stale. Questions are kept as salted
+//! hashes only, so that neither a secret nor anything long stays here. When there is no room the oldest answers go.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use aws_lc_rs::digest::{Context, SHA256};
+use tokio::time::Instant;
+
+/// More answers than the callers of a secure port ever need at a time.
+const ENTRIES: usize = 1024;
+/// Bytes of one answer; a larger one is not kept.
+const ENTRY_SIZE: usize = 16 * 1024;
+/// How long a stale answer is still there for those who can get no newer one.
+const STALE_GRACE: Duration = Duration::from_secs(60);
+/// Bytes of all answers.
+const TOTAL_SIZE: usize = 1024 * 1024;
+
+/// A salted SHA-256.
+pub(super) type ReviewCacheKey = [u8; 32];
+
+/// How many bytes an answer occupies, about.
+pub(super) trait ByteSize {
+    /// Bytes.
+    fn size(&self) -> usize;
+}
+
+/// One kind of answer.
+#[derive(Debug)]
+pub(super) struct ReviewCache<V> {
+    salt: [u8; 32],
+    entries: Mutex<ReviewCacheEntries<V>>,
+}
+
+#[derive(Debug)]
+struct ReviewCacheEntries<V> {
+    by_key: HashMap<ReviewCacheKey, CachedReview<V>>,
+    /// The oldest first.
+    order: VecDeque<ReviewCacheKey>,
+    size: usize,
+}
+
+#[derive(Debug)]
+struct CachedReview<V> {
+    value: V,
+    size: usize,
+    expires_at: Instant,
+}
+
+impl<V: Clone + ByteSize> ReviewCache<V> {
+    pub(super) fn new() -> Self {
+        let remembered = ReviewCacheEntries { by_key: HashMap::new(), order: VecDeque::new(), size: 0 };
+        Self { salt: rand::random(), entries: Mutex::new(remembered) }
+    }
+
+    /// Stands for a question. The salt keeps others from preparing one that looks like somebody else's.
+    pub(super) fn key(&self, question: &[u8]) -> ReviewCacheKey {
+        let mut context = Context::new(&SHA256);
+        context.update(&self.salt);
+        context.update(question);
+        let mut key = ReviewCacheKey::default();
+        key.copy_from_slice(context.finish().as_ref());
+        key
+    }
+
+    /// The answer, unless it is unknown or stale at `now`.
+    pub(super) fn get(&self, key: &ReviewCacheKey, now: Instant) -> Option<V> {
+        self.get_within(key, now, Duration::ZERO)
+    }
+
+    /// The answer, also if it has been stale for up to a minute: for when nobody can be asked again.
+    pub(super) fn get_stale(&self, key: &ReviewCacheKey, now: Instant) -> Option<V> {
+        self.get_within(key, now, STALE_GRACE)
+    }
+
+    fn get_within(&self, key: &ReviewCacheKey, now: Instant, late: Duration) -> Option<V> {
+        let remembered = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        remembered.by_key.get(key).filter(|answered| now < answered.expires_at + late).map(|answered| answered.value.clone())
+    }
+
+    /// Remembers `value` for `ttl`, unless it is too large.
+    pub(super) fn insert(&self, key: ReviewCacheKey, value: V, now: Instant, ttl: Duration) {
+        let size = value.size() + size_of::<(ReviewCacheKey, ReviewCacheKey, CachedReview<V>)>();
+        let mut remembered = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        remembered.forget(&key);
+        if ttl.is_zero() || size > ENTRY_SIZE {
+            return;
+        }
+        remembered.make_room(size, now);
+        remembered.size += size;
+        remembered.order.push_back(key);
+        remembered.by_key.insert(key, CachedReview { value, size, expires_at: now + ttl });
+    }
+}
+
+impl<V> ReviewCache<V> {
+    /// Drops an answer that turned out to be no longer true.
+    pub(super) fn forget(&self, key: &ReviewCacheKey) {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).forget(key);
+    }
+}
+
+impl<V> ReviewCacheEntries<V> {
+    /// Drops answers that are stale for long from the old end, and then as many as it takes.
+    fn make_room(&mut self, size: usize, now: Instant) {
+        while let Some(oldest) = self.order.front() {
+            let is_stale = self.by_key.get(oldest).is_none_or(|answered| answered.expires_at + STALE_GRACE <= now);
+            let is_full = self.order.len() >= ENTRIES || self.size + size > TOTAL_SIZE;
+            if !is_stale && !is_full {
+                return;
+            }
+            if let Some(removed) = self.order.pop_front().and_then(|key| self.by_key.remove(&key)) {
+                self.size -= removed.size;
+            }
+        }
+    }
+
+    fn forget(&mut self, key: &ReviewCacheKey) {
+        if let Some(removed) = self.by_key.remove(key) {
+            self.size -= removed.size;
+            self.order.retain(|other| other != key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl ByteSize for usize {
+        fn size(&self) -> usize {
+            *self
+        }
+    }
+
+    fn lengths(cache: &ReviewCache<usize>) -> (usize, usize, usize) {
+        let remembered = cache.entries.lock().unwrap();
+        (remembered.by_key.len(), remembered.order.len(), remembered.size)
+    }
+
+    #[test]
+    fn an_answer_is_used_until_its_time_is_over() {
+        let cache = ReviewCache::new();
+        let start = Instant::now();
+        let (a, b, never) = (cache.key(b"a"), cache.key(b"b"), cache.key(b"never"));
+        cache.insert(a, 1, start, Duration::from_secs(10));
+        cache.insert(never, 1, start, Duration::ZERO);
+        let rows = [(a, 0, Some(1)), (a, 9, Some(1)), (a, 10, None), (b, 0, None), (never, 0, None)];
+        for (key, seconds, expected) in rows {
+            assert_eq!(cache.get(&key, start + Duration::from_secs(seconds)), expected, "after {seconds}");
+        }
+        let rows = [(a, 0, Some(1)), (a, 69, Some(1)), (a, 70, None), (b, 0, None), (never, 0, None)];
+        for (key, seconds, expected) in rows {
+            assert_eq!(cache.get_stale(&key, start + Duration::from_secs(seconds)), expected, "late, after {seconds}");
+        }
+        cache.insert(b, 1, start + Duration::from_secs(70), Duration::from_secs(10));
+        assert_eq!(lengths(&cache).0, 1, "what is stale for long goes");
+    }
+
+    #[test]
+    fn the_oldest_answers_make_room() {
+        let (cache, now, ttl) = (ReviewCache::new(), Instant::now(), Duration::from_secs(1));
+        let key = |number: usize| cache.key(&number.to_be_bytes());
+        for number in 0..ENTRIES + 10 {
+            cache.insert(key(number), 1, now, ttl);
+        }
+        assert_eq!((lengths(&cache).0, lengths(&cache).1), (ENTRIES, ENTRIES));
+        let rows = [(0, None), (9, None), (10, Some(1)), (ENTRIES + 9, Some(1))];
+        for (number, expected) in rows {
+            assert_eq!(cache.get(&key(number), now), expected, "{number}");
+        }
+    }
+
+    #[test]
+    fn size_is_bounded_for_one_and_for_all() {
+        let (cache, now, ttl) = (ReviewCache::new(), Instant::now(), Duration::from_secs(1));
+        let key = |number: usize| cache.key(&number.to_be_bytes());
+        cache.insert(key(0), ENTRY_SIZE, now, ttl);
+        assert_eq!(cache.get(&key(0), now), None, "too large");
+        for number in 1..200 {
+            cache.insert(key(number), ENTRY_SIZE / 2, now, ttl);
+            assert!(lengths(&cache).2 <= TOTAL_SIZE);
+        }
+        assert_eq!(cache.get(&key(1), now), None);
+        assert_eq!(cache.get(&key(199), now), Some(ENTRY_SIZE / 2));
+    }
+
+    #[test]
+    fn the_same_question_is_kept_once() {
+        let (cache, now, ttl) = (ReviewCache::new(), Instant::now(), Duration::from_secs(1));
+        (0..100).for_each(|value| cache.insert(cache.key(b"a"), value, now, ttl));
+        assert_eq!((lengths(&cache).0, lengths(&cache).1), (1, 1));
+        assert_eq!(cache.get(&cache.key(b"a"), now), Some(99));
+        cache.insert(cache.key(b"a"), 100, now, Duration::ZERO);
+        assert_eq!(cache.get_stale(&cache.key(b"a"), now), None, "no older answer outlives a newer one");
+        assert_ne!(cache.key(b"a"), ReviewCache::<usize>::new().key(b"a"), "salted");
+    }
+}

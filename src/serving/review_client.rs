@@ -1,0 +1,149 @@
+//! Questions to the API server: take so long, are repeated so many times.
+//!
+//! In: a TokenReview or SubjectAccessReview, and the budget that it is asked from. Out: the API server's answer, counted, or why
+//! there is none. Time-out and back-off are those of `DelegatingAuthenticationOptions` in `k8s.io/apiserver/pkg/server/options`.
+
+use std::{fmt::Debug, time::Duration};
+
+use kube::{Api, api::PostParams};
+use prometheus::{CounterVec, HistogramVec};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{peer_network::PeerNetwork, review_budget::ReviewBudget};
+use crate::runtime::client::with_causes;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+const FIRST_DELAY: f64 = 0.5;
+const FACTOR: f64 = 1.5;
+const JITTER: f64 = 0.2;
+const STEPS: u32 = 5;
+
+/// There is no review.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub(super) enum ReviewError {
+    /// Too many wait for one; the caller should come again.
+    #[error("too many requests wait for reviews")]
+    TooMany,
+    /// The API server gave no answer.
+    #[error(transparent)]
+    Failed(#[from] ReviewFailure),
+}
+
+/// No answer, and why.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub(super) struct ReviewFailure {
+    /// Status code, or `<error>` if there was no response.
+    code: String,
+    message: String,
+    retriable: bool,
+}
+
+impl ReviewFailure {
+    fn timed_out() -> Self {
+        let message = format!("the API server did not answer within {} s", TIMEOUT.as_secs());
+        Self { code: "<error>".to_owned(), message, retriable: true }
+    }
+}
+
+impl From<kube::Error> for ReviewFailure {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self {
+                code: status.code.to_string(),
+                message: status.message.clone(),
+                retriable: status.code == 429 || status.code >= 500,
+            },
+            other => Self { code: "<error>".to_owned(), message: with_causes(&other), retriable: true },
+        }
+    }
+}
+
+/// One kind of question, with its own counters.
+pub(super) struct ReviewClient {
+    requests: CounterVec,
+    duration: HistogramVec,
+}
+
+impl ReviewClient {
+    pub(super) fn new(requests: CounterVec, duration: HistogramVec) -> Self {
+        Self { requests, duration }
+    }
+
+    /// Asks for a request from `peer`, and asks again while that may help.
+    pub(super) async fn create<K>(
+        &self,
+        api: &Api<K>,
+        question: &K,
+        budget: &ReviewBudget,
+        peer: PeerNetwork,
+    ) -> Result<K, ReviewError>
+    where
+        K: Serialize + DeserializeOwned + Clone + Debug,
+    {
+        let _asking = budget.try_acquire(peer).ok_or(ReviewError::TooMany)?;
+        let mut step = 0;
+        loop {
+            budget.wait_for_token().await;
+            match self.create_once(api, question).await {
+                Err(failure) if failure.retriable && step + 1 < STEPS => {
+                    tracing::debug!(error = %failure, "Asking the API server again");
+                    sleep(delay(step, rand::random())).await;
+                    step += 1;
+                }
+                answer => return Ok(answer?),
+            }
+        }
+    }
+
+    async fn create_once<K>(&self, api: &Api<K>, question: &K) -> Result<K, ReviewFailure>
+    where
+        K: Serialize + DeserializeOwned + Clone + Debug,
+    {
+        let start = Instant::now();
+        let answer = match timeout(TIMEOUT, api.create(&PostParams::default(), question)).await {
+            Ok(answer) => answer.map_err(ReviewFailure::from),
+            Err(_) => Err(ReviewFailure::timed_out()),
+        };
+        let code = answer.as_ref().map_or_else(|failure| failure.code.as_str(), |_| "201");
+        self.requests.with_label_values(&[code]).inc();
+        self.duration.with_label_values(&[code]).observe(start.elapsed().as_secs_f64());
+        answer
+    }
+}
+
+/// The wait before repetition `step`, with `random` in [0, 1).
+fn delay(step: u32, random: f64) -> Duration {
+    let exponent = i32::try_from(step).unwrap_or(i32::MAX);
+    Duration::from_secs_f64(FIRST_DELAY * FACTOR.powi(exponent) * (1.0 + JITTER * random))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_grow_by_half_with_a_fifth_of_jitter() {
+        let rows = [(0, 0.0, 500), (0, 0.5, 550), (1, 0.0, 750), (2, 0.0, 1125), (3, 1.0, 2025)];
+        for (step, random, millis) in rows {
+            assert_eq!(delay(step, random).as_micros(), millis * 1000, "{step}");
+        }
+    }
+
+    #[test]
+    fn what_is_worth_asking_again() {
+        let status = |code| {
+            ReviewFailure::from(kube::Error::Api(Box::new(
+                serde_json::from_value(serde_json::json!({ "code": code, "message": "m" })).unwrap(),
+            )))
+        };
+        for (code, retriable) in
+            [(400, false), (401, false), (403, false), (404, false), (429, true), (500, true), (503, true)]
+        {
+            let failure = status(code);
+            assert_eq!((failure.code.as_str(), failure.retriable), (code.to_string().as_str(), retriable));
+        }
+        assert!(ReviewFailure::timed_out().retriable);
+    }
+}
