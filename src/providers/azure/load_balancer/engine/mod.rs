@@ -321,6 +321,7 @@ impl LoadBalancer for AzureLoadBalancers {
     async fn sync_hosts(&self, _: &str, nodes: &[Arc<Node>]) -> CloudResult<()> {
         let world = &self.flow.world;
         world.set_hosts(nodes);
+        world.roster.note_nodes();
         let is_idle = !self.settings.unsupported.is_empty() || !world.roster.is_asked() || membership::is_followed(world);
         if is_idle {
             return Ok(());
