@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use cloud_controller_manager::providers::azure::{
     arm::network::NetworkSecurityGroup,
     load_balancer::{
+        backend_pools::listed_in_pools,
         desired::{
             ServiceRequest,
-            security_rules::{SecurityRulePlan, ServiceRules, plan_security_rules},
+            security_rules::{NodeAddresses, SecurityRulePlan, ServiceRules, plan_security_rules},
             status::frontend_addresses,
         },
         observed::ObservedNetwork,
@@ -36,7 +37,15 @@ pub(super) fn apply(cloud: &mut Cloud<'_>, turn: &Turn) {
 fn plan(group: &NetworkSecurityGroup, observed: &ObservedNetwork, turn: &Turn) -> SecurityRulePlan {
     let asks: Vec<ServiceRules> = turn.asks.iter().filter_map(|ask| reach(ask, observed, turn)).collect();
     let others: Vec<ServiceRules> = turn.others.iter().filter_map(|spec| wanted(spec, observed, turn)).collect();
-    plan_security_rules(group, &asks, &others, &turn.nodes, &turn.settings)
+    plan_security_rules(group, &asks, &others, &nodes(observed, turn), &turn.settings)
+}
+
+/// Those that pools list were given to Nodes of this cluster, too.
+fn nodes(observed: &ObservedNetwork, turn: &Turn) -> NodeAddresses {
+    let mut nodes = turn.nodes.clone();
+    let listed = listed_in_pools(observed, &turn.settings).into_iter();
+    nodes.gone.extend(listed.filter(|address| !turn.nodes.present.contains(address)));
+    nodes
 }
 
 fn reach(ask: &ServiceRequest, observed: &ObservedNetwork, turn: &Turn) -> Option<ServiceRules> {
@@ -54,7 +63,7 @@ fn reach(ask: &ServiceRequest, observed: &ObservedNetwork, turn: &Turn) -> Optio
 
 /// `None`: the Service has no address yet.
 fn wanted(spec: &ServiceSpec, observed: &ObservedNetwork, turn: &Turn) -> Option<ServiceRules> {
-    let members: Vec<_> = turn.nodes.present.iter().copied().collect();
+    let members: Vec<_> = turn.members.iter().copied().collect();
     ServiceRules::wanted(spec, &frontend_addresses(observed, spec, &turn.settings), &members).ok()
 }
 

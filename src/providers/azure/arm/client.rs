@@ -226,7 +226,12 @@ impl ArmClient {
     }
 
     pub(super) fn request_metrics(&self) -> ArmRequestMetrics<'_> {
-        ArmRequestMetrics { metrics: &self.shared.deps.metrics, groups: self.shared.settings.labelled_groups.as_ref() }
+        let settings = &self.shared.settings;
+        ArmRequestMetrics {
+            metrics: &self.shared.deps.metrics,
+            groups: settings.labelled_groups.as_ref(),
+            subscriptions: settings.labelled_subscriptions.as_ref(),
+        }
     }
 
     pub(super) fn now(&self) -> Instant {

@@ -206,11 +206,11 @@ impl AzureLoadBalancers {
             subscription: self.settings.group.subscription(),
             source: &ask.identity().key,
         };
-        let work = async {
+        let work = Box::pin(async {
             self.pipeline.progress.enter(&ask.identity().key, PipelineStage::Lease);
             let _held = self.hold_lease().await?;
             self.pipeline.run(ask, urgency).await
-        };
+        });
         let result = observe_operation(&self.metrics, self.clock, operation, work).await;
         self.pipeline.progress.ended(&ask.identity().key, result.as_ref().map(drop));
         self.record_retained(service, &result?);
@@ -319,7 +319,7 @@ fn ingress(addresses: &[IpAddr]) -> LoadBalancerStatus {
 #[async_trait]
 impl LoadBalancer for AzureLoadBalancers {
     async fn get_load_balancer(&self, _: &str, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
-        let work = self.find_status(service);
+        let work = Box::pin(self.find_status(service));
         LoadBalancerMethod::Get.observe(&self.metrics, self.clock, service, work).await
     }
 
@@ -329,18 +329,19 @@ impl LoadBalancer for AzureLoadBalancers {
         service: &Service,
         nodes: &[Arc<Node>],
     ) -> CloudResult<LoadBalancerStatus> {
-        let work = self.ensure("ensure_loadbalancer", service, nodes, Urgency::Change);
+        let work = Box::pin(self.ensure("ensure_loadbalancer", service, nodes, Urgency::Change));
         LoadBalancerMethod::Ensure.observe(&self.metrics, self.clock, service, work).await
     }
 
     async fn update_load_balancer(&self, _: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()> {
-        let work = self.ensure("update_loadbalancer", service, nodes, Urgency::Node);
+        let work = Box::pin(self.ensure("update_loadbalancer", service, nodes, Urgency::Node));
         LoadBalancerMethod::Update.observe(&self.metrics, self.clock, service, work).await.map(drop)
     }
 
     async fn sync_hosts(&self, _: &str, nodes: &[Arc<Node>]) -> CloudResult<()> {
         let world = &self.pipeline.context;
         world.set_hosts(nodes);
+        world.service_index.note_nodes();
         let is_idle = !self.settings.unsupported.is_empty()
             || !world.service_index.has_any_service()
             || backend_pools::is_synced(world);
@@ -354,13 +355,13 @@ impl LoadBalancer for AzureLoadBalancers {
     }
 
     async fn ensure_load_balancer_deleted(&self, _: &str, service: &Service) -> CloudResult<()> {
-        let work = async {
+        let work = Box::pin(async {
             if self.can_skip_deletion(service).await? {
                 return Ok(());
             }
             let ask = self.pipeline.context.service_index.deletion_request(service);
             self.run_request("ensure_loadbalancer_deleted", service, &ask, Urgency::Deletion).await
-        };
+        });
         LoadBalancerMethod::Delete.observe(&self.metrics, self.clock, service, work).await
     }
 
