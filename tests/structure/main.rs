@@ -1,0 +1,84 @@
+//! The shape of the product code: unique names, small files and functions, no circles of files.
+
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use source::{ModulePath, Sources};
+
+/// Lines of the largest file, its inline tests left out.
+const LARGEST_FILE: usize = 450;
+/// Lines that 95 of 100 functions do not exceed.
+const LONG_FUNCTION: usize = 25;
+
+/// Circles of files that stay, each named by its first module, and why.
+const CIRCLES: &[(&str, &str)] = &[];
+
+#[test]
+fn type_names_are_unique() {
+    let sources = Sources::read();
+    let mut homes: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for file in sources.files.values() {
+        file.types.iter().for_each(|name| homes.entry(name).or_default().push(file.path.display().to_string()));
+    }
+    assert!(homes.len() > 500, "only {} types found: does the reader still see the sources?", homes.len());
+    homes.retain(|_, files| files.len() > 1);
+    assert!(homes.is_empty(), "types that share their name: {homes:#?}");
+}
+
+#[test]
+fn files_and_functions_are_small() {
+    let sources = Sources::read();
+    let is_large = |lines: usize| lines > LARGEST_FILE;
+    let large: Vec<_> = sources.files.values().filter(|file| is_large(file.lines)).map(|file| &file.path).collect();
+    assert!(large.is_empty(), "more than {LARGEST_FILE} lines: {large:?}");
+    let mut lengths: Vec<usize> = sources.files.values().flat_map(|file| file.functions.iter().copied()).collect();
+    lengths.sort_unstable();
+    let long = lengths[lengths.len() * 95 / 100];
+    assert!(long <= LONG_FUNCTION, "5 of 100 functions have more than {long} lines");
+}
+
+#[test]
+fn files_form_no_circles() {
+    let circles = circles(&Sources::read());
+    let first = |circle: &BTreeSet<ModulePath>| circle.first().map(|module| module.join("::")).unwrap_or_default();
+    let known = |name: &str| CIRCLES.iter().any(|(circle, _)| *circle == name);
+    let new: Vec<_> = circles.iter().filter(|circle| !known(&first(circle))).map(names).collect();
+    assert!(new.is_empty(), "files that name each other in a circle: {new:#?}");
+    let found: BTreeSet<String> = circles.iter().map(first).collect();
+    let gone: Vec<_> = CIRCLES.iter().filter(|(circle, _)| !found.contains(*circle)).collect();
+    assert!(gone.is_empty(), "no circles any more: {gone:?}");
+}
+
+fn names(circle: &BTreeSet<ModulePath>) -> Vec<String> {
+    circle.iter().map(|module| module.join("::")).collect()
+}
+
+/// Groups of files that all reach each other.
+fn circles(sources: &Sources) -> Vec<BTreeSet<ModulePath>> {
+    let edges = sources.edges();
+    let reach: BTreeMap<&ModulePath, BTreeSet<&ModulePath>> =
+        edges.keys().map(|start| (*start, reachable(start, &edges))).collect();
+    let in_circle = reach.iter().filter(|(module, reached)| reached.contains(*module));
+    let circle = |(module, reached): (&&ModulePath, &BTreeSet<&ModulePath>)| -> BTreeSet<ModulePath> {
+        reached.iter().filter(|other| reach[**other].contains(*module)).map(|other| (*other).clone()).collect()
+    };
+    let found: BTreeSet<BTreeSet<ModulePath>> = in_circle.map(circle).collect();
+    found.into_iter().collect()
+}
+
+fn reachable<'a>(
+    start: &ModulePath,
+    edges: &BTreeMap<&'a ModulePath, BTreeSet<&'a ModulePath>>,
+) -> BTreeSet<&'a ModulePath> {
+    let mut seen = BTreeSet::new();
+    let mut open: Vec<&ModulePath> = edges[start].iter().copied().collect();
+    while let Some(next) = open.pop() {
+        if let Some((module, more)) = edges.get_key_value(next)
+            && seen.insert(*module)
+        {
+            open.extend(more.iter().copied());
+        }
+    }
+    seen
+}
