@@ -38,7 +38,11 @@ pub(crate) fn record() -> Vec<String> {
     let _ = reader.join();
     let is_event = |line: &String| line.contains(" s  Normal ") || line.contains(" s  Warning ");
     let (events, others): (Vec<_>, Vec<_>) = lines.drain(1..).partition(is_event);
-    lines.into_iter().chain(events).chain(others).map(|line| line.chars().take(COLUMNS).collect()).collect()
+    lines.into_iter().chain(events).chain(others).map(cut).collect()
+}
+
+fn cut(line: String) -> String {
+    if line.chars().count() <= COLUMNS { line } else { line.chars().take(COLUMNS - 1).chain(['…']).collect() }
 }
 
 fn is_complete(lines: &[String]) -> bool {
