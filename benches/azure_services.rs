@@ -41,7 +41,7 @@ const POLLS: usize = 260;
 /// For 200 Services: what an operation wrote comes in the answer to the write, and once more when it has ended.
 const RECEIVED_MIB: f64 = 5.0;
 /// Seconds for 200 Services.
-const CPU: f64 = 2.0;
+const CPU: f64 = 1.5;
 /// Peak for 200 Services.
 const MEMORY_MIB: f64 = 44.0;
 /// Of `/proc/*/stat` on Linux.

@@ -1,5 +1,5 @@
-//! Many machines at once without an answer: a scale-in deletes their Nodes within minutes, an ARM that lies deletes none. The whole
-//! manager over the simulated Azure and the in-memory API server, on a paused clock.
+//! Many machines at once without an answer: a scale-in deletes their Nodes within minutes, an ARM that lies deletes none, and both at
+//! once, among hundreds and among thousands. The whole manager over the simulated Azure and the in-memory API server, on a paused clock.
 #![cfg(feature = "sandbox")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
 
@@ -209,4 +209,59 @@ async fn machines_that_are_denied_and_listed_or_come_back_are_not_deleted() {
         }
         assert_eq!(cluster.count(), 100, "404 for {minutes} minutes");
     }
+}
+
+/// Five scale sets with as many machines as one can have.
+fn five_thousand() -> Topology {
+    (0..5)
+        .fold(Topology::new(), |topology, index| topology.pool(Pool::new(PoolKind::Uniform, &format!("pool{index}"), 1000)))
+}
+
+/// How long ARM lies; the Nodes of machines that are gone are deleted sooner than this when it does not.
+const LIE: Duration = Duration::from_secs(90);
+
+/// A hundred machines of one scale set are gone. Kubelets of a hundred others are cut off, and ARM lies about these for a while.
+/// Answers how long the Nodes of the first took to go.
+async fn a_hundred_go(faults: Vec<Fault>) -> Duration {
+    let cluster = Cluster::start(five_thousand()).await;
+    let start = tokio::time::Instant::now();
+    let gone = cluster.world.scale_in("pool0", 100).unwrap();
+    let there: Vec<String> = cluster.of_pool("pool1").into_iter().take(100).collect();
+    cluster.silence(&gone);
+    cluster.silence(&there);
+    let is_left = |name: &String| cluster.server.get::<Node>("", name).is_some();
+    let mut lies = !faults.is_empty();
+    faults.into_iter().for_each(|fault| cluster.world.azure().add_fault(fault));
+    while lies || gone.iter().any(is_left) {
+        pass(1).await;
+        if lies && start.elapsed() >= LIE {
+            cluster.world.azure().faults().clear();
+            lies = false;
+        }
+        assert!(start.elapsed() < Duration::from_secs(600), "{} of 5000 are left", cluster.count());
+    }
+    assert!(there.iter().all(is_left), "machines that are there");
+    assert_eq!(cluster.count(), 4900);
+    start.elapsed()
+}
+
+fn of_pool1_denied() -> Fault {
+    Fault::refuse(404, "ResourceNotFound").path("*/virtualMachineScaleSets/pool1/virtualMachines/*")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_of_five_thousand_go_within_ten_minutes() {
+    let took = a_hundred_go(vec![]).await;
+    assert!(took < LIE, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_of_five_thousand_go_and_no_others_that_arm_denies_and_lists() {
+    a_hundred_go(vec![of_pool1_denied()]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_of_five_thousand_go_and_no_others_when_arm_denies_them_and_lists_nothing() {
+    let took = a_hundred_go(vec![of_pool1_denied(), Fault::new(Effect::EmptyList)]).await;
+    assert!(took > LIE, "{took:?}: nothing can be told from empty lists");
 }

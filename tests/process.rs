@@ -48,28 +48,76 @@ fn a_bad_file_ends_it_with_one_line_that_names_the_flag() {
     }
 }
 
-/// A manager whose API server takes connections and never answers; it is a candidate when this returns.
-fn waiting(folder: &Path, server: &TcpListener) -> (Child, BufReader<std::process::ChildStderr>) {
+/// Starts with `kubeconfig` in `folder` and a secure port that is closed.
+fn candidate(folder: &Path, server: &str) -> Command {
     let kubeconfig = folder.join("kubeconfig");
-    fs::write(&kubeconfig, KUBECONFIG.replace("127.0.0.1:1", &server.local_addr().unwrap().to_string())).unwrap();
+    fs::write(&kubeconfig, KUBECONFIG.replace("http://127.0.0.1:1", server)).unwrap();
     let mut command = program();
     command
         .arg(format!("--kubeconfig={}", kubeconfig.display()))
         .args(["--secure-port=0", "--configure-cloud-routes=false"]);
+    command
+}
+
+#[test]
+fn a_server_whose_name_cannot_be_looked_up_is_named_and_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = candidate(folder.path(), "https://nothing.invalid:6443");
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    for _ in 0..2 {
+        let line = read_until(&mut log, "cannot acquire the lease, trying again");
+        assert!(line.contains("cannot connect to nothing.invalid:6443") && !line.contains("t0k3n"), "{line}");
+    }
+    terminate(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_log_that_cannot_be_written_stops_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut command = candidate(folder.path(), &format!("http://{}", server.local_addr().unwrap()));
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut child = command.arg("--v=10").stderr(full).spawn().unwrap();
+    drop(server.accept().unwrap());
+    let _again = server.accept().unwrap();
+    terminate(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn what_was_asked_for_and_cannot_be_written_is_an_error() {
+    for arguments in [&["completion", "bash"][..], &["--version"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cloud-controller-manager"));
+        let output = command.args(arguments).stdout(full).output().unwrap();
+        let (code, line) = complaint(&output);
+        assert_eq!(code, Some(1), "{arguments:?}");
+        assert!(line.contains("standard output: No space left on device"), "{line}");
+    }
+}
+
+/// A manager whose API server takes connections and never answers; it is a candidate when this returns.
+fn waiting(folder: &Path, server: &TcpListener) -> (Child, BufReader<std::process::ChildStderr>) {
+    let mut command = candidate(folder, &format!("http://{}", server.local_addr().unwrap()));
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap());
     read_until(&mut log, "attempting to acquire");
     (child, log)
 }
 
-fn read_until(log: &mut impl BufRead, text: &str) {
-    let mut line = String::new();
-    while log.read_line(&mut line).unwrap() > 0 {
+/// The next line with `text`.
+fn read_until(log: &mut impl BufRead, text: &str) -> String {
+    let mut all = String::new();
+    loop {
+        let mut line = String::new();
+        assert!(log.read_line(&mut line).unwrap() > 0, "{text:?} is not in the log:\n{all}");
         if line.contains(text) {
-            return;
+            return line;
         }
+        all.push_str(&line);
     }
-    panic!("{text:?} is not in the log:\n{line}");
 }
 
 fn terminate(child: &Child) {

@@ -2,9 +2,9 @@
 //!
 //! In: what to check. Out: a report on stdout and an exit code: 0 when the configuration can be used, 1 when not.
 
-use std::{io::Write, process::ExitCode, sync::Arc};
+use std::{process::ExitCode, sync::Arc};
 
-use super::{clients, fail, on_runtime, provider_config};
+use super::{clients, fail, on_runtime, print, provider_config};
 use crate::{
     cli::{self, CheckConfig},
     cloud_provider::{
@@ -19,10 +19,7 @@ type Problem = Box<dyn std::error::Error + Send + Sync>;
 /// Checks and prints.
 pub(super) fn run(registry: &Registry, check: CheckConfig) -> ExitCode {
     match on_runtime(|_| report(registry, check)) {
-        Ok(Ok(report)) => {
-            let _ = writeln!(std::io::stdout().lock(), "{}", report.text.trim_end());
-            if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-        }
+        Ok(Ok(report)) => print(&report.text, if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
         Ok(Err(error)) => fail(&error),
         Err(error) => fail(&error),
     }

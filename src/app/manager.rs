@@ -386,7 +386,10 @@ async fn supervise(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::value::{FlagValue, Switches};
+    use crate::{
+        cli::value::{FlagValue, Switches},
+        providers::fake::{FakeCloud, FakeConfig},
+    };
 
     /// Remembers who asked for an account's client.
     #[derive(Default)]
@@ -414,6 +417,34 @@ mod tests {
         let accounts = Accounts::default();
         provider_client(&accounts, "azure").unwrap();
         assert_eq!(*accounts.0.lock().unwrap(), ["azure-cloud-provider"]);
+
+        let flags = ["ccm", "--cloud-provider=fake", "--secure-port=0", "--configure-cloud-routes=false"];
+        let Ok(crate::cli::Command::Run(config)) = crate::cli::parse(flags.map(Into::into), &["fake"], &[]) else {
+            panic!("no help asked for")
+        };
+        let (accounts, background) = (Arc::new(Accounts::default()), Shutdown::new());
+        let parts = Parts {
+            config: *config,
+            clients: Arc::clone(&accounts) as _,
+            provider: Arc::new(FakeCloud::new(FakeConfig::any_node())),
+            metrics: Arc::new(Metrics::new().unwrap()),
+            clock: Clock::System,
+            set_verbosity: Arc::new(|_| ()),
+        };
+        Manager::build(parts, Host::CallersRuntime, &background).await.map(drop).unwrap();
+        background.begin();
+        let asked = accounts.0.lock().unwrap();
+        assert!(asked.iter().any(|account| account == "fake-cloud-provider"), "{asked:?}");
+    }
+
+    #[test]
+    fn the_build_is_shown() {
+        let metrics = Metrics::new().unwrap();
+        show_build("v1.30.2", &metrics);
+        let page = metrics.render().unwrap();
+        let line = page.lines().find(|line| line.starts_with("kubernetes_build_info{")).unwrap();
+        assert!(line.contains(r#"major="1",minor="30""#) && line.contains(r#"git_version="v1.30.2""#), "{line}");
+        assert!(line.ends_with(" 1"), "{line}");
     }
 
     /// Tells when it is dropped.

@@ -45,14 +45,22 @@ pub fn run(registry: &Registry) -> ExitCode {
 pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (all, checkable, local) = (registry.names(), registry.checkable(), registry.local_names());
     match cli::parse_for(arguments, Providers { all: &all, checkable: &checkable, local: &local }) {
-        Ok(Command::Print(text)) => {
-            let _ = writeln!(std::io::stdout().lock(), "{}", text.trim_end());
-            ExitCode::SUCCESS
-        }
+        Ok(Command::Print(text)) => print(&text, ExitCode::SUCCESS),
         Ok(Command::Check(check)) => check_config::run(registry, *check),
         Ok(Command::ManageNode(config)) => node_manager::start(registry, *config),
         Ok(Command::Run(config)) => start(registry, *config),
         Err(error) => fail(&error),
+    }
+}
+
+/// Prints what was asked for, and ends with `code` unless it cannot be written. A reader that has seen enough is no failure.
+fn print(text: &str, code: ExitCode) -> ExitCode {
+    let mut output = std::io::stdout().lock();
+    match writeln!(output, "{}", text.trim_end()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            fail(&format!("cannot write to standard output: {error}"))
+        }
+        _ => code,
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{clients, fail, on, single_threaded, wiring};
 use crate::{
-    cli::{self, NodeManagerConfig, feature_gates, logging},
+    cli::{self, NodeManagerConfig, config, feature_gates, logging},
     cloud_provider::{LocalConfig, Registry},
     metrics::Metrics,
     node_manager::{NodeManager, Parts, Settings},
@@ -116,10 +116,13 @@ async fn serve(
         set_verbosity: super::verbosity(log),
         clock: Clock::System,
     };
-    let gates = feature_gates::resolve(&Default::default()).gates;
-    let settings = serving::ServingConfig { pair_name: PAIR_NAME, ..wiring::serving(&config.serving, &gates) };
-    serving::serve(settings, parts, background.clone()).await?;
+    serving::serve(serving_settings(&config.serving), parts, background.clone()).await?;
     Ok(())
+}
+
+fn serving_settings(config: &config::ServingConfig) -> serving::ServingConfig {
+    let gates = feature_gates::resolve(&Default::default()).gates;
+    serving::ServingConfig { pair_name: PAIR_NAME, ..wiring::serving(config, &gates) }
 }
 
 /// `/healthz` has upstream's one check, named after the Node, that always succeeds. What is missing is told by `/readyz`.
@@ -141,4 +144,20 @@ fn status(manager: &NodeManager) -> Value {
         "cloudProvider": {"problem": manager.provider_problem(), "details": manager.provider_status()},
         "controllers": [super::status::controller("cloud-node-manager", manager.status())],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_certificate_has_its_name() {
+        let arguments = ["cloud-node-manager", "--node-name=n", "--cert-dir=/certs"];
+        let providers = cli::Providers { all: &["azure"], checkable: &[], local: &["azure"] };
+        let Ok(cli::Command::ManageNode(config)) = cli::parse_for(arguments.map(Into::into), providers) else {
+            panic!("no such subcommand")
+        };
+        let settings = serving_settings(&config.serving);
+        assert_eq!((settings.pair_name, settings.cert_dir), ("cloud-node-manager", Some("/certs".into())));
+    }
 }

@@ -47,6 +47,7 @@ pub(crate) struct Cluster {
 pub(crate) struct Life {
     pub(crate) wire: Wire,
     pub(crate) provider: Arc<AzureCloud>,
+    pub(crate) metrics: Arc<Metrics>,
     stop: Shutdown,
     task: JoinHandle<Result<manager::Ended, manager::StartError>>,
 }
@@ -100,19 +101,19 @@ impl Cluster {
     }
 
     fn start_under(&self, more: &[&str], wire: Wire) -> Life {
-        let provider = Arc::new(self.provider(&wire));
+        let (provider, metrics) = (Arc::new(self.provider(&wire)), Arc::new(Metrics::new().unwrap()));
         let parts = Parts {
             config: flags(more),
             clients: Arc::new(wire.clone()),
             provider: Arc::clone(&provider) as _,
-            metrics: Arc::new(Metrics::new().unwrap()),
+            metrics: Arc::clone(&metrics),
             clock: self.clock,
             set_verbosity: Arc::new(|_| ()),
         };
         let stop = Shutdown::new();
         let stopping = stop.clone();
         let task = tokio::spawn(async move { manager::run(parts, &stopping).await });
-        Life { wire, provider, stop, task }
+        Life { wire, provider, metrics, stop, task }
     }
 
     fn provider(&self, wire: &Wire) -> AzureCloud {
@@ -201,8 +202,9 @@ impl Cluster {
 
     /// Waits until ARM has not been written to for so long.
     pub(crate) async fn quiet_for(&self, quiet: Duration) {
-        let (mut before, mut now) = (None, self.writes().len());
+        let (mut before, mut now, start) = (None, self.writes().len(), Instant::now());
         while before != Some(now) {
+            assert!(start.elapsed() < 24 * PATIENCE, "ARM is written to without end\n{}", self.report());
             tokio::time::sleep(quiet).await;
             (before, now) = (Some(now), self.writes().len());
         }

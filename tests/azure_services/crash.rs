@@ -42,6 +42,8 @@ type Statuses = Vec<(Option<String>, Vec<String>)>;
 /// Documents and statuses.
 type Outcome = (State, Statuses);
 
+/// What members of back-end pools are.
+const POOLS: &str = "loadBalancerBackendPoolConfigurationType";
 /// Whether it is switched off.
 const FLOATING_IP: &str = "azure-disable-load-balancer-floating-ip";
 /// The address of the public IP that somebody else made.
@@ -147,6 +149,63 @@ fn crashed(kind: Kind, last: Act, nth: usize, when: Crash) -> (bool, Outcome, Ve
     })
 }
 
+/// A Service on a public IP that somebody else made, a dual-stack one and an internal one, on load balancers called `old`.
+async fn named_old(pools: &str) -> Cluster {
+    let cluster = cluster(Kind::Shared).configured("loadBalancerName", "old").configured(POOLS, pools);
+    cluster.create(&dual_stack("web"));
+    cluster.create(&internal("inside"));
+    let life = cluster.start();
+    cluster.until_ready(PATIENCE).await;
+    cluster.quiet_for(LONG).await;
+    life.stop().await;
+    cluster.azure().clear_requests();
+    cluster.configured("loadBalancerName", "new")
+}
+
+/// The load balancers get another name at a restart, and the process crashes at the `nth` request from then on; with 0 it does not.
+/// Answers whether there were so many, what there is after another restart, and the writes before the crash.
+fn renamed(pools: &str, nth: usize, when: Crash) -> (bool, Outcome, Vec<String>) {
+    alone(async {
+        let cluster = named_old(pools).await;
+        let served: Vec<_> = cluster.services().iter().map(addresses).collect();
+        let life = cluster.start();
+        if nth > 0 {
+            life.wire.cut_at(nth, when);
+        }
+        tokio::time::sleep(2 * LONG).await;
+        let has_crashed = life.wire.is_cut();
+        let made = cluster.writes();
+        life.kill();
+        let life = cluster.start();
+        cluster.quiet_for(5 * LONG).await;
+        assert!(cluster.services().iter().all(is_ready), "{pools}: crash {when:?} request {nth}, after {made:?}");
+        let kept: Vec<_> = cluster.services().iter().map(addresses).collect();
+        assert_eq!(served, kept, "{pools}: crash {when:?} request {nth}, after {made:?}");
+        life.stop().await;
+        (has_crashed, result(&cluster), made)
+    })
+}
+
+fn sweep_of_names(pools: &str) {
+    let (_, expected, all) = renamed(pools, 0, Crash::Before);
+    assert!(!expected.0.keys().any(|id| id.contains("/loadbalancers/old")), "{all:?}");
+    let mut crashes = 0;
+    for when in [Crash::Before, Crash::After] {
+        for nth in 1.. {
+            let (has_crashed, found, made) = renamed(pools, nth, when);
+            let told = format!("{pools}: crash {when:?} request {nth}, after {made:?}");
+            assert_eq!(differences(&expected.0, &found.0), Vec::<String>::new(), "{told}");
+            assert_eq!(expected.1, found.1, "{told}");
+            if !has_crashed {
+                break;
+            }
+            crashes += 1;
+        }
+    }
+    assert!(crashes > 2 * all.len(), "reads and writes");
+    println!("{pools}: {crashes} crashes, {} writes without one", all.len());
+}
+
 fn sweep(kind: Kind) {
     let mut crashes = 0;
     for last in ACTS {
@@ -198,4 +257,14 @@ fn a_service_on_a_shared_public_ip_survives_crashes() {
 #[test]
 fn a_service_without_floating_ip_survives_crashes() {
     sweep(Kind::Machines);
+}
+
+#[test]
+fn another_name_of_the_load_balancer_survives_crashes_with_members_by_interface() {
+    sweep_of_names("nodeIPConfiguration");
+}
+
+#[test]
+fn another_name_of_the_load_balancer_survives_crashes_with_members_by_address() {
+    sweep_of_names("nodeIP");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cloud_controller_manager::{controllers::service::conditions, sandbox::azure::AzureOptions};
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Node, Service};
 
 use crate::{
     cluster::{Cluster, addresses, alone, is_ready, two_nodes},
@@ -123,6 +123,87 @@ fn names_that_are_too_long_get_nowhere() {
         assert!(cluster.azure().requests().iter().all(|request| request.path.len() < 1024));
         cluster.delete("long");
         cluster.until("it is gone", MINUTE, |cluster| cluster.service("long").is_none()).await;
+        life.stop().await;
+    });
+}
+
+/// One annotation that may name something, as long as the API server takes it.
+fn as_long_as_it_gets(number: usize) -> Service {
+    let key = NAMES[number % NAMES.len()];
+    with(external(&format!("long-{number}")), key, &format!("{number}{}", "x".repeat(240_000)))
+}
+
+const NAMES: [&str; 10] = [
+    "azure-load-balancer-resource-group",
+    "azure-pip-name",
+    "azure-pip-prefix-id",
+    "azure-dns-label-name",
+    "azure-load-balancer-internal-subnet",
+    "azure-load-balancer-mode",
+    "azure-pip-tags",
+    "azure-pip-ip-tags",
+    "azure-allowed-service-tags",
+    "azure-load-balancer-health-probe-request-path",
+];
+
+/// A Node that is to be initialised, and names whatever it wants in its provider id and annotations.
+fn hostile_node(number: usize) -> Node {
+    let long = "x".repeat(120_000);
+    let place = [
+        format!("/subscriptions/{number}{long}/resourceGroups/{number}{long}"),
+        format!("/subscriptions/99999999-0000-0000-0000-{number:012}/resourceGroups/rg-{number}"),
+    ];
+    let id = format!("azure://{}/providers/Microsoft.Compute/virtualMachines/vm{number}", place[number % 2]);
+    serde_json::from_value(serde_json::json!({
+        "metadata": {
+            "name": format!("hostile-{number}"),
+            "annotations": {"alpha.kubernetes.io/provided-node-ip": "x".repeat(240_000)},
+            "labels": {"kubernetes.azure.com/resource-group": format!("group-{number}")},
+        },
+        "spec": {
+            "providerID": id,
+            "taints": [{"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}],
+        },
+        "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]},
+    }))
+    .unwrap()
+}
+
+/// The values of labels in a page of metrics.
+fn label_values(page: &str) -> impl Iterator<Item = &str> {
+    page.lines().filter(|line| !line.starts_with('#')).flat_map(|line| line.split('"').skip(1).step_by(2))
+}
+
+/// Nobody who may write Services or Nodes makes `/metrics` large: what they write gets into no label.
+#[test]
+fn what_users_write_does_not_grow_the_page_of_metrics() {
+    const HOSTILE: usize = 20;
+    /// Of a name in Azure or Kubernetes, and both with a slash between.
+    const LONGEST: usize = 512;
+    alone(async {
+        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+        let life = cluster.start();
+        cluster.create(&external("honest"));
+        cluster.until_ready(MINUTE).await;
+        let before = life.metrics.render().unwrap();
+        (0..HOSTILE).for_each(|number| drop(cluster.create(&as_long_as_it_gets(number))));
+        (0..HOSTILE).for_each(|number| drop(cluster.server.create::<Node>(&hostile_node(number))));
+        cluster
+            .until("all Services have been looked at", 10 * MINUTE, |cluster| {
+                cluster.services().iter().all(|service| conditions::current(service).is_some())
+            })
+            .await;
+        tokio::time::sleep(10 * MINUTE).await;
+        let after = life.metrics.render().unwrap();
+        let longest = label_values(&after).max_by_key(|value| value.len()).unwrap();
+        assert!(longest.len() <= LONGEST, "{} bytes: {longest:.100}", longest.len());
+        // Some series of its own for each Service that is known by name; none is for a Node.
+        assert!(after.len() <= before.len() + HOSTILE * 16 * 1024, "{} bytes, before {}", after.len(), before.len());
+        for text in ["xxxx", "rg-1", "group-1", "hostile", "99999999-"] {
+            let found = label_values(&after).find(|value| value.contains(text));
+            assert_eq!(found, None, "{text}");
+        }
+        eprintln!("{} bytes of metrics, before {}; longest label {}", after.len(), before.len(), longest.len());
         life.stop().await;
     });
 }

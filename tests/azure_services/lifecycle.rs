@@ -228,3 +228,25 @@ fn one_service_at_a_time_is_what_nobody_asks_of_azure() {
         assert!(writes_of_load_balancers("--concurrent-service-syncs=2").await >= 5);
     });
 }
+
+/// What upstream's dashboards show of machines that join and leave the pools.
+#[test]
+fn membership_is_counted_for_the_service_that_asks_for_it() {
+    alone(async {
+        let cluster = Cluster::new(two_nodes(), AzureOptions::default());
+        let life = cluster.start();
+        cluster.create(&external("web"));
+        cluster.until_ready(5 * MINUTE).await;
+        cluster.delete("web");
+        cluster.until_gone(5 * MINUTE).await;
+        cluster.settle().await;
+        let page = life.metrics.render().unwrap();
+        for request in ["vmss_ensure_hosts_in_pool", "vmss_ensure_backend_pool_deleted"] {
+            let series = page.lines().filter(|line| line.starts_with("cloudprovider_azure_op_duration_seconds_count{"));
+            let label = format!("request=\"services_{request}\"");
+            let mut of_service = series.filter(|line| line.contains(&label) && line.contains("source=\"default/web\""));
+            assert!(of_service.next().is_some(), "{request}");
+        }
+        life.stop().await;
+    });
+}

@@ -147,6 +147,28 @@ fn a_machine_that_joins_for_no_service_is_opened() {
     });
 }
 
+/// Its pools and its rules change for the Service and for its machines at the same time.
+#[test]
+fn a_machine_that_leaves_is_closed_without_a_warning() {
+    alone(async {
+        let cluster = cluster("nodeIP");
+        cluster.create(&at_machines("web", 30_080));
+        let life = cluster.start();
+        cluster.until_ready(5 * MINUTE).await;
+        cluster.settle().await;
+        let nodes = cluster.world.nodes();
+        cluster.server.update_with::<Node>("", nodes[0].metadata.name.as_deref().unwrap(), |node| {
+            let labels = node.metadata.labels.get_or_insert_default();
+            labels.insert("node.kubernetes.io/exclude-from-external-load-balancers".to_owned(), "true".to_owned());
+        });
+        let is_closed = |cluster: &Cluster| opened(cluster) == expected(&[(&internal(&nodes[1])[0], "30080")]);
+        cluster.until("the machine is closed", 2 * MINUTE, is_closed).await;
+        cluster.settle().await;
+        assert_eq!(cluster.warnings("web"), []);
+        life.stop().await;
+    });
+}
+
 #[test]
 fn what_opened_machines_before_goes_after_a_restart() {
     alone(async {

@@ -17,11 +17,13 @@ pub(crate) fn state(documents: impl IntoIterator<Item = Value>) -> State {
         .collect()
 }
 
-/// One recorded case.
+/// One case.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     /// Its folder and name: `azure-lb/external-tcp`.
     pub(crate) path: String,
+    /// Whether it shows what Go's controllers did, rather than what we say is right.
+    pub(crate) is_recorded: bool,
     /// What it is about, for choosing cases.
     pub(crate) topic: String,
     /// `azure.json`, without endpoints and credentials.

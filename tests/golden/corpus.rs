@@ -1,4 +1,4 @@
-//! Reads the recorded cases from the files beside this one. The encoding is described in `README.md`.
+//! Reads the cases from the files beside this one. The encoding is described in `README.md`.
 //!
 //! In: JSON texts. Out: [`Case`]s, or what is wrong with the files: a template that does not exist or that nobody uses, a change of
 //! something that is not there, an unknown field.
@@ -25,7 +25,12 @@ const TEMPLATE: &str = "$";
 /// The template that is the same object before the step.
 const PREVIOUS: &str = "previous";
 
-/// All recorded cases, by path.
+/// Cases that were recorded from Go's controllers, and those that we wrote ourselves.
+const FOLDERS: [&str; 3] = ["azure-lb", "azure-routes", OWN];
+/// The folder of those that we wrote.
+const OWN: &str = "own";
+
+/// All cases, by path.
 pub(crate) fn cases() -> &'static [Case] {
     static CASES: OnceLock<Vec<Case>> = OnceLock::new();
     CASES.get_or_init(|| load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")).unwrap())
@@ -39,7 +44,7 @@ pub(crate) fn case(path: &str) -> &'static Case {
 fn load(root: &Path) -> Result<Vec<Case>> {
     let templates = Templates::new(&read(&root.join("shared.json"))?)?;
     let mut cases = Vec::new();
-    for folder in ["azure-lb", "azure-routes"] {
+    for folder in FOLDERS {
         for file in files(&root.join(folder))? {
             let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             let path = format!("{folder}/{name}");
@@ -177,6 +182,7 @@ struct RawCase {
     _description: String,
     #[serde(rename = "notes")]
     _notes: Option<String>,
+    why: Option<String>,
     flags: Vec<String>,
     topology: RawTopology,
     config: Value,
@@ -219,6 +225,9 @@ fn decode_case(templates: &Templates, path: &str, raw: RawCase) -> Result<Case> 
     if !path.ends_with(&format!("/{}", raw.name)) {
         return Err(format!("the file says that it is {}", raw.name));
     }
+    if raw.why.is_some() != path.starts_with(&format!("{OWN}/")) {
+        return Err("our own cases say why they are right, and no others do".to_owned());
+    }
     let before = state(templates.documents(&raw.before, &State::new())?);
     let mut progress = Progress { after: before.clone(), services: BTreeMap::new() };
     let steps = raw.steps.into_iter().map(|step| {
@@ -227,6 +236,7 @@ fn decode_case(templates: &Templates, path: &str, raw: RawCase) -> Result<Case> 
     });
     Ok(Case {
         path: path.to_owned(),
+        is_recorded: raw.why.is_none(),
         topic: raw.topic,
         config: templates.decode(&raw.config, None)?,
         flags: raw.flags,

@@ -1,4 +1,5 @@
-//! Golden cases: what Go's controller manager leaves in Azure, and the harness that replays it on a simulated cloud and cluster.
+//! Golden cases: what Go's controller manager leaves in Azure, what this one leaves where Go is wrong, and the harness that replays both
+//! on a simulated cloud and cluster.
 //!
 //! ```text
 //! *.json ─► corpus ─► case::Case ─► stage (cluster and Azure, actions) ─► replay ◄── Subject (controllers)

@@ -134,11 +134,12 @@ impl Judge {
         (found != expected).then(|| format!("its finalizers are {found:?}, expected {expected:?}"))
     }
 
-    fn ingress(&self, entries: &[LoadBalancerIngress]) -> BTreeSet<(String, String)> {
+    /// In their order, which clients that take the first one depend on.
+    fn ingress(&self, entries: &[LoadBalancerIngress]) -> Vec<(String, String)> {
         Self::plain(entries).into_iter().map(|(ip, mode)| (self.addresses.rename(&ip).to_owned(), mode)).collect()
     }
 
-    fn plain(entries: &[LoadBalancerIngress]) -> BTreeSet<(String, String)> {
+    fn plain(entries: &[LoadBalancerIngress]) -> Vec<(String, String)> {
         let pair =
             |entry: &LoadBalancerIngress| (entry.ip.clone().unwrap_or_default(), entry.ip_mode.clone().unwrap_or_default());
         entries.iter().map(pair).collect()

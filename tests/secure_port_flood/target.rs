@@ -1,7 +1,7 @@
 //! The built program on the sandbox's API server, and how it is asked: over new connections, from any loopback address.
 
 use std::{
-    fs, io,
+    env, fs, io,
     net::{Ipv4Addr, SocketAddr},
     path::Path,
     process::Stdio,
@@ -174,9 +174,21 @@ async fn free_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
 
+/// Names another program to test than the one that is built with the tests: with the one that is shipped all that is resident counts.
+const SHIPPED: &str = "CCM_BINARY";
+
+fn binary() -> String {
+    env::var(SHIPPED).unwrap_or_else(|_| env!("CARGO_BIN_EXE_cloud-controller-manager").to_owned())
+}
+
+/// Whether that is the program that is shipped.
+pub(crate) fn is_shipped() -> bool {
+    env::var_os(SHIPPED).is_some()
+}
+
 fn spawn(folder: &Path, address: SocketAddr) -> Child {
     let log = fs::File::create(folder.join("log")).unwrap();
-    Command::new(env!("CARGO_BIN_EXE_cloud-controller-manager"))
+    Command::new(binary())
         .env_remove("KUBERNETES_SERVICE_HOST")
         .args(["--cloud-provider=fake", "--configure-cloud-routes=false", "--bind-address=127.0.0.1"])
         .arg(format!("--secure-port={}", address.port()))

@@ -3,7 +3,7 @@
 //! In: what is done, for whom, and the work. Out: the work's result, and `cloudprovider_azure_op_*`.
 //! Upstream: `pkg/metrics/azure_metrics.go`, `MetricContext`.
 
-use std::future::Future;
+use std::{future::Future, pin::Pin};
 
 use tokio::time::Instant;
 
@@ -24,12 +24,13 @@ pub struct Operation<'a> {
     pub source: &'a str,
 }
 
-/// Does `work` and counts it. One that is dropped before its end counts as failed.
+/// Does `work` and counts it. One that is dropped before its end counts as failed. It comes boxed: many wait here at once, and each
+/// future that it is handed through would hold room for it twice.
 pub async fn observe_operation<T, E>(
     metrics: &Metrics,
     clock: Clock,
     operation: Operation<'_>,
-    work: impl Future<Output = Result<T, E>>,
+    work: Pin<Box<impl Future<Output = Result<T, E>>>>,
 ) -> Result<T, E> {
     let running = Running::begin(metrics, clock, operation);
     let result = work.await;
@@ -130,7 +131,7 @@ mod tests {
             let metrics = &metrics;
             async move {
                 let operation = Operation { request, source: &source, ..OPERATION };
-                observe_operation(metrics, clock, operation, async { Ok::<_, ()>(()) }).await
+                observe_operation(metrics, clock, operation, Box::pin(async { Ok::<_, ()>(()) })).await
             }
         };
         for number in 0..1_000 {
@@ -157,11 +158,11 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(3)).await;
             Ok::<_, ()>(7)
         };
-        assert_eq!(observe_operation(&metrics, clock, OPERATION, slow).await, Ok(7));
+        assert_eq!(observe_operation(&metrics, clock, OPERATION, Box::pin(slow)).await, Ok(7));
         assert!(has(&metrics, "duration_seconds_sum", "} 3"));
         assert!(!has(&metrics, "failure_count", ""));
-        assert_eq!(observe_operation(&metrics, clock, OPERATION, async { Err::<(), _>("no") }).await, Err("no"));
-        let never = observe_operation(&metrics, clock, OPERATION, std::future::pending::<Result<(), ()>>());
+        assert_eq!(observe_operation(&metrics, clock, OPERATION, Box::pin(async { Err::<(), _>("no") })).await, Err("no"));
+        let never = observe_operation(&metrics, clock, OPERATION, Box::pin(std::future::pending::<Result<(), ()>>()));
         assert!(tokio::time::timeout(Duration::from_secs(1), never).await.is_err());
         assert!(has(&metrics, "duration_seconds_count", "} 3") && has(&metrics, "failure_count", "} 2"));
         assert!(has(&metrics, "duration_seconds_bucket", r#",le="5"} 3"#), "{}", metrics.render().unwrap());

@@ -76,8 +76,12 @@ impl StateFile {
     fn replace(&self, memory: &Memory) -> std::io::Result<()> {
         let mut name = self.path.clone().into_os_string();
         name.push(format!(".{}.tmp", std::process::id()));
-        fs::write(&name, serde_json::to_vec_pretty(memory)?)?;
-        fs::rename(&name, &self.path)
+        let replaced = fs::write(&name, serde_json::to_vec_pretty(memory)?).and_then(|()| fs::rename(&name, &self.path));
+        if replaced.is_err() {
+            // Half a file helps nobody, least of all on a full disk.
+            let _ = fs::remove_file(&name);
+        }
+        replaced
     }
 
     fn about(&self, error: &dyn std::fmt::Display) -> CloudError {

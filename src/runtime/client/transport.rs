@@ -6,6 +6,7 @@
 //! (`k8s.io/apimachinery/pkg/util/net/http.go`).
 
 use std::{
+    fmt,
     future::Future,
     io,
     pin::Pin,
@@ -53,6 +54,36 @@ const KEEPALIVE_TRIES: u32 = 3;
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 /// How long a connection may take, with name lookup, proxy and TLS handshake.
 const CONNECT: Duration = Duration::from_secs(15);
+
+/// There is no connection. Its cause says why, but neither to whom nor through whom.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot connect to {server}{through}")]
+struct NoConnection {
+    server: String,
+    through: Through,
+    source: BoxError,
+}
+
+/// Host and port of the proxy, without its password.
+#[derive(Debug, Clone, Default)]
+struct Through(Option<Arc<str>>);
+
+impl Through {
+    fn of(proxy: &Uri) -> Self {
+        let host = proxy.host().unwrap_or_default();
+        Self(Some(proxy.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")).into()))
+    }
+}
+
+impl fmt::Display for Through {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(proxy) = &self.0 else { return Ok(()) };
+        write!(
+            formatter,
+            " through the proxy {proxy} (look at proxy-url of the kubeconfig, HTTPS_PROXY, HTTP_PROXY and NO_PROXY)"
+        )
+    }
+}
 
 type Names = Arc<dyn ResolveServerName + Send + Sync>;
 type Answer = BoxFuture<'static, Result<Response<Incoming>, BoxError>>;
@@ -117,14 +148,15 @@ impl Service<Request<Body>> for Transport {
 /// Makes pools of connections, through the proxy if there is one.
 fn pools(config: &Config, names: Names, idle: usize) -> Result<MakePool, kube::Error> {
     let tcp = tcp();
-    let Some(proxy) = &config.proxy_url else { return Ok(pool_over(tcp, names, idle)) };
+    let Some(proxy) = &config.proxy_url else { return Ok(pool_over(tcp, Through::default(), names, idle)) };
+    let through = Through::of(proxy);
     let auth = Matcher::builder().all(proxy.to_string()).build().intercept(&config.cluster_url);
     let auth = auth.and_then(|intercept| intercept.basic_auth().cloned());
     match proxy.scheme_str() {
-        Some("http") => Ok(pool_over(tunnel(proxy, auth, tcp), names, idle)),
+        Some("http") => Ok(pool_over(tunnel(proxy, auth, tcp), through, names, idle)),
         Some("https") => {
             let encrypted = config.rustls_https_connector_with_connector(tcp)?;
-            Ok(pool_over(tunnel(proxy, auth, encrypted), names, idle))
+            Ok(pool_over(tunnel(proxy, auth, encrypted), through, names, idle))
         }
         _ => Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::new(proxy.clone()) }),
     }
@@ -151,7 +183,7 @@ fn tcp() -> HttpConnector {
     tcp
 }
 
-fn pool_over<H>(inner: H, names: Names, idle: usize) -> MakePool
+fn pool_over<H>(inner: H, through: Through, names: Names, idle: usize) -> MakePool
 where
     H: Service<Uri> + Clone + Send + Sync + 'static,
     H::Response: Connection + Read + Write + Send + Unpin + 'static,
@@ -159,7 +191,8 @@ where
     H::Error: Into<BoxError>,
 {
     Arc::new(move |tls| {
-        let connector = Connector(HttpsConnector::new(inner.clone(), tls, false, Arc::clone(&names)));
+        let https = HttpsConnector::new(inner.clone(), tls, false, Arc::clone(&names));
+        let connector = Connector { https, through: through.clone() };
         let client: Client<_, Body> = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -175,9 +208,12 @@ where
     })
 }
 
-/// A connector that does not take longer than [`CONNECT`].
+/// A connector that does not take longer than [`CONNECT`], and names the server that it does not reach.
 #[derive(Clone)]
-struct Connector<H>(HttpsConnector<H>);
+struct Connector<H> {
+    https: HttpsConnector<H>,
+    through: Through,
+}
 
 impl<H> Service<Uri> for Connector<H>
 where
@@ -190,14 +226,19 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.0.poll_ready(context)
+        self.https.poll_ready(context)
     }
 
     fn call(&mut self, server: Uri) -> Self::Future {
-        let connection = self.0.call(server);
+        let name = server.authority().map(ToString::to_string).unwrap_or_default();
+        let (connection, through) = (self.https.call(server), self.through.clone());
         Box::pin(async move {
-            let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {CONNECT:?}"));
-            tokio::time::timeout(CONNECT, connection).await.map_err(late)?
+            let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {CONNECT:?}")).into());
+            let connected = tokio::time::timeout(CONNECT, connection).await.unwrap_or_else(late);
+            connected.map_err(|source| NoConnection { server: name, through, source }.into())
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

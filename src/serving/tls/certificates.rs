@@ -182,13 +182,33 @@ async fn cert_dir_pair(
     Ok((cert, key))
 }
 
-/// The key first and readable by its owner only: a crash in between leaves a key without a certificate, which is reported.
+/// Both files whole, or neither: of one alone the next start says that the other is missing, and a full disk would be told as that for
+/// ever. Only a crash between the two renames leaves a key without a certificate.
 fn write(directory: &Path, cert: &Path, key: &Path, pem: &Pem) -> std::io::Result<()> {
-    use std::io::Write;
     std::fs::create_dir_all(directory)?;
+    let (new_key, new_cert) = (beside(key), beside(cert));
+    let written = put(&new_key, &pem.key, 0o600)
+        .and_then(|()| put(&new_cert, &pem.cert, 0o666))
+        .and_then(|()| std::fs::rename(&new_key, key))
+        .and_then(|()| std::fs::rename(&new_cert, cert));
+    if written.is_err() {
+        // Those that are not there need no removal.
+        let _ = (std::fs::remove_file(new_key), std::fs::remove_file(new_cert));
+    }
+    written
+}
+
+/// Where a file is written before it gets its name.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.to_owned().into_os_string();
+    name.push(format!(".{}.tmp", std::process::id()));
+    name.into()
+}
+
+fn put(path: &Path, text: &[u8], mode: u32) -> std::io::Result<()> {
+    use std::io::Write;
     let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600).open(key)?.write_all(&pem.key)?;
-    std::fs::write(cert, &pem.cert)
+    options.write(true).create(true).truncate(true).mode(mode).open(path)?.write_all(text)
 }
 
 #[cfg(test)]
@@ -241,6 +261,21 @@ mod tests {
         std::fs::remove_file(key).unwrap();
         let error = Certificates::load(&config, Clock::System).await.unwrap_err().to_string();
         assert!(error.starts_with("--cert-dir: cannot read"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_told_and_leaves_no_half_a_pair() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = ServingConfig { cert_dir: Some(directory.path().to_owned()), ..Default::default() };
+        for file in ["cloud-controller-manager.crt", "cloud-controller-manager.key"] {
+            std::os::unix::fs::symlink("/dev/full", beside(&directory.path().join(file))).unwrap();
+            let error = Certificates::load(&config, Clock::System).await.unwrap_err().to_string();
+            let expected = format!("--cert-dir: cannot write a certificate into {}: No space", directory.path().display());
+            assert!(error.starts_with(&expected), "{error}");
+            assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "{file}");
+        }
+        Certificates::load(&config, Clock::System).await.unwrap();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
     }
 
     #[tokio::test]

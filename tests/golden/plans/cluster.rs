@@ -17,7 +17,7 @@ use cloud_controller_manager::providers::azure::{
 use k8s_openapi::api::core::v1::{LoadBalancerStatus, Node, Service};
 use serde_json::Value;
 
-use crate::case::{Action, Case, Step};
+use crate::case::{Action, Case, State, Step};
 
 /// What is to be planned at once.
 #[derive(Clone)]
@@ -28,6 +28,8 @@ pub(super) struct Turn {
     /// Services that cannot be read, by namespace/name, and why.
     pub(super) refused: BTreeMap<String, String>,
     pub(super) nodes: NodeAddresses,
+    /// Addresses of the machines in the pools at the end of the step.
+    pub(super) members: BTreeSet<IpAddr>,
     /// Addresses that Services had in earlier steps, by namespace/name.
     pub(super) memory: BTreeMap<String, BTreeSet<IpAddr>>,
 }
@@ -48,6 +50,7 @@ pub(super) struct Cluster {
     /// Those with a load balancer of ours, with the status of the step before.
     services: BTreeMap<String, Service>,
     nodes: NodeAddresses,
+    members: BTreeSet<IpAddr>,
     memory: BTreeMap<String, BTreeSet<IpAddr>>,
 }
 
@@ -56,8 +59,13 @@ impl Cluster {
     pub(super) fn new(case: &Case) -> Self {
         let name = case.flags.iter().find_map(|flag| flag.strip_prefix("--cluster-name=")).unwrap_or("kubernetes");
         let nodes = NodeAddresses { present: addresses(&case.nodes), gone: BTreeSet::new() };
-        let (services, memory) = (BTreeMap::new(), BTreeMap::new());
-        Self { config: case.config.clone(), name: name.to_owned(), services, nodes, memory }
+        let (services, members, memory) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Self { config: case.config.clone(), name: name.to_owned(), services, nodes, members, memory }
+    }
+
+    /// Before the first action of a step: who will be in the pools, which is planned elsewhere.
+    pub(super) fn begin(&mut self, step: &Step) {
+        self.members = members(&step.after);
     }
 
     /// Takes note of an action; answers what has to be planned then.
@@ -133,13 +141,29 @@ impl Cluster {
                 }
             }
         }
-        Turn { settings, asks, others, refused, nodes: self.nodes.clone(), memory: self.memory.clone() }
+        let (nodes, members, memory) = (self.nodes.clone(), self.members.clone(), self.memory.clone());
+        Turn { settings, asks, others, refused, nodes, members, memory }
     }
 }
 
 fn is_balanced(service: &Service) -> bool {
     let spec = service.spec.as_ref();
     spec.is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none())
+}
+
+/// Members of pools, by address and by network interface.
+fn members(state: &State) -> BTreeSet<IpAddr> {
+    let pools = state.values().flat_map(|document| list(&document["properties"]["backendAddressPools"]));
+    let listed = pools.flat_map(|pool| list(&pool["properties"]["loadBalancerBackendAddresses"]));
+    let by_address = listed.filter_map(|entry| entry["properties"]["ipAddress"].as_str());
+    let configurations = state.values().flat_map(|document| list(&document["properties"]["ipConfigurations"]));
+    let joined = configurations.filter(|one| !list(&one["properties"]["loadBalancerBackendAddressPools"]).is_empty());
+    let by_interface = joined.filter_map(|one| one["properties"]["privateIPAddress"].as_str());
+    by_address.chain(by_interface).map(|address| address.parse().unwrap()).collect()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 fn addresses(nodes: &[Node]) -> BTreeSet<IpAddr> {

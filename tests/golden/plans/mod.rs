@@ -106,6 +106,7 @@ fn play(case: &'static Case) -> Vec<Scene> {
     let mut scenes = Vec::new();
     for step in &case.steps {
         let mut cloud = Cloud::new(case, step, documents.clone());
+        cluster.begin(step);
         for action in &step.actions {
             cloud.act(action);
             if let Some(turn) = cluster.act(step, action) {

@@ -7,9 +7,10 @@ use cloud_controller_manager::providers::azure::{
     load_balancer::{
         desired::{
             Ask,
-            security_rules::{Outcome, Reach, reconcile},
+            security_rules::{NodeAddresses, Outcome, Reach, reconcile},
             status::frontend_addresses,
         },
+        members::listed_in_pools,
         observed::Observed,
         spec::ServiceSpec,
     },
@@ -36,7 +37,15 @@ pub(super) fn apply(cloud: &mut Cloud<'_>, turn: &Turn) {
 fn plan(group: &NetworkSecurityGroup, observed: &Observed, turn: &Turn) -> Outcome {
     let asks: Vec<Reach> = turn.asks.iter().filter_map(|ask| reach(ask, observed, turn)).collect();
     let others: Vec<Reach> = turn.others.iter().filter_map(|spec| wanted(spec, observed, turn)).collect();
-    reconcile(group, &asks, &others, &turn.nodes, &turn.settings)
+    reconcile(group, &asks, &others, &nodes(observed, turn), &turn.settings)
+}
+
+/// Those that pools list were given to Nodes of this cluster, too.
+fn nodes(observed: &Observed, turn: &Turn) -> NodeAddresses {
+    let mut nodes = turn.nodes.clone();
+    let listed = listed_in_pools(observed, &turn.settings).into_iter();
+    nodes.gone.extend(listed.filter(|address| !turn.nodes.present.contains(address)));
+    nodes
 }
 
 fn reach(ask: &Ask, observed: &Observed, turn: &Turn) -> Option<Reach> {
@@ -54,7 +63,7 @@ fn reach(ask: &Ask, observed: &Observed, turn: &Turn) -> Option<Reach> {
 
 /// `None`: the Service has no address yet.
 fn wanted(spec: &ServiceSpec, observed: &Observed, turn: &Turn) -> Option<Reach> {
-    let members: Vec<_> = turn.nodes.present.iter().copied().collect();
+    let members: Vec<_> = turn.members.iter().copied().collect();
     Reach::wanted(spec, &frontend_addresses(observed, spec, &turn.settings), &members).ok()
 }
 

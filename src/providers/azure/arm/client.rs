@@ -220,7 +220,12 @@ impl ArmClient {
     }
 
     pub(super) fn counted(&self) -> Counted<'_> {
-        Counted { metrics: &self.shared.parts.metrics, groups: self.shared.settings.labelled_groups.as_ref() }
+        let settings = &self.shared.settings;
+        Counted {
+            metrics: &self.shared.parts.metrics,
+            groups: settings.labelled_groups.as_ref(),
+            subscriptions: settings.labelled_subscriptions.as_ref(),
+        }
     }
 
     pub(super) fn now(&self) -> Instant {

@@ -8,7 +8,7 @@ use super::{ArmError, request::Ask};
 use crate::metrics::Metrics;
 
 /// What stands for all values that somebody other than the operator chose.
-const OTHER: &str = "other";
+pub(super) const OTHER: &str = "other";
 
 /// Counts for one client.
 pub(super) struct Counted<'a> {
@@ -16,6 +16,8 @@ pub(super) struct Counted<'a> {
     pub(super) metrics: &'a Arc<Metrics>,
     /// The resource groups that become labels, in lower case; `None`: all. Users name groups, too: each label is a series that stays.
     pub(super) groups: Option<&'a BTreeSet<String>>,
+    /// The same of subscriptions, which provider ids of Nodes name.
+    pub(super) subscriptions: Option<&'a BTreeSet<String>>,
 }
 
 /// Subscription and lower-cased resource group in a path; empty when there is none.
@@ -40,8 +42,12 @@ impl Counted<'_> {
     /// Subscription and resource group as labels.
     fn place<'p>(&self, path: &'p str) -> (&'p str, String) {
         let (subscription, group) = place(path);
-        let is_labelled = group.is_empty() || self.groups.is_none_or(|groups| groups.contains(&group));
-        (subscription, if is_labelled { group } else { OTHER.to_owned() })
+        let is_labelled = |known: Option<&BTreeSet<String>>, name: &str| {
+            name.is_empty() || known.is_none_or(|known| known.contains(&name.to_lowercase()))
+        };
+        let subscription = if is_labelled(self.subscriptions, subscription) { subscription } else { OTHER };
+        let group = if is_labelled(self.groups, &group) { group } else { OTHER.to_owned() };
+        (subscription, group)
     }
 
     /// A call has ended.
@@ -89,15 +95,20 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_users_name_are_other() {
+    fn groups_and_subscriptions_that_users_name_are_other() {
         let metrics = Arc::new(Metrics::new().unwrap());
         let groups = BTreeSet::from(["rg".to_owned()]);
-        let counted = |groups| Counted { metrics: &metrics, groups };
+        let counted = |groups| Counted { metrics: &metrics, groups, subscriptions: None };
         let place = |groups, group: &str| counted(groups).place(&format!("/subscriptions/s/resourceGroups/{group}/x")).1;
         assert_eq!(place(Some(&groups), "RG"), "rg");
         assert_eq!(place(Some(&groups), &"x".repeat(240_000)), "other");
         assert_eq!(place(None, "Any"), "any");
         assert_eq!(counted(Some(&groups)).place("/subscriptions/s/providers/x").1, "");
+        let subscriptions = BTreeSet::from(["mine".to_owned()]);
+        let counted = Counted { metrics: &metrics, groups: None, subscriptions: Some(&subscriptions) };
+        for (subscription, label) in [("Mine", "Mine"), ("theirs", "other")] {
+            assert_eq!(counted.place(&format!("/subscriptions/{subscription}/resourceGroups/g")), (label, "g".to_owned()));
+        }
     }
 
     #[test]

@@ -22,6 +22,9 @@ pub struct ResourceId {
     text: Arc<str>,
 }
 
+/// Longest id, in bytes. Azure documents none: names have at most 90 letters, so that a part of a resource has less than a third of this.
+const LONGEST: usize = 2048;
+
 /// Not the id of an ARM resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not an ARM resource id: {why}")]
@@ -83,6 +86,9 @@ fn escape(c: char, into: &mut String) {
 /// What is wrong with `text`, if anything is. One pass.
 fn check(text: &str) -> Result<(), &'static str> {
     const START: &str = "it does not begin with /subscriptions/";
+    if text.len() > LONGEST {
+        return Err("it is longer than any id");
+    }
     let rest = text.strip_prefix('/').ok_or(START)?;
     let (mut count, mut has_group, mut has_provider) = (0_usize, false, true);
     for segment in rest.split('/') {

@@ -24,6 +24,8 @@ pub struct ArmSettings {
     pub polling: Polling,
     /// Resource groups of the configuration, in lower case: only these become labels of metrics. `None`: all do.
     pub labelled_groups: Option<BTreeSet<String>>,
+    /// The same of subscriptions.
+    pub labelled_subscriptions: Option<BTreeSet<String>>,
 }
 
 /// Tries of one request. Throttled requests wait at the budget instead.
@@ -119,6 +121,12 @@ fn groups(config: &AzureConfig) -> BTreeSet<String> {
     all.filter(|group| !group.is_empty()).map(str::to_lowercase).collect()
 }
 
+/// Every subscription that the configuration names, in lower case. Whoever writes Nodes names subscriptions, too.
+pub(super) fn subscriptions(config: &AzureConfig) -> BTreeSet<String> {
+    let named = [&config.subscription_id, &config.network_resource_subscription_id];
+    named.into_iter().filter(|id| !id.is_empty()).map(|id| id.to_lowercase()).collect()
+}
+
 /// Delay before a second try in Go, below which `enableMinimumRetryAfter` ignores `Retry-After`.
 const MINIMUM_RETRY_AFTER: Duration = Duration::from_secs(5);
 
@@ -148,6 +156,7 @@ impl ArmSettings {
         let mut settings = Self::new(endpoint, named.unwrap_or_else(default))?;
         settings.azure_stack = azure_stack;
         settings.labelled_groups = Some(groups(config));
+        settings.labelled_subscriptions = Some(subscriptions(config));
         settings.backoff = settings.backoff.at_most(Backoff::bound(config));
         if config.enable_minimum_retry_after {
             settings.polling.shortest_asked = MINIMUM_RETRY_AFTER;
@@ -166,6 +175,7 @@ impl ArmSettings {
             limits: Limits::default(),
             polling: Polling::default(),
             labelled_groups: None,
+            labelled_subscriptions: None,
         })
     }
 }

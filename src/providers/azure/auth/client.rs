@@ -30,6 +30,7 @@ const DIRECT: &str = "169.254.169.254,localhost,127.0.0.0/8,::1";
 #[derive(Debug, Clone)]
 pub struct ReqwestTransport {
     client: Client,
+    has_proxy: bool,
 }
 
 impl ReqwestTransport {
@@ -46,12 +47,14 @@ impl ReqwestTransport {
             .gzip(true)
             .redirect(Policy::none())
             .no_proxy();
-        for proxy in proxies(environment)? {
+        let proxies = proxies(environment)?;
+        let has_proxy = !proxies.is_empty();
+        for proxy in proxies {
             builder = builder.proxy(proxy);
         }
         let client =
             builder.build().map_err(|error| AuthError::configuration("HTTP client", describe(&error.without_url())))?;
-        Ok(Self { client })
+        Ok(Self { client, has_proxy })
     }
 }
 
@@ -101,11 +104,26 @@ impl Transport for ReqwestTransport {
         let unsendable = |error: reqwest::Error| TransportError::NotSent(describe(&error.without_url()));
         let largest = LargestBody::of(&request);
         let request = reqwest::Request::try_from(request).map_err(unsendable)?;
-        let answer = self.client.execute(request).await.map_err(failed)?;
+        let server = request.url().host_str().unwrap_or_default().to_owned();
+        let connecting = |error| self.not_connected(&server, error);
+        let answer = self.client.execute(request).await.map_err(connecting)?;
         let (status, version, headers) = (answer.status(), answer.version(), answer.headers().clone());
         let mut response = http::Response::new(body(answer, largest).await?);
         (*response.status_mut(), *response.version_mut(), *response.headers_mut()) = (status, version, headers);
         Ok(response)
+    }
+}
+
+impl ReqwestTransport {
+    /// The same as [`failed`]; for want of a connection with the server's name, which the cause does not tell, and who may be in between.
+    fn not_connected(&self, server: &str, error: reqwest::Error) -> TransportError {
+        match failed(error) {
+            TransportError::NotSent(why) if self.has_proxy => TransportError::NotSent(format!(
+                "{server}: {why} (if it is behind the proxy, look at HTTPS_PROXY and NO_PROXY)"
+            )),
+            TransportError::NotSent(why) => TransportError::NotSent(format!("{server}: {why}")),
+            other => other,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! In: the call, the Service and the work. Out: the work's result, and `provider_reconcile_*`. All labels but the name are yes or no, so
 //! that users cannot make more than 256 series of each call. Upstream: `pkg/trace`.
 
-use std::future::Future;
+use std::{future::Future, pin::Pin};
 
 use k8s_openapi::api::core::v1::Service;
 
@@ -40,13 +40,14 @@ impl Reconcile {
         [self.name(), tags, ranges, internal, source, additional, name, prefix, spec]
     }
 
-    /// Does `work` and counts it. One that is dropped before its end counts as failed.
+    /// Does `work` and counts it. One that is dropped before its end counts as failed. It comes boxed: all Services wait here at once,
+    /// and each future that it is handed through would hold room for it twice.
     pub(super) async fn observe<T, E>(
         self,
         metrics: &Metrics,
         clock: Clock,
         service: &Service,
-        work: impl Future<Output = Result<T, E>>,
+        work: Pin<Box<impl Future<Output = Result<T, E>>>>,
     ) -> Result<T, E> {
         let mut running = Running { metrics, clock, labels: self.labels(service), started: clock.now(), succeeded: false };
         let result = work.await;
@@ -126,11 +127,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn every_end_is_observed_and_failures_are_counted() {
         let (metrics, clock, service) = (Metrics::new().unwrap(), Clock::System, service(&[]));
-        let observe = |work| Reconcile::Get.observe(&metrics, clock, &service, work);
+        let observe = |work| Reconcile::Get.observe(&metrics, clock, &service, Box::pin(work));
         assert_eq!(observe(std::future::ready(Ok::<_, ()>(7))).await, Ok(7));
         assert_eq!(observe(std::future::ready(Err(()))).await, Err(()));
         let never = std::future::pending::<Result<(), ()>>();
-        let never = Reconcile::Get.observe(&metrics, clock, &service, never);
+        let never = Reconcile::Get.observe(&metrics, clock, &service, Box::pin(never));
         assert!(tokio::time::timeout(std::time::Duration::from_secs(1), never).await.is_err());
         let labels = Reconcile::Get.labels(&service);
         assert_eq!(metrics.provider_reconcile_duration.with_label_values(&labels).get_sample_count(), 3);

@@ -231,16 +231,26 @@ impl Roster {
     /// Addresses of Nodes that there are, and of those that have gone while this process looked, as long as `listed` has them: in a
     /// group that several clusters share, another one's Node may get such an address later.
     pub fn node_addresses(&self, listed: impl FnOnce() -> BTreeSet<IpAddr>) -> NodeAddresses {
+        let mut inner = self.noted();
+        if !inner.nodes.gone.is_empty() {
+            let listed = listed();
+            inner.nodes.gone.retain(|address| listed.contains(address));
+        }
+        inner.nodes.clone()
+    }
+
+    /// Takes note of the Nodes that there are. One that goes before rules are planned for the first time has been this cluster's too.
+    pub fn note_nodes(&self) {
+        drop(self.noted());
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Inner> {
         let present: BTreeSet<IpAddr> = self.nodes.list().iter().flat_map(|node| internal_addresses(node)).collect();
         let mut inner = self.inner();
         let NodeAddresses { present: before, gone } = std::mem::take(&mut inner.nodes);
-        let mut gone: BTreeSet<_> = gone.into_iter().chain(before).filter(|address| !present.contains(address)).collect();
-        if !gone.is_empty() {
-            let listed = listed();
-            gone.retain(|address| listed.contains(address));
-        }
+        let gone = gone.into_iter().chain(before).filter(|address| !present.contains(address)).collect();
         inner.nodes = NodeAddresses { present, gone };
-        inner.nodes.clone()
+        inner
     }
 
     /// Takes note of addresses that were given to Nodes of this cluster, as its pools show: a process that has just begun knows no others.
@@ -407,6 +417,16 @@ mod tests {
         assert_eq!(after.node_addresses(all).gone, addresses(&["10.0.0.5"]));
         assert_eq!(after.node_addresses(|| addresses(&["10.0.0.4"])).gone, addresses(&[]));
         assert_eq!(after.node_addresses(all).gone, addresses(&[]), "by now it may be somebody else's");
+    }
+
+    #[test]
+    fn a_node_that_goes_before_the_first_plan_is_known_to_have_been_there() {
+        let node =
+            json!({"metadata": {"name": "n"}, "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.4"}]}});
+        let begun = Roster { nodes: Store::of(vec![serde_json::from_value(node).unwrap()]), ..roster() };
+        begun.note_nodes();
+        let later = Roster { nodes: Store::of(Vec::new()), ..begun };
+        assert_eq!(later.node_addresses(|| addresses(&["10.0.0.4"])).gone, addresses(&["10.0.0.4"]));
     }
 
     /// A process that was killed before the status was written, and a deletion after the load balancer was.

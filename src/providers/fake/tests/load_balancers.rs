@@ -232,6 +232,25 @@ async fn the_state_file_outlives_the_process_and_is_shared() {
     assert_eq!(ensure(&standby, &web, &["a"]).await.unwrap(), ["203.0.113.1"], "a removed file is an empty cloud");
 }
 
+#[tokio::test]
+async fn a_full_disk_is_told_and_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cloud.yaml");
+    std::fs::write(&path, format!("{POOL}\nstateFile: state.json\nanyInstance: {{}}")).unwrap();
+    let cloud = FakeCloud::from_file(&path).unwrap();
+    assert_eq!(ensure(&cloud, &service("web"), &["a"]).await.unwrap(), ["203.0.113.1"]);
+    let full = folder.path().join(format!("state.json.{}.tmp", std::process::id()));
+    std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+    let error = ensure(&cloud, &service("other"), &["a"]).await.unwrap_err().to_string();
+    assert!(error.contains("stateFile") && error.contains("state.json: No space left on device"), "{error}");
+    assert!(!full.is_symlink(), "what could not be written is removed");
+    for cloud in [&cloud, &FakeCloud::from_file(&path).unwrap()] {
+        assert_eq!(cloud.load_balancers().len(), 1);
+        assert!(cloud.load_balancer_of("default/other").is_none());
+    }
+    assert_eq!(ensure(&cloud, &service("other"), &["a"]).await.unwrap(), ["203.0.113.2"]);
+}
+
 /// The test runs itself as the process that dies.
 #[tokio::test]
 async fn a_crash_ends_the_process_and_keeps_what_was_made() {

@@ -5,10 +5,6 @@ use tower::ServiceExt;
 use super::*;
 use crate::metrics::Metrics;
 
-fn metrics() -> RequestMetricsLayer {
-    RequestMetricsLayer::new("host".into(), Arc::new(Metrics::new().unwrap()))
-}
-
 fn user(text: &str) -> AuthInfo {
     serde_json::from_str(text).unwrap()
 }
@@ -25,8 +21,12 @@ async fn ask(credentials: &Credentials, accepted: &'static str) -> (StatusCode, 
         async move { Ok::<_, BoxError>(Response::builder().status(status).body(()).unwrap()) }
     });
     let request = Request::new(Body::from(b"{}".to_vec()));
-    let answer = CredentialsLayer::new(credentials.clone(), metrics()).layer(server).oneshot(request).await.unwrap();
+    let metrics = Arc::new(Metrics::new().unwrap());
+    let counting = RequestMetricsLayer::new("host".into(), Arc::clone(&metrics));
+    let answer = CredentialsLayer::new(credentials.clone(), counting).layer(server).oneshot(request).await.unwrap();
     let seen = seen.lock().unwrap().clone();
+    let again = metrics.rest_client_request_retries_total.with_label_values(&[answer.status().as_str(), "GET", "host"]);
+    assert_eq!(again.get(), f64::from(u8::from(seen.len() > 1)), "what is sent once more is counted");
     (answer.status(), seen)
 }
 

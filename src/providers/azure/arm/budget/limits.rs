@@ -6,10 +6,13 @@
 //! by region too; a cluster is in one, so one bucket per subscription serves. Where compute publishes nothing (availability
 //! sets) only ARM's bucket holds, and 429s say the rest.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use super::{
-    super::Quota,
+    super::{Quota, settings::subscriptions},
     charge::{Charge, Operation, Target},
 };
 use crate::providers::azure::config::{AzureConfig, RateLimit};
@@ -87,6 +90,15 @@ pub struct BudgetSettings {
     pub limit: RateLimit,
     /// The same for single clients: `loadBalancerRateLimit` or `loadBalancer`, in any letter case.
     pub client_limits: BTreeMap<String, RateLimit>,
+    /// Subscriptions of the configuration, in lower case: only these become labels of metrics. None: all do.
+    pub labelled_subscriptions: BTreeSet<String>,
+}
+
+impl BudgetSettings {
+    /// Whether the subscription is one of the operator's; others are named by whoever writes Nodes.
+    pub(super) fn is_labelled(&self, subscription: &str) -> bool {
+        self.labelled_subscriptions.is_empty() || self.labelled_subscriptions.contains(&subscription.to_lowercase())
+    }
 }
 
 impl Default for BudgetSettings {
@@ -104,7 +116,12 @@ impl From<&AzureConfig> for BudgetSettings {
             cloud_provider_rate_limit_qps_write: config.cloud_provider_rate_limit_qps_write,
             cloud_provider_rate_limit_bucket_write: config.cloud_provider_rate_limit_bucket_write,
         };
-        Self { share_percent: config.request_share_percent, limit, client_limits: config.rate_limit_entries.clone() }
+        Self {
+            share_percent: config.request_share_percent,
+            limit,
+            client_limits: config.rate_limit_entries.clone(),
+            labelled_subscriptions: subscriptions(config),
+        }
     }
 }
 

@@ -33,6 +33,7 @@ use self::{
     buckets::Buckets,
     queue::{Queue, Ticket},
 };
+use super::observe::OTHER;
 use crate::{metrics::Metrics, runtime::clock::Clock};
 
 /// How urgent a request is; the first goes first.
@@ -200,13 +201,15 @@ impl Shared {
     fn count_pause(&self, id: &limits::BucketId, pause: Duration) {
         tracing::warn!(bucket = %id.name, subscription = id.subscription, resource = id.resource, seconds = pause.as_secs_f64(),
             "Azure asks to wait; requests that count against this quota pause");
-        let labels = [id.subscription.as_str(), id.name.as_ref()];
+        let subscription = if self.settings.is_labelled(&id.subscription) { id.subscription.as_str() } else { OTHER };
+        let labels = [subscription, id.name.as_ref()];
         self.metrics.azure_arm_budget_pauses_total.with_label_values(&labels).inc();
         self.metrics.azure_arm_budget_paused_seconds.with_label_values(&labels).inc_by(pause.as_secs_f64());
     }
 
     fn publish(&self, state: &State, now: Instant) {
-        for (id, bucket) in state.buckets.iter().filter(|(id, _)| id.resource.is_none()) {
+        let shown = |id: &limits::BucketId| id.resource.is_none() && self.settings.is_labelled(&id.subscription);
+        for (id, bucket) in state.buckets.iter().filter(|(id, _)| shown(id)) {
             let gauge = &self.metrics.azure_arm_budget_tokens;
             let left = if bucket.paused_for(now).is_zero() { bucket.left(now) } else { 0.0 };
             gauge.with_label_values(&[id.subscription.as_str(), id.name.as_ref()]).set(left);

@@ -38,15 +38,16 @@ async fn echo(request: http::Request<Incoming>) -> Result<http::Response<Full<By
 }
 
 /// A TLS server that trusts nobody and is trusted by whoever has the PEM that comes with it.
-async fn tls_server() -> (SocketAddr, String) {
+async fn tls_server(address: &str) -> (SocketAddr, String) {
     let key = KeyPair::generate().unwrap();
-    let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let names = vec!["localhost".to_owned(), "::1".to_owned()];
+    let certificate = CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
     let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let mut config = builder.with_no_client_auth().with_single_cert(vec![certificate.der().clone()], private).unwrap();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TcpListener::bind((address, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let acceptor = TlsAcceptor::from(Arc::new(config));
@@ -89,7 +90,7 @@ async fn raw_server(answer: impl Into<Vec<u8>>) -> (SocketAddr, tokio::sync::mps
 
 #[tokio::test]
 async fn trust_comes_from_the_environment_and_http_2_is_spoken() {
-    let (address, pem) = tls_server().await;
+    let (address, pem) = tls_server("127.0.0.1").await;
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("ca.pem");
     fs::write(&file, pem).unwrap();
@@ -104,6 +105,37 @@ async fn trust_comes_from_the_environment_and_http_2_is_spoken() {
     let error = transport(&[]).unwrap().send(get(&url)).await.unwrap_err();
     assert!(matches!(&error, TransportError::NotSent(why) if why.contains("certificate")), "{error}");
     assert!(!error.to_string().contains("planted"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_has_an_ipv6_address_only_is_reached_past_the_proxy() {
+    let (address, pem) = tls_server("::1").await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ca.pem");
+    fs::write(&file, pem).unwrap();
+    let variables = [("SSL_CERT_FILE", &*file.display().to_string()), ("HTTPS_PROXY", "http://nothing.invalid")];
+    let answer = transport(&variables).unwrap().send(get(&format!("https://{address}/x"))).await.unwrap();
+    assert_eq!((answer.status().as_u16(), answer.version()), (302, http::Version::HTTP_2));
+}
+
+#[tokio::test]
+async fn who_is_not_reached_is_named() {
+    let unknown = transport(&[]).unwrap().send(get("https://nothing.invalid/?sig=planted")).await.unwrap_err().to_string();
+    assert!(unknown.starts_with("cannot connect: nothing.invalid: ") && !unknown.contains("PROXY"), "{unknown}");
+    for answer in [
+        "HTTP/1.1 407 Proxy Authentication Required\r\nproxy-authenticate: Basic\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 26\r\n\r\n<html>Please log in</html>",
+    ] {
+        let (proxy, _heard) = raw_server(answer).await;
+        let url = format!("http://user:planted@{proxy}");
+        let proxied = transport(&[("HTTPS_PROXY", &url)]).unwrap();
+        let error = proxied.send(get("https://nothing.invalid/?sig=planted")).await.unwrap_err();
+        assert!(matches!(error, TransportError::NotSent(_)), "{error}");
+        let error = error.to_string();
+        assert!(error.starts_with("cannot connect: nothing.invalid: "), "{error}");
+        assert!(error.contains("look at HTTPS_PROXY and NO_PROXY") && !error.contains("planted"), "{error}");
+    }
 }
 
 #[tokio::test]

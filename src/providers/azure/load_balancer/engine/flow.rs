@@ -198,9 +198,10 @@ impl Flow {
         let (asks, urgency) = together(turns);
         let order: Vec<Identity> = asks.iter().map(|ask| ask.identity().clone()).collect();
         let stage = SecurityGroup { world: &self.world, urgency };
-        let mut answers = commit(&stage, asks, &self.suspects.1).await;
+        let answers = commit(&stage, asks, &self.suspects.1).await;
         let unanswered = || Err(CloudError::failed("the security group was planned without this Service"));
-        order.iter().map(|who| answers.remove(who).unwrap_or_else(unanswered)).collect()
+        // A Service may be there twice: for itself, and because machines joined.
+        order.iter().map(|who| answers.get(who).cloned().unwrap_or_else(unanswered)).collect()
     }
 
     /// Opens the machines that are in the pools now to Services whose rules lead to machines. What fails is tried again in a minute.

@@ -191,11 +191,11 @@ impl AzureLoadBalancers {
             subscription: self.settings.group.subscription(),
             source: &ask.identity().key,
         };
-        let work = async {
+        let work = Box::pin(async {
             self.flow.progress.at(&ask.identity().key, Stage::Lease);
             let _held = self.hold().await?;
             self.flow.run(ask, urgency).await
-        };
+        });
         let result = observe_operation(&self.metrics, self.clock, operation, work).await;
         self.flow.progress.ended(&ask.identity().key, result.as_ref().map(drop));
         self.tell_kept(service, &result?);
@@ -299,7 +299,7 @@ fn ingress(addresses: &[IpAddr]) -> LoadBalancerStatus {
 #[async_trait]
 impl LoadBalancer for AzureLoadBalancers {
     async fn get_load_balancer(&self, _: &str, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
-        let work = self.found(service);
+        let work = Box::pin(self.found(service));
         Reconcile::Get.observe(&self.metrics, self.clock, service, work).await
     }
 
@@ -309,18 +309,19 @@ impl LoadBalancer for AzureLoadBalancers {
         service: &Service,
         nodes: &[Arc<Node>],
     ) -> CloudResult<LoadBalancerStatus> {
-        let work = self.ensure("ensure_loadbalancer", service, nodes, Urgency::Change);
+        let work = Box::pin(self.ensure("ensure_loadbalancer", service, nodes, Urgency::Change));
         Reconcile::Ensure.observe(&self.metrics, self.clock, service, work).await
     }
 
     async fn update_load_balancer(&self, _: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<()> {
-        let work = self.ensure("update_loadbalancer", service, nodes, Urgency::Node);
+        let work = Box::pin(self.ensure("update_loadbalancer", service, nodes, Urgency::Node));
         Reconcile::Update.observe(&self.metrics, self.clock, service, work).await.map(drop)
     }
 
     async fn sync_hosts(&self, _: &str, nodes: &[Arc<Node>]) -> CloudResult<()> {
         let world = &self.flow.world;
         world.set_hosts(nodes);
+        world.roster.note_nodes();
         let is_idle = !self.settings.unsupported.is_empty() || !world.roster.is_asked() || membership::is_followed(world);
         if is_idle {
             return Ok(());
@@ -332,13 +333,13 @@ impl LoadBalancer for AzureLoadBalancers {
     }
 
     async fn ensure_load_balancer_deleted(&self, _: &str, service: &Service) -> CloudResult<()> {
-        let work = async {
+        let work = Box::pin(async {
             if self.is_let_go(service).await? {
                 return Ok(());
             }
             let ask = self.flow.world.roster.removal(service);
             self.work("ensure_loadbalancer_deleted", service, &ask, Urgency::Deletion).await
-        };
+        });
         Reconcile::Delete.observe(&self.metrics, self.clock, service, work).await
     }
 

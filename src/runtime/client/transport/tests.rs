@@ -1,0 +1,125 @@
+//! A server whose name cannot be looked up, proxies that answer with anything, and an API server without IPv4.
+
+use std::{
+    convert::Infallible,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+};
+
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+use super::*;
+use crate::{
+    metrics::Metrics,
+    runtime::client::{ClientConfig, Clients, with_causes},
+};
+
+async fn client(kubeconfig: &str) -> kube::Client {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kubeconfig");
+    std::fs::write(&path, kubeconfig).unwrap();
+    let config = ClientConfig { kubeconfig: Some(path), qps: 20.0, burst: 30, ..ClientConfig::default() };
+    Clients::load(config, Arc::new(Metrics::new().unwrap())).await.unwrap().for_component("c").unwrap()
+}
+
+fn kubeconfig(cluster: &str) -> String {
+    format!(
+        "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+         clusters: [{{name: k, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{token: t0k3n}}}}]\n"
+    )
+}
+
+async fn ask(client: &kube::Client) -> Result<String, String> {
+    let asked = client.request_text(http::Request::get("/").body(Vec::new()).unwrap()).await;
+    asked.map_err(|error| with_causes(&error))
+}
+
+#[tokio::test]
+async fn a_name_that_cannot_be_looked_up_is_told() {
+    let error = ask(&client(&kubeconfig("server: 'https://nothing.invalid:6443'")).await).await.unwrap_err();
+    assert!(error.contains("cannot connect to nothing.invalid:6443: "), "{error}");
+    assert!(!error.contains("proxy") && !error.contains("t0k3n"), "{error}");
+}
+
+/// A proxy that answers the same to everybody, and where it is.
+async fn proxy(answer: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let mut head = vec![0; 4096];
+            if socket.read(&mut head).await.is_ok_and(|count| count > 0) {
+                let _ = socket.write_all(answer.as_bytes()).await;
+            }
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_proxy_that_refuses_is_named_without_its_password() {
+    for answer in [
+        "HTTP/1.1 407 Proxy Authentication Required\r\nproxy-authenticate: Basic\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 26\r\n\r\n<html>Please log in</html>",
+    ] {
+        let address = proxy(answer).await;
+        let cluster = format!("server: 'https://nothing.invalid:6443', proxy-url: 'http://user:planted@{address}'");
+        let error = ask(&client(&kubeconfig(&cluster)).await).await.unwrap_err();
+        let expected = format!("cannot connect to nothing.invalid:6443 through the proxy {address} (look at proxy-url");
+        assert!(error.contains(&expected), "{error}");
+        assert!(!error.contains("planted"), "{error}");
+    }
+}
+
+/// Serves HTTP/1.1, one request per connection.
+async fn brief_server(listener: TcpListener) {
+    let answer = |_: Request<Incoming>| async { Ok::<_, Infallible>(Response::new(Body::empty())) };
+    while let Ok((socket, _)) = listener.accept().await {
+        let mut builder = hyper::server::conn::http1::Builder::new();
+        let service = hyper::service::service_fn(answer);
+        tokio::spawn(builder.keep_alive(false).serve_connection(TokioIo::new(socket), service));
+    }
+}
+
+#[tokio::test]
+async fn a_name_server_that_fails_for_a_while_costs_the_requests_of_that_while() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(brief_server(listener));
+    let fails = Arc::new(AtomicBool::new(false));
+    let (failing, direct) = (Arc::clone(&fails), tcp());
+    let names = tower::service_fn(move |server: Uri| {
+        let (fails, mut direct) = (failing.load(SeqCst), direct.clone());
+        async move {
+            if fails {
+                return Err(BoxError::from("dns error: Temporary failure in name resolution"));
+            }
+            direct.call(server).await.map_err(BoxError::from)
+        }
+    });
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let tls = tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+    let send =
+        pool_over(names, Through::default(), Arc::new(hyper_rustls::DefaultServerNameResolver::default()), 8)(tls.into());
+    let ask = async || send(Request::get(&server).body(Body::empty()).unwrap()).await;
+    for failing in [false, true, false] {
+        fails.store(failing, SeqCst);
+        let answer = ask().await.map(|answer| answer.status()).map_err(|error| with_causes(&*error));
+        assert_eq!(answer.is_err(), failing, "{answer:?}");
+        let told = answer.err().unwrap_or_default();
+        assert_eq!(told.contains(": dns error: Temporary failure"), failing, "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_has_an_ipv6_address_only_is_reached() {
+    let listener = TcpListener::bind("[::1]:0").await.unwrap();
+    let server = format!("server: 'http://{}'", listener.local_addr().unwrap());
+    tokio::spawn(brief_server(listener));
+    assert_eq!(ask(&client(&kubeconfig(&server)).await).await, Ok(String::new()));
+}

@@ -1,0 +1,82 @@
+//! A control plane without IPv4: the built program finds its API server at `[::1]`, becomes leader, works, and answers probes and known
+//! callers there.
+#![cfg(feature = "sandbox")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
+
+#[path = "support/any_server.rs"]
+mod any_server;
+
+use std::{fs, net::SocketAddr, path::Path, process::Stdio, time::Duration};
+
+use cloud_controller_manager::{
+    runtime::{clock::Clock, shutdown::Shutdown},
+    sandbox::{api_server::ApiServer, objects, reviews::User, serve::Certificates},
+};
+use k8s_openapi::api::core::v1::Service;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    process::{Child, Command},
+    time::timeout,
+};
+
+/// For everything, on a machine that may be busy.
+const SOON: Duration = Duration::from_secs(60);
+const TOKEN: &str = "token-of-admin";
+
+/// The status line's code and the body; `None` before anybody listens.
+async fn get(address: SocketAddr, path: &str) -> Option<String> {
+    let socket = TcpStream::connect(address).await.ok()?;
+    let mut stream = any_server::connector("http/1.1").connect("localhost".try_into().unwrap(), socket).await.ok()?;
+    let head = format!("GET {path} HTTP/1.1\r\nhost: ccm\r\nconnection: close\r\nauthorization: Bearer {TOKEN}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer).await;
+    Some(answer)
+}
+
+fn start(folder: &Path, port: u16) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_cloud-controller-manager"))
+        .env_remove("KUBERNETES_SERVICE_HOST")
+        .args(["--cloud-provider=fake", "--configure-cloud-routes=false", "--bind-address=::1"])
+        .arg(format!("--cloud-config={}", folder.join("cloud.yaml").display()))
+        .arg(format!("--secure-port={port}"))
+        .arg(format!("--kubeconfig={}", folder.join("kubeconfig").display()))
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(folder.join("log")).unwrap())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
+}
+
+fn is_served(server: &ApiServer) -> bool {
+    let status = server.get::<Service>("default", "web").and_then(|service| service.status?.load_balancer?.ingress);
+    status.is_some_and(|ingress| !ingress.is_empty())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_control_plane_without_ipv4() {
+    let (server, stop, folder) = (ApiServer::new(Clock::System), Shutdown::new(), tempfile::tempdir().unwrap());
+    let listener = TcpListener::bind("[::1]:0").await.unwrap();
+    let certificates = Certificates::generate().unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    ApiServer::write_kubeconfig(&folder.path().join("kubeconfig"), &url, Some(&certificates)).unwrap();
+    fs::write(folder.path().join("cloud.yaml"), "anyInstance: {}\nloadBalancers: {addressPool: ['fd00::/126']}").unwrap();
+    server.add_token(TOKEN, User { name: "admin".to_owned(), groups: vec!["system:masters".to_owned()] });
+    let mut web = objects::load_balancer_service("default", "web");
+    web.spec.get_or_insert_default().ip_families = Some(vec!["IPv6".to_owned()]);
+    server.create::<Service>(&web);
+    let (serving, until) = (server.clone(), stop.clone());
+    tokio::spawn(async move { serving.serve_tls(listener, &certificates, until).await });
+    let address = TcpListener::bind("[::1]:0").await.unwrap().local_addr().unwrap();
+    let _program = start(folder.path(), address.port());
+
+    let log = || fs::read_to_string(folder.path().join("log")).unwrap();
+    let served = timeout(SOON, server.wait_until(is_served)).await;
+    assert!(served.is_ok(), "the Service is not served:\n{}", log());
+    for path in ["/livez", "/readyz", "/metrics"] {
+        let answer = get(address, path).await.unwrap_or_default();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{path}: {answer}\n{}", log());
+    }
+    stop.begin();
+}
