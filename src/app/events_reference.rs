@@ -30,8 +30,8 @@ pub fn events_reference(providers: &[EventTable]) -> String {
     let mut page = String::from(
         "# Events\n\n\
          <!-- Generated from the tables of events in src; do not edit. `make docs` writes it again. -->\n\n\
-         Written as core/v1 Events about the Node, Service or Lease concerned; `kubectl describe` shows them. Similar events are\n\
-         aggregated and floods are filtered, as client-go does.\n",
+         The program writes core/v1 Events about a Node, a Service or the Lease; `kubectl describe` shows them. It aggregates\n\
+         similar events and limits their rate like client-go.\n",
     );
     for (title, component, events) in TABLES.iter().chain(providers) {
         page += &format!("\n## {title}\n\nSource component `{component}`.\n\n| Reason | Type | When |\n|---|---|---|\n");

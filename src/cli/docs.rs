@@ -10,15 +10,15 @@ use super::{
 const GENERATED: &str = "<!-- Generated from the tables in src/cli; do not edit. `make docs` writes it again. -->";
 
 /// How flags are written, on every page of them.
-const WRITING: &str = "`_` and `-` are the same in names. Values follow after `=` or, except for switches, as the next argument. \
-     Durations are Go's, such as `1m30s`. Lists are comma-separated and may be given in several parts; of anything else the last \
-     one counts. A bad value or an unknown flag ends the program with exit code 1.\n";
+const WRITING: &str = "`_` and `-` are equivalent in names. Write a value after `=` or, except for switches, as the next argument. \
+     Durations use Go's syntax, for example `1m30s`. Lists are comma-separated, and you can repeat the flag to add to them; of any \
+     other flag the last value applies. A bad value or an unknown flag ends the program with exit code 1.\n";
 
 /// `docs/reference/flags.md`.
 pub fn flags() -> String {
     let mut page = format!(
         "# Flags\n\n{GENERATED}\n\n\
-         Names, kinds and defaults are those of the Go cloud-controller-manager unless a text says otherwise. {WRITING}"
+         Names, types and defaults are the same as in the Go cloud-controller-manager unless a row says otherwise. {WRITING}"
     );
     for section in SECTIONS {
         page += &flag_table(section.title, section.flags);
@@ -30,8 +30,8 @@ pub fn flags() -> String {
 pub fn node_manager() -> String {
     let mut page = format!(
         "# Flags of cloud-node-manager\n\n{GENERATED}\n\n\
-         For `cloud-controller-manager cloud-node-manager`, and for the program under the name `cloud-node-manager`. Names, \
-         kinds and defaults are those of Azure's Go cloud-node-manager unless a text says otherwise. {WRITING}"
+         Flags of `cloud-controller-manager cloud-node-manager`, and of the program when it is called `cloud-node-manager`. Names, \
+         types and defaults are the same as in Azure's Go cloud-node-manager unless a row says otherwise. {WRITING}"
     );
     for section in node_manager::sections() {
         page += &flag_table(section.title, &section.flags);
@@ -63,9 +63,8 @@ fn flag_row(spec: &FlagSpec) -> String {
 pub fn feature_gates() -> String {
     let mut page = format!(
         "# Feature gates\n\n{GENERATED}\n\n\
-         Set with `--feature-gates=Name=true,Other=false`. Gates that steer an API server or a Go library are \
-         accepted, so that \
-         the flags of a Go deployment work, and do nothing here; the log says so at start. An unknown gate is an error.\n\n\
+         Set gates with `--feature-gates=Name=true,Other=false`. Gates for an API server or a Go library are accepted \
+         without effect, so that the flags of a Go deployment work; the log says so at start. An unknown gate is an error.\n\n\
          ## Gates with an effect\n\n| Gate | Default | Stage | Effect |\n|---|---|---|---|\n"
     );
     let cells = |gate: &FeatureSpec| [format!("`{}`", gate.name), gate.default.to_string(), gate.stage.name().to_owned()];

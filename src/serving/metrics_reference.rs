@@ -11,9 +11,9 @@ pub fn metrics_reference() -> String {
     let mut page = String::from(
         "# Metrics\n\n\
          <!-- Generated from the table in src/metrics.rs; do not edit. `make docs` writes it again. -->\n\n\
-         Served as Prometheus text on `/metrics` of the secure port (`--secure-port`), with the metrics of the process itself\n\
-         (`process_*`). `/metrics/slis` shows the two `kubernetes_healthcheck*` families alone. Names, labels and buckets are\n\
-         those of the Go cloud-controller-manager wherever it has the metric; metrics of this implementation alone begin with\n\
+         `/metrics` on the secure port (`--secure-port`) serves Prometheus text, including the metrics of the process\n\
+         (`process_*`). `/metrics/slis` serves only the two `kubernetes_healthcheck*` families. Names, labels and buckets are the\n\
+         same as in the Go cloud-controller-manager where it has the metric; new metrics begin with\n\
          `cloud_controller_manager_`.\n\n\
          | Metric | Kind | Stability | Labels | Meaning |\n|---|---|---|---|---|\n",
     );

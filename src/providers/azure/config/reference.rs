@@ -19,7 +19,7 @@ pub fn reference_page() -> String {
     page += "\n## Rate limits by client\n\nKeys of `entries`, or of the top level, each an object with the five \
              `cloudProviderRateLimit` fields:\n\n";
     page.extend(RATE_LIMIT_CLIENTS.iter().map(|client| format!("- `{client}`\n")));
-    page += "\n## Environment variables\n\nThey count for file and Secret; empty ones count as not set.\n\n\
+    page += "\n## Environment variables\n\nThey override the file and the Secret. An empty variable counts as not set.\n\n\
              | Variable | Effect |\n|---|---|\n";
     page.extend(VARIABLES.iter().map(|variable| row(&[&format!("`{}`", variable.name), variable.doc])));
     page
@@ -30,19 +30,20 @@ fn introduction() -> String {
     format!(
         "# Azure configuration\n\n\
          <!-- Generated from the tables in src/providers/azure/config; do not edit. `make docs` writes it again. -->\n\n\
-         The file of `--cloud-config`, the Secret of `--cloud-config-secret-name` (namespace `{namespace}` and key `{key}` unless \
-         flags say otherwise; other tools call it `{name}`), or both: `cloudConfigType` in the file says `file`, `secret`, or \
-         `merge`, the Secret's fields over those of the file. With `--enable-dynamic-reloading` both are read again every {} \
-         seconds; a bad change does not count, and `/readyz`, `/statusz` and the log say what is wrong with it.\n\n\
-         ## How a text is read\n\n\
-         - YAML or JSON, at most {MAX_BYTES} bytes, one document; an empty one has every default.\n\
-         - Letter case of keys and of words does not matter. Of a key that is given more than once the last value counts.\n\
-         - `null` counts as not given; an empty word or a zero counts as the default, except where the table says otherwise.\n\
-         - `yes`, `no`, `on` and `off` are booleans. Where a string is expected, booleans and numbers without quotes are taken \
-         for one, except in the groups *Cloud and credentials*, *Requests* and *Caches*, where they are an error.\n\
-         - Unknown fields are ignored with a warning that names the nearest known one. In strict mode every warning is an error.\n\
-         - All problems are reported at once, with line, field and what is accepted. Values are not repeated.\n\
-         - `resourceGroup` is written in lower case.\n",
+         The configuration comes from the file of `--cloud-config`, from the Secret of `--cloud-config-secret-name`, or from both. \
+         The Secret's default namespace is `{namespace}`, its default key is `{key}`, and other tools call it `{name}`. With both, \
+         `cloudConfigType` in the file selects `file`, `secret`, or `merge`, in which fields of the Secret override those of the \
+         file. With `--enable-dynamic-reloading` the program reads both again every {} seconds. It does not apply an invalid change; \
+         `/readyz`, `/statusz` and the log report the error.\n\n\
+         ## Syntax\n\n\
+         - YAML or JSON, at most {MAX_BYTES} bytes, one document. An empty document means all defaults.\n\
+         - Keys and enumerated values are case-insensitive. If a key occurs more than once, the last value applies.\n\
+         - `null` means not set. An empty string or a zero means the default, except where the table says otherwise.\n\
+         - `yes`, `no`, `on` and `off` are booleans. Where a string is expected, unquoted booleans and numbers are read as \
+         strings, except in the groups *Cloud and credentials*, *Requests* and *Caches*, where they are an error.\n\
+         - Unknown fields are ignored with a warning that names the nearest known field. In strict mode every warning is an error.\n\
+         - All problems are reported at once, with line, field and the accepted values. The report never repeats values.\n\
+         - `resourceGroup` is converted to lower case.\n",
         INTERVAL.as_secs()
     )
 }

@@ -16,10 +16,10 @@ fn introduction() -> String {
     format!(
         "# Service annotations on Azure\n\n\
          <!-- Generated from the table in src/providers/azure/load_balancer/annotations.rs; do not edit. `make docs` writes it again. -->\n\n\
-         Annotations of Services of type `LoadBalancer`. Every key begins with `{PREFIX}`, left out below. Letter case of keys matters.\n\n\
-         - All problems of a Service are reported at once, each with its annotation or field and what is accepted. Until they are \
-         solved nothing of the Service is changed in Azure; deleting it is always possible.\n\
-         - Unknown keys that begin with `azure-` or `port_` are ignored with a warning that names the nearest known one.\n\
+         Annotations of Services of type `LoadBalancer`. Every key begins with `{PREFIX}`, which the tables omit. Keys are case-sensitive.\n\n\
+         - All problems of a Service are reported at once, each with its annotation or field and the accepted values. Until you fix \
+         them, the program changes nothing of the Service in Azure. You can always delete the Service.\n\
+         - Unknown keys that begin with `azure-` or `port_` are ignored with a warning that names the nearest known key.\n\
          - `{{p}}` is the number of a port of the Service.\n"
     )
 }

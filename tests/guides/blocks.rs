@@ -1,0 +1,92 @@
+//! Fenced blocks of the documentation.
+//!
+//! In: README.md and the pages below `docs`. Out: every fenced block with its page, line, language and the words after the language.
+//! A block inside a list loses the indentation of its fence.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// A fenced block.
+pub(crate) struct Block {
+    /// Path from the root of the tree.
+    pub(crate) page: String,
+    /// Line of the opening fence, from 1.
+    pub(crate) line: usize,
+    pub(crate) language: String,
+    /// What follows the language: `example`, `file=NAME`.
+    pub(crate) words: Vec<String>,
+    pub(crate) text: String,
+}
+
+impl Block {
+    /// Whether a reader is meant to type it.
+    pub(crate) fn has_commands(&self) -> bool {
+        ["sh", "bash", "shell", "console"].contains(&self.language.as_str())
+    }
+
+    pub(crate) fn is_example(&self) -> bool {
+        self.words.iter().any(|word| word == "example")
+    }
+
+    /// The file that a reader writes the text into.
+    pub(crate) fn file(&self) -> Option<&str> {
+        self.words.iter().find_map(|word| word.strip_prefix("file="))
+    }
+
+    /// The commands without what they print.
+    pub(crate) fn commands(&self) -> String {
+        if self.language != "console" {
+            return self.text.clone();
+        }
+        self.text.lines().filter_map(|line| line.strip_prefix("$ ")).map(|line| format!("{line}\n")).collect()
+    }
+
+    pub(crate) fn place(&self) -> String {
+        format!("{}:{}", self.page, self.line)
+    }
+}
+
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Paths from the root and texts of all pages.
+pub(crate) fn pages() -> Vec<(String, String)> {
+    let mut paths = vec![root().join("README.md")];
+    collect(&root().join("docs"), &mut paths);
+    paths.sort();
+    let read = |path: PathBuf| {
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
+        (name, fs::read_to_string(path).unwrap())
+    };
+    paths.into_iter().map(read).collect()
+}
+
+fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "md") {
+            found.push(path);
+        }
+    }
+}
+
+/// The blocks of a page, in order.
+pub(crate) fn blocks(page: &str, text: &str) -> Vec<Block> {
+    let mut found = Vec::new();
+    let mut lines = text.lines().enumerate();
+    while let Some((index, line)) = lines.next() {
+        let Some(info) = line.trim_start().strip_prefix("```") else { continue };
+        let indent = line.len() - line.trim_start().len();
+        let inside = lines.by_ref().map(|(_, line)| line).take_while(|line| line.trim() != "```");
+        let text = inside.map(|line| format!("{}\n", line.get(indent..).unwrap_or_default())).collect();
+        let mut words = info.split_whitespace().map(str::to_owned);
+        let language = words.next().unwrap_or_default();
+        found.push(Block { page: page.to_owned(), line: index + 1, language, words: words.collect(), text });
+    }
+    found
+}

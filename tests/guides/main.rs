@@ -1,0 +1,122 @@
+//! Commands in README.md and docs work: they run here, or are marked as examples, and the recording of the demo is what it prints.
+//!
+//! | fence | meaning |
+//! |---|---|
+//! | `sh` | the commands run, in the order of the page, and end with 0 |
+//! | `console` | lines that begin with `$ ` run, and print the lines that follow; `…` stands for anything |
+//! | `sh example`, `console example` | they need a cluster, an account or Docker: targets, flags and files in them exist |
+//! | any language and `file=NAME` | the text is written into that file for later commands of the page |
+//!
+//! `UPDATE_DOCS=1` (`make docs`) writes a stale recording anew.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
+
+mod blocks;
+mod examples;
+mod recording;
+mod shell;
+
+use std::{env, fs};
+
+use blocks::{blocks, pages, root};
+use shell::Shell;
+
+/// Programs that need a cluster, an account or Docker.
+const FOREIGN: [&str; 7] = ["kubectl", "helm", "az", "docker", "kind", "curl", "cargo"];
+
+#[test]
+fn every_fenced_block_has_a_language_and_known_words() {
+    let all = pages().into_iter().flat_map(|(page, text)| blocks(&page, &text));
+    let is_wrong = |block: &blocks::Block| {
+        let other_shell = block.has_commands() && !["sh", "console"].contains(&block.language.as_str());
+        let unknown = block.words.iter().any(|word| word != "example" && !word.starts_with("file="));
+        block.language.is_empty() || other_shell || unknown
+    };
+    let wrong: Vec<_> = all.filter(is_wrong).map(|block| block.place()).collect();
+    assert!(wrong.is_empty(), "fences without a language, or with words that tests/guides does not know: {wrong:?}");
+}
+
+#[test]
+fn what_runs_here_needs_no_other_program() {
+    let all = pages().into_iter().flat_map(|(page, text)| blocks(&page, &text));
+    let runs = all.filter(|block| block.has_commands() && !block.is_example());
+    let needs_more = |block: &blocks::Block| {
+        let commands = block.commands();
+        let first = commands.lines().filter_map(|line| line.split_whitespace().next());
+        first
+            .chain(commands.split("| ").skip(1).filter_map(|rest| rest.split(' ').next()))
+            .any(|word| FOREIGN.contains(&word))
+    };
+    let wrong: Vec<_> = runs.filter(needs_more).map(|block| block.place()).collect();
+    assert!(wrong.is_empty(), "mark these as examples, they need {FOREIGN:?}: {wrong:?}");
+}
+
+#[test]
+fn commands_of_every_page_run() {
+    let mut run = 0;
+    let mut failures = Vec::new();
+    for (page, text) in pages() {
+        let mut blocks = blocks(&page, &text);
+        blocks.retain(|block| !block.is_example() && (block.has_commands() || block.file().is_some()));
+        if !blocks.iter().any(blocks::Block::has_commands) {
+            continue;
+        }
+        let shell = Shell::new();
+        for block in blocks {
+            run += usize::from(block.has_commands());
+            failures.extend(shell.take(&block).err().map(|problem| format!("{}: {problem}", block.place())));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(run > 5, "only {run} blocks have run");
+}
+
+#[test]
+fn examples_name_what_there_is() {
+    let all = pages().into_iter().flat_map(|(page, text)| blocks(&page, &text));
+    let problems: Vec<_> = all.filter(blocks::Block::has_commands).flat_map(|block| examples::problems(&block)).collect();
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn targets_of_make_in_the_prose_exist() {
+    let targets = examples::targets();
+    let mut unknown = Vec::new();
+    for (page, text) in pages() {
+        let named = text.split("`make ").skip(1).filter_map(|rest| rest.split(['`', ' ']).next().map(str::to_owned));
+        unknown.extend(named.filter(|target| !targets.contains(target)).map(|target| format!("{page}: make {target}")));
+    }
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+#[test]
+fn the_recording_of_the_demo_is_what_it_prints() {
+    let path = root().join("docs/demo.svg");
+    let recorded = recording::record();
+    let shown = || fs::read_to_string(&path).unwrap_or_default();
+    let is_stale = || recording::shape(&recording::lines(&shown())) != recording::shape(&recorded);
+    if is_stale() && env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, recording::svg(&recorded)).unwrap();
+    }
+    assert!(
+        !is_stale(),
+        "docs/demo.svg is out of date; `make docs` records it again. The demo prints:\n{}",
+        recorded.join("\n")
+    );
+    assert!(shown().len() < 40_000);
+}
+
+#[test]
+fn transcripts_are_compared_with_ellipses() {
+    for (line, like, expected) in [
+        ("a b c", "a b c", true),
+        ("a b c", "a … c", true),
+        ("a b c", "…c", true),
+        ("a b c", "a…", true),
+        ("a b c", "a", false),
+        ("a b c", "b…", false),
+        ("a b c", "a … d", false),
+    ] {
+        assert_eq!(shell::is_like(line, like), expected, "{line:?} {like:?}");
+    }
+}
