@@ -23,7 +23,7 @@ const PAGES: &[Page] = &[
     ("events.md", events),
     ("azure-config.md", azure::config::reference_page),
     ("azure-errors.md", azure::load_balancer::explain::reference_page),
-    ("azure-service-annotations.md", azure::load_balancer::annotations::reference_page),
+    ("azure-service-annotations.md", azure::planner::load_balancer::annotations::reference_page),
 ];
 
 fn events() -> String {

@@ -26,7 +26,7 @@ use cloud_controller_manager::{
         config::{AzureConfig, ConfigTexts, EnvironmentOverrides, merge, offline_report},
         instances::provider_id as ids,
         inventory::{Freshness, Inventory, InventorySettings, MachineQuery},
-        load_balancer::{
+        planner::load_balancer::{
             annotations::{ALLOWED_IP_RANGES, ALLOWED_SERVICE_TAGS, ANNOTATIONS, PREFIX, SOURCE_RANGES},
             desired::{
                 ServiceRequest,

@@ -16,6 +16,7 @@ pub mod metadata;
 pub mod node;
 pub mod operation_metrics;
 pub mod out_of_service;
+pub mod planner;
 pub mod provider;
 pub mod routes;
 pub mod session;

@@ -58,7 +58,7 @@ const CONNECT: Duration = Duration::from_secs(15);
 /// There is no connection. Its cause says why, but neither to whom nor through whom.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot connect to {server}{through}")]
-struct ConnectionError {
+struct UnreachableServer {
     server: String,
     through: ProxyAddress,
     source: BoxError,
@@ -235,7 +235,7 @@ where
         Box::pin(async move {
             let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {CONNECT:?}")).into());
             let connected = tokio::time::timeout(CONNECT, connection).await.unwrap_or_else(late);
-            connected.map_err(|source| ConnectionError { server: name, through, source }.into())
+            connected.map_err(|source| UnreachableServer { server: name, through, source }.into())
         })
     }
 }

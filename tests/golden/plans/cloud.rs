@@ -8,7 +8,7 @@ use std::{
 
 use cloud_controller_manager::providers::azure::{
     arm::{ResourceId, network::VirtualNetwork},
-    load_balancer::{
+    planner::load_balancer::{
         desired::{ServiceRequest, public_ips::PublicIpPlan},
         observed::ObservedNetwork,
         spec::{ServiceIdentity, ServiceRefusal, ServiceSpec},

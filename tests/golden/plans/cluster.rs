@@ -8,7 +8,7 @@ use std::{
 
 use cloud_controller_manager::providers::azure::{
     config,
-    load_balancer::{
+    planner::load_balancer::{
         desired::{ServiceRequest, security_rules::NodeAddresses},
         settings::LoadBalancerSettings,
         spec::{ServiceSpec, identity_of, parse_leniently, parse_service},

@@ -1,6 +1,6 @@
 //! Load balancers: planned as recorded, but for the members of their pools, which are planned elsewhere.
 
-use cloud_controller_manager::providers::azure::load_balancer::desired::{
+use cloud_controller_manager::providers::azure::planner::load_balancer::desired::{
     load_balancers::{LoadBalancerChange, LoadBalancerWrite, PublicIpAssignment, plan_load_balancers},
     status::status,
 };

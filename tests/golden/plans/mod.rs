@@ -20,7 +20,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use cloud_controller_manager::providers::azure::load_balancer::{desired::ServiceRequest, naming};
+use cloud_controller_manager::providers::azure::planner::load_balancer::{desired::ServiceRequest, naming};
 use serde_json::Value;
 
 use self::{

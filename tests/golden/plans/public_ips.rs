@@ -1,6 +1,6 @@
 //! Public IPs: planned as recorded.
 
-use cloud_controller_manager::providers::azure::load_balancer::{
+use cloud_controller_manager::providers::azure::planner::load_balancer::{
     desired::public_ips::{PublicIpPlan, plan_public_ips},
     observed::ObservedNetwork,
 };

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use cloud_controller_manager::providers::azure::{
     arm::network::NetworkSecurityGroup,
-    load_balancer::{
-        backend_pools::listed_in_pools,
+    load_balancer::backend_pools::listed_in_pools,
+    planner::load_balancer::{
         desired::{
             ServiceRequest,
             security_rules::{NodeAddresses, SecurityRulePlan, ServiceRules, plan_security_rules},

@@ -11,7 +11,7 @@ use crate::providers::azure::{
     arm::ResourceId,
     config::{AzureConfig, BackendPoolType},
     inventory::InventorySettings,
-    load_balancer::settings::LoadBalancerSettings,
+    planner::load_balancer::settings::LoadBalancerSettings,
 };
 
 /// One line of the answer of `Microsoft.Authorization/permissions`: what the caller may do at a scope.

@@ -4,7 +4,7 @@
 
 use crate::providers::azure::{
     config::{AzureConfig, ConfigFinding},
-    load_balancer::settings::LoadBalancerSettings,
+    planner::load_balancer::settings::LoadBalancerSettings,
 };
 
 /// What the fields that may ask for what is not built accept instead.

@@ -5,12 +5,12 @@
 
 use k8s_openapi::api::core::v1::Service;
 
-use super::{
+use super::explain::explain;
+use crate::providers::azure::planner::load_balancer::{
     desired::{
         load_balancers::{DELETING_FRONTEND, RetainedFrontend},
         public_ips::PublicIpRelease,
     },
-    explain::explain,
     spec::{ServiceWarning, reason},
 };
 use crate::{

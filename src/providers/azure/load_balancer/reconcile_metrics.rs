@@ -7,7 +7,7 @@ use std::{future::Future, pin::Pin};
 
 use k8s_openapi::api::core::v1::Service;
 
-use super::annotations::{
+use crate::providers::azure::planner::load_balancer::annotations::{
     ADDITIONAL_PUBLIC_IPS, ALLOWED_IP_RANGES, ALLOWED_SERVICE_TAGS, INTERNAL, PIP_NAME, PIP_PREFIX_ID, SOURCE_RANGES,
 };
 use crate::{metrics::Metrics, runtime::clock::Clock};

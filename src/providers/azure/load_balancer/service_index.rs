@@ -11,9 +11,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-use k8s_openapi::api::core::v1::{Node, Service};
-
-use super::{
+use crate::providers::azure::planner::load_balancer::{
     desired::{
         ServiceRequest,
         public_ips::public_ip_addresses_of,
@@ -29,6 +27,7 @@ use super::{
     },
 };
 use crate::runtime::store::{InformerStore, ObjectKey};
+use k8s_openapi::api::core::v1::{Node, Service};
 
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
@@ -388,7 +387,8 @@ fn add_ports(ports: &mut PortsByProtocol, more: &PortsByProtocol) {
 mod tests {
     use serde_json::json;
 
-    use super::{super::desired::samples::*, *};
+    use super::*;
+    use crate::providers::azure::planner::load_balancer::desired::samples::*;
 
     fn roster() -> ServiceIndex {
         ServiceIndex::new(Arc::new(settings()), InformerStore::of(Vec::new()), InformerStore::of(Vec::new()))

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio::{sync::Mutex, time::Instant};
 
-use super::settings::LoadBalancerSettings;
+use crate::providers::azure::planner::load_balancer::settings::LoadBalancerSettings;
 use crate::{
     providers::azure::arm::{ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency, api},
     runtime::clock::Clock,

@@ -16,7 +16,7 @@ use crate::providers::azure::{
         document::Extra,
         network::{ArmRoute, RouteTable, RouteTableProperties},
     },
-    load_balancer::desired::tags,
+    planner::load_balancer::desired::tags,
 };
 
 /// Most routes of a table. Azure: "Azure subscription and service limits", networking limits, "User-defined routes per route table".

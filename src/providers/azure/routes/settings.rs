@@ -6,7 +6,7 @@ use super::plan::MOST_MANAGED_ROUTES;
 use crate::providers::azure::{
     arm::{ResourceId, api},
     config::AzureConfig,
-    load_balancer::settings::LoadBalancerSettings,
+    planner::load_balancer::settings::LoadBalancerSettings,
 };
 
 /// Settings of the route table.

@@ -17,14 +17,12 @@ use locks::DocumentLocks;
 use planned_version::{PlannedVersion, WriteDecision};
 use serde_json::json;
 
-use super::{
-    desired::public_ips::{PublicIpChange, PublicIpRelease},
-    observe::{self, NetworkCacheKey, NetworkObserver, NetworkWriteResult, PendingWrite},
-};
+use super::observe::{self, NetworkCacheKey, NetworkObserver, NetworkWriteResult, PendingWrite};
 use crate::providers::azure::arm::{
     ApiType, ArmClient, ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, Urgency, api,
     network::{ArmLoadBalancer, BackendAddressPool, NetworkSecurityGroup},
 };
+use crate::providers::azure::planner::load_balancer::desired::public_ips::{PublicIpChange, PublicIpRelease};
 
 /// Writes, and tells the observer.
 pub struct NetworkWriter {

@@ -12,11 +12,8 @@ use crate::{
     providers::azure::{
         arm::{ArmClientDeps, ArmSettings, RequestGate, TokenError, TokenProvider, budget::RequestCharge},
         config::AzureConfig,
-        load_balancer::{
-            observe::{CacheLifetimes, NetworkQuery},
-            observed::ObservedNetwork,
-            settings::LoadBalancerSettings,
-        },
+        load_balancer::observe::{CacheLifetimes, NetworkQuery},
+        planner::load_balancer::{observed::ObservedNetwork, settings::LoadBalancerSettings},
     },
     runtime::{clock::Clock, leader_election::Leadership},
     sandbox::azure::{AzureOptions, Effect, Fault, topology::Topology, world::World},

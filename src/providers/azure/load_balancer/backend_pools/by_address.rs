@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use super::{BackendPoolSyncer, PoolWriter, managed_pool::ManagedPool, outcome::PoolSyncOutcome};
 use crate::providers::azure::{
     arm::{ArmClient, ArmErrorClass, ArmResult, ResourceId, Urgency, api, network::BackendAddressPool},
-    load_balancer::{
+    planner::load_balancer::{
         desired::pool_members::{
             PoolNode,
             node_ip::{self, PoolUpdate},

@@ -12,7 +12,7 @@ use crate::providers::azure::{
         network::{ArmLoadBalancer, BackendAddressPool},
     },
     config::LoadBalancerSku,
-    load_balancer::{naming, observed::ObservedNetwork, settings::LoadBalancerSettings, spec::IpFamily},
+    planner::load_balancer::{naming, observed::ObservedNetwork, settings::LoadBalancerSettings, spec::IpFamily},
 };
 
 /// A pool of the cluster.

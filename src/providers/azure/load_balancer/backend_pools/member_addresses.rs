@@ -21,7 +21,7 @@ use crate::providers::azure::{
     arm::network::{ArmLoadBalancer, BackendAddressPool, BackendAddressPoolProperties},
     config::BackendPoolType,
     inventory::{Freshness, Inventory},
-    load_balancer::{
+    planner::load_balancer::{
         desired::status::load_balancer_of,
         naming,
         observed::ObservedNetwork,
@@ -121,7 +121,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::providers::azure::load_balancer::desired::samples::{load_balancer, network, observed, service, settings};
+    use crate::providers::azure::planner::load_balancer::desired::samples::{
+        load_balancer, network, observed, service, settings,
+    };
 
     const MACHINES: &str =
         "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachineScaleSets/v/virtualMachines";

@@ -24,7 +24,9 @@ use crate::providers::azure::{
         network::NetworkInterface,
     },
     inventory::Inventory,
-    load_balancer::desired::pool_members::node_ip_configuration::{self, MembershipSkipReason, PoolMembershipPatch},
+    planner::load_balancer::desired::pool_members::node_ip_configuration::{
+        self, MembershipSkipReason, PoolMembershipPatch,
+    },
 };
 
 /// Instances of one scale set, or interfaces, written at once.

@@ -2,7 +2,7 @@
 //!
 //! In: what there is ([`Observed`]), the Nodes. Out: documents written so that each node that belongs into the pools is in them, and no
 //! other: models of scale sets, instances, network interfaces, pools. What to write is decided in `plan` and in
-//! [`super::desired::members`], both pure; what is written is told in [`Synced`].
+//! [`crate::providers::azure::planner::load_balancer::desired::members`], both pure; what is written is told in [`Synced`].
 //!
 //! ```text
 //! Observed ─► target ─┐
@@ -34,21 +34,7 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
-use k8s_openapi::api::core::v1::Node;
-use managed_pool::ManagedPool;
-pub use member_addresses::{PoolMemberAddresses, listed_in_pools};
-use member_resource::PoolMemberResource;
-use member_writer::PoolMemberWriter;
-use model_writer::ScaleSetModelWriter;
-use orphans::{OrphanedPoolMembers, PoolMemberOwners, members_of_node_sets};
-use outcome::PoolSyncOutcome;
-pub use outcome::{PoolSyncError, PoolSyncFailure, PoolSyncSummary};
-use plan::PoolMember;
-use tokio::time::Instant;
-use tracing::debug;
-
-use super::{
+use crate::providers::azure::planner::load_balancer::{
     desired::pool_members::{
         PoolNode,
         node_ip_configuration::{PoolEntryStatus, PoolMembershipPatch},
@@ -65,6 +51,19 @@ use crate::providers::azure::{
     inventory::{Freshness, Inventory, LookupError, Machine, MachineKind},
     node,
 };
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Node;
+use managed_pool::ManagedPool;
+pub use member_addresses::{PoolMemberAddresses, listed_in_pools};
+use member_resource::PoolMemberResource;
+use member_writer::PoolMemberWriter;
+use model_writer::ScaleSetModelWriter;
+use orphans::{OrphanedPoolMembers, PoolMemberOwners, members_of_node_sets};
+use outcome::PoolSyncOutcome;
+pub use outcome::{PoolSyncError, PoolSyncFailure, PoolSyncSummary};
+use plan::PoolMember;
+use tokio::time::Instant;
+use tracing::debug;
 
 /// Writes pools. Whoever implements it notes that their load balancers have changed.
 #[async_trait]

@@ -16,7 +16,7 @@ use tracing::{debug, info};
 use super::outcome::PoolSyncOutcome;
 use crate::providers::azure::{
     arm::{ArmClient, ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, api, compute::VirtualMachineScaleSet},
-    load_balancer::desired::pool_members::node_ip_configuration::{self, PoolMembershipPatch},
+    planner::load_balancer::desired::pool_members::node_ip_configuration::{self, PoolMembershipPatch},
 };
 
 /// A set with this tag, of whatever value, takes as many writes of instances at once as the configuration says.

@@ -11,8 +11,8 @@ use super::member_resource::PoolMemberResource;
 use crate::providers::azure::{
     instances::provider_id::{self, ParsedProviderId},
     inventory::MachineQuery,
-    load_balancer::{desired::pool_members::PoolNode, settings::LoadBalancerSettings},
     node,
+    planner::load_balancer::{desired::pool_members::PoolNode, settings::LoadBalancerSettings},
 };
 
 const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];

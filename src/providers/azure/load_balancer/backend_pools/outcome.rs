@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
-use super::super::desired::pool_members::node_ip_configuration::PoolMembershipPatch;
+use crate::providers::azure::planner::load_balancer::desired::pool_members::node_ip_configuration::PoolMembershipPatch;
 use crate::{
     cloud_provider::CloudError,
     providers::azure::{

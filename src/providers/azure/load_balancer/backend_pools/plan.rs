@@ -11,7 +11,7 @@ use crate::providers::azure::{
     arm::ResourceId,
     config::LoadBalancerSku,
     inventory::{Machine, MachineKind},
-    load_balancer::{
+    planner::load_balancer::{
         desired::pool_members::node_ip_configuration::{self, PoolEntryStatus, PoolMembershipPatch, is_active},
         settings::LoadBalancerSettings,
         spec::IpFamily,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::spec::ServiceIdentity;
+use crate::providers::azure::planner::load_balancer::spec::ServiceIdentity;
 
 /// Parts of a batch to try at first: those who were rejected alone before are tried alone again, last, so that they spoil nobody's
 /// write.

@@ -12,9 +12,9 @@ use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
         arm::Urgency,
-        load_balancer::{
+        load_balancer::observe::NetworkCacheKey,
+        planner::load_balancer::{
             desired::{ServiceRequest, public_ips::PublicIpChange, status::status},
-            observe::NetworkCacheKey,
             plan::{NetworkPlan, plan},
             settings::LoadBalancerSettings,
             spec::{IpFamily, ServiceIdentity, ServiceRefusal, ServiceSpec},

@@ -23,11 +23,10 @@ use crate::{
         load_balancer::{
             apply::NetworkWriter,
             backend_pools::{PoolSyncError, PoolSyncRequest, PoolSyncSummary, PoolWriter, fingerprint},
-            desired::ServiceRequest,
             events::ArmCallKind,
             observe::NetworkCacheKey,
-            observed::ObservedNetwork,
         },
+        planner::load_balancer::{desired::ServiceRequest, observed::ObservedNetwork},
     },
 };
 

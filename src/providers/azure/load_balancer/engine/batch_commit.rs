@@ -16,10 +16,9 @@ use crate::{
         arm::{ArmError, ArmErrorClass},
         load_balancer::{
             batch::split,
-            desired::ServiceRequest,
             explain::{cloud_error, named_services, suspected_services, unprovisioned_public_ip},
-            spec::ServiceIdentity,
         },
+        planner::load_balancer::{desired::ServiceRequest, spec::ServiceIdentity},
     },
 };
 

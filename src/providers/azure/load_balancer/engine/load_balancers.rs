@@ -20,15 +20,14 @@ use crate::{
     cloud_provider::CloudError,
     providers::azure::{
         arm::{ArmError, ArmErrorClass, ResourceId, Urgency, network::ArmLoadBalancer},
-        load_balancer::{
+        load_balancer::{events::ArmCallKind, explain::unprovisioned_public_ip},
+        planner::load_balancer::{
             desired::{
                 ServiceRequest,
                 load_balancers::{LoadBalancerChange, LoadBalancerWrite, ServicePlacement},
                 public_ips::{self, PublicIpRelease},
                 status::has_parts_of,
             },
-            events::ArmCallKind,
-            explain::unprovisioned_public_ip,
             plan::{NetworkPlan, plan},
             spec::{ServiceIdentity, ServiceSpec},
         },

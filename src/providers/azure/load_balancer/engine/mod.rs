@@ -32,16 +32,18 @@ use self::{
 use super::{
     apply::NetworkWriter,
     backend_pools::BackendPoolSyncer,
-    desired::{ServiceRequest, expected::public_ips, status::status, traces},
     events::{self, COMPONENT},
     lease::{LeaseGuard, ResourceLocker},
     observe::{CacheLifetimes, NetworkCacheKey, NetworkObserver},
-    plan::plan,
     reconcile_metrics::LoadBalancerMethod,
     service_index::{ParsedService, ServiceIndex},
+    zones::RegionZones,
+};
+use crate::providers::azure::planner::load_balancer::{
+    desired::{ServiceRequest, expected::public_ips, status::status, traces},
+    plan::plan,
     settings::LoadBalancerSettings,
     spec::{ServiceRefusal, ServiceSpec, ServiceWarning, identity_of, parse_leniently, reason, status_addresses, warnings},
-    zones::RegionZones,
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult, LoadBalancer, LoadBalancerIngress, LoadBalancerStatus},

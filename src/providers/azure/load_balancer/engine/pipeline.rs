@@ -25,10 +25,12 @@ use crate::{
         arm::{ArmErrorClass, ArmResult, Urgency},
         load_balancer::{
             batch::batcher::{BatchInterrupted, BatchReservation, Batcher},
-            desired::{ServiceRequest, load_balancers::RetainedFrontend, public_ips::PublicIpRelease},
             events::ArmCallKind,
             explain::cloud_error,
             service_index::ParsedService,
+        },
+        planner::load_balancer::{
+            desired::{ServiceRequest, load_balancers::RetainedFrontend, public_ips::PublicIpRelease},
             spec::{ServiceIdentity, ServiceSpec},
         },
     },

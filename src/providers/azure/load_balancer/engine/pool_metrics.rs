@@ -8,8 +8,8 @@ use crate::{
     metrics::Metrics,
     providers::azure::{
         config::{AzureConfig, BackendPoolType, VmType},
-        load_balancer::desired::ServiceRequest,
         operation_metrics::{OperationLabels, OperationTimer},
+        planner::load_balancer::desired::ServiceRequest,
     },
     runtime::clock::Clock,
 };

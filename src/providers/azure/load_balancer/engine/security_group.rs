@@ -17,11 +17,13 @@ use crate::{
         arm::{ArmErrorClass, ResourceId, Urgency, network::NetworkSecurityGroup},
         load_balancer::{
             backend_pools::PoolMemberAddresses,
+            service_index::{BackendLookup, ParsedService},
+        },
+        planner::load_balancer::{
             desired::{
                 ServiceRequest,
                 security_rules::{self, SecurityRulePlan, ServiceRules},
             },
-            service_index::{BackendLookup, ParsedService},
             spec::{ServiceRefusal, ServiceSpec},
         },
     },

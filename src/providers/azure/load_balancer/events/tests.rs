@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::providers::azure::{
     arm::{ArmErrorClass, ResourceId},
-    load_balancer::desired::load_balancers::RetainedFrontend,
+    planner::load_balancer::desired::load_balancers::RetainedFrontend,
 };
 
 #[test]

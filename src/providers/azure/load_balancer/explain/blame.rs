@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::providers::azure::{
     arm::{ArmError, ResourceId, api},
-    load_balancer::{
+    planner::load_balancer::{
         naming,
         spec::{ServiceIdentity, ServiceSpec},
     },

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use super::*;
 use crate::providers::azure::{
     arm::ResourceId,
-    load_balancer::{
+    planner::load_balancer::{
         desired::samples,
         naming,
         spec::{Protocol, ServiceIdentity, ServiceSpec},

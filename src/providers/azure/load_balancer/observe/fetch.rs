@@ -11,7 +11,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use super::{network_cache::NetworkReadResult, network_query::NetworkCacheKey};
 use crate::providers::azure::{
     arm::{ApiType, ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, api},
-    load_balancer::settings::LoadBalancerSettings,
+    planner::load_balancer::settings::LoadBalancerSettings,
 };
 
 /// The answer to a read.

@@ -35,9 +35,7 @@ use network_cache::{CacheSequence, NetworkCache, NetworkReadResult};
 pub(super) use network_cache::{CachedVersion, NetworkWriteResult};
 pub use network_query::{CacheLifetimes, ExpectedDocument, NetworkCacheKey, NetworkQuery};
 
-use tokio::time::Instant;
-
-use super::{observed::ObservedNetwork, settings::LoadBalancerSettings};
+use crate::providers::azure::planner::load_balancer::{observed::ObservedNetwork, settings::LoadBalancerSettings};
 use crate::{
     providers::azure::arm::{
         ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency,
@@ -45,6 +43,7 @@ use crate::{
     },
     runtime::clock::Clock,
 };
+use tokio::time::Instant;
 
 /// A read under way, for all who wait for it.
 type SharedRead = Shared<BoxFuture<'static, ArmResult<()>>>;

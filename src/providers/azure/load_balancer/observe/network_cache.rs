@@ -25,7 +25,7 @@ use crate::providers::azure::{
         document::SubResource,
         network::{ArmLoadBalancer, BackendAddressPool, NetworkSecurityGroup, PublicIpAddress, Subnet},
     },
-    load_balancer::observed::ObservedNetwork,
+    planner::load_balancer::observed::ObservedNetwork,
 };
 
 /// So many doubtful documents of one list are read one by one; with more, the list is read.

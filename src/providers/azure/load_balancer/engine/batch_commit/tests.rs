@@ -1,5 +1,5 @@
 use super::*;
-use crate::providers::azure::load_balancer::desired::samples::{ensure, service};
+use crate::providers::azure::planner::load_balancer::desired::samples::{ensure, service};
 
 /// Takes every part without a culprit.
 #[derive(Default)]

@@ -1,0 +1,335 @@
+//! What the value of an annotation may be, and how it is read. Pure.
+//!
+//! In: the text, as the user wrote it. Out: the typed value, nothing where the text counts as not given, or what cannot be accepted.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use ipnet::IpNet;
+
+use super::names;
+use crate::providers::azure::planner::load_balancer::{settings::parse_tags, spec::ranges};
+
+/// A kind of values.
+pub trait AnnotationFormat {
+    /// What a text becomes.
+    type Value<'a>;
+
+    /// Longest text that is looked at, in bytes. A longer one is refused unread.
+    const LONGEST: usize;
+
+    /// What is accepted, as it follows `expected`.
+    fn accepts() -> String;
+
+    /// Reads a text that is not too long; `None`: it counts as not given.
+    fn read(text: &str) -> Result<Option<Self::Value<'_>>, InvalidAnnotationText<'_>>;
+}
+
+/// The part of a text that cannot be accepted.
+#[derive(Debug, PartialEq, Eq)]
+pub struct InvalidAnnotationText<'a>(pub &'a str);
+
+/// Most addresses and ranges of all rules of a security group, so of one list.
+pub const MOST_RANGES: usize = 4_000;
+/// Most service tags of one Service: each is a rule for each protocol and family, and a security group has room for 1,000 rules.
+const MOST_SERVICE_TAGS: usize = 100;
+/// Most additional public IPs of one Service.
+const MOST_ADDRESSES: usize = 100;
+/// Most tags of a resource.
+const MOST_TAGS: usize = 50;
+/// What the keys of tags begin with that only this program and operators set.
+const RESERVED: &str = "k8s-azure-";
+/// Tags by which old versions told whose a public IP is; they are still believed.
+const LEGACY_TAGS: [&str; 3] = ["service", "kubernetes-cluster-name", "kubernetes-dns-label-service"];
+
+/// A word, and blanks around it.
+const WORD: usize = 128;
+/// A name of ARM; letters may have four bytes.
+const NAME: usize = 512;
+const PATH: usize = 2_048;
+const LIST: usize = 16_384;
+/// For [`MOST_RANGES`] of the longest.
+const RANGES: usize = 196_608;
+
+fn non_blank(text: &str) -> Option<&str> {
+    Some(text.trim()).filter(|text| !text.is_empty())
+}
+
+/// A text that is not blank has to be valid.
+fn checked(text: &str, is_valid: fn(&str) -> bool) -> Result<Option<&str>, InvalidAnnotationText<'_>> {
+    match non_blank(text) {
+        Some(text) if !is_valid(text) => Err(InvalidAnnotationText(text)),
+        text => Ok(text),
+    }
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident => $value:ty, $longest:expr, $accepts:expr, |$text:ident| $read:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub enum $name {}
+
+        impl AnnotationFormat for $name {
+            type Value<'a> = $value;
+
+            const LONGEST: usize = $longest;
+
+            fn accepts() -> String {
+                $accepts.to_owned()
+            }
+
+            fn read($text: &str) -> Result<Option<Self::Value<'_>>, InvalidAnnotationText<'_>> {
+                $read
+            }
+        }
+    )*};
+}
+
+kinds! {
+    /// The literal `true`; all else is false.
+    ExactTrueFormat => bool, WORD, "exactly `true`", |text| Ok(Some(text == "true"));
+    /// `true` in any letter case; all else is false.
+    AnyCaseTrueFormat => bool, WORD, "`true` in any letter case", |text| Ok(Some(text.eq_ignore_ascii_case("true")));
+    /// `true` in any letter case, perhaps among blanks; all else is false.
+    TrimmedTrueFormat => bool, WORD, "`true` in any letter case, blanks around it do not matter", |text| Ok(Some(text.trim().eq_ignore_ascii_case("true")));
+    /// Yes or no to a restriction: what is neither counts as yes, which is for the reader to say.
+    RestrictionFormat => bool, WORD, "`true` or `false` in any letter case; any other word counts as `true`", |text| restriction(text);
+    /// A text without meaning.
+    TextFormat => &'a str, LIST, "text", |text| Ok(Some(text));
+    /// The name of a resource group; an empty one counts as not given.
+    ResourceGroupFormat => &'a str, NAME, "the name of a resource group: 1 to 90 letters, digits, `_`, `-`, `.` and parentheses, no `.` at the end",
+        |text| checked(text, names::is_group);
+    /// The name of a network resource; an empty one counts as not given.
+    ResourceNameFormat => &'a str, NAME, "a name of 1 to 80 letters, digits, `_`, `.` and `-` that begins with a letter or digit and ends with one or `_`",
+        |text| checked(text, names::is_resource);
+    /// The name of a subnet, which is part of names, so that blanks around it matter; a blank one counts as not given.
+    SubnetFormat => &'a str, NAME, "the name of a subnet: 1 to 80 letters, digits, `_`, `.` and `-`, beginning with a letter or digit and ending with one or `_`",
+        |text| subnet(text);
+    /// The name of a VM set, or `__auto__`.
+    VmSetFormat => &'a str, NAME, "`__auto__` or the name of a VM set: 1 to 80 letters, digits, `_`, `.` and `-`",
+        |text| checked(text, names::is_machine_set);
+    /// A DNS label, or nothing, which takes the label away.
+    DnsLabelFormat => &'a str, WORD, "3 to 63 letters, digits and `-` that begin with a letter and do not end with `-`, or nothing",
+        |text| if text.is_empty() || names::is_dns_label(text) { Ok(Some(text)) } else { Err(InvalidAnnotationText(text)) };
+    /// The path of a probe; an empty one counts as not given.
+    ProbePathFormat => &'a str, PATH, "a path of ASCII characters without blanks, at most 2048", |text| checked(text, names::is_path);
+    /// An IP address; what it has to be depends on the Service.
+    AddressFormat => &'a str, WORD, "an IP address", |text| Ok(non_blank(text));
+    /// The id of a public IP prefix; checked for external Services only.
+    PrefixIdFormat => &'a str, PATH, "the resource id of a public IP prefix (Microsoft.Network/publicIPPrefixes)", |text| Ok(non_blank(text));
+    /// Name or number of the port that a probe asks.
+    ProbePortFormat => &'a str, WORD, "the name of a port of the Service or a number from 1 to 65535", |text| Ok(non_blank(text));
+    /// Protocol of a probe; an unknown one counts as TCP.
+    ProbeProtocolFormat => &'a str, WORD, "`tcp`, `http` or `https` in any letter case, other words count as `tcp`", |text| Ok(Some(text));
+    /// Words between commas, without blanks around them; empty ones do not count.
+    CommaListFormat => Vec<&'a str>, LIST, "words between commas", |text| Ok(some(text.split(',').filter_map(non_blank).collect()));
+    /// Words between blanks.
+    SpaceListFormat => Vec<&'a str>, LIST, "words between spaces", |text| Ok(some(text.split_whitespace().collect()));
+    /// IP addresses between commas.
+    AddressListFormat => Vec<IpAddr>, LIST, format!("IP addresses between commas, at most {MOST_ADDRESSES}"), |text| addresses(text);
+    /// CIDR ranges between commas, each by itself: the range, or the text that is none. An empty list is one text that is none.
+    RangeListFormat => Vec<Result<IpNet, &'a str>>, RANGES, format!("CIDR ranges between commas, without host bits, at most {MOST_RANGES}"),
+        |text| at_most(MOST_RANGES, text, ranges::parse);
+    /// Service tags between commas, each by itself: the tag, or the text that is none. A list without any is one text that is none.
+    ServiceTagListFormat => Vec<Result<&'a str, &'a str>>, LIST, format!("service tags between commas, at most {MOST_SERVICE_TAGS}"), |text| service_tags(text);
+    /// Tags of a resource. Pairs without exactly one `=` do not count, nor do keys that only this program and operators set.
+    TagListFormat => BTreeMap<String, String>, 65_536, format!("at most {MOST_TAGS} `key=value` pairs between commas, keys of at most 512 characters without `<>%&\\?/`, values of at most 256"),
+        |text| tags(text);
+    /// IP tags, sorted by type. Pairs without exactly one `=` do not count; of one type the last value does.
+    IpTagListFormat => Vec<(String, String)>, LIST, format!("at most {MOST_TAGS} `type=value` pairs between commas, each part of at most 256 characters"),
+        |text| ip_tags(text);
+}
+
+/// A whole number from `MIN` to `MAX`, perhaps among blanks.
+#[derive(Debug)]
+pub enum WholeNumberFormat<const MIN: i32, const MAX: i32> {}
+
+impl<const MIN: i32, const MAX: i32> AnnotationFormat for WholeNumberFormat<MIN, MAX> {
+    type Value<'a> = i32;
+
+    const LONGEST: usize = WORD;
+
+    fn accepts() -> String {
+        if MAX == i32::MAX { format!("a whole number from {MIN} up") } else { format!("a whole number from {MIN} to {MAX}") }
+    }
+
+    fn read(text: &str) -> Result<Option<i32>, InvalidAnnotationText<'_>> {
+        let number = text.trim().parse().ok().filter(|number| (MIN..=MAX).contains(number));
+        number.map(Some).ok_or(InvalidAnnotationText(text))
+    }
+}
+
+fn some(words: Vec<&str>) -> Option<Vec<&str>> {
+    Some(words).filter(|words| !words.is_empty())
+}
+
+fn restriction(text: &str) -> Result<Option<bool>, InvalidAnnotationText<'_>> {
+    let is_one_of = |words: &[&str]| words.iter().any(|word| text.trim().eq_ignore_ascii_case(word));
+    match () {
+        () if text.trim().is_empty() => Ok(None),
+        () if is_one_of(&["true"]) => Ok(Some(true)),
+        () if is_one_of(&["false", "no", "off", "n", "f", "0"]) => Ok(Some(false)),
+        () => Err(InvalidAnnotationText(text)),
+    }
+}
+
+fn subnet(text: &str) -> Result<Option<&str>, InvalidAnnotationText<'_>> {
+    match non_blank(text) {
+        None => Ok(None),
+        Some(_) if names::is_resource(text) => Ok(Some(text)),
+        Some(_) => Err(InvalidAnnotationText(text)),
+    }
+}
+
+/// Each item of a list by itself. A list that is too long is refused as a whole.
+fn at_most<'a, T>(
+    most: usize,
+    text: &'a str,
+    read: fn(&'a str) -> Result<T, &'a str>,
+) -> Result<Option<Vec<Result<T, &'a str>>>, InvalidAnnotationText<'a>> {
+    if text.split(',').nth(most).is_some() {
+        return Err(InvalidAnnotationText(text));
+    }
+    Ok(Some(text.split(',').map(read).collect()))
+}
+
+fn service_tags(text: &str) -> Result<Option<Vec<Result<&str, &str>>>, InvalidAnnotationText<'_>> {
+    let mut items = at_most(MOST_SERVICE_TAGS, text, |item| {
+        let item = item.trim();
+        if names::is_source(item) { Ok(item) } else { Err(item) }
+    })?;
+    if let Some(items) = &mut items
+        && items.iter().any(Result::is_ok)
+    {
+        items.retain(|item| *item != Err(""));
+    }
+    Ok(items)
+}
+
+fn addresses(text: &str) -> Result<Option<Vec<IpAddr>>, InvalidAnnotationText<'_>> {
+    let read = |item: &'_ str| item.trim().parse::<IpAddr>().map(|address| address.to_canonical()).ok();
+    let Some(text) = non_blank(text) else { return Ok(None) };
+    if text.split(',').nth(MOST_ADDRESSES).is_some() {
+        return Err(InvalidAnnotationText(text));
+    }
+    text.split(',').map(|item| read(item).ok_or(InvalidAnnotationText(item))).collect::<Result<_, _>>().map(Some)
+}
+
+/// Whether only this program and operators set a tag of this key.
+pub fn is_reserved(key: &str) -> bool {
+    let is_new = key.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED));
+    is_new || LEGACY_TAGS.iter().any(|old| old.eq_ignore_ascii_case(key))
+}
+
+fn tags(text: &str) -> Result<Option<BTreeMap<String, String>>, InvalidAnnotationText<'_>> {
+    let mut tags = parse_tags(text);
+    tags.retain(|key, _| !is_reserved(key));
+    if tags.len() > MOST_TAGS || !tags.iter().all(|(key, value)| names::is_tag(key, value)) {
+        return Err(InvalidAnnotationText(text));
+    }
+    Ok(Some(tags))
+}
+
+fn ip_tags(text: &str) -> Result<Option<Vec<(String, String)>>, InvalidAnnotationText<'_>> {
+    let pairs = text.split(',').filter_map(|pair| match pair.split('=').collect::<Vec<_>>()[..] {
+        [kind, value] => Some((kind.trim().to_owned(), value.trim().to_owned())),
+        _ => None,
+    });
+    let tags: Vec<_> = pairs.collect::<BTreeMap<_, _>>().into_iter().collect();
+    if tags.len() > MOST_TAGS || !tags.iter().all(|(kind, value)| names::is_ip_tag(kind, value)) {
+        return Err(InvalidAnnotationText(text));
+    }
+    Ok(Some(tags))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn truth_is_tested_in_three_ways() {
+        for (text, exact, any_case, trimmed) in [
+            ("true", true, true, true),
+            ("True", false, true, true),
+            (" TRUE ", false, false, true),
+            ("yes", false, false, false),
+            ("", false, false, false),
+        ] {
+            assert_eq!(ExactTrueFormat::read(text), Ok(Some(exact)), "{text}");
+            assert_eq!(AnyCaseTrueFormat::read(text), Ok(Some(any_case)), "{text}");
+            assert_eq!(TrimmedTrueFormat::read(text), Ok(Some(trimmed)), "{text}");
+        }
+    }
+
+    #[test]
+    fn lists_drop_blanks_and_empty_lists_count_as_not_given() {
+        assert_eq!(CommaListFormat::read(" a, b ,,"), Ok(Some(vec!["a", "b"])));
+        assert_eq!(CommaListFormat::read(" , "), Ok(None));
+        assert_eq!(SpaceListFormat::read(" a  b "), Ok(Some(vec!["a", "b"])));
+        assert_eq!(ResourceNameFormat::read("  "), Ok(None));
+        assert_eq!(TextFormat::read("  "), Ok(Some("  ")));
+    }
+
+    #[test]
+    fn lists_of_who_may_connect_are_never_not_given() {
+        for text in ["", " ", ","] {
+            assert!(RangeListFormat::read(text).unwrap().unwrap().iter().all(Result::is_err), "{text:?}");
+            assert!(ServiceTagListFormat::read(text).unwrap().unwrap().iter().all(Result::is_err), "{text:?}");
+        }
+        assert_eq!(ServiceTagListFormat::read("A, a b,,"), Ok(Some(vec![Ok("A"), Err("a b")])));
+        let many = |count: usize| vec!["10.0.0.0/8"; count].join(",");
+        assert!(RangeListFormat::read(&many(MOST_RANGES)).is_ok() && RangeListFormat::read(&many(MOST_RANGES + 1)).is_err());
+        assert!(
+            ServiceTagListFormat::read(&many(MOST_SERVICE_TAGS)).is_ok()
+                && ServiceTagListFormat::read(&many(MOST_SERVICE_TAGS + 1)).is_err()
+        );
+    }
+
+    #[test]
+    fn what_is_neither_yes_nor_no_is_no_answer() {
+        for (text, want) in [
+            ("true", Ok(Some(true))),
+            (" TRUE ", Ok(Some(true))),
+            ("False", Ok(Some(false))),
+            ("0", Ok(Some(false))),
+            ("", Ok(None)),
+            ("yes", Err(InvalidAnnotationText("yes"))),
+            ("ture", Err(InvalidAnnotationText("ture"))),
+        ] {
+            assert_eq!(RestrictionFormat::read(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn tags_that_the_program_sets_are_not_the_users() {
+        let tags = TagListFormat::read("a=b,k8s-azure-service=x/y,K8S-azure-Allowed-Namespaces=*,Service=x/y,kubernetes-cluster-name=c,kubernetes-dns-label-service=x").unwrap().unwrap();
+        assert_eq!(tags, [("a".to_owned(), "b".to_owned())].into());
+        assert!(TagListFormat::read(&format!("a={}", "v".repeat(257))).is_err());
+        assert!(TagListFormat::read("a/b=c").is_err());
+    }
+
+    #[test]
+    fn numbers_have_bounds() {
+        for (text, want) in [("4", Some(4)), (" 100 ", Some(100)), ("3", None), ("101", None), ("4.5", None), ("", None)] {
+            assert_eq!(WholeNumberFormat::<4, 100>::read(text).ok().flatten(), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn one_bad_address_spoils_the_list() {
+        assert_eq!(
+            AddressListFormat::read("192.0.2.1, 2001:db8::1").map(|found| found.map(|found| found.len())),
+            Ok(Some(2))
+        );
+        assert_eq!(AddressListFormat::read(" ::ffff:192.0.2.1 "), Ok(Some(vec![IpAddr::from([192, 0, 2, 1])])));
+        assert_eq!(AddressListFormat::read("192.0.2.1,x"), Err(InvalidAnnotationText("x")));
+        assert_eq!(AddressListFormat::read("192.0.2.1,"), Err(InvalidAnnotationText("")));
+        assert_eq!(AddressListFormat::read(""), Ok(None));
+    }
+
+    #[test]
+    fn of_ip_tags_the_last_value_counts() {
+        let pair = |kind: &str, value: &str| (kind.to_owned(), value.to_owned());
+        assert_eq!(IpTagListFormat::read("b=1, a = 2 ,b=3,bad,x=y=z"), Ok(Some(vec![pair("a", "2"), pair("b", "3")])));
+        assert_eq!(IpTagListFormat::read(""), Ok(Some(vec![])));
+    }
+}

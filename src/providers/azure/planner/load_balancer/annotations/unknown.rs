@@ -1,0 +1,189 @@
+//! Annotations that look as if they were meant for this provider and are not. Pure.
+//!
+//! In: the keys. Out: what is strange about the first few of them, with the nearest known key, and how many more there are. Comparing
+//! costs much more than reading, so that it is done where somebody is told, and only for keys that are told.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::{
+    ANNOTATIONS, CONFIGURATIONS, PORT_ENDINGS, PORT_PROBE_COUNT, PORT_PROBE_INTERVAL, PREFIX, ServiceAnnotations, excerpt,
+};
+use crate::providers::azure::planner::load_balancer::spec::{ServiceWarning, reason};
+
+/// Most keys that are told.
+const MOST: usize = 10;
+/// Longest key, without prefix, that is compared with known ones, in bytes. The API server takes 63.
+const LONGEST: usize = 64;
+
+/// What a Service has that keys of annotations may name.
+pub struct AnnotatedPorts {
+    /// Its ports.
+    ports: HashSet<i32>,
+    /// Its health-check node port, if it has one.
+    health_check: Option<i32>,
+}
+
+impl AnnotatedPorts {
+    /// Those of a Service.
+    pub fn new(ports: impl IntoIterator<Item = i32>, health_check: Option<i32>) -> Self {
+        Self { ports: ports.into_iter().collect(), health_check }
+    }
+}
+
+/// What is strange about the keys.
+pub fn unknown_annotations(annotations: &ServiceAnnotations, ports: &AnnotatedPorts) -> Vec<ServiceWarning> {
+    warnings(annotations, ports, &mut nearest)
+}
+
+/// `nearest`: of the names given second, that which is a few slips away from the one given first.
+fn warnings(
+    annotations: &ServiceAnnotations,
+    ports: &AnnotatedPorts,
+    nearest: &mut impl FnMut(&str, &[String]) -> Option<String>,
+) -> Vec<ServiceWarning> {
+    let known: BTreeSet<&str> = ANNOTATIONS.iter().map(|row| row.key).collect();
+    let mut strange = annotations.keys().filter_map(|key| Some((key, check_key(key, &known, ports)?)));
+    let warning = |field: String, message: String| ServiceWarning { reason: reason::UNKNOWN_ANNOTATION, field, message };
+    let mut warnings: Vec<ServiceWarning> =
+        strange.by_ref().take(MOST).map(|(key, strange)| warning(excerpt(key), strange.message(key, nearest))).collect();
+    match strange.count() {
+        0 => {}
+        more => warnings.push(warning("metadata.annotations".to_owned(), format!("{more} more keys are ignored"))),
+    }
+    warnings
+}
+
+/// Why a key has no effect.
+enum IneffectiveKey {
+    /// No such annotation.
+    Unknown,
+    /// No such annotation of a port; the number, if it is one.
+    UnknownForPort(Option<i32>),
+    /// The Service has no such port.
+    NoPort(i32),
+}
+
+fn check_key(key: &str, known: &BTreeSet<&str>, ports: &AnnotatedPorts) -> Option<IneffectiveKey> {
+    let name = key.strip_prefix(PREFIX)?;
+    match name.strip_prefix("port_") {
+        Some(rest) => check_port_key(rest, ports),
+        None if !name.starts_with("azure-") || known.contains(key) || CONFIGURATIONS.key.eq_ignore_ascii_case(key) => None,
+        None => Some(IneffectiveKey::Unknown),
+    }
+}
+
+/// `rest`: what follows `port_`.
+fn check_port_key(rest: &str, of: &AnnotatedPorts) -> Option<IneffectiveKey> {
+    let (number, ending) = rest.split_once('_').unwrap_or((rest, ""));
+    let port = number.parse::<i32>().ok().filter(|port| port.to_string() == number);
+    let (Some(number), true) = (port, PORT_ENDINGS.contains(&ending)) else {
+        return Some(IneffectiveKey::UnknownForPort(port));
+    };
+    let for_local = [PORT_PROBE_INTERVAL.ending, PORT_PROBE_COUNT.ending].contains(&ending);
+    let is_there = of.ports.contains(&number) || (for_local && of.health_check == Some(number));
+    (!is_there).then_some(IneffectiveKey::NoPort(number))
+}
+
+impl IneffectiveKey {
+    fn message(&self, key: &str, nearest: &mut impl FnMut(&str, &[String]) -> Option<String>) -> String {
+        let known = match self {
+            IneffectiveKey::NoPort(port) => return format!("without effect: the Service has no port {port}"),
+            IneffectiveKey::Unknown => names(),
+            IneffectiveKey::UnknownForPort(port) => names_of_port(*port),
+        };
+        let near = Some(key.trim_start_matches(PREFIX)).filter(|name| name.len() <= LONGEST);
+        match near.and_then(|name| nearest(name, &known)) {
+            Some(known) => format!("unknown annotation, ignored; did you mean `{PREFIX}{known}`?"),
+            None => "unknown annotation, ignored".to_owned(),
+        }
+    }
+}
+
+fn names() -> Vec<String> {
+    let of_services = ANNOTATIONS.iter().filter(|row| !row.key.contains("{p}"));
+    of_services.map(|row| row.key.trim_start_matches(PREFIX).to_owned()).collect()
+}
+
+fn names_of_port(port: Option<i32>) -> Vec<String> {
+    let port = port.map_or("{p}".to_owned(), |port| port.to_string());
+    PORT_ENDINGS.iter().map(|ending| format!("port_{port}_{ending}")).collect()
+}
+
+fn nearest(name: &str, known: &[String]) -> Option<String> {
+    let name = name.to_lowercase();
+    let most = name.chars().count() / 3;
+    let distances = known.iter().map(|known| (strsim::damerau_levenshtein(&name, &known.to_lowercase()), known));
+    distances.min().filter(|(distance, _)| *distance <= most).map(|(_, known)| known.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(name: &str) -> Option<String> {
+        let annotations = [(format!("{PREFIX}{name}"), String::new())].into();
+        unknown_annotations(&annotations, &ports()).pop().map(|warning| warning.message)
+    }
+
+    fn ports() -> AnnotatedPorts {
+        AnnotatedPorts::new([80], Some(31_234))
+    }
+
+    #[test]
+    fn however_many_keys_there_are_few_are_compared() {
+        for count in [1_500, 3_000] {
+            let keys = (0..count).map(|number| (format!("{PREFIX}azure-load-balancer-internl-{number:030}"), String::new()));
+            let (annotations, mut compared) = (keys.collect(), 0);
+            let warnings = warnings(&annotations, &ports(), &mut |_, known| {
+                compared += known.len();
+                None
+            });
+            assert_eq!(warnings.len(), MOST + 1);
+            assert!(compared <= MOST * ANNOTATIONS.len(), "{compared} comparisons for {count} keys");
+            assert_eq!(warnings[MOST].message, format!("{} more keys are ignored", count - MOST));
+        }
+    }
+
+    #[test]
+    fn long_keys_are_not_compared() {
+        let annotations = [(format!("{PREFIX}azure-{}", "x".repeat(100_000)), String::new())].into();
+        let warnings = warnings(&annotations, &ports(), &mut |_, _| panic!("compared"));
+        assert!(warnings.len() == 1 && warnings[0].field.chars().count() <= 65);
+    }
+
+    #[test]
+    fn every_row_is_known() {
+        for row in ANNOTATIONS {
+            let name = row.key.trim_start_matches(PREFIX);
+            assert_eq!(message(&name.replace("{p}", "80")), None, "{name}");
+        }
+        assert_eq!(message("Azure-Load-Balancer-Configurations"), None);
+        assert_eq!(message("aws-load-balancer-type"), None);
+        assert_eq!(message("port_31234_health-probe_interval"), None);
+    }
+
+    #[test]
+    fn slips_get_advice() {
+        for (name, advice) in [
+            ("azure-load-balancer-intrenal", "azure-load-balancer-internal"),
+            ("azure-load-balancer-IPv4", "azure-load-balancer-ipv4"),
+            ("port_80_health-probe-port", "port_80_health-probe_port"),
+            ("port_http_no_lb_rule", "port_{p}_no_lb_rule"),
+            ("port_080_no_lb_rule", "port_{p}_no_lb_rule"),
+        ] {
+            assert_eq!(
+                message(name),
+                Some(format!("unknown annotation, ignored; did you mean `{PREFIX}{advice}`?")),
+                "{name}"
+            );
+        }
+        assert_eq!(message("azure-something-else-altogether").as_deref(), Some("unknown annotation, ignored"));
+    }
+
+    #[test]
+    fn ports_that_the_service_has_not_are_told() {
+        for name in ["port_81_no_lb_rule", "port_31234_no_lb_rule"] {
+            assert!(message(name).is_some_and(|message| message.starts_with("without effect")), "{name}");
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! One attempt to give every ask what it asks for: changed load balancers, or the asks that do not fit. Pure.
+//!
+//! The steps are those of [`attempt`]; after each, the asks that do not fit end the attempt, since what follows would rest on them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    ServiceRequest,
+    arm_constraints::{LoadBalancerViolation, check},
+    context::{KnownServices, NameOwners, PlanContext, ensured_spec, is_generated_name},
+    draft::{self, FrontendUse, LoadBalancerDraft, frontend_uses},
+    former_names,
+    frontend_assignment::{self, FrontendAssignment, RetiredFrontend},
+    frontends::{self, FrontendAddress},
+    handover,
+    load_balancers::{DELETING_FRONTEND, RetainedFrontend, ServicePlacement},
+    merge::PartMerge,
+    placement::{self, TargetLoadBalancers},
+    pools, port_conflicts, probes, rules,
+    rules::RulesAndProbes,
+    tags,
+};
+use crate::providers::azure::{
+    arm::network::{ArmLoadBalancer, LoadBalancingRule, Probe},
+    planner::load_balancer::{naming, spec::ServiceRefusal},
+};
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct PlanAttempt<'a> {
+    /// The load balancers, changed and not.
+    pub(super) drafts: Vec<LoadBalancerDraft<'a>>,
+    /// What each ask got.
+    pub(super) placements: Vec<ServicePlacement>,
+    /// Asks that do not fit; empty: the attempt succeeded.
+    pub(super) refused: Vec<(usize, ServiceRefusal)>,
+}
+
+fn failed<'a>(refused: Vec<(usize, ServiceRefusal)>) -> PlanAttempt<'a> {
+    PlanAttempt { refused, ..PlanAttempt::default() }
+}
+
+/// Plans for `asks`, which are in order of precedence. `known`: every Service that there is.
+pub(super) fn attempt<'a>(
+    context: &PlanContext<'a>,
+    asks: &[&ServiceRequest],
+    known: &KnownServices<'_>,
+) -> PlanAttempt<'a> {
+    let owners = NameOwners::new(asks.iter().map(|ask| ask.identity()));
+    let mut drafts = placement::drafts(context, &owners, &known.owners);
+    let mut targets = placement::choose_targets(context, asks, &mut drafts, &owners);
+    if !targets.refused.is_empty() {
+        return failed(std::mem::take(&mut targets.refused));
+    }
+    let held_back = former_names::migrate(context, &mut drafts, known, &targets, &owners);
+    if !held_back.is_empty() {
+        return failed(held_back);
+    }
+    let mut seating = frontend_assignment::assign_frontends(context, asks, &drafts, &targets, &owners);
+    if !seating.refused.is_empty() {
+        return failed(std::mem::take(&mut seating.refused));
+    }
+    for (place, draft) in drafts.iter_mut().enumerate() {
+        handover::hand_over(context, (place, draft), &seating, &owners, known);
+    }
+    let wanted = wanted_rules(context, asks, &drafts, &targets, &seating);
+    let rules_on =
+        |place: usize| wanted[place].iter().flat_map(|(ask, wanted)| wanted.rules.iter().map(move |rule| (*ask, rule)));
+    let conflicts = drafts.iter().enumerate();
+    let conflicts: Vec<_> = conflicts
+        .flat_map(|(place, draft)| port_conflicts::conflicts(draft, &rules_on(place).collect::<Vec<_>>(), &owners))
+        .collect();
+    if !conflicts.is_empty() {
+        return failed(conflicts);
+    }
+    let mut work = DraftEditor {
+        context,
+        owners: &owners,
+        all_owners: &known.owners,
+        assignment: &seating,
+        refused: Vec::new(),
+        placements: placements(asks, &drafts, &targets, &seating),
+    };
+    for (place, draft) in drafts.iter_mut().enumerate() {
+        merge(draft, &wanted[place], &owners);
+        work.remove_frontends(place, draft);
+        work.add_frontends(place, draft, asks, &targets);
+    }
+    work.refuse_taken_addresses(&drafts);
+    for (place, draft) in drafts.iter().enumerate().filter(|(_, draft)| !draft.reasons.is_empty()) {
+        work.refuse_violations(draft, &wanted[place], &owners);
+    }
+    let DraftEditor { refused, placements: placed, .. } = work;
+    PlanAttempt { drafts, placements: placed, refused }
+}
+
+/// What every Service wants, by the draft's position.
+fn wanted_rules(
+    context: &PlanContext<'_>,
+    asks: &[&ServiceRequest],
+    drafts: &[LoadBalancerDraft<'_>],
+    targets: &TargetLoadBalancers,
+    seating: &FrontendAssignment,
+) -> Vec<Vec<(usize, RulesAndProbes)>> {
+    let mut wanted: Vec<Vec<(usize, RulesAndProbes)>> = drafts.iter().map(|_| Vec::new()).collect();
+    for (ask, spec) in asks.iter().enumerate().filter_map(|(place, ask)| Some((place, ensured_spec(ask)?))) {
+        let Some(target) = targets.by_request[ask] else { continue };
+        for family in &spec.families {
+            let Some(frontend) = seating.by_request.get(&(ask, *family)) else { continue };
+            wanted[target]
+                .push((ask, rules::rules_and_probes(spec, *family, frontend, &drafts[target].id, context.settings)));
+        }
+    }
+    wanted
+}
+
+fn placements(
+    asks: &[&ServiceRequest],
+    drafts: &[LoadBalancerDraft<'_>],
+    targets: &TargetLoadBalancers,
+    seating: &FrontendAssignment,
+) -> Vec<ServicePlacement> {
+    let of = |(ask, target): (usize, &Option<usize>)| {
+        let families = ensured_spec(asks[ask]).into_iter().flat_map(|spec| &spec.families);
+        let frontends = families.filter_map(|family| Some((*family, seating.by_request.get(&(ask, *family))?.clone())));
+        ServicePlacement {
+            load_balancer: target.map(|target| drafts[target].id.clone()),
+            frontends: frontends.collect(),
+            retained_frontends: Vec::new(),
+        }
+    };
+    targets.by_request.iter().enumerate().map(of).collect()
+}
+
+pub(super) fn probe_references(rules: &[LoadBalancingRule]) -> BTreeSet<String> {
+    let references = rules.iter().filter_map(|rule| rule.properties.as_ref()?.probe.as_ref()?.id.as_deref());
+    references.filter_map(|id| id.rsplit('/').next()).map(str::to_ascii_lowercase).collect()
+}
+
+/// Rules first: a probe stays while a rule needs it, whoever's it is. The shared probe goes with the last rule that needed it.
+fn merge(draft: &mut LoadBalancerDraft<'_>, wanted: &[(usize, RulesAndProbes)], owners: &NameOwners) {
+    let used_before = probe_references(draft.rules_before());
+    let rules: Vec<_> = wanted.iter().flat_map(|(_, wanted)| &wanted.rules).collect();
+    let probes: Vec<_> = wanted.iter().flat_map(|(_, wanted)| &wanted.probes).collect();
+    let mut reasons = std::mem::take(&mut draft.reasons);
+    let is_owned = |name: &str| owners.of_rule(name).is_some();
+    let rules = PartMerge { wanted: &rules, is_owned: &is_owned, is_needed: &|_| false, is_same: rules::is_same };
+    let mut list = draft.after.properties.as_mut().and_then(|properties| properties.load_balancing_rules.take());
+    rules.apply(&mut list, &mut reasons);
+    put_back(draft, list, |properties| &mut properties.load_balancing_rules);
+    let used = probe_references(draft.rules());
+    let is_left =
+        |name: &str| name.eq_ignore_ascii_case(naming::SHARED_PROBE) && used_before.contains(&name.to_ascii_lowercase());
+    let is_owned = |name: &str| is_owned(name) || is_left(name);
+    let is_needed = |probe: &Probe| probe.name.as_deref().is_some_and(|name| used.contains(&name.to_ascii_lowercase()));
+    let probes = PartMerge { wanted: &probes, is_owned: &is_owned, is_needed: &is_needed, is_same: probes::is_same };
+    let mut list = draft.after.properties.as_mut().and_then(|properties| properties.probes.take());
+    probes.apply(&mut list, &mut reasons);
+    put_back(draft, list, |properties| &mut properties.probes);
+    draft.reasons = reasons;
+}
+
+fn put_back<T>(
+    draft: &mut LoadBalancerDraft<'_>,
+    list: Option<Vec<T>>,
+    field: impl Fn(&mut crate::providers::azure::arm::network::LoadBalancerProperties) -> &mut Option<Vec<T>>,
+) {
+    if list.is_some() {
+        *field(draft.properties_mut()) = list;
+    }
+}
+
+struct DraftEditor<'w, 'a> {
+    context: &'w PlanContext<'a>,
+    owners: &'w NameOwners,
+    all_owners: &'w NameOwners,
+    assignment: &'w FrontendAssignment,
+    placements: Vec<ServicePlacement>,
+    refused: Vec<(usize, ServiceRefusal)>,
+}
+
+impl DraftEditor<'_, '_> {
+    fn is_assigned(&self, ask: Option<usize>, id: &str) -> bool {
+        let own = |(key, seat): (&(usize, _), &String)| ask.is_none_or(|ask| key.0 == ask) && seat.eq_ignore_ascii_case(id);
+        self.assignment.by_request.iter().any(own)
+    }
+
+    /// Removes front ends that nobody wants and nobody uses.
+    fn remove_frontends(&mut self, place: usize, draft: &mut LoadBalancerDraft<'_>) {
+        let mut uses: BTreeMap<String, Vec<FrontendUse>> = BTreeMap::new();
+        for (id, user) in frontend_uses(&draft.after) {
+            uses.entry(id).or_default().push(user);
+        }
+        let left = draft.before.map(|document| self.frontends_of_own_rules(document)).unwrap_or_default();
+        let mut gone = BTreeSet::new();
+        for frontend in draft.frontends() {
+            let id = draft.frontend_id(frontend);
+            let key = id.to_ascii_lowercase();
+            let users = uses.remove(&key).unwrap_or_default();
+            let goes = match self.assignment.retired.get(&(place, key.clone())) {
+                Some(mark) => self.can_remove(*mark, &id, users),
+                None => {
+                    let name = frontend.name.as_deref().unwrap_or_default();
+                    let is_orphan =
+                        is_generated_name(name) && self.all_owners.of_frontend(name).is_none() && left.contains(&key);
+                    (is_orphan || handover::is_unowned(frontend)) && users.is_empty() && !self.is_assigned(None, &id)
+                }
+            };
+            if goes {
+                gone.insert(key);
+            }
+        }
+        if gone.is_empty() {
+            return;
+        }
+        let ids: Vec<bool> =
+            draft.frontends().iter().map(|part| gone.contains(&draft.frontend_id(part).to_ascii_lowercase())).collect();
+        let mut goes = ids.into_iter();
+        let mut reasons = Vec::new();
+        if let Some(frontends) = &mut draft.properties_mut().frontend_ip_configurations {
+            frontends.retain(|frontend| {
+                let stays = !goes.next().unwrap_or_default();
+                if !stays {
+                    reasons.push(format!("remove front end {}", frontend.name.as_deref().unwrap_or_default()));
+                }
+                stays
+            });
+        }
+        draft.reasons.append(&mut reasons);
+    }
+
+    /// Front ends that rules of the asks used.
+    fn frontends_of_own_rules(&self, document: &ArmLoadBalancer) -> BTreeSet<String> {
+        let own = |rule: &&LoadBalancingRule| rule.name.as_deref().is_some_and(|name| self.owners.of_rule(name).is_some());
+        let rules = draft::rules(document).iter().filter(own).filter_map(|rule| rule.properties.as_ref());
+        rules.map(|properties| rules::reference_key(properties.frontend_ip_configuration.as_ref())).collect()
+    }
+
+    /// Whether a marked front end can go. One that others use stays; then a Service that needs another in its place cannot have it, unless
+    /// the others have moved to another one ([`handover`]).
+    fn can_remove(&mut self, mark: RetiredFrontend, id: &str, mut users: Vec<FrontendUse>) -> bool {
+        if mark.replaced {
+            users.retain(|user| match self.owners.of_rule(&user.name) {
+                Some(owner) => !self.is_assigned(Some(owner), id),
+                None => true,
+            });
+        } else if users.is_empty() {
+            return !self.is_assigned(None, id);
+        }
+        if users.is_empty() {
+            return true;
+        }
+        if mark.replaced {
+            let names: Vec<_> = users.iter().map(|user| format!("{} {}", user.kind, user.name)).collect();
+            let name = id.rsplit('/').next().unwrap_or_default();
+            let message = format!(
+                "front end {name} cannot get another address, since {} would get it, too; give what refers to it another front end, or \
+                 remove it",
+                names.join(", ")
+            );
+            self.refused.push((mark.request, ServiceRefusal { field: DELETING_FRONTEND.to_owned(), message }));
+        } else {
+            self.placements[mark.request].retained_frontends.push(RetainedFrontend { id: id.to_owned(), uses: users });
+        }
+        false
+    }
+
+    /// Adds new front ends, the pools they need, and tags.
+    fn add_frontends(
+        &self,
+        place: usize,
+        draft: &mut LoadBalancerDraft<'_>,
+        asks: &[&ServiceRequest],
+        targets: &TargetLoadBalancers,
+    ) {
+        for (_, frontend) in self.assignment.added.iter().filter(|(target, _)| *target == place) {
+            draft.reasons.push(format!("add front end {}", frontend.name.as_deref().unwrap_or_default()));
+            draft.properties_mut().frontend_ip_configurations.get_or_insert_default().push(frontend.clone());
+        }
+        let here = targets.by_request.iter().zip(asks).filter(|(target, _)| **target == Some(place));
+        let families: BTreeSet<_> =
+            here.filter_map(|(_, ask)| ensured_spec(ask)).flat_map(|spec| &spec.families).copied().collect();
+        for family in &families {
+            pools::ensure(draft, self.context.settings, *family);
+        }
+        let settings = self.context.settings;
+        let is_touched = !families.is_empty() || !draft.reasons.is_empty();
+        if is_touched
+            && draft.is_ours
+            && !settings.tags.is_empty()
+            && tags::merge(&mut draft.after.tags, &settings.tags, &settings.system_tags)
+        {
+            draft.reasons.push("change tags".to_owned());
+        }
+    }
+
+    /// An address that another front end keeps cannot be had.
+    fn refuse_taken_addresses(&mut self, drafts: &[LoadBalancerDraft<'_>]) {
+        let is_new: BTreeSet<String> =
+            self.assignment.added.iter().filter_map(|(_, part)| part.id.as_deref()).map(str::to_ascii_lowercase).collect();
+        let is_draft = |document: &&ArmLoadBalancer| {
+            drafts.iter().any(|draft| draft.before.is_some_and(|before| std::ptr::eq(before, *document)))
+        };
+        let is_leftover = |document: &&ArmLoadBalancer| placement::is_leftover(self.context.settings, document);
+        let others =
+            self.context.observed.load_balancers.iter().filter(|document| !is_draft(document) && !is_leftover(document));
+        let mut holders: BTreeMap<FrontendAddress, String> = BTreeMap::new();
+        for frontend in others.flat_map(draft::frontends) {
+            holders
+                .extend(frontends::frontend_address(frontend).map(|seat| (seat, frontend.id.clone().unwrap_or_default())));
+        }
+        let parts = drafts.iter().flat_map(|draft| draft.frontends().iter().map(|part| (draft.frontend_id(part), part)));
+        let (new, old): (Vec<_>, Vec<_>) = parts.partition(|(id, _)| is_new.contains(&id.to_ascii_lowercase()));
+        holders.extend(old.iter().filter_map(|(id, part)| Some((frontends::frontend_address(part)?, id.clone()))));
+        for (id, frontend) in new {
+            let Some(seat) = frontends::frontend_address(frontend) else { continue };
+            if let Some(holder) = holders.insert(seat, id.clone()) {
+                self.refuse_assigned(&id, &holder);
+            }
+        }
+    }
+
+    fn refuse_assigned(&mut self, id: &str, holder: &str) {
+        let message = format!("the address is in use by front end {holder}, which has to stay");
+        let refusal = ServiceRefusal { field: DELETING_FRONTEND.to_owned(), message };
+        let seated = self.assignment.by_request.iter().filter(|(_, seat)| seat.eq_ignore_ascii_case(id));
+        self.refused.extend(seated.map(|((ask, _), _)| (*ask, refusal.clone())));
+    }
+
+    /// What ARM would refuse is refused here, to those who want it; what was there before is nobody's fault.
+    fn refuse_violations(&mut self, draft: &LoadBalancerDraft<'_>, wanted: &[(usize, RulesAndProbes)], owners: &NameOwners) {
+        let before = draft.before.map(check).unwrap_or_default();
+        for violation in check(&draft.after).into_iter().filter(|violation| !before.contains(violation)) {
+            match violation {
+                LoadBalancerViolation::LimitExceeded { what, count, limit: most } => {
+                    self.refuse_over_limit(draft, wanted, (what, count, most))
+                }
+                LoadBalancerViolation::InvalidPart { name, message } => {
+                    let refusal = ServiceRefusal { field: "spec.ports".to_owned(), message: format!("{name}: {message}") };
+                    let blamed: Vec<usize> = match owners.of_rule(&name) {
+                        Some(ask) => vec![ask],
+                        None => (0..self.placements.len()).collect(),
+                    };
+                    self.refused.extend(blamed.into_iter().map(|ask| (ask, refusal.clone())));
+                }
+            }
+        }
+    }
+
+    /// Those who add something, in order, get the room that there is.
+    fn refuse_over_limit(
+        &mut self,
+        draft: &LoadBalancerDraft<'_>,
+        wanted: &[(usize, RulesAndProbes)],
+        (what, count, most): (&str, usize, usize),
+    ) {
+        let mut added: BTreeMap<usize, usize> = BTreeMap::new();
+        if what == "rules" {
+            let had = |ask: usize| {
+                draft
+                    .rules_before()
+                    .iter()
+                    .filter(|rule| rule.name.as_deref().and_then(|name| self.owners.of_rule(name)) == Some(ask))
+                    .count()
+            };
+            for (ask, wanted) in wanted {
+                *added.entry(*ask).or_default() += wanted.rules.len();
+            }
+            added.iter_mut().for_each(|(ask, count)| *count = count.saturating_sub(had(*ask)));
+        } else {
+            let new = self.assignment.added.iter().filter_map(|(_, part)| part.name.as_deref());
+            for ask in new.filter_map(|name| self.owners.of_frontend(name)) {
+                *added.entry(ask).or_default() += 1;
+            }
+        }
+        let mut room = (most + added.values().sum::<usize>()).saturating_sub(count);
+        for (ask, count) in added.into_iter().filter(|(_, count)| *count > 0) {
+            if count <= room {
+                room -= count;
+                continue;
+            }
+            let name = draft.id.name();
+            let message = format!("load balancer {name} would have more than {most} {what}, which is all that Azure allows");
+            self.refused.push((ask, ServiceRefusal { field: "spec.ports".to_owned(), message }));
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What every step of planning load balancers looks at. Pure.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use super::{ServiceRequest, load_balancers::PublicIpAssignment};
+use crate::providers::azure::{
+    arm::{ResourceId, document::SubResource, network::PublicIpAddress},
+    config::LoadBalancerSku,
+    planner::load_balancer::{
+        naming,
+        observed::ObservedNetwork,
+        settings::LoadBalancerSettings,
+        spec::{IpFamily, ServiceIdentity, ServiceSpec},
+    },
+};
+
+/// See the module.
+pub(super) struct PlanContext<'a> {
+    /// What there is.
+    pub(super) observed: &'a ObservedNetwork,
+    /// The configuration.
+    pub(super) settings: &'a LoadBalancerSettings,
+    /// The public IP that each Service shall have.
+    pub(super) public_ips: &'a PublicIpAssignment,
+    /// Public IPs that there are, by lower-cased id.
+    public_ips_by_id: BTreeMap<String, &'a PublicIpAddress>,
+}
+
+impl<'a> PlanContext<'a> {
+    /// From what the planner is given.
+    pub(super) fn new(
+        observed: &'a ObservedNetwork,
+        settings: &'a LoadBalancerSettings,
+        public_ips: &'a PublicIpAssignment,
+    ) -> Self {
+        let keyed = |address: &'a PublicIpAddress| Some((address.id.as_deref()?.to_ascii_lowercase(), address));
+        Self { observed, settings, public_ips, public_ips_by_id: observed.public_ips.iter().filter_map(keyed).collect() }
+    }
+
+    /// Whether load balancers are Standard ones.
+    pub(super) fn is_standard(&self) -> bool {
+        self.settings.sku == LoadBalancerSku::Standard
+    }
+
+    /// The public IP that the Service shall have.
+    pub(super) fn public_ip(&self, identity: &ServiceIdentity, family: IpFamily) -> Option<&'a ResourceId> {
+        self.public_ips.get(&(identity.clone(), family))
+    }
+
+    /// A public IP that there is.
+    pub(super) fn find_public_ip(&self, reference: &SubResource) -> Option<&'a PublicIpAddress> {
+        self.public_ips_by_id.get(&reference.id.as_deref()?.to_ascii_lowercase()).copied()
+    }
+}
+
+/// Which Service names say something belongs to.
+pub(super) struct NameOwners {
+    /// Beginnings of names in lower case, and whose they are.
+    prefixes: BTreeMap<String, (String, usize)>,
+}
+
+impl NameOwners {
+    /// Of these Services; the answers are positions in this list.
+    pub(super) fn new<'a>(identities: impl Iterator<Item = &'a ServiceIdentity>) -> Self {
+        let keyed = |(place, identity): (usize, &ServiceIdentity)| {
+            (identity.name_prefix.to_ascii_lowercase(), (identity.name_prefix.clone(), place))
+        };
+        Self { prefixes: identities.enumerate().map(keyed).collect() }
+    }
+
+    fn find(&self, name: &str) -> Option<&(String, usize)> {
+        let name = name.to_ascii_lowercase();
+        let (base, owner) = self.prefixes.range(..=name.clone()).next_back()?;
+        name.starts_with(base).then_some(owner)
+    }
+
+    /// Whose rule or probe it is.
+    pub(super) fn of_rule(&self, name: &str) -> Option<usize> {
+        self.find(name).map(|(_, place)| *place)
+    }
+
+    /// Whose front end it is.
+    pub(super) fn of_frontend(&self, name: &str) -> Option<usize> {
+        self.find(name).filter(|(base, _)| name.starts_with(base)).map(|(_, place)| *place)
+    }
+}
+
+/// Every Service that there is, whether it asks or not.
+pub(super) struct KnownServices<'a> {
+    /// Which names say that something belongs to one of them.
+    pub(super) owners: NameOwners,
+    specs: Vec<Option<&'a ServiceSpec>>,
+}
+
+impl<'a> KnownServices<'a> {
+    /// Those who ask, and the others.
+    pub(super) fn new(asks: &[&'a ServiceRequest], others: &'a [Arc<ServiceSpec>]) -> Self {
+        let asking = asks.iter().map(|ask| (ask.identity(), ask.spec().map(Arc::as_ref)));
+        let others = others.iter().map(|spec| (&spec.identity, Some(spec.as_ref())));
+        let (identities, specs): (Vec<_>, Vec<_>) = asking.chain(others).unzip();
+        Self { owners: NameOwners::new(identities.into_iter()), specs }
+    }
+
+    /// The Service whose rule it is.
+    pub(super) fn of_rule(&self, name: &str) -> Option<&'a ServiceSpec> {
+        self.specs.get(self.owners.of_rule(name)?).copied().flatten()
+    }
+}
+
+/// Whether a name begins as those that the controller gives.
+pub(super) fn is_generated_name(name: &str) -> bool {
+    let mut letters = name.bytes();
+    letters.next() == Some(b'a')
+        && name.len() >= naming::NAME_PREFIX_LENGTH
+        && letters.take(naming::NAME_PREFIX_LENGTH - 1).all(|c| c.is_ascii_hexdigit())
+}
+
+/// The spec of a Service that shall have a load balancer.
+pub(super) fn ensured_spec(ask: &ServiceRequest) -> Option<&ServiceSpec> {
+    match ask {
+        ServiceRequest::Ensure(spec) => Some(spec),
+        ServiceRequest::Delete(..) => None,
+    }
+}
+
+/// An address in a document.
+pub(super) fn parse_address(text: Option<&String>) -> Option<IpAddr> {
+    text?.parse().ok()
+}

@@ -1,0 +1,131 @@
+//! Documents that there may be although no list shows them, by the names that the controller gives. Pure.
+//!
+//! In: who asks, and who there is otherwise. Out: ids, to be read by themselves when lists lack them.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{ServiceRequest, placement};
+use crate::providers::azure::{
+    arm::{ResourceId, api},
+    config::LoadBalancerSku,
+    planner::load_balancer::{
+        naming,
+        settings::LoadBalancerSettings,
+        spec::{IpFamily, ServiceSpec},
+    },
+};
+
+/// Load balancers: those of Services with an address, and both kinds when a Service goes, which may have parts on either. `others`: the
+/// Services that do not ask.
+pub fn load_balancers<'a>(
+    asks: &'a [ServiceRequest],
+    others: impl Iterator<Item = &'a Arc<ServiceSpec>>,
+    settings: &LoadBalancerSettings,
+) -> BTreeSet<ResourceId> {
+    let name = placement::primary_name(settings);
+    let all = asks.iter().filter_map(ServiceRequest::spec).chain(others);
+    let goes = asks.iter().any(|ask| matches!(ask, ServiceRequest::Delete(..)));
+    let served: BTreeSet<bool> = all.filter(|spec| !spec.status_addresses.is_empty()).map(|spec| spec.internal).collect();
+    let kinds = [false, true].into_iter().filter(|internal| goes || served.contains(internal));
+    let id = |internal| {
+        let name = naming::load_balancer(name, internal);
+        settings.load_balancer_group.resource(api::LOAD_BALANCERS.resource_type, &[&name])
+    };
+    kinds.map(id).collect()
+}
+
+/// Public IPs of those who go: named by them, or under the name that the controller gives.
+pub fn public_ips(asks: &[ServiceRequest], settings: &LoadBalancerSettings) -> BTreeSet<ResourceId> {
+    let going = asks.iter().filter_map(|ask| match ask {
+        ServiceRequest::Delete(_, last) => last.as_ref(),
+        ServiceRequest::Ensure(_) => None,
+    });
+    going.filter(|spec| !spec.internal).flat_map(|spec| of(spec, settings)).collect()
+}
+
+/// What those who go and are found nowhere may have under the names that other settings give: load balancers and public IPs. `vm_sets`: the
+/// scale sets or availability sets of the cluster.
+pub fn under_other_settings(
+    lost: &[ServiceRequest],
+    vm_sets: &[String],
+    settings: &LoadBalancerSettings,
+) -> (BTreeSet<ResourceId>, BTreeSet<ResourceId>) {
+    if lost.is_empty() {
+        return Default::default();
+    }
+    let sets = vm_sets.iter().filter(|_| settings.sku == LoadBalancerSku::Basic).map(String::as_str);
+    let names = sets.chain([settings.cluster.as_str(), placement::primary_name(settings)]);
+    let both = names.flat_map(|name| [false, true].map(|internal| naming::load_balancer(name, internal)));
+    let id = |name: String| settings.load_balancer_group.resource(api::LOAD_BALANCERS.resource_type, &[&name]);
+    let specs = lost.iter().filter_map(ServiceRequest::spec);
+    (both.map(id).collect(), specs.flat_map(|spec| under_any_name(spec, settings)).collect())
+}
+
+/// Under each name that a public IP of the Service may have got while it had other families.
+fn under_any_name(spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<ResourceId> {
+    let names = [IpFamily::V4, IpFamily::V6].into_iter().flat_map(|family| {
+        let prefix = spec.public_ip.prefix.get(family).as_deref().and_then(|id| id.rsplit('/').next());
+        let name = |family, dual| naming::public_ip(&settings.cluster, &spec.identity, prefix, family, dual);
+        [name(family, true), name(IpFamily::V4, false), format!("{}-{family}", name(IpFamily::V4, false))]
+    });
+    names.map(|name| spec.public_ip.group.resource(api::PUBLIC_IPS.resource_type, &[&name])).collect()
+}
+
+fn of(spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<ResourceId> {
+    let name = |family| {
+        let prefix = spec.public_ip.prefix.get(family).as_deref().and_then(|id| id.rsplit('/').next());
+        let generated = || naming::public_ip(&settings.cluster, &spec.identity, prefix, family, spec.is_dual_stack());
+        spec.public_ip.name.get(family).clone().unwrap_or_else(generated)
+    };
+    // Whoever pins an address has no public IP of its own.
+    let families = spec
+        .families
+        .iter()
+        .filter(|family| spec.pinned.get(**family).is_none() || spec.public_ip.name.get(**family).is_some());
+    families.map(|family| spec.public_ip.group.resource(api::PUBLIC_IPS.resource_type, &[&name(*family)])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::samples::{ensure, service, settings},
+        *,
+    };
+
+    fn names(ids: &BTreeSet<ResourceId>) -> Vec<&str> {
+        ids.iter().map(ResourceId::name).collect()
+    }
+
+    fn gone(spec: &ServiceSpec) -> ServiceRequest {
+        ServiceRequest::Delete(spec.identity.clone(), Some(Arc::new(spec.clone())))
+    }
+
+    #[test]
+    fn whoever_goes_may_have_parts_anywhere() {
+        let (web, settings) = (service("web"), settings());
+        let none = || std::iter::empty::<&Arc<ServiceSpec>>();
+        assert!(load_balancers(&[ensure(&web)], none(), &settings).is_empty(), "it never had an address");
+        assert!(public_ips(&[ensure(&web)], &settings).is_empty(), "its creation is conditional");
+        let served = Arc::new(ServiceSpec { status_addresses: vec!["20.0.0.1".parse().unwrap()], ..web.clone() });
+        assert_eq!(names(&load_balancers(&[], std::iter::once(&served), &settings)), ["kubernetes"]);
+        assert_eq!(names(&load_balancers(&[gone(&web)], none(), &settings)), ["kubernetes", "kubernetes-internal"]);
+        let own = format!("kubernetes-{}", web.identity.name_prefix);
+        assert_eq!(names(&public_ips(&[gone(&web)], &settings)), [own.as_str()]);
+        let inside = ServiceSpec { internal: true, ..web };
+        assert!(public_ips(&[gone(&inside)], &settings).is_empty());
+    }
+
+    #[test]
+    fn whoever_is_found_nowhere_may_have_parts_under_former_names() {
+        let (web, sets) = (service("web"), ["Pool".to_owned()]);
+        let settings = LoadBalancerSettings { load_balancer_name: "new".to_owned(), ..settings() };
+        let (balancers, ips) = under_other_settings(&[gone(&web)], &sets, &settings);
+        assert_eq!(names(&balancers), ["kubernetes", "kubernetes-internal", "new", "new-internal"]);
+        let own = format!("kubernetes-{}", web.identity.name_prefix);
+        assert_eq!(names(&ips), [own.clone(), format!("{own}-IPv4"), format!("{own}-IPv6")]);
+        let basic = LoadBalancerSettings { sku: LoadBalancerSku::Basic, ..settings };
+        let (balancers, _) = under_other_settings(&[gone(&web)], &sets, &basic);
+        assert!(names(&balancers).contains(&"Pool") && names(&balancers).contains(&"Pool-internal"));
+        assert!(under_other_settings(&[], &sets, &basic).0.is_empty());
+    }
+}

@@ -1,0 +1,231 @@
+//! Load balancers that had the cluster's parts under a former name (`loadBalancerName` or none): everything there that is a Service's
+//! moves at once, whether the Service asks or not. Pure.
+//!
+//! In: load balancers that are being changed. Out: the same, with front ends, rules and probes of the cluster's Services on the load
+//! balancer of today's name. What is left then is empty and goes, or has parts of others and stays. Names with the UIDs of this
+//! cluster's Services are the proof that something is ours. A machine can be behind one standard load balancer of a kind only, so that
+//! Services that stayed, or moved before the rest, would have no back ends. So nobody moves while something of others keeps the former
+//! load balancer, and with it the machines; who would move or be new is refused.
+//! Upstream moves one Service after the other.
+
+use std::collections::BTreeSet;
+
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::{
+    context::{KnownServices, NameOwners, PlanContext},
+    draft::{self, FrontendUse, LoadBalancerDraft, frontend_uses},
+    handover,
+    placement::{self, TargetLoadBalancers},
+    pools, rules,
+};
+use crate::providers::azure::{
+    arm::{
+        ResourceId,
+        network::{FrontendIpConfiguration, LoadBalancingRule, Probe},
+    },
+    config::BackendPoolType,
+    planner::load_balancer::{
+        naming,
+        spec::{IpFamily, ServiceRefusal},
+    },
+};
+
+/// Moves whatever is on former load balancers to those of today's name, as far as these are among the drafts. Otherwise the answer is
+/// who cannot get there.
+pub(super) fn migrate(
+    context: &PlanContext<'_>,
+    drafts: &mut [LoadBalancerDraft<'_>],
+    known: &KnownServices<'_>,
+    targets: &TargetLoadBalancers,
+    asks: &NameOwners,
+) -> Vec<(usize, ServiceRefusal)> {
+    let today = placement::primary_name(context.settings);
+    if let Some(refusal) = migration_blocker(context, drafts, known) {
+        let goes_there = |(ask, target): (usize, &Option<usize>)| {
+            let is_there = has_parts(&drafts[(*target)?], |owner| owner == ask, asks);
+            (!is_there).then(|| (ask, refusal.clone()))
+        };
+        return targets.by_request.iter().enumerate().filter_map(goes_there).collect();
+    }
+    for place in 0..drafts.len() {
+        let is_former = context.is_standard() && !drafts[place].external_name.eq_ignore_ascii_case(today);
+        let is_target = |draft: &LoadBalancerDraft<'_>| {
+            draft.internal == drafts[place].internal && draft.external_name.eq_ignore_ascii_case(today)
+        };
+        let target = drafts.iter().position(is_target).filter(|_| is_former);
+        let Some(Ok([from, to])) = target.map(|target| drafts.get_disjoint_mut([place, target])) else { continue };
+        move_parts(context, from, to, known);
+    }
+    Vec::new()
+}
+
+/// Whether front ends or rules are there of Services that `counts` holds of.
+fn has_parts(draft: &LoadBalancerDraft<'_>, counts: impl Fn(usize) -> bool, owners: &NameOwners) -> bool {
+    let is_its = |name: &Option<String>| name.as_deref().and_then(|name| owners.of_rule(name)).is_some_and(&counts);
+    draft.frontends().iter().any(|part| is_its(&part.name)) || draft.rules().iter().any(|part| is_its(&part.name))
+}
+
+/// Why machines have to stay behind a former load balancer. By address, they can be behind several.
+fn migration_blocker(
+    context: &PlanContext<'_>,
+    drafts: &[LoadBalancerDraft<'_>],
+    known: &KnownServices<'_>,
+) -> Option<ServiceRefusal> {
+    let today = placement::primary_name(context.settings);
+    let by_interface = context.settings.pool_type == BackendPoolType::NodeIpConfiguration;
+    let former = drafts.iter().filter(|draft| {
+        let is_former = context.is_standard() && by_interface && !draft.external_name.eq_ignore_ascii_case(today);
+        is_former && (has_parts(draft, |_| true, &known.owners) || has_members(context, draft))
+    });
+    let (draft, part) = former.into_iter().find_map(|draft| Some((draft, foreign_part(context, draft, known)?)))?;
+    let (name, external) = (draft.id.name(), &draft.external_name);
+    let message = format!(
+        "load balancer `{name}` cannot go, since {part} is there, and its machines cannot be behind load balancers called `{today}`, too; \
+         remove it, or set loadBalancerName back to `{external}`"
+    );
+    Some(ServiceRefusal { field: "loadBalancerName".to_owned(), message })
+}
+
+fn has_members(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) -> bool {
+    let pools = draft.after.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
+    let mut own = pools.filter(|pool| pool.name.as_deref().is_some_and(|name| is_own_pool(context, name)));
+    own.any(|pool| {
+        let members = pool.properties.as_ref().and_then(|properties| properties.backend_ip_configurations.as_ref());
+        members.is_some_and(|members| !members.is_empty())
+    })
+}
+
+fn is_own_pool(context: &PlanContext<'_>, name: &str) -> bool {
+    [IpFamily::V4, IpFamily::V6]
+        .iter()
+        .any(|family| naming::pool(&context.settings.cluster, *family).eq_ignore_ascii_case(name))
+}
+
+/// What keeps the load balancer from being deleted when the cluster's parts have gone.
+fn foreign_part(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>, known: &KnownServices<'_>) -> Option<String> {
+    let uses = frontend_uses(&draft.after);
+    let is_others = |user: &FrontendUse| !user.is_rule() || known.owners.of_rule(&user.name).is_none();
+    let mut frontends = draft.frontends().iter().filter_map(|part| {
+        let (id, name) = (draft.frontend_id(part), part.name.as_deref().unwrap_or_default());
+        let mut users = uses.iter().filter(|(frontend, _)| frontend.eq_ignore_ascii_case(&id)).map(|(_, user)| user);
+        if let Some(user) = users.find(|user| is_others(user)) {
+            return Some(format!("{} {} with front end {name}", user.kind, user.name));
+        }
+        let is_clusters = known.owners.of_frontend(name).is_some() || handover::is_unowned(part);
+        (!is_clusters).then(|| format!("front end {name}"))
+    });
+    let pools = || {
+        let pools = draft.after.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
+        let mut names = pools.filter_map(|pool| pool.name.as_deref());
+        names.find(|name| !is_own_pool(context, name)).map(|name| format!("back-end pool {name}"))
+    };
+    frontends.next().or_else(|| pools().filter(|_| !draft.is_ours))
+}
+
+fn move_parts(
+    context: &PlanContext<'_>,
+    from: &mut LoadBalancerDraft<'_>,
+    to: &mut LoadBalancerDraft<'_>,
+    known: &KnownServices<'_>,
+) {
+    let moving = movable(from, to, known);
+    if moving.is_empty() {
+        return;
+    }
+    let (ids, goal) = ((from.id.clone(), to.id.clone()), to.id.name().to_owned());
+    let is_moving = |part: &FrontendIpConfiguration| part.name.as_ref().is_some_and(|name| moving.contains(name));
+    let properties = from.properties_mut();
+    let frontends = take(&mut properties.frontend_ip_configurations, is_moving);
+    let is_behind = |rule: &LoadBalancingRule| {
+        let frontend = rule.properties.as_ref().and_then(|properties| properties.frontend_ip_configuration.as_ref());
+        let id = rules::reference_key(frontend);
+        moving.iter().any(|name| id.ends_with(&format!("/{}", name.to_ascii_lowercase())))
+    };
+    let rules: Vec<LoadBalancingRule> = take(&mut properties.load_balancing_rules, is_behind);
+    let needed = super::attempt::probe_references(&rules);
+    let still = super::attempt::probe_references(properties.load_balancing_rules.as_deref().unwrap_or_default());
+    let name = |probe: &Probe| probe.name.as_deref().unwrap_or_default().to_ascii_lowercase();
+    let probes: Vec<Probe> =
+        properties.probes.iter().flatten().filter(|probe| needed.contains(&name(probe))).cloned().collect();
+    take(&mut properties.probes, |probe: &Probe| needed.contains(&name(probe)) && !still.contains(&name(probe)));
+    for frontend in &moving {
+        from.reasons.push(format!("front end {frontend} moves to load balancer {goal}"));
+        to.reasons.push(format!("front end {frontend} comes from load balancer {}", from.id.name()));
+    }
+    from.is_former = true;
+    let families: BTreeSet<_> = rules.iter().filter_map(pool_of).map(|pool| naming::pool_family(pool.name())).collect();
+    families.into_iter().for_each(|family| pools::ensure(to, context.settings, family));
+    let into = to.properties_mut();
+    let frontends = frontends.into_iter().map(|part| {
+        let id = frontend_id_on(&ids.1, part.name.as_deref());
+        let properties = part.properties.as_ref().map(handover::with_address);
+        FrontendIpConfiguration { id, properties, name: part.name, zones: part.zones, ..Default::default() }
+    });
+    into.frontend_ip_configurations.get_or_insert_default().extend(frontends);
+    let moved = |part| rewritten(part, &ids.0, &ids.1);
+    into.load_balancing_rules.get_or_insert_default().extend(rules.iter().filter_map(moved));
+    let list = into.probes.get_or_insert_default();
+    let new: Vec<Probe> = probes.into_iter().filter(|probe| !list.iter().any(|there| name(there) == name(probe))).collect();
+    list.extend(new.iter().filter_map(|part| rewritten(part, &ids.0, &ids.1)));
+}
+
+fn frontend_id_on(balancer: &ResourceId, name: Option<&str>) -> Option<String> {
+    Some(balancer.child("frontendIPConfigurations", name?).as_str().to_owned())
+}
+
+/// Names of the front ends that are Services' alone, and that the goal has not.
+fn movable(from: &LoadBalancerDraft<'_>, to: &LoadBalancerDraft<'_>, known: &KnownServices<'_>) -> BTreeSet<String> {
+    let uses = frontend_uses(&from.after);
+    let is_held = |id: &str| {
+        let mut users = uses.iter().filter(|(frontend, _)| frontend.eq_ignore_ascii_case(id)).map(|(_, user)| user);
+        users.any(|user| !user.is_rule() || known.of_rule(&user.name).is_none())
+    };
+    let is_there = |name: &str| {
+        to.frontends().iter().any(|part| part.name.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(name)))
+    };
+    let is_free = |part: &&FrontendIpConfiguration| {
+        let name = part.name.as_deref().unwrap_or_default();
+        known.owners.of_frontend(name).is_some() && !is_there(name) && !is_held(&from.frontend_id(part))
+    };
+    from.frontends().iter().filter(is_free).filter_map(|part| part.name.clone()).collect()
+}
+
+fn pool_of(rule: &LoadBalancingRule) -> Option<ResourceId> {
+    rule.properties.as_ref()?.backend_address_pool.as_ref()?.resource_id()
+}
+
+fn take<T>(list: &mut Option<Vec<T>>, goes: impl Fn(&T) -> bool) -> Vec<T> {
+    let (taken, kept) = list.take().unwrap_or_default().into_iter().partition(|part| goes(part));
+    *list = Some(kept);
+    taken
+}
+
+/// A part with every id below `from` below `to` instead.
+fn rewritten<T: Serialize + DeserializeOwned>(part: &T, from: &ResourceId, to: &ResourceId) -> Option<T> {
+    let mut value = serde_json::to_value(part).ok()?;
+    value.as_object_mut()?.remove("etag");
+    rewrite(&mut value, &format!("{}/", from.as_str()), &format!("{}/", to.as_str()));
+    serde_json::from_value(value).ok()
+}
+
+fn rewrite(value: &mut Value, from: &str, to: &str) {
+    match value {
+        Value::String(text) if text.get(..from.len()).is_some_and(|start| start.eq_ignore_ascii_case(from)) => {
+            text.replace_range(..from.len(), to);
+        }
+        Value::Array(list) => list.iter_mut().for_each(|part| rewrite(part, from, to)),
+        Value::Object(fields) => fields.values_mut().for_each(|part| rewrite(part, from, to)),
+        _ => {}
+    }
+}
+
+/// Whether nothing is left of a former load balancer but the cluster's own pools.
+pub(super) fn is_emptied(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) -> bool {
+    let Some(properties) = draft.after.properties.as_ref().filter(|_| draft.is_former) else { return false };
+    let mut pools = properties.backend_address_pools.iter().flatten();
+    draft.frontends().is_empty()
+        && draft::rules(&draft.after).is_empty()
+        && pools.all(|pool| pool.name.as_deref().is_some_and(|name| is_own_pool(context, name)))
+}

@@ -1,0 +1,240 @@
+//! Front ends: which one serves a Service, which are out of date, and what new ones hold. Pure.
+//!
+//! In: a Service and the front ends there are. Out: a verdict on each that its name makes the Service's own, and documents of new
+//! ones. Upstream: `pkg/provider/azure_loadbalancer.go`, `reconcileFrontendIPConfigs`, `isFrontendIPChanged`; other than there,
+//! addresses are compared as addresses, and the family is read from the address and not guessed from the name.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::context::{PlanContext, parse_address};
+use crate::providers::azure::{
+    arm::{
+        ResourceId,
+        document::SubResource,
+        network::{FrontendIpConfiguration, FrontendIpConfigurationProperties, Subnet, SubnetProperties},
+    },
+    planner::load_balancer::{
+        annotations::{INTERNAL_SUBNET, IPV4},
+        naming,
+        spec::{IpFamily, ServiceRefusal, ServiceSpec},
+    },
+};
+
+/// What becomes of a front end on the load balancer where its Service belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FrontendAction {
+    /// It serves this family.
+    Keep(IpFamily),
+    /// The Service needs another one for its family.
+    Replace,
+    /// The Service has no need of its family.
+    Drop,
+}
+
+/// What makes two Services share a front end.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum FrontendAddress {
+    /// A public IP, by lower-cased id.
+    Public(String),
+    /// A private address.
+    Private(IpAddr),
+}
+
+/// The address of a front end; `None`: it has none yet.
+pub(super) fn frontend_address(frontend: &FrontendIpConfiguration) -> Option<FrontendAddress> {
+    let properties = frontend.properties.as_ref()?;
+    match &properties.public_ip_address {
+        Some(public) => Some(FrontendAddress::Public(public.id.as_deref()?.to_ascii_lowercase())),
+        None => parse_address(properties.private_ip_address.as_ref()).map(FrontendAddress::Private),
+    }
+}
+
+/// The address that a front end must have to serve the Service. A Service that is not told one has no such address when internal.
+pub(super) fn wanted_address(context: &PlanContext<'_>, spec: &ServiceSpec, family: IpFamily) -> Option<FrontendAddress> {
+    if spec.internal {
+        return (*spec.pinned.get(family)).map(FrontendAddress::Private);
+    }
+    context.public_ip(&spec.identity, family).map(|id| FrontendAddress::Public(id.key()))
+}
+
+/// The name of the Service's own front end.
+pub(super) fn own_name(spec: &ServiceSpec, family: IpFamily) -> String {
+    let subnet = spec.subnet.as_deref().filter(|_| spec.internal);
+    naming::frontend(&spec.identity, subnet, family, spec.is_dual_stack())
+}
+
+/// The family of a front end that belongs to the Service.
+pub(super) fn family(context: &PlanContext<'_>, spec: &ServiceSpec, frontend: &FrontendIpConfiguration) -> IpFamily {
+    let by_name = || match spec.families[..] {
+        [only] => only,
+        _ => naming::pool_family(frontend.name.as_deref().unwrap_or_default()),
+    };
+    declared_family(context, frontend).or_else(|| family_by_address(context, spec, frontend)).unwrap_or_else(by_name)
+}
+
+fn declared_family(context: &PlanContext<'_>, frontend: &FrontendIpConfiguration) -> Option<IpFamily> {
+    let properties = frontend.properties.as_ref()?;
+    let (version, text) = match &properties.public_ip_address {
+        Some(reference) => {
+            let public = context.find_public_ip(reference)?.properties.as_ref()?;
+            (&public.public_ip_address_version, &public.ip_address)
+        }
+        None => (&properties.private_ip_address_version, &properties.private_ip_address),
+    };
+    match version {
+        Some(version) if version.eq_ignore_ascii_case("IPv6") => Some(IpFamily::V6),
+        Some(_) => Some(IpFamily::V4),
+        None => parse_address(text.as_ref()).map(IpFamily::of),
+    }
+}
+
+/// The family whose public IP the front end already has, when ARM's list does not have that public IP yet.
+fn family_by_address(context: &PlanContext<'_>, spec: &ServiceSpec, frontend: &FrontendIpConfiguration) -> Option<IpFamily> {
+    let seat = frontend_address(frontend)?;
+    spec.families.iter().copied().find(|family| wanted_address(context, spec, *family).as_ref() == Some(&seat))
+}
+
+/// What becomes of a front end that its name makes the Service's own, on the load balancer where the Service belongs.
+pub(super) fn frontend_action(
+    context: &PlanContext<'_>,
+    spec: &ServiceSpec,
+    frontend: &FrontendIpConfiguration,
+) -> FrontendAction {
+    let family = family(context, spec, frontend);
+    if !spec.families.contains(&family) {
+        return FrontendAction::Drop;
+    }
+    let name = frontend.name.as_deref().unwrap_or_default();
+    let changed = name != own_name(spec, family)
+        || if spec.internal {
+            is_internal_changed(context, spec, family, frontend)
+        } else {
+            is_external_changed(context, spec, family, frontend)
+        };
+    if changed { FrontendAction::Replace } else { FrontendAction::Keep(family) }
+}
+
+fn is_internal_changed(
+    context: &PlanContext<'_>,
+    spec: &ServiceSpec,
+    family: IpFamily,
+    frontend: &FrontendIpConfiguration,
+) -> bool {
+    let properties = frontend.properties.as_ref();
+    // Another default subnet moves nobody.
+    let other_subnet = spec.subnet.is_some()
+        && subnet(context, spec).is_ok_and(|subnet| {
+            let own = properties.and_then(|properties| properties.subnet.as_ref());
+            !own.is_some_and(|own| own.refers_to(&subnet_id(context, subnet)))
+        });
+    let own = parse_address(properties.and_then(|properties| properties.private_ip_address.as_ref()));
+    other_subnet || spec.pinned.get(family).is_some_and(|pinned| own != Some(pinned))
+}
+
+fn is_external_changed(
+    context: &PlanContext<'_>,
+    spec: &ServiceSpec,
+    family: IpFamily,
+    frontend: &FrontendIpConfiguration,
+) -> bool {
+    frontend_address(frontend) != wanted_address(context, spec, family)
+}
+
+/// The subnet of an internal Service.
+pub(super) fn subnet<'a>(context: &PlanContext<'a>, spec: &ServiceSpec) -> Result<&'a Subnet, ServiceRefusal> {
+    let settings = context.settings;
+    let (field, name) = match &spec.subnet {
+        Some(name) => (INTERNAL_SUBNET.key, name),
+        None => ("subnetName", &settings.subnet),
+    };
+    context.observed.subnets.get(&name.to_lowercase()).ok_or_else(|| ServiceRefusal {
+        field: field.to_owned(),
+        message: format!("virtual network {} has no subnet {name}", settings.virtual_network.name()),
+    })
+}
+
+fn subnet_id(context: &PlanContext<'_>, subnet: &Subnet) -> ResourceId {
+    let own = subnet.id.as_deref().and_then(|id| ResourceId::parse(id).ok());
+    own.unwrap_or_else(|| context.settings.virtual_network.child("subnets", subnet.name.as_deref().unwrap_or_default()))
+}
+
+fn ranges(subnet: &Subnet) -> impl Iterator<Item = IpNet> {
+    let texts = |properties: &'_ SubnetProperties| {
+        properties.address_prefix.iter().chain(properties.address_prefixes.iter().flatten()).cloned().collect::<Vec<_>>()
+    };
+    subnet.properties.iter().flat_map(texts).filter_map(|text| text.parse().ok()).collect::<Vec<_>>().into_iter()
+}
+
+fn is_in(subnet: &Subnet, address: IpAddr) -> bool {
+    ranges(subnet).any(|range| range.contains(&address))
+}
+
+fn has_ranges(subnet: &Subnet) -> bool {
+    ranges(subnet).next().is_some()
+}
+
+/// What a new front end takes over from the ones it replaces.
+#[derive(Debug, Default)]
+pub(super) struct InheritedFrontend {
+    /// Zones of the last one; `None`: nothing was replaced, and the region decides.
+    pub(super) zones: Option<Option<Vec<String>>>,
+    /// Their addresses.
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+/// A new front end. `is_free`: whether no front end has that address.
+pub(super) fn new(
+    context: &PlanContext<'_>,
+    spec: &ServiceSpec,
+    family: IpFamily,
+    heritage: &InheritedFrontend,
+    is_free: impl Fn(IpAddr) -> bool,
+) -> Result<FrontendIpConfiguration, ServiceRefusal> {
+    let name = Some(own_name(spec, family));
+    if spec.internal {
+        let properties = Some(internal_properties(context, spec, family, heritage, is_free)?);
+        return Ok(FrontendIpConfiguration { name, properties, zones: zones(context, heritage), ..Default::default() });
+    }
+    let public = context.public_ip(&spec.identity, family).ok_or_else(|| ServiceRefusal {
+        field: "status.loadBalancer".to_owned(),
+        message: format!("there is no {family} public IP for the front end of {}", spec.identity.key),
+    })?;
+    let properties =
+        FrontendIpConfigurationProperties { public_ip_address: Some(SubResource::to(public)), ..Default::default() };
+    Ok(FrontendIpConfiguration { name, properties: Some(properties), ..Default::default() })
+}
+
+fn zones(context: &PlanContext<'_>, heritage: &InheritedFrontend) -> Option<Vec<String>> {
+    let region = &context.observed.zones;
+    let has_zones = context.is_standard() && context.settings.extended_location.is_none() && !region.is_empty();
+    heritage.zones.clone().unwrap_or_else(|| has_zones.then(|| region.clone()))
+}
+
+fn internal_properties(
+    context: &PlanContext<'_>,
+    spec: &ServiceSpec,
+    family: IpFamily,
+    heritage: &InheritedFrontend,
+    is_free: impl Fn(IpAddr) -> bool,
+) -> Result<FrontendIpConfigurationProperties, ServiceRefusal> {
+    let subnet = subnet(context, spec)?;
+    let fits = |address: &&IpAddr| IpFamily::of(**address) == family && is_in(subnet, **address) && is_free(**address);
+    if let Some(pinned) = spec.pinned.get(family).filter(|pinned| has_ranges(subnet) && !is_in(subnet, *pinned)) {
+        return Err(ServiceRefusal {
+            field: format!("{}, -ipv6 or spec.loadBalancerIP", IPV4.key),
+            message: format!("{pinned} is not in subnet {}", subnet.name.as_deref().unwrap_or_default()),
+        });
+    }
+    let known = || heritage.addresses.iter().chain(&spec.status_addresses).find(fits).copied();
+    let fixed = spec.pinned.get(family).or_else(known);
+    let method = if fixed.is_some() { "Static" } else { "Dynamic" };
+    Ok(FrontendIpConfigurationProperties {
+        private_ip_address: fixed.map(|address| address.to_string()),
+        private_ip_address_version: (family == IpFamily::V6).then(|| family.to_string()),
+        private_ip_allocation_method: Some(method.to_owned()),
+        subnet: Some(SubResource::to(&subnet_id(context, subnet))),
+        ..FrontendIpConfigurationProperties::default()
+    })
+}

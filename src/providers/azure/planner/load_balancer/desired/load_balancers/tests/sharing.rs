@@ -1,0 +1,227 @@
+//! Sharing front ends and probes, moving, and leaving.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::providers::azure::planner::load_balancer::spec::PortSpec;
+
+fn shared_by(pair: [&ServiceSpec; 2]) -> PublicIpAssignment {
+    let [owner, guest] = pair;
+    let mut ips = public_ips(&[owner]);
+    let id = ips[&(owner.identity.clone(), IpFamily::V4)].clone();
+    ips.insert((guest.identity.clone(), IpFamily::V4), id);
+    ips
+}
+
+fn guest(number: i32) -> ServiceSpec {
+    ServiceSpec { ports: vec![port(Protocol::Tcp, number, 30000 + number)], ..pinned("20.0.0.1", service("guest")) }
+}
+
+fn made_with(asks: &[ServiceRequest], ips: &PublicIpAssignment) -> ObservedNetwork {
+    let empty = observed(Vec::new());
+    applied(&empty, &plan_load_balancers(&empty, asks, &[], ips, &settings()))
+}
+
+#[test]
+fn services_share_the_front_end_of_one_public_ip_and_the_last_takes_it_away() {
+    let (owner, guest) = (service("web"), guest(8080));
+    let ips = shared_by([&owner, &guest]);
+    let there = made_with(&[ensure(&guest), ensure(&owner)], &ips);
+    assert_eq!(frontend_names(&there.load_balancers[0]), [owner.identity.name_prefix.as_str()]);
+    assert_eq!(rule_names(&there.load_balancers[0]).len(), 3);
+    let left = plan_load_balancers(&there, &[remove(&owner)], &[Arc::new(guest.clone())], &ips, &settings());
+    let kept = &left.services[&owner.identity].as_ref().unwrap().retained_frontends;
+    assert_eq!(kept.len(), 1);
+    assert_eq!(kept[0].uses[0].name, format!("{}-TCP-8080", guest.identity.name_prefix));
+    assert_eq!(frontend_names(put(&left, "kubernetes")), [owner.identity.name_prefix.as_str()]);
+    let there = applied(&there, &left);
+    assert!(plan_load_balancers(&there, &[ensure(&guest)], &[], &ips, &settings()).changes.is_empty());
+    let gone = plan_load_balancers(&there, &[remove(&guest)], &[], &ips, &settings());
+    assert_eq!(gone.changes[0].write, LoadBalancerWrite::Delete);
+}
+
+#[test]
+fn a_guest_never_takes_away_the_front_end_of_a_service_that_is_there() {
+    let (owner, guest) = (ServiceSpec { ports: Vec::new(), ..service("web") }, guest(8080));
+    let ips = shared_by([&owner, &guest]);
+    let there = made_with(&[ensure(&guest), ensure(&owner)], &ips);
+    let gone = plan_load_balancers(&there, &[remove(&guest)], &[Arc::new(owner.clone())], &ips, &settings());
+    assert_eq!(frontend_names(put(&gone, "kubernetes")), [owner.identity.name_prefix.as_str()]);
+}
+
+#[test]
+fn a_port_belongs_to_who_has_it_and_the_others_go_on() {
+    let (owner, guest, third) = (service("web"), guest(80), service("third"));
+    let mut ips = shared_by([&owner, &guest]);
+    ips.extend(public_ips(&[&third]));
+    let asks = [ensure(&guest), ensure(&third), ensure(&owner)];
+    let outcome = plan_load_balancers(&observed(Vec::new()), &asks, &[], &ips, &settings());
+    assert_eq!(refusal(&outcome, &guest).field, "spec.ports");
+    assert_eq!(frontend_names(put(&outcome, "kubernetes")).len(), 2);
+    assert!(rule_names(put(&outcome, "kubernetes")).iter().all(|name| !name.starts_with(&guest.identity.name_prefix)));
+    let moved = ServiceSpec { ports: vec![port(Protocol::Tcp, 81, 30081)], ..owner };
+    let there = applied(&observed(Vec::new()), &outcome);
+    let outcome = plan_load_balancers(&there, &[ensure(&guest), ensure(&moved)], &[], &ips, &settings());
+    assert!(outcome.services.values().all(Result::is_ok), "who frees a port and who takes it fit into one write");
+}
+
+#[test]
+fn inbound_nat_keeps_its_ports() {
+    let mut there = made(&[&service("web")]);
+    let base = service("web").identity.name_prefix;
+    let frontend = json!({"id": network(&format!("loadBalancers/kubernetes/frontendIPConfigurations/{base}"))});
+    let properties = there.load_balancers[0].properties.as_mut().unwrap();
+    let rule = json!({"frontendIPConfiguration": frontend, "protocol": "Tcp", "frontendPort": 22});
+    let pool = json!({"frontendIPConfiguration": frontend, "protocol": "Udp",
+        "frontendPortRangeStart": 50, "frontendPortRangeEnd": 60});
+    properties.inbound_nat_rules = Some(vec![json!({"name": "ssh", "properties": rule})]);
+    properties.inbound_nat_pools = Some(vec![json!({"name": "range", "properties": pool})]);
+    let cases =
+        [(Protocol::Tcp, 22, false), (Protocol::Udp, 22, true), (Protocol::Udp, 53, false), (Protocol::Tcp, 53, true)];
+    for (protocol, number, fits) in cases {
+        let spec = ServiceSpec { ports: vec![port(protocol, number, 30000)], ..service("web") };
+        assert_eq!(plan(&there, &[ensure(&spec)]).services[&spec.identity].is_ok(), fits, "{protocol:?} {number}");
+    }
+    let left = plan(&there, &[remove(&service("web"))]);
+    assert_eq!(left.services[&service("web").identity].as_ref().unwrap().retained_frontends[0].uses.len(), 2);
+}
+
+fn public_seat(name: &str) -> Option<frontends::FrontendAddress> {
+    Some(frontends::FrontendAddress::Public(public_ip(name).key()))
+}
+
+#[test]
+fn who_leaves_a_shared_front_end_gets_what_it_asks_for_and_the_others_keep_theirs() {
+    let (owner, first) = (service("web"), guest(8080));
+    let second = ServiceSpec { ports: vec![port(Protocol::Tcp, 9090, 30090)], ..pinned("20.0.0.1", service("second")) };
+    let mut ips = shared_by([&owner, &first]);
+    ips.extend([((second.identity.clone(), IpFamily::V4), ips[&(owner.identity.clone(), IpFamily::V4)].clone())]);
+    let there = made_with(&[ensure(&owner), ensure(&first), ensure(&second)], &ips);
+    let before = seats_of_rules(&there.load_balancers[0]);
+    let old = public_seat(&format!("kubernetes-{}", owner.identity.name_prefix));
+    // It takes a port with it that another one keeps at the former address.
+    let ports = [owner.ports.clone(), first.ports.clone()].concat();
+    let leaver = ServiceSpec { ports, ..owner.clone() };
+    ips.insert((owner.identity.clone(), IpFamily::V4), public_ip("other"));
+    let all = [&first, &second];
+    for asking in [&all[..0], &all[..1], &all[1..], &all[..]] {
+        let asks: Vec<ServiceRequest> = asking.iter().map(|spec| ensure(spec)).chain([ensure(&leaver)]).collect();
+        let rest = all.iter().filter(|spec| !asking.contains(spec)).map(|spec| Arc::new((*spec).clone()));
+        let outcome = plan_load_balancers(&there, &asks, &rest.collect::<Vec<_>>(), &ips, &settings());
+        assert!(outcome.services.values().all(Result::is_ok), "{:?}", outcome.services);
+        let after = seats_of_rules(put(&outcome, "kubernetes"));
+        assert_eq!(outcome.changes.len(), 1);
+        for (rule, (name, seat)) in &after {
+            let is_leaver = rule.starts_with(&owner.identity.name_prefix);
+            let expected = if is_leaver { public_seat("other") } else { old.clone() };
+            assert_eq!((name == &owner.identity.name_prefix, seat), (is_leaver, &expected), "{rule}");
+        }
+        assert_eq!(after.len(), before.len() + 1);
+        let there = applied(&there, &outcome);
+        let everybody = [ensure(&leaver), ensure(&first), ensure(&second)];
+        assert!(plan_load_balancers(&there, &everybody, &[], &ips, &settings()).changes.is_empty());
+        let gone = [remove(&leaver), remove(&first), remove(&second)];
+        assert_eq!(plan_load_balancers(&there, &gone, &[], &ips, &settings()).changes[0].write, LoadBalancerWrite::Delete);
+    }
+}
+
+#[test]
+fn a_private_address_stays_with_those_who_keep_it() {
+    let owner = pinned("10.0.0.9", internal("web"));
+    let guest = ServiceSpec { ports: vec![port(Protocol::Tcp, 8080, 30080)], ..pinned("10.0.0.9", internal("guest")) };
+    let there = made(&[&owner, &guest]);
+    let leaver = pinned("10.0.0.10", owner.clone());
+    let outcome =
+        plan_load_balancers(&there, &[ensure(&leaver)], &[Arc::new(guest.clone())], &PublicIpAssignment::new(), &settings());
+    let document = put(&outcome, "kubernetes-internal");
+    let seat = |address: &str| Some(frontends::FrontendAddress::Private(address.parse().unwrap()));
+    let (own, others) =
+        ((owner.identity.name_prefix.clone(), seat("10.0.0.10")), (guest.identity.name_prefix.clone(), seat("10.0.0.9")));
+    let expected =
+        [("80", own.clone()), ("443", own)].map(|(port, seat)| (format!("{}-TCP-{port}", owner.identity.name_prefix), seat));
+    let expected = expected.into_iter().chain([(format!("{}-TCP-8080", guest.identity.name_prefix), others)]);
+    assert_eq!(seats_of_rules(document), expected.collect());
+    let kept =
+        draft::frontends(document).iter().find(|part| part.name.as_ref() == Some(&guest.identity.name_prefix)).unwrap();
+    let method = kept.properties.as_ref().unwrap().private_ip_allocation_method.as_deref();
+    assert_eq!((method, kept.zones.as_ref().map(Vec::len)), (Some("Static"), Some(3)));
+    let there = applied(&there, &outcome);
+    assert!(plan(&there, &[ensure(&leaver), ensure(&guest)]).changes.is_empty());
+}
+
+#[test]
+fn what_is_no_services_keeps_the_address_of_a_front_end_too() {
+    let owner = service("web");
+    let mut there = made(&[&owner]);
+    let name = format!("kubernetes-{}", owner.identity.name_prefix);
+    let frontend =
+        json!({"id": network(&format!("loadBalancers/kubernetes/frontendIPConfigurations/{}", owner.identity.name_prefix))});
+    let properties = there.load_balancers[0].properties.as_mut().unwrap();
+    properties.outbound_rules = serde_json::from_value(
+        json!([{"name": "out", "properties": {"protocol": "All", "frontendIPConfigurations": [frontend]}}]),
+    )
+    .unwrap();
+    let nat = json!({"frontendIPConfiguration": frontend, "protocol": "Tcp", "frontendPort": 22});
+    properties.inbound_nat_rules = Some(vec![json!({"name": "ssh", "properties": nat})]);
+    let other = PublicIpAssignment::from([((owner.identity.clone(), IpFamily::V4), public_ip("other"))]);
+    let outcome = plan_load_balancers(&there, &[ensure(&owner)], &[], &other, &settings());
+    let kept = format!("k8s-azure-kept-{name}");
+    assert_eq!(frontend_names(put(&outcome, "kubernetes")), [kept.as_str(), owner.identity.name_prefix.as_str()]);
+    let uses = draft::frontend_uses(put(&outcome, "kubernetes"));
+    let of = |name: &str| uses.iter().filter(|(id, _)| id.ends_with(&format!("/{name}"))).count();
+    assert_eq!((of(&kept), of(&owner.identity.name_prefix)), (2, 2));
+    let after = applied(&there, &outcome);
+    assert!(plan_load_balancers(&after, &[ensure(&owner)], &[], &other, &settings()).changes.is_empty());
+    let back = plan(&after, &[ensure(&owner)]);
+    assert_eq!(frontend_names(put(&back, "kubernetes")), [kept.as_str()], "it is a guest there now");
+    let mut free = after;
+    let properties = free.load_balancers[0].properties.as_mut().unwrap();
+    (properties.outbound_rules, properties.inbound_nat_rules) = (None, None);
+    let outcome = plan_load_balancers(&free, &[ensure(&owner)], &[], &other, &settings());
+    assert_eq!(
+        frontend_names(put(&outcome, "kubernetes")),
+        [owner.identity.name_prefix.as_str()],
+        "nothing needs it any more"
+    );
+    let pool = json!({"name": "range", "properties": {"frontendIPConfiguration": frontend, "protocol": "Tcp",
+        "frontendPortRangeStart": 50, "frontendPortRangeEnd": 60}});
+    there.load_balancers[0].properties.as_mut().unwrap().inbound_nat_pools = Some(vec![pool]);
+    let outcome = plan_load_balancers(&there, &[ensure(&owner)], &[], &other, &settings());
+    assert!(outcome.changes.is_empty());
+    let told = refusal(&outcome, &owner).message.clone();
+    assert!(told.contains("inbound NAT pool range") && told.contains("give what refers to it another front end"), "{told}");
+}
+
+#[test]
+fn switching_kind_moves_everything_in_one_plan() {
+    let (outside, inside) = (service("web"), internal("web"));
+    let there = made(&[&outside]);
+    let outcome = plan(&there, &[ensure(&inside)]);
+    assert_eq!(frontend_names(put(&outcome, "kubernetes-internal")), [outside.identity.name_prefix.as_str()]);
+    assert!(
+        outcome.changes.iter().any(|change| change.id.name() == "kubernetes" && change.write == LoadBalancerWrite::Delete)
+    );
+    let back = plan(&applied(&there, &outcome), &[ensure(&outside)]);
+    assert_eq!(back.changes.len(), 2);
+}
+
+#[test]
+fn the_shared_probe_stays_while_a_rule_needs_it() {
+    let shared = |name: &str| {
+        let ports = vec![PortSpec { probe: PortProbe::Shared, ..port(Protocol::Tcp, 80, 30080) }];
+        ServiceSpec { ports, ..service(name) }
+    };
+    let there = made(&[&shared("a"), &shared("b")]);
+    let probes = |outcome: &LoadBalancerPlan| {
+        let probes = draft::probes(put(outcome, "kubernetes"));
+        probes.iter().filter_map(|probe| probe.name.clone()).collect::<Vec<_>>()
+    };
+    let one = plan(&there, &[remove(&shared("a"))]);
+    assert_eq!(probes(&one), ["cluster-service-shared-health-probe"]);
+    let own = service("b");
+    let none = plan(&applied(&there, &one), &[ensure(&own)]);
+    assert_eq!(
+        probes(&none),
+        [format!("{}-TCP-80", own.identity.name_prefix), format!("{}-TCP-443", own.identity.name_prefix)]
+    );
+}

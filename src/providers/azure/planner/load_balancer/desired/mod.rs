@@ -1,0 +1,60 @@
+//! What the documents have to become: pure functions that change one document for many Services at once.
+//!
+//! Each takes a document as ARM sent it and the asks, changes only what belongs to those Services (by names and tags), and answers for
+//! each Service whether that was possible. Applied twice they change nothing the second time; the order of the asks does not matter.
+
+pub mod arm_constraints;
+mod attempt;
+mod context;
+mod draft;
+pub mod expected;
+mod former_names;
+mod frontend_assignment;
+mod frontends;
+mod handover;
+pub mod load_balancers;
+mod merge;
+mod placement;
+pub mod pool_members;
+mod pools;
+mod port_conflicts;
+mod probes;
+pub mod public_ips;
+mod rules;
+#[cfg(test)]
+pub(crate) mod samples;
+pub mod security_rules;
+pub mod status;
+pub mod tags;
+pub mod traces;
+
+use std::sync::Arc;
+
+use super::spec::{ServiceIdentity, ServiceSpec};
+
+/// One Service's part in a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServiceRequest {
+    /// Its load balancer shall be as asked.
+    Ensure(Arc<ServiceSpec>),
+    /// All that belongs to it shall go. Carries the last valid spec, when there is one, for what only it tells (pinned addresses).
+    Delete(ServiceIdentity, Option<Arc<ServiceSpec>>),
+}
+
+impl ServiceRequest {
+    /// Whose it is.
+    pub fn identity(&self) -> &ServiceIdentity {
+        match self {
+            ServiceRequest::Ensure(spec) => &spec.identity,
+            ServiceRequest::Delete(identity, _) => identity,
+        }
+    }
+
+    /// What it asks for or asked for last.
+    pub fn spec(&self) -> Option<&Arc<ServiceSpec>> {
+        match self {
+            ServiceRequest::Ensure(spec) => Some(spec),
+            ServiceRequest::Delete(_, last) => last.as_ref(),
+        }
+    }
+}

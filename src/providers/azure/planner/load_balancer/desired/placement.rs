@@ -1,0 +1,273 @@
+//! Which load balancers the controller looks at, and on which of them a Service belongs. Pure.
+//!
+//! In: what there is, and a Service. Out: the name of a load balancer, or a refusal; nothing moves before its goal is known to exist.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `getServiceLoadBalancer`, and `azure_loadbalancer_repo.go`; other than there,
+//! `loadBalancerName` is a managed name, and parts of a Service are found on any load balancer of the group.
+//! Several standard load balancers would be chosen from in [`external_name`], which is asked once for each Service.
+
+use super::{
+    ServiceRequest,
+    context::{NameOwners, PlanContext},
+    draft::{self, LoadBalancerDraft},
+};
+use crate::providers::azure::{
+    arm::{
+        ResourceId,
+        document::{ArmSku, ExtendedLocation, Extra},
+        network::{ArmLoadBalancer, PublicIpAddress},
+    },
+    config::{LoadBalancerSku, VmType},
+    planner::load_balancer::{
+        annotations::MODE,
+        naming,
+        settings::LoadBalancerSettings,
+        spec::{ServiceRefusal, ServiceSpec},
+    },
+};
+
+const AUTO: &str = "__auto__";
+
+/// A load balancer's name, empty when ARM sent none.
+fn name(document: &ArmLoadBalancer) -> &str {
+    document.name.as_deref().unwrap_or_default()
+}
+
+/// The id of the load balancer called `name`.
+pub(super) fn id(context: &PlanContext<'_>, name: &str) -> ResourceId {
+    context.settings.load_balancer_group.resource("Microsoft.Network/loadBalancers", &[name])
+}
+
+/// The external name of the cluster's own load balancer.
+pub(super) fn primary_name(settings: &LoadBalancerSettings) -> &str {
+    if settings.load_balancer_name.is_empty() { &settings.cluster } else { &settings.load_balancer_name }
+}
+
+/// Whether a load balancer with this name is the controller's to delete.
+fn is_ours(settings: &LoadBalancerSettings, name: &str) -> bool {
+    let (external, _) = naming::split_load_balancer(name);
+    let names = [settings.cluster.as_str(), primary_name(settings)];
+    settings.sku != LoadBalancerSku::Standard || names.iter().any(|known| known.eq_ignore_ascii_case(external))
+}
+
+/// Whether a basic load balancer was left behind on a cluster that has standard ones by now. It is deleted.
+pub(super) fn is_leftover(settings: &LoadBalancerSettings, document: &ArmLoadBalancer) -> bool {
+    let sku = document.sku.as_ref().and_then(|sku| sku.name.as_deref());
+    let is_basic = sku.is_some_and(|sku| sku.eq_ignore_ascii_case("Basic"));
+    settings.sku == LoadBalancerSku::Standard && is_ours(settings, name(document)) && is_basic
+}
+
+/// Whether the load balancer uses the public IP.
+pub(super) fn uses(document: &ArmLoadBalancer, pip: &PublicIpAddress) -> bool {
+    let reference = pip.properties.as_ref().and_then(|properties| properties.ip_configuration.as_ref());
+    let user = reference.and_then(|reference| reference.id.as_deref()).unwrap_or_default().to_ascii_lowercase();
+    document.id.as_deref().is_some_and(|id| user.starts_with(&format!("{}/", id.to_ascii_lowercase())))
+}
+
+/// Whether the public IP would lose its address with the load balancer: Azure takes a dynamic one back when nothing uses it.
+pub(super) fn lends_address(document: &ArmLoadBalancer, pip: &PublicIpAddress) -> bool {
+    let method = pip.properties.as_ref().and_then(|properties| properties.public_ip_allocation_method.as_deref());
+    method.is_some_and(|method| method.eq_ignore_ascii_case("Dynamic")) && uses(document, pip)
+}
+
+/// The load balancers that planning may change: managed ones, and those on which names show parts of a Service: of those who ask, and of
+/// all when load balancers may have had another name. `known`: all Services.
+pub(super) fn drafts<'a>(context: &PlanContext<'a>, owners: &NameOwners, known: &NameOwners) -> Vec<LoadBalancerDraft<'a>> {
+    let owners = if context.is_standard() { known } else { owners };
+    let is_touched = |document: &ArmLoadBalancer| {
+        draft::frontends(document)
+            .iter()
+            .any(|part| part.name.as_deref().is_some_and(|name| owners.of_frontend(name).is_some()))
+            || draft::rules(document)
+                .iter()
+                .any(|part| part.name.as_deref().is_some_and(|name| owners.of_rule(name).is_some()))
+            || draft::probes(document)
+                .iter()
+                .any(|part| part.name.as_deref().is_some_and(|name| owners.of_rule(name).is_some()))
+    };
+    let documents = context.observed.load_balancers.iter().filter(|document| !is_leftover(context.settings, document));
+    let documents = documents.filter(|document| is_ours(context.settings, name(document)) || is_touched(document));
+    documents.map(|document| existing(context, document)).collect()
+}
+
+fn existing<'a>(context: &PlanContext<'a>, document: &'a ArmLoadBalancer) -> LoadBalancerDraft<'a> {
+    let (external, internal) = naming::split_load_balancer(name(document));
+    LoadBalancerDraft {
+        id: document_id(context, document),
+        internal,
+        external_name: external.to_owned(),
+        is_ours: is_ours(context.settings, name(document)),
+        is_former: false,
+        before: Some(document),
+        after: document.clone(),
+        reasons: Vec::new(),
+    }
+}
+
+/// The id of a load balancer that there is.
+pub(super) fn document_id(context: &PlanContext<'_>, document: &ArmLoadBalancer) -> ResourceId {
+    let own = document.id.as_deref().and_then(|id| ResourceId::parse(id).ok());
+    own.unwrap_or_else(|| id(context, name(document)))
+}
+
+/// A load balancer that there is not yet.
+pub(super) fn new<'a>(context: &PlanContext<'a>, external: &str, internal: bool) -> LoadBalancerDraft<'a> {
+    let settings = context.settings;
+    let name = naming::load_balancer(external, internal);
+    let sku = if context.is_standard() { "Standard" } else { "Basic" };
+    let edge = |zone: &String| ExtendedLocation {
+        name: Some(zone.clone()),
+        kind: Some("EdgeZone".to_owned()),
+        extra: Extra::new(),
+    };
+    let after = ArmLoadBalancer {
+        name: Some(name.clone()),
+        location: Some(settings.location.clone()),
+        extended_location: settings.extended_location.as_ref().map(edge),
+        sku: Some(ArmSku { name: Some(sku.to_owned()), ..ArmSku::default() }),
+        ..ArmLoadBalancer::default()
+    };
+    let reasons = vec![format!("create load balancer {name}")];
+    let external_name = external.to_owned();
+    LoadBalancerDraft {
+        id: id(context, &name),
+        internal,
+        external_name,
+        is_ours: true,
+        is_former: false,
+        before: None,
+        after,
+        reasons,
+    }
+}
+
+/// How many rules each load balancer will have, for those that are chosen by it.
+pub(super) type RuleCounts = std::collections::BTreeMap<(String, bool), usize>;
+
+/// Rules on every load balancer, by external name in lower case and kind.
+pub(super) fn rule_counts(drafts: &[LoadBalancerDraft<'_>]) -> RuleCounts {
+    drafts.iter().map(|draft| ((draft.external_name.to_lowercase(), draft.internal), draft.rules().len())).collect()
+}
+
+/// The external name of the load balancer on which the Service belongs. `current`: of the one of its kind on which it is.
+pub(super) fn external_name(
+    context: &PlanContext<'_>,
+    spec: &ServiceSpec,
+    current: Option<&str>,
+    load: &RuleCounts,
+) -> Result<String, ServiceRefusal> {
+    let mode = spec.mode.as_deref().map(str::trim).filter(|mode| !mode.is_empty());
+    match (mode, current) {
+        _ if context.is_standard() => Ok(primary_name(context.settings).to_owned()),
+        (None, Some(current)) => Ok(current.to_owned()),
+        (Some(mode), Some(current)) if mode.eq_ignore_ascii_case(AUTO) => Ok(current.to_owned()),
+        (None, None) => with_room(context, spec, &[primary_name(context.settings).to_owned()], current, load),
+        (Some(mode), None) if mode.eq_ignore_ascii_case(AUTO) => {
+            let candidates: Vec<_> = context.observed.vm_sets.iter().map(|set| of_vm_set(context, set)).collect();
+            with_room(context, spec, &candidates, current, load)
+        }
+        (Some(mode), current) => with_room(context, spec, &[named(context, mode)?], current, load),
+    }
+}
+
+fn of_vm_set(context: &PlanContext<'_>, set: &str) -> String {
+    if set.eq_ignore_ascii_case(&context.settings.primary_vm_set) {
+        return primary_name(context.settings).to_owned();
+    }
+    if context.settings.vm_type == VmType::Standard { set.to_lowercase() } else { set.to_owned() }
+}
+
+fn named(context: &PlanContext<'_>, mode: &str) -> Result<String, ServiceRefusal> {
+    let sets = &context.observed.vm_sets;
+    let known = sets.iter().chain([&context.settings.primary_vm_set]).find(|set| set.eq_ignore_ascii_case(mode));
+    known.map(|set| of_vm_set(context, set)).ok_or_else(|| ServiceRefusal {
+        field: MODE.key.to_owned(),
+        message: format!(
+            "there is no scale set or availability set {mode}; there are {}, and {AUTO} picks one",
+            sets.join(", ")
+        ),
+    })
+}
+
+/// The candidate that does not exist yet, else the one with the fewest rules; the first of several.
+fn with_room(
+    context: &PlanContext<'_>,
+    spec: &ServiceSpec,
+    candidates: &[String],
+    current: Option<&str>,
+    load: &RuleCounts,
+) -> Result<String, ServiceRefusal> {
+    let rules = |name: &String| load.get(&(name.to_lowercase(), spec.internal)).copied();
+    let free =
+        candidates.iter().find(|name| rules(name).is_none()).or_else(|| candidates.iter().min_by_key(|name| rules(name)));
+    let Some(name) = free else {
+        return Err(ServiceRefusal {
+            field: MODE.key.to_owned(),
+            message: "the cluster has no scale set or availability set".to_owned(),
+        });
+    };
+    let most = usize::try_from(context.settings.maximum_rules).unwrap_or_default();
+    let is_there = current.is_some_and(|current| current.eq_ignore_ascii_case(name));
+    match rules(name) {
+        Some(count) if count >= most && !is_there => Err(ServiceRefusal {
+            field: MODE.key.to_owned(),
+            message: format!("load balancer {name} has {count} rules, and maximumLoadBalancerRuleCount is {most}"),
+        }),
+        _ => Ok(name.clone()),
+    }
+}
+
+/// The external name of the load balancer of the Service's kind that already has parts of it.
+pub(super) fn current<'a>(
+    drafts: &'a [LoadBalancerDraft<'_>],
+    ask: usize,
+    spec: &ServiceSpec,
+    owners: &NameOwners,
+) -> Option<&'a str> {
+    let holds = |draft: &&LoadBalancerDraft<'_>| {
+        let own = |name: &Option<String>| name.as_deref().and_then(|name| owners.of_rule(name)) == Some(ask);
+        draft.internal == spec.internal
+            && (draft.frontends_before().iter().any(|part| own(&part.name))
+                || draft.rules_before().iter().any(|part| own(&part.name)))
+    };
+    drafts.iter().find(holds).map(|draft| draft.external_name.as_str())
+}
+
+/// Where the Services of one attempt belong.
+pub(super) struct TargetLoadBalancers {
+    /// Position of the draft by the ask's position; `None`: it is to be removed.
+    pub(super) by_request: Vec<Option<usize>>,
+    /// Asks that cannot be placed.
+    pub(super) refused: Vec<(usize, ServiceRefusal)>,
+}
+
+/// Places every ask, adding the load balancers that are missing.
+pub(super) fn choose_targets<'a>(
+    context: &PlanContext<'a>,
+    asks: &[&ServiceRequest],
+    drafts: &mut Vec<LoadBalancerDraft<'a>>,
+    owners: &NameOwners,
+) -> TargetLoadBalancers {
+    let mut load = rule_counts(drafts);
+    let mut targets = TargetLoadBalancers { by_request: vec![None; asks.len()], refused: Vec::new() };
+    for (place, ask) in asks.iter().enumerate() {
+        let Some(spec) = super::context::ensured_spec(ask) else { continue };
+        let current = current(drafts, place, spec, owners).map(str::to_owned);
+        match external_name(context, spec, current.as_deref(), &load) {
+            Err(refusal) => targets.refused.push((place, refusal)),
+            Ok(external) => {
+                if !current.is_some_and(|current| current.eq_ignore_ascii_case(&external)) {
+                    *load.entry((external.to_lowercase(), spec.internal)).or_default() +=
+                        spec.ports.len() * spec.families.len();
+                }
+                let is_it = |draft: &LoadBalancerDraft<'_>| {
+                    draft.internal == spec.internal && draft.external_name.eq_ignore_ascii_case(&external)
+                };
+                targets.by_request[place] = Some(drafts.iter().position(is_it).unwrap_or(drafts.len()));
+                if !drafts.iter().any(is_it) {
+                    drafts.push(new(context, &external, spec.internal));
+                }
+            }
+        }
+    }
+    targets
+}

@@ -1,0 +1,226 @@
+//! A pool that lists the addresses of nodes. Pure.
+//!
+//! In: the pool as it is in its load balancer, all Nodes of the cluster, the settings. Out: the pool as it has to be, or why it is left.
+//! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`, `EnsureHostsInPool` and `ReconcileBackendPools` of the node-IP type.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use super::PoolNode;
+use crate::providers::azure::{
+    arm::{
+        document::SubResource,
+        network::{BackendAddress, BackendAddressPool, BackendAddressProperties},
+    },
+    planner::load_balancer::{naming, settings::LoadBalancerSettings},
+};
+
+/// What has to become of a pool.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PoolUpdate {
+    /// It is as it has to be.
+    Unchanged,
+    /// It has to become this.
+    Changed(Box<BackendAddressPool>),
+    /// Network interfaces list it: they have to leave it first.
+    HasInterfaces,
+    /// It has members, and none of the nodes belongs into it: nothing is removed, since that would cut all traffic.
+    WouldBeEmpty,
+}
+
+/// The pool with the addresses of those of `joining` that belong into it. Entries that are there already stay as they are, whatever their
+/// names. Those of `staying` that belong stay in it and do not join: the connections of a node that is about to go are to end by themselves.
+pub fn pool<'a>(
+    pool: &BackendAddressPool,
+    joining: &'a [PoolNode],
+    staying: &'a [PoolNode],
+    settings: &LoadBalancerSettings,
+) -> PoolUpdate {
+    let properties = pool.properties.clone().unwrap_or_default();
+    if properties.backend_ip_configurations.as_ref().is_some_and(|list| !list.is_empty()) {
+        return PoolUpdate::HasInterfaces;
+    }
+    let family = naming::pool_family(pool.name.as_deref().unwrap_or_default());
+    let of = |nodes: &'a [PoolNode]| -> BTreeMap<IpAddr, &'a str> {
+        let belonging = nodes.iter().filter(|node| node.belongs(settings));
+        belonging.filter_map(|node| Some((node.address(family)?, node.name.as_str()))).collect()
+    };
+    let existing = properties.load_balancer_backend_addresses.unwrap_or_default();
+    let was_empty = existing.iter().all(|entry| address(entry).is_none());
+    let mut entries = joined(existing, &of(joining), &of(staying));
+    if entries.is_empty() {
+        return if was_empty { PoolUpdate::Unchanged } else { PoolUpdate::WouldBeEmpty };
+    }
+    let mut changed = pool.clone();
+    let target = changed.properties.get_or_insert_default();
+    if target.virtual_network.is_none() {
+        target.virtual_network =
+            Some(take_virtual_network(&mut entries).unwrap_or_else(|| SubResource::to(&settings.virtual_network)));
+    }
+    target.load_balancer_backend_addresses = Some(entries);
+    if changed == *pool { PoolUpdate::Unchanged } else { PoolUpdate::Changed(Box::new(changed)) }
+}
+
+fn address(entry: &BackendAddress) -> Option<IpAddr> {
+    entry.properties.as_ref()?.ip_address.as_deref()?.parse().ok()
+}
+
+/// The entries whose addresses are wanted or may stay, each once, and new ones behind them in the order of names.
+fn joined(
+    mut entries: Vec<BackendAddress>,
+    wanted: &BTreeMap<IpAddr, &str>,
+    staying: &BTreeMap<IpAddr, &str>,
+) -> Vec<BackendAddress> {
+    let mut known = BTreeSet::new();
+    let may_stay = |address: &IpAddr| wanted.contains_key(address) || staying.contains_key(address);
+    entries.retain(|entry| address(entry).is_some_and(|address| may_stay(&address) && known.insert(address)));
+    let mut new: Vec<_> = wanted.iter().filter(|(address, _)| !known.contains(*address)).collect();
+    new.sort_by_key(|(_, name)| **name);
+    entries.extend(new.into_iter().map(|(address, name)| BackendAddress {
+        name: Some((*name).to_owned()),
+        properties: Some(BackendAddressProperties {
+            ip_address: Some(address.to_string()),
+            ..BackendAddressProperties::default()
+        }),
+        ..BackendAddress::default()
+    }));
+    entries
+}
+
+/// Takes the virtual network from the entries, where old versions have put it.
+fn take_virtual_network(entries: &mut [BackendAddress]) -> Option<SubResource> {
+    let networks = entries.iter_mut().filter_map(|entry| entry.properties.as_mut()?.virtual_network.take());
+    networks.collect::<Vec<_>>().into_iter().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::providers::azure::config::{AzureConfig, BackendPoolType};
+
+    fn settings() -> LoadBalancerSettings {
+        let config = AzureConfig {
+            subscription_id: "s".into(),
+            resource_group: "rg".into(),
+            vnet_name: "v".into(),
+            load_balancer_backend_pool_configuration_type: BackendPoolType::NodeIp,
+            ..AzureConfig::default()
+        };
+        LoadBalancerSettings::new(&config, "kubernetes")
+    }
+
+    fn node(name: &str, addresses: &[&str]) -> PoolNode {
+        let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        PoolNode { name: name.to_owned(), addresses, ..PoolNode::default() }
+    }
+
+    fn of(name: &str, properties: &Value) -> BackendAddressPool {
+        serde_json::from_value(json!({"name": name, "properties": properties, "unknown": 1})).unwrap()
+    }
+
+    fn after(before: &BackendAddressPool, nodes: &[PoolNode]) -> Value {
+        match pool(before, nodes, nodes, &settings()) {
+            PoolUpdate::Changed(after) => {
+                assert_eq!(pool(&after, nodes, nodes, &settings()), PoolUpdate::Unchanged, "twice");
+                serde_json::to_value(after.properties).unwrap()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    const NETWORK: &str = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network/virtualNetworks/v";
+
+    #[test]
+    fn nodes_join_with_the_address_of_the_pools_family_and_others_leave() {
+        let nodes = [node("n2", &["10.0.0.5"]), node("n1", &["fd00::1", "10.0.0.4", "10.0.0.9"]), node("none", &[])];
+        let new = of("kubernetes", &json!({}));
+        assert_eq!(
+            after(&new, &nodes),
+            json!({"virtualNetwork": {"id": NETWORK}, "loadBalancerBackendAddresses": [
+                {"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}, {"name": "n2", "properties": {"ipAddress": "10.0.0.5"}}]})
+        );
+        let six = after(&of("kubernetes-IPv6", &json!({})), &nodes);
+        assert_eq!(six["loadBalancerBackendAddresses"], json!([{"name": "n1", "properties": {"ipAddress": "fd00::1"}}]));
+        let old = of(
+            "kubernetes",
+            &json!({"virtualNetwork": {"id": "/x"}, "loadBalancerBackendAddresses": [
+            {"name": "", "properties": {}}, {"name": "gone", "properties": {"ipAddress": "10.0.0.99"}},
+            {"name": "renamed", "properties": {"ipAddress": "10.0.0.5", "adminState": "Up"}}]}),
+        );
+        assert_eq!(
+            after(&old, &nodes),
+            json!({"virtualNetwork": {"id": "/x"}, "loadBalancerBackendAddresses": [
+                {"name": "renamed", "properties": {"ipAddress": "10.0.0.5", "adminState": "Up"}},
+                {"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}]})
+        );
+    }
+
+    #[test]
+    fn the_virtual_network_moves_up_to_the_pool() {
+        let old = of(
+            "kubernetes",
+            &json!({"loadBalancerBackendAddresses": [
+            {"name": "n1", "properties": {"ipAddress": "10.0.0.4", "virtualNetwork": {"id": "/x"}}}]}),
+        );
+        assert_eq!(
+            after(&old, &[node("n1", &["10.0.0.4"])]),
+            json!({"virtualNetwork": {"id": "/x"}, "loadBalancerBackendAddresses": [
+                {"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}]})
+        );
+    }
+
+    #[test]
+    fn a_pool_with_members_is_never_emptied() {
+        let full = of("kubernetes", &json!({"loadBalancerBackendAddresses": [{"properties": {"ipAddress": "10.0.0.4"}}]}));
+        let excluded = PoolNode { excluded: true, ..node("n1", &["10.0.0.4"]) };
+        for nodes in [vec![], vec![excluded.clone()], vec![node("n1", &["fd00::1"])]] {
+            assert_eq!(pool(&full, &nodes, &nodes, &settings()), PoolUpdate::WouldBeEmpty, "{nodes:?}");
+        }
+        assert_eq!(pool(&of("kubernetes", &json!({})), &[excluded], &[], &settings()), PoolUpdate::Unchanged);
+        let listed = of("kubernetes", &json!({"backendIPConfigurations": [{"id": "/x"}]}));
+        assert_eq!(pool(&listed, &[node("n1", &["10.0.0.4"])], &[], &settings()), PoolUpdate::HasInterfaces);
+    }
+
+    proptest! {
+        /// Nodes that come, go, and are kept out or about to go for a while, in whatever order: what counts is who belongs in the end.
+        #[test]
+        fn the_pool_ends_with_those_who_belong_now(steps in prop::collection::vec((0_u8..64, 0_u8..64, 0_u8..64), 1..10)) {
+            let nodes = |there: u8, excluded: u8| -> Vec<PoolNode> {
+                let has = |bits: u8, index: u8| bits & (1 << index) != 0;
+                let one = |index| PoolNode { excluded: has(excluded, index), ..node(&format!("n{index}"), &[&format!("10.0.0.{index}")]) };
+                (0..6).filter(|index| has(there, *index)).map(one).collect()
+            };
+            let mut current = of("kubernetes", &json!({}));
+            let mut expected = BTreeSet::new();
+            let belonging = |nodes: &[PoolNode]| -> BTreeSet<IpAddr> {
+                nodes.iter().filter(|node| !node.excluded).flat_map(|node| node.addresses.clone()).collect()
+            };
+            for (there, excluded, going) in steps {
+                let (joining, staying) = (nodes(there & !going, excluded), nodes(there, excluded));
+                let stay: BTreeSet<IpAddr> = expected.intersection(&belonging(&staying)).copied().collect();
+                let now: BTreeSet<IpAddr> = stay.union(&belonging(&joining)).copied().collect();
+                // The last ones stay.
+                expected = if now.is_empty() { expected } else { now };
+                if let PoolUpdate::Changed(changed) = pool(&current, &joining, &staying, &settings()) {
+                    current = *changed;
+                }
+                let listed = current.properties.iter().flat_map(|properties| properties.load_balancer_backend_addresses.iter().flatten());
+                prop_assert_eq!(&listed.filter_map(address).collect::<BTreeSet<_>>(), &expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_that_does_not_belong_leaves_when_others_stay() {
+        let both = json!([{"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}, {"name": "n2", "properties": {"ipAddress": "10.0.0.5"}}]);
+        let full = of("kubernetes", &json!({"virtualNetwork": {"id": "/x"}, "loadBalancerBackendAddresses": both}));
+        let nodes = [node("n1", &["10.0.0.4"]), PoolNode { unmanaged: true, ..node("n2", &["10.0.0.5"]) }];
+        let left = after(&full, &nodes);
+        assert_eq!(left["loadBalancerBackendAddresses"], json!([{"name": "n1", "properties": {"ipAddress": "10.0.0.4"}}]));
+    }
+}

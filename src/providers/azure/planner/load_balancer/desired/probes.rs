@@ -1,0 +1,146 @@
+//! Health probes: which a Service needs, and when two are the same. Pure.
+//!
+//! In: a [`ServiceSpec`]. Out: ARM's documents. Upstream: `pkg/provider/azure_loadbalancer_healthprobe.go`.
+
+use crate::providers::azure::{
+    arm::network::{Probe, ProbeProperties},
+    planner::load_balancer::{
+        naming,
+        settings::LoadBalancerSettings,
+        spec::{IpFamily, PortProbe, PortSpec, ProbeProtocol, ProbeSpec, Protocol, ServiceSpec},
+    },
+};
+
+const SHARED_INTERVAL: i64 = 5;
+const SHARED_THRESHOLD: i64 = 2;
+
+/// The probe of a rule called `rule`; `None`: it has none.
+pub(super) fn of_rule(
+    spec: &ServiceSpec,
+    wanted: &PortProbe,
+    rule: &str,
+    family: IpFamily,
+    settings: &LoadBalancerSettings,
+) -> Option<Probe> {
+    match wanted {
+        PortProbe::None => None,
+        PortProbe::Own(probe) => Some(document(rule.to_owned(), probe)),
+        PortProbe::Local => {
+            let probe = spec.local_probe.as_ref()?;
+            Some(document(rule_name(spec, Protocol::Tcp, probe.port, family), probe))
+        }
+        PortProbe::Shared => Some(shared(settings)),
+    }
+}
+
+/// The name of the rule of a port, and of its own probe.
+pub(super) fn rule_name(spec: &ServiceSpec, protocol: Protocol, port: i32, family: IpFamily) -> String {
+    let subnet = spec.subnet.as_deref().filter(|_| spec.internal);
+    naming::rule(&spec.identity, subnet, protocol, port, family, spec.is_dual_stack())
+}
+
+/// The name of the rule of `port`.
+pub(super) fn port_rule_name(spec: &ServiceSpec, port: &PortSpec, family: IpFamily) -> String {
+    rule_name(spec, port.protocol, port.port, family)
+}
+
+fn document(name: String, probe: &ProbeSpec) -> Probe {
+    let protocol = match probe.protocol {
+        ProbeProtocol::Tcp => "Tcp",
+        ProbeProtocol::Http => "Http",
+        ProbeProtocol::Https => "Https",
+    };
+    let properties = ProbeProperties {
+        protocol: Some(protocol.to_owned()),
+        port: Some(probe.port.into()),
+        request_path: probe.path.clone(),
+        interval_in_seconds: Some(probe.interval.into()),
+        probe_threshold: Some(probe.threshold.into()),
+        ..ProbeProperties::default()
+    };
+    Probe { name: Some(name), properties: Some(properties), ..Probe::default() }
+}
+
+fn shared(settings: &LoadBalancerSettings) -> Probe {
+    let (port, path) = &settings.shared_probe;
+    let properties = ProbeProperties {
+        protocol: Some("Http".to_owned()),
+        port: Some((*port).into()),
+        request_path: Some(path.clone()),
+        interval_in_seconds: Some(SHARED_INTERVAL),
+        probe_threshold: Some(SHARED_THRESHOLD),
+        ..ProbeProperties::default()
+    };
+    Probe { name: Some(naming::SHARED_PROBE.to_owned()), properties: Some(properties), ..Probe::default() }
+}
+
+/// Whether ARM's probe is as wanted, in the fields that the controller decides about. The name is equal already.
+pub(super) fn is_same(existing: &Probe, wanted: &Probe) -> bool {
+    let key = |probe: &Probe| {
+        let properties = probe.properties.clone().unwrap_or_default();
+        (
+            properties.protocol.unwrap_or_default().to_ascii_lowercase(),
+            properties.port,
+            properties.request_path.unwrap_or_default().to_lowercase(),
+            properties.interval_in_seconds,
+            properties.probe_threshold,
+        )
+    };
+    key(existing) == key(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{super::samples::*, *};
+
+    fn probe(value: Value) -> Probe {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn probes_are_named_after_their_rule_or_the_port_that_local_endpoints_answer_on() {
+        let spec = ServiceSpec {
+            internal: true,
+            subnet: Some("apps".into()),
+            families: vec![IpFamily::V4, IpFamily::V6],
+            local_probe: Some(http_probe(31234, "/healthz")),
+            ..service("web")
+        };
+        let names = |wanted: PortProbe| {
+            [IpFamily::V4, IpFamily::V6].map(|family| {
+                let rule = port_rule_name(&spec, &spec.ports[0], family);
+                of_rule(&spec, &wanted, &rule, family, &settings()).and_then(|probe| probe.name)
+            })
+        };
+        let base = &spec.identity.name_prefix;
+        assert_eq!(names(PortProbe::None), [None, None]);
+        assert_eq!(
+            names(PortProbe::Own(tcp_probe(30080))),
+            [Some(format!("{base}-apps-TCP-80")), Some(format!("{base}-apps-TCP-80-IPv6"))]
+        );
+        assert_eq!(
+            names(PortProbe::Local),
+            [Some(format!("{base}-apps-TCP-31234")), Some(format!("{base}-apps-TCP-31234-IPv6"))]
+        );
+        assert_eq!(names(PortProbe::Shared), [Some(naming::SHARED_PROBE.to_owned()), Some(naming::SHARED_PROBE.to_owned())]);
+    }
+
+    #[test]
+    fn probes_are_compared_by_what_is_wanted_of_them() {
+        let wanted = document("p".into(), &http_probe(31234, "/healthz"));
+        #[rustfmt::skip]
+        let cases = [
+            (json!({"protocol": "http", "port": 31234, "requestPath": "/HEALTHZ", "intervalInSeconds": 5, "probeThreshold": 2, "numberOfProbes": 2, "noHealthyBackendsBehavior": "AllProbedDown"}), true),
+            (json!({"protocol": "Tcp", "port": 31234, "requestPath": "/healthz", "intervalInSeconds": 5, "probeThreshold": 2}), false),
+            (json!({"protocol": "Http", "port": 31235, "requestPath": "/healthz", "intervalInSeconds": 5, "probeThreshold": 2}), false),
+            (json!({"protocol": "Http", "port": 31234, "intervalInSeconds": 5, "probeThreshold": 2}), false),
+            (json!({"protocol": "Http", "port": 31234, "requestPath": "/healthz", "intervalInSeconds": 6, "probeThreshold": 2}), false),
+            (json!({"protocol": "Http", "port": 31234, "requestPath": "/healthz", "intervalInSeconds": 5, "numberOfProbes": 2}), false),
+        ];
+        for (properties, same) in cases {
+            assert_eq!(is_same(&probe(json!({"name": "p", "properties": properties})), &wanted), same, "{properties}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Who wants and who leaves which public IP. Pure.
+//!
+//! In: asks, the other Services, the documents. Out: [`Wishes`], in an order that does not depend on that of the asks, with the asks
+//! that are refused.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use super::{
+    ownership::{self, PublicIpOwner},
+    target::{self, PublicIpIndex, PublicIpTarget},
+};
+use crate::providers::azure::{
+    arm::{ResourceId, network::PublicIpAddress},
+    planner::load_balancer::{
+        annotations::DNS_LABEL,
+        desired::ServiceRequest,
+        naming,
+        spec::{IpFamily, ServiceIdentity, ServiceRefusal, ServiceSpec},
+    },
+};
+
+/// One Service wants one public IP.
+pub(super) struct PublicIpClaim<'a> {
+    pub spec: &'a ServiceSpec,
+    pub family: IpFamily,
+    pub target: PublicIpTarget<'a>,
+    /// Whether it is one of the asks.
+    pub requested: bool,
+}
+
+/// All wishes.
+pub(super) struct PublicIpClaims<'a> {
+    all: Vec<PublicIpClaim<'a>>,
+    /// By public IP: positions in `all`.
+    by_id: HashMap<ResourceId, Vec<usize>>,
+    /// The asks by lower-cased key: an old and a new Service of one name have the same.
+    requests: HashMap<String, Vec<&'a ServiceRequest>>,
+    /// Refused asks; and others that cannot be resolved, which counts for them alone.
+    refused: BTreeMap<&'a ServiceIdentity, ServiceRefusal>,
+    identities: Vec<&'a ServiceIdentity>,
+}
+
+impl<'a> PublicIpClaims<'a> {
+    pub(super) fn new(asks: &'a [ServiceRequest], others: &'a [Arc<ServiceSpec>], world: &PublicIpIndex<'a>) -> Self {
+        let mut identities: Vec<_> = asks.iter().map(ServiceRequest::identity).collect();
+        identities.sort();
+        let asked = asks.iter().filter_map(|ask| match ask {
+            ServiceRequest::Ensure(spec) => Some((spec.as_ref(), true)),
+            ServiceRequest::Delete(..) => None,
+        });
+        let is_other = |spec: &&Arc<ServiceSpec>| identities.binary_search(&&spec.identity).is_err();
+        let mut specs: Vec<_> = asked.chain(others.iter().filter(is_other).map(|spec| (spec.as_ref(), false))).collect();
+        specs.sort_by(|(a, _), (b, _)| a.identity.cmp(&b.identity));
+        let mut wishes =
+            Self { all: Vec::new(), by_id: HashMap::new(), requests: HashMap::new(), refused: BTreeMap::new(), identities };
+        for ask in asks {
+            wishes.requests.entry(ask.identity().key.to_lowercase()).or_default().push(ask);
+        }
+        for (spec, asked) in specs {
+            wishes.add(spec, asked, world);
+        }
+        while wishes.refuse_labels(world) {}
+        wishes
+    }
+
+    fn add(&mut self, spec: &'a ServiceSpec, asked: bool, world: &PublicIpIndex<'a>) {
+        match target::targets(spec, world) {
+            Err(refusal) => _ = self.refused.insert(&spec.identity, refusal),
+            Ok(targets) => {
+                for (family, target) in targets {
+                    self.by_id.entry(target.id.clone()).or_default().push(self.all.len());
+                    self.all.push(PublicIpClaim { spec, family, target, requested: asked });
+                }
+            }
+        }
+    }
+
+    /// Whether each ask is possible.
+    pub(super) fn results(&self) -> BTreeMap<ServiceIdentity, Result<(), ServiceRefusal>> {
+        let result = |identity: &&ServiceIdentity| self.refused.get(identity).cloned().map_or(Ok(()), Err);
+        self.identities.iter().map(|identity| ((*identity).clone(), result(identity))).collect()
+    }
+
+    fn is_granted(&self, wish: &PublicIpClaim<'_>) -> bool {
+        !self.refused.contains_key(&wish.spec.identity)
+    }
+
+    /// The wishes that are not refused.
+    pub(super) fn granted(&self) -> impl Iterator<Item = &PublicIpClaim<'a>> {
+        self.all.iter().filter(|wish| self.is_granted(wish))
+    }
+
+    /// The Services of the asks that are not refused.
+    pub(super) fn granted_services(&self) -> impl Iterator<Item = &'a ServiceIdentity> {
+        self.identities.iter().copied().filter(|identity| !self.refused.contains_key(identity))
+    }
+
+    /// All wishes for a public IP, refused ones too, since they keep it from being taken away.
+    pub(super) fn claims_on(&self, id: &ResourceId) -> impl Iterator<Item = &PublicIpClaim<'a>> {
+        let positions = self.by_id.get(id).map(Vec::as_slice).unwrap_or_default();
+        positions.iter().filter_map(|position| self.all.get(*position))
+    }
+
+    /// The asks to carry out for a public IP.
+    pub(super) fn requested_claims_on(&self, id: &ResourceId) -> impl Iterator<Item = &PublicIpClaim<'a>> {
+        self.claims_on(id).filter(|wish| wish.requested && self.is_granted(wish))
+    }
+
+    /// The asks whose Services the public IP lists although they want it no more.
+    pub(super) fn leaving(
+        &self,
+        id: &ResourceId,
+        pip: &PublicIpAddress,
+        world: &PublicIpIndex<'_>,
+    ) -> Vec<&'a ServiceRequest> {
+        let listed =
+            ownership::services(pip).into_iter().filter_map(|name| self.requests.get(&name.to_lowercase())).flatten();
+        let mut leaving: Vec<_> = listed.copied().filter(|ask| self.leaves(ask, id, pip, world)).collect();
+        leaving.sort_by_key(|ask| ask.identity());
+        leaving.dedup_by_key(|ask| ask.identity());
+        leaving
+    }
+
+    fn leaves(&self, ask: &ServiceRequest, id: &ResourceId, pip: &PublicIpAddress, world: &PublicIpIndex<'_>) -> bool {
+        let key = &ask.identity().key;
+        let is_wanted = self.claims_on(id).any(|wish| wish.spec.identity.key.eq_ignore_ascii_case(key));
+        let is_unclear = self.refused.keys().any(|refused| refused.key.eq_ignore_ascii_case(key));
+        !is_wanted && !is_unclear && is_proven(ask, id, pip, world)
+    }
+
+    /// Refuses asks for a DNS label that another Service has set or, when nobody has, wants before it. Whether there was a new one.
+    fn refuse_labels(&mut self, world: &PublicIpIndex<'_>) -> bool {
+        let asked = self.granted().filter(|wish| wish.requested && wish.spec.public_ip.dns_label.is_some());
+        let refuse = |wish: &PublicIpClaim<'a>| Some((&wish.spec.identity, self.label_conflict(wish, world)?));
+        let new: Vec<_> = asked.filter_map(refuse).collect();
+        let found = !new.is_empty();
+        self.refused.extend(new);
+        found
+    }
+
+    fn label_conflict(&self, wish: &PublicIpClaim<'_>, world: &PublicIpIndex<'_>) -> Option<ServiceRefusal> {
+        let (pip, id, key) = (wish.target.existing?, &wish.target.id, &wish.spec.identity.key);
+        if ownership::owner(pip, &world.settings.cluster) != PublicIpOwner::Cluster {
+            return None;
+        }
+        let leaving = self.leaving(id, pip, world);
+        let stays = |owner: &&str| !leaving.iter().any(|ask| ask.identity().key.eq_ignore_ascii_case(owner));
+        let owner = match ownership::dns_owner(pip).filter(stays) {
+            Some(owner) => owner,
+            None => self.first_for_label(wish)?,
+        };
+        let refusal = || ServiceRefusal {
+            field: DNS_LABEL.key.to_owned(),
+            message: format!(
+                "{owner} has set the DNS label of public IP `{}`; remove the annotation from one of them",
+                id.name()
+            ),
+        };
+        (!owner.eq_ignore_ascii_case(key)).then(refusal)
+    }
+
+    /// The Service that comes first among those that ask for a label.
+    fn first_for_label(&self, wish: &PublicIpClaim<'_>) -> Option<&'a str> {
+        let asks = |other: &&PublicIpClaim<'_>| self.is_granted(other) && other.spec.public_ip.dns_label.is_some();
+        let first = self.claims_on(&wish.target.id).filter(asks).min_by_key(|other| &other.spec.identity)?;
+        Some(first.spec.identity.key.as_str())
+    }
+}
+
+/// Whether the entry in the list of a public IP is this Service's. In the cluster's group and the Service's own the tags tell; in another
+/// group, where a cluster of the same name may have its public IPs, the name has to, too. On a public IP of a cluster of another name
+/// the entry may be that cluster's Service of the same name: it is ours only if it was added behind another, and the Service selects or
+/// has had the address.
+fn is_proven(ask: &ServiceRequest, id: &ResourceId, pip: &PublicIpAddress, world: &PublicIpIndex<'_>) -> bool {
+    let (identity, spec) = match ask {
+        ServiceRequest::Ensure(spec) => (&spec.identity, Some(spec)),
+        ServiceRequest::Delete(identity, spec) => (identity, spec.as_ref()),
+    };
+    if ownership::owner(pip, &world.settings.cluster) == PublicIpOwner::OtherCluster {
+        let address = ownership::address(pip);
+        let selects = |spec: &ServiceSpec| {
+            let names = [&spec.public_ip.name.v4, &spec.public_ip.name.v6].into_iter().flatten();
+            let addresses =
+                [spec.pinned.v4, spec.pinned.v6].into_iter().flatten().chain(spec.status_addresses.iter().copied());
+            names.into_iter().any(|name| name.eq_ignore_ascii_case(id.name()))
+                || addresses.into_iter().any(|a| Some(a) == address)
+        };
+        return ownership::position(pip, &identity.key) > Some(0) && spec.is_some_and(|spec| selects(spec));
+    }
+    let group = id.parent();
+    let is_own_group = group.as_ref() == Some(&world.settings.group)
+        || spec.is_some_and(|spec| group.as_ref() == Some(&spec.public_ip.group));
+    let generated = naming::public_ip(&world.settings.cluster, identity, None, IpFamily::V4, false);
+    is_own_group || id.name().get(..generated.len()).is_some_and(|start| start.eq_ignore_ascii_case(&generated))
+}

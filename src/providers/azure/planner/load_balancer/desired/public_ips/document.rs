@@ -1,0 +1,210 @@
+//! The document of one public IP: a new one, and an existing one with what the Services want of it. Pure.
+//!
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `ensurePublicIPExists`, `reconcileDNSSettings`, `ensurePIPTagged`. Other than there, the
+//! family and allocation of an existing public IP are never changed, and its SKU only from basic to standard: ARM refuses it, or the address
+//! would be lost.
+
+use std::collections::BTreeMap;
+
+use super::{
+    ownership::{self, CLUSTER_TAG_KEYS, DNS_TAG_KEYS, PublicIpOwner, SERVICES_TAG_KEYS},
+    target::{PublicIpIndex, PublicIpTarget},
+    upgrade,
+};
+use crate::providers::azure::{
+    arm::{
+        document::{ArmSku, ExtendedLocation, Extra, SubResource, Tags},
+        network::{DnsSettings, IpTag, PublicIpAddress, PublicIpAddressProperties},
+    },
+    config::LoadBalancerSku,
+    planner::load_balancer::{
+        desired::tags,
+        settings::LoadBalancerSettings,
+        spec::{IpFamily, ServiceSpec},
+    },
+};
+
+/// A new public IP for the Service.
+pub(super) fn new(
+    spec: &ServiceSpec,
+    family: IpFamily,
+    target: &PublicIpTarget<'_>,
+    world: &PublicIpIndex<'_>,
+) -> PublicIpAddress {
+    let settings = world.settings;
+    let is_standard = settings.sku != LoadBalancerSku::Basic;
+    let zones = Some(&world.observed.zones).filter(|zones| is_standard && !zones.is_empty());
+    let mut document = PublicIpAddress {
+        name: Some(target.id.name().to_owned()),
+        location: Some(settings.location.clone()),
+        extended_location: settings.extended_location.as_deref().map(edge_zone),
+        zones: zones.filter(|_| settings.extended_location.is_none()).cloned(),
+        sku: is_standard.then(|| ArmSku { name: Some("Standard".to_owned()), ..ArmSku::default() }),
+        tags: Some(BTreeMap::from([
+            (SERVICES_TAG_KEYS[0].to_owned(), Some(spec.identity.key.clone())),
+            (CLUSTER_TAG_KEYS[0].to_owned(), Some(settings.cluster.clone())),
+        ])),
+        properties: Some(properties(spec, family, is_standard)),
+        ..PublicIpAddress::default()
+    };
+    if spec.public_ip.dns_label.as_deref().is_some_and(|label| !label.is_empty()) {
+        set_tag(&mut document.tags, DNS_TAG_KEYS[0], &spec.identity.key);
+    }
+    let wanted = wanted_tags(&document, &[spec], settings);
+    tags::merge(&mut document.tags, &wanted, &settings.system_tags);
+    document
+}
+
+fn edge_zone(name: &str) -> ExtendedLocation {
+    ExtendedLocation { name: Some(name.to_owned()), kind: Some("EdgeZone".to_owned()), extra: Extra::new() }
+}
+
+fn properties(spec: &ServiceSpec, family: IpFamily, is_standard: bool) -> PublicIpAddressProperties {
+    let is_dynamic = !is_standard && family == IpFamily::V6;
+    let prefix = spec.public_ip.prefix.get(family).as_ref().filter(|_| is_standard);
+    let label = spec.public_ip.dns_label.as_ref().filter(|label| !label.is_empty());
+    PublicIpAddressProperties {
+        public_ip_address_version: Some(family.to_string()),
+        public_ip_allocation_method: Some(if is_dynamic { "Dynamic" } else { "Static" }.to_owned()),
+        public_ip_prefix: prefix.map(|id| SubResource { id: Some(id.clone()), extra: Extra::new() }),
+        dns_settings: label.map(|label| DnsSettings { domain_name_label: Some(label.clone()), ..DnsSettings::default() }),
+        ip_tags: spec.public_ip.ip_tags.as_ref().filter(|tags| !tags.is_empty()).map(|tags| ip_tags(tags)),
+        ..PublicIpAddressProperties::default()
+    }
+}
+
+fn ip_tags(tags: &[(String, String)]) -> Vec<IpTag> {
+    let tag = |(kind, tag): &(String, String)| IpTag {
+        ip_tag_type: Some(kind.clone()),
+        tag: Some(tag.clone()),
+        extra: Extra::new(),
+    };
+    tags.iter().map(tag).collect()
+}
+
+/// Whether an existing public IP has other IP tags than the Service asks for. Their order means nothing.
+pub(super) fn ip_tags_differ(pip: &PublicIpAddress, spec: &ServiceSpec) -> bool {
+    let Some(wanted) = &spec.public_ip.ip_tags else { return false };
+    let existing = pip.properties.as_ref().and_then(|properties| properties.ip_tags.as_ref());
+    let pair = |tag: &IpTag| (tag.ip_tag_type.clone().unwrap_or_default(), tag.tag.clone().unwrap_or_default());
+    let mut existing: Vec<_> = existing.into_iter().flatten().map(pair).collect();
+    let mut wanted = wanted.clone();
+    existing.sort();
+    wanted.sort();
+    existing != wanted
+}
+
+/// What an existing public IP has to become.
+pub(super) struct PublicIpEdit<'a> {
+    /// Who made it.
+    pub owner: PublicIpOwner,
+    /// The Services it shall list, in order.
+    pub services: Vec<String>,
+    /// Of those that it lists no more, the one that has set the DNS label.
+    pub dns_owner_leaves: bool,
+    /// All Services that want it, in the order in which the list has them.
+    pub users: Vec<&'a ServiceSpec>,
+    /// Those of them that are asked for.
+    pub requesting: Vec<&'a ServiceSpec>,
+    /// Whether it becomes a standard one.
+    pub upgrades_sku: bool,
+}
+
+/// The document after the edit, with the reasons; `None` when that is what ARM has.
+pub(super) fn edited(
+    pip: &PublicIpAddress,
+    edit: &PublicIpEdit<'_>,
+    settings: &LoadBalancerSettings,
+) -> Option<(PublicIpAddress, Vec<String>)> {
+    let (mut document, mut reasons) = (pip.clone(), Vec::new());
+    if edit.upgrades_sku {
+        upgrade::apply(&mut document);
+        reasons.push("standard load balancers need a public IP of the standard SKU".to_owned());
+    }
+    if edit.owner != PublicIpOwner::User && ownership::services(pip) != edit.services {
+        set_tag(&mut document.tags, SERVICES_TAG_KEYS[0], &edit.services.join(","));
+        reasons.push(format!("it is used by {}", edit.services.join(", ")));
+    }
+    if edit.dns_owner_leaves
+        && let Some(tags) = &mut document.tags
+    {
+        tags.retain(|key, _| !DNS_TAG_KEYS.iter().any(|dns| dns.eq_ignore_ascii_case(key)));
+        reasons.push("the Service that has set its DNS label uses it no more".to_owned());
+    }
+    for spec in edit.requesting.iter().filter(|_| edit.owner == PublicIpOwner::Cluster) {
+        label(&mut document, spec, &mut reasons);
+    }
+    let is_ours = edit.owner == PublicIpOwner::Cluster && !edit.requesting.is_empty();
+    let first = edit.users.iter().find(|spec| spec.public_ip.ip_tags.is_some());
+    if let Some(spec) = first.filter(|spec| settings.mutate_ip_tags && ip_tags_differ(pip, spec) && is_ours) {
+        let tags = spec.public_ip.ip_tags.as_deref().map(ip_tags);
+        document.properties.get_or_insert_default().ip_tags = tags;
+        reasons.push("other IP tags are asked for".to_owned());
+    }
+    if is_ours {
+        let wanted = wanted_tags(&document, &edit.users, settings);
+        if tags::merge(&mut document.tags, &wanted, &settings.system_tags) {
+            reasons.push("its tags differ".to_owned());
+        }
+    }
+    (!reasons.is_empty()).then_some((document, reasons))
+}
+
+/// The label that another one is asked for than the public IP has; an empty one when it has none.
+pub(super) fn other_label(pip: &PublicIpAddress, spec: &ServiceSpec) -> Option<String> {
+    let wanted = spec.public_ip.dns_label.as_ref()?;
+    let dns = pip.properties.as_ref().and_then(|properties| properties.dns_settings.as_ref());
+    let known = dns.and_then(|dns| dns.domain_name_label.clone()).unwrap_or_default();
+    (!known.eq_ignore_ascii_case(wanted)).then_some(known)
+}
+
+/// The DNS label. It is an error, found before, when another Service has set it.
+fn label(document: &mut PublicIpAddress, spec: &ServiceSpec, reasons: &mut Vec<String>) {
+    let Some(wanted) = &spec.public_ip.dns_label else { return };
+    if let Some(known) = other_label(document, spec) {
+        let properties = document.properties.get_or_insert_default();
+        match wanted.is_empty() {
+            true => properties.dns_settings = None,
+            false => properties.dns_settings.get_or_insert_default().domain_name_label = Some(wanted.clone()),
+        }
+        reasons.push(format!("its DNS label shall be `{wanted}`, not `{known}`"));
+    }
+    let owner = ownership::dns_owner(document).is_some();
+    if !wanted.is_empty() && !owner {
+        set_tag(&mut document.tags, DNS_TAG_KEYS[0], &spec.identity.key);
+        reasons.push(format!("{} sets its DNS label", spec.identity.key));
+    }
+}
+
+/// The configured tags, overlaid by those of the Services (the first in the list wins), and the system's tags under the keys of today.
+fn wanted_tags(
+    document: &PublicIpAddress,
+    users: &[&ServiceSpec],
+    settings: &LoadBalancerSettings,
+) -> BTreeMap<String, String> {
+    let mut wanted = settings.tags.clone();
+    for spec in users.iter().rev() {
+        for (key, value) in &spec.public_ip.tags {
+            overlay(&mut wanted, key, value);
+        }
+    }
+    for keys in [SERVICES_TAG_KEYS, CLUSTER_TAG_KEYS, DNS_TAG_KEYS] {
+        if let Some(value) = ownership::tag(document.tags.as_ref(), keys).filter(|value| !value.is_empty()) {
+            overlay(&mut wanted, keys[0], value);
+        }
+    }
+    wanted
+}
+
+fn overlay(tags: &mut BTreeMap<String, String>, key: &str, value: &str) {
+    tags.retain(|known, _| !known.eq_ignore_ascii_case(key));
+    tags.insert(key.to_owned(), value.to_owned());
+}
+
+fn set_tag(tags: &mut Option<Tags>, key: &str, value: &str) {
+    let tags = tags.get_or_insert_default();
+    match tags.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(key)) {
+        Some((_, known)) => *known = Some(value.to_owned()),
+        None => _ = tags.insert(key.to_owned(), Some(value.to_owned())),
+    }
+}

@@ -1,0 +1,111 @@
+//! Whose a public IP is, as its tags tell. Pure.
+//!
+//! In: a public IP as ARM sent it. Out: the Services it lists, and whether this cluster may tag and delete it.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `serviceOwnsPublicIP`, `getServiceFromPIPServiceTags`.
+
+use std::net::IpAddr;
+
+use crate::providers::azure::{
+    arm::{document::Tags, network::PublicIpAddress},
+    planner::load_balancer::spec::IpFamily,
+};
+
+/// The Services that use a public IP: the key that is written, then the one of old versions.
+pub(super) const SERVICES_TAG_KEYS: [&str; 2] = ["k8s-azure-service", "service"];
+/// The cluster.
+pub(super) const CLUSTER_TAG_KEYS: [&str; 2] = ["k8s-azure-cluster-name", "kubernetes-cluster-name"];
+/// The Service that has set the DNS label.
+pub(super) const DNS_TAG_KEYS: [&str; 2] = ["k8s-azure-dns-label-service", "kubernetes-dns-label-service"];
+
+/// Key of the tag with the namespaces whose Services may pick a public IP. Operators set it.
+pub(super) const ALLOWED_NAMESPACES_TAG_KEYS: [&str; 2] = ["k8s-azure-allowed-namespaces", "k8s-azure-allowed-namespaces"];
+
+/// Who made a public IP, so who may tag and delete it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PublicIpOwner {
+    /// A user: it lists no Service.
+    User,
+    /// This cluster.
+    Cluster,
+    /// A cluster of another name. Services that select it are added to its list, and nothing else is done to it.
+    OtherCluster,
+}
+
+/// The value under the first of `keys` that has one, in any letter case.
+pub(super) fn tag<'a>(tags: Option<&'a Tags>, keys: [&str; 2]) -> Option<&'a str> {
+    let tags = tags?;
+    let value = |key: &str| {
+        let mut values = tags.iter().filter(|(known, _)| known.eq_ignore_ascii_case(key)).map(|(_, value)| value.as_deref());
+        values.find_map(|value| value)
+    };
+    keys.into_iter().find_map(value)
+}
+
+/// The Services that a public IP lists, in order.
+pub(super) fn services(pip: &PublicIpAddress) -> Vec<&str> {
+    let list = tag(pip.tags.as_ref(), SERVICES_TAG_KEYS).unwrap_or_default();
+    list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect()
+}
+
+/// Where the list of a public IP has the Service.
+pub(super) fn position(pip: &PublicIpAddress, service: &str) -> Option<usize> {
+    services(pip).iter().position(|name| name.eq_ignore_ascii_case(service))
+}
+
+/// Who made it, seen from the cluster of this name.
+pub(super) fn owner(pip: &PublicIpAddress, cluster: &str) -> PublicIpOwner {
+    match (services(pip).is_empty(), tag(pip.tags.as_ref(), CLUSTER_TAG_KEYS)) {
+        (true, _) => PublicIpOwner::User,
+        (false, Some(name)) if !name.is_empty() && !name.eq_ignore_ascii_case(cluster) => PublicIpOwner::OtherCluster,
+        (false, _) => PublicIpOwner::Cluster,
+    }
+}
+
+/// The Service that has set the DNS label.
+pub(super) fn dns_owner(pip: &PublicIpAddress) -> Option<&str> {
+    tag(pip.tags.as_ref(), DNS_TAG_KEYS).filter(|name| !name.is_empty())
+}
+
+/// The family; IPv4 when ARM does not tell.
+pub(super) fn family(pip: &PublicIpAddress) -> IpFamily {
+    let version = pip.properties.as_ref().and_then(|properties| properties.public_ip_address_version.as_deref());
+    if version.is_some_and(|version| version.eq_ignore_ascii_case("IPv6")) { IpFamily::V6 } else { IpFamily::V4 }
+}
+
+/// The address, when it has one.
+pub(super) fn address(pip: &PublicIpAddress) -> Option<IpAddr> {
+    pip.properties.as_ref()?.ip_address.as_deref()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tagged(pairs: &[(&str, Option<&str>)]) -> PublicIpAddress {
+        let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), value.map(str::to_owned)));
+        PublicIpAddress { tags: Some(pairs.collect()), ..PublicIpAddress::default() }
+    }
+
+    #[test]
+    fn a_public_ip_belongs_to_the_cluster_when_it_lists_services_and_names_no_other_cluster() {
+        for (tags, expected) in [
+            (&[][..], PublicIpOwner::User),
+            (&[("owner", Some("me"))], PublicIpOwner::User),
+            (&[("k8s-azure-service", Some(" , ")), ("service", Some("a/b"))], PublicIpOwner::User),
+            (&[("k8s-azure-service", None), ("service", Some("a/b"))], PublicIpOwner::Cluster),
+            (&[("K8S-azure-service", Some("a/b"))], PublicIpOwner::Cluster),
+            (&[("k8s-azure-service", Some("a/b")), ("k8s-azure-cluster-name", Some("KubernetEs"))], PublicIpOwner::Cluster),
+            (&[("k8s-azure-service", Some("a/b")), ("kubernetes-cluster-name", Some("other"))], PublicIpOwner::OtherCluster),
+        ] {
+            assert_eq!(owner(&tagged(tags), "kubernetes"), expected, "{tags:?}");
+        }
+        assert_eq!(owner(&PublicIpAddress::default(), "kubernetes"), PublicIpOwner::User);
+    }
+
+    #[test]
+    fn the_list_is_split_at_commas_and_compared_without_case() {
+        let pip = tagged(&[("k8s-azure-service", Some("a/b, C/d ,,e/f"))]);
+        assert_eq!(services(&pip), ["a/b", "C/d", "e/f"]);
+        assert_eq!((position(&pip, "c/D"), position(&pip, "a")), (Some(1), None));
+    }
+}

@@ -1,0 +1,236 @@
+//! Which public IP a Service shall have. Pure.
+//!
+//! In: a spec and the public IPs there are. Out: one [`Target`] for each family of an external Service, or a refusal.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `determinePublicIPName`. The addresses in the status need not be pins here as they are
+//! there: front ends and public IPs come from one decision, so the public IP in use is the target until the user's wish changes.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    net::IpAddr,
+};
+
+use super::{
+    ownership,
+    upgrade::{self, SkuUpgrade},
+};
+use crate::providers::azure::{
+    arm::{ResourceId, network::PublicIpAddress},
+    planner::load_balancer::{
+        annotations::{IPV4, IPV6, PIP_NAME, PIP_NAME_IPV6},
+        naming,
+        observed::ObservedNetwork,
+        settings::LoadBalancerSettings,
+        spec::{IpFamily, ServiceRefusal, ServiceSpec},
+    },
+};
+
+const KIND: &str = "Microsoft.Network/publicIPAddresses";
+
+/// The public IP for one family of a Service.
+#[derive(Debug, Clone)]
+pub(super) struct PublicIpTarget<'a> {
+    /// Its id, as ARM spells it when it exists.
+    pub id: ResourceId,
+    /// It, when it exists.
+    pub existing: Option<&'a PublicIpAddress>,
+    /// Whether the user chose it, by name or by address.
+    pub selected: bool,
+}
+
+/// The documents, findable.
+pub(super) struct PublicIpIndex<'a> {
+    /// As ARM sent them.
+    pub observed: &'a ObservedNetwork,
+    /// The settings.
+    pub settings: &'a LoadBalancerSettings,
+    by_id: HashMap<ResourceId, &'a PublicIpAddress>,
+    by_address: HashMap<IpAddr, Vec<ResourceId>>,
+    attached: HashSet<ResourceId>,
+}
+
+impl<'a> PublicIpIndex<'a> {
+    pub(super) fn new(observed: &'a ObservedNetwork, settings: &'a LoadBalancerSettings) -> Self {
+        let ids = observed.public_ips.iter().filter_map(|pip| Some((id_of(pip)?, pip)));
+        let by_id: HashMap<_, _> = ids.collect();
+        let mut by_address: HashMap<IpAddr, Vec<ResourceId>> = HashMap::new();
+        for (id, pip) in &by_id {
+            if let Some(address) = ownership::address(pip) {
+                by_address.entry(address).or_default().push(id.clone());
+            }
+        }
+        let balancers = observed.load_balancers.iter().filter_map(|balancer| balancer.properties.as_ref());
+        let frontends = balancers.flat_map(|properties| properties.frontend_ip_configurations.iter().flatten());
+        let attached =
+            frontends.filter_map(|frontend| frontend.properties.as_ref()?.public_ip_address.as_ref()?.resource_id());
+        Self { observed, settings, by_address, attached: attached.collect(), by_id }
+    }
+
+    /// All public IPs with a proper id, in the order of ids.
+    pub(super) fn public_ips(&self) -> BTreeMap<&ResourceId, &'a PublicIpAddress> {
+        self.by_id.iter().map(|(id, pip)| (id, *pip)).collect()
+    }
+
+    fn find(&self, id: &ResourceId) -> Option<(ResourceId, &'a PublicIpAddress)> {
+        let (id, pip) = self.by_id.get_key_value(id)?;
+        Some((id.clone(), pip))
+    }
+
+    fn with_address(&self, address: IpAddr, group: &ResourceId) -> Option<(ResourceId, &'a PublicIpAddress)> {
+        let ids = self.by_address.get(&address)?;
+        self.find(ids.iter().filter(|id| id.parent().as_ref() == Some(group)).min()?)
+    }
+}
+
+fn id_of(pip: &PublicIpAddress) -> Option<ResourceId> {
+    ResourceId::parse(pip.id.as_deref()?).ok()
+}
+
+/// The public IPs that the Service shall have, for each of its families; none when it is internal.
+pub(super) fn targets<'a>(
+    spec: &ServiceSpec,
+    world: &PublicIpIndex<'a>,
+) -> Result<BTreeMap<IpFamily, PublicIpTarget<'a>>, ServiceRefusal> {
+    let families = spec.families.iter().filter(|_| !spec.internal);
+    families
+        .map(|family| target(spec, *family, world).and_then(|target| usable(target, world)).map(|target| (*family, target)))
+        .collect()
+}
+
+/// Standard load balancers take no basic public IP, and what something else uses cannot become a standard one.
+fn usable<'a>(target: PublicIpTarget<'a>, world: &PublicIpIndex<'a>) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
+    let upgrade = target.existing.map(|pip| upgrade::of(pip, world.observed, world.settings));
+    let Some(SkuUpgrade::Blocked(user)) = upgrade else { return Ok(target) };
+    let name = target.id.name();
+    Err(ServiceRefusal {
+        field: "public IP".to_owned(),
+        message: format!(
+            "public IP `{name}` is of the basic SKU, which standard load balancers do not take, and `{user}` uses it; take it from there, \
+             or upgrade it to the standard SKU"
+        ),
+    })
+}
+
+fn target<'a>(
+    spec: &ServiceSpec,
+    family: IpFamily,
+    world: &PublicIpIndex<'a>,
+) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
+    if let Some(name) = spec.public_ip.name.get(family) {
+        return named(spec, family, name, world);
+    }
+    match spec.pinned.get(family) {
+        Some(address) if spec.public_ip.prefix.get(family).is_none() => pinned(spec, family, *address, world),
+        _ => generated(spec, family, world),
+    }
+}
+
+fn named<'a>(
+    spec: &ServiceSpec,
+    family: IpFamily,
+    name: &str,
+    world: &PublicIpIndex<'a>,
+) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
+    let group = &spec.public_ip.group;
+    let refuse = |message| ServiceRefusal { field: annotation_for(family, PIP_NAME.key, PIP_NAME_IPV6.key), message };
+    let (id, pip) = world.find(&group.resource(KIND, &[name])).ok_or_else(|| {
+        let group = group.name();
+        refuse(format!("resource group `{group}` has no public IP `{name}`; create it, or name one that exists"))
+    })?;
+    if ownership::family(pip) != family {
+        let other = ownership::family(pip);
+        return Err(refuse(format!("public IP `{name}` is of {other}; name one of {family}")));
+    }
+    permit(spec, pip, &id, world).map_err(refuse)?;
+    Ok(PublicIpTarget { id, existing: Some(pip), selected: true })
+}
+
+/// Whether the Service may pick the public IP, where namespaces are enforced: a tag of it allows the Service's namespace, or it was made
+/// for a Service there.
+fn permit(spec: &ServiceSpec, pip: &PublicIpAddress, id: &ResourceId, world: &PublicIpIndex<'_>) -> Result<(), String> {
+    let namespace_of = |key: &str| key.split_once('/').map(|(namespace, _)| namespace.to_lowercase());
+    let namespace = namespace_of(&spec.identity.key).unwrap_or_default();
+    let listed = ownership::tag(pip.tags.as_ref(), ownership::ALLOWED_NAMESPACES_TAG_KEYS).unwrap_or_default();
+    let is_allowed =
+        listed.split(',').map(str::trim).any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(&namespace));
+    let first = ownership::services(pip).first().and_then(|key| namespace_of(key));
+    let is_own = ownership::owner(pip, &world.settings.cluster) == ownership::PublicIpOwner::Cluster
+        && first.as_ref() == Some(&namespace);
+    if !world.settings.namespaces_are_enforced || is_allowed || is_own {
+        return Ok(());
+    }
+    let (name, tag) = (id.name(), ownership::ALLOWED_NAMESPACES_TAG_KEYS[0]);
+    Err(format!(
+        "public IP `{name}` is not for namespace `{namespace}`; its owner can allow that with the tag `{tag}`, a list of namespaces between commas or `*`"
+    ))
+}
+
+/// The annotation for the family.
+fn annotation_for(family: IpFamily, v4: &str, v6: &str) -> String {
+    match family {
+        IpFamily::V4 => v4.to_owned(),
+        IpFamily::V6 => v6.to_owned(),
+    }
+}
+
+fn pinned<'a>(
+    spec: &ServiceSpec,
+    family: IpFamily,
+    address: IpAddr,
+    world: &PublicIpIndex<'a>,
+) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
+    let group = &spec.public_ip.group;
+    let (id, pip) = world.with_address(address, group).ok_or_else(|| ServiceRefusal {
+        field: annotation_for(family, IPV4.key, IPV6.key),
+        message: format!(
+            "resource group `{}` has no public IP with the address {address}, which this annotation or `spec.loadBalancerIP` asks \
+             for; create one there, ask for an address that exists, or make the Service internal if the address is a private one",
+            group.name()
+        ),
+    })?;
+    permit(spec, pip, &id, world)
+        .map_err(|message| ServiceRefusal { field: annotation_for(family, IPV4.key, IPV6.key), message })?;
+    Ok(PublicIpTarget { id, existing: Some(pip), selected: true })
+}
+
+/// The public IP under the generated name. When a Service has become dual stack or has ceased to be, the names of its families have
+/// changed places; it keeps the public IP of the family under its old name then, since the address would be lost with it.
+fn generated<'a>(
+    spec: &ServiceSpec,
+    family: IpFamily,
+    world: &PublicIpIndex<'a>,
+) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
+    let (cluster, prefix) = (&world.settings.cluster, spec.public_ip.prefix.get(family).as_deref());
+    let prefix = prefix.and_then(|id| id.rsplit('/').next());
+    let name = |family, dual| naming::public_ip(cluster, &spec.identity, prefix, family, dual);
+    let (usual, plain) = (name(family, spec.is_dual_stack()), name(IpFamily::V4, false));
+    let names = [usual, plain.clone(), format!("{plain}-{family}")];
+    let ids = names.map(|name| spec.public_ip.group.resource(KIND, &[&name]));
+    let fits = |pip: &PublicIpAddress| ownership::family(pip) == family;
+    let is_own = |pip: &PublicIpAddress| ownership::position(pip, &spec.identity.key).is_some();
+    let known =
+        |(position, id): (usize, &ResourceId)| world.find(id).filter(|(_, pip)| fits(pip) && (position == 0 || is_own(pip)));
+    if let Some((id, pip)) = ids.iter().enumerate().find_map(known) {
+        return Ok(PublicIpTarget { id, existing: Some(pip), selected: false });
+    }
+    let [usual, _, other] = ids;
+    let free = [usual, other].into_iter().find(|id| world.find(id).is_none()).ok_or_else(|| ServiceRefusal {
+        field: "spec.ipFamilies".to_owned(),
+        message: format!(
+            "the public IPs for {family} exist and are of another family; remove the tags of one, or delete it"
+        ),
+    })?;
+    if world.attached.contains(&free) {
+        return Err(missing_from_list(&free));
+    }
+    Ok(PublicIpTarget { id: free, existing: None, selected: false })
+}
+
+/// ARM keeps a public IP that a front end refers to: a list without it is wrong, and making it anew would overwrite it.
+fn missing_from_list(id: &ResourceId) -> ServiceRefusal {
+    ServiceRefusal {
+        field: "public IP".to_owned(),
+        message: format!(
+            "a front end refers to `{id}`, but the list of public IPs has no such one; check the permission to read it"
+        ),
+    }
+}

@@ -1,0 +1,537 @@
+use serde_json::{Value, json};
+
+use super::fixtures::*;
+use crate::providers::azure::{
+    arm::ResourceId,
+    config::LoadBalancerSku,
+    planner::load_balancer::spec::{IpFamily, ServiceSpec},
+};
+
+fn refusal(world: &World, spec: ServiceSpec) -> String {
+    let identity = spec.identity.clone();
+    let outcome = world.plan(&[ensure(spec)], &[]);
+    assert!(outcome.writes.is_empty() && outcome.releases.is_empty() && outcome.assigned.is_empty(), "{outcome:?}");
+    outcome.services[&identity].clone().unwrap_err().to_string()
+}
+
+#[test]
+fn a_new_public_ip_is_as_upstream_makes_it() {
+    let mut world = World::of(vec![]);
+    world.settings.tags = [("env".to_owned(), "prod".to_owned()), ("Team".to_owned(), "a".to_owned())].into();
+    let spec = with("web", |spec| {
+        spec.public_ip.dns_label = Some("mylabel".into());
+        spec.public_ip.tags = [("team".to_owned(), "b".to_owned())].into();
+        spec.public_ip.ip_tags = Some(vec![("RoutingPreference".into(), "Internet".into())]);
+        spec.public_ip.prefix.v4 =
+            Some("/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network/publicIPPrefixes/pfx".into());
+    });
+    let outcome = world.plan(&[ensure(spec)], &[]);
+    let name = format!("{}-pfx", name_of("web"));
+    let expected = json!({
+        "name": name, "location": "eastus", "sku": {"name": "Standard"}, "zones": ["1", "2"],
+        "properties": {"publicIPAddressVersion": "IPv4", "publicIPAllocationMethod": "Static",
+            "dnsSettings": {"domainNameLabel": "mylabel"},
+            "ipTags": [{"ipTagType": "RoutingPreference", "tag": "Internet"}],
+            "publicIPPrefix": {"id": "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network/publicIPPrefixes/pfx"}},
+        "tags": {"env": "prod", "team": "b", "k8s-azure-service": "default/web", "k8s-azure-cluster-name": "kubernetes",
+            "k8s-azure-dns-label-service": "default/web"}
+    });
+    assert_eq!(serde_json::to_value(&outcome.writes[0].document).unwrap(), expected);
+    assert_eq!(
+        outcome.writes[0].id,
+        ResourceId::parse(RG).unwrap().resource("Microsoft.Network/publicIPAddresses", &[&name])
+    );
+    assert_eq!((outcome.writes.len(), outcome.writes[0].etag.as_ref()), (1, None));
+}
+
+#[test]
+fn basic_public_ips_have_no_sku_zones_or_prefix_and_edge_zones_have_no_zones() {
+    let mut world = World::of(vec![]);
+    world.settings.sku = LoadBalancerSku::Basic;
+    let spec = with("web", |spec| {
+        spec.families = vec![IpFamily::V6];
+        spec.public_ip.prefix.v6 = Some("/x/p".into());
+    });
+    let document = serde_json::to_value(&world.plan(&[ensure(spec)], &[]).writes[0].document).unwrap();
+    assert_eq!([&document["sku"], &document["zones"], &document["properties"]["publicIPPrefix"]], [&Value::Null; 3]);
+    assert_eq!(document["properties"]["publicIPAllocationMethod"], "Dynamic");
+    world.settings.sku = LoadBalancerSku::Standard;
+    world.settings.extended_location = Some("edge".into());
+    let document = serde_json::to_value(&world.plan(&[ensure(service("web"))], &[]).writes[0].document).unwrap();
+    assert_eq!(document["extendedLocation"], json!({"name": "edge", "type": "EdgeZone"}));
+    assert_eq!(document["zones"], Value::Null);
+}
+
+#[test]
+fn a_public_ip_is_chosen_by_name_then_prefix_then_address_then_generated() {
+    let world = World::of(vec![
+        pip("Mine", "20.0.0.1", &Value::Null, &json!({})),
+        pip("mine6", "2001:db8::1", &Value::Null, &json!({})),
+        pip_in("/subscriptions/s/resourceGroups/other", "theirs", "20.0.0.2", &Value::Null, &json!({})),
+    ]);
+    let target = |spec: ServiceSpec, family| {
+        let (name, outcome) = (spec.identity.key.clone(), world.plan(&[ensure(spec)], &[]));
+        let name = name.rsplit('/').next().unwrap().to_owned();
+        wanted(&outcome, &name, family).map(str::to_owned)
+    };
+    let named = with("web", |spec| {
+        spec.public_ip.name.v4 = Some("mine".into());
+        spec.public_ip.prefix.v4 = Some("/x/pfx".into());
+    });
+    assert_eq!(target(named, IpFamily::V4).as_deref(), Some("Mine"));
+    let mut prefix = pinned("web", "20.0.0.1");
+    prefix.public_ip.prefix.v4 = Some("/x/pfx".into());
+    assert_eq!(target(prefix, IpFamily::V4), Some(name_of("web") + "-pfx"));
+    assert_eq!(target(pinned("web", "20.0.0.1"), IpFamily::V4).as_deref(), Some("Mine"));
+    let mut six = pinned("web", "2001:DB8:0::1");
+    six.families = vec![IpFamily::V6];
+    assert_eq!(target(six, IpFamily::V6).as_deref(), Some("mine6"));
+    assert_eq!(target(service("web"), IpFamily::V4), Some(name_of("web")));
+    let dual = with("web", |spec| spec.families = vec![IpFamily::V4, IpFamily::V6]);
+    assert_eq!(target(dual, IpFamily::V6), Some(name_of("web") + "-IPv6"));
+    assert_eq!(target(with("web", |spec| spec.internal = true), IpFamily::V4), None);
+    let mut there = pinned("web", "20.0.0.2");
+    there.public_ip.group = ResourceId::parse("/subscriptions/S/resourceGroups/Other").unwrap();
+    assert_eq!(target(there, IpFamily::V4).as_deref(), Some("theirs"));
+}
+
+#[test]
+fn what_does_not_exist_or_fit_is_refused_with_the_annotation() {
+    let world = World::of(vec![
+        pip("mine6", "2001:db8::1", &Value::Null, &json!({})),
+        pip_in("/subscriptions/s/resourceGroups/other", "theirs", "20.0.0.2", &Value::Null, &json!({})),
+    ]);
+    let named = |name: &str| with("web", |spec| spec.public_ip.name.v4 = Some(name.into()));
+    for (spec, expected) in [
+        (named("theirs"), "service.beta.kubernetes.io/azure-pip-name: resource group `rg` has no public IP `theirs`"),
+        (named("mine6"), "service.beta.kubernetes.io/azure-pip-name: public IP `mine6` is of IPv6; name one of IPv4"),
+        (
+            pinned("web", "20.0.0.2"),
+            "service.beta.kubernetes.io/azure-load-balancer-ipv4: resource group `rg` has no public IP",
+        ),
+    ] {
+        let text = refusal(&world, spec);
+        assert!(text.starts_with(expected), "{text}");
+    }
+}
+
+#[test]
+fn a_public_ip_that_a_front_end_has_but_the_list_lacks_is_not_made_anew() {
+    let mut world = World::of(vec![]);
+    let id = format!("{RG}/providers/Microsoft.Network/publicIPAddresses/{}", name_of("web"));
+    let balancer = json!({"properties": {"frontendIPConfigurations": [{"properties": {"publicIPAddress": {"id": id}}}]}});
+    world.observed.load_balancers = vec![serde_json::from_value(balancer).unwrap()];
+    assert!(refusal(&world, service("web")).starts_with("public IP: a front end refers to"));
+}
+
+#[test]
+fn services_are_added_behind_those_that_are_there_and_leave_without_disturbing_them() {
+    let shared = name_of("a");
+    let mut world = World::of(vec![pip(&shared, "20.0.0.1", &used_by("default/a"), &json!({}))]);
+    let (a, b, c) = (service("a"), pinned("b", "20.0.0.1"), pinned("c", "20.0.0.1"));
+    let outcome = world.settle(&[ensure(c.clone()), ensure(b)], std::slice::from_ref(&a));
+    assert_eq!((outcome.writes.len(), &outcome.writes[0].services), (1, &vec![who("b"), who("c")]));
+    assert_eq!(world.tags(&shared)["k8s-azure-service"], "default/a,default/b,default/c");
+
+    // One is deleted, one moves away: both names go in one write.
+    let outcome = world.settle(&[remove(&a), ensure(service("b"))], std::slice::from_ref(&c));
+    assert_eq!(outcome.writes.len(), 2);
+    assert_eq!(world.tags(&shared)["k8s-azure-service"], "default/c");
+    let outcome = world.settle(&[remove(&c)], &[service("b")]);
+    assert_eq!((outcome.writes.len(), outcome.releases.len()), (0, 1));
+    assert_eq!(world.names(), [name_of("b")]);
+}
+
+#[test]
+fn an_unchanged_service_writes_nothing_and_only_legacy_tags_are_copied() {
+    let legacy = json!({"service": "default/web", "kubernetes-cluster-name": "Kubernetes", "Owner": "me"});
+    let name = name_of("web");
+    let mut world = World::of(vec![pip(&name, "20.0.0.1", &legacy, &json!({}))]);
+    world.settings.tags = [("owner".to_owned(), "ME".to_owned())].into();
+    let outcome = world.settle(&[ensure(service("web"))], &[]);
+    assert_eq!(outcome.writes.len(), 1);
+    let (before, mut after) = (world_document(&legacy_pip(&name)), world_document(&outcome.writes[0].document));
+    after["tags"].as_object_mut().unwrap().retain(|key, _| !key.starts_with("k8s-azure"));
+    assert_eq!(before, after);
+    let tags = world.tags(&name);
+    assert_eq!([&tags["k8s-azure-service"], &tags["k8s-azure-cluster-name"]], ["default/web", "Kubernetes"]);
+    assert_eq!(world.settle(&[remove(&service("web"))], &[]).releases.len(), 1);
+}
+
+fn legacy_pip(name: &str) -> crate::providers::azure::arm::network::PublicIpAddress {
+    let legacy = json!({"service": "default/web", "kubernetes-cluster-name": "Kubernetes", "Owner": "me"});
+    pip(name, "20.0.0.1", &legacy, &json!({}))
+}
+
+fn world_document(pip: &crate::providers::azure::arm::network::PublicIpAddress) -> Value {
+    serde_json::to_value(pip).unwrap()
+}
+
+#[test]
+fn a_users_public_ip_is_neither_tagged_nor_deleted() {
+    let mut world = World::of(vec![pip("mine", "20.0.0.1", &json!({"owner": "me"}), &json!({}))]);
+    world.settings.tags = [("env".to_owned(), "prod".to_owned())].into();
+    let spec = with("web", |spec| {
+        spec.public_ip.name.v4 = Some("mine".into());
+        spec.public_ip.ip_tags = Some(vec![("a".into(), "b".into())]);
+    });
+    let outcome = world.settle(&[ensure(spec)], &[]);
+    assert_eq!((outcome.writes, outcome.releases, outcome.retained.len()), (vec![], vec![], 1));
+    world.settings.mutate_ip_tags = true;
+    let labelled = |label: &str| {
+        with("web", |spec| {
+            spec.public_ip.name.v4 = Some("mine".into());
+            spec.public_ip.dns_label = Some(label.into());
+            spec.public_ip.ip_tags = Some(vec![("a".into(), "b".into())]);
+        })
+    };
+    let outcome = world.settle(&[ensure(labelled("x"))], &[]);
+    assert!(outcome.writes.is_empty() && outcome.services.values().all(Result::is_ok));
+    let told: Vec<_> = outcome.retained.iter().flat_map(|kept| &kept.reasons).collect();
+    assert!(told.iter().any(|why| why.contains("DNS label")) && told.iter().any(|why| why.contains("IP tags")), "{told:?}");
+    let outcome = world.settle(&[remove(&labelled("x"))], &[]);
+    assert_eq!((outcome.writes, outcome.releases), (vec![], vec![]));
+}
+
+/// What an operator set is not the Service's to clear.
+#[test]
+fn the_label_of_a_public_ip_that_somebody_else_made_stays() {
+    let label = json!({"dnsSettings": {"domainNameLabel": "shop"}});
+    for tags in [json!({}), json!({"k8s-azure-service": "default/other", "k8s-azure-cluster-name": "elsewhere"})] {
+        for wanted in ["", "mine"] {
+            let mut world = World::of(vec![pip("theirs", "20.0.0.1", &tags, &label)]);
+            let spec = with("web", |spec| {
+                spec.public_ip.name.v4 = Some("theirs".into());
+                spec.public_ip.dns_label = Some(wanted.into());
+            });
+            let outcome = world.settle(&[ensure(spec)], &[]);
+            assert!(outcome.services.values().all(Result::is_ok));
+            let dns = world.get("theirs").unwrap().properties.clone().unwrap().dns_settings;
+            assert_eq!(dns.and_then(|dns| dns.domain_name_label).as_deref(), Some("shop"));
+        }
+    }
+}
+
+#[test]
+fn where_namespaces_are_enforced_a_tag_says_whose_services_may_pick_a_public_ip() {
+    let tag = |namespaces: &str| json!({"k8s-azure-allowed-namespaces": namespaces});
+    let made = |services: &str| used_by(services);
+    for (tags, allowed) in [
+        (json!({}), false),
+        (tag(""), false),
+        (tag("shop, default"), true),
+        (tag("*"), true),
+        (tag("shop"), false),
+        (made("default/other"), true),
+        (made("shop/other"), false),
+        (made("shop/other,default/other"), false),
+        (json!({"k8s-azure-service": "default/other", "k8s-azure-cluster-name": "elsewhere"}), false),
+    ] {
+        let mut world = World::of(vec![pip("picked", "20.0.0.1", &tags, &json!({}))]);
+        let named = with("web", |spec| spec.public_ip.name.v4 = Some("picked".into()));
+        for spec in [named, pinned("web", "20.0.0.1")] {
+            world.settings.namespaces_are_enforced = false;
+            assert!(world.plan(&[ensure(spec.clone())], &[]).services[&who("web")].is_ok(), "{tags}");
+            world.settings.namespaces_are_enforced = true;
+            let outcome = world.plan(&[ensure(spec.clone())], &[]);
+            assert_eq!(outcome.services[&who("web")].is_ok(), allowed, "{tags}");
+            assert!(allowed || outcome.writes.is_empty() && outcome.releases.is_empty());
+        }
+        // What it made for itself needs no tag.
+        assert!(world.plan(&[ensure(service("web"))], &[]).services[&who("web")].is_ok());
+    }
+}
+
+#[test]
+fn another_clusters_public_ip_gets_and_loses_only_the_name() {
+    let tags = json!({"k8s-azure-service": "default/other", "k8s-azure-cluster-name": "elsewhere"});
+    let mut world = World::of(vec![
+        pip("theirs", "20.0.0.1", &tags, &json!({})),
+        pip(
+            "alike",
+            "20.0.0.2",
+            &json!({"k8s-azure-service": "default/web", "k8s-azure-cluster-name": "elsewhere"}),
+            &json!({}),
+        ),
+    ]);
+    world.settings.tags = [("env".to_owned(), "prod".to_owned())].into();
+    let spec = pinned("web", "20.0.0.1");
+    world.settle(&[ensure(spec.clone())], &[]);
+    assert_eq!(world.tags("theirs")["k8s-azure-service"], "default/other,default/web");
+    assert_eq!(world.tags("theirs").len(), 2);
+    let outcome = world.settle(&[remove(&spec)], &[]);
+    assert_eq!((world.tags("theirs")["k8s-azure-service"].as_str(), outcome.releases.len()), ("default/other", 0));
+    // Their Service of our Service's name keeps its public IP.
+    assert_eq!(world.tags("alike")["k8s-azure-service"], "default/web");
+}
+
+#[test]
+fn in_a_group_that_nobody_names_the_generated_name_has_to_prove_ownership() {
+    let there = "/subscriptions/s/resourceGroups/other";
+    let mut world = World::of(vec![
+        pip_in(there, &name_of("web"), "20.0.0.1", &used_by("default/web"), &json!({})),
+        pip_in(there, "kubernetes-a0000", "20.0.0.2", &used_by("default/web"), &json!({})),
+    ]);
+    world.settle(&[ensure(service("web"))], &[]);
+    let mut groups: Vec<_> = world.observed.public_ips.iter().map(|pip| pip.id.clone().unwrap()).collect();
+    groups.sort();
+    assert_eq!(groups.len(), 2);
+    assert!(groups[0].ends_with("other/providers/Microsoft.Network/publicIPAddresses/kubernetes-a0000"), "{groups:?}");
+}
+
+#[test]
+fn tags_are_written_where_the_public_ip_is() {
+    let there = "/subscriptions/s/resourceGroups/other";
+    let mut spec = service("web");
+    spec.public_ip.group = ResourceId::parse(there).unwrap();
+    let world = World::of(vec![pip(&name_of("a"), "20.0.0.1", &used_by("default/a,default/web"), &json!({}))]);
+    let outcome = world.plan(&[ensure(spec)], &[]);
+    let ids: Vec<_> = outcome.writes.iter().map(|change| change.id.resource_group().unwrap()).collect();
+    assert_eq!(ids, ["other", "rg"]);
+    assert_eq!(outcome.writes[1].etag.as_deref(), Some("e1"));
+}
+
+#[test]
+fn both_families_are_released_and_keep_their_addresses_when_names_change_places() {
+    let name = name_of("web");
+    let dual = with("web", |spec| spec.families = vec![IpFamily::V4, IpFamily::V6]);
+    let six = with("web", |spec| spec.families = vec![IpFamily::V6]);
+    let mut world = World::of(vec![]);
+    world.settle(&[ensure(dual.clone())], &[]);
+    assert_eq!(world.names(), [name.clone(), name.clone() + "-IPv6"]);
+    let address = world.get(&(name.clone() + "-IPv6")).unwrap().properties.clone().unwrap().ip_address;
+
+    world.settle(&[ensure(six)], &[]);
+    assert_eq!(world.names(), [name.clone() + "-IPv6"]);
+    assert_eq!(world.get(&(name.clone() + "-IPv6")).unwrap().properties.clone().unwrap().ip_address, address);
+    world.settle(&[ensure(dual.clone())], &[]);
+    world.settle(&[ensure(service("web"))], &[]);
+    assert_eq!(world.names(), [name.as_str()]);
+
+    // A single-stack IPv6 Service has the unsuffixed name.
+    let mut world = World::of(vec![pip(&name, "2001:db8::7", &used_by("default/web"), &json!({}))]);
+    let outcome = world.settle(&[ensure(dual.clone())], &[]);
+    assert_eq!(wanted(&outcome, "web", IpFamily::V6), Some(name.as_str()));
+    assert_eq!(wanted(&outcome, "web", IpFamily::V4), Some((name + "-IPv4").as_str()));
+    assert_eq!(world.settle(&[remove(&dual)], &[]).releases.len(), 2);
+}
+
+#[test]
+fn labels_follow_the_annotation_and_only_one_service_sets_them() {
+    let name = name_of("a");
+    let labelled = |name: &str, label: &str| {
+        let mut spec = if name == "a" { service(name) } else { pinned(name, "20.0.0.1") };
+        spec.public_ip.dns_label = Some(label.into());
+        spec
+    };
+    let label = |world: &World| {
+        let dns = world.get(&name_of("a")).unwrap().properties.clone().unwrap().dns_settings;
+        dns.and_then(|dns| dns.domain_name_label)
+    };
+    let mut world = World::of(vec![pip(&name, "20.0.0.1", &used_by("default/a"), &json!({}))]);
+    for (spec, expected, writes) in [
+        (labelled("a", "one"), Some("one"), 1),
+        (labelled("a", "ONE"), Some("one"), 0),
+        (labelled("a", "two"), Some("two"), 1),
+        (service("a"), Some("two"), 0),
+        (labelled("a", ""), None, 1),
+    ] {
+        assert_eq!(world.settle(&[ensure(spec)], &[]).writes.len(), writes, "{expected:?}");
+        assert_eq!(label(&world).as_deref(), expected);
+        assert_eq!(world.tags(&name)["k8s-azure-dns-label-service"], "default/a");
+    }
+    world.settle(&[ensure(labelled("a", "one"))], &[]);
+    assert!(refusal(&world, labelled("b", "one")).contains("default/a has set the DNS label"));
+    // The owner leaves in the same batch: its successor takes over; the label stays when nobody asks.
+    let outcome = world.settle(&[ensure(labelled("b", "three")), remove(&service("a"))], &[]);
+    assert!(outcome.services.values().all(Result::is_ok));
+    assert_eq!(
+        (label(&world).as_deref(), world.tags(&name)["k8s-azure-dns-label-service"].as_str()),
+        (Some("three"), "default/b")
+    );
+    world.settle(&[ensure(pinned("c", "20.0.0.1"))], &[labelled("b", "three")]);
+    world.settle(&[remove(&labelled("b", "three"))], &[pinned("c", "20.0.0.1")]);
+    assert_eq!(label(&world).as_deref(), Some("three"));
+    assert!(!world.tags(&name).contains_key("k8s-azure-dns-label-service"));
+}
+
+#[test]
+fn of_two_that_ask_for_a_label_at_once_the_first_by_name_gets_it() {
+    let shared = || pip("old", "20.0.0.1", &used_by("default/x"), &json!({}));
+    let spec = |name: &str| {
+        let mut spec = pinned(name, "20.0.0.1");
+        spec.public_ip.dns_label = Some(name.into());
+        spec
+    };
+    for asks in [[ensure(spec("a")), ensure(spec("b"))], [ensure(spec("b")), ensure(spec("a"))]] {
+        let outcome = World::of(vec![shared()]).plan(&asks, &[]);
+        assert!(outcome.services[&who("a")].is_ok() && outcome.services[&who("b")].is_err());
+        assert_eq!(outcome.writes[0].services, [who("a")]);
+    }
+}
+
+#[test]
+fn other_ip_tags_need_a_new_public_ip_unless_that_loses_what_was_not_asked_for() {
+    let name = name_of("web");
+    let tagged = |tags: &[(&str, &str)]| {
+        with("web", |spec| {
+            spec.public_ip.ip_tags = Some(tags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect());
+        })
+    };
+    let existing = json!({"ipTags": [{"ipTagType": "a", "tag": "1"}, {"ipTagType": "b", "tag": "2"}]});
+    let world = |services: &str| World::of(vec![pip(&name, "20.0.0.1", &used_by(services), &existing.clone())]);
+    assert_eq!(world("default/web").settle(&[ensure(tagged(&[("b", "2"), ("a", "1")]))], &[]).releases, []);
+    assert_eq!(world("default/web").settle(&[ensure(service("web"))], &[]).releases, []);
+
+    let mut anew = world("default/web");
+    let outcome = anew.settle(&[ensure(tagged(&[("a", "2")]))], &[]);
+    assert_eq!((outcome.writes.len(), outcome.releases.len(), outcome.assigned.len()), (0, 1, 0));
+    assert!(outcome.recreated.contains(&(who("web"), IpFamily::V4)) && outcome.services[&who("web")].is_ok());
+    assert_ne!(anew.get(&name).unwrap().properties.clone().unwrap().ip_address.as_deref(), Some("20.0.0.1"));
+
+    // Shared by tag, shared by another's wish, and chosen by address.
+    let mut chosen = tagged(&[("a", "2")]);
+    chosen.pinned.v4 = Some("20.0.0.1".parse().unwrap());
+    for (services, spec, others) in [
+        ("default/web,default/b", tagged(&[("a", "2")]), vec![]),
+        ("default/web", tagged(&[("a", "2")]), vec![pinned("b", "20.0.0.1")]),
+        ("default/web", chosen, vec![]),
+    ] {
+        let outcome = world(services).settle(&[ensure(spec)], &others);
+        assert_eq!(
+            (outcome.writes.len(), outcome.releases.len(), outcome.retained.len(), outcome.assigned.len() - others.len()),
+            (0, 0, 1, 1)
+        );
+    }
+    let mut in_place = world("default/web");
+    in_place.settings.mutate_ip_tags = true;
+    let outcome = in_place.settle(&[ensure(tagged(&[]))], &[]);
+    assert_eq!((outcome.writes.len(), outcome.releases.len()), (1, 0));
+    assert_eq!(outcome.writes[0].document.properties.clone().unwrap().ip_tags, Some(vec![]));
+}
+
+#[test]
+fn what_others_select_or_something_else_uses_is_not_deleted() {
+    let name = name_of("a");
+    let mut world = World::of(vec![pip(&name, "20.0.0.1", &used_by("default/a"), &json!({}))]);
+    // It selects the address but is not in the list: the list stays provably the cluster's.
+    let outcome = world.settle(&[remove(&service("a"))], &[pinned("b", "20.0.0.1")]);
+    assert_eq!(outcome.releases, []);
+    assert_eq!(world.tags(&name)["k8s-azure-service"], "default/b");
+
+    let frontend = format!("{RG}/providers/Microsoft.Network/loadBalancers/kubernetes/frontendIPConfigurations/f");
+    let nic = format!("{RG}/providers/Microsoft.Network/networkInterfaces/n/ipConfigurations/c");
+    let balancer = json!({"id": format!("{RG}/providers/Microsoft.Network/loadBalancers/Kubernetes"), "properties": {
+        "frontendIPConfigurations": [{"id": frontend, "properties": {}}],
+        "outboundRules": [{"properties": {"frontendIPConfigurations": [{"id": frontend.to_uppercase().replace("/SUBSCRIPTIONS", "/subscriptions")}]}}]}});
+    for (properties, expected) in [
+        (json!({"natGateway": {"id": "/x"}}), false),
+        (json!({"ipConfiguration": {"id": nic}}), false),
+        (json!({"ipConfiguration": {"id": frontend}}), false),
+        (
+            json!({"ipConfiguration": {"id": frontend.replace("/f", "/gone").replace("kubernetes/gone", "kubernetes/f")}}),
+            true,
+        ),
+        (json!({"ipConfiguration": {"id": frontend.replace("kubernetes", "gone")}}), true),
+    ] {
+        let mut world = World::of(vec![pip(&name, "20.0.0.1", &used_by("default/a"), &properties.clone())]);
+        world.observed.load_balancers = vec![serde_json::from_value(balancer.clone()).unwrap()];
+        let outcome = world.plan(&[remove(&service("a"))], &[]);
+        assert_eq!(
+            (outcome.releases.len(), outcome.retained.len()),
+            (usize::from(expected), usize::from(!expected)),
+            "{properties}"
+        );
+    }
+}
+
+#[test]
+fn a_service_made_anew_under_the_same_name_takes_over_the_list_and_not_the_public_ip() {
+    let (old, mut new) = (service("web"), service("web"));
+    new.identity = crate::providers::azure::planner::load_balancer::naming::identity("default", "web", "another-uid");
+    for asks in [vec![remove(&old), ensure(new.clone())], vec![ensure(new.clone()), remove(&old)], vec![ensure(new.clone())]]
+    {
+        let mut world = World::of(vec![pip(&name_of("web"), "20.0.0.1", &used_by("default/web"), &json!({}))]);
+        world.settle(&asks, &[]);
+        assert_eq!(world.names(), [format!("kubernetes-{}", new.identity.name_prefix)]);
+        // The old one's removal comes again, late.
+        world.settle(&[remove(&old)], std::slice::from_ref(&new));
+        assert_eq!(world.names().len(), 1);
+    }
+}
+
+#[test]
+fn switching_to_internal_releases_and_a_refused_service_loses_nothing() {
+    let name = name_of("web");
+    let mut world = World::of(vec![pip(&name, "20.0.0.1", &used_by("default/web"), &json!({}))]);
+    let refused = pinned("web", "20.0.0.250");
+    refusal(&world, refused);
+    let outcome = world.settle(&[ensure(with("web", |spec| spec.internal = true))], &[]);
+    assert_eq!(outcome.releases[0].reasons, ["default/web is internal now"]);
+}
+
+#[test]
+fn of_different_tags_those_of_the_first_in_the_list_count() {
+    let spec = |name: &str, value: &str| {
+        let mut spec = if name == "a" { service(name) } else { pinned(name, "20.0.0.1") };
+        spec.public_ip.tags = [("x".to_owned(), value.to_owned()), (name.to_owned(), "1".to_owned())].into();
+        spec
+    };
+    let mut world = World::of(vec![pip(&name_of("a"), "20.0.0.1", &used_by("default/a"), &json!({}))]);
+    world.settle(&[ensure(spec("b", "2"))], &[spec("a", "1")]);
+    assert_eq!(world.tags(&name_of("a"))["x"], "1");
+    assert_eq!(world.settle(&[ensure(spec("a", "1"))], &[spec("b", "2")]).writes, []);
+    world.settings.system_tags = vec!["k8s-".into()];
+    world.settle(&[ensure(spec("a", "1"))], &[]);
+    let tags = world.tags(&name_of("a"));
+    assert_eq!(tags.keys().collect::<Vec<_>>(), ["a", "k8s-azure-cluster-name", "k8s-azure-service", "x"]);
+}
+
+#[test]
+fn basic_public_ips_become_standard_ones_as_soon_as_nothing_basic_uses_them() {
+    let named = |user: Option<&str>, sku: &str, name: &str| {
+        let user = user.map_or(Value::Null, |user| json!({"id": format!("{RG}/providers/Microsoft.Network/{user}")}));
+        let mut basic = pip(name, "20.0.0.1", &used_by("default/web"), &json!({"ipConfiguration": user}));
+        basic.sku.get_or_insert_default().name = Some(sku.into());
+        basic.properties.get_or_insert_default().public_ip_allocation_method = Some("Dynamic".into());
+        basic
+    };
+    let own = name_of("web");
+    let sku = |world: &World| world.get(&own).unwrap().sku.clone().unwrap().name.unwrap();
+    let method = |world: &World| world.get(&own).unwrap().properties.clone().unwrap().public_ip_allocation_method.unwrap();
+    let frontend = Some("loadBalancers/kubernetes/frontendIPConfigurations/web");
+    for user in [None, frontend] {
+        let mut world = World::of(vec![named(user, "Basic", &own)]);
+        let first = world.settle(&[ensure(service("web"))], &[]);
+        assert_eq!((first.writes.len(), sku(&world), method(&world)), (1, "Standard".to_owned(), "Static".to_owned()));
+        assert_eq!(wanted(&first, "web", IpFamily::V4), Some(own.as_str()));
+    }
+    let balancer = |name: &str, sku: &str| {
+        let id = format!("{RG}/providers/Microsoft.Network/loadBalancers/{name}");
+        serde_json::from_value(json!({"id": id, "name": name, "sku": {"name": sku}})).unwrap()
+    };
+    let mut world = World::of(vec![named(frontend, "Basic", &own)]);
+    world.observed.load_balancers = vec![balancer("kubernetes", "Basic")];
+    for first in ["web", "other"] {
+        let outcome = world.plan(&[ensure(service(first))], &[service("web")]);
+        let change = outcome.writes.iter().find(|change| change.id.name() == own).unwrap();
+        assert_eq!(change.services, [who(first)], "everybody waits until the address stays");
+        let properties = change.document.properties.as_ref().unwrap();
+        let sku = change.document.sku.as_ref().unwrap().name.as_deref();
+        assert_eq!((properties.public_ip_allocation_method.as_deref(), sku), (Some("Static"), Some("Basic")));
+        assert!(!outcome.assigned.contains_key(&(who(first), IpFamily::V4)) || first == "other");
+    }
+    let outcome = world.plan(&[ensure(service("web"))], &[]);
+    world.apply(&outcome);
+    assert_eq!(method(&world), "Static");
+    let outcome = world.plan(&[ensure(service("web"))], &[]);
+    assert!(outcome.writes.is_empty() && outcome.releases.is_empty() && outcome.assigned.is_empty());
+    assert!(outcome.recreated.contains(&(who("web"), IpFamily::V4)), "first the basic load balancer goes");
+    for user in ["networkInterfaces/nic/ipConfigurations/a", "loadBalancers/theirs/frontendIPConfigurations/a"] {
+        let mut world = World::of(vec![named(Some(user), "Basic", &own)]);
+        world.observed.load_balancers = vec![balancer("theirs", "Basic")];
+        assert!(refusal(&world, service("web")).contains("is of the basic SKU"), "{user}");
+    }
+    let world = World::of(vec![named(frontend, "StandardV2", &own)]);
+    assert!(world.plan(&[ensure(service("web"))], &[]).writes.is_empty(), "other SKUs are left alone");
+}

@@ -1,0 +1,72 @@
+//! What keeps a public IP from being deleted, beside the Services that list it. Pure.
+//!
+//! In: a public IP and the load balancers. Out: what uses it that no Service's leaving removes. ARM would refuse the deletion.
+
+use crate::providers::azure::{
+    arm::{
+        ResourceId,
+        document::SubResource,
+        network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancingRule, OutboundRule, PublicIpAddress},
+    },
+    planner::load_balancer::{
+        desired::context::is_generated_name, observed::ObservedNetwork, settings::LoadBalancerSettings,
+    },
+};
+
+const LOAD_BALANCERS: &str = "loadBalancers";
+
+/// Who else uses the public IP, if anybody does. A load balancer of the cluster's group that is not there any more uses nothing.
+pub(super) fn blocking_user(
+    pip: &PublicIpAddress,
+    observed: &ObservedNetwork,
+    settings: &LoadBalancerSettings,
+) -> Option<String> {
+    let properties = pip.properties.as_ref()?;
+    if let Some(gateway) = properties.nat_gateway.as_ref().and_then(|gateway| gateway.id.as_deref()) {
+        return Some(format!("NAT gateway `{gateway}` uses it"));
+    }
+    let user = properties.ip_configuration.as_ref()?.resource_id()?;
+    let Some(name) = user.name_of(LOAD_BALANCERS) else { return Some(format!("`{user}` uses it")) };
+    let balancer = settings.load_balancer_group.resource("Microsoft.Network/loadBalancers", &[name]);
+    if user.parent() != Some(balancer.clone()) {
+        return Some(format!("`{user}` uses it"));
+    }
+    let is_it = |known: &&ArmLoadBalancer| known.id.as_deref().is_some_and(|id| id.eq_ignore_ascii_case(balancer.as_str()));
+    let known = observed.load_balancers.iter().find(is_it)?;
+    outside_rule(known, &user).map(|what| format!("{what} uses its front end `{user}`"))
+}
+
+/// Whether the user is a load balancer of the cluster's group. One that is not known is not there any more.
+pub(super) fn is_in_own_group(user: &str, settings: &LoadBalancerSettings) -> bool {
+    let id = ResourceId::parse(user).ok();
+    let balancer = id.as_ref().and_then(|id| {
+        let name = id.name_of(LOAD_BALANCERS)?;
+        Some(settings.load_balancer_group.resource("Microsoft.Network/loadBalancers", &[name]))
+    });
+    balancer.is_some() && id.and_then(|id| id.parent()) == balancer
+}
+
+/// The kind of the rule, of those that no Service has, that needs the front end.
+fn outside_rule(balancer: &ArmLoadBalancer, frontend: &ResourceId) -> Option<&'static str> {
+    let properties = balancer.properties.as_ref()?;
+    let is_it =
+        |known: &&FrontendIpConfiguration| known.id.as_deref().is_some_and(|id| id.eq_ignore_ascii_case(frontend.as_str()));
+    let known = properties.frontend_ip_configurations.iter().flatten().find(is_it)?.properties.as_ref()?;
+    let has = |list: &Option<Vec<SubResource>>| list.as_ref().is_some_and(|list| !list.is_empty());
+    let refers = |rule: &OutboundRule| {
+        let frontends = rule.properties.as_ref().and_then(|properties| properties.frontend_ip_configurations.as_ref());
+        frontends.into_iter().flatten().any(|reference| reference.refers_to(frontend))
+    };
+    if has(&known.outbound_rules) || properties.outbound_rules.iter().flatten().any(refers) {
+        return Some("an outbound rule");
+    }
+    let is_theirs = |rule: &&LoadBalancingRule| !is_generated_name(rule.name.as_deref().unwrap_or_default());
+    let balances = |rule: &LoadBalancingRule| {
+        let reference = rule.properties.as_ref().and_then(|properties| properties.frontend_ip_configuration.as_ref());
+        reference.is_some_and(|reference| reference.refers_to(frontend))
+    };
+    if properties.load_balancing_rules.iter().flatten().filter(is_theirs).any(balances) {
+        return Some("a rule that is no Service's");
+    }
+    (has(&known.inbound_nat_rules) || has(&known.inbound_nat_pools)).then_some("an inbound NAT rule")
+}

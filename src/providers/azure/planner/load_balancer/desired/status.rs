@@ -1,0 +1,172 @@
+//! The addresses of a Service, from what there is. Pure.
+//!
+//! In: documents and a Service. Out: what `status.loadBalancer.ingress` lists, as addresses alone.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `getServiceLoadBalancerStatus`.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use super::{
+    context::{NameOwners, PlanContext, parse_address},
+    draft,
+    frontends::{self, FrontendAddress},
+    load_balancers::PublicIpAssignment,
+};
+use crate::providers::azure::{
+    arm::{
+        ResourceId,
+        network::{ArmLoadBalancer, FrontendIpConfiguration, PublicIpAddress},
+    },
+    planner::load_balancer::{
+        naming,
+        observed::ObservedNetwork,
+        settings::LoadBalancerSettings,
+        spec::{IpFamily, ServiceIdentity, ServiceSpec},
+    },
+};
+
+/// Addresses of the Service's front ends, in the load balancer's order, then its additional ones. Empty: it has no front end.
+pub fn status(observed: &ObservedNetwork, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
+    let Some(addresses) = addresses_if_served(observed, spec, settings) else { return Vec::new() };
+    addresses.into_iter().chain(spec.additional_ips.iter().copied()).collect()
+}
+
+/// Addresses of the Service's front ends alone.
+pub fn frontend_addresses(observed: &ObservedNetwork, spec: &ServiceSpec, settings: &LoadBalancerSettings) -> Vec<IpAddr> {
+    addresses_if_served(observed, spec, settings).unwrap_or_default()
+}
+
+/// `None`: it has no front end.
+fn addresses_if_served(
+    observed: &ObservedNetwork,
+    spec: &ServiceSpec,
+    settings: &LoadBalancerSettings,
+) -> Option<Vec<IpAddr>> {
+    let shared = public_ips_by_pin(observed, spec);
+    let context = PlanContext::new(observed, settings, &shared);
+    of_kind(observed, spec).find_map(|document| addresses_on(&context, spec, document))
+}
+
+/// The load balancer with the Service's front ends, or with those that it shares.
+pub fn load_balancer_of<'a>(
+    observed: &'a ObservedNetwork,
+    spec: &ServiceSpec,
+    settings: &LoadBalancerSettings,
+) -> Option<&'a ArmLoadBalancer> {
+    let shared = public_ips_by_pin(observed, spec);
+    let context = PlanContext::new(observed, settings, &shared);
+    of_kind(observed, spec).find(|document| addresses_on(&context, spec, document).is_some())
+}
+
+fn of_kind<'a>(observed: &'a ObservedNetwork, spec: &ServiceSpec) -> impl Iterator<Item = &'a ArmLoadBalancer> {
+    let is_internal =
+        |document: &ArmLoadBalancer| naming::split_load_balancer(document.name.as_deref().unwrap_or_default()).1;
+    let internal = spec.internal;
+    observed.load_balancers.iter().filter(move |document| is_internal(document) == internal)
+}
+
+/// Resource groups of the public IPs at the Services' own front ends: they may name other groups by now.
+pub fn public_ip_groups<'a>(
+    observed: &ObservedNetwork,
+    services: impl Iterator<Item = &'a ServiceIdentity>,
+) -> BTreeSet<ResourceId> {
+    let owners = NameOwners::new(services);
+    let own = |frontend: &&FrontendIpConfiguration| {
+        frontend.name.as_deref().is_some_and(|name| owners.of_frontend(name).is_some())
+    };
+    let groups = observed
+        .load_balancers
+        .iter()
+        .flat_map(draft::frontends)
+        .filter(own)
+        .filter_map(|frontend| frontend.properties.as_ref()?.public_ip_address.as_ref()?.resource_id()?.parent());
+    groups.collect()
+}
+
+/// Whether names show front ends or rules of the Service on a load balancer.
+pub fn has_parts_of(document: &ArmLoadBalancer, service: &ServiceIdentity) -> bool {
+    let mut frontends = draft::frontends(document).iter().filter_map(|part| part.name.as_deref());
+    let mut rules = draft::rules(document).iter().filter_map(|part| part.name.as_deref());
+    frontends.any(|name| naming::owns_frontend(service, name)) || rules.any(|name| naming::owns_rule(service, name))
+}
+
+/// `None`: no front end there serves the Service.
+fn addresses_on(context: &PlanContext<'_>, spec: &ServiceSpec, document: &ArmLoadBalancer) -> Option<Vec<IpAddr>> {
+    let serving: Vec<_> = draft::frontends(document).iter().filter(|frontend| serves(context, spec, frontend)).collect();
+    if serving.is_empty() {
+        None
+    } else {
+        Some(serving.into_iter().filter_map(|frontend| address_of(context, frontend)).collect())
+    }
+}
+
+fn serves(context: &PlanContext<'_>, spec: &ServiceSpec, frontend: &FrontendIpConfiguration) -> bool {
+    let is_own = naming::owns_frontend(&spec.identity, frontend.name.as_deref().unwrap_or_default());
+    let shares = |family: &IpFamily| {
+        frontends::wanted_address(context, spec, *family)
+            .is_some_and(|seat| frontends::frontend_address(frontend).as_ref() == Some(&seat))
+    };
+    (is_own && spec.families.contains(&frontends::family(context, spec, frontend))) || spec.families.iter().any(shares)
+}
+
+fn address_of(context: &PlanContext<'_>, frontend: &FrontendIpConfiguration) -> Option<IpAddr> {
+    match frontends::frontend_address(frontend)? {
+        FrontendAddress::Private(address) => Some(address),
+        FrontendAddress::Public(_) => {
+            let reference = frontend.properties.as_ref()?.public_ip_address.as_ref()?;
+            parse_address(context.find_public_ip(reference)?.properties.as_ref()?.ip_address.as_ref())
+        }
+    }
+}
+
+/// The public IPs that the user picked, by name or by address: only those are shared.
+fn public_ips_by_pin(observed: &ObservedNetwork, spec: &ServiceSpec) -> PublicIpAssignment {
+    let by_address = |wanted: IpAddr| {
+        let has = |public: &&PublicIpAddress| {
+            parse_address(public.properties.as_ref().and_then(|it| it.ip_address.as_ref())) == Some(wanted)
+        };
+        let ids = observed.public_ips.iter().filter(has).filter_map(|public| ResourceId::parse(public.id.as_deref()?).ok());
+        ids.into_iter().find(|id| id.parent().as_ref() == Some(&spec.public_ip.group))
+    };
+    let id = |family: IpFamily| match (spec.pinned.get(family), spec.public_ip.name.get(family)) {
+        (Some(pinned), _) => by_address(*pinned),
+        (None, Some(name)) => Some(spec.public_ip.group.resource("Microsoft.Network/publicIPAddresses", &[name])),
+        (None, None) => None,
+    };
+    let found = spec.families.iter().filter_map(|family| Some(((spec.identity.clone(), *family), id(*family)?)));
+    found.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::samples::*, *};
+
+    #[test]
+    fn addresses_come_in_the_order_of_the_front_ends_and_additional_ones_last() {
+        let spec = ServiceSpec {
+            families: vec![IpFamily::V4, IpFamily::V6],
+            additional_ips: vec!["20.9.9.9".parse().unwrap()],
+            ..service("web")
+        };
+        let base = &spec.identity.name_prefix;
+        let frontend = |name: &str, public: &str| json!({"name": name, "properties": {"publicIPAddress": {"id": public_ip(public).as_str()}}});
+        let frontends = [frontend(&format!("{base}-IPv6"), "six"), frontend("out", "out"), frontend(base, "four")];
+        let mut there = observed(vec![load_balancer(
+            json!({"name": "kubernetes", "properties": {"frontendIPConfigurations": frontends}}),
+        )]);
+        for (name, version, address) in
+            [("four", "IPv4", "20.0.0.1"), ("six", "IPv6", "2603::1"), ("out", "IPv4", "20.0.0.2")]
+        {
+            let properties = json!({"publicIPAddressVersion": version, "ipAddress": address});
+            let id = public_ip(name);
+            there.public_ips.push(serde_json::from_value(json!({"id": id.as_str().to_uppercase().replace("SUBSCRIPTIONS", "subscriptions"), "properties": properties})).unwrap());
+        }
+        let texts =
+            |spec: &ServiceSpec| status(&there, spec, &settings()).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(texts(&spec), ["2603::1", "20.0.0.1", "20.9.9.9"]);
+        assert_eq!(texts(&ServiceSpec { internal: true, ..spec.clone() }), Vec::<String>::new());
+        assert_eq!(texts(&service("other")), Vec::<String>::new());
+        assert_eq!(texts(&pinned("20.0.0.1", service("guest"))), ["20.0.0.1"]);
+    }
+}

@@ -1,0 +1,153 @@
+//! Who may reach a Service. Pure. Upstream: `pkg/provider/loadbalancer/accesscontrol.go`, `configuration.go`.
+
+use ipnet::IpNet;
+
+use super::{
+    AccessControl, ranges,
+    reader::{SpecReader, refusal},
+    reason,
+};
+use crate::providers::azure::planner::load_balancer::annotations::{
+    ALLOWED_IP_RANGES, ALLOWED_SERVICE_TAGS, AnnotationFormat, AnnotationKey, DENY_ALL, DISABLE_NSG_RULE, ExactTrueFormat,
+    INTERNAL, MOST_RANGES, RangeListFormat, RestrictionFormat, SOURCE_RANGES, ServiceTagListFormat, excerpts,
+};
+
+const SPEC_RANGES: &str = "spec.loadBalancerSourceRanges";
+/// Longest text of a range in the field, in bytes.
+const MAX_RANGE_LENGTH: usize = 64;
+
+/// Ranges, and whether some text was none.
+#[derive(Default)]
+struct SourceRanges {
+    ranges: Vec<IpNet>,
+    has_invalid: bool,
+}
+
+impl SourceRanges {
+    /// Somebody meant to restrict, and nobody knows to what.
+    fn unreadable() -> Self {
+        Self { ranges: Vec::new(), has_invalid: true }
+    }
+
+    fn and(mut self, other: Self) -> Self {
+        self.ranges.extend(other.ranges);
+        self.has_invalid |= other.has_invalid;
+        self
+    }
+}
+
+/// `from_spec`: `spec.loadBalancerSourceRanges`. Whatever of it and of the annotations cannot be read closes the Service to all that the
+/// rest does not allow.
+pub(super) fn access(reading: &mut SpecReader<'_>, from_spec: &[String], internal: bool) -> AccessControl {
+    let spec = from_field(reading, from_spec);
+    let annotated = from_annotation(reading, &ALLOWED_IP_RANGES).and(from_annotation(reading, &SOURCE_RANGES));
+    let (tags, has_invalid_tags) = tags(reading);
+    conflicts(reading, &spec, &annotated, &tags);
+    let mut sources = spec.and(annotated);
+    sources.has_invalid |= has_invalid_tags;
+    combine(reading, sources, tags, internal)
+}
+
+fn from_field(reading: &mut SpecReader<'_>, texts: &[String]) -> SourceRanges {
+    if texts.len() > MOST_RANGES {
+        let message = format!("expected at most {MOST_RANGES} ranges, found {}", texts.len());
+        reading.refuse(refusal(SPEC_RANGES, message));
+        return SourceRanges::unreadable();
+    }
+    sources(reading, SPEC_RANGES, reason::INVALID_SOURCE_RANGES, texts.iter().map(|text| short_range(text)).collect())
+}
+
+fn short_range(text: &str) -> Result<IpNet, &str> {
+    if text.len() > MAX_RANGE_LENGTH { Err(text) } else { ranges::parse(text) }
+}
+
+fn from_annotation(reading: &mut SpecReader<'_>, key: &AnnotationKey<RangeListFormat>) -> SourceRanges {
+    match reading.get(key) {
+        Some(items) => sources(reading, key.key, reason::INVALID_ALLOWED_IP_RANGES, items),
+        None if key.is_given(reading.annotations) => SourceRanges::unreadable(),
+        None => SourceRanges::default(),
+    }
+}
+
+/// The service tags, and whether some text was none.
+fn tags(reading: &mut SpecReader<'_>) -> (Vec<String>, bool) {
+    let Some(items) = reading.get(&ALLOWED_SERVICE_TAGS) else {
+        return (Vec::new(), ALLOWED_SERVICE_TAGS.is_given(reading.annotations));
+    };
+    let (key, reason) = (ALLOWED_SERVICE_TAGS.key, reason::UNREADABLE_RESTRICTION);
+    let has_invalid =
+        warn_invalid(reading, key, reason, &ServiceTagListFormat::accepts(), items.iter().filter_map(|item| item.err()));
+    (items.into_iter().filter_map(Result::ok).map(str::to_owned).collect(), has_invalid)
+}
+
+fn sources(
+    reading: &mut SpecReader<'_>,
+    field: &str,
+    reason: &'static str,
+    items: Vec<Result<IpNet, &str>>,
+) -> SourceRanges {
+    let invalid = items.iter().filter_map(|item| item.as_ref().err().copied());
+    let has_invalid = warn_invalid(reading, field, reason, &RangeListFormat::accepts(), invalid);
+    SourceRanges { ranges: items.into_iter().filter_map(Result::ok).collect(), has_invalid }
+}
+
+/// Whether there is anything invalid.
+fn warn_invalid<'t>(
+    reading: &mut SpecReader<'_>,
+    field: &str,
+    reason: &'static str,
+    accepts: &str,
+    invalid: impl Iterator<Item = &'t str>,
+) -> bool {
+    let found = excerpts(invalid);
+    if found.is_empty() {
+        return false;
+    }
+    let rule = "left out, and all that is not allowed is denied";
+    reading.warn(reason, field, format!("expected {accepts}, found {found}: {rule}"));
+    true
+}
+
+fn conflicts(reading: &mut SpecReader<'_>, spec: &SourceRanges, annotated: &SourceRanges, tags: &[String]) {
+    if !spec.ranges.is_empty() && !annotated.ranges.is_empty() {
+        let keys = format!("`{}` or `{}`", ALLOWED_IP_RANGES.key, SOURCE_RANGES.key);
+        reading.refuse(refusal(SPEC_RANGES, format!("not together with {keys}; put all ranges into one of them")));
+    }
+    if !spec.ranges.is_empty() && !tags.is_empty() {
+        let advice = format!("with `{}`, ranges belong into `{}`", ALLOWED_SERVICE_TAGS.key, ALLOWED_IP_RANGES.key);
+        reading.warn(reason::CONFLICT_CONFIGURATION, SPEC_RANGES, advice);
+    }
+}
+
+fn combine(reading: &mut SpecReader<'_>, sources: SourceRanges, tags: Vec<String>, internal: bool) -> AccessControl {
+    let SourceRanges { ranges, has_invalid } = sources;
+    let seems_internal = !internal && seems_internal(reading);
+    let open = tags.is_empty() && ranges.is_empty() && !has_invalid;
+    let disabled = matches!(DISABLE_NSG_RULE.read(reading.annotations), Ok(Some(true)));
+    let is_unread = reading.restricts(&DISABLE_NSG_RULE) && !disabled;
+    AccessControl {
+        deny_all: has_invalid || (reading.restricts(&DENY_ALL) && !ranges.is_empty()),
+        disabled,
+        closed: is_unread || (seems_internal && open),
+        ranges: ranges::aggregate(&ranges),
+        has_invalid_ranges: has_invalid,
+        tags,
+    }
+}
+
+/// `True` and the like, and what is not clearly a no: the Service is external, as upstream makes it, but the Internet is not let in.
+fn seems_internal(reading: &mut SpecReader<'_>) -> bool {
+    let text = reading.annotations.get(INTERNAL.key).filter(|text| *text != "true");
+    let seems = text.is_some_and(|text| {
+        text.len() > RestrictionFormat::LONGEST || !matches!(RestrictionFormat::read(text), Ok(None | Some(false)))
+    });
+    if seems {
+        let message =
+            format!("expected {}: the Service is external, and no rule lets the Internet in", ExactTrueFormat::accepts());
+        reading.warn(reason::IGNORED_CONFIGURATION, INTERNAL.key, message);
+    }
+    seems
+}
+
+#[cfg(test)]
+mod tests;

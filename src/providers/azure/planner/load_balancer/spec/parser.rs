@@ -1,0 +1,164 @@
+//! A Service, read as a whole. Pure.
+//!
+//! In: the Service and the settings. Out: what it asks for, without what is wrong, and all that is wrong or strange.
+
+use k8s_openapi::api::core::v1::{Service, ServiceSpec as Fields};
+
+use super::{
+    IpFamily, PerFamily, ServiceRefusal, ServiceSpec, ServiceWarning, access, addresses, identity_of,
+    ports::{self, ParsedPorts, PortContext},
+    public_ip,
+    reader::{SpecReader, refusal},
+};
+use crate::providers::azure::{
+    config::LoadBalancerSku,
+    planner::load_balancer::{
+        annotations::{
+            ALLOWED_SERVICE_TAGS, AnnotatedPorts, DISABLE_FLOATING_IP, DISABLE_TCP_RESET, IDLE_TIMEOUT, INTERNAL,
+            INTERNAL_SUBNET, MODE, PLS_CREATE, SHARED_SECURITY_RULE, ServiceAnnotations, excerpt, unknown_annotations,
+        },
+        settings::LoadBalancerSettings,
+    },
+};
+
+/// Minutes without the annotation.
+const DEFAULT_IDLE_TIMEOUT: i32 = 4;
+
+/// Most service tags times ports.
+const MOST_TAGGED_PORTS: usize = 15_000;
+
+/// What a Service says.
+pub(super) struct ParsedSpec {
+    /// Without what is refused.
+    pub(super) spec: ServiceSpec,
+    pub(super) refusals: Vec<ServiceRefusal>,
+    pub(super) warnings: Vec<ServiceWarning>,
+}
+
+/// Reads everything, whatever is wrong with a part.
+pub(super) fn parse(service: &Service, settings: &LoadBalancerSettings) -> ParsedSpec {
+    let (no_annotations, no_fields) = (ServiceAnnotations::new(), Fields::default());
+    let fields = service.spec.as_ref().unwrap_or(&no_fields);
+    let mut reading = SpecReader::new(service.metadata.annotations.as_ref().unwrap_or(&no_annotations));
+    if service.metadata.uid.as_deref().unwrap_or_default().is_empty() {
+        reading.refuse(refusal("metadata.uid", "expected the UID that the API server gives"));
+    }
+    let spec = assemble(&mut reading, service, fields, settings);
+    check_tagged_ports(&mut reading, &spec);
+    warn_ignored_keys(&mut reading);
+    ParsedSpec { spec, refusals: reading.refusals, warnings: reading.warnings }
+}
+
+fn assemble(
+    reading: &mut SpecReader<'_>,
+    service: &Service,
+    fields: &Fields,
+    settings: &LoadBalancerSettings,
+) -> ServiceSpec {
+    let internal = reading.is(&INTERNAL);
+    let families = families(reading, fields);
+    let floating_ip = !reading.is(&DISABLE_FLOATING_IP);
+    let to_node_ports = !floating_ip || (internal && families.contains(&IpFamily::V6));
+    let ParsedPorts { ports, local_probe, ha_ports } =
+        ports::ports(reading, fields, settings, &PortContext { internal, to_node_ports });
+    let public_ip = public_ip::public_ip(reading, settings, &families, internal);
+    let decides = |family| {
+        let is_named = public_ip.name.get(family).is_some() || public_ip.prefix.get(family).is_some();
+        families.contains(&family) && (internal || !is_named)
+    };
+    let wanted = addresses::PinRequirement {
+        internal,
+        effective: PerFamily { v4: decides(IpFamily::V4), v6: decides(IpFamily::V6) },
+    };
+    ServiceSpec {
+        identity: identity_of(service),
+        internal,
+        ports,
+        local_probe,
+        ha_ports,
+        client_ip_affinity: fields.session_affinity.as_deref() == Some("ClientIP"),
+        idle_timeout: reading.get(&IDLE_TIMEOUT).unwrap_or(DEFAULT_IDLE_TIMEOUT),
+        tcp_reset: !reading.is(&DISABLE_TCP_RESET),
+        floating_ip,
+        subnet: subnet(reading, internal),
+        pinned: addresses::pinned(reading, fields.load_balancer_ip.as_deref(), &wanted),
+        families,
+        public_ip,
+        additional_ips: addresses::additional(reading, &settings.additional_public_ips),
+        access: access::access(reading, fields.load_balancer_source_ranges.as_deref().unwrap_or_default(), internal),
+        mode: mode(reading, settings),
+        status_addresses: status_addresses(service),
+    }
+}
+
+/// Each service tag has a rule with all ports: what both together may cost has an end.
+fn check_tagged_ports(reading: &mut SpecReader<'_>, spec: &ServiceSpec) {
+    let (tags, ports) = (spec.access.tags.len(), spec.ports.len());
+    if tags * ports > MOST_TAGGED_PORTS {
+        let message = format!(
+            "expected at most {MOST_TAGGED_PORTS} ports in the rules of all service tags, found {tags} tags and {ports} ports"
+        );
+        reading.refuse(refusal(ALLOWED_SERVICE_TAGS.key, message));
+    }
+}
+
+/// IPv4 first, whatever comes first in the Service: front ends, and with them the addresses in its status, have the order that upstream
+/// gives them.
+fn families(reading: &mut SpecReader<'_>, fields: &Fields) -> Vec<IpFamily> {
+    let mut families = Vec::new();
+    for (at, text) in fields.ip_families.iter().flatten().enumerate() {
+        match text.as_str() {
+            "IPv4" => families.push(IpFamily::V4),
+            "IPv6" => families.push(IpFamily::V6),
+            other => {
+                let message = format!("expected IPv4 or IPv6, found `{}`", excerpt(other));
+                reading.refuse(refusal(format!("spec.ipFamilies[{at}]"), message));
+            }
+        }
+    }
+    families.sort();
+    if families.is_empty() { vec![IpFamily::V4] } else { families }
+}
+
+/// The text as written, since it is part of names.
+fn subnet(reading: &mut SpecReader<'_>, internal: bool) -> Option<String> {
+    let subnet = reading.get_if(internal, &INTERNAL_SUBNET);
+    if subnet.is_some() && !internal {
+        reading.without_effect(INTERNAL_SUBNET.key, "the Service is external");
+    }
+    subnet.filter(|_| internal).map(str::to_owned)
+}
+
+fn mode(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings) -> Option<String> {
+    let is_basic = settings.sku == LoadBalancerSku::Basic;
+    let mode = reading.get_if(is_basic, &MODE);
+    if mode.is_some() && !is_basic {
+        reading.without_effect(MODE.key, "only basic load balancers belong to a VM set");
+    }
+    mode.filter(|_| is_basic).map(str::to_owned)
+}
+
+/// Addresses in the status of a Service.
+pub fn status_addresses(service: &Service) -> Vec<std::net::IpAddr> {
+    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let entries = balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
+    entries.iter().filter_map(|entry| entry.ip.as_deref()?.parse().ok()).collect()
+}
+
+fn warn_ignored_keys(reading: &mut SpecReader<'_>) {
+    if SHARED_SECURITY_RULE.is_given(reading.annotations) {
+        reading.without_effect(SHARED_SECURITY_RULE.key, "security rules are always shared");
+    }
+    if reading.is(&PLS_CREATE) {
+        reading
+            .without_effect(PLS_CREATE.key, "private link services are not written yet; one that is there is left as it is");
+    }
+}
+
+/// What is strange about the keys of annotations.
+pub(super) fn unknown_keys(service: &Service) -> Vec<ServiceWarning> {
+    let Some(annotations) = &service.metadata.annotations else { return Vec::new() };
+    let fields = service.spec.as_ref();
+    let ports = fields.and_then(|fields| fields.ports.as_deref()).unwrap_or_default().iter().map(|port| port.port);
+    unknown_annotations(annotations, &AnnotatedPorts::new(ports, fields.and_then(|fields| fields.health_check_node_port)))
+}

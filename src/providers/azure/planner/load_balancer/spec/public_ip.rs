@@ -1,0 +1,98 @@
+//! What is asked of the public IPs. Pure. Upstream: `pkg/provider/azure_utils.go`, `azure_loadbalancer.go`.
+
+use super::{
+    IpFamily, PerFamily, PublicIpSpec,
+    reader::{SpecReader, refusal},
+};
+use crate::providers::azure::{
+    arm::ResourceId,
+    planner::load_balancer::{
+        annotations::{
+            AnnotationFormat, DNS_LABEL, IpTagListFormat, PIP_IP_TAGS, PIP_NAME, PIP_NAME_IPV6, PIP_PREFIX_ID,
+            PIP_PREFIX_ID_IPV6, PIP_TAGS, PrefixIdFormat, RESOURCE_GROUP, TagListFormat, excerpt, excerpts, is_reserved,
+        },
+        settings::LoadBalancerSettings,
+    },
+};
+
+/// `families`: those of the Service.
+pub(super) fn public_ip(
+    reading: &mut SpecReader<'_>,
+    settings: &LoadBalancerSettings,
+    families: &[IpFamily],
+    internal: bool,
+) -> PublicIpSpec {
+    skipped_pairs(reading, PIP_TAGS.key, TagListFormat::LONGEST);
+    skipped_pairs(reading, PIP_IP_TAGS.key, IpTagListFormat::LONGEST);
+    let names = (reading.get_if(!internal, &PIP_NAME), reading.get_if(!internal, &PIP_NAME_IPV6));
+    let prefixes = (reading.get_if(!internal, &PIP_PREFIX_ID), reading.get_if(!internal, &PIP_PREFIX_ID_IPV6));
+    if !internal {
+        check_prefix(reading, settings, PIP_PREFIX_ID.key, prefixes.0.filter(|_| uses_plain(families, prefixes.1)));
+        check_prefix(reading, settings, PIP_PREFIX_ID_IPV6.key, prefixes.1.filter(|_| families.contains(&IpFamily::V6)));
+    }
+    PublicIpSpec {
+        group: group(reading, settings),
+        name: of_families(families, names),
+        prefix: of_families(families, prefixes),
+        tags: reading.get_if(!internal, &PIP_TAGS).unwrap_or_default(),
+        ip_tags: reading.get_if(!internal, &PIP_IP_TAGS),
+        dns_label: reading.get_if(!internal, &DNS_LABEL).map(str::to_owned),
+    }
+}
+
+/// The resource group. One that the configuration does not allow is refused, and still where to look for what the Service has.
+fn group(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings) -> ResourceId {
+    let Some(name) = reading.get(&RESOURCE_GROUP) else { return settings.group.clone() };
+    if !settings.allows_group(name) {
+        let allowed = excerpts(settings.allowed_groups.iter().map(String::as_str));
+        let message = format!(
+            "expected the cluster's resource group or one that allowedPublicIPResourceGroups names ({allowed}), found `{}`",
+            excerpt(name)
+        );
+        reading.refuse(refusal(RESOURCE_GROUP.key, message));
+    }
+    ResourceId::group_of(settings.group.subscription(), name)
+}
+
+fn uses_plain(families: &[IpFamily], ipv6: Option<&str>) -> bool {
+    families.contains(&IpFamily::V4) || ipv6.is_none()
+}
+
+/// The values of annotations for IPv4 and IPv6: a single-stack IPv6 Service may use that for IPv4.
+fn of_families(families: &[IpFamily], (v4, v6): (Option<&str>, Option<&str>)) -> PerFamily<Option<String>> {
+    let (has_v4, has_v6) = (families.contains(&IpFamily::V4), families.contains(&IpFamily::V6));
+    let v6 = if has_v4 { v6 } else { v6.or(v4) };
+    PerFamily { v4: v4.filter(|_| has_v4).map(str::to_owned), v6: v6.filter(|_| has_v6).map(str::to_owned) }
+}
+
+fn check_prefix(reading: &mut SpecReader<'_>, settings: &LoadBalancerSettings, key: &str, text: Option<&str>) {
+    const TYPE: &str = "Microsoft.Network/publicIPPrefixes";
+    let Some(text) = text else { return };
+    let expected = match ResourceId::parse(text).ok().filter(|id| id.is_type(TYPE)) {
+        None => PrefixIdFormat::accepts(),
+        Some(id) if !settings.allows_prefix(&id) => {
+            "a prefix in the cluster's resource group or in one that allowedPublicIPResourceGroups names, in the cluster's subscription"
+                .to_owned()
+        }
+        Some(_) => return,
+    };
+    reading.refuse(refusal(key, format!("expected {expected}, found `{}`", excerpt(text))));
+}
+
+/// `longest`: a longer text is refused as a whole, and not looked at.
+fn skipped_pairs(reading: &mut SpecReader<'_>, key: &str, longest: usize) {
+    let Some(text) = reading.annotations.get(key).filter(|text| text.len() <= longest) else { return };
+    let pairs = || text.split(',').filter(|pair| !pair.trim().is_empty());
+    let skipped = excerpts(pairs().filter(|pair| pair.matches('=').count() != 1));
+    if !skipped.is_empty() {
+        reading.without_effect(key, &format!("not exactly one `=` in {skipped}"));
+    }
+    let reserved = excerpts(pairs().filter(|pair| key == PIP_TAGS.key && is_reserved(key_of(pair))));
+    if !reserved.is_empty() {
+        reading.without_effect(key, &format!("only this program and operators set {reserved}"));
+    }
+}
+
+fn key_of(pair: &str) -> &str {
+    pair.split_once('=').map_or(pair, |(key, _)| key).trim()
+}

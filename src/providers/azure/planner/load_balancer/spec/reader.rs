@@ -1,0 +1,88 @@
+//! What has been found strange or wrong so far, while a Service is read. Pure.
+
+use crate::providers::azure::planner::load_balancer::{
+    annotations::{AnnotationFormat, AnnotationKey, PortAnnotationKey, RestrictionFormat, ServiceAnnotations},
+    spec::{ServiceRefusal, ServiceWarning, reason},
+};
+
+/// Most problems of one Service that are told.
+const MAX_REFUSALS: usize = 20;
+
+/// A Service's annotations, and the findings about them.
+#[derive(Debug)]
+pub(super) struct SpecReader<'a> {
+    pub(super) annotations: &'a ServiceAnnotations,
+    pub(super) refusals: Vec<ServiceRefusal>,
+    pub(super) warnings: Vec<ServiceWarning>,
+}
+
+impl<'a> SpecReader<'a> {
+    pub(super) fn new(annotations: &'a ServiceAnnotations) -> Self {
+        Self { annotations, refusals: Vec::new(), warnings: Vec::new() }
+    }
+
+    /// The value of an annotation; `None` as well when it has been refused.
+    pub(super) fn get<K: AnnotationFormat>(&mut self, key: &AnnotationKey<K>) -> Option<K::Value<'a>> {
+        self.accept(key.read(self.annotations)).flatten()
+    }
+
+    /// Whether an annotation says `true`.
+    pub(super) fn is<K: for<'v> AnnotationFormat<Value<'v> = bool>>(&self, key: &AnnotationKey<K>) -> bool {
+        matches!(key.read(self.annotations), Ok(Some(true)))
+    }
+
+    /// Whether the annotation of a port says `true`.
+    pub(super) fn is_at<K: for<'v> AnnotationFormat<Value<'v> = bool>>(
+        &self,
+        key: &PortAnnotationKey<K>,
+        port: i32,
+    ) -> bool {
+        matches!(key.read(port, self.annotations), Ok(Some(true)))
+    }
+
+    /// The value of an annotation that may have no effect on this Service: what cannot be read is no reason to refuse it then.
+    pub(super) fn get_if<K: AnnotationFormat>(&mut self, decides: bool, key: &AnnotationKey<K>) -> Option<K::Value<'a>> {
+        match key.read(self.annotations) {
+            Err(refusal) if !decides => {
+                self.without_effect(key.key, &refusal.message);
+                None
+            }
+            value => self.accept(value).flatten(),
+        }
+    }
+
+    /// Whether an annotation restricts. One that cannot be read does.
+    pub(super) fn restricts(&mut self, key: &AnnotationKey<RestrictionFormat>) -> bool {
+        match key.read(self.annotations) {
+            Ok(value) => value.unwrap_or(false),
+            Err(refusal) => {
+                self.warn(reason::UNREADABLE_RESTRICTION, key.key, refusal.message);
+                true
+            }
+        }
+    }
+
+    /// Takes a value or its refusal.
+    pub(super) fn accept<T>(&mut self, value: Result<T, ServiceRefusal>) -> Option<T> {
+        value.map_err(|refusal| self.refuse(refusal)).ok()
+    }
+
+    /// What several ports share is told once. Beyond the first few it is only known that there are more.
+    pub(super) fn refuse(&mut self, refusal: ServiceRefusal) {
+        if self.refusals.len() < MAX_REFUSALS && !self.refusals.contains(&refusal) {
+            self.refusals.push(refusal);
+        }
+    }
+
+    pub(super) fn warn(&mut self, reason: &'static str, field: impl Into<String>, message: impl Into<String>) {
+        self.warnings.push(ServiceWarning { reason, field: field.into(), message: message.into() });
+    }
+
+    pub(super) fn without_effect(&mut self, field: &str, why: &str) {
+        self.warn(reason::IGNORED_CONFIGURATION, field, format!("without effect: {why}"));
+    }
+}
+
+pub(super) fn refusal(field: impl Into<String>, message: impl Into<String>) -> ServiceRefusal {
+    ServiceRefusal { field: field.into(), message: message.into() }
+}

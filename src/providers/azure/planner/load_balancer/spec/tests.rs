@@ -1,0 +1,520 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::providers::azure::{
+    config::{AzureConfig, HealthProbeMode, LoadBalancerSku},
+    planner::load_balancer::annotations::{ANNOTATIONS, PREFIX},
+};
+
+const UID: &str = "6f3c1a52-8d7e-4b90-9a41-2c5d7e8f9a01";
+
+/// Standard load balancers, one probe per port.
+pub(super) fn settings() -> LoadBalancerSettings {
+    let config = AzureConfig {
+        subscription_id: "sub".into(),
+        resource_group: "rg".into(),
+        load_balancer_sku: LoadBalancerSku::Standard,
+        ..AzureConfig::default()
+    };
+    LoadBalancerSettings::new(&config, "kubernetes")
+}
+
+/// `default/web` with the ports `http` 80 → 30080 and `https` 443 → 30443, changed by `fields`. Keys of annotations come without prefix.
+pub(super) fn service(annotations: &[(&str, &str)], fields: Value) -> Service {
+    let annotations: BTreeMap<_, _> = annotations.iter().map(|(key, value)| (format!("{PREFIX}{key}"), *value)).collect();
+    let mut spec = json!({
+        "type": "LoadBalancer",
+        "ports": [
+            {"name": "http", "protocol": "TCP", "port": 80, "nodePort": 30080},
+            {"name": "https", "protocol": "TCP", "port": 443, "nodePort": 30443},
+        ],
+    });
+    if let (Value::Object(spec), Value::Object(fields)) = (&mut spec, fields) {
+        spec.extend(fields);
+    }
+    let metadata = json!({"namespace": "default", "name": "web", "uid": UID, "annotations": annotations});
+    serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
+}
+
+pub(super) fn accepted(annotations: &[(&str, &str)], fields: Value) -> ServiceSpec {
+    parse_service(&service(annotations, fields), &settings()).unwrap()
+}
+
+/// Fields and messages of what is refused, keys without prefix.
+pub(super) fn refused(annotations: &[(&str, &str)], fields: Value) -> Vec<String> {
+    let refusals = parse_service(&service(annotations, fields), &settings()).err().unwrap_or_default();
+    refusals.iter().map(|refusal| refusal.to_string().replace(PREFIX, "")).collect()
+}
+
+/// Reasons and fields of warnings, keys without prefix.
+pub(super) fn warned(annotations: &[(&str, &str)], fields: Value) -> Vec<(&'static str, String)> {
+    let warnings = warnings(&service(annotations, fields), &settings());
+    warnings.into_iter().map(|warning| (warning.reason, warning.field.replace(PREFIX, ""))).collect()
+}
+
+const INTERNAL: (&str, &str) = ("azure-load-balancer-internal", "true");
+
+#[test]
+fn ipv4_comes_first_whatever_the_service_lists_first() {
+    for families in [json!(["IPv6", "IPv4"]), json!(["IPv4", "IPv6"])] {
+        assert_eq!(accepted(&[], json!({"ipFamilies": families})).families, [IpFamily::V4, IpFamily::V6]);
+    }
+    assert_eq!(accepted(&[], json!({"ipFamilies": ["IPv6"]})).families, [IpFamily::V6]);
+}
+
+#[test]
+fn a_plain_service_has_the_defaults() {
+    let spec = accepted(&[], json!({}));
+    assert_eq!(spec.identity, naming::identity("default", "web", UID));
+    assert_eq!(spec.families, [IpFamily::V4]);
+    assert_eq!((spec.idle_timeout, spec.tcp_reset, spec.floating_ip, spec.client_ip_affinity), (4, true, true, false));
+    assert_eq!((spec.internal, spec.local_probe, spec.ha_ports, spec.subnet, spec.mode), (false, None, None, None, None));
+    assert_eq!(spec.access, AccessControl::default());
+    let public_ip = PublicIpSpec {
+        group: ResourceId::group_of("sub", "rg"),
+        name: PerFamily::default(),
+        prefix: PerFamily::default(),
+        tags: BTreeMap::new(),
+        ip_tags: None,
+        dns_label: None,
+    };
+    assert_eq!(spec.public_ip, public_ip);
+    let tcp = |port, node_port| PortSpec {
+        protocol: Protocol::Tcp,
+        port,
+        node_port,
+        rule: true,
+        probe: PortProbe::Own(ProbeSpec {
+            protocol: ProbeProtocol::Tcp,
+            port: node_port,
+            path: None,
+            interval: 5,
+            threshold: 2,
+        }),
+    };
+    assert_eq!(spec.ports, [tcp(80, 30080), tcp(443, 30443)]);
+    assert_eq!(warned(&[], json!({})), []);
+}
+
+#[test]
+fn all_problems_are_told_at_once() {
+    let found = refused(
+        &[
+            ("azure-load-balancer-tcp-idle-timeout", "3"),
+            ("azure-additional-public-ips", "192.0.2.1,x"),
+            ("azure-load-balancer-health-probe-interval", "4"),
+            ("port_443_health-probe_num-of-probe", "1"),
+            ("azure-load-balancer-ipv4", "10.0.0.1"),
+            ("azure-pip-prefix-id", "prefix"),
+            ("azure-allowed-ip-ranges", "192.0.2.0/24"),
+        ],
+        json!({"loadBalancerSourceRanges": ["198.51.100.0/24"]}),
+    );
+    let fields: Vec<_> = found.iter().filter_map(|text| text.split(": ").next()).collect();
+    assert_eq!(
+        fields,
+        [
+            "azure-load-balancer-health-probe-interval",
+            "port_443_health-probe_num-of-probe",
+            "azure-pip-prefix-id",
+            "azure-load-balancer-tcp-idle-timeout",
+            "azure-additional-public-ips",
+            "spec.loadBalancerSourceRanges",
+        ]
+    );
+    assert!(found[3].ends_with("expected a whole number from 4 to 100, found `3`"), "{}", found[3]);
+}
+
+#[test]
+fn idle_timeouts_are_minutes_from_4_to_100() {
+    for (text, want) in
+        [("4", Some(4)), ("100", Some(100)), (" 30 ", Some(30)), ("3", None), ("101", None), ("", None), ("x", None)]
+    {
+        let spec = parse_service(&service(&[("azure-load-balancer-tcp-idle-timeout", text)], json!({})), &settings());
+        assert_eq!(spec.map(|spec| spec.idle_timeout).ok(), want, "{text}");
+    }
+}
+
+#[test]
+fn pinned_addresses_of_external_services_are_public() {
+    for (key, address, message) in [
+        ("azure-load-balancer-ipv4", "10.0.0.5", Some("cannot use non-public LoadBalancer IP \"10.0.0.5\"")),
+        ("azure-load-balancer-ipv4", "nonsense", Some("invalid LoadBalancer IP \"nonsense\"; expected an IPv4 address")),
+        (
+            "azure-load-balancer-ipv4",
+            "2001:db8::1",
+            Some("invalid LoadBalancer IP \"2001:db8::1\"; expected an IPv4 address"),
+        ),
+        ("azure-load-balancer-ipv4", "20.0.0.1", None),
+        ("azure-load-balancer-ipv4", "", None),
+        ("azure-load-balancer-ipv6", "nonsense", None),
+    ] {
+        let found = refused(&[(key, address)], json!({}));
+        assert_eq!(found.len(), usize::from(message.is_some()), "{address}: {found:?}");
+        assert!(message.is_none_or(|message| found[0].starts_with(&format!("{key}: {message}"))), "{found:?}");
+    }
+    let from_spec = |address: &str| refused(&[], json!({"loadBalancerIP": address}));
+    assert!(from_spec("10.0.0.5")[0].starts_with("spec.loadBalancerIP: cannot use non-public LoadBalancer IP \"10.0.0.5\""));
+    assert!(from_spec("nonsense")[0].starts_with("spec.loadBalancerIP: invalid LoadBalancer IP \"nonsense\""));
+}
+
+#[test]
+fn an_address_that_decides_nothing_is_no_reason_to_refuse() {
+    let named = [("azure-pip-name", "mine"), ("azure-load-balancer-ipv4", "10.0.0.5")];
+    assert_eq!(accepted(&named, json!({})).pinned, PerFamily::default());
+    assert_eq!(warned(&named, json!({})), [(reason::IGNORED_CONFIGURATION, "azure-load-balancer-ipv4".to_owned())]);
+}
+
+#[test]
+fn addresses_are_pinned_by_annotation_else_by_field() {
+    let v4 = |text: &str| Some(text.parse::<IpAddr>().unwrap());
+    let dual = json!({"ipFamilies": ["IPv4", "IPv6"], "loadBalancerIP": "10.0.0.4"});
+    let pinned = accepted(&[INTERNAL, ("azure-load-balancer-ipv6", "FD00:0::4")], dual.clone()).pinned;
+    assert_eq!(pinned, PerFamily { v4: v4("10.0.0.4"), v6: v4("fd00::4") });
+    let pinned = accepted(&[INTERNAL, ("azure-load-balancer-ipv4", "10.0.0.9")], dual).pinned;
+    assert_eq!(pinned, PerFamily { v4: v4("10.0.0.9"), v6: None });
+}
+
+#[test]
+fn names_and_prefixes_of_single_stack_ipv6_fall_back() {
+    let prefix =
+        |name: &str| format!("/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/publicIPPrefixes/{name}");
+    let (p4, p6) = (prefix("p4"), prefix("p6"));
+    let both = [
+        ("azure-pip-name", "n4"),
+        ("azure-pip-name-ipv6", "n6"),
+        ("azure-pip-prefix-id", &*p4),
+        ("azure-pip-prefix-id-ipv6", &*p6),
+    ];
+    let only = [both[0], both[2]];
+    for (families, annotations, v4, v6) in [
+        (json!(["IPv4"]), &both[..], Some("4"), None),
+        (json!(["IPv6"]), &both[..], None, Some("6")),
+        (json!(["IPv6"]), &only[..], None, Some("4")),
+        (json!(["IPv6", "IPv4"]), &both[..], Some("4"), Some("6")),
+        (json!(["IPv4", "IPv6"]), &only[..], Some("4"), None),
+    ] {
+        let public_ip = accepted(annotations, json!({"ipFamilies": families})).public_ip;
+        let with = |start: &str, end: Option<&str>| end.map(|end| format!("{start}{end}"));
+        assert_eq!(public_ip.name, PerFamily { v4: with("n", v4), v6: with("n", v6) });
+        assert_eq!(public_ip.prefix, PerFamily { v4: with(&prefix("p"), v4), v6: with(&prefix("p"), v6) });
+    }
+}
+
+#[test]
+fn labels_and_ip_tags_tell_absent_from_empty() {
+    let asked = |annotations: &[(&str, &str)]| accepted(annotations, json!({})).public_ip;
+    assert_eq!(asked(&[("azure-dns-label-name", "")]).dns_label.as_deref(), Some(""));
+    assert_eq!(asked(&[("azure-pip-ip-tags", "")]).ip_tags, Some(vec![]));
+    assert_eq!(asked(&[("azure-load-balancer-resource-group", " other ")]).group, ResourceId::group_of("sub", "other"));
+    let tags = [("azure-pip-tags", "a=b,c=d,bad,x=y=z, sp = v ")];
+    let want = [("a", "b"), ("c", "d"), ("sp", "v")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(asked(&tags).tags, want.into());
+    assert_eq!(warned(&tags, json!({})), [(reason::IGNORED_CONFIGURATION, "azure-pip-tags".to_owned())]);
+}
+
+#[test]
+fn the_subnet_counts_for_internal_services_only() {
+    let subnet = ("azure-load-balancer-internal-subnet", "apps");
+    assert_eq!(accepted(&[INTERNAL, subnet], json!({})).subnet.as_deref(), Some("apps"));
+    assert_eq!(refused(&[INTERNAL, (subnet.0, " apps")], json!({})).len(), 1, "it is part of names as it is written");
+    assert_eq!(accepted(&[INTERNAL, (subnet.0, "  ")], json!({})).subnet, None);
+    assert_eq!(accepted(&[subnet], json!({})).subnet, None);
+    assert_eq!(warned(&[subnet], json!({})), [(reason::IGNORED_CONFIGURATION, subnet.0.to_owned())]);
+}
+
+#[test]
+fn the_mode_counts_for_basic_load_balancers_only() {
+    let service = service(&[("azure-load-balancer-mode", " __auto__ ")], json!({}));
+    assert_eq!(parse_service(&service, &settings()).unwrap().mode, None);
+    assert_eq!(warnings(&service, &settings()).len(), 1);
+    let basic = LoadBalancerSettings { sku: LoadBalancerSku::Basic, ..settings() };
+    assert_eq!(parse_service(&service, &basic).unwrap().mode.as_deref(), Some("__auto__"));
+    assert_eq!(warnings(&service, &basic), []);
+}
+
+#[test]
+fn sctp_needs_all_ports_of_an_internal_standard_load_balancer() {
+    let ports = json!({"ports": [{"protocol": "SCTP", "port": 5000, "nodePort": 30500}]});
+    let all_ports = ("azure-load-balancer-enable-high-availability-ports", "True");
+    for annotations in [&[][..], &[INTERNAL], &[all_ports]] {
+        let found = refused(annotations, ports.clone());
+        assert!(found.len() == 1 && found[0].starts_with("spec.ports[0].protocol: SCTP is only supported"), "{found:?}");
+    }
+    assert_eq!(accepted(&[INTERNAL, all_ports], ports.clone()).ha_ports, Some(PortProbe::None));
+    assert!(!accepted(&[("port_5000_no_lb_rule", "true")], ports).ports[0].rule);
+}
+
+#[test]
+fn traffic_to_node_ports_needs_node_ports() {
+    let ports = json!({"ports": [{"protocol": "UDP", "port": 53}]});
+    let without_floating = ("azure-disable-load-balancer-floating-ip", "true");
+    assert_eq!(accepted(&[], ports.clone()).ports[0].node_port, 0);
+    assert_eq!(refused(&[without_floating], ports.clone()).len(), 1);
+    assert_eq!(accepted(&[without_floating, ("port_53_no_lb_rule", "true")], ports).ports.len(), 1);
+}
+
+#[test]
+fn what_keeps_a_service_from_being_made_keeps_none_from_being_deleted() {
+    let annotations =
+        [("azure-additional-public-ips", "x"), ("azure-allowed-ip-ranges", "192.0.2.0/24"), ("azure-pip-name", "mine")];
+    let service = service(&annotations, json!({"loadBalancerSourceRanges": ["198.51.100.0/24"]}));
+    assert_eq!(parse_service(&service, &settings()).map_err(|refusals| refusals.len()), Err(2));
+    let lenient = parse_leniently(&service, &settings());
+    assert_eq!((lenient.identity, lenient.public_ip.name.v4.as_deref()), (identity_of(&service), Some("mine")));
+    assert_eq!((lenient.ports.len(), lenient.additional_ips.len()), (2, 0));
+}
+
+/// What would go into URLs, labels, events and log lines.
+#[test]
+fn what_arm_could_not_know_is_refused_before_it_is_used() {
+    let long = "x".repeat(240_000);
+    let dots = format!("{}=v", "k".repeat(600));
+    for (key, text) in [
+        ("azure-load-balancer-resource-group", &*long),
+        ("azure-load-balancer-resource-group", "../../other"),
+        ("azure-load-balancer-resource-group", "a\u{7}b"),
+        ("azure-pip-name", &long),
+        ("azure-pip-name", "a b"),
+        ("azure-pip-name-ipv6", "a?b"),
+        ("azure-pip-prefix-id", &long),
+        ("azure-dns-label-name", &long),
+        ("azure-dns-label-name", "a.b"),
+        ("azure-pip-tags", &long),
+        ("azure-pip-tags", &dots),
+        ("azure-pip-ip-tags", &long),
+        ("azure-load-balancer-ipv4", &long),
+        ("azure-additional-public-ips", &long),
+        ("azure-load-balancer-tcp-idle-timeout", &long),
+        ("port_80_health-probe_port", &long),
+    ] {
+        let found = refused(&[(key, text)], json!({}));
+        assert_eq!(found.len(), 1, "{key}: {found:?}");
+        assert!(found[0].starts_with(&format!("{key}: ")) && found[0].len() <= 600, "{key}: {}", found[0]);
+        assert!(!found[0].contains(&"x".repeat(65)), "more than 64 characters are shown: {}", found[0]);
+        let lenient = parse_leniently(&service(&[(key, text)], json!({})), &settings());
+        assert_eq!((lenient.public_ip.group, lenient.public_ip.name), (settings().group, PerFamily::default()), "{key}");
+    }
+    let probe =
+        [("azure-load-balancer-health-probe-protocol", "http"), ("azure-load-balancer-health-probe-request-path", &*long)];
+    assert_eq!(refused(&probe, json!({})).len(), 1);
+    assert_eq!(refused(&[INTERNAL, ("azure-load-balancer-internal-subnet", &long)], json!({})).len(), 1);
+}
+
+#[test]
+fn what_decides_nothing_is_no_reason_to_refuse() {
+    for (annotations, key) in [
+        (vec![("azure-load-balancer-internal-subnet", "a b")], "azure-load-balancer-internal-subnet"),
+        (vec![("azure-load-balancer-mode", "a b")], "azure-load-balancer-mode"),
+        (vec![INTERNAL, ("azure-pip-name", "a b")], "azure-pip-name"),
+        (vec![INTERNAL, ("azure-dns-label-name", "a b")], "azure-dns-label-name"),
+    ] {
+        assert_eq!(refused(&annotations, json!({})), Vec::<String>::new());
+        assert_eq!(warned(&annotations, json!({})), [(reason::IGNORED_CONFIGURATION, key.to_owned())]);
+    }
+}
+
+#[test]
+fn prefixes_are_taken_from_groups_that_services_may_name() {
+    let prefix = |subscription: &str, group: &str| {
+        format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Network/publicIPPrefixes/p")
+    };
+    let is_refused = |id: &str, allowed: &[&str], namespaces_are_enforced| {
+        let allowed_groups = allowed.iter().map(|group| (*group).to_owned()).collect();
+        let settings = LoadBalancerSettings { allowed_groups, namespaces_are_enforced, ..settings() };
+        ["azure-pip-prefix-id", "azure-pip-prefix-id-ipv6"].map(|key| {
+            let service = service(&[(key, id)], json!({"ipFamilies": ["IPv4", "IPv6"]}));
+            parse_service(&service, &settings)
+                .is_err_and(|refusals| refusals[0].message.contains("allowedPublicIPResourceGroups"))
+        }) == [true; 2]
+    };
+    for (subscription, group, allowed, enforced, refused) in [
+        ("other", "victim", &[][..], false, false),
+        ("sub", "victim", &["shared"], false, true),
+        ("sub", "Shared", &["shared"], false, false),
+        ("sub", "RG", &["shared"], false, false),
+        ("other", "shared", &["shared"], false, true),
+        ("sub", "victim", &[], true, true),
+        ("sub", "rg", &[], true, false),
+    ] {
+        let found = is_refused(&prefix(subscription, group), allowed, enforced);
+        assert_eq!(found, refused, "{subscription} {group} {allowed:?} {enforced}");
+    }
+}
+
+/// What is too long is refused, and no part of it is looked at.
+#[test]
+fn tags_that_are_too_long_are_not_split() {
+    for key in ["azure-pip-tags", "azure-pip-ip-tags"] {
+        let long = "k8s-azure-x,".repeat(20_000);
+        let warnings = warned(&[(key, &long)], json!({}));
+        assert_eq!((refused(&[(key, &long)], json!({})).len(), warnings), (1, vec![]), "{key}");
+    }
+    assert_eq!(warned(&[("azure-pip-tags", "Service=x/y")], json!({})).len(), 1);
+}
+
+#[test]
+fn the_configuration_says_which_groups_services_may_name() {
+    let group = |name: &str, allowed: &[&str]| {
+        let allowed_groups = allowed.iter().map(|group| (*group).to_owned()).collect();
+        let settings = LoadBalancerSettings { allowed_groups, ..settings() };
+        let service = service(&[("azure-load-balancer-resource-group", name)], json!({}));
+        assert_eq!(
+            parse_leniently(&service, &settings).public_ip.group,
+            ResourceId::group_of("sub", name),
+            "found to be taken away"
+        );
+        parse_service(&service, &settings)
+            .map(|spec| spec.public_ip.group.name().to_owned())
+            .map_err(|refusals| refusals[0].to_string())
+    };
+    assert_eq!(group("any", &[]), Ok("any".to_owned()));
+    assert_eq!(group("Shared", &["shared"]), Ok("Shared".to_owned()));
+    assert_eq!(group("RG", &["shared"]), Ok("RG".to_owned()), "the cluster's own");
+    let refusal = group("victim", &["shared"]).unwrap_err();
+    assert!(refusal.contains("allowedPublicIPResourceGroups names (`shared`), found `victim`"), "{refusal}");
+}
+
+#[test]
+fn of_many_problems_some_are_told() {
+    let ports: Vec<_> = (1..=1_501).map(|port| json!({"protocol": "SCTP", "port": port, "nodePort": port})).collect();
+    let found = refused(&[], json!({"ports": ports}));
+    assert_eq!(parse_leniently(&service(&[], json!({"ports": ports})), &settings()).ports.len(), 1_500);
+    assert_eq!(found.len(), 20);
+    assert!(found[0].starts_with("spec.ports: expected at most 1500 ports, found 1501"), "{}", found[0]);
+    let ports: Vec<_> = (1..=1_500).map(|port| json!({"port": port, "nodePort": port})).collect();
+    let tags = ["AzureCloud"; 11].join(",");
+    let found = refused(&[("azure-allowed-service-tags", &tags)], json!({"ports": ports}));
+    assert!(found.len() == 1 && found[0].contains("found 11 tags and 1500 ports"), "{found:?}");
+}
+
+#[test]
+fn without_a_uid_a_service_owns_nothing() {
+    let mut nobody = service(&[], json!({}));
+    nobody.metadata.uid = None;
+    assert_eq!(
+        parse_service(&nobody, &settings()).map_err(|refusals| refusals[0].field.clone()),
+        Err("metadata.uid".to_owned())
+    );
+    assert!(!naming::owns_frontend(&identity_of(&nobody), &naming::identity("default", "web", UID).name_prefix));
+}
+
+#[test]
+fn addresses_of_the_status_are_known() {
+    let mut known = service(&[], json!({}));
+    let status = json!({"loadBalancer": {"ingress": [{"ip": "20.0.0.1"}, {"hostname": "h"}, {"ip": ""}, {"ip": "2603:1030:C02::1"}]}});
+    known.status = serde_json::from_value(status).unwrap();
+    let addresses = parse_service(&known, &settings()).unwrap().status_addresses;
+    assert_eq!(addresses, ["20.0.0.1", "2603:1030:c02::1"].map(|text| text.parse::<IpAddr>().unwrap()));
+}
+
+/// Texts that come near to what annotations accept.
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "\\PC{0,12}",
+        "[0-9.:/,= a-f+-]{0,24}",
+        prop::sample::select(vec![
+            "true",
+            "True",
+            "",
+            " ",
+            "0",
+            "-1",
+            "99999999999",
+            "2147483647",
+            "10.0.0.0/8",
+            "http",
+            "a=b",
+            "::/0",
+            "é,=,ß"
+        ])
+        .prop_map(str::to_owned),
+    ]
+}
+
+fn any_service() -> impl Strategy<Value = Service> {
+    let keys: Vec<String> = ANNOTATIONS
+        .iter()
+        .map(|row| row.key.to_owned())
+        .chain(["port_", "port_é_", "azure-"].map(|key| format!("{PREFIX}{key}")))
+        .collect();
+    let key = (prop::sample::select(keys), prop::sample::select(vec!["80", "443", "53", "0", "é"]))
+        .prop_map(|(key, port)| key.replace("{p}", port));
+    let annotations = prop::collection::btree_map(key, text(), 0..12);
+    let ports = prop::collection::vec(
+        (prop::sample::select(vec!["TCP", "UDP", "SCTP", "tcp"]), any::<i32>(), any::<Option<i32>>()),
+        0..3,
+    );
+    let ports = ports.prop_map(|ports| {
+        ports
+            .iter()
+            .map(|(protocol, port, node)| json!({"protocol": protocol, "port": port, "nodePort": node}))
+            .collect::<Vec<_>>()
+    });
+    let fields = (ports, text(), prop::collection::vec(text(), 0..3), any::<bool>(), any::<Option<i32>>());
+    (annotations, fields).prop_map(|(annotations, (ports, address, ranges, local, check))| {
+        let mut service = service(
+            &[],
+            json!({
+                "loadBalancerIP": address, "loadBalancerSourceRanges": ranges, "healthCheckNodePort": check,
+                "externalTrafficPolicy": if local { "Local" } else { "Cluster" }, "ipFamilies": ["IPv4", "IPv6"],
+            }),
+        );
+        if let Some(spec) = &mut service.spec {
+            spec.ports.get_or_insert_default().extend(ports.into_iter().map(|port| serde_json::from_value(port).unwrap()));
+        }
+        service.metadata.annotations = Some(annotations);
+        service
+    })
+}
+
+/// Whether the Internet is let in.
+fn is_open(spec: &ServiceSpec) -> bool {
+    let AccessControl { tags, ranges, has_invalid_ranges, disabled, .. } = &spec.access;
+    !spec.internal && tags.is_empty() && ranges.is_empty() && !has_invalid_ranges && !disabled
+}
+
+proptest! {
+    /// Whatever the restriction says, and whatever else does: it is there, so that nobody is let in whom it does not name.
+    #[test]
+    fn who_restricts_a_service_never_opens_it(
+        mut restricted in any_service(),
+        restriction in prop::sample::select(vec!["azure-allowed-ip-ranges", "load-balancer-source-ranges", "azure-allowed-service-tags"]),
+        text in text(),
+        in_field in any::<bool>(),
+    ) {
+        if in_field {
+            restricted.spec.get_or_insert_default().load_balancer_source_ranges = Some(vec![text]);
+        } else {
+            restricted.metadata.annotations.get_or_insert_default().insert(format!("{PREFIX}{restriction}"), text);
+        }
+        prop_assert!(!is_open(&parse_leniently(&restricted, &settings())));
+        prop_assert!(!parse_service(&restricted, &settings()).is_ok_and(|spec| is_open(&spec)));
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused(service in any_service(), basic in any::<bool>(), shared in any::<bool>()) {
+        let sku = if basic { LoadBalancerSku::Basic } else { LoadBalancerSku::Standard };
+        let probe_mode = if shared { HealthProbeMode::Shared } else { HealthProbeMode::ServiceNodePort };
+        let settings = LoadBalancerSettings { sku, probe_mode, ..settings() };
+        let lenient = parse_leniently(&service, &settings);
+        match parse_service(&service, &settings) {
+            Ok(strict) => {
+                prop_assert_eq!(&strict, &lenient);
+                prop_assert!((4..=100).contains(&strict.idle_timeout));
+                let probes = strict.ports.iter().map(|port| &port.probe).chain(&strict.ha_ports);
+                let own = probes.filter_map(|probe| if let PortProbe::Own(own) = probe { Some(own) } else { None });
+                for probe in own.chain(&strict.local_probe) {
+                    prop_assert!(probe.interval >= 5 && probe.threshold >= 2 && i64::from(probe.interval) * i64::from(probe.threshold) < 120);
+                    prop_assert!(probe.path.is_some() != (probe.protocol == ProbeProtocol::Tcp));
+                }
+                for port in &strict.ports {
+                    prop_assert!(port.probe != PortProbe::Local || strict.local_probe.is_some());
+                }
+            }
+            Err(refusals) => prop_assert!(refusals.iter().all(|refusal| !refusal.field.is_empty() && !refusal.message.is_empty())),
+        }
+        prop_assert!(warnings(&service, &settings).iter().all(|warning| !warning.field.is_empty()));
+    }
+}
