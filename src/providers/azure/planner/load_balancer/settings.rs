@@ -211,6 +211,20 @@ mod tests {
     }
 
     #[test]
+    fn restrictions_of_public_ips_come_from_the_configuration() {
+        let config = AzureConfig {
+            allowed_public_ip_resource_groups: " shared, other".into(),
+            enforce_public_ip_namespaces: true,
+            ..AzureConfig::default()
+        };
+        let settings = LoadBalancerSettings::new(&config, "kubernetes");
+        assert_eq!(settings.allowed_groups, ["shared", "other"]);
+        assert!(settings.namespaces_are_enforced);
+        let usual = LoadBalancerSettings::new(&AzureConfig::default(), "kubernetes");
+        assert!(usual.allowed_groups.is_empty() && !usual.namespaces_are_enforced);
+    }
+
+    #[test]
     fn groups_default_to_the_clusters_in_the_network_subscription() {
         let config = AzureConfig {
             subscription_id: "s".into(),
