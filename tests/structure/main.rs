@@ -1,5 +1,7 @@
 //! The shape of the product code: unique names, small files and functions, no circles of files.
 
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
+
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
