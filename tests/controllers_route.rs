@@ -154,6 +154,30 @@ fn route(target: &str, cidr: &str) -> Route {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_plan_on_a_standby_changes_nothing_and_is_told_twice_the_same() {
+    let server = ApiServer::new(Clock::System);
+    (0..2).for_each(|i| drop(server.create(&node(i))));
+    let cloud = FakeCloud::new(FakeConfig::any_node());
+    cloud.create_route(CLUSTER, "", &route("gone", "10.244.9.0/24")).await.unwrap();
+    let (_leading, leadership) = Leadership::channel();
+    let bench = Bench::start(server, cloud, leadership).await;
+    let before = bench.routes();
+    let plan = bench.controller.dry_run().await.unwrap();
+    assert_eq!(plan, bench.controller.dry_run().await.unwrap());
+    for line in [
+        "for 10.244.9.0/24 of Node \"gone\": there is no such Node\n",
+        "create route for 10.244.0.0/25 of Node \"node-000\": the Node has this pod CIDR and no route leads there\n",
+        "in the cloud:\n  delete route to 10.244.9.0/24 of Node \"gone\"\n",
+        "  create route to 10.244.0.128/25 of Node \"node-001\"\n",
+    ] {
+        assert!(plan.contains(line), "{line} is not in\n{plan}");
+    }
+    assert_eq!(bench.routes(), before);
+    assert_eq!(bench.cloud.call_count(CallName::ApplyRoutes), 0);
+    assert!(bench.server.requests().iter().all(|request| request.subresource != "status"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn four_hundred_nodes_at_once_cost_one_list_and_one_batch() {
     let bench = Bench::new().await;
     bench.begun().await;

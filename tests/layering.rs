@@ -29,6 +29,7 @@ const TABLES: &[(&str, &str)] = &[("cli", "crate::controllers::names")];
 const PURE_FILES: &[&str] = &[
     "plan.rs",
     "mass_deletion.rs",
+    "preview.rs",
     "work_queue.rs",
     "lease.rs",
     "correlator.rs",

@@ -21,7 +21,8 @@ use cloud_controller_manager::{
     metrics::Metrics,
     runtime::{clock::Clock, shutdown::Shutdown},
     serving::{
-        DryRunError, HealthChecks, HealthEndpointSet, SecureServingConfig, ServingDeps, SniCertKey, TlsMinVersion, serve,
+        DryRunError, DryRunScope, HealthChecks, HealthEndpointSet, SecureServingConfig, ServingDeps, SniCertKey,
+        TlsMinVersion, serve,
     },
 };
 use http::{Method, Request, Response, StatusCode};
@@ -162,14 +163,18 @@ fn parts(api: Option<&Arc<ApiServer>>, verbosity: &Arc<AtomicU8>) -> ServingDeps
         configz: json!({ "kind": "CloudControllerManagerConfiguration" }),
         flagz: vec![("controllers".to_owned(), "*".to_owned())],
         status: Arc::new(|| json!({ "version": "v0.1.0", "controllers": { "service": "waiting for the lease" } })),
-        planner: Some(Arc::new(|service| Box::pin(planned(service)))),
+        planner: Some(Arc::new(|scope| Box::pin(planned(scope)))),
         before_metrics: Arc::new(move || gauges.workqueue_depth.with_label_values(&["service"]).set(42.0)),
         set_verbosity: Arc::new(move |level| verbosity.store(level, Ordering::SeqCst)),
         clock: Clock::System,
     }
 }
 
-async fn planned(service: String) -> Result<String, DryRunError> {
+async fn planned(scope: DryRunScope) -> Result<String, DryRunError> {
+    let service = match scope {
+        DryRunScope::Service(service) => service,
+        DryRunScope::Cluster { kind, after } => return Ok(format!("all {kind:?} {after:?}")),
+    };
     match service.as_str() {
         "default/web" => Ok("put a load balancer\nput a rule\n".to_owned()),
         _ => Err(DryRunError { code: 404, reason: format!("there is no Service {service}") }),
@@ -649,7 +654,13 @@ async fn pages_and_methods() {
         ("/planz?service=default/web", 200, "put a load balancer\nput a rule\n"),
         ("/planz?service=default%2Fweb", 200, "put a load balancer\nput a rule\n"),
         ("/planz?service=default/none", 404, "there is no Service default/none\n"),
-        ("/planz", 400, "say which Service: /planz?service=NAMESPACE/NAME\n"),
+        ("/planz", 200, "all None None\n"),
+        ("/planz?kind=routes", 200, "all Some(Routes) None\n"),
+        ("/planz?kind=nodes", 200, "all Some(Nodes) None\n"),
+        ("/planz?kind=services&after=default/web", 200, "all Some(Services) Some(\"default/web\")\n"),
+        ("/planz?kind=pods", 400, "say which kind: /planz?kind=nodes, routes or services\n"),
+        ("/planz?after=web", 400, "say which Service: /planz?service=NAMESPACE/NAME\n"),
+        ("/planz?service=", 400, "say which Service: /planz?service=NAMESPACE/NAME\n"),
         ("/planz?service=web", 400, "say which Service: /planz?service=NAMESPACE/NAME\n"),
         ("/planz?service=a/b/c", 400, "say which Service: /planz?service=NAMESPACE/NAME\n"),
         ("/nonsense", 404, "404 page not found\n"),

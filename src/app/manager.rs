@@ -320,9 +320,9 @@ async fn serve(
 
 fn planner(watched: &Arc<ManagerState>, cluster: String) -> serving::DryRunPlanner {
     let (watched, cluster) = (Arc::clone(watched), Arc::<str>::from(cluster));
-    Arc::new(move |key| {
+    Arc::new(move |scope| {
         let (watched, cluster) = (Arc::clone(&watched), Arc::clone(&cluster));
-        async move { dry_run::plan(&watched, &cluster, &key).await }.boxed()
+        async move { dry_run::plan(&watched, &cluster, scope).await }.boxed()
     })
 }
 

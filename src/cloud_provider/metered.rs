@@ -328,6 +328,14 @@ impl Routes for MeteredProvider<dyn Routes> {
         failures.for_each(|error| self.meter.count(call, error.class()));
         outcomes
     }
+
+    async fn peek_routes(&self, cluster: &str) -> CloudResult<Vec<Route>> {
+        self.meter.read("peek_routes", self.inner.peek_routes(cluster)).await
+    }
+
+    async fn plan_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<String> {
+        self.meter.read("plan_routes", self.inner.plan_routes(cluster, changes)).await
+    }
 }
 
 #[async_trait]

@@ -4,7 +4,7 @@
 //! what the caller should do next. A provider implements [`CloudProvider`] and whichever optional parts its cloud has; a part
 //! that returns `None` switches off what needs it. Beyond `cloud.go`, each with a default so that a provider may ignore it:
 //! existence with three values ([`InstancesV2::existence`]) and a second source for it ([`InstancesV2::second_look`]), batches ([`InstancesV2::instance_metadata_batch`],
-//! [`Routes::apply_routes`]) and a printable plan ([`LoadBalancer::plan_load_balancer`]).
+//! [`Routes::apply_routes`]) and printable plans ([`LoadBalancer::plan_load_balancer`], [`Routes::plan_routes`]).
 //!
 //! Nothing here names a provider or a controller.
 

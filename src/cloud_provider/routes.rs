@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use futures::StreamExt;
 
-use super::{CloudResult, NodeAddress};
+use super::{CloudError, CloudResult, NodeAddress};
 
 /// How many single calls the default batch keeps in flight. Upstream: `route_controller.go`, `maxConcurrentRouteOperations`.
 const MAX_CONCURRENT_ROUTE_OPERATIONS: usize = 200;
@@ -62,5 +62,17 @@ pub trait Routes: Send + Sync {
         let creations: Vec<_> = changes.create.iter().map(|(hint, route)| self.create_route(cluster, hint, route)).collect();
         let created = futures::stream::iter(creations).buffered(MAX_CONCURRENT_ROUTE_OPERATIONS).collect().await;
         RouteOutcomes { deleted, created }
+    }
+
+    /// What [`Routes::list_routes`] would answer, for a plan: writes nothing and changes nothing that is remembered.
+    async fn peek_routes(&self, cluster: &str) -> CloudResult<Vec<Route>> {
+        self.list_routes(cluster).await
+    }
+
+    /// What [`Routes::apply_routes`] would do in the cloud, for people to read, one line each; empty when nothing. Writes nothing and
+    /// changes nothing that is remembered.
+    async fn plan_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<String> {
+        let _ = (cluster, changes);
+        Err(CloudError::NotImplemented)
     }
 }

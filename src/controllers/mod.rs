@@ -12,16 +12,20 @@ pub mod service;
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::{Node, Service};
 
 use crate::{
+    cloud_provider::CloudResult,
     metrics::Metrics,
     runtime::{
         clock::Clock, events::EventRecorder, informer::Informer, patch::ObjectWriter, shutdown::Shutdown,
         work_queue::UnsettledKey,
     },
 };
+
+/// Most Nodes that one printed plan asks the cloud about.
+const PLANNED_NODES: usize = 100;
 
 /// The shared informers, before they start.
 pub struct Informers {
@@ -66,6 +70,11 @@ pub trait Controller: Send + Sync {
     fn run(self: Arc<Self>, shutdown: Shutdown) -> BoxFuture<'static, ()>;
     /// How it is doing.
     fn status(&self) -> ControllerStatus;
+    /// What it would do now, for people to read, one line each; empty when nothing. Reads the cloud, writes nothing and changes nothing
+    /// that is remembered, so that it is asked on every replica, leading or not.
+    fn dry_run(&self) -> BoxFuture<'_, CloudResult<String>> {
+        std::future::ready(Ok(String::new())).boxed()
+    }
     /// Brings gauges up to date before metrics are read.
     fn observe(&self) {}
 }

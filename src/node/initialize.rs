@@ -6,6 +6,8 @@
 //! Upstream takes the taint off first and sets the addresses afterwards, only logging when that fails, so that Pods may land on a
 //! Node without addresses. Here the addresses go first and the taint last: whoever sees the Node without the taint sees it whole.
 
+use std::fmt;
+
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
 
 use super::{
@@ -45,6 +47,22 @@ pub struct NodeInitialization {
     pub changes: NodeChanges,
     /// Labels of the cloud that are not set, and why.
     pub dropped_labels: Vec<DroppedLabel>,
+}
+
+/// What is written, in that order, for people, in one line.
+impl fmt::Display for NodeInitialization {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = |address: &NodeAddress| format!("{}={}", address.type_, address.address);
+        let mut parts = Vec::new();
+        parts.extend(
+            self.addresses.as_ref().map(|addresses| {
+                format!("set the addresses {}", addresses.iter().map(address).collect::<Vec<_>>().join(", "))
+            }),
+        );
+        parts.extend((!self.changes.is_empty()).then(|| self.changes.to_string()));
+        parts.extend(self.dropped_labels.iter().map(ToString::to_string));
+        f.write_str(&parts.join("; "))
+    }
 }
 
 /// Decides what initialises `node`. Done again on the result it decides nothing.

@@ -4,6 +4,8 @@
 //! Merge patches replace lists as wholes. For addresses that is the point: a strategic merge patch would merge them by type and
 //! lose one of two addresses of the same type.
 
+use std::fmt;
+
 use k8s_openapi::api::core::v1::{Node, NodeAddress, Taint};
 use serde_json::{Map, Value, json};
 
@@ -25,6 +27,25 @@ impl NodeChanges {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// What is written, for people, in one line. Taints are those that the Node has afterwards.
+impl fmt::Display for NodeChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        parts.extend(self.provider_id.as_ref().map(|id| format!("set the provider id {id}")));
+        let labels: Vec<String> = self.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        parts.extend((!labels.is_empty()).then(|| format!("set the labels {}", labels.join(", "))));
+        parts.extend(self.taints.as_ref().map(|taints| match taints.is_empty() {
+            true => "leave no taints".to_owned(),
+            false => format!("leave the taints {}", taints.iter().map(printed_taint).collect::<Vec<_>>().join(", ")),
+        }));
+        f.write_str(&parts.join("; "))
+    }
+}
+
+fn printed_taint(taint: &Taint) -> String {
+    format!("{}:{}", taint.key, taint.effect)
 }
 
 fn metadata(node: &Node) -> Map<String, Value> {

@@ -54,8 +54,33 @@ use crate::{
     runtime::{clock::Clock, shutdown::Shutdown},
 };
 
-/// Tells what would be done now for the load balancer of the Service called `namespace/name`, or why that cannot be said.
-pub type DryRunPlanner = Arc<dyn Fn(String) -> BoxFuture<'static, Result<String, DryRunError>> + Send + Sync>;
+/// Tells what would be done now, or why that cannot be said.
+pub type DryRunPlanner = Arc<dyn Fn(DryRunScope) -> BoxFuture<'static, Result<String, DryRunError>> + Send + Sync>;
+
+/// What `/planz` is asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DryRunScope {
+    /// The load balancer of the Service called `namespace/name`.
+    Service(String),
+    /// The cluster.
+    Cluster {
+        /// Only this; `None`: all.
+        kind: Option<DryRunKind>,
+        /// Only Services whose `namespace/name` comes after this.
+        after: Option<String>,
+    },
+}
+
+/// A part of the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DryRunKind {
+    /// Nodes.
+    Nodes,
+    /// Routes.
+    Routes,
+    /// Services.
+    Services,
+}
 
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -146,6 +146,15 @@ pub(crate) async fn high_availability(plane: &mut ControlPlane) {
         }
     }
 
+    let plan = async || second.get("/planz", Some(crate::control_plane::ADMIN_TOKEN)).await;
+    eventually("the standby plans nothing for the cluster, twice the same", SOON, async || {
+        let (one, other) = (plan().await, plan().await);
+        let has_nothing_to_do =
+            |text: &str| text.contains("Service default/one\n  nothing to do\n") && text.contains("Routes\n");
+        one == other && one.is_some_and(|(code, text)| code == 200 && has_nothing_to_do(&text))
+    })
+    .await;
+
     let asked = Instant::now();
     first.terminate();
     eventually("the second replica leads", SOON, async || leads(&second).await).await;

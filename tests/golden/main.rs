@@ -22,6 +22,7 @@ mod normal;
 mod plans;
 mod provider;
 mod replay;
+mod route_plans;
 mod routes;
 mod stage;
 mod tolerance;

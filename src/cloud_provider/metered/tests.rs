@@ -205,6 +205,12 @@ impl Routes for Probe {
         let created = vec![outcome.clone(); changes.create.len()];
         RouteOutcomes { deleted: vec![outcome; changes.delete.len()], created }
     }
+    async fn peek_routes(&self, _: &str) -> CloudResult<Vec<Route>> {
+        self.answer("peek_routes", Vec::new()).await
+    }
+    async fn plan_routes(&self, _: &str, _: &RouteChanges) -> CloudResult<String> {
+        self.answer("plan_routes", "the plan".into()).await
+    }
 }
 
 #[async_trait]
@@ -327,6 +333,8 @@ async fn call_everything(cloud: &dyn CloudProvider, leadership: Leadership) -> A
     calls.push(("list_routes", routes.list_routes("").await.map(drop)));
     calls.push(("create_route", routes.create_route("", "", &Route::default()).await));
     calls.push(("delete_route", routes.delete_route("", &Route::default()).await));
+    calls.push(("peek_routes", routes.peek_routes("").await.map(drop)));
+    calls.push(("plan_routes", routes.plan_routes("", &changes()).await.map(drop)));
     let outcomes = routes.apply_routes("", &changes()).await;
     assert_eq!((outcomes.deleted.len(), outcomes.created.len()), (1, 2));
     calls.extend(outcomes.deleted.into_iter().chain(outcomes.created).map(|outcome| ("apply_routes", outcome)));

@@ -47,6 +47,11 @@ impl MetadataBatcher {
         Arc::new(Self { source, scope: question, pending: Mutex::default() })
     }
 
+    /// Whom it asks.
+    pub(super) fn source(&self) -> &MetadataSource {
+        &self.source
+    }
+
     fn pending(&self) -> MutexGuard<'_, PendingBatch> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }

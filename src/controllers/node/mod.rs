@@ -8,6 +8,7 @@ mod events;
 pub(super) mod metadata;
 mod metadata_batcher;
 mod plan;
+mod preview;
 mod reconcile;
 
 use std::{
@@ -17,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Node;
 
 pub use events::EVENTS;
@@ -26,9 +27,9 @@ use self::{
     metadata::{MetadataScope, MetadataSource},
     metadata_batcher::MetadataBatcher,
 };
-use super::{Controller, ControllerContext, ControllerStatus, Informers};
+use super::{Controller, ControllerContext, ControllerStatus, Informers, PLANNED_NODES};
 use crate::{
-    cloud_provider::CloudProvider,
+    cloud_provider::{CloudProvider, CloudResult},
     node::taints,
     runtime::{
         informer::ObjectChange,
@@ -186,6 +187,10 @@ impl Controller for NodeController {
             ("nodes that wait for initialisation".to_owned(), waiting.to_string()),
         ];
         ControllerStatus { problem: self.forbidden().clone(), unsettled, facts }
+    }
+
+    fn dry_run(&self) -> BoxFuture<'_, CloudResult<String>> {
+        self.plan_initialization(PLANNED_NODES).boxed()
     }
 
     fn observe(&self) {

@@ -17,6 +17,9 @@ use crate::{
 /// How long to leave alone what only another replica may do now.
 const NOT_LEADING: Duration = Duration::from_secs(5);
 
+/// Why a Node is not initialised whose instance the cloud does not know.
+pub(super) const NO_INSTANCE: &str = "the cloud provider has no instance for this node";
+
 /// What a Node needs.
 #[derive(Debug, PartialEq)]
 pub(super) enum NodeAction {
@@ -35,6 +38,11 @@ pub(super) fn next_action(node: &Node) -> NodeAction {
     }
     let changes = NodeChanges { labels: labels::follow_beta(labels::of(node)), ..NodeChanges::default() };
     if changes.is_empty() { NodeAction::Nothing } else { NodeAction::UpdateLabels(changes) }
+}
+
+/// Whether the taint has to stay until there is a route to the Pods of `node`.
+pub(super) fn awaits_route(node: &Node, waits_for_routes: bool) -> bool {
+    waits_for_routes && routes::is_network_available(node) != Some(true)
 }
 
 /// Whether a change is a reason to reconcile, and how urgent. A change that leaves alone what initialisation depends on (kubelet's

@@ -12,9 +12,9 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use serde_json::Value;
 
-use super::{NodeController, events, plan};
+use super::{NodeController, events, metadata::MetadataScope, plan, preview};
 use crate::{
-    cloud_provider::{CloudError, InstanceMetadata},
+    cloud_provider::{CloudError, CloudResult, InstanceMetadata},
     node::{
         addresses, age_in_seconds,
         initialize::{NodeInitialization, ProviderIdRequirement, initialize},
@@ -45,6 +45,26 @@ struct DescribedInstance {
 }
 
 impl NodeController {
+    /// What initialisation would do to the first `limit` Nodes that need it. Addresses of others are not asked for.
+    pub(super) async fn plan_initialization(&self, limit: usize) -> CloudResult<String> {
+        let mut nodes = self.nodes.list();
+        nodes.retain(|node| plan::next_action(node) != plan::NodeAction::Nothing);
+        nodes.sort_by(|one, other| crate::node::name(one).cmp(crate::node::name(other)));
+        let left_out = nodes.len().saturating_sub(limit);
+        nodes.truncate(limit);
+        let asked: Vec<_> = nodes.iter().filter(|node| taints::is_uninitialized(node)).cloned().collect();
+        let mut described = self.metadata_batcher.source().fetch_all(MetadataScope::All, &asked).await.into_iter();
+        let mut text = String::new();
+        for node in &nodes {
+            let told = if taints::is_uninitialized(node) { described.next() } else { None };
+            if let Some(plan) = preview::plan(node, told.as_ref(), self.config.waits_for_routes) {
+                text += &format!("Node {:?}: {plan}\n", crate::node::name(node));
+            }
+        }
+        let more = (left_out > 0).then(|| format!("{left_out} more Nodes are left out\n"));
+        Ok(text + &more.unwrap_or_default())
+    }
+
     pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
         let Some(mut node) = self.current(key) else { return ReconcileResult::Done };
         let mut described = None;
@@ -100,7 +120,7 @@ impl NodeController {
             Ok(Some(told)) => Ok(told),
             Ok(None) => {
                 self.context.events.record(events::no_instance(node));
-                Err(ReconcileResult::RequeueAfter(slowly, "the cloud provider has no instance for this node".to_owned()))
+                Err(ReconcileResult::RequeueAfter(slowly, plan::NO_INSTANCE.to_owned()))
             }
             Err(error) => {
                 self.context.events.record(events::metadata_failed(node, &error));
@@ -112,7 +132,7 @@ impl NodeController {
     /// Writes what was decided. Without a route that is waited for the taint stays, and the condition says so.
     async fn apply(&self, node: &Node, decided: NodeInitialization) -> Result<(), ApiError> {
         decided.dropped_labels.iter().for_each(|dropped| tracing::warn!(node = crate::node::name(node), "{dropped}"));
-        if !self.config.waits_for_routes || routes::is_network_available(node) == Some(true) {
+        if !plan::awaits_route(node, self.config.waits_for_routes) {
             return self.finish(node, decided).await;
         }
         let held = self.write_all(node, &routes::without_taint_removal(decided)).await?;

@@ -8,6 +8,7 @@ mod events;
 mod instances;
 mod mass_deletion;
 mod plan;
+mod preview;
 mod reconcile;
 
 use std::{
@@ -18,16 +19,16 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Node;
 
 pub use events::EVENTS;
 pub use mass_deletion::NodeLifecycleControllerConfig;
 
 use self::{instances::InstanceStateSource, plan::DeletionTracker};
-use super::{Controller, ControllerContext, ControllerStatus, Informers, node::NoInstances};
+use super::{Controller, ControllerContext, ControllerStatus, Informers, PLANNED_NODES, node::NoInstances};
 use crate::{
-    cloud_provider::CloudProvider,
+    cloud_provider::{CloudProvider, CloudResult},
     node::{is_ready, taints, uid},
     runtime::{
         shutdown::Shutdown,
@@ -93,8 +94,10 @@ impl NodeLifecycleController {
             let nodes = self.nodes.list();
             self.uids.store(Arc::new(nodes.iter().map(|node| uid(node).to_owned()).collect()));
             self.tracker().forget(&self.uids.load(), self.context.clock.now(), &self.config);
-            let watched = nodes.iter().filter(|node| !is_ready(node) || taints::has_shutdown(node));
-            watched.for_each(|node| self.queue.add(ObjectKey::of(node.as_ref()), ReconcilePriority::Resync));
+            nodes
+                .iter()
+                .filter(|node| is_due(node))
+                .for_each(|node| self.queue.add(ObjectKey::of(node.as_ref()), ReconcilePriority::Resync));
             tokio::select! {
                 () = shutdown.begun() => return,
                 () = tokio::time::sleep(self.config.monitor_period.max(Duration::from_millis(10))) => {}
@@ -109,6 +112,11 @@ impl NodeLifecycleController {
     fn forbidden(&self) -> MutexGuard<'_, Option<String>> {
         self.forbidden.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether `node` is looked at every period.
+fn is_due(node: &Node) -> bool {
+    !is_ready(node) || taints::has_shutdown(node)
 }
 
 impl Controller for NodeLifecycleController {
@@ -134,6 +142,10 @@ impl Controller for NodeLifecycleController {
             unsettled: self.queue.unsettled(),
             facts: vec![("node deletions held back".to_owned(), held_back)],
         }
+    }
+
+    fn dry_run(&self) -> BoxFuture<'_, CloudResult<String>> {
+        self.plan_due(PLANNED_NODES).map(Ok).boxed()
     }
 
     fn observe(&self) {

@@ -1,16 +1,18 @@
 //! The shell of the node-lifecycle controller: looks at one Node and its instance, lets `plan` decide, writes.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::Api;
 
 use super::{
-    NodeLifecycleController, events,
+    NodeLifecycleController, events, is_due,
     plan::{LifecycleAction, NodeObservation, waiting_reason},
+    preview,
 };
 use crate::{
-    node::{is_being_deleted, is_ready, patch, taints, uid},
+    node::{is_being_deleted, is_ready, name, patch, taints, uid},
     runtime::{
         patch::{ApiError, PatchKind, PatchTarget},
         store::ObjectKey,
@@ -21,10 +23,13 @@ use crate::{
 /// How often a decision is made anew after conflicts.
 const ATTEMPTS: usize = 5;
 
+/// How many instances a printed plan asks for at once.
+const CONCURRENT_LOOKS: usize = 10;
+
 impl NodeLifecycleController {
     pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
         let Some(node) = self.nodes.get(key) else { return ReconcileResult::Done };
-        let observation = self.observe_instance(&node).await;
+        let observation = self.observe_instance(&node, &self.uids.load()).await;
         let now = self.context.clock.now();
         let action = self.tracker().observe(uid(&node), &observation, &self.uids.load(), now, &self.config);
         if let Err(error) = self.act(&node, &observation, &action).await {
@@ -39,18 +44,39 @@ impl NodeLifecycleController {
     }
 
     /// Looks at `node` and its instance, and at a second source when the instance is one of many that are gone.
-    async fn observe_instance(&self, node: &Node) -> NodeObservation {
+    async fn observe_instance(&self, node: &Node, uids: &BTreeSet<String>) -> NodeObservation {
         if is_ready(node) {
             return NodeObservation::Ready;
         }
         let seen = self.source.observe(node).await;
         let now = self.context.clock.now();
         match seen {
-            NodeObservation::Gone if self.tracker().needs_second_look(uid(node), &self.uids.load(), now, &self.config) => {
+            NodeObservation::Gone if self.tracker().needs_second_look(uid(node), uids, now, &self.config) => {
                 NodeObservation::GoneRechecked(self.source.second_look(node).await)
             }
             _ => seen,
         }
+    }
+
+    /// What a look at the first `limit` Nodes that are due would lead to, decided on a copy of what is remembered. A replica that does not
+    /// lead has confirmed nothing yet.
+    pub(super) async fn plan_due(&self, limit: usize) -> String {
+        let nodes = self.nodes.list();
+        let uids: BTreeSet<String> = nodes.iter().map(|node| uid(node).to_owned()).collect();
+        let mut due: Vec<_> = nodes.into_iter().filter(|node| is_due(node)).collect();
+        due.sort_by(|one, other| name(one).cmp(name(other)));
+        let left_out = due.len().saturating_sub(limit);
+        due.truncate(limit);
+        let looks: Vec<_> = due.iter().map(|node| self.observe_instance(node, &uids)).collect();
+        let seen: Vec<_> = futures::stream::iter(looks).buffered(CONCURRENT_LOOKS).collect().await;
+        let (mut tracker, now) = (self.tracker().clone(), self.context.clock.now());
+        let tell = |(node, observation): (&Arc<Node>, NodeObservation)| {
+            let action = tracker.observe(uid(node), &observation, &uids, now, &self.config);
+            preview::plan(node, &observation, &action)
+        };
+        let text: String = due.iter().zip(seen).filter_map(tell).collect();
+        let more = (left_out > 0).then(|| format!("{left_out} more Nodes that are not ready are left out\n"));
+        text + &more.unwrap_or_default()
     }
 
     async fn act(&self, node: &Arc<Node>, observation: &NodeObservation, action: &LifecycleAction) -> Result<(), ApiError> {

@@ -21,7 +21,7 @@ mod reconcile;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 
@@ -32,7 +32,7 @@ use super::{Controller, ControllerContext, ControllerStatus, Informers};
 #[cfg(doc)]
 use crate::cloud_provider::CloudError;
 use crate::{
-    cloud_provider::CloudProvider,
+    cloud_provider::{CloudProvider, CloudResult, Routes},
     runtime::{
         informer::ObjectChange,
         shutdown::Shutdown,
@@ -167,6 +167,17 @@ impl RouteController {
     }
 }
 
+/// What would be done so that `nodes` have their routes, for people to read, one line each; empty when nothing. Writes nothing.
+pub async fn preview(
+    routes: &dyn Routes,
+    cluster: &str,
+    nodes: &[Arc<Node>],
+    cluster_cidrs: &[IpNet],
+) -> CloudResult<String> {
+    let listed = routes.peek_routes(cluster).await?;
+    reconcile::print(routes, cluster, &plan::plan(&listed, nodes, cluster_cidrs)).await
+}
+
 impl Controller for RouteController {
     fn name(&self) -> &'static str {
         NAME
@@ -179,6 +190,10 @@ impl Controller for RouteController {
                 () = self.resync() => {}
             }
         })
+    }
+
+    fn dry_run(&self) -> BoxFuture<'_, CloudResult<String>> {
+        self.reconciler.dry_run().boxed()
     }
 
     fn status(&self) -> ControllerStatus {

@@ -1,10 +1,11 @@
 //! Which routes to delete and to create: pure.
 //!
-//! In: the routes that the provider listed, the nodes, the cluster CIDRs. Out: a [`Plan`], that is the changes and, per node, what
-//! has to be there once they are made. Upstream: `route_controller.go`, `reconcile`.
+//! In: the routes that the provider listed, the nodes, the cluster CIDRs. Out: a [`RoutePlan`], that is the changes, why they are made and,
+//! per node, what has to be there once they are. The same value is carried out and printed. Upstream: `route_controller.go`, `reconcile`.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
+    fmt,
     sync::Arc,
 };
 
@@ -16,7 +17,7 @@ use super::pod_cidrs;
 use crate::cloud_provider::{AddressType, NodeAddress, Route, RouteChanges};
 
 /// What to do, and what it is good for.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct RoutePlan {
     /// For the provider, in one batch.
     pub(super) changes: RouteChanges,
@@ -24,6 +25,34 @@ pub(super) struct RoutePlan {
     pub(super) nodes: Vec<NodeRoutePlan>,
     /// How many routes are as they should be.
     pub(super) kept: usize,
+    /// Why each deletion is made, in the order of [`RouteChanges::delete`].
+    pub(super) deletion_reasons: Vec<RouteDeletionReason>,
+    /// Why each creation is made, in the order of [`RouteChanges::create`].
+    pub(super) creation_reasons: Vec<RouteCreationReason>,
+    /// Routes that would be deleted if somebody knew that their Node is gone.
+    pub(super) waiting: Vec<Route>,
+}
+
+/// Why a route goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RouteDeletionReason {
+    /// No Node has the name that it leads to.
+    NodeGone,
+    /// The Node has other pod CIDRs.
+    OtherPodCidrs,
+    /// Its target is gone.
+    Blackhole,
+    /// The Node has other addresses.
+    OtherAddresses,
+}
+
+/// Why a route is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RouteCreationReason {
+    /// There is none.
+    Missing,
+    /// The one that there is leads nowhere, or to addresses that the Node does not have.
+    Replaces,
 }
 
 /// What one node needs.
@@ -60,7 +89,7 @@ impl Cidr {
 /// Compares what is with what should be.
 pub(super) fn plan(routes: &[Route], nodes: &[Arc<Node>], cluster_cidrs: &[IpNet]) -> RoutePlan {
     let listed = ListedRoutes::new(routes, cluster_cidrs);
-    let mut plan = RoutePlan { changes: RouteChanges::default(), nodes: Vec::new(), kept: 0 };
+    let mut plan = RoutePlan::default();
     let mut wanted = HashSet::new();
     for node in nodes {
         let name = node.name_any();
@@ -73,7 +102,21 @@ pub(super) fn plan(routes: &[Route], nodes: &[Arc<Node>], cluster_cidrs: &[IpNet
     let is_wanted = |index: &usize| wanted.contains(index) || !listed.ours.contains(index);
     plan.kept = wanted.len();
     plan.changes.delete = (0..routes.len()).filter(|index| !is_wanted(index)).map(|index| routes[index].clone()).collect();
+    let by_name: HashMap<String, &Node> = nodes.iter().map(|node| (node.name_any(), node.as_ref())).collect();
+    let node_of = |route: &Route| by_name.get(&route.target_node).copied();
+    plan.deletion_reasons = plan.changes.delete.iter().map(|route| deletion_reason(route, node_of(route))).collect();
+    plan.creation_reasons = plan.changes.create.iter().map(|(_, route)| listed.creation_reason(route)).collect();
     plan
+}
+
+/// Why `route` to `node` is not wanted.
+fn deletion_reason(route: &Route, node: Option<&Node>) -> RouteDeletionReason {
+    let Some(node) = node else { return RouteDeletionReason::NodeGone };
+    let destination = Cidr::of(&route.destination_cidr);
+    if !pod_cidrs(node).iter().any(|own| Cidr::of(own) == destination) {
+        return RouteDeletionReason::OtherPodCidrs;
+    }
+    if route.blackhole { RouteDeletionReason::Blackhole } else { RouteDeletionReason::OtherAddresses }
 }
 
 /// Nodes that routes to be deleted lead to and that are not among the plan's, each once.
@@ -115,8 +158,60 @@ pub(super) fn keep_routes_of_unlisted(plan: &mut RoutePlan, seen: &HashMap<Strin
     let keeps = |route: &Route| seen.get(&route.target_node).unwrap_or(&UnlistedNode::Unknown).keeps(route);
     let stays = |route: &Route| strangers.contains(&route.target_node) && keeps(route);
     let before = plan.changes.delete.len();
-    plan.changes.delete.retain(|route| !stays(route));
+    let reasons = std::mem::take(&mut plan.deletion_reasons);
+    let (kept, deleted): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut plan.changes.delete).into_iter().zip(reasons).partition(|(route, _)| stays(route));
+    (plan.changes.delete, plan.deletion_reasons) = deleted.into_iter().unzip();
     plan.kept += before - plan.changes.delete.len();
+    let is_unknown = |route: &Route| seen.get(&route.target_node).is_none_or(|known| *known == UnlistedNode::Unknown);
+    plan.waiting.extend(kept.into_iter().map(|(route, _)| route).filter(is_unknown));
+}
+
+/// One line per change, then those that wait. Nothing, when there is nothing to do.
+impl fmt::Display for RoutePlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (route, reason) in self.changes.delete.iter().zip(&self.deletion_reasons) {
+            writeln!(f, "delete {}: {reason}", PrintedRoute(route))?;
+        }
+        for ((_, route), reason) in self.changes.create.iter().zip(&self.creation_reasons) {
+            writeln!(f, "create {}: {reason}", PrintedRoute(route))?;
+        }
+        for route in &self.waiting {
+            writeln!(f, "{} waits: nobody can tell whether its Node is gone", PrintedRoute(route))?;
+        }
+        Ok(())
+    }
+}
+
+/// A route for people.
+struct PrintedRoute<'a>(&'a Route);
+
+impl fmt::Display for PrintedRoute<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Route { name, destination_cidr, target_node, .. } = self.0;
+        let space = if name.is_empty() { "" } else { " " };
+        write!(f, "route{space}{name} for {destination_cidr} of Node {target_node:?}")
+    }
+}
+
+impl fmt::Display for RouteDeletionReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NodeGone => "there is no such Node",
+            Self::OtherPodCidrs => "the Node does not have this pod CIDR",
+            Self::Blackhole => "it leads nowhere",
+            Self::OtherAddresses => "the Node has other addresses",
+        })
+    }
+}
+
+impl fmt::Display for RouteCreationReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "the Node has this pod CIDR and no route leads there",
+            Self::Replaces => "the route that there is does not lead to the Node",
+        })
+    }
 }
 
 /// Routes as listed, indexed.
@@ -140,6 +235,14 @@ impl<'a> ListedRoutes<'a> {
         let is_ours = |(index, route): (usize, &Route)| is_responsible_for(route, cluster_cidrs).then_some(index);
         let ours = routes.iter().enumerate().filter_map(is_ours).collect();
         Self { routes, serving, targets, ours }
+    }
+
+    fn creation_reason(&self, wanted: &Route) -> RouteCreationReason {
+        let destination = Cidr::of(&wanted.destination_cidr);
+        let stands_for =
+            |route: &Route| route.target_node == wanted.target_node && Cidr::of(&route.destination_cidr) == destination;
+        let is_there = self.targets.contains(wanted.target_node.as_str()) && self.routes.iter().any(stands_for);
+        if is_there { RouteCreationReason::Replaces } else { RouteCreationReason::Missing }
     }
 
     /// A route that leads to the node is good as it is when it is not ours to change, carries no addresses, or the right ones.

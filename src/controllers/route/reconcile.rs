@@ -19,7 +19,7 @@ use super::{
     pod_cidrs,
 };
 use crate::{
-    cloud_provider::{CloudError, RouteOutcomes, Routes},
+    cloud_provider::{CloudError, CloudResult, RouteOutcomes, Routes},
     controllers::{ControllerContext, ControllerStatus},
     runtime::{
         patch::{ApiError, PatchKind, PatchTarget},
@@ -50,6 +50,17 @@ pub(super) struct RouteReconciler {
 struct LastRouteReconcile {
     list_error: Option<String>,
     summary: Option<String>,
+}
+
+/// `plan`, and what the cloud makes of it.
+pub(super) async fn print(routes: &dyn Routes, cluster: &str, plan: &RoutePlan) -> CloudResult<String> {
+    let in_cloud = match routes.plan_routes(cluster, &plan.changes).await {
+        Err(CloudError::NotImplemented) => String::new(),
+        told => told?,
+    };
+    let heading = (!in_cloud.is_empty()).then_some("in the cloud:\n");
+    let indented = in_cloud.lines().fold(String::new(), |text, line| text + "  " + line + "\n");
+    Ok(format!("{plan}{}{indented}", heading.unwrap_or_default()))
 }
 
 impl RouteReconciler {
@@ -106,6 +117,17 @@ impl RouteReconciler {
         let seen: HashMap<_, _> = looked.into_iter().map(known).collect();
         keep_routes_of_unlisted(plan, &seen);
         unsure
+    }
+
+    /// What [`Self::reconcile`] would do to routes now.
+    pub(super) async fn dry_run(&self) -> CloudResult<String> {
+        let cluster = &self.context.cluster_name;
+        let routes = self.routes.peek_routes(cluster).await?;
+        let mut plan = plan(&routes, &self.nodes.list(), &self.cluster_cidrs);
+        if self.nodes_are_filtered {
+            self.keep_hidden_routes(&mut plan).await;
+        }
+        print(self.routes.as_ref(), cluster, &plan).await
     }
 
     async fn find_node(&self, name: String) -> (String, Result<UnlistedNode, ApiError>) {

@@ -156,6 +156,12 @@ impl Routes for SessionProxy {
     async fn delete_route(&self, cluster: &str, route: &Route) -> CloudResult<()> {
         self.session()?.routes.delete_route(cluster, route).await
     }
+    async fn peek_routes(&self, cluster: &str) -> CloudResult<Vec<Route>> {
+        self.session()?.routes.peek_routes(cluster).await
+    }
+    async fn plan_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<String> {
+        self.session()?.routes.plan_routes(cluster, changes).await
+    }
     async fn apply_routes(&self, cluster: &str, changes: &RouteChanges) -> RouteOutcomes {
         match self.session() {
             Ok(session) => session.routes.apply_routes(cluster, changes).await,

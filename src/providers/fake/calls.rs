@@ -58,6 +58,7 @@ calls! {
     CreateRoute "createRoute" Write "Create a route, alone or inside a batch.";
     DeleteRoute "deleteRoute" Write "Delete a route, alone or inside a batch.";
     ApplyRoutes "applyRoutes" Write "Change many routes at once.";
+    PlanRoutes "planRoutes" Read "Print what would be done to routes.";
     ListClusters "listClusters" Read "List the clusters.";
     Master "master" Read "Address of a cluster's control plane.";
     AllocateAddress "allocateAddress" Step "Step of ensure: take an address from the pool.";

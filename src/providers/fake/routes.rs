@@ -63,6 +63,22 @@ fn delete(memory: &mut FakeCloudState, cluster: &str, route: &Route) -> CloudRes
     Ok(there && memory.routes.remove(&key).is_some())
 }
 
+/// All changes, tried on a copy.
+fn plan(config: &FakeConfig, memory: &mut FakeCloudState, cluster: &str, changes: &RouteChanges) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut tell = |verb: &str, route: &Route, tried: CloudResult<bool>| {
+        let what = format!("route to {} of Node {:?}", route.destination_cidr, route.target_node);
+        lines.extend(match tried {
+            Ok(true) => Some(format!("{verb} {what}\n")),
+            Ok(false) => None,
+            Err(why) => Some(format!("{what} waits: {why}\n")),
+        });
+    };
+    changes.delete.iter().for_each(|route| tell("delete", route, delete(memory, cluster, route)));
+    changes.create.iter().for_each(|(hint, route)| tell("create", route, create(config, memory, cluster, hint, route)));
+    lines
+}
+
 #[async_trait]
 impl Routes for FakeCloud {
     async fn list_routes(&self, cluster: &str) -> CloudResult<Vec<Route>> {
@@ -103,5 +119,11 @@ impl Routes for FakeCloud {
                 created: vec![Err(error); changes.create.len()],
             },
         }
+    }
+
+    async fn plan_routes(&self, cluster: &str, changes: &RouteChanges) -> CloudResult<String> {
+        let body =
+            async { self.with_state(|config, memory| Ok(plan(config, &mut memory.clone(), cluster, changes).concat())) };
+        self.call(CallName::PlanRoutes, cluster, body).await
     }
 }

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use super::{
-    DryRunError, DryRunPlanner, SecureServingConfig, ServingDeps,
+    DryRunError, DryRunKind, DryRunPlanner, DryRunScope, SecureServingConfig, ServingDeps,
     authentication::{AuthenticationError, RequestAuthenticator, RequestUser},
     authorization::{AuthorizationDecision, RequestAuthorizer},
     authorized_networks::AuthorizedNetworks,
@@ -40,6 +40,7 @@ use super::{
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const CONFIGZ_KEY: &str = "cloudcontrollermanager.config.k8s.io";
 const WHICH_SERVICE: &str = "say which Service: /planz?service=NAMESPACE/NAME\n";
+const WHICH_KIND: &str = "say which kind: /planz?kind=nodes, routes or services\n";
 const NO_PROFILES: &str = "profiles of the Go runtime do not exist here; see /metrics for process_* and /statusz\n";
 /// A verbosity has few digits.
 const VERBOSITY_LIMIT: usize = 64;
@@ -307,18 +308,37 @@ async fn statusz(State(app): State<PagesState>, Query(query): QueryPairs, header
     }
 }
 
-/// What would be done for the Service that the query names. Writes nothing.
+/// What would be done for the Service that the query names, else for the cluster. Writes nothing.
 async fn planz(planner: DryRunPlanner, Query(query): QueryPairs) -> Response {
-    let Some(service) = service_of(&query) else { return plain(StatusCode::BAD_REQUEST, WHICH_SERVICE) };
-    match planner(service.to_owned()).await {
+    let scope = match dry_run_scope(&query) {
+        Ok(scope) => scope,
+        Err(wrong) => return plain(StatusCode::BAD_REQUEST, wrong),
+    };
+    match planner(scope).await {
         Ok(plan) => plain(StatusCode::OK, format!("{}\n", plan.trim_end())),
         Err(DryRunError { code, reason }) => status_response((code, format!("{reason}\n"))),
     }
 }
 
-/// The key of a Service, if the query has one.
-fn service_of(query: &[(String, String)]) -> Option<&str> {
-    let (_, key) = query.iter().find(|(name, _)| name == "service")?;
+/// What a query asks for, or what is wrong with it.
+fn dry_run_scope(query: &[(String, String)]) -> Result<DryRunScope, &'static str> {
+    let value = |key: &str| query.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str());
+    let service = |key: &str| service_key(key).map(str::to_owned).ok_or(WHICH_SERVICE);
+    if let Some(key) = value("service") {
+        return service(key).map(DryRunScope::Service);
+    }
+    let kind = match value("kind") {
+        None => None,
+        Some("nodes") => Some(DryRunKind::Nodes),
+        Some("routes") => Some(DryRunKind::Routes),
+        Some("services") => Some(DryRunKind::Services),
+        Some(_) => return Err(WHICH_KIND),
+    };
+    Ok(DryRunScope::Cluster { kind, after: value("after").map(service).transpose()? })
+}
+
+/// The text, if it may be the key of a Service.
+fn service_key(key: &str) -> Option<&str> {
     let (namespace, name) = key.split_once('/')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains('/')).then_some(key)
 }

@@ -289,3 +289,30 @@ fn routes_to_nodes_that_are_only_hidden_stay() {
         assert_eq!((&deleted, plan.kept), (expected, kept), "{stranger:?}");
     }
 }
+
+#[test]
+fn every_change_is_printed_with_its_reason() {
+    let nodes = [node("a", "1.1.1.1", &["10.120.0.0/24"]), node("b", "2.2.2.2", &["10.120.1.0/24", "10.120.2.0/24"])];
+    let routes = [
+        route("gone", "10.120.9.0/24"),
+        route("a", "10.120.8.0/24"),
+        Route { blackhole: true, name: "r".into(), ..route("a", "10.120.0.0/24") },
+        tracked("b", "10.120.1.0/24", &["9.9.9.9"]),
+    ];
+    let mut planned = plan(&routes, &nodes, &nets(CLUSTER));
+    let all = "delete route for 10.120.9.0/24 of Node \"gone\": there is no such Node\n\
+               delete route for 10.120.8.0/24 of Node \"a\": the Node does not have this pod CIDR\n\
+               delete route r for 10.120.0.0/24 of Node \"a\": it leads nowhere\n\
+               delete route for 10.120.1.0/24 of Node \"b\": the Node has other addresses\n\
+               create route for 10.120.0.0/24 of Node \"a\": the route that there is does not lead to the Node\n\
+               create route for 10.120.1.0/24 of Node \"b\": the route that there is does not lead to the Node\n\
+               create route for 10.120.2.0/24 of Node \"b\": the Node has this pod CIDR and no route leads there\n";
+    assert_eq!(planned.to_string(), all);
+
+    keep_routes_of_unlisted(&mut planned, &HashMap::new());
+    let (_, rest) = all.split_once('\n').unwrap();
+    let waits = "route for 10.120.9.0/24 of Node \"gone\" waits: nobody can tell whether its Node is gone\n";
+    assert_eq!(planned.to_string(), format!("{rest}{waits}"));
+    assert_eq!(planned.deletion_reasons.len(), planned.changes.delete.len());
+    assert_eq!(plan(&[route("a", "10.120.0.0/24")], &nodes[..1], &nets(CLUSTER)).to_string(), "");
+}

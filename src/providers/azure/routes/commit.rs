@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    plan::RouteChange,
+    plan::{RouteChange, RouteTablePlan},
     split,
     table::{ObservedRouteTable, PodCidrLookup, RouteTableStore},
 };
@@ -61,6 +61,17 @@ impl RouteCommitter {
             tracing::warn!(error = %refused, "the tags of the route table could not be written");
         }
         self.table.list().await.map_err(|error| errors::from_lookup(&LookupError::Arm(error)))
+    }
+
+    /// The table for a plan.
+    pub(super) async fn peek(&self) -> CloudResult<ObservedRouteTable> {
+        self.table.peek().await.map_err(|error| errors::from_lookup(&LookupError::Arm(error)))
+    }
+
+    /// What [`Self::commit`] would write for `changes` alone.
+    pub(super) async fn plan(&self, changes: &[RouteChange]) -> CloudResult<RouteTablePlan> {
+        let planned = self.table.plan(changes, &*self.cidrs_of).await;
+        planned.map_err(|error| errors::from_lookup(&LookupError::Arm(error)))
     }
 
     /// Makes `changes` together with whatever else waits. One answer per change; for none, one about the table itself.

@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 use self::{
     commit::RouteCommitter,
     node_history::RouteNodeHistory,
-    plan::{DesiredRoute, RouteChange},
+    plan::{DesiredRoute, RouteChange, RouteTableStep},
     settings::RouteSettings,
     table::RouteTableStore,
 };
@@ -108,17 +108,14 @@ impl AzureRoutes {
         self.nodes.get(&ObjectKey::cluster(name))
     }
 
-    /// What to write for each route to create. `Ok(None)` for those of unmanaged Nodes, which are only remembered.
+    /// What to write for each route to create. `Ok(None)` for those of unmanaged Nodes, which are only to be remembered.
     async fn desired_routes(&self, routes: &[&Route]) -> Vec<CloudResult<Option<DesiredRoute>>> {
         let sources: Vec<Option<MachineQuery>> = routes.iter().map(|route| self.machine_query(route)).collect();
         let mut found = self.machines(routes, &sources).await.into_iter();
         let mut wanted = Vec::new();
         for (route, source) in routes.iter().zip(&sources) {
             wanted.push(match source {
-                None => {
-                    self.node_history().remember(&route.target_node, &route.destination_cidr);
-                    Ok(None)
-                }
+                None => Ok(None),
                 Some(_) => match found.next() {
                     Some(Ok(machine)) => next_hop::desired_route(route, &machine).map(Some).map_err(CloudError::Failed),
                     Some(Err(error)) => Err(errors::from_lookup(&error)),
@@ -173,14 +170,31 @@ impl AzureRoutes {
         OperationTimer::begin(&self.metrics, self.clock, operation)
     }
 
+    /// Deletions, then what to set.
+    fn table_changes(changes: &RouteChanges, wanted: &[CloudResult<Option<DesiredRoute>>]) -> Vec<RouteChange> {
+        let removals = changes.delete.iter().map(|route| RouteChange::Remove(Self::name_of(route)));
+        removals.chain(wanted.iter().flatten().flatten().cloned().map(RouteChange::Set)).collect()
+    }
+
+    /// The memory as it would be after the next list and batch: also the pod CIDRs of unmanaged Nodes are in it.
+    fn foreseen_history(&self) -> RouteNodeHistory {
+        let nodes = self.nodes.list();
+        let mut history = self.node_history().clone();
+        history.observe(nodes.iter().map(Arc::as_ref));
+        for node in nodes.iter().filter(|node| node::is_unmanaged(node)) {
+            pod_cidrs(node).iter().for_each(|cidr| history.remember(node::name(node), cidr));
+        }
+        history
+    }
+
     async fn apply(&self, changes: &RouteChanges) -> CloudResult<RouteOutcomes> {
         let committer = self.committer()?;
         changes.delete.iter().for_each(|route| self.node_history().forget(&route.target_node, &route.destination_cidr));
         let creations: Vec<&Route> = changes.create.iter().map(|(_, route)| route).collect();
         let wanted = self.desired_routes(&creations).await;
-        let removals = changes.delete.iter().map(|route| RouteChange::Remove(Self::name_of(route)));
-        let settings = wanted.iter().flatten().flatten().cloned().map(RouteChange::Set);
-        let all: Vec<RouteChange> = removals.chain(settings).collect();
+        let unmanaged = creations.iter().zip(&wanted).filter(|(_, wanted)| matches!(wanted, Ok(None)));
+        unmanaged.for_each(|(route, _)| self.node_history().remember(&route.target_node, &route.destination_cidr));
+        let all = Self::table_changes(changes, &wanted);
         if all.is_empty() {
             let created = wanted.into_iter().map(|wanted| wanted.map(|_| ())).collect();
             return Ok(RouteOutcomes { deleted: Vec::new(), created });
@@ -224,6 +238,23 @@ impl Routes for AzureRoutes {
         deletions.into_iter().zip(&outcomes.deleted).for_each(|(running, outcome)| running.end(outcome.is_ok()));
         creations.into_iter().zip(&outcomes.created).for_each(|(running, outcome)| running.end(outcome.is_ok()));
         outcomes
+    }
+
+    async fn peek_routes(&self, _cluster: &str) -> CloudResult<Vec<Route>> {
+        let table = self.committer()?.peek().await?;
+        let is_unmanaged = |name: &str| self.node(name).is_some_and(|node| node::is_unmanaged(&node));
+        Ok(listing::list(table.as_deref(), &self.foreseen_history(), is_unmanaged))
+    }
+
+    async fn plan_routes(&self, _cluster: &str, changes: &RouteChanges) -> CloudResult<String> {
+        let committer = self.committer()?;
+        let creations: Vec<&Route> = changes.create.iter().map(|(_, route)| route).collect();
+        let wanted = self.desired_routes(&creations).await;
+        let mut plan = committer.plan(&Self::table_changes(changes, &wanted)).await?;
+        let failed = creations.iter().zip(&wanted).filter_map(|(route, wanted)| Some((route, wanted.as_ref().err()?)));
+        plan.steps
+            .extend(failed.map(|(route, why)| RouteTableStep::Wait { name: Self::name_of(route), why: why.to_string() }));
+        Ok(plan.to_string())
     }
 }
 

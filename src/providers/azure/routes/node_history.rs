@@ -12,13 +12,13 @@ use k8s_openapi::api::core::v1::Node;
 use crate::providers::azure::node;
 
 /// What is remembered. Lost with the process, which costs nothing: Nodes are asked for again.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct RouteNodeHistory {
     unmanaged: BTreeMap<String, BTreeSet<String>>,
     addresses: HashMap<String, NodeAddressHistory>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct NodeAddressHistory {
     current: HashSet<IpAddr>,
     former: HashSet<IpAddr>,

@@ -1,12 +1,12 @@
 //! A new route table from the one there is and what is wanted of it: pure.
 //!
-//! In: the table as ARM sent it, changes, settings. Out: the table to write, if it has to be written, and for each change whether it
-//! is in there or why it cannot be. Everything that is not meant by a change stays as it is.
+//! In: the table as ARM sent it, changes, settings. Out: the table to write, if it has to be written, for each change whether it
+//! is in there or why it cannot be, and the differences for people. Everything that is not meant by a change stays as it is.
 //!
 //! Upstream: `pkg/provider/azure_routes.go`, `updateRoutes`, `addRouteOperation`, `removeRouteOperation`, `cleanupOutdatedRoutes`.
 //! Other than there, a deletion removes the one route that was listed rather than all whose names begin like it.
 
-use std::net::IpAddr;
+use std::{fmt, net::IpAddr};
 
 use ipnet::IpNet;
 
@@ -53,6 +53,68 @@ pub struct RouteTablePlan {
     pub document: Option<RouteTable>,
     /// For each change, why it is not in there.
     pub refused: Vec<Option<String>>,
+    /// What differs from the table there is, and what waits.
+    pub steps: Vec<RouteTableStep>,
+}
+
+/// One difference between the table there is and the one to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RouteTableStep {
+    /// There is no table: it is made, with the routes that follow.
+    CreateTable,
+    /// Its tags are not as configured.
+    SetTags,
+    /// The route of this name goes.
+    Delete(String),
+    /// A route that is not there.
+    Create(DesiredRoute),
+    /// A route that leads elsewhere, or to nothing, at present.
+    Change(DesiredRoute, Option<String>),
+    /// A route gets its full name.
+    Rename {
+        /// The name that it has.
+        from: String,
+        /// The name that it gets.
+        to: String,
+    },
+    /// The route of this name cannot be made now.
+    Wait {
+        /// Its name.
+        name: String,
+        /// Why not.
+        why: String,
+    },
+}
+
+/// One line each. Nothing, when there is nothing to do.
+impl fmt::Display for RouteTablePlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.steps.iter().try_for_each(|step| writeln!(f, "{step}"))
+    }
+}
+
+impl fmt::Display for RouteTableStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CreateTable => {
+                f.write_str("create the route table: there is none, and the routes wait for it in the same write")
+            }
+            Self::SetTags => f.write_str("set the tags of the route table: they are not as configured"),
+            Self::Delete(name) => write!(f, "delete route {name} of Node {:?}", names::node_of(name)),
+            Self::Create(route) => write!(f, "create {route}: it is not in the table"),
+            Self::Change(route, Some(now)) => write!(f, "change {route}: it leads to {now}"),
+            Self::Change(route, None) => write!(f, "change {route}: it leads to no address"),
+            Self::Rename { from, to } => write!(f, "rename route {from} to {to}: it has no pod CIDR in its name"),
+            Self::Wait { name, why } => write!(f, "route {name} of Node {:?} waits: {why}", names::node_of(name)),
+        }
+    }
+}
+
+impl fmt::Display for DesiredRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, prefix, next_hop } = self;
+        write!(f, "route {name} of Node {:?}, {prefix} to {next_hop}", names::node_of(name))
+    }
 }
 
 /// Applies `changes` to `table` (`None`: there is none), deletions first. `cidrs_of` tells the pod CIDRs of a Node: a route to one of
@@ -75,11 +137,61 @@ pub fn plan(
     let tags_differ = !settings.tags.is_empty() && tags::merge(&mut tags, &settings.tags, &settings.system_tags);
     let routes = draft.routes();
     let is_wanted = if table.is_some() { tags_differ || routes != before } else { !routes.is_empty() };
+    let mut steps = Vec::new();
     let document = is_wanted.then(|| {
-        let routes = routes.into_iter().map(|route| with_full_name(route, cidrs_of)).collect();
-        RouteTable { tags, ..with_routes(table, routes, settings) }
+        steps.extend(table.is_none().then_some(RouteTableStep::CreateTable));
+        steps.extend((table.is_some() && tags_differ).then_some(RouteTableStep::SetTags));
+        steps.extend(differences(before, &routes));
+        let named: Vec<ArmRoute> = routes.iter().map(|route| with_full_name(route.clone(), cidrs_of)).collect();
+        steps.extend(renamings(&routes, &named));
+        RouteTable { tags, ..with_routes(table, named, settings) }
     });
-    RouteTablePlan { document, refused }
+    steps.extend(changes.iter().zip(&refused).filter_map(|(change, why)| waiting(change, why.as_deref()?)));
+    RouteTablePlan { document, refused, steps }
+}
+
+/// What goes, then what comes or changes.
+fn differences(before: &[ArmRoute], after: &[ArmRoute]) -> Vec<RouteTableStep> {
+    let named = |routes: &'_ [ArmRoute], name: &str| routes.iter().position(|route| has_name(route, name));
+    let gone = before.iter().map(name_of).filter(|name| named(after, name).is_none());
+    let mut steps: Vec<_> = gone.map(|name| RouteTableStep::Delete(name.to_owned())).collect();
+    for route in after {
+        let known = named(before, name_of(route)).and_then(|at| before.get(at));
+        let Some(wanted) = desired(route).filter(|_| known != Some(route)) else { continue };
+        steps.push(match known {
+            None => RouteTableStep::Create(wanted),
+            Some(known) => RouteTableStep::Change(wanted, next_hop_of(known)),
+        });
+    }
+    steps
+}
+
+fn renamings(routes: &[ArmRoute], named: &[ArmRoute]) -> Vec<RouteTableStep> {
+    let renamed = routes.iter().map(name_of).zip(named.iter().map(name_of)).filter(|(from, to)| from != to);
+    renamed.map(|(from, to)| RouteTableStep::Rename { from: from.to_owned(), to: to.to_owned() }).collect()
+}
+
+fn waiting(change: &RouteChange, why: &str) -> Option<RouteTableStep> {
+    let RouteChange::Set(wanted) = change else { return None };
+    Some(RouteTableStep::Wait { name: wanted.name.clone(), why: why.to_owned() })
+}
+
+/// A route that was written here, as it was wanted.
+fn desired(route: &ArmRoute) -> Option<DesiredRoute> {
+    let properties = route.properties.as_ref()?;
+    Some(DesiredRoute {
+        name: name_of(route).to_owned(),
+        prefix: properties.address_prefix.clone()?,
+        next_hop: properties.next_hop_ip_address.as_deref()?.parse().ok()?,
+    })
+}
+
+fn next_hop_of(route: &ArmRoute) -> Option<String> {
+    route.properties.as_ref()?.next_hop_ip_address.clone()
+}
+
+fn name_of(route: &ArmRoute) -> &str {
+    route.name.as_deref().unwrap_or_default()
 }
 
 /// Whether `change` shows in `table`.

@@ -94,7 +94,7 @@ impl RouteTableStore {
         let mut tries = 1;
         loop {
             let table = self.read_for_write().await?;
-            let RouteTablePlan { document, refused } =
+            let RouteTablePlan { document, refused, .. } =
                 plan::plan(table.as_deref(), changes, &self.settings(), &|name| cidrs_of(name));
             let Some(document) = document else { return Ok(answers(changes, &refused, table.as_deref())) };
             match self.put(table.as_deref(), &document, urgency(changes)).await {
@@ -154,13 +154,32 @@ impl RouteTableStore {
         Ok(written)
     }
 
+    /// The table for a plan: not older than the cache time, and not kept.
+    pub(super) async fn peek(&self) -> ArmResult<ObservedRouteTable> {
+        let cached = self.cache().table.clone().filter(|(_, at)| self.age(*at) < self.settings.ttl);
+        match cached {
+            Some((table, _)) => Ok(table),
+            None => self.fetch().await,
+        }
+    }
+
+    /// What [`Self::write`] would write for `changes` if ARM took everything at once.
+    pub(super) async fn plan(&self, changes: &[RouteChange], cidrs_of: &PodCidrLookup) -> ArmResult<RouteTablePlan> {
+        let table = self.peek().await?;
+        Ok(plan::plan(table.as_deref(), changes, &self.settings(), &|name| cidrs_of(name)))
+    }
+
+    async fn fetch(&self) -> ArmResult<ObservedRouteTable> {
+        match self.arm.get(&api::ROUTE_TABLES, &self.id, &[]).await {
+            Ok(table) => Ok(Some(Arc::new(table))),
+            Err(error) if error.class == ArmErrorClass::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn read(&self) -> ArmResult<ObservedRouteTable> {
         let (generation, asked) = (self.cache().generation, self.clock.now());
-        let table = match self.arm.get(&api::ROUTE_TABLES, &self.id, &[]).await {
-            Ok(table) => Some(Arc::new(table)),
-            Err(error) if error.class == ArmErrorClass::NotFound => None,
-            Err(error) => return Err(error),
-        };
+        let table = self.fetch().await?;
         let mut cache = self.cache();
         if cache.generation == generation {
             cache.table = Some((table.clone(), asked));

@@ -229,3 +229,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn every_difference_is_printed() {
+    let there = table(&[
+        route("gone____1", "10.0.9.0/24", "10.1.0.9"),
+        route("node-1", "10.0.0.0/24", "10.1.0.1"),
+        route("a____1001024", "10.0.1.0/24", "10.1.0.8"),
+    ]);
+    let changes = [
+        remove("gone____1"),
+        set("a", "10.0.1.0/24", "10.1.0.2"),
+        set("b", "10.0.2.0/24", "10.1.0.3"),
+        set("c", "10.0.2.0/24", "10.1.0.4"),
+    ];
+    let text = planned(&there, &changes).to_string();
+    let expected = "delete route gone____1 of Node \"gone\"\n\
+                    change route a____1001024 of Node \"a\", 10.0.1.0/24 to 10.1.0.2: it leads to 10.1.0.8\n\
+                    create route b____1002024 of Node \"b\", 10.0.2.0/24 to 10.1.0.3: it is not in the table\n\
+                    rename route node-1 to node-1____1000024: it has no pod CIDR in its name\n\
+                    route c____1002024 of Node \"c\" waits: ";
+    assert!(text.starts_with(expected), "{text}");
+    let made = plan(None, &changes[2..3], &settings(), &no_cidrs).to_string();
+    assert!(made.starts_with("create the route table: there is none") && made.lines().count() == 2, "{made}");
+    let tags = plan(Some(&there), &[], &tagged(), &no_cidrs).to_string();
+    assert!(tags.starts_with("set the tags of the route table"), "{tags}");
+    assert_eq!(planned(&there, &[]).to_string(), "");
+}

@@ -1,0 +1,102 @@
+//! Printed plans of the recorded route cases, from the state before each step: no controllers, and no writes.
+//!
+//! In: a case. Out: a text, compared with the file in `printed/`, which `UPDATE_PLANS=1` writes anew. From the state after a step nothing
+//! is planned.
+
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+
+use cloud_controller_manager::{
+    controllers::route,
+    metrics::Metrics,
+    providers::azure::{
+        arm::{Budget, BudgetSettings},
+        config::{self, ConfigTexts, EnvironmentOverrides},
+        session::{Session, SessionDeps},
+    },
+    runtime::{leader_election::Leadership, store::InformerStore},
+    sandbox::azure::Class,
+};
+use k8s_openapi::api::core::v1::Node;
+
+use crate::{
+    case::{Action, Case},
+    corpus::cases,
+    stage::Stage,
+};
+
+const POD_CIDRS: [&str; 2] = ["100.64.0.0/10", "fd00:64::/32"];
+
+fn route_cases() -> impl Iterator<Item = &'static Case> {
+    cases().iter().filter(|case| case.path.starts_with("azure-routes/"))
+}
+
+/// The Nodes after step `number`; `None`: before the first one.
+fn nodes_after(case: &Case, number: Option<usize>) -> Vec<Node> {
+    let done = number.map_or(0, |number| number + 1);
+    case.steps[..done].iter().rev().find_map(|step| step.nodes.clone()).unwrap_or_else(|| case.nodes.clone())
+}
+
+/// What a replica that has just started would do for `nodes`, asked twice: the second answer has to be the first.
+async fn planned(stage: &Stage, case: &Case, nodes: Vec<Node>) -> String {
+    let texts = ConfigTexts { file: Some(stage.config(&case.config).to_string()), secret: None };
+    let config = config::merge(&texts, &EnvironmentOverrides::of(BTreeMap::new()), false).unwrap().config;
+    let metrics = Arc::new(Metrics::new().unwrap());
+    let surroundings = SessionDeps {
+        transport: stage.azure().transport(),
+        environment: BTreeMap::new(),
+        leadership: Leadership::unopposed(),
+        budget: Budget::new(BudgetSettings::from(&config), Arc::clone(&metrics), stage.clock),
+        metrics,
+        clock: stage.clock,
+        nodes: InformerStore::of(nodes.clone()),
+    };
+    let session = Session::open(Arc::new(config), &surroundings).await.unwrap();
+    let cidrs = POD_CIDRS.map(|cidr| cidr.parse().unwrap());
+    let nodes: Vec<Arc<Node>> = nodes.into_iter().map(Arc::new).collect();
+    let plan = || async { route::preview(session.routes.as_ref(), "kubernetes", &nodes, &cidrs).await.unwrap() };
+    let (before, first) = (stage.documents(), plan().await);
+    assert_eq!(first, plan().await, "{}: asked again", case.path);
+    assert_eq!(before, stage.documents(), "{}: planning writes nothing", case.path);
+    let writes = |class: Class| matches!(class, Class::Write | Class::Delete);
+    assert_eq!(stage.azure().count(|request| writes(request.class)), 0, "{}", case.path);
+    first
+}
+
+/// The plans of all steps, each from what was there before and what somebody else does in it.
+async fn printed(case: &Case) -> String {
+    let mut text = String::new();
+    for (number, step) in case.steps.iter().enumerate() {
+        let stage = number.checked_sub(1).map_or_else(|| Stage::new(case), |before| Stage::after(case, before));
+        stage.act(step, &Action::Azure).await;
+        let plan = planned(&stage, case, nodes_after(case, Some(number))).await;
+        text += &format!("# {}\n{plan}", step.name);
+    }
+    text
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_printed_plans_of_routes_are_those_on_file() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/printed/azure-routes");
+    let mut wrong = Vec::new();
+    for case in route_cases() {
+        let file = folder.join(format!("{}.txt", case.path.trim_start_matches("azure-routes/")));
+        let text = printed(case).await;
+        if std::env::var_os("UPDATE_PLANS").is_some() {
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(&file, text).unwrap();
+        } else if fs::read_to_string(&file).unwrap_or_default() != text {
+            wrong.push(format!("{} has another plan than (UPDATE_PLANS=1 writes it):\n{text}", file.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn from_the_state_after_a_step_no_routes_are_planned() {
+    for case in route_cases() {
+        for number in 0..case.steps.len() {
+            let plan = planned(&Stage::after(case, number), case, nodes_after(case, Some(number))).await;
+            assert_eq!(plan, "", "{} after {}", case.path, case.steps[number].name);
+        }
+    }
+}
