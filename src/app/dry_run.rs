@@ -3,7 +3,7 @@
 //! In: what the process watches, and the Service's key. Out: the provider's plan as text, or why there is none. Nothing is written, so
 //! that every replica answers, leading or not.
 
-use super::manager::ManagerState;
+use super::manager_state::ManagerState;
 use crate::{
     cloud_provider::CloudError,
     controllers::service::{
