@@ -4,7 +4,11 @@
 
 use std::{process::ExitCode, sync::Arc};
 
-use super::{clients, fail, on_runtime, print, provider_config};
+use super::{
+    clients,
+    process::{fail, on_runtime, print},
+    wiring::provider_config,
+};
 use crate::{
     cli::{self, CheckConfigOptions},
     cloud_provider::{

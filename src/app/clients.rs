@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::manager::ClientSource;
+use super::client_source::ClientSource;
 use crate::{
     cli::{
         self,

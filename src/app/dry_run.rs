@@ -8,7 +8,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::Service;
 use tokio::time::{Instant, timeout_at};
 
-use super::manager::ManagerState;
+use super::manager_state::ManagerState;
 use crate::{
     cloud_provider::CloudError,
     controllers::{

@@ -17,7 +17,7 @@ use tokio::{
     sync::{oneshot, watch},
 };
 
-use super::manager::{ClientSource, ManagerStartError};
+use super::{client_source::ClientSource, start_error::ManagerStartError};
 use crate::{
     cli::config::LeaderElectionOptions,
     metrics::Metrics,

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::manager::ManagerState;
+use super::manager_state::ManagerState;
 use crate::{
     runtime::store::WatchStatus,
     serving::{HealthChecks, HealthEndpointSet},

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::manager::ManagerState;
+use super::manager_state::ManagerState;
 use crate::runtime::store::WatchStatus;
 
 /// How long a leader may wait for the first list, or its next page: four tries of a list that hangs. Until then no controller runs at all.

@@ -1,19 +1,21 @@
 //! The life of a manager: serve, watch, campaign, lead, drain, release.
 //!
-//! In: [`Parts`] – everything that differs between the binary, the demo and a test. Out: how it [`Ended`]. What runs on every
+//! In: [`ManagerDeps`] – everything that differs between the binary, the demo and a test. Out: how it ended ([`ManagerOutcome`]). What runs on every
 //! replica (servers, informers, the provider's caches) starts at once; controllers start when this replica leads.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use k8s_openapi::api::core::v1::{Node, Service};
 use tokio::{sync::watch, task::JoinHandle};
 
+pub use super::{client_source::ClientSource, start_error::ManagerStartError};
 use super::{
     clients::platform,
     dry_run,
     election::{self, ElectionHost, PendingElection},
-    health, informer_watchdog, status, wiring,
+    health, informer_watchdog,
+    manager_state::ManagerState,
+    status, wiring,
 };
 use crate::{
     cli::{config::ManagerConfig, feature_gates},
@@ -32,9 +34,8 @@ use crate::{
         clock::Clock,
         events::{self, EventRecorder},
         informer::Informer,
-        leader_election::{ElectionOutcome as Election, LeaderElectionHealth, Leadership},
+        leader_election::{ElectionOutcome as Election, Leadership},
         shutdown::Shutdown,
-        store::InformerStore,
     },
     serving::{self, ServingDeps as ServingParts},
 };
@@ -44,25 +45,6 @@ pub const COMPONENT: &str = "cloud-controller-manager";
 
 /// How long background tasks may take to end once the work is done; they only write what is already queued.
 const BACKGROUND_DRAIN: Duration = Duration::from_secs(2);
-
-/// Clients by who asks, so that audit logs and priority levels can tell controllers apart.
-pub trait ClientSource: Send + Sync {
-    /// A client whose user agent names `component`.
-    fn component(&self, component: &str) -> Result<kube::Client, kube::Error>;
-    /// A client for a controller or the provider, which writes only while `leadership` holds; under
-    /// `--use-service-account-credentials` it acts as ServiceAccount `account`.
-    fn controller(&self, account: &str, leadership: &Leadership) -> Result<kube::Client, kube::Error>;
-    /// A client for watches, which may stay silent for long.
-    fn watches(&self) -> Result<kube::Client, kube::Error>;
-    /// A client for the reviews of the secure port, which limits them itself.
-    fn reviews(&self) -> Result<kube::Client, kube::Error> {
-        self.component("secure-port")
-    }
-    /// A client for the leader election, which shares nothing with others. Called on the runtime that the election runs on.
-    fn election(&self) -> Result<kube::Client, kube::Error> {
-        self.component("leader-election")
-    }
-}
 
 /// Everything a manager is made of.
 pub struct ManagerDeps {
@@ -91,40 +73,6 @@ pub enum ManagerOutcome {
     InformersStale,
     /// A part that must not end did.
     UnexpectedEnd,
-}
-
-/// Why a manager could not start. The message names the flag to change.
-#[derive(Debug, thiserror::Error)]
-pub enum ManagerStartError {
-    /// The provider cannot tell its resources from those of other clusters.
-    #[error("the cloud has no cluster id: tag its resources with one, or give --allow-untagged-cloud")]
-    NoClusterId,
-    /// The API client cannot be built.
-    #[error("cannot build the Kubernetes client: {0}")]
-    Client(#[from] kube::Error),
-    /// There is no thread for the leader election.
-    #[error("cannot run the leader election: {0}")]
-    ElectionThread(std::io::Error),
-    /// The secure port cannot be served.
-    #[error(transparent)]
-    Serving(#[from] serving::ServingError),
-    /// A controller is configured wrongly.
-    #[error(transparent)]
-    Wiring(#[from] wiring::WiringError),
-}
-
-/// State that health checks and the status page read.
-pub(super) struct ManagerState {
-    pub(super) leadership: Leadership,
-    pub(super) election: Option<LeaderElectionHealth>,
-    pub(super) nodes: InformerStore<Node>,
-    /// `None`: no controller that runs needs them.
-    pub(super) services: Option<InformerStore<Service>>,
-    pub(super) provider: Arc<dyn CloudProvider>,
-    /// `None` until the provider is initialised; then `Ok`, or why not.
-    pub(super) provider_ready: watch::Receiver<ProviderReadiness>,
-    pub(super) controllers: Vec<(ControllerNames, Arc<dyn Controller>)>,
-    pub(super) skipped: Vec<(&'static str, String)>,
 }
 
 /// Runs a manager until `stop` begins or it ends by itself, with the leader election on this runtime.

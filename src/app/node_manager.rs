@@ -7,7 +7,11 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::{clients, fail, run_on, single_threaded, wiring};
+use super::{
+    clients,
+    process::{fail, run_on, single_threaded, verbosity},
+    wiring,
+};
 use crate::{
     cli::{self, NodeManagerConfig, config, feature_gates, logging},
     cloud_provider::{LocalConfig, Registry},
@@ -114,7 +118,7 @@ async fn serve(
         status: Arc::new(move || status(&for_status)),
         planner: None,
         before_metrics: Arc::new(move || for_metrics.observe()),
-        set_verbosity: super::verbosity(log),
+        set_verbosity: verbosity(log),
         clock: Clock::System,
     };
     serving::serve(serving_settings(&config.serving), parts, background.clone()).await?;

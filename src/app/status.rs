@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::manager::ManagerState;
+use super::manager_state::ManagerState;
 use crate::{
     controllers::ControllerStatus,
     runtime::{store::WatchStatus, work_queue::UnsettledKey},

@@ -2,14 +2,20 @@
 
 use std::sync::Arc;
 
-use super::manager::{ClientSource, ManagerStartError};
+use super::{
+    client_source::ClientSource,
+    start_error::{ManagerStartError, WiringError},
+};
 use crate::{
     cli::{
-        config::{self, ManagerConfig},
+        config::{self, KubeCloudSharedOptions, ManagerConfig},
         feature_gates::{self, FeatureGates},
         tls,
     },
-    cloud_provider::CloudProvider,
+    cloud_provider::{
+        CloudProvider,
+        registry::{ProviderConfig, SecretRef},
+    },
     controllers::{
         Controller, ControllerContext, Informers,
         names::{ControllerNames, NODE, NODE_LIFECYCLE, ROUTE, SERVICE, TABLE},
@@ -19,14 +25,6 @@ use crate::{
     runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, patch::ObjectWriter},
     serving,
 };
-
-/// A controller is configured wrongly.
-#[derive(Debug, thiserror::Error)]
-#[error("{controller}: {reason}")]
-pub struct WiringError {
-    controller: &'static str,
-    reason: String,
-}
 
 /// What controllers are built from.
 pub(super) struct WiringContext<'a> {
@@ -200,5 +198,20 @@ fn authentication(config: &config::DelegatingAuthenticationOptions) -> serving::
             group_headers: proxy.group_headers.clone(),
             extra_headers_prefix: proxy.extra_header_prefixes.clone(),
         }),
+    }
+}
+
+/// What the factories of providers are told.
+pub(super) fn provider_config(cloud: &KubeCloudSharedOptions) -> ProviderConfig {
+    let secret = cloud.cloud_config_secret.clone();
+    ProviderConfig {
+        cloud_config: cloud.cloud_config.clone(),
+        cloud_config_secret: secret.map(|secret| SecretRef {
+            namespace: secret.namespace,
+            name: secret.name,
+            key: secret.key,
+        }),
+        reload: cloud.reload,
+        cluster_name: cloud.cluster_name.clone(),
     }
 }

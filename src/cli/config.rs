@@ -267,3 +267,32 @@ pub struct ServiceControllerOptions {
     /// Services at a time; `None`: as many as the provider can take.
     pub concurrent_syncs: Option<usize>,
 }
+
+/// Everything that the flags decide.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeManagerConfig {
+    /// Name of the provider.
+    pub provider: String,
+    /// The provider's own configuration.
+    pub cloud_config: Option<PathBuf>,
+    /// Name of the Node in lower case; `None`: the host name.
+    pub node_name: Option<String>,
+    /// Whether the machine's metadata service is asked, not the cloud's API.
+    pub use_instance_metadata: bool,
+    /// Whether the taint stays until there is a route.
+    pub wait_routes: bool,
+    /// How often addresses are compared with the cloud.
+    pub status_update_frequency: Duration,
+    /// The way to the API server.
+    pub kube_api: KubeApiOptions,
+    /// The HTTPS server.
+    pub serving: SecureServingOptions,
+    /// The log.
+    pub logging: LoggingOptions,
+    /// The version to report.
+    pub version: String,
+    /// What the operator should be told at start.
+    pub notices: Vec<String>,
+    /// Every flag with its effective value, as `/flagz` shows it. No flag carries a secret.
+    pub flagz: Vec<(String, String)>,
+}

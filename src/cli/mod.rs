@@ -1,11 +1,12 @@
 //! The command line: what was typed, and what it means.
 //!
-//! In: the words. Out: a [`Command`]: either a validated [`config::Config`] to run with, or a text to print. The tables
+//! In: the words. Out: a [`CliCommand`]: either a validated [`config::ManagerConfig`] to run with, or a text to print. The tables
 //! in [`flags`], [`feature_gates`] and [`controllers`] say everything once; parser, help, completions, `/flagz`,
 //! `/configz` and the reference pages derive from them.
 
 pub mod arguments;
 mod check_config;
+mod command;
 pub mod config;
 pub mod controllers;
 pub mod docs;
@@ -19,64 +20,26 @@ mod node_manager;
 pub mod tls;
 mod usage_errors;
 pub mod value;
+mod version;
 
-use std::{ffi::OsString, fmt, fs};
+use std::{ffi::OsString, fs};
 
 use clap::ArgMatches;
 use clap_complete::Shell;
 
 pub use self::check_config::{CheckConfigOptions, NAME as CHECK_CONFIG};
-pub use self::node_manager::{NAME as NODE_MANAGER, NodeManagerConfig};
+pub use self::command::CliCommand;
+pub use self::config::NodeManagerConfig;
+pub use self::node_manager::NAME as NODE_MANAGER;
+pub use self::usage_errors::UsageError;
+pub use self::version::{NAME, VERSION};
 use self::{
     arguments::FlagArguments,
-    config::ManagerConfig,
     flags::{generic, leader_election},
     usage_errors::{ParsedCommandLine, UsageErrors},
     value::VersionRequest,
+    version::{VERSION_WORD, raw_version, short_version},
 };
-
-/// Name of the program.
-pub const NAME: &str = "cloud-controller-manager";
-/// The subcommand that does what `--version` does.
-const VERSION_WORD: &str = "version";
-/// Version of this build.
-pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
-
-/// What the program should do.
-#[derive(Debug, Clone, PartialEq)]
-pub enum CliCommand {
-    /// Run the controllers.
-    Run(Box<ManagerConfig>),
-    /// Look after the Node of this machine.
-    ManageNode(Box<NodeManagerConfig>),
-    /// Check the provider's configuration.
-    Check(Box<CheckConfigOptions>),
-    /// Print this to stdout and end with exit code 0.
-    Print(String),
-}
-
-/// The command line is wrong: one line per complaint; the program ends with exit code 1.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct UsageError {
-    lines: Vec<String>,
-}
-
-impl UsageError {
-    fn new(lines: Vec<String>) -> Self {
-        Self { lines }
-    }
-
-    /// The complaints.
-    pub fn lines(&self) -> &[String] {
-        &self.lines
-    }
-}
-
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.lines.join("\n"))
-    }
-}
 
 /// Which providers can do what, by name.
 #[derive(Debug, Clone, Copy, Default)]
@@ -171,17 +134,6 @@ fn page(chosen: &ArgMatches) -> String {
         Some("cloud-node-manager") => docs::node_manager(),
         _ => docs::flags(),
     }
-}
-
-fn short_version() -> String {
-    format!("{NAME} {VERSION}\n")
-}
-
-fn raw_version() -> String {
-    let mut numbers = env!("CARGO_PKG_VERSION").split('.');
-    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
-    let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
-    format!("version.Info{{Major:{major:?}, Minor:{minor:?}, GitVersion:{VERSION:?}, Platform:{platform:?}}}\n")
 }
 
 /// The file means nothing here, but a broken one is told, as upstream does.

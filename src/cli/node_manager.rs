@@ -1,58 +1,29 @@
 //! `cloud-node-manager`: the same program on every node, for its own Node alone.
 //!
-//! In: the words after the program's or the subcommand's name. Out: a [`NodeManagerConfig`]. The flags are rows of the tables in
+//! In: the words after the program's or the subcommand's name. Out: a [`config::NodeManagerConfig`]. The flags are rows of the tables in
 //! [`flags`](super::flags), so they mean what they mean for the manager.
 
-use std::{ffi::OsString, path::Path, path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::Path};
 
 use clap::{ArgMatches, Command};
 
 use super::{
-    CliCommand as Parsed, UsageError, VERSION, VERSION_WORD,
     arguments::{self, FlagArguments},
-    config::{self, KubeApiOptions, SecureServingOptions},
+    command::CliCommand as Parsed,
+    config,
     flags::{
         FlagSpec, generic,
         node_manager::{NodeManagerFlagSection, sections},
     },
-    logging::LoggingOptions,
-    usage_errors::UsageErrors,
+    usage_errors::{UsageError, UsageErrors},
     value::VersionRequest,
+    version::{VERSION, VERSION_WORD},
 };
 
 /// Name of the subcommand, and of the program that is nothing else.
 pub const NAME: &str = "cloud-node-manager";
 /// Name in front of the version. Upstream's.
 const TITLE: &str = "Cloud Node Manager";
-
-/// Everything that the flags decide.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NodeManagerConfig {
-    /// Name of the provider.
-    pub provider: String,
-    /// The provider's own configuration.
-    pub cloud_config: Option<PathBuf>,
-    /// Name of the Node in lower case; `None`: the host name.
-    pub node_name: Option<String>,
-    /// Whether the machine's metadata service is asked, not the cloud's API.
-    pub use_instance_metadata: bool,
-    /// Whether the taint stays until there is a route.
-    pub wait_routes: bool,
-    /// How often addresses are compared with the cloud.
-    pub status_update_frequency: Duration,
-    /// The way to the API server.
-    pub kube_api: KubeApiOptions,
-    /// The HTTPS server.
-    pub serving: SecureServingOptions,
-    /// The log.
-    pub logging: LoggingOptions,
-    /// The version to report.
-    pub version: String,
-    /// What the operator should be told at start.
-    pub notices: Vec<String>,
-    /// Every flag with its effective value, as `/flagz` shows it. No flag carries a secret.
-    pub flagz: Vec<(String, String)>,
-}
 
 /// The subcommand.
 pub(super) fn command() -> Command {
@@ -92,8 +63,10 @@ pub(super) fn parse(matches: &ArgMatches, providers: &[&str], mut mistakes: Usag
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::cli::{CliCommand as Parsed, ProviderNames, parse_for};
+    use crate::cli::{CliCommand as Parsed, ProviderNames, config::NodeManagerConfig, parse_for};
 
     fn read(line: &str) -> Result<Parsed, UsageError> {
         let providers = ProviderNames { all: &["azure", "fake", "other"], checkable: &[], local: &["azure", "fake"] };

@@ -1,7 +1,7 @@
 use std::{io::Write, time::Duration};
 
 use super::{
-    config::{RequestHeaderOptions, TlsFiles},
+    config::{ManagerConfig, RequestHeaderOptions, TlsFiles},
     feature_gates,
     logging::{LogFormat, ModuleLevel},
     tls::OfferedTlsVersion,

@@ -4,14 +4,14 @@
 //! mistake, in that order. A rule that compares a flag whose value could not be read says nothing about it: the value that it would
 //! judge is not the one that was meant.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, fmt};
 
 use clap::{
     ArgMatches, Command,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
-use super::{UsageError, arguments::FlagArguments, value::FlagValue};
+use super::{arguments::FlagArguments, value::FlagValue};
 
 /// Unknown words that are told; the parser runs once for each.
 const MAX_UNKNOWN_WORDS: usize = 20;
@@ -182,6 +182,29 @@ fn accepted(name: &str, command: Option<&Command>) -> String {
     let values = argument.map(clap::Arg::get_possible_values).unwrap_or_default();
     let values: Vec<_> = values.iter().map(clap::builder::PossibleValue::get_name).collect();
     format!("one of {}", values.join(", "))
+}
+
+/// The command line is wrong: one line per complaint; the program ends with exit code 1.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct UsageError {
+    lines: Vec<String>,
+}
+
+impl UsageError {
+    fn new(lines: Vec<String>) -> Self {
+        Self { lines }
+    }
+
+    /// The complaints.
+    pub fn lines(&self) -> &[String] {
+        &self.lines
+    }
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lines.join("\n"))
+    }
 }
 
 #[cfg(test)]

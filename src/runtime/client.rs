@@ -7,6 +7,7 @@
 
 mod credentials;
 pub(super) mod deadline;
+mod error_text;
 mod fence;
 mod proxy;
 mod rate_limit;
@@ -33,6 +34,7 @@ use tower::{
     util::{BoxService, option_layer},
 };
 
+pub use self::error_text::with_causes;
 use self::{
     credentials::{CredentialsLayer, KubeCredentials},
     deadline::DeadlineLayer,
@@ -251,21 +253,6 @@ where
     B::Error: Into<BoxError>,
 {
     ClientBuilder::new(service, "default").with_layer(&DeadlineLayer).build()
-}
-
-/// `error` with what caused it, since libraries leave the cause out of the message: "client error (Connect)" alone tells nobody
-/// whether the address or the certificate is wrong.
-pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let message = error.to_string();
-        if !text.contains(&message) {
-            text = format!("{text}: {message}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 fn parse_master_url(value: &str) -> Result<http::Uri, KubeClientError> {

@@ -12,7 +12,6 @@ use kube::{Api, Client};
 use tokio::time::Instant;
 
 use super::{
-    ServingError,
     authentication::RequestUser,
     authorized_networks::AuthorizedNetworks,
     config::DelegatedAuthorizationConfig,
@@ -20,7 +19,7 @@ use super::{
     review_budget::{self, CredentialBudgets, ReviewBudget},
     review_cache::{ByteSize, ReviewCache},
     review_client::{ReviewClient, ReviewError},
-    truncate,
+    text::truncate,
 };
 use crate::metrics::Metrics;
 
@@ -77,19 +76,6 @@ fn path_matches(pattern: &str, path: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(prefix) => path.starts_with(prefix),
         None => path == pattern,
-    }
-}
-
-/// A `*` may only stand at the end.
-pub(super) fn validate_paths(paths: &[String]) -> Result<(), ServingError> {
-    match paths.iter().find(|path| path.strip_suffix('*').unwrap_or(path).contains('*')) {
-        None => Ok(()),
-        Some(path) => Err(ServingError::setting(
-            "authorization-always-allow-paths",
-            format!(
-                "{path:?} has a '*' that is not at the end; accepted: a path such as /healthz, or a prefix such as /debug/*"
-            ),
-        )),
     }
 }
 
@@ -215,7 +201,7 @@ impl RequestAuthorizer {
 mod tests {
     use k8s_openapi::api::authorization::v1::SubjectAccessReviewStatus;
 
-    use super::*;
+    use super::{super::config::validate_paths, *};
 
     #[test]
     fn paths() {

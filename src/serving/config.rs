@@ -1,6 +1,6 @@
 //! Settings of the secure port as plain data, with upstream's defaults, and the pure checks on them.
 //!
-//! In: what the flags said (the command line maps into [`ServingConfig`]). Out: a [`ServingError::Setting`] that names the flag,
+//! In: what the flags said (the command line maps into [`SecureServingConfig`]). Out: a [`ServingError::Setting`] that names the flag,
 //! or nothing. Defaults are those of `SecureServingOptions`, `DelegatingAuthenticationOptions` and
 //! `DelegatingAuthorizationOptions` in `k8s.io/apiserver/pkg/server/options`.
 
@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use super::{ServingError, authorization};
+use super::error::ServingError;
 
 /// Everything the secure port needs to know.
 #[derive(Debug, Clone, PartialEq)]
@@ -214,7 +214,7 @@ pub(super) fn validate(config: &SecureServingConfig) -> Result<(), ServingError>
             "missing; --tls-cert-file and --tls-private-key-file must be given together",
         ));
     }
-    authorization::validate_paths(&config.authorization.always_allow_paths)?;
+    validate_paths(&config.authorization.always_allow_paths)?;
     let names = &config.authentication.requestheader;
     if config.authentication.requestheader_client_ca_file.is_some() && names.username_headers.is_empty() {
         return Err(ServingError::setting(
@@ -223,6 +223,19 @@ pub(super) fn validate(config: &SecureServingConfig) -> Result<(), ServingError>
         ));
     }
     Ok(())
+}
+
+/// A `*` may only stand at the end.
+pub(super) fn validate_paths(paths: &[String]) -> Result<(), ServingError> {
+    match paths.iter().find(|path| path.strip_suffix('*').unwrap_or(path).contains('*')) {
+        None => Ok(()),
+        Some(path) => Err(ServingError::setting(
+            "authorization-always-allow-paths",
+            format!(
+                "{path:?} has a '*' that is not at the end; accepted: a path such as /healthz, or a prefix such as /debug/*"
+            ),
+        )),
+    }
 }
 
 #[cfg(test)]

@@ -1,27 +1,27 @@
-//! Builds a [`Config`] and gathers every complaint and notice on the way. Rules are those of upstream's options
+//! Builds a [`ManagerConfig`] and gathers every complaint and notice on the way. Rules are those of upstream's options
 //! (`k8s.io/cloud-provider/options`, `k8s.io/client-go/tools/leaderelection`) unless said otherwise.
+
+mod serving;
 
 use std::{path::PathBuf, time::Duration};
 
 use super::{
-    CloudConfigSecret, DelegatingAuthenticationOptions, DelegatingAuthorizationOptions, KubeApiOptions,
-    KubeCloudSharedOptions, LeaderElectionOptions, ManagerConfig, NodeControllerOptions, NodeLifecycleControllerOptions,
-    RequestHeaderOptions, RouteControllerOptions, SecureServingOptions, ServiceControllerOptions, TlsFiles,
+    CloudConfigSecret, KubeApiOptions, KubeCloudSharedOptions, LeaderElectionOptions, ManagerConfig, NodeControllerOptions,
+    NodeLifecycleControllerOptions, NodeManagerConfig, RouteControllerOptions, SecureServingOptions,
+    ServiceControllerOptions,
 };
 use crate::cli::{
-    NodeManagerConfig, VERSION,
     arguments::FlagArguments,
     controllers,
     feature_gates::{self, FeatureGates},
     flags::{
         self, FlagEffect, FlagSpec, FlagVisibility, TypedFlag, azure, cloud, controllers as pace, generic, leader_election,
         logging as log, node_manager as local,
-        serving::{authentication, authorization, secure},
     },
     label_selector,
     logging::LoggingOptions,
-    tls,
     value::{FlagValue, VersionRequest},
+    version::VERSION,
 };
 
 /// client-go's jitter: the renew deadline must leave room for a retry that is this much late.
@@ -39,7 +39,7 @@ struct OptionsBuilder {
 }
 
 /// Turns arguments into the configuration, or into one line per complaint.
-pub(in crate::cli) fn build(arguments: FlagArguments, providers: &[&str]) -> Result<ManagerConfig, Vec<String>> {
+pub(crate) fn build(arguments: FlagArguments, providers: &[&str]) -> Result<ManagerConfig, Vec<String>> {
     let mut builder = OptionsBuilder { notices: notices(&arguments, flags::all()), arguments, errors: Vec::new() };
     let feature_gates = builder.feature_gates();
     let config = ManagerConfig {
@@ -66,7 +66,7 @@ pub(in crate::cli) fn build(arguments: FlagArguments, providers: &[&str]) -> Res
 }
 
 /// The parts that `check-config` needs.
-pub(in crate::cli) fn build_for_check(
+pub(crate) fn build_for_check(
     arguments: FlagArguments,
     providers: &[&str],
 ) -> Result<(KubeCloudSharedOptions, KubeApiOptions), Vec<String>> {
@@ -76,7 +76,7 @@ pub(in crate::cli) fn build_for_check(
 }
 
 /// The configuration of cloud-node-manager, whose flags are `specs`.
-pub(in crate::cli) fn build_for_node_manager(
+pub(crate) fn build_for_node_manager(
     arguments: FlagArguments,
     specs: &[FlagSpec],
     providers: &[&str],
@@ -263,123 +263,6 @@ impl OptionsBuilder {
             let accepted =
                 format!("want more than {JITTER} times --leader-elect-retry-period ({})", print(config.retry_period));
             self.refuse(&leader_election::RENEW_DEADLINE, &print(config.renew_deadline), &accepted);
-        }
-    }
-
-    /// Upstream judges the server's flags only when there is a server; so do we, the port apart.
-    fn serving_if_any(&mut self) -> SecureServingOptions {
-        let secure_port = self.number(&secure::SECURE_PORT, 0, i32::from(u16::MAX));
-        let (errors, notices) = (self.errors.len(), self.notices.len());
-        let config = self.serving(secure_port);
-        if self.read(&secure::SECURE_PORT) == 0 {
-            self.errors.truncate(errors);
-            self.notices.truncate(notices);
-        }
-        config
-    }
-
-    fn serving(&mut self, secure_port: u16) -> SecureServingOptions {
-        SecureServingOptions {
-            bind_address: self.read(&secure::BIND_ADDRESS).0,
-            secure_port,
-            cert_dir: path(self.read(&secure::CERT_DIR)),
-            tls_files: self.tls_files(),
-            cipher_suites: self.cipher_suites(),
-            min_version: self.min_version(),
-            curve_preferences: self.curves(),
-            sni_certificates: self.read(&secure::TLS_SNI_CERT_KEY),
-            http2_max_streams: match self.number(&secure::HTTP2_MAX_STREAMS, 0, i32::MAX) {
-                0 => 100,
-                streams => streams,
-            },
-            http2: !self.read(&secure::DISABLE_HTTP2),
-            permit_port_sharing: self.read(&secure::PERMIT_PORT_SHARING),
-            permit_address_sharing: self.read(&secure::PERMIT_ADDRESS_SHARING),
-            profiling: self.read(&generic::PROFILING),
-            authentication: self.authentication(),
-            authorization: self.authorization(),
-        }
-    }
-
-    fn tls_files(&mut self) -> Option<TlsFiles> {
-        match (path(self.read(&secure::TLS_CERT_FILE)), path(self.read(&secure::TLS_PRIVATE_KEY_FILE))) {
-            (Some(cert), Some(key)) => Some(TlsFiles { cert, key }),
-            (None, None) => None,
-            _ => {
-                self.errors.push("--tls-cert-file and --tls-private-key-file must be given together".to_owned());
-                None
-            }
-        }
-    }
-
-    fn cipher_suites(&mut self) -> Vec<&'static str> {
-        let given = self.read(&secure::TLS_CIPHER_SUITES);
-        let mut offered = Vec::new();
-        for name in &given {
-            match tls::suite(name.trim()) {
-                Some(tls::CipherSuiteSupport::Offered(name)) => offered.push(name),
-                Some(tls::CipherSuiteSupport::Weak(name)) => {
-                    self.notices.push(format!("cipher suite {name} is too weak and left out"))
-                }
-                None => {
-                    self.refuse(&secure::TLS_CIPHER_SUITES, name, &format!("want names out of {}", tls::OFFERED.join(", ")))
-                }
-            }
-        }
-        if offered.is_empty() && !given.is_empty() {
-            self.refuse(&secure::TLS_CIPHER_SUITES, &given.print(), "no suite is left that this server offers");
-        }
-        offered
-    }
-
-    fn min_version(&mut self) -> tls::OfferedTlsVersion {
-        let name = self.read(&secure::TLS_MIN_VERSION);
-        tls::min_version(&name).unwrap_or_else(|| {
-            let accepted = "want VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13";
-            self.refuse(&secure::TLS_MIN_VERSION, &name, accepted);
-            tls::OfferedTlsVersion::V1_2
-        })
-    }
-
-    fn curves(&mut self) -> Vec<u16> {
-        let given = self.read(&secure::TLS_CURVE_PREFERENCES);
-        for id in given.iter().filter(|id| !tls::CURVES.iter().any(|(known, _)| known == *id)) {
-            let known: Vec<_> = tls::CURVES.iter().map(|(id, name)| format!("{id} ({name})")).collect();
-            self.refuse(
-                &secure::TLS_CURVE_PREFERENCES,
-                &id.to_string(),
-                &format!("want numbers out of {}", known.join(", ")),
-            );
-        }
-        given.iter().filter_map(|id| u16::try_from(*id).ok()).collect()
-    }
-
-    fn authentication(&mut self) -> DelegatingAuthenticationOptions {
-        DelegatingAuthenticationOptions {
-            kubeconfig: path(self.read(&authentication::KUBECONFIG)),
-            skip_lookup: self.read(&authentication::SKIP_LOOKUP),
-            tolerate_lookup_failure: self.read(&authentication::TOLERATE_LOOKUP_FAILURE),
-            token_cache_ttl: self.read(&authentication::TOKEN_CACHE_TTL),
-            client_ca_file: path(self.read(&authentication::CLIENT_CA_FILE)),
-            request_header: path(self.read(&authentication::REQUESTHEADER_CLIENT_CA_FILE)).map(|client_ca_file| {
-                RequestHeaderOptions {
-                    client_ca_file,
-                    allowed_names: self.read(&authentication::REQUESTHEADER_ALLOWED_NAMES),
-                    username_headers: self.read(&authentication::REQUESTHEADER_USERNAME_HEADERS),
-                    uid_headers: self.read(&authentication::REQUESTHEADER_UID_HEADERS),
-                    group_headers: self.read(&authentication::REQUESTHEADER_GROUP_HEADERS),
-                    extra_header_prefixes: self.read(&authentication::REQUESTHEADER_EXTRA_HEADERS_PREFIX),
-                }
-            }),
-        }
-    }
-
-    fn authorization(&mut self) -> DelegatingAuthorizationOptions {
-        DelegatingAuthorizationOptions {
-            kubeconfig: path(self.read(&authorization::KUBECONFIG)),
-            always_allow_paths: self.read(&authorization::ALWAYS_ALLOW_PATHS),
-            authorized_ttl: self.read(&authorization::AUTHORIZED_TTL),
-            unauthorized_ttl: self.read(&authorization::UNAUTHORIZED_TTL),
         }
     }
 

@@ -14,9 +14,11 @@
 //! - A node without pod CIDRs makes no work when it appears or changes.
 //! - What the provider does itself or defers is not reported as a failure (see [`CloudError`]'s variants).
 
+mod config;
 mod events;
 mod outcomes;
 mod plan;
+mod pod_cidrs;
 mod reconcile;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -25,7 +27,9 @@ use futures::{FutureExt, future::BoxFuture};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 
+pub use config::{RESYNC_PERIOD, RouteControllerConfig, RouteControllerError};
 pub use events::EVENTS;
+use pod_cidrs::pod_cidrs;
 use reconcile::RouteReconciler;
 
 use super::{Controller, ControllerContext, ControllerStatus, Informers};
@@ -33,12 +37,7 @@ use super::{Controller, ControllerContext, ControllerStatus, Informers};
 use crate::cloud_provider::CloudError;
 use crate::{
     cloud_provider::{CloudProvider, CloudResult, Routes},
-    runtime::{
-        informer::ObjectChange,
-        shutdown::Shutdown,
-        work_queue::{KeyBackoff, ReconcilePriority},
-        worker::ReconcileQueue,
-    },
+    runtime::{informer::ObjectChange, shutdown::Shutdown, work_queue::ReconcilePriority, worker::ReconcileQueue},
 };
 
 /// Name in `--controllers`.
@@ -46,66 +45,6 @@ pub const NAME: &str = super::names::ROUTE.canonical;
 
 /// How long the first of several changes waits for the others.
 pub const GATHERING_DELAY: Duration = Duration::from_millis(500);
-
-/// Shortest time between two full reconciles when no node changes; finds what somebody else did to the routes.
-pub const RESYNC_PERIOD: Duration = Duration::from_secs(300);
-
-/// Delay before the first repetition of what failed; doubles up to [`Config::reconciliation_period`].
-const FIRST_RETRY: Duration = Duration::from_millis(500);
-
-/// What the flags say.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RouteControllerConfig {
-    /// `--cluster-cidr`: routes inside are ours. One, or one per address family.
-    pub cluster_cidrs: Vec<IpNet>,
-    /// `--route-reconciliation-period`: longest time between two attempts while something fails.
-    pub reconciliation_period: Duration,
-    /// Feature gate `CloudControllerManagerWatchBasedRoutesReconciliation`: changes of nodes make routes due. Without it only time
-    /// does: every [`Self::reconciliation_period`].
-    pub watch_based: bool,
-    /// Whether the informer shows some Nodes only (`--node-filter-requirements`). What is not shown may be there all the same.
-    pub nodes_are_filtered: bool,
-}
-
-impl RouteControllerConfig {
-    /// Time between two full reconciles when no node changes and nothing fails: [`RESYNC_PERIOD`], or the reconciliation period
-    /// if that is longer or nodes are not watched.
-    pub fn resync_period(&self) -> Duration {
-        if self.watch_based { RESYNC_PERIOD.max(self.reconciliation_period) } else { self.reconciliation_period }
-    }
-
-    fn backoff(&self) -> KeyBackoff {
-        KeyBackoff { base: FIRST_RETRY, max: FIRST_RETRY.max(self.reconciliation_period) }
-    }
-
-    fn check(&self) -> Result<(), RouteControllerError> {
-        match self.cluster_cidrs.as_slice() {
-            [] => Err(RouteControllerError::NoClusterCidr),
-            [_] | [IpNet::V4(_), IpNet::V6(_)] | [IpNet::V6(_), IpNet::V4(_)] => Ok(()),
-            [one, other] => Err(RouteControllerError::SameFamily(*one, *other)),
-            more => Err(RouteControllerError::TooManyClusterCidrs(more.len())),
-        }
-    }
-}
-
-/// Why the controller cannot be built.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RouteControllerError {
-    /// The provider has no routes: go on without this controller.
-    #[error("cloud provider {0:?} does not support routes; --configure-cloud-routes=false says that none are wanted")]
-    RoutesUnsupported(String),
-    /// `--cluster-cidr` is missing: the operator has to set it.
-    #[error(
-        "--cluster-cidr is empty, but routes are to be configured: give one CIDR, or one per address family, separated by a comma"
-    )]
-    NoClusterCidr,
-    /// `--cluster-cidr` has more than two elements.
-    #[error("--cluster-cidr has {0} CIDRs: at most two are accepted, one per address family")]
-    TooManyClusterCidrs(usize),
-    /// `--cluster-cidr` has two elements of one address family.
-    #[error("--cluster-cidr has {0} and {1}, which are of the same address family: one IPv4 and one IPv6 CIDR are accepted")]
-    SameFamily(IpNet, IpNet),
-}
 
 /// The only key: all routes of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -223,15 +162,12 @@ fn has_pod_cidrs(node: &Node) -> bool {
     !pod_cidrs(node).is_empty()
 }
 
-fn pod_cidrs(node: &Node) -> &[String] {
-    node.spec.as_ref().and_then(|spec| spec.pod_cidrs.as_deref()).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
+    use ipnet::IpNet;
     use serde_json::json;
 
-    use super::*;
+    use super::{config::FIRST_RETRY, *};
 
     fn node(cidrs: &[&str], address: &str, condition: &str) -> Arc<Node> {
         let node = json!({

@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
-use super::pod_cidrs;
+use super::pod_cidrs::pod_cidrs;
 use crate::cloud_provider::{AddressType, NodeAddress, Route, RouteChanges};
 
 /// What to do, and what it is good for.

@@ -13,10 +13,11 @@ use kube::Api;
 use serde_json::Value;
 
 use super::{
-    RouteControllerConfig, events,
+    config::RouteControllerConfig,
+    events,
     outcomes::{RouteRetry, RouteSyncResult, condition_of, condition_patch, evaluate, outcome},
     plan::{RoutePlan, UnlistedNode, keep_routes_of_unlisted, plan, unlisted_nodes},
-    pod_cidrs,
+    pod_cidrs::pod_cidrs,
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult, RouteOutcomes, Routes},

@@ -4,29 +4,8 @@ use std::{fmt, sync::Arc};
 
 use k8s_openapi::api::core::v1::{Node, Service};
 
-use super::needs_update::ServiceChangeEvent;
+use super::{needs_update::ServiceChangeEvent, reason};
 use crate::runtime::events::{EventDescription, EventType, RecordedEvent, object_reference};
-
-/// Reasons of the events.
-pub(super) mod reason {
-    pub(in super::super) const ENSURING: &str = "EnsuringLoadBalancer";
-    pub(in super::super) const ENSURED: &str = "EnsuredLoadBalancer";
-    pub(in super::super) const UNAVAILABLE: &str = "UnAvailableLoadBalancer";
-    pub(in super::super) const UPDATED: &str = "UpdatedLoadBalancer";
-    pub(in super::super) const UPDATE_FAILED: &str = "UpdateLoadBalancerFailed";
-    pub(in super::super) const DELETING: &str = "DeletingLoadBalancer";
-    pub(in super::super) const DELETED: &str = "DeletedLoadBalancer";
-    pub(in super::super) const DELETE_FAILED: &str = "DeleteLoadBalancerFailed";
-    pub(in super::super) const SYNC_FAILED: &str = "SyncLoadBalancerFailed";
-    pub(in super::super) const TYPE: &str = "Type";
-    pub(in super::super) const SOURCE_RANGES: &str = "LoadBalancerSourceRanges";
-    pub(in super::super) const LOAD_BALANCER_IP: &str = "LoadbalancerIP";
-    pub(in super::super) const EXTERNAL_IP: &str = "ExternalIP";
-    pub(in super::super) const UID: &str = "UID";
-    pub(in super::super) const EXTERNAL_TRAFFIC_POLICY: &str = "ExternalTrafficPolicy";
-    pub(in super::super) const HEALTH_CHECK_NODE_PORT: &str = "HealthCheckNodePort";
-    pub(in super::super) const IP_FAMILIES: &str = "IPFamilies";
-}
 
 const fn normal(reason: &'static str, when: &'static str) -> EventDescription {
     EventDescription { reason, type_: EventType::Normal, when }

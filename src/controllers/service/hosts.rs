@@ -3,11 +3,12 @@
 //! In: changes of Nodes, Services that failed, time. Out: calls of
 //! [`crate::cloud_provider::LoadBalancer::sync_hosts`], one at a time. Level-triggered: whoever asks, the call is about what is.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use super::{
+    keys::{COALESCING_DELAY, HostSync},
     plan,
-    reconcile::{COALESCING_DELAY, ServiceReconciler},
+    reconcile::ServiceReconciler,
 };
 use crate::{
     cloud_provider::CloudError,
@@ -19,16 +20,6 @@ use crate::{
 
 /// How often the provider is asked although no Node has changed: its configuration may have, or a machine may have been given time.
 const PERIOD: Duration = Duration::from_secs(60);
-
-/// The key of the queue: all hosts are one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct HostSync;
-
-impl fmt::Display for HostSync {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("hosts")
-    }
-}
 
 impl ServiceReconciler {
     /// Has the hosts looked at again and again.

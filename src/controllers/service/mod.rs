@@ -16,10 +16,12 @@ mod cache;
 pub mod conditions;
 pub mod events;
 mod hosts;
+mod keys;
 pub mod needs_update;
 pub mod plan;
 pub mod predicates;
 mod prune;
+mod reason;
 mod reconcile;
 pub mod status_patch;
 
@@ -34,8 +36,8 @@ use k8s_openapi::api::core::v1::{Node, Service};
 pub use prune::prune_service;
 
 use self::{
-    hosts::HostSync,
-    reconcile::{COALESCING_DELAY, NodeSync, ServiceReconciler},
+    keys::{COALESCING_DELAY, HostSync, NodeSync},
+    reconcile::ServiceReconciler,
 };
 use super::{Controller, ControllerContext, ControllerStatus, Informers};
 use crate::{

@@ -137,7 +137,7 @@ impl ServiceChangeEvent {
 
 /// What to announce of a change from `old` to `new`: the first difference in upstream's order, if upstream has an event for it.
 pub fn change_event(old: &Service, new: &Service) -> Option<ServiceChangeEvent> {
-    use super::events::reason;
+    use super::reason;
     let (a, b) = (ServiceFingerprint::of(old), ServiceFingerprint::of(new));
     if a.wants != b.wants {
         return ServiceChangeEvent::change(reason::TYPE, type_of(old), type_of(new));
@@ -165,7 +165,7 @@ pub fn change_event(old: &Service, new: &Service) -> Option<ServiceChangeEvent> 
 }
 
 fn remaining_change_event(a: &ServiceFingerprint<'_>, b: &ServiceFingerprint<'_>) -> Option<ServiceChangeEvent> {
-    use super::events::reason;
+    use super::reason;
     if a.uid != b.uid {
         return ServiceChangeEvent::change(reason::UID, a.uid, b.uid);
     }

@@ -21,7 +21,7 @@ use super::{
     cache::ServiceCache,
     conditions::{self, LoadBalancerPhase},
     events,
-    hosts::HostSync,
+    keys::{COALESCING_DELAY, HostSync, NodeSync},
     needs_update::{change_event, has_finalizer, is_being_deleted, is_handed_over},
     plan::{self, EnsureReason, ServiceAction, ServiceStatusUpdate, ServiceSyncError},
     predicates::LoadBalancerHosts,
@@ -40,21 +40,8 @@ use crate::{
     },
 };
 
-/// How long node changes gather before they are looked at together.
-pub(super) const COALESCING_DELAY: Duration = Duration::from_secs(1);
-
 /// Most rounds of one reconcile; a Service that still conflicts then is tried again with back-off.
 const MAX_ROUNDS: usize = 10;
-
-/// The key of the queue of node changes: all of them are one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct NodeSync;
-
-impl fmt::Display for NodeSync {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("nodes")
-    }
-}
 
 /// How a round ended.
 enum ServiceRoundResult {

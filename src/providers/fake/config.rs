@@ -11,10 +11,7 @@ use std::{
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    calls::{CallBehaviour, CallName},
-    instances::provider_id_of,
-};
+use super::calls::{CallBehaviour, CallName};
 use crate::{
     cloud_provider::{CloudError, CloudResult, NodeAddress},
     runtime::yaml::{self, YamlError},
@@ -255,4 +252,11 @@ impl GeneratedInstances {
         }
         Ok(())
     }
+}
+
+/// Name in `--cloud-provider`, and scheme of its provider ids.
+pub const PROVIDER_NAME: &str = "fake";
+
+pub(super) fn provider_id_of(name: &str, spec: &InstanceSpec) -> String {
+    spec.provider_id.clone().unwrap_or_else(|| format!("{PROVIDER_NAME}://{name}"))
 }

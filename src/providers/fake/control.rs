@@ -1,86 +1,20 @@
 //! The side of a fake cloud that tests hold: what was called, what is there, and what should go wrong next.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
 use k8s_openapi::api::core::v1::Service;
 
 use super::{
-    FakeCloud,
+    call_log::{CallLog, RecordedCall},
     calls::CallName,
+    cloud::{FakeCloud, FakeCloudData},
     config::{FakeConfig, InstancePresence, InstanceSpec, PowerState},
     state::{FakeLoadBalancer, FakeRoute},
 };
 use crate::cloud_provider::{CloudError, CloudResult, LoadBalancer};
-
-/// How many calls are remembered one by one; older ones are only counted.
-const CALLS_KEPT: usize = 100_000;
-
-/// A call that was made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordedCall {
-    /// Which.
-    pub name: CallName,
-    /// What about: `namespace/name` of a Service, name or provider id of an instance, target node of a route.
-    pub object: String,
-    /// Whether it would change the cloud.
-    pub mutating: bool,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct CallLog {
-    calls: VecDeque<RecordedCall>,
-    counts: BTreeMap<CallName, u64>,
-    in_flight: BTreeMap<CallName, usize>,
-    in_flight_seen: BTreeMap<CallName, usize>,
-    all_in_flight: usize,
-    all_in_flight_seen: usize,
-    pub(super) writes: u64,
-}
-
-impl CallLog {
-    fn begin(&mut self, name: CallName, object: &str) {
-        if self.calls.len() == CALLS_KEPT {
-            self.calls.pop_front();
-        }
-        self.calls.push_back(RecordedCall { name, object: object.to_owned(), mutating: name.is_mutating() });
-        *self.counts.entry(name).or_default() += 1;
-        let running = self.in_flight.entry(name).or_default();
-        *running += 1;
-        let seen = self.in_flight_seen.entry(name).or_default();
-        *seen = (*seen).max(*running);
-        self.all_in_flight += usize::from(!name.is_step());
-        self.all_in_flight_seen = self.all_in_flight_seen.max(self.all_in_flight);
-    }
-
-    fn end(&mut self, name: CallName) {
-        self.in_flight.entry(name).and_modify(|running| *running -= 1);
-        self.all_in_flight -= usize::from(!name.is_step());
-    }
-}
-
-/// A call that runs; ends when it is dropped, also half-way.
-pub(super) struct RunningCall<'a> {
-    cloud: &'a FakeCloud,
-    name: CallName,
-}
-
-impl<'a> RunningCall<'a> {
-    pub(super) fn begin(cloud: &'a FakeCloud, name: CallName, object: &str) -> Self {
-        cloud.inner().call_log.begin(name, object);
-        cloud.notify();
-        Self { cloud, name }
-    }
-}
-
-impl Drop for RunningCall<'_> {
-    fn drop(&mut self) {
-        self.cloud.inner().call_log.end(self.name);
-        self.cloud.notify();
-    }
-}
 
 impl FakeCloud {
     /// The configuration as it is now.
@@ -213,7 +147,7 @@ impl FakeCloud {
         }
     }
 
-    fn read_state<T>(&self, answer: impl FnOnce(&super::FakeCloudData) -> T) -> T {
+    fn read_state<T>(&self, answer: impl FnOnce(&FakeCloudData) -> T) -> T {
         let mut inner = self.inner();
         let refreshed: CloudResult<()> = inner.refresh();
         if let Err(error) = refreshed {

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Node;
 use super::{
     FakeCloud, PROVIDER_NAME,
     calls::CallName,
-    config::{FakeConfig, GeneratedInstances, InstancePresence, InstanceSpec, PowerState},
+    config::{FakeConfig, GeneratedInstances, InstancePresence, InstanceSpec, PowerState, provider_id_of},
 };
 use crate::cloud_provider::{
     AddressType, CloudError, CloudResult, Clusters, InstanceMetadata, Instances, InstancesV2, NodeAddress, Zone, Zones,
@@ -20,10 +20,6 @@ use crate::cloud_provider::{
 
 /// The addresses a kubelet was told to use. Upstream: `cloud-provider/api/well_known_annotations.go`.
 const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
-
-pub(super) fn provider_id_of(name: &str, spec: &InstanceSpec) -> String {
-    spec.provider_id.clone().unwrap_or_else(|| format!("{PROVIDER_NAME}://{name}"))
-}
 
 /// An instance found in the configuration, with everything filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 //! read; a plugin counts only where there is no other way to log in. Upstream: client-go `transport/round_trippers.go`,
 //! `plugin/pkg/client/auth/exec`.
 
+mod bearer;
 mod exec_plugin;
 mod token_file;
 
@@ -157,13 +158,6 @@ fn with_authorization(parts: Parts, body: Body, credentials: Option<HeaderValue>
         request.headers_mut().insert(AUTHORIZATION, header);
     }
     request
-}
-
-/// The header that carries a token; never shown.
-fn bearer_header(token: &str) -> Option<HeaderValue> {
-    let mut header = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
-    header.set_sensitive(true);
-    Some(header)
 }
 
 #[cfg(test)]

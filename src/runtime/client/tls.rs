@@ -22,7 +22,7 @@ use rustls::{
 };
 use tokio::time::Instant;
 
-use super::{credentials::ExecPlugin, with_causes};
+use super::{credentials::ExecPlugin, error_text::with_causes};
 
 /// How often files are looked at. A pair is replaced by two writes, which are rarely further apart.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);

@@ -7,7 +7,10 @@ use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{AuthenticationResult, RequestUser, authorities::CaBundle};
+use super::{
+    ca_bundle::CaBundle,
+    user::{AuthenticationResult, RequestUser},
+};
 
 /// What a certificate says about its holder.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,16 +1,18 @@
 //! Who is asking: front-proxy headers, client certificate, bearer token, or nobody in particular.
 //!
-//! In: the headers of a request and the certificates of its connection. Out: a [`User`], or that a presented credential is
+//! In: the headers of a request and the certificates of its connection. Out: a [`RequestUser`], or that a presented credential is
 //! wrong. The order and the rule that a wrong credential is never taken for none are those of
 //! `k8s.io/apiserver/pkg/authentication/authenticatorfactory/delegating.go`.
 
 mod authorities;
+mod ca_bundle;
 mod client_certificate;
 mod config_lookup;
 mod request_header;
 mod token;
+mod user;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use axum::http::HeaderMap;
@@ -18,9 +20,10 @@ use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use tokio::time::Instant;
 
-use self::authorities::CallerAuthorities;
+pub(super) use self::user::{AuthenticationError, RequestUser};
+use self::{authorities::CallerAuthorities, user::AuthenticationResult};
 use super::{
-    ServingDeps, ServingError, authorized_networks::AuthorizedNetworks, config::SecureServingConfig,
+    authorized_networks::AuthorizedNetworks, config::SecureServingConfig, deps::ServingDeps, error::ServingError,
     peer_network::PeerNetwork, review_cache::ByteSize,
 };
 use crate::{
@@ -28,80 +31,11 @@ use crate::{
     runtime::{clock::Clock, shutdown::Shutdown},
 };
 
-const ANONYMOUS: &str = "system:anonymous";
-const UNAUTHENTICATED: &str = "system:unauthenticated";
-const AUTHENTICATED: &str = "system:authenticated";
 /// Bytes of everything that is known of a user. The longest name of a service account has 338; groups from an identity provider
 /// are up to a few hundred of some 40 each.
 const USER_LIMIT: usize = 15 * 1024;
 /// Bytes of a name.
 const NAME_LIMIT: usize = 1024;
-
-/// A caller.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct RequestUser {
-    pub(super) name: String,
-    pub(super) uid: String,
-    pub(super) groups: Vec<String>,
-    pub(super) extra: BTreeMap<String, Vec<String>>,
-}
-
-impl RequestUser {
-    fn anonymous() -> Self {
-        Self { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..Default::default() }
-    }
-
-    pub(super) fn is_anonymous(&self) -> bool {
-        self.name == ANONYMOUS
-    }
-
-    /// Everyone who is known is in `system:authenticated`; a proxy may also pass on that someone is not known.
-    fn with_authenticated_group(mut self) -> Self {
-        let grouped = self.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
-        if !grouped && !self.is_anonymous() {
-            self.groups.push(AUTHENTICATED.to_owned());
-        }
-        self
-    }
-}
-
-impl ByteSize for RequestUser {
-    fn size(&self) -> usize {
-        let texts = self.groups.iter().chain(self.extra.keys()).chain(self.extra.values().flatten());
-        let each = |text: &String| text.len() + size_of::<String>();
-        each(&self.name) + each(&self.uid) + texts.map(each).sum::<usize>()
-    }
-}
-
-/// Why a request has no user.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum AuthenticationError {
-    /// A credential was presented that is wrong, or that nobody could check.
-    #[error("{0}")]
-    Rejected(String),
-    /// Too many credentials are being checked; the caller should come again.
-    #[error("too many requests wait for a TokenReview")]
-    TooMany,
-}
-
-impl From<String> for AuthenticationError {
-    fn from(error: String) -> Self {
-        Self::Rejected(error)
-    }
-}
-
-/// What one way of authentication says: someone, or that it does not apply; an error is a credential that does not count.
-type AuthenticationResult = Result<Option<RequestUser>, AuthenticationError>;
-
-impl ByteSize for AuthenticationResult {
-    fn size(&self) -> usize {
-        match self {
-            Ok(user) => user.as_ref().map_or(0, RequestUser::size),
-            Err(AuthenticationError::Rejected(error)) => error.len(),
-            Err(AuthenticationError::TooMany) => 0,
-        }
-    }
-}
 
 /// Nobody has names without bound, whoever vouches for them.
 fn check_size(user: RequestUser) -> AuthenticationResult {
@@ -212,7 +146,12 @@ fn username_label(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::BTreeMap;
+
+    use super::{
+        user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED},
+        *,
+    };
 
     #[test]
     fn known_users_are_in_the_group_of_the_authenticated() {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use axum::http::HeaderMap;
 
-use super::RequestUser;
+use super::user::RequestUser;
 use crate::serving::config::RequestHeaderNames;
 
 /// The user the headers name; nobody without a user name.

@@ -11,7 +11,7 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenRe
 use kube::{Api, Client};
 use tokio::time::Instant;
 
-use super::{AuthenticationError, AuthenticationResult, RequestUser};
+use super::user::{AuthenticationError, AuthenticationResult, RequestUser};
 use crate::{
     metrics::Metrics,
     serving::{
@@ -20,7 +20,7 @@ use crate::{
         review_budget::CredentialBudgets,
         review_cache::ReviewCache,
         review_client::{ReviewClient, ReviewError},
-        truncate,
+        text::truncate,
     },
 };
 

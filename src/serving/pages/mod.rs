@@ -24,17 +24,19 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use super::{
-    DryRunError, DryRunKind, DryRunPlanner, DryRunScope, SecureServingConfig, ServingDeps,
     authentication::{AuthenticationError, RequestAuthenticator, RequestUser},
     authorization::{AuthorizationDecision, RequestAuthorizer},
     authorized_networks::AuthorizedNetworks,
+    config::SecureServingConfig,
+    deps::{DryRunError, DryRunKind, DryRunPlanner, DryRunScope, ServingDeps},
     health::{self, HealthEndpoint},
     listener::ConnectionPeer,
     log_rate_limit::LogRateLimit,
     peer_network::{NetworkLimits, NetworkSemaphore},
     request_validation::{self, METHODS},
     review_client::ReviewError,
-    slis, truncate,
+    slis,
+    text::truncate,
 };
 
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

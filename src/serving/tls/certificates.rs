@@ -22,7 +22,7 @@ use rustls::{
 use super::key_pair::{self, CertificateKeyPair, PemKeyPair};
 use crate::{
     runtime::{clock::Clock, shutdown::Shutdown},
-    serving::{ServingError, config::SecureServingConfig},
+    serving::{config::SecureServingConfig, error::ServingError},
 };
 
 /// A pair in memory is valid for a year and replaced well before that.
@@ -41,7 +41,7 @@ struct CertificateSlot {
 }
 
 /// The certificates in use. The first is the default, the others serve the names they match.
-pub(in crate::serving) struct ServingCertificates {
+pub(crate) struct ServingCertificates {
     slots: Vec<CertificateSlot>,
     clock: Clock,
 }
@@ -54,7 +54,7 @@ impl fmt::Debug for ServingCertificates {
 
 impl ServingCertificates {
     /// Reads or makes everything once. Here a bad file is an error, later it is only logged.
-    pub(in crate::serving) async fn load(config: &SecureServingConfig, clock: Clock) -> Result<Arc<Self>, ServingError> {
+    pub(crate) async fn load(config: &SecureServingConfig, clock: Clock) -> Result<Arc<Self>, ServingError> {
         let mut slots = vec![default_slot(config, clock).await?];
         for sni in &config.tls_sni_cert_key {
             let patterns = sni.patterns.iter().map(|pattern| pattern.to_ascii_lowercase()).collect();
@@ -64,7 +64,7 @@ impl ServingCertificates {
     }
 
     /// Looks at everything again at every interval, until the shutdown begins.
-    pub(in crate::serving) async fn reload(self: Arc<Self>, interval: Duration, shutdown: Shutdown) {
+    pub(crate) async fn reload(self: Arc<Self>, interval: Duration, shutdown: Shutdown) {
         loop {
             tokio::select! {
                 () = shutdown.begun() => return,

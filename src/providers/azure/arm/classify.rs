@@ -7,7 +7,11 @@ use bytes::Bytes;
 use http::{Method, Response};
 use jiff::Timestamp;
 
-use super::{ArmError, ArmErrorClass, error_body::ErrorBody, retry_after};
+use super::{
+    error::{ArmError, ArmErrorClass, names_a_parent},
+    error_body::ErrorBody,
+    retry_after,
+};
 
 /// A request, as errors name it: without its query, which may contain signatures.
 #[derive(Debug, Clone, Copy)]
@@ -113,14 +117,6 @@ fn classify_answer(status: u16, body: Option<&ErrorBody>, writes: bool) -> (ArmE
         _ => by_status(ArmErrorClass::MalformedAnswer),
     };
     (class, code.to_owned())
-}
-
-/// Whether the message says that something around the resource is missing, such as the scale set of an instance or the network of a
-/// subnet: ARM quotes type and names (`'Microsoft.Network/virtualNetworks/vnet'`), with the same code.
-pub(super) fn names_a_parent(path: &str, message: &str) -> bool {
-    let own = path.rsplit_once("/providers/").map(|(_, own)| own.to_ascii_lowercase());
-    let quoted = message.split('\'').nth(1).filter(|quoted| quoted.contains('/')).map(str::to_ascii_lowercase);
-    own.zip(quoted).is_some_and(|(own, quoted)| own.strip_prefix(&quoted).is_some_and(|rest| rest.starts_with('/')))
 }
 
 /// The id that support asks for.

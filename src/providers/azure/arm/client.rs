@@ -14,8 +14,12 @@ use tokio::time::Instant;
 
 use super::{
     ApiType, ArmError, ArmErrorClass, ArmResult, ArmSettings, ArmTransport, Precondition, RequestGate, ResourceId,
-    TokenProvider, Urgency, classify::RequestLine, request::RequestTemplate, request_metrics::ArmRequestMetrics,
-    send::decode, url, write::unread_result,
+    TokenProvider, Urgency,
+    answer::{decode, unread_result},
+    classify::RequestLine,
+    request::RequestTemplate,
+    request_metrics::ArmRequestMetrics,
+    url,
 };
 use crate::{
     metrics::Metrics,

@@ -2,7 +2,6 @@
 
 use std::{fmt, time::Duration};
 
-use super::classify::names_a_parent;
 use crate::cloud_provider::CloudError;
 
 /// Shorthand.
@@ -124,6 +123,14 @@ impl fmt::Display for ArmError {
         }
         Ok(())
     }
+}
+
+/// Whether the message says that something around the resource is missing, such as the scale set of an instance or the network of a
+/// subnet: ARM quotes type and names (`'Microsoft.Network/virtualNetworks/vnet'`), with the same code.
+pub(super) fn names_a_parent(path: &str, message: &str) -> bool {
+    let own = path.rsplit_once("/providers/").map(|(_, own)| own.to_ascii_lowercase());
+    let quoted = message.split('\'').nth(1).filter(|quoted| quoted.contains('/')).map(str::to_ascii_lowercase);
+    own.zip(quoted).is_some_and(|(own, quoted)| own.strip_prefix(&quoted).is_some_and(|rest| rest.starts_with('/')))
 }
 
 #[cfg(test)]

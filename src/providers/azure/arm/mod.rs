@@ -3,6 +3,7 @@
 //! In: typed documents and [`ResourceId`]s. Out: typed documents, or an [`ArmError`] classed by the caller's next move. Knows no
 //! Kubernetes. Every request passes the [`budget`], which knows what is left of ARM's quotas and who is more urgent.
 
+mod answer;
 pub mod api;
 pub mod budget;
 mod classify;
@@ -28,12 +29,13 @@ mod url;
 mod write;
 
 pub use api::{ApiType, Quota};
-pub use budget::{Budget, BudgetSettings, ChargedOperation, RequestCharge, Urgency, retry_after};
+pub use budget::{Budget, BudgetSettings, ChargedOperation, RequestCharge, Urgency};
 pub use client::{ArmClient, ArmClientDeps};
 pub use error::{ArmError, ArmErrorClass, ArmResult, MissingPermission};
 pub use gate::RequestGate;
 pub use precondition::Precondition;
 pub use resource_id::{InvalidResourceId, ResourceId};
+pub use retry_after::retry_after;
 pub use settings::{ArmBackoff, ArmSettings, ArmTimeouts, PollingPace};
 pub use token::{CredentialTokens, TokenError, TokenProvider};
 pub use transport::{ArmTransport, ArmTransportError, MaxBodySize};

@@ -1,4 +1,4 @@
-//! How long an answer asks to wait. Pure. The headers are read by [`super::budget::retry_after`].
+//! How long an answer asks to wait. Pure.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The wait that `headers` ask for, at most an hour; `None` when they do not, or not legibly. `wall` is now.
 pub(super) fn in_headers(headers: &HeaderMap, wall: Timestamp) -> Option<Duration> {
-    super::budget::retry_after(headers, wall).map(|wait| wait.min(LONGEST))
+    retry_after(headers, wall).map(|wait| wait.min(LONGEST))
 }
 
 /// The wait in network's messages about a resource that is in use: `… can be retried in 14 seconds.`
@@ -19,6 +19,19 @@ pub(super) fn in_message(message: &str) -> Option<Duration> {
     let (number, unit) = rest.split_once(' ')?;
     let seconds = number.parse().ok().filter(|_| unit.starts_with("second"))?;
     Some(Duration::from_secs(seconds).min(LONGEST))
+}
+
+/// `Retry-After` (seconds or an HTTP date, of which `wall` is subtracted) or the milliseconds of `x-ms-retry-after-ms` and
+/// `retry-after-ms`. `None` when there is none that can be read.
+pub fn retry_after(headers: &HeaderMap, wall: Timestamp) -> Option<Duration> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let number = |name: &str| text(name)?.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
+    let milliseconds = number("retry-after-ms").or_else(|| number("x-ms-retry-after-ms")).map(|number| number / 1000.0);
+    if let Some(seconds) = milliseconds.or_else(|| number("retry-after")) {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text("retry-after")?).ok()?;
+    Some(Duration::try_from(date.duration_since(wall)).unwrap_or(Duration::ZERO))
 }
 
 #[cfg(test)]

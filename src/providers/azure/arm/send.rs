@@ -9,23 +9,13 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tracing::debug;
 
 use super::{
-    ArmClient, ArmError, ArmErrorClass, ArmResult, ArmTransportError, TokenError, classify,
+    ArmClient, ArmError, ArmErrorClass, ArmResult, ArmTransportError, TokenError,
+    answer::decode,
+    classify,
     error_body::one_line,
     request::{RequestTemplate, RequestTokens},
     retry,
 };
-
-/// The document in a successful answer.
-pub(super) fn decode<D: DeserializeOwned>(ask: &RequestTemplate, answer: &Response<Bytes>) -> ArmResult<D> {
-    let body = answer.body();
-    serde_json::from_slice(body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body)).map_err(|error| ArmError {
-        status: Some(answer.status().as_u16()),
-        correlation_id: classify::correlation_id(answer),
-        ..ask
-            .request_line()
-            .error(ArmErrorClass::MalformedAnswer, one_line(&format!("the answer is not the document expected: {error}")))
-    })
-}
 
 impl ArmClient {
     /// The answer (2xx) to `ask`, after as many tries as are allowed before `deadline`.

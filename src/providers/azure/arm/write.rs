@@ -6,6 +6,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     ArmClient, ArmError, ArmErrorClass, ArmResult,
+    answer::unread_result,
     operation::{LongRunningOperation, OperationResult, OperationStep},
     request::RequestTemplate,
     retry_after,
@@ -68,14 +69,4 @@ impl ArmClient {
 fn still_running(ask: &RequestTemplate) -> ArmError {
     ask.request_line()
         .error(ArmErrorClass::OutcomeUnknown, "ARM accepted the operation and was still at it when the deadline passed")
-}
-
-/// The write succeeded, but its result could not be had.
-pub(super) fn unread_result(ask: &RequestTemplate, error: &ArmError) -> ArmError {
-    ArmError {
-        class: ArmErrorClass::OutcomeUnknown,
-        message: format!("the write succeeded, but its result could not be read: {}", error.message),
-        request: ask.request_line().error(error.class, "").request,
-        ..error.clone()
-    }
 }

@@ -69,3 +69,23 @@ pub fn promote_warnings(findings: &mut [ConfigFinding]) {
 pub fn has_errors(findings: &[ConfigFinding]) -> bool {
     findings.iter().any(|finding| finding.severity == FindingSeverity::Error)
 }
+
+/// Findings so far.
+#[derive(Default)]
+pub(super) struct FindingCollector(pub(super) Vec<ConfigFinding>);
+
+impl FindingCollector {
+    pub(super) fn error_if(&mut self, is_wrong: bool, field: &str, message: &str) {
+        self.push_if(is_wrong, FindingSeverity::Error, field, message);
+    }
+
+    pub(super) fn warn_if(&mut self, is_odd: bool, field: &str, message: &str) {
+        self.push_if(is_odd, FindingSeverity::Warning, field, message);
+    }
+
+    fn push_if(&mut self, applies: bool, severity: FindingSeverity, field: &str, message: &str) {
+        if applies {
+            self.0.push(ConfigFinding { severity, ..ConfigFinding::error(field, message) });
+        }
+    }
+}

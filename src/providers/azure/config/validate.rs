@@ -9,7 +9,7 @@ mod load_balancers;
 use super::{
     choices::VmType,
     fields::AzureConfig,
-    finding::{ConfigFinding, FindingSeverity},
+    finding::{ConfigFinding, FindingCollector},
 };
 
 pub use credentials::has_credentials;
@@ -24,26 +24,6 @@ pub fn validate(config: &AzureConfig) -> Vec<ConfigFinding> {
     tags(config, &mut findings);
     load_balancers::check(config, &mut findings);
     findings.0
-}
-
-/// Findings so far.
-#[derive(Default)]
-struct FindingCollector(Vec<ConfigFinding>);
-
-impl FindingCollector {
-    fn error_if(&mut self, is_wrong: bool, field: &str, message: &str) {
-        self.push_if(is_wrong, FindingSeverity::Error, field, message);
-    }
-
-    fn warn_if(&mut self, is_odd: bool, field: &str, message: &str) {
-        self.push_if(is_odd, FindingSeverity::Warning, field, message);
-    }
-
-    fn push_if(&mut self, applies: bool, severity: FindingSeverity, field: &str, message: &str) {
-        if applies {
-            self.0.push(ConfigFinding { severity, ..ConfigFinding::error(field, message) });
-        }
-    }
 }
 
 fn required(config: &AzureConfig, findings: &mut FindingCollector) {

@@ -10,7 +10,10 @@ use std::{fmt, net::IpAddr};
 
 use ipnet::IpNet;
 
-use super::{names, settings::RouteSettings};
+use super::{
+    names,
+    settings::{MOST_MANAGED_ROUTES, RouteSettings},
+};
 use crate::providers::azure::{
     arm::{
         document::Extra,
@@ -21,8 +24,6 @@ use crate::providers::azure::{
 
 /// Most routes of a table. Azure: "Azure subscription and service limits", networking limits, "User-defined routes per route table".
 pub const MOST_ROUTES: usize = 400;
-/// The same where Azure Virtual Network Manager manages the table or the limit was raised, which only ARM knows.
-pub const MOST_MANAGED_ROUTES: usize = 1_000;
 /// Packets go to `nextHopIpAddress`.
 const VIRTUAL_APPLIANCE: &str = "VirtualAppliance";
 

@@ -2,12 +2,14 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::plan::MOST_MANAGED_ROUTES;
 use crate::providers::azure::{
     arm::{ResourceId, api},
     config::AzureConfig,
     planner::load_balancer::settings::LoadBalancerSettings,
 };
+
+/// Most routes of a table, more than [`super::plan::MOST_ROUTES`], where Azure Virtual Network Manager manages the table or the limit was raised, which only ARM knows.
+pub const MOST_MANAGED_ROUTES: usize = 1_000;
 
 /// Settings of the route table.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,8 +12,9 @@ use serde_json::json;
 
 use super::*;
 use crate::{
+    cloud_provider::CloudError,
     metrics::Metrics,
-    runtime::{clock::Clock, events::EventRecorder, shutdown::Shutdown, store::InformerStore},
+    runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, shutdown::Shutdown, store::InformerStore},
 };
 
 fn node(name: &str) -> Node {

@@ -20,7 +20,7 @@ use rustls::{
 use serde::Deserialize;
 use tokio::{process::Command, sync::Mutex, time::Instant};
 
-use super::bearer_header;
+use super::bearer::bearer_header;
 use crate::runtime::{clock::Clock, yaml};
 
 mod process_group;
@@ -36,7 +36,7 @@ const MAX_OUTPUT_BYTES: u64 = 64 << 10;
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
 
 /// See the module.
-pub(in crate::runtime::client) struct ExecPlugin(Arc<ExecPluginState>);
+pub(crate) struct ExecPlugin(Arc<ExecPluginState>);
 
 struct ExecPluginState {
     command: String,
@@ -128,7 +128,7 @@ impl ExecPlugin {
     }
 
     /// The certificate to connect with. The same `Arc` until it changes.
-    pub(in crate::runtime::client) fn certificate(&self) -> Option<Arc<CertifiedKey>> {
+    pub(crate) fn certificate(&self) -> Option<Arc<CertifiedKey>> {
         self.0.issued.load().as_ref().and_then(|issued| issued.certificate.clone())
     }
 

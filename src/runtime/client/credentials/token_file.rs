@@ -13,7 +13,7 @@ use std::{
 use http::HeaderValue;
 use tokio::time::Instant;
 
-use super::bearer_header;
+use super::bearer::bearer_header;
 
 /// How often the file is read.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -21,7 +21,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 const MIN_REREAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// See the module.
-pub(in crate::runtime::client) struct TokenFile {
+pub(crate) struct TokenFile {
     path: PathBuf,
     cached: Mutex<CachedTokenHeader>,
 }

@@ -10,6 +10,7 @@ mod limits;
 mod queue;
 mod quota_headers;
 mod status;
+mod urgency;
 
 use std::{
     collections::HashMap,
@@ -26,43 +27,15 @@ use tokio::{
 
 pub use charge::{ChargeTarget, ChargedOperation, RequestCharge};
 pub use limits::BudgetSettings;
-pub use quota_headers::retry_after;
+pub use urgency::Urgency;
 
 use self::{
     buckets::QuotaBuckets,
     queue::{BudgetQueue, QueueTicket},
     quota_headers::{QuotaHeaders, QuotaUpdate},
 };
-use super::request_metrics::OTHER;
+use super::{request_metrics::OTHER, retry_after::retry_after};
 use crate::{metrics::Metrics, runtime::clock::Clock};
-
-/// How urgent a request is; the first goes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Urgency {
-    /// A document that many wait for, such as the load balancer of all Services: one request serves them all.
-    Shared,
-    /// A new or changed Service, or a new Node: somebody waits.
-    Change,
-    /// A deletion.
-    Deletion,
-    /// Nodes came, went or changed their state.
-    Node,
-    /// Looking again at what is believed to be unchanged.
-    Resync,
-}
-
-impl Urgency {
-    /// Name in metrics and on the status page.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Shared => "shared",
-            Self::Change => "change",
-            Self::Deletion => "deletion",
-            Self::Node => "node",
-            Self::Resync => "resync",
-        }
-    }
-}
 
 /// How often the gauges are brought up to date while a bucket refills.
 const REFRESH: Duration = Duration::from_secs(10);

@@ -20,9 +20,9 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    Urgency,
     buckets::{QuotaBuckets, SendTime},
     limits::{BucketCharge, BucketId, QuotaLevel},
+    urgency::Urgency,
 };
 
 /// What one class of urgency is worth.

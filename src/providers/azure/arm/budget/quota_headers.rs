@@ -9,7 +9,6 @@
 use std::time::Duration;
 
 use http::HeaderMap;
-use jiff::Timestamp;
 
 use super::{
     super::classify::names_another_write,
@@ -41,21 +40,8 @@ pub(super) struct QuotaHeaders<'a> {
     pub(super) headers: &'a HeaderMap,
     /// ARM's error code; empty when there is none.
     pub(super) code: &'a str,
-    /// See [`retry_after`].
+    /// See [`retry_after`](super::super::retry_after::retry_after).
     pub(super) retry_after: Option<Duration>,
-}
-
-/// `Retry-After` (seconds or an HTTP date, of which `wall` is subtracted) or the milliseconds of `x-ms-retry-after-ms` and
-/// `retry-after-ms`. `None` when there is none that can be read.
-pub fn retry_after(headers: &HeaderMap, wall: Timestamp) -> Option<Duration> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-    let number = |name: &str| text(name)?.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
-    let milliseconds = number("retry-after-ms").or_else(|| number("x-ms-retry-after-ms")).map(|number| number / 1000.0);
-    if let Some(seconds) = milliseconds.or_else(|| number("retry-after")) {
-        return Duration::try_from_secs_f64(seconds).ok();
-    }
-    let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text("retry-after")?).ok()?;
-    Some(Duration::try_from(date.duration_since(wall)).unwrap_or(Duration::ZERO))
 }
 
 /// Everything an answer teaches.

@@ -1,9 +1,6 @@
 //! Whether the fields of the credential belong together. Order of the kinds: `pkg/azclient/auth.go`.
 
-use super::{
-    super::{choices::CloudConfigType, environment::variables},
-    AzureConfig, FindingCollector,
-};
+use super::super::{choices::CloudConfigType, environment::variables, fields::AzureConfig, finding::FindingCollector};
 
 /// Names that `cloud` may have; any other is the public cloud. Upstream: `pkg/azclient/cloud.go`.
 const CLOUDS: &[&str] =

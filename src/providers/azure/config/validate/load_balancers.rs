@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 
-use super::{
-    super::choices::{BackendPoolType, HealthProbeMode, LoadBalancerSku},
-    AzureConfig, FindingCollector,
+use super::super::{
+    choices::{BackendPoolType, HealthProbeMode, LoadBalancerSku},
+    fields::AzureConfig,
+    finding::FindingCollector,
 };
 
 const SEVERAL: &str = "multipleStandardLoadBalancerConfigurations";

@@ -1,5 +1,5 @@
 use super::*;
-use crate::providers::azure::config::decode;
+use crate::providers::azure::config::{decode, finding::FindingSeverity};
 
 const BASE: &str = "subscriptionId: s\nresourceGroup: rg\nlocation: l\nuseManagedIdentityExtension: true\n";
 const SECRET: &str = "useManagedIdentityExtension: false\naadClientSecret: hunter2\n";

@@ -14,6 +14,16 @@ use std::{
 
 use tokio::time::Instant;
 
+mod event_order;
+mod types;
+mod write_back;
+
+pub(super) use event_order::CacheSequence;
+pub(super) use types::NetworkReadResult;
+pub(in crate::providers::azure::load_balancer) use types::{CachedVersion, NetworkWriteResult};
+
+use event_order::EventOrder;
+
 use super::{
     documents::{self, ListedDocument},
     effects,
@@ -21,9 +31,8 @@ use super::{
 };
 use crate::providers::azure::{
     arm::{
-        ArmError, ResourceId,
-        document::SubResource,
-        network::{ArmLoadBalancer, BackendAddressPool, NetworkSecurityGroup, PublicIpAddress, Subnet},
+        ResourceId,
+        network::{ArmLoadBalancer, NetworkSecurityGroup, PublicIpAddress, Subnet},
     },
     planner::load_balancer::observed::ObservedNetwork,
 };
@@ -34,55 +43,6 @@ const MAX_SINGLE_READS: usize = 3;
 const ABSENCE_LIFETIME: Duration = Duration::from_secs(15);
 /// How long it is remembered at all that something was missing.
 const ABSENCE_RETENTION: Duration = Duration::from_secs(600);
-
-/// A place in the order of events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct CacheSequence(u64);
-
-/// What a read brought; `None`: ARM says that it does not exist.
-#[derive(Debug)]
-pub(super) enum NetworkReadResult {
-    LoadBalancers(Vec<ArmLoadBalancer>),
-    LoadBalancer(Option<Box<ArmLoadBalancer>>),
-    PublicIps(Vec<PublicIpAddress>),
-    /// ARM says that the group of the list does not exist, and the list said this.
-    GroupMissing(Box<ArmError>),
-    PublicIp(Option<Box<PublicIpAddress>>),
-    SecurityGroup(Option<Box<NetworkSecurityGroup>>),
-    Subnet(Option<Box<Subnet>>),
-}
-
-/// What a write brought about.
-#[derive(Debug)]
-pub(in crate::providers::azure::load_balancer) enum NetworkWriteResult {
-    /// A load balancer is like this.
-    LoadBalancer(ResourceId, Box<ArmLoadBalancer>),
-    /// A load balancer is gone.
-    LoadBalancerDeleted(ResourceId),
-    /// A pool of a load balancer is like this.
-    Pool(ResourceId, Box<BackendAddressPool>),
-    /// Something else about a load balancer has changed.
-    LoadBalancerChanged(ResourceId),
-    /// A public IP is like this.
-    PublicIp(ResourceId, Box<PublicIpAddress>),
-    /// A public IP is gone.
-    PublicIpDeleted(ResourceId),
-    /// The security group is like this.
-    SecurityGroup(Box<NetworkSecurityGroup>),
-}
-
-/// What is known of a document that is about to be written.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(in crate::providers::azure::load_balancer) struct CachedVersion {
-    /// The version that is known, if the document is: a document need not have an etag.
-    pub etag: Option<Option<String>>,
-    /// Whether it has to be read before it is believed.
-    pub invalidated: bool,
-    /// Whether its etag is known to be an old one, while the rest is as it was.
-    pub etag_stale: bool,
-    /// Whether a read of it alone has shown a moment ago that it does not exist.
-    pub absent: bool,
-}
 
 #[derive(Debug)]
 struct CachedRead {
@@ -98,7 +58,7 @@ pub(super) struct NetworkCache {
     security_group: Option<ResourceId>,
     lifetimes: CacheLifetimes,
     observed: Arc<ObservedNetwork>,
-    last_sequence: u64,
+    order: EventOrder<ResourceId>,
     /// Whole lists, the security group and subnets.
     reads: HashMap<NetworkCacheKey, CachedRead>,
     invalidated: HashMap<NetworkCacheKey, CacheSequence>,
@@ -106,11 +66,8 @@ pub(super) struct NetworkCache {
     unlisted: HashSet<ResourceId>,
     /// What reads of single documents found absent, and what was deleted.
     absent: HashMap<ResourceId, CachedRead>,
-    /// When something became known of a document otherwise than by a list; kept while an older read is under way.
-    updated: HashMap<ResourceId, CacheSequence>,
     /// Public IPs of whose etag it is known that it changed.
     stale_etags: HashMap<ResourceId, CacheSequence>,
-    reads_in_flight: BTreeSet<CacheSequence>,
 }
 
 impl NetworkCache {
@@ -121,14 +78,12 @@ impl NetworkCache {
             security_group,
             lifetimes,
             observed: Arc::default(),
-            last_sequence: 0,
+            order: EventOrder::default(),
             reads: HashMap::new(),
             invalidated: HashMap::new(),
             unlisted: HashSet::new(),
             absent: HashMap::new(),
-            updated: HashMap::new(),
             stale_etags: HashMap::new(),
-            reads_in_flight: BTreeSet::new(),
         }
     }
 
@@ -139,8 +94,7 @@ impl NetworkCache {
 
     /// The next place in the order of events.
     pub(super) fn next_sequence(&mut self) -> CacheSequence {
-        self.last_sequence += 1;
-        CacheSequence(self.last_sequence)
+        self.order.next()
     }
 
     /// Makes a change in the snapshot, which others may hold as it was.
@@ -262,18 +216,14 @@ impl NetworkCache {
         }
     }
 
-    /// A read is sent now. Answers its place; [`Knowledge::end`] has to follow.
+    /// A read is sent now. Answers its place; [`NetworkCache::end_read`] has to follow.
     pub(super) fn begin_read(&mut self) -> CacheSequence {
-        let since = self.next_sequence();
-        self.reads_in_flight.insert(since);
-        since
+        self.order.begin_read()
     }
 
     /// The read that began at `since` has ended.
     pub(super) fn end_read(&mut self, since: CacheSequence) {
-        self.reads_in_flight.remove(&since);
-        let oldest = self.reads_in_flight.first().copied().unwrap_or(CacheSequence(u64::MAX));
-        self.updated.retain(|_, tick| *tick > oldest);
+        self.order.end_read(since);
     }
 
     /// Takes in what a read of `what` brought that was sent at `since` and `at`.
@@ -282,11 +232,9 @@ impl NetworkCache {
         match (&what, answer) {
             (_, NetworkReadResult::LoadBalancers(list)) => lacking = self.set_listed_balancers(list, since),
             (NetworkCacheKey::PublicIps(group), NetworkReadResult::PublicIps(list)) => {
-                let touched = std::mem::take(&mut self.updated);
-                let is_newer = |id: &ResourceId| touched.get(id).is_some_and(|tick| *tick > since);
-                lacking = self.set_listed_ips(list, group, is_newer);
-                self.stale_etags.retain(|id, _| is_newer(id) || id.parent().as_ref() != Some(group));
-                self.updated = touched;
+                lacking = self.set_listed_ips(list, group, since);
+                let order = &self.order;
+                self.stale_etags.retain(|id, _| order.is_newer(id, since) || id.parent().as_ref() != Some(group));
             }
             (NetworkCacheKey::PublicIps(group), NetworkReadResult::GroupMissing(_)) => {
                 found = false;
@@ -303,7 +251,7 @@ impl NetworkCache {
             }
             (_, NetworkReadResult::SecurityGroup(document)) => {
                 found = document.is_some();
-                if self.security_group.as_ref().is_some_and(|id| self.is_newer(id, since)) {
+                if self.security_group.as_ref().is_some_and(|id| self.order.is_newer(id, since)) {
                     return;
                 }
                 self.set_security_group(document.map(|document| *document));
@@ -365,12 +313,12 @@ impl NetworkCache {
         what: &NetworkCacheKey,
         change: impl FnOnce(&mut ObservedNetwork),
     ) {
-        if !self.is_newer(id, since) {
+        if !self.order.is_newer(id, since) {
             change(self.observed_mut());
             self.stale_etags.remove(id);
             self.clear_invalidations(what, since);
             self.record_existence(id, at, found);
-            self.mark_updated(id);
+            self.order.mark_updated(id);
         }
     }
 
@@ -383,19 +331,10 @@ impl NetworkCache {
         }
     }
 
-    fn is_newer(&self, id: &ResourceId, since: CacheSequence) -> bool {
-        self.updated.get(id).is_some_and(|tick| *tick > since)
-    }
-
-    fn mark_updated(&mut self, id: &ResourceId) {
-        let now = self.next_sequence();
-        self.updated.insert(id.clone(), now);
-    }
-
     /// Doubts older than `since` that the read has settled: not those about documents that it did not get to say anything about.
     fn clear_invalidations(&mut self, what: &NetworkCacheKey, since: CacheSequence) {
-        let touched = &self.updated;
-        let is_newer = |id: &ResourceId| touched.get(id).is_some_and(|tick| *tick > since);
+        let order = &self.order;
+        let is_newer = |id: &ResourceId| order.is_newer(id, since);
         self.invalidated.retain(|doubt, tick| {
             let untold = matches!(doubt, NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) if is_newer(id));
             *tick > since || untold || !what.covers(doubt)
@@ -411,7 +350,7 @@ impl NetworkCache {
     /// Answers what the list lacks.
     fn set_listed_balancers(&mut self, list: Vec<ArmLoadBalancer>, since: CacheSequence) -> Vec<NetworkCacheKey> {
         let known = &self.observed.load_balancers;
-        let (list, lacking) = documents::listed(known, list, |_| true, |id| self.is_newer(id, since));
+        let (list, lacking) = documents::listed(known, list, |_| true, |id| self.order.is_newer(id, since));
         if *known != list {
             self.observed_mut().load_balancers = list;
         }
@@ -423,10 +362,11 @@ impl NetworkCache {
         &mut self,
         list: Vec<PublicIpAddress>,
         group: &ResourceId,
-        is_newer: impl Fn(&ResourceId) -> bool,
+        since: CacheSequence,
     ) -> Vec<NetworkCacheKey> {
         let known = &self.observed.public_ips;
-        let (list, lacking) = documents::listed(known, list, |id| id.parent().as_ref() == Some(group), is_newer);
+        let is_in = |id: &ResourceId| id.parent().as_ref() == Some(group);
+        let (list, lacking) = documents::listed(known, list, is_in, |id| self.order.is_newer(id, since));
         if *known != list {
             self.observed_mut().public_ips = list;
         }
@@ -457,7 +397,7 @@ fn set<D: ListedDocument>(list: &mut Vec<D>, id: &ResourceId, document: Option<B
     }
 }
 
-/// Writes.
+/// Single documents.
 impl NetworkCache {
     /// A public IP, as it is known.
     pub(super) fn public_ip(&self, id: &ResourceId) -> Option<&PublicIpAddress> {
@@ -486,89 +426,9 @@ impl NetworkCache {
         };
         let doubted =
             self.invalidated.contains_key(what) || whole.is_some_and(|whole| self.invalidated.contains_key(&whole));
-        let never = CacheSequence(u64::MAX);
+        let never = CacheSequence::LAST;
         let absent = matches!(what, NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) if self.is_absent(what, id, never, now));
         CachedVersion { etag, invalidated: doubted, etag_stale: stale, absent }
-    }
-
-    /// Takes in what a write brought about that was sent at `since` and answered at `at`. Doubts raised since then remain.
-    pub(super) fn write_back(&mut self, written: NetworkWriteResult, since: CacheSequence, at: Instant) {
-        match written {
-            NetworkWriteResult::LoadBalancer(id, document) => {
-                self.update_attachments(&id, &effects::attachments(&document));
-                self.record_update(&NetworkCacheKey::LoadBalancer(id.clone()), &id, since);
-                self.record_existence(&id, at, true);
-                documents::put(&mut self.observed_mut().load_balancers, &id, *document);
-            }
-            NetworkWriteResult::LoadBalancerDeleted(id) => {
-                self.update_attachments(&id, &HashMap::new());
-                self.record_update(&NetworkCacheKey::LoadBalancer(id.clone()), &id, since);
-                self.record_existence(&id, at, false);
-                self.observed_mut().load_balancers.retain(|known| !known.is(&id));
-            }
-            NetworkWriteResult::Pool(id, pool) => {
-                let Some(balancer) = id.parent() else { return };
-                if let Some(known) = self.observed_mut().load_balancers.iter_mut().find(|known| known.is(&balancer)) {
-                    effects::put_pool(known, id.name(), *pool);
-                }
-                self.mark_updated(&balancer);
-                self.invalidate(NetworkCacheKey::LoadBalancer(balancer));
-            }
-            NetworkWriteResult::LoadBalancerChanged(balancer) => self.invalidate(NetworkCacheKey::LoadBalancer(balancer)),
-            NetworkWriteResult::PublicIp(id, document) => {
-                self.record_existence(&id, at, true);
-                self.put_public_ip(&id, *document, since);
-            }
-            NetworkWriteResult::PublicIpDeleted(id) => {
-                self.stale_etags.remove(&id);
-                self.record_update(&NetworkCacheKey::PublicIp(id.clone()), &id, since);
-                self.record_existence(&id, at, false);
-                self.observed_mut().public_ips.retain(|known| !known.is(&id));
-            }
-            NetworkWriteResult::SecurityGroup(document) => {
-                if let Some(id) = self.security_group.clone() {
-                    self.record_update(&NetworkCacheKey::SecurityGroup, &id, since);
-                }
-                self.set_security_group(Some(*document));
-                let ended = self.next_sequence();
-                self.reads.insert(NetworkCacheKey::SecurityGroup, CachedRead { at, ended, found: true });
-            }
-        }
-    }
-
-    fn record_update(&mut self, what: &NetworkCacheKey, id: &ResourceId, since: CacheSequence) {
-        self.invalidated.retain(|doubt, tick| doubt != what || *tick > since);
-        self.mark_updated(id);
-    }
-
-    /// The answer may have been made before a load balancer was written meanwhile; then its etag and what it is attached to are old.
-    fn put_public_ip(&mut self, id: &ResourceId, mut document: PublicIpAddress, since: CacheSequence) {
-        if self.stale_etags.get(id).is_some_and(|tick| *tick > since) {
-            let attached = self.public_ip(id).and_then(|known| known.properties.as_ref()?.ip_configuration.clone());
-            document.properties.get_or_insert_default().ip_configuration = attached;
-        } else {
-            self.stale_etags.remove(id);
-        }
-        self.record_update(&NetworkCacheKey::PublicIp(id.clone()), id, since);
-        documents::put(&mut self.observed_mut().public_ips, id, document);
-    }
-
-    /// The load balancer `id` has been written, and has these attachments now.
-    fn update_attachments(&mut self, id: &ResourceId, attachments: &HashMap<ResourceId, SubResource>) {
-        let changed = |public_ip: &PublicIpAddress| effects::on_public_ip(id, attachments, public_ip);
-        if self.observed.public_ips.iter().all(|public_ip| changed(public_ip).is_none()) {
-            return;
-        }
-        let mut touched = Vec::new();
-        for public_ip in &mut self.observed_mut().public_ips {
-            if let Some(attached) = changed(public_ip) {
-                public_ip.properties.get_or_insert_default().ip_configuration = attached;
-                touched.extend(public_ip.resource_id());
-            }
-        }
-        let now = self.next_sequence();
-        self.updated.extend(touched.iter().map(|id| (id.clone(), now)));
-        self.stale_etags.extend(touched.into_iter().map(|id| (id, now)));
     }
 }
 

@@ -10,3 +10,4 @@ pub mod observed;
 pub mod plan;
 pub mod settings;
 pub mod spec;
+mod tag_list;

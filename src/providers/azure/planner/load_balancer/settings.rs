@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::spec::AdditionalIpPolicy;
+use super::{
+    spec::AdditionalIpPolicy,
+    tag_list::{parse_tags, tag_value},
+};
 use crate::providers::azure::{
     arm::ResourceId,
     config::{AzureConfig, BackendPoolType, HealthProbeMode, LoadBalancerSku, VmType},
@@ -170,21 +173,6 @@ fn tags(config: &AzureConfig) -> BTreeMap<String, String> {
         }
     }
     tags
-}
-
-/// `k=v,k=v`. A pair without exactly one `=` or with an empty key counts for nothing.
-pub fn parse_tags(text: &str) -> BTreeMap<String, String> {
-    let pairs = text.split(',').filter_map(|pair| match pair.split('=').collect::<Vec<_>>()[..] {
-        [key, value] if !key.trim().is_empty() => Some((key.trim().to_owned(), tag_value(value))),
-        _ => None,
-    });
-    pairs.collect()
-}
-
-/// Trimmed, except for a value that would be `null` then, which ARM takes for none.
-fn tag_value(value: &str) -> String {
-    let trimmed = value.trim();
-    if trimmed.eq_ignore_ascii_case("null") { value.to_owned() } else { trimmed.to_owned() }
 }
 
 #[cfg(test)]

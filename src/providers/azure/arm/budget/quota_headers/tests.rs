@@ -1,9 +1,10 @@
 use http::{HeaderName, HeaderValue, Method};
+use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::{
     super::{
-        super::{ApiType, api},
+        super::{ApiType, api, retry_after},
         charge::RequestCharge,
         limits::{self, BudgetSettings},
     },

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::providers::azure::arm::ArmError;
 
 const NET: &str = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network";
 
@@ -135,7 +136,7 @@ async fn a_read_does_not_undo_a_write_that_it_has_not_seen() {
         NetworkReadResult::LoadBalancers(vec![balancer("c", "1"), balancer("a", "1")]),
     );
     assert_eq!(known.balancers(), [balancer("a", "2"), balancer("b", "2")]);
-    assert!(known.knowledge.updated.is_empty(), "no read is under way that could be too old");
+    assert!(known.knowledge.order.updated.is_empty(), "no read is under way that could be too old");
     known.read(NetworkCacheKey::LoadBalancers, NetworkReadResult::LoadBalancers(vec![balancer("a", "3")]));
     assert_eq!(known.balancers(), [balancer("a", "3"), balancer("b", "2")]);
     assert_eq!(known.due(), [lb("b")], "the list alone does not say that it is gone");

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 use ipnet::IpNet;
 
 use super::names;
-use crate::providers::azure::planner::load_balancer::{settings::parse_tags, spec::ranges};
+use crate::providers::azure::planner::load_balancer::{spec::ranges, tag_list::parse_tags};
 
 /// A kind of values.
 pub trait AnnotationFormat {

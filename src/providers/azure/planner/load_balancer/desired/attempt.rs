@@ -13,12 +13,12 @@ use super::{
     frontend_assignment::{self, FrontendAssignment, RetiredFrontend},
     frontends::{self, FrontendAddress},
     handover,
-    load_balancers::{DELETING_FRONTEND, RetainedFrontend, ServicePlacement},
     merge::PartMerge,
     placement::{self, TargetLoadBalancers},
     pools, port_conflicts, probes, rules,
     rules::RulesAndProbes,
     tags,
+    types::{DELETING_FRONTEND, RetainedFrontend, ServicePlacement},
 };
 use crate::providers::azure::{
     arm::network::{ArmLoadBalancer, LoadBalancingRule, Probe},
@@ -132,14 +132,9 @@ fn placements(
     targets.by_request.iter().enumerate().map(of).collect()
 }
 
-pub(super) fn probe_references(rules: &[LoadBalancingRule]) -> BTreeSet<String> {
-    let references = rules.iter().filter_map(|rule| rule.properties.as_ref()?.probe.as_ref()?.id.as_deref());
-    references.filter_map(|id| id.rsplit('/').next()).map(str::to_ascii_lowercase).collect()
-}
-
 /// Rules first: a probe stays while a rule needs it, whoever's it is. The shared probe goes with the last rule that needed it.
 fn merge(draft: &mut LoadBalancerDraft<'_>, wanted: &[(usize, RulesAndProbes)], owners: &NameOwners) {
-    let used_before = probe_references(draft.rules_before());
+    let used_before = probes::probe_references(draft.rules_before());
     let rules: Vec<_> = wanted.iter().flat_map(|(_, wanted)| &wanted.rules).collect();
     let probes: Vec<_> = wanted.iter().flat_map(|(_, wanted)| &wanted.probes).collect();
     let mut reasons = std::mem::take(&mut draft.reasons);
@@ -148,7 +143,7 @@ fn merge(draft: &mut LoadBalancerDraft<'_>, wanted: &[(usize, RulesAndProbes)], 
     let mut list = draft.after.properties.as_mut().and_then(|properties| properties.load_balancing_rules.take());
     rules.apply(&mut list, &mut reasons);
     put_back(draft, list, |properties| &mut properties.load_balancing_rules);
-    let used = probe_references(draft.rules());
+    let used = probes::probe_references(draft.rules());
     let is_left =
         |name: &str| name.eq_ignore_ascii_case(naming::SHARED_PROBE) && used_before.contains(&name.to_ascii_lowercase());
     let is_owned = |name: &str| is_owned(name) || is_left(name);

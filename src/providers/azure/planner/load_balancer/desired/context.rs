@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use super::{ServiceRequest, load_balancers::PublicIpAssignment};
+use super::types::{PublicIpAssignment, ServiceRequest};
 use crate::providers::azure::{
     arm::{ResourceId, document::SubResource, network::PublicIpAddress},
     config::LoadBalancerSku,

@@ -18,7 +18,7 @@ use super::{
     draft::{self, FrontendUse, LoadBalancerDraft, frontend_uses},
     handover,
     placement::{self, TargetLoadBalancers},
-    pools, rules,
+    pools, probes, rules,
 };
 use crate::providers::azure::{
     arm::{
@@ -144,8 +144,8 @@ fn move_parts(
         moving.iter().any(|name| id.ends_with(&format!("/{}", name.to_ascii_lowercase())))
     };
     let rules: Vec<LoadBalancingRule> = take(&mut properties.load_balancing_rules, is_behind);
-    let needed = super::attempt::probe_references(&rules);
-    let still = super::attempt::probe_references(properties.load_balancing_rules.as_deref().unwrap_or_default());
+    let needed = probes::probe_references(&rules);
+    let still = probes::probe_references(properties.load_balancing_rules.as_deref().unwrap_or_default());
     let name = |probe: &Probe| probe.name.as_deref().unwrap_or_default().to_ascii_lowercase();
     let probes: Vec<Probe> =
         properties.probes.iter().flatten().filter(|probe| needed.contains(&name(probe))).cloned().collect();

@@ -1,6 +1,6 @@
 //! All load balancers at once, brought to what Services ask for. Pure.
 //!
-//! In: what there is, the asks, the Services that are only context, the public IP of each Service. Out: an [`Outcome`], documents to
+//! In: what there is, the asks, the Services that are only context, the public IP of each Service. Out: a [`LoadBalancerPlan`], documents to
 //! write and an answer for each ask. A Service that cannot have what it asks for changes nothing, and the others are planned as if it
 //! had not asked; so planning is repeated without it until everybody who is left fits.
 //! Moving between load balancers (internal or external, the mode of basic ones, another name) is nothing special: parts are wanted
@@ -11,11 +11,12 @@ use std::{
     sync::Arc,
 };
 
+pub use super::types::{DELETING_FRONTEND, PublicIpAssignment, RetainedFrontend, ServicePlacement};
 use super::{
     ServiceRequest,
     attempt::{PlanAttempt, attempt},
     context::{KnownServices, NameOwners, PlanContext, ensured_spec},
-    draft::{self, FrontendUse, LoadBalancerDraft},
+    draft::{self, LoadBalancerDraft},
     former_names, frontends, placement,
 };
 use crate::providers::azure::{
@@ -27,12 +28,6 @@ use crate::providers::azure::{
         spec::{IpFamily, ServiceIdentity, ServiceRefusal, ServiceSpec},
     },
 };
-
-/// The public IP that each external Service shall have, by family. It may not exist yet.
-pub type PublicIpAssignment = BTreeMap<(ServiceIdentity, IpFamily), ResourceId>;
-
-/// Reason of the event, and field of the [`Refusal`], when a front end has to stay because others use it.
-pub const DELETING_FRONTEND: &str = "DeletingFrontendIPConfiguration";
 
 /// What is to be sent for a load balancer.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,28 +51,8 @@ pub struct LoadBalancerChange {
     pub wave: u8,
 }
 
-/// Waves of [`Change`]s: what gives addresses back for good, what takes none from others, what takes some that others give back.
+/// Waves of [`LoadBalancerChange`]s: what gives addresses back for good, what takes none from others, what takes some that others give back.
 const WAVES: [u8; 3] = [0, 1, 2];
-
-/// A front end that its Service does not want any more, and that others use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RetainedFrontend {
-    /// ARM's id.
-    pub id: String,
-    /// By whom. The event's reason is [`DELETING_FRONTEND`].
-    pub uses: Vec<FrontendUse>,
-}
-
-/// What a Service got.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ServicePlacement {
-    /// Its load balancer; `None`: it was removed.
-    pub load_balancer: Option<ResourceId>,
-    /// ARM's ids of its front ends, in the order of its families.
-    pub frontends: Vec<(IpFamily, String)>,
-    /// Front ends that it left and that stay.
-    pub retained_frontends: Vec<RetainedFrontend>,
-}
 
 /// What planning comes to.
 #[derive(Debug, Clone, Default, PartialEq)]

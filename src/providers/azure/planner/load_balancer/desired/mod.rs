@@ -27,34 +27,6 @@ pub mod security_rules;
 pub mod status;
 pub mod tags;
 pub mod traces;
+mod types;
 
-use std::sync::Arc;
-
-use super::spec::{ServiceIdentity, ServiceSpec};
-
-/// One Service's part in a plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ServiceRequest {
-    /// Its load balancer shall be as asked.
-    Ensure(Arc<ServiceSpec>),
-    /// All that belongs to it shall go. Carries the last valid spec, when there is one, for what only it tells (pinned addresses).
-    Delete(ServiceIdentity, Option<Arc<ServiceSpec>>),
-}
-
-impl ServiceRequest {
-    /// Whose it is.
-    pub fn identity(&self) -> &ServiceIdentity {
-        match self {
-            ServiceRequest::Ensure(spec) => &spec.identity,
-            ServiceRequest::Delete(identity, _) => identity,
-        }
-    }
-
-    /// What it asks for or asked for last.
-    pub fn spec(&self) -> Option<&Arc<ServiceSpec>> {
-        match self {
-            ServiceRequest::Ensure(spec) => Some(spec),
-            ServiceRequest::Delete(_, last) => last.as_ref(),
-        }
-    }
-}
+pub use types::ServiceRequest;

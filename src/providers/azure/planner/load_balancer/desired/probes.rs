@@ -2,8 +2,10 @@
 //!
 //! In: a [`ServiceSpec`]. Out: ARM's documents. Upstream: `pkg/provider/azure_loadbalancer_healthprobe.go`.
 
+use std::collections::BTreeSet;
+
 use crate::providers::azure::{
-    arm::network::{Probe, ProbeProperties},
+    arm::network::{LoadBalancingRule, Probe, ProbeProperties},
     planner::load_balancer::{
         naming,
         settings::LoadBalancerSettings,
@@ -87,6 +89,12 @@ pub(super) fn is_same(existing: &Probe, wanted: &Probe) -> bool {
         )
     };
     key(existing) == key(wanted)
+}
+
+/// Names of the probes that rules refer to, in lower case.
+pub(super) fn probe_references(rules: &[LoadBalancingRule]) -> BTreeSet<String> {
+    let references = rules.iter().filter_map(|rule| rule.properties.as_ref()?.probe.as_ref()?.id.as_deref());
+    references.filter_map(|id| id.rsplit('/').next()).map(str::to_ascii_lowercase).collect()
 }
 
 #[cfg(test)]

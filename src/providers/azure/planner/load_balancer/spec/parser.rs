@@ -5,7 +5,7 @@
 use k8s_openapi::api::core::v1::{Service, ServiceSpec as Fields};
 
 use super::{
-    IpFamily, PerFamily, ServiceRefusal, ServiceSpec, ServiceWarning, access, addresses, identity_of,
+    IpFamily, PerFamily, ServiceIdentity, ServiceRefusal, ServiceSpec, ServiceWarning, access, addresses,
     ports::{self, ParsedPorts, PortContext},
     public_ip,
     reader::{SpecReader, refusal},
@@ -17,6 +17,7 @@ use crate::providers::azure::{
             ALLOWED_SERVICE_TAGS, AnnotatedPorts, DISABLE_FLOATING_IP, DISABLE_TCP_RESET, IDLE_TIMEOUT, INTERNAL,
             INTERNAL_SUBNET, MODE, PLS_CREATE, SHARED_SECURITY_RULE, ServiceAnnotations, excerpt, unknown_annotations,
         },
+        naming,
         settings::LoadBalancerSettings,
     },
 };
@@ -28,15 +29,15 @@ const DEFAULT_IDLE_TIMEOUT: i32 = 4;
 const MOST_TAGGED_PORTS: usize = 15_000;
 
 /// What a Service says.
-pub(super) struct ParsedSpec {
+struct ParsedSpec {
     /// Without what is refused.
-    pub(super) spec: ServiceSpec,
-    pub(super) refusals: Vec<ServiceRefusal>,
-    pub(super) warnings: Vec<ServiceWarning>,
+    spec: ServiceSpec,
+    refusals: Vec<ServiceRefusal>,
+    warnings: Vec<ServiceWarning>,
 }
 
 /// Reads everything, whatever is wrong with a part.
-pub(super) fn parse(service: &Service, settings: &LoadBalancerSettings) -> ParsedSpec {
+fn parse(service: &Service, settings: &LoadBalancerSettings) -> ParsedSpec {
     let (no_annotations, no_fields) = (ServiceAnnotations::new(), Fields::default());
     let fields = service.spec.as_ref().unwrap_or(&no_fields);
     let mut reading = SpecReader::new(service.metadata.annotations.as_ref().unwrap_or(&no_annotations));
@@ -156,9 +157,41 @@ fn warn_ignored_keys(reading: &mut SpecReader<'_>) {
 }
 
 /// What is strange about the keys of annotations.
-pub(super) fn unknown_keys(service: &Service) -> Vec<ServiceWarning> {
+fn unknown_keys(service: &Service) -> Vec<ServiceWarning> {
     let Some(annotations) = &service.metadata.annotations else { return Vec::new() };
     let fields = service.spec.as_ref();
     let ports = fields.and_then(|fields| fields.ports.as_deref()).unwrap_or_default().iter().map(|port| port.port);
     unknown_annotations(annotations, &AnnotatedPorts::new(ports, fields.and_then(|fields| fields.health_check_node_port)))
+}
+
+/// Who the Service is; never fails. Without a UID it owns nothing.
+pub fn identity_of(service: &Service) -> ServiceIdentity {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let metadata = &service.metadata;
+    let (namespace, name, uid) = (text(&metadata.namespace), text(&metadata.name), text(&metadata.uid));
+    if uid.is_empty() {
+        // The bare `a` would begin the names of every Service; no name in Azure has a `<`.
+        return ServiceIdentity { key: format!("{namespace}/{name}"), name_prefix: "<no uid>".to_owned() };
+    }
+    naming::identity(&namespace, &name, &uid)
+}
+
+/// What a Service of type `LoadBalancer` asks for, or everything that keeps it from getting it.
+pub fn parse_service(service: &Service, settings: &LoadBalancerSettings) -> Result<ServiceSpec, Vec<ServiceRefusal>> {
+    let read = parse(service, settings);
+    if read.refusals.is_empty() { Ok(read.spec) } else { Err(read.refusals) }
+}
+
+/// The same, without what is refused: for taking away what belongs to the Service, whatever it asks for now.
+pub fn parse_leniently(service: &Service, settings: &LoadBalancerSettings) -> ServiceSpec {
+    parse(service, settings).spec
+}
+
+/// What is strange about the Service without refusing it.
+///
+/// Unknown keys are looked at here alone, since that costs most: to be called where somebody is told.
+pub fn warnings(service: &Service, settings: &LoadBalancerSettings) -> Vec<ServiceWarning> {
+    let mut warnings = parse(service, settings).warnings;
+    warnings.extend(unknown_keys(service));
+    warnings
 }

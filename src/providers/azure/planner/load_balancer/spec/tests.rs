@@ -1,10 +1,18 @@
+use std::{collections::BTreeMap, net::IpAddr};
+
+use k8s_openapi::api::core::v1::Service;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::providers::azure::{
+    arm::ResourceId,
     config::{AzureConfig, HealthProbeMode, LoadBalancerSku},
-    planner::load_balancer::annotations::{ANNOTATIONS, PREFIX},
+    planner::load_balancer::{
+        annotations::{ANNOTATIONS, PREFIX},
+        naming,
+        settings::LoadBalancerSettings,
+    },
 };
 
 const UID: &str = "6f3c1a52-8d7e-4b90-9a41-2c5d7e8f9a01";

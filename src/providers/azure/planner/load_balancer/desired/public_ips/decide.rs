@@ -1,15 +1,15 @@
 //! What becomes of one public IP that exists. Pure.
 //!
-//! In: the document and who wants and leaves it. Out: a change, a release, or what keeps it, in the [`Outcome`].
+//! In: the document and who wants and leaves it. Out: a change, a release, or what keeps it, in the [`PublicIpPlan`].
 
 use std::collections::BTreeSet;
 
 use super::{
-    PublicIpChange, PublicIpPlan, PublicIpRelease,
     claims::{PublicIpClaim, PublicIpClaims},
     document::{self, PublicIpEdit},
     ownership::{self, PublicIpOwner},
     target::PublicIpIndex,
+    types::{PublicIpChange, PublicIpPlan, PublicIpRelease},
     upgrade::{self, SkuUpgrade},
     usage,
 };

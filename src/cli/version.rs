@@ -1,0 +1,21 @@
+//! Name and version of the program, and how they are printed.
+
+/// Name of the program.
+pub const NAME: &str = "cloud-controller-manager";
+
+/// The subcommand that does what `--version` does.
+pub(super) const VERSION_WORD: &str = "version";
+
+/// Version of this build.
+pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+
+pub(super) fn short_version() -> String {
+    format!("{NAME} {VERSION}\n")
+}
+
+pub(super) fn raw_version() -> String {
+    let mut numbers = env!("CARGO_PKG_VERSION").split('.');
+    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
+    format!("version.Info{{Major:{major:?}, Minor:{minor:?}, GitVersion:{VERSION:?}, Platform:{platform:?}}}\n")
+}

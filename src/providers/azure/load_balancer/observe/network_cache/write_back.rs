@@ -1,0 +1,99 @@
+//! What a write brings about in what is known of the network documents. Pure.
+//!
+//! In: ARM's answers to writes. Out: the snapshot as it is after them, without another read; what it cannot tell becomes doubtful.
+
+use std::collections::HashMap;
+
+use tokio::time::Instant;
+
+use super::{CachedRead, NetworkCache, event_order::CacheSequence, types::NetworkWriteResult};
+use crate::providers::azure::{
+    arm::{ResourceId, document::SubResource, network::PublicIpAddress},
+    load_balancer::observe::{
+        documents::{self, ListedDocument},
+        effects,
+        network_query::NetworkCacheKey,
+    },
+};
+
+impl NetworkCache {
+    /// Takes in what a write brought about that was sent at `since` and answered at `at`. Doubts raised since then remain.
+    pub(crate) fn write_back(&mut self, written: NetworkWriteResult, since: CacheSequence, at: Instant) {
+        match written {
+            NetworkWriteResult::LoadBalancer(id, document) => {
+                self.update_attachments(&id, &effects::attachments(&document));
+                self.record_update(&NetworkCacheKey::LoadBalancer(id.clone()), &id, since);
+                self.record_existence(&id, at, true);
+                documents::put(&mut self.observed_mut().load_balancers, &id, *document);
+            }
+            NetworkWriteResult::LoadBalancerDeleted(id) => {
+                self.update_attachments(&id, &HashMap::new());
+                self.record_update(&NetworkCacheKey::LoadBalancer(id.clone()), &id, since);
+                self.record_existence(&id, at, false);
+                self.observed_mut().load_balancers.retain(|known| !known.is(&id));
+            }
+            NetworkWriteResult::Pool(id, pool) => {
+                let Some(balancer) = id.parent() else { return };
+                if let Some(known) = self.observed_mut().load_balancers.iter_mut().find(|known| known.is(&balancer)) {
+                    effects::put_pool(known, id.name(), *pool);
+                }
+                self.order.mark_updated(&balancer);
+                self.invalidate(NetworkCacheKey::LoadBalancer(balancer));
+            }
+            NetworkWriteResult::LoadBalancerChanged(balancer) => self.invalidate(NetworkCacheKey::LoadBalancer(balancer)),
+            NetworkWriteResult::PublicIp(id, document) => {
+                self.record_existence(&id, at, true);
+                self.put_public_ip(&id, *document, since);
+            }
+            NetworkWriteResult::PublicIpDeleted(id) => {
+                self.stale_etags.remove(&id);
+                self.record_update(&NetworkCacheKey::PublicIp(id.clone()), &id, since);
+                self.record_existence(&id, at, false);
+                self.observed_mut().public_ips.retain(|known| !known.is(&id));
+            }
+            NetworkWriteResult::SecurityGroup(document) => {
+                if let Some(id) = self.security_group.clone() {
+                    self.record_update(&NetworkCacheKey::SecurityGroup, &id, since);
+                }
+                self.set_security_group(Some(*document));
+                let ended = self.next_sequence();
+                self.reads.insert(NetworkCacheKey::SecurityGroup, CachedRead { at, ended, found: true });
+            }
+        }
+    }
+
+    fn record_update(&mut self, what: &NetworkCacheKey, id: &ResourceId, since: CacheSequence) {
+        self.invalidated.retain(|doubt, tick| doubt != what || *tick > since);
+        self.order.mark_updated(id);
+    }
+
+    /// The answer may have been made before a load balancer was written meanwhile; then its etag and what it is attached to are old.
+    fn put_public_ip(&mut self, id: &ResourceId, mut document: PublicIpAddress, since: CacheSequence) {
+        if self.stale_etags.get(id).is_some_and(|tick| *tick > since) {
+            let attached = self.public_ip(id).and_then(|known| known.properties.as_ref()?.ip_configuration.clone());
+            document.properties.get_or_insert_default().ip_configuration = attached;
+        } else {
+            self.stale_etags.remove(id);
+        }
+        self.record_update(&NetworkCacheKey::PublicIp(id.clone()), id, since);
+        documents::put(&mut self.observed_mut().public_ips, id, document);
+    }
+
+    /// The load balancer `id` has been written, and has these attachments now.
+    fn update_attachments(&mut self, id: &ResourceId, attachments: &HashMap<ResourceId, SubResource>) {
+        let changed = |public_ip: &PublicIpAddress| effects::on_public_ip(id, attachments, public_ip);
+        if self.observed.public_ips.iter().all(|public_ip| changed(public_ip).is_none()) {
+            return;
+        }
+        let mut touched = Vec::new();
+        for public_ip in &mut self.observed_mut().public_ips {
+            if let Some(attached) = changed(public_ip) {
+                public_ip.properties.get_or_insert_default().ip_configuration = attached;
+                touched.extend(public_ip.resource_id());
+            }
+        }
+        let now = self.next_sequence();
+        self.order.updated.extend(touched.iter().map(|id| (id.clone(), now)));
+        self.stale_etags.extend(touched.into_iter().map(|id| (id, now)));
+    }
+}

@@ -1,0 +1,62 @@
+//! Who asks for what, and what each got: the words that all steps of planning share. Pure.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::draft::FrontendUse;
+use crate::providers::azure::{
+    arm::ResourceId,
+    planner::load_balancer::spec::{IpFamily, ServiceIdentity, ServiceSpec},
+};
+
+/// One Service's part in a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServiceRequest {
+    /// Its load balancer shall be as asked.
+    Ensure(Arc<ServiceSpec>),
+    /// All that belongs to it shall go. Carries the last valid spec, when there is one, for what only it tells (pinned addresses).
+    Delete(ServiceIdentity, Option<Arc<ServiceSpec>>),
+}
+
+impl ServiceRequest {
+    /// Whose it is.
+    pub fn identity(&self) -> &ServiceIdentity {
+        match self {
+            ServiceRequest::Ensure(spec) => &spec.identity,
+            ServiceRequest::Delete(identity, _) => identity,
+        }
+    }
+
+    /// What it asks for or asked for last.
+    pub fn spec(&self) -> Option<&Arc<ServiceSpec>> {
+        match self {
+            ServiceRequest::Ensure(spec) => Some(spec),
+            ServiceRequest::Delete(_, last) => last.as_ref(),
+        }
+    }
+}
+
+/// The public IP that each external Service shall have, by family. It may not exist yet.
+pub type PublicIpAssignment = BTreeMap<(ServiceIdentity, IpFamily), ResourceId>;
+
+/// Reason of the event, and field of the refusal, when a front end has to stay because others use it.
+pub const DELETING_FRONTEND: &str = "DeletingFrontendIPConfiguration";
+
+/// A front end that its Service does not want any more, and that others use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetainedFrontend {
+    /// ARM's id.
+    pub id: String,
+    /// By whom. The event's reason is [`DELETING_FRONTEND`].
+    pub uses: Vec<FrontendUse>,
+}
+
+/// What a Service got.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServicePlacement {
+    /// Its load balancer; `None`: it was removed.
+    pub load_balancer: Option<ResourceId>,
+    /// ARM's ids of its front ends, in the order of its families.
+    pub frontends: Vec<(IpFamily, String)>,
+    /// Front ends that it left and that stay.
+    pub retained_frontends: Vec<RetainedFrontend>,
+}

@@ -1,0 +1,245 @@
+//! What a Service asks for, as plain values; and what keeps it from getting it. Pure.
+
+use std::{collections::BTreeMap, fmt, net::IpAddr};
+
+use ipnet::IpNet;
+
+use crate::providers::azure::arm::ResourceId;
+
+/// An IP family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IpFamily {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl IpFamily {
+    /// The family of an address.
+    pub fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { IpFamily::V4 } else { IpFamily::V6 }
+    }
+}
+
+/// ARM's spelling: `IPv4`, `IPv6`.
+impl fmt::Display for IpFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IpFamily::V4 => "IPv4",
+            IpFamily::V6 => "IPv6",
+        })
+    }
+}
+
+/// One value for each family.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PerFamily<T> {
+    /// For IPv4.
+    pub v4: T,
+    /// For IPv6.
+    pub v6: T,
+}
+
+impl<T> PerFamily<T> {
+    /// The value for `family`.
+    pub fn get(&self, family: IpFamily) -> &T {
+        match family {
+            IpFamily::V4 => &self.v4,
+            IpFamily::V6 => &self.v6,
+        }
+    }
+}
+
+/// Who a Service is, as far as names and tags in Azure tell.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceIdentity {
+    /// `<namespace>/<name>`, as in the tags of public IPs.
+    pub key: String,
+    /// `a` and the UID without dashes, cut to 32 characters: the beginning of its names.
+    pub name_prefix: String,
+}
+
+/// Protocol of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+/// Protocol of a health probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProbeProtocol {
+    /// `Tcp`.
+    Tcp,
+    /// `Http`.
+    Http,
+    /// `Https`.
+    Https,
+}
+
+/// A health probe, as asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeSpec {
+    /// Protocol.
+    pub protocol: ProbeProtocol,
+    /// Port on the nodes.
+    pub port: i32,
+    /// Path, for HTTP and HTTPS.
+    pub path: Option<String>,
+    /// Seconds between two probes.
+    pub interval: i32,
+    /// Failures until a node is out.
+    pub threshold: i32,
+}
+
+/// Which probe the rule of a port has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PortProbe {
+    /// None.
+    None,
+    /// Its own, named like the rule.
+    Own(ProbeSpec),
+    /// The Service's probe of nodes with local endpoints ([`ServiceSpec::local_probe`]).
+    Local,
+    /// The one that all Services with policy `Cluster` share.
+    Shared,
+}
+
+/// One port of a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortSpec {
+    /// Protocol.
+    pub protocol: Protocol,
+    /// Port of the front end.
+    pub port: i32,
+    /// Port on the nodes; 0 when none is allocated.
+    pub node_port: i32,
+    /// Whether the port gets a load balancing rule (`port_<p>_no_lb_rule`).
+    pub rule: bool,
+    /// Its probe.
+    pub probe: PortProbe,
+}
+
+/// What is asked of the public IPs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicIpSpec {
+    /// Resource group.
+    pub group: ResourceId,
+    /// Names of existing ones.
+    pub name: PerFamily<Option<String>>,
+    /// Prefix to take new ones from, as written.
+    pub prefix: PerFamily<Option<String>>,
+    /// Tags beside the configured ones.
+    pub tags: BTreeMap<String, String>,
+    /// IP tags, type and value; `None`: not asked for, so never compared.
+    pub ip_tags: Option<Vec<(String, String)>>,
+    /// DNS label; `None`: left as it is; empty: removed.
+    pub dns_label: Option<String>,
+}
+
+/// Who may reach the Service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AccessControl {
+    /// Service tags, in the order of the annotation.
+    pub tags: Vec<String>,
+    /// Address ranges, aggregated: none contains another, siblings are merged.
+    pub ranges: Vec<IpNet>,
+    /// Whether some range or service tag could not be read: then all but the valid ones is denied.
+    pub has_invalid_ranges: bool,
+    /// Whether all that is not allowed is denied by a rule.
+    pub deny_all: bool,
+    /// Whether no rule is wanted: `azure-disable-load-balancer-nsg-rule`.
+    pub disabled: bool,
+    /// Whether nobody is let in, while what denies stays: `azure-disable-load-balancer-nsg-rule` cannot be read, or the Service is
+    /// external only because `azure-load-balancer-internal` is `True` instead of `true`, which must not open what was meant to be
+    /// internal to the Internet.
+    pub closed: bool,
+}
+
+/// What a Service asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceSpec {
+    /// Who.
+    pub identity: ServiceIdentity,
+    /// Whether the load balancer is internal.
+    pub internal: bool,
+    /// Families of the front ends, in order; IPv4 alone when the Service names none.
+    pub families: Vec<IpFamily>,
+    /// Ports, in order.
+    pub ports: Vec<PortSpec>,
+    /// The probe of nodes with local endpoints, for `externalTrafficPolicy: Local`; the number is its health-check node port.
+    pub local_probe: Option<ProbeSpec>,
+    /// One rule for all ports (`azure-load-balancer-enable-high-availability-ports`, internal and standard only), with its probe.
+    pub ha_ports: Option<PortProbe>,
+    /// `SourceIP` instead of `Default`.
+    pub client_ip_affinity: bool,
+    /// Minutes, 4 to 100.
+    pub idle_timeout: i32,
+    /// Whether TCP connections are reset when idle.
+    pub tcp_reset: bool,
+    /// Whether rules use floating IP (IPv6 rules of internal load balancers never do).
+    pub floating_ip: bool,
+    /// Subnet of the internal front end, when the annotation names one.
+    pub subnet: Option<String>,
+    /// Addresses that the user pins: annotations, else `spec.loadBalancerIP`.
+    pub pinned: PerFamily<Option<IpAddr>>,
+    /// Public IPs.
+    pub public_ip: PublicIpSpec,
+    /// `azure-additional-public-ips`.
+    pub additional_ips: Vec<IpAddr>,
+    /// Security rules.
+    pub access: AccessControl,
+    /// `azure-load-balancer-mode`, for basic load balancers.
+    pub mode: Option<String>,
+    /// Addresses in the Service's status.
+    pub status_addresses: Vec<IpAddr>,
+}
+
+impl ServiceSpec {
+    /// Exactly two families.
+    pub fn is_dual_stack(&self) -> bool {
+        self.families.len() == 2
+    }
+}
+
+/// Why a Service cannot have what it asks for, until somebody changes something.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct ServiceRefusal {
+    /// Annotation or field, as the user writes it.
+    pub field: String,
+    /// What is wrong and what would be accepted.
+    pub message: String,
+}
+
+/// What does not refuse a Service, but is probably not meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceWarning {
+    /// Reason of the event, one of [`reason`].
+    pub reason: &'static str,
+    /// Annotation or field, as the user writes it.
+    pub field: String,
+    /// What is strange and what it means.
+    pub message: String,
+}
+
+/// Reasons of [`ServiceWarning`]s.
+pub mod reason {
+    /// Some of `spec.loadBalancerSourceRanges` is no range. As upstream.
+    pub const INVALID_SOURCE_RANGES: &str = "InvalidSourceRanges";
+    /// Some range of the annotations is none. As upstream.
+    pub const INVALID_ALLOWED_IP_RANGES: &str = "InvalidAllowedIPRanges";
+    /// `spec.loadBalancerSourceRanges` together with service tags. As upstream.
+    pub const CONFLICT_CONFIGURATION: &str = "ConflictConfiguration";
+    /// A known annotation or field that has no effect on this Service.
+    pub const IGNORED_CONFIGURATION: &str = "IgnoredConfiguration";
+    /// A restriction that cannot be read, and restricts therefore.
+    pub const UNREADABLE_RESTRICTION: &str = "UnreadableRestriction";
+    /// A key that nothing reads.
+    pub const UNKNOWN_ANNOTATION: &str = "UnknownAnnotation";
+}

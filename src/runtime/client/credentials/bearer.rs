@@ -1,0 +1,10 @@
+//! The header that carries a token. Pure.
+
+use http::HeaderValue;
+
+/// The header that carries a token; never shown.
+pub(super) fn bearer_header(token: &str) -> Option<HeaderValue> {
+    let mut header = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
+    header.set_sensitive(true);
+    Some(header)
+}

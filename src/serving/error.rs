@@ -1,0 +1,30 @@
+//! Why the secure port cannot be served.
+
+use std::net::SocketAddr;
+
+/// Why the secure port cannot be served. All are for the operator to fix.
+#[derive(Debug, thiserror::Error)]
+pub enum ServingError {
+    /// A flag has a value that cannot be used.
+    #[error("--{flag}: {reason}")]
+    Setting {
+        /// Name of the flag, without dashes.
+        flag: &'static str,
+        /// What is wrong, and what is accepted.
+        reason: String,
+    },
+    /// The address cannot be listened on.
+    #[error("--bind-address, --secure-port: cannot listen on {address}: {source}")]
+    Bind {
+        /// Address and port asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl ServingError {
+    pub(super) fn setting(flag: &'static str, reason: impl Into<String>) -> Self {
+        Self::Setting { flag, reason: reason.into() }
+    }
+}
