@@ -58,10 +58,12 @@ const PURE_FILES: &[&str] = &[
     "charge.rs",
     "token_schedule.rs",
     "permissions.rs",
+    // azure: batches
+    "bisect.rs",
+    "delay.rs",
     // azure: routes
     "next_hop.rs",
     "listing.rs",
-    "split.rs",
     // azure: machines
     "records.rs",
     "build.rs",

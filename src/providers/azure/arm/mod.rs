@@ -4,6 +4,7 @@
 //! Kubernetes. Every request passes the [`budget`], which knows what is left of ARM's quotas and who is more urgent.
 
 pub mod api;
+pub mod batch;
 pub mod budget;
 mod classify;
 mod client;
