@@ -19,6 +19,7 @@ pub mod leader_election;
 pub mod patch;
 pub mod service_account;
 pub mod shutdown;
+pub mod single_flight;
 pub mod store;
 pub mod work_queue;
 pub mod worker;
