@@ -31,6 +31,7 @@ const PURE_FILES: &[&str] = &[
     "mass_deletion.rs",
     "work_queue.rs",
     "lease.rs",
+    "backoff.rs",
     "correlator.rs",
     "predicates.rs",
     "needs_update.rs",
