@@ -32,6 +32,7 @@ const PURE_FILES: &[&str] = &[
     "work_queue.rs",
     "lease.rs",
     "backoff.rs",
+    "token_bucket.rs",
     "correlator.rs",
     "predicates.rs",
     "needs_update.rs",

@@ -22,6 +22,7 @@ pub mod service_account;
 pub mod shutdown;
 pub mod single_flight;
 pub mod store;
+pub mod token_bucket;
 pub mod work_queue;
 pub mod worker;
 pub mod yaml;
