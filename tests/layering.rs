@@ -32,6 +32,8 @@ const PURE_FILES: &[&str] = &[
     "preview.rs",
     "work_queue.rs",
     "lease.rs",
+    "backoff.rs",
+    "token_bucket.rs",
     "correlator.rs",
     "predicates.rs",
     "needs_update.rs",
@@ -60,10 +62,12 @@ const PURE_FILES: &[&str] = &[
     "charge.rs",
     "token_schedule.rs",
     "permissions.rs",
+    // azure: batches
+    "bisect.rs",
+    "delay.rs",
     // azure: routes
     "next_hop.rs",
     "listing.rs",
-    "split.rs",
     // azure: machines
     "records.rs",
     "build.rs",

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use tokio::sync::watch;
 
 use super::{CloudProvider, ProviderContext};
-use crate::runtime::shutdown::Shutdown;
+use crate::runtime::{backoff::ExponentialBackoff, shutdown::Shutdown};
 
 /// How far the provider's start is: `None` while it is under way, then that it is done, or why it failed last.
 pub type ProviderReadiness = Option<Result<(), String>>;
@@ -37,9 +37,8 @@ async fn until_initialised(
     context: &ProviderContext,
     progress: &watch::Sender<ProviderReadiness>,
 ) {
-    const FIRST: Duration = Duration::from_secs(1);
-    const LONGEST: Duration = Duration::from_secs(60);
-    let mut delay = FIRST;
+    const PAUSE: ExponentialBackoff = ExponentialBackoff::doubling(Duration::from_secs(1), Duration::from_secs(60));
+    let mut failures = 0;
     loop {
         let attempt = AssertUnwindSafe(provider.initialize(context.clone())).catch_unwind().await;
         let reason = match attempt {
@@ -47,10 +46,11 @@ async fn until_initialised(
             Ok(Err(error)) => error.to_string(),
             Err(_) => "it panicked, see the log".to_owned(),
         };
+        failures += 1;
+        let delay = PAUSE.delay(failures);
         tracing::error!(reason, retry_in = ?delay, "the cloud provider cannot be initialised");
         progress.send_replace(Some(Err(reason)));
         tokio::time::sleep(delay).await;
-        delay = (delay * 2).min(LONGEST);
     }
     progress.send_replace(Some(Ok(())));
 }

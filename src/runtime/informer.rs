@@ -29,6 +29,7 @@ use tokio::time::Instant;
 use tower::BoxError;
 
 use super::{
+    backoff::{self, ExponentialBackoff},
     client::{
         deadline::{RequestDeadlines, shorten_watch, with_deadlines},
         throttle::RetryAfterThrottle,
@@ -39,10 +40,11 @@ use super::{
 };
 use crate::metrics::Metrics;
 
-/// Before the next try after a failure; doubles up to [`LONGEST_PAUSE`] while failures go on, since a list of a large cluster is the most
+/// Before the next try after a failure; doubles while failures go on, since a list of a large cluster is the most
 /// expensive request there is. As in client-go (`tools/cache/reflector.go`).
-const FIRST_PAUSE: Duration = Duration::from_millis(800);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const RELIST_PAUSE: ExponentialBackoff = ExponentialBackoff::doubling(Duration::from_millis(800), Duration::from_secs(30));
+/// Share of a pause that is by chance.
+const RELIST_JITTER: f64 = 0.25;
 /// A failure so long after the last pause is the first of another series: longer than a list takes that is answered slowly and then fails.
 const BACKOFF_RESET_GAP: Duration = Duration::from_secs(120);
 /// A change that arrives so long after the last pause ends the series: the watch works.
@@ -194,7 +196,8 @@ where
                         let expired = failure.expired;
                         self.record_failure(failure);
                         // Not all replicas come back at the same moment.
-                        tokio::time::sleep(series.next_pause(Instant::now()).mul_f64(rand::random_range(0.75..=1.0))).await;
+                        let pause = series.next_pause(Instant::now());
+                        tokio::time::sleep(backoff::shortened(pause, RELIST_JITTER, rand::random())).await;
                         if expired {
                             break;
                         }
@@ -353,7 +356,7 @@ impl RelistBackoff {
     /// How long to wait after a failure at `now`.
     fn next_pause(&mut self, now: Instant) -> Duration {
         let last = self.0.filter(|(end, _)| now.saturating_duration_since(*end) < BACKOFF_RESET_GAP);
-        let pause = last.map_or(FIRST_PAUSE, |(_, pause)| (pause * 2).min(LONGEST_PAUSE));
+        let pause = RELIST_PAUSE.after(last.map(|(_, pause)| pause));
         self.0 = Some((now + pause, pause));
         pause
     }

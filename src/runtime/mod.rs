@@ -11,6 +11,7 @@
 //!                                               both asking leader_election::Leadership first
 //! ```
 
+pub mod backoff;
 pub mod client;
 pub mod clock;
 pub mod events;
@@ -19,7 +20,9 @@ pub mod leader_election;
 pub mod patch;
 pub mod service_account;
 pub mod shutdown;
+pub mod single_flight;
 pub mod store;
+pub mod token_bucket;
 pub mod work_queue;
 pub mod worker;
 pub mod yaml;

@@ -20,7 +20,7 @@ use k8s_openapi::api::{
 use kube::{Api, Client, api::PostParams, core::ObjectMeta};
 use tower::{BoxError, Layer, Service};
 
-use super::shutdown::Shutdown;
+use super::{backoff::ExponentialBackoff, shutdown::Shutdown};
 
 /// Where the accounts live.
 pub const NAMESPACE: &str = "kube-system";
@@ -29,9 +29,8 @@ pub const NAMESPACE: &str = "kube-system";
 const LIFE: Duration = Duration::from_secs(3600);
 /// After which part of its life a token is replaced.
 const REPLACED_AFTER: Duration = Duration::from_secs(48 * 60);
-/// First pause after a failure; doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// After a failure.
+const PAUSE: ExponentialBackoff = ExponentialBackoff::doubling(Duration::from_millis(500), Duration::from_secs(30));
 
 /// The token of one account, or why there is none yet. Clones see the same token; it is never printed.
 #[derive(Clone)]
@@ -54,15 +53,17 @@ impl ServiceAccountToken {
     }
 
     async fn refresh(self, client: Client, account: &str) {
-        let mut pause = FIRST_PAUSE;
+        let mut failures = 0;
         loop {
             match request_token(&client, account).await {
                 Ok(header) => {
                     self.0.store(Arc::new(Ok(header)));
-                    pause = FIRST_PAUSE;
+                    failures = 0;
                     tokio::time::sleep(REPLACED_AFTER).await;
                 }
                 Err(reason) => {
+                    failures += 1;
+                    let pause = PAUSE.delay(failures);
                     let problem = format!("no token for ServiceAccount {NAMESPACE}/{account}: {reason}");
                     tracing::warn!(problem, retry_in = ?pause, "--use-service-account-credentials");
                     // A token that is still valid is better than none.
@@ -70,7 +71,6 @@ impl ServiceAccountToken {
                         self.0.store(Arc::new(Err(problem)));
                     }
                     tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
                 }
             }
         }

@@ -16,6 +16,8 @@ use std::{
 
 use tokio::time::Instant;
 
+use super::backoff::ExponentialBackoff;
+
 /// Why a key was added; among due keys the most urgent runs first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReconcilePriority {
@@ -58,8 +60,7 @@ impl KeyBackoff {
 
     /// Delay after `failures` failures in a row.
     pub fn delay(&self, failures: u32) -> Duration {
-        let doublings = failures.saturating_sub(1).min(31);
-        self.base.saturating_mul(1 << doublings).min(self.max)
+        ExponentialBackoff::doubling(self.base, self.max).delay(failures)
     }
 }
 

@@ -5,10 +5,7 @@
 //! really wait make it. Those who show no name have a budget of their own, and so have those who show one, good or not, where nobody
 //! may read anything: tokens cost nothing to make up.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::{Instant, sleep};
 
@@ -16,6 +13,7 @@ use super::{
     authorized_networks::AuthorizedNetworks,
     peer_network::{NetworkLimits, NetworkPermit, NetworkSemaphore, PeerNetwork},
 };
+use crate::runtime::token_bucket::TokenBucket;
 
 /// A rate, and how many may wait for it or for an answer.
 #[derive(Debug, Clone, Copy)]
@@ -47,14 +45,14 @@ pub(super) const ANONYMOUS_LIMITS: ReviewLimits = ReviewLimits {
 /// One budget.
 #[derive(Debug)]
 pub(super) struct ReviewBudget {
-    bucket: Mutex<ReviewTokenBucket>,
+    bucket: Mutex<TokenBucket>,
     semaphore: NetworkSemaphore,
 }
 
 impl ReviewBudget {
     pub(super) fn new(limits: ReviewLimits) -> Self {
         Self {
-            bucket: Mutex::new(ReviewTokenBucket::new(limits, Instant::now())),
+            bucket: Mutex::new(TokenBucket::new(limits.per_second, limits.burst, Instant::now())),
             semaphore: NetworkSemaphore::new(limits.concurrency),
         }
     }
@@ -75,7 +73,7 @@ impl ReviewBudget {
         abandoned.armed = false;
     }
 
-    fn with_bucket<R>(&self, act: impl FnOnce(&mut ReviewTokenBucket) -> R) -> R {
+    fn with_bucket<R>(&self, act: impl FnOnce(&mut TokenBucket) -> R) -> R {
         act(&mut self.bucket.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -108,34 +106,15 @@ struct TokenRefund<'a> {
 impl Drop for TokenRefund<'_> {
     fn drop(&mut self) {
         if self.armed {
-            self.budget.with_bucket(|bucket| bucket.tokens += 1.0);
+            self.budget.with_bucket(TokenBucket::give_back);
         }
-    }
-}
-
-/// May be overdrawn: the debt is the wait.
-#[derive(Debug)]
-struct ReviewTokenBucket {
-    limits: ReviewLimits,
-    tokens: f64,
-    refilled_at: Instant,
-}
-
-impl ReviewTokenBucket {
-    fn new(limits: ReviewLimits, now: Instant) -> Self {
-        Self { limits, tokens: limits.burst, refilled_at: now }
-    }
-
-    fn take(&mut self, now: Instant) -> Duration {
-        let earned = now.duration_since(self.refilled_at).as_secs_f64() * self.limits.per_second;
-        self.tokens = (self.tokens + earned).min(self.limits.burst) - 1.0;
-        self.refilled_at = now;
-        Duration::from_secs_f64((-self.tokens / self.limits.per_second).max(0.0))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use futures::FutureExt;
 
     use super::*;
@@ -147,7 +126,7 @@ mod tests {
     #[test]
     fn a_burst_passes_and_then_the_rate_holds() {
         let now = Instant::now();
-        let mut bucket = ReviewTokenBucket::new(AUTHORIZED_LIMITS, now);
+        let mut bucket = TokenBucket::new(AUTHORIZED_LIMITS.per_second, AUTHORIZED_LIMITS.burst, now);
         for _ in 0..400 {
             assert_eq!(bucket.take(now), Duration::ZERO);
         }

@@ -11,12 +11,11 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{peer_network::PeerNetwork, review_budget::ReviewBudget};
-use crate::runtime::client::with_causes;
+use crate::runtime::{backoff::ExponentialBackoff, client::with_causes};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-const FIRST_DELAY: f64 = 0.5;
-const FACTOR: f64 = 1.5;
-const JITTER: f64 = 0.2;
+const BACKOFF: ExponentialBackoff =
+    ExponentialBackoff { first: Duration::from_millis(500), factor: 1.5, jitter: 0.2, max: Duration::MAX };
 const STEPS: u32 = 5;
 
 /// There is no review.
@@ -89,8 +88,8 @@ impl ReviewClient {
             match self.create_once(api, question).await {
                 Err(failure) if failure.retriable && step + 1 < STEPS => {
                     tracing::debug!(error = %failure, "Asking the API server again");
-                    sleep(delay(step, rand::random())).await;
                     step += 1;
+                    sleep(BACKOFF.delay_with(step, rand::random())).await;
                 }
                 answer => return Ok(answer?),
             }
@@ -113,12 +112,6 @@ impl ReviewClient {
     }
 }
 
-/// The wait before repetition `step`, with `random` in [0, 1).
-fn delay(step: u32, random: f64) -> Duration {
-    let exponent = i32::try_from(step).unwrap_or(i32::MAX);
-    Duration::from_secs_f64(FIRST_DELAY * FACTOR.powi(exponent) * (1.0 + JITTER * random))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,7 +120,7 @@ mod tests {
     fn delays_grow_by_half_with_a_fifth_of_jitter() {
         let rows = [(0, 0.0, 500), (0, 0.5, 550), (1, 0.0, 750), (2, 0.0, 1125), (3, 1.0, 2025)];
         for (step, random, millis) in rows {
-            assert_eq!(delay(step, random).as_micros(), millis * 1000, "{step}");
+            assert_eq!(BACKOFF.delay_with(step + 1, random).as_micros(), millis * 1000, "{step}");
         }
     }
 

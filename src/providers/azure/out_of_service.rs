@@ -22,6 +22,7 @@ use super::node::name;
 use crate::{
     cloud_provider::{CloudError, InstancesV2, ProviderContext},
     runtime::{
+        backoff::ExponentialBackoff,
         patch::{ApiError, ObjectWriter, PatchKind, PatchTarget},
         shutdown::Shutdown,
         store::{InformerStore, ObjectKey},
@@ -30,8 +31,8 @@ use crate::{
 
 /// How often all Nodes are gone through: as often as the node-lifecycle controller puts the shutdown taint on.
 const PERIOD: Duration = Duration::from_secs(5);
-/// The longest pause while writes fail.
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// How the pause grows while writes fail.
+const PAUSE: ExponentialBackoff = ExponentialBackoff::doubling(PERIOD, Duration::from_secs(300));
 /// How many Nodes are written at once.
 const CONCURRENT_WRITES: usize = 10;
 /// Longest wait for what ARM says of one machine; after it the next pass asks.
@@ -82,7 +83,7 @@ async fn repeat(taints: &TaintContext, which: TaintPass, shutdown: &Shutdown) {
             Ok(()) => PERIOD,
             Err(error) => {
                 tracing::warn!(%error, "the out-of-service taint of a node could not be written, trying again");
-                (pause * 2).min(LONGEST_PAUSE)
+                PAUSE.after(Some(pause))
             }
         };
     }

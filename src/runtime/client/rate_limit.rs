@@ -1,4 +1,4 @@
-//! The client-side rate limit: a token bucket (pure) and the tower layer that waits for it.
+//! The client-side rate limit: the tower layer that waits for a token of a bucket.
 //!
 //! Upstream: client-go `util/flowcontrol`, a bucket of `burst` tokens refilled with `qps` per second.
 
@@ -13,46 +13,19 @@ use std::{
 use tokio::time::{Instant, Sleep};
 use tower::{Layer, Service};
 
-use crate::metrics::Metrics;
-
-/// A token bucket that may owe tokens: whoever takes one is told how long to wait for it.
-#[derive(Debug, Clone)]
-pub(super) struct QpsTokenBucket {
-    per_second: f64,
-    burst: f64,
-    tokens: f64,
-    refilled_at: Instant,
-}
-
-impl QpsTokenBucket {
-    /// A full bucket. Without a positive `per_second` nobody ever waits.
-    pub(super) fn new(per_second: f64, burst: f64, now: Instant) -> Self {
-        Self { per_second, burst: burst.max(1.0), tokens: burst.max(1.0), refilled_at: now }
-    }
-
-    /// Takes one token; answers how long it takes until it is there.
-    pub(super) fn take(&mut self, now: Instant) -> Duration {
-        if self.per_second <= 0.0 {
-            return Duration::ZERO;
-        }
-        let elapsed = now.saturating_duration_since(self.refilled_at).as_secs_f64();
-        self.tokens = (self.tokens + elapsed * self.per_second).min(self.burst) - 1.0;
-        self.refilled_at = now.max(self.refilled_at);
-        Duration::from_secs_f64((-self.tokens).max(0.0) / self.per_second)
-    }
-}
+use crate::{metrics::Metrics, runtime::token_bucket::TokenBucket};
 
 /// Lets requests through at the bucket's rate.
 #[derive(Clone)]
 pub(super) struct RateLimitLayer {
-    bucket: QpsTokenBucket,
+    bucket: TokenBucket,
     host: String,
     metrics: Arc<Metrics>,
 }
 
 impl RateLimitLayer {
     pub(super) fn new(qps: f32, burst: u32, host: String, metrics: Arc<Metrics>) -> Self {
-        Self { bucket: QpsTokenBucket::new(f64::from(qps), f64::from(burst), Instant::now()), host, metrics }
+        Self { bucket: TokenBucket::new(f64::from(qps), f64::from(burst), Instant::now()), host, metrics }
     }
 }
 
@@ -101,28 +74,6 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
-        let start = Instant::now();
-        let mut bucket = QpsTokenBucket::new(10.0, 3.0, start);
-        let waits: Vec<_> = (0..5).map(|_| bucket.take(start).as_millis()).collect();
-        assert_eq!(waits, [0, 0, 0, 100, 200]);
-        assert_eq!(bucket.take(start + Duration::from_millis(300)).as_millis(), 0, "what was owed has come in");
-        let later = start + Duration::from_secs(3600);
-        assert_eq!(
-            (0..4).map(|_| bucket.take(later).as_millis()).collect::<Vec<_>>(),
-            [0, 0, 0, 100],
-            "never more than the burst"
-        );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn without_a_rate_nobody_waits() {
-        let now = Instant::now();
-        let mut bucket = QpsTokenBucket::new(0.0, 0.0, now);
-        assert!((0..100).all(|_| bucket.take(now).is_zero()));
-    }
 
     #[tokio::test(start_paused = true)]
     async fn the_layer_waits_and_counts() {

@@ -12,6 +12,7 @@ use k8s_openapi::{
 use tokio::time::Instant;
 
 use super::{EventType, RecordedEvent, lru::LruMap, message_limit};
+use crate::runtime::token_bucket::TokenBucket;
 
 /// Keys remembered, per purpose.
 const MAX_KEYS: usize = 4096;
@@ -65,16 +66,11 @@ struct EventLogEntry {
     first: Timestamp,
 }
 
-struct EventTokenBucket {
-    tokens: f64,
-    refilled: Instant,
-}
-
 /// Remembers enough of past events to judge new ones.
 pub(super) struct EventCorrelator {
     aggregates: LruMap<EventAggregateKey, EventAggregate>,
     event_log: LruMap<EventKey, EventLogEntry>,
-    buckets: LruMap<EventSourceKey, EventTokenBucket>,
+    buckets: LruMap<EventSourceKey, TokenBucket>,
     /// Makes names unique when two events fall on one nanosecond.
     last_name: i128,
 }
@@ -128,19 +124,10 @@ impl EventCorrelator {
     }
 
     fn take_token(&mut self, source: &EventSourceKey, now: Instant) -> bool {
-        let full = EventTokenBucket { tokens: BURST, refilled: now };
         if self.buckets.get(source).is_none() {
-            self.buckets.put(source, full);
+            self.buckets.put(source, TokenBucket::new(1.0 / REFILL.as_secs_f64(), BURST, now));
         }
-        let Some(bucket) = self.buckets.get(source) else { return true };
-        let refill = now.saturating_duration_since(bucket.refilled).as_secs_f64() / REFILL.as_secs_f64();
-        bucket.tokens = (bucket.tokens + refill).min(BURST);
-        bucket.refilled = now;
-        let allowed = bucket.tokens >= 1.0;
-        if allowed {
-            bucket.tokens -= 1.0;
-        }
-        allowed
+        self.buckets.get(source).is_none_or(|bucket| bucket.try_take(now))
     }
 
     fn is_aggregated(&mut self, group: &EventAggregateKey, message: &str, now: Instant) -> bool {

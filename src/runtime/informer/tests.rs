@@ -117,10 +117,10 @@ async fn a_series_of_expired_versions_is_answered_with_growing_pauses() {
         series.reset_if_steady(now);
     }
     assert_eq!(pauses, [800, 1600, 3200, 6400, 12_800, 25_600, 30_000]);
-    assert_eq!(series.next_pause(now + BACKOFF_RESET_GAP), FIRST_PAUSE, "much later it is another series");
-    assert_eq!(series.next_pause(now + BACKOFF_RESET_GAP), FIRST_PAUSE * 2);
-    series.reset_if_steady(now + BACKOFF_RESET_GAP + FIRST_PAUSE * 2 + STEADY_WATCH);
-    assert_eq!(series.next_pause(now + BACKOFF_RESET_GAP), FIRST_PAUSE, "a change says that the watch works");
+    assert_eq!(series.next_pause(now + BACKOFF_RESET_GAP), RELIST_PAUSE.first, "much later it is another series");
+    assert_eq!(series.next_pause(now + BACKOFF_RESET_GAP), RELIST_PAUSE.first * 2);
+    series.reset_if_steady(now + BACKOFF_RESET_GAP + RELIST_PAUSE.first * 2 + STEADY_WATCH);
+    assert_eq!(series.next_pause(now + BACKOFF_RESET_GAP), RELIST_PAUSE.first, "a change says that the watch works");
 }
 
 fn counted(answer: impl Fn(usize, &Request<Body>) -> Response<Answer> + Send + Sync + 'static) -> kube::Client {

@@ -13,6 +13,8 @@ use k8s_openapi::{
 };
 use tokio::time::Instant;
 
+use crate::runtime::backoff::ExponentialBackoff;
+
 /// Waiting candidates poll at the retry period times 1 to 1 + this. Upstream: `leaderelection.JitterFactor`.
 pub const JITTER_FACTOR: f64 = 1.2;
 
@@ -141,8 +143,9 @@ fn whole_seconds(duration: Duration) -> i32 {
 /// When a waiting candidate looks again: the retry period with jitter, or earlier if the lease expires before that. `random` is
 /// in [0, 1).
 pub fn next_poll_delay(retry_period: Duration, expires_in: Option<Duration>, random: f64) -> Duration {
-    let jittered = retry_period.mul_f64(1.0 + JITTER_FACTOR * random.clamp(0.0, 1.0));
-    expires_in.map_or(jittered, |rest| rest.min(jittered))
+    let max = expires_in.unwrap_or(Duration::MAX);
+    let steady = ExponentialBackoff { first: retry_period, factor: 1.0, jitter: JITTER_FACTOR, max };
+    steady.delay_with(1, random.clamp(0.0, 1.0))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 mod answer;
 pub mod api;
+pub mod batch;
 pub mod budget;
 mod classify;
 mod client;

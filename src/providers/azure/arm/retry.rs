@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::{ArmError, ArmErrorClass, settings::ArmBackoff};
+use crate::runtime::backoff::ExponentialBackoff;
 
 /// The pause before the next try, or `None` to give up. `tries` have been made; `random` is between 0 and 1; `left` is the time until
 /// the deadline. After a throttled request the pause is nothing: the budget holds the next one back for as long as ARM said.
@@ -36,9 +37,8 @@ pub(super) fn pause(
 }
 
 fn delay(backoff: &ArmBackoff, tries: u32, random: f64) -> Duration {
-    let grown = backoff.factor.powi(i32::try_from(tries.saturating_sub(1)).unwrap_or(i32::MAX));
-    let seconds = backoff.first.as_secs_f64() * grown * (1.0 + backoff.jitter * random);
-    Duration::try_from_secs_f64(seconds).unwrap_or(backoff.longest).min(backoff.longest)
+    let ArmBackoff { first, factor, jitter, longest, .. } = *backoff;
+    ExponentialBackoff { first, factor, jitter, max: longest }.delay_with(tries, random)
 }
 
 #[cfg(test)]

@@ -12,15 +12,14 @@ use std::{
 
 use async_trait::async_trait;
 use azure_core::credentials::Secret;
-use futures::{FutureExt, future::BoxFuture, future::Shared};
 use http::HeaderValue;
-use tokio::{task::JoinHandle, time::Instant};
+use tokio::time::Instant;
 
 use super::{
     AuthError,
     token_schedule::{FetchFailures, TokenAction, TokenLifetime, may_invalidate, next_action},
 };
-use crate::runtime::clock::Clock;
+use crate::runtime::{clock::Clock, single_flight::SharedTask};
 
 /// Longest time one fetch may take.
 const FETCH_LIMIT: Duration = Duration::from_secs(60);
@@ -82,7 +81,7 @@ pub(super) trait TokenFetcher: Send + Sync {
     async fn fetch(&self, scope: &str) -> Result<BearerToken, AuthError>;
 }
 
-type SharedFetch = Shared<BoxFuture<'static, Result<BearerToken, AuthError>>>;
+type SharedFetch = SharedTask<Result<BearerToken, AuthError>>;
 
 #[derive(Default)]
 struct TokenCacheState {
@@ -157,26 +156,19 @@ impl TokenCache {
         }
     }
 
-    /// The fetch that is under way, or a new one. It is a task of its own: callers who give up do not end it.
+    /// The fetch that is under way, or a new one.
     fn start_or_join_fetch(self: &Arc<Self>, state: &mut TokenCacheState) -> SharedFetch {
-        if let Some(flight) = &state.fetch_in_flight {
-            return flight.clone();
-        }
-        let inner = Arc::clone(self);
-        let task = tokio::spawn(async move { inner.refresh().await });
-        let flight = Arc::clone(self).join_fetch(task).boxed().shared();
-        state.fetch_in_flight = Some(flight.clone());
-        flight
+        let fetch = SharedTask::join_or_start(state.fetch_in_flight.as_ref(), || self.start_fetch());
+        state.fetch_in_flight = Some(fetch.clone());
+        fetch
     }
 
-    /// What the task found. A task that did not reach its end is a failure like any other.
-    async fn join_fetch(
-        self: Arc<Self>,
-        task: JoinHandle<Result<BearerToken, AuthError>>,
-    ) -> Result<BearerToken, AuthError> {
-        task.await.unwrap_or_else(|error| {
-            let outcome = Err(AuthError::unreachable(&self.scope, format!("the fetch ended early: {error}")));
-            self.record_result(&outcome);
+    /// A fetch that did not reach its end is a failure like any other.
+    fn start_fetch(self: &Arc<Self>) -> SharedFetch {
+        let (inner, this) = (Arc::clone(self), Arc::clone(self));
+        SharedTask::start(async move { inner.refresh().await }, move |error| {
+            let outcome = Err(AuthError::unreachable(&this.scope, format!("the fetch ended early: {error}")));
+            this.record_result(&outcome);
             outcome
         })
     }

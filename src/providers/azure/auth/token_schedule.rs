@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::runtime::backoff::ExponentialBackoff;
+
 /// A token is replaced this long before it expires, or after half its life when that is later.
 const REFRESH_AHEAD: Duration = Duration::from_secs(300);
 /// A token this close to its end may not survive the request it is for.
 const MARGIN: Duration = Duration::from_secs(10);
-/// Pause after the first failure; it doubles.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Pause after failures.
+const PAUSE: ExponentialBackoff = ExponentialBackoff::doubling(Duration::from_secs(1), Duration::from_secs(60));
 /// A service that asks for more patience than this is asked again all the same.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
 /// ARM may refuse every token; this is how often that leads to a fresh one.
@@ -63,9 +64,8 @@ fn refresh_at(life: TokenLifetime) -> Instant {
 }
 
 fn pause(failures: FetchFailures) -> Duration {
-    let doubled = FIRST_PAUSE * 2_u32.saturating_pow(failures.count.saturating_sub(1).min(16));
     let asked = failures.retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER);
-    doubled.min(LONGEST_PAUSE).max(asked)
+    PAUSE.delay(failures.count).max(asked)
 }
 
 /// Whether a token that ARM refused is given up, given when that was last done.

@@ -5,7 +5,6 @@
 
 pub mod apply;
 pub mod backend_pools;
-pub mod batch;
 pub mod engine;
 pub mod events;
 pub mod explain;

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::runtime::backoff::{self, ExponentialBackoff};
+
 /// Why there is no document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataFailure {
@@ -37,10 +39,8 @@ pub struct MetadataRetryPolicy {
     pub may_be_missing: bool,
 }
 
-/// Pause after the first failure; doubled with each.
-const FIRST_DELAY: Duration = Duration::from_millis(500);
-/// Longest pause.
-const MAX_DELAY: Duration = Duration::from_secs(8);
+/// Between tries.
+const BACKOFF: ExponentialBackoff = ExponentialBackoff::doubling(Duration::from_millis(500), Duration::from_secs(8));
 
 /// The pause before the next try; `None` to give up. `tries` have been made since `elapsed`; `random` is between 0 and 1.
 pub fn next_delay(
@@ -56,9 +56,8 @@ pub fn next_delay(
         MetadataFailure::Refused { status, retry_after, .. } => (matches!(status, 404 | 410 | 429 | 500..), *retry_after),
         MetadataFailure::Malformed(_) => (false, None),
     };
-    let grown = FIRST_DELAY.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(MAX_DELAY);
     // Half of it is by chance: the machines of a rack come back together.
-    let pause = grown.mul_f64(0.5 + 0.5 * random.clamp(0.0, 1.0)).max(asked.unwrap_or_default());
+    let pause = backoff::shortened(BACKOFF.delay(tries), 0.5, random).max(asked.unwrap_or_default());
     (passes && elapsed.saturating_add(pause) < patience.total).then_some(pause)
 }
 

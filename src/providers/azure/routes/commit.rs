@@ -3,31 +3,30 @@
 //! In: changes, each from a caller that waits. Out: an answer for each. A batch that ARM rejects is taken apart, so that what cannot be
 //! written keeps nothing else from being written.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
 
 use super::{
+    blame::NumberedChange,
     plan::{RouteChange, RouteTablePlan},
-    split,
     table::{ObservedRouteTable, PodCidrLookup, RouteTableStore},
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
-        arm::{ArmError, ArmErrorClass, ArmResult},
+        arm::batch::{
+            batcher::Batcher,
+            bisect::{BatchError, BisectLimits, Bisection, FailedPart},
+            quarantine::Quarantine,
+        },
         instances::errors,
         inventory::LookupError,
-        load_balancer::batch::batcher::Batcher,
     },
 };
 
-/// Writes that one batch may cost. One culprit among 400 is found within 20.
-const MOST_WRITES: usize = 40;
+/// Writes that one batch may cost: one culprit among 400 is found within 20. What else fails would fail for every part.
+const LIMITS: BisectLimits = BisectLimits { attempts: 40, spare_rejections: u32::MAX, errors_end_batch: true };
 
 /// Writes the route table for everybody.
 pub(super) struct RouteCommitter {
@@ -35,18 +34,18 @@ pub(super) struct RouteCommitter {
     batcher: Batcher<Arc<[RouteChange]>, Vec<CloudResult<()>>>,
     cidrs_of: Box<PodCidrLookup>,
     /// Rejected alone when last tried.
-    quarantine: Mutex<Vec<RouteChange>>,
+    quarantine: Quarantine<RouteChange>,
 }
 
 impl RouteCommitter {
     pub(super) fn new(table: RouteTableStore, cidrs_of: Box<PodCidrLookup>) -> Self {
-        Self { table, batcher: Batcher::new(Duration::ZERO, Duration::ZERO), cidrs_of, quarantine: Mutex::default() }
+        Self { table, batcher: Batcher::new(Duration::ZERO, Duration::ZERO), cidrs_of, quarantine: Quarantine::default() }
     }
 
     pub(super) fn status(&self) -> Value {
         let mut status = self.table.status();
         status["waiting"] = self.batcher.waiting().into();
-        status["rejected"] = self.quarantine().iter().map(name).collect();
+        status["rejected"] = self.quarantine.all().iter().map(name).collect();
         status
     }
 
@@ -101,61 +100,33 @@ impl RouteCommitter {
     async fn write_all(&self, changes: &[RouteChange]) -> (Vec<CloudResult<()>>, CloudResult<()>) {
         let mut answers = vec![Err(CloudError::failed("this route was not tried")); changes.len()];
         let mut outcome = Ok(());
-        let mut parts: VecDeque<split::RouteChangeIndices> =
-            split::initial_parts(changes, &self.quarantined_among(changes)).into();
-        let (mut writes, mut may_go_on) = (0, true);
-        while let Some(part) = parts.pop_front() {
-            if !may_go_on || writes == MOST_WRITES {
-                // What went well before says nothing of this part.
-                part.iter().filter(|_| outcome.is_err()).for_each(|at| answers[*at] = outcome.clone());
-                continue;
-            }
-            writes += 1;
-            let chosen: Vec<RouteChange> = part.iter().map(|at| changes[*at].clone()).collect();
-            let written = self.table.write(&chosen, &*self.cidrs_of).await;
-            self.update_quarantine(&chosen, &written);
-            match written {
-                Ok(written) => part.iter().zip(written).for_each(|(at, answer)| answers[*at] = answer),
+        let numbered = changes.iter().cloned().enumerate().map(|(index, change)| NumberedChange { index, change });
+        let batch: Vec<NumberedChange> = numbered.collect();
+        let suspects = self.quarantine.retain_requested(&batch);
+        let mut bisection = Bisection::new(batch, &suspects, LIMITS);
+        while let Some(part) = bisection.next_part() {
+            let chosen: Vec<RouteChange> = part.iter().map(|numbered| numbered.change.clone()).collect();
+            match self.table.write(&chosen, &*self.cidrs_of).await {
+                Ok(written) => {
+                    self.quarantine.release(&part);
+                    bisection.accepted();
+                    part.iter().zip(written).for_each(|(numbered, answer)| answers[numbered.index] = answer);
+                }
                 Err(error) => {
                     outcome = Err(errors::from_write(&error));
-                    may_go_on = is_rejected(&error);
-                    part.iter().for_each(|at| answers[*at] = outcome.clone());
-                    if may_go_on && part.len() > 1 {
-                        let smaller = split::split_rejected(&part, changes, &error.message);
-                        smaller.into_iter().rev().for_each(|part| parts.push_front(part));
+                    part.iter().for_each(|numbered| answers[numbered.index] = outcome.clone());
+                    if let FailedPart::Final(part) = bisection.failed(part, &error) {
+                        self.quarantine.record_failure(&part, error.can_split());
                     }
                 }
             }
         }
+        if outcome.is_err() {
+            // What went well before says nothing of those who were not tried.
+            bisection.untried().for_each(|numbered| answers[numbered.index] = outcome.clone());
+        }
         (answers, outcome)
     }
-
-    /// Those that were rejected alone. Others are not wanted any more.
-    fn quarantined_among(&self, changes: &[RouteChange]) -> Vec<RouteChange> {
-        let mut suspects = self.quarantine();
-        suspects.retain(|suspect| changes.contains(suspect));
-        suspects.clone()
-    }
-
-    /// Keeps in mind what ARM rejects by itself.
-    fn update_quarantine(&self, chosen: &[RouteChange], written: &ArmResult<Vec<CloudResult<()>>>) {
-        let mut suspects = self.quarantine();
-        suspects.retain(|suspect| !chosen.contains(suspect));
-        if let ([alone], Err(error)) = (chosen, written)
-            && is_rejected(error)
-        {
-            suspects.push(alone.clone());
-        }
-    }
-
-    fn quarantine(&self) -> MutexGuard<'_, Vec<RouteChange>> {
-        self.quarantine.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Whether ARM would reject the same table again, but perhaps not a part of it.
-fn is_rejected(error: &ArmError) -> bool {
-    matches!(error.class, ArmErrorClass::Invalid | ArmErrorClass::QuotaExceeded)
 }
 
 fn name(change: &RouteChange) -> &str {

@@ -7,11 +7,12 @@
 //! Routes ─► hops (where to?) ─► commit (who waits?) ─► plan ─► table ◄─► ARM
 //!        ─► listing ◄── memory, table
 //! ```
-//! `names`, `hops`, `plan`, `split`, `listing` and `memory` decide and are pure; `table` reads, caches and writes; `commit` gathers
-//! what comes while a write is in flight. The table's association with subnets is never touched.
+//! `names`, `hops`, `plan`, `blame`, `listing` and `memory` decide and are pure; `table` reads, caches and writes; `commit` gathers
+//! what comes while a write is in flight, as [`super::arm::batch`] has it. The table's association with subnets is never touched.
 //!
 //! Upstream: `pkg/provider/azure_routes.go`.
 
+mod blame;
 mod commit;
 mod listing;
 pub mod names;
@@ -19,7 +20,6 @@ mod next_hop;
 mod node_history;
 pub mod plan;
 pub mod settings;
-mod split;
 mod table;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -28,7 +28,7 @@ pub const MOST_ROUTES: usize = 400;
 const VIRTUAL_APPLIANCE: &str = "VirtualAppliance";
 
 /// A route as it is to stand in the table.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DesiredRoute {
     /// Its name.
     pub name: String,
@@ -39,7 +39,7 @@ pub struct DesiredRoute {
 }
 
 /// One thing to change.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RouteChange {
     /// Put this route into the table.
     Set(DesiredRoute),

@@ -4,8 +4,8 @@
 //! tried alone from then on, after the others, until it is accepted.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
 };
 
 use async_trait::async_trait;
@@ -13,18 +13,20 @@ use async_trait::async_trait;
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
-        arm::{ArmError, ArmErrorClass},
-        load_balancer::{
-            batch::split,
-            explain::{cloud_error, named_services, suspected_services, unprovisioned_public_ip},
+        arm::{
+            ArmError, ArmErrorClass,
+            batch::{
+                bisect::{BatchError, BatchRequest, BisectLimits, Bisection, FailedPart},
+                quarantine::Quarantine,
+            },
         },
+        load_balancer::explain::{cloud_error, named_services, suspected_services, unprovisioned_public_ip},
         planner::load_balancer::{desired::ServiceRequest, spec::ServiceIdentity},
     },
 };
 
-/// Writes that may be rejected in one go without any being accepted, beside those that halving needs: what concerns everybody is not
-/// anybody's fault.
-const SPARE_REJECTIONS: u32 = 6;
+/// Everybody is tried, but for what is rejected too often in a row.
+const LIMITS: BisectLimits = BisectLimits { attempts: usize::MAX, spare_rejections: 6, errors_end_batch: false };
 
 /// Answers by Service.
 pub(super) type ServiceResults<A> = BTreeMap<ServiceIdentity, CloudResult<A>>;
@@ -63,24 +65,14 @@ pub(super) trait BatchStage: Sync {
     async fn attempt(&self, asks: &[ServiceRequest]) -> Result<ServiceResults<Self::Output>, AttemptError>;
 }
 
-/// Who was rejected alone.
-#[derive(Default)]
-pub(super) struct Quarantine(Mutex<BTreeSet<ServiceIdentity>>);
+/// Services that were rejected alone.
+pub(super) type ServiceQuarantine = Quarantine<ServiceIdentity>;
 
-impl Quarantine {
-    fn all(&self) -> BTreeSet<ServiceIdentity> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
+impl BatchRequest for ServiceRequest {
+    type Identity = ServiceIdentity;
 
-    fn set(&self, part: &[ServiceRequest], suspected: bool) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for ask in part {
-            if suspected {
-                all.insert(ask.identity().clone());
-            } else {
-                all.remove(ask.identity());
-            }
-        }
+    fn identity(&self) -> &ServiceIdentity {
+        self.identity()
     }
 }
 
@@ -88,32 +80,31 @@ impl Quarantine {
 pub(super) async fn commit_batch<D: BatchStage>(
     document: &D,
     asks: Vec<ServiceRequest>,
-    quarantine: &Quarantine,
+    quarantine: &ServiceQuarantine,
 ) -> ServiceResults<D::Output> {
-    let mut rejections = asks.len().max(1).ilog2() + SPARE_REJECTIONS;
-    let mut parts: VecDeque<Vec<ServiceRequest>> =
-        split::initial_parts(asks, ServiceRequest::identity, &quarantine.all()).into();
     let mut answers = ServiceResults::new();
-    while let Some(part) = parts.pop_front() {
-        match document.attempt(&part).await {
+    if asks.is_empty() {
+        return answers;
+    }
+    let mut bisection = Bisection::new(asks, &quarantine.all(), LIMITS);
+    while let Some(part) = bisection.next_part() {
+        let trouble = match document.attempt(&part).await {
             Ok(answered) => {
-                quarantine.set(&part, false);
-                rejections = rejections.max(SPARE_REJECTIONS);
+                quarantine.release(&part);
+                bisection.accepted();
                 answers.extend(answered);
+                continue;
             }
-            Err(trouble) if trouble.can_split() && part.len() > 1 && rejections > 0 => {
-                rejections -= 1;
-                let blamed = trouble.blamed(&part);
-                let error = into_cloud_error(document.action(), trouble);
-                tracing::warn!(%error, services = part.len(), blamed = blamed.len(), "a batch was rejected and is split");
-                let halves = split::split_rejected(part, ServiceRequest::identity, &blamed);
-                halves.into_iter().rev().for_each(|half| parts.push_front(half));
+            Err(trouble) => trouble,
+        };
+        let (failed, can_split) = (bisection.failed(part, &trouble), trouble.can_split());
+        let error = into_cloud_error(document.action(), trouble);
+        match failed {
+            FailedPart::Split { size, blamed } => {
+                tracing::warn!(%error, services = size, blamed, "a batch was rejected and is split");
             }
-            Err(trouble) => {
-                if part.len() == 1 {
-                    quarantine.set(&part, trouble.can_split());
-                }
-                let error = into_cloud_error(document.action(), trouble);
+            FailedPart::Final(part) => {
+                quarantine.record_failure(&part, can_split);
                 answers.extend(part.iter().map(|ask| (ask.identity().clone(), Err(error.clone()))));
             }
         }
@@ -121,9 +112,8 @@ pub(super) async fn commit_batch<D: BatchStage>(
     answers
 }
 
-impl AttemptError {
-    /// Whether a part of the batch may be better off without the rest.
-    pub(super) fn can_split(&self) -> bool {
+impl BatchError<ServiceRequest> for AttemptError {
+    fn can_split(&self) -> bool {
         match self {
             AttemptError::Arm(error) => is_rejection(error),
             AttemptError::Cloud(_) => false,
@@ -131,14 +121,15 @@ impl AttemptError {
         }
     }
 
-    fn blamed(&self, part: &[ServiceRequest]) -> Vec<ServiceIdentity> {
-        let AttemptError::Arm(error) = self else { return Vec::new() };
+    fn blamed(&self, part: &[ServiceRequest]) -> BTreeSet<ServiceIdentity> {
+        let AttemptError::Arm(error) = self else { return BTreeSet::new() };
         let named = named_services(error, part.iter().map(ServiceRequest::identity));
-        if named.is_empty() {
+        let blamed = if named.is_empty() {
             suspected_services(error, part.iter().filter_map(ServiceRequest::spec).map(Arc::as_ref))
         } else {
             named
-        }
+        };
+        blamed.into_iter().collect()
     }
 }
 

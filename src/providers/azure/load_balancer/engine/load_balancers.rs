@@ -19,7 +19,7 @@ use super::{
 use crate::{
     cloud_provider::CloudError,
     providers::azure::{
-        arm::{ArmError, ArmErrorClass, ResourceId, Urgency, network::ArmLoadBalancer},
+        arm::{ArmError, ArmErrorClass, ResourceId, Urgency, batch::bisect::BatchError, network::ArmLoadBalancer},
         load_balancer::{events::ArmCallKind, explain::unprovisioned_public_ip},
         planner::load_balancer::{
             desired::{

@@ -13,7 +13,7 @@ use futures::future::join_all;
 use super::{
     admission::{PublicIpWrites, admit},
     backend_pools,
-    batch_commit::{Quarantine, commit_batch},
+    batch_commit::{ServiceQuarantine, commit_batch},
     load_balancers::{LoadBalancerStage, LoadBalancerStageResult, PlacedService},
     progress::{PipelineProgress, PipelineStage},
     security_group::SecurityGroupStage,
@@ -22,13 +22,11 @@ use super::{
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
-        arm::{ArmErrorClass, ArmResult, Urgency},
-        load_balancer::{
+        arm::{
+            ArmErrorClass, ArmResult, Urgency,
             batch::batcher::{BatchInterrupted, BatchReservation, Batcher},
-            events::ArmCallKind,
-            explain::cloud_error,
-            service_index::ParsedService,
         },
+        load_balancer::{events::ArmCallKind, explain::cloud_error, service_index::ParsedService},
         planner::load_balancer::{
             desired::{ServiceRequest, load_balancers::RetainedFrontend, public_ips::PublicIpRelease},
             spec::{ServiceIdentity, ServiceSpec},
@@ -68,7 +66,7 @@ pub(super) struct ServicePipeline {
     load_balancers: Batcher<QueuedRequest, CloudResult<LoadBalancerStageResult>>,
     pools: Batcher<QueuedRequest, CloudResult<()>>,
     security: Batcher<QueuedRequest, CloudResult<()>>,
-    quarantines: (Quarantine, Quarantine),
+    quarantines: (ServiceQuarantine, ServiceQuarantine),
 }
 
 /// Those who wait for this Service.

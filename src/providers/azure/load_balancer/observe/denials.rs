@@ -2,16 +2,19 @@
 //! resource groups, and subnets. Pure: time comes in.
 //!
 //! In: outcomes of reads. Out: what answers whoever names such a thing meanwhile. A role that is being assigned takes minutes to
-//! arrive: the thing is asked for again after [`FIRST`], a subnet that is not there after [`FIRST_ABSENT`], since somebody may be about to
-//! make it; then after twice as long each time, up to [`LONGEST`]. What nobody has asked for
-//! for [`LONGEST`] after that is forgotten, and so is what would have been asked for soonest when there are more than [`MOST`].
+//! arrive: the thing is asked for again after [`FIRST_DELAY`], a subnet that is not there after [`FIRST_DELAY_ABSENT`], since somebody may be about to
+//! make it; then after twice as long each time, up to [`MAX_DELAY`]. What nobody has asked for
+//! for [`MAX_DELAY`] after that is forgotten, and so is what would have been asked for soonest when there are more than [`MAX_DENIALS`].
 
 use std::{collections::HashMap, time::Duration};
 
 use tokio::time::Instant;
 
 use super::network_query::NetworkCacheKey;
-use crate::providers::azure::arm::{ArmError, ArmErrorClass};
+use crate::{
+    providers::azure::arm::{ArmError, ArmErrorClass},
+    runtime::backoff::ExponentialBackoff,
+};
 
 const FIRST_DELAY: Duration = Duration::from_secs(120);
 const FIRST_DELAY_ABSENT: Duration = Duration::from_secs(15);
@@ -48,13 +51,13 @@ impl ReadDenials {
             return;
         }
         self.0.retain(|_, denial| now < denial.until + MAX_DELAY);
-        let before = self.0.get(what).map(|denial| denial.retry_delay * 2);
+        let before = self.0.get(what).map(|denial| denial.retry_delay);
         if before.is_none() && self.0.len() >= MAX_DENIALS {
             let soonest = self.0.iter().min_by_key(|(_, denial)| denial.until).map(|(what, _)| what.clone());
             soonest.and_then(|what| self.0.remove(&what));
         }
         let first = if cause == DenialCause::Absent { FIRST_DELAY_ABSENT } else { FIRST_DELAY };
-        let pause = before.unwrap_or(first).min(MAX_DELAY);
+        let pause = ExponentialBackoff::doubling(first, MAX_DELAY).after(before);
         self.0.insert(what.clone(), ReadDenial { cause, until: now + pause, retry_delay: pause });
     }
 

@@ -27,10 +27,7 @@ use std::{
 
 use denials::{DenialCause, ReadDenials};
 pub(super) use effects::{invalidated_by, referenced_keys};
-use futures::{
-    FutureExt,
-    future::{BoxFuture, Shared, join_all},
-};
+use futures::future::join_all;
 use network_cache::{CacheSequence, NetworkCache, NetworkReadResult};
 pub(super) use network_cache::{CachedVersion, NetworkWriteResult};
 pub use network_query::{CacheLifetimes, ExpectedDocument, NetworkCacheKey, NetworkQuery};
@@ -41,12 +38,12 @@ use crate::{
         ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency,
         network::{ArmLoadBalancer, PublicIpAddress},
     },
-    runtime::clock::Clock,
+    runtime::{clock::Clock, single_flight::SharedTask},
 };
 use tokio::time::Instant;
 
 /// A read under way, for all who wait for it.
-type SharedRead = Shared<BoxFuture<'static, ArmResult<()>>>;
+type SharedRead = SharedTask<ArmResult<()>>;
 
 /// Something that only some Services name, and that could not be read.
 #[derive(Debug, Clone)]
@@ -233,18 +230,15 @@ impl NetworkObserver {
 
     /// The read of `what` that is under way, or a new one.
     fn join(self: &Arc<Self>, state: &mut ObserverState, what: NetworkCacheKey, urgency: Urgency) -> SharedRead {
-        match state.reads.get(&what).filter(|flight| flight.peek().is_none()) {
-            Some(flight) => flight.clone(),
-            None => self.start(state, what, urgency),
-        }
+        let under_way = state.reads.get(&what).cloned();
+        SharedTask::join_or_start(under_way.as_ref(), || self.start(state, what, urgency))
     }
 
     /// A new read, in a task of its own: whoever asked may go away without its being sent again.
     fn start(self: &Arc<Self>, state: &mut ObserverState, what: NetworkCacheKey, urgency: Urgency) -> SharedRead {
         let since = state.cache.begin_read();
         let (this, read, client) = (Arc::clone(self), what.clone(), self.client.with_urgency(urgency));
-        let task = tokio::spawn(async move { this.read(&client, read, since).await });
-        let flight = task.map(|joined| joined.unwrap_or_else(|_| Err(read_aborted()))).boxed().shared();
+        let flight = SharedTask::start(async move { this.read(&client, read, since).await }, |_| Err(read_aborted()));
         state.reads.insert(what, flight.clone());
         flight
     }

@@ -1,3 +1,5 @@
+use std::sync::Mutex;
+
 use super::*;
 use crate::providers::azure::planner::load_balancer::desired::samples::{ensure, service};
 
@@ -50,7 +52,7 @@ fn failed(answers: &ServiceResults<usize>) -> Vec<&str> {
 #[tokio::test]
 async fn culprits_fail_alone_and_the_others_go_on() {
     let picky = Picky { culprits: vec!["default/s007", "default/s042"], ..Picky::default() };
-    let answers = commit_batch(&picky, asks(64), &Quarantine::default()).await;
+    let answers = commit_batch(&picky, asks(64), &ServiceQuarantine::default()).await;
     assert_eq!(answers.len(), 64);
     assert_eq!(failed(&answers), picky.culprits);
     assert!(picky.attempts.lock().unwrap().len() < 30, "{:?}", picky.attempts);
@@ -59,7 +61,7 @@ async fn culprits_fail_alone_and_the_others_go_on() {
 #[tokio::test]
 async fn whom_arm_names_is_tried_alone_at_once() {
     let picky = Picky { culprits: vec!["default/s007", "default/s042"], names_them: true, ..Picky::default() };
-    let quarantine = Quarantine::default();
+    let quarantine = ServiceQuarantine::default();
     let answers = commit_batch(&picky, asks(64), &quarantine).await;
     assert_eq!(failed(&answers), picky.culprits);
     assert_eq!(*picky.attempts.lock().unwrap(), [64, 63, 62, 1, 1]);
@@ -90,7 +92,7 @@ async fn what_is_nobodys_fault_is_not_tried_for_everybody() {
         }
     }
     let closed = Closed(picky);
-    let answers = commit_batch(&closed, asks(256), &Quarantine::default()).await;
+    let answers = commit_batch(&closed, asks(256), &ServiceQuarantine::default()).await;
     assert_eq!(failed(&answers).len(), 256);
     assert!(closed.0.attempts.lock().unwrap().len() <= 30, "{:?}", closed.0.attempts);
 }
@@ -120,7 +122,7 @@ async fn what_only_some_need_fails_only_them() {
         (|| forbidden("AuthorizationFailed"), 32),
     ];
     for (trouble, failures) in cases {
-        let answers = commit_batch(&Needy(trouble), asks(32), &Quarantine::default()).await;
+        let answers = commit_batch(&Needy(trouble), asks(32), &ServiceQuarantine::default()).await;
         assert_eq!((answers.len(), failed(&answers).len()), (32, failures), "{:?}", trouble());
     }
 }

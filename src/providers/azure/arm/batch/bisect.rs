@@ -1,0 +1,224 @@
+//! What becomes of a batch that ARM rejects. Pure.
+//!
+//! In: who was in it, whom ARM's words blame, and who was rejected alone before. Out: parts to try one after the other, so that those
+//! who are at fault end up alone and the others go on. Within a part the order of the requests stays.
+
+use std::collections::{BTreeSet, VecDeque};
+
+/// One of those who are written together.
+pub trait BatchRequest {
+    /// What tells it from the others.
+    type Identity: Ord + Clone;
+    /// Its own.
+    fn identity(&self) -> &Self::Identity;
+}
+
+/// Why a part of a batch came to nothing.
+pub trait BatchError<R: BatchRequest> {
+    /// Whether it is a rejection: something in the document is wrong, so that a part may be better off without the rest.
+    fn can_split(&self) -> bool;
+    /// Those in `part` whom ARM's message names; nobody when it names none.
+    fn blamed(&self, part: &[R]) -> BTreeSet<R::Identity>;
+}
+
+/// How far a batch is taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BisectLimits {
+    /// Parts that are tried in all.
+    pub attempts: usize,
+    /// Rejections in a row without any part being accepted, beside those that halving needs: what concerns everybody is nobody's fault.
+    pub spare_rejections: u32,
+    /// Whether an error that is no rejection ends the whole batch, not the part alone.
+    pub errors_end_batch: bool,
+}
+
+/// What becomes of a part that was not accepted.
+#[derive(Debug, PartialEq, Eq)]
+pub enum FailedPart<R> {
+    /// Its parts are tried next.
+    Split {
+        /// How many were in it.
+        size: usize,
+        /// How many of them are blamed.
+        blamed: usize,
+    },
+    /// The error is the answer to all in it.
+    Final(Vec<R>),
+}
+
+/// A batch being written, part by part.
+#[derive(Debug)]
+pub struct Bisection<R> {
+    parts: VecDeque<Vec<R>>,
+    limits: BisectLimits,
+    attempts: usize,
+    rejections: u32,
+}
+
+impl<R: BatchRequest> Bisection<R> {
+    /// Begins with the whole batch but for `suspects`. An empty batch is one empty part: what the document needs anyway is written.
+    pub fn new(batch: Vec<R>, suspects: &BTreeSet<R::Identity>, limits: BisectLimits) -> Self {
+        let rejections = limits.spare_rejections.saturating_add(batch.len().max(1).ilog2());
+        Self { parts: initial_parts(batch, suspects).into(), limits, attempts: limits.attempts, rejections }
+    }
+
+    /// What to try next. Tell how it went with [`Self::accepted`] or [`Self::failed`].
+    pub fn next_part(&mut self) -> Option<Vec<R>> {
+        self.attempts = self.attempts.checked_sub(1)?;
+        self.parts.pop_front()
+    }
+
+    /// The last part was written.
+    pub fn accepted(&mut self) {
+        self.rejections = self.rejections.max(self.limits.spare_rejections);
+    }
+
+    /// `part`, the last one, was not.
+    pub fn failed(&mut self, part: Vec<R>, error: &impl BatchError<R>) -> FailedPart<R> {
+        if error.can_split() && part.len() > 1 && self.rejections > 0 {
+            self.rejections -= 1;
+            let (size, blamed) = (part.len(), error.blamed(&part));
+            split_rejected(part, &blamed).into_iter().rev().for_each(|part| self.parts.push_front(part));
+            return FailedPart::Split { size, blamed: blamed.len() };
+        }
+        if self.limits.errors_end_batch && !error.can_split() {
+            self.attempts = 0;
+        }
+        FailedPart::Final(part)
+    }
+
+    /// Those who were not tried, at the end.
+    pub fn untried(self) -> impl Iterator<Item = R> {
+        self.parts.into_iter().flatten()
+    }
+}
+
+/// Parts of a batch to try at first: those who were rejected alone before are tried alone again, last, so that they spoil nobody's
+/// write.
+fn initial_parts<R: BatchRequest>(batch: Vec<R>, suspects: &BTreeSet<R::Identity>) -> Vec<Vec<R>> {
+    let (suspected, others): (Vec<R>, Vec<R>) = batch.into_iter().partition(|request| suspects.contains(request.identity()));
+    let others = Some(others).filter(|others| !others.is_empty() || suspected.is_empty());
+    others.into_iter().chain(suspected.into_iter().map(|request| vec![request])).collect()
+}
+
+/// Parts of a rejected batch of at least two: without the blamed ones, who follow alone; in halves when nobody in particular is blamed.
+fn split_rejected<R: BatchRequest>(mut batch: Vec<R>, blamed: &BTreeSet<R::Identity>) -> Vec<Vec<R>> {
+    let is_blamed = |request: &R| blamed.contains(request.identity());
+    let culprits = batch.iter().filter(|request| is_blamed(request)).count();
+    if culprits == 0 || culprits == batch.len() {
+        let half = batch.split_off(batch.len() / 2);
+        return vec![batch, half];
+    }
+    let (culprits, others): (Vec<R>, Vec<R>) = batch.into_iter().partition(is_blamed);
+    std::iter::once(others).chain(culprits.into_iter().map(|request| vec![request])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl BatchRequest for u8 {
+        type Identity = u8;
+
+        fn identity(&self) -> &u8 {
+            self
+        }
+    }
+
+    /// A rejection that names some.
+    #[derive(Clone, Default)]
+    struct Rejected(Vec<u8>);
+
+    impl BatchError<u8> for Rejected {
+        fn can_split(&self) -> bool {
+            true
+        }
+        fn blamed(&self, _: &[u8]) -> BTreeSet<u8> {
+            self.0.iter().copied().collect()
+        }
+    }
+
+    /// Anything else.
+    struct Outage;
+
+    impl BatchError<u8> for Outage {
+        fn can_split(&self) -> bool {
+            false
+        }
+        fn blamed(&self, _: &[u8]) -> BTreeSet<u8> {
+            BTreeSet::new()
+        }
+    }
+
+    const LIMITS: BisectLimits = BisectLimits { attempts: usize::MAX, spare_rejections: 2, errors_end_batch: false };
+
+    fn begin(batch: impl IntoIterator<Item = u8>, limits: BisectLimits) -> Bisection<u8> {
+        Bisection::new(batch.into_iter().collect(), &BTreeSet::new(), limits)
+    }
+
+    /// Tries all parts; those with a culprit are rejected, and ARM names nobody. Answers the parts that were tried.
+    fn run(mut bisection: Bisection<u8>, culprits: &[u8]) -> (Vec<Vec<u8>>, Vec<u8>) {
+        let mut tried = Vec::new();
+        while let Some(part) = bisection.next_part() {
+            tried.push(part.clone());
+            if part.iter().any(|request| culprits.contains(request)) {
+                bisection.failed(part, &Rejected::default());
+            } else {
+                bisection.accepted();
+            }
+        }
+        (tried, bisection.untried().collect())
+    }
+
+    #[test]
+    fn culprits_end_up_alone() {
+        let split = |blamed: &[u8]| split_rejected(vec![1, 2, 3, 4], &blamed.iter().copied().collect());
+        assert_eq!(split(&[]), [[1, 2], [3, 4]]);
+        assert_eq!(split(&[3]), [vec![1, 2, 4], vec![3]]);
+        assert_eq!(split(&[9]), [[1, 2], [3, 4]], "a stranger");
+        assert_eq!(split(&[1, 2, 3, 4]), [[1, 2], [3, 4]], "everybody");
+        assert_eq!(split_rejected(vec![1, 2, 3], &BTreeSet::new()), [vec![1], vec![2, 3]]);
+    }
+
+    #[test]
+    fn suspects_come_last_and_alone() {
+        let parts = |batch: &[u8], suspects: &[u8]| initial_parts(batch.to_vec(), &suspects.iter().copied().collect());
+        assert_eq!(parts(&[1, 2, 3, 4], &[]), [[1, 2, 3, 4]]);
+        assert_eq!(parts(&[1, 2, 3, 4], &[1, 3, 9]), [vec![2, 4], vec![1], vec![3]]);
+        assert_eq!(parts(&[1], &[1]), [[1]]);
+        assert_eq!(parts(&[], &[1]), [Vec::<u8>::new()], "the document alone is written as well");
+    }
+
+    #[test]
+    fn one_culprit_is_found_by_halving() {
+        let (tried, _) = run(begin(1..=4, LIMITS), &[3]);
+        assert_eq!(tried, [vec![1, 2, 3, 4], vec![1, 2], vec![3, 4], vec![3], vec![4]]);
+        let mut bisection = begin(1..=4, LIMITS);
+        let all = bisection.next_part().unwrap();
+        assert_eq!(bisection.failed(all, &Rejected(vec![3])), FailedPart::Split { size: 4, blamed: 1 });
+        assert_eq!(bisection.untried().collect::<Vec<_>>(), [1, 2, 4, 3], "whom ARM names goes last");
+    }
+
+    #[test]
+    fn what_concerns_everybody_is_not_tried_for_everybody() {
+        let everybody: Vec<u8> = (1..=200).collect();
+        let (tried, _) = run(begin(1..=200, LIMITS), &everybody);
+        assert_eq!(tried.len(), 19, "9 splits and the parts that they leave");
+        let mut bisection = begin([1, 2], BisectLimits { spare_rejections: 0, ..LIMITS });
+        let all = bisection.next_part().unwrap();
+        assert_eq!(bisection.failed(all, &Outage), FailedPart::Final(vec![1, 2]));
+    }
+
+    #[test]
+    fn the_limits_leave_the_rest_untried() {
+        let few = BisectLimits { attempts: 2, spare_rejections: u32::MAX, ..LIMITS };
+        let (tried, untried) = run(begin(1..=8, few), &[1]);
+        assert_eq!((tried.len(), untried), (2, vec![1, 2, 3, 4, 5, 6, 7, 8]), "split twice, nobody answered");
+        let mut bisection =
+            Bisection::new(vec![1, 2], &BTreeSet::from([1]), BisectLimits { errors_end_batch: true, ..LIMITS });
+        let first = bisection.next_part().unwrap();
+        assert_eq!(bisection.failed(first, &Outage), FailedPart::Final(vec![2]));
+        assert_eq!(bisection.next_part(), None);
+        assert_eq!(bisection.untried().collect::<Vec<_>>(), [1]);
+    }
+}

@@ -1,0 +1,82 @@
+//! Who was rejected alone, from one batch to the next.
+//!
+//! In: parts of batches, and whether they were rejected. Out: those to try alone, after the others, until they are accepted.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use super::bisect::BatchRequest;
+
+/// The identities of those who were rejected alone when last tried.
+#[derive(Debug)]
+pub struct Quarantine<I>(Mutex<BTreeSet<I>>);
+
+impl<I> Default for Quarantine<I> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<I: Ord + Clone> Quarantine<I> {
+    /// All of them.
+    pub fn all(&self) -> BTreeSet<I> {
+        self.lock().clone()
+    }
+
+    /// Those among `batch`. The others are forgotten: nobody wants them any more.
+    pub fn retain_requested<R: BatchRequest<Identity = I>>(&self, batch: &[R]) -> BTreeSet<I> {
+        let requested: BTreeSet<&I> = batch.iter().map(BatchRequest::identity).collect();
+        let mut all = self.lock();
+        all.retain(|identity| requested.contains(identity));
+        all.clone()
+    }
+
+    /// `part` was accepted.
+    pub fn release<R: BatchRequest<Identity = I>>(&self, part: &[R]) {
+        let mut all = self.lock();
+        part.iter().for_each(|request| {
+            all.remove(request.identity());
+        });
+    }
+
+    /// `part` failed for good. That says something only of who was alone in it: `is_rejected` or not.
+    pub fn record_failure<R: BatchRequest<Identity = I>>(&self, part: &[R], is_rejected: bool) {
+        match part {
+            [alone] if is_rejected => drop(self.lock().insert(alone.identity().clone())),
+            [_] => self.release(part),
+            _ => {}
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<I>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_rejected_alone_stays_until_accepted() {
+        let quarantine = Quarantine::default();
+        quarantine.record_failure(&[1_u8, 2], true);
+        assert!(quarantine.all().is_empty(), "nobody knows which of the two it was");
+        quarantine.record_failure(&[1], true);
+        quarantine.record_failure(&[2], true);
+        quarantine.record_failure(&[2], false);
+        assert_eq!(quarantine.all(), BTreeSet::from([1]));
+        quarantine.release(&[1, 3]);
+        assert!(quarantine.all().is_empty());
+    }
+
+    #[test]
+    fn who_is_not_asked_for_is_forgotten() {
+        let quarantine = Quarantine::default();
+        [1_u8, 2].iter().for_each(|number| quarantine.record_failure(&[*number], true));
+        assert_eq!(quarantine.retain_requested(&[2, 3]), BTreeSet::from([2]));
+        assert_eq!(quarantine.all(), BTreeSet::from([2]));
+    }
+}

@@ -1,0 +1,109 @@
+//! Exponential back-off: how long to wait after how many failures. Pure.
+//!
+//! In: a policy, failures in a row, and a random number where there is jitter. Out: the pause. Everybody in this program who tries again
+//! takes it from here; whether to try again at all is up to them.
+
+use std::time::Duration;
+
+/// A pause that grows with each failure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ExponentialBackoff {
+    /// After the first failure.
+    pub first: Duration,
+    /// Growth from one pause to the next.
+    pub factor: f64,
+    /// Random share added to a pause: 0.2 adds up to a fifth.
+    pub jitter: f64,
+    /// Longest pause, with jitter.
+    pub max: Duration,
+}
+
+impl ExponentialBackoff {
+    /// Doubles from `first` to `max`, without jitter.
+    pub const fn doubling(first: Duration, max: Duration) -> Self {
+        Self { first, factor: 2.0, jitter: 0.0, max }
+    }
+
+    /// After `failures` in a row, at least one, without jitter.
+    pub fn delay(&self, failures: u32) -> Duration {
+        self.delay_with(failures, 0.0)
+    }
+
+    /// The same with jitter. `random` is between 0 and 1.
+    pub fn delay_with(&self, failures: u32, random: f64) -> Duration {
+        let exponent = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
+        // Infinite times nothing would be no number.
+        let grown = self.factor.powi(exponent).min(f64::MAX);
+        let seconds = self.first.as_secs_f64() * grown * (1.0 + self.jitter * random);
+        Duration::try_from_secs_f64(seconds).unwrap_or(self.max).min(self.max)
+    }
+
+    /// The pause after `previous`, for those who remember the pause rather than the failures.
+    pub fn after(&self, previous: Option<Duration>) -> Duration {
+        let grown = |pause: Duration| Duration::try_from_secs_f64(pause.as_secs_f64() * self.factor).unwrap_or(self.max);
+        previous.map_or(self.first, grown).min(self.max)
+    }
+}
+
+/// `pause`, shorter by up to `share` of it. `random` is between 0 and 1; 1 leaves it as it is.
+pub fn shortened(pause: Duration, share: f64, random: f64) -> Duration {
+    pause.mul_f64(1.0 - share + share * random.clamp(0.0, 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn pauses_grow_to_the_longest_and_stay_there() {
+        let doubling = ExponentialBackoff::doubling(millis(5), millis(1_000_000));
+        let pauses = [0, 1, 2, 3, 18, 19, 40, u32::MAX].map(|failures| doubling.delay(failures).as_millis());
+        assert_eq!(pauses, [5, 5, 10, 20, 655_360, 1_000_000, 1_000_000, 1_000_000]);
+        let by_half = ExponentialBackoff { factor: 1.5, ..doubling };
+        assert_eq!([1, 2, 3].map(|failures| by_half.delay(failures).as_micros()), [5000, 7500, 11_250]);
+    }
+
+    #[test]
+    fn doubling_is_exact() {
+        for first in [5, 100, 500, 800, 1000, 5000].map(millis) {
+            let backoff = ExponentialBackoff::doubling(first, Duration::MAX);
+            for doublings in 0..20 {
+                assert_eq!(backoff.delay(doublings + 1), first * 2_u32.pow(doublings), "{first:?} {doublings}");
+            }
+        }
+    }
+
+    #[test]
+    fn jitter_adds_up_to_its_share_and_never_passes_the_longest() {
+        let backoff = ExponentialBackoff { jitter: 0.5, ..ExponentialBackoff::doubling(millis(1000), millis(2500)) };
+        let rows = [(1, 0.0, 1000), (1, 1.0, 1500), (2, 0.2, 2200), (2, 1.0, 2500), (u32::MAX, 1.0, 2500)];
+        for (failures, random, expected) in rows {
+            assert_eq!(backoff.delay_with(failures, random).as_millis(), expected, "{failures} {random}");
+        }
+        let none = ExponentialBackoff { first: Duration::ZERO, ..backoff };
+        assert_eq!(none.delay_with(u32::MAX, 1.0), Duration::ZERO, "nothing never grows");
+        assert_eq!(
+            [0.0, 0.5, 1.0, 7.0].map(|random| shortened(millis(800), 0.25, random).as_millis()),
+            [600, 700, 800, 800]
+        );
+    }
+
+    #[test]
+    fn the_pause_before_tells_the_next() {
+        let backoff = ExponentialBackoff::doubling(millis(800), millis(30_000));
+        let mut last = None;
+        let pauses: Vec<_> = (0..7)
+            .map(|_| {
+                let pause = backoff.after(last);
+                last = Some(pause);
+                pause.as_millis()
+            })
+            .collect();
+        assert_eq!(pauses, [800, 1600, 3200, 6400, 12_800, 25_600, 30_000]);
+        assert_eq!(backoff.after(Some(Duration::MAX)), backoff.max);
+    }
+}
