@@ -18,11 +18,14 @@ use super::{
     pools, port_conflicts, probes, rules,
     rules::RulesAndProbes,
     tags,
-    types::{DELETING_FRONTEND, RetainedFrontend, ServicePlacement},
+    types::{DELETING_FRONTEND, DraftIdx, RequestIdx, RetainedFrontend, ServicePlacement},
 };
 use crate::providers::azure::{
     arm::network::{ArmLoadBalancer, LoadBalancingRule, Probe},
-    planner::load_balancer::{naming, spec::ServiceRefusal},
+    planner::load_balancer::{
+        naming,
+        spec::{ServiceRefusal, ServiceSpec},
+    },
 };
 
 /// See the module.
@@ -33,10 +36,10 @@ pub(super) struct PlanAttempt<'a> {
     /// What each ask got.
     pub(super) placements: Vec<ServicePlacement>,
     /// Asks that do not fit; empty: the attempt succeeded.
-    pub(super) refused: Vec<(usize, ServiceRefusal)>,
+    pub(super) refused: Vec<(RequestIdx, ServiceRefusal)>,
 }
 
-fn failed<'a>(refused: Vec<(usize, ServiceRefusal)>) -> PlanAttempt<'a> {
+fn failed<'a>(refused: Vec<(RequestIdx, ServiceRefusal)>) -> PlanAttempt<'a> {
     PlanAttempt { refused, ..PlanAttempt::default() }
 }
 
@@ -46,7 +49,7 @@ pub(super) fn attempt<'a>(
     asks: &[&ServiceRequest],
     known: &KnownServices<'_>,
 ) -> PlanAttempt<'a> {
-    let owners = NameOwners::new(asks.iter().map(|ask| ask.identity()));
+    let owners = NameOwners::of_requests(asks.iter().map(|ask| ask.identity()));
     let mut drafts = placement::drafts(context, &owners, &known.owners);
     let mut targets = placement::choose_targets(context, asks, &mut drafts, &owners);
     if !targets.refused.is_empty() {
@@ -61,7 +64,7 @@ pub(super) fn attempt<'a>(
         return failed(std::mem::take(&mut seating.refused));
     }
     for (place, draft) in drafts.iter_mut().enumerate() {
-        handover::hand_over(context, (place, draft), &seating, &owners, known);
+        handover::hand_over(context, (DraftIdx(place), draft), &seating, &owners, known);
     }
     let wanted = wanted_rules(context, asks, &drafts, &targets, &seating);
     let rules_on =
@@ -83,8 +86,8 @@ pub(super) fn attempt<'a>(
     };
     for (place, draft) in drafts.iter_mut().enumerate() {
         merge(draft, &wanted[place], &owners);
-        work.remove_frontends(place, draft);
-        work.add_frontends(place, draft, asks, &targets);
+        work.remove_frontends(DraftIdx(place), draft);
+        work.add_frontends(DraftIdx(place), draft, asks, &targets);
     }
     work.refuse_taken_addresses(&drafts);
     for (place, draft) in drafts.iter().enumerate().filter(|(_, draft)| !draft.reasons.is_empty()) {
@@ -101,14 +104,14 @@ fn wanted_rules(
     drafts: &[LoadBalancerDraft<'_>],
     targets: &TargetLoadBalancers,
     seating: &FrontendAssignment,
-) -> Vec<Vec<(usize, RulesAndProbes)>> {
-    let mut wanted: Vec<Vec<(usize, RulesAndProbes)>> = drafts.iter().map(|_| Vec::new()).collect();
-    for (ask, spec) in asks.iter().enumerate().filter_map(|(place, ask)| Some((place, ensured_spec(ask)?))) {
-        let Some(target) = targets.by_request[ask] else { continue };
+) -> Vec<Vec<(RequestIdx, RulesAndProbes)>> {
+    let mut wanted: Vec<Vec<(RequestIdx, RulesAndProbes)>> = drafts.iter().map(|_| Vec::new()).collect();
+    for (ask, spec) in asks.iter().enumerate().filter_map(|(place, ask)| Some((RequestIdx(place), ensured_spec(ask)?))) {
+        let Some(target) = targets.of(ask) else { continue };
         for family in &spec.families {
             let Some(frontend) = seating.by_request.get(&(ask, *family)) else { continue };
-            wanted[target]
-                .push((ask, rules::rules_and_probes(spec, *family, frontend, &drafts[target].id, context.settings)));
+            wanted[target.0]
+                .push((ask, rules::rules_and_probes(spec, *family, frontend, &drafts[target.0].id, context.settings)));
         }
     }
     wanted
@@ -120,20 +123,20 @@ fn placements(
     targets: &TargetLoadBalancers,
     seating: &FrontendAssignment,
 ) -> Vec<ServicePlacement> {
-    let of = |(ask, target): (usize, &Option<usize>)| {
-        let families = ensured_spec(asks[ask]).into_iter().flat_map(|spec| &spec.families);
+    let of = |(ask, target): (RequestIdx, Option<DraftIdx>)| {
+        let families = ensured_spec(asks[ask.0]).into_iter().flat_map(|spec| &spec.families);
         let frontends = families.filter_map(|family| Some((*family, seating.by_request.get(&(ask, *family))?.clone())));
         ServicePlacement {
-            load_balancer: target.map(|target| drafts[target].id.clone()),
+            load_balancer: target.map(|target| drafts[target.0].id.clone()),
             frontends: frontends.collect(),
             retained_frontends: Vec::new(),
         }
     };
-    targets.by_request.iter().enumerate().map(of).collect()
+    targets.iter().map(of).collect()
 }
 
 /// Rules first: a probe stays while a rule needs it, whoever's it is. The shared probe goes with the last rule that needed it.
-fn merge(draft: &mut LoadBalancerDraft<'_>, wanted: &[(usize, RulesAndProbes)], owners: &NameOwners) {
+fn merge(draft: &mut LoadBalancerDraft<'_>, wanted: &[(RequestIdx, RulesAndProbes)], owners: &NameOwners) {
     let used_before = probes::probe_references(draft.rules_before());
     let rules: Vec<_> = wanted.iter().flat_map(|(_, wanted)| &wanted.rules).collect();
     let probes: Vec<_> = wanted.iter().flat_map(|(_, wanted)| &wanted.probes).collect();
@@ -168,20 +171,21 @@ fn put_back<T>(
 struct DraftEditor<'w, 'a> {
     context: &'w PlanContext<'a>,
     owners: &'w NameOwners,
-    all_owners: &'w NameOwners,
+    all_owners: &'w NameOwners<Option<&'w ServiceSpec>>,
     assignment: &'w FrontendAssignment,
     placements: Vec<ServicePlacement>,
-    refused: Vec<(usize, ServiceRefusal)>,
+    refused: Vec<(RequestIdx, ServiceRefusal)>,
 }
 
 impl DraftEditor<'_, '_> {
-    fn is_assigned(&self, ask: Option<usize>, id: &str) -> bool {
-        let own = |(key, seat): (&(usize, _), &String)| ask.is_none_or(|ask| key.0 == ask) && seat.eq_ignore_ascii_case(id);
+    fn is_assigned(&self, ask: Option<RequestIdx>, id: &str) -> bool {
+        let own =
+            |(key, seat): (&(RequestIdx, _), &String)| ask.is_none_or(|ask| key.0 == ask) && seat.eq_ignore_ascii_case(id);
         self.assignment.by_request.iter().any(own)
     }
 
     /// Removes front ends that nobody wants and nobody uses.
-    fn remove_frontends(&mut self, place: usize, draft: &mut LoadBalancerDraft<'_>) {
+    fn remove_frontends(&mut self, place: DraftIdx, draft: &mut LoadBalancerDraft<'_>) {
         let mut uses: BTreeMap<String, Vec<FrontendUse>> = BTreeMap::new();
         for (id, user) in frontend_uses(&draft.after) {
             uses.entry(id).or_default().push(user);
@@ -255,7 +259,7 @@ impl DraftEditor<'_, '_> {
             );
             self.refused.push((mark.request, ServiceRefusal { field: DELETING_FRONTEND.to_owned(), message }));
         } else {
-            self.placements[mark.request].retained_frontends.push(RetainedFrontend { id: id.to_owned(), uses: users });
+            self.placements[mark.request.0].retained_frontends.push(RetainedFrontend { id: id.to_owned(), uses: users });
         }
         false
     }
@@ -263,7 +267,7 @@ impl DraftEditor<'_, '_> {
     /// Adds new front ends, the pools they need, and tags.
     fn add_frontends(
         &self,
-        place: usize,
+        place: DraftIdx,
         draft: &mut LoadBalancerDraft<'_>,
         asks: &[&ServiceRequest],
         targets: &TargetLoadBalancers,
@@ -272,7 +276,7 @@ impl DraftEditor<'_, '_> {
             draft.reasons.push(format!("add front end {}", frontend.name.as_deref().unwrap_or_default()));
             draft.properties_mut().frontend_ip_configurations.get_or_insert_default().push(frontend.clone());
         }
-        let here = targets.by_request.iter().zip(asks).filter(|(target, _)| **target == Some(place));
+        let here = targets.iter().zip(asks).filter(|((_, target), _)| *target == Some(place));
         let families: BTreeSet<_> =
             here.filter_map(|(_, ask)| ensured_spec(ask)).flat_map(|spec| &spec.families).copied().collect();
         for family in &families {
@@ -323,7 +327,12 @@ impl DraftEditor<'_, '_> {
     }
 
     /// What ARM would refuse is refused here, to those who want it; what was there before is nobody's fault.
-    fn refuse_violations(&mut self, draft: &LoadBalancerDraft<'_>, wanted: &[(usize, RulesAndProbes)], owners: &NameOwners) {
+    fn refuse_violations(
+        &mut self,
+        draft: &LoadBalancerDraft<'_>,
+        wanted: &[(RequestIdx, RulesAndProbes)],
+        owners: &NameOwners,
+    ) {
         let before = draft.before.map(check).unwrap_or_default();
         for violation in check(&draft.after).into_iter().filter(|violation| !before.contains(violation)) {
             match violation {
@@ -332,9 +341,9 @@ impl DraftEditor<'_, '_> {
                 }
                 LoadBalancerViolation::InvalidPart { name, message } => {
                     let refusal = ServiceRefusal { field: "spec.ports".to_owned(), message: format!("{name}: {message}") };
-                    let blamed: Vec<usize> = match owners.of_rule(&name) {
+                    let blamed: Vec<RequestIdx> = match owners.of_rule(&name) {
                         Some(ask) => vec![ask],
-                        None => (0..self.placements.len()).collect(),
+                        None => (0..self.placements.len()).map(RequestIdx).collect(),
                     };
                     self.refused.extend(blamed.into_iter().map(|ask| (ask, refusal.clone())));
                 }
@@ -346,12 +355,12 @@ impl DraftEditor<'_, '_> {
     fn refuse_over_limit(
         &mut self,
         draft: &LoadBalancerDraft<'_>,
-        wanted: &[(usize, RulesAndProbes)],
+        wanted: &[(RequestIdx, RulesAndProbes)],
         (what, count, most): (&str, usize, usize),
     ) {
-        let mut added: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut added: BTreeMap<RequestIdx, usize> = BTreeMap::new();
         if what == "rules" {
-            let had = |ask: usize| {
+            let had = |ask: RequestIdx| {
                 draft
                     .rules_before()
                     .iter()

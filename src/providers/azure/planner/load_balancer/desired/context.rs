@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use super::types::{PublicIpAssignment, ServiceRequest};
+use super::types::{PublicIpAssignment, RequestIdx, ServiceRequest};
 use crate::providers::azure::{
     arm::{ResourceId, document::SubResource, network::PublicIpAddress},
     config::LoadBalancerSku,
@@ -53,43 +53,49 @@ impl<'a> PlanContext<'a> {
     }
 }
 
-/// Which Service names say something belongs to.
-pub(super) struct NameOwners {
+/// Which Service names say something belongs to; `T` stands for the Service.
+pub(super) struct NameOwners<T = RequestIdx> {
     /// Beginnings of names in lower case, and whose they are.
-    prefixes: BTreeMap<String, (String, usize)>,
+    prefixes: BTreeMap<String, (String, T)>,
 }
 
 impl NameOwners {
-    /// Of these Services; the answers are positions in this list.
-    pub(super) fn new<'a>(identities: impl Iterator<Item = &'a ServiceIdentity>) -> Self {
-        let keyed = |(place, identity): (usize, &ServiceIdentity)| {
-            (identity.name_prefix.to_ascii_lowercase(), (identity.name_prefix.clone(), place))
+    /// Of these requests; the answers are their places.
+    pub(super) fn of_requests<'a>(identities: impl Iterator<Item = &'a ServiceIdentity>) -> Self {
+        Self::new(identities.enumerate().map(|(place, identity)| (identity, RequestIdx(place))))
+    }
+}
+
+impl<T: Copy> NameOwners<T> {
+    /// Of these Services.
+    pub(super) fn new<'a>(services: impl Iterator<Item = (&'a ServiceIdentity, T)>) -> Self {
+        let keyed = |(identity, service): (&ServiceIdentity, T)| {
+            (identity.name_prefix.to_ascii_lowercase(), (identity.name_prefix.clone(), service))
         };
-        Self { prefixes: identities.enumerate().map(keyed).collect() }
+        Self { prefixes: services.map(keyed).collect() }
     }
 
-    fn find(&self, name: &str) -> Option<&(String, usize)> {
+    fn find(&self, name: &str) -> Option<&(String, T)> {
         let name = name.to_ascii_lowercase();
         let (base, owner) = self.prefixes.range(..=name.clone()).next_back()?;
         name.starts_with(base).then_some(owner)
     }
 
     /// Whose rule or probe it is.
-    pub(super) fn of_rule(&self, name: &str) -> Option<usize> {
-        self.find(name).map(|(_, place)| *place)
+    pub(super) fn of_rule(&self, name: &str) -> Option<T> {
+        self.find(name).map(|(_, service)| *service)
     }
 
     /// Whose front end it is.
-    pub(super) fn of_frontend(&self, name: &str) -> Option<usize> {
-        self.find(name).filter(|(base, _)| name.starts_with(base)).map(|(_, place)| *place)
+    pub(super) fn of_frontend(&self, name: &str) -> Option<T> {
+        self.find(name).filter(|(base, _)| name.starts_with(base)).map(|(_, service)| *service)
     }
 }
 
 /// Every Service that there is, whether it asks or not.
 pub(super) struct KnownServices<'a> {
-    /// Which names say that something belongs to one of them.
-    pub(super) owners: NameOwners,
-    specs: Vec<Option<&'a ServiceSpec>>,
+    /// Which names say that something belongs to one of them, with what it asks for or asked for last.
+    pub(super) owners: NameOwners<Option<&'a ServiceSpec>>,
 }
 
 impl<'a> KnownServices<'a> {
@@ -97,13 +103,12 @@ impl<'a> KnownServices<'a> {
     pub(super) fn new(asks: &[&'a ServiceRequest], others: &'a [Arc<ServiceSpec>]) -> Self {
         let asking = asks.iter().map(|ask| (ask.identity(), ask.spec().map(Arc::as_ref)));
         let others = others.iter().map(|spec| (&spec.identity, Some(spec.as_ref())));
-        let (identities, specs): (Vec<_>, Vec<_>) = asking.chain(others).unzip();
-        Self { owners: NameOwners::new(identities.into_iter()), specs }
+        Self { owners: NameOwners::new(asking.chain(others)) }
     }
 
     /// The Service whose rule it is.
     pub(super) fn of_rule(&self, name: &str) -> Option<&'a ServiceSpec> {
-        self.specs.get(self.owners.of_rule(name)?).copied().flatten()
+        self.owners.of_rule(name).flatten()
     }
 }
 

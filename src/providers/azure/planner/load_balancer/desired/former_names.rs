@@ -19,6 +19,7 @@ use super::{
     handover,
     placement::{self, TargetLoadBalancers},
     pools, probes, rules,
+    types::{DraftIdx, RequestIdx},
 };
 use crate::providers::azure::{
     arm::{
@@ -40,14 +41,14 @@ pub(super) fn migrate(
     known: &KnownServices<'_>,
     targets: &TargetLoadBalancers,
     asks: &NameOwners,
-) -> Vec<(usize, ServiceRefusal)> {
+) -> Vec<(RequestIdx, ServiceRefusal)> {
     let today = placement::primary_name(context.settings);
     if let Some(refusal) = migration_blocker(context, drafts, known) {
-        let goes_there = |(ask, target): (usize, &Option<usize>)| {
-            let is_there = has_parts(&drafts[(*target)?], |owner| owner == ask, asks);
+        let goes_there = |(ask, target): (RequestIdx, Option<DraftIdx>)| {
+            let is_there = has_parts(&drafts[target?.0], |owner| owner == ask, asks);
             (!is_there).then(|| (ask, refusal.clone()))
         };
-        return targets.by_request.iter().enumerate().filter_map(goes_there).collect();
+        return targets.iter().filter_map(goes_there).collect();
     }
     for place in 0..drafts.len() {
         let is_former = context.is_standard() && !drafts[place].external_name.eq_ignore_ascii_case(today);
@@ -62,7 +63,7 @@ pub(super) fn migrate(
 }
 
 /// Whether front ends or rules are there of Services that `counts` holds of.
-fn has_parts(draft: &LoadBalancerDraft<'_>, counts: impl Fn(usize) -> bool, owners: &NameOwners) -> bool {
+fn has_parts<T: Copy>(draft: &LoadBalancerDraft<'_>, counts: impl Fn(T) -> bool, owners: &NameOwners<T>) -> bool {
     let is_its = |name: &Option<String>| name.as_deref().and_then(|name| owners.of_rule(name)).is_some_and(&counts);
     draft.frontends().iter().any(|part| is_its(&part.name)) || draft.rules().iter().any(|part| is_its(&part.name))
 }

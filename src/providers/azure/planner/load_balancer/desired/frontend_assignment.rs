@@ -11,6 +11,7 @@ use super::{
     draft::LoadBalancerDraft,
     frontends::{self, FrontendAction, FrontendAddress, InheritedFrontend},
     placement::TargetLoadBalancers,
+    types::{DraftIdx, RequestIdx},
 };
 use crate::providers::azure::{
     arm::network::FrontendIpConfiguration,
@@ -21,7 +22,7 @@ use crate::providers::azure::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RetiredFrontend {
     /// Whose it is.
-    pub(super) request: usize,
+    pub(super) request: RequestIdx,
     /// Whether another one takes its place.
     pub(super) replaced: bool,
 }
@@ -29,16 +30,16 @@ pub(super) struct RetiredFrontend {
 /// Who sits where.
 #[derive(Debug, Default)]
 pub(super) struct FrontendAssignment {
-    /// The front end's id, by the ask's position and family.
-    pub(super) by_request: BTreeMap<(usize, IpFamily), String>,
-    /// New front ends, with the position of their draft.
-    pub(super) added: Vec<(usize, FrontendIpConfiguration)>,
-    /// By the draft's position and the front end's lower-cased id.
-    pub(super) retired: BTreeMap<(usize, String), RetiredFrontend>,
+    /// The front end's id, by request and family.
+    pub(super) by_request: BTreeMap<(RequestIdx, IpFamily), String>,
+    /// New front ends, each with its draft.
+    pub(super) added: Vec<(DraftIdx, FrontendIpConfiguration)>,
+    /// By draft and the front end's lower-cased id.
+    pub(super) retired: BTreeMap<(DraftIdx, String), RetiredFrontend>,
     /// Services without an address.
-    pub(super) refused: Vec<(usize, ServiceRefusal)>,
-    inherited: BTreeMap<usize, InheritedFrontend>,
-    taken_addresses: BTreeMap<(usize, FrontendAddress), String>,
+    pub(super) refused: Vec<(RequestIdx, ServiceRefusal)>,
+    inherited: BTreeMap<RequestIdx, InheritedFrontend>,
+    taken_addresses: BTreeMap<(DraftIdx, FrontendAddress), String>,
 }
 
 /// Seats every Service. `asks` are in the order in which they may take an address that several want.
@@ -52,13 +53,13 @@ pub(super) fn assign_frontends(
     let mut seating = FrontendAssignment::default();
     for (place, draft) in drafts.iter().enumerate() {
         for frontend in draft.frontends() {
-            seating.classify(context, asks, (place, draft), targets, owners, frontend);
+            seating.classify(context, asks, (DraftIdx(place), draft), targets, owners, frontend);
         }
     }
-    for (ask, spec) in asks.iter().enumerate().filter_map(|(place, ask)| Some((place, ensured_spec(ask)?))) {
-        let Some(target) = targets.by_request.get(ask).copied().flatten() else { continue };
+    for (ask, spec) in asks.iter().enumerate().filter_map(|(place, ask)| Some((RequestIdx(place), ensured_spec(ask)?))) {
+        let Some(target) = targets.of(ask) else { continue };
         for family in &spec.families {
-            if let Err(refusal) = seating.assign(context, (ask, spec), *family, (target, &drafts[target])) {
+            if let Err(refusal) = seating.assign(context, (ask, spec), *family, (target, &drafts[target.0])) {
                 seating.refused.push((ask, refusal));
                 break;
             }
@@ -72,15 +73,15 @@ impl FrontendAssignment {
         &mut self,
         context: &PlanContext<'_>,
         asks: &[&ServiceRequest],
-        (place, draft): (usize, &LoadBalancerDraft<'_>),
+        (place, draft): (DraftIdx, &LoadBalancerDraft<'_>),
         targets: &TargetLoadBalancers,
         owners: &NameOwners,
         frontend: &FrontendIpConfiguration,
     ) {
         let id = draft.frontend_id(frontend);
         let owner = frontend.name.as_deref().and_then(|name| owners.of_frontend(name));
-        let here = |ask: usize| targets.by_request.get(ask).copied().flatten() == Some(place);
-        let spec = owner.and_then(|ask| ensured_spec(asks.get(ask)?).filter(|_| here(ask)));
+        let here = |ask: RequestIdx| targets.of(ask) == Some(place);
+        let spec = owner.and_then(|ask| ensured_spec(asks.get(ask.0)?).filter(|_| here(ask)));
         let verdict = spec.map(|spec| frontends::frontend_action(context, spec, frontend));
         match (owner, verdict) {
             (Some(ask), Some(FrontendAction::Keep(family))) => _ = self.by_request.insert((ask, family), id.clone()),
@@ -99,7 +100,7 @@ impl FrontendAssignment {
         }
     }
 
-    fn inherit(&mut self, ask: usize, frontend: &FrontendIpConfiguration) {
+    fn inherit(&mut self, ask: RequestIdx, frontend: &FrontendIpConfiguration) {
         let heritage = self.inherited.entry(ask).or_default();
         heritage.zones = Some(frontend.zones.clone());
         if let Some(FrontendAddress::Private(address)) = frontends::frontend_address(frontend) {
@@ -110,9 +111,9 @@ impl FrontendAssignment {
     fn assign(
         &mut self,
         context: &PlanContext<'_>,
-        (ask, spec): (usize, &ServiceSpec),
+        (ask, spec): (RequestIdx, &ServiceSpec),
         family: IpFamily,
-        (target, draft): (usize, &LoadBalancerDraft<'_>),
+        (target, draft): (DraftIdx, &LoadBalancerDraft<'_>),
     ) -> Result<(), ServiceRefusal> {
         if self.by_request.contains_key(&(ask, family)) {
             return Ok(());

@@ -9,6 +9,7 @@ use super::{
     draft::{FrontendUse, LoadBalancerDraft, NAT_POOL, frontend_uses},
     frontend_assignment::FrontendAssignment,
     frontends::{self, FrontendAddress},
+    types::DraftIdx,
 };
 use crate::providers::azure::{
     arm::network::{FrontendIpConfiguration, FrontendIpConfigurationProperties},
@@ -18,7 +19,7 @@ use crate::providers::azure::{
 /// Hands over every front end that is replaced on `draft`, the one at `place`. `asks`: whose rules follow their Services.
 pub(super) fn hand_over(
     context: &PlanContext<'_>,
-    (place, draft): (usize, &mut LoadBalancerDraft<'_>),
+    (place, draft): (DraftIdx, &mut LoadBalancerDraft<'_>),
     seating: &FrontendAssignment,
     asks: &NameOwners,
     known: &KnownServices<'_>,
@@ -50,7 +51,7 @@ fn foreign_uses(draft: &LoadBalancerDraft<'_>, id: &str, asks: &NameOwners) -> V
 }
 
 /// The id of the new front end that gets the address anyway.
-fn added_frontend_with(seating: &FrontendAssignment, place: usize, seat: &FrontendAddress) -> Option<String> {
+fn added_frontend_with(seating: &FrontendAssignment, place: DraftIdx, seat: &FrontendAddress) -> Option<String> {
     let mut new = seating.added.iter().filter(|(at, _)| *at == place).map(|(_, part)| part);
     new.find(|part| frontends::frontend_address(part).as_ref() == Some(seat))?.id.clone()
 }

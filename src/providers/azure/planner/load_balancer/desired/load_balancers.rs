@@ -18,6 +18,7 @@ use super::{
     context::{KnownServices, NameOwners, PlanContext, ensured_spec},
     draft::{self, LoadBalancerDraft},
     former_names, frontends, placement,
+    types::RequestIdx,
 };
 use crate::providers::azure::{
     arm::{ResourceId, network::ArmLoadBalancer},
@@ -103,22 +104,22 @@ pub fn plan_load_balancers(
             return assemble_plan(&context, &active, attempt, refused);
         }
         for (ask, refusal) in attempt.refused {
-            refused.entry(active[ask].identity().clone()).or_insert(refusal);
+            refused.entry(active[ask.0].identity().clone()).or_insert(refusal);
         }
     }
 }
 
 /// Who has a front end comes first, then who is likely to own its public IP, then the rest; each by name.
 fn by_precedence<'a>(context: &PlanContext<'_>, asks: &'a [ServiceRequest]) -> Vec<&'a ServiceRequest> {
-    let owners = NameOwners::new(asks.iter().map(ServiceRequest::identity));
+    let owners = NameOwners::of_requests(asks.iter().map(ServiceRequest::identity));
     let names = context.observed.load_balancers.iter().flat_map(draft::frontends).filter_map(|part| part.name.as_deref());
-    let seated: BTreeSet<usize> = names.filter_map(|name| owners.of_frontend(name)).collect();
+    let seated: BTreeSet<RequestIdx> = names.filter_map(|name| owners.of_frontend(name)).collect();
     let mut ranked: Vec<(u8, &ServiceRequest)> = asks
         .iter()
         .enumerate()
         .map(|(place, ask)| {
             let rank = match ensured_spec(ask) {
-                _ if seated.contains(&place) => 0,
+                _ if seated.contains(&RequestIdx(place)) => 0,
                 Some(spec) if is_primary(context, spec) => 1,
                 _ => 2,
             };

@@ -9,6 +9,7 @@ use super::{
     ServiceRequest,
     context::{NameOwners, PlanContext},
     draft::{self, LoadBalancerDraft},
+    types::{DraftIdx, RequestIdx},
 };
 use crate::providers::azure::{
     arm::{
@@ -71,18 +72,19 @@ pub(super) fn lends_address(document: &ArmLoadBalancer, pip: &PublicIpAddress) -
 
 /// The load balancers that planning may change: managed ones, and those on which names show parts of a Service: of those who ask, and of
 /// all when load balancers may have had another name. `known`: all Services.
-pub(super) fn drafts<'a>(context: &PlanContext<'a>, owners: &NameOwners, known: &NameOwners) -> Vec<LoadBalancerDraft<'a>> {
-    let owners = if context.is_standard() { known } else { owners };
+pub(super) fn drafts<'a, T: Copy>(
+    context: &PlanContext<'a>,
+    owners: &NameOwners,
+    known: &NameOwners<T>,
+) -> Vec<LoadBalancerDraft<'a>> {
+    let are_all = context.is_standard();
+    let has_frontend =
+        |name: &str| if are_all { known.of_frontend(name).is_some() } else { owners.of_frontend(name).is_some() };
+    let has_rule = |name: &str| if are_all { known.of_rule(name).is_some() } else { owners.of_rule(name).is_some() };
     let is_touched = |document: &ArmLoadBalancer| {
-        draft::frontends(document)
-            .iter()
-            .any(|part| part.name.as_deref().is_some_and(|name| owners.of_frontend(name).is_some()))
-            || draft::rules(document)
-                .iter()
-                .any(|part| part.name.as_deref().is_some_and(|name| owners.of_rule(name).is_some()))
-            || draft::probes(document)
-                .iter()
-                .any(|part| part.name.as_deref().is_some_and(|name| owners.of_rule(name).is_some()))
+        draft::frontends(document).iter().any(|part| part.name.as_deref().is_some_and(has_frontend))
+            || draft::rules(document).iter().any(|part| part.name.as_deref().is_some_and(has_rule))
+            || draft::probes(document).iter().any(|part| part.name.as_deref().is_some_and(has_rule))
     };
     let documents = context.observed.load_balancers.iter().filter(|document| !is_leftover(context.settings, document));
     let documents = documents.filter(|document| is_ours(context.settings, name(document)) || is_touched(document));
@@ -219,7 +221,7 @@ fn with_room(
 /// The external name of the load balancer of the Service's kind that already has parts of it.
 pub(super) fn current<'a>(
     drafts: &'a [LoadBalancerDraft<'_>],
-    ask: usize,
+    ask: RequestIdx,
     spec: &ServiceSpec,
     owners: &NameOwners,
 ) -> Option<&'a str> {
@@ -234,10 +236,22 @@ pub(super) fn current<'a>(
 
 /// Where the Services of one attempt belong.
 pub(super) struct TargetLoadBalancers {
-    /// Position of the draft by the ask's position; `None`: it is to be removed.
-    pub(super) by_request: Vec<Option<usize>>,
+    /// The draft by the place of the request; `None`: it is to be removed.
+    by_request: Vec<Option<DraftIdx>>,
     /// Asks that cannot be placed.
-    pub(super) refused: Vec<(usize, ServiceRefusal)>,
+    pub(super) refused: Vec<(RequestIdx, ServiceRefusal)>,
+}
+
+impl TargetLoadBalancers {
+    /// The draft where the request belongs; `None`: it is to be removed.
+    pub(super) fn of(&self, request: RequestIdx) -> Option<DraftIdx> {
+        self.by_request.get(request.0).copied().flatten()
+    }
+
+    /// Every request with its draft.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (RequestIdx, Option<DraftIdx>)> {
+        self.by_request.iter().enumerate().map(|(place, target)| (RequestIdx(place), *target))
+    }
 }
 
 /// Places every ask, adding the load balancers that are missing.
@@ -251,9 +265,9 @@ pub(super) fn choose_targets<'a>(
     let mut targets = TargetLoadBalancers { by_request: vec![None; asks.len()], refused: Vec::new() };
     for (place, ask) in asks.iter().enumerate() {
         let Some(spec) = super::context::ensured_spec(ask) else { continue };
-        let current = current(drafts, place, spec, owners).map(str::to_owned);
+        let current = current(drafts, RequestIdx(place), spec, owners).map(str::to_owned);
         match external_name(context, spec, current.as_deref(), &load) {
-            Err(refusal) => targets.refused.push((place, refusal)),
+            Err(refusal) => targets.refused.push((RequestIdx(place), refusal)),
             Ok(external) => {
                 if !current.is_some_and(|current| current.eq_ignore_ascii_case(&external)) {
                     *load.entry((external.to_lowercase(), spec.internal)).or_default() +=
@@ -262,7 +276,7 @@ pub(super) fn choose_targets<'a>(
                 let is_it = |draft: &LoadBalancerDraft<'_>| {
                     draft.internal == spec.internal && draft.external_name.eq_ignore_ascii_case(&external)
                 };
-                targets.by_request[place] = Some(drafts.iter().position(is_it).unwrap_or(drafts.len()));
+                targets.by_request[place] = Some(DraftIdx(drafts.iter().position(is_it).unwrap_or(drafts.len())));
                 if !drafts.iter().any(is_it) {
                     drafts.push(new(context, &external, spec.internal));
                 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{context::NameOwners, draft::LoadBalancerDraft, rules};
+use super::{context::NameOwners, draft::LoadBalancerDraft, rules, types::RequestIdx};
 use crate::providers::azure::{
     arm::network::{LoadBalancingRule, LoadBalancingRuleProperties},
     planner::load_balancer::spec::ServiceRefusal,
@@ -53,16 +53,16 @@ fn nat_port_ranges<'a>(draft: &'a LoadBalancerDraft<'_>) -> Vec<NatPortRange<'a>
     single.chain(properties.inbound_nat_pools.iter().flatten().filter_map(ranges)).collect()
 }
 
-/// Services whose rules on `draft` meet somebody else's, before it has any of `wanted`: rules by the ask's position, in the order of
+/// Services whose rules on `draft` meet somebody else's, before it has any of `wanted`: rules by request, in the order of
 /// precedence.
 pub(super) fn conflicts(
     draft: &LoadBalancerDraft<'_>,
-    wanted: &[(usize, &LoadBalancingRule)],
+    wanted: &[(RequestIdx, &LoadBalancingRule)],
     owners: &NameOwners,
-) -> Vec<(usize, ServiceRefusal)> {
+) -> Vec<(RequestIdx, ServiceRefusal)> {
     let owner = |rule: &LoadBalancingRule| rule.name.as_deref().and_then(|name| owners.of_rule(name));
-    let mut holders: BTreeMap<FrontendPort, (Option<usize>, String)> = BTreeMap::new();
-    let mut incumbents: BTreeSet<(FrontendPort, usize)> = BTreeSet::new();
+    let mut holders: BTreeMap<FrontendPort, (Option<RequestIdx>, String)> = BTreeMap::new();
+    let mut incumbents: BTreeSet<(FrontendPort, RequestIdx)> = BTreeSet::new();
     for rule in draft.rules() {
         let Some(claim) = rule_frontend_port(rule) else { continue };
         match owner(rule) {

@@ -69,7 +69,7 @@ pub fn public_ip_groups<'a>(
     observed: &ObservedNetwork,
     services: impl Iterator<Item = &'a ServiceIdentity>,
 ) -> BTreeSet<ResourceId> {
-    let owners = NameOwners::new(services);
+    let owners = NameOwners::of_requests(services);
     let own = |frontend: &&FrontendIpConfiguration| {
         frontend.name.as_deref().is_some_and(|name| owners.of_frontend(name).is_some())
     };

@@ -8,6 +8,14 @@ use crate::providers::azure::{
     planner::load_balancer::spec::{IpFamily, ServiceIdentity, ServiceSpec},
 };
 
+/// Place of a request among those of one attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RequestIdx(pub(super) usize);
+
+/// Place of a load balancer among the drafts of one attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct DraftIdx(pub(super) usize);
+
 /// One Service's part in a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServiceRequest {
