@@ -1,6 +1,6 @@
 //! The life of a manager: serve, watch, campaign, lead, drain, release.
 //!
-//! In: [`Parts`] – everything that differs between the binary, the demo and a test. Out: how it [`Ended`]. What runs on every
+//! In: [`ManagerDeps`] – everything that differs between the binary, the demo and a test. Out: a [`ManagerOutcome`]. What runs on every
 //! replica (servers, informers, the provider's caches) starts at once; controllers start when this replica leads.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};

@@ -1,6 +1,6 @@
 //! `check-config`: which provider configuration to look at, and how closely.
 //!
-//! In: the words after `check-config`. Out: a [`CheckConfig`]. The flags are rows of the table in [`flags`](super::flags), so they
+//! In: the words after `check-config`. Out: a [`CheckConfigOptions`]. The flags are rows of the table in [`flags`](super::flags), so they
 //! mean what they mean when the program runs.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};

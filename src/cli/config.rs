@@ -1,4 +1,4 @@
-//! What the command line means: plain, typed, validated. In: [`Arguments`]. Out: a [`Config`], or every complaint at once.
+//! What the command line means: plain, typed, validated. In: [`FlagArguments`]. Out: a [`ManagerConfig`], or every complaint at once.
 
 mod build;
 mod configz;

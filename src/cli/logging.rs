@@ -1,4 +1,4 @@
-//! The log: which lines are written, and in which form. In: [`LoggingConfig`] and the program's `tracing` events. Out:
+//! The log: which lines are written, and in which form. In: [`LoggingOptions`] and the program's `tracing` events. Out:
 //! lines on stderr, as klog writes them (`k8s.io/klog`) or as JSON with the keys of `k8s.io/component-base/logs/json`.
 //!
 //! Libraries below us are heard from `info` up at most, whatever the verbosity: below that, TLS and HTTP libraries print

@@ -1,6 +1,6 @@
 //! The command line: what was typed, and what it means.
 //!
-//! In: the words. Out: a [`Command`]: either a validated [`config::Config`] to run with, or a text to print. The tables
+//! In: the words. Out: a [`CliCommand`]: either a validated [`config::ManagerConfig`] to run with, or a text to print. The tables
 //! in [`flags`], [`feature_gates`] and [`controllers`] say everything once; parser, help, completions, `/flagz`,
 //! `/configz` and the reference pages derive from them.
 

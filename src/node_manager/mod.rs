@@ -1,6 +1,6 @@
 //! cloud-node-manager: the node controller for one Node, run by the machine that the Node stands for.
 //!
-//! In: [`Parts`] – the Node's name, clients, and what the machine's cloud tells of it. Out: a [`NodeManager`] that watches this
+//! In: [`NodeManagerDeps`] – the Node's name, clients, and what the machine's cloud tells of it. Out: a [`NodeManager`] that watches this
 //! Node and no other, initialises it, and keeps its addresses and labels up to date. What a Node is told and how it is written is
 //! [`controllers::node`](crate::controllers::node)'s, so that both modes leave the same Node behind and never fight over it.
 //! Upstream: `pkg/nodemanager`.

@@ -95,7 +95,7 @@ pub enum KubeClientError {
 #[derive(Clone)]
 pub struct KubeClients {
     settings: KubeClientConfig,
-    /// Without what [`Credentials`] takes care of.
+    /// Without what [`KubeCredentials`] takes care of.
     base: Config,
     credentials: KubeCredentials,
     /// The user as in the kubeconfig.
@@ -242,7 +242,7 @@ impl KubeClients {
     }
 }
 
-/// A client over `service` that ends every wait as those of [`Clients`] do, and limits nothing: for servers in the same process.
+/// A client over `service` that ends every wait as those of [`KubeClients`] do, and limits nothing: for servers in the same process.
 pub fn client_over_service<S, B>(service: S) -> Client
 where
     S: Service<http::Request<Body>, Response = http::Response<B>, Error = BoxError> + Send + Clone + 'static,

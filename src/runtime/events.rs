@@ -1,6 +1,6 @@
 //! Events: what happened to an object, for `kubectl describe`.
 //!
-//! In: [`Event`] values that controllers build in their `events.rs`. Out: core/v1 Events, similar ones aggregated and floods
+//! In: [`RecordedEvent`] values that controllers build in their `events.rs`. Out: core/v1 Events, similar ones aggregated and floods
 //! filtered. Recording never blocks and never fails the caller.
 
 mod correlator;

@@ -1,6 +1,6 @@
 //! One list and watch per kind, into a store of pruned objects.
 //!
-//! In: a watch of the API server. Out: a [`Store`] to read from, and [`Change`]s with old and new object for whoever
+//! In: a watch of the API server. Out: an [`InformerStore`] to read from, and [`ObjectChange`]s with old and new object for whoever
 //! subscribed before the start. Survives disconnects, restarts and expired resource versions; an object that cannot be decoded is
 //! counted, logged and skipped, so that one bad object never stops a watch. No server makes it wait for ever: the limits are those of
 //! `client::deadline`, and [`WatchStatus`] tells since when the store may be behind.
@@ -105,7 +105,7 @@ where
     }
 
     /// The same for the objects whose labels `selector` selects: the server sends no others, and one that stops to be selected is
-    /// [`Change::Deleted`].
+    /// [`ObjectChange::Deleted`].
     pub fn with_label_selector(selector: Option<&str>, prune: PruneFn<K>) -> Self {
         let watched = watcher::Config::default();
         let watched = selector.map_or_else(|| watched.clone(), |selector| watched.clone().labels(selector));

@@ -1,6 +1,6 @@
 //! Settings of the secure port as plain data, with upstream's defaults, and the pure checks on them.
 //!
-//! In: what the flags said (the command line maps into [`ServingConfig`]). Out: a [`ServingError::Setting`] that names the flag,
+//! In: what the flags said (the command line maps into [`SecureServingConfig`]). Out: a [`ServingError::Setting`] that names the flag,
 //! or nothing. Defaults are those of `SecureServingOptions`, `DelegatingAuthenticationOptions` and
 //! `DelegatingAuthorizationOptions` in `k8s.io/apiserver/pkg/server/options`.
 

@@ -1,8 +1,8 @@
 //! TCP and TLS below the pages: binding, places, handshakes, HTTP/1.1 and HTTP/2, and the limits that keep a client harmless.
 //!
-//! In: the settings, a TLS configuration, the router. Out: requests that carry the [`Peer`] they came from. A connection without a
-//! place is closed before anything is read from it. Time limits of handshake, head and idleness are those of upstream's secure
-//! server (`k8s.io/apiserver/pkg/server/secure_serving.go`).
+//! In: the settings, a TLS configuration, the router. Out: requests that carry the [`ConnectionPeer`] they came from. A
+//! connection without a place is closed before anything is read from it. Time limits of handshake, head and idleness are
+//! those of upstream's secure server (`k8s.io/apiserver/pkg/server/secure_serving.go`).
 
 use std::{
     net::{IpAddr, SocketAddr},

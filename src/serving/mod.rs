@@ -1,6 +1,6 @@
 //! The secure port: TLS, delegated authentication and authorization, health, metrics, status pages.
 //!
-//! In: a [`ServingConfig`] (plain data, mapped from the flags) and [`Parts`] (what the pages show). Out: a listening HTTPS
+//! In: a [`SecureServingConfig`] (plain data, mapped from the flags) and [`ServingDeps`] (what the pages show). Out: a listening HTTPS
 //! server, whose address [`serve`] returns and which ends gracefully when the shutdown begins.
 //!
 //! A request passes: `listener` (TCP, TLS, limits) → `authentication` (who) → `authorization` (may they) → `pages` (answer).

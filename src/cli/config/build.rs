@@ -1,4 +1,4 @@
-//! Builds a [`Config`] and gathers every complaint and notice on the way. Rules are those of upstream's options
+//! Builds a [`ManagerConfig`] and gathers every complaint and notice on the way. Rules are those of upstream's options
 //! (`k8s.io/cloud-provider/options`, `k8s.io/client-go/tools/leaderelection`) unless said otherwise.
 
 use std::{path::PathBuf, time::Duration};

@@ -50,7 +50,7 @@ pub const GATHERING_DELAY: Duration = Duration::from_millis(500);
 /// Shortest time between two full reconciles when no node changes; finds what somebody else did to the routes.
 pub const RESYNC_PERIOD: Duration = Duration::from_secs(300);
 
-/// Delay before the first repetition of what failed; doubles up to [`Config::reconciliation_period`].
+/// Delay before the first repetition of what failed; doubles up to [`RouteControllerConfig::reconciliation_period`].
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 
 /// What the flags say.

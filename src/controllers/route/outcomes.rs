@@ -1,6 +1,6 @@
 //! What follows from what became of a plan: pure.
 //!
-//! In: a [`Plan`] and the provider's [`RouteOutcomes`]. Out: which nodes have all their routes, which creations failed, and how
+//! In: a [`RoutePlan`] and the provider's [`RouteOutcomes`]. Out: which nodes have all their routes, which creations failed, and how
 //! the reconcile ended. Upstream: `route_controller.go`, `reconcile` (last part) and `updateNetworkingCondition`.
 
 use std::{sync::Arc, time::Duration};

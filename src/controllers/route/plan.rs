@@ -1,6 +1,6 @@
 //! Which routes to delete and to create: pure.
 //!
-//! In: the routes that the provider listed, the nodes, the cluster CIDRs. Out: a [`Plan`], that is the changes and, per node, what
+//! In: the routes that the provider listed, the nodes, the cluster CIDRs. Out: a [`RoutePlan`], that is the changes and, per node, what
 //! has to be there once they are made. Upstream: `route_controller.go`, `reconcile`.
 
 use std::{

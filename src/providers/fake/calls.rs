@@ -1,6 +1,6 @@
 //! The calls a fake cloud can be told to spoil: their names, and what to do with them.
 //!
-//! In: the `calls` section of the configuration. Out: a [`Verdict`] per call: how long to wait, and which fault to show, if any.
+//! In: the `calls` section of the configuration. Out: a [`FaultInjection`] per call: how long to wait, and which fault to show, if any.
 
 use std::{collections::BTreeMap, time::Duration};
 

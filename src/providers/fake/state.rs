@@ -1,6 +1,6 @@
 //! What a fake cloud remembers, and the single steps that change it. Pure: no locks, files or waiting.
 //!
-//! In: memory and what a Service wants. Out: the next [`Step`] towards it, or `None` when nothing is left to do. Because each
+//! In: memory and what a Service wants. Out: the next [`FakeCloudStep`] towards it, or `None` when nothing is left to do. Because each
 //! step is found by comparing, work that was cut off half-way is simply continued.
 
 use std::{

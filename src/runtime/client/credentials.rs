@@ -75,7 +75,7 @@ impl KubeCredentials {
     }
 }
 
-/// Puts [`Credentials`] on requests.
+/// Puts [`KubeCredentials`] on requests.
 #[derive(Clone)]
 pub(super) struct CredentialsLayer {
     credentials: KubeCredentials,

@@ -1,7 +1,7 @@
 //! Every wait for the API server ends.
 //!
-//! In: a request. Out: its [`Limits`] (pure), and an answer whose head and body keep to them. The time a request waits for the rate
-//! limit does not count: these limits begin when it leaves.
+//! In: a request. Out: its [`RequestDeadlines`] (pure), and an answer whose head and body keep to them. The time a request
+//! waits for the rate limit does not count: these limits begin when it leaves.
 //!
 //! | wait | limit | then |
 //! | --- | --- | --- |
@@ -173,7 +173,7 @@ impl Body for DeadlineBody {
     }
 }
 
-/// [`within`] as a layer.
+/// [`with_deadlines`] as a layer.
 #[derive(Clone, Copy)]
 pub(super) struct DeadlineLayer;
 

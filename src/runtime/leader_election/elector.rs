@@ -1,6 +1,6 @@
 //! Running for the lease: reads, writes and waits as [`super::lease`] decides.
 //!
-//! In: a client, an [`ElectionConfig`] and a stop signal that begins only after the controllers have drained. Out: a [`Leadership`]
+//! In: a client, an [`ElectorConfig`] and a stop signal that begins only after the controllers have drained. Out: a [`Leadership`]
 //! whose `until` is the start of the last successful write plus the renew deadline: it ends before anybody else may take over.
 
 use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
@@ -140,7 +140,7 @@ enum LeaseAttempt {
     Waiting { expires_in: Duration },
 }
 
-/// Runs for the lease; see [`Elector::run`].
+/// Runs for the lease; see [`LeaderElector::run`].
 pub struct LeaderElector {
     api: Api<Lease>,
     config: ElectorConfig,

@@ -1,6 +1,6 @@
 //! What to do about the Lease: pure decisions.
 //!
-//! In: the Lease as last read, since when it has been seen unchanged, and the time. Out: an [`Action`]. Expiry is judged by the local
+//! In: the Lease as last read, since when it has been seen unchanged, and the time. Out: a [`LeaseAction`]. Expiry is judged by the local
 //! monotonic clock alone, from the moment a change was *seen*, so skewed wall clocks cannot make two leaders.
 //! Upstream: client-go `tools/leaderelection/leaderelection.go`, `tryAcquireOrRenew` and `release`.
 

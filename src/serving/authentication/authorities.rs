@@ -1,6 +1,6 @@
 //! CAs that vouch for callers: one set for clients, another for front proxies.
 //!
-//! In: PEM bundles from files, or the data of ConfigMap `kube-system/extension-apiserver-authentication`. Out: [`Authorities`],
+//! In: PEM bundles from files, or the data of ConfigMap `kube-system/extension-apiserver-authentication`. Out: [`CallerAuthorities`],
 //! or which key is wrong.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};

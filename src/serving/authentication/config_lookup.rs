@@ -1,6 +1,6 @@
 //! Keeps the CA data fresh: CA files, and ConfigMap `kube-system/extension-apiserver-authentication`.
 //!
-//! In: settings and a client. Out: [`Authorities`] that requests read without waiting. What cannot be read keeps what was known.
+//! In: settings and a client. Out: [`CallerAuthorities`] that requests read without waiting. What cannot be read keeps what was known.
 //! Unlike upstream, a failing first lookup does not end the process: it is repeated, and until it succeeds `/readyz` fails with
 //! the reason (unless `--authentication-tolerate-lookup-failure`).
 

@@ -1,6 +1,6 @@
 //! Who is asking: front-proxy headers, client certificate, bearer token, or nobody in particular.
 //!
-//! In: the headers of a request and the certificates of its connection. Out: a [`User`], or that a presented credential is
+//! In: the headers of a request and the certificates of its connection. Out: a [`RequestUser`], or that a presented credential is
 //! wrong. The order and the rule that a wrong credential is never taken for none are those of
 //! `k8s.io/apiserver/pkg/authentication/authenticatorfactory/delegating.go`.
 

@@ -88,8 +88,9 @@ impl ArmClient {
         self.measure(&ask, Box::pin(self.read(&ask, self.read_deadline()))).await
     }
 
-    /// All pages of the collection at `path`: a group's or resource's id and what follows, e.g. `{group}/providers/Microsoft.Compute/virtualMachines`.
-    /// Never a part of them: the error of one page is the error of the list.
+    /// All pages of the collection at `path`: a group's or resource's id and what follows, e.g.
+    /// `{group}/providers/Microsoft.Compute/virtualMachines`. Never a part of them: the error of one page is the error of
+    /// the list.
     pub async fn list<D: DeserializeOwned>(
         &self,
         kind: &'static ApiType,

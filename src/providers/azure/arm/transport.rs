@@ -1,7 +1,7 @@
 //! The wire under the ARM client and the credentials: one request out, one answer in. Tests put a simulator here.
 //!
 //! What comes back is bounded, because whoever answers decides how long it is: a megabyte of gzip is a gigabyte of text. The bound
-//! counts the bytes after decompression. A request may raise it with [`LargestBody`]; without one it is that of a token.
+//! counts the bytes after decompression. A request may raise it with [`MaxBodySize`]; without one it is that of a token.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -29,7 +29,7 @@ impl Default for MaxBodySize {
 /// Sends one request. The URL is absolute; headers are complete but for what HTTP itself adds.
 #[async_trait]
 pub trait ArmTransport: Send + Sync {
-    /// The answer, whatever its status; an error when its body is larger than the request's [`LargestBody`].
+    /// The answer, whatever its status; an error when its body is larger than the request's [`MaxBodySize`].
     async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError>;
 }
 

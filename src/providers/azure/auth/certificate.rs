@@ -1,6 +1,6 @@
 //! The certificate of a service principal: from PEM or PFX to a key that signs and the chain that goes with it. Pure.
 //!
-//! In: the bytes of a file and a password. Out: a [`Signer`], or what is wrong with the file (never its content).
+//! In: the bytes of a file and a password. Out: a [`CertificateSigner`], or what is wrong with the file (never its content).
 //! Upstream: `azidentity.ParseCertificates`.
 
 use std::fmt;

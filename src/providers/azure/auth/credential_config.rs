@@ -1,6 +1,6 @@
 //! Which credential the configuration asks for. Pure.
 //!
-//! In: the configuration and the environment. Out: a [`Choice`], or the field that is missing. The order, and which variables
+//! In: the configuration and the environment. Out: a [`CredentialConfig`], or the field that is missing. The order, and which variables
 //! replace which fields: upstream `pkg/azclient/auth.go`, `auth_conf.go`.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Following the configuration: what changes in the file or the Secret counts within seconds; what is bad changes nothing.
 //!
-//! In: a [`Loader`] and a channel with the configuration in use. Out: every other usable configuration, through the channel; and
+//! In: a [`ConfigLoader`] and a channel with the configuration in use. Out: every other usable configuration, through the channel; and
 //! through another one why what there is to read now is no configuration.
 //!
 //! Both sources are read again every few seconds. Symbolic links that a mounted Secret swaps are followed so without watching

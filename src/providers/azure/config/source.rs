@@ -1,6 +1,6 @@
 //! Where the configuration comes from: a file, a Secret, or both.
 //!
-//! In: paths, names, a client. Out: [`Texts`] or a [`LoadError`] that says what to create or permit. Decides nothing about the
+//! In: paths, names, a client. Out: [`ConfigTexts`] or a [`ConfigLoadError`] that says what to create or permit. Decides nothing about the
 //! content.
 
 use std::{

@@ -2,7 +2,7 @@
 //!
 //! In: Nodes, names or provider ids, and the inventory. Out: [`AzureInstances`], which answers [`crate::cloud_provider`]'s
 //! `InstancesV2` (in `v2`), `Instances` and `Zones` (in `v1`). What is answered is decided by pure functions of plain data:
-//! [`standing`] (whose is a Node), [`describe`] (what is it told), [`existence`] (is the machine there, does it run),
+//! [`ownership`] (whose is a Node), [`describe`] (what is it told), [`existence`] (is the machine there, does it run),
 //! [`provider_id`] and [`errors`].
 
 pub mod describe;

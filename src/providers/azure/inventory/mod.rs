@@ -4,8 +4,8 @@
 //! all who wait for it; writes and direct reads update it.
 //!
 //! ```text
-//! question ─► resolve (what is it?) or judge (does it exist?) ─► answer
-//!                 ▲ snapshot        │ needs
+//! query ─► resolve (what is it?) or existence (does it exist?) ─► answer
+//!                 ▲ snapshot        │ required reads
 //!                 │                 ▼
 //!     records ─► build ◄── ARM ◄── plan (lists or single reads)
 //! ```

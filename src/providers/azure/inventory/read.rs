@@ -36,13 +36,13 @@ pub(super) enum ArmRead {
 /// What a read answered.
 #[derive(Debug)]
 pub(super) enum ArmReadPayload {
-    /// To [`Read::ScaleSets`].
+    /// To [`ArmRead::ScaleSets`].
     ScaleSets(Vec<ScaleSetSummary>),
-    /// To [`Read::Machines`] and [`Read::Machine`]: machines without addresses, and whether they came with instance view.
+    /// To [`ArmRead::Machines`] and [`ArmRead::Machine`]: machines without addresses, and whether they came with instance view.
     Machines(Vec<(Machine, bool)>),
-    /// To [`Read::Interfaces`] and [`Read::InterfacesOf`].
+    /// To [`ArmRead::Interfaces`] and [`ArmRead::InterfacesOf`].
     Interfaces(HashMap<ResourceId, MachineInterface>),
-    /// To [`Read::ScaleSet`]: it exists.
+    /// To [`ArmRead::ScaleSet`]: it exists.
     Exists,
 }
 

@@ -1,7 +1,8 @@
 //! Every event of load balancing on Azure, as a named function. Pure.
 //!
-//! In: the Service and what happened. Out: an [`Event`] for the recorder, which aggregates. Reasons are upstream's where upstream has
-//! the event (`az.Event` in `pkg/provider`). That an ensure or delete as a whole failed is told by the service controller.
+//! In: the Service and what happened. Out: a [`RecordedEvent`] for the recorder, which aggregates. Reasons are upstream's
+//! where upstream has the event (`az.Event` in `pkg/provider`). That an ensure or delete as a whole failed is told by the
+//! service controller.
 
 use k8s_openapi::api::core::v1::Service;
 

@@ -1,4 +1,4 @@
-//! Asks the metadata service. In: its address and a wire. Out: [`Documents`], or why not.
+//! Asks the metadata service. In: its address and a wire. Out: [`ImdsDocuments`], or why not.
 //!
 //! Paths, api-versions and headers are upstream's (`pkg/provider/azure_instance_metadata.go`); the tries are Azure's advice.
 

@@ -1,6 +1,6 @@
 //! What a Node is told of the machine it runs on: pure.
 //!
-//! In: the [`Documents`] of the metadata service. Out: the same that the central mode tells from ARM, since both go through
+//! In: the [`ImdsDocuments`] of the metadata service. Out: the same that the central mode tells from ARM, since both go through
 //! [`instances::describe`](crate::providers::azure::instances::describe); and labels of facts that only the service knows.
 //! Upstream: `pkg/node/node.go`, `azure_instances_v1.go` (`addressGetter`), `azure_zones.go` (`GetZone`).
 

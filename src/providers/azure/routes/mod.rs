@@ -4,8 +4,8 @@
 //! change.
 //!
 //! ```text
-//! Routes ─► hops (where to?) ─► commit (who waits?) ─► plan ─► table ◄─► ARM
-//!        ─► listing ◄── memory, table
+//! Routes ─► next_hop (where to?) ─► commit (who waits?) ─► plan ─► table ◄─► ARM
+//!        ─► listing ◄── node_history, table
 //! ```
 //! `names`, `hops`, `plan`, `split`, `listing` and `memory` decide and are pure; `table` reads, caches and writes; `commit` gathers
 //! what comes while a write is in flight. The table's association with subnets is never touched.

@@ -73,8 +73,9 @@ impl NetworkWriter {
         self.delete(&api::LOAD_BALANCERS, id, Precondition::unchanged(etag.as_deref()), what, gone, urgency).await
     }
 
-    /// Creates or replaces a public IP. `had_address`: whether the Service had an address before. Then the public IP may be there although
-    /// a list lacks it, and is read by itself before it is created. The name of a new Service's has its UID, so that the condition suffices.
+    /// Creates or replaces a public IP. `had_address`: whether the Service had an address before. Then the public IP may be
+    /// there although a list lacks it, and is read by itself before it is created. The name of a new Service's has its UID,
+    /// so that the condition suffices.
     pub async fn put_public_ip(&self, change: &PublicIpChange, had_address: bool, urgency: Urgency) -> ArmResult<()> {
         let id = &change.id;
         let _turn = self.locks.lock(id).await;

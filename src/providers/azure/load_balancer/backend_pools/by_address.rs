@@ -1,8 +1,9 @@
 //! Pools that list addresses, and pools that change from one kind to the other.
 //!
-//! In: [`Target`]s and nodes. Out: pools written through the [`PoolWriter`]. Pools of one load balancer are written one after the other,
-//! since ARM takes one write of it at a time. Nothing is taken out of a pool before it is known that something comes in.
-//! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go` (`backendPoolTypeNodeIP`, `isBackendPoolPreConfigured` and neighbours).
+//! In: [`ManagedPool`]s and nodes. Out: pools written through the [`PoolWriter`]. Pools of one load balancer are written
+//! one after the other, since ARM takes one write of it at a time. Nothing is taken out of a pool before it is known that
+//! something comes in. Upstream: `pkg/provider/azure_loadbalancer_backendpool.go` (`backendPoolTypeNodeIP`,
+//! `isBackendPoolPreConfigured` and neighbours).
 
 use std::{collections::BTreeMap, time::Duration};
 

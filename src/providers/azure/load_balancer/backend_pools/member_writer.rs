@@ -1,7 +1,7 @@
 //! Writes instances of uniform scale sets and network interfaces of other machines.
 //!
-//! In: [`Tasks`]. Out: documents written, many at once. What one of them answers holds up none of the others. Each is read before it is
-//! written; what the write would be, the planner says.
+//! In: [`PoolMemberUpdates`]. Out: documents written, many at once. What one of them answers holds up none of the others.
+//! Each is read before it is written; what the write would be, the planner says.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -1,7 +1,7 @@
 //! Gathers what many callers want of one document while a write of it is in flight, and does it all at once.
 //!
 //! In: items, each from a caller that waits. Out: each caller's answer. Whoever finds the seat free takes it, waits for others as
-//! [`super::hold`] says, and does the work for all; there is no task in the background. A caller that goes away while it has the seat
+//! [`super::delay`] says, and does the work for all; there is no task in the background. A caller that goes away while it has the seat
 //! takes the batch with it: the others are told so and try again.
 
 use std::{

@@ -1,6 +1,6 @@
 //! Group commit: one document, one write at a time, for everybody who waits.
 //!
-//! [`batch`] gathers, [`hold`] says how long, [`split`] takes a rejected batch apart.
+//! [`batcher`] gathers, [`delay`] says how long, [`split`] takes a rejected batch apart.
 
 pub mod batcher;
 pub mod delay;

@@ -1,8 +1,9 @@
 //! The lease that keeps other components from changing load balancers at the same time.
 //!
-//! In: a client. Out: a [`Held`] for each piece of work. The first one acquires the lease, others share it, and it is given up when the
-//! last one is dropped; without work nothing is sent. `plan` decides, a task does. Upstream (`pkg/provider/azure_lock.go`) takes it for
-//! every Service anew, whatever the configuration; the AKS resource provider and a Go controller during a hand-over respect it.
+//! In: a client. Out: a [`LeaseGuard`] for each piece of work. The first one acquires the lease, others share it, and it is
+//! given up when the last one is dropped; without work nothing is sent. `plan` decides, a task does. Upstream
+//! (`pkg/provider/azure_lock.go`) takes it for every Service anew, whatever the configuration; the AKS resource provider
+//! and a Go controller during a hand-over respect it.
 
 pub mod plan;
 
@@ -50,7 +51,7 @@ impl LeaseGuard {
     }
 }
 
-/// Hands out [`Held`]s. Clones share one lease.
+/// Hands out [`LeaseGuard`]s. Clones share one lease.
 #[derive(Debug, Clone)]
 pub struct ResourceLocker {
     requests: mpsc::UnboundedSender<oneshot::Sender<LeaseGuardResult>>,

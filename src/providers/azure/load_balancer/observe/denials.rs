@@ -1,10 +1,11 @@
 //! What only some Services name and what could not be read for a reason that lasts, and for how long nobody asks again: public IPs of other
 //! resource groups, and subnets. Pure: time comes in.
 //!
-//! In: outcomes of reads. Out: what answers whoever names such a thing meanwhile. A role that is being assigned takes minutes to
-//! arrive: the thing is asked for again after [`FIRST`], a subnet that is not there after [`FIRST_ABSENT`], since somebody may be about to
-//! make it; then after twice as long each time, up to [`LONGEST`]. What nobody has asked for
-//! for [`LONGEST`] after that is forgotten, and so is what would have been asked for soonest when there are more than [`MOST`].
+//! In: outcomes of reads. Out: what answers whoever names such a thing meanwhile. A role that is being assigned takes
+//! minutes to arrive: the thing is asked for again after [`FIRST_DELAY`], a subnet that is not there after
+//! [`FIRST_DELAY_ABSENT`], since somebody may be about to make it; then after twice as long each time, up to [`MAX_DELAY`].
+//! What nobody has asked for for [`MAX_DELAY`] after that is forgotten, and so is what would have been asked for soonest
+//! when there are more than [`MAX_DENIALS`].
 
 use std::{collections::HashMap, time::Duration};
 

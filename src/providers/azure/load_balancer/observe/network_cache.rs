@@ -262,7 +262,7 @@ impl NetworkCache {
         }
     }
 
-    /// A read is sent now. Answers its place; [`Knowledge::end`] has to follow.
+    /// A read is sent now. Answers its place; [`NetworkCache::end_read`] has to follow.
     pub(super) fn begin_read(&mut self) -> CacheSequence {
         let since = self.next_sequence();
         self.reads_in_flight.insert(since);

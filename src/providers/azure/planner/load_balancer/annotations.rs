@@ -1,6 +1,6 @@
 //! Every annotation of Services once: key, accepted values, default, what it does. Readers and the reference page derive from the table.
 //!
-//! In: the annotations of a Service. Out: typed values, or a [`Refusal`] that names the key and what it accepts.
+//! In: the annotations of a Service. Out: typed values, or a [`ServiceRefusal`] that names the key and what it accepts.
 //! Upstream: `pkg/consts/consts.go`, `pkg/consts/helpers.go`.
 
 use std::{collections::BTreeMap, marker::PhantomData};

@@ -1,8 +1,8 @@
 //! What a Service asks for: read from the object, its annotations and the settings, and validated.
 //!
-//! In: a Service. Out: a [`ServiceSpec`], or [`Refusal`]s that name the annotation or field and what it accepts, all at once. Every
-//! validation error of load balancing arises here. [`for_removal`] reads the same leniently, since nothing may keep a Service from being
-//! deleted; [`warnings`] has what does not refuse it.
+//! In: a Service. Out: a [`ServiceSpec`], or [`ServiceRefusal`]s that name the annotation or field and what it accepts, all
+//! at once. Every validation error of load balancing arises here. [`parse_leniently`] reads the same leniently, since
+//! nothing may keep a Service from being deleted; [`warnings`] has what does not refuse it.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr};
 
@@ -246,7 +246,7 @@ pub struct ServiceWarning {
     pub message: String,
 }
 
-/// Reasons of [`Warning`]s.
+/// Reasons of [`ServiceWarning`]s.
 pub mod reason {
     /// Some of `spec.loadBalancerSourceRanges` is no range. As upstream.
     pub const INVALID_SOURCE_RANGES: &str = "InvalidSourceRanges";

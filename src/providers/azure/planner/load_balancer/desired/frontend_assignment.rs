@@ -1,7 +1,7 @@
 //! Seats Services on front ends: their own, one they share, or a new one; and marks those that are to go. Pure.
 //!
-//! In: Services with the load balancers where they belong. Out: [`Seating`]. Nothing is changed yet: whether a marked front end can
-//! go is known when the rules are.
+//! In: Services with the load balancers where they belong. Out: [`FrontendAssignment`]. Nothing is changed yet: whether a
+//! marked front end can go is known when the rules are.
 
 use std::collections::BTreeMap;
 

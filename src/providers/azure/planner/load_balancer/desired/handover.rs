@@ -1,8 +1,9 @@
 //! Front ends that a Service gives up while others use them: another front end takes over the address and the others. Pure.
 //!
-//! In: load balancers that are being changed, and which front ends are replaced there ([`Seating`]). Out: the same, with whatever of
-//! others referred to such a front end referring to the one that has its address from now on. All of it is one write.
-//! Upstream changes the front end in place: the others have the new address then, and get theirs back one by one.
+//! In: load balancers that are being changed, and which front ends are replaced there ([`FrontendAssignment`]). Out: the
+//! same, with whatever of others referred to such a front end referring to the one that has its address from now on. All of
+//! it is one write. Upstream changes the front end in place: the others have the new address then, and get theirs back one
+//! by one.
 
 use super::{
     context::{KnownServices, NameOwners, PlanContext},

@@ -1,10 +1,11 @@
 //! All load balancers at once, brought to what Services ask for. Pure.
 //!
-//! In: what there is, the asks, the Services that are only context, the public IP of each Service. Out: an [`Outcome`], documents to
-//! write and an answer for each ask. A Service that cannot have what it asks for changes nothing, and the others are planned as if it
-//! had not asked; so planning is repeated without it until everybody who is left fits.
-//! Moving between load balancers (internal or external, the mode of basic ones, another name) is nothing special: parts are wanted
-//! on one document and unwanted on the others. Upstream: `pkg/provider/azure_loadbalancer.go`, `reconcileLoadBalancer`.
+//! In: what there is, the asks, the Services that are only context, the public IP of each Service. Out: a
+//! [`LoadBalancerPlan`], documents to write and an answer for each ask. A Service that cannot have what it asks for changes
+//! nothing, and the others are planned as if it had not asked; so planning is repeated without it until everybody who is
+//! left fits. Moving between load balancers (internal or external, the mode of basic ones, another name) is nothing
+//! special: parts are wanted on one document and unwanted on the others. Upstream: `pkg/provider/azure_loadbalancer.go`,
+//! `reconcileLoadBalancer`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,7 +32,7 @@ use crate::providers::azure::{
 /// The public IP that each external Service shall have, by family. It may not exist yet.
 pub type PublicIpAssignment = BTreeMap<(ServiceIdentity, IpFamily), ResourceId>;
 
-/// Reason of the event, and field of the [`Refusal`], when a front end has to stay because others use it.
+/// Reason of the event, and field of the [`ServiceRefusal`], when a front end has to stay because others use it.
 pub const DELETING_FRONTEND: &str = "DeletingFrontendIPConfiguration";
 
 /// What is to be sent for a load balancer.
@@ -56,7 +57,8 @@ pub struct LoadBalancerChange {
     pub wave: u8,
 }
 
-/// Waves of [`Change`]s: what gives addresses back for good, what takes none from others, what takes some that others give back.
+/// Waves of [`LoadBalancerChange`]s: what gives addresses back for good, what takes none from others, what takes some that
+/// others give back.
 const WAVES: [u8; 3] = [0, 1, 2];
 
 /// A front end that its Service does not want any more, and that others use.

@@ -1,6 +1,6 @@
 //! What becomes of one public IP that exists. Pure.
 //!
-//! In: the document and who wants and leaves it. Out: a change, a release, or what keeps it, in the [`Outcome`].
+//! In: the document and who wants and leaves it. Out: a change, a release, or what keeps it, in the [`PublicIpPlan`].
 
 use std::collections::BTreeSet;
 

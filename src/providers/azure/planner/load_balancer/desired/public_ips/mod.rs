@@ -1,6 +1,6 @@
 //! Public IPs: which each Service shall have, what their documents have to become, and which can go. Pure.
 //!
-//! In: the documents, the asks, the other Services of the cluster and the settings. Out: an [`Outcome`]. Public IPs are written before
+//! In: the documents, the asks, the other Services of the cluster and the settings. Out: a [`PublicIpPlan`]. Public IPs are written before
 //! the load balancer that refers to them, and deleted after the one that does no more.
 //! Upstream: `pkg/provider/azure_loadbalancer.go`, `reconcilePublicIPs`. Other than there: both families are looked at whatever the
 //! Service has now; a Service leaves the list of a public IP that it has moved away from; each document is written in its own group;

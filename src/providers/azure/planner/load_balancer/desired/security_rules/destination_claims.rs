@@ -1,7 +1,8 @@
 //! Who claims which destinations of which rules, over all Services of the cluster.
 //!
-//! In: every Service's [`Reach`]. Out: for a destination of a rule whether it may go, and which of the rule's ports have to stay open
-//! there for Services that share the address. Upstream: `pkg/provider/azure_loadbalancer_accesscontrol.go`.
+//! In: every Service's [`ServiceRules`]. Out: for a destination of a rule whether it may go, and which of the rule's ports
+//! have to stay open there for Services that share the address. Upstream:
+//! `pkg/provider/azure_loadbalancer_accesscontrol.go`.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},

@@ -1,7 +1,7 @@
 //! The rules of a security group while Services take their turns.
 //!
-//! In: the document, and one [`Edits`] after the other. Out: what has become of the document, with a reason for each change. Rules
-//! that do not change are not touched: they go back as ARM sent them.
+//! In: the document, and one [`SecurityRuleEdits`] after the other. Out: what has become of the document, with a reason for
+//! each change. Rules that do not change are not touched: they go back as ARM sent them.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -18,7 +18,7 @@ pub(super) struct SecurityGroupDraft {
     names: HashMap<String, usize>,
     addresses: HashMap<IpAddr, BTreeSet<usize>>,
     priorities: BTreeSet<i64>,
-    /// Rules that lost a destination since the last [`Group::drop_emptied`].
+    /// Rules that lost a destination since the last [`SecurityGroupDraft::drop_emptied`].
     reduced: BTreeSet<usize>,
 }
 
