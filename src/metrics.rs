@@ -24,13 +24,9 @@ pub enum MetricKind {
 /// One row of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Metric {
-    /// Name as exposed.
     pub name: &'static str,
-    /// Kind.
     pub kind: MetricKind,
-    /// Label names in order.
     pub labels: &'static [&'static str],
-    /// Help text.
     pub help: &'static str,
 }
 

@@ -70,11 +70,9 @@ pub struct ManagerDeps {
     pub config: ManagerConfig,
     /// Where clients come from.
     pub clients: Arc<dyn ClientSource>,
-    /// The cloud.
     pub provider: Arc<dyn CloudProvider>,
     /// Metrics, one registry for the process.
     pub metrics: Arc<Metrics>,
-    /// Time.
     pub clock: Clock,
     /// Sets the log verbosity (`PUT /debug/flags/v`).
     pub set_verbosity: Arc<dyn Fn(u8) + Send + Sync>,

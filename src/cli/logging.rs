@@ -21,7 +21,6 @@ use crate::runtime::clock::Clock;
 /// Form of the lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// klog's.
     #[default]
     Text,
     /// One JSON object per line.
@@ -33,7 +32,6 @@ pub enum LogFormat {
 pub struct ModuleLevel {
     /// Source file without its suffix, or the name of a module; `*` and `?` as in file name patterns.
     pub pattern: String,
-    /// Verbosity there.
     pub verbosity: u8,
 }
 

@@ -35,7 +35,6 @@ use self::{
     value::VersionRequest,
 };
 
-/// Name of the program.
 pub const NAME: &str = "cloud-controller-manager";
 /// The subcommand that does what `--version` does.
 const VERSION_WORD: &str = "version";
@@ -66,7 +65,6 @@ impl UsageError {
         Self { lines }
     }
 
-    /// The complaints.
     pub fn lines(&self) -> &[String] {
         &self.lines
     }

@@ -28,7 +28,6 @@ const TITLE: &str = "Cloud Node Manager";
 /// Everything that the flags decide.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeManagerConfig {
-    /// Name of the provider.
     pub provider: String,
     /// The provider's own configuration.
     pub cloud_config: Option<PathBuf>,
@@ -42,11 +41,8 @@ pub struct NodeManagerConfig {
     pub status_update_frequency: Duration,
     /// The way to the API server.
     pub kube_api: KubeApiOptions,
-    /// The HTTPS server.
     pub serving: SecureServingOptions,
-    /// The log.
     pub logging: LoggingOptions,
-    /// The version to report.
     pub version: String,
     /// What the operator should be told at start.
     pub notices: Vec<String>,
@@ -54,7 +50,6 @@ pub struct NodeManagerConfig {
     pub flagz: Vec<(String, String)>,
 }
 
-/// The subcommand.
 pub(super) fn command() -> Command {
     let command = Command::new(NAME)
         .about("Initialises the Node of the machine it runs on, and keeps its addresses up to date")

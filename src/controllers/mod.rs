@@ -25,9 +25,7 @@ use crate::{
 
 /// The shared informers, before they start.
 pub struct Informers {
-    /// All Nodes.
     pub nodes: Informer<Node>,
-    /// All Services.
     pub services: Informer<Service>,
 }
 
@@ -40,9 +38,7 @@ pub struct ControllerContext {
     pub writer: ObjectWriter,
     /// Events, under the controller's own source component.
     pub events: EventRecorder,
-    /// Time.
     pub clock: Clock,
-    /// Metrics.
     pub metrics: Arc<Metrics>,
 }
 

@@ -45,7 +45,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// First pause between two tries.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
-/// How the manager works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeManagerSettings {
     /// `--node-status-update-frequency`.
@@ -74,9 +73,7 @@ pub struct NodeManagerDeps {
     pub provider: Arc<dyn CloudProvider>,
     /// Metrics, one registry for the process.
     pub metrics: Arc<Metrics>,
-    /// Time.
     pub clock: Clock,
-    /// How it works.
     pub settings: NodeManagerSettings,
 }
 

@@ -72,26 +72,15 @@ pub struct KubeClientConfig {
 pub enum KubeClientError {
     /// The kubeconfig cannot be read or used.
     #[error("--kubeconfig {path}: {reason}")]
-    Kubeconfig {
-        /// Its path.
-        path: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Kubeconfig { path: String, reason: String },
     /// There is no kubeconfig and no pod around the process.
     #[error("no --kubeconfig was given and this is not a pod ({0}): give --kubeconfig=FILE")]
     NotInCluster(String),
     /// `--master` is no URL.
     #[error("--master {value:?}: {reason}; accepted is a URL such as https://10.0.0.1:6443")]
-    Master {
-        /// As given.
-        value: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Master { value: String, reason: String },
 }
 
-/// Makes clients.
 #[derive(Clone)]
 pub struct KubeClients {
     settings: KubeClientConfig,

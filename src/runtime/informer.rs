@@ -54,12 +54,7 @@ pub enum ObjectChange<K> {
     /// It was not there before.
     Added(Arc<K>),
     /// It was there and differs.
-    Updated {
-        /// Before.
-        old: Arc<K>,
-        /// Now.
-        new: Arc<K>,
-    },
+    Updated { old: Arc<K>, new: Arc<K> },
     /// It is gone; this is how it was last seen.
     Deleted(Arc<K>),
 }

@@ -119,7 +119,6 @@ impl<S> Layer<S> for ServiceAccountTokenLayer {
     }
 }
 
-/// See [`ServiceAccountTokenLayer`].
 pub(super) struct ServiceAccountTokenService<S> {
     inner: S,
     token: Option<ServiceAccountToken>,

@@ -101,7 +101,6 @@ impl QueuedKeyState {
 /// A key that is not settled, for status pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnsettledKey {
-    /// The key.
     pub key: String,
     /// Whether it is being reconciled right now, and for how long.
     pub running_for: Option<Duration>,
@@ -128,7 +127,6 @@ pub struct WorkQueue<K> {
 }
 
 impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
-    /// An empty queue.
     pub fn new(backoff: KeyBackoff) -> Self {
         Self {
             backoff,

@@ -33,7 +33,6 @@ const REASON_LIMIT: usize = 1024;
 /// The outcome of authorization.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AuthorizationDecision {
-    /// Go ahead.
     Allow,
     /// No, and someone said so.
     Deny(String),

@@ -66,7 +66,6 @@ struct OpenConnection {
 /// A connection, ordered by who gives way first.
 type EvictionRank = (bool, Instant, ConnectionId);
 
-/// The open connections.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionTable {
     open: BTreeMap<ConnectionId, OpenConnection>,
@@ -112,7 +111,6 @@ impl ConnectionTable {
         rivals.map(eviction_rank).min_by_key(|(_, idle_since, id)| (*idle_since, *id)).into_iter().collect()
     }
 
-    /// Adds a connection.
     pub(super) fn insert(&mut self, peer: PeerNetwork, now: Instant) -> ConnectionId {
         let id = self.next;
         self.next += 1;

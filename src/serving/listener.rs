@@ -85,7 +85,6 @@ impl ConnectionPeer {
     }
 }
 
-/// A bound socket.
 pub(super) struct BoundListener {
     pub(super) local: SocketAddr,
     listener: TcpListener,

@@ -86,7 +86,6 @@ impl NetworkSemaphore {
     }
 }
 
-/// One share.
 #[derive(Debug)]
 pub(super) struct NetworkPermit {
     peer: PeerNetwork,

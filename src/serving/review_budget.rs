@@ -45,7 +45,6 @@ pub(super) const ANONYMOUS_LIMITS: ReviewLimits = ReviewLimits {
     concurrency: NetworkLimits { total: 16, per_network: 8, new_networks: 0 },
 };
 
-/// One budget.
 #[derive(Debug)]
 pub(super) struct ReviewBudget {
     bucket: Mutex<ReviewTokenBucket>,

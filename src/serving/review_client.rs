@@ -19,7 +19,6 @@ const FACTOR: f64 = 1.5;
 const JITTER: f64 = 0.2;
 const STEPS: u32 = 5;
 
-/// There is no review.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(super) enum ReviewError {
     /// Too many wait for one; the caller should come again.
@@ -30,7 +29,6 @@ pub(super) enum ReviewError {
     Failed(#[from] ReviewFailure),
 }
 
-/// No answer, and why.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub(super) struct ReviewFailure {

@@ -21,7 +21,6 @@ use super::value::{FlagValue, InvalidFlagValue, parse_all};
 /// Whether a flag changes anything in this program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlagEffect {
-    /// It does.
     Effective,
     /// Accepted because upstream accepts it; the reason why it means nothing here is told at start.
     Ignored(&'static str),
@@ -30,7 +29,6 @@ pub enum FlagEffect {
 /// Who is told about a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlagVisibility {
-    /// Everybody.
     Shown,
     /// Left out of `--help`.
     Hidden,
@@ -43,7 +41,6 @@ pub enum FlagVisibility {
 pub struct FlagSpec {
     /// Name without dashes.
     pub name: &'static str,
-    /// Other names.
     pub aliases: &'static [&'static str],
     /// Name of one letter.
     pub short: Option<char>,
@@ -55,7 +52,6 @@ pub struct FlagSpec {
     pub repeated: bool,
     /// Default, as it would be typed.
     pub default: &'static str,
-    /// Help text.
     pub help: &'static str,
     /// Whether it does anything.
     pub effect: FlagEffect,
@@ -78,7 +74,6 @@ fn check<T: FlagValue>(texts: &[String]) -> Result<String, InvalidFlagValue> {
 /// A row whose type of value the compiler knows.
 #[derive(Debug)]
 pub struct TypedFlag<T> {
-    /// The row.
     pub spec: FlagSpec,
     value: PhantomData<fn() -> T>,
 }
@@ -146,11 +141,9 @@ pub(crate) use flags;
 pub struct FlagSection {
     /// Heading in `--help` and on the reference page.
     pub title: &'static str,
-    /// The flags.
     pub flags: &'static [FlagSpec],
 }
 
-/// The table.
 pub const SECTIONS: &[FlagSection] = &[
     FlagSection { title: "Cloud and cluster", flags: cloud::FLAGS },
     FlagSection { title: "Controllers", flags: controllers::FLAGS },

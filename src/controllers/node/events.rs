@@ -62,7 +62,6 @@ pub(super) fn no_instance(node: &Node) -> RecordedEvent {
     event(node, EventType::Normal, NO_INSTANCE, message)
 }
 
-/// The cloud failed.
 pub(super) fn metadata_failed(node: &Node, error: &dyn Display) -> RecordedEvent {
     let message = format!("The cloud provider did not describe the instance, the node stays uninitialized: {error}");
     event(node, EventType::Warning, METADATA_FAILED, message)

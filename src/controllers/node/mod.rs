@@ -82,7 +82,6 @@ pub struct NoInstances {
     pub controller: &'static str,
 }
 
-/// The controller.
 pub struct NodeController {
     context: ControllerContext,
     config: NodeControllerConfig,

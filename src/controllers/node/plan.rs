@@ -24,7 +24,6 @@ pub(super) enum NodeAction {
     Initialize,
     /// Labels that follow older ones.
     UpdateLabels(NodeChanges),
-    /// Nothing.
     Nothing,
 }
 

@@ -68,7 +68,6 @@ pub(super) fn deleting_failed(node: &Node, error: &dyn Display) -> RecordedEvent
     event(node, EventType::Warning, DELETING_FAILED, format!("Failed deleting node {}: {error}", name(node)))
 }
 
-/// Held back.
 pub(super) fn refused(node: &Node, crowd: MissingNodeCount, why: &str) -> RecordedEvent {
     let message = format!(
         "Not deleting node {}: {crowd}, and the evidence is doubtful. If they are really gone, delete the nodes by hand or raise \
@@ -78,7 +77,6 @@ pub(super) fn refused(node: &Node, crowd: MissingNodeCount, why: &str) -> Record
     event(node, EventType::Warning, REFUSED, message)
 }
 
-/// Its turn comes.
 pub(super) fn delayed(node: &Node, crowd: MissingNodeCount) -> RecordedEvent {
     let message = format!("Node {} is deleted later: {crowd}, so they go slowly, once that is confirmed", name(node));
     event(node, EventType::Normal, DELAYED, message)

@@ -43,7 +43,6 @@ pub const NAME: &str = super::names::NODE_LIFECYCLE.canonical;
 /// How many Nodes are looked at at once.
 const CONCURRENT_CHECKS: usize = 100;
 
-/// The controller.
 pub struct NodeLifecycleController {
     context: ControllerContext,
     config: NodeLifecycleControllerConfig,

@@ -55,7 +55,6 @@ pub(super) enum NodeObservation {
 /// What to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LifecycleAction {
-    /// Nothing now.
     Nothing,
     /// Take the shutdown taint off, if it is there.
     RemoveShutdownTaint,
@@ -65,7 +64,6 @@ pub(super) enum LifecycleAction {
     Report,
     /// Say that nobody can tell whether the instance exists, for so long by now.
     ReportUnknown(Duration),
-    /// Delete the Node.
     Delete,
     /// Delete the Node later: it is one of many; `first` is whether that is news.
     Delay {

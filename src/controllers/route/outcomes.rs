@@ -37,13 +37,9 @@ pub(super) struct RouteSyncResult {
 /// A route that could not be created.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct FailedRouteCreation {
-    /// For this node.
     pub(super) node: Arc<Node>,
-    /// Under this name hint.
     pub(super) hint: String,
-    /// This one.
     pub(super) cidr: String,
-    /// Because of this.
     pub(super) error: String,
 }
 
@@ -110,7 +106,6 @@ pub(super) fn outcome(again: &[RouteRetry]) -> ReconcileResult {
     }
 }
 
-/// Draws the consequences.
 pub(super) fn evaluate(plan: &RoutePlan, outcomes: &RouteOutcomes) -> RouteSyncResult {
     let mut settled = RouteSyncResult::default();
     for (index, route) in plan.changes.delete.iter().enumerate() {

@@ -35,7 +35,6 @@ const MAX_CONCURRENT_PATCHES: usize = 200;
 const CONFLICT_RETRIES: u32 = 5;
 const CONFLICT_DELAY_MILLIS: std::ops::Range<u64> = 100..200;
 
-/// What reconciles.
 pub(super) struct RouteReconciler {
     context: ControllerContext,
     routes: Arc<dyn Routes>,

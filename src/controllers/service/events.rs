@@ -109,7 +109,6 @@ pub fn delete_failed(service: &Service, error: &dyn fmt::Display) -> RecordedEve
     event(service, EventType::Warning, reason::DELETE_FAILED, format!("Error deleting load balancer: {error}"))
 }
 
-/// The sync failed.
 pub fn sync_failed(service: &Service, error: &dyn fmt::Display) -> RecordedEvent {
     event(service, EventType::Warning, reason::SYNC_FAILED, format!("Error syncing load balancer: {error}"))
 }

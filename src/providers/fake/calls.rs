@@ -119,7 +119,6 @@ pub struct CallBehaviour {
     pub retry_after: Duration,
     /// Never answer.
     pub hang: bool,
-    /// Panic.
     pub panic: bool,
     /// End the whole process at once, as `kill -9` would.
     pub crash: bool,

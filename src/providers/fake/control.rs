@@ -21,7 +21,6 @@ const CALLS_KEPT: usize = 100_000;
 /// A call that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedCall {
-    /// Which.
     pub name: CallName,
     /// What about: `namespace/name` of a Service, name or provider id of an instance, target node of a route.
     pub object: String,

@@ -24,7 +24,6 @@ pub struct FakeLoadBalancer {
     pub service: String,
     /// Addresses, one per IP family.
     pub addresses: Vec<IpAddr>,
-    /// Ports.
     pub ports: Vec<FakePort>,
     /// Names of the nodes that traffic goes to, in order.
     pub hosts: Vec<String>,
@@ -48,7 +47,6 @@ pub struct FakePort {
 pub struct FakeRoute {
     /// Cluster it was made for.
     pub cluster: String,
-    /// Name.
     pub name: String,
     /// Node that packets go to.
     pub target_node: String,

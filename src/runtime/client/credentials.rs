@@ -96,7 +96,6 @@ impl<S> Layer<S> for CredentialsLayer {
     }
 }
 
-/// See [`CredentialsLayer`].
 #[derive(Clone)]
 pub(super) struct CredentialsService<S> {
     inner: S,

@@ -185,7 +185,6 @@ impl<S> Layer<S> for DeadlineLayer {
     }
 }
 
-/// See [`DeadlineLayer`].
 pub(super) struct DeadlineService<S>(S);
 
 impl<S, Q, B> Service<Request<Q>> for DeadlineService<S>

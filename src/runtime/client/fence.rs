@@ -26,7 +26,6 @@ impl<S> Layer<S> for WriteFenceLayer {
     }
 }
 
-/// See [`WriteFenceLayer`].
 #[derive(Clone)]
 pub(super) struct WriteFence<S> {
     inner: S,

@@ -55,7 +55,6 @@ pub fn identity() -> String {
 pub struct ElectorConfig {
     /// Namespace of the Lease.
     pub namespace: String,
-    /// Name of the Lease.
     pub name: String,
     /// See [`identity`].
     pub identity: String,

@@ -21,7 +21,6 @@ pub const JITTER_FACTOR: f64 = 1.2;
 pub struct ElectionCandidate {
     /// Namespace of the Lease.
     pub namespace: String,
-    /// Name of the Lease.
     pub name: String,
     /// What goes into `holderIdentity`.
     pub identity: String,
@@ -32,7 +31,6 @@ pub struct ElectionCandidate {
 /// The Lease as last read or written, and since when its spec has been seen unchanged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedLease {
-    /// The object.
     pub lease: Lease,
     /// When this spec was first seen; taken after the answer arrived, so never too early.
     pub unchanged_since: Instant,

@@ -37,7 +37,6 @@ const USER_LIMIT: usize = 15 * 1024;
 /// Bytes of a name.
 const NAME_LIMIT: usize = 1024;
 
-/// A caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RequestUser {
     pub(super) name: String,

@@ -29,15 +29,12 @@ const MOST_PAGES: usize = 10_000;
 pub struct ArmClientDeps {
     /// The wire. It must not follow redirects: the token would go with them.
     pub transport: Arc<dyn ArmTransport>,
-    /// Credentials.
     pub tokens: Arc<dyn TokenProvider>,
-    /// The request budget.
     pub gate: Arc<dyn RequestGate>,
     /// Asked before every write.
     pub leadership: Leadership,
     /// Where calls are counted.
     pub metrics: Arc<Metrics>,
-    /// Time.
     pub clock: Clock,
 }
 

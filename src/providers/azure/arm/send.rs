@@ -68,7 +68,6 @@ impl ArmClient {
         }
     }
 
-    /// One try.
     async fn exchange(&self, ask: &RequestTemplate, deadline: Instant) -> ArmResult<Response<Bytes>> {
         self.may_send(ask)?;
         self.pass_gate(ask, deadline).await?;

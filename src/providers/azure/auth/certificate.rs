@@ -72,7 +72,6 @@ impl CertificateSigner {
         digest::digest(algorithm, own).as_ref().to_vec()
     }
 
-    /// Signs.
     pub(super) fn sign(&self, signature: SignatureAlgorithm, message: &[u8]) -> Result<Vec<u8>, String> {
         let mut signed = vec![0; self.key.public_modulus_len()];
         let outcome = self.key.sign(signature.encoding(), &SystemRandom::new(), message, &mut signed);

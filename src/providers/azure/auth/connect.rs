@@ -30,9 +30,7 @@ const METADATA_LIMIT: Duration = Duration::from_secs(30);
 /// Where ARM is and how to get in.
 #[derive(Clone)]
 pub struct ArmConnection {
-    /// Endpoints.
     pub cloud: CloudEndpoints,
-    /// Tokens.
     pub credentials: ArmCredentials,
 }
 

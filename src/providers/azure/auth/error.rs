@@ -28,7 +28,6 @@ pub enum AuthError {
     Unreachable {
         /// What was asked: scheme, host and path.
         endpoint: String,
-        /// What happened.
         message: String,
         /// How long the service asks to wait.
         retry_after: Option<Duration>,

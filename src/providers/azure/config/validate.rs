@@ -26,7 +26,6 @@ pub fn validate(config: &AzureConfig) -> Vec<ConfigFinding> {
     findings.0
 }
 
-/// Findings so far.
 #[derive(Default)]
 struct FindingCollector(Vec<ConfigFinding>);
 

@@ -21,7 +21,6 @@ pub enum NodeOwnership {
     Azure(MachineQuery),
 }
 
-/// Whose `node` is.
 pub fn of_node(node: &Node) -> NodeOwnership {
     if node::is_unmanaged(node) {
         return NodeOwnership::Unmanaged;

@@ -84,7 +84,6 @@ struct InventoryState {
     /// Questions that are not answered yet, by ticket.
     pending: HashMap<u64, Arc<[PendingQuery]>>,
     next_ticket: u64,
-    /// Reads under way.
     in_flight: HashSet<ArmRead>,
     /// Nodes of the last look-up that found none of its machines.
     unfound_nodes: usize,

@@ -25,9 +25,7 @@ pub(super) enum ArmRead {
     Machines(ListScope),
     /// A list of interfaces, and of public IPs when some interface has one.
     Interfaces(ListScope),
-    /// One scale set.
     ScaleSet(ResourceId),
-    /// One machine.
     Machine(ResourceId),
     /// The interfaces of one machine, and their public IPs.
     InterfacesOf(ResourceId),

@@ -38,10 +38,8 @@ macro_rules! calls {
         }
 
         impl ArmCallKind {
-            /// Every call.
             pub const ALL: &[ArmCallKind] = &[$(ArmCallKind::$call),*];
 
-            /// Reason of the event.
             pub fn reason(self) -> &'static str {
                 match self {
                     $(ArmCallKind::$call => $reason,)*
@@ -65,13 +63,10 @@ macro_rules! calls {
 }
 
 calls! {
-    /// The load balancers.
     ListLoadBalancers "ListLoadBalancers" "The load balancers could not be listed.";
-    /// A load balancer goes.
     DeleteLoadBalancer "DeleteLoadBalancer" "A load balancer that is not needed any more could not be deleted.";
     /// A public IP is made or changed.
     CreateOrUpdatePublicIp "CreateOrUpdatePublicIPAddress" "A public IP could not be created or changed.";
-    /// A public IP goes.
     DeletePublicIp "DeletePublicIPAddress" "A public IP that is not needed any more could not be deleted.";
     /// A network interface joins or leaves a pool.
     CreateOrUpdateInterface "CreateOrUpdateInterface" "A network interface could not be put into a back-end pool, or taken out of it.";

@@ -14,7 +14,6 @@ pub enum MetadataFailure {
     /// A refusal: status, what the body says, and the wait that it asks for.
     #[error("HTTP {status}{}", if text.is_empty() { String::new() } else { format!(": {text}") })]
     Refused {
-        /// HTTP status.
         status: u16,
         /// First words of the body.
         text: String,

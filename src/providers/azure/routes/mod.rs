@@ -62,7 +62,6 @@ pub struct AzureRoutes {
     /// `None` when no table is configured.
     committer: Option<RouteCommitter>,
     node_history: Mutex<RouteNodeHistory>,
-    /// Of the table.
     subscription: String,
     metrics: Arc<Metrics>,
     clock: Clock,

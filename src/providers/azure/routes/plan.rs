@@ -29,7 +29,6 @@ const VIRTUAL_APPLIANCE: &str = "VirtualAppliance";
 /// A route as it is to stand in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DesiredRoute {
-    /// Its name.
     pub name: String,
     /// CIDR of the pods.
     pub prefix: String,
@@ -37,7 +36,6 @@ pub struct DesiredRoute {
     pub next_hop: IpAddr,
 }
 
-/// One thing to change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RouteChange {
     /// Put this route into the table.
@@ -46,7 +44,6 @@ pub enum RouteChange {
     Remove(String),
 }
 
-/// What comes of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouteTablePlan {
     /// The table to write; `None`: the one there is will do.

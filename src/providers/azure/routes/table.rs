@@ -38,7 +38,6 @@ pub(super) type ObservedRouteTable = Option<Arc<RouteTable>>;
 /// Tells the pod CIDRs of the Node of this name.
 pub(super) type PodCidrLookup = dyn Fn(&str) -> Vec<String> + Send + Sync;
 
-/// The route table.
 pub(super) struct RouteTableStore {
     id: ResourceId,
     settings: RouteSettings,

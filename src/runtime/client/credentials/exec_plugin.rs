@@ -35,7 +35,6 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 const MAX_OUTPUT_BYTES: u64 = 64 << 10;
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
 
-/// See the module.
 pub(in crate::runtime::client) struct ExecPlugin(Arc<ExecPluginState>);
 
 struct ExecPluginState {

@@ -20,7 +20,6 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// How often at most it is read because the server refused the token.
 const MIN_REREAD_INTERVAL: Duration = Duration::from_secs(1);
 
-/// See the module.
 pub(in crate::runtime::client) struct TokenFile {
     path: PathBuf,
     cached: Mutex<CachedTokenHeader>,

@@ -59,7 +59,6 @@ pub(super) enum QuotaLevel {
     Subscription,
 }
 
-/// Which bucket.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct BucketId {
     /// Whose limit.
@@ -75,7 +74,6 @@ pub(super) struct BucketId {
 /// A bucket that a request takes one token from.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BucketCharge {
-    /// The bucket.
     pub(super) id: BucketId,
     /// Its shape, the share taken off.
     pub(super) limit: BucketLimit,

@@ -43,7 +43,6 @@ pub enum Urgency {
     Shared,
     /// A new or changed Service, or a new Node: somebody waits.
     Change,
-    /// A deletion.
     Deletion,
     /// Nodes came, went or changed their state.
     Node,

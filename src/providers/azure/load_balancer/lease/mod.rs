@@ -78,7 +78,6 @@ impl ResourceLocker {
     }
 }
 
-/// What the task knows.
 struct ResourceLockerTask {
     api: Api<Lease>,
     leadership: Leadership,

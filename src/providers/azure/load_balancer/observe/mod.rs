@@ -51,9 +51,7 @@ type SharedRead = Shared<BoxFuture<'static, ArmResult<()>>>;
 /// Something that only some Services name, and that could not be read.
 #[derive(Debug, Clone)]
 pub struct NetworkReadFailure {
-    /// What.
     pub key: NetworkCacheKey,
-    /// Why.
     pub error: ArmError,
     /// Whether that is because ARM says of its resource group that it does not exist.
     pub group_missing: bool,
@@ -302,7 +300,6 @@ pub(super) struct PendingWrite {
 }
 
 impl PendingWrite {
-    /// It succeeded.
     pub(super) fn succeeded(mut self, written: NetworkWriteResult) {
         self.key = None;
         let at = self.observer.clock.now();

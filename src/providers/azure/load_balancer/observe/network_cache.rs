@@ -91,7 +91,6 @@ struct CachedRead {
     found: bool,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct NetworkCache {
     own_group: ResourceId,
@@ -169,7 +168,6 @@ impl NetworkCache {
     }
 }
 
-/// Reads.
 impl NetworkCache {
     /// Everything that a look needs, in the order in which it is read.
     fn required_keys(&self, need: &NetworkQuery) -> Vec<NetworkCacheKey> {
@@ -457,7 +455,6 @@ fn set<D: ListedDocument>(list: &mut Vec<D>, id: &ResourceId, document: Option<B
     }
 }
 
-/// Writes.
 impl NetworkCache {
     /// A public IP, as it is known.
     pub(super) fn public_ip(&self, id: &ResourceId) -> Option<&PublicIpAddress> {

@@ -24,12 +24,9 @@ mod public_ip;
 pub mod ranges;
 mod reader;
 
-/// An IP family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IpFamily {
-    /// IPv4.
     V4,
-    /// IPv6.
     V6,
 }
 
@@ -53,9 +50,7 @@ impl fmt::Display for IpFamily {
 /// One value for each family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PerFamily<T> {
-    /// For IPv4.
     pub v4: T,
-    /// For IPv6.
     pub v6: T,
 }
 
@@ -81,29 +76,22 @@ pub struct ServiceIdentity {
 /// Protocol of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
-    /// TCP.
     Tcp,
-    /// UDP.
     Udp,
-    /// SCTP.
     Sctp,
 }
 
 /// Protocol of a health probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeProtocol {
-    /// `Tcp`.
     Tcp,
-    /// `Http`.
     Http,
-    /// `Https`.
     Https,
 }
 
 /// A health probe, as asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeSpec {
-    /// Protocol.
     pub protocol: ProbeProtocol,
     /// Port on the nodes.
     pub port: i32,
@@ -118,7 +106,6 @@ pub struct ProbeSpec {
 /// Which probe the rule of a port has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PortProbe {
-    /// None.
     None,
     /// Its own, named like the rule.
     Own(ProbeSpec),
@@ -131,7 +118,6 @@ pub enum PortProbe {
 /// One port of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortSpec {
-    /// Protocol.
     pub protocol: Protocol,
     /// Port of the front end.
     pub port: i32,
@@ -139,14 +125,12 @@ pub struct PortSpec {
     pub node_port: i32,
     /// Whether the port gets a load balancing rule (`port_<p>_no_lb_rule`).
     pub rule: bool,
-    /// Its probe.
     pub probe: PortProbe,
 }
 
 /// What is asked of the public IPs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicIpSpec {
-    /// Resource group.
     pub group: ResourceId,
     /// Names of existing ones.
     pub name: PerFamily<Option<String>>,
@@ -182,7 +166,6 @@ pub struct AccessControl {
 /// What a Service asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceSpec {
-    /// Who.
     pub identity: ServiceIdentity,
     /// Whether the load balancer is internal.
     pub internal: bool,
@@ -206,11 +189,9 @@ pub struct ServiceSpec {
     pub subnet: Option<String>,
     /// Addresses that the user pins: annotations, else `spec.loadBalancerIP`.
     pub pinned: PerFamily<Option<IpAddr>>,
-    /// Public IPs.
     pub public_ip: PublicIpSpec,
     /// `azure-additional-public-ips`.
     pub additional_ips: Vec<IpAddr>,
-    /// Security rules.
     pub access: AccessControl,
     /// `azure-load-balancer-mode`, for basic load balancers.
     pub mode: Option<String>,

@@ -9,7 +9,6 @@ use ipnet::IpNet;
 use super::names;
 use crate::providers::azure::planner::load_balancer::{settings::parse_tags, spec::ranges};
 
-/// A kind of values.
 pub trait AnnotationFormat {
     /// What a text becomes.
     type Value<'a>;

@@ -25,7 +25,6 @@ use crate::providers::azure::{
     planner::load_balancer::{naming, spec::ServiceRefusal},
 };
 
-/// See the module.
 #[derive(Default)]
 pub(super) struct PlanAttempt<'a> {
     /// The load balancers, changed and not.

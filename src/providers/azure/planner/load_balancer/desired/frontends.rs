@@ -180,7 +180,6 @@ fn has_ranges(subnet: &Subnet) -> bool {
 pub(super) struct InheritedFrontend {
     /// Zones of the last one; `None`: nothing was replaced, and the region decides.
     pub(super) zones: Option<Option<Vec<String>>>,
-    /// Their addresses.
     pub(super) addresses: Vec<IpAddr>,
 }
 

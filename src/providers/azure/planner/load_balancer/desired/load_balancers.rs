@@ -47,9 +47,7 @@ pub enum LoadBalancerWrite {
 /// One load balancer that changes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadBalancerChange {
-    /// Which.
     pub id: ResourceId,
-    /// How.
     pub write: LoadBalancerWrite,
     /// What changes in it, one line each.
     pub reasons: Vec<String>,
@@ -81,7 +79,6 @@ pub struct ServicePlacement {
     pub retained_frontends: Vec<RetainedFrontend>,
 }
 
-/// What planning comes to.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LoadBalancerPlan {
     /// Load balancers to write, in an order in which no address is taken before it is given back.

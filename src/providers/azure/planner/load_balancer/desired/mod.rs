@@ -42,7 +42,6 @@ pub enum ServiceRequest {
 }
 
 impl ServiceRequest {
-    /// Whose it is.
     pub fn identity(&self) -> &ServiceIdentity {
         match self {
             ServiceRequest::Ensure(spec) => &spec.identity,

@@ -99,7 +99,6 @@ fn check(text: &str, family: IpFamily, internal: bool) -> Result<IpAddr, String>
 /// Which addresses `azure-additional-public-ips` may name: a field of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdditionalIpPolicy {
-    /// Public ones.
     Any,
     /// Public ones in these ranges; without ranges none.
     Within(Vec<IpNet>),

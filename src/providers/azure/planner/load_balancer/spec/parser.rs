@@ -27,7 +27,6 @@ const DEFAULT_IDLE_TIMEOUT: i32 = 4;
 /// Most service tags times ports.
 const MOST_TAGGED_PORTS: usize = 15_000;
 
-/// What a Service says.
 pub(super) struct ParsedSpec {
     /// Without what is refused.
     pub(super) spec: ServiceSpec,

@@ -31,7 +31,6 @@ pub(super) struct PublicIpClaim<'a> {
     pub requested: bool,
 }
 
-/// All wishes.
 pub(super) struct PublicIpClaims<'a> {
     all: Vec<PublicIpClaim<'a>>,
     /// By public IP: positions in `all`.

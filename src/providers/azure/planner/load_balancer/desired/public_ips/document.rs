@@ -96,7 +96,6 @@ pub(super) fn ip_tags_differ(pip: &PublicIpAddress, spec: &ServiceSpec) -> bool 
 
 /// What an existing public IP has to become.
 pub(super) struct PublicIpEdit<'a> {
-    /// Who made it.
     pub owner: PublicIpOwner,
     /// The Services it shall list, in order.
     pub services: Vec<String>,

@@ -41,7 +41,6 @@ pub struct PublicIpChange {
     pub document: PublicIpAddress,
     /// The version that it changes; `None`: it does not exist yet.
     pub etag: Option<String>,
-    /// Why.
     pub reasons: Vec<String>,
     /// The Services that cause it, in order.
     pub services: Vec<ServiceIdentity>,
@@ -50,11 +49,9 @@ pub struct PublicIpChange {
 /// One public IP that can go, or that would if something did not keep it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PublicIpRelease {
-    /// Which.
     pub id: ResourceId,
     /// The version that was looked at.
     pub etag: Option<String>,
-    /// Why.
     pub reasons: Vec<String>,
     /// The Services that cause it, in order.
     pub services: Vec<ServiceIdentity>,

@@ -37,11 +37,9 @@ pub(super) struct PublicIpTarget<'a> {
     pub selected: bool,
 }
 
-/// The documents, findable.
 pub(super) struct PublicIpIndex<'a> {
     /// As ARM sent them.
     pub observed: &'a ObservedNetwork,
-    /// The settings.
     pub settings: &'a LoadBalancerSettings,
     by_id: HashMap<ResourceId, &'a PublicIpAddress>,
     by_address: HashMap<IpAddr, Vec<ResourceId>>,

@@ -15,7 +15,6 @@ use super::{
     service_rules::{RuleDestinations, ServiceRules},
 };
 
-/// Every claim.
 pub(super) struct DestinationClaims<'a> {
     services: Vec<ServiceClaims<'a>>,
     rules: HashMap<String, HashSet<IpAddr>>,
@@ -30,7 +29,6 @@ struct ServiceClaims<'a> {
 /// What becomes of a destination of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DestinationDecision {
-    /// It stays.
     Keep,
     /// It goes; these ports of the rule stay open for others.
     Remove(BTreeSet<i32>),

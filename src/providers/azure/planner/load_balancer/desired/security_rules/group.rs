@@ -105,7 +105,6 @@ impl SecurityGroupDraft {
         self.rules.push(Some(rule));
     }
 
-    /// The rules.
     pub(super) fn rules(&self) -> impl Iterator<Item = &SecurityRuleDraft> {
         self.rules.iter().flatten()
     }

@@ -14,13 +14,11 @@ use super::{
     rule::{SecurityRuleKind, WantedSecurityRule},
 };
 
-/// Ports by protocol.
 pub type PortsByProtocol = BTreeMap<Protocol, BTreeSet<i32>>;
 
 /// One Service, as the security group sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceRules {
-    /// Who.
     pub identity: ServiceIdentity,
     /// Whether it shall have rules; otherwise it loses those that it has.
     pub wanted: bool,
@@ -72,7 +70,6 @@ impl RuleOwnership {
     }
 }
 
-/// Addresses of machines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeAddresses {
     /// Of the Nodes of this cluster.
