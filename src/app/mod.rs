@@ -155,7 +155,7 @@ where
 fn verbosity(log: logging::LogHandle) -> Arc<dyn Fn(u8) + Send + Sync> {
     Arc::new(move |level| {
         if let Err(error) = log.set_verbosity(level) {
-            tracing::warn!(%error, level, "the verbosity stays as it was");
+            tracing::warn!(%error, level, "log verbosity not changed");
         }
     })
 }

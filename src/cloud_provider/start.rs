@@ -47,7 +47,7 @@ async fn until_initialised(
             Ok(Err(error)) => error.to_string(),
             Err(_) => "it panicked, see the log".to_owned(),
         };
-        tracing::error!(reason, retry_in = ?delay, "the cloud provider cannot be initialised");
+        tracing::error!(reason, retry_in = ?delay, "cannot initialise the cloud provider");
         progress.send_replace(Some(Err(reason)));
         tokio::time::sleep(delay).await;
         delay = (delay * 2).min(LONGEST);

@@ -136,7 +136,7 @@ where
     fn dispatch(&self, change: &ObjectChange<K>) {
         for handler in &self.handlers {
             if catch_unwind(AssertUnwindSafe(|| handler(change))).is_err() {
-                tracing::error!(key = %ObjectKey::of(change.object().as_ref()), "a handler panicked over a change, which is lost to it");
+                tracing::error!(key = %ObjectKey::of(change.object().as_ref()), "a handler panicked; it misses one change");
             }
         }
     }
@@ -201,7 +201,7 @@ where
 
     fn record_failure(&self, failure: WatchFailure) {
         let WatchFailure { operation, message, .. } = failure;
-        tracing::warn!(resource = self.resource, operation, error = message, "list or watch failed, trying again");
+        tracing::warn!(resource = self.resource, operation, error = message, "list or watch failed, retrying");
         self.metrics.informer_restarts_total.with_label_values(&[&self.resource, operation]).inc();
         self.informer.store.set_status(|status| status.mark_failed(message, Instant::now()));
     }
@@ -260,7 +260,7 @@ where
                 Some((key, Arc::new(object)))
             }
             Err(error) => {
-                tracing::error!(resource = self.resource, %key, error, "object cannot be decoded, skipped");
+                tracing::error!(resource = self.resource, %key, error, "cannot decode an object, skipped");
                 self.metrics.informer_malformed_total.with_label_values(&[&self.resource]).inc();
                 let last_seen = self.informer.store.get(&key)?;
                 Some((key, last_seen))
@@ -291,7 +291,7 @@ fn watch_client<K: Send + Sync + 'static>(
         let silent = {
             let resource = resource.clone();
             move || {
-                tracing::debug!(resource, "nothing came on the watch for long, watching anew");
+                tracing::debug!(resource, "watch silent for too long, restarting it");
                 silences.inc();
             }
         };

@@ -140,7 +140,7 @@ pub(super) async fn run(
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "Cannot accept connections on the secure port; trying again");
+                tracing::warn!(%error, "Cannot accept connections on the secure port; retrying");
                 sleep(ACCEPT_RETRY).await;
             }
         }

@@ -22,7 +22,7 @@ const STEPS: u32 = 5;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(super) enum ReviewError {
     /// Too many wait for one; the caller should come again.
-    #[error("too many requests wait for reviews")]
+    #[error("too many requests are waiting for reviews")]
     TooMany,
     /// The API server gave no answer.
     #[error(transparent)]
@@ -86,7 +86,7 @@ impl ReviewClient {
             budget.wait_for_token().await;
             match self.create_once(api, question).await {
                 Err(failure) if failure.retriable && step + 1 < STEPS => {
-                    tracing::debug!(error = %failure, "Asking the API server again");
+                    tracing::debug!(error = %failure, "Retrying the request to the API server");
                     sleep(delay(step, rand::random())).await;
                     step += 1;
                 }

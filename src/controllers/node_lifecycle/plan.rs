@@ -7,7 +7,7 @@
 //! [`NodeLifecycleControllerConfig::grace_period`], and when that does not look like an error of the cloud: if more Nodes
 //! than [`NodeLifecycleControllerConfig::allowance`] are either gone now or were deleted within
 //! [`NodeLifecycleControllerConfig::window`], that is a [`MissingNodeCount`], which goes slowly and only on better evidence
-//! (`crowd`). That ends by itself: instances come back, Nodes are added, earlier deletions age. A Node that was held back
+//! (`mass_deletion`). That ends by itself: instances come back, Nodes are added, earlier deletions age. A Node that was held back
 //! needs that evidence even then.
 //!
 //! "Unknown" confirms nothing and forgets nothing; one that lasts is told. Upstream deletes at the first "not found", without any of

@@ -92,7 +92,7 @@ impl RouteControllerConfig {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RouteControllerError {
     /// The provider has no routes: go on without this controller.
-    #[error("cloud provider {0:?} does not support routes; --configure-cloud-routes=false says that none are wanted")]
+    #[error("cloud provider {0:?} does not support routes; --configure-cloud-routes=false switches them off")]
     RoutesUnsupported(String),
     /// `--cluster-cidr` is missing: the operator has to set it.
     #[error(

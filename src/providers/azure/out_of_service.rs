@@ -81,7 +81,7 @@ async fn repeat(taints: &TaintContext, which: TaintPass, shutdown: &Shutdown) {
         pause = match pass(taints, which).await {
             Ok(()) => PERIOD,
             Err(error) => {
-                tracing::warn!(%error, "the out-of-service taint of a node could not be written, trying again");
+                tracing::warn!(%error, "cannot write the out-of-service taint of a node, retrying");
                 (pause * 2).min(LONGEST_PAUSE)
             }
         };
@@ -150,7 +150,7 @@ async fn power(instances: &dyn InstancesV2, node: &Node) -> MachinePower {
         Ok(false) => MachinePower::On,
         Err(error) => {
             let node = name(node);
-            tracing::debug!(node, %error, "no out-of-service taint: whether the machine is shut down cannot be told");
+            tracing::debug!(node, %error, "out-of-service taint unchanged: power state of the machine unknown");
             MachinePower::Unknown
         }
     }

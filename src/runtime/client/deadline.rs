@@ -54,13 +54,13 @@ pub(in crate::runtime) type BoxedResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(in crate::runtime) enum DeadlineExceeded {
     /// Not even the head of an answer came.
-    #[error("the API server gave no answer within {0:?}")]
+    #[error("no response from the API server within {0:?}")]
     Head(Duration),
     /// The answer stopped half-way.
-    #[error("the API server's answer stopped half-way for {NEXT_BYTES:?}")]
+    #[error("the API server's response stalled for {NEXT_BYTES:?}")]
     Silence,
     /// The answer came, but too slowly.
-    #[error("the API server's answer was not complete after {WHOLE:?}")]
+    #[error("the API server's response was incomplete after {WHOLE:?}")]
     Whole,
 }
 

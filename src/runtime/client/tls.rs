@@ -148,7 +148,7 @@ impl LoadedTls {
         }
         match build() {
             Ok(config) => {
-                tracing::info!(?files, "certificates for the API server have changed, connecting anew");
+                tracing::info!(?files, "certificates for the API server changed, reconnecting");
                 (self.config, self.digest, self.rejected_digest) = (Arc::new(config), digest, None);
                 self.certificate = None;
             }
@@ -158,7 +158,7 @@ impl LoadedTls {
                     tracing::warn!(
                         ?files,
                         error,
-                        "changed certificates for the API server cannot be used, the earlier ones stay in use"
+                        "changed certificates for the API server are unusable, previous certificates kept"
                     );
                 }
             }

@@ -79,7 +79,7 @@ pub(super) enum AuthenticationError {
     #[error("{0}")]
     Rejected(String),
     /// Too many credentials are being checked; the caller should come again.
-    #[error("too many requests wait for a TokenReview")]
+    #[error("too many requests are waiting for a TokenReview")]
     TooMany,
 }
 

@@ -347,7 +347,7 @@ impl OperationFailure {
             OperationFailure::Refused(error) => ArmError { request: asked.error(error.class, "").request, ..error },
             OperationFailure::Lost => asked.error(
                 ArmErrorClass::OutcomeUnknown,
-                "ARM accepted the operation, but neither its status nor the resource tells how it ended",
+                "ARM accepted the operation, but neither its status nor the resource shows the result",
             ),
         }
     }

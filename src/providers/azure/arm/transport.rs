@@ -40,9 +40,9 @@ pub enum ArmTransportError {
     #[error("cannot connect: {0}")]
     NotSent(String),
     /// The request may have arrived.
-    #[error("no answer: {0}")]
+    #[error("no response: {0}")]
     NoAnswer(String),
     /// The request arrived; what came back is longer than any answer to it can be.
-    #[error("the answer has more than {} bytes (decompressed); is something else than Azure, such as a proxy, answering?", .0.0)]
+    #[error("the response exceeds {} bytes (decompressed); it may come from a proxy instead of Azure", .0.0)]
     TooLarge(MaxBodySize),
 }

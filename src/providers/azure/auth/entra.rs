@@ -215,7 +215,7 @@ impl CertificateFilePrincipal {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match read {
             Ok(signer) => *last = signer,
-            Err(error) => tracing::warn!(%error, "keeping the certificate that was read before"),
+            Err(error) => tracing::warn!(%error, "certificate reload failed, previous certificate kept"),
         }
         Arc::clone(&last)
     }

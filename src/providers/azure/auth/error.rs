@@ -24,7 +24,7 @@ pub enum AuthError {
         message: String,
     },
     /// No useful answer now; try again.
-    #[error("no useful answer from {endpoint}: {message}")]
+    #[error("unusable response from {endpoint}: {message}")]
     Unreachable {
         /// What was asked: scheme, host and path.
         endpoint: String,

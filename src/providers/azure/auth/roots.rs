@@ -55,7 +55,7 @@ impl RootCertificatePaths {
         if added == 0 {
             tracing::warn!(
                 files = ?self.files, directories = ?self.directories,
-                "no certificate authority found: no TLS connection will succeed; set SSL_CERT_FILE or SSL_CERT_DIR"
+                "no certificate authority found: every TLS connection will fail; set SSL_CERT_FILE or SSL_CERT_DIR"
             );
         }
         store

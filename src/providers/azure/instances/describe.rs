@@ -25,7 +25,7 @@ pub enum MachineDescriptionError {
     Zone { machine: String, zone: String },
     /// It has neither zone nor fault domain.
     #[error(
-        "{0} has no availability zone, and ARM tells no fault domain; is listVmssVirtualMachinesWithoutInstanceView set in \
+        "{0} has no availability zone, and ARM returned no fault domain; is listVmssVirtualMachinesWithoutInstanceView set in \
          azure.json?"
     )]
     NoFaultDomain(String),

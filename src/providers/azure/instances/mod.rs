@@ -100,7 +100,7 @@ impl AzureInstances {
     /// The one machine asked for, as old as the caches allow.
     async fn machine(&self, wanted: MachineQuery) -> CloudResult<Arc<Machine>> {
         let found = self.lookup.look_up(&[wanted], Freshness::Cached).await.pop();
-        let nothing = || LookupError::NotListed("the inventory gave no answer".to_owned());
+        let nothing = || LookupError::NotListed("the inventory did not answer".to_owned());
         found.unwrap_or_else(|| Err(nothing())).map_err(|error| errors::from_lookup(&error))
     }
 }

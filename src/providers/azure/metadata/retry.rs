@@ -21,7 +21,7 @@ pub enum MetadataFailure {
         retry_after: Option<Duration>,
     },
     /// HTTP 200 with something else.
-    #[error("its answer is not the document asked for: {0}")]
+    #[error("the response is not the requested document: {0}")]
     Malformed(String),
 }
 

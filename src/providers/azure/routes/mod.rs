@@ -7,7 +7,7 @@
 //! Routes ─► next_hop (where to?) ─► commit (who waits?) ─► plan ─► table ◄─► ARM
 //!        ─► listing ◄── node_history, table
 //! ```
-//! `names`, `hops`, `plan`, `split`, `listing` and `memory` decide and are pure; `table` reads, caches and writes; `commit` gathers
+//! `names`, `next_hop`, `plan`, `split`, `listing` and `node_history` decide and are pure; `table` reads, caches and writes; `commit` gathers
 //! what comes while a write is in flight. The table's association with subnets is never touched.
 //!
 //! Upstream: `pkg/provider/azure_routes.go`.
@@ -121,7 +121,7 @@ impl AzureRoutes {
                 Some(_) => match found.next() {
                     Some(Ok(machine)) => next_hop::desired_route(route, &machine).map(Some).map_err(CloudError::Failed),
                     Some(Err(error)) => Err(errors::from_lookup(&error)),
-                    None => Err(CloudError::failed("the inventory gave no answer")),
+                    None => Err(CloudError::failed("the inventory did not answer")),
                 },
             });
         }

@@ -78,7 +78,7 @@ impl PoolUpdater<'_> {
             let error = match self.pools.put_pool(&target.id, document, self.urgency).await {
                 Ok(()) => {
                     outcome.summary.pools += 1;
-                    info!(pool = %target.id, "wrote a back-end pool");
+                    info!(pool = %target.id, "wrote back-end pool");
                     return;
                 }
                 Err(error) => error,
@@ -204,7 +204,7 @@ async fn wait_for_migration(network: &ArmClient, target: &ManagedPool) {
         }
         sleep(POLL).await;
     }
-    warn!(pool = %target.id, "a back-end pool does not have all addresses yet after its migration");
+    warn!(pool = %target.id, "back-end pool incomplete after its migration");
 }
 
 fn addresses(pool: &BackendAddressPool) -> usize {

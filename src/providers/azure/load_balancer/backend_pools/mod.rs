@@ -339,7 +339,7 @@ impl BackendPoolSyncer {
                 // The id says where to write, and the instance itself whether that can be: a list may be older than the machine.
                 Err(LookupError::NoAddress(_) | LookupError::NotListed(_)) if by_id().is_some() => seats.extend(by_id()),
                 Err(LookupError::NotListed(why)) => {
-                    debug!(node = wanted.node_name, why, "a node has no machine to join pools")
+                    debug!(node = wanted.node_name, why, "node has no machine to join back-end pools")
                 }
                 Err(error) => outcome.fail(&wanted.node_name, error),
             }

@@ -105,7 +105,7 @@ pub(super) async fn commit_batch<D: BatchStage>(
                 rejections -= 1;
                 let blamed = trouble.blamed(&part);
                 let error = into_cloud_error(document.action(), trouble);
-                tracing::warn!(%error, services = part.len(), blamed = blamed.len(), "a batch was rejected and is split");
+                tracing::warn!(%error, services = part.len(), blamed = blamed.len(), "batch rejected, splitting it");
                 let halves = split::split_rejected(part, ServiceRequest::identity, &blamed);
                 halves.into_iter().rev().for_each(|half| parts.push_front(half));
             }

@@ -10,7 +10,7 @@
 //! Reads run in tasks of their own and are shared by all who wait for the same. What the writer (`super::apply`) was answered comes in
 //! here, so that nothing is read that a write has shown. Everything but [`NetworkObserver`] and `fetch` is pure.
 //!
-//! Absent is a fact about one thing: `fetch` says what proves it, `knowledge` reads again by itself what a list should have shown, and
+//! Absent is a fact about one thing: `fetch` says what proves it, `network_cache` reads again by itself what a list should have shown, and
 //! `denials` remembers which resource groups and subnets may not be read.
 
 mod denials;
@@ -336,7 +336,7 @@ fn read_aborted() -> ArmError {
         class: ArmErrorClass::Transient,
         status: None,
         code: String::new(),
-        message: "the read was broken off; it is tried again".to_owned(),
+        message: "the read was interrupted; retrying".to_owned(),
         request: "network documents".to_owned(),
         correlation_id: None,
         retry_after: None,

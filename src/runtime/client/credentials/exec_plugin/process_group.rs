@@ -71,7 +71,7 @@ impl ProcessGroup {
             }
         };
         if timeout(KILL_TIMEOUT, gone).await.is_err() {
-            tracing::warn!("processes of an exec plugin that were killed have not ended");
+            tracing::warn!("killed processes of an exec plugin are still running");
         }
     }
 

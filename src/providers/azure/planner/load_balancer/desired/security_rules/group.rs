@@ -211,7 +211,7 @@ fn change(original: &SecurityRule, rule: &SecurityRuleDraft) -> Option<String> {
         let only: BTreeSet<_> = a.difference(b).copied().collect();
         (!only.is_empty()).then(|| format!("{verb} {}", list(&only)))
     };
-    let repaired = rule.is_repaired.then(|| "restore what somebody else changed".to_owned());
+    let repaired = rule.is_repaired.then(|| "restore a property that was modified outside this program".to_owned());
     let parts = [difference("add", &rule.addresses, &before), difference("remove", &before, &rule.addresses), repaired];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("rule {}: {}", label(original), parts.join(", ")))

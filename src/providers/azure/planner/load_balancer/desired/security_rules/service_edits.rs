@@ -225,7 +225,7 @@ fn sizes(group: &SecurityGroupDraft, edits: &SecurityRuleEdits) -> (SecurityGrou
 fn no_priority() -> ServiceRefusal {
     ServiceRefusal {
         field: "securityGroupName".to_owned(),
-        message: "no priority from 500 to 4095 is free in the security group: remove rules from it".to_owned(),
+        message: "the security group has no free priority from 500 to 4095: remove rules from it".to_owned(),
     }
 }
 
