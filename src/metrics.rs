@@ -24,13 +24,9 @@ pub enum MetricKind {
 /// One row of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Metric {
-    /// Name as exposed.
     pub name: &'static str,
-    /// Kind.
     pub kind: MetricKind,
-    /// Label names in order.
     pub labels: &'static [&'static str],
-    /// Help text.
     pub help: &'static str,
 }
 
@@ -140,7 +136,7 @@ metrics! {
     service_loadbalancer_sync_total: counter "service_controller_loadbalancer_sync_total" []
         "[ALPHA] Calls that change the hosts of a load balancer.";
     service_nodesync_error_total: counter "service_controller_nodesync_error_total" []
-        "[ALPHA] Node changes that could not be carried to a load balancer.";
+        "[ALPHA] Node changes that could not be applied to a load balancer.";
     service_nodesync_latency: histogram(POWERS_OF_TWO) "service_controller_nodesync_latency_seconds" []
         "[ALPHA] Seconds from a node change until all affected load balancers had it.";
     service_update_host_latency: histogram(POWERS_OF_TWO) "service_controller_update_loadbalancer_host_latency_seconds" []
@@ -160,17 +156,17 @@ metrics! {
     workqueue_longest_running: gauge "workqueue_longest_running_processor_seconds" ["name"]
         "[BETA] Age of the oldest running reconcile.";
     workqueue_retries_total: counter "workqueue_retries_total" ["name"]
-        "[BETA] Reconciles that are to be repeated after a failure.";
+        "[BETA] Reconciles retried after a failure.";
     informer_objects: gauge "cloud_controller_manager_informer_objects" ["resource"]
         "[ALPHA] Objects held in the informer's store.";
     informer_restarts_total: counter "cloud_controller_manager_informer_errors_total" ["resource", "operation"]
-        "[ALPHA] Errors of informers, each followed by another attempt. Operations: list, watch (its start), stream (an error in it), silence (a stream that was ended because nothing came).";
+        "[ALPHA] Errors of informers, each followed by another attempt. Operations: list, watch (its start), stream (an error in it), silence (a stream that was closed after no data arrived).";
     informer_malformed_total: counter "cloud_controller_manager_informer_malformed_objects_total" ["resource"]
         "[ALPHA] Objects that could not be decoded and were skipped.";
     reconcile_panics_total: counter "cloud_controller_manager_reconcile_panics_total" ["name"]
         "[ALPHA] Reconciles that panicked; the key is retried with back-off.";
     node_deletions_refused_total: counter "cloud_controller_manager_node_deletions_refused_total" ["reason"]
-        "[ALPHA] Node deletions that the guard against wrong and mass deletion held back.";
+        "[ALPHA] Node deletions that the guard against wrong and mass deletion refused.";
     events_discarded_total: counter "cloud_controller_manager_events_discarded_total" ["reason"]
         "[ALPHA] Events that were not written: filtered as spam, queue full, or refused by the API server.";
     rest_client_requests_total: counter "rest_client_requests_total" ["code", "method", "host"]
@@ -182,9 +178,9 @@ metrics! {
     rest_client_request_size: histogram(BYTES) "rest_client_request_size_bytes" ["verb", "host"]
         "[ALPHA] Bytes of the bodies of requests to the API server that have one.";
     rest_client_response_size: histogram(BYTES) "rest_client_response_size_bytes" ["verb", "host"]
-        "[ALPHA] Bytes of the bodies of its answers that came whole; watches do not count.";
+        "[ALPHA] Bytes of the bodies of complete responses of the API server, without watches.";
     rest_client_request_retries_total: counter "rest_client_request_retries_total" ["code", "verb", "host"]
-        "[ALPHA] Requests to the API server that were sent again, by the status code of the answer to the second one: after 401 with new credentials. All other failures are repeated by whoever asked.";
+        "[ALPHA] Requests to the API server repeated with new credentials after a 401, by the status code of the second response. Callers retry all other failures themselves.";
     leader_election_master_status: gauge "leader_election_master_status" ["name"]
         "[ALPHA] 1 while this process holds the lease.";
     leader_election_slowpath_total: counter "leader_election_slowpath_total" ["name"]
@@ -210,16 +206,16 @@ metrics! {
     serving_connections: gauge "cloud_controller_manager_serving_connections" []
         "[ALPHA] Open connections of the secure port.";
     serving_connections_refused_total: counter "cloud_controller_manager_serving_connections_refused_total" ["reason"]
-        "[ALPHA] Connections of the secure port that were closed for lack of a place: `peer` had its share, `all` places were taken, or one was `replaced` by a newer one.";
+        "[ALPHA] Connections of the secure port closed at a limit: of the `peer`'s network, of `all` networks, or `replaced` by a newer connection.";
     serving_requests_refused_total: counter "cloud_controller_manager_serving_requests_refused_total" ["reason"]
-        "[ALPHA] Requests of the secure port that were refused without looking further: `malformed`, or too many at once waited for `reviews` or took `answers`.";
+        "[ALPHA] Requests of the secure port refused early: `malformed`, or too many were waiting for `reviews` or for `answers`.";
     healthcheck: gauge "kubernetes_healthcheck" ["name", "type"]
         "[STABLE] 1 when the named check passes.";
     healthchecks_total: counter "kubernetes_healthchecks_total" ["name", "status", "type"]
         "[STABLE] Results of health checks.";
     build_info: gauge "kubernetes_build_info"
         ["major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"]
-        "[BETA] Always 1; the labels tell the version of this program. go_version is empty.";
+        "[BETA] Always 1; the labels show the version of this program. go_version is empty.";
     feature_enabled: gauge "kubernetes_feature_enabled" ["name", "stage"]
         "[BETA] 1 when the feature gate is on.";
     provider_call_duration: histogram(PROVIDER_CALL) "cloud_controller_manager_provider_call_duration_seconds" ["provider", "call"]
@@ -231,13 +227,13 @@ metrics! {
         "[ALPHA] Seconds of calls to Azure Resource Manager, with their waits, tries and operations.";
     arm_request_errors: counter "arm_request_errors_counter_total"
         ["method", "resource", "resource_group", "subscription_id", "status_code", "error_code"]
-        "[ALPHA] Failed calls to Azure Resource Manager; status and code are empty when it did not answer.";
+        "[ALPHA] Failed calls to Azure Resource Manager; status and code are empty without a response.";
     arm_request_throttled: counter "arm_request_throttle_counter_total"
         ["method", "resource", "resource_group", "subscription_id"]
-        "[ALPHA] Answers of Azure Resource Manager that a request quota is used up.";
+        "[ALPHA] Responses of Azure Resource Manager that report an exhausted request quota.";
     arm_request_rate_limited: counter "arm_request_rate_limit_counter_total"
         ["method", "resource", "resource_group", "subscription_id"]
-        "[ALPHA] Requests to Azure Resource Manager that the request budget made wait.";
+        "[ALPHA] Requests to Azure Resource Manager delayed by the request budget.";
     azure_op_duration: histogram(PROVIDER_CALL) "cloudprovider_azure_op_duration_seconds"
         ["request", "resource_group", "subscription_id", "source"]
         "[ALPHA] Latency of an Azure service operation";
@@ -253,7 +249,7 @@ metrics! {
         ["name", "annotations_allowed_service_tags", "annotations_allowed_ip_ranges", "annotations_internal_load_balancer",
          "annotations_load_balancer_source_ranges", "annotations_additional_public_ips", "annotations_pip_name",
          "annotations_pip_prefix", "spec_load_balancer_source_ranges"]
-        "[ALPHA] Those calls that failed.";
+        "[ALPHA] Failed calls among those in provider_reconcile_duration_seconds.";
     azure_arm_budget_tokens: gauge "azure_arm_budget_tokens" ["subscription_id", "bucket"]
         "[ALPHA] ARM requests that may be sent at once, by quota; 0 while it is paused. Only in this program.";
     azure_arm_budget_wait: histogram(REQUEST) "azure_arm_budget_wait_seconds" ["bucket", "urgency"]
@@ -261,7 +257,7 @@ metrics! {
     azure_arm_budget_pauses_total: counter "azure_arm_budget_pauses_total" ["subscription_id", "bucket"]
         "[ALPHA] Pauses of a quota after ARM answered 429. Only in this program.";
     azure_arm_budget_paused_seconds: counter "azure_arm_budget_paused_seconds_total" ["subscription_id", "bucket"]
-        "[ALPHA] Seconds of those pauses. Only in this program.";
+        "[ALPHA] Seconds of pauses of a quota after ARM answered 429. Only in this program.";
 }
 
 impl Metrics {

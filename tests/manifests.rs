@@ -46,13 +46,13 @@ const NON_ROOT: i64 = 65532;
 /// What the code calls: where it is granted, API group, resource, object name (`*`: any), verbs, and who calls.
 #[rustfmt::skip]
 const CALLS: &[(&str, &str, &str, &str, &[&str])] = &[
-    // Informers; `Writer::get` in the node and node-lifecycle controllers; `Part::Main` in both; `Writer::delete`.
+    // Informers; `ObjectWriter::get` in the node and node-lifecycle controllers; `PatchTarget::Object` in both; `ObjectWriter::delete`.
     ("cluster", "", "nodes", "*", &["get", "list", "watch", "patch", "delete"]),
-    // `Part::Status` in the node and route controllers.
+    // `PatchTarget::Status` in the node and route controllers.
     ("cluster", "", "nodes/status", "*", &["patch"]),
-    // Informer; `Writer::get` in the service controller.
+    // Informer; `ObjectWriter::get` in the service controller.
     ("cluster", "", "services", "*", &["get", "list", "watch"]),
-    // `Part::Status` in the service controller, which is also how the finalizer is written.
+    // `PatchTarget::Status` in the service controller, which is also how the finalizer is written.
     ("cluster", "", "services/status", "*", &["patch"]),
     // runtime/events/sink.rs
     ("cluster", "", "events", "*", &["create", "patch"]),
@@ -386,9 +386,9 @@ fn the_configured_cloud_knows_every_node() {
 /// What cloud-node-manager calls: resource and verbs, all cluster-wide in the core group.
 #[rustfmt::skip]
 const NODE_MANAGER_CALLS: &[(&str, &[&str])] = &[
-    // The informer; `Writer::get` and `Part::Main` in the node controller.
+    // The informer; `ObjectWriter::get` and `PatchTarget::Object` in the node controller.
     ("nodes", &["get", "list", "watch", "patch"]),
-    // `Part::Status` there.
+    // `PatchTarget::Status` there.
     ("nodes/status", &["patch"]),
     // runtime/events/sink.rs
     ("events", &["create", "patch"]),

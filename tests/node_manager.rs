@@ -276,8 +276,8 @@ async fn an_outage_of_the_metadata_service_is_told_and_waited_out() {
         (Fault::new(Effect::NoConnection), "no connection"),
         (Fault::new(Effect::Hang), "no answer within 10 s"),
         (Fault::new(Effect::Delay(Duration::from_secs(60))), "no answer within 10 s"),
-        (Fault::new(Effect::Garbage), "not the document asked for"),
-        (Fault::new(Effect::Truncated), "not the document asked for"),
+        (Fault::new(Effect::Garbage), "not the requested document"),
+        (Fault::new(Effect::Truncated), "not the requested document"),
         (Fault::refuse(500, "InternalServerError"), "HTTP 500"),
         (Fault::refuse(429, "TooManyRequests"), "HTTP 429"),
     ] {

@@ -66,7 +66,7 @@ fn a_server_whose_name_cannot_be_looked_up_is_named_and_tried_again() {
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap());
     for _ in 0..2 {
-        let line = read_until(&mut log, "cannot acquire the lease, trying again");
+        let line = read_until(&mut log, "cannot acquire the lease, retrying");
         assert!(line.contains("cannot connect to nothing.invalid:6443") && !line.contains("t0k3n"), "{line}");
     }
     terminate(&child);

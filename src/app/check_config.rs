@@ -20,7 +20,6 @@ use crate::{
 
 type CheckConfigError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Checks and prints.
 pub(super) fn run(registry: &Registry, check: CheckConfigOptions) -> ExitCode {
     match on_runtime(|_| report(registry, check)) {
         Ok(Ok(report)) => print(&report.text, if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }),

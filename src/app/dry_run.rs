@@ -154,7 +154,7 @@ fn can_plan(watched: &ManagerState) -> Result<(), DryRunError> {
     let not_yet = |what: &str| Err(dry_run_error(503, format!("not yet: {what}")));
     match &*watched.provider_ready.borrow() {
         None => return not_yet("the cloud provider is being initialised"),
-        Some(Err(reason)) => return not_yet(&format!("the cloud provider cannot be initialised: {reason}")),
+        Some(Err(reason)) => return not_yet(&format!("cannot initialise the cloud provider: {reason}")),
         Some(Ok(())) => {}
     }
     if watched.services.as_ref().is_some_and(|services| !services.status().synced) || !watched.nodes.status().synced {
@@ -165,7 +165,7 @@ fn can_plan(watched: &ManagerState) -> Result<(), DryRunError> {
 
 fn cloud_refusal(provider: &str, error: &CloudError) -> DryRunError {
     match error {
-        CloudError::NotImplemented => dry_run_error(501, format!("the cloud provider {provider:?} tells no plans")),
+        CloudError::NotImplemented => dry_run_error(501, format!("the cloud provider {provider:?} does not support plans")),
         CloudError::Invalid(reason) | CloudError::Refused(reason) => dry_run_error(422, format!("refused: {reason}")),
         CloudError::Deadline { .. } => dry_run_error(504, error.to_string()),
         other => dry_run_error(502, other.to_string()),

@@ -1,10 +1,10 @@
 //! Where the leader election runs, and what it does when nothing else can act.
 //!
-//! In: an [`Elector`], or why there is none. Out: how the election [`Ended`]. In the binary it has a thread, a runtime and a client of its
-//! own, and takes no lock that anybody holds while parsing or planning; it shares those of the log's output and of the metrics, which are
-//! held for moments. So no load on the other threads can cost the lease. Two things follow,
-//! because a thread that renews while the others are blocked would keep a leader that does no work, and a lease that is lost while they are
-//! blocked would leave a process that may write later:
+//! In: a [`LeaderElector`], or why there is none. Out: how the election ended ([`ElectionOutcome`]). In the binary it has a
+//! thread, a runtime and a client of its own, and takes no lock that anybody holds while parsing or planning; it shares
+//! those of the log's output and of the metrics, which are held for moments. So no load on the other threads can cost the
+//! lease. Two things follow, because a thread that renews while the others are blocked would keep a leader that does no
+//! work, and a lease that is lost while they are blocked would leave a process that may write later:
 //!
 //! - a lost lease ends the process from that thread, at once and whatever the others do;
 //! - the other threads show every 5 s that they run; when they have not for 60 s, and 10 s more, the process ends. The lease is
@@ -161,8 +161,9 @@ async fn send_heartbeats(pulse: watch::Sender<()>) {
     }
 }
 
-/// Resolves when no pulse has come for [`PULSE_LIMIT`], and none in [`CONFIRM`] after it: when the whole process was stopped for so long,
-/// this may run before the pulse does. A pulse that has ended, as when the process stops, is no silence.
+/// Resolves when no pulse has come for [`HEARTBEAT_TIMEOUT`], and none in [`HEARTBEAT_GRACE`] after it: when the whole
+/// process was stopped for so long, this may run before the pulse does. A pulse that has ended, as when the process stops,
+/// is no silence.
 async fn heartbeat_lost(mut felt: watch::Receiver<()>) {
     let mut limit = HEARTBEAT_TIMEOUT;
     loop {

@@ -52,11 +52,9 @@ pub struct ManagerDeps {
     pub config: ManagerConfig,
     /// Where clients come from.
     pub clients: Arc<dyn ClientSource>,
-    /// The cloud.
     pub provider: Arc<dyn CloudProvider>,
     /// Metrics, one registry for the process.
     pub metrics: Arc<Metrics>,
-    /// Time.
     pub clock: Clock,
     /// Sets the log verbosity (`PUT /debug/flags/v`).
     pub set_verbosity: Arc<dyn Fn(u8) + Send + Sync>,
@@ -186,11 +184,11 @@ impl ControllerManager {
             ended = &mut election => return unasked(ended),
             _ = &mut controllers => return ManagerOutcome::UnexpectedEnd,
             why = informer_watchdog::until_stale(&watched) => {
-                tracing::error!(why, "leading without seeing the cluster: giving the lease up, so that another replica leads");
+                tracing::error!(why, "leading without a current view of the cluster: releasing the lease so that another replica can lead");
                 ManagerOutcome::InformersStale
             }
         };
-        tracing::info!("stopping: running steps end, then the lease is released");
+        tracing::info!("stopping: finishing running reconciles, then releasing the lease");
         work.begin();
         tokio::select! {
             biased;
@@ -208,7 +206,7 @@ impl ControllerManager {
 /// leader begins, and two must not write.
 async fn drain(controllers: &mut JoinHandle<()>, limit: Duration) {
     if tokio::time::timeout(limit, &mut *controllers).await.is_err() {
-        tracing::warn!(?limit, "running steps did not end in time; the next leader finishes them");
+        tracing::warn!(?limit, "running reconciles did not finish in time; the next leader will finish them");
         controllers.abort();
         let _ = controllers.await;
     }
@@ -329,7 +327,7 @@ async fn supervise(
     gauge.set(0.0);
     let orderly = ended.is_ok() && work.has_begun();
     if !orderly {
-        tracing::error!(controller = name, "ended unexpectedly; the process ends so that another replica takes over");
+        tracing::error!(controller = name, "ended unexpectedly; exiting so that another replica takes over");
     }
     orderly
 }

@@ -76,7 +76,7 @@ async fn run(
     };
     let background = Shutdown::new();
     let manager = NodeManager::start(parts, &background)?;
-    tracing::info!(node = node_name, version = config.version, "looking after the node of this machine");
+    tracing::info!(node = node_name, version = config.version, "managing the node of this machine");
     serve(&config, &node_name, &manager, &clients, metrics, log, &background).await?;
     let ended = async {
         stop.begun().await;
@@ -84,7 +84,7 @@ async fn run(
     };
     tokio::select! {
         () = manager.run(&stop) => {}
-        () = ended => tracing::warn!("a running step did not end in time"),
+        () = ended => tracing::warn!("a running reconcile did not finish in time"),
     }
     background.begin();
     background.drain(BACKGROUND_DRAIN).await;

@@ -8,7 +8,6 @@ use crate::{
     runtime::{store::WatchStatus, work_queue::UnsettledKey},
 };
 
-/// The status as JSON.
 pub(super) fn value(watched: &ManagerState) -> Value {
     let controllers: Vec<Value> =
         watched.controllers.iter().map(|(_, named)| controller(named.name(), named.status())).collect();

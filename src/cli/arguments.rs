@@ -13,7 +13,6 @@ use super::{
     value::{FlagValue, InvalidFlagValue, parse_all},
 };
 
-/// Values of all flags.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FlagArguments {
     texts: BTreeMap<&'static str, Vec<String>>,

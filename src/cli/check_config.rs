@@ -15,7 +15,6 @@ use super::{
 /// Name of the subcommand.
 pub const NAME: &str = "check-config";
 
-/// What to check.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckConfigOptions {
     /// The cloud and where its configuration is.
@@ -44,7 +43,6 @@ const FLAGS: [&FlagSpec; 9] = [
 const ONLINE: &str = "online";
 const STRICT: &str = "strict";
 
-/// The subcommand.
 pub(super) fn command() -> Command {
     let switch = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     Command::new(NAME)

@@ -1,4 +1,4 @@
-//! What the command line means: plain, typed, validated. In: [`Arguments`]. Out: a [`Config`], or every complaint at once.
+//! What the command line means: plain, typed, validated. In: [`FlagArguments`]. Out: a [`ManagerConfig`], or every complaint at once.
 
 mod build;
 mod configz;
@@ -21,19 +21,15 @@ pub struct ManagerConfig {
     pub cloud: KubeCloudSharedOptions,
     /// The way to the API server.
     pub kube_api: KubeApiOptions,
-    /// The election.
     pub leader_election: LeaderElectionOptions,
-    /// The HTTPS server.
     pub serving: SecureServingOptions,
     /// Canonical names of the controllers that run.
     pub controllers: BTreeSet<&'static str>,
     /// `--node-filter-requirements`: label selector of the Nodes that exist for this program; `None`: all.
     pub node_filter: Option<String>,
-    /// The node controller.
     pub node: NodeControllerOptions,
     /// The node-lifecycle controller.
     pub node_lifecycle: NodeLifecycleControllerOptions,
-    /// The route controller.
     pub route: RouteControllerOptions,
     /// The service controller.
     pub service: ServiceControllerOptions,
@@ -43,11 +39,8 @@ pub struct ManagerConfig {
     pub start_interval: Duration,
     /// `--shutdown-grace-period`.
     pub shutdown_grace_period: Duration,
-    /// The log.
     pub logging: LoggingOptions,
-    /// The features.
     pub feature_gates: FeatureGates,
-    /// The version to report.
     pub version: String,
     /// What the operator should be told at start: flags and gates that mean nothing here.
     pub notices: Vec<String>,
@@ -70,7 +63,6 @@ impl ManagerConfig {
 /// The cloud and the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeCloudSharedOptions {
-    /// Name of the provider.
     pub provider: String,
     /// The provider's own configuration.
     pub cloud_config: Option<PathBuf>,
@@ -80,7 +72,6 @@ pub struct KubeCloudSharedOptions {
     pub reload: bool,
     /// Whether a cloud without cluster id is accepted.
     pub allow_untagged_cloud: bool,
-    /// Name of the cluster.
     pub cluster_name: String,
     /// CIDRs of the pods, at most one per family when routes are configured.
     pub cluster_cidrs: Vec<IpNet>,
@@ -93,9 +84,7 @@ pub struct KubeCloudSharedOptions {
 /// One key of a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloudConfigSecret {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
     /// Key in the Secret's data.
     pub key: String,
@@ -129,13 +118,11 @@ pub struct LeaderElectionOptions {
     pub renew_deadline: Duration,
     /// Pause between tries.
     pub retry_period: Duration,
-    /// Name of the Lease.
     pub resource_name: String,
     /// Namespace of the Lease.
     pub resource_namespace: String,
 }
 
-/// The HTTPS server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecureServingOptions {
     /// Address to listen on.
@@ -158,28 +145,21 @@ pub struct SecureServingOptions {
     pub http2_max_streams: u32,
     /// Whether HTTP/2 is served.
     pub http2: bool,
-    /// SO_REUSEPORT.
     pub permit_port_sharing: bool,
-    /// SO_REUSEADDR.
     pub permit_address_sharing: bool,
     /// Whether `/debug/flags/v` is served.
     pub profiling: bool,
-    /// Who somebody is.
     pub authentication: DelegatingAuthenticationOptions,
-    /// What somebody may do.
     pub authorization: DelegatingAuthorizationOptions,
 }
 
 /// Certificate and key that belong together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Certificate chain.
     pub cert: PathBuf,
-    /// Private key.
     pub key: PathBuf,
 }
 
-/// Who somebody is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DelegatingAuthenticationOptions {
     /// API server for TokenReview; `None`: the controllers' own.
@@ -213,7 +193,6 @@ pub struct RequestHeaderOptions {
     pub extra_header_prefixes: Vec<String>,
 }
 
-/// What somebody may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DelegatingAuthorizationOptions {
     /// API server for SubjectAccessReview; `None`: the controllers' own.
@@ -226,7 +205,6 @@ pub struct DelegatingAuthorizationOptions {
     pub unauthorized_ttl: Duration,
 }
 
-/// The node controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeControllerOptions {
     /// Nodes initialised at a time.
@@ -252,7 +230,6 @@ pub struct NodeLifecycleControllerOptions {
     pub deletion_window: Duration,
 }
 
-/// The route controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteControllerOptions {
     /// How often routes are compared with the cloud when they are not watch-driven.

@@ -14,7 +14,6 @@ pub enum FeatureStage {
     Alpha,
     /// Settled in substance.
     Beta,
-    /// Settled.
     Stable,
     /// Settled, and cannot be changed any more.
     Locked,
@@ -55,11 +54,9 @@ impl FeatureStage {
 /// One row of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct FeatureSpec {
-    /// Name.
     pub name: &'static str,
     /// Whether the feature is on when nothing is said.
     pub default: bool,
-    /// Stage.
     pub stage: FeatureStage,
     /// What it does here; `None`: accepted, without effect.
     pub effect: Option<&'static str>,
@@ -177,7 +174,6 @@ impl FeatureGates {
 /// What `--feature-gates` comes to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResolvedFeatureGates {
-    /// The gates.
     pub gates: FeatureGates,
     /// Names and values that are refused.
     pub errors: Vec<String>,

@@ -1,4 +1,4 @@
-//! The log: which lines are written, and in which form. In: [`LoggingConfig`] and the program's `tracing` events. Out:
+//! The log: which lines are written, and in which form. In: [`LoggingOptions`] and the program's `tracing` events. Out:
 //! lines on stderr, as klog writes them (`k8s.io/klog`) or as JSON with the keys of `k8s.io/component-base/logs/json`.
 //!
 //! Libraries below us are heard from `info` up at most, whatever the verbosity: below that, TLS and HTTP libraries print
@@ -21,7 +21,6 @@ use crate::runtime::clock::Clock;
 /// Form of the lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// klog's.
     #[default]
     Text,
     /// One JSON object per line.
@@ -33,7 +32,6 @@ pub enum LogFormat {
 pub struct ModuleLevel {
     /// Source file without its suffix, or the name of a module; `*` and `?` as in file name patterns.
     pub pattern: String,
-    /// Verbosity there.
     pub verbosity: u8,
 }
 

@@ -4,9 +4,7 @@
 /// A TLS version the server can speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OfferedTlsVersion {
-    /// TLS 1.2.
     V1_2,
-    /// TLS 1.3.
     V1_3,
 }
 

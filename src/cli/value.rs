@@ -29,7 +29,6 @@ pub trait FlagValue: Sized + Default {
 /// A text that is no value of its flag's kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidFlagValue {
-    /// As typed.
     pub text: String,
     /// What would be right.
     pub accepted: String,
@@ -303,7 +302,6 @@ fn sni_certificate(text: &str) -> Result<Option<SniCertKeyFlag>, &'static str> {
 /// What `--version` asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum VersionRequest {
-    /// Nothing.
     #[default]
     No,
     /// Name and version.

@@ -38,7 +38,7 @@ pub enum CloudError {
     #[error("not the leader: {0}")]
     NotLeader(String),
     /// The call took longer than its deadline; whether it had an effect is unknown. Retried with back-off.
-    #[error("{call} gave no answer within {limit:?}")]
+    #[error("{call} did not return within {limit:?}")]
     Deadline {
         /// Which provider call.
         call: &'static str,

@@ -8,6 +8,8 @@
 //!
 //! Nothing here names a provider or a controller.
 
+#![warn(missing_docs)]
+
 mod error;
 pub mod helpers;
 mod instances;

@@ -29,9 +29,7 @@ const PLANNED_NODES: usize = 100;
 
 /// The shared informers, before they start.
 pub struct Informers {
-    /// All Nodes.
     pub nodes: Informer<Node>,
-    /// All Services.
     pub services: Informer<Service>,
 }
 
@@ -44,9 +42,7 @@ pub struct ControllerContext {
     pub writer: ObjectWriter,
     /// Events, under the controller's own source component.
     pub events: EventRecorder,
-    /// Time.
     pub clock: Clock,
-    /// Metrics.
     pub metrics: Arc<Metrics>,
 }
 

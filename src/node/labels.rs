@@ -19,7 +19,6 @@ pub const BETA_AND_STABLE: &[(&str, &str)] =
 /// Longest value of a label.
 const LONGEST_VALUE: usize = 63;
 
-/// Labels by key.
 pub type Labels = BTreeMap<String, String>;
 
 /// Labels of `node`.
@@ -59,7 +58,6 @@ pub enum DroppedLabel {
     /// The Node has it with another value, which stays.
     #[error("label {key} of the cloud provider is dropped: the node has it already, as {kept} instead of {offered}")]
     Conflict {
-        /// The label.
         key: String,
         /// Value on the Node.
         kept: String,

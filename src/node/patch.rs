@@ -16,7 +16,6 @@ use super::labels::Labels;
 pub struct NodeChanges {
     /// `spec.providerID` to set.
     pub provider_id: Option<String>,
-    /// Labels to set.
     pub labels: Labels,
     /// `spec.taints` as a whole.
     pub taints: Option<Vec<Taint>>,

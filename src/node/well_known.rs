@@ -24,7 +24,6 @@ pub const LABEL_INSTANCE_TYPE_BETA: &str = "beta.kubernetes.io/instance-type";
 pub const LABEL_ZONE: &str = "topology.kubernetes.io/zone";
 /// Failure domain, older name.
 pub const LABEL_ZONE_BETA: &str = "failure-domain.beta.kubernetes.io/zone";
-/// Region.
 pub const LABEL_REGION: &str = "topology.kubernetes.io/region";
 /// Region, older name.
 pub const LABEL_REGION_BETA: &str = "failure-domain.beta.kubernetes.io/region";

@@ -1,6 +1,6 @@
 //! cloud-node-manager: the node controller for one Node, run by the machine that the Node stands for.
 //!
-//! In: [`Parts`] – the Node's name, clients, and what the machine's cloud tells of it. Out: a [`NodeManager`] that watches this
+//! In: [`NodeManagerDeps`] – the Node's name, clients, and what the machine's cloud tells of it. Out: a [`NodeManager`] that watches this
 //! Node and no other, initialises it, and keeps its addresses and labels up to date. What a Node is told and how it is written is
 //! [`controllers::node`](crate::controllers::node)'s, so that both modes leave the same Node behind and never fight over it.
 //! Upstream: `pkg/nodemanager`.
@@ -45,7 +45,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// First pause between two tries.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
-/// How the manager works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeManagerSettings {
     /// `--node-status-update-frequency`.
@@ -74,9 +73,7 @@ pub struct NodeManagerDeps {
     pub provider: Arc<dyn CloudProvider>,
     /// Metrics, one registry for the process.
     pub metrics: Arc<Metrics>,
-    /// Time.
     pub clock: Clock,
-    /// How it works.
     pub settings: NodeManagerSettings,
 }
 

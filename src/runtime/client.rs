@@ -74,30 +74,19 @@ pub struct KubeClientConfig {
 pub enum KubeClientError {
     /// The kubeconfig cannot be read or used.
     #[error("--kubeconfig {path}: {reason}")]
-    Kubeconfig {
-        /// Its path.
-        path: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Kubeconfig { path: String, reason: String },
     /// There is no kubeconfig and no pod around the process.
     #[error("no --kubeconfig was given and this is not a pod ({0}): give --kubeconfig=FILE")]
     NotInCluster(String),
     /// `--master` is no URL.
     #[error("--master {value:?}: {reason}; accepted is a URL such as https://10.0.0.1:6443")]
-    Master {
-        /// As given.
-        value: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Master { value: String, reason: String },
 }
 
-/// Makes clients.
 #[derive(Clone)]
 pub struct KubeClients {
     settings: KubeClientConfig,
-    /// Without what [`Credentials`] takes care of.
+    /// Without what [`KubeCredentials`] takes care of.
     base: Config,
     credentials: KubeCredentials,
     /// The user as in the kubeconfig.
@@ -244,7 +233,7 @@ impl KubeClients {
     }
 }
 
-/// A client over `service` that ends every wait as those of [`Clients`] do, and limits nothing: for servers in the same process.
+/// A client over `service` that ends every wait as those of [`KubeClients`] do, and limits nothing: for servers in the same process.
 pub fn client_over_service<S, B>(service: S) -> Client
 where
     S: Service<http::Request<Body>, Response = http::Response<B>, Error = BoxError> + Send + Clone + 'static,

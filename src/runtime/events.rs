@@ -1,6 +1,6 @@
 //! Events: what happened to an object, for `kubectl describe`.
 //!
-//! In: [`Event`] values that controllers build in their `events.rs`. Out: core/v1 Events, similar ones aggregated and floods
+//! In: [`RecordedEvent`] values that controllers build in their `events.rs`. Out: core/v1 Events, similar ones aggregated and floods
 //! filtered. Recording never blocks and never fails the caller.
 
 mod correlator;
@@ -17,7 +17,6 @@ pub use sink::start_sink;
 
 use crate::metrics::Metrics;
 
-/// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventType {
     /// For information.
@@ -31,7 +30,6 @@ pub enum EventType {
 pub struct RecordedEvent {
     /// What it happened to.
     pub about: ObjectReference,
-    /// How bad it is.
     pub type_: EventType,
     /// One CamelCase word, for machines.
     pub reason: &'static str,
@@ -44,7 +42,6 @@ pub struct RecordedEvent {
 pub struct EventDescription {
     /// One CamelCase word, for machines.
     pub reason: &'static str,
-    /// How bad it is.
     pub type_: EventType,
     /// When it is recorded.
     pub when: &'static str,

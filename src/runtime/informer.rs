@@ -1,6 +1,6 @@
 //! One list and watch per kind, into a store of pruned objects.
 //!
-//! In: a watch of the API server. Out: a [`Store`] to read from, and [`Change`]s with old and new object for whoever
+//! In: a watch of the API server. Out: an [`InformerStore`] to read from, and [`ObjectChange`]s with old and new object for whoever
 //! subscribed before the start. Survives disconnects, restarts and expired resource versions; an object that cannot be decoded is
 //! counted, logged and skipped, so that one bad object never stops a watch. No server makes it wait for ever: the limits are those of
 //! `client::deadline`, and [`WatchStatus`] tells since when the store may be behind.
@@ -56,12 +56,7 @@ pub enum ObjectChange<K> {
     /// It was not there before.
     Added(Arc<K>),
     /// It was there and differs.
-    Updated {
-        /// Before.
-        old: Arc<K>,
-        /// Now.
-        new: Arc<K>,
-    },
+    Updated { old: Arc<K>, new: Arc<K> },
     /// It is gone; this is how it was last seen.
     Deleted(Arc<K>),
 }
@@ -107,7 +102,7 @@ where
     }
 
     /// The same for the objects whose labels `selector` selects: the server sends no others, and one that stops to be selected is
-    /// [`Change::Deleted`].
+    /// [`ObjectChange::Deleted`].
     pub fn with_label_selector(selector: Option<&str>, prune: PruneFn<K>) -> Self {
         let watched = watcher::Config::default();
         let watched = selector.map_or_else(|| watched.clone(), |selector| watched.clone().labels(selector));
@@ -143,7 +138,7 @@ where
     fn dispatch(&self, change: &ObjectChange<K>) {
         for handler in &self.handlers {
             if catch_unwind(AssertUnwindSafe(|| handler(change))).is_err() {
-                tracing::error!(key = %ObjectKey::of(change.object().as_ref()), "a handler panicked over a change, which is lost to it");
+                tracing::error!(key = %ObjectKey::of(change.object().as_ref()), "a handler panicked; it misses one change");
             }
         }
     }
@@ -209,7 +204,7 @@ where
 
     fn record_failure(&self, failure: WatchFailure) {
         let WatchFailure { operation, message, .. } = failure;
-        tracing::warn!(resource = self.resource, operation, error = message, "list or watch failed, trying again");
+        tracing::warn!(resource = self.resource, operation, error = message, "list or watch failed, retrying");
         self.metrics.informer_restarts_total.with_label_values(&[&self.resource, operation]).inc();
         self.informer.store.set_status(|status| status.mark_failed(message, Instant::now()));
     }
@@ -268,7 +263,7 @@ where
                 Some((key, Arc::new(object)))
             }
             Err(error) => {
-                tracing::error!(resource = self.resource, %key, error, "object cannot be decoded, skipped");
+                tracing::error!(resource = self.resource, %key, error, "cannot decode an object, skipped");
                 self.metrics.informer_malformed_total.with_label_values(&[&self.resource]).inc();
                 let last_seen = self.informer.store.get(&key)?;
                 Some((key, last_seen))
@@ -299,7 +294,7 @@ fn watch_client<K: Send + Sync + 'static>(
         let silent = {
             let resource = resource.clone();
             move || {
-                tracing::debug!(resource, "nothing came on the watch for long, watching anew");
+                tracing::debug!(resource, "watch silent for too long, restarting it");
                 silences.inc();
             }
         };

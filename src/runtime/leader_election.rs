@@ -1,7 +1,7 @@
 //! Who may write. [`Leadership`] is a value that every writer holds and asks at the write.
 //!
 //! In: a `coordination.k8s.io/v1` Lease that all replicas contend for, in client-go's format. Out: [`Leadership`]. `lease` decides
-//! (pure), [`Elector`] does.
+//! (pure), [`LeaderElector`] does.
 
 mod elector;
 pub mod lease;

@@ -7,7 +7,7 @@
 //!                        └─handlers─► work_queue  (which keys are due; keys only, never objects)
 //!                                        └─► worker ─► a controller's reconcile(key)
 //!                                               reads the store, asks the provider, plans, then writes:
-//!                                               patch::Writer (objects) and events::EventRecorder,
+//!                                               patch::ObjectWriter (objects) and events::EventRecorder,
 //!                                               both asking leader_election::Leadership first
 //! ```
 

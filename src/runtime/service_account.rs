@@ -1,8 +1,8 @@
 //! `--use-service-account-credentials`: each controller acts as a ServiceAccount of its own.
 //!
-//! In: a client with the process's credentials and the account's name. Out: a [`Token`] that is always fresh: the account is made
-//! when it is missing, and a token is asked for (TokenRequest, one hour) again when a fifth of its life is left.
-//! Upstream: `k8s.io/controller-manager/pkg/clientbuilder/client_builder_dynamic.go`.
+//! In: a client with the process's credentials and the account's name. Out: a [`ServiceAccountToken`] that is always fresh:
+//! the account is made when it is missing, and a token is asked for (TokenRequest, one hour) again when a fifth of its life
+//! is left. Upstream: `k8s.io/controller-manager/pkg/clientbuilder/client_builder_dynamic.go`.
 
 use std::{
     sync::Arc,
@@ -101,7 +101,7 @@ async fn request_token(client: &Client, account: &str) -> Result<HeaderValue, St
     Ok(header)
 }
 
-/// Puts a [`Token`] on every request; without one it does nothing.
+/// Puts a [`ServiceAccountToken`] on every request; without one it does nothing.
 #[derive(Clone)]
 pub(super) struct ServiceAccountTokenLayer(Option<ServiceAccountToken>);
 
@@ -119,7 +119,6 @@ impl<S> Layer<S> for ServiceAccountTokenLayer {
     }
 }
 
-/// See [`TokenLayer`].
 pub(super) struct ServiceAccountTokenService<S> {
     inner: S,
     token: Option<ServiceAccountToken>,

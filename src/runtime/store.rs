@@ -14,7 +14,6 @@ use tokio::{sync::watch, time::Instant};
 pub struct ObjectKey {
     /// Namespace, empty for cluster-scoped kinds.
     pub namespace: String,
-    /// Name.
     pub name: String,
 }
 

@@ -1,9 +1,10 @@
 //! Which keys are due: a pure state machine over (key, now).
 //!
-//! In: keys with a [`Priority`], and the [`Outcome`] of each reconcile. Out: the next key to reconcile, or how long to wait.
-//! Rules: a key is pending at most once and runs at most once at a time; a key added while it runs runs again afterwards; the
-//! earlier time and the more urgent priority win; failures back off exponentially per key; [`Outcome::After`] is waiting, not
-//! failing, and leaves the failure count alone. A resync never cuts a back-off or a wait short, every other reason does.
+//! In: keys with a [`ReconcilePriority`], and the [`ReconcileResult`] of each reconcile. Out: the next key to reconcile, or
+//! how long to wait. Rules: a key is pending at most once and runs at most once at a time; a key added while it runs runs
+//! again afterwards; the earlier time and the more urgent priority win; failures back off exponentially per key;
+//! [`ReconcileResult::RequeueAfter`] is waiting, not failing, and leaves the failure count alone. A resync never cuts a
+//! back-off or a wait short, every other reason does.
 //!
 //! The async shell is [`super::worker`]. Upstream: client-go `util/workqueue`.
 
@@ -31,7 +32,7 @@ pub enum ReconcilePriority {
     Resync,
 }
 
-/// Bounds of [`Outcome::After`], whatever a cloud asks for: "at once" must not become a busy loop, and "never" no overflow.
+/// Bounds of [`ReconcileResult::RequeueAfter`], whatever a cloud asks for: "at once" must not become a busy loop, and "never" no overflow.
 const REQUEUE_BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30 * 24 * 3600));
 
 /// How a reconcile ended.
@@ -101,7 +102,6 @@ impl QueuedKeyState {
 /// A key that is not settled, for status pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnsettledKey {
-    /// The key.
     pub key: String,
     /// Whether it is being reconciled right now, and for how long.
     pub running_for: Option<Duration>,
@@ -128,7 +128,6 @@ pub struct WorkQueue<K> {
 }
 
 impl<K: Clone + Ord + Hash + fmt::Display> WorkQueue<K> {
-    /// An empty queue.
     pub fn new(backoff: KeyBackoff) -> Self {
         Self {
             backoff,

@@ -1,7 +1,8 @@
-//! The only loop: due key → reconcile → [`Outcome`].
+//! The only loop: due key → reconcile → [`ReconcileResult`].
 //!
-//! In: keys, added by informers' handlers on any replica, leading or not (they are deduplicated, so a standby's queue is bounded
-//! by the number of objects, as long as handlers have those that are gone forgotten). Out: calls of the controller's reconcile function, each its own task; a panic fails that key alone.
+//! In: keys, added by informers' handlers on any replica, leading or not (they are deduplicated, so a standby's queue is
+//! bounded by the number of objects, as long as handlers have those that are gone forgotten). Out: calls of the
+//! controller's reconcile function, each its own task; a panic fails that key alone.
 
 use std::{
     collections::HashMap,

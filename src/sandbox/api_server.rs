@@ -128,7 +128,7 @@ impl ApiServer {
         kube::Client::new(self.transport(user_agent), "default")
     }
 
-    /// The same, and every wait for an answer ends as on the network ([`client::over`]).
+    /// The same, and every wait for an answer ends as on the network ([`client::client_over_service`]).
     pub fn client_with_deadlines_as(&self, user_agent: &str) -> kube::Client {
         client::client_over_service(self.transport(user_agent).map_err(Into::into))
     }

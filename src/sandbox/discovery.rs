@@ -12,9 +12,7 @@ use super::{
 /// A document, as JSON or as plain text.
 #[derive(Debug, PartialEq)]
 pub enum Document {
-    /// JSON.
     Json(Value),
-    /// Text.
     Text(&'static str),
 }
 

@@ -33,7 +33,6 @@ pub enum Manner {
     WithoutBookmarks,
 }
 
-/// A refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused {
     /// HTTP code.

@@ -23,7 +23,6 @@ pub enum Reply {
     Object(u16, Arc<Value>),
     /// A `metav1.Status` or another document that is sent as it is.
     Document(Value),
-    /// A list.
     List(List),
     /// A stream of events.
     Watch(WatchRequest),
@@ -34,7 +33,6 @@ pub enum Reply {
 pub struct List {
     /// As of which resourceVersion.
     pub revision: u64,
-    /// The objects.
     pub items: Vec<Arc<Value>>,
     /// Where the next page starts.
     pub continue_token: Option<String>,
@@ -47,7 +45,6 @@ pub struct List {
 pub struct Body<'a> {
     /// `Content-Type`.
     pub content_type: &'a str,
-    /// The bytes.
     pub bytes: &'a [u8],
 }
 

@@ -13,7 +13,6 @@ use super::{
 
 /// What is done to a resource, in the words of RBAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the API's own verbs")]
 pub enum Verb {
     Get,
     List,
@@ -104,7 +103,6 @@ impl Parameters {
     pub fn text(&self, name: &str) -> &str {
         self.0.get(name).map(String::as_str).unwrap_or_default()
     }
-    /// A switch.
     pub fn flag(&self, name: &str) -> bool {
         matches!(self.text(name), "true" | "1" | "True")
     }
@@ -145,7 +143,6 @@ pub struct ResourceRequest {
 
 /// A review of a token or of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names of the kinds")]
 pub enum Review {
     Token,
     SubjectAccess,
@@ -155,7 +152,6 @@ pub enum Review {
 /// What a request is for.
 #[derive(Debug, Clone)]
 pub enum Route {
-    /// Objects.
     Resource(ResourceRequest),
     /// An answer about rights.
     Review(Review),

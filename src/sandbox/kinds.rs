@@ -119,7 +119,6 @@ const CORE: Kind = Kind {
     check: |_| Ok(()),
 };
 
-/// Nodes.
 pub static NODE: Kind = Kind {
     kind: "Node",
     plural: "nodes",
@@ -137,7 +136,6 @@ pub static NODE: Kind = Kind {
     ..CORE
 };
 
-/// Services.
 pub static SERVICE: Kind = Kind {
     kind: "Service",
     plural: "services",
@@ -150,7 +148,6 @@ pub static SERVICE: Kind = Kind {
     ..CORE
 };
 
-/// Namespaces.
 pub static NAMESPACE: Kind = Kind {
     kind: "Namespace",
     plural: "namespaces",
@@ -174,10 +171,8 @@ pub static EVENT: Kind = Kind {
     ..CORE
 };
 
-/// Secrets.
 pub static SECRET: Kind = Kind { kind: "Secret", plural: "secrets", singular: "secret", check: decodes::<Secret>, ..CORE };
 
-/// ServiceAccounts.
 pub static SERVICE_ACCOUNT: Kind = Kind {
     kind: "ServiceAccount",
     plural: "serviceaccounts",
@@ -188,7 +183,6 @@ pub static SERVICE_ACCOUNT: Kind = Kind {
     ..CORE
 };
 
-/// ConfigMaps.
 pub static CONFIG_MAP: Kind = Kind {
     kind: "ConfigMap",
     plural: "configmaps",
@@ -198,7 +192,6 @@ pub static CONFIG_MAP: Kind = Kind {
     ..CORE
 };
 
-/// Pods.
 pub static POD: Kind = Kind {
     kind: "Pod",
     plural: "pods",
@@ -211,7 +204,6 @@ pub static POD: Kind = Kind {
     ..CORE
 };
 
-/// EndpointSlices.
 pub static ENDPOINT_SLICE: Kind = Kind {
     group: "discovery.k8s.io",
     kind: "EndpointSlice",
@@ -223,7 +215,6 @@ pub static ENDPOINT_SLICE: Kind = Kind {
     ..CORE
 };
 
-/// Leases.
 pub static LEASE: Kind = Kind {
     group: "coordination.k8s.io",
     kind: "Lease",

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::{handler::List, http::Representation, kinds::Kind, table};
 
-/// One object.
 pub fn object(kind: &Kind, object: &Arc<Value>, representation: Representation) -> Arc<Value> {
     match representation {
         Representation::Full => Arc::clone(object),

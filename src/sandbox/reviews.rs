@@ -14,9 +14,7 @@ pub type Authorizer = Box<dyn Fn(&Value) -> bool + Send + Sync>;
 /// Who a token stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
-    /// Name.
     pub name: String,
-    /// Groups.
     pub groups: Vec<String>,
 }
 

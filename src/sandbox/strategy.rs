@@ -25,9 +25,7 @@ pub enum Part {
 /// Where an update comes from; the two differ in how they refuse another UID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// PUT.
     Put,
-    /// PATCH.
     Patch,
 }
 

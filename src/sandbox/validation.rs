@@ -29,7 +29,6 @@ fn is_label(name: &str) -> bool {
 
 const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// A Node.
 pub fn node(old: Option<&Value>, new: &Value) -> Vec<Cause> {
     let mut causes = taints(new);
     causes.extend(addresses(new));
@@ -77,7 +76,6 @@ fn frozen(old: &Value, new: &Value) -> Vec<Cause> {
     causes
 }
 
-/// A Lease.
 pub fn lease(lease: &Value) -> Vec<Cause> {
     let spec = &lease["spec"];
     let mut causes = Vec::new();

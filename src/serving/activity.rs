@@ -48,7 +48,7 @@ impl ConnectionActivity {
         }
     }
 
-    /// Resolves once an answer has not been taken for [`TAKE_ANSWER`].
+    /// Resolves once an answer has not been taken for [`RESPONSE_TIMEOUT`].
     pub(super) async fn response_stalled(&self) {
         let mut changes = self.0.subscribe();
         loop {

@@ -1,9 +1,10 @@
 //! Whether the caller may read a page: group `system:masters`, always-allowed paths, then the API server's word.
 //!
-//! In: a user, a verb and a path, all bounded before. Out: a [`Decision`]. Answers for callers without a name are asked from a
-//! budget and kept in a cache of their own, so that they neither hold up nor displace those of others.
-//! While too many reviews wait, a permission counts a little longer. The order is that of `DelegatingAuthorizationOptions` in
-//! `k8s.io/apiserver/pkg/server/options/authorization.go`; the question is a SubjectAccessReview with non-resource attributes.
+//! In: a user, a verb and a path, all bounded before. Out: an [`AuthorizationDecision`]. Answers for callers without a name
+//! are asked from a budget and kept in a cache of their own, so that they neither hold up nor displace those of others.
+//! While too many reviews wait, a permission counts a little longer. The order is that of `DelegatingAuthorizationOptions`
+//! in `k8s.io/apiserver/pkg/server/options/authorization.go`; the question is a SubjectAccessReview with non-resource
+//! attributes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,7 +32,6 @@ const REASON_LIMIT: usize = 1024;
 /// The outcome of authorization.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AuthorizationDecision {
-    /// Go ahead.
     Allow,
     /// No, and someone said so.
     Deny(String),

@@ -17,7 +17,6 @@ const AUTHORIZED_FOR: Duration = Duration::from_secs(15 * 60);
 /// Who may read the pages comes from few places; the one that was not seen for longest is forgotten first.
 const MAX_NETWORKS: usize = 64;
 
-/// The networks.
 #[derive(Debug, Default)]
 pub(super) struct AuthorizedNetworks(Mutex<BTreeMap<PeerNetwork, Instant>>);
 

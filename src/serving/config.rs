@@ -49,9 +49,7 @@ pub struct SecureServingConfig {
     pub flagz: bool,
     /// Feature gate `ComponentStatusz`: serve `/statusz`.
     pub statusz: bool,
-    /// Who is asking.
     pub authentication: DelegatedAuthenticationConfig,
-    /// What they may read.
     pub authorization: DelegatedAuthorizationConfig,
     /// How often certificate files, CA files and the authentication ConfigMap are looked at again.
     pub reload_interval: Duration,
@@ -87,9 +85,7 @@ impl Default for SecureServingConfig {
 /// One value of `--tls-sni-cert-key`: `cert,key[:pattern,...]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SniCertKey {
-    /// Certificate file.
     pub cert_file: PathBuf,
-    /// Private key file.
     pub key_file: PathBuf,
     /// Names it serves, `*.example.com` allowed; empty takes the names of the certificate.
     pub patterns: Vec<String>,

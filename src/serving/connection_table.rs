@@ -2,20 +2,21 @@
 //!
 //! In: where the next connection comes from. Out: it is taken, it is refused, or it takes the place of another.
 //!
-//! The rule. Connections from this host itself (source address = destination address) have places of their own; all others share
-//! [`PLACES`]. One network (an IPv4 address, an IPv6 /64) gets [`PLACES_EACH`]. A caller is *known* once a request of the
-//! connection was allowed a page that is not for everybody; to be somebody is not enough, since every pod has a token. Of the
-//! known connections of a network the [`KEPT_EACH`] that asked last are *kept*. All others give way to newcomers: those that are
-//! not known first, the oldest of them first; then the known ones, the longest idle first.
+//! The rule. Connections from this host itself (source address = destination address) have places of their own; all others
+//! share [`MAX_CONNECTIONS`]. One network (an IPv4 address, an IPv6 /64) gets [`MAX_PER_NETWORK`]. A caller is *known* once
+//! a request of the connection was allowed a page that is not for everybody; to be somebody is not enough, since every pod
+//! has a token. Of the known connections of a network the [`PROTECTED_PER_NETWORK`] that asked last are *kept*. All others
+//! give way to newcomers: those that are not known first, the oldest of them first; then the known ones, the longest idle
+//! first.
 //!
-//! 1. A network that has its share replaces the first of its own connections that give way and have been idle for [`GRACE`];
+//! 1. A network that has its share replaces the first of its own connections that give way and have been idle for [`EVICTION_GRACE`];
 //!    without one it is refused.
 //! 2. When all places are taken, the network with the most connections that give way gives up the first of them: at once if it
-//!    has at least two more than the network of the newcomer, else the first that has been idle for [`GRACE`]. Without one the
+//!    has at least two more than the network of the newcomer, else the first that has been idle for [`EVICTION_GRACE`]. Without one the
 //!    newcomer is refused.
-//! 3. When all places are kept, the longest idle connection of all gives way, after [`GRACE`].
+//! 3. When all places are kept, the longest idle connection of all gives way, after [`EVICTION_GRACE`].
 //!
-//! So a crowd that holds connections open is displaced by a probe, a crowd that comes fast leaves a probe [`GRACE`] to be
+//! So a crowd that holds connections open is displaced by a probe, a crowd that comes fast leaves a probe [`EVICTION_GRACE`] to be
 //! answered, nobody can take all places for good, and nothing outside this host can take the places of a kubelet that probes the
 //! network of the host.
 
@@ -65,7 +66,6 @@ struct OpenConnection {
 /// A connection, ordered by who gives way first.
 type EvictionRank = (bool, Instant, ConnectionId);
 
-/// The open connections.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionTable {
     open: BTreeMap<ConnectionId, OpenConnection>,
@@ -111,7 +111,6 @@ impl ConnectionTable {
         rivals.map(eviction_rank).min_by_key(|(_, idle_since, id)| (*idle_since, *id)).into_iter().collect()
     }
 
-    /// Adds a connection.
     pub(super) fn insert(&mut self, peer: PeerNetwork, now: Instant) -> ConnectionId {
         let id = self.next;
         self.next += 1;

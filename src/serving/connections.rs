@@ -1,6 +1,6 @@
 //! Keeps the table of open connections, and closes the ones that give up their places.
 //!
-//! In: accepted sockets' networks. Out: a [`Place`] that a connection holds while it is open, or `None`.
+//! In: accepted sockets' networks. Out: a [`ConnectionSlot`] that a connection holds while it is open, or `None`.
 
 use std::{
     collections::HashMap,

@@ -1,8 +1,8 @@
 //! TCP and TLS below the pages: binding, places, handshakes, HTTP/1.1 and HTTP/2, and the limits that keep a client harmless.
 //!
-//! In: the settings, a TLS configuration, the router. Out: requests that carry the [`Peer`] they came from. A connection without a
-//! place is closed before anything is read from it. Time limits of handshake, head and idleness are those of upstream's secure
-//! server (`k8s.io/apiserver/pkg/server/secure_serving.go`).
+//! In: the settings, a TLS configuration, the router. Out: requests that carry the [`ConnectionPeer`] they came from. A
+//! connection without a place is closed before anything is read from it. Time limits of handshake, head and idleness are
+//! those of upstream's secure server (`k8s.io/apiserver/pkg/server/secure_serving.go`).
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -85,7 +85,6 @@ impl ConnectionPeer {
     }
 }
 
-/// A bound socket.
 pub(super) struct BoundListener {
     pub(super) local: SocketAddr,
     listener: TcpListener,
@@ -141,7 +140,7 @@ pub(super) async fn run(
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "Cannot accept connections on the secure port; trying again");
+                tracing::warn!(%error, "Cannot accept connections on the secure port; retrying");
                 sleep(ACCEPT_RETRY).await;
             }
         }

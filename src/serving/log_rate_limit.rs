@@ -9,7 +9,6 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Between two lines.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Of one kind of line.

@@ -6,10 +6,10 @@
 //! A request passes: `listener` (TCP, TLS, limits) → `authentication` (who) → `authorization` (may they) → `pages` (answer).
 //!
 //! Who may read nothing gets little. Bounded, for each network and in all: connections (`connection_table`), bytes and time of a
-//! request's head and body and of its answer (`listener`, `backpressure`, `activity`, `paced_body`), the form of a request
-//! (`request_form`), questions to the API server (`review_budget`), what is remembered of its answers (`cache`), answers under way
-//! (`peer_network`), and lines in the log (`log_pace`). Every pod has a token, so that only those count as known who may read a page
-//! (`familiar`). Health needs no question and no share.
+//! request's head and body and of its answer (`listener`, `backpressure`, `activity`, `chunked_body`), the form of a request
+//! (`request_validation`), questions to the API server (`review_budget`), what is remembered of its answers (`review_cache`), answers under way
+//! (`peer_network`), and lines in the log (`log_rate_limit`). Every pod has a token, so that only those count as known who may read a page
+//! (`authorized_networks`). Health needs no question and no share.
 //!
 //! Differences from upstream (`k8s.io/apiserver`): an unreachable API server never ends the process, it only makes `/readyz`
 //! fail until the authentication ConfigMap could be read; and a failing health check tells authenticated callers why.

@@ -1,6 +1,6 @@
 //! Where a connection comes from, as far as shares are concerned, and the count of what each of these networks holds.
 //!
-//! In: the two addresses of a connection. Out: a [`PeerNetwork`]; and [`Shares`], of which each network gets few and all together
+//! In: the two addresses of a connection. Out: a [`PeerNetwork`]; and [`NetworkSemaphore`], of which each network gets few and all together
 //! get a bounded number.
 
 use std::{
@@ -86,7 +86,6 @@ impl NetworkSemaphore {
     }
 }
 
-/// One share.
 #[derive(Debug)]
 pub(super) struct NetworkPermit {
     peer: PeerNetwork,

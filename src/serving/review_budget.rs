@@ -1,6 +1,6 @@
 //! How often the API server may be asked, and by how many at once.
 //!
-//! In: who wants to ask. Out: a [`Share`] and then the wait for a turn, or that there is none: whoever comes when too many wait
+//! In: who wants to ask. Out: a [`NetworkPermit`] and then the wait for a turn, or that there is none: whoever comes when too many wait
 //! is told so at once. A turn that is abandoned before it came is given back, so that the wait is never longer than those who
 //! really wait make it. Those who show no name have a budget of their own, and so have those who show one, good or not, where nobody
 //! may read anything: tokens cost nothing to make up.
@@ -23,7 +23,8 @@ pub(super) struct ReviewLimits {
     concurrency: NetworkLimits,
 }
 
-/// For those who show a credential in a familiar network: the rate is that of `DelegatingAuthenticationOptions` (200 per second, 400 at once).
+/// For those who show a credential in a familiar network: the rate is that of `DelegatingAuthenticationOptions` (200 per
+/// second, 400 at once).
 pub(super) const AUTHORIZED_LIMITS: ReviewLimits = ReviewLimits {
     per_second: 200.0,
     burst: 400.0,
@@ -42,7 +43,6 @@ pub(super) const ANONYMOUS_LIMITS: ReviewLimits = ReviewLimits {
     concurrency: NetworkLimits { total: 16, per_network: 8, new_networks: 0 },
 };
 
-/// One budget.
 #[derive(Debug)]
 pub(super) struct ReviewBudget {
     bucket: Mutex<TokenBucket>,

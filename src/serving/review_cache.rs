@@ -26,11 +26,9 @@ pub(super) type ReviewCacheKey = [u8; 32];
 
 /// How many bytes an answer occupies, about.
 pub(super) trait ByteSize {
-    /// Bytes.
     fn size(&self) -> usize;
 }
 
-/// One kind of answer.
 #[derive(Debug)]
 pub(super) struct ReviewCache<V> {
     salt: [u8; 32],

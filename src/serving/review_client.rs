@@ -18,18 +18,16 @@ const BACKOFF: ExponentialBackoff =
     ExponentialBackoff { first: Duration::from_millis(500), factor: 1.5, jitter: 0.2, max: Duration::MAX };
 const STEPS: u32 = 5;
 
-/// There is no review.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(super) enum ReviewError {
     /// Too many wait for one; the caller should come again.
-    #[error("too many requests wait for reviews")]
+    #[error("too many requests are waiting for reviews")]
     TooMany,
     /// The API server gave no answer.
     #[error(transparent)]
     Failed(#[from] ReviewFailure),
 }
 
-/// No answer, and why.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub(super) struct ReviewFailure {

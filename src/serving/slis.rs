@@ -9,7 +9,6 @@ use crate::metrics::Metrics;
 
 const FAMILIES: [&str; 2] = ["kubernetes_healthcheck", "kubernetes_healthchecks_total"];
 
-/// Counts outcomes.
 pub(super) fn observe(metrics: &Metrics, endpoint: HealthEndpoint, outcomes: &[ProbeResult]) {
     for outcome in outcomes {
         let Some(result) = &outcome.result else { continue };

@@ -18,7 +18,6 @@ pub mod webhooks;
 pub(crate) use self::flag::flags;
 pub use self::flag::{FlagEffect, FlagSection, FlagSpec, FlagVisibility, TypedFlag};
 
-/// The table.
 pub const SECTIONS: &[FlagSection] = &[
     FlagSection { title: "Cloud and cluster", flags: cloud::FLAGS },
     FlagSection { title: "Controllers", flags: controllers::FLAGS },

@@ -44,11 +44,9 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[("min-resync-period", "nothing is chec
 pub struct NodeManagerFlagSection {
     /// Heading in `--help` and on the reference page.
     pub title: &'static str,
-    /// The flags.
     pub flags: Vec<FlagSpec>,
 }
 
-/// The table.
 pub fn sections() -> Vec<NodeManagerFlagSection> {
     let of =
         |title, flags: &[&FlagSpec]| NodeManagerFlagSection { title, flags: flags.iter().map(|spec| adapt(spec)).collect() };

@@ -34,7 +34,6 @@ pub mod secure {
     }
 }
 
-/// Who somebody is.
 pub mod authentication {
     use std::time::Duration;
 
@@ -64,7 +63,6 @@ pub mod authentication {
     }
 }
 
-/// What somebody may do.
 pub mod authorization {
     use std::time::Duration;
 

@@ -26,17 +26,17 @@ pub const EVENTS: &[EventDescription] = &[
     EventDescription {
         reason: INITIALIZATION_FAILED,
         type_: EventType::Warning,
-        when: "A Node keeps the uninitialized taint because it has no provider id, or names an address that the cloud does not know.",
+        when: "A Node keeps the uninitialized taint because it has no provider id, or names an address unknown to the cloud.",
     },
     EventDescription {
         reason: ADDRESSES_FAILED,
         type_: EventType::Warning,
-        when: "The addresses of a Node stay as they are because it names one that the cloud does not know.",
+        when: "The addresses of a Node are not updated because it names one unknown to the cloud.",
     },
     EventDescription {
         reason: WAITING_FOR_ROUTES,
         type_: EventType::Normal,
-        when: "A Node is initialised but for the uninitialized taint, which goes when there is a route to its Pods (`--wait-routes`).",
+        when: "A Node is initialised but keeps the uninitialized taint until a route to its Pods exists (`--wait-routes`).",
     },
 ];
 
@@ -62,9 +62,8 @@ pub(super) fn no_instance(node: &Node) -> RecordedEvent {
     event(node, EventType::Normal, NO_INSTANCE, message)
 }
 
-/// The cloud failed.
 pub(super) fn metadata_failed(node: &Node, error: &dyn Display) -> RecordedEvent {
-    let message = format!("The cloud provider did not describe the instance, the node stays uninitialized: {error}");
+    let message = format!("The cloud provider failed to describe the instance; the node stays uninitialized: {error}");
     event(node, EventType::Warning, METADATA_FAILED, message)
 }
 
@@ -75,13 +74,13 @@ pub(super) fn initialization_failed(node: &Node, error: &dyn Display) -> Recorde
 
 /// Addresses cannot be told.
 pub(super) fn addresses_failed(node: &Node, error: &dyn Display) -> RecordedEvent {
-    event(node, EventType::Warning, ADDRESSES_FAILED, format!("The addresses of the node stay as they are: {error}"))
+    event(node, EventType::Warning, ADDRESSES_FAILED, format!("The addresses of the node were not updated: {error}"))
 }
 
 /// Nobody has made a route yet.
 pub(super) fn waiting_for_routes(node: &Node) -> RecordedEvent {
     let message =
-        "The node stays uninitialized until its condition NetworkUnavailable is False: there is no route to its pods yet";
+        "The node stays uninitialized until its condition NetworkUnavailable is False: no route to its pods exists yet";
     event(node, EventType::Normal, WAITING_FOR_ROUTES, message.to_owned())
 }
 

@@ -1,6 +1,6 @@
 //! One way to ask for instances, whichever interface the cloud offers: `InstancesV2`, else `Instances` and `Zones`.
 //!
-//! In: Nodes. Out: an [`Answer`] for each. Upstream: `controllers/node/node_controller.go` (`getInstanceMetadata`,
+//! In: Nodes. Out: a [`MetadataResult`] for each. Upstream: `controllers/node/node_controller.go` (`getInstanceMetadata`,
 //! `getProviderID`).
 
 use std::sync::Arc;

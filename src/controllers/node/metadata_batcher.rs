@@ -1,7 +1,7 @@
 //! Nodes that wait at the same moment are asked for together.
 //!
 //! In: one Node at a time, from many reconciles. Out: its answer. One batch is under way at a time, and meanwhile the next one
-//! gathers; but a batch that takes longer than [`PATIENCE`] does not hold up the next. A node that a batch gave no answer for, or
+//! gathers; but a batch that takes longer than [`MAX_BATCH_WAIT`] does not hold up the next. A node that a batch gave no answer for, or
 //! none in time, is asked for alone, so that one bad node cannot spoil the others.
 
 use std::{

@@ -2,7 +2,7 @@
 //! date. Upstream: `controllers/node`.
 //!
 //! Which watches enqueue which keys: a Node with the uninitialized taint, or with labels that drifted, goes to the queue `Nodes`;
-//! all initialised Nodes go to `NodeAddresses` every [`Config::status_update_frequency`].
+//! all initialised Nodes go to `NodeAddresses` every [`NodeControllerConfig::status_update_frequency`].
 
 mod events;
 pub(super) mod metadata;
@@ -83,7 +83,6 @@ pub struct NoInstances {
     pub controller: &'static str,
 }
 
-/// The controller.
 pub struct NodeController {
     context: ControllerContext,
     config: NodeControllerConfig,

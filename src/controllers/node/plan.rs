@@ -27,7 +27,6 @@ pub(super) enum NodeAction {
     Initialize,
     /// Labels that follow older ones.
     UpdateLabels(NodeChanges),
-    /// Nothing.
     Nothing,
 }
 

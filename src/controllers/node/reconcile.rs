@@ -32,7 +32,6 @@ const ATTEMPTS: usize = 5;
 
 /// How one attempt ended.
 enum WriteAttempt {
-    /// With this.
     Finished(ReconcileResult),
     /// Somebody else wrote in between.
     Conflict,

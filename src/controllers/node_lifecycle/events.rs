@@ -15,28 +15,28 @@ pub const EVENTS: &[EventDescription] = &[
     EventDescription {
         reason: INSTANCE_MISSING,
         type_: EventType::Normal,
-        when: "The cloud provider said for the first time that the instance of a Node that is not ready is gone.",
+        when: "The cloud provider first reported the instance of a NotReady Node as gone.",
     },
     EventDescription {
         reason: DELETING,
         type_: EventType::Normal,
-        when: "A Node is about to be deleted: the cloud provider confirmed that its instance is gone.",
+        when: "The program deletes a Node: the cloud provider confirmed that its instance is gone.",
     },
-    EventDescription { reason: DELETING_FAILED, type_: EventType::Warning, when: "The API server did not delete a Node." },
+    EventDescription { reason: DELETING_FAILED, type_: EventType::Warning, when: "The API server failed to delete a Node." },
     EventDescription {
         reason: REFUSED,
         type_: EventType::Warning,
-        when: "A Node is not deleted because too many instances are gone at once and the evidence is doubtful.",
+        when: "A Node is kept: too many instances are gone at once, and the evidence is doubtful.",
     },
     EventDescription {
         reason: DELAYED,
         type_: EventType::Normal,
-        when: "A Node is deleted later: many instances are gone at once, and their Nodes go slowly.",
+        when: "Deletion of a Node is delayed: many instances are gone at once, so Nodes are deleted at a limited rate.",
     },
     EventDescription {
         reason: UNKNOWN,
         type_: EventType::Warning,
-        when: "For 5 minutes the cloud provider could not tell whether the instance of a Node that is not ready exists; told anew each hour.",
+        when: "For 5 minutes the cloud provider could not confirm whether the instance of a NotReady Node exists; repeated every hour.",
     },
 ];
 
@@ -53,7 +53,8 @@ fn event(node: &Node, type_: EventType, reason: &'static str, message: String) -
 
 /// Gone, says the cloud; not confirmed yet.
 pub(super) fn instance_missing(node: &Node) -> RecordedEvent {
-    let message = "The cloud provider does not know the instance; the node is deleted when that is confirmed".to_owned();
+    let message =
+        "The cloud provider does not find the instance; the node will be deleted once this is confirmed".to_owned();
     event(node, EventType::Normal, INSTANCE_MISSING, message)
 }
 
@@ -68,26 +69,24 @@ pub(super) fn deleting_failed(node: &Node, error: &dyn Display) -> RecordedEvent
     event(node, EventType::Warning, DELETING_FAILED, format!("Failed deleting node {}: {error}", name(node)))
 }
 
-/// Held back.
 pub(super) fn refused(node: &Node, crowd: MissingNodeCount, why: &str) -> RecordedEvent {
     let message = format!(
-        "Not deleting node {}: {crowd}, and the evidence is doubtful. If they are really gone, delete the nodes by hand or raise \
-         --node-deletion-max-percent or, up to half of the nodes, --node-deletion-max-count. What is doubtful: {why}",
+        "Not deleting node {}: {crowd}, and the evidence is doubtful. If the instances are gone, delete the nodes by hand or raise \
+         --node-deletion-max-percent or, up to half of the nodes, --node-deletion-max-count. Evidence: {why}",
         name(node)
     );
     event(node, EventType::Warning, REFUSED, message)
 }
 
-/// Its turn comes.
 pub(super) fn delayed(node: &Node, crowd: MissingNodeCount) -> RecordedEvent {
-    let message = format!("Node {} is deleted later: {crowd}, so they go slowly, once that is confirmed", name(node));
+    let message = format!("Deletion of node {} delayed: {crowd}; confirmed nodes are deleted at a limited rate", name(node));
     event(node, EventType::Normal, DELAYED, message)
 }
 
 /// Nobody can tell, for so long.
 pub(super) fn unknown(node: &Node, why: &str, lasts: Duration) -> RecordedEvent {
     let message = format!(
-        "For {} minutes the cloud provider could not tell whether the instance of node {node} exists, so that the node stays. Mend the \
+        "For {} minutes the cloud provider could not confirm whether the instance of node {node} exists; the node is kept. Fix the \
          cause or, if the instance is gone, run `kubectl delete node {node}`. The cause: {why}",
         lasts.as_secs() / 60,
         node = name(node)

@@ -6,10 +6,10 @@
 //! A crowd is one of two things. Machines were taken away, by a scale-in or with a pool: then nobody must have to help. Or the cloud
 //! answers wrongly: then nothing may go. What tells them apart is a second source, time without contradiction, and pace:
 //!
-//! - a second source that agrees, and [`SETTLED`] without contradiction; or
-//! - no contradiction in [`LASTING`] from any that is gone, where there is no second source or it cannot tell;
-//! - and then slowly: within a window no more than [`Config::allowance`], and a quarter of that within a quarter of the window, so
-//!   that an error that comes to light has not cost much.
+//! - a second source that agrees, and [`CONFIRMED_AFTER`] without contradiction; or
+//! - no contradiction in [`CONFIRMED_ALONE_AFTER`] from any that is gone, where there is no second source or it cannot tell;
+//! - and then slowly: within a window no more than [`NodeLifecycleControllerConfig::allowance`], and a quarter of that
+//!   within a quarter of the window, so that an error that comes to light has not cost much.
 //!
 //! A second source that has the instance, or an instance that was gone and is seen again, stops the whole crowd for as long.
 

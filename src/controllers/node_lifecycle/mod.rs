@@ -1,8 +1,8 @@
 //! The node-lifecycle controller: marks Nodes whose instance is shut down, and deletes Nodes whose instance is gone.
 //!
-//! Upstream: `controllers/nodelifecycle`. Which watches enqueue which keys: none; every [`Config::monitor_period`] all Nodes that
-//! are not ready, or that still carry the shutdown taint, become due. Each is looked at on its own, so that a cloud call that
-//! hangs holds up nobody else.
+//! Upstream: `controllers/nodelifecycle`. Which watches enqueue which keys: none; every
+//! [`NodeLifecycleControllerConfig::monitor_period`] all Nodes that are not ready, or that still carry the shutdown taint,
+//! become due. Each is looked at on its own, so that a cloud call that hangs holds up nobody else.
 
 mod events;
 mod instances;
@@ -44,7 +44,6 @@ pub const NAME: &str = super::names::NODE_LIFECYCLE.canonical;
 /// How many Nodes are looked at at once.
 const CONCURRENT_CHECKS: usize = 100;
 
-/// The controller.
 pub struct NodeLifecycleController {
     context: ControllerContext,
     config: NodeLifecycleControllerConfig,

@@ -1,12 +1,14 @@
 //! When a Node is deleted, and when not: a pure state machine over observations.
 //!
-//! In: one Node, what was seen of its instance, how many Nodes there are, and the time. Out: at most one [`Action`].
+//! In: one Node, what was seen of its instance, how many Nodes there are, and the time. Out: at most one [`LifecycleAction`].
 //!
-//! A Node is deleted when the cloud said `Gone` at least twice with no contradiction in between, [`Config::monitor_period`] apart
-//! or more, over at least [`Config::grace_period`], and when that does not look like an error of the cloud: if more Nodes than
-//! [`Config::allowance`] are either gone now or were deleted within [`Config::window`], that is a [`Crowd`], which goes slowly and only
-//! on better evidence (`crowd`). That ends by itself: instances come back, Nodes are added, earlier deletions age. A Node that was held
-//! back needs that evidence even then.
+//! A Node is deleted when the cloud said `Gone` at least twice with no contradiction in between,
+//! [`NodeLifecycleControllerConfig::monitor_period`] apart or more, over at least
+//! [`NodeLifecycleControllerConfig::grace_period`], and when that does not look like an error of the cloud: if more Nodes
+//! than [`NodeLifecycleControllerConfig::allowance`] are either gone now or were deleted within
+//! [`NodeLifecycleControllerConfig::window`], that is a [`MissingNodeCount`], which goes slowly and only on better evidence
+//! (`mass_deletion`). That ends by itself: instances come back, Nodes are added, earlier deletions age. A Node that was held back
+//! needs that evidence even then.
 //!
 //! "Unknown" confirms nothing and forgets nothing; one that lasts is told. Upstream deletes at the first "not found", without any of
 //! this.
@@ -53,7 +55,6 @@ pub(super) enum NodeObservation {
 /// What to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LifecycleAction {
-    /// Nothing now.
     Nothing,
     /// Take the shutdown taint off, if it is there.
     RemoveShutdownTaint,
@@ -63,7 +64,6 @@ pub(super) enum LifecycleAction {
     Report,
     /// Say that nobody can tell whether the instance exists, for so long by now.
     ReportUnknown(Duration),
-    /// Delete the Node.
     Delete,
     /// Delete the Node later: it is one of many; `first` is whether that is news.
     Delay {

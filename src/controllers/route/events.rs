@@ -10,7 +10,7 @@ use crate::runtime::events::{EventDescription, EventType, RecordedEvent, object_
 const FAILED_TO_CREATE_ROUTE: EventDescription = EventDescription {
     reason: "FailedToCreateRoute",
     type_: EventType::Warning,
-    when: "The cloud refused a route for a pod CIDR of this node. It is tried again with back-off.",
+    when: "The cloud rejected a route for a pod CIDR of this node. Retries with back-off.",
 };
 
 /// For the reference page.

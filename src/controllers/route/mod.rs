@@ -56,7 +56,6 @@ impl fmt::Display for AllRoutes {
     }
 }
 
-/// The route controller.
 pub struct RouteController {
     queue: ReconcileQueue<AllRoutes>,
     reconciler: Arc<RouteReconciler>,

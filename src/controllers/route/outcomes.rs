@@ -1,6 +1,6 @@
 //! What follows from what became of a plan: pure.
 //!
-//! In: a [`Plan`] and the provider's [`RouteOutcomes`]. Out: which nodes have all their routes, which creations failed, and how
+//! In: a [`RoutePlan`] and the provider's [`RouteOutcomes`]. Out: which nodes have all their routes, which creations failed, and how
 //! the reconcile ended. Upstream: `route_controller.go`, `reconcile` (last part) and `updateNetworkingCondition`.
 
 use std::{sync::Arc, time::Duration};
@@ -37,13 +37,9 @@ pub(super) struct RouteSyncResult {
 /// A route that could not be created.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct FailedRouteCreation {
-    /// For this node.
     pub(super) node: Arc<Node>,
-    /// Under this name hint.
     pub(super) hint: String,
-    /// This one.
     pub(super) cidr: String,
-    /// Because of this.
     pub(super) error: String,
 }
 
@@ -110,7 +106,6 @@ pub(super) fn outcome(again: &[RouteRetry]) -> ReconcileResult {
     }
 }
 
-/// Draws the consequences.
 pub(super) fn evaluate(plan: &RoutePlan, outcomes: &RouteOutcomes) -> RouteSyncResult {
     let mut settled = RouteSyncResult::default();
     for (index, route) in plan.changes.delete.iter().enumerate() {

@@ -58,7 +58,6 @@ pub(super) enum RouteCreationReason {
 /// What one node needs.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct NodeRoutePlan {
-    /// The node.
     pub(super) node: Arc<Node>,
     /// One per pod CIDR. Empty for a node without pod CIDRs that a route leads to all the same.
     pub(super) routes: Vec<RequiredRoute>,
@@ -67,7 +66,6 @@ pub(super) struct NodeRoutePlan {
 /// A route that a node needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequiredRoute {
-    /// It is there.
     Exists,
     /// It is to be created: index in [`RouteChanges::create`].
     Create(usize),
@@ -133,7 +131,6 @@ pub(super) enum UnlistedNode {
     Gone,
     /// There is, with these pod CIDRs.
     Hidden(Vec<String>),
-    /// Nobody can tell.
     Unknown,
 }
 

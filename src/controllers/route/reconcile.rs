@@ -36,7 +36,6 @@ const MAX_CONCURRENT_PATCHES: usize = 200;
 const CONFLICT_RETRIES: u32 = 5;
 const CONFLICT_DELAY_MILLIS: std::ops::Range<u64> = 100..200;
 
-/// What reconciles.
 pub(super) struct RouteReconciler {
     context: ControllerContext,
     routes: Arc<dyn Routes>,
@@ -102,8 +101,8 @@ impl RouteReconciler {
         outcome(&settled.retries)
     }
 
-    /// Takes from the plan the deletion of routes that Nodes need which are there, though the informer's selector hides them, and of those to
-    /// Nodes of which nobody knows; answers why for the latter.
+    /// Takes from the plan the deletion of routes that Nodes need which are there, though the informer's selector hides
+    /// them, and of those to Nodes of which nobody knows; answers why for the latter.
     async fn keep_hidden_routes(&self, plan: &mut RoutePlan) -> Vec<RouteRetry> {
         let looks: Vec<_> = unlisted_nodes(plan).into_iter().map(|name| self.find_node(name)).collect();
         let looked: Vec<_> = futures::stream::iter(looks).buffer_unordered(MAX_CONCURRENT_PATCHES).collect().await;

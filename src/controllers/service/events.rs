@@ -16,18 +16,18 @@ const fn warning(reason: &'static str, when: &'static str) -> EventDescription {
 
 /// Every event of this controller, for the reference page.
 pub const EVENTS: &[EventDescription] = &[
-    normal(reason::ENSURING, "The load balancer of a new or changed Service is about to be created or updated."),
+    normal(reason::ENSURING, "Creation or update of the load balancer starts for a new or changed Service."),
     normal(reason::ENSURED, "The load balancer serves the Service."),
-    warning(reason::UNAVAILABLE, "There is no node that the load balancer could send traffic to."),
+    warning(reason::UNAVAILABLE, "The load balancer has no node to send traffic to."),
     normal(reason::UPDATED, "The load balancer has the new set of nodes."),
-    warning(reason::UPDATE_FAILED, "The load balancer could not be given the new set of nodes; tried again with back-off."),
-    normal(reason::DELETING, "The load balancer is about to be deleted."),
-    normal(reason::DELETED, "Nothing is left of the load balancer."),
     warning(
-        reason::DELETE_FAILED,
-        "The load balancer of a Service that is gone could not be deleted; tried again with back-off.",
+        reason::UPDATE_FAILED,
+        "The load balancer could not be updated with the new set of nodes; retries with back-off.",
     ),
-    warning(reason::SYNC_FAILED, "The load balancer could not be created, updated or deleted; tried again with back-off."),
+    normal(reason::DELETING, "Deletion of the load balancer starts."),
+    normal(reason::DELETED, "The load balancer is deleted."),
+    warning(reason::DELETE_FAILED, "The load balancer of a deleted Service could not be deleted; retries with back-off."),
+    warning(reason::SYNC_FAILED, "The load balancer could not be created, updated or deleted; retries with back-off."),
     normal(reason::TYPE, "The type of the Service changed to or from LoadBalancer."),
     normal(reason::SOURCE_RANGES, "`spec.loadBalancerSourceRanges` changed."),
     normal(reason::LOAD_BALANCER_IP, "`spec.loadBalancerIP` changed."),
@@ -88,7 +88,6 @@ pub fn delete_failed(service: &Service, error: &dyn fmt::Display) -> RecordedEve
     event(service, EventType::Warning, reason::DELETE_FAILED, format!("Error deleting load balancer: {error}"))
 }
 
-/// The sync failed.
 pub fn sync_failed(service: &Service, error: &dyn fmt::Display) -> RecordedEvent {
     event(service, EventType::Warning, reason::SYNC_FAILED, format!("Error syncing load balancer: {error}"))
 }

@@ -68,7 +68,6 @@ pub struct ServiceControllerConfig {
 #[error("the cloud provider {0:?} does not support external load balancers")]
 pub struct NoLoadBalancer(String);
 
-/// The controller.
 pub struct ServiceController {
     reconciler: Arc<ServiceReconciler>,
     limit: Option<usize>,

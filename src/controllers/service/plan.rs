@@ -83,7 +83,6 @@ pub enum ServiceAction {
     Publish(ServiceStatusUpdate),
 }
 
-/// Decides.
 pub fn decide(service: Option<&Service>, applied: Option<&AppliedService>, hosts: &NodeSet) -> ServiceAction {
     match (service, applied) {
         (None, None) => ServiceAction::Ignore,
@@ -186,7 +185,6 @@ pub enum ServiceSyncError {
 /// What a failure means for the queue and for the Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailureResponse {
-    /// For the queue.
     pub outcome: ReconcileResult,
     /// For the condition; `None` when users need not hear of it.
     pub phase: Option<LoadBalancerPhase>,

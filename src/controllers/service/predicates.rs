@@ -119,7 +119,6 @@ impl Eq for NodeSet {}
 pub struct LoadBalancerHosts {
     /// The nodes, in name order.
     pub nodes: Vec<Arc<Node>>,
-    /// What is compared.
     pub set: NodeSet,
 }
 

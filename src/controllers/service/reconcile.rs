@@ -49,7 +49,7 @@ enum ServiceRoundResult {
     Done,
     /// Ask the plan again.
     Replan,
-    /// As [`Round::Again`]; the load balancer has been given the hosts of now.
+    /// As [`ServiceRoundResult::Replan`]; the load balancer has been given the hosts of now.
     Applied,
 }
 

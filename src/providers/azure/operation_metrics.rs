@@ -48,12 +48,10 @@ pub struct OperationTimer<'a> {
 }
 
 impl<'a> OperationTimer<'a> {
-    /// It begins now.
     pub fn begin(metrics: &'a Metrics, clock: Clock, operation: OperationLabels<'a>) -> Self {
         Self { metrics, clock, labels: operation, started: clock.now(), succeeded: false }
     }
 
-    /// It has ended.
     pub fn end(mut self, succeeded: bool) {
         self.succeeded = succeeded;
     }

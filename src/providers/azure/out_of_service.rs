@@ -151,7 +151,7 @@ async fn power(instances: &dyn InstancesV2, node: &Node) -> MachinePower {
         Ok(false) => MachinePower::On,
         Err(error) => {
             let node = name(node);
-            tracing::debug!(node, %error, "no out-of-service taint: whether the machine is shut down cannot be told");
+            tracing::debug!(node, %error, "out-of-service taint unchanged: power state of the machine unknown");
             MachinePower::Unknown
         }
     }

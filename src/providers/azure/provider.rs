@@ -266,10 +266,10 @@ impl AzureCloud {
             match self.open(Arc::clone(config), context).await {
                 Ok(session) => {
                     self.inner.session.store(Some(Arc::new(session)));
-                    tracing::info!("the changed provider configuration is at work");
+                    tracing::info!("changed provider configuration in use");
                 }
                 Err(error) => {
-                    tracing::error!(%error, "the changed provider configuration does not work, the one before stays");
+                    tracing::error!(%error, "changed provider configuration does not work, previous configuration kept");
                     self.inner.apply_error.send_replace(Some(error.to_string()));
                     tokio::time::sleep(RETRY).await;
                 }
@@ -296,7 +296,7 @@ impl AzureCloud {
     async fn warm_up(&self, context: &ProviderContext) {
         let Ok(session) = self.session() else { return };
         if let Err(error) = session.inventory.warm().await {
-            tracing::warn!(%error, "the machines could not be listed; what was known before stays in use");
+            tracing::warn!(%error, "cannot list the machines; previous inventory kept");
         } else if !context.leadership.is_leading() {
             session.instances.instance_metadata_batch(&context.nodes.list()).await;
         }
@@ -335,7 +335,7 @@ fn read_file(path: &Path, environment: &BTreeMap<String, String>) -> CloudResult
 /// The configuration, after what is strange about it has been told.
 fn log_findings(loaded: LoadedConfig) -> AzureConfig {
     for finding in &loaded.findings {
-        tracing::warn!(%finding, "the provider configuration is strange");
+        tracing::warn!(%finding, "provider configuration warning");
     }
     loaded.config
 }

@@ -28,7 +28,6 @@ use crate::{
 pub struct SessionDeps {
     /// The wire to ARM and to the identity service.
     pub transport: Arc<dyn ArmTransport>,
-    /// Environment variables.
     pub environment: BTreeMap<String, String>,
     /// Where every request waits its turn. Outlives sessions: what Azure said of its quotas stays true.
     pub budget: Budget,
@@ -36,15 +35,12 @@ pub struct SessionDeps {
     pub leadership: Leadership,
     /// Where requests are counted.
     pub metrics: Arc<Metrics>,
-    /// Time.
     pub clock: Clock,
-    /// The cluster's Nodes.
     pub nodes: InformerStore<Node>,
 }
 
 /// One configuration at work.
 pub struct Session {
-    /// The configuration.
     pub config: Arc<AzureConfig>,
     /// The cloud it means.
     pub cloud: CloudEndpoints,
@@ -52,7 +48,6 @@ pub struct Session {
     pub compute: ArmClient,
     /// For the subscription of the network resources.
     pub network: ArmClient,
-    /// Machines.
     pub inventory: Arc<Inventory>,
     /// Instances of the provider contract.
     pub instances: Arc<AzureInstances>,
@@ -64,7 +59,6 @@ pub struct Session {
 }
 
 impl Session {
-    /// Builds a session.
     pub async fn open(config: Arc<AzureConfig>, surroundings: &SessionDeps) -> CloudResult<Self> {
         let SessionDeps { transport, environment, budget, leadership, metrics, clock, nodes } = surroundings;
         let connection = auth::connect(&config, environment, Arc::clone(transport), *clock).await;

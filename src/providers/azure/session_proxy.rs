@@ -19,7 +19,7 @@ const ONLY_ONE: &str = "Azure's Go program accepts no other value, so that it sa
 /// The session at work, if there is one yet.
 pub(super) fn current_session(session: &ArcSwapOption<Session>) -> CloudResult<Arc<Session>> {
     session.load_full().ok_or_else(|| {
-        CloudError::failed("the azure provider is not at work: it is not initialised yet, or disableCloudProvider is set")
+        CloudError::failed("the azure provider is not running: not initialised yet, or disableCloudProvider is set")
     })
 }
 
@@ -34,7 +34,7 @@ impl SessionProxy {
 
 impl SessionProxy {
     fn load_balancers(&self) -> CloudResult<Arc<AzureLoadBalancers>> {
-        let none = || CloudError::failed("the azure provider does not know the cluster's Services yet");
+        let none = || CloudError::failed("the azure provider has not read the cluster's Services yet");
         self.session()?.load_balancers.clone().ok_or_else(none)
     }
 }

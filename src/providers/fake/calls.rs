@@ -1,6 +1,6 @@
 //! The calls a fake cloud can be told to spoil: their names, and what to do with them.
 //!
-//! In: the `calls` section of the configuration. Out: a [`Verdict`] per call: how long to wait, and which fault to show, if any.
+//! In: the `calls` section of the configuration. Out: a [`FaultInjection`] per call: how long to wait, and which fault to show, if any.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -120,7 +120,6 @@ pub struct CallBehaviour {
     pub retry_after: Duration,
     /// Never answer.
     pub hang: bool,
-    /// Panic.
     pub panic: bool,
     /// End the whole process at once, as `kill -9` would.
     pub crash: bool,

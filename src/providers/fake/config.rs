@@ -33,9 +33,7 @@ pub struct FakeConfig {
     pub generated_instances: Vec<GeneratedInstances>,
     /// Answer for every other node name as well, with this.
     pub any_instance: Option<InstanceSpec>,
-    /// Load balancers.
     pub load_balancers: FakeLoadBalancerConfig,
-    /// Routes.
     pub routes: FakeRouteConfig,
     /// Address of the control plane by cluster name.
     pub clusters: BTreeMap<String, String>,
@@ -86,7 +84,6 @@ pub enum InstancePresence {
     Unknown,
 }
 
-/// One instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct InstanceSpec {
@@ -133,7 +130,6 @@ impl Default for InstanceSpec {
 pub struct GeneratedInstances {
     /// What the names begin with.
     pub name_prefix: String,
-    /// How many.
     pub count: u32,
     /// Zones, dealt in turn; the template's when empty.
     #[serde(default)]
@@ -141,7 +137,6 @@ pub struct GeneratedInstances {
     /// Where their internal addresses come from, in order.
     #[serde(default = "default_address_range")]
     pub address_range: IpNet,
-    /// All the rest.
     #[serde(default)]
     pub template: InstanceSpec,
 }
@@ -150,11 +145,9 @@ fn default_address_range() -> IpNet {
     IpNet::V4(ipnet::Ipv4Net::new_assert(std::net::Ipv4Addr::new(10, 64, 0, 0), 10))
 }
 
-/// Load balancers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct FakeLoadBalancerConfig {
-    /// Offer them.
     pub enabled: bool,
     /// Where their addresses come from. The lowest free one is taken; the first of each range (and the last of IPv4) is not used.
     pub address_pool: Vec<IpNet>,
@@ -170,11 +163,9 @@ impl Default for FakeLoadBalancerConfig {
     }
 }
 
-/// Routes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct FakeRouteConfig {
-    /// Offer them.
     pub enabled: bool,
     /// Routes also carry the addresses of their node.
     pub enable_node_addresses: bool,

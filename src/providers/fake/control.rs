@@ -151,7 +151,7 @@ impl FakeCloud {
         let mut inner = self.inner();
         let refreshed: CloudResult<()> = inner.refresh();
         if let Err(error) = refreshed {
-            tracing::warn!(%error, "Showing the fake cloud as it was last read");
+            tracing::warn!(%error, "Cannot read the fake cloud; showing its last state");
         }
         answer(&inner)
     }

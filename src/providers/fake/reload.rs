@@ -17,7 +17,7 @@ pub(super) async fn follow(cloud: FakeCloud, shutdown: Shutdown) {
         if now.is_some() && now != seen {
             seen = now;
             if let Err(error) = cloud.reload(&path) {
-                tracing::error!(%error, "The fake cloud keeps its configuration; correct the file");
+                tracing::error!(%error, "Fake cloud configuration rejected, previous configuration kept; correct the file");
             }
         }
         tokio::select! {
@@ -34,7 +34,7 @@ impl FakeCloud {
         if inner.config != config {
             inner.set_config(config);
             drop(inner);
-            tracing::info!(file = %path.display(), "The fake cloud follows its changed configuration");
+            tracing::info!(file = %path.display(), "Fake cloud configuration changed");
             self.notify();
         }
         Ok(())

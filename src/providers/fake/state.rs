@@ -1,6 +1,6 @@
 //! What a fake cloud remembers, and the single steps that change it. Pure: no locks, files or waiting.
 //!
-//! In: memory and what a Service wants. Out: the next [`Step`] towards it, or `None` when nothing is left to do. Because each
+//! In: memory and what a Service wants. Out: the next [`FakeCloudStep`] towards it, or `None` when nothing is left to do. Because each
 //! step is found by comparing, work that was cut off half-way is simply continued.
 
 use std::{
@@ -24,7 +24,6 @@ pub struct FakeLoadBalancer {
     pub service: String,
     /// Addresses, one per IP family.
     pub addresses: Vec<IpAddr>,
-    /// Ports.
     pub ports: Vec<FakePort>,
     /// Names of the nodes that traffic goes to, in order.
     pub hosts: Vec<String>,
@@ -48,7 +47,6 @@ pub struct FakePort {
 pub struct FakeRoute {
     /// Cluster it was made for.
     pub cluster: String,
-    /// Name.
     pub name: String,
     /// Node that packets go to.
     pub target_node: String,

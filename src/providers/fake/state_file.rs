@@ -65,7 +65,6 @@ impl StateFile {
         Ok(Some(memory))
     }
 
-    /// Replaces the file.
     pub(super) fn save(&mut self, memory: &FakeCloudState) -> CloudResult<()> {
         let written = self.replace(memory);
         // After a failure nobody knows what the file holds: read it again.

@@ -76,7 +76,7 @@ impl KubeCredentials {
     }
 }
 
-/// Puts [`Credentials`] on requests.
+/// Puts [`KubeCredentials`] on requests.
 #[derive(Clone)]
 pub(super) struct CredentialsLayer {
     credentials: KubeCredentials,
@@ -97,7 +97,6 @@ impl<S> Layer<S> for CredentialsLayer {
     }
 }
 
-/// See [`CredentialsLayer`].
 #[derive(Clone)]
 pub(super) struct CredentialsService<S> {
     inner: S,

@@ -1,7 +1,7 @@
 //! Every wait for the API server ends.
 //!
-//! In: a request. Out: its [`Limits`] (pure), and an answer whose head and body keep to them. The time a request waits for the rate
-//! limit does not count: these limits begin when it leaves.
+//! In: a request. Out: its [`RequestDeadlines`] (pure), and an answer whose head and body keep to them. The time a request
+//! waits for the rate limit does not count: these limits begin when it leaves.
 //!
 //! | wait | limit | then |
 //! | --- | --- | --- |
@@ -54,13 +54,13 @@ pub(in crate::runtime) type BoxedResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(in crate::runtime) enum DeadlineExceeded {
     /// Not even the head of an answer came.
-    #[error("the API server gave no answer within {0:?}")]
+    #[error("no response from the API server within {0:?}")]
     Head(Duration),
     /// The answer stopped half-way.
-    #[error("the API server's answer stopped half-way for {NEXT_BYTES:?}")]
+    #[error("the API server's response stalled for {NEXT_BYTES:?}")]
     Silence,
     /// The answer came, but too slowly.
-    #[error("the API server's answer was not complete after {WHOLE:?}")]
+    #[error("the API server's response was incomplete after {WHOLE:?}")]
     Whole,
 }
 
@@ -173,7 +173,7 @@ impl Body for DeadlineBody {
     }
 }
 
-/// [`within`] as a layer.
+/// [`with_deadlines`] as a layer.
 #[derive(Clone, Copy)]
 pub(super) struct DeadlineLayer;
 
@@ -185,7 +185,6 @@ impl<S> Layer<S> for DeadlineLayer {
     }
 }
 
-/// See [`DeadlineLayer`].
 pub(super) struct DeadlineService<S>(S);
 
 impl<S, Q, B> Service<Request<Q>> for DeadlineService<S>

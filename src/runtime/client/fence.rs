@@ -1,7 +1,8 @@
 //! The last look at leadership, when a write leaves the client.
 //!
-//! [`super::super::patch::Writer`] asks before it hands a write over; the write may then wait for the rate limit, or the whole process may
-//! stand still. A write that was overtaken by the loss of the lease is refused here, with [`NotLeading`].
+//! [`super::super::patch::ObjectWriter`] asks before it hands a write over; the write may then wait for the rate limit, or
+//! the whole process may stand still. A write that was overtaken by the loss of the lease is refused here, with
+//! [`NotLeading`].
 
 use std::task::{Context, Poll};
 
@@ -25,7 +26,6 @@ impl<S> Layer<S> for WriteFenceLayer {
     }
 }
 
-/// See [`FenceLayer`].
 #[derive(Clone)]
 pub(super) struct WriteFence<S> {
     inner: S,

@@ -120,7 +120,6 @@ impl<S> Layer<S> for RequestMetricsLayer {
     }
 }
 
-/// See [`RequestMetricsLayer`].
 pub(super) struct RequestMetricsService<S> {
     inner: S,
     layer: RequestMetricsLayer,

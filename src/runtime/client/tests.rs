@@ -429,6 +429,6 @@ async fn a_request_that_nobody_answers_fails() {
         tokio::time::pause();
         let error = with_causes(&asked.await.unwrap().unwrap_err());
         tokio::time::resume();
-        assert!(error.contains("no answer within 30s"), "{error}");
+        assert!(error.contains("no response from the API server within 30s"), "{error}");
     }
 }

@@ -61,7 +61,7 @@ impl<S> Layer<S> for RetryAfterThrottle {
     }
 }
 
-/// See [`Throttle`]. It waits in `poll_ready`, which the client's single worker calls before each request.
+/// See [`RetryAfterThrottle`]. It waits in `poll_ready`, which the client's single worker calls before each request.
 pub(in crate::runtime) struct RetryAfterService<S> {
     inner: S,
     throttle: RetryAfterThrottle,

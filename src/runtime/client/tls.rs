@@ -1,9 +1,10 @@
 //! Certificates that a kubeconfig or the pod names by path, read again when they change.
 //!
-//! In: a [`Config`] and the path of the certificate authorities. Out: the [`rustls::ClientConfig`] to connect with now. Files are looked
-//! at when a request leaves, at most once in [`LOOK_EVERY`]. A file that is missing, half written or does not fit its counterpart keeps
-//! what was used before, and says so; it is tried again until it can be used. Where there is an exec plugin, its certificate is used,
-//! whichever it gave last. Upstream: client-go `transport/cert_rotation.go`.
+//! In: a [`Config`] and the path of the certificate authorities. Out: the [`rustls::ClientConfig`] to connect with now.
+//! Files are looked at when a request leaves, at most once in [`RELOAD_INTERVAL`]. A file that is missing, half written or
+//! does not fit its counterpart keeps what was used before, and says so; it is tried again until it can be used. Where
+//! there is an exec plugin, its certificate is used, whichever it gave last. Upstream: client-go
+//! `transport/cert_rotation.go`.
 
 use std::{
     fs,
@@ -147,7 +148,7 @@ impl LoadedTls {
         }
         match build() {
             Ok(config) => {
-                tracing::info!(?files, "certificates for the API server have changed, connecting anew");
+                tracing::info!(?files, "certificates for the API server changed, reconnecting");
                 (self.config, self.digest, self.rejected_digest) = (Arc::new(config), digest, None);
                 self.certificate = None;
             }
@@ -157,7 +158,7 @@ impl LoadedTls {
                     tracing::warn!(
                         ?files,
                         error,
-                        "changed certificates for the API server cannot be used, the earlier ones stay in use"
+                        "changed certificates for the API server are unusable, previous certificates kept"
                     );
                 }
             }

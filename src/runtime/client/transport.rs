@@ -1,9 +1,9 @@
 //! Connections to the API server that are known to be alive.
 //!
-//! In: a [`Config`] and the [`Tls`] material. Out: a tower service that sends requests. HTTP/2 where the server offers it, with pings, so
-//! that a peer that is gone is noticed within [`PING_EVERY`] + [`PING_ANSWER`] whatever stands in between; below it TCP keepalive and
-//! `TCP_USER_TIMEOUT`, which is all that HTTP/1.1 has. Upstream: client-go pings after 30 s and waits for 15 s
-//! (`k8s.io/apimachinery/pkg/util/net/http.go`).
+//! In: a [`Config`] and the [`KubeClientTls`] material. Out: a tower service that sends requests. HTTP/2 where the server
+//! offers it, with pings, so that a peer that is gone is noticed within [`PING_EVERY`] + [`PING_ANSWER`] whatever stands in
+//! between; below it TCP keepalive and `TCP_USER_TIMEOUT`, which is all that HTTP/1.1 has. Upstream: client-go pings after
+//! 30 s and waits for 15 s (`k8s.io/apimachinery/pkg/util/net/http.go`).
 
 use std::{
     fmt,

@@ -1,6 +1,6 @@
 //! What becomes of an event: written as new, counted up, combined with similar ones, or dropped as spam. Pure.
 //!
-//! In: events with the time. Out: a [`Decision`]. Upstream: client-go `tools/record/events_cache.go`.
+//! In: events with the time. Out: a [`CorrelationDecision`]. Upstream: client-go `tools/record/events_cache.go`.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 

@@ -9,7 +9,6 @@ use std::{
     marker::PhantomData,
 };
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct LruMap<K, V> {
     capacity: usize,
@@ -23,7 +22,6 @@ pub(super) struct LruMap<K, V> {
 }
 
 impl<K: Hash, V> LruMap<K, V> {
-    /// An empty map.
     pub(super) fn new(capacity: usize) -> Self {
         let (values, used) = (HashMap::new(), BTreeMap::new());
         Self { capacity, clock: 0, hasher: RandomState::new(), values, used, keys: PhantomData }

@@ -1,6 +1,6 @@
 //! Running for the lease: reads, writes and waits as [`super::lease`] decides.
 //!
-//! In: a client, an [`ElectionConfig`] and a stop signal that begins only after the controllers have drained. Out: a [`Leadership`]
+//! In: a client, an [`ElectorConfig`] and a stop signal that begins only after the controllers have drained. Out: a [`Leadership`]
 //! whose `until` is the start of the last successful write plus the renew deadline: it ends before anybody else may take over.
 
 use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
@@ -55,7 +55,6 @@ pub fn identity() -> String {
 pub struct ElectorConfig {
     /// Namespace of the Lease.
     pub namespace: String,
-    /// Name of the Lease.
     pub name: String,
     /// See [`identity`].
     pub identity: String,
@@ -140,7 +139,7 @@ enum LeaseAttempt {
     Waiting { expires_in: Duration },
 }
 
-/// Runs for the lease; see [`Elector::run`].
+/// Runs for the lease; see [`LeaderElector::run`].
 pub struct LeaderElector {
     api: Api<Lease>,
     config: ElectorConfig,
@@ -233,7 +232,7 @@ impl LeaderElector {
                     self.state.send_replace(LeadershipState::Leading { until });
                 }
                 Ok(Ok(LeaseAttempt::Waiting { .. })) => return self.lost("another replica holds it"),
-                Ok(Err(error)) => tracing::error!(lease = self.config.name, %error, "cannot renew the lease, trying again"),
+                Ok(Err(error)) => tracing::error!(lease = self.config.name, %error, "cannot renew the lease, retrying"),
                 Err(_) => {}
             }
         }
@@ -252,7 +251,7 @@ impl LeaderElector {
                 Ok(LeaseAttempt::Holding { until }) => return Some(until),
                 Ok(LeaseAttempt::Waiting { expires_in }) => Some(expires_in),
                 Err(error) => {
-                    tracing::error!(lease = self.config.name, %error, "cannot acquire the lease, trying again");
+                    tracing::error!(lease = self.config.name, %error, "cannot acquire the lease, retrying");
                     None
                 }
             };
@@ -270,7 +269,7 @@ impl LeaderElector {
         match self.write_if_due().await {
             Err(error) => {
                 self.metrics.leader_election_slowpath_total.with_label_values(&[&self.config.name]).inc();
-                tracing::info!(lease = self.config.name, %error, "lease not renewed directly, reading it");
+                tracing::info!(lease = self.config.name, %error, "lease renewal conflicted, reading the lease");
             }
             held => return held,
         }
@@ -316,7 +315,7 @@ impl LeaderElector {
             (format!("lease {}/{}", self.config.namespace, self.config.name), self.config.request_timeout());
         match timeout(limit, request).await {
             Ok(result) => result.map_err(|error| ApiError::from_kube(about, &error)),
-            Err(_) => Err(ApiError::Failed(format!("{about}: the API server gave no answer within {limit:?}"))),
+            Err(_) => Err(ApiError::Failed(format!("{about}: no response from the API server within {limit:?}"))),
         }
     }
 
@@ -393,7 +392,7 @@ async fn watch_holder(
         let started = Instant::now();
         match watch_once(&api, &name, sender).await {
             Err(kube::Error::Api(status)) if status.code == 403 => {
-                tracing::info!(lease = name, error = status.message, "cannot watch the lease, polling it alone");
+                tracing::info!(lease = name, error = status.message, "cannot watch the lease, polling it instead");
                 hints = None;
             }
             Err(error) => tracing::debug!(lease = name, %error, "watch of the lease ended"),

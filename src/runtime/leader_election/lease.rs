@@ -1,6 +1,6 @@
 //! What to do about the Lease: pure decisions.
 //!
-//! In: the Lease as last read, since when it has been seen unchanged, and the time. Out: an [`Action`]. Expiry is judged by the local
+//! In: the Lease as last read, since when it has been seen unchanged, and the time. Out: a [`LeaseAction`]. Expiry is judged by the local
 //! monotonic clock alone, from the moment a change was *seen*, so skewed wall clocks cannot make two leaders.
 //! Upstream: client-go `tools/leaderelection/leaderelection.go`, `tryAcquireOrRenew` and `release`.
 
@@ -23,7 +23,6 @@ pub const JITTER_FACTOR: f64 = 1.2;
 pub struct ElectionCandidate {
     /// Namespace of the Lease.
     pub namespace: String,
-    /// Name of the Lease.
     pub name: String,
     /// What goes into `holderIdentity`.
     pub identity: String,
@@ -34,7 +33,6 @@ pub struct ElectionCandidate {
 /// The Lease as last read or written, and since when its spec has been seen unchanged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedLease {
-    /// The object.
     pub lease: Lease,
     /// When this spec was first seen; taken after the answer arrived, so never too early.
     pub unchanged_since: Instant,

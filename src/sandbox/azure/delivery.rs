@@ -49,7 +49,6 @@ impl Pace {
 /// An answer on its way.
 #[derive(Debug)]
 pub struct Delivery {
-    /// The answer.
     pub response: Response<Bytes>,
     /// How its body comes.
     pub pace: Pace,

@@ -35,7 +35,6 @@ pub struct Denial {
 pub struct State {
     /// How it behaves.
     pub options: AzureOptions,
-    /// Documents.
     pub store: Store,
     /// Long-running operations.
     pub operations: Operations,

@@ -16,7 +16,6 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 /// How many are.
 const MOST: usize = 2_000;
 
-/// One change.
 #[derive(Debug, Clone)]
 struct Change {
     at: Instant,

@@ -27,7 +27,6 @@ pub struct ManagedIdentity {
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// A token.
     Token,
     /// A token, of the App Service style endpoint.
     AppServiceToken,
@@ -48,7 +47,6 @@ pub fn asked(path: &str) -> Option<Asked> {
     }
 }
 
-/// The service.
 #[derive(Debug, Clone, Default)]
 pub struct Imds {
     /// Identities of the machine.

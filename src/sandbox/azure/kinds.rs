@@ -84,7 +84,6 @@ pub const POOLS: &str = "microsoft.network/loadbalancers/backendaddresspools";
 /// Front ends of load balancers.
 pub const FRONTENDS: &str = "microsoft.network/loadbalancers/frontendipconfigurations";
 
-/// All types.
 pub static KINDS: &[Kind] = &[
     kind("Microsoft.Resources/resourceGroups", &[], NoEtag, true, &GROUP),
     kind("Microsoft.Compute/virtualMachineScaleSets", &[], Number, true, &COMPUTE),

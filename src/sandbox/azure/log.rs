@@ -9,10 +9,8 @@ use super::options::Class;
 /// Older records are forgotten.
 const REMEMBERED: usize = 500_000;
 
-/// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestRecord {
-    /// `GET`.
     pub method: String,
     /// Host asked, lower-case; empty if unknown.
     pub host: String,
@@ -63,7 +61,6 @@ impl Log {
         }
     }
 
-    /// All records.
     pub fn records(&self) -> impl Iterator<Item = &RequestRecord> {
         self.records.iter()
     }

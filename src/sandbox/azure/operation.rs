@@ -8,7 +8,6 @@ use tokio::time::Instant;
 /// How an operation stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It runs.
     InProgress,
     /// It has ended well.
     Succeeded,
@@ -18,7 +17,6 @@ pub enum Outcome {
     Canceled(String, String),
 }
 
-/// An operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
     /// Its id, the last segment of the URL to ask.
@@ -48,7 +46,6 @@ impl Operation {
     }
 }
 
-/// All operations.
 #[derive(Debug, Default)]
 pub struct Operations {
     all: BTreeMap<String, Operation>,

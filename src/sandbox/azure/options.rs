@@ -12,7 +12,6 @@ pub enum Class {
     Read,
     /// PUT, PATCH and POST.
     Write,
-    /// DELETE.
     Delete,
     /// GET of a long-running operation.
     Poll,

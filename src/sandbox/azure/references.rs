@@ -18,7 +18,6 @@ pub struct Referrer {
     pub document: String,
 }
 
-/// The index.
 #[derive(Debug, Default)]
 pub struct References {
     referrers: BTreeMap<String, BTreeSet<Referrer>>,

@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use crate::providers::azure::arm::ResourceId;
 
-/// A refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// HTTP status.
@@ -18,7 +17,6 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Any refusal.
     pub fn new(status: u16, code: &str, message: impl Into<String>) -> Self {
         Self { status, code: code.to_owned(), message: message.into(), retry_after: None }
     }

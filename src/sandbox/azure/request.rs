@@ -12,7 +12,6 @@ pub const MOST_BYTES: usize = 4 * 1024 * 1024;
 /// A request for ARM.
 #[derive(Debug, Clone)]
 pub struct ArmRequest {
-    /// `GET`.
     pub method: String,
     /// Scheme and authority by which the client reached the server.
     pub origin: String,
@@ -26,7 +25,6 @@ pub struct ArmRequest {
     pub if_none_match: Option<String>,
     /// Bearer token; `None` without any.
     pub token: Option<String>,
-    /// Body.
     pub body: Bytes,
 }
 
@@ -103,10 +101,8 @@ pub fn class(method: &str, target: Option<&Target>) -> Class {
     }
 }
 
-/// An answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// Status.
     pub status: u16,
     /// Headers besides those that every answer has.
     pub headers: Headers,

@@ -14,7 +14,6 @@ pub enum Target {
     Operation {
         /// Whose it is.
         subscription: ResourceId,
-        /// Its id.
         operation: String,
         /// Whether `operationResults` was asked.
         result: bool,

@@ -36,7 +36,6 @@ use crate::providers::azure::arm::{ArmTransport, ArmTransportError};
 pub trait Endpoint: Send + Sync {
     /// Whether requests for this host (lower-case, without port) and path are for it. Asked before ARM is.
     fn serves(&self, host: &str, path: &str) -> bool;
-    /// The answer.
     async fn respond(&self, request: Request<Bytes>) -> Response<Bytes>;
 }
 

@@ -42,7 +42,6 @@ pub struct Document {
     pub unfinished: bool,
 }
 
-/// All documents.
 #[derive(Debug, Default)]
 pub struct Store {
     documents: BTreeMap<String, Document>,

@@ -20,11 +20,8 @@ pub struct BucketSize {
 /// Buckets of ARM itself, for each subscription.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ArmQuota {
-    /// For reads.
     pub reads: BucketSize,
-    /// For writes.
     pub writes: BucketSize,
-    /// For deletes.
     pub deletes: BucketSize,
 }
 
@@ -33,7 +30,6 @@ pub struct ArmQuota {
 pub struct WindowQuota {
     /// Length of the window.
     pub window: Duration,
-    /// Reads.
     pub reads: u32,
     /// Writes and deletes.
     pub writes: u32,

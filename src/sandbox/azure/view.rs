@@ -15,14 +15,12 @@ use crate::providers::azure::arm::ResourceId;
 pub enum Expand {
     /// Without the instance view.
     Nothing,
-    /// With it.
     InstanceView,
 }
 
 /// Which back-references are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Derived {
-    /// All.
     All,
     /// Only those that recorded documents have.
     Canonical,

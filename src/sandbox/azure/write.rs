@@ -22,7 +22,6 @@ use crate::{providers::azure::arm::ResourceId, sandbox::patch::merge};
 pub struct Write<'a> {
     /// What was sent.
     pub request: &'a ArmRequest,
-    /// When.
     pub now: Instant,
     /// How its operation ends.
     pub planned: Outcome,

@@ -39,7 +39,6 @@ pub(super) enum CloudName {
 pub(super) struct Cloud {
     /// Value of `--cloud-provider`.
     pub(super) name: &'static str,
-    /// The provider.
     pub(super) provider: Arc<dyn CloudProvider>,
     /// What kubelets register.
     pub(super) nodes: Vec<Node>,

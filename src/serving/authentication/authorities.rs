@@ -42,7 +42,6 @@ impl FrontProxy {
     }
 }
 
-/// Everyone who vouches.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CallerAuthorities {
     pub(super) client: Option<CaBundle>,

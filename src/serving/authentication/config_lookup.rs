@@ -74,7 +74,7 @@ fn api(settings: &DelegatedAuthenticationConfig, client: Option<Client>) -> Opti
         return None;
     }
     if client.is_none() {
-        tracing::warn!("No API server is configured: CA data of the cluster are not looked up, tokens are not reviewed");
+        tracing::warn!("No API server configured: cluster CA data unavailable, tokens not reviewed");
     }
     client.map(|client| Api::namespaced(client, NAMESPACE))
 }
@@ -97,7 +97,7 @@ impl AuthenticationConfigLookup {
     async fn refresh(&mut self) -> bool {
         match read_files(&self.settings).await {
             Ok(files) => self.files = files,
-            Err(error) => tracing::error!(%error, "Keeping the CA file in use; the new one cannot be used"),
+            Err(error) => tracing::error!(%error, "New CA file unusable; previous CA file kept"),
         }
         let found = self.look_up().await;
         let done = found.is_ok();
@@ -107,7 +107,7 @@ impl AuthenticationConfigLookup {
                 self.pending.store(Arc::new(None));
             }
             Err(error) => {
-                tracing::warn!(%error, "Cannot look up the cluster's CA data; trying again");
+                tracing::warn!(%error, "Cannot look up the cluster's CA data; retrying");
                 if self.pending.load().is_some() {
                     self.pending.store(Arc::new(Some(error)));
                 }

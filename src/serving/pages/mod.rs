@@ -1,7 +1,8 @@
 //! The pages of the secure port, and the guard in front of them.
 //!
 //! In: requests that carry their peer. Out: answers, after a look at the form of every request, then authentication and
-//! authorization, also of one for a page that does not exist. Paths are those of the Go binaries plus `/livez`, `/statusz`, `/flagz` and `/planz`.
+//! authorization, also of one for a page that does not exist. Paths are those of the Go binaries plus `/livez`, `/statusz`,
+//! `/flagz` and `/planz`.
 
 mod text;
 
@@ -120,7 +121,7 @@ async fn common_headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// Lets a request through with its [`User`], or answers with a Status.
+/// Lets a request through with its [`RequestUser`], or answers with a Status.
 async fn guard(
     State(app): State<PagesState>,
     Extension(peer): Extension<ConnectionPeer>,

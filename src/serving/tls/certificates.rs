@@ -72,7 +72,7 @@ impl ServingCertificates {
             }
             for slot in &self.slots {
                 if let Err(error) = slot.refresh(self.clock.wall()).await {
-                    tracing::error!(%error, "Keeping the serving certificate in use; the new one cannot be used");
+                    tracing::error!(%error, "New serving certificate unusable; previous certificate kept");
                 }
             }
         }

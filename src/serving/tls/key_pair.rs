@@ -1,6 +1,6 @@
 //! A certificate with its key: parsed from PEM, or made for this process.
 //!
-//! In: PEM text, or the names to certify. Out: a [`Pair`] ready for handshakes, or what is wrong with the PEM.
+//! In: PEM text, or the names to certify. Out: a [`CertificateKeyPair`] ready for handshakes, or what is wrong with the PEM.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 

@@ -100,7 +100,7 @@ pub(super) fn server_config(
     certificates: Arc<ServingCertificates>,
 ) -> Result<Arc<ServerConfig>, ServingError> {
     if matches!(config.tls_min_version, TlsMinVersion::Tls10 | TlsMinVersion::Tls11) {
-        tracing::warn!("--tls-min-version: TLS 1.0 and 1.1 are not offered; serving TLS 1.2 and later");
+        tracing::warn!("--tls-min-version: TLS 1.0 and 1.1 are not supported; serving TLS 1.2 and later");
     }
     let provider = Arc::new(provider(config)?);
     let mut tls = ServerConfig::builder_with_provider(Arc::clone(&provider))

@@ -1,4 +1,4 @@
-//! Documents in, [`Observed`] out; and outcomes of plans carried out on the documents, with what ARM fills in. Addresses that ARM
+//! Documents in, [`ObservedNetwork`] out; and outcomes of plans carried out on the documents, with what ARM fills in. Addresses that ARM
 //! gives are those of the recording.
 
 use std::{

@@ -40,7 +40,6 @@ macro_rules! types {
         $($(#[$doc])* pub static $name: ApiType = ApiType {
             resource_type: $type, version: $version, stack_version: $stack, quota: Quota::$quota, metric: $metric,
         };)*
-        /// All kinds.
         pub static ALL: &[&ApiType] = &[$(&$name),*];
     };
 }
@@ -48,11 +47,9 @@ macro_rules! types {
 types! {
     /// Machines outside uniform scale sets.
     VIRTUAL_MACHINES = "Microsoft.Compute/virtualMachines" COMPUTE, "2017-12-01", Compute, "VirtualMachine";
-    /// Scale sets.
     SCALE_SETS = "Microsoft.Compute/virtualMachineScaleSets" COMPUTE, COMPUTE_STACK, Compute, "VirtualMachineScaleSet";
     /// Instances of uniform scale sets.
     SCALE_SET_VMS = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines" COMPUTE, COMPUTE_STACK, Compute, "VirtualMachineScaleSetVM";
-    /// Availability sets.
     AVAILABILITY_SETS = "Microsoft.Compute/availabilitySets" COMPUTE, COMPUTE_STACK, Compute, "AvailabilitySet";
     /// Network interfaces outside scale sets.
     INTERFACES = "Microsoft.Network/networkInterfaces" NETWORK, NETWORK_STACK, Network, "Interface";
@@ -60,28 +57,18 @@ types! {
     SCALE_SET_INTERFACES = "Microsoft.Compute/virtualMachineScaleSets/networkInterfaces" SCALE_SET_NETWORK, NETWORK_STACK, Network, "Interface";
     /// Public IPs of all instances of a scale set, or of one.
     SCALE_SET_PUBLIC_IPS = "Microsoft.Compute/virtualMachineScaleSets/publicIPAddresses" SCALE_SET_NETWORK, NETWORK_STACK, Network, "PublicIPAddress";
-    /// Public IPs.
     PUBLIC_IPS = "Microsoft.Network/publicIPAddresses" NETWORK, NETWORK_STACK, Network, "PublicIPAddress";
-    /// Public IP prefixes.
     PUBLIC_IP_PREFIXES = "Microsoft.Network/publicIPPrefixes" NETWORK, NETWORK, Network, "PublicIPPrefix";
-    /// Load balancers.
     LOAD_BALANCERS = "Microsoft.Network/loadBalancers" NETWORK, NETWORK_STACK, Network, "LoadBalancer";
-    /// Back-end pools.
     BACKEND_POOLS = "Microsoft.Network/loadBalancers/backendAddressPools" NETWORK, NETWORK, Network, "BackendAddressPool";
-    /// Security groups.
     SECURITY_GROUPS = "Microsoft.Network/networkSecurityGroups" NETWORK, NETWORK_STACK, Network, "SecurityGroup";
-    /// Route tables.
     ROUTE_TABLES = "Microsoft.Network/routeTables" NETWORK, NETWORK_STACK, Network, "RouteTable";
-    /// Virtual networks.
     VIRTUAL_NETWORKS = "Microsoft.Network/virtualNetworks" NETWORK, NETWORK, Network, "VirtualNetwork";
-    /// Subnets.
     SUBNETS = "Microsoft.Network/virtualNetworks/subnets" NETWORK, NETWORK_STACK, Network, "Subnet";
-    /// Private link services.
     PRIVATE_LINK_SERVICES = "Microsoft.Network/privateLinkServices" NETWORK, "2019-03-01", Network, "PrivateLinkService";
     /// Resource providers, for the zones of a region.
     PROVIDERS = "Microsoft.Resources/providers" "2021-04-01", "2021-04-01", Subscription, "Provider";
     /// What the caller may do at a scope.
     PERMISSIONS = "Microsoft.Authorization/permissions" "2022-04-01", "2015-07-01", Subscription, "Permission";
-    /// Resource groups.
     RESOURCE_GROUPS = "Microsoft.Resources/resourceGroups" "2021-04-01", "2021-04-01", Subscription, "ResourceGroup";
 }

@@ -33,15 +33,12 @@ const MOST_PAGES: usize = 10_000;
 pub struct ArmClientDeps {
     /// The wire. It must not follow redirects: the token would go with them.
     pub transport: Arc<dyn ArmTransport>,
-    /// Credentials.
     pub tokens: Arc<dyn TokenProvider>,
-    /// The request budget.
     pub gate: Arc<dyn RequestGate>,
     /// Asked before every write.
     pub leadership: Leadership,
     /// Where calls are counted.
     pub metrics: Arc<Metrics>,
-    /// Time.
     pub clock: Clock,
 }
 
@@ -92,8 +89,9 @@ impl ArmClient {
         self.measure(&ask, Box::pin(self.read(&ask, self.read_deadline()))).await
     }
 
-    /// All pages of the collection at `path`: a group's or resource's id and what follows, e.g. `{group}/providers/Microsoft.Compute/virtualMachines`.
-    /// Never a part of them: the error of one page is the error of the list.
+    /// All pages of the collection at `path`: a group's or resource's id and what follows, e.g.
+    /// `{group}/providers/Microsoft.Compute/virtualMachines`. Never a part of them: the error of one page is the error of
+    /// the list.
     pub async fn list<D: DeserializeOwned>(
         &self,
         kind: &'static ApiType,

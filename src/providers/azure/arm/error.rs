@@ -4,7 +4,6 @@ use std::{fmt, time::Duration};
 
 use crate::cloud_provider::CloudError;
 
-/// Shorthand.
 pub type ArmResult<T> = Result<T, ArmError>;
 
 /// The caller's next move.
@@ -41,7 +40,6 @@ pub enum ArmErrorClass {
 /// An ARM request that did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArmError {
-    /// The next move.
     pub class: ArmErrorClass,
     /// HTTP status, when there was an answer.
     pub status: Option<u16>,

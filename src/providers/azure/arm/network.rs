@@ -19,7 +19,7 @@ documents! {
         sku: ArmSku,
         properties: LoadBalancerProperties,
     }
-    /// See [`LoadBalancer`].
+    /// See [`ArmLoadBalancer`].
     LoadBalancerProperties {
         provisioning_state: String,
         frontend_ip_configurations: Vec<FrontendIpConfiguration> = "frontendIPConfigurations",
@@ -251,7 +251,7 @@ documents! {
         name: String,
         properties: RouteProperties,
     }
-    /// See [`Route`].
+    /// See [`ArmRoute`].
     RouteProperties {
         provisioning_state: String,
         address_prefix: String,

@@ -24,8 +24,10 @@ const MOST_UNUSABLE: u32 = 3;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum OperationStep {
     /// Ask `url` after this long.
-    Poll { url: Url, after: Duration },
-    /// It succeeded.
+    Poll {
+        url: Url,
+        after: Duration,
+    },
     Done(OperationResult),
 }
 
@@ -34,9 +36,7 @@ pub(super) enum OperationStep {
 pub(super) enum OperationResult {
     /// In the last answer.
     InAnswer,
-    /// At this URL.
     AtUrl(Url),
-    /// There is none.
     Nothing,
 }
 
@@ -347,7 +347,7 @@ impl OperationFailure {
             OperationFailure::Refused(error) => ArmError { request: asked.error(error.class, "").request, ..error },
             OperationFailure::Lost => asked.error(
                 ArmErrorClass::OutcomeUnknown,
-                "ARM accepted the operation, but neither its status nor the resource tells how it ended",
+                "ARM accepted the operation, but neither its status nor the resource shows the result",
             ),
         }
     }

@@ -7,7 +7,6 @@
 
 use http::{HeaderName, header};
 
-/// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precondition<'a> {
     /// There is no such document: `If-None-Match: *`.
@@ -38,7 +37,6 @@ impl<'a> Precondition<'a> {
         }
     }
 
-    /// Its header.
     pub(super) fn header(self) -> Option<(HeaderName, String)> {
         match self {
             Precondition::Absent => Some((header::IF_NONE_MATCH, "*".to_owned())),

@@ -12,7 +12,6 @@ pub(super) const OTHER: &str = "other";
 
 /// Counts for one client.
 pub(super) struct ArmRequestMetrics<'a> {
-    /// Where.
     pub(super) metrics: &'a Arc<Metrics>,
     /// The resource groups that become labels, in lower case; `None`: all. Users name groups, too: each label is a series that stays.
     pub(super) groups: Option<&'a BTreeSet<String>>,

@@ -161,7 +161,6 @@ impl ResourceId {
         path.into()
     }
 
-    /// As written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -170,7 +169,6 @@ impl ResourceId {
         self.text.get(1..).unwrap_or_default().split('/')
     }
 
-    /// Subscription.
     pub fn subscription(&self) -> &str {
         self.segments().nth(1).unwrap_or_default()
     }

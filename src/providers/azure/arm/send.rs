@@ -52,13 +52,12 @@ impl ArmClient {
             else {
                 return Err(error);
             };
-            debug!(%error, tries, ?pause, "ARM request is sent again");
+            debug!(%error, tries, ?pause, "retrying the ARM request");
             sleep(pause).await;
             before = Some(error);
         }
     }
 
-    /// One try.
     async fn exchange(&self, ask: &RequestTemplate, deadline: Instant) -> ArmResult<Response<Bytes>> {
         self.may_send(ask)?;
         self.pass_gate(ask, deadline).await?;
@@ -136,7 +135,7 @@ impl ArmClient {
         match &outcome {
             Ok(answer) => log_answer(ask, answer, &id, took),
             Err(error) => {
-                debug!(method = %ask.method, path = ask.url.path(), client_request_id = id, ?took, %error, "no answer from ARM")
+                debug!(method = %ask.method, path = ask.url.path(), client_request_id = id, ?took, %error, "no response from ARM")
             }
         }
         outcome.map_err(|error| no_answer_error(ask, &error))
@@ -179,6 +178,6 @@ fn log_answer(ask: &RequestTemplate, answer: &Response<Bytes>, id: &str, took: D
         client_request_id = id,
         correlation_id = classify::correlation_id(answer),
         ?took,
-        "ARM answered"
+        "ARM responded"
     );
 }

@@ -18,7 +18,6 @@ pub struct ArmSettings {
     pub user_agent: String,
     /// Tries of one request and the delays between them.
     pub backoff: ArmBackoff,
-    /// Time limits.
     pub timeouts: ArmTimeouts,
     /// Pace of the polls of a long-running operation.
     pub polling: PollingPace,

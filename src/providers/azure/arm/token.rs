@@ -1,4 +1,4 @@
-//! Where the client gets its tokens. In the program that is [`SourceTokens`]; tests put others here.
+//! Where the client gets its tokens. In the program that is [`CredentialTokens`]; tests put others here.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

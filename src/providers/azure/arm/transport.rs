@@ -1,7 +1,7 @@
 //! The wire under the ARM client and the credentials: one request out, one answer in. Tests put a simulator here.
 //!
 //! What comes back is bounded, because whoever answers decides how long it is: a megabyte of gzip is a gigabyte of text. The bound
-//! counts the bytes after decompression. A request may raise it with [`LargestBody`]; without one it is that of a token.
+//! counts the bytes after decompression. A request may raise it with [`MaxBodySize`]; without one it is that of a token.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -29,7 +29,7 @@ impl Default for MaxBodySize {
 /// Sends one request. The URL is absolute; headers are complete but for what HTTP itself adds.
 #[async_trait]
 pub trait ArmTransport: Send + Sync {
-    /// The answer, whatever its status; an error when its body is larger than the request's [`LargestBody`].
+    /// The answer, whatever its status; an error when its body is larger than the request's [`MaxBodySize`].
     async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ArmTransportError>;
 }
 
@@ -40,9 +40,9 @@ pub enum ArmTransportError {
     #[error("cannot connect: {0}")]
     NotSent(String),
     /// The request may have arrived.
-    #[error("no answer: {0}")]
+    #[error("no response: {0}")]
     NoAnswer(String),
     /// The request arrived; what came back is longer than any answer to it can be.
-    #[error("the answer has more than {} bytes (decompressed); is something else than Azure, such as a proxy, answering?", .0.0)]
+    #[error("the response exceeds {} bytes (decompressed); it may come from a proxy instead of Azure", .0.0)]
     TooLarge(MaxBodySize),
 }

@@ -17,17 +17,13 @@ const SKEW: i64 = 60;
 /// What an assertion says.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AssertionClaims<'a> {
-    /// Client id.
     pub(super) client_id: &'a str,
-    /// Token endpoint.
     pub(super) audience: &'a str,
     /// Unix seconds.
     pub(super) now: i64,
-    /// Unique.
     pub(super) id: &'a str,
 }
 
-/// The signed JWT.
 pub(super) fn assertion(
     signer: &CertificateSigner,
     signature: SignatureAlgorithm,

@@ -1,6 +1,6 @@
 //! The certificate of a service principal: from PEM or PFX to a key that signs and the chain that goes with it. Pure.
 //!
-//! In: the bytes of a file and a password. Out: a [`Signer`], or what is wrong with the file (never its content).
+//! In: the bytes of a file and a password. Out: a [`CertificateSigner`], or what is wrong with the file (never its content).
 //! Upstream: `azidentity.ParseCertificates`.
 
 use std::fmt;
@@ -72,7 +72,6 @@ impl CertificateSigner {
         digest::digest(algorithm, own).as_ref().to_vec()
     }
 
-    /// Signs.
     pub(super) fn sign(&self, signature: SignatureAlgorithm, message: &[u8]) -> Result<Vec<u8>, String> {
         let mut signed = vec![0; self.key.public_modulus_len()];
         let outcome = self.key.sign(signature.encoding(), &SystemRandom::new(), message, &mut signed);

@@ -1,7 +1,7 @@
 //! Which cloud: its endpoints and token audience. Pure.
 //!
 //! In: the configured name, the endpoint file of `AZURE_ENVIRONMENT_FILEPATH`, the answer of `/metadata/endpoints`. Out: a
-//! [`Cloud`], or what is wrong with the document. Upstream: `pkg/azclient/cloud.go`.
+//! [`CloudEndpoints`], or what is wrong with the document. Upstream: `pkg/azclient/cloud.go`.
 
 use std::collections::BTreeMap;
 

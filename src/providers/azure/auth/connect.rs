@@ -30,9 +30,7 @@ const METADATA_LIMIT: Duration = Duration::from_secs(30);
 /// Where ARM is and how to get in.
 #[derive(Clone)]
 pub struct ArmConnection {
-    /// Endpoints.
     pub cloud: CloudEndpoints,
-    /// Tokens.
     pub credentials: ArmCredentials,
 }
 
@@ -109,7 +107,7 @@ async fn fetch_endpoints(
     let unchanged = cloud.clone();
     let found = cloud.with_metadata(name, endpoint, answer.body()).map_err(unreachable)?;
     if found.is_none() {
-        tracing::warn!(endpoint, cloud = name, "the metadata endpoint does not know this cloud: its answer is not used");
+        tracing::warn!(endpoint, cloud = name, "the metadata endpoint does not list this cloud: response ignored");
     }
     Ok(found.unwrap_or(unchanged))
 }
@@ -151,7 +149,7 @@ impl ArmCredentialsBuilder<'_> {
             }
             CredentialConfig::NoCredential => {
                 let error = missing_credential_error();
-                tracing::warn!(%error, "no credential is configured: no request will succeed");
+                tracing::warn!(%error, "no credential configured: every ARM request will fail");
                 Ok(single_tenant(Arc::new(MissingCredential)))
             }
         }

@@ -1,6 +1,6 @@
 //! Which credential the configuration asks for. Pure.
 //!
-//! In: the configuration and the environment. Out: a [`Choice`], or the field that is missing. The order, and which variables
+//! In: the configuration and the environment. Out: a [`CredentialConfig`], or the field that is missing. The order, and which variables
 //! replace which fields: upstream `pkg/azclient/auth.go`, `auth_conf.go`.
 
 use std::collections::BTreeMap;
@@ -15,30 +15,25 @@ use crate::providers::azure::config::{AuxiliaryTokenProvider, AzureConfig, varia
 pub enum CredentialConfig {
     /// A projected service account token is exchanged for Entra tokens.
     WorkloadIdentity {
-        /// Who.
         application: EntraApplication,
         /// File of the projected token.
         token_file: String,
     },
     /// The identity of the machine.
     ManagedIdentity {
-        /// Which one.
         identity: ManagedIdentityId,
         /// Where the token for the network tenant is; only in multi-tenant mode.
         auxiliary: Option<AuxiliaryTokenProvider>,
     },
     /// A service principal with a secret.
     ClientSecret {
-        /// Who.
         application: EntraApplication,
-        /// The secret.
         secret: Secret,
         /// Tenant of the network resources; only in multi-tenant mode.
         network_tenant: Option<String>,
     },
     /// A service principal with a certificate.
     ClientCertificate {
-        /// Who.
         application: EntraApplication,
         /// PEM or PFX file.
         path: String,
@@ -48,10 +43,7 @@ pub enum CredentialConfig {
         network_tenant: Option<String>,
     },
     /// The file of a data-plane user-assigned identity.
-    DataPlane {
-        /// The file.
-        path: String,
-    },
+    DataPlane { path: String },
     /// None: every request will fail until one is configured.
     NoCredential,
 }
@@ -59,9 +51,7 @@ pub enum CredentialConfig {
 /// An application registered in a tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntraApplication {
-    /// Tenant.
     pub tenant: String,
-    /// Client id.
     pub client_id: String,
 }
 
@@ -119,7 +109,6 @@ impl OverridableField<'_> {
     }
 }
 
-/// Chooses the credential.
 pub fn choose_credential(
     config: &AzureConfig,
     environment: &BTreeMap<String, String>,

@@ -87,7 +87,7 @@ impl DataPlaneIdentity {
         match read {
             Ok(found) if found.not_before > current.not_before => *current = found,
             Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "keeping the identity that was read before"),
+            Err(error) => tracing::warn!(%error, "identity reload failed, previous identity kept"),
         }
         current.clone()
     }

@@ -35,7 +35,6 @@ use crate::{providers::azure::arm::ArmTransport, runtime::clock::Clock};
 /// How an application proves who it is.
 #[derive(Debug, Clone)]
 pub(super) enum ClientCredential {
-    /// A secret.
     Secret(Secret),
     /// A certificate that was read before.
     Certificate(Arc<CertificateSigner>),
@@ -50,9 +49,7 @@ pub(super) struct TokenAuthority {
     pub(super) login_endpoint: String,
     /// AD FS instead of Entra.
     pub(super) adfs: bool,
-    /// The wire.
     pub(super) transport: Arc<dyn ArmTransport>,
-    /// Time.
     pub(super) clock: Clock,
 }
 
@@ -218,7 +215,7 @@ impl CertificateFilePrincipal {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match read {
             Ok(signer) => *last = signer,
-            Err(error) => tracing::warn!(%error, "keeping the certificate that was read before"),
+            Err(error) => tracing::warn!(%error, "certificate reload failed, previous certificate kept"),
         }
         Arc::clone(&last)
     }

@@ -24,11 +24,10 @@ pub enum AuthError {
         message: String,
     },
     /// No useful answer now; try again.
-    #[error("no useful answer from {endpoint}: {message}")]
+    #[error("unusable response from {endpoint}: {message}")]
     Unreachable {
         /// What was asked: scheme, host and path.
         endpoint: String,
-        /// What happened.
         message: String,
         /// How long the service asks to wait.
         retry_after: Option<Duration>,

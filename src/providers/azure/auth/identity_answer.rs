@@ -161,6 +161,6 @@ mod tests {
             assert!(!error.to_string().contains("planted"));
         }
         let dead = explain(&Err(ArmTransportError::NotSent("connection refused".to_owned())), ASKED);
-        assert_eq!(dead.to_string(), "no useful answer from https://login/token: cannot connect: connection refused");
+        assert_eq!(dead.to_string(), "unusable response from https://login/token: cannot connect: connection refused");
     }
 }

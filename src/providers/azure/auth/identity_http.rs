@@ -1,7 +1,7 @@
-//! Lets azure_identity's credentials send through our [`Transport`], and remembers what they heard.
+//! Lets azure_identity's credentials send through our [`ArmTransport`], and remembers what they heard.
 //!
 //! azure_identity keeps status and message of a failure in an error of its own; what came over the wire says more, so
-//! [`super::answer`] judges that instead. One `IdentityHttp` serves one fetch.
+//! [`super::identity_answer`] judges that instead. One `IdentityHttpClient` serves one fetch.
 
 use std::{
     fmt,

@@ -1,12 +1,12 @@
 //! Clouds and credentials: which endpoints, and tokens for them.
 //!
-//! In: the configuration and the environment. Out: a [`Connection`]: the [`Cloud`] and its [`Credentials`], which are sources of
-//! tokens that are cached, refreshed ahead of their end, and fetched once however many wait.
+//! In: the configuration and the environment. Out: an [`ArmConnection`]: the [`CloudEndpoints`] and its [`ArmCredentials`],
+//! which are sources of tokens that are cached, refreshed ahead of their end, and fetched once however many wait.
 //!
 //! ```text
-//! config + environment ─ cloud (+ /metadata/endpoints) ─► Cloud
-//!                      └ choice ─► entra | managed_identity | data_plane | key_vault ─ token::CachedTokens ─► TokenSource
-//!                                        └ all through one arm::Transport (client: the real one)
+//! config + environment ─ cloud (+ /metadata/endpoints) ─► CloudEndpoints
+//!                      └ credential_config ─► entra | managed_identity | data_plane | key_vault ─ token::CachedTokens ─► TokenSource
+//!                                        └ all through one arm::ArmTransport (reqwest_transport: the real one)
 //! ```
 
 mod assertion;

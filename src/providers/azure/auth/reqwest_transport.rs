@@ -26,7 +26,7 @@ const PING_LIMIT: Duration = Duration::from_secs(10);
 /// Never through a proxy: the metadata service answers this machine only, and Go never sends loopback addresses to one.
 const DIRECT: &str = "169.254.169.254,localhost,127.0.0.0/8,::1";
 
-/// [`Transport`] over TCP and TLS. Cheap to clone; clones share their connections.
+/// [`ArmTransport`] over TCP and TLS. Cheap to clone; clones share their connections.
 #[derive(Debug, Clone)]
 pub struct ReqwestTransport {
     client: Client,

@@ -23,7 +23,6 @@ const FILES: &[&str] = &[
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
-/// All count.
 const DIRECTORIES: &[&str] = &["/etc/ssl/certs", "/etc/pki/tls/certs"];
 
 /// Where authorities are looked for.
@@ -56,7 +55,7 @@ impl RootCertificatePaths {
         if added == 0 {
             tracing::warn!(
                 files = ?self.files, directories = ?self.directories,
-                "no certificate authority found: no TLS connection will succeed; set SSL_CERT_FILE or SSL_CERT_DIR"
+                "no certificate authority found: every TLS connection will fail; set SSL_CERT_FILE or SSL_CERT_DIR"
             );
         }
         store

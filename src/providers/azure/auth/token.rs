@@ -2,7 +2,7 @@
 //!
 //! In: callers who need a token now. Out: one token for all of them, replaced ahead of its end by one fetch at a time. A failed
 //! refresh is nobody's failure while the old token is good, and a broken identity service is asked ever more rarely.
-//! When to do what is decided in [`super::schedule`].
+//! When to do what is decided in [`super::token_schedule`].
 
 use std::{
     fmt,

@@ -45,7 +45,6 @@ pub(super) enum TokenAction {
     Refuse,
 }
 
-/// The next move.
 pub(super) fn next_action(now: Instant, life: Option<TokenLifetime>, failures: Option<FetchFailures>) -> TokenAction {
     let paused = failures.is_some_and(|failures| now < failures.last + pause(failures));
     match life {

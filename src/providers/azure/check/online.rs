@@ -43,7 +43,6 @@ impl CheckReportLines {
     }
 }
 
-/// Asks.
 pub(super) async fn check(
     config: Arc<AzureConfig>,
     environment: BTreeMap<String, String>,

@@ -36,7 +36,6 @@ pub enum PermissionPurpose {
 }
 
 impl PermissionPurpose {
-    /// For messages.
     pub fn text(self) -> &'static str {
         match self {
             PermissionPurpose::Nodes => "nodes",
@@ -222,11 +221,9 @@ const PERMISSION_TABLE: &[(PermissionPurpose, PermissionScope, PermissionConditi
 /// One action that is needed at one scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequiredPermission {
-    /// What for.
     pub purpose: PermissionPurpose,
     /// Where: a resource group, or a subscription.
     pub scope: ResourceId,
-    /// Which.
     pub action: &'static str,
 }
 

@@ -86,11 +86,8 @@ choices! {
     }
     /// `loadBalancerSku`.
     LoadBalancerSku else Basic {
-        /// Basic.
         Basic = "basic",
-        /// Standard.
         Standard = "standard",
-        /// Service gateway.
         Service = "service",
     }
     /// `loadBalancerBackendPoolConfigurationType`.

@@ -1,6 +1,6 @@
 //! Text to a tree: the only place that knows a YAML library.
 //!
-//! In: YAML, of which JSON is a part. Out: a [`Node`] that still has duplicate keys, their order and the line of every value,
+//! In: YAML, of which JSON is a part. Out: a [`YamlNode`] that still has duplicate keys, their order and the line of every value,
 //! or where the text goes wrong. What the text says there is never repeated: it may be a secret.
 //!
 //! The library bounds depth, nodes and what aliases may unfold to, so that time and memory grow with the length of the text.

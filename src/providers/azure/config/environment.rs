@@ -9,18 +9,14 @@ use super::fields::AzureConfig;
 /// A variable and what it does.
 #[derive(Clone, Copy)]
 pub struct EnvironmentVariable {
-    /// Its name.
     pub name: &'static str,
     /// What it does, for the reference page.
     pub doc: &'static str,
     apply: fn(&mut AzureConfig, &str),
 }
 
-/// Names.
 pub mod variables {
-    /// The tenant.
     pub const TENANT_ID: &str = "AZURE_TENANT_ID";
-    /// The application.
     pub const CLIENT_ID: &str = "AZURE_CLIENT_ID";
     /// The application's secret.
     pub const CLIENT_SECRET: &str = "AZURE_CLIENT_SECRET";

@@ -140,22 +140,22 @@ fields! {
         network_resource_subscription_id: String = "networkResourceSubscriptionID" "" "Subscription of the network resources when it is not subscriptionId.";
         resource_manager_endpoint: String = "resourceManagerEndpoint" "" "URL whose /metadata/endpoints describes the cloud.";
         disable_azure_stack_cloud: bool = "disableAzureStackCloud" "false" "Treat AzureStackCloud as an ordinary cloud.";
-        identity_system: String = "identitySystem" "" "adfs: tokens come from AD FS, as with tenantId adfs. Any other word has no effect; for upstream none has.";
+        identity_system: String = "identitySystem" "" "adfs: tokens come from AD FS, as with tenantId adfs. Any other word has no effect. Upstream ignores the field.";
         user_agent: String = "userAgent" "" "User-Agent of ARM requests; empty: `kubernetes-cloudprovider/VERSION`.";
     }
     "Requests" {
-        cloud_provider_backoff: bool = "cloudProviderBackoff" "false" "Honour the back-off fields below as upper bounds.";
+        cloud_provider_backoff: bool = "cloudProviderBackoff" "false" "Use the back-off fields below as upper bounds.";
         cloud_provider_backoff_retries: i32 = "cloudProviderBackoffRetries" "6" "Tries of one ARM read.";
         cloud_provider_backoff_exponent: f64 = "cloudProviderBackoffExponent" "1.5" "Growth of the delay between tries.";
         cloud_provider_backoff_duration: i32 = "cloudProviderBackoffDuration" "5" "Seconds before the second try.";
         cloud_provider_backoff_jitter: f64 = "cloudProviderBackoffJitter" "1.0" "Random share added to the delay.";
         enable_minimum_retry_after: bool = "enableMinimumRetryAfter" "false" "Ignore Retry-After values below the delay between tries.";
-        cloud_provider_rate_limit: bool = "cloudProviderRateLimit" "false" "Honour the rate limits below as upper bounds.";
-        cloud_provider_rate_limit_qps: f64 = "cloudProviderRateLimitQPS" "0" "Reads a second; 0: no bound of one's own.";
+        cloud_provider_rate_limit: bool = "cloudProviderRateLimit" "false" "Use the rate limits below as upper bounds.";
+        cloud_provider_rate_limit_qps: f64 = "cloudProviderRateLimitQPS" "0" "Reads per second; 0: no separate limit.";
         cloud_provider_rate_limit_bucket: i32 = "cloudProviderRateLimitBucket" "0" "Reads that may be sent at once.";
-        cloud_provider_rate_limit_qps_write: f64 = "cloudProviderRateLimitQPSWrite" "0" "Writes a second.";
+        cloud_provider_rate_limit_qps_write: f64 = "cloudProviderRateLimitQPSWrite" "0" "Writes per second.";
         cloud_provider_rate_limit_bucket_write: i32 = "cloudProviderRateLimitBucketWrite" "0" "Writes that may be sent at once.";
-        rate_limit_entries: BTreeMap<String, ClientRateLimit> = "entries" "" "Rate limits by client, such as loadBalancerRateLimit. The same keys may stand at the top level.";
+        rate_limit_entries: BTreeMap<String, ClientRateLimit> = "entries" "" "Rate limits by client, such as loadBalancerRateLimit. The same keys are accepted at the top level.";
         request_share_percent: i32 = "requestSharePercent" "50" "Share of the subscription's request quota this process may use, 1 to 100. Only in this program." [zero_is_a_number];
     }
     "Caches" {
@@ -186,7 +186,7 @@ fields! {
         primary_availability_set_name: String = "primaryAvailabilitySetName" "" "Availability set of load balancer back ends.";
         primary_scale_set_name: String = "primaryScaleSetName" "" "Scale set of load balancer back ends.";
         use_instance_metadata: bool = "useInstanceMetadata" "false" "Accepted; machines are read from ARM. Upstream: prefer the instance metadata service for the machine this process runs on.";
-        node_instance_not_found_grace_period: Duration = "nodeInstanceNotFoundGracePeriodInSeconds" "0" "Age below which a Node is kept though its machine is not found; 0: off.";
+        node_instance_not_found_grace_period: Duration = "nodeInstanceNotFoundGracePeriodInSeconds" "0" "Nodes younger than this are kept even if their machine is not found; 0: off.";
         disable_cloud_provider: bool = "disableCloudProvider" "false" "With --enable-dynamic-reloading: stop the controllers.";
         tags: String = "tags" "" "Tags of managed shared resources: k=v,k=v.";
         tags_map: BTreeMap<String, String> = "tagsMap" "" "The same as a map; wins over tags.";
@@ -200,21 +200,21 @@ fields! {
         security_group_resource_group: String = "securityGroupResourceGroup" "" "Its resource group; empty: resourceGroup.";
         route_table_name: String = "routeTableName" "" "Route table of the pod networks.";
         route_table_resource_group: String = "routeTableResourceGroup" "" "Its resource group; empty: resourceGroup.";
-        route_update_waiting: Duration = "routeUpdateWaitingInSeconds" "30" "Accepted; this program waits for ARM's answer, not for a time.";
-        route_update_interval: Duration = "routeUpdateIntervalInSeconds" "30" "Accepted; route changes do not wait for a time, but gather while a write is under way.";
+        route_update_waiting: Duration = "routeUpdateWaitingInSeconds" "30" "Accepted without effect; this program waits for ARM's response.";
+        route_update_interval: Duration = "routeUpdateIntervalInSeconds" "30" "Accepted without effect; route changes are batched while a write is in flight.";
         private_link_service_resource_group: String = "privateLinkServiceResourceGroup" "" "Accepted; private link services are not built yet.";
     }
     "Load balancers" {
         load_balancer_sku: LoadBalancerSku = "loadBalancerSku" "standard" "SKU of load balancers and public IPs; any other word counts as basic, and service is treated so until it is built.";
         load_balancer_name: String = "loadBalancerName" "" "Name of the load balancer; empty: the cluster's name.";
         load_balancer_resource_group: String = "loadBalancerResourceGroup" "" "Its resource group; empty: resourceGroup.";
-        pre_configured_backend_pool_load_balancer_types: String = "preConfiguredBackendPoolLoadBalancerTypes" "" "Load balancers whose back-end pools are left alone: internal, external, all or empty.";
+        pre_configured_backend_pool_load_balancer_types: String = "preConfiguredBackendPoolLoadBalancerTypes" "" "Load balancers whose back-end pools are not managed: internal, external, all or empty.";
         exclude_master_from_standard_lb: Option<bool> = "excludeMasterFromStandardLB" "" "Keep control-plane nodes out of pools; default true with the standard SKU.";
         disable_outbound_snat: Option<bool> = "disableOutboundSNAT" "" "disableOutboundSnat of rules; default false; true only with the standard SKU.";
         maximum_load_balancer_rule_count: i32 = "maximumLoadBalancerRuleCount" "250" "Rules of one basic load balancer.";
-        load_balancer_backend_pool_configuration_type: BackendPoolType = "loadBalancerBackendPoolConfigurationType" "nodeIPConfiguration" "What back-end pools list; podIP is not built yet.";
+        load_balancer_backend_pool_configuration_type: BackendPoolType = "loadBalancerBackendPoolConfigurationType" "nodeIPConfiguration" "Member type of back-end pools; podIP is not built yet.";
         put_vmss_vm_batch_size: i32 = "putVMSSVMBatchSize" "0" "Above 1: instances written at once of a scale set with the tag aks-managed-coordination; 10 of any other.";
-        enable_migrate_to_ip_based_backend_pool_api: bool = "enableMigrateToIPBasedBackendPoolAPI" "false" "Migrate pools with ARM's own operation.";
+        enable_migrate_to_ip_based_backend_pool_api: bool = "enableMigrateToIPBasedBackendPoolAPI" "false" "Migrate pools with ARM's migration operation.";
         enable_ip_tag_mutation_for_existing_public_ip: bool = "enableIPTagMutationForExistingPublicIP" "false" "Change IP tags of a public IP in place.";
         allowed_additional_public_ips: String = "allowedAdditionalPublicIPs" "any" "Public addresses that Services may claim with azure-additional-public-ips: any, none, or CIDR ranges between commas. Only in this program.";
         allowed_public_ip_resource_groups: String = "allowedPublicIPResourceGroups" "" "Comma list of resource groups, beside resourceGroup and loadBalancerResourceGroup, that Services may name with azure-load-balancer-resource-group, and in which prefixes of azure-pip-prefix-id are; empty: all. Only in this program.";

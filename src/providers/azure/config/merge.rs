@@ -21,9 +21,7 @@ pub struct ConfigTexts {
 /// A configuration that can be used, and what is strange about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadedConfig {
-    /// The configuration.
     pub config: AzureConfig,
-    /// Warnings.
     pub findings: Vec<ConfigFinding>,
 }
 

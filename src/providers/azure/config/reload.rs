@@ -1,6 +1,6 @@
 //! Following the configuration: what changes in the file or the Secret counts within seconds; what is bad changes nothing.
 //!
-//! In: a [`Loader`] and a channel with the configuration in use. Out: every other usable configuration, through the channel; and
+//! In: a [`ConfigLoader`] and a channel with the configuration in use. Out: every other usable configuration, through the channel; and
 //! through another one why what there is to read now is no configuration.
 //!
 //! Both sources are read again every few seconds. Symbolic links that a mounted Secret swaps are followed so without watching
@@ -61,7 +61,7 @@ async fn reload_once(loader: &ConfigLoader, memory: &mut ReloadState, current: &
         Err(error) => return cannot_read(&error, memory),
     };
     if memory.unreadable.take().is_some() {
-        tracing::info!("The provider configuration can be read again");
+        tracing::info!("provider configuration readable again");
         // Whether it can be used was overwritten by that it could not be read.
         memory.texts = None;
     }
@@ -74,7 +74,7 @@ async fn reload_once(loader: &ConfigLoader, memory: &mut ReloadState, current: &
             send(loaded.config, &loaded.findings, current);
         }
         Err(error) => {
-            tracing::warn!(%error, "The provider configuration stays as it is; correct the changed one");
+            tracing::warn!(%error, "provider configuration change rejected, previous configuration kept; correct the changed one");
             memory.problem = Some(error.to_string());
         }
     }
@@ -84,7 +84,7 @@ async fn reload_once(loader: &ConfigLoader, memory: &mut ReloadState, current: &
 fn cannot_read(error: &ConfigLoadError, memory: &mut ReloadState) {
     let reason = error.to_string();
     if memory.unreadable.as_ref() != Some(&reason) {
-        tracing::warn!(%error, "The provider configuration stays as it is; it cannot be read");
+        tracing::warn!(%error, "cannot read the provider configuration, previous configuration kept");
     }
     if !matches!(error, ConfigLoadError::Unavailable(_)) {
         memory.problem = Some(reason.clone());
@@ -101,9 +101,9 @@ fn send(config: AzureConfig, findings: &[ConfigFinding], current: &watch::Sender
         is_new
     });
     if is_new {
-        tracing::info!("The provider configuration has changed");
+        tracing::info!("provider configuration changed");
         for finding in findings {
-            tracing::warn!(%finding, "The changed provider configuration is strange");
+            tracing::warn!(%finding, "changed provider configuration warning");
         }
     }
 }

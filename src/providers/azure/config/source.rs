@@ -1,6 +1,6 @@
 //! Where the configuration comes from: a file, a Secret, or both.
 //!
-//! In: paths, names, a client. Out: [`Texts`] or a [`LoadError`] that says what to create or permit. Decides nothing about the
+//! In: paths, names, a client. Out: [`ConfigTexts`] or a [`ConfigLoadError`] that says what to create or permit. Decides nothing about the
 //! content.
 
 use std::{
@@ -44,7 +44,6 @@ impl fmt::Display for ConfigSecretRef {
     }
 }
 
-/// Where to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConfigSource {
     /// `--cloud-config`.
@@ -75,11 +74,8 @@ pub(super) fn lines(findings: &[ConfigFinding]) -> String {
 /// Reads a configuration, as often as one likes.
 #[derive(Clone)]
 pub struct ConfigLoader {
-    /// Where from.
     pub source: ConfigSource,
-    /// For the Secret.
     pub client: Option<kube::Client>,
-    /// What overrides fields.
     pub environment: EnvironmentOverrides,
     /// Whether warnings are errors.
     pub is_strict: bool,

@@ -14,7 +14,7 @@ use super::{
 
 pub use credentials::has_credentials;
 
-/// Checks `config` after [`super::Environment::apply`].
+/// Checks `config` after [`super::EnvironmentOverrides::apply`].
 pub fn validate(config: &AzureConfig) -> Vec<ConfigFinding> {
     let mut findings = FindingCollector::default();
     required(config, &mut findings);

@@ -1,6 +1,6 @@
 //! Types of the fields of `azure.json`: what each accepts, and what a refusal says.
 //!
-//! In: a [`Node`]. Out: the typed value, or a finding with what was expected (never the value itself, which may be a secret).
+//! In: a [`YamlNode`]. Out: the typed value, or a finding with what was expected (never the value itself, which may be a secret).
 
 use std::{collections::BTreeMap, time::Duration};
 

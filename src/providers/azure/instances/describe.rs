@@ -22,32 +22,21 @@ pub enum MachineDescriptionError {
     ProviderId(#[from] ProviderIdError),
     /// Its zone is no number.
     #[error("the zone `{zone}` of {machine} is not a number")]
-    Zone {
-        /// The machine.
-        machine: String,
-        /// Its zone.
-        zone: String,
-    },
+    Zone { machine: String, zone: String },
     /// It has neither zone nor fault domain.
     #[error(
-        "{0} has no availability zone, and ARM tells no fault domain; is listVmssVirtualMachinesWithoutInstanceView set in \
+        "{0} has no availability zone, and ARM returned no fault domain; is listVmssVirtualMachinesWithoutInstanceView set in \
          azure.json?"
     )]
     NoFaultDomain(String),
     /// It has no address yet, and what is missing.
     #[error("{machine} has no address: {missing}")]
-    NoAddress {
-        /// The machine.
-        machine: String,
-        /// What is missing.
-        missing: &'static str,
-    },
+    NoAddress { machine: String, missing: &'static str },
 }
 
 /// The Node that is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DescribedNode<'a> {
-    /// Its name.
     pub name: &'a str,
     /// Its provider id, when it has one.
     pub provider_id: Option<&'a str>,

@@ -1,6 +1,6 @@
 //! Whether the machine behind a Node is there, and whether it runs: pure.
 //!
-//! In: what a direct, fresh look at the machine showed ([`Sighting`]) and the Node. Out: [`Existence`], where only positive
+//! In: what a direct, fresh look at the machine showed ([`MachineExistence`]) and the Node. Out: [`Existence`], where only positive
 //! evidence is `Gone`. Upstream: `pkg/provider/azure_instances_v1.go`, `azure_instances_v2.go`.
 //!
 //! Upstream also calls gone what is being deleted and what is missing in a list; here the first is unknown until ARM says 404, and

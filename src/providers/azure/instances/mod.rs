@@ -2,7 +2,7 @@
 //!
 //! In: Nodes, names or provider ids, and the inventory. Out: [`AzureInstances`], which answers [`crate::cloud_provider`]'s
 //! `InstancesV2` (in `v2`), `Instances` and `Zones` (in `v1`). What is answered is decided by pure functions of plain data:
-//! [`standing`] (whose is a Node), [`describe`] (what is it told), [`existence`] (is the machine there, does it run),
+//! [`ownership`] (whose is a Node), [`describe`] (what is it told), [`existence`] (is the machine there, does it run),
 //! [`provider_id`] and [`errors`].
 
 pub mod describe;
@@ -100,7 +100,7 @@ impl AzureInstances {
     /// The one machine asked for, as old as the caches allow.
     async fn machine(&self, wanted: MachineQuery) -> CloudResult<Arc<Machine>> {
         let found = self.lookup.look_up(&[wanted], Freshness::Cached).await.pop();
-        let nothing = || LookupError::NotListed("the inventory gave no answer".to_owned());
+        let nothing = || LookupError::NotListed("the inventory did not answer".to_owned());
         found.unwrap_or_else(|| Err(nothing())).map_err(|error| errors::from_lookup(&error))
     }
 }

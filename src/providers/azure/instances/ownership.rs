@@ -1,6 +1,6 @@
 //! Whose a Node is, and how its machine is to be found: pure.
 //!
-//! In: a Node. Out: its [`Standing`], with the [`Wanted`] to look it up by. Upstream: `pkg/provider/azure_instances_v2.go`,
+//! In: a Node. Out: its [`NodeOwnership`], with the [`MachineQuery`] to look it up by. Upstream: `pkg/provider/azure_instances_v2.go`,
 //! `azure_wrap.go` (`IsNodeUnmanaged`, `IsNodeUnmanagedByProviderID`).
 
 use k8s_openapi::api::core::v1::Node;
@@ -21,7 +21,6 @@ pub enum NodeOwnership {
     Azure(MachineQuery),
 }
 
-/// Whose `node` is.
 pub fn of_node(node: &Node) -> NodeOwnership {
     if node::is_unmanaged(node) {
         return NodeOwnership::Unmanaged;

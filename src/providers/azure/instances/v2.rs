@@ -48,7 +48,7 @@ impl InstancesV2 for AzureInstances {
             MachineExistence::Gone => self.lookup.second_look(&wanted, LIST_MAX_AGE).await,
             MachineExistence::Unknown(why) => SecondLook::Silent(why),
             MachineExistence::Found(machine) => {
-                SecondLook::Silent(format!("{} is there, made anew under the same name", machine.id))
+                SecondLook::Silent(format!("{} exists again, recreated under the same name", machine.id))
             }
         }
     }
@@ -67,7 +67,7 @@ impl InstancesV2 for AzureInstances {
 
     async fn instance_metadata(&self, node: &Node) -> CloudResult<Option<InstanceMetadata>> {
         let [told] = <[_; 1]>::try_from(self.metadata_of(&[node]).await)
-            .map_err(|_| CloudError::failed("the inventory gave no answer"))?;
+            .map_err(|_| CloudError::failed("the inventory did not answer"))?;
         told
     }
 

@@ -237,7 +237,7 @@ impl InventoryArmFixture {
     }
 }
 
-/// The inventory without a client: rounds of reads on a [`World`].
+/// The inventory without a client: rounds of reads on an [`InventoryArmFixture`].
 pub(super) struct InventoryDriver {
     pub(super) world: InventoryArmFixture,
     pub(super) snapshot: InventorySnapshot,

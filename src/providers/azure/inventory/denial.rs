@@ -2,7 +2,7 @@
 //!
 //! In: a read and its error. Out: yes or no. Compute answers for an instance that was deleted with more codes than anybody lists, and
 //! sometimes with 400; so every 404 of ARM counts that does not speak of something around the instance. Whether the scale set and its
-//! group are there is for `judge` to find out.
+//! group are there is for `existence` to find out.
 
 use super::read::{ArmRead, uniform_set_of};
 use crate::providers::azure::arm::{ArmError, ArmErrorClass};

@@ -13,15 +13,9 @@ pub enum MachineKind {
         instance_id: String,
     },
     /// A machine of a flexible scale set.
-    FlexInstance {
-        /// The scale set.
-        scale_set: ResourceId,
-    },
+    FlexInstance { scale_set: ResourceId },
     /// A machine of an availability set.
-    AvailabilitySet {
-        /// The set.
-        set: ResourceId,
-    },
+    AvailabilitySet { set: ResourceId },
     /// A machine of its own.
     Standalone,
 }
@@ -42,7 +36,6 @@ pub struct MachineIpConfiguration {
 /// One network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineInterface {
-    /// Its id.
     pub id: ResourceId,
     /// Whether it is the machine's primary one.
     pub primary: bool,
@@ -50,12 +43,10 @@ pub struct MachineInterface {
     pub ip_configurations: Vec<MachineIpConfiguration>,
 }
 
-/// One machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     /// ARM id, in ARM's spelling.
     pub id: ResourceId,
-    /// What it belongs to.
     pub kind: MachineKind,
     /// Name of the virtual machine; for an instance of a uniform scale set `<set>_<number>`.
     pub name: String,

@@ -4,13 +4,13 @@
 //! all who wait for it; writes and direct reads update it.
 //!
 //! ```text
-//! question ─► resolve (what is it?) or judge (does it exist?) ─► answer
-//!                 ▲ snapshot        │ needs
+//! query ─► resolve (what is it?) or existence (does it exist?) ─► answer
+//!                 ▲ snapshot        │ required reads
 //!                 │                 ▼
 //!     records ─► build ◄── ARM ◄── plan (lists or single reads)
 //! ```
 //! All questions that wait are planned for together, one round of reads after the other, until each is answered. Reads run side by
-//! side in tasks of their own: one that hangs keeps those waiting who need it and, for `PATIENCE`, the next round; and whoever
+//! side in tasks of their own: one that hangs keeps those waiting who need it and, for `ROUND_TIMEOUT`, the next round; and whoever
 //! asked may go away without its being sent again. Everything but [`Inventory`] itself and `refresh` is pure.
 
 mod build;
@@ -84,7 +84,6 @@ struct InventoryState {
     /// Questions that are not answered yet, by ticket.
     pending: HashMap<u64, Arc<[PendingQuery]>>,
     next_ticket: u64,
-    /// Reads under way.
     in_flight: HashSet<ArmRead>,
     /// Nodes of the last look-up that found none of its machines.
     unfound_nodes: usize,
@@ -382,7 +381,7 @@ fn contradiction_error() -> ArmError {
         class: ArmErrorClass::Transient,
         status: None,
         code: String::new(),
-        message: "ARM's answers contradict each other; the inventory asks again".to_owned(),
+        message: "ARM's responses contradict each other; the inventory reads again".to_owned(),
         request: "inventory".to_owned(),
         correlation_id: None,
         retry_after: None,

@@ -25,9 +25,7 @@ pub(super) enum ArmRead {
     Machines(ListScope),
     /// A list of interfaces, and of public IPs when some interface has one.
     Interfaces(ListScope),
-    /// One scale set.
     ScaleSet(ResourceId),
-    /// One machine.
     Machine(ResourceId),
     /// The interfaces of one machine, and their public IPs.
     InterfacesOf(ResourceId),
@@ -36,13 +34,13 @@ pub(super) enum ArmRead {
 /// What a read answered.
 #[derive(Debug)]
 pub(super) enum ArmReadPayload {
-    /// To [`Read::ScaleSets`].
+    /// To [`ArmRead::ScaleSets`].
     ScaleSets(Vec<ScaleSetSummary>),
-    /// To [`Read::Machines`] and [`Read::Machine`]: machines without addresses, and whether they came with instance view.
+    /// To [`ArmRead::Machines`] and [`ArmRead::Machine`]: machines without addresses, and whether they came with instance view.
     Machines(Vec<(Machine, bool)>),
-    /// To [`Read::Interfaces`] and [`Read::InterfacesOf`].
+    /// To [`ArmRead::Interfaces`] and [`ArmRead::InterfacesOf`].
     Interfaces(HashMap<ResourceId, MachineInterface>),
-    /// To [`Read::ScaleSet`]: it exists.
+    /// To [`ArmRead::ScaleSet`]: it exists.
     Exists,
 }
 

@@ -11,7 +11,7 @@ use crate::providers::azure::arm::{ArmClient, ArmErrorClass, ArmResult, Resource
 
 const INSTANCE_VIEW: (&str, &str) = ("$expand", "instanceView");
 
-/// The answer to a read. `interfaces`: ids of the machine's interfaces, for [`Read::InterfacesOf`].
+/// The answer to a read. `interfaces`: ids of the machine's interfaces, for [`ArmRead::InterfacesOf`].
 pub(super) async fn send(
     arm: &ArmClient,
     read: &ArmRead,

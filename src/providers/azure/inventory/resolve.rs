@@ -15,7 +15,7 @@ use super::{
 };
 use crate::providers::azure::arm::{ArmError, ArmErrorClass, ResourceId, api};
 
-/// See [`View::list_absent_ttl`].
+/// See [`QueryView::list_absent_ttl`].
 const LIST_ABSENCE_TTL: Duration = Duration::from_secs(15);
 
 /// How long a list is believed to lack a machine that one read could show: a Node that has just come must not wait.

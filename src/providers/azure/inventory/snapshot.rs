@@ -61,7 +61,6 @@ pub(super) struct ListReadStamp {
     pub(super) items: usize,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct InventorySnapshot {
     scale_sets: HashMap<ResourceId, Vec<ScaleSetSummary>>,
@@ -79,7 +78,6 @@ impl InventorySnapshot {
         self.entries.get(id)
     }
 
-    /// All machines.
     pub(super) fn entries(&self) -> impl Iterator<Item = &MachineEntry> {
         self.entries.values()
     }

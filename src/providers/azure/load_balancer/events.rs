@@ -1,7 +1,8 @@
 //! Every event of load balancing on Azure, as a named function. Pure.
 //!
-//! In: the Service and what happened. Out: an [`Event`] for the recorder, which aggregates. Reasons are upstream's where upstream has
-//! the event (`az.Event` in `pkg/provider`). That an ensure or delete as a whole failed is told by the service controller.
+//! In: the Service and what happened. Out: a [`RecordedEvent`] for the recorder, which aggregates. Reasons are upstream's
+//! where upstream has the event (`az.Event` in `pkg/provider`). That an ensure or delete as a whole failed is told by the
+//! service controller.
 
 use k8s_openapi::api::core::v1::Service;
 
@@ -37,10 +38,8 @@ macro_rules! calls {
         }
 
         impl ArmCallKind {
-            /// Every call.
             pub const ALL: &[ArmCallKind] = &[$(ArmCallKind::$call),*];
 
-            /// Reason of the event.
             pub fn reason(self) -> &'static str {
                 match self {
                     $(ArmCallKind::$call => $reason,)*
@@ -51,29 +50,26 @@ macro_rules! calls {
         /// Every event, for the reference page.
         pub const EVENTS: &[EventDescription] = &[
             $(warning($reason, $when),)*
-            warning(DELETING_FRONTEND, "A front end is kept although the Service does not need it any more, because something else refers to it."),
-            warning(KEPT_PUBLIC_IP, "A public IP that the Service has left is not deleted, because something that is no Service's uses it; or it keeps its IP tags, because it cannot be made anew; or its resource group may not be read."),
-            warning(reason::INVALID_SOURCE_RANGES, "Some of `spec.loadBalancerSourceRanges` is no range; only the valid ones are allowed."),
-            warning(reason::INVALID_ALLOWED_IP_RANGES, "Some range in an annotation is no range; only the valid ones are allowed."),
+            warning(DELETING_FRONTEND, "A front end the Service no longer needs is kept because another resource refers to it."),
+            warning(KEPT_PUBLIC_IP, "A public IP the Service no longer uses is kept because a resource outside any Service uses it; or its IP tags are kept because it cannot be recreated; or its resource group is not readable."),
+            warning(reason::INVALID_SOURCE_RANGES, "`spec.loadBalancerSourceRanges` contains an invalid range; only the valid ranges are allowed."),
+            warning(reason::INVALID_ALLOWED_IP_RANGES, "An annotation contains an invalid range; only the valid ranges are allowed."),
             warning(reason::CONFLICT_CONFIGURATION, "`spec.loadBalancerSourceRanges` is given together with service tags."),
-            warning(reason::UNREADABLE_RESTRICTION, "An annotation that restricts the Service cannot be read; the Service is restricted as far as it could be meant."),
+            warning(reason::UNREADABLE_RESTRICTION, "An annotation that restricts access cannot be parsed; the strictest possible reading applies."),
             warning(reason::IGNORED_CONFIGURATION, "A known annotation or field has no effect on this Service."),
-            warning(reason::UNKNOWN_ANNOTATION, "An annotation looks like one of this provider, but nothing reads it."),
+            warning(reason::UNKNOWN_ANNOTATION, "An annotation has this provider's prefix but is unknown."),
         ];
     };
 }
 
 calls! {
-    /// The load balancers.
     ListLoadBalancers "ListLoadBalancers" "The load balancers could not be listed.";
-    /// A load balancer goes.
-    DeleteLoadBalancer "DeleteLoadBalancer" "A load balancer that is not needed any more could not be deleted.";
+    DeleteLoadBalancer "DeleteLoadBalancer" "An unused load balancer could not be deleted.";
     /// A public IP is made or changed.
     CreateOrUpdatePublicIp "CreateOrUpdatePublicIPAddress" "A public IP could not be created or changed.";
-    /// A public IP goes.
-    DeletePublicIp "DeletePublicIPAddress" "A public IP that is not needed any more could not be deleted.";
+    DeletePublicIp "DeletePublicIPAddress" "An unused public IP could not be deleted.";
     /// A network interface joins or leaves a pool.
-    CreateOrUpdateInterface "CreateOrUpdateInterface" "A network interface could not be put into a back-end pool, or taken out of it.";
+    CreateOrUpdateInterface "CreateOrUpdateInterface" "A network interface could not be added to or removed from a back-end pool.";
 }
 
 fn event(service: &Service, reason: &'static str, message: String) -> RecordedEvent {
@@ -88,19 +84,19 @@ pub fn call_failed(service: &Service, call: ArmCallKind, error: &ArmError) -> Re
 /// A front end is kept because something else refers to it.
 pub fn kept_frontend(service: &Service, kept: &RetainedFrontend) -> RecordedEvent {
     let uses: Vec<_> = kept.uses.iter().map(|user| format!("{} {}", user.kind, user.name)).collect();
-    let message = format!("front end {} is kept until these do not refer to it any more: {}", kept.id, uses.join(", "));
+    let message = format!("front end {} is kept while these resources refer to it: {}", kept.id, uses.join(", "));
     event(service, DELETING_FRONTEND, message)
 }
 
 /// A public IP is not deleted, or not changed, and why.
 pub fn kept_public_ip(service: &Service, kept: &PublicIpRelease) -> RecordedEvent {
-    event(service, KEPT_PUBLIC_IP, format!("public IP {} is kept as it is: {}", kept.id, kept.reasons.join("; ")))
+    event(service, KEPT_PUBLIC_IP, format!("public IP {} is kept unchanged: {}", kept.id, kept.reasons.join("; ")))
 }
 
 /// The Service goes, and the resource group of its public IP cannot be read. It never had an address, as far as is known.
 pub fn public_ip_maybe_left(service: &Service, id: &ResourceId, error: &ArmError) -> RecordedEvent {
     let message =
-        format!("public IP {id} is left behind if it exists, because its group cannot be read: {}", explain(error).message);
+        format!("public IP {id} is not deleted because its resource group cannot be read: {}", explain(error).message);
     event(service, KEPT_PUBLIC_IP, message)
 }
 

@@ -12,7 +12,6 @@ use crate::providers::azure::planner::load_balancer::annotations::{
 };
 use crate::{metrics::Metrics, runtime::clock::Clock};
 
-/// One of the calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LoadBalancerMethod {
     Get,

@@ -2,7 +2,7 @@
 //! what is remembered of them.
 //!
 //! In: the stores of Services and Nodes. Out: specs (read once per version of an object), the other Services for a plan, what the
-//! security group has to know of each ([`Reach`]). What is remembered is lost with the process; then nothing is taken away that only
+//! security group has to know of each ([`ServiceRules`]). What is remembered is lost with the process; then nothing is taken away that only
 //! memory could prove.
 
 use std::{

@@ -86,7 +86,7 @@ impl RegionZones {
         let (zones, kept) = match (self.read(urgency).await, known.take()) {
             (Ok(zones), _) => (zones, ZONES_TTL),
             (Err(error), Some(old)) => {
-                tracing::warn!(%error, "the zones of the region could not be read; what was known before stays in use");
+                tracing::warn!(%error, "cannot read the zones of the region; previous zones kept");
                 (old.zones, FAILURE_TTL)
             }
             (Err(error), None) => return Err(self.read_error(error)),

@@ -28,7 +28,6 @@ impl MetadataCache {
         Self { service, max_age, last: Mutex::default() }
     }
 
-    /// What the machine is.
     pub(super) async fn documents(&self) -> Result<Arc<ImdsDocuments>, MetadataError> {
         let asked = Instant::now();
         let mut last = self.last.lock().await;

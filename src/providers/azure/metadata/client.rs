@@ -1,4 +1,4 @@
-//! Asks the metadata service. In: its address and a wire. Out: [`Documents`], or why not.
+//! Asks the metadata service. In: its address and a wire. Out: [`ImdsDocuments`], or why not.
 //!
 //! Paths, api-versions and headers are upstream's (`pkg/provider/azure_instance_metadata.go`); the tries are Azure's advice.
 
@@ -31,7 +31,7 @@ const MAX_EXCERPT: usize = 200;
 
 /// There is no document, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the instance metadata service at {address} does not say what this machine is: {failure}")]
+#[error("the instance metadata service at {address} cannot identify this machine: {failure}")]
 pub struct MetadataError {
     address: String,
     failure: MetadataFailure,
@@ -68,7 +68,7 @@ impl MetadataService {
                 ImdsLoadBalancer::default()
             }
             Err(error) => {
-                tracing::warn!(%error, "public addresses cannot be told; those known before stay");
+                tracing::warn!(%error, "cannot read the public addresses; previous addresses kept");
                 before.map(|documents| documents.load_balancer.clone()).unwrap_or_default()
             }
         }
@@ -86,7 +86,7 @@ impl MetadataService {
             let Some(pause) = retry::next_delay(&failure, patience, tries, begun.elapsed(), rand::random()) else {
                 return Err(MetadataError { address: self.address.clone(), failure });
             };
-            tracing::debug!(%failure, ?pause, "the instance metadata service is asked again");
+            tracing::debug!(%failure, ?pause, "retrying the request to the instance metadata service");
             tokio::time::sleep(pause).await;
         }
     }

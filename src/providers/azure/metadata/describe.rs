@@ -1,6 +1,6 @@
 //! What a Node is told of the machine it runs on: pure.
 //!
-//! In: the [`Documents`] of the metadata service. Out: the same that the central mode tells from ARM, since both go through
+//! In: the [`ImdsDocuments`] of the metadata service. Out: the same that the central mode tells from ARM, since both go through
 //! [`instances::describe`](crate::providers::azure::instances::describe); and labels of facts that only the service knows.
 //! Upstream: `pkg/node/node.go`, `azure_instances_v1.go` (`addressGetter`), `azure_zones.go` (`GetZone`).
 
@@ -32,10 +32,10 @@ const TAG_INTERCONNECT_GROUP: &str = "Platform_Interconnect_Group";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataDescriptionError {
     /// Something is not there (yet).
-    #[error("the instance metadata service tells no {0} of this machine")]
+    #[error("the instance metadata service returned no {0} for this machine")]
     Missing(&'static str),
     /// The id is none.
-    #[error("the instance metadata service tells a resourceId that is none: {0}")]
+    #[error("the instance metadata service returned an invalid resourceId: {0}")]
     Id(#[from] InvalidResourceId),
     /// The id is odd.
     #[error(transparent)]
@@ -273,7 +273,7 @@ mod tests {
         for (error, expected) in [
             (without(Value::Null, ipv4("10.0.0.4", "")), "compute"),
             (without(compute(json!({"resourceId": ""})), ipv4("10.0.0.4", "")), "resourceId"),
-            (without(compute(json!({"resourceId": "vm"})), ipv4("10.0.0.4", "")), "resourceId that is none"),
+            (without(compute(json!({"resourceId": "vm"})), ipv4("10.0.0.4", "")), "invalid resourceId"),
             (without(compute(json!({"vmSize": ""})), ipv4("10.0.0.4", "")), "no vmSize"),
             (without(compute(json!({"location": null})), ipv4("10.0.0.4", "")), "no location"),
             (without(whole(), json!({})), "no address"),

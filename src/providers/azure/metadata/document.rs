@@ -9,17 +9,13 @@ use serde::{Deserialize, Deserializer};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ImdsInstance {
-    /// The machine.
     pub compute: Option<ImdsCompute>,
-    /// Its network.
     pub network: Option<ImdsNetwork>,
 }
 
-/// The machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ImdsCompute {
-    /// ARM id.
     #[serde(deserialize_with = "or_empty")]
     pub resource_id: String,
     /// Its name in ARM, which is not the host name of an instance of a scale set.
@@ -34,7 +30,6 @@ pub struct ImdsCompute {
     /// Machine type.
     #[serde(deserialize_with = "or_empty")]
     pub vm_size: String,
-    /// Region.
     #[serde(deserialize_with = "or_empty")]
     pub location: String,
     /// Availability zone; empty without.
@@ -46,7 +41,6 @@ pub struct ImdsCompute {
     /// Part of a fault domain; empty without.
     #[serde(deserialize_with = "or_empty")]
     pub platform_sub_fault_domain: String,
-    /// Tags.
     #[serde(deserialize_with = "or_empty")]
     pub tags_list: Vec<ImdsTag>,
 }
@@ -55,19 +49,15 @@ pub struct ImdsCompute {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ImdsOsProfile {
-    /// Its host name.
     #[serde(deserialize_with = "or_empty")]
     pub computer_name: String,
 }
 
-/// A tag.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ImdsTag {
-    /// Its name.
     #[serde(deserialize_with = "or_empty")]
     pub name: String,
-    /// Its value.
     #[serde(deserialize_with = "or_empty")]
     pub value: String,
 }
@@ -81,14 +71,11 @@ pub struct ImdsNetwork {
     pub interface: Vec<ImdsInterface>,
 }
 
-/// A network interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ImdsInterface {
-    /// IPv4.
     #[serde(deserialize_with = "or_empty")]
     pub ipv4: ImdsAddressFamily,
-    /// IPv6.
     #[serde(deserialize_with = "or_empty")]
     pub ipv6: ImdsAddressFamily,
 }
@@ -106,7 +93,6 @@ pub struct ImdsAddressFamily {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ImdsAddress {
-    /// Private address.
     #[serde(deserialize_with = "or_empty")]
     pub private_ip_address: String,
     /// Public address; empty without, and for one of a Standard SKU.
@@ -118,7 +104,6 @@ pub struct ImdsAddress {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ImdsLoadBalancer {
-    /// What there is.
     #[serde(deserialize_with = "or_empty")]
     pub loadbalancer: ImdsPublicAddresses,
 }
@@ -136,15 +121,12 @@ pub struct ImdsPublicAddresses {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ImdsPublicAddress {
-    /// Public address.
     #[serde(deserialize_with = "or_empty")]
     pub frontend_ip_address: String,
-    /// Private address.
     #[serde(deserialize_with = "or_empty")]
     pub private_ip_address: String,
 }
 
-/// Both documents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImdsDocuments {
     /// What the machine is.

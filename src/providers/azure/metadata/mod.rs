@@ -1,11 +1,11 @@
 //! The machine this process runs on, as its instance metadata service (IMDS) tells it: the cloud of a cloud-node-manager.
 //!
 //! ```text
-//! client ─(retry)─► documents ─► cache ─► describe ─► InstanceMetadata
-//!    └ wire: plain HTTP, never through a proxy
+//! client ─(retry)─► document ─► cache ─► describe ─► InstanceMetadata
+//!    └ transport: plain HTTP, never through a proxy
 //! ```
 //!
-//! In: the service's address. Out: [`LocalMachine`], a provider that knows one machine and needs neither credentials nor ARM.
+//! In: the service's address. Out: [`LocalMachineCloud`], a provider that knows one machine and needs neither credentials nor ARM.
 //! [`describe`], [`document`] and [`retry`] are pure. Upstream: `pkg/provider/azure_instance_metadata.go`, `pkg/node/node.go`.
 
 mod cache;

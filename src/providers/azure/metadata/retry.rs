@@ -16,7 +16,6 @@ pub enum MetadataFailure {
     /// A refusal: status, what the body says, and the wait that it asks for.
     #[error("HTTP {status}{}", if text.is_empty() { String::new() } else { format!(": {text}") })]
     Refused {
-        /// HTTP status.
         status: u16,
         /// First words of the body.
         text: String,
@@ -24,7 +23,7 @@ pub enum MetadataFailure {
         retry_after: Option<Duration>,
     },
     /// HTTP 200 with something else.
-    #[error("its answer is not the document asked for: {0}")]
+    #[error("the response is not the requested document: {0}")]
     Malformed(String),
 }
 

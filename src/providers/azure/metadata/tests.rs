@@ -87,8 +87,8 @@ async fn what_stays_is_told_with_its_reason_and_recovered_from() {
         (Fault::new(Effect::Hang), 2.., 41, "no answer within 10 s"),
         (Fault::refuse(400, "bad"), 1.., 1, "HTTP 400"),
         (Fault::refuse(403, "forbidden"), 1.., 1, "HTTP 403"),
-        (Fault::new(Effect::Garbage), 1.., 1, "not the document asked for"),
-        (Fault::new(Effect::Truncated), 1.., 1, "not the document asked for"),
+        (Fault::new(Effect::Garbage), 1.., 1, "not the requested document"),
+        (Fault::new(Effect::Truncated), 1.., 1, "not the requested document"),
     ] {
         let (_, metadata, machine) = machine();
         metadata.add_fault(fault.path(INSTANCE));
@@ -117,7 +117,7 @@ async fn an_answer_that_is_no_document_is_told_in_a_line() {
     for answer in [format!("\"{}\"", "x".repeat(1 << 19)), "{\"compute\": \"two\\nlines\"}".to_owned()] {
         let machine = LocalMachineCloud::new(MetadataService::new(ADDRESS, Arc::new(Says(answer))), MAX_AGE);
         let error = told(&machine).await.unwrap_err().to_string();
-        assert!(error.contains("not the document asked for") && error.len() < 500, "{} bytes", error.len());
+        assert!(error.contains("not the requested document") && error.len() < 500, "{} bytes", error.len());
         assert_eq!(error.lines().count(), 1, "{error}");
     }
 }

@@ -19,7 +19,7 @@ use crate::providers::azure::arm::{ArmTransport, ArmTransportError, MaxBodySize}
 /// From the connection to the last byte of the body, for callers that set no limit of their own.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// [`Transport`] over a TCP connection of its own for each request.
+/// [`ArmTransport`] over a TCP connection of its own for each request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PlainHttpTransport;
 

@@ -17,7 +17,6 @@ const SHUTDOWN: (&str, &str) = ("node.cloudprovider.kubernetes.io/shutdown", "No
 pub enum MachinePower {
     /// It is shut down: no disk is in use.
     ShutDown,
-    /// It is not.
     On,
     /// It was not asked, or could not tell.
     Unknown,
@@ -30,7 +29,6 @@ pub enum TaintDecision {
     Add,
     /// It goes off: the Node is ready. As upstream this takes off also a taint that a user has put on.
     Remove,
-    /// Nothing.
     Nothing,
 }
 

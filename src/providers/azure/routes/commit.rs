@@ -57,7 +57,7 @@ impl RouteCommitter {
         }
         // Routes matter more than tags: the next list tries again.
         for refused in self.commit(Vec::new()).await.into_iter().filter_map(Result::err) {
-            tracing::warn!(error = %refused, "the tags of the route table could not be written");
+            tracing::warn!(error = %refused, "cannot write the tags of the route table");
         }
         self.table.list().await.map_err(|error| errors::from_lookup(&LookupError::Arm(error)))
     }

@@ -4,8 +4,8 @@
 //! change.
 //!
 //! ```text
-//! Routes ─► hops (where to?) ─► commit (who waits?) ─► plan ─► table ◄─► ARM
-//!        ─► listing ◄── memory, table
+//! Routes ─► next_hop (where to?) ─► commit (who waits?) ─► plan ─► table ◄─► ARM
+//!        ─► listing ◄── node_history, table
 //! ```
 //! `names`, `hops`, `plan`, `blame`, `listing` and `memory` decide and are pure; `table` reads, caches and writes; `commit` gathers
 //! what comes while a write is in flight, as [`super::arm::batch`] has it. The table's association with subnets is never touched.
@@ -62,7 +62,6 @@ pub struct AzureRoutes {
     /// `None` when no table is configured.
     committer: Option<RouteCommitter>,
     node_history: Mutex<RouteNodeHistory>,
-    /// Of the table.
     subscription: String,
     metrics: Arc<Metrics>,
     clock: Clock,
@@ -119,7 +118,7 @@ impl AzureRoutes {
                 Some(_) => match found.next() {
                     Some(Ok(machine)) => next_hop::desired_route(route, &machine).map(Some).map_err(CloudError::Failed),
                     Some(Err(error)) => Err(errors::from_lookup(&error)),
-                    None => Err(CloudError::failed("the inventory gave no answer")),
+                    None => Err(CloudError::failed("the inventory did not answer")),
                 },
             });
         }

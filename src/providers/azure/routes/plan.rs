@@ -30,7 +30,6 @@ const VIRTUAL_APPLIANCE: &str = "VirtualAppliance";
 /// A route as it is to stand in the table.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DesiredRoute {
-    /// Its name.
     pub name: String,
     /// CIDR of the pods.
     pub prefix: String,
@@ -47,7 +46,6 @@ pub enum RouteChange {
     Remove(String),
 }
 
-/// What comes of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouteTablePlan {
     /// The table to write; `None`: the one there is will do.

@@ -29,7 +29,6 @@ pub struct RouteSettings {
 }
 
 impl RouteSettings {
-    /// What `config` means.
     pub fn new(config: &AzureConfig) -> Self {
         let shared = LoadBalancerSettings::new(config, "");
         let own = &config.resource_group;

@@ -38,7 +38,6 @@ pub(super) type ObservedRouteTable = Option<Arc<RouteTable>>;
 /// Tells the pod CIDRs of the Node of this name.
 pub(super) type PodCidrLookup = dyn Fn(&str) -> Vec<String> + Send + Sync;
 
-/// The route table.
 pub(super) struct RouteTableStore {
     id: ResourceId,
     settings: RouteSettings,
@@ -100,10 +99,10 @@ impl RouteTableStore {
             match self.put(table.as_deref(), &document, urgency(changes)).await {
                 Ok(table) => return Ok(answers(changes, &refused, table.as_deref())),
                 Err(error) if error.class == ArmErrorClass::QuotaExceeded && self.learn_limit(&document) => {
-                    tracing::warn!(%error, "the route table gets no more than {} routes for an hour", plan::MOST_ROUTES);
+                    tracing::warn!(%error, "route table limited to {} routes for an hour", plan::MOST_ROUTES);
                 }
                 Err(error) if tries < TRIES && needs_reread(&error) => {
-                    tracing::info!(%error, tries, "the route table is read again, and written if it still has to be");
+                    tracing::info!(%error, tries, "reading the route table again before the next write");
                     tries += 1;
                 }
                 Err(error) => return Err(error),
@@ -217,7 +216,7 @@ fn answers(changes: &[RouteChange], refused: &[Option<String>], table: Option<&R
     let answer = |(change, refused): (&RouteChange, &Option<String>)| match refused {
         Some(reason) => Err(CloudError::invalid(reason.clone())),
         None if plan::is_applied_with(table, change, changes) => Ok(()),
-        None => Err(CloudError::failed("ARM accepted the route table, and its answer does not show this change")),
+        None => Err(CloudError::failed("ARM accepted the route table, but its response lacks this change")),
     };
     changes.iter().zip(refused).map(answer).collect()
 }

@@ -82,7 +82,7 @@ impl ExecPlugin {
             return Err(about(&format!("apiVersion {version:?}; accepted are {}", VERSIONS.join(" and "))));
         }
         if config.interactive_mode == Some(ExecInteractiveMode::Always) {
-            return Err(about("interactiveMode Always: there is nobody to answer it"));
+            return Err(about("interactiveMode Always is not supported: there is no terminal"));
         }
         let mut spec = serde_json::json!({"interactive": false});
         if config.provide_cluster_info {
@@ -121,7 +121,7 @@ impl ExecPlugin {
         match self.renew(move |issued| !std::ptr::eq(issued, Arc::as_ptr(&old))).await {
             Ok(issued) => !issued.has_same_credentials(&before),
             Err(reason) => {
-                tracing::warn!(reason, "the API server refuses the credentials, and there are no others");
+                tracing::warn!(reason, "the API server rejects the credentials and no others are configured");
                 false
             }
         }

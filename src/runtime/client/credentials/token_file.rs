@@ -59,7 +59,7 @@ impl TokenFile {
             match read(&self.path) {
                 Ok(header) => known.header = Some(header),
                 Err(reason) => {
-                    tracing::warn!(path = %self.path.display(), reason, "the token file cannot be read, what it said last counts")
+                    tracing::warn!(path = %self.path.display(), reason, "cannot read the token file, previous token kept")
                 }
             }
         }

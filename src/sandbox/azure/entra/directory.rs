@@ -10,7 +10,6 @@ use crate::sandbox::azure::topology::uuid;
 /// How a principal proves who it is.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credential {
-    /// A secret.
     Secret(String),
     /// A certificate, DER.
     Certificate(Vec<u8>),
@@ -96,7 +95,6 @@ pub enum TokenState {
     Unknown,
 }
 
-/// The directory.
 #[derive(Debug)]
 pub struct Directory {
     tenants: Vec<String>,

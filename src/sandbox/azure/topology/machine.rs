@@ -42,7 +42,6 @@ impl Power {
 /// One IP configuration of the only network interface of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IpConfiguration {
-    /// Its name.
     pub name: &'static str,
     /// Private address.
     pub address: IpAddr,
@@ -62,7 +61,6 @@ impl IpConfiguration {
     }
 }
 
-/// One machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     /// What it is one of.
@@ -192,7 +190,6 @@ impl Machine {
         }
     }
 
-    /// Its zone.
     pub fn zone(&self) -> Option<&str> {
         let zones = &self.pool.zones;
         let turn = self.number as usize % zones.len().max(1);

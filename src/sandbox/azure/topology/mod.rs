@@ -146,7 +146,6 @@ impl Pool {
     }
 }
 
-/// A cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
     /// Subscription.
@@ -155,7 +154,6 @@ pub struct Topology {
     pub tenant: String,
     /// Resource group of the cluster.
     pub resource_group: String,
-    /// Region.
     pub location: String,
     /// Zones that the region has.
     pub region_zones: Vec<String>,
@@ -171,7 +169,6 @@ pub struct Topology {
     pub dual_stack: bool,
     /// What ids are made from.
     pub seed: u64,
-    /// The machines.
     pub pools: Vec<Arc<Pool>>,
 }
 

@@ -26,7 +26,6 @@ use crate::providers::azure::arm::ResourceId;
 pub(super) struct Candidate<'a> {
     /// All documents; this one as it was before.
     pub(super) store: &'a Store,
-    /// Its id.
     pub(super) id: &'a ResourceId,
     /// Before, unless it is new.
     pub(super) old: Option<&'a Value>,

@@ -30,7 +30,6 @@ pub enum NoSuch {
 /// What an event answers.
 pub type Happened<T = ()> = Result<(T, Vec<Change>), NoSuch>;
 
-/// All machines.
 #[derive(Debug, Clone)]
 pub struct Estate {
     topology: Topology,

@@ -207,7 +207,6 @@ impl World {
     }
 }
 
-/// Events.
 impl World {
     fn happen<T>(&self, event: impl FnOnce(&mut Estate) -> Happened<T>) -> Result<T, NoSuch> {
         let mut estate = locked(&self.shared.estate);

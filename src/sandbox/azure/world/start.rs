@@ -44,7 +44,6 @@ pub struct Serving {
     pub port: u16,
     /// Where the certificate of the CA is written, PEM: for `SSL_CERT_FILE`.
     pub ca_file: Option<PathBuf>,
-    /// Until when.
     pub shutdown: Shutdown,
 }
 

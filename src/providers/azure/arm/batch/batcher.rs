@@ -22,7 +22,7 @@ use super::delay::{BatchStatus, batch_delay};
 
 /// The caller who did the work for others has gone away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the write that this was part of was given up")]
+#[error("the batch of this write was abandoned")]
 pub struct BatchInterrupted;
 
 struct BatchItem<T, R> {

@@ -33,7 +33,6 @@ impl QuotaBucket {
         self.at = self.at.max(now);
     }
 
-    /// Shape.
     pub(super) fn limit(&self) -> BucketLimit {
         self.limit
     }

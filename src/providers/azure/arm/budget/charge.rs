@@ -9,7 +9,6 @@ pub enum ChargedOperation {
     Read,
     /// PUT, PATCH and POST.
     Write,
-    /// DELETE.
     Delete,
 }
 
@@ -29,7 +28,6 @@ impl ChargedOperation {
 pub enum ChargeTarget {
     /// One resource, or an action on it.
     Item,
-    /// A list.
     Collection,
     /// The state of a long-running operation.
     OperationStatus,

@@ -1,6 +1,6 @@
 //! How much may be sent: every limit once, and which of them a request counts against.
 //!
-//! In: a [`Charge`] and the settings. Out: the buckets it takes a token from, each with capacity and refill, narrowest first.
+//! In: a [`RequestCharge`] and the settings. Out: the buckets it takes a token from, each with capacity and refill, narrowest first.
 //!
 //! Sources: ARM's "Understand how Azure Resource Manager throttles requests", compute's "Compute throttling limits". Compute counts
 //! by region too; a cluster is in one, so one bucket per subscription serves. Where compute publishes nothing (availability
@@ -59,7 +59,6 @@ pub(super) enum QuotaLevel {
     Subscription,
 }
 
-/// Which bucket.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct BucketId {
     /// Whose limit.
@@ -75,7 +74,6 @@ pub(super) struct BucketId {
 /// A bucket that a request takes one token from.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BucketCharge {
-    /// The bucket.
     pub(super) id: BucketId,
     /// Its shape, the share taken off.
     pub(super) limit: BucketLimit,

@@ -1,7 +1,7 @@
 //! Who may send when: token buckets that mirror ARM's own quotas, corrected by what ARM says is left.
 //!
 //! In: what a request counts against and how urgent it is; after it, the answer's status and headers. Out: permission, sooner for
-//! the more urgent. Callers wait, they do not fail. What decides is in `limits`, `buckets`, `queue` and `answers`; this
+//! the more urgent. Callers wait, they do not fail. What decides is in `limits`, `buckets`, `queue` and `quota_headers`; this
 //! file holds the lock and the timer.
 
 mod buckets;
@@ -76,7 +76,7 @@ impl BudgetState {
     fn admit(&mut self, now: Instant) -> Option<Instant> {
         let turn = self.queue.admit(&mut self.buckets, now);
         for number in turn.tickets {
-            // A caller that is gone gives its tokens back itself: see `Place`.
+            // A caller that is gone gives its tokens back itself: see `QueuePlace`.
             self.callers.remove(&number).map(|caller| caller.send(()));
         }
         turn.retry_at
@@ -173,7 +173,7 @@ impl BudgetShared {
 
     fn count_pause(&self, id: &limits::BucketId, pause: Duration) {
         tracing::warn!(bucket = %id.name, subscription = id.subscription, resource = id.resource, seconds = pause.as_secs_f64(),
-            "Azure asks to wait; requests that count against this quota pause");
+            "ARM throttled requests; requests of this quota pause");
         let subscription = if self.settings.is_labelled(&id.subscription) { id.subscription.as_str() } else { OTHER };
         let labels = [subscription, id.name.as_ref()];
         self.metrics.azure_arm_budget_pauses_total.with_label_values(&labels).inc();

@@ -1,7 +1,7 @@
 //! Who goes next: callers that wait for tokens, over (now).
 //!
 //! In: callers with their buckets and urgency. Out: who may go, and when to ask again. Rules:
-//! - Each class of urgency is worth [`CLASS`] of waiting: a caller goes before all that came after it by more than that, however
+//! - Each class of urgency is worth [`URGENCY_STEP`] of waiting: a caller goes before all that came after it by more than that, however
 //!   urgent they are, so nobody starves. Within that time the more urgent goes first; equals go in the order they came.
 //! - Callers with the same shared buckets stand in one line. When one of these is empty, only the first is looked at, so a wake-up
 //!   costs lines, not callers. A bucket of a single resource holds up only those who want that resource.
@@ -28,7 +28,7 @@ use super::{
 /// What one class of urgency is worth.
 pub(super) const URGENCY_STEP: Duration = Duration::from_secs(60);
 
-/// Order of callers: the time they came, later by [`CLASS`] for each class less urgent; then first come, first served.
+/// Order of callers: the time they came, later by [`URGENCY_STEP`] for each class less urgent; then first come, first served.
 type QueueRank = (Instant, u64);
 
 /// A caller's place.

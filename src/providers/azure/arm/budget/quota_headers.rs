@@ -34,9 +34,7 @@ pub(super) enum QuotaUpdate {
 /// An answer, as far as it tells about quotas.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct QuotaHeaders<'a> {
-    /// HTTP status.
     pub(super) status: u16,
-    /// Its headers.
     pub(super) headers: &'a HeaderMap,
     /// ARM's error code; empty when there is none.
     pub(super) code: &'a str,

@@ -13,7 +13,6 @@ use serde_json::Value;
 pub struct Extra(Box<[(Box<str>, Value)]>);
 
 impl Extra {
-    /// No fields.
     pub fn new() -> Self {
         Self::default()
     }
@@ -23,7 +22,6 @@ impl Extra {
         self.0.is_empty()
     }
 
-    /// One of them.
     pub fn get(&self, name: &str) -> Option<&Value> {
         let place = self.0.binary_search_by(|(known, _)| known.as_ref().cmp(name)).ok()?;
         self.0.get(place).map(|(_, value)| value)

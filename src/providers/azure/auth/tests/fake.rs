@@ -1,4 +1,4 @@
-//! Entra, AD FS, IMDS, App Service, Key Vault and ARM's metadata in memory, behind one [`Transport`].
+//! Entra, AD FS, IMDS, App Service, Key Vault and ARM's metadata in memory, behind one [`ArmTransport`].
 
 use std::{
     collections::BTreeMap,

@@ -67,14 +67,15 @@ impl NetworkWriter {
         }
         let Some(now) = self.observer.load_balancer(id) else { return Ok(()) };
         if self.observer.cached_version(&what).invalidated || !planned_version::same_load_balancer(planned, &now) {
-            return Err(conflict(&api::LOAD_BALANCERS, id, "it has been changed by somebody else"));
+            return Err(conflict(&api::LOAD_BALANCERS, id, "it was modified concurrently"));
         }
         let (etag, gone) = (now.etag, NetworkWriteResult::LoadBalancerDeleted(id.clone()));
         self.delete(&api::LOAD_BALANCERS, id, Precondition::unchanged(etag.as_deref()), what, gone, urgency).await
     }
 
-    /// Creates or replaces a public IP. `had_address`: whether the Service had an address before. Then the public IP may be there although
-    /// a list lacks it, and is read by itself before it is created. The name of a new Service's has its UID, so that the condition suffices.
+    /// Creates or replaces a public IP. `had_address`: whether the Service had an address before. Then the public IP may be
+    /// there although a list lacks it, and is read by itself before it is created. The name of a new Service's has its UID,
+    /// so that the condition suffices.
     pub async fn put_public_ip(&self, change: &PublicIpChange, had_address: bool, urgency: Urgency) -> ArmResult<()> {
         let id = &change.id;
         let _turn = self.locks.lock(id).await;
@@ -226,7 +227,7 @@ impl NetworkWriter {
             (Some(before), Some(now)) if !standing.etag_stale && planned_version::same_public_ip(&before, &now) => {
                 Ok(now.etag)
             }
-            _ => Err(conflict(&api::PUBLIC_IPS, id, "it has been changed by somebody else")),
+            _ => Err(conflict(&api::PUBLIC_IPS, id, "it was modified concurrently")),
         }
     }
 
@@ -277,7 +278,7 @@ fn conflict(kind: &ApiType, id: &ResourceId, why: &str) -> ArmError {
         class: ArmErrorClass::Conflict,
         status: None,
         code: String::new(),
-        message: format!("nothing was sent: {why}; it is read and planned for again"),
+        message: format!("nothing was written: {why}; reading and planning again"),
         request: format!("{} {id}", kind.resource_type),
         correlation_id: None,
         retry_after: None,

@@ -11,7 +11,6 @@ use crate::providers::azure::{
 /// What to do with a planned write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WriteDecision {
-    /// Send it.
     Send,
     /// Read the document first: its etag is an old one, but the rest should be as planned on.
     ReadFirst,

@@ -1,8 +1,9 @@
 //! Pools that list addresses, and pools that change from one kind to the other.
 //!
-//! In: [`Target`]s and nodes. Out: pools written through the [`PoolWriter`]. Pools of one load balancer are written one after the other,
-//! since ARM takes one write of it at a time. Nothing is taken out of a pool before it is known that something comes in.
-//! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go` (`backendPoolTypeNodeIP`, `isBackendPoolPreConfigured` and neighbours).
+//! In: [`ManagedPool`]s and nodes. Out: pools written through the [`PoolWriter`]. Pools of one load balancer are written
+//! one after the other, since ARM takes one write of it at a time. Nothing is taken out of a pool before it is known that
+//! something comes in. Upstream: `pkg/provider/azure_loadbalancer_backendpool.go` (`backendPoolTypeNodeIP`,
+//! `isBackendPoolPreConfigured` and neighbours).
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -77,7 +78,7 @@ impl PoolUpdater<'_> {
             let error = match self.pools.put_pool(&target.id, document, self.urgency).await {
                 Ok(()) => {
                     outcome.summary.pools += 1;
-                    info!(pool = %target.id, "wrote a back-end pool");
+                    info!(pool = %target.id, "wrote back-end pool");
                     return;
                 }
                 Err(error) => error,
@@ -203,7 +204,7 @@ async fn wait_for_migration(network: &ArmClient, target: &ManagedPool) {
         }
         sleep(POLL).await;
     }
-    warn!(pool = %target.id, "a back-end pool does not have all addresses yet after its migration");
+    warn!(pool = %target.id, "back-end pool incomplete after its migration");
 }
 
 fn addresses(pool: &BackendAddressPool) -> usize {

@@ -1,6 +1,6 @@
 //! The pools of the cluster that there are, and who is in them. Pure.
 //!
-//! In: the load balancers as ARM last sent them. Out: one [`Target`] for each pool that membership is kept of.
+//! In: the load balancers as ARM last sent them. Out: one [`ManagedPool`] for each pool that membership is kept of.
 //! Upstream: `pkg/provider/azure_loadbalancer_backendpool.go`, `azure_loadbalancer_repo.go`.
 
 use std::collections::HashSet;
@@ -26,7 +26,7 @@ pub(super) struct ManagedPool {
     pub(super) family: IpFamily,
     /// The only scale set or availability set whose machines may be in it; `None`: those of all.
     pub(super) vm_set: Option<String>,
-    /// Keys of the places (see [`super::place`]) that list it.
+    /// Keys of the places (see [`super::member_resource`]) that list it.
     pub(super) members: HashSet<String>,
     /// The pool itself.
     pub(super) document: BackendAddressPool,

@@ -1,6 +1,7 @@
 //! Where it is written that a machine is in a pool: in an instance of a uniform scale set, or in a network interface. Pure.
 //!
-//! In: machines, provider ids, entries of pools. Out: [`Place`]s, and keys that are the same from whichever side they are made.
+//! In: machines, provider ids, entries of pools. Out: [`PoolMemberResource`]s, and keys that are the same from whichever
+//! side they are made.
 
 use crate::providers::azure::{
     arm::{ResourceId, api},

@@ -1,7 +1,7 @@
 //! Writes instances of uniform scale sets and network interfaces of other machines.
 //!
-//! In: [`Tasks`]. Out: documents written, many at once. What one of them answers holds up none of the others. Each is read before it is
-//! written; what the write would be, the planner says.
+//! In: [`PoolMemberUpdates`]. Out: documents written, many at once. What one of them answers holds up none of the others.
+//! Each is read before it is written; what the write would be, the planner says.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -120,12 +120,12 @@ impl PoolMemberWriter {
                         machine = name,
                         joins = task.patch.join.len(),
                         leaves = task.patch.leave.len(),
-                        "changed pools of a machine"
+                        "changed back-end pools of a machine"
                     );
                     break;
                 }
                 Ok(Some(left)) => {
-                    debug!(machine = name, reason = %left, "a machine is left as it is");
+                    debug!(machine = name, reason = %left, "machine not changed");
                     self.note_refusal(&task, &left);
                     outcome.deferred = matches!(
                         left,
@@ -208,7 +208,7 @@ fn skipped(skip: MembershipSkipReason, wish: &PoolMembershipPatch, outcome: &mut
 /// What fails of a machine without a Node is tried again later, and keeps no Service waiting.
 fn defer_failures(mut outcome: PoolSyncOutcome) -> PoolSyncOutcome {
     for failure in std::mem::take(&mut outcome.failures) {
-        warn!(machine = failure.what, error = %failure.error, "a machine without a node cannot leave its pools yet");
+        warn!(machine = failure.what, error = %failure.error, "cannot remove a machine without a node from its back-end pools yet");
         outcome.deferred = true;
     }
     outcome

@@ -1,16 +1,17 @@
 //! Who is in which back-end pool.
 //!
-//! In: what there is ([`Observed`]), the Nodes. Out: documents written so that each node that belongs into the pools is in them, and no
-//! other: models of scale sets, instances, network interfaces, pools. What to write is decided in `plan` and in
-//! [`crate::providers::azure::planner::load_balancer::desired::members`], both pure; what is written is told in [`Synced`].
+//! In: what there is ([`ObservedNetwork`]), the Nodes. Out: documents written so that each node that belongs into the pools
+//! is in them, and no other: models of scale sets, instances, network interfaces, pools. What to write is decided in `plan`
+//! and in [`crate::providers::azure::planner::load_balancer::desired::pool_members`], both pure; what is written is told in
+//! [`PoolSyncSummary`].
 //!
 //! ```text
-//! Observed ─► target ─┐
-//! Nodes ──► nodes ────┼─► plan ─► models ─► machines        pools that interfaces list
-//! inventory ─► seats ─┘
-//!             target ─► by_address ─► PoolWriter            pools that list addresses
+//! ObservedNetwork ─► managed_pool ─┐
+//! Nodes ─► nodes ──────────────────┼─► plan ─► model_writer ─► member_writer    pools that interfaces list
+//! inventory ─► member_resource ────┘
+//!                    managed_pool ─► by_address ─► PoolWriter                  pools that list addresses
 //! ```
-//! Whether a machine is in a pool is told by the pools in [`Observed`], so that nothing is read while nothing has to change. Every
+//! Whether a machine is in a pool is told by the pools in [`ObservedNetwork`], so that nothing is read while nothing has to change. Every
 //! document is written by itself and planned from what it is then: a process killed between any two requests leaves what the next one
 //! completes.
 
@@ -74,7 +75,7 @@ pub trait PoolWriter: Send + Sync {
     async fn migrate_to_ip_based(&self, load_balancer: &ResourceId, pools: &[String], urgency: Urgency) -> ArmResult<()>;
 }
 
-/// What one call of [`Members::sync`] is about.
+/// What one call of [`BackendPoolSyncer::sync`] is about.
 #[derive(Clone, Copy)]
 pub struct PoolSyncRequest<'a> {
     /// What there is.
@@ -169,7 +170,7 @@ impl BackendPoolSyncer {
         }
     }
 
-    /// After how long there is something to do at the latest, although no Node changes: as of the last [`Members::sync`].
+    /// After how long there is something to do at the latest, although no Node changes: as of the last [`BackendPoolSyncer::sync`].
     pub fn resync_after(&self) -> Option<Duration> {
         *self.lock_resync_after()
     }
@@ -338,7 +339,7 @@ impl BackendPoolSyncer {
                 // The id says where to write, and the instance itself whether that can be: a list may be older than the machine.
                 Err(LookupError::NoAddress(_) | LookupError::NotListed(_)) if by_id().is_some() => seats.extend(by_id()),
                 Err(LookupError::NotListed(why)) => {
-                    debug!(node = wanted.node_name, why, "a node has no machine to join pools")
+                    debug!(node = wanted.node_name, why, "node has no machine to join back-end pools")
                 }
                 Err(error) => outcome.fail(&wanted.node_name, error),
             }

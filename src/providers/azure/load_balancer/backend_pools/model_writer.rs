@@ -145,7 +145,7 @@ impl ScaleSetModelWriter {
             match self.attempt(arm, &set, &wish, &mut outcome).await {
                 Ok(()) => break,
                 Err(error) if matches!(error.class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound) => {
-                    debug!(scale_set = set.name(), "a scale set is gone, and its model is left");
+                    debug!(scale_set = set.name(), "scale set gone; model not written");
                     self.forget(&set);
                     break;
                 }
@@ -172,7 +172,7 @@ impl ScaleSetModelWriter {
         let body = match node_ip_configuration::model(&document, wish) {
             Ok(body) => body,
             Err(skip) => {
-                debug!(scale_set = set.name(), reason = %skip, "a model is left");
+                debug!(scale_set = set.name(), reason = %skip, "model not written");
                 self.failed().remove(set);
                 self.remember(set, document);
                 return Ok(());
@@ -193,7 +193,7 @@ impl ScaleSetModelWriter {
             }
         }
         outcome.summary.models += 1;
-        info!(scale_set = set.name(), joins = wish.join.len(), leaves = wish.leave.len(), "wrote the model of a scale set");
+        info!(scale_set = set.name(), joins = wish.join.len(), leaves = wish.leave.len(), "wrote scale set model");
         Ok(())
     }
 }

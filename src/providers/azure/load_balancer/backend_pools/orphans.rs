@@ -1,9 +1,10 @@
 //! Members of pools whose machines no Node claims. Pure: time comes in.
 //!
-//! In: which places Nodes have, which places are in pools, and in which sets they are. Out: who has to leave. Whose Node was seen and is gone leaves at once. Who
-//! never had one while this process looked may be a machine that starts, since new instances begin in the pools, and may need the pool
-//! for its way to the Internet: it has [`PATIENCE`]. It may also be no machine of the cluster at all, put there by somebody else: it stays
-//! unless machines of Nodes are in the same scale set or availability set. Upstream knows only the first, from memory: `azure.go`, `updateNodeCaches`.
+//! In: which places Nodes have, which places are in pools, and in which sets they are. Out: who has to leave. Whose Node
+//! was seen and is gone leaves at once. Who never had one while this process looked may be a machine that starts, since new
+//! instances begin in the pools, and may need the pool for its way to the Internet: it has [`ORPHAN_GRACE_PERIOD`]. It may
+//! also be no machine of the cluster at all, put there by somebody else: it stays unless machines of Nodes are in the same
+//! scale set or availability set. Upstream knows only the first, from memory: `azure.go`, `updateNodeCaches`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,8 +1,9 @@
 //! Decides which documents have to be touched so that nodes are in the pools they belong into. Pure.
 //!
-//! In: the pools ([`Target`]), the machines of nodes ([`Seat`]). Out: what each document shall list and shall not ([`Task`]s), and what
-//! the models of scale sets shall. All pools of all load balancers in one write of a document.
-//! Upstream: `pkg/provider/azure_vmss.go` (`EnsureHostsInPool`), `azure_loadbalancer_backendpool.go` (`ReconcileBackendPools`).
+//! In: the pools ([`ManagedPool`]), the machines of nodes ([`PoolMember`]). Out: what each document shall list and shall
+//! not ([`PoolMemberUpdate`]s), and what the models of scale sets shall. All pools of all load balancers in one write of a
+//! document. Upstream: `pkg/provider/azure_vmss.go` (`EnsureHostsInPool`), `azure_loadbalancer_backendpool.go`
+//! (`ReconcileBackendPools`).
 
 use std::collections::{BTreeMap, HashSet};
 

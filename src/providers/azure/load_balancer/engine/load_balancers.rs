@@ -79,7 +79,7 @@ impl BatchStage for LoadBalancerStage<'_> {
                 Err(UnwrittenLoadBalancers { error: AttemptError::Arm(error), .. })
                     if error.class == ArmErrorClass::Conflict =>
                 {
-                    tracing::info!(%error, "somebody else has written, planning again");
+                    tracing::info!(%error, "document modified concurrently, planning again");
                 }
                 written => {
                     let failed =
@@ -91,7 +91,8 @@ impl BatchStage for LoadBalancerStage<'_> {
                 }
             }
         }
-        Err(CloudError::failed("the load balancers keep being changed by somebody else while they are written").into())
+        Err(CloudError::failed(format!("load balancers modified concurrently; gave up after {MAX_CONFLICTS} attempts"))
+            .into())
     }
 }
 
@@ -257,7 +258,7 @@ impl LoadBalancerStage<'_> {
         if let Some(change) = unprovisioned_public_ip(&error).and_then(|id| self.unchanged_public_ip(id))
             && let Err(error) = self.context.writer.put_public_ip(&change, false, self.urgency).await
         {
-            tracing::warn!(%error, id = %change.id, "a public IP that is half made could not be finished");
+            tracing::warn!(%error, id = %change.id, "cannot finish a partially created public IP");
         }
         error
     }

@@ -1,6 +1,6 @@
 //! Load balancers for Services, as the service controller asks for them: many calls at once become few writes.
 //!
-//! In: a call for each Service. Out: its addresses, when everything is as asked. `flow` has the stages; what they decide is in the
+//! In: a call for each Service. Out: its addresses, when everything is as asked. `pipeline` has the stages; what they decide is in the
 //! pure modules beside this one. Upstream: `pkg/provider/azure_loadbalancer.go`.
 
 mod admission;

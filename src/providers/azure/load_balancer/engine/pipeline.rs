@@ -108,7 +108,7 @@ impl ServicePipeline {
                 return Ok(kept);
             }
         }
-        Err(CloudError::failed("its public IPs keep being changed by somebody else"))
+        Err(CloudError::failed(format!("public IPs modified concurrently; gave up after {MAX_PASSES} attempts")))
     }
 
     /// `None`: it has to begin anew.
@@ -201,7 +201,7 @@ impl ServicePipeline {
         let order: Vec<ServiceIdentity> = asks.iter().map(|ask| ask.identity().clone()).collect();
         let stage = SecurityGroupStage { context: &self.context, urgency };
         let answers = commit_batch(&stage, asks, &self.quarantines.1).await;
-        let unanswered = || Err(CloudError::failed("the security group was planned without this Service"));
+        let unanswered = || Err(CloudError::failed("the security group plan does not include this Service"));
         // A Service may be there twice: for itself, and because machines joined.
         order.iter().map(|who| answers.get(who).cloned().unwrap_or_else(unanswered)).collect()
     }
@@ -217,7 +217,7 @@ impl ServicePipeline {
         let turns = specs.map(|spec| QueuedRequest { request: ServiceRequest::Ensure(spec), urgency });
         let written = join_all(turns.map(|turn| self.security.submit(turn, None, |turns| self.write_rules(turns)))).await;
         for error in written.into_iter().filter_map(|rules| batch_result(rules).and_then(|rules| rules).err()) {
-            tracing::warn!(%error, "the security group does not open all machines that are in pools");
+            tracing::warn!(%error, "the security group lacks rules for some machines in back-end pools");
             self.context.invalidate_pool_sync();
         }
     }

@@ -54,12 +54,13 @@ impl BatchStage for SecurityGroupStage<'_> {
             match self.write(&id, &rules.plan).await {
                 Ok(()) => return Ok(self.record_applied(asks, rules)),
                 Err(AttemptError::Arm(error)) if error.class == ArmErrorClass::Conflict => {
-                    tracing::info!(%error, "somebody else has written, planning again");
+                    tracing::info!(%error, "document modified concurrently, planning again");
                 }
                 Err(trouble) => return Err(trouble),
             }
         }
-        Err(CloudError::failed("the security group keeps being changed by somebody else while it is written").into())
+        Err(CloudError::failed(format!("security group modified concurrently; gave up after {MAX_CONFLICTS} attempts"))
+            .into())
     }
 }
 
@@ -125,7 +126,7 @@ fn all_ok(asks: &[ServiceRequest]) -> ServiceResults<()> {
 fn missing_group(asks: &[ServiceRequest], id: &ResourceId) -> ServiceResults<()> {
     let error = || {
         CloudError::failed(format!(
-            "the security group {id} does not exist: create it, or mend securityGroupName and securityGroupResourceGroup"
+            "the security group {id} does not exist: create it, or correct securityGroupName and securityGroupResourceGroup"
         ))
     };
     let answer = |ask: &ServiceRequest| if matches!(ask, ServiceRequest::Ensure(_)) { Err(error()) } else { Ok(()) };

@@ -28,7 +28,7 @@ fn events_are_documented_once_and_as_they_are() {
     let id = ResourceId::group_of("s", "g").resource("Microsoft.Network/publicIPAddresses", &["a"]);
     let kept = PublicIpRelease { id, etag: None, reasons: vec!["NAT gateway `n` uses it".into()], services: Vec::new() };
     all.push(kept_public_ip(&service, &kept));
-    assert!(all.last().unwrap().message.ends_with("/publicIPAddresses/a is kept as it is: NAT gateway `n` uses it"));
+    assert!(all.last().unwrap().message.ends_with("/publicIPAddresses/a is kept unchanged: NAT gateway `n` uses it"));
     for reason in [
         reason::INVALID_SOURCE_RANGES,
         reason::INVALID_ALLOWED_IP_RANGES,

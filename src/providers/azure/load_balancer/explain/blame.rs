@@ -16,7 +16,8 @@ const MIN_CUT_LENGTH: usize = 13;
 /// Most Services that can be suspected: each is tried alone, which takes a write.
 const MAX_SUSPECTS: usize = 4;
 
-/// Which of `identities` the error names: by their front ends, rules, probes or public IPs, whose names hold [`Identity::base`]. Sorted.
+/// Which of `identities` the error names: by their front ends, rules, probes or public IPs, whose names hold
+/// [`ServiceIdentity::name_prefix`]. Sorted.
 pub fn named_services<'a>(error: &ArmError, identities: impl Iterator<Item = &'a ServiceIdentity>) -> Vec<ServiceIdentity> {
     let by_base: BTreeMap<&str, &ServiceIdentity> =
         identities.map(|identity| (identity.name_prefix.as_str(), identity)).collect();

@@ -5,7 +5,6 @@
 
 use crate::providers::azure::arm::ArmError;
 
-/// What happens next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorRecovery {
     /// Somebody has to change something first: retried slowly.
@@ -21,7 +20,6 @@ pub struct ArmErrorEntry {
     pub codes: &'static [&'static str],
     /// One CamelCase word for events and conditions.
     pub reason: &'static str,
-    /// What happens next.
     pub recovery: ErrorRecovery,
     /// What to do about it: whole sentences.
     pub fix: &'static str,

@@ -2,7 +2,7 @@
 //!
 //! In: an [`ArmError`], what was being done, the Services that took part. Out: a short reason and a message that says what to fix
 //! ([`explain`]); a [`CloudError`] for the service controller ([`cloud_error`]); the Services whose parts the message names
-//! ([`blames`]). `codes` has the table of codes.
+//! ([`named_services`]). `codes` has the table of codes.
 
 mod blame;
 mod codes;
@@ -20,7 +20,7 @@ pub use reference::reference_page;
 /// An error for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorExplanation {
-    /// One CamelCase word: the name of a [`Code`], or of the error's class.
+    /// One CamelCase word: the name of an [`ArmErrorEntry`], or of the error's class.
     pub reason: &'static str,
     /// What was asked, ARM's words, what to fix, and the correlation id.
     pub message: String,

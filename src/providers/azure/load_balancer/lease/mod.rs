@@ -1,8 +1,9 @@
 //! The lease that keeps other components from changing load balancers at the same time.
 //!
-//! In: a client. Out: a [`Held`] for each piece of work. The first one acquires the lease, others share it, and it is given up when the
-//! last one is dropped; without work nothing is sent. `plan` decides, a task does. Upstream (`pkg/provider/azure_lock.go`) takes it for
-//! every Service anew, whatever the configuration; the AKS resource provider and a Go controller during a hand-over respect it.
+//! In: a client. Out: a [`LeaseGuard`] for each piece of work. The first one acquires the lease, others share it, and it is
+//! given up when the last one is dropped; without work nothing is sent. `plan` decides, a task does. Upstream
+//! (`pkg/provider/azure_lock.go`) takes it for every Service anew, whatever the configuration; the AKS resource provider
+//! and a Go controller during a hand-over respect it.
 
 pub mod plan;
 
@@ -50,7 +51,7 @@ impl LeaseGuard {
     }
 }
 
-/// Hands out [`Held`]s. Clones share one lease.
+/// Hands out [`LeaseGuard`]s. Clones share one lease.
 #[derive(Debug, Clone)]
 pub struct ResourceLocker {
     requests: mpsc::UnboundedSender<oneshot::Sender<LeaseGuardResult>>,
@@ -77,7 +78,6 @@ impl ResourceLocker {
     }
 }
 
-/// What the task knows.
 struct ResourceLockerTask {
     api: Api<Lease>,
     leadership: Leadership,
@@ -173,7 +173,7 @@ impl ResourceLockerTask {
                 Err(error) => return Err(not_locked(&error)),
             }
         }
-        Err(CloudError::failed(format!("{NAMESPACE}/{NAME}: others write this lease all the time")))
+        Err(CloudError::failed(format!("{NAMESPACE}/{NAME}: lease modified concurrently; gave up")))
     }
 
     /// When to renew again; `None`: the lease is lost.
@@ -186,13 +186,13 @@ impl ResourceLockerTask {
             }
             Err(error) => error,
         };
-        tracing::warn!(lease = NAME, %error, "the lease for changing load balancers could not be renewed, trying again");
+        tracing::warn!(lease = NAME, %error, "cannot renew the load balancer lease, retrying");
         if matches!(error, ApiError::Conflict(_) | ApiError::NotFound(_)) {
             self.lease = self.read().await.unwrap_or(Some(held)).filter(plan::is_ours);
         }
         let expires = self.lease.as_ref().and_then(plan::expires).filter(|expires| self.clock.wall() < *expires);
         if expires.is_none() {
-            tracing::error!(lease = NAME, "the lease for changing load balancers is lost while they are being changed");
+            tracing::error!(lease = NAME, "load balancer lease lost during a change");
             self.lease = None;
         }
         expires.map(|_| self.clock.now() + RENEW_RETRY_PERIOD)
@@ -213,7 +213,7 @@ impl ResourceLockerTask {
         match result {
             Ok(lease) => self.remember(lease),
             Err(error) => {
-                tracing::warn!(lease = NAME, %error, "the lease for changing load balancers was not released, it expires")
+                tracing::warn!(lease = NAME, %error, "cannot release the load balancer lease; it will expire")
             }
         }
     }
@@ -245,7 +245,7 @@ impl ResourceLockerTask {
         let about = format!("lease {NAMESPACE}/{NAME}");
         match timeout(REQUEST_TIMEOUT, request).await {
             Ok(result) => result.map_err(|error| ApiError::from_kube(about, &error)),
-            Err(_) => Err(ApiError::Failed(format!("{about}: the API server gave no answer within {REQUEST_TIMEOUT:?}"))),
+            Err(_) => Err(ApiError::Failed(format!("{about}: no response from the API server within {REQUEST_TIMEOUT:?}"))),
         }
     }
 }
@@ -253,7 +253,7 @@ impl ResourceLockerTask {
 fn not_locked(error: &ApiError) -> CloudError {
     match error {
         ApiError::NotLeading(_) => CloudError::NotLeader(error.to_string()),
-        _ => CloudError::failed(format!("the lease for changing load balancers could not be acquired: {error}")),
+        _ => CloudError::failed(format!("cannot acquire the load balancer lease: {error}")),
     }
 }
 

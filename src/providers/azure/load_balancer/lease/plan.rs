@@ -13,7 +13,6 @@ use k8s_openapi::{
 
 /// Namespace of the lease.
 pub const NAMESPACE: &str = "kube-system";
-/// Name of the lease.
 pub const NAME: &str = "aks-managed-resource-locker";
 /// Who holds it, whichever replica leads: only the leader works.
 pub const HOLDER: &str = "cloud-controller-manager";
@@ -31,12 +30,7 @@ pub enum LeaseAcquisition {
     /// It is free, expired or ours: replace it, provided nobody writes in between.
     Take(Box<Lease>),
     /// Somebody else holds it.
-    Wait {
-        /// Who.
-        holder: String,
-        /// When it expires.
-        until: Timestamp,
-    },
+    Wait { holder: String, until: Timestamp },
 }
 
 /// The next step, given the lease as it is.

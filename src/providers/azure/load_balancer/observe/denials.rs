@@ -25,7 +25,6 @@ const MAX_DENIALS: usize = 1_000;
 /// Why something was not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DenialCause {
-    /// ARM said this.
     Failed(ArmError),
     /// ARM said this, and of the group itself that it does not exist, and so nothing in it.
     GroupMissing(ArmError),
@@ -40,7 +39,6 @@ struct ReadDenial {
     retry_delay: Duration,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct ReadDenials(HashMap<NetworkCacheKey, ReadDenial>);
 
@@ -61,7 +59,6 @@ impl ReadDenials {
         self.0.insert(what.clone(), ReadDenial { cause, until: now + pause, retry_delay: pause });
     }
 
-    /// It was read.
     pub(super) fn clear(&mut self, what: &NetworkCacheKey) {
         self.0.remove(what);
     }

@@ -1,10 +1,10 @@
 //! Sends one read to ARM. In: what to read. Out: documents. Decides nothing but what an answer proves.
 //!
-//! Absent is a fact about one thing: only ARM's own answer for that very resource says that it is not there ([`ErrorClass::NotFound`]).
-//! A list that fails is an error, whatever its status, and so is a single read that ARM answers with the absence of something around it.
-//! One question more settles what a list of public IPs says with `ResourceGroupNotFound`: the group itself is asked for, and when ARM
-//! says of it that it does not exist, so does nothing in it ([`Answer::NoGroup`]). The cluster's own group is not asked for: it has to
-//! exist.
+//! Absent is a fact about one thing: only ARM's own answer for that very resource says that it is not there
+//! ([`ArmErrorClass::NotFound`]). A list that fails is an error, whatever its status, and so is a single read that ARM
+//! answers with the absence of something around it. One question more settles what a list of public IPs says with
+//! `ResourceGroupNotFound`: the group itself is asked for, and when ARM says of it that it does not exist, so does nothing
+//! in it ([`NetworkReadResult::GroupMissing`]). The cluster's own group is not asked for: it has to exist.
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 

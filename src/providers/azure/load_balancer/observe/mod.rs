@@ -1,16 +1,16 @@
 //! The only reader of the network documents: load balancers, public IPs, the security group, subnets.
 //!
-//! In: what a look needs. Out: [`Observed`], as young as the configuration asks, with as few requests as that takes.
+//! In: what a look needs. Out: [`ObservedNetwork`], as young as the configuration asks, with as few requests as that takes.
 //!
 //! ```text
-//! observe ─► knowledge (what is due?) ─► fetch ◄── ARM
-//!                ▲  record, write_back      │
-//!                └──────────────────────────┘
+//! observe ─► network_cache (what is due?) ─► fetch ◄── ARM
+//!                  ▲  record, write_back        │
+//!                  └────────────────────────────┘
 //! ```
 //! Reads run in tasks of their own and are shared by all who wait for the same. What the writer (`super::apply`) was answered comes in
-//! here, so that nothing is read that a write has shown. Everything but [`Observer`] and `fetch` is pure.
+//! here, so that nothing is read that a write has shown. Everything but [`NetworkObserver`] and `fetch` is pure.
 //!
-//! Absent is a fact about one thing: `fetch` says what proves it, `knowledge` reads again by itself what a list should have shown, and
+//! Absent is a fact about one thing: `fetch` says what proves it, `network_cache` reads again by itself what a list should have shown, and
 //! `denials` remembers which resource groups and subnets may not be read.
 
 mod denials;
@@ -48,9 +48,7 @@ type SharedRead = SharedTask<ArmResult<()>>;
 /// Something that only some Services name, and that could not be read.
 #[derive(Debug, Clone)]
 pub struct NetworkReadFailure {
-    /// What.
     pub key: NetworkCacheKey,
-    /// Why.
     pub error: ArmError,
     /// Whether that is because ARM says of its resource group that it does not exist.
     pub group_missing: bool,
@@ -207,12 +205,12 @@ impl NetworkObserver {
         self.lock().cache.invalidate(what);
     }
 
-    /// Tells the zones of the region, for [`Observed::zones`].
+    /// Tells the zones of the region, for [`ObservedNetwork::zones`].
     pub fn set_zones(&self, zones: Vec<String>) {
         self.lock().cache.set_zones(zones);
     }
 
-    /// Tells the scale sets or availability sets of the cluster's machines, for [`Observed::vm_sets`].
+    /// Tells the scale sets or availability sets of the cluster's machines, for [`ObservedNetwork::vm_sets`].
     pub fn set_vm_sets(&self, vm_sets: Vec<String>) {
         self.lock().cache.set_vm_sets(vm_sets);
     }
@@ -296,7 +294,6 @@ pub(super) struct PendingWrite {
 }
 
 impl PendingWrite {
-    /// It succeeded.
     pub(super) fn succeeded(mut self, written: NetworkWriteResult) {
         self.key = None;
         let at = self.observer.clock.now();
@@ -333,7 +330,7 @@ fn read_aborted() -> ArmError {
         class: ArmErrorClass::Transient,
         status: None,
         code: String::new(),
-        message: "the read was broken off; it is tried again".to_owned(),
+        message: "the read was interrupted; retrying".to_owned(),
         request: "network documents".to_owned(),
         correlation_id: None,
         retry_after: None,

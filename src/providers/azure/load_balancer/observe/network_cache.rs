@@ -51,7 +51,6 @@ struct CachedRead {
     found: bool,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct NetworkCache {
     own_group: ResourceId,
@@ -123,7 +122,6 @@ impl NetworkCache {
     }
 }
 
-/// Reads.
 impl NetworkCache {
     /// Everything that a look needs, in the order in which it is read.
     fn required_keys(&self, need: &NetworkQuery) -> Vec<NetworkCacheKey> {

@@ -19,14 +19,11 @@ pub struct NetworkQuery {
 /// A document that may be there although no list shows it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExpectedDocument {
-    /// A load balancer.
     LoadBalancer(ResourceId),
-    /// A public IP.
     PublicIp(ResourceId),
 }
 
 impl ExpectedDocument {
-    /// Which.
     pub fn id(&self) -> &ResourceId {
         match self {
             ExpectedDocument::LoadBalancer(id) | ExpectedDocument::PublicIp(id) => id,
@@ -78,7 +75,6 @@ pub struct CacheLifetimes {
     pub load_balancers: Duration,
     /// Lists of public IPs.
     pub public_ips: Duration,
-    /// The security group.
     pub security_group: Duration,
     /// Subnets. Upstream reads a subnet whenever it looks at one; here it is believed as long as the load balancers that refer to it.
     pub subnets: Duration,
@@ -108,7 +104,6 @@ pub enum NetworkCacheKey {
     PublicIps(ResourceId),
     /// One public IP.
     PublicIp(ResourceId),
-    /// The security group.
     SecurityGroup,
     /// A subnet of the configured virtual network, by name.
     Subnet(String),

@@ -171,24 +171,24 @@ service {
     "Addresses" {
         IPV4: AddressFormat = "azure-load-balancer-ipv4" "`spec.loadBalancerIP`" "IPv4 address of the front end. External: that of an existing public IP. Services that pin the same address share a front end.";
         IPV6: AddressFormat = "azure-load-balancer-ipv6" "`spec.loadBalancerIP`" "IPv6 address of the front end.";
-        ADDITIONAL_PUBLIC_IPS: AddressListFormat = "azure-additional-public-ips" "none" "Further public addresses that lead to the nodes: added to the status and to the security rules. The load balancer does not know them.";
+        ADDITIONAL_PUBLIC_IPS: AddressListFormat = "azure-additional-public-ips" "none" "Further public addresses that route to the nodes: added to the status and to the security rules, not to the load balancer.";
     }
     "Public IPs" {
         RESOURCE_GROUP: ResourceGroupFormat = "azure-load-balancer-resource-group" "`resourceGroup` of the configuration" "Resource group of the Service's public IPs.";
-        PIP_NAME: ResourceNameFormat = "azure-pip-name" "made by this program" "Name of an existing public IP. Outranks prefix and pinned address.";
-        PIP_NAME_IPV6: ResourceNameFormat = "azure-pip-name-ipv6" "made by this program; for single-stack IPv6 `azure-pip-name`" "The same for IPv6.";
+        PIP_NAME: ResourceNameFormat = "azure-pip-name" "generated" "Name of an existing public IP. Overrides prefix and pinned address.";
+        PIP_NAME_IPV6: ResourceNameFormat = "azure-pip-name-ipv6" "generated; for single-stack IPv6 `azure-pip-name`" "The same for IPv6.";
         PIP_PREFIX_ID: PrefixIdFormat = "azure-pip-prefix-id" "none" "Resource id of the public IP prefix from which a new public IP is taken. Changing it replaces the public IP.";
         PIP_PREFIX_ID_IPV6: PrefixIdFormat = "azure-pip-prefix-id-ipv6" "none; for single-stack IPv6 `azure-pip-prefix-id`" "The same for IPv6.";
-        PIP_TAGS: TagListFormat = "azure-pip-tags" "none" "Tags of public IPs that this program made, over those of the configuration. Keys that begin with `k8s-azure-` do not count, nor `service`, `kubernetes-cluster-name` and `kubernetes-dns-label-service`.";
+        PIP_TAGS: TagListFormat = "azure-pip-tags" "none" "Tags of public IPs created by this program; they override those of the configuration. Ignored keys: those that begin with `k8s-azure-`, `service`, `kubernetes-cluster-name` and `kubernetes-dns-label-service`.";
         PIP_IP_TAGS: IpTagListFormat = "azure-pip-ip-tags" "left as they are" "IP tags of the public IP. Changing them replaces it, unless `enableIPTagMutationForExistingPublicIP` is set.";
-        DNS_LABEL: DnsLabelFormat = "azure-dns-label-name" "left as it is" "DNS label of a public IP that this program made; an empty value removes it. A public IP that somebody else made keeps its own.";
+        DNS_LABEL: DnsLabelFormat = "azure-dns-label-name" "left as it is" "DNS label of a public IP created by this program; an empty value removes it. Other public IPs keep their label.";
     }
     "Who may connect" {
-        ALLOWED_SERVICE_TAGS: ServiceTagListFormat = "azure-allowed-service-tags" "the Internet (external), no rule (internal)" "Service tags whose addresses may connect. One that is none is left out and all that is not allowed is denied; an empty list allows nobody.";
-        ALLOWED_IP_RANGES: RangeListFormat = "azure-allowed-ip-ranges" "the Internet (external), no rule (internal)" "Ranges that may connect. An invalid one is left out and all that is not allowed is denied; an empty list allows nobody. Not together with `spec.loadBalancerSourceRanges`.";
+        ALLOWED_SERVICE_TAGS: ServiceTagListFormat = "azure-allowed-service-tags" "the Internet (external), no rule (internal)" "Service tags whose addresses may connect. An invalid tag is ignored, and all traffic that is not allowed is then denied; an empty list denies all.";
+        ALLOWED_IP_RANGES: RangeListFormat = "azure-allowed-ip-ranges" "the Internet (external), no rule (internal)" "Ranges that may connect. An invalid range is ignored, and all traffic that is not allowed is then denied; an empty list denies all. Not together with `spec.loadBalancerSourceRanges`.";
         SOURCE_RANGES: RangeListFormat = "load-balancer-source-ranges" "none" "Further ranges, as in `azure-allowed-ip-ranges`.";
-        DENY_ALL: RestrictionFormat = "azure-deny-all-except-load-balancer-source-ranges" "`false`" "Deny all that is not allowed, when at least one valid range is. Machines themselves get no such rule: with floating IP switched off it covers the node ports of the Service only.";
-        DISABLE_NSG_RULE: RestrictionFormat = "azure-disable-load-balancer-nsg-rule" "`false`" "No security rules for the Service. A word that is neither lets nobody in, and rules that deny stay.";
+        DENY_ALL: RestrictionFormat = "azure-deny-all-except-load-balancer-source-ranges" "`false`" "Deny all traffic that is not allowed, if at least one range is valid. With floating IP disabled, the deny rule covers only the Service's node ports.";
+        DISABLE_NSG_RULE: RestrictionFormat = "azure-disable-load-balancer-nsg-rule" "`false`" "No security rules for the Service. With any other word than `true` or `false`, no traffic is allowed and deny rules stay.";
         SHARED_SECURITY_RULE: TextFormat = "azure-shared-securityrule" "" "Without effect, as upstream: security rules are always shared. Older documentation names it.";
     }
     "Rules" {
@@ -198,21 +198,21 @@ service {
         DISABLE_FLOATING_IP: AnyCaseTrueFormat = "azure-disable-load-balancer-floating-ip" "`false`" "Send traffic to node ports on addresses of nodes instead of to the front end's address.";
     }
     "Health probes" {
-        PROBE_PROTOCOL: ProbeProtocolFormat = "azure-load-balancer-health-probe-protocol" "`tcp`" "Protocol of the probes. `appProtocol` of a port outranks it.";
+        PROBE_PROTOCOL: ProbeProtocolFormat = "azure-load-balancer-health-probe-protocol" "`tcp`" "Protocol of the probes. `appProtocol` of a port overrides it.";
         PROBE_REQUEST_PATH: ProbePathFormat = "azure-load-balancer-health-probe-request-path" "`/`" "Path of HTTP and HTTPS probes.";
         PROBE_INTERVAL: WholeNumberFormat<5, { i32::MAX }> = "azure-load-balancer-health-probe-interval" "`5`" "Seconds between two probes. Interval times number of probes must be less than 120.";
         PROBE_COUNT: WholeNumberFormat<2, { i32::MAX }> = "azure-load-balancer-health-probe-num-of-probe" "`2`" "Failed probes until a node gets no new connections.";
     }
     "Private link" {
         PLS_CREATE: TrimmedTrueFormat = "azure-pls-create" "`false`" "Private link service in front of the front end. Not built yet: none is made, changed or deleted; of this group only `azure-pls-create` together with `azure-pls-proxy-protocol` has an effect, on probes. External Services need `azure-disable-load-balancer-floating-ip`.";
-        PLS_RESOURCE_GROUP: ResourceGroupFormat = "azure-pls-resource-group" "`privateLinkServiceResourceGroup` of the configuration" "Its resource group.";
-        PLS_NAME: ResourceNameFormat = "azure-pls-name" "`pls-` and the name of the front end" "Its name. Cannot be changed later.";
+        PLS_RESOURCE_GROUP: ResourceGroupFormat = "azure-pls-resource-group" "`privateLinkServiceResourceGroup` of the configuration" "Resource group of the private link service.";
+        PLS_NAME: ResourceNameFormat = "azure-pls-name" "`pls-` and the name of the front end" "Name of the private link service. Cannot be changed later.";
         PLS_SUBNET: SubnetFormat = "azure-pls-ip-configuration-subnet" "that of the Service, else `subnetName` of the configuration" "Subnet of its addresses.";
-        PLS_ADDRESS_COUNT: WholeNumberFormat<1, 8> = "azure-pls-ip-configuration-ip-address-count" "`1`" "How many addresses it has.";
+        PLS_ADDRESS_COUNT: WholeNumberFormat<1, 8> = "azure-pls-ip-configuration-ip-address-count" "`1`" "Number of its addresses.";
         PLS_ADDRESSES: SpaceListFormat = "azure-pls-ip-configuration-ip-address" "none" "Its fixed IPv4 addresses; the others are chosen by Azure.";
-        PLS_FQDNS: SpaceListFormat = "azure-pls-fqdns" "none" "Its names.";
+        PLS_FQDNS: SpaceListFormat = "azure-pls-fqdns" "none" "DNS names of the private link service.";
         PLS_PROXY_PROTOCOL: TrimmedTrueFormat = "azure-pls-proxy-protocol" "`false`" "Send the TCP proxy header. Replaces the probe of nodes with local endpoints by one per port.";
-        PLS_VISIBILITY: SpaceListFormat = "azure-pls-visibility" "none" "Subscriptions that see it, or `*`.";
+        PLS_VISIBILITY: SpaceListFormat = "azure-pls-visibility" "none" "Subscriptions that can see the private link service, or `*`.";
         PLS_AUTO_APPROVAL: SpaceListFormat = "azure-pls-auto-approval" "none" "Subscriptions whose connections need no approval.";
     }
 }
@@ -220,7 +220,7 @@ port "Single ports" {
     NO_RULE: AnyCaseTrueFormat = "no_lb_rule" "`false`" "No load balancing rule and no probe for the port. Security rules still open it. Not with high-availability ports.";
     NO_PROBE: AnyCaseTrueFormat = "no_probe_rule" "`false`" "A rule without probe. Not with high-availability ports.";
     PORT_PROBE_PROTOCOL: ProbeProtocolFormat = "health-probe_protocol" "`appProtocol`, else the annotation for all ports" "Protocol of the port's probe.";
-    PORT_PROBE_PORT: ProbePortFormat = "health-probe_port" "the port's node port" "What is probed: the node port of a port of the Service, given by name or number, or any other port of the nodes. With `externalTrafficPolicy: Local` it gives the port a probe of its own.";
+    PORT_PROBE_PORT: ProbePortFormat = "health-probe_port" "the port's node port" "Probed port: the node port of a Service port, given by name or number, or any other port of the nodes. With `externalTrafficPolicy: Local` the port gets its own probe.";
     PORT_PROBE_REQUEST_PATH: ProbePathFormat = "health-probe_request-path" "the annotation for all ports" "Path of HTTP and HTTPS probes.";
     PORT_PROBE_INTERVAL: WholeNumberFormat<5, { i32::MAX }> = "health-probe_interval" "the annotation for all ports" "Seconds between two probes. With `externalTrafficPolicy: Local`, `{p}` is `spec.healthCheckNodePort`.";
     PORT_PROBE_COUNT: WholeNumberFormat<2, { i32::MAX }> = "health-probe_num-of-probe" "the annotation for all ports" "Failed probes until a node gets no new connections; `{p}` as for the interval.";

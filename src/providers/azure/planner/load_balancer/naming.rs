@@ -13,7 +13,7 @@ pub const INTERNAL: &str = "-internal";
 pub const SECURITY_RULE_PREFIX: &str = "k8s-azure-lb";
 
 const IPV6: &str = "-IPv6";
-/// Length of [`Identity::base`].
+/// Length of [`ServiceIdentity::name_prefix`].
 pub const NAME_PREFIX_LENGTH: usize = 32;
 /// Longest name before the family's ending.
 const MAX_LENGTH: usize = 75;

@@ -1,6 +1,6 @@
 //! What has to be done for all Services that wait: public IPs and load balancers together, and who is refused. Pure, and prints.
 //!
-//! In: what there is, the asks, the other Services. Out: a [`Plan`]. A refusal of one part takes the Service out of the other part
+//! In: what there is, the asks, the other Services. Out: a [`NetworkPlan`]. A refusal of one part takes the Service out of the other part
 //! as well, before anything is written: nobody gets a public IP for a front end that cannot be.
 
 use std::{

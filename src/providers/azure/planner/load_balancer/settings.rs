@@ -20,13 +20,11 @@ pub struct LoadBalancerSettings {
     pub group: ResourceId,
     /// Resource group of load balancers.
     pub load_balancer_group: ResourceId,
-    /// The virtual network.
     pub virtual_network: ResourceId,
     /// Subnet of internal front ends, by name.
     pub subnet: String,
     /// The security group; `None` when the configuration names none.
     pub security_group: Option<ResourceId>,
-    /// Region.
     pub location: String,
     /// Edge zone, when both of its fields are set.
     pub extended_location: Option<String>,

@@ -18,7 +18,6 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Between two looks at them.
 const REAP_INTERVAL: Duration = Duration::from_millis(10);
 
-/// See the module.
 pub(super) async fn output(command: Command, deadline: Duration, longest: u64) -> Result<Vec<u8>, String> {
     let mut group = ProcessGroup::start(command)?;
     let output = timeout(deadline, group.output(longest)).await;
@@ -72,7 +71,7 @@ impl ProcessGroup {
             }
         };
         if timeout(KILL_TIMEOUT, gone).await.is_err() {
-            tracing::warn!("processes of an exec plugin that were killed have not ended");
+            tracing::warn!("killed processes of an exec plugin are still running");
         }
     }
 

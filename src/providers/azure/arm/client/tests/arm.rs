@@ -1,4 +1,4 @@
-//! A small ARM with memory, behind a [`Transport`].
+//! A small ARM with memory, behind an [`ArmTransport`].
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -9,7 +9,6 @@ use ipnet::IpNet;
 use super::names;
 use crate::providers::azure::planner::load_balancer::{spec::ranges, tag_list::parse_tags};
 
-/// A kind of values.
 pub trait AnnotationFormat {
     /// What a text becomes.
     type Value<'a>;

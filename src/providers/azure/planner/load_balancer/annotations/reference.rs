@@ -15,7 +15,7 @@ pub fn reference_page() -> String {
 fn introduction() -> String {
     format!(
         "# Service annotations on Azure\n\n\
-         <!-- Generated from the table in src/providers/azure/load_balancer/annotations.rs; do not edit. `make docs` writes it again. -->\n\n\
+         <!-- Generated from the table in src/providers/azure/planner/load_balancer/annotations.rs; do not edit. `make docs` writes it again. -->\n\n\
          Annotations of Services of type `LoadBalancer`. Every key begins with `{PREFIX}`, which the tables omit. Keys are case-sensitive.\n\n\
          - All problems of a Service are reported at once, each with its annotation or field and the accepted values. Until you fix \
          them, the program changes nothing of the Service in Azure. You can always delete the Service.\n\

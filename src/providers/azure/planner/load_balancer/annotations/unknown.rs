@@ -17,14 +17,12 @@ const LONGEST: usize = 64;
 
 /// What a Service has that keys of annotations may name.
 pub struct AnnotatedPorts {
-    /// Its ports.
     ports: HashSet<i32>,
     /// Its health-check node port, if it has one.
     health_check: Option<i32>,
 }
 
 impl AnnotatedPorts {
-    /// Those of a Service.
     pub fn new(ports: impl IntoIterator<Item = i32>, health_check: Option<i32>) -> Self {
         Self { ports: ports.into_iter().collect(), health_check }
     }

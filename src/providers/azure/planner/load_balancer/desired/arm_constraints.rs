@@ -30,7 +30,6 @@ pub enum LoadBalancerViolation {
     },
     /// A rule or probe that cannot be.
     InvalidPart {
-        /// Its name.
         name: String,
         /// What is wrong with it.
         message: String,

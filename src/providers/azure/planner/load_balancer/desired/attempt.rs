@@ -28,7 +28,6 @@ use crate::providers::azure::{
     },
 };
 
-/// See the module.
 #[derive(Default)]
 pub(super) struct PlanAttempt<'a> {
     /// The load balancers, changed and not.

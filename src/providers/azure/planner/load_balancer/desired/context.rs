@@ -14,11 +14,8 @@ use crate::providers::azure::{
     },
 };
 
-/// See the module.
 pub(super) struct PlanContext<'a> {
-    /// What there is.
     pub(super) observed: &'a ObservedNetwork,
-    /// The configuration.
     pub(super) settings: &'a LoadBalancerSettings,
     /// The public IP that each Service shall have.
     pub(super) public_ips: &'a PublicIpAssignment,

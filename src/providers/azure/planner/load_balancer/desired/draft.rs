@@ -5,9 +5,7 @@ use crate::providers::azure::arm::{
     network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancerProperties, LoadBalancingRule, Probe},
 };
 
-/// See the module.
 pub(super) struct LoadBalancerDraft<'a> {
-    /// Its id.
     pub(super) id: ResourceId,
     /// Whether its name makes it internal.
     pub(super) internal: bool,
@@ -84,7 +82,6 @@ pub(super) const NAT_POOL: &str = "inbound NAT pool";
 pub struct FrontendUse {
     /// `load balancing rule`, `outbound rule`, `inbound NAT rule` or `inbound NAT pool`.
     pub kind: &'static str,
-    /// Its name.
     pub name: String,
 }
 

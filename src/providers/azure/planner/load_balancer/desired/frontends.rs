@@ -180,7 +180,6 @@ fn has_ranges(subnet: &Subnet) -> bool {
 pub(super) struct InheritedFrontend {
     /// Zones of the last one; `None`: nothing was replaced, and the region decides.
     pub(super) zones: Option<Option<Vec<String>>>,
-    /// Their addresses.
     pub(super) addresses: Vec<IpAddr>,
 }
 
@@ -199,7 +198,7 @@ pub(super) fn new(
     }
     let public = context.public_ip(&spec.identity, family).ok_or_else(|| ServiceRefusal {
         field: "status.loadBalancer".to_owned(),
-        message: format!("there is no {family} public IP for the front end of {}", spec.identity.key),
+        message: format!("no {family} public IP exists for the front end of {}", spec.identity.key),
     })?;
     let properties =
         FrontendIpConfigurationProperties { public_ip_address: Some(SubResource::to(public)), ..Default::default() };

@@ -42,9 +42,7 @@ pub enum LoadBalancerWrite {
 /// One load balancer that changes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadBalancerChange {
-    /// Which.
     pub id: ResourceId,
-    /// How.
     pub write: LoadBalancerWrite,
     /// What changes in it, one line each.
     pub reasons: Vec<String>,

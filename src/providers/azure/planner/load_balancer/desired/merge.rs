@@ -8,7 +8,6 @@ use crate::providers::azure::arm::network::{LoadBalancingRule, Probe};
 pub(super) trait LoadBalancerPart: Clone {
     /// What it is called in reasons.
     const KIND: &'static str;
-    /// Its name.
     fn name(&self) -> &str;
     /// Takes over what identifies it in ARM.
     fn take_id(&mut self, from: &Self);

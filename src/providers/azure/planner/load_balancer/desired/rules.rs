@@ -23,7 +23,6 @@ use crate::providers::azure::{
 pub(super) struct RulesAndProbes {
     /// Rules, in the order of the ports.
     pub(super) rules: Vec<LoadBalancingRule>,
-    /// Their probes.
     pub(super) probes: Vec<Probe>,
 }
 

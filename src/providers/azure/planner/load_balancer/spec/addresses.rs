@@ -99,7 +99,6 @@ fn check(text: &str, family: IpFamily, internal: bool) -> Result<IpAddr, String>
 /// Which addresses `azure-additional-public-ips` may name: a field of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdditionalIpPolicy {
-    /// Public ones.
     Any,
     /// Public ones in these ranges; without ranges none.
     Within(Vec<IpNet>),
@@ -156,7 +155,7 @@ pub fn additional_ip_conflict(spec: &ServiceSpec, owner: impl Fn(IpAddr) -> Opti
     let taken = spec.additional_ips.iter().filter_map(|address| Some(format!("{address} of {}", owner(*address)?)));
     let taken: Vec<String> = taken.collect();
     let found = excerpts(taken.iter().map(String::as_str));
-    let message = || format!("expected addresses that nobody else in the cluster has, found {found}");
+    let message = || format!("expected addresses that nothing else in the cluster uses, found {found}");
     (!taken.is_empty()).then(|| refusal(ADDITIONAL_PUBLIC_IPS.key, message()))
 }
 

@@ -16,7 +16,6 @@ use crate::providers::azure::{
 /// What pools need to know about one Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct PoolNode {
-    /// Its name.
     pub name: String,
     /// Whether a control-plane label is on it.
     pub control_plane: bool,

@@ -30,8 +30,9 @@ pub enum PoolUpdate {
     WouldBeEmpty,
 }
 
-/// The pool with the addresses of those of `joining` that belong into it. Entries that are there already stay as they are, whatever their
-/// names. Those of `staying` that belong stay in it and do not join: the connections of a node that is about to go are to end by themselves.
+/// The pool with the addresses of those of `joining` that belong into it. Entries that are there already stay as they are,
+/// whatever their names. Those of `staying` that belong stay in it and do not join: the connections of a node that is about
+/// to go are to end by themselves.
 pub fn pool<'a>(
     pool: &BackendAddressPool,
     joining: &'a [PoolNode],

@@ -1,7 +1,7 @@
 //! Who wants and who leaves which public IP. Pure.
 //!
-//! In: asks, the other Services, the documents. Out: [`Wishes`], in an order that does not depend on that of the asks, with the asks
-//! that are refused.
+//! In: asks, the other Services, the documents. Out: [`PublicIpClaims`], in an order that does not depend on that of the
+//! asks, with the asks that are refused.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -31,7 +31,6 @@ pub(super) struct PublicIpClaim<'a> {
     pub requested: bool,
 }
 
-/// All wishes.
 pub(super) struct PublicIpClaims<'a> {
     all: Vec<PublicIpClaim<'a>>,
     /// By public IP: positions in `all`.

@@ -1,8 +1,8 @@
 //! The document of one public IP: a new one, and an existing one with what the Services want of it. Pure.
 //!
-//! Upstream: `pkg/provider/azure_loadbalancer.go`, `ensurePublicIPExists`, `reconcileDNSSettings`, `ensurePIPTagged`. Other than there, the
-//! family and allocation of an existing public IP are never changed, and its SKU only from basic to standard: ARM refuses it, or the address
-//! would be lost.
+//! Upstream: `pkg/provider/azure_loadbalancer.go`, `ensurePublicIPExists`, `reconcileDNSSettings`, `ensurePIPTagged`. Other
+//! than there, the family and allocation of an existing public IP are never changed, and its SKU only from basic to
+//! standard: ARM refuses it, or the address would be lost.
 
 use std::collections::BTreeMap;
 
@@ -96,7 +96,6 @@ pub(super) fn ip_tags_differ(pip: &PublicIpAddress, spec: &ServiceSpec) -> bool 
 
 /// What an existing public IP has to become.
 pub(super) struct PublicIpEdit<'a> {
-    /// Who made it.
     pub owner: PublicIpOwner,
     /// The Services it shall list, in order.
     pub services: Vec<String>,

@@ -12,7 +12,6 @@ use crate::providers::azure::{
 
 /// The Services that use a public IP: the key that is written, then the one of old versions.
 pub(super) const SERVICES_TAG_KEYS: [&str; 2] = ["k8s-azure-service", "service"];
-/// The cluster.
 pub(super) const CLUSTER_TAG_KEYS: [&str; 2] = ["k8s-azure-cluster-name", "kubernetes-cluster-name"];
 /// The Service that has set the DNS label.
 pub(super) const DNS_TAG_KEYS: [&str; 2] = ["k8s-azure-dns-label-service", "kubernetes-dns-label-service"];
@@ -25,7 +24,6 @@ pub(super) const ALLOWED_NAMESPACES_TAG_KEYS: [&str; 2] = ["k8s-azure-allowed-na
 pub(super) enum PublicIpOwner {
     /// A user: it lists no Service.
     User,
-    /// This cluster.
     Cluster,
     /// A cluster of another name. Services that select it are added to its list, and nothing else is done to it.
     OtherCluster,

@@ -1,6 +1,6 @@
 //! Which public IP a Service shall have. Pure.
 //!
-//! In: a spec and the public IPs there are. Out: one [`Target`] for each family of an external Service, or a refusal.
+//! In: a spec and the public IPs there are. Out: one [`PublicIpTarget`] for each family of an external Service, or a refusal.
 //! Upstream: `pkg/provider/azure_loadbalancer.go`, `determinePublicIPName`. The addresses in the status need not be pins here as they are
 //! there: front ends and public IPs come from one decision, so the public IP in use is the target until the user's wish changes.
 
@@ -37,11 +37,9 @@ pub(super) struct PublicIpTarget<'a> {
     pub selected: bool,
 }
 
-/// The documents, findable.
 pub(super) struct PublicIpIndex<'a> {
     /// As ARM sent them.
     pub observed: &'a ObservedNetwork,
-    /// The settings.
     pub settings: &'a LoadBalancerSettings,
     by_id: HashMap<ResourceId, &'a PublicIpAddress>,
     by_address: HashMap<IpAddr, Vec<ResourceId>>,

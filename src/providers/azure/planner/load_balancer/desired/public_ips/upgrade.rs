@@ -15,7 +15,6 @@ use crate::providers::azure::{
 /// What has to be done before standard load balancers can use a public IP.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SkuUpgrade {
-    /// Nothing.
     NotNeeded,
     /// It becomes a standard one with its next write.
     Now,

@@ -1,7 +1,8 @@
 //! Who claims which destinations of which rules, over all Services of the cluster.
 //!
-//! In: every Service's [`Reach`]. Out: for a destination of a rule whether it may go, and which of the rule's ports have to stay open
-//! there for Services that share the address. Upstream: `pkg/provider/azure_loadbalancer_accesscontrol.go`.
+//! In: every Service's [`ServiceRules`]. Out: for a destination of a rule whether it may go, and which of the rule's ports
+//! have to stay open there for Services that share the address. Upstream:
+//! `pkg/provider/azure_loadbalancer_accesscontrol.go`.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -14,7 +15,6 @@ use super::{
     service_rules::{RuleDestinations, ServiceRules},
 };
 
-/// Every claim.
 pub(super) struct DestinationClaims<'a> {
     services: Vec<ServiceClaims<'a>>,
     rules: HashMap<String, HashSet<IpAddr>>,
@@ -29,7 +29,6 @@ struct ServiceClaims<'a> {
 /// What becomes of a destination of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DestinationDecision {
-    /// It stays.
     Keep,
     /// It goes; these ports of the rule stay open for others.
     Remove(BTreeSet<i32>),

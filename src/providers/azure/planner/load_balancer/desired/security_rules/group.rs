@@ -1,7 +1,7 @@
 //! The rules of a security group while Services take their turns.
 //!
-//! In: the document, and one [`Edits`] after the other. Out: what has become of the document, with a reason for each change. Rules
-//! that do not change are not touched: they go back as ARM sent them.
+//! In: the document, and one [`SecurityRuleEdits`] after the other. Out: what has become of the document, with a reason for
+//! each change. Rules that do not change are not touched: they go back as ARM sent them.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -18,7 +18,7 @@ pub(super) struct SecurityGroupDraft {
     names: HashMap<String, usize>,
     addresses: HashMap<IpAddr, BTreeSet<usize>>,
     priorities: BTreeSet<i64>,
-    /// Rules that lost a destination since the last [`Group::drop_emptied`].
+    /// Rules that lost a destination since the last [`SecurityGroupDraft::drop_emptied`].
     reduced: BTreeSet<usize>,
 }
 
@@ -105,7 +105,6 @@ impl SecurityGroupDraft {
         self.rules.push(Some(rule));
     }
 
-    /// The rules.
     pub(super) fn rules(&self) -> impl Iterator<Item = &SecurityRuleDraft> {
         self.rules.iter().flatten()
     }
@@ -212,7 +211,7 @@ fn change(original: &SecurityRule, rule: &SecurityRuleDraft) -> Option<String> {
         let only: BTreeSet<_> = a.difference(b).copied().collect();
         (!only.is_empty()).then(|| format!("{verb} {}", list(&only)))
     };
-    let repaired = rule.is_repaired.then(|| "restore what somebody else changed".to_owned());
+    let repaired = rule.is_repaired.then(|| "restore a property that was modified outside this program".to_owned());
     let parts = [difference("add", &rule.addresses, &before), difference("remove", &before, &rule.addresses), repaired];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("rule {}: {}", label(original), parts.join(", ")))

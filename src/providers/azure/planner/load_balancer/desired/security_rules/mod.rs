@@ -53,7 +53,7 @@ pub fn managed_destinations(group: &NetworkSecurityGroup) -> BTreeSet<IpAddr> {
 /// Puts the rules of `asks` right in `group`.
 ///
 /// `others`: every other Service of the cluster that has or may have rules; nothing of theirs is made, and nothing that they need
-/// is taken away. One whose rules may not be as its spec says is given as [`Reach::unsettled`]. A refused Service keeps what it had.
+/// is taken away. One whose rules may not be as its spec says is given as [`ServiceRules::unknown`]. A refused Service keeps what it had.
 /// Without asks nothing changes.
 pub fn plan_security_rules(
     group: &NetworkSecurityGroup,

@@ -27,11 +27,17 @@ pub(super) struct WantedSecurityRule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SecurityRuleKind {
     /// Lets `sources` (sorted) reach `ports`.
-    Allow { protocol: Protocol, sources: Vec<String>, ports: BTreeSet<i32> },
-    /// Denies everything else.
+    Allow {
+        protocol: Protocol,
+        sources: Vec<String>,
+        ports: BTreeSet<i32>,
+    },
     DenyAll,
     /// Denies the rest of a protocol at these ports.
-    DenyPorts { protocol: Protocol, ports: BTreeSet<i32> },
+    DenyPorts {
+        protocol: Protocol,
+        ports: BTreeSet<i32>,
+    },
 }
 
 impl WantedSecurityRule {

@@ -1,8 +1,8 @@
 //! The turn of one Service: what it gives up, what it gets, and whether the security group has room for it.
 //!
-//! In: the group as the Services before it left it, and the claims of all. Out: [`Edits`], or a refusal that leaves the group as it is.
-//! Upstream: `reconcileSecurityGroup` in `pkg/provider/azure_loadbalancer.go`, and `RuleHelper` in
-//! `pkg/provider/securitygroup/securitygroup.go`.
+//! In: the group as the Services before it left it, and the claims of all. Out: [`SecurityRuleEdits`], or a refusal that
+//! leaves the group as it is. Upstream: `reconcileSecurityGroup` in `pkg/provider/azure_loadbalancer.go`, and `RuleHelper`
+//! in `pkg/provider/securitygroup/securitygroup.go`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -52,8 +52,9 @@ pub(super) fn plan_edits(
     Ok(edits)
 }
 
-/// Takes away the machines that this cluster had and has no more, and those that it has from rules that nobody needs there: an address
-/// of a Node is nobody else's in its virtual network (`is_alone`: the group serves no other one). A rule that denies everything cuts machines off from all, whoever asked for it.
+/// Takes away the machines that this cluster had and has no more, and those that it has from rules that nobody needs there:
+/// an address of a Node is nobody else's in its virtual network (`is_alone`: the group serves no other one). A rule that
+/// denies everything cuts machines off from all, whoever asked for it.
 pub(super) fn stale_node_edits(
     group: &SecurityGroupDraft,
     claims: &DestinationClaims<'_>,
@@ -224,7 +225,7 @@ fn sizes(group: &SecurityGroupDraft, edits: &SecurityRuleEdits) -> (SecurityGrou
 fn no_priority() -> ServiceRefusal {
     ServiceRefusal {
         field: "securityGroupName".to_owned(),
-        message: "no priority from 500 to 4095 is free in the security group: remove rules from it".to_owned(),
+        message: "the security group has no free priority from 500 to 4095: remove rules from it".to_owned(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What one Service asks of the security group: who may reach which ports at which addresses.
 //!
-//! In: a spec, the addresses of its front ends and of the machines behind them. Out: a [`Reach`], and from it the [`Grant`]s: the rules
-//! in which its addresses have to stand, in the order in which they are made. Upstream:
+//! In: a spec, the addresses of its front ends and of the machines behind them. Out: a [`ServiceRules`], and from it the
+//! [`RuleDestinations`]s: the rules in which its addresses have to stand, in the order in which they are made. Upstream:
 //! `pkg/provider/loadbalancer/accesscontrol.go` and `reconcileSecurityGroup` in `pkg/provider/azure_loadbalancer.go`.
 
 use std::{
@@ -14,13 +14,11 @@ use super::{
     rule::{SecurityRuleKind, WantedSecurityRule},
 };
 
-/// Ports by protocol.
 pub type PortsByProtocol = BTreeMap<Protocol, BTreeSet<i32>>;
 
 /// One Service, as the security group sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceRules {
-    /// Who.
     pub identity: ServiceIdentity,
     /// Whether it shall have rules; otherwise it loses those that it has.
     pub wanted: bool,
@@ -32,7 +30,7 @@ pub struct ServiceRules {
     /// named is ever cleaned.
     pub former: BTreeSet<IpAddr>,
     /// Additional IPs that it has, and what else its status lists without any front end there: they may be those of another cluster
-    /// with the same security group. They leave only rules that [`Reach::proof`] shows to be the Service's.
+    /// with the same security group. They leave only rules that [`ServiceRules::ownership`] shows to be the Service's.
     pub claimed: BTreeSet<IpAddr>,
     /// What shows that a rule is the Service's where it only claims an address.
     pub ownership: RuleOwnership,
@@ -72,7 +70,6 @@ impl RuleOwnership {
     }
 }
 
-/// Addresses of machines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeAddresses {
     /// Of the Nodes of this cluster.

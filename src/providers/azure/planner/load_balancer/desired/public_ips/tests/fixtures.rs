@@ -1,4 +1,4 @@
-//! Services, public IPs and a world that does what an [`Outcome`] says.
+//! Services, public IPs and a cloud that does what a [`PublicIpPlan`] says.
 
 use std::{collections::BTreeMap, sync::Arc};
 

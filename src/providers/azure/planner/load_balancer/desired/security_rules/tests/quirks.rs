@@ -262,7 +262,7 @@ fn without_a_free_priority_only_those_that_need_one_are_refused() {
     let refusal = outcome.services[&identity("a")].as_ref().unwrap_err();
     assert_eq!(
         refusal.to_string(),
-        "securityGroupName: no priority from 500 to 4095 is free in the security group: remove rules from it"
+        "securityGroupName: the security group has no free priority from 500 to 4095: remove rules from it"
     );
     assert_eq!(outcome.services[&identity("b")], Ok(()), "it shares a rule, so that the group gets no larger in rules");
 }
