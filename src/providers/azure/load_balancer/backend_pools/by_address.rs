@@ -10,7 +10,7 @@ use futures::future::join_all;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::{BackendPoolSyncer, PoolWriter, managed_pool::ManagedPool, outcome::PoolSyncOutcome};
+use super::{BackendPoolSyncer, PoolWriter, outcome::PoolSyncOutcome};
 use crate::providers::azure::{
     arm::{ArmClient, ArmErrorClass, ArmResult, ResourceId, Urgency, api, network::BackendAddressPool},
     planner::load_balancer::{
@@ -18,6 +18,7 @@ use crate::providers::azure::{
             PoolNode,
             node_ip::{self, PoolUpdate},
         },
+        pools::managed_pool::ManagedPool,
         settings::LoadBalancerSettings,
     },
 };

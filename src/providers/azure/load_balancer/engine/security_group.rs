@@ -16,7 +16,7 @@ use crate::{
     providers::azure::{
         arm::{ArmErrorClass, ResourceId, Urgency, network::NetworkSecurityGroup},
         load_balancer::{
-            backend_pools::PoolMemberAddresses,
+            backend_pools::member_addresses,
             service_index::{BackendLookup, ParsedService},
         },
         planner::load_balancer::{
@@ -24,6 +24,7 @@ use crate::{
                 ServiceRequest,
                 security_rules::{self, SecurityRulePlan, ServiceRules},
             },
+            pools::member_addresses::PoolMemberAddresses,
             spec::{ServiceRefusal, ServiceSpec},
         },
     },
@@ -87,7 +88,7 @@ async fn reached_machines(world: &StageContext, asks: &[ServiceRequest], look: &
     if specs.all(|spec| spec.floating_ip) {
         return PoolMemberAddresses::default();
     }
-    PoolMemberAddresses::look_up(&world.inventory, &world.service_index.nodes(), &world.settings).await
+    member_addresses(&world.inventory, &world.service_index.nodes(), &world.settings).await
 }
 
 fn plan_for_group(

@@ -16,7 +16,7 @@ use crate::{
         inventory::Inventory,
         load_balancer::{
             apply::NetworkWriter,
-            backend_pools::{BackendPoolSyncer, listed_in_pools, vm_sets},
+            backend_pools::{BackendPoolSyncer, vm_sets},
             events::{self, ArmCallKind},
             explain::cloud_error,
             observe::{ExpectedDocument, NetworkCacheKey, NetworkObserver, NetworkQuery, NetworkReadFailure},
@@ -29,6 +29,7 @@ use crate::{
                 status::{has_parts_of, public_ip_groups},
             },
             observed::ObservedNetwork,
+            pools::member_addresses::listed_in_pools,
             settings::LoadBalancerSettings,
             spec::{ServiceIdentity, ServiceSpec},
         },

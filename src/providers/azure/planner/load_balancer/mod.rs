@@ -8,5 +8,6 @@ pub mod desired;
 pub mod naming;
 pub mod observed;
 pub mod plan;
+pub mod pools;
 pub mod settings;
 pub mod spec;
