@@ -47,6 +47,7 @@ use crate::providers::azure::planner::load_balancer::{
 use crate::providers::azure::{
     arm::{
         ArmClient, ArmResult, ResourceId, Urgency,
+        compute::VirtualMachineScaleSet,
         network::{ArmLoadBalancer, BackendAddressPool},
     },
     config::{BackendPoolType, VmType},
@@ -126,6 +127,15 @@ pub fn fingerprint(nodes: &[Arc<Node>], all_nodes: &[Arc<Node>], settings: &Load
     hasher.finish()
 }
 
+/// What rounds remember: a copy.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PoolSyncMemory {
+    /// Members without a Node.
+    pub orphans: OrphanedPoolMembers,
+    /// Models of scale sets as they were last seen, by key.
+    pub scale_sets: BTreeMap<String, Arc<VirtualMachineScaleSet>>,
+}
+
 /// A machine that is off, or not ready to be written, is looked at again after this.
 const POWERED_OFF_RESYNC: Duration = Duration::from_secs(300);
 
@@ -169,6 +179,12 @@ impl BackendPoolSyncer {
             orphans: unclaimed,
             resync_after: again,
         }
+    }
+
+    /// What is remembered of members and models now, to plan with.
+    pub fn memory(&self) -> PoolSyncMemory {
+        let orphans = self.orphans.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        PoolSyncMemory { orphans, scale_sets: self.model_writer.known_models() }
     }
 
     /// After how long there is something to do at the latest, although no Node changes: as of the last [`Members::sync`].

@@ -27,10 +27,10 @@ use crate::{
             batch::batcher::{BatchInterrupted, BatchReservation, Batcher},
             events::ArmCallKind,
             explain::cloud_error,
-            service_index::ParsedService,
         },
         planner::load_balancer::{
             desired::{ServiceRequest, load_balancers::RetainedFrontend, public_ips::PublicIpRelease},
+            rule_memory::ParsedService,
             spec::{ServiceIdentity, ServiceSpec},
         },
     },

@@ -9,5 +9,6 @@ pub mod naming;
 pub mod observed;
 pub mod plan;
 pub mod pools;
+pub mod rule_memory;
 pub mod settings;
 pub mod spec;

@@ -12,7 +12,9 @@ use crate::providers::azure::{
         network::{ArmLoadBalancer, BackendAddressPool},
     },
     config::LoadBalancerSku,
-    planner::load_balancer::{naming, observed::ObservedNetwork, settings::LoadBalancerSettings, spec::IpFamily},
+    planner::load_balancer::{
+        desired::pool_members::PoolNode, naming, observed::ObservedNetwork, settings::LoadBalancerSettings, spec::IpFamily,
+    },
 };
 
 /// A pool of the cluster.
@@ -38,6 +40,11 @@ impl ManagedPool {
         self.vm_set.as_ref().is_none_or(|set| set.eq_ignore_ascii_case(name))
     }
 
+    /// Whether some of these Nodes belongs into it and has an address of its family.
+    pub fn will_have_members(&self, nodes: &[PoolNode], settings: &LoadBalancerSettings) -> bool {
+        nodes.iter().any(|node| node.belongs(settings) && node.address(self.family).is_some())
+    }
+
     /// Addresses that stand in it for themselves, not for an interface that lists it.
     pub fn has_addresses(&self) -> bool {
         let properties = self.document.properties.as_ref();
@@ -47,6 +54,15 @@ impl ManagedPool {
                 && entry.ip_address.as_deref().is_some_and(|ip| !ip.is_empty())
         })
     }
+}
+
+/// The pool without the addresses that it lists, for interfaces to list it; `None`: it has none.
+pub fn without_addresses(pool: &BackendAddressPool) -> Option<BackendAddressPool> {
+    let mut changed = pool.clone();
+    let properties = changed.properties.get_or_insert_default();
+    properties.load_balancer_backend_addresses = Some(Vec::new());
+    properties.virtual_network = None;
+    (changed != *pool).then_some(changed)
 }
 
 /// The pools to keep. `created`: ids of pools that were made just now, which are filled even when such pools are left to others.

@@ -53,6 +53,14 @@ impl PoolMemberResource {
         self.id().key()
     }
 
+    /// An entry of `backendIPConfigurations` that this document makes: its key is [`Self::key`], the rest is anything.
+    pub fn ip_configuration(&self) -> String {
+        match self {
+            Self::Instance(id) => format!("{id}/networkInterfaces/primary/ipConfigurations/primary"),
+            Self::Interface(id) => format!("{id}/ipConfigurations/primary"),
+        }
+    }
+
     /// The scale set of an instance.
     pub fn scale_set(&self) -> Option<ResourceId> {
         match self {

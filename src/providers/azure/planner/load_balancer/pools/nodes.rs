@@ -39,6 +39,12 @@ pub fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
     }
 }
 
+/// Addresses of type `InternalIP`.
+pub fn internal_addresses(node: &Node) -> Vec<IpAddr> {
+    let listed = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+    listed.filter(|address| address.type_ == "InternalIP").filter_map(|address| address.address.parse().ok()).collect()
+}
+
 /// How the machine of `node` is asked for.
 pub fn machine_query(node: &Node) -> MachineQuery {
     let id = match node::provider_id(node).map(provider_id::parse) {
