@@ -9,6 +9,7 @@
 
 pub mod after;
 pub mod network;
+pub mod owner;
 pub mod pools;
 mod print;
 pub mod rules;
@@ -21,6 +22,7 @@ use std::{
 
 use self::{
     network::{NetworkPlan, plan_network},
+    owner::ChangeOwner,
     pools::{PoolInput, PoolPlan},
     rules::{PlannedSecurityRules, RuleInput, leads_to_machines, plan_rules},
     waiting::WaitingFor,
@@ -52,15 +54,6 @@ pub struct PlanInput<'a> {
     pub pools: &'a PoolInput<'a>,
     /// The configuration.
     pub settings: &'a LoadBalancerSettings,
-}
-
-/// Who causes a change.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ChangeOwner {
-    /// A Service, by namespace and name.
-    Service(String),
-    /// The Nodes of the cluster.
-    Nodes,
 }
 
 /// Everything that has to be done.
@@ -102,7 +95,8 @@ pub fn plan(input: &PlanInput<'_>) -> Plan {
     after::apply_pools(&mut written, &pools);
     let (granted, others) = granted(requests, others, &network);
     let rules = plan_group(input, &written, &granted, &others);
-    let mut waiting = waiting::for_network(observed, &written, &granted, &network, settings);
+    let mut waiting = waiting::for_network(&written, &granted, &network, settings);
+    waiting.extend(pools::new_pools(observed, &network).into_iter().map(WaitingFor::NewPool));
     waiting.extend(pools.waiting.iter().cloned());
     if let (None, Some(id)) = (&rules, &settings.security_group)
         && granted.iter().any(|request| matches!(request, ServiceRequest::Ensure(_)))

@@ -5,7 +5,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::Arc,
 };
 
@@ -16,7 +15,7 @@ use super::super::{
     settings::LoadBalancerSettings,
     spec::{IpFamily, ServiceIdentity, ServiceRefusal, ServiceSpec},
 };
-use super::ChangeOwner;
+use super::owner::ChangeOwner;
 use crate::providers::azure::arm::{
     ResourceId,
     network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancingRule, Probe},
@@ -74,12 +73,6 @@ impl NetworkPlan {
     /// Whether nothing has to be done.
     pub fn is_empty(&self) -> bool {
         self.public_ips.writes.is_empty() && self.public_ips.releases.is_empty() && self.load_balancers.changes.is_empty()
-    }
-}
-
-impl fmt::Display for NetworkPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", super::Plan { network: self.clone(), ..super::Plan::default() })
     }
 }
 

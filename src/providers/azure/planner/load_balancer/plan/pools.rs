@@ -32,8 +32,8 @@ use super::{
         },
         settings::LoadBalancerSettings,
     },
-    ChangeOwner,
     network::NetworkPlan,
+    owner::ChangeOwner,
     waiting::WaitingFor,
 };
 use crate::providers::azure::{

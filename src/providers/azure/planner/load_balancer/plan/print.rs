@@ -5,7 +5,9 @@ use std::{collections::BTreeSet, fmt};
 
 use super::{
     super::{desired::load_balancers::LoadBalancerWrite, spec::ServiceIdentity},
-    ChangeOwner, Plan,
+    Plan,
+    network::NetworkPlan,
+    owner::ChangeOwner,
     pools::PoolChangeKind,
 };
 
@@ -33,6 +35,12 @@ fn suffix(owners: &BTreeSet<ChangeOwner>) -> String {
 
 fn services<'a>(identities: impl IntoIterator<Item = &'a ServiceIdentity>) -> String {
     suffix(&identities.into_iter().map(|who| ChangeOwner::Service(who.key.clone())).collect())
+}
+
+impl fmt::Display for NetworkPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Plan { network: self.clone(), ..Plan::default() })
+    }
 }
 
 impl fmt::Display for Plan {

@@ -56,7 +56,6 @@ impl fmt::Display for WaitingFor {
 
 /// What Services wait for in the documents that will be there.
 pub(super) fn for_network(
-    observed: &ObservedNetwork,
     written: &ObservedNetwork,
     requests: &[ServiceRequest],
     network: &NetworkPlan,
@@ -73,6 +72,5 @@ pub(super) fn for_network(
             PendingAddress::Private(name) => WaitingFor::PrivateAddress(key(), name),
         }));
     }
-    waiting.extend(super::pools::new_pools(observed, network).into_iter().map(WaitingFor::NewPool));
     waiting
 }
