@@ -33,7 +33,7 @@ use cloud_controller_manager::{
                 security_rules::{self, NodeAddresses, ServiceRules},
             },
             observed::ObservedNetwork,
-            plan::plan,
+            plan::network::plan_network,
             settings::LoadBalancerSettings,
             spec::{AccessControl, AdditionalIpPolicy, ServiceSpec, parse_leniently, parse_service, warnings},
         },
@@ -411,7 +411,7 @@ pub fn network_plans(data: &[u8]) {
     };
     let leaving = ServiceRequest::Delete(ranges.identity.clone(), Some(Arc::clone(&ranges)));
     let asks = [ServiceRequest::Ensure(Arc::clone(&open)), ServiceRequest::Ensure(internal), leaving];
-    black_box(plan(&observed, &asks, &[], &settings).to_string());
+    black_box(plan_network(&observed, &asks, &[], &settings).to_string());
 
     let address = "20.0.0.1".parse().unwrap();
     let Ok(opened) = ServiceRules::wanted(&open, &[address], &[]) else { return };

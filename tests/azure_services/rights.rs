@@ -175,14 +175,21 @@ fn a_plan_says_what_is_done_then() {
         let waits = || life.unsettled("web")["stage"] == "waiting for the lease";
         cluster.until("it waits for the lease", MINUTE, |_| waits()).await;
         let (balancer, hosts) = (life.provider.load_balancer().unwrap(), Vec::<Arc<Node>>::new());
+        let two_hosts: Vec<Arc<Node>> = cluster.server.list::<Node>().into_iter().map(Arc::new).collect();
         let before = balancer.plan_load_balancer("kubernetes", &web, &hosts).await.unwrap();
         assert!(before.contains("/publicIPAddresses/") && before.contains("/loadBalancers/kubernetes: "), "{before}");
+        assert!(before.contains("later: security rules of default/web: public IP "), "{before}");
+        let again = balancer.plan_load_balancer("kubernetes", &web, &hosts).await.unwrap();
+        assert_eq!(again, before, "asking changes nothing");
+        let with_nodes = balancer.plan_load_balancer("kubernetes", &web, &two_hosts).await.unwrap();
+        assert_eq!(with_nodes.matches("joins kubernetes/kubernetes (for Nodes)").count(), 2, "{with_nodes}");
         assert_eq!(cluster.writes(), Vec::<String>::new());
 
         cluster.server.delete::<Lease>(NAMESPACE, NAME);
         cluster.until_ready(5 * MINUTE).await;
         let web = cluster.service("web").unwrap();
         assert_eq!(balancer.plan_load_balancer("kubernetes", &web, &hosts).await.unwrap(), "");
+        assert_eq!(balancer.plan_load_balancer("kubernetes", &web, &two_hosts).await.unwrap(), "");
         life.stop().await;
     });
 }

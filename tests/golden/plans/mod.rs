@@ -11,6 +11,7 @@
 mod cloud;
 mod cluster;
 mod load_balancers;
+mod printed;
 mod public_ips;
 mod security_rules;
 mod specs;

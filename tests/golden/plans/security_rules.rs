@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use cloud_controller_manager::providers::azure::{
     arm::network::NetworkSecurityGroup,
-    load_balancer::backend_pools::listed_in_pools,
     planner::load_balancer::{
         desired::{
             ServiceRequest,
@@ -12,6 +11,7 @@ use cloud_controller_manager::providers::azure::{
             status::frontend_addresses,
         },
         observed::ObservedNetwork,
+        pools::member_addresses::listed_in_pools,
         spec::ServiceSpec,
     },
 };

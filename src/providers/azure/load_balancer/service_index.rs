@@ -1,75 +1,30 @@
 //! Everybody whose parts are in the shared documents: the Services of the cluster with a load balancer of ours, what they ask for, and
 //! what is remembered of them.
 //!
-//! In: the stores of Services and Nodes. Out: specs (read once per version of an object), the other Services for a plan, what the
-//! security group has to know of each ([`ServiceRules`]). What is remembered is lost with the process; then nothing is taken away that only
-//! memory could prove.
+//! In: the stores of Services and Nodes, and what has been written. Out: specs (read once per version of an object), the other Services
+//! for a plan, and a copy of what is remembered ([`RuleMemory`]). Only `record_…` and `note_…` change that. It is lost with the process;
+//! then nothing is taken away that only memory could prove.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use crate::providers::azure::planner::load_balancer::{
-    desired::{
-        ServiceRequest,
-        public_ips::public_ip_addresses_of,
-        security_rules::{NodeAddresses, PortsByProtocol, RuleOwnership, ServiceRules},
-        status::frontend_addresses,
-        traces::ports_of,
-    },
-    observed::ObservedNetwork,
+    desired::{ServiceRequest, security_rules::ServiceRules},
+    pools::nodes::internal_addresses,
+    rule_memory::{ParsedService, RuleHistory, RuleMemory},
     settings::LoadBalancerSettings,
     spec::{
         ServiceIdentity, ServiceRefusal, ServiceSpec, additional_ip_conflict, annotated_additional_ips, identity_of,
-        parse_leniently, parse_service, status_addresses,
+        status_addresses,
     },
 };
 use crate::runtime::store::{InformerStore, ObjectKey};
 use k8s_openapi::api::core::v1::{Node, Service};
 
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
-
-/// What a Service asks for, or why it gets nothing new.
-#[derive(Debug, Clone)]
-pub enum ParsedService {
-    /// This.
-    Valid(Arc<ServiceSpec>),
-    /// It cannot be read; the spec has what is needed to leave alone what it has.
-    Refused(Arc<ServiceSpec>, Arc<[ServiceRefusal]>),
-}
-
-impl ParsedService {
-    fn of(service: &Service, settings: &LoadBalancerSettings) -> Self {
-        match parse_service(service, settings) {
-            Ok(spec) => ParsedService::Valid(Arc::new(spec)),
-            Err(refusals) => ParsedService::Refused(Arc::new(parse_leniently(service, settings)), refusals.into()),
-        }
-    }
-
-    /// The spec, valid or not.
-    pub fn spec(&self) -> &Arc<ServiceSpec> {
-        match self {
-            ParsedService::Valid(spec) | ParsedService::Refused(spec, _) => spec,
-        }
-    }
-}
-
-/// What is remembered of one Service.
-#[derive(Debug, Clone, Default)]
-struct RuleHistory {
-    /// Addresses of its front ends and of machines behind it, now and before.
-    addresses: BTreeSet<IpAddr>,
-    /// Other addresses that it has or had: it only claims them.
-    claimed: BTreeSet<IpAddr>,
-    /// What its rules are, where it only claims an address.
-    ownership: RuleOwnership,
-    /// NodePorts that it has or had.
-    node_ports: PortsByProtocol,
-    /// The spec that its security rules follow.
-    applied: Option<Arc<ServiceSpec>>,
-}
 
 /// A version of a Service, and what it asks for once that has been read. Reading costs as much as a user wrote, so that it is done
 /// once, by whoever needs it first, and never while the lock is held.
@@ -85,21 +40,6 @@ impl ServiceVersion {
     }
 }
 
-/// The machines of the cluster.
-pub struct BackendLookup<'a> {
-    /// Internal addresses of all Nodes.
-    pub all_nodes: &'a BTreeSet<IpAddr>,
-    /// Addresses of those behind a Service.
-    pub of_service: &'a dyn Fn(&ServiceSpec) -> Vec<IpAddr>,
-}
-
-impl BackendLookup<'_> {
-    /// Those that the rules of the Service lead to: with floating IP they lead to front ends.
-    fn of(&self, spec: &ServiceSpec) -> Vec<IpAddr> {
-        if spec.floating_ip { Vec::new() } else { (self.of_service)(spec) }
-    }
-}
-
 /// Reads a Service.
 type ServiceParser = fn(&Service, &LoadBalancerSettings) -> ParsedService;
 
@@ -107,8 +47,7 @@ type ServiceParser = fn(&Service, &LoadBalancerSettings) -> ParsedService;
 struct ServiceIndexState {
     /// By key, the version that is or will be read.
     versions: HashMap<ObjectKey, ServiceVersion>,
-    history: BTreeMap<ServiceIdentity, RuleHistory>,
-    node_addresses: NodeAddresses,
+    memory: RuleMemory,
 }
 
 /// See the module.
@@ -230,107 +169,40 @@ impl ServiceIndex {
         self.nodes.list()
     }
 
-    /// Addresses of Nodes that there are, and of those that have gone while this process looked, as long as `listed` has them: in a
-    /// group that several clusters share, another one's Node may get such an address later.
-    pub fn node_addresses(&self, listed: impl FnOnce() -> BTreeSet<IpAddr>) -> NodeAddresses {
-        let mut inner = self.noted();
-        if !inner.node_addresses.gone.is_empty() {
-            let listed = listed();
-            inner.node_addresses.gone.retain(|address| listed.contains(address));
-        }
-        inner.node_addresses.clone()
+    /// What is remembered of a Service, to be looked at without the lock.
+    fn history_of(&self, identity: &ServiceIdentity) -> Option<RuleHistory> {
+        self.lock().memory.history_of(identity).cloned()
+    }
+
+    /// What is remembered of Services and Nodes now, to plan with. Planning changes nothing here.
+    pub fn memory(&self) -> RuleMemory {
+        self.lock().memory.clone()
+    }
+
+    /// Addresses of the Nodes that there are.
+    pub fn present_nodes(&self) -> BTreeSet<IpAddr> {
+        self.nodes.list().iter().flat_map(|node| internal_addresses(node)).collect()
     }
 
     /// Takes note of the Nodes that there are. One that goes before rules are planned for the first time has been this cluster's too.
     pub fn note_nodes(&self) {
-        drop(self.noted());
+        let present = self.present_nodes();
+        self.lock().memory.note_nodes(present);
     }
 
-    fn noted(&self) -> MutexGuard<'_, ServiceIndexState> {
-        let present: BTreeSet<IpAddr> = self.nodes.list().iter().flat_map(|node| internal_addresses(node)).collect();
-        let mut inner = self.lock();
-        let NodeAddresses { present: before, gone } = std::mem::take(&mut inner.node_addresses);
-        let gone = gone.into_iter().chain(before).filter(|address| !present.contains(address)).collect();
-        inner.node_addresses = NodeAddresses { present, gone };
-        inner
+    /// Takes note of where managed rules lead: see [`RuleMemory::forget_unlisted`].
+    pub fn note_listed(&self, listed: impl FnOnce() -> BTreeSet<IpAddr>) {
+        self.lock().memory.forget_unlisted(listed);
     }
 
     /// Takes note of addresses that were given to Nodes of this cluster, as its pools show: a process that has just begun knows no others.
     pub fn record_pool_addresses(&self, addresses: Vec<IpAddr>) {
-        self.lock().node_addresses.gone.extend(addresses);
+        self.lock().memory.note_gone(addresses);
     }
 
-    /// What an asking Service needs of the security group; an error says what is missing.
-    pub fn rules_of_request(
-        &self,
-        ask: &ServiceRequest,
-        observed: &ObservedNetwork,
-        machines: &BackendLookup<'_>,
-    ) -> Result<ServiceRules, ServiceRefusal> {
-        let listed = public_ip_addresses_of(observed, &ask.identity().key, &self.settings);
-        let mut reach = match ask {
-            ServiceRequest::Ensure(spec) => {
-                let frontends = frontend_addresses(observed, spec, &self.settings);
-                ServiceRules::wanted(spec, &frontends, &machines.of(spec))?.with_former_addresses(spec, &frontends, &listed)
-            }
-            ServiceRequest::Delete(identity, last) => ServiceRules::removed(identity.clone(), last.as_deref(), &listed),
-        };
-        if let Some(memory) = self.history_of(ask.identity()) {
-            add_history(&mut reach, &memory);
-        }
-        Ok(reach)
-    }
-
-    /// What a Service that does not ask now needs of the security group: what its spec says if its rules follow that, else whatever it
-    /// may have.
-    pub fn rules_of_other(
-        &self,
-        wish: &ParsedService,
-        observed: &ObservedNetwork,
-        machines: &BackendLookup<'_>,
-    ) -> ServiceRules {
-        let spec = wish.spec();
-        let addresses = frontend_addresses(observed, spec, &self.settings);
-        let memory = self.history_of(&spec.identity);
-        let settled = memory.as_ref().and_then(|memory| memory.applied.as_ref());
-        let is_settled = settled.is_some_and(|settled| settled == spec);
-        if let Some(Ok(reach)) = is_settled.then(|| ServiceRules::wanted(spec, &addresses, &machines.of(spec))) {
-            return reach;
-        }
-        let told = addresses.iter().chain(&spec.status_addresses).chain(&spec.additional_ips).chain(machines.all_nodes);
-        let mut known: BTreeSet<IpAddr> = told.copied().collect();
-        let mut ports = all_ports(spec);
-        if matches!(wish, ParsedService::Refused(..)) {
-            add_ports(&mut ports, &ports_of(observed, &spec.identity));
-        }
-        if let Some(memory) = &memory {
-            known.extend(memory.addresses.union(&memory.claimed));
-            add_ports(&mut ports, &memory.node_ports);
-        }
-        settled.into_iter().for_each(|settled| add_ports(&mut ports, &all_ports(settled)));
-        ServiceRules::unknown(spec.identity.clone(), known, ports)
-    }
-
-    /// The security group has become as `reach` says.
-    pub fn record_applied(&self, ask: &ServiceRequest, reach: &ServiceRules) {
-        let mut inner = self.lock();
-        match ask {
-            ServiceRequest::Delete(identity, _) => drop(inner.history.remove(identity)),
-            ServiceRequest::Ensure(spec) => {
-                let memory = inner.history.entry(spec.identity.clone()).or_default();
-                let reached = reach.destinations.union(&reach.former);
-                memory.addresses = reached.filter(|address| !reach.claimed.contains(address)).copied().collect();
-                memory.claimed.clone_from(&reach.claimed);
-                memory.ownership.clone_from(&reach.ownership);
-                add_ports(&mut memory.node_ports, &reach.node_ports);
-                memory.applied = Some(Arc::clone(spec));
-            }
-        }
-    }
-
-    /// What is remembered of a Service, to be looked at without the lock.
-    fn history_of(&self, identity: &ServiceIdentity) -> Option<RuleHistory> {
-        self.lock().history.get(identity).cloned()
+    /// The security group has become as `rules` say.
+    pub fn record_applied(&self, ask: &ServiceRequest, rules: &ServiceRules) {
+        self.lock().memory.record_applied(ask, rules);
     }
 
     fn lock(&self) -> MutexGuard<'_, ServiceIndexState> {
@@ -352,43 +224,34 @@ fn addresses_of(node: &Node) -> impl Iterator<Item = IpAddr> {
     listed.filter_map(|address| address.address.parse().ok())
 }
 
-/// Addresses of type `InternalIP`.
-pub fn internal_addresses(node: &Node) -> Vec<IpAddr> {
-    let listed = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
-    listed.filter(|address| address.type_ == "InternalIP").filter_map(|address| address.address.parse().ok()).collect()
-}
-
-/// Adds what is remembered: addresses of front ends are known to have been the Service's, whatever it only claims now.
-fn add_history(reach: &mut ServiceRules, memory: &RuleHistory) {
-    let ServiceRules { destinations, former, claimed, .. } = reach;
-    claimed.extend(memory.claimed.iter().filter(|address| !destinations.contains(address) && !former.contains(address)));
-    claimed.retain(|address| !memory.addresses.contains(address));
-    former.extend(memory.addresses.iter().filter(|address| !destinations.contains(address)));
-    reach.ownership.add(&memory.ownership);
-    add_ports(&mut reach.node_ports, &memory.node_ports);
-}
-
-fn all_ports(spec: &ServiceSpec) -> PortsByProtocol {
-    let mut ports = PortsByProtocol::new();
-    for port in &spec.ports {
-        let numbers = [port.port, port.node_port].into_iter().filter(|number| *number > 0);
-        ports.entry(port.protocol).or_default().extend(numbers);
-    }
-    ports
-}
-
-fn add_ports(ports: &mut PortsByProtocol, more: &PortsByProtocol) {
-    for (protocol, numbers) in more {
-        ports.entry(*protocol).or_default().extend(numbers);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::providers::azure::planner::load_balancer::desired::samples::*;
+    use crate::providers::azure::planner::load_balancer::{
+        desired::{samples::*, security_rules::NodeAddresses},
+        observed::ObservedNetwork,
+        rule_memory::BackendLookup,
+    };
+
+    impl ServiceIndex {
+        fn rules_of_request(
+            &self,
+            ask: &ServiceRequest,
+            observed: &ObservedNetwork,
+            machines: &BackendLookup<'_>,
+        ) -> Result<ServiceRules, ServiceRefusal> {
+            self.memory().rules_of_request(ask, observed, machines, &self.settings)
+        }
+
+        /// As the stage that writes the security group does it.
+        fn node_addresses(&self, listed: impl FnOnce() -> BTreeSet<IpAddr>) -> NodeAddresses {
+            self.note_nodes();
+            self.note_listed(listed);
+            self.memory().nodes().clone()
+        }
+    }
 
     fn roster() -> ServiceIndex {
         ServiceIndex::new(Arc::new(settings()), InformerStore::of(Vec::new()), InformerStore::of(Vec::new()))
@@ -413,7 +276,7 @@ mod tests {
         assert_eq!((removed().wanted, removed().former), (false, addresses(&["20.0.0.1"])));
         roster.record_applied(&remove(&web), &removed());
         assert_eq!(removed().former, addresses(&[]));
-        assert!(roster.lock().history.is_empty());
+        assert!(roster.lock().memory.history_of(&web.identity).is_none());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use futures::future::join_all;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::{BackendPoolSyncer, PoolWriter, managed_pool::ManagedPool, outcome::PoolSyncOutcome};
+use super::{BackendPoolSyncer, PoolWriter, outcome::PoolSyncOutcome};
 use crate::providers::azure::{
     arm::{ArmClient, ArmErrorClass, ArmResult, ResourceId, Urgency, api, network::BackendAddressPool},
     planner::load_balancer::{
@@ -19,7 +19,7 @@ use crate::providers::azure::{
             PoolNode,
             node_ip::{self, PoolUpdate},
         },
-        settings::LoadBalancerSettings,
+        pools::managed_pool::{ManagedPool, without_addresses},
     },
 };
 
@@ -102,14 +102,6 @@ async fn read(network: &ArmClient, target: &ManagedPool) -> ArmResult<BackendAdd
     network.get(&api::BACKEND_POOLS, &target.id, &[]).await
 }
 
-fn without_addresses(pool: &BackendAddressPool) -> Option<BackendAddressPool> {
-    let mut changed = pool.clone();
-    let properties = changed.properties.get_or_insert_default();
-    properties.load_balancer_backend_addresses = Some(Vec::new());
-    properties.virtual_network = None;
-    (changed != *pool).then_some(changed)
-}
-
 impl BackendPoolSyncer {
     fn pool_updater<'a>(&self, pools: &'a dyn PoolWriter, urgency: Urgency) -> PoolUpdater<'a> {
         PoolUpdater { network: self.network.with_urgency(urgency), pools, urgency }
@@ -148,7 +140,7 @@ impl BackendPoolSyncer {
         let mut outcome = PoolSyncOutcome::default();
         let (mut listed, mut ready): (Vec<_>, Vec<_>) = targets.into_iter().partition(|target| !target.members.is_empty());
         // With nobody to put into it, a pool would be emptied.
-        listed.retain(|target| will_have_members(target, nodes, &self.settings));
+        listed.retain(|target| target.will_have_members(nodes, &self.settings));
         if self.migrate_api {
             listed = self.migrate_by_api(listed, pools, urgency, &mut outcome).await;
         }
@@ -188,10 +180,6 @@ impl BackendPoolSyncer {
         join_all(migrated.iter().map(|target| wait_for_migration(&network, target))).await;
         migrated
     }
-}
-
-fn will_have_members(target: &ManagedPool, nodes: &[PoolNode], settings: &LoadBalancerSettings) -> bool {
-    nodes.iter().any(|node| node.belongs(settings) && node.address(target.family).is_some())
 }
 
 /// Waits until ARM has as many addresses in the pool as interfaces listed it.

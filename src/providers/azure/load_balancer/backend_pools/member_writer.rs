@@ -13,19 +13,19 @@ use futures::{StreamExt, future::join_all};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::{
-    member_resource::PoolMemberResource,
-    outcome::PoolSyncOutcome,
-    plan::{PoolMemberUpdate, PoolMemberUpdates},
-};
+use super::outcome::PoolSyncOutcome;
 use crate::providers::azure::{
     arm::{
         ArmClient, ArmErrorClass, ArmResult, Precondition, ResourceId, api, compute::VirtualMachineScaleSetVm,
         network::NetworkInterface,
     },
     inventory::Inventory,
-    planner::load_balancer::desired::pool_members::node_ip_configuration::{
-        self, MembershipSkipReason, PoolMembershipPatch,
+    planner::load_balancer::{
+        desired::pool_members::node_ip_configuration::{self, MembershipSkipReason, PoolMembershipPatch},
+        pools::{
+            member_resource::PoolMemberResource,
+            member_updates::{PoolMemberUpdate, PoolMemberUpdates},
+        },
     },
 };
 

@@ -16,15 +16,9 @@
 //! completes.
 
 mod by_address;
-mod managed_pool;
-mod member_addresses;
-mod member_resource;
 mod member_writer;
 mod model_writer;
-mod nodes;
-mod orphans;
 mod outcome;
-mod plan;
 #[cfg(test)]
 mod tests;
 
@@ -41,28 +35,32 @@ use crate::providers::azure::planner::load_balancer::{
         node_ip_configuration::{PoolEntryStatus, PoolMembershipPatch},
     },
     observed::ObservedNetwork,
+    pools::{
+        located::{self, ExcludedMembers, vm_set},
+        managed_pool::{self, ManagedPool},
+        member_addresses::PoolMemberAddresses,
+        member_updates::{self, PoolMember},
+        nodes,
+        orphans::{OrphanedPoolMembers, PoolMemberOwners, members_of_node_sets},
+    },
     settings::LoadBalancerSettings,
 };
 use crate::providers::azure::{
     arm::{
         ArmClient, ArmResult, ResourceId, Urgency,
+        compute::VirtualMachineScaleSet,
         network::{ArmLoadBalancer, BackendAddressPool},
     },
     config::{BackendPoolType, VmType},
-    inventory::{Freshness, Inventory, LookupError, Machine, MachineKind},
+    inventory::{Freshness, Inventory, LookupError},
     node,
 };
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
-use managed_pool::ManagedPool;
-pub use member_addresses::{PoolMemberAddresses, listed_in_pools};
-use member_resource::PoolMemberResource;
 use member_writer::PoolMemberWriter;
 use model_writer::ScaleSetModelWriter;
-use orphans::{OrphanedPoolMembers, PoolMemberOwners, members_of_node_sets};
 use outcome::PoolSyncOutcome;
 pub use outcome::{PoolSyncError, PoolSyncFailure, PoolSyncSummary};
-use plan::PoolMember;
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -102,14 +100,19 @@ pub async fn vm_sets(inventory: &Inventory, nodes: &[Arc<Node>]) -> Vec<String> 
     names.into_iter().collect()
 }
 
-/// The scale set or availability set of a machine.
-fn vm_set(machine: &Machine) -> Option<&ResourceId> {
-    match &machine.kind {
-        MachineKind::ScaleSetInstance { scale_set: set, .. }
-        | MachineKind::FlexInstance { scale_set: set }
-        | MachineKind::AvailabilitySet { set } => Some(set),
-        MachineKind::Standalone => None,
+/// Where the machines of these Nodes are in pools.
+pub async fn member_addresses(
+    inventory: &Inventory,
+    nodes: &[Arc<Node>],
+    settings: &LoadBalancerSettings,
+) -> PoolMemberAddresses {
+    let (mut reached, unknown) = PoolMemberAddresses::of_nodes(nodes, settings);
+    let wanted: Vec<_> = unknown.iter().map(|(wanted, _)| wanted.clone()).collect();
+    let found = inventory.look_up(&wanted, Freshness::Cached).await;
+    for ((_, node), machine) in unknown.into_iter().zip(found) {
+        reached.add(node, machine.ok().as_deref(), settings);
     }
+    reached
 }
 
 /// What of the Nodes decides who is in the pools, as a number: who may join and who may stay. From pools of interfaces, those who do not
@@ -123,6 +126,15 @@ pub fn fingerprint(nodes: &[Arc<Node>], all_nodes: &[Arc<Node>], settings: &Load
         (nodes::pool_node(node, settings), node::provider_id(node)).hash(&mut hasher);
     }
     hasher.finish()
+}
+
+/// What rounds remember: a copy.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PoolSyncMemory {
+    /// Members without a Node.
+    pub orphans: OrphanedPoolMembers,
+    /// Models of scale sets as they were last seen, by key.
+    pub scale_sets: BTreeMap<String, Arc<VirtualMachineScaleSet>>,
 }
 
 /// A machine that is off, or not ready to be written, is looked at again after this.
@@ -170,6 +182,12 @@ impl BackendPoolSyncer {
         }
     }
 
+    /// What is remembered of members and models now, to plan with.
+    pub fn memory(&self) -> PoolSyncMemory {
+        let orphans = self.orphans.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        PoolSyncMemory { orphans, scale_sets: self.model_writer.known_models() }
+    }
+
     /// After how long there is something to do at the latest, although no Node changes: as of the last [`BackendPoolSyncer::sync`].
     pub fn resync_after(&self) -> Option<Duration> {
         *self.lock_resync_after()
@@ -202,10 +220,10 @@ impl BackendPoolSyncer {
     }
 
     async fn evict(&self, targets: &[ManagedPool], fresh: bool, urgency: Urgency) -> PoolSyncOutcome {
-        let tasks = plan::evict(targets, &self.settings);
+        let tasks = member_updates::evict(targets, &self.settings);
         let arm = self.compute.with_urgency(urgency);
         let leave = targets.iter().map(|target| target.id.clone()).collect();
-        let wish = PoolMembershipPatch { leave, ..plan::empty_patch(&self.settings) };
+        let wish = PoolMembershipPatch { leave, ..member_updates::empty_patch(&self.settings) };
         let sets: Vec<ResourceId> = tasks.values().filter_map(|task| task.resource.scale_set()).collect();
         let mut outcome = PoolSyncOutcome::default();
         if self.settings.vm_type != VmType::Standard || !sets.is_empty() {
@@ -232,14 +250,16 @@ impl BackendPoolSyncer {
         }
         let arm = self.compute.with_urgency(round.urgency);
         outcome.merge(
-            self.model_writer.ensure(&arm, plan::models(&targets, &seats, &self.settings, self.model_writer.group())).await,
+            self.model_writer
+                .ensure(&arm, member_updates::models(&targets, &seats, &self.settings, self.model_writer.group()))
+                .await,
         );
-        let mut tasks = plan::joins(&targets, &seats, &self.settings);
+        let mut tasks = member_updates::joins(&targets, &seats, &self.settings);
         let mut standings = self.excluded_members(round.all_nodes, &targets).await;
         let (unclaimed, due) = self.orphans(round.all_nodes, &seats, &targets).await;
         let nobodys: BTreeSet<String> = unclaimed.keys().cloned().collect();
         standings.extend(unclaimed.into_iter().map(|(key, node)| (key, (PoolEntryStatus::Excluded, node))));
-        plan::leaves(&targets, &standings, &self.settings, &mut tasks);
+        member_updates::leaves(&targets, &standings, &self.settings, &mut tasks);
         tasks.iter_mut().for_each(|(key, task)| task.is_orphan = nobodys.contains(key));
         outcome.merge(self.member_writer.write(&arm, tasks, |set| self.at_once(set)).await);
         let is_off = |seat: &PoolMember| !seat.is_active && seat.lacks(&targets, &self.settings);
@@ -255,7 +275,7 @@ impl BackendPoolSyncer {
         seats: &[PoolMember],
         targets: &[ManagedPool],
     ) -> (BTreeMap<String, String>, Option<Duration>) {
-        let members = targets.iter().flat_map(|target| target.members.iter().cloned()).collect();
+        let members = located::member_keys(targets);
         let claims = self.member_owners(nodes, seats, &members).await;
         let companions = members_of_node_sets(&members, &claims.by_resource, &self.sets_of(&claims, &members));
         self.orphans.lock().unwrap_or_else(PoisonError::into_inner).update(claims, &members, &companions, Instant::now())
@@ -264,17 +284,11 @@ impl BackendPoolSyncer {
     /// Keys of the sets that the machines at these places are in, by key of the place, as far as they are known. None while all members
     /// have Nodes.
     fn sets_of(&self, claims: &PoolMemberOwners, members: &BTreeSet<String>) -> BTreeMap<String, String> {
-        if members.iter().all(|member| claims.by_resource.contains_key(member)) {
+        if claims.cover(members) {
             return BTreeMap::new();
         }
         let keys: HashSet<&str> = claims.by_resource.keys().chain(members).map(String::as_str).collect();
-        let of_instance = |key: &str| Some((key.to_owned(), PoolMemberResource::of_key(key)?.scale_set()?.key()));
-        let mut sets: BTreeMap<String, String> = keys.iter().filter_map(|key| of_instance(key)).collect();
-        for machine in self.inventory.with_interfaces(&keys) {
-            let Some(set) = vm_set(&machine).map(ResourceId::key) else { continue };
-            sets.extend(machine.interfaces.iter().map(|interface| (interface.id.key(), set.clone())));
-        }
-        sets
+        located::sets_of_members(&keys, &self.inventory.with_interfaces(&keys))
     }
 
     /// The places of all Nodes. Machines are looked up only when some member would be nobody's otherwise.
@@ -284,32 +298,13 @@ impl BackendPoolSyncer {
         seats: &[PoolMember],
         members: &BTreeSet<String>,
     ) -> PoolMemberOwners {
-        let mut claims = PoolMemberOwners::default();
-        claims.by_resource.extend(seats.iter().map(|seat| (seat.resource.key(), seat.node.clone())));
-        let seated: BTreeSet<&str> = seats.iter().map(|seat| seat.node.as_str()).collect();
-        let mut unknown = Vec::new();
-        for node in nodes.iter().filter(|node| !seated.contains(node::name(node))) {
-            let wanted = nodes::machine_query(node);
-            match wanted.id.as_ref().and_then(PoolMemberResource::of_instance) {
-                Some(place) => drop(claims.by_resource.insert(place.key(), wanted.node_name)),
-                // A Node with another id, or that is said to be none of Azure's, has no machine to be asked for by name.
-                None if wanted.id.is_none() && (node::is_unmanaged(node) || node::provider_id(node).is_some()) => {}
-                None => unknown.push(wanted),
-            }
-        }
-        if members.iter().all(|member| claims.by_resource.contains_key(member)) {
+        let (mut claims, unknown) = located::member_owners(nodes, seats);
+        if claims.cover(members) {
             return claims;
         }
         let found = self.inventory.look_up(&unknown, Freshness::Cached).await;
         for (wanted, found) in unknown.into_iter().zip(found) {
-            match found {
-                Ok(machine) => {
-                    claims.by_resource.extend(PoolMemberResource::of(&machine).map(|place| (place.key(), wanted.node_name)))
-                }
-                // What the id names is gone.
-                Err(LookupError::NotListed(_)) if wanted.id.is_some() => {}
-                Err(_) => drop(claims.unlocated_nodes.insert(wanted.node_name)),
-            }
+            located::add_owner(&mut claims, wanted, found);
         }
         claims
     }
@@ -321,23 +316,11 @@ impl BackendPoolSyncer {
         targets: &[ManagedPool],
         outcome: &mut PoolSyncOutcome,
     ) -> Vec<PoolMember> {
-        let belongs = |node: &&Arc<Node>| nodes::pool_node(node, &self.settings).belongs(&self.settings);
-        let (mut seats, mut unknown) = (Vec::new(), Vec::new());
-        for node in nodes.iter().filter(belongs) {
-            let wanted = nodes::machine_query(node);
-            let seat = wanted.id.as_ref().and_then(|id| PoolMember::of_instance(&wanted.node_name, id));
-            match seat.filter(|seat| !seat.lacks(targets, &self.settings)) {
-                Some(seat) => seats.push(seat),
-                None => unknown.push(wanted),
-            }
-        }
+        let (mut seats, unknown) = located::shown_members(nodes, targets, &self.settings);
         let found = self.inventory.look_up(&unknown, Freshness::Cached).await;
         for (wanted, found) in unknown.iter().zip(found) {
-            let by_id = || wanted.id.as_ref().and_then(|id| PoolMember::of_instance(&wanted.node_name, id));
-            match found {
-                Ok(machine) => seats.extend(PoolMember::of(&wanted.node_name, &machine)),
-                // The id says where to write, and the instance itself whether that can be: a list may be older than the machine.
-                Err(LookupError::NoAddress(_) | LookupError::NotListed(_)) if by_id().is_some() => seats.extend(by_id()),
+            match located::looked_up_member(wanted, found) {
+                Ok(member) => seats.extend(member),
                 Err(LookupError::NotListed(why)) => {
                     debug!(node = wanted.node_name, why, "node has no machine to join back-end pools")
                 }
@@ -348,29 +331,14 @@ impl BackendPoolSyncer {
     }
 
     /// Which places may not stay in the pools, by key, with the name of their Node.
-    async fn excluded_members(
-        &self,
-        nodes: &[Arc<Node>],
-        targets: &[ManagedPool],
-    ) -> BTreeMap<String, (PoolEntryStatus, String)> {
-        let stays_out = |node: &&Arc<Node>| !nodes::pool_node(node, &self.settings).belongs(&self.settings);
-        let (mut standings, mut unknown) = (BTreeMap::new(), Vec::new());
-        // What is none of Azure's has no machine to be asked for by name.
-        let is_azures = |node: &&Arc<Node>| !node::is_unmanaged(node) || nodes::machine_query(node).id.is_some();
-        for wanted in nodes.iter().filter(stays_out).filter(is_azures).map(|node| nodes::machine_query(node)) {
-            match wanted.id.as_ref().and_then(PoolMemberResource::of_instance) {
-                Some(place) => drop(standings.insert(place.key(), (PoolEntryStatus::Excluded, wanted.node_name))),
-                None => unknown.push(wanted),
-            }
-        }
+    async fn excluded_members(&self, nodes: &[Arc<Node>], targets: &[ManagedPool]) -> ExcludedMembers {
+        let (mut standings, unknown) = located::excluded_members(nodes, &self.settings);
         if targets.iter().all(|target| target.members.is_empty()) {
             return standings;
         }
         let found = self.inventory.look_up(&unknown, Freshness::Cached).await;
-        for (wanted, machine) in unknown.into_iter().zip(found) {
-            let place = machine.ok().and_then(|machine| PoolMemberResource::of(&machine));
-            standings.extend(place.map(|place| (place.key(), (PoolEntryStatus::Excluded, wanted.node_name))));
-        }
+        standings
+            .extend(unknown.into_iter().zip(found).filter_map(|(wanted, found)| located::looked_up_excluded(wanted, found)));
         standings
     }
 

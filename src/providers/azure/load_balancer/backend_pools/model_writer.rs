@@ -64,6 +64,11 @@ impl ScaleSetModelWriter {
         self.cache().sets.get(set).cloned()
     }
 
+    /// Every model as it was last seen, by key.
+    pub(super) fn known_models(&self) -> BTreeMap<String, Arc<VirtualMachineScaleSet>> {
+        self.cache().sets.iter().map(|(id, set)| (id.key(), Arc::clone(set))).collect()
+    }
+
     fn remember(&self, set: &ResourceId, document: VirtualMachineScaleSet) {
         self.cache().sets.insert(set.clone(), Arc::new(document));
     }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     shared_write::SharedWrite,
-    stage_context::{PlanInput, StageContext, partition_blocked},
+    stage_context::{StageContext, StageInput, partition_blocked},
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult},
@@ -15,7 +15,7 @@ use crate::{
         load_balancer::observe::NetworkCacheKey,
         planner::load_balancer::{
             desired::{ServiceRequest, public_ips::PublicIpChange, status::status},
-            plan::{NetworkPlan, plan},
+            plan::network::{NetworkPlan, plan_network},
             settings::LoadBalancerSettings,
             spec::{IpFamily, ServiceIdentity, ServiceRefusal, ServiceSpec},
         },
@@ -48,7 +48,7 @@ pub(super) async fn admit(
 }
 
 /// Nobody is refused for want of what somebody may have made a moment ago.
-async fn planned(world: &StageContext, asks: &[ServiceRequest], urgency: Urgency) -> CloudResult<(NetworkPlan, PlanInput)> {
+async fn planned(world: &StageContext, asks: &[ServiceRequest], urgency: Urgency) -> CloudResult<(NetworkPlan, StageInput)> {
     let look = world.load_first(asks, urgency).await?;
     let first = plan_unblocked(asks, &look, world);
     let refused = asks.iter().filter(|ask| first.refused.contains_key(ask.identity()));
@@ -64,13 +64,13 @@ async fn planned(world: &StageContext, asks: &[ServiceRequest], urgency: Urgency
     Ok((plan_unblocked(asks, &look, world), look))
 }
 
-fn plan_unblocked(asks: &[ServiceRequest], look: &PlanInput, world: &StageContext) -> NetworkPlan {
+fn plan_unblocked(asks: &[ServiceRequest], look: &StageInput, world: &StageContext) -> NetworkPlan {
     let (free, hindered) = partition_blocked(asks, look, &world.settings);
-    plan(&look.observed, &free, &look.specs_and(&hindered), &world.settings)
+    plan_network(&look.observed, &free, &look.specs_and(&hindered), &world.settings)
 }
 
 /// Whether front ends have to be made: their zones cannot be changed later.
-fn is_new(ask: &ServiceRequest, look: &PlanInput, settings: &LoadBalancerSettings) -> bool {
+fn is_new(ask: &ServiceRequest, look: &StageInput, settings: &LoadBalancerSettings) -> bool {
     matches!(ask, ServiceRequest::Ensure(spec) if status(&look.observed, spec, settings).is_empty())
 }
 

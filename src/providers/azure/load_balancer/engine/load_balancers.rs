@@ -14,7 +14,7 @@ use super::{
     admission, backend_pools,
     batch_commit::{self, AttemptError, BatchStage, ServiceResults},
     shared_write::SharedWrite,
-    stage_context::{PlanInput, StageContext, partition_blocked},
+    stage_context::{StageContext, StageInput, partition_blocked},
 };
 use crate::{
     cloud_provider::CloudError,
@@ -28,7 +28,7 @@ use crate::{
                 public_ips::{self, PublicIpRelease},
                 status::has_parts_of,
             },
-            plan::{NetworkPlan, plan},
+            plan::network::{NetworkPlan, plan_network},
             spec::{ServiceIdentity, ServiceSpec},
         },
     },
@@ -109,7 +109,7 @@ impl UnwrittenLoadBalancers {
         self,
         ready: &[ServiceRequest],
         plan: &NetworkPlan,
-        look: &PlanInput,
+        look: &StageInput,
     ) -> Result<ServiceResults<LoadBalancerStageResult>, AttemptError> {
         let is_unwritten = |document: &&ArmLoadBalancer| {
             document.id.as_deref().is_some_and(|id| self.ids.iter().any(|one| one.as_str().eq_ignore_ascii_case(id)))
@@ -135,10 +135,10 @@ impl UnwrittenLoadBalancers {
 fn plan_ready(
     asks: &[ServiceRequest],
     mut others: Vec<Arc<ServiceSpec>>,
-    look: &PlanInput,
+    look: &StageInput,
     world: &StageContext,
 ) -> (Vec<ServiceRequest>, Vec<ServiceRequest>, NetworkPlan) {
-    let first = plan(&look.observed, asks, &others, &world.settings);
+    let first = plan_network(&look.observed, asks, &others, &world.settings);
     let waiting = first.waiting_for_public_ips();
     if waiting.is_empty() {
         return (asks.to_vec(), Vec::new(), first);
@@ -146,7 +146,7 @@ fn plan_ready(
     let (unready, ready): (Vec<ServiceRequest>, Vec<ServiceRequest>) =
         asks.iter().cloned().partition(|ask| waiting.contains(ask.identity()));
     others.extend(unready.iter().filter_map(ServiceRequest::spec).cloned());
-    let plan = plan(&look.observed, &ready, &others, &world.settings);
+    let plan = plan_network(&look.observed, &ready, &others, &world.settings);
     (ready, unready, plan)
 }
 
@@ -194,7 +194,7 @@ impl LoadBalancerStage<'_> {
     async fn write(
         &self,
         plan: &NetworkPlan,
-        look: &PlanInput,
+        look: &StageInput,
         asks: &[ServiceRequest],
     ) -> Result<(), UnwrittenLoadBalancers> {
         let documents = &plan.load_balancers.changes;
@@ -217,7 +217,7 @@ impl LoadBalancerStage<'_> {
     async fn write_one(
         &self,
         change: &LoadBalancerChange,
-        look: &PlanInput,
+        look: &StageInput,
         asks: &[ServiceRequest],
     ) -> Result<(), AttemptError> {
         tracing::info!(id = %change.id, reasons = change.reasons.join("; "), "writing a load balancer");
@@ -240,7 +240,7 @@ impl LoadBalancerStage<'_> {
     async fn delete(
         &self,
         change: &LoadBalancerChange,
-        look: &PlanInput,
+        look: &StageInput,
         asks: &[ServiceRequest],
     ) -> Result<(), AttemptError> {
         let is_it =

@@ -6,6 +6,7 @@
 mod admission;
 mod backend_pools;
 mod batch_commit;
+mod dry_run;
 mod load_balancers;
 mod pipeline;
 mod pool_metrics;
@@ -27,7 +28,7 @@ use self::{
     pipeline::{RetainedResources, ServicePipeline},
     pool_metrics::PoolMetrics,
     progress::{PipelineProgress, PipelineStage},
-    stage_context::{PlanInput, StageContext},
+    stage_context::{StageContext, StageInput},
 };
 use super::{
     apply::NetworkWriter,
@@ -36,12 +37,13 @@ use super::{
     lease::{LeaseGuard, ResourceLocker},
     observe::{CacheLifetimes, NetworkCacheKey, NetworkObserver},
     reconcile_metrics::LoadBalancerMethod,
-    service_index::{ParsedService, ServiceIndex},
+    service_index::ServiceIndex,
     zones::RegionZones,
 };
 use crate::providers::azure::planner::load_balancer::{
     desired::{ServiceRequest, expected::public_ips, status::status, traces},
-    plan::plan,
+    plan::network::plan_network,
+    rule_memory::ParsedService,
     settings::LoadBalancerSettings,
     spec::{ServiceRefusal, ServiceSpec, ServiceWarning, identity_of, parse_leniently, reason, status_addresses, warnings},
 };
@@ -286,7 +288,7 @@ impl AzureLoadBalancers {
         if let Some(addresses) = found.iter().find(|addresses| !addresses.is_empty()) {
             return Ok(Some(ingress(addresses)));
         }
-        let plan = plan(
+        let plan = plan_network(
             &look.observed,
             &[self.pipeline.context.service_index.deletion_request(service)],
             &look.specs(),
@@ -299,7 +301,7 @@ impl AzureLoadBalancers {
         Ok(has_something.then(|| ingress(&spec.status_addresses)))
     }
 
-    async fn load_for_service(&self, service: &Service) -> CloudResult<PlanInput> {
+    async fn load_for_service(&self, service: &Service) -> CloudResult<StageInput> {
         let ask = self.pipeline.context.service_index.deletion_request(service);
         let look = self.pipeline.context.load_first(std::slice::from_ref(&ask), Urgency::Change).await?;
         if let Some(error) = look.blocked_by(&ask, &self.settings) {
@@ -367,15 +369,11 @@ impl LoadBalancer for AzureLoadBalancers {
         LoadBalancerMethod::Delete.observe(&self.metrics, self.clock, service, work).await
     }
 
-    async fn plan_load_balancer(&self, _: &str, service: &Service, _: &[Arc<Node>]) -> CloudResult<String> {
+    async fn plan_load_balancer(&self, _: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
         self.require_supported()?;
         let (spec, _) = self.accepted_spec(service)?;
         let asks = [ServiceRequest::Ensure(spec)];
-        let look = self.pipeline.context.load(&asks, Urgency::Change).await?;
-        let plan = plan(&look.observed, &asks, &look.specs(), &self.settings);
-        let rules = security_group::plan_rules(&self.pipeline.context, &asks, &look).await;
-        let rules: Vec<String> = rules.map(|rules| rules.plan.reasons).unwrap_or_default();
-        Ok(rules.iter().fold(plan.to_string(), |text, reason| format!("{text}security group: {reason}\n")))
+        Ok(dry_run::plan_requests(&self.pipeline.context, &asks, nodes).await?.to_string())
     }
 
     fn problem(&self) -> Option<String> {

@@ -26,9 +26,10 @@ use crate::{
             ArmErrorClass, ArmResult, Urgency,
             batch::batcher::{BatchInterrupted, BatchReservation, Batcher},
         },
-        load_balancer::{events::ArmCallKind, explain::cloud_error, service_index::ParsedService},
+        load_balancer::{events::ArmCallKind, explain::cloud_error},
         planner::load_balancer::{
             desired::{ServiceRequest, load_balancers::RetainedFrontend, public_ips::PublicIpRelease},
+            rule_memory::ParsedService,
             spec::{ServiceIdentity, ServiceSpec},
         },
     },

@@ -2,29 +2,25 @@
 //!
 //! In: asks whose front ends are there, or gone. Out: whether their rules are right now.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 
 use super::{
     admission,
     batch_commit::{AttemptError, BatchStage, ServiceResults},
-    stage_context::{PlanInput, StageContext},
+    stage_context::{StageContext, StageInput},
 };
 use crate::{
     cloud_provider::CloudError,
     providers::azure::{
-        arm::{ArmErrorClass, ResourceId, Urgency, network::NetworkSecurityGroup},
-        load_balancer::{
-            backend_pools::PoolMemberAddresses,
-            service_index::{BackendLookup, ParsedService},
-        },
+        arm::{ArmErrorClass, ResourceId, Urgency},
+        load_balancer::backend_pools::member_addresses,
         planner::load_balancer::{
             desired::{
                 ServiceRequest,
-                security_rules::{self, SecurityRulePlan, ServiceRules},
+                security_rules::{self, SecurityRulePlan},
             },
-            spec::{ServiceRefusal, ServiceSpec},
+            plan::rules::{PlannedSecurityRules, RuleInput, leads_to_machines, plan_rules},
+            pools::member_addresses::PoolMemberAddresses,
         },
     },
 };
@@ -50,7 +46,7 @@ impl BatchStage for SecurityGroupStage<'_> {
         let Some(id) = self.context.settings.security_group.clone() else { return Ok(all_ok(asks)) };
         for _ in 0..MAX_CONFLICTS {
             let look = self.context.load(asks, self.urgency).await?;
-            let Some(rules) = plan_rules(self.context, asks, &look).await else { return Ok(missing_group(asks, &id)) };
+            let Some(rules) = plan_group(self.context, asks, &look).await else { return Ok(missing_group(asks, &id)) };
             match self.write(&id, &rules.plan).await {
                 Ok(()) => return Ok(self.record_applied(asks, rules)),
                 Err(AttemptError::Arm(error)) if error.class == ArmErrorClass::Conflict => {
@@ -64,58 +60,29 @@ impl BatchStage for SecurityGroupStage<'_> {
     }
 }
 
-/// What becomes of the group, and what was asked of it.
-pub(super) struct PlannedSecurityRules {
-    pub(super) plan: SecurityRulePlan,
-    services: Vec<ServiceRules>,
-    refused: Vec<(usize, ServiceRefusal)>,
-}
-
-/// Plans; `None`: the group does not exist.
-pub(super) async fn plan_rules(
-    world: &StageContext,
-    asks: &[ServiceRequest],
-    look: &PlanInput,
-) -> Option<PlannedSecurityRules> {
+/// Plans on what is remembered now; `None`: the group does not exist.
+async fn plan_group(context: &StageContext, asks: &[ServiceRequest], look: &StageInput) -> Option<PlannedSecurityRules> {
     let group = look.observed.security_group.as_ref()?;
-    let reached = reached_machines(world, asks, look).await;
-    Some(plan_for_group(world, asks, look, group, &reached))
+    let reached = reached_machines(context, asks, look).await;
+    context.service_index.note_nodes();
+    context.service_index.note_listed(|| security_rules::managed_destinations(group));
+    let input = RuleInput {
+        observed: &look.observed,
+        requests: asks,
+        others: &look.others,
+        memory: &context.service_index.memory(),
+        members: &reached,
+        settings: &context.settings,
+    };
+    Some(plan_rules(group, &input))
 }
 
 /// Where machines are in pools, when the rules of some Service lead to machines.
-async fn reached_machines(world: &StageContext, asks: &[ServiceRequest], look: &PlanInput) -> PoolMemberAddresses {
-    let mut specs = asks.iter().filter_map(ServiceRequest::spec).chain(look.others.iter().map(ParsedService::spec));
-    if specs.all(|spec| spec.floating_ip) {
+async fn reached_machines(context: &StageContext, asks: &[ServiceRequest], look: &StageInput) -> PoolMemberAddresses {
+    if !leads_to_machines(asks, &look.others) {
         return PoolMemberAddresses::default();
     }
-    PoolMemberAddresses::look_up(&world.inventory, &world.service_index.nodes(), &world.settings).await
-}
-
-fn plan_for_group(
-    world: &StageContext,
-    asks: &[ServiceRequest],
-    look: &PlanInput,
-    group: &NetworkSecurityGroup,
-    reached: &PoolMemberAddresses,
-) -> PlannedSecurityRules {
-    let nodes = world.service_index.node_addresses(|| security_rules::managed_destinations(group));
-    let behind = |spec: &ServiceSpec| reached.of_service(spec, &look.observed, &world.settings);
-    let machines = BackendLookup { all_nodes: &nodes.present, of_service: &behind };
-    let reach_of = |wish: &ParsedService| world.service_index.rules_of_other(wish, &look.observed, &machines);
-    let mut others: Vec<ServiceRules> = look.others.iter().map(reach_of).collect();
-    let (mut reaches, mut refused) = (Vec::new(), Vec::new());
-    for (place, ask) in asks.iter().enumerate() {
-        match world.service_index.rules_of_request(ask, &look.observed, &machines) {
-            Ok(reach) => reaches.push(reach),
-            Err(refusal) => {
-                // What it has stays, whoever leaves an address that it shares.
-                others.extend(ask.spec().map(|spec| reach_of(&ParsedService::Valid(Arc::clone(spec)))));
-                refused.push((place, refusal));
-            }
-        }
-    }
-    let outcome = security_rules::plan_security_rules(group, &reaches, &others, &nodes, &world.settings);
-    PlannedSecurityRules { plan: outcome, services: reaches, refused }
+    member_addresses(&context.inventory, &context.service_index.nodes(), &context.settings).await
 }
 
 fn all_ok(asks: &[ServiceRequest]) -> ServiceResults<()> {

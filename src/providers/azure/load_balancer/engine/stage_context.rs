@@ -16,11 +16,11 @@ use crate::{
         inventory::Inventory,
         load_balancer::{
             apply::NetworkWriter,
-            backend_pools::{BackendPoolSyncer, listed_in_pools, vm_sets},
+            backend_pools::{BackendPoolSyncer, vm_sets},
             events::{self, ArmCallKind},
             explain::cloud_error,
             observe::{ExpectedDocument, NetworkCacheKey, NetworkObserver, NetworkQuery, NetworkReadFailure},
-            service_index::{ParsedService, ServiceIndex},
+            service_index::ServiceIndex,
             zones::RegionZones,
         },
         planner::load_balancer::{
@@ -29,6 +29,8 @@ use crate::{
                 status::{has_parts_of, public_ip_groups},
             },
             observed::ObservedNetwork,
+            pools::member_addresses::listed_in_pools,
+            rule_memory::ParsedService,
             settings::LoadBalancerSettings,
             spec::{ServiceIdentity, ServiceSpec},
         },
@@ -61,7 +63,7 @@ pub(super) struct StageContext {
 }
 
 /// What one round plans on.
-pub(super) struct PlanInput {
+pub(super) struct StageInput {
     /// What there is.
     pub(super) observed: Arc<ObservedNetwork>,
     /// The Services that do not ask.
@@ -74,7 +76,7 @@ pub(super) struct PlanInput {
     public_ip_attempts: BTreeSet<ServiceIdentity>,
 }
 
-impl PlanInput {
+impl StageInput {
     /// What the others ask for or have.
     pub(super) fn specs(&self) -> Vec<Arc<ServiceSpec>> {
         self.others.iter().map(|wish| Arc::clone(wish.spec())).collect()
@@ -131,14 +133,19 @@ impl PlanInput {
 }
 
 impl StageContext {
-    /// Looks at everything that concerns the asking Services and the others.
-    pub(super) async fn load(&self, asks: &[ServiceRequest], urgency: Urgency) -> CloudResult<PlanInput> {
+    /// Looks at everything that concerns the asking Services and the others, and remembers nothing of the Nodes that pools tell of.
+    pub(super) async fn peek(&self, asks: &[ServiceRequest], urgency: Urgency) -> CloudResult<StageInput> {
+        self.read(asks, &BTreeSet::new(), urgency).await
+    }
+
+    /// The same before something is written.
+    pub(super) async fn load(&self, asks: &[ServiceRequest], urgency: Urgency) -> CloudResult<StageInput> {
         self.load_with(asks, &BTreeSet::new(), urgency).await
     }
 
     /// The same before anything is done. Who goes, had an address and is found on no load balancer is looked for a second time, under all
     /// names that it may have parts at.
-    pub(super) async fn load_first(&self, asks: &[ServiceRequest], urgency: Urgency) -> CloudResult<PlanInput> {
+    pub(super) async fn load_first(&self, asks: &[ServiceRequest], urgency: Urgency) -> CloudResult<StageInput> {
         let look = self.load(asks, urgency).await?;
         let lost: Vec<ServiceRequest> = asks.iter().filter(|ask| is_lost(ask, &look.observed)).cloned().collect();
         if lost.is_empty() {
@@ -156,13 +163,23 @@ impl StageContext {
         asks: &[ServiceRequest],
         more: &BTreeSet<ExpectedDocument>,
         urgency: Urgency,
-    ) -> CloudResult<PlanInput> {
+    ) -> CloudResult<StageInput> {
+        let look = self.read(asks, more, urgency).await?;
+        self.service_index.record_pool_addresses(listed_in_pools(&look.observed, &self.settings));
+        Ok(look)
+    }
+
+    async fn read(
+        &self,
+        asks: &[ServiceRequest],
+        more: &BTreeSet<ExpectedDocument>,
+        urgency: Urgency,
+    ) -> CloudResult<StageInput> {
         let others = self.service_index.others(&asks.iter().map(ServiceRequest::identity).cloned().collect());
         let mut need = self.query(asks, &others);
         need.expected.extend(more.iter().cloned());
         let zones = self.refresh_zones(urgency).await;
         let (mut observed, mut unread) = self.observe(&need, asks, urgency).await?;
-        self.service_index.record_pool_addresses(listed_in_pools(&observed, &self.settings));
         let known = need.public_ip_groups.len();
         need.public_ip_groups.extend(public_ip_groups(&observed, asks.iter().map(ServiceRequest::identity)));
         if need.public_ip_groups.len() > known {
@@ -174,7 +191,7 @@ impl StageContext {
             .filter(|who| self.public_ip_attempts().contains(who))
             .cloned()
             .collect();
-        Ok(PlanInput { observed, others, zones, failures: unread, public_ip_attempts: tried })
+        Ok(StageInput { observed, others, zones, failures: unread, public_ip_attempts: tried })
     }
 
     /// Services for which this process has sent a public IP to ARM.
@@ -259,7 +276,7 @@ fn is_lost(ask: &ServiceRequest, observed: &ObservedNetwork) -> bool {
 /// Those of whom all is known that planning needs, and the others with what hinders them, who keep what they have.
 pub(super) fn partition_blocked(
     asks: &[ServiceRequest],
-    look: &PlanInput,
+    look: &StageInput,
     settings: &LoadBalancerSettings,
 ) -> (Vec<ServiceRequest>, Vec<(ServiceRequest, CloudError)>) {
     let (mut free, mut hindered) = (Vec::new(), Vec::new());

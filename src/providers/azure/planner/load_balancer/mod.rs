@@ -8,6 +8,8 @@ pub mod desired;
 pub mod naming;
 pub mod observed;
 pub mod plan;
+pub mod pools;
+pub mod rule_memory;
 pub mod settings;
 pub mod spec;
 mod tag_list;

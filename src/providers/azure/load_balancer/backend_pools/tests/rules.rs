@@ -125,7 +125,7 @@ async fn machines_that_never_had_a_node_leave_only_the_company_of_nodes() {
         let jump = names(&out);
         for _ in 0..2 {
             assert_eq!(next.sync_nodes(&known[1..], &known[1..]).await.map(|synced| synced.models), Ok(0));
-            tokio::time::advance(orphans::ORPHAN_GRACE_PERIOD).await;
+            tokio::time::advance(crate::providers::azure::planner::load_balancer::pools::orphans::ORPHAN_GRACE_PERIOD).await;
         }
         let expected = match kind {
             PoolKind::Standalone => everybody,

@@ -46,6 +46,35 @@ fn addresses_if_served(
     of_kind(observed, spec).find_map(|document| addresses_on(&context, spec, document))
 }
 
+/// A front end that serves a Service and has no address yet.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PendingAddress {
+    /// Its public IP has none.
+    PublicIp(ResourceId),
+    /// Azure has not given it a private one.
+    Private(String),
+}
+
+/// What the Service's front ends wait for before their addresses are known.
+pub fn pending_addresses(
+    observed: &ObservedNetwork,
+    spec: &ServiceSpec,
+    settings: &LoadBalancerSettings,
+) -> Vec<PendingAddress> {
+    let shared = public_ips_by_pin(observed, spec);
+    let context = PlanContext::new(observed, settings, &shared);
+    let serving = |document: &'_ ArmLoadBalancer| {
+        draft::frontends(document).iter().filter(|frontend| serves(&context, spec, frontend)).cloned().collect::<Vec<_>>()
+    };
+    let found = of_kind(observed, spec).map(serving).find(|found| !found.is_empty()).unwrap_or_default();
+    let without = found.into_iter().filter(|frontend| address_of(&context, frontend).is_none());
+    let pending = without.map(|frontend| {
+        let public = frontend.properties.as_ref().and_then(|it| it.public_ip_address.as_ref()?.resource_id());
+        public.map_or_else(|| PendingAddress::Private(frontend.name.clone().unwrap_or_default()), PendingAddress::PublicIp)
+    });
+    pending.collect()
+}
+
 /// The load balancer with the Service's front ends, or with those that it shares.
 pub fn load_balancer_of<'a>(
     observed: &'a ObservedNetwork,

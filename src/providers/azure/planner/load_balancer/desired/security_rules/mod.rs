@@ -23,7 +23,10 @@ use std::{
 };
 
 pub use self::service_rules::{NodeAddresses, PortsByProtocol, RuleOwnership, ServiceRules};
-use self::{destination_claims::DestinationClaims, group::SecurityGroupDraft};
+use self::{
+    destination_claims::DestinationClaims,
+    group::{SecurityGroupDraft, SecurityRuleEdits},
+};
 use super::{
     super::{
         settings::LoadBalancerSettings,
@@ -42,6 +45,8 @@ pub struct SecurityRulePlan {
     pub reasons: Vec<String>,
     /// Whether each asking Service has got its rules.
     pub services: BTreeMap<ServiceIdentity, Result<(), ServiceRefusal>>,
+    /// For which of them something changes. None of them, although something changes: for Nodes, or for the group itself.
+    pub causes: BTreeSet<ServiceIdentity>,
 }
 
 /// Where those rules lead to that a destination may be taken out of.
@@ -75,7 +80,7 @@ pub fn plan_security_rules(
             .unwrap_or_default(),
     );
     work.drop_emptied();
-    let services = apply_in_order(&mut work, &claims, &asks, nodes);
+    let (services, mut causes) = apply_in_order(&mut work, &claims, &asks, nodes);
     let (mut document, mut reasons) = work.finish(group);
     let is_tagged = !settings.tags.is_empty() && services.values().any(Result::is_ok);
     if is_tagged && tags::merge(&mut document.tags, &settings.tags, &settings.system_tags) {
@@ -85,7 +90,10 @@ pub fn plan_security_rules(
     if state.is_some_and(|state| state.eq_ignore_ascii_case("Failed")) {
         reasons.push("write it again, since its last change failed".to_owned());
     }
-    SecurityRulePlan { document: (!reasons.is_empty()).then_some(document), reasons, services }
+    if reasons.is_empty() {
+        causes.clear();
+    }
+    SecurityRulePlan { document: (!reasons.is_empty()).then_some(document), reasons, services, causes }
 }
 
 /// Whether the group is on subnets of this virtual network and on nothing else. Interfaces that have it may be in another network, where
@@ -113,20 +121,24 @@ fn apply_in_order(
     claims: &DestinationClaims<'_>,
     asks: &[&ServiceRules],
     nodes: &NodeAddresses,
-) -> BTreeMap<ServiceIdentity, Result<(), ServiceRefusal>> {
-    let mut services = BTreeMap::new();
+) -> (BTreeMap<ServiceIdentity, Result<(), ServiceRefusal>>, BTreeSet<ServiceIdentity>) {
+    let (mut services, mut causes) = (BTreeMap::new(), BTreeSet::new());
     let mut waiting: Vec<_> = asks.iter().copied().enumerate().collect();
     loop {
         let before = waiting.len();
         waiting.retain(|ask| {
-            let answer = service_edits::plan_edits(group, claims, *ask, nodes).map(|edits| group.apply(edits));
+            let edits = service_edits::plan_edits(group, claims, *ask, nodes);
+            if edits.as_ref().is_ok_and(|edits| *edits != SecurityRuleEdits::default()) {
+                causes.insert(ask.1.identity.clone());
+            }
+            let answer = edits.map(|edits| group.apply(edits));
             group.drop_emptied();
             let is_refused = answer.is_err();
             services.insert(ask.1.identity.clone(), answer);
             is_refused
         });
         if waiting.is_empty() || waiting.len() == before {
-            return services;
+            return (services, causes);
         }
     }
 }

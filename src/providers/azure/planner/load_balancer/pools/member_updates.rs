@@ -21,26 +21,26 @@ use crate::providers::azure::{
 
 /// A Node's machine, as far as pools are concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PoolMember {
+pub struct PoolMember {
     /// Name of the Node.
-    pub(super) node: String,
+    pub node: String,
     /// Where it is written which pools it is in.
-    pub(super) resource: PoolMemberResource,
+    pub resource: PoolMemberResource,
     /// Its scale set.
-    pub(super) scale_set: Option<ResourceId>,
+    pub scale_set: Option<ResourceId>,
     /// Name of its scale set or availability set; empty when it is in none.
-    pub(super) set: String,
+    pub set: String,
     /// Whether its scale set, if any, is a flexible one.
-    pub(super) is_flex: bool,
+    pub is_flex: bool,
     /// Whether it has an IPv6 address, as far as is known.
-    pub(super) has_ipv6: Option<bool>,
+    pub has_ipv6: Option<bool>,
     /// Whether it runs, as far as is known, so that it can be written.
-    pub(super) is_active: bool,
+    pub is_active: bool,
 }
 
 impl PoolMember {
     /// The seat of a machine; `None` when it has no network interface.
-    pub(super) fn of(node: &str, machine: &Machine) -> Option<Self> {
+    pub fn of(node: &str, machine: &Machine) -> Option<Self> {
         let (scale_set, set, is_flex) = match &machine.kind {
             MachineKind::ScaleSetInstance { scale_set, .. } => (Some(scale_set.clone()), scale_set.name(), false),
             MachineKind::FlexInstance { scale_set } => (Some(scale_set.clone()), scale_set.name(), true),
@@ -60,7 +60,7 @@ impl PoolMember {
     }
 
     /// The seat of an instance of a uniform scale set of which only the id is known; `None` for other ids.
-    pub(super) fn of_instance(node: &str, id: &ResourceId) -> Option<Self> {
+    pub fn of_instance(node: &str, id: &ResourceId) -> Option<Self> {
         let place = PoolMemberResource::of_instance(id)?;
         let scale_set = place.scale_set();
         Some(Self {
@@ -82,7 +82,7 @@ impl PoolMember {
     }
 
     /// Whether some pool that it may be in does not have it.
-    pub(super) fn lacks(&self, targets: &[ManagedPool], settings: &LoadBalancerSettings) -> bool {
+    pub fn lacks(&self, targets: &[ManagedPool], settings: &LoadBalancerSettings) -> bool {
         let key = self.resource.key();
         targets.iter().any(|target| self.fits(target, settings) && !target.members.contains(&key))
     }
@@ -90,27 +90,27 @@ impl PoolMember {
 
 /// What one document shall list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PoolMemberUpdate {
+pub struct PoolMemberUpdate {
     /// The document.
-    pub(super) resource: PoolMemberResource,
+    pub resource: PoolMemberResource,
     /// Whose machine it is; empty when no Node is known.
-    pub(super) node: String,
+    pub node: String,
     /// What to list and what not.
-    pub(super) patch: PoolMembershipPatch,
+    pub patch: PoolMembershipPatch,
     /// Whether it leaves because no Node claims it: then nobody waits for it.
-    pub(super) is_orphan: bool,
+    pub is_orphan: bool,
 }
 
 /// What has to be touched, by key of the place.
-pub(super) type PoolMemberUpdates = BTreeMap<String, PoolMemberUpdate>;
+pub type PoolMemberUpdates = BTreeMap<String, PoolMemberUpdate>;
 
 /// A wish for nothing yet.
-pub(super) fn empty_patch(settings: &LoadBalancerSettings) -> PoolMembershipPatch {
+pub fn empty_patch(settings: &LoadBalancerSettings) -> PoolMembershipPatch {
     PoolMembershipPatch { is_standard: settings.sku == LoadBalancerSku::Standard, ..PoolMembershipPatch::default() }
 }
 
 /// The documents of machines that belong into pools and are not in all of them.
-pub(super) fn joins(targets: &[ManagedPool], seats: &[PoolMember], settings: &LoadBalancerSettings) -> PoolMemberUpdates {
+pub fn joins(targets: &[ManagedPool], seats: &[PoolMember], settings: &LoadBalancerSettings) -> PoolMemberUpdates {
     let mut tasks = PoolMemberUpdates::new();
     for seat in seats.iter().filter(|seat| seat.is_active) {
         let key = seat.resource.key();
@@ -128,7 +128,7 @@ pub(super) fn joins(targets: &[ManagedPool], seats: &[PoolMember], settings: &Lo
 }
 
 /// What the models of scale sets shall list, so that new instances begin in the pools. `group`: only its scale sets are written.
-pub(super) fn models(
+pub fn models(
     targets: &[ManagedPool],
     seats: &[PoolMember],
     settings: &LoadBalancerSettings,
@@ -152,7 +152,7 @@ pub(super) fn models(
 }
 
 /// Adds to `tasks` the places that have to leave pools. `standings`: of those that may not stay, by key; `node` names theirs.
-pub(super) fn leaves(
+pub fn leaves(
     targets: &[ManagedPool],
     standings: &BTreeMap<String, (PoolEntryStatus, String)>,
     settings: &LoadBalancerSettings,
@@ -191,7 +191,7 @@ fn leave(
 }
 
 /// All places that list one of these pools, to list them no more.
-pub(super) fn evict(targets: &[ManagedPool], settings: &LoadBalancerSettings) -> PoolMemberUpdates {
+pub fn evict(targets: &[ManagedPool], settings: &LoadBalancerSettings) -> PoolMemberUpdates {
     let mut tasks = PoolMemberUpdates::new();
     for target in targets {
         leave(target, target.members.clone(), &BTreeMap::new(), settings, &mut tasks);

@@ -14,19 +14,26 @@ use std::{
 use tokio::time::Instant;
 
 /// How long a machine may be in a pool without a Node.
-pub(super) const ORPHAN_GRACE_PERIOD: Duration = Duration::from_secs(3600);
+pub const ORPHAN_GRACE_PERIOD: Duration = Duration::from_secs(3600);
 
 /// The places of Nodes, as far as they are known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct PoolMemberOwners {
+pub struct PoolMemberOwners {
     /// Names of Nodes by key of their place.
-    pub(super) by_resource: BTreeMap<String, String>,
+    pub by_resource: BTreeMap<String, String>,
     /// Nodes of which nobody can say now where their place is.
-    pub(super) unlocated_nodes: BTreeSet<String>,
+    pub unlocated_nodes: BTreeSet<String>,
+}
+
+impl PoolMemberOwners {
+    /// Whether each of these places is some Node's.
+    pub fn cover(&self, members: &BTreeSet<String>) -> bool {
+        members.iter().all(|member| self.by_resource.contains_key(member))
+    }
 }
 
 /// Those of `members` whose set is also that of a place in `known`. `sets`: keys of sets by key of the place.
-pub(super) fn members_of_node_sets(
+pub fn members_of_node_sets(
     members: &BTreeSet<String>,
     known: &BTreeMap<String, String>,
     sets: &BTreeMap<String, String>,
@@ -37,8 +44,8 @@ pub(super) fn members_of_node_sets(
 }
 
 /// What is remembered of members and Nodes.
-#[derive(Debug, Default)]
-pub(super) struct OrphanedPoolMembers {
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OrphanedPoolMembers {
     /// Names of Nodes by key of the place that they have, or had and that is still in a pool.
     last_owner: BTreeMap<String, String>,
     /// Since when members that never had a Node are known.
@@ -48,7 +55,7 @@ pub(super) struct OrphanedPoolMembers {
 impl OrphanedPoolMembers {
     /// Who has to leave now, by key of the place with the name of the Node that it had, and after how long the next one has to.
     /// `companions`: members that may leave although they never had a Node.
-    pub(super) fn update(
+    pub fn update(
         &mut self,
         claims: PoolMemberOwners,
         members: &BTreeSet<String>,

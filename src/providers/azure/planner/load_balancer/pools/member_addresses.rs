@@ -20,9 +20,9 @@ use super::{
 use crate::providers::azure::{
     arm::network::{ArmLoadBalancer, BackendAddressPool, BackendAddressPoolProperties},
     config::BackendPoolType,
-    inventory::{Freshness, Inventory},
+    inventory::{Machine, MachineQuery},
     planner::load_balancer::{
-        desired::status::load_balancer_of,
+        desired::{pool_members::PoolNode, status::load_balancer_of},
         naming,
         observed::ObservedNetwork,
         settings::LoadBalancerSettings,
@@ -40,13 +40,12 @@ pub struct PoolMemberAddresses {
 }
 
 impl PoolMemberAddresses {
-    /// Of these Nodes. Pools of type `nodeIP` list addresses themselves.
-    pub async fn look_up(inventory: &Inventory, nodes: &[Arc<Node>], settings: &LoadBalancerSettings) -> Self {
-        let mut reached = Self::default();
+    /// Of these Nodes as far as they tell it themselves, and who has to be looked up. Pools of type `nodeIP` list addresses themselves.
+    pub fn of_nodes(nodes: &[Arc<Node>], settings: &LoadBalancerSettings) -> (Self, Vec<(MachineQuery, PoolNode)>) {
+        let (mut reached, mut unknown) = (Self::default(), Vec::new());
         if settings.pool_type == BackendPoolType::NodeIp {
-            return reached;
+            return (reached, unknown);
         }
-        let mut unknown = Vec::new();
         for node in nodes {
             let wanted = nodes::machine_query(node);
             match wanted.id.as_ref().and_then(PoolMemberResource::of_instance) {
@@ -54,16 +53,16 @@ impl PoolMemberAddresses {
                 None => unknown.push((wanted, nodes::pool_node(node, settings))),
             }
         }
-        let wanted: Vec<_> = unknown.iter().map(|(wanted, _)| wanted.clone()).collect();
-        let found = inventory.look_up(&wanted, Freshness::Cached).await;
-        for ((_, node), machine) in unknown.into_iter().zip(found) {
-            match machine.ok().and_then(|machine| PoolMemberResource::of(&machine)) {
-                Some(place) => drop(reached.by_resource.insert(place.key(), node.addresses)),
-                None if node.belongs(settings) => reached.unknown.extend(node.addresses),
-                None => {}
-            }
+        (reached, unknown)
+    }
+
+    /// Adds the answer about one of the others.
+    pub fn add(&mut self, node: PoolNode, machine: Option<&Machine>, settings: &LoadBalancerSettings) {
+        match machine.and_then(PoolMemberResource::of) {
+            Some(place) => drop(self.by_resource.insert(place.key(), node.addresses)),
+            None if node.belongs(settings) => self.unknown.extend(node.addresses),
+            None => {}
         }
-        reached
     }
 
     /// Addresses of the machines behind the Service: what pools of its families list, and all addresses of machines whose interfaces

@@ -12,34 +12,41 @@ use crate::providers::azure::{
         network::{ArmLoadBalancer, BackendAddressPool},
     },
     config::LoadBalancerSku,
-    planner::load_balancer::{naming, observed::ObservedNetwork, settings::LoadBalancerSettings, spec::IpFamily},
+    planner::load_balancer::{
+        desired::pool_members::PoolNode, naming, observed::ObservedNetwork, settings::LoadBalancerSettings, spec::IpFamily,
+    },
 };
 
 /// A pool of the cluster.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct ManagedPool {
+pub struct ManagedPool {
     /// Its id.
-    pub(super) id: ResourceId,
+    pub id: ResourceId,
     /// The load balancer that it is a part of.
-    pub(super) load_balancer: ResourceId,
+    pub load_balancer: ResourceId,
     /// Family of its members.
-    pub(super) family: IpFamily,
+    pub family: IpFamily,
     /// The only scale set or availability set whose machines may be in it; `None`: those of all.
-    pub(super) vm_set: Option<String>,
+    pub vm_set: Option<String>,
     /// Keys of the places (see [`super::member_resource`]) that list it.
-    pub(super) members: HashSet<String>,
+    pub members: HashSet<String>,
     /// The pool itself.
-    pub(super) document: BackendAddressPool,
+    pub document: BackendAddressPool,
 }
 
 impl ManagedPool {
     /// Whether machines of the set called `name` (empty: of none) may be in it.
-    pub(super) fn takes(&self, name: &str) -> bool {
+    pub fn takes(&self, name: &str) -> bool {
         self.vm_set.as_ref().is_none_or(|set| set.eq_ignore_ascii_case(name))
     }
 
+    /// Whether some of these Nodes belongs into it and has an address of its family.
+    pub fn will_have_members(&self, nodes: &[PoolNode], settings: &LoadBalancerSettings) -> bool {
+        nodes.iter().any(|node| node.belongs(settings) && node.address(self.family).is_some())
+    }
+
     /// Addresses that stand in it for themselves, not for an interface that lists it.
-    pub(super) fn has_addresses(&self) -> bool {
+    pub fn has_addresses(&self) -> bool {
         let properties = self.document.properties.as_ref();
         let entries = properties.and_then(|properties| properties.load_balancer_backend_addresses.as_ref());
         entries.into_iter().flatten().filter_map(|entry| entry.properties.as_ref()).any(|entry| {
@@ -49,8 +56,17 @@ impl ManagedPool {
     }
 }
 
+/// The pool without the addresses that it lists, for interfaces to list it; `None`: it has none.
+pub fn without_addresses(pool: &BackendAddressPool) -> Option<BackendAddressPool> {
+    let mut changed = pool.clone();
+    let properties = changed.properties.get_or_insert_default();
+    properties.load_balancer_backend_addresses = Some(Vec::new());
+    properties.virtual_network = None;
+    (changed != *pool).then_some(changed)
+}
+
 /// The pools to keep. `created`: ids of pools that were made just now, which are filled even when such pools are left to others.
-pub(super) fn managed_pools(
+pub fn managed_pools(
     observed: &ObservedNetwork,
     settings: &LoadBalancerSettings,
     created: &[ResourceId],
@@ -61,7 +77,7 @@ pub(super) fn managed_pools(
 }
 
 /// All pools of one load balancer, whosever they are.
-pub(super) fn all_of(document: &ArmLoadBalancer) -> Vec<ManagedPool> {
+pub fn all_of(document: &ArmLoadBalancer) -> Vec<ManagedPool> {
     let Some(id) = document.id.as_deref().and_then(|id| ResourceId::parse(id).ok()) else { return Vec::new() };
     let pools = document.properties.as_ref().and_then(|properties| properties.backend_address_pools.as_ref());
     pools.into_iter().flatten().filter_map(|pool| managed_pool(&id, pool)).collect()
@@ -93,7 +109,7 @@ fn external_name(settings: &LoadBalancerSettings) -> &str {
 }
 
 /// Basic load balancers that were left behind on a standard cluster are emptied and deleted, not kept.
-pub(super) fn is_managed(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> bool {
+pub fn is_managed(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> bool {
     if settings.sku == LoadBalancerSku::Basic {
         return true;
     }

@@ -21,7 +21,7 @@ const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers"
 const INTERNAL_IP: &str = "InternalIP";
 
 /// What decides whether `node` belongs into pools.
-pub(super) fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
+pub fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
     let labels = node.metadata.labels.as_ref();
     let has = |key: &str| labels.is_some_and(|labels| labels.contains_key(key));
     let own = settings.group.resource_group().unwrap_or_default();
@@ -39,8 +39,14 @@ pub(super) fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNod
     }
 }
 
+/// Addresses of type `InternalIP`.
+pub fn internal_addresses(node: &Node) -> Vec<IpAddr> {
+    let listed = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+    listed.filter(|address| address.type_ == "InternalIP").filter_map(|address| address.address.parse().ok()).collect()
+}
+
 /// How the machine of `node` is asked for.
-pub(super) fn machine_query(node: &Node) -> MachineQuery {
+pub fn machine_query(node: &Node) -> MachineQuery {
     let id = match node::provider_id(node).map(provider_id::parse) {
         Some(ParsedProviderId::Machine(id)) => Some(id),
         _ => None,

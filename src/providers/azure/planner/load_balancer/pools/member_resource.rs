@@ -10,7 +10,7 @@ use crate::providers::azure::{
 
 /// The document that lists the pools of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum PoolMemberResource {
+pub enum PoolMemberResource {
     /// An instance of a uniform scale set.
     Instance(ResourceId),
     /// A network interface of another machine.
@@ -23,7 +23,7 @@ const SCALE_SETS: &str = "/virtualmachinescalesets/";
 
 impl PoolMemberResource {
     /// Where it is written for this machine: its primary interface, or the first one. `None` when it has none.
-    pub(super) fn of(machine: &Machine) -> Option<Self> {
+    pub fn of(machine: &Machine) -> Option<Self> {
         if matches!(machine.kind, MachineKind::ScaleSetInstance { .. }) {
             return Some(Self::Instance(machine.id.clone()));
         }
@@ -32,30 +32,38 @@ impl PoolMemberResource {
     }
 
     /// The instance that this id names.
-    pub(super) fn of_instance(id: &ResourceId) -> Option<Self> {
+    pub fn of_instance(id: &ResourceId) -> Option<Self> {
         id.is_type(api::SCALE_SET_VMS.resource_type).then(|| Self::Instance(id.clone()))
     }
 
     /// The place behind a key.
-    pub(super) fn of_key(key: &str) -> Option<Self> {
+    pub fn of_key(key: &str) -> Option<Self> {
         let id = ResourceId::parse(key).ok()?;
         Some(if id.is_type(api::SCALE_SET_VMS.resource_type) { Self::Instance(id) } else { Self::Interface(id) })
     }
 
     /// The document's id.
-    pub(super) fn id(&self) -> &ResourceId {
+    pub fn id(&self) -> &ResourceId {
         match self {
             Self::Instance(id) | Self::Interface(id) => id,
         }
     }
 
     /// The id in lower case.
-    pub(super) fn key(&self) -> String {
+    pub fn key(&self) -> String {
         self.id().key()
     }
 
+    /// An entry of `backendIPConfigurations` that this document makes: its key is [`Self::key`], the rest is anything.
+    pub fn ip_configuration(&self) -> String {
+        match self {
+            Self::Instance(id) => format!("{id}/networkInterfaces/primary/ipConfigurations/primary"),
+            Self::Interface(id) => format!("{id}/ipConfigurations/primary"),
+        }
+    }
+
     /// The scale set of an instance.
-    pub(super) fn scale_set(&self) -> Option<ResourceId> {
+    pub fn scale_set(&self) -> Option<ResourceId> {
         match self {
             Self::Instance(id) => id.parent(),
             Self::Interface(_) => None,
@@ -64,7 +72,7 @@ impl PoolMemberResource {
 }
 
 /// The key of the place that makes this entry of `backendIPConfigurations`: an IP configuration of a network interface.
-pub(super) fn key_of_entry(entry: &str) -> Option<String> {
+pub fn key_of_entry(entry: &str) -> Option<String> {
     let mut key = entry.to_ascii_lowercase();
     let interface = key.rfind(INTERFACES)?;
     let end = if key.contains(SCALE_SETS) { interface } else { key.rfind(CONFIGURATIONS).filter(|end| *end > interface)? };

@@ -5,17 +5,21 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::Arc,
 };
 
-use super::{
+use super::super::{
     desired::{ServiceRequest, load_balancers, public_ips},
+    naming,
     observed::ObservedNetwork,
     settings::LoadBalancerSettings,
     spec::{IpFamily, ServiceIdentity, ServiceRefusal, ServiceSpec},
 };
-use crate::providers::azure::arm::ResourceId;
+use super::owner::ChangeOwner;
+use crate::providers::azure::arm::{
+    ResourceId,
+    network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancingRule, Probe},
+};
 
 /// What has to be done.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,7 +33,7 @@ pub struct NetworkPlan {
 }
 
 /// Plans for `asks`. `others`: all other Services; nothing is made for them, and nothing of theirs is taken away.
-pub fn plan(
+pub fn plan_network(
     observed: &ObservedNetwork,
     asks: &[ServiceRequest],
     others: &[Arc<ServiceSpec>],
@@ -72,23 +76,49 @@ impl NetworkPlan {
     }
 }
 
-impl fmt::Display for NetworkPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for change in &self.public_ips.writes {
-            writeln!(f, "put {}: {}", change.id, change.reasons.join("; "))?;
+/// For whom each load balancer changes, by key of its id: those whose front ends, rules or probes differ there; when that is nobody, those
+/// who are put there.
+pub(super) fn owners(
+    observed: &ObservedNetwork,
+    requests: &[ServiceRequest],
+    plan: &NetworkPlan,
+) -> BTreeMap<String, BTreeSet<ChangeOwner>> {
+    let owner = |who: &ServiceIdentity| ChangeOwner::Service(who.key.clone());
+    let mut owners = BTreeMap::new();
+    for change in &plan.load_balancers.changes {
+        let is_it =
+            |known: &&ArmLoadBalancer| known.id.as_deref().is_some_and(|id| id.eq_ignore_ascii_case(change.id.as_str()));
+        let before = observed.load_balancers.iter().find(is_it);
+        let after = match &change.write {
+            load_balancers::LoadBalancerWrite::Put(document) => Some(document.as_ref()),
+            load_balancers::LoadBalancerWrite::Delete => None,
+        };
+        let differs = |who: &&ServiceIdentity| parts_of(before, who) != parts_of(after, who);
+        let mut of_change: BTreeSet<_> = requests.iter().map(ServiceRequest::identity).filter(differs).map(owner).collect();
+        if of_change.is_empty() {
+            let is_there = |placed: &load_balancers::ServicePlacement| placed.load_balancer.as_ref() == Some(&change.id);
+            let placed = plan.load_balancers.services.iter();
+            of_change.extend(placed.filter(|(_, placed)| placed.as_ref().is_ok_and(is_there)).map(|(who, _)| owner(who)));
         }
-        for change in &self.load_balancers.changes {
-            let verb = if matches!(change.write, load_balancers::LoadBalancerWrite::Delete) { "delete" } else { "put" };
-            writeln!(f, "{verb} {}: {}", change.id, change.reasons.join("; "))?;
-        }
-        for release in &self.public_ips.releases {
-            writeln!(f, "delete {}: {}", release.id, release.reasons.join("; "))?;
-        }
-        for kept in &self.public_ips.retained {
-            writeln!(f, "keep {}: {}", kept.id, kept.reasons.join("; "))?;
-        }
-        self.refused.iter().try_for_each(|(identity, refusal)| writeln!(f, "refuse {}: {refusal}", identity.key))
+        owners.insert(change.id.key(), of_change);
     }
+    owners
+}
+
+/// What names say is the Service's on a load balancer.
+type ServiceParts = (Vec<FrontendIpConfiguration>, Vec<LoadBalancingRule>, Vec<Probe>);
+
+fn parts_of(document: Option<&ArmLoadBalancer>, who: &ServiceIdentity) -> ServiceParts {
+    let Some(properties) = document.and_then(|document| document.properties.as_ref()) else {
+        return ServiceParts::default();
+    };
+    let is_frontend =
+        |part: &&FrontendIpConfiguration| part.name.as_deref().is_some_and(|name| naming::owns_frontend(who, name));
+    let is_rule = |name: &Option<String>| name.as_deref().is_some_and(|name| naming::owns_rule(who, name));
+    let frontends = properties.frontend_ip_configurations.iter().flatten().filter(is_frontend).cloned();
+    let rules = properties.load_balancing_rules.iter().flatten().filter(|rule| is_rule(&rule.name)).cloned();
+    let probes = properties.probes.iter().flatten().filter(|probe| is_rule(&probe.name)).cloned();
+    (frontends.collect(), rules.collect(), probes.collect())
 }
 
 /// ARM deletes no public IP that a front end refers to. `used`: those front ends, when all is written.
@@ -142,7 +172,7 @@ pub fn without_recreated(
 mod tests {
     use serde_json::json;
 
-    use super::{super::desired::samples::*, *};
+    use super::{super::super::desired::samples::*, *};
 
     #[test]
     fn a_service_that_cannot_have_a_front_end_gets_no_public_ip() {
@@ -150,7 +180,7 @@ mod tests {
         let bad = pinned("20.0.0.9", service("bad"));
         let there = observed(vec![load_balancer(json!({"name": "kubernetes", "properties": {}}))]);
         let asks = [ServiceRequest::Ensure(Arc::new(good.clone())), ServiceRequest::Ensure(Arc::new(bad.clone()))];
-        let plan = plan(&there, &asks, &[], &settings());
+        let plan = plan_network(&there, &asks, &[], &settings());
         assert_eq!(plan.refused.keys().collect::<Vec<_>>(), [&bad.identity]);
         assert!(plan.public_ips.writes.iter().all(|change| change.services == [good.identity.clone()]), "{plan}");
         assert_eq!(plan.load_balancers.services.keys().collect::<Vec<_>>(), [&good.identity]);

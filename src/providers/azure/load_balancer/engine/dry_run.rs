@@ -1,0 +1,79 @@
+//! What would be written now, on any replica, leading or not.
+//!
+//! In: requests, and the Nodes that shall be behind load balancers. Out: a [`Plan`]. Documents and machines are read like before a write;
+//! what is remembered is copied, and stays as it is.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
+
+use k8s_openapi::api::core::v1::Node;
+use tokio::time::Instant;
+
+use super::stage_context::StageContext;
+use crate::{
+    cloud_provider::CloudResult,
+    providers::azure::{
+        arm::{ResourceId, Urgency},
+        inventory::Freshness,
+        load_balancer::backend_pools::PoolSyncMemory,
+        planner::load_balancer::{
+            desired::ServiceRequest,
+            observed::ObservedNetwork,
+            plan::{
+                Plan, PlanInput, plan,
+                pools::{KnownMachines, PoolInput},
+            },
+            pools::{
+                located::{MachineAnswer, member_keys},
+                managed_pool,
+                nodes::machine_query,
+            },
+        },
+    },
+};
+
+/// Plans everything for these requests.
+pub(super) async fn plan_requests(
+    context: &StageContext,
+    requests: &[ServiceRequest],
+    hosts: &[Arc<Node>],
+) -> CloudResult<Plan> {
+    let look = context.peek(requests, Urgency::Change).await?;
+    let all_nodes = context.service_index.nodes();
+    // While a round is on, what it remembers is not at hand; then nobody leaves for want of a Node.
+    let PoolSyncMemory { orphans, scale_sets } =
+        context.backend_pools.try_lock().map(|pools| pools.memory()).unwrap_or_default();
+    let machines = KnownMachines { scale_sets, ..known_machines(context, &all_nodes, &look.observed).await };
+    let unfilled: Vec<ResourceId> = context.unfilled_pools().iter().cloned().collect();
+    let pools = PoolInput {
+        hosts: Some(hosts),
+        all_nodes: &all_nodes,
+        machines: &machines,
+        orphans: &orphans,
+        unfilled: &unfilled,
+        group: &context.inventory.settings().group,
+        now: Instant::now(),
+    };
+    Ok(plan(&PlanInput {
+        observed: &look.observed,
+        requests,
+        others: &look.others,
+        memory: &context.service_index.memory(),
+        pools: &pools,
+        settings: &context.settings,
+    }))
+}
+
+/// What the inventory knows of the machines of Nodes and of those in pools.
+async fn known_machines(context: &StageContext, nodes: &[Arc<Node>], observed: &ObservedNetwork) -> KnownMachines {
+    let wanted: Vec<_> = nodes.iter().map(|node| machine_query(node)).collect();
+    let found = context.inventory.look_up(&wanted, Freshness::Cached).await;
+    let by_node: BTreeMap<String, MachineAnswer> =
+        wanted.into_iter().zip(found).map(|(wanted, found)| (wanted.node_name, found)).collect();
+    let pools: Vec<_> = observed.load_balancers.iter().flat_map(managed_pool::all_of).collect();
+    let members = member_keys(&pools);
+    let keys: HashSet<&str> = members.iter().map(String::as_str).collect();
+    KnownMachines { by_node, in_pools: context.inventory.with_interfaces(&keys), ..KnownMachines::default() }
+}

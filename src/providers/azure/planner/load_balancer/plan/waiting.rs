@@ -1,0 +1,76 @@
+//! What cannot be planned before Azure has answered. Pure.
+//!
+//! In: what there will be. Out: for each Service what it waits for.
+
+use std::{collections::BTreeSet, fmt};
+
+use super::{
+    super::{
+        desired::{
+            ServiceRequest,
+            status::{PendingAddress, pending_addresses},
+        },
+        observed::ObservedNetwork,
+        settings::LoadBalancerSettings,
+        spec::IpFamily,
+    },
+    network::NetworkPlan,
+};
+use crate::providers::azure::arm::ResourceId;
+
+/// Something that is planned when it is known.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WaitingFor {
+    /// Security rules of a Service: for the address of its public IP.
+    PublicIpAddress(String, ResourceId),
+    /// Security rules of a Service: for the private address of a front end.
+    PrivateAddress(String, String),
+    /// A front end of a Service: until its public IP is deleted and made anew, or becomes a standard one.
+    PublicIpRecreation(String, IpFamily),
+    /// Members of a pool: until its load balancer is written.
+    NewPool(ResourceId),
+    /// A Node: until its machine is known. Why it is not.
+    Machine(String, String),
+    /// Security rules: until somebody makes the group.
+    SecurityGroup(ResourceId),
+}
+
+impl fmt::Display for WaitingFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PublicIpAddress(service, id) => {
+                write!(f, "security rules of {service}: public IP {id} has no address yet")
+            }
+            Self::PrivateAddress(service, name) => {
+                write!(f, "security rules of {service}: front end `{name}` has no private address yet")
+            }
+            Self::PublicIpRecreation(service, family) => {
+                write!(f, "the {family} front end of {service}: its public IP is replaced first")
+            }
+            Self::NewPool(id) => write!(f, "members of {id}: its load balancer is written first"),
+            Self::Machine(node, why) => write!(f, "pool membership of Node {node}: {why}"),
+            Self::SecurityGroup(id) => write!(f, "security rules: {id} does not exist"),
+        }
+    }
+}
+
+/// What Services wait for in the documents that will be there.
+pub(super) fn for_network(
+    written: &ObservedNetwork,
+    requests: &[ServiceRequest],
+    network: &NetworkPlan,
+    settings: &LoadBalancerSettings,
+) -> BTreeSet<WaitingFor> {
+    let recreated = network.public_ips.recreated.iter();
+    let mut waiting: BTreeSet<_> =
+        recreated.map(|(who, family)| WaitingFor::PublicIpRecreation(who.key.clone(), *family)).collect();
+    for request in requests {
+        let ServiceRequest::Ensure(spec) = request else { continue };
+        let key = || spec.identity.key.clone();
+        waiting.extend(pending_addresses(written, spec, settings).into_iter().map(|pending| match pending {
+            PendingAddress::PublicIp(id) => WaitingFor::PublicIpAddress(key(), id),
+            PendingAddress::Private(name) => WaitingFor::PrivateAddress(key(), name),
+        }));
+    }
+    waiting
+}

@@ -1,0 +1,298 @@
+//! Whole plans as text: for each step of each case what would be written at its beginning, and nothing at its end.
+//!
+//! The files are in `printed`; `UPDATE_PLANS=1` writes them anew. Ids are cut down to what follows `/providers/`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    fs,
+    path::PathBuf,
+    sync::Arc,
+};
+
+use cloud_controller_manager::{
+    controllers::service::predicates::is_host,
+    providers::azure::{
+        arm::ResourceId,
+        inventory::{Machine, MachineInterface, MachineIpConfiguration, MachineKind},
+        planner::load_balancer::{
+            desired::ServiceRequest,
+            plan::{
+                Plan, PlanInput, plan,
+                pools::{KnownMachines, PoolInput},
+            },
+            pools::{member_addresses::PoolMemberAddresses, nodes::internal_addresses, orphans::OrphanedPoolMembers},
+            rule_memory::{BackendLookup, ParsedService, RuleMemory},
+            spec::ServiceSpec,
+        },
+    },
+};
+use k8s_openapi::api::core::v1::Node;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{
+    LEFT_OUT,
+    cloud::Cloud,
+    cluster::{Cluster, Turn},
+};
+use crate::{
+    case::{Case, State, Step},
+    corpus, deviations,
+};
+
+const UPDATE: &str = "UPDATE_PLANS";
+
+/// The cluster in the course of a case, as one process knows it.
+struct History<'a> {
+    case: &'a Case,
+    nodes: Vec<Arc<Node>>,
+    memory: RuleMemory,
+}
+
+impl<'a> History<'a> {
+    fn new(case: &'a Case) -> Self {
+        let mut history = Self { case, nodes: Vec::new(), memory: RuleMemory::default() };
+        history.take_nodes(&case.nodes);
+        history
+    }
+
+    fn take_nodes(&mut self, nodes: &[Node]) {
+        self.nodes = nodes.iter().cloned().map(Arc::new).collect();
+        self.memory.note_nodes(nodes.iter().flat_map(internal_addresses).collect());
+    }
+
+    fn plan(&self, step: &Step, documents: &State, turn: &Turn) -> Plan {
+        let observed = Cloud::new(self.case, step, documents.clone()).observed(turn);
+        let machines = known_machines(documents, &self.nodes);
+        let group = ResourceId::parse(&turn.settings.group.to_string()).unwrap();
+        let others: Vec<ParsedService> = turn.others.iter().cloned().map(ParsedService::Valid).collect();
+        let hosts: Vec<Arc<Node>> = self.nodes.iter().filter(|node| is_host(node)).cloned().collect();
+        let pools = PoolInput {
+            hosts: Some(&hosts),
+            all_nodes: &self.nodes,
+            machines: &machines,
+            orphans: &OrphanedPoolMembers::default(),
+            unfilled: &[],
+            group: &group,
+            now: Instant::now(),
+        };
+        plan(&PlanInput {
+            observed: &observed,
+            requests: &turn.asks,
+            others: &others,
+            memory: &self.memory,
+            pools: &pools,
+            settings: &turn.settings,
+        })
+    }
+
+    /// The rules of these Services have become as they ask.
+    fn remember(&mut self, step: &Step, turn: &Turn) {
+        let observed = Cloud::new(self.case, step, step.after.clone()).observed(turn);
+        let behind = |spec: &ServiceSpec| PoolMemberAddresses::default().of_service(spec, &observed, &turn.settings);
+        let present = self.memory.nodes().present.clone();
+        let machines = BackendLookup { all_nodes: &present, of_service: &behind };
+        for request in &turn.asks {
+            if let Ok(rules) = self.memory.rules_of_request(request, &observed, &machines, &turn.settings) {
+                self.memory.record_applied(request, &rules);
+            }
+        }
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// What an inventory would know of the machines in these documents.
+fn known_machines(documents: &State, nodes: &[Arc<Node>]) -> KnownMachines {
+    let machines: Vec<Arc<Machine>> =
+        documents.values().filter_map(|document| machine(document, documents)).map(Arc::new).collect();
+    let of_node = |node: &Arc<Node>| {
+        let name = node.metadata.name.clone().unwrap_or_default();
+        let found = machines
+            .iter()
+            .find(|machine| machine.computer_name.eq_ignore_ascii_case(&name) || machine.name.eq_ignore_ascii_case(&name));
+        Some((name, Ok(Arc::clone(found?))))
+    };
+    let is_set = |document: &&Value| document["type"] == "Microsoft.Compute/virtualMachineScaleSets";
+    let set = |document: &Value| {
+        (text(&document["id"]).to_lowercase(), Arc::new(serde_json::from_value(document.clone()).unwrap()))
+    };
+    KnownMachines {
+        by_node: nodes.iter().filter_map(of_node).collect(),
+        scale_sets: documents.values().filter(is_set).map(set).collect(),
+        in_pools: machines,
+    }
+}
+
+fn machine(document: &Value, documents: &State) -> Option<Machine> {
+    let id = ResourceId::parse(text(&document["id"])).ok()?;
+    let properties = &document["properties"];
+    let linked = |field: &str| ResourceId::parse(text(&properties[field]["id"])).ok();
+    let kind = match text(&document["type"]) {
+        "Microsoft.Compute/virtualMachines" => match (linked("virtualMachineScaleSet"), linked("availabilitySet")) {
+            (Some(scale_set), _) => MachineKind::FlexInstance { scale_set },
+            (None, Some(set)) => MachineKind::AvailabilitySet { set },
+            (None, None) => MachineKind::Standalone,
+        },
+        "Microsoft.Compute/virtualMachineScaleSets/virtualMachines" => {
+            MachineKind::ScaleSetInstance { scale_set: id.parent()?, instance_id: id.name().to_owned() }
+        }
+        _ => return None,
+    };
+    let statuses = list(&properties["instanceView"]["statuses"]);
+    let power_state = statuses.iter().find_map(|status| text(&status["code"]).strip_prefix("PowerState/"));
+    Some(Machine {
+        kind,
+        name: text(&document["name"]).to_owned(),
+        computer_name: text(&properties["osProfile"]["computerName"]).to_owned(),
+        vm_id: String::new(),
+        vm_size: String::new(),
+        location: String::new(),
+        zone: None,
+        fault_domain: None,
+        provisioning_state: properties["provisioningState"].as_str().unwrap_or("Succeeded").to_owned(),
+        power_state: power_state.map(str::to_owned),
+        interfaces: interfaces(&properties["networkProfile"]["networkInterfaces"], documents),
+        id,
+    })
+}
+
+fn interfaces(references: &Value, documents: &State) -> Vec<MachineInterface> {
+    let of_reference = |reference: &Value| {
+        let id = ResourceId::parse(text(&reference["id"])).ok()?;
+        let configurations = documents.get(&id.key()).map(|it| list(&it["properties"]["ipConfigurations"]))?;
+        let configuration = |one: &Value| MachineIpConfiguration {
+            primary: one["properties"]["primary"] == true,
+            ipv6: one["properties"]["privateIPAddressVersion"] == "IPv6",
+            private_address: one["properties"]["privateIPAddress"].as_str().map(str::to_owned),
+            public_address: None,
+        };
+        let primary = reference["properties"]["primary"] == true;
+        Some(MachineInterface { id, primary, ip_configurations: configurations.iter().map(configuration).collect() })
+    };
+    list(references).iter().filter_map(of_reference).collect()
+}
+
+/// Without the parts of ids that are the same everywhere.
+fn shortened(text: &str) -> String {
+    let mut short = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.to_ascii_lowercase().find("/subscriptions/") {
+        let end = rest[start..].find("/providers/").map(|at| start + at + "/providers/".len());
+        short.push_str(&rest[..start]);
+        let Some(end) = end else {
+            short.push_str(&rest[start..]);
+            return short;
+        };
+        rest = &rest[end..];
+    }
+    short + rest
+}
+
+/// What would still be written at the end of a step.
+struct End {
+    plan: String,
+    /// Whether the recording shows leftovers there.
+    is_littered: bool,
+}
+
+/// The plans of a case, and what would still be written at the ends of its steps.
+fn printed(case: &'static Case) -> (String, BTreeMap<String, End>) {
+    let (mut cluster, mut history) = (Cluster::new(case), History::new(case));
+    let mut documents = case.before.clone();
+    let (mut printed, mut left) = (String::new(), BTreeMap::new());
+    for step in &case.steps {
+        let mut cloud = Cloud::new(case, step, documents.clone());
+        cluster.begin(step);
+        let mut deletions = Vec::new();
+        for action in &step.actions {
+            cloud.act(action);
+            let asked = cluster.act(step, action).map(|turn| turn.asks).unwrap_or_default();
+            deletions.extend(asked.into_iter().filter(|ask| matches!(ask, ServiceRequest::Delete(..))));
+        }
+        if let Some(nodes) = &step.nodes {
+            history.take_nodes(nodes);
+        }
+        let mut turn = cluster.everybody();
+        turn.asks.extend(deletions);
+        let text = shortened(&history.plan(step, &cloud.documents, &turn).to_string());
+        let _ = writeln!(printed, "# {}\n{}", step.name, if text.is_empty() { "nothing to do\n" } else { &text });
+        cluster.finish(step);
+        let end = cluster.everybody().without(&step.failing());
+        history.remember(step, &turn.without(&step.failing()));
+        let again = history.plan(step, &step.after, &end);
+        if !again.is_empty() {
+            let is_littered = step.oddities.stale().next().is_some();
+            let end = End { plan: shortened(&again.to_string()), is_littered };
+            left.insert(format!("{}/{}", case.path, step.name), end);
+        }
+        documents = step.after.clone();
+    }
+    (printed, left)
+}
+
+fn file(case: &Case) -> PathBuf {
+    let name = format!("{}.txt", case.path.replace('/', "-"));
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/plans/printed").join(name)
+}
+
+fn planned_cases() -> impl Iterator<Item = &'static Case> {
+    corpus::cases().iter().filter(|case| !LEFT_OUT.contains(&case.topic.as_str()))
+}
+
+#[test]
+fn plans_are_as_printed() {
+    let mut wrong = Vec::new();
+    let mut files = BTreeSet::new();
+    for case in planned_cases() {
+        let (found, file) = (printed(case).0, file(case));
+        if std::env::var_os(UPDATE).is_some() {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, &found).unwrap();
+        }
+        let expected = fs::read_to_string(&file).unwrap_or_default();
+        if let Some((want, got)) = expected.lines().zip(found.lines()).find(|(want, got)| want != got) {
+            wrong.push(format!("{}\n  printed {want}\n  found   {got}", file.display()));
+        } else if expected != found {
+            wrong.push(format!("{} has another length", file.display()));
+        }
+        files.insert(file);
+    }
+    let printed = fs::read_dir(files.iter().next().unwrap().parent().unwrap()).unwrap();
+    let unknown = printed.map(|entry| entry.unwrap().path()).filter(|path| !files.contains(path));
+    wrong.extend(unknown.map(|path| format!("{} belongs to no case", path.display())));
+    assert!(wrong.is_empty(), "{UPDATE}=1 prints them anew\n{}", wrong.join("\n"));
+}
+
+/// Steps whose recorded ends are not right, apart from leftovers.
+fn put_right() -> BTreeSet<String> {
+    let known = [deviations::PUT_RIGHT, deviations::BALANCERS_PUT_RIGHT, deviations::MEMBERS_PUT_RIGHT];
+    known.into_iter().flatten().map(|(name, _)| format!("azure-lb/{name}")).collect()
+}
+
+/// Whether a plan takes leftovers away and does nothing else.
+fn only_cleans(plan: &str) -> bool {
+    let is_cleaning = |line: &str| {
+        let of_rules = line.starts_with("put security group: ") && line.contains("remove ") && !line.contains(" add ");
+        of_rules || line.starts_with("delete Microsoft.Network/publicIPAddresses/")
+    };
+    plan.lines().all(is_cleaning)
+}
+
+#[test]
+fn nothing_is_planned_at_the_ends() {
+    let left: BTreeMap<String, End> = planned_cases().flat_map(|case| printed(case).1).collect();
+    let known = put_right();
+    let is_wrong = |(name, end): &(&String, &End)| !known.contains(*name) && !(end.is_littered && only_cleans(&end.plan));
+    let wrong: Vec<String> = left.iter().filter(is_wrong).map(|(name, end)| format!("{name}\n{}", end.plan)).collect();
+    assert!(wrong.is_empty(), "{} steps\n{}", wrong.len(), wrong.join("\n"));
+    let unmet: Vec<_> = known.iter().filter(|name| !left.contains_key(*name)).collect();
+    assert!(unmet.is_empty(), "nothing is put right after {unmet:?}");
+}
