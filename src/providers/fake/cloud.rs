@@ -88,7 +88,7 @@ impl FakeCloud {
         Self::build(None, config)
     }
 
-    /// A cloud configured by a YAML file, which is read again when it changes (see [`CloudProvider::initialize`]).
+    /// A cloud configured by a YAML file, which is read again when it changes (see `CloudProvider::initialize`).
     pub fn from_file(path: &Path) -> CloudResult<Self> {
         Ok(Self::build(Some(path.to_owned()), FakeConfig::read(path)?))
     }

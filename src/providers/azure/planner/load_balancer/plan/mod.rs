@@ -132,7 +132,7 @@ fn plan_group(
     memory.note_nodes(input.pools.all_nodes.iter().flat_map(|node| internal_addresses(node)).collect());
     memory.forget_unlisted(|| managed_destinations(group));
     let leads_to_machines = leads_to_machines(requests, others);
-    let members = leads_to_machines.then(|| pools::member_addresses(input.pools, input.settings)).unwrap_or_default();
+    let members = if leads_to_machines { pools::member_addresses(input.pools, input.settings) } else { Default::default() };
     let rules =
         RuleInput { observed: written, requests, others, memory: &memory, members: &members, settings: input.settings };
     Some(plan_rules(group, &rules))

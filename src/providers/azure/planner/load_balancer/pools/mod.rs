@@ -1,7 +1,7 @@
 //! Who is in which back-end pool. Pure.
 //!
-//! In: load balancers as ARM sent them, Nodes, and what is known of their machines ([`KnownMachines`]). Out: which instances, interfaces
-//! and pools have to be written and how ([`member_updates`], [`pool_plan`]), and at which addresses machines are behind a Service
+//! In: load balancers as ARM sent them, Nodes, and what is known of their machines (`plan::pools::KnownMachines`). Out: which instances, interfaces
+//! and pools have to be written and how ([`member_updates`], `plan::pools::plan_pools`), and at which addresses machines are behind a Service
 //! ([`member_addresses`]). The stages that write use the same functions on what they have just read.
 
 pub mod located;
