@@ -11,7 +11,10 @@ use std::{
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use super::stage_context::StageContext;
+use super::{
+    pool_sync_state::{PoolSyncRecord, PoolSyncState},
+    stage_context::StageContext,
+};
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
@@ -100,39 +103,6 @@ impl Drop for InvalidationGuard<'_> {
             .drain(..)
             .for_each(|balancer| self.context.observer.invalidate(NetworkCacheKey::LoadBalancer(balancer)));
     }
-}
-
-/// Whether the pools are where they have to be.
-#[derive(Debug, Default)]
-pub(super) struct PoolSyncState {
-    /// How often that was called into question.
-    invalidations: u64,
-    /// What the pools were last brought to; `None`: something is missing, or nobody knows.
-    synced: Option<PoolSyncRecord>,
-}
-
-impl PoolSyncState {
-    /// Pools are not where they have to be, as of what is answered.
-    fn invalidate(&mut self) -> u64 {
-        self.invalidations = self.invalidations.wrapping_add(1);
-        self.synced = None;
-        self.invalidations
-    }
-
-    /// The pools were brought to this, unless somebody has called that into question `since`.
-    fn record(&mut self, since: u64, followed: PoolSyncRecord) {
-        if self.invalidations == since {
-            self.synced = Some(followed);
-        }
-    }
-}
-
-/// What the pools were brought to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct PoolSyncRecord {
-    fingerprint: u64,
-    /// When there is something to do although no Node changes.
-    due: Option<Instant>,
 }
 
 /// Whether the pools were last brought to what they have to be now.
@@ -229,24 +199,5 @@ impl StageContext {
     /// Pools that were made and not filled yet.
     pub(super) fn unfilled_pools(&self) -> MutexGuard<'_, BTreeSet<ResourceId>> {
         self.unfilled_pools.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_called_into_question_meanwhile_is_not_followed() {
-        let (mut following, followed) = (PoolSyncState::default(), PoolSyncRecord { fingerprint: 1, due: None });
-        let since = following.invalidate();
-        following.record(since, followed);
-        assert_eq!(following.synced, Some(followed));
-        let since = following.invalidate();
-        assert_eq!(following.synced, None);
-        // A load balancer stays after all, or a pool is new.
-        following.invalidate();
-        following.record(since, followed);
-        assert_eq!(following.synced, None);
     }
 }

@@ -10,6 +10,7 @@ mod dry_run;
 mod load_balancers;
 mod pipeline;
 mod pool_metrics;
+mod pool_sync_state;
 mod progress;
 mod security_group;
 mod shared_write;

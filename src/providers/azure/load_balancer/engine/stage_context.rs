@@ -7,7 +7,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Node;
 
-use super::{backend_pools::PoolSyncState, pool_metrics::PoolMetrics};
+use super::{pool_metrics::PoolMetrics, pool_sync_state::PoolSyncState};
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
