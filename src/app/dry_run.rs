@@ -100,6 +100,9 @@ async fn plan_services(watched: &ManagerState, cluster: &str, after: Option<&str
         let plan = told.unwrap_or_else(|error| format!("no plan: {}", error.reason));
         text += &section(&format!("Service {key}"), &plan);
         planned += 1;
+        if text.len() > LONGEST_PAGE {
+            break;
+        }
     }
     text + &left_out(&keys, planned, after)
 }
@@ -114,6 +117,9 @@ fn left_out(keys: &[String], planned: usize, after: Option<&str>) -> String {
     let next = last.map_or_else(String::new, |last| format!("&after={last}"));
     format!("{rest} more Services are left out: see /planz?kind=services{next}\n")
 }
+
+/// Bytes after which a page has no further Service: many members of pools make long plans, and each page is held in memory.
+const LONGEST_PAGE: usize = 512 * 1024;
 
 /// A heading and its lines, of which only the first [`LINES`] are shown.
 fn section(heading: &str, plan: &str) -> String {
@@ -170,6 +176,11 @@ fn cloud_refusal(provider: &str, error: &CloudError) -> DryRunError {
         CloudError::Deadline { .. } => dry_run_error(504, error.to_string()),
         other => dry_run_error(502, other.to_string()),
     }
+}
+
+/// Somebody else's plan of the cluster is being made.
+pub(super) fn busy() -> DryRunError {
+    dry_run_error(503, "another plan of the cluster is being made: ask again in a moment".to_owned())
 }
 
 fn dry_run_error(code: u16, reason: String) -> DryRunError {

@@ -6,7 +6,10 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{
+    sync::{Semaphore, watch},
+    task::JoinHandle,
+};
 
 pub use super::{client_source::ClientSource, start_error::ManagerStartError};
 use super::{
@@ -266,9 +269,18 @@ async fn serve(
 
 fn planner(watched: &Arc<ManagerState>, cluster: String) -> serving::DryRunPlanner {
     let (watched, cluster) = (Arc::clone(watched), Arc::<str>::from(cluster));
+    let turn = Arc::new(Semaphore::new(1));
     Arc::new(move |scope| {
-        let (watched, cluster) = (Arc::clone(&watched), Arc::clone(&cluster));
-        async move { dry_run::plan(&watched, &cluster, scope).await }.boxed()
+        let (watched, cluster, turn) = (Arc::clone(&watched), Arc::clone(&cluster), Arc::clone(&turn));
+        async move {
+            // The plan of a whole cluster costs much: one at a time.
+            let is_large = matches!(scope, serving::DryRunScope::Cluster { .. });
+            let turn = is_large.then(|| turn.try_acquire().map_err(|_| dry_run::busy())).transpose()?;
+            let planned = dry_run::plan(&watched, &cluster, scope).await;
+            drop(turn);
+            planned
+        }
+        .boxed()
     })
 }
 

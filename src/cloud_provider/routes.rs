@@ -64,7 +64,8 @@ pub trait Routes: Send + Sync {
         RouteOutcomes { deleted, created }
     }
 
-    /// What [`Routes::list_routes`] would answer, for a plan: writes nothing and changes nothing that is remembered.
+    /// What [`Routes::list_routes`] would answer, for a plan: writes nothing and changes nothing that is remembered. A provider whose
+    /// `list_routes` writes or remembers has to implement it.
     async fn peek_routes(&self, cluster: &str) -> CloudResult<Vec<Route>> {
         self.list_routes(cluster).await
     }

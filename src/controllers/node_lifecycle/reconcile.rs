@@ -29,7 +29,7 @@ const CONCURRENT_LOOKS: usize = 10;
 impl NodeLifecycleController {
     pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
         let Some(node) = self.nodes.get(key) else { return ReconcileResult::Done };
-        let observation = self.observe_instance(&node, &self.uids.load()).await;
+        let observation = self.observe_instance(&node, || self.uids.load_full()).await;
         let now = self.context.clock.now();
         let action = self.tracker().observe(uid(&node), &observation, &self.uids.load(), now, &self.config);
         if let Err(error) = self.act(&node, &observation, &action).await {
@@ -44,14 +44,15 @@ impl NodeLifecycleController {
     }
 
     /// Looks at `node` and its instance, and at a second source when the instance is one of many that are gone.
-    async fn observe_instance(&self, node: &Node, uids: &BTreeSet<String>) -> NodeObservation {
+    /// `uids`: those of all Nodes, asked for after the instance, which may take long.
+    async fn observe_instance(&self, node: &Node, uids: impl Fn() -> Arc<BTreeSet<String>>) -> NodeObservation {
         if is_ready(node) {
             return NodeObservation::Ready;
         }
         let seen = self.source.observe(node).await;
         let now = self.context.clock.now();
         match seen {
-            NodeObservation::Gone if self.tracker().needs_second_look(uid(node), uids, now, &self.config) => {
+            NodeObservation::Gone if self.tracker().needs_second_look(uid(node), &uids(), now, &self.config) => {
                 NodeObservation::GoneRechecked(self.source.second_look(node).await)
             }
             _ => seen,
@@ -62,12 +63,12 @@ impl NodeLifecycleController {
     /// lead has confirmed nothing yet.
     pub(super) async fn plan_due(&self, limit: usize) -> String {
         let nodes = self.nodes.list();
-        let uids: BTreeSet<String> = nodes.iter().map(|node| uid(node).to_owned()).collect();
+        let uids: Arc<BTreeSet<String>> = Arc::new(nodes.iter().map(|node| uid(node).to_owned()).collect());
         let mut due: Vec<_> = nodes.into_iter().filter(|node| is_due(node)).collect();
         due.sort_by(|one, other| name(one).cmp(name(other)));
         let left_out = due.len().saturating_sub(limit);
         due.truncate(limit);
-        let looks: Vec<_> = due.iter().map(|node| self.observe_instance(node, &uids)).collect();
+        let looks: Vec<_> = due.iter().map(|node| self.observe_instance(node, || Arc::clone(&uids))).collect();
         let seen: Vec<_> = futures::stream::iter(looks).buffered(CONCURRENT_LOOKS).collect().await;
         let (mut tracker, now) = (self.tracker().clone(), self.context.clock.now());
         let tell = |(node, observation): (&Arc<Node>, NodeObservation)| {

@@ -16,8 +16,9 @@ use crate::{
     cloud_provider::CloudResult,
     providers::azure::{
         arm::{ResourceId, Urgency},
-        inventory::Freshness,
+        inventory::{Freshness, MachineQuery},
         load_balancer::backend_pools::PoolSyncMemory,
+        node,
         planner::load_balancer::{
             desired::ServiceRequest,
             observed::ObservedNetwork,
@@ -68,7 +69,10 @@ pub(super) async fn plan_requests(
 
 /// What the inventory knows of the machines of Nodes and of those in pools.
 async fn known_machines(context: &StageContext, nodes: &[Arc<Node>], observed: &ObservedNetwork) -> KnownMachines {
-    let wanted: Vec<_> = nodes.iter().map(|node| machine_query(node)).collect();
+    // A Node that is none of Azure's has no machine that could be found by its name.
+    let has_machine = |query: &MachineQuery, node: &Node| query.id.is_some() || !node::is_unmanaged(node);
+    let wanted = nodes.iter().map(|node| (machine_query(node), node));
+    let wanted: Vec<_> = wanted.filter(|(query, node)| has_machine(query, node)).map(|(query, _)| query).collect();
     let found = context.inventory.look_up(&wanted, Freshness::Cached).await;
     let by_node: BTreeMap<String, MachineAnswer> =
         wanted.into_iter().zip(found).map(|(wanted, found)| (wanted.node_name, found)).collect();

@@ -135,7 +135,7 @@ impl StageInput {
 impl StageContext {
     /// Looks at everything that concerns the asking Services and the others, and remembers nothing of the Nodes that pools tell of.
     pub(super) async fn peek(&self, asks: &[ServiceRequest], urgency: Urgency) -> CloudResult<StageInput> {
-        self.read(asks, &BTreeSet::new(), urgency).await
+        self.read(asks, &BTreeSet::new(), &[], urgency).await
     }
 
     /// The same before something is written.
@@ -164,26 +164,28 @@ impl StageContext {
         more: &BTreeSet<ExpectedDocument>,
         urgency: Urgency,
     ) -> CloudResult<StageInput> {
-        let look = self.read(asks, more, urgency).await?;
+        let look = self.read(asks, more, asks, urgency).await?;
         self.service_index.record_pool_addresses(listed_in_pools(&look.observed, &self.settings));
         Ok(look)
     }
 
+    /// `informed`: whose Services get an event when the load balancers cannot be listed.
     async fn read(
         &self,
         asks: &[ServiceRequest],
         more: &BTreeSet<ExpectedDocument>,
+        informed: &[ServiceRequest],
         urgency: Urgency,
     ) -> CloudResult<StageInput> {
         let others = self.service_index.others(&asks.iter().map(ServiceRequest::identity).cloned().collect());
         let mut need = self.query(asks, &others);
         need.expected.extend(more.iter().cloned());
         let zones = self.refresh_zones(urgency).await;
-        let (mut observed, mut unread) = self.observe(&need, asks, urgency).await?;
+        let (mut observed, mut unread) = self.observe(&need, informed, urgency).await?;
         let known = need.public_ip_groups.len();
         need.public_ip_groups.extend(public_ip_groups(&observed, asks.iter().map(ServiceRequest::identity)));
         if need.public_ip_groups.len() > known {
-            (observed, unread) = self.observe(&need, asks, urgency).await?;
+            (observed, unread) = self.observe(&need, informed, urgency).await?;
         }
         let tried = asks
             .iter()
@@ -208,7 +210,7 @@ impl StageContext {
     async fn observe(
         &self,
         need: &NetworkQuery,
-        asks: &[ServiceRequest],
+        informed: &[ServiceRequest],
         urgency: Urgency,
     ) -> CloudResult<(Arc<ObservedNetwork>, Vec<NetworkReadFailure>)> {
         if self.settings.sku == LoadBalancerSku::Basic {
@@ -216,7 +218,7 @@ impl StageContext {
         }
         self.observer.observe(need, urgency).await.map_err(|error| {
             if error.request.ends_with(api::LOAD_BALANCERS.resource_type) {
-                self.record_failed_call(asks, ArmCallKind::ListLoadBalancers, &error);
+                self.record_failed_call(informed, ArmCallKind::ListLoadBalancers, &error);
             }
             cloud_error("read the load balancers, public IPs and the security group", error)
         })

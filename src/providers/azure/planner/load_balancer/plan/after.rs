@@ -3,6 +3,8 @@
 //! In: what there is, and a part of a plan. Out: the documents that the next part is planned on. Public IPs that can go are still there:
 //! they are deleted last.
 
+use std::collections::{BTreeMap, HashSet};
+
 use super::{
     super::{
         desired::load_balancers::LoadBalancerWrite,
@@ -53,6 +55,14 @@ pub fn after_network(observed: &ObservedNetwork, plan: &NetworkPlan) -> Observed
 
 /// And with the members of pools as they will be.
 pub fn apply_pools(after: &mut ObservedNetwork, plan: &PoolPlan) {
+    let mut leaving: BTreeMap<&ResourceId, HashSet<String>> = BTreeMap::new();
+    for change in &plan.changes {
+        let PoolChangeKind::Member(update) = &change.kind else { continue };
+        for pool in &update.patch.leave {
+            leaving.entry(pool).or_default().insert(update.resource.key());
+        }
+    }
+    leaving.into_iter().for_each(|(pool, members)| remove_members(after, pool, &members));
     for change in &plan.changes {
         match &change.kind {
             PoolChangeKind::Pool(document) => {
@@ -60,7 +70,7 @@ pub fn apply_pools(after: &mut ObservedNetwork, plan: &PoolPlan) {
                     *pool = document.as_ref().clone();
                 }
             }
-            PoolChangeKind::Member(update) => apply_member(after, update),
+            PoolChangeKind::Member(update) => add_member(after, update),
             PoolChangeKind::Model => {}
         }
     }
@@ -73,14 +83,15 @@ fn find_pool<'a>(after: &'a mut ObservedNetwork, id: &ResourceId) -> Option<&'a 
     pools.find(|pool| pool.name.as_deref().is_some_and(|name| name.eq_ignore_ascii_case(id.name())))
 }
 
-fn apply_member(after: &mut ObservedNetwork, update: &PoolMemberUpdate) {
-    let key = update.resource.key();
-    for id in &update.patch.leave {
-        let Some(properties) = find_pool(after, id).and_then(|pool| pool.properties.as_mut()) else { continue };
-        if let Some(entries) = &mut properties.backend_ip_configurations {
-            entries.retain(|entry| entry.id.as_deref().and_then(key_of_entry).as_ref() != Some(&key));
-        }
+/// Takes all members at once out of a pool: one look at each entry, however many leave.
+fn remove_members(after: &mut ObservedNetwork, pool: &ResourceId, members: &HashSet<String>) {
+    let Some(properties) = find_pool(after, pool).and_then(|pool| pool.properties.as_mut()) else { return };
+    if let Some(entries) = &mut properties.backend_ip_configurations {
+        entries.retain(|entry| !entry.id.as_deref().and_then(key_of_entry).is_some_and(|key| members.contains(&key)));
     }
+}
+
+fn add_member(after: &mut ObservedNetwork, update: &PoolMemberUpdate) {
     for id in &update.patch.join {
         let Some(pool) = find_pool(after, id) else { continue };
         let entry = SubResource { id: Some(update.resource.ip_configuration()), ..SubResource::default() };

@@ -321,6 +321,8 @@ fn members(
     for wanted in unknown {
         match located::looked_up_member(&wanted, answer(input, &wanted)) {
             Ok(member) => members.extend(member),
+            // Nothing waits for a machine that is not there: a later sync finds it when it is.
+            Err(LookupError::NotListed(_)) => {}
             Err(error) => drop(plan.waiting.insert(WaitingFor::Machine(wanted.node_name, error.to_string()))),
         }
     }
