@@ -9,6 +9,11 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 
 use super::{CloudError, CloudResult};
 
+/// Keeps a Service from vanishing before its load balancer has. Upstream: `LoadBalancerCleanupFinalizer`.
+pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+/// Keeps a node out of load balancers. Upstream: `LabelNodeExcludeBalancers`, KEP-1143.
+pub const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
 /// Annotation with the allowed client ranges, used when `spec.loadBalancerSourceRanges` is empty.
 pub const SOURCE_RANGES_ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 

@@ -23,9 +23,8 @@ use crate::cli::{
     value::{FlagValue, VersionRequest},
     version::VERSION,
 };
+use crate::runtime::leader_election::lease::JITTER_FACTOR;
 
-/// client-go's jitter: the renew deadline must leave room for a retry that is this much late.
-const JITTER: f64 = 1.2;
 /// client-go's requests per second where none are given.
 const CLIENT_GO_QPS: f32 = 5.0;
 /// client-go's burst there.
@@ -259,9 +258,9 @@ impl OptionsBuilder {
         }
         if config.retry_period.is_zero() {
             self.refuse(&leader_election::RETRY_PERIOD, "0s", "want more than zero");
-        } else if config.renew_deadline <= config.retry_period.mul_f64(JITTER) {
+        } else if config.renew_deadline <= config.retry_period.mul_f64(JITTER_FACTOR) {
             let accepted =
-                format!("want more than {JITTER} times --leader-elect-retry-period ({})", print(config.retry_period));
+                format!("want more than {JITTER_FACTOR} times --leader-elect-retry-period ({})", print(config.retry_period));
             self.refuse(&leader_election::RENEW_DEADLINE, &print(config.renew_deadline), &accepted);
         }
     }

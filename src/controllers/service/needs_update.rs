@@ -10,8 +10,7 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
-/// Keeps a Service from vanishing before its load balancer has. Upstream: `LoadBalancerCleanupFinalizer`.
-pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+pub use crate::cloud_provider::helpers::FINALIZER;
 
 const LOAD_BALANCER: &str = "LoadBalancer";
 

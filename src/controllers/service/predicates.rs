@@ -10,8 +10,8 @@ use std::{
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
 
-/// Keeps a node out of load balancers. Upstream: `LabelNodeExcludeBalancers`, KEP-1143.
-pub const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+pub use crate::cloud_provider::helpers::EXCLUDE_LABEL;
+
 /// The cluster autoscaler is about to delete the node.
 pub const TO_BE_DELETED_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 

@@ -11,6 +11,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
+use crate::cloud_provider::helpers::FINALIZER;
 use crate::providers::azure::planner::load_balancer::{
     desired::{ServiceRequest, security_rules::ServiceRules},
     pools::nodes::internal_addresses,
@@ -23,8 +24,6 @@ use crate::providers::azure::planner::load_balancer::{
 };
 use crate::runtime::store::{InformerStore, ObjectKey};
 use k8s_openapi::api::core::v1::{Node, Service};
-
-const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
 /// A version of a Service, and what it asks for once that has been read. Reading costs as much as a user wrote, so that it is done
 /// once, by whoever needs it first, and never while the lock is held.

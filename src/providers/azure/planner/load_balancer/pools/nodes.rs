@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::Node;
 
 use super::member_resource::PoolMemberResource;
+use crate::cloud_provider::helpers::EXCLUDE_LABEL;
 use crate::providers::azure::{
     instances::provider_id::{self, ParsedProviderId},
     inventory::MachineQuery,
@@ -17,7 +18,6 @@ use crate::providers::azure::{
 
 const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 const ROLE: &str = "kubernetes.io/role";
-const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const INTERNAL_IP: &str = "InternalIP";
 
 /// What decides whether `node` belongs into pools.
@@ -32,7 +32,7 @@ pub fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
         control_plane: CONTROL_PLANE.iter().any(|key| has(key))
             || labels.and_then(|labels| labels.get(ROLE)).is_some_and(|role| role == "master"),
         unmanaged: node::is_unmanaged(node),
-        excluded: has(EXCLUDED),
+        excluded: has(EXCLUDE_LABEL),
         outside_uniform: machine_query(node).id.is_some_and(|id| PoolMemberResource::of_instance(&id).is_none()),
         in_other_group: node::external_resource_group(node).is_some_and(|group| !group.eq_ignore_ascii_case(own)),
         addresses: internal.filter_map(|address| address.address.parse::<IpAddr>().ok()).collect(),
@@ -57,6 +57,7 @@ pub fn machine_query(node: &Node) -> MachineQuery {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cloud_provider::helpers::EXCLUDE_LABEL;
     use crate::providers::azure::{config::AzureConfig, node::fixtures::node};
 
     #[test]
@@ -70,7 +71,7 @@ mod tests {
         }
         assert_eq!(of(ROLE, "master"), PoolNode { control_plane: true, ..plain.clone() });
         assert_eq!(of(ROLE, "agent"), plain);
-        assert_eq!(of(EXCLUDED, "false"), PoolNode { excluded: true, ..plain.clone() }, "whatever its value");
+        assert_eq!(of(EXCLUDE_LABEL, "false"), PoolNode { excluded: true, ..plain.clone() }, "whatever its value");
         assert_eq!(of(node::LABEL_MANAGED, "False"), PoolNode { unmanaged: true, ..plain.clone() });
         assert_eq!(of(node::LABEL_RESOURCE_GROUP, "RG"), plain);
         let machine = "azure:///subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachine";
