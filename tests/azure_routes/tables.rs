@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use cloud_controller_manager::{
-    providers::azure::routes::names,
+    providers::azure::planner::routes::names,
     sandbox::azure::topology::{Pool, PoolKind, Topology},
 };
 use k8s_openapi::api::core::v1::Node;

@@ -1,8 +1,8 @@
 //! The Azure provider.
 //!
 //! In: `azure.json` and the process's parts. Out: [`factory`], which makes a `CloudProvider`, and [`check::check`] for `check-config`.
-//! Reads go down this list and never come back: `load_balancer, routes, metadata, instances → inventory → arm → auth`; `config`, `node` and
-//! `arm::ResourceId` are below all of them. A [`session::Session`] is one configuration at work; [`provider`] swaps sessions.
+//! Reads go down this list and never come back: `load_balancer, routes → planner → instances → inventory → arm → auth → transport`;
+//! `config`, `node` and `arm::documents` are below all of them. A [`session::Session`] is one configuration at work; [`provider`] swaps sessions.
 
 pub mod arm;
 pub mod auth;
@@ -21,6 +21,10 @@ pub mod provider;
 pub mod routes;
 pub mod session;
 mod session_proxy;
+pub mod transport;
 
 pub use local::local_factory;
-pub use provider::{AzureCloud, NAME, factory};
+pub use provider::{AzureCloud, factory};
+
+/// Name in `--cloud-provider`, and scheme of provider ids.
+pub const NAME: &str = "azure";

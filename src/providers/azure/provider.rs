@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{
+    NAME,
     arm::{ArmTransport, Budget, BudgetSettings},
     auth::ReqwestTransport,
     config::{
@@ -38,9 +39,6 @@ use crate::cloud_provider::{
     CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer, ProviderContext, Routes, Zones,
     registry::ProviderConfig,
 };
-
-/// Name in `--cloud-provider`, and scheme of provider ids.
-pub const NAME: &str = "azure";
 
 /// What is said while `disableCloudProvider` holds.
 const DISABLED: &str = "disableCloudProvider is set in the provider's configuration; set it to false to go on";

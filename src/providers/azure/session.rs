@@ -15,7 +15,8 @@ use super::{
     instances::AzureInstances,
     inventory::{Inventory, InventorySettings},
     load_balancer::engine::AzureLoadBalancers,
-    routes::{AzureRoutes, settings::RouteSettings},
+    planner::routes::settings::RouteSettings,
+    routes::AzureRoutes,
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult},

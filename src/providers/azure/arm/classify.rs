@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::{
     error::{ArmError, ArmErrorClass, names_a_parent},
     error_body::ErrorBody,
-    retry_after,
+    retry_after, spelling,
 };
 
 /// A request, as errors name it: without its query, which may contain signatures.
@@ -76,14 +76,14 @@ const INTERNAL: &[&str] =
 
 /// Whether the code speaks of a resource that another write holds, so that a 429 with it says nothing about a quota.
 pub(super) fn names_another_write(code: &str) -> bool {
-    let class = CODES.iter().find(|(known, _)| known.eq_ignore_ascii_case(code)).map(|(_, class)| *class);
+    let class = CODES.iter().find(|(known, _)| spelling::same_word(known, code)).map(|(_, class)| *class);
     matches!(class, Some(ArmErrorClass::Busy | ArmErrorClass::Conflict))
 }
 
 fn class_of_code(code: &str, message: &str) -> Option<ArmErrorClass> {
     let limit = || LIMITS.iter().any(|ending| code.to_ascii_lowercase().ends_with(ending));
-    let quota = || code.eq_ignore_ascii_case("OperationNotAllowed") && message.to_ascii_lowercase().contains("quota");
-    let known = CODES.iter().find(|(known, _)| known.eq_ignore_ascii_case(code)).map(|(_, class)| *class);
+    let quota = || spelling::same_word(code, "OperationNotAllowed") && message.to_ascii_lowercase().contains("quota");
+    let known = CODES.iter().find(|(known, _)| spelling::same_word(known, code)).map(|(_, class)| *class);
     known.or_else(|| (limit() || quota()).then_some(ArmErrorClass::QuotaExceeded))
 }
 
@@ -97,7 +97,7 @@ fn deciding_code(body: &ErrorBody) -> Option<(&str, ArmErrorClass)> {
 fn classify_answer(status: u16, body: Option<&ErrorBody>, writes: bool) -> (ArmErrorClass, String) {
     let outer = body.map_or("", ErrorBody::code);
     let known = body.and_then(deciding_code);
-    let is = |codes: &[&str]| codes.iter().any(|code| code.eq_ignore_ascii_case(outer));
+    let is = |codes: &[&str]| codes.iter().any(|code| spelling::same_word(code, outer));
     let by_status = |class| (class, outer);
     let (class, code) = match (status, known) {
         (401, _) => by_status(ArmErrorClass::Unauthorized),

@@ -3,6 +3,7 @@
 use std::{fmt, time::Duration};
 
 use crate::cloud_provider::CloudError;
+use crate::providers::azure::arm::spelling;
 
 pub type ArmResult<T> = Result<T, ArmError>;
 
@@ -71,7 +72,7 @@ const WAIT_BUSY: Duration = Duration::from_secs(5);
 impl ArmError {
     /// Whether this code stands anywhere in the error, ignoring letter case: some callers have to tell errors of one class apart.
     pub fn mentions(&self, code: &str) -> bool {
-        let word = |text: &str| text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word.eq_ignore_ascii_case(code));
+        let word = |text: &str| text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| spelling::same_word(word, code));
         word(&self.code) || word(&self.message)
     }
 

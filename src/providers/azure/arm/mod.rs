@@ -4,39 +4,38 @@
 //! Kubernetes. Every request passes the [`budget`], which knows what is left of ARM's quotas and who is more urgent.
 
 mod answer;
-pub mod api;
 pub mod batch;
 pub mod budget;
 mod classify;
 mod client;
-pub mod compute;
-pub mod document;
+pub mod documents;
 mod error;
 mod error_body;
 mod gate;
-pub mod network;
 mod operation;
 mod precondition;
 mod request;
 mod request_metrics;
-mod resource_id;
 mod retry;
 mod retry_after;
 mod send;
 mod settings;
 mod token;
-mod transport;
 mod url;
 mod write;
 
-pub use api::{ApiType, Quota};
 pub use budget::{Budget, BudgetSettings, ChargedOperation, RequestCharge, Urgency};
 pub use client::{ArmClient, ArmClientDeps};
+pub use documents::{
+    InvalidResourceId, ResourceId, api,
+    api::{ApiType, Quota},
+    compute, document, network, spelling,
+};
 pub use error::{ArmError, ArmErrorClass, ArmResult, MissingPermission};
 pub use gate::RequestGate;
 pub use precondition::Precondition;
-pub use resource_id::{InvalidResourceId, ResourceId};
 pub use retry_after::retry_after;
 pub use settings::{ArmBackoff, ArmSettings, ArmTimeouts, PollingPace};
 pub use token::{CredentialTokens, TokenError, TokenProvider};
-pub use transport::{ArmTransport, ArmTransportError, MaxBodySize};
+
+pub use super::transport::{ArmTransport, ArmTransportError, MaxBodySize};

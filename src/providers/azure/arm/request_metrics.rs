@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use super::{ArmError, request::RequestTemplate};
+use super::{ArmError, request::RequestTemplate, spelling};
 use crate::metrics::Metrics;
 
 /// What stands for all values that somebody other than the operator chose.
@@ -23,7 +23,7 @@ pub(super) struct ArmRequestMetrics<'a> {
 fn group_of_path(path: &str) -> (&str, String) {
     let mut segments = path.split('/').skip(1);
     let mut after = |word: &str| {
-        let found = segments.next().is_some_and(|segment| segment.eq_ignore_ascii_case(word));
+        let found = spelling::is_word(segments.next(), word);
         found.then(|| segments.next()).flatten().unwrap_or_default()
     };
     let subscription = after("subscriptions");

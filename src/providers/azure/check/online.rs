@@ -13,7 +13,7 @@ use crate::{
     providers::azure::{
         arm::{
             ApiType, ArmClient, ArmError, ArmErrorClass, ArmResult, ArmTransport, Budget, BudgetSettings, ResourceId,
-            Urgency, api,
+            Urgency, api, spelling,
         },
         config::AzureConfig,
         load_balancer::zones::RegionZones,
@@ -82,7 +82,7 @@ async fn check_permissions(session: &Session, lines: &mut CheckReportLines) {
     for here in permissions.chunk_by(|one, other| one.scope == other.scope) {
         let Some(first) = here.first() else { continue };
         let scope = &first.scope;
-        let own = scope.subscription().eq_ignore_ascii_case(&session.config.subscription_id);
+        let own = spelling::same_name(scope.subscription(), &session.config.subscription_id);
         let client = if own { &session.compute } else { &session.network };
         let asked = if first.action == ZONES {
             check_zones(session, first, lines).await

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use crate::{
     cloud_provider::Existence,
     providers::azure::{
+        arm::spelling,
         inventory::{Machine, MachineExistence},
         node,
     },
@@ -98,7 +99,7 @@ fn existence_by_evidence(node: &Node, sighting: &MachineExistence, scheme: &Syst
         MachineExistence::Gone => Existence::Gone,
         MachineExistence::Unknown(why) => Existence::Unknown(why.clone()),
         MachineExistence::Found(machine) if is_other_machine(node, machine, scheme) => Existence::Gone,
-        MachineExistence::Found(machine) if machine.provisioning_state.eq_ignore_ascii_case(DELETING) => {
+        MachineExistence::Found(machine) if spelling::same_word(&machine.provisioning_state, DELETING) => {
             Existence::Unknown(format!("{} is being deleted, and still there", machine.id))
         }
         MachineExistence::Found(_) => Existence::Exists,
@@ -112,8 +113,8 @@ fn is_younger(node: &Node, grace: Duration, now: Timestamp) -> bool {
 /// Whether the machine of `node` is shut down. Only a machine at rest counts: while an operation runs, its state may change.
 pub fn is_shut_down(node: &Node, machine: &Machine, scheme: &SystemUuidEvidence) -> bool {
     let power = machine.power_state.as_deref().unwrap_or_default();
-    machine.provisioning_state.eq_ignore_ascii_case(SUCCEEDED)
-        && SHUT_DOWN.iter().any(|state| power.eq_ignore_ascii_case(state))
+    spelling::same_word(&machine.provisioning_state, SUCCEEDED)
+        && SHUT_DOWN.iter().any(|state| spelling::same_word(power, state))
         && !is_other_machine(node, machine, scheme)
 }
 

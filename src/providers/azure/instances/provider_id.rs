@@ -4,7 +4,7 @@
 //! components compare the text: only the resource group is lower-cased, and the fixed words are matched exactly.
 //! Upstream: `pkg/provider/azure_wrap.go`, `azure_vmss.go` (`GetNodeNameByProviderID`) and `azure_standard.go`.
 
-use crate::providers::azure::arm::ResourceId;
+use crate::providers::azure::arm::{ResourceId, spelling};
 
 /// What stands before the ARM id.
 pub const SCHEME: &str = "azure://";
@@ -80,7 +80,7 @@ pub fn parse(provider_id: &str) -> ParsedProviderId {
 /// Disks name an instance `<scale set>_<number>` where ARM's own id has the number alone.
 fn scale_set_instance(id: &ResourceId) -> ParsedProviderId {
     let (instance, set) = (id.name(), id.name_of("virtualMachineScaleSets").unwrap_or_default());
-    let prefixed = instance.get(..set.len()).is_some_and(|start| start.eq_ignore_ascii_case(set));
+    let prefixed = spelling::starts_with(instance, set);
     let number = if prefixed { instance.rsplit('_').next().unwrap_or_default() } else { instance };
     if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
         let why = format!("spec.providerID names no instance of the scale set `{set}`: `{instance}` has no number");

@@ -6,7 +6,7 @@ use super::{
     Machine, MachineInterface, MachineIpConfiguration, MachineKind,
     records::{InterfaceRecord, InterfaceReferenceRecord, PublicIpRecord, ScaleSetRecord, VmRecord, VmRecordProperties},
 };
-use crate::providers::azure::arm::{ResourceId, api};
+use crate::providers::azure::arm::{ResourceId, api, spelling};
 
 /// A scale set, as far as machines are concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(super) fn scale_set(record: ScaleSetRecord) -> Option<ScaleSetSummary> {
     let prefix = os.and_then(|it| it.computer_name_prefix.clone()).filter(|prefix| !prefix.is_empty());
     Some(ScaleSetSummary {
         prefix: prefix.unwrap_or_else(|| id.name().to_owned()),
-        flexible: mode.eq_ignore_ascii_case("Flexible"),
+        flexible: spelling::same_word(mode, "Flexible"),
         capacity: record.sku.and_then(|sku| sku.capacity).map(|capacity| capacity as usize),
         id,
     })
@@ -80,10 +80,7 @@ fn kind_of(id: &ResourceId, instance_id: Option<String>, properties: &VmRecordPr
 
 fn power_state(mut codes: impl Iterator<Item = String>) -> Option<String> {
     const PREFIX: &str = "PowerState/";
-    codes.find_map(|code| {
-        let (prefix, state) = code.split_at_checked(PREFIX.len())?;
-        prefix.eq_ignore_ascii_case(PREFIX).then(|| state.to_owned())
-    })
+    codes.find_map(|code| spelling::strip_start(&code, PREFIX).map(str::to_owned))
 }
 
 fn without_addresses(references: Vec<InterfaceReferenceRecord>) -> Vec<MachineInterface> {
@@ -116,7 +113,7 @@ pub(super) fn interface(record: InterfaceRecord, addresses: &PublicIpAddressById
     let configurations = properties.ip_configurations.unwrap_or_default().into_iter().map(|it| it.properties);
     let configuration = |it: super::records::IpConfigurationRecordProperties| MachineIpConfiguration {
         primary: it.primary.unwrap_or_default(),
-        ipv6: it.private_ip_address_version.is_some_and(|version| version.eq_ignore_ascii_case("IPv6")),
+        ipv6: spelling::is_word(it.private_ip_address_version.as_deref(), "IPv6"),
         private_address: it.private_ip_address.filter(|address| !address.is_empty()),
         public_address: it.public_ip_address.and_then(|it| addresses.get(&ResourceId::parse(&it.id).ok()?).cloned()),
     };

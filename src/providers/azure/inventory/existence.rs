@@ -13,7 +13,7 @@ use super::{
     resolve::{CandidateState, QueryView},
     snapshot::{InventorySnapshot, MachineEntry},
 };
-use crate::providers::azure::arm::{ArmError, ArmErrorClass, ResourceId};
+use crate::providers::azure::arm::{ArmError, ArmErrorClass, ResourceId, spelling};
 
 /// Siblings that may turn out to be gone before the group is listed.
 const MAX_ABSENT_SIBLINGS: usize = 3;
@@ -116,7 +116,7 @@ fn evidence_of(view: &QueryView<'_>, id: &ResourceId) -> ExistenceEvidence {
         };
     };
     let by_name = view.question.query.id.is_none();
-    if by_name && !entry.machine.node_name().eq_ignore_ascii_case(&view.question.query.node_name) {
+    if by_name && !spelling::same_name(entry.machine.node_name(), &view.question.query.node_name) {
         return ExistenceEvidence::OtherMachine;
     }
     if entry.missing_since.is_none() && is_fresh(view, entry) {

@@ -3,6 +3,8 @@
 //! An instance of a uniform scale set is called after the set's prefix and its own number in base 36, six characters wide.
 //! Upstream: `pkg/provider/azure_vmss_cache.go`, `pkg/provider/azure_vmss.go` (`extractScaleSetNameByProviderID` and neighbours).
 
+use crate::providers::azure::arm::spelling;
+
 /// Width of the number.
 const WIDTH: usize = 6;
 
@@ -17,13 +19,13 @@ fn split(node_name: &str) -> Option<(&str, u64)> {
 /// Number of the instance that a node of this name is, if it belongs to the scale set with this prefix. Letter case is ignored:
 /// Windows tells its name in capitals.
 pub(super) fn instance_number(node_name: &str, prefix: &str) -> Option<u64> {
-    split(node_name).filter(|(found, _)| found.eq_ignore_ascii_case(prefix)).map(|(_, number)| number)
+    split(node_name).filter(|(found, _)| spelling::same_name(found, prefix)).map(|(_, number)| number)
 }
 
 /// Whether the name looks as if the scale set with this prefix had given it. For flexible sets only a hint where to look first.
 pub(super) fn has_prefix(node_name: &str, prefix: &str) -> bool {
     let at = node_name.len().saturating_sub(WIDTH);
-    node_name.get(..at).is_some_and(|found| !found.is_empty() && found.eq_ignore_ascii_case(prefix))
+    node_name.get(..at).is_some_and(|found| !found.is_empty() && spelling::same_name(found, prefix))
 }
 
 /// A name as a key.

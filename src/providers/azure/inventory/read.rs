@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fmt};
 
 use super::{Machine, MachineInterface, MachineKind, build::ScaleSetSummary};
-use crate::providers::azure::arm::{ResourceId, api};
+use crate::providers::azure::arm::{ResourceId, api, spelling};
 
 /// Machines (or interfaces) that one list shows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -113,7 +113,7 @@ pub(super) fn group_of(id: &ResourceId) -> ResourceId {
 /// Whether a resource is in this group.
 pub(super) fn is_in(id: &ResourceId, group: &ResourceId) -> bool {
     let same =
-        |left: Option<&str>, right: Option<&str>| left.unwrap_or_default().eq_ignore_ascii_case(right.unwrap_or_default());
+        |left: Option<&str>, right: Option<&str>| spelling::same_name(left.unwrap_or_default(), right.unwrap_or_default());
     same(id.resource_group(), group.resource_group()) && same(Some(id.subscription()), Some(group.subscription()))
 }
 

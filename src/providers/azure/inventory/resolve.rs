@@ -13,7 +13,7 @@ use super::{
     read::{ArmRead, ListScope, group_of, uniform_set_of},
     snapshot::{InventorySnapshot, MachineEntry},
 };
-use crate::providers::azure::arm::{ArmError, ArmErrorClass, ResourceId, api};
+use crate::providers::azure::arm::{ArmError, ArmErrorClass, ResourceId, api, spelling};
 
 /// See [`QueryView::list_absent_ttl`].
 const LIST_ABSENCE_TTL: Duration = Duration::from_secs(15);
@@ -309,7 +309,7 @@ impl<'a> QueryView<'a> {
         // Azure calls a machine of a flexible set `<set>_<digits>`.
         let stem = id.name().rsplit_once('_').map_or("", |(stem, _)| stem);
         let name = &self.question.query.node_name;
-        let fits = |set: &&ScaleSetSummary| set.id.name().eq_ignore_ascii_case(stem) || names::has_prefix(name, &set.prefix);
+        let fits = |set: &&ScaleSetSummary| spelling::same_name(set.id.name(), stem) || names::has_prefix(name, &set.prefix);
         let mut sets = self.snapshot.scale_sets(&group).iter().filter(|set| set.flexible && self.settings.flex);
         match sets.find(fits) {
             Some(set) => Some(ListScope::Flex(set.id.clone())),

@@ -18,7 +18,7 @@ use super::{
     names,
     read::{ArmRead, ArmReadPayload, ListScope, group_of, is_in},
 };
-use crate::providers::azure::arm::{ArmError, ArmErrorClass, ResourceId};
+use crate::providers::azure::arm::{ArmError, ArmErrorClass, ResourceId, spelling};
 
 /// How long it is remembered that a machine was not there, at most.
 const ABSENCE_RETENTION: Duration = Duration::from_secs(3600);
@@ -367,7 +367,7 @@ impl InventorySnapshot {
 
     fn rename(&mut self, id: &ResourceId, older: Option<&Machine>, machine: &Machine) {
         let name = machine.node_name();
-        if let Some(older) = older.filter(|older| !older.node_name().eq_ignore_ascii_case(name)) {
+        if let Some(older) = older.filter(|older| !spelling::same_name(older.node_name(), name)) {
             self.remove_name(id, older);
         }
         if !name.is_empty() {

@@ -10,7 +10,7 @@ use tokio::{sync::Mutex, time::Instant};
 
 use crate::providers::azure::planner::load_balancer::settings::LoadBalancerSettings;
 use crate::{
-    providers::azure::arm::{ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency, api},
+    providers::azure::arm::{ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency, api, spelling},
     runtime::clock::Clock,
 };
 
@@ -117,7 +117,7 @@ impl RegionZones {
 
 /// The zones of `location`, empty when it has none; `None` when the answer says nothing about zones.
 fn zones_of(provider: &ResourceProviderDocument, location: &str) -> Option<Vec<String>> {
-    let machines = provider.resource_types.iter().find(|kind| kind.resource_type.eq_ignore_ascii_case(RESOURCE_TYPE))?;
+    let machines = provider.resource_types.iter().find(|kind| spelling::same_word(&kind.resource_type, RESOURCE_TYPE))?;
     let mut mappings = machines.zone_mappings.iter().flatten();
     let found = mappings.find(|mapping| normalized_location(&mapping.location) == normalized_location(location));
     Some(found.and_then(|mapping| mapping.zones.clone()).unwrap_or_default())

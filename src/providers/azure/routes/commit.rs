@@ -7,11 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
 
-use super::{
-    blame::NumberedChange,
-    plan::{RouteChange, RouteTablePlan},
-    table::{ObservedRouteTable, PodCidrLookup, RouteTableStore},
-};
+use super::table::{ObservedRouteTable, PodCidrLookup, RouteTableStore};
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
@@ -22,6 +18,10 @@ use crate::{
         },
         instances::errors,
         inventory::LookupError,
+        planner::routes::{
+            blame::NumberedChange,
+            plan::{RouteChange, RouteTablePlan},
+        },
     },
 };
 

@@ -7,19 +7,12 @@
 //! Routes ─► next_hop (where to?) ─► commit (who waits?) ─► plan ─► table ◄─► ARM
 //!        ─► listing ◄── node_history, table
 //! ```
-//! `names`, `hops`, `plan`, `blame`, `listing` and `memory` decide and are pure; `table` reads, caches and writes; `commit` gathers
-//! what comes while a write is in flight, as [`super::arm::batch`] has it. The table's association with subnets is never touched.
+//! [`super::planner::routes`] decides and is pure; `table` reads, caches and writes; `commit` gathers what comes while a write is in
+//! flight, as [`super::arm::batch`] has it. The table's association with subnets is never touched.
 //!
 //! Upstream: `pkg/provider/azure_routes.go`.
 
-mod blame;
 mod commit;
-mod listing;
-pub mod names;
-mod next_hop;
-mod node_history;
-pub mod plan;
-pub mod settings;
 mod table;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,19 +21,19 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
-use self::{
-    commit::RouteCommitter,
-    node_history::RouteNodeHistory,
-    plan::{DesiredRoute, RouteChange, RouteTableStep},
-    settings::RouteSettings,
-    table::RouteTableStore,
-};
+use self::{commit::RouteCommitter, table::RouteTableStore};
 use super::{
     arm::{ArmClient, ResourceId},
     instances::{errors, ownership},
     inventory::{Freshness, Inventory, LookupError, Machine, MachineQuery},
     node,
     operation_metrics::{OperationLabels, OperationTimer},
+    planner::routes::{
+        listing, names, next_hop,
+        node_history::RouteNodeHistory,
+        plan::{DesiredRoute, RouteChange, RouteTableStep},
+        settings::RouteSettings,
+    },
 };
 use crate::{
     cloud_provider::{CloudError, CloudResult, Route, RouteChanges, RouteOutcomes, Routes},

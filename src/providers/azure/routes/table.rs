@@ -14,14 +14,14 @@ use std::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{
-    plan::{self, RouteChange, RouteTablePlan},
-    settings::RouteSettings,
-};
 use crate::{
     cloud_provider::{CloudError, CloudResult},
-    providers::azure::arm::{
-        ArmClient, ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, Urgency, api, network::RouteTable,
+    providers::azure::{
+        arm::{ArmClient, ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, Urgency, api, network::RouteTable},
+        planner::routes::{
+            plan::{self, RouteChange, RouteTablePlan},
+            settings::RouteSettings,
+        },
     },
     runtime::clock::Clock,
 };

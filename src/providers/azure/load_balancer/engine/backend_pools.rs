@@ -21,6 +21,7 @@ use crate::{
         arm::{
             ArmError, ArmResult, ResourceId, Urgency,
             network::{ArmLoadBalancer, BackendAddressPool},
+            spelling,
         },
         inventory::LookupError,
         load_balancer::{
@@ -165,9 +166,9 @@ fn finish_sync(world: &StageContext, result: Result<PoolSyncSummary, PoolSyncErr
 
 /// Pools that `after` has and what is known has not.
 pub(super) fn new_pools(observed: &ObservedNetwork, id: &ResourceId, after: &ArmLoadBalancer) -> BTreeSet<ResourceId> {
-    let is_it = |known: &&ArmLoadBalancer| known.id.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(id.as_str()));
+    let is_it = |known: &&ArmLoadBalancer| known.is(id);
     let before = observed.load_balancers.iter().find(is_it).map(pool_names).unwrap_or_default();
-    let new = pool_names(after).into_iter().filter(|name| !before.iter().any(|known| known.eq_ignore_ascii_case(name)));
+    let new = pool_names(after).into_iter().filter(|name| !before.iter().any(|known| spelling::same_name(known, name)));
     new.map(|name| id.child("backendAddressPools", name)).collect()
 }
 

@@ -112,7 +112,7 @@ impl UnwrittenLoadBalancers {
         look: &StageInput,
     ) -> Result<ServiceResults<LoadBalancerStageResult>, AttemptError> {
         let is_unwritten = |document: &&ArmLoadBalancer| {
-            document.id.as_deref().is_some_and(|id| self.ids.iter().any(|one| one.as_str().eq_ignore_ascii_case(id)))
+            document.id.as_deref().is_some_and(|id| self.ids.iter().any(|one| one.same_as(id)))
         };
         let documents: Vec<&ArmLoadBalancer> = look.observed.load_balancers.iter().filter(is_unwritten).collect();
         let has_parts = |who: &ServiceIdentity| documents.iter().any(|document| has_parts_of(document, who));
@@ -243,8 +243,7 @@ impl LoadBalancerStage<'_> {
         look: &StageInput,
         asks: &[ServiceRequest],
     ) -> Result<(), AttemptError> {
-        let is_it =
-            |known: &&ArmLoadBalancer| known.id.as_deref().is_some_and(|id| id.eq_ignore_ascii_case(change.id.as_str()));
+        let is_it = |known: &&ArmLoadBalancer| known.is(&change.id);
         let Some(document) = look.observed.load_balancers.iter().find(is_it) else { return Ok(()) };
         let mut leaving = self.context.begin_deletion(&change.id);
         backend_pools::leave(self.context, asks, document, self.urgency).await.map_err(AttemptError::SomeServices)?;

@@ -11,7 +11,7 @@ use super::{pool_metrics::PoolMetrics, pool_sync_state::PoolSyncState};
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
-        arm::{ArmError, ArmErrorClass, ResourceId, Urgency, api},
+        arm::{ArmError, ArmErrorClass, ResourceId, Urgency, api, spelling},
         config::LoadBalancerSku,
         inventory::Inventory,
         load_balancer::{
@@ -124,7 +124,7 @@ impl StageInput {
             match &unread.key {
                 NetworkCacheKey::PublicIps(group) => *group == spec.public_ip.group,
                 NetworkCacheKey::PublicIp(id) => id.parent().as_ref() == Some(&spec.public_ip.group),
-                NetworkCacheKey::Subnet(name) => subnet.is_some_and(|subnet| subnet.eq_ignore_ascii_case(name)),
+                NetworkCacheKey::Subnet(name) => subnet.is_some_and(|subnet| spelling::same_name(subnet, name)),
                 NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) | NetworkCacheKey::SecurityGroup => false,
             }
         };

@@ -3,7 +3,7 @@
 //! Sources: Microsoft Learn, "Azure Load Balancer error codes" (load-balancer-common-deployment-errors) and "Troubleshoot common Azure
 //! deployment errors" (azure-resource-manager/troubleshooting); `pkg/consts` of cloud-provider-azure; public issues for the others.
 
-use crate::providers::azure::arm::ArmError;
+use crate::providers::azure::arm::{ArmError, spelling};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorRecovery {
@@ -128,7 +128,7 @@ codes! {
 
 /// The row of the error's code, else of the first code that its message mentions as a word of its own.
 pub(super) fn find(error: &ArmError) -> Option<&'static ArmErrorEntry> {
-    let row = |word: &str| CODES.iter().find(|row| row.codes.iter().any(|code| code.eq_ignore_ascii_case(word)));
+    let row = |word: &str| CODES.iter().find(|row| row.codes.iter().any(|code| spelling::same_word(code, word)));
     row(&error.code).or_else(|| words(&error.message).find_map(row))
 }
 

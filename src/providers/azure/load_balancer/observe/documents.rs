@@ -16,7 +16,7 @@ pub(super) trait ListedDocument: Clone + PartialEq {
 
     /// Whether it is this one.
     fn is(&self, id: &ResourceId) -> bool {
-        self.id().as_deref().is_some_and(|text| text.eq_ignore_ascii_case(id.as_str()))
+        self.id().as_deref().is_some_and(|text| id.same_as(text))
     }
 
     /// Its id; `None` when it has no proper one.

@@ -7,6 +7,7 @@ use crate::providers::azure::arm::{
     ArmError, ArmErrorClass, ResourceId,
     document::SubResource,
     network::{ArmLoadBalancer, BackendAddressPool, PublicIpAddress},
+    spelling,
 };
 
 /// Which front end of a load balancer each public IP is at.
@@ -38,16 +39,13 @@ pub(super) fn on_public_ip(
 }
 
 fn is_below(part: &str, id: &ResourceId) -> bool {
-    let length = id.as_str().len();
-    part.get(..length).is_some_and(|start| start.eq_ignore_ascii_case(id.as_str()))
-        && part.as_bytes().get(length) == Some(&b'/')
+    spelling::strip_start(part, id.as_str()).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Puts a pool as ARM shows it into its load balancer.
 pub(super) fn put_pool(balancer: &mut ArmLoadBalancer, name: &str, pool: BackendAddressPool) {
     let pools = balancer.properties.get_or_insert_default().backend_address_pools.get_or_insert_default();
-    let is_it =
-        |known: &&mut BackendAddressPool| known.name.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(name));
+    let is_it = |known: &&mut BackendAddressPool| known.name_is(name);
     match pools.iter_mut().find(is_it) {
         Some(known) => *known = pool,
         None => pools.push(pool),

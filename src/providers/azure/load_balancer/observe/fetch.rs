@@ -10,7 +10,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::{network_cache::NetworkReadResult, network_query::NetworkCacheKey};
 use crate::providers::azure::{
-    arm::{ApiType, ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, api},
+    arm::{ApiType, ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, api, spelling},
     planner::load_balancer::settings::LoadBalancerSettings,
 };
 
@@ -59,7 +59,7 @@ async fn get<D: DeserializeOwned>(arm: &ArmClient, kind: &'static ApiType, id: &
 const GROUP_NOT_FOUND: &str = "ResourceGroupNotFound";
 
 fn is_about_group(error: &ArmError) -> bool {
-    error.class == ArmErrorClass::ParentNotFound && error.code.eq_ignore_ascii_case(GROUP_NOT_FOUND)
+    error.class == ArmErrorClass::ParentNotFound && spelling::same_word(&error.code, GROUP_NOT_FOUND)
 }
 
 /// What ARM says of the group itself. Where it may not be read, or exists after all, the first answer proves nothing.

@@ -37,6 +37,7 @@ use crate::{
     providers::azure::arm::{
         ArmClient, ArmError, ArmErrorClass, ArmResult, ResourceId, Urgency,
         network::{ArmLoadBalancer, PublicIpAddress},
+        spelling,
     },
     runtime::{clock::Clock, single_flight::SharedTask},
 };
@@ -320,7 +321,7 @@ impl Drop for PendingWrite {
 fn is_service_specific(what: &NetworkCacheKey, settings: &LoadBalancerSettings) -> bool {
     match what {
         NetworkCacheKey::PublicIps(group) => *group != settings.group,
-        NetworkCacheKey::Subnet(name) => !name.eq_ignore_ascii_case(&settings.subnet),
+        NetworkCacheKey::Subnet(name) => !spelling::same_name(name, &settings.subnet),
         _ => false,
     }
 }

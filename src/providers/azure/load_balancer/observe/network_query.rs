@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use crate::providers::azure::{arm::ResourceId, config::AzureConfig};
+use crate::providers::azure::{
+    arm::{ResourceId, spelling},
+    config::AzureConfig,
+};
 
 /// What one look needs beside the load balancers, the public IPs of the cluster's group and the security group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,7 +56,7 @@ impl NetworkQuery {
             NetworkCacheKey::PublicIp(id) => id.parent().is_some_and(|group| self.remove_group(&group)),
             NetworkCacheKey::Subnet(name) => {
                 let before = self.subnets.len();
-                self.subnets.retain(|known| !known.eq_ignore_ascii_case(name));
+                self.subnets.retain(|known| !spelling::same_name(known, name));
                 self.subnets.len() < before
             }
             NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) | NetworkCacheKey::SecurityGroup => false,

@@ -4,6 +4,7 @@
 //! recognised. Upstream: `pkg/provider/azure_standard.go`, `azure_utils.go` and `pkg/provider/securitygroup`.
 
 use super::spec::{IpFamily, Protocol, ServiceIdentity};
+use crate::providers::azure::arm::spelling;
 
 /// Name of the probe that Services with policy `Cluster` may share.
 pub const SHARED_PROBE: &str = "cluster-service-shared-health-probe";
@@ -42,7 +43,7 @@ pub fn load_balancer(external: &str, internal: bool) -> String {
 pub fn split_load_balancer(name: &str) -> (&str, bool) {
     let at = name.len().saturating_sub(INTERNAL.len());
     match (name.get(..at), name.get(at..)) {
-        (Some(external), Some(end)) if end.eq_ignore_ascii_case(INTERNAL) => (external, true),
+        (Some(external), Some(end)) if spelling::same_name(end, INTERNAL) => (external, true),
         _ => (name, false),
     }
 }
@@ -96,7 +97,7 @@ fn kubernetes_protocol(protocol: Protocol) -> &'static str {
 
 /// Whether a rule or probe called `name` belongs to the Service.
 pub fn owns_rule(identity: &ServiceIdentity, name: &str) -> bool {
-    name.get(..identity.name_prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(&identity.name_prefix))
+    spelling::starts_with(name, &identity.name_prefix)
 }
 
 /// Whether a front end called `name` is the Service's own.
@@ -112,7 +113,7 @@ pub fn pool(cluster: &str, family: IpFamily) -> String {
 /// The family of the members of the pool called `name`.
 pub fn pool_family(name: &str) -> IpFamily {
     let ending = name.len().checked_sub(IPV6.len()).and_then(|at| name.get(at..));
-    if ending.is_some_and(|end| end.eq_ignore_ascii_case(IPV6)) { IpFamily::V6 } else { IpFamily::V4 }
+    if spelling::is_word(ending, IPV6) { IpFamily::V6 } else { IpFamily::V4 }
 }
 
 /// A public IP that the Service owns. `prefix`: name of the prefix it is taken from.

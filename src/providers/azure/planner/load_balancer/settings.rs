@@ -7,7 +7,7 @@ use super::{
     tag_list::{parse_tags, tag_value},
 };
 use crate::providers::azure::{
-    arm::ResourceId,
+    arm::{ResourceId, spelling},
     config::{AzureConfig, BackendPoolType, HealthProbeMode, LoadBalancerSku, VmType},
 };
 
@@ -132,14 +132,14 @@ impl LoadBalancerSettings {
     /// public IPs are a namespace's.
     pub fn allows_prefix(&self, id: &ResourceId) -> bool {
         let is_open = self.allowed_groups.is_empty() && !self.namespaces_are_enforced;
-        let is_own = id.subscription().eq_ignore_ascii_case(self.group.subscription());
+        let is_own = spelling::same_name(id.subscription(), self.group.subscription());
         is_open || (is_own && id.parent().is_some_and(|group| self.names_group(group.name())))
     }
 
     fn names_group(&self, name: &str) -> bool {
         let own = [self.group.name(), self.load_balancer_group.name()];
         let mut named = self.allowed_groups.iter().map(String::as_str).chain(own);
-        named.any(|group| group.eq_ignore_ascii_case(name))
+        named.any(|group| spelling::same_name(group, name))
     }
 }
 
@@ -166,7 +166,7 @@ fn tags(config: &AzureConfig) -> BTreeMap<String, String> {
     for (key, value) in &config.tags_map {
         let (key, value) = (key.trim(), tag_value(value));
         if !key.is_empty() {
-            tags.retain(|known, _| !known.eq_ignore_ascii_case(key));
+            tags.retain(|known, _| !spelling::same_name(known, key));
             tags.insert(key.to_owned(), value);
         }
     }

@@ -9,7 +9,10 @@ use super::{
     draft::{self, frontend_uses},
     rules,
 };
-use crate::providers::azure::arm::network::{ArmLoadBalancer, LoadBalancingRule, Probe};
+use crate::providers::azure::arm::{
+    network::{ArmLoadBalancer, LoadBalancingRule, Probe},
+    spelling,
+};
 
 /// Most front ends of a Standard and of a Basic load balancer.
 const MAX_FRONTENDS: (usize, usize) = (600, 200);
@@ -51,8 +54,7 @@ fn part(name: Option<&str>, message: Option<String>) -> Option<LoadBalancerViola
 
 fn limits(document: &ArmLoadBalancer) -> Vec<LoadBalancerViolation> {
     let sku = document.sku.as_ref().and_then(|sku| sku.name.as_deref());
-    let most =
-        |(standard, basic)| if sku.is_some_and(|sku| sku.eq_ignore_ascii_case("Standard")) { standard } else { basic };
+    let most = |(standard, basic)| if spelling::is_word(sku, "Standard") { standard } else { basic };
     let nat = document.properties.iter().flat_map(|properties| &properties.inbound_nat_rules).map(Vec::len).sum::<usize>();
     let counts = [
         ("front ends", draft::frontends(document).len(), most(MAX_FRONTENDS)),
@@ -70,7 +72,7 @@ fn is_port(port: Option<i64>) -> bool {
 fn check_rule(rule: &LoadBalancingRule) -> Option<String> {
     let properties = rule.properties.as_ref()?;
     let (front, back) = (properties.frontend_port, properties.backend_port);
-    if properties.protocol.as_deref().is_some_and(|protocol| protocol.eq_ignore_ascii_case("All")) {
+    if spelling::is_word(properties.protocol.as_deref(), "All") {
         let are_zero = front.unwrap_or_default() == 0 && back.unwrap_or_default() == 0;
         return (!are_zero).then(|| {
             "rules of load balancers know TCP and UDP ports; SCTP needs azure-load-balancer-enable-high-availability-ports".to_owned()

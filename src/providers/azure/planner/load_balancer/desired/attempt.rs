@@ -17,14 +17,19 @@ use super::{
     placement::{self, TargetLoadBalancers},
     pools, port_conflicts, probes, rules,
     rules::RulesAndProbes,
-    tags,
     types::{DELETING_FRONTEND, DraftIdx, RequestIdx, RetainedFrontend, ServicePlacement},
 };
 use crate::providers::azure::{
-    arm::network::{ArmLoadBalancer, LoadBalancingRule, Probe},
-    planner::load_balancer::{
-        naming,
-        spec::{ServiceRefusal, ServiceSpec},
+    arm::{
+        network::{ArmLoadBalancer, LoadBalancingRule, Probe},
+        spelling,
+    },
+    planner::{
+        load_balancer::{
+            naming,
+            spec::{ServiceRefusal, ServiceSpec},
+        },
+        tags,
     },
 };
 
@@ -147,7 +152,7 @@ fn merge(draft: &mut LoadBalancerDraft<'_>, wanted: &[(RequestIdx, RulesAndProbe
     put_back(draft, list, |properties| &mut properties.load_balancing_rules);
     let used = probes::probe_references(draft.rules());
     let is_left =
-        |name: &str| name.eq_ignore_ascii_case(naming::SHARED_PROBE) && used_before.contains(&name.to_ascii_lowercase());
+        |name: &str| spelling::same_name(name, naming::SHARED_PROBE) && used_before.contains(&name.to_ascii_lowercase());
     let is_owned = |name: &str| is_owned(name) || is_left(name);
     let is_needed = |probe: &Probe| probe.name.as_deref().is_some_and(|name| used.contains(&name.to_ascii_lowercase()));
     let probes = PartMerge { wanted: &probes, is_owned: &is_owned, is_needed: &is_needed, is_same: probes::is_same };
@@ -179,7 +184,7 @@ struct DraftEditor<'w, 'a> {
 impl DraftEditor<'_, '_> {
     fn is_assigned(&self, ask: Option<RequestIdx>, id: &str) -> bool {
         let own =
-            |(key, seat): (&(RequestIdx, _), &String)| ask.is_none_or(|ask| key.0 == ask) && seat.eq_ignore_ascii_case(id);
+            |(key, seat): (&(RequestIdx, _), &String)| ask.is_none_or(|ask| key.0 == ask) && spelling::same_id(seat, id);
         self.assignment.by_request.iter().any(own)
     }
 
@@ -321,7 +326,7 @@ impl DraftEditor<'_, '_> {
     fn refuse_assigned(&mut self, id: &str, holder: &str) {
         let message = format!("the address is in use by front end {holder}, which has to stay");
         let refusal = ServiceRefusal { field: DELETING_FRONTEND.to_owned(), message };
-        let seated = self.assignment.by_request.iter().filter(|(_, seat)| seat.eq_ignore_ascii_case(id));
+        let seated = self.assignment.by_request.iter().filter(|(_, seat)| spelling::same_id(seat, id));
         self.refused.extend(seated.map(|((ask, _), _)| (*ask, refusal.clone())));
     }
 

@@ -25,6 +25,7 @@ use crate::providers::azure::{
     arm::{
         ResourceId,
         network::{FrontendIpConfiguration, LoadBalancingRule, Probe},
+        spelling,
     },
     config::BackendPoolType,
     planner::load_balancer::{
@@ -51,9 +52,9 @@ pub(super) fn migrate(
         return targets.iter().filter_map(goes_there).collect();
     }
     for place in 0..drafts.len() {
-        let is_former = context.is_standard() && !drafts[place].external_name.eq_ignore_ascii_case(today);
+        let is_former = context.is_standard() && !spelling::same_name(&drafts[place].external_name, today);
         let is_target = |draft: &LoadBalancerDraft<'_>| {
-            draft.internal == drafts[place].internal && draft.external_name.eq_ignore_ascii_case(today)
+            draft.internal == drafts[place].internal && spelling::same_name(&draft.external_name, today)
         };
         let target = drafts.iter().position(is_target).filter(|_| is_former);
         let Some(Ok([from, to])) = target.map(|target| drafts.get_disjoint_mut([place, target])) else { continue };
@@ -77,7 +78,7 @@ fn migration_blocker(
     let today = placement::primary_name(context.settings);
     let by_interface = context.settings.pool_type == BackendPoolType::NodeIpConfiguration;
     let former = drafts.iter().filter(|draft| {
-        let is_former = context.is_standard() && by_interface && !draft.external_name.eq_ignore_ascii_case(today);
+        let is_former = context.is_standard() && by_interface && !spelling::same_name(&draft.external_name, today);
         is_former && (has_parts(draft, |_| true, &known.owners) || has_members(context, draft))
     });
     let (draft, part) = former.into_iter().find_map(|draft| Some((draft, foreign_part(context, draft, known)?)))?;
@@ -101,7 +102,7 @@ fn has_members(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>) -> bool
 fn is_own_pool(context: &PlanContext<'_>, name: &str) -> bool {
     [IpFamily::V4, IpFamily::V6]
         .iter()
-        .any(|family| naming::pool(&context.settings.cluster, *family).eq_ignore_ascii_case(name))
+        .any(|family| spelling::same_name(&naming::pool(&context.settings.cluster, *family), name))
 }
 
 /// What keeps the load balancer from being deleted when the cluster's parts have gone.
@@ -110,7 +111,7 @@ fn foreign_part(context: &PlanContext<'_>, draft: &LoadBalancerDraft<'_>, known:
     let is_others = |user: &FrontendUse| !user.is_rule() || known.owners.of_rule(&user.name).is_none();
     let mut frontends = draft.frontends().iter().filter_map(|part| {
         let (id, name) = (draft.frontend_id(part), part.name.as_deref().unwrap_or_default());
-        let mut users = uses.iter().filter(|(frontend, _)| frontend.eq_ignore_ascii_case(&id)).map(|(_, user)| user);
+        let mut users = uses.iter().filter(|(frontend, _)| spelling::same_id(frontend, &id)).map(|(_, user)| user);
         if let Some(user) = users.find(|user| is_others(user)) {
             return Some(format!("{} {} with front end {name}", user.kind, user.name));
         }
@@ -180,12 +181,10 @@ fn frontend_id_on(balancer: &ResourceId, name: Option<&str>) -> Option<String> {
 fn movable(from: &LoadBalancerDraft<'_>, to: &LoadBalancerDraft<'_>, known: &KnownServices<'_>) -> BTreeSet<String> {
     let uses = frontend_uses(&from.after);
     let is_held = |id: &str| {
-        let mut users = uses.iter().filter(|(frontend, _)| frontend.eq_ignore_ascii_case(id)).map(|(_, user)| user);
+        let mut users = uses.iter().filter(|(frontend, _)| spelling::same_id(frontend, id)).map(|(_, user)| user);
         users.any(|user| !user.is_rule() || known.of_rule(&user.name).is_none())
     };
-    let is_there = |name: &str| {
-        to.frontends().iter().any(|part| part.name.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(name)))
-    };
+    let is_there = |name: &str| to.frontends().iter().any(|part| part.name_is(name));
     let is_free = |part: &&FrontendIpConfiguration| {
         let name = part.name.as_deref().unwrap_or_default();
         known.owners.of_frontend(name).is_some() && !is_there(name) && !is_held(&from.frontend_id(part))
@@ -213,7 +212,7 @@ fn rewritten<T: Serialize + DeserializeOwned>(part: &T, from: &ResourceId, to: &
 
 fn rewrite(value: &mut Value, from: &str, to: &str) {
     match value {
-        Value::String(text) if text.get(..from.len()).is_some_and(|start| start.eq_ignore_ascii_case(from)) => {
+        Value::String(text) if spelling::starts_with(text, from) => {
             text.replace_range(..from.len(), to);
         }
         Value::Array(list) => list.iter_mut().for_each(|part| rewrite(part, from, to)),

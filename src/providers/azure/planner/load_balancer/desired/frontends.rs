@@ -14,6 +14,7 @@ use crate::providers::azure::{
         ResourceId,
         document::SubResource,
         network::{FrontendIpConfiguration, FrontendIpConfigurationProperties, Subnet, SubnetProperties},
+        spelling,
     },
     planner::load_balancer::{
         annotations::{INTERNAL_SUBNET, IPV4},
@@ -84,7 +85,7 @@ fn declared_family(context: &PlanContext<'_>, frontend: &FrontendIpConfiguration
         None => (&properties.private_ip_address_version, &properties.private_ip_address),
     };
     match version {
-        Some(version) if version.eq_ignore_ascii_case("IPv6") => Some(IpFamily::V6),
+        Some(version) if spelling::same_word(version, "IPv6") => Some(IpFamily::V6),
         Some(_) => Some(IpFamily::V4),
         None => parse_address(text.as_ref()).map(IpFamily::of),
     }

@@ -12,7 +12,10 @@ use super::{
     types::DraftIdx,
 };
 use crate::providers::azure::{
-    arm::network::{FrontendIpConfiguration, FrontendIpConfigurationProperties},
+    arm::{
+        network::{FrontendIpConfiguration, FrontendIpConfigurationProperties},
+        spelling,
+    },
     planner::load_balancer::naming,
 };
 
@@ -31,7 +34,7 @@ pub(super) fn hand_over(
         if users.is_empty() || users.iter().any(|user| user.kind == NAT_POOL) {
             continue;
         }
-        let is_it = |part: &&FrontendIpConfiguration| draft.frontend_id(part).eq_ignore_ascii_case(id);
+        let is_it = |part: &&FrontendIpConfiguration| spelling::same_id(&draft.frontend_id(part), id);
         let Some(former) = draft.frontends().iter().find(is_it).cloned() else { continue };
         let Some(seat) = frontends::frontend_address(&former) else { continue };
         let heir = match added_frontend_with(seating, place, &seat) {
@@ -67,9 +70,7 @@ fn add_frontend(
 ) -> String {
     let guests = users.iter().filter(|user| user.is_rule()).filter_map(|user| known.of_rule(&user.name));
     let own = guests.map(|spec| frontends::own_name(spec, frontends::family(context, spec, former)));
-    let is_free = |name: &String| {
-        !draft.frontends().iter().any(|part| part.name.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(name)))
-    };
+    let is_free = |name: &String| !draft.frontends().iter().any(|part| part.name_is(name));
     let name = own.into_iter().find(is_free).unwrap_or_else(|| unowned_name(seat));
     let id = draft.id.child("frontendIPConfigurations", &name).as_str().to_owned();
     draft.reasons.push(format!("add front end {name} for the address of {}", former.name.as_deref().unwrap_or_default()));
@@ -118,7 +119,7 @@ pub(super) fn with_address(former: &FrontendIpConfigurationProperties) -> Fronte
 /// Whatever of others refers to the front end `from` refers to `to` from now on.
 fn redirect_references(draft: &mut LoadBalancerDraft<'_>, from: &str, to: &str, asks: &NameOwners) {
     let change = |id: &mut Option<String>| {
-        if id.as_deref().is_some_and(|id| id.eq_ignore_ascii_case(from)) {
+        if id.as_deref().is_some_and(|id| spelling::same_id(id, from)) {
             *id = Some(to.to_owned());
         }
     };
@@ -135,7 +136,7 @@ fn redirect_references(draft: &mut LoadBalancerDraft<'_>, from: &str, to: &str, 
     for rule in properties.inbound_nat_rules.iter_mut().flatten() {
         let reference = rule
             .pointer_mut("/properties/frontendIPConfiguration/id")
-            .filter(|id| id.as_str().is_some_and(|id| id.eq_ignore_ascii_case(from)));
+            .filter(|id| id.as_str().is_some_and(|id| spelling::same_id(id, from)));
         reference.into_iter().for_each(|id| *id = to.into());
     }
 }

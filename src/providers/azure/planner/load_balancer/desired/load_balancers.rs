@@ -67,7 +67,7 @@ impl LoadBalancerPlan {
     pub fn frontends_of_public_ips(&self, observed: &ObservedNetwork) -> BTreeMap<ResourceId, String> {
         let written = |document: &&ArmLoadBalancer| {
             let id = document.id.as_deref().unwrap_or_default();
-            self.changes.iter().any(|change| change.id.as_str().eq_ignore_ascii_case(id))
+            self.changes.iter().any(|change| change.id.same_as(id))
         };
         let new = self.changes.iter().filter_map(|change| match &change.write {
             LoadBalancerWrite::Put(document) => Some(document.as_ref()),
@@ -183,9 +183,7 @@ fn changes<'a>(context: &PlanContext<'_>, mut drafts: Vec<LoadBalancerDraft<'a>>
 
 /// Whether Azure took the last change and could not carry it out.
 fn has_failed(draft: &LoadBalancerDraft<'_>) -> bool {
-    let properties = draft.before.and_then(|document| document.properties.as_ref());
-    let state = properties.and_then(|properties| properties.provisioning_state.as_deref());
-    draft.is_ours && state.is_some_and(|state| state.eq_ignore_ascii_case("Failed"))
+    draft.is_ours && draft.before.is_some_and(ArmLoadBalancer::has_failed)
 }
 
 fn change(context: &PlanContext<'_>, draft: LoadBalancerDraft<'_>, wave: u8) -> LoadBalancerChange {

@@ -25,7 +25,6 @@ mod rules;
 pub(crate) mod samples;
 pub mod security_rules;
 pub mod status;
-pub mod tags;
 pub mod traces;
 mod types;
 

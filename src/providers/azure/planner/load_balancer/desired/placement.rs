@@ -16,6 +16,7 @@ use crate::providers::azure::{
         ResourceId,
         document::{ArmSku, ExtendedLocation, Extra},
         network::{ArmLoadBalancer, PublicIpAddress},
+        spelling,
     },
     config::{LoadBalancerSku, VmType},
     planner::load_balancer::{
@@ -47,14 +48,12 @@ pub(super) fn primary_name(settings: &LoadBalancerSettings) -> &str {
 fn is_ours(settings: &LoadBalancerSettings, name: &str) -> bool {
     let (external, _) = naming::split_load_balancer(name);
     let names = [settings.cluster.as_str(), primary_name(settings)];
-    settings.sku != LoadBalancerSku::Standard || names.iter().any(|known| known.eq_ignore_ascii_case(external))
+    settings.sku != LoadBalancerSku::Standard || names.iter().any(|known| spelling::same_name(known, external))
 }
 
 /// Whether a basic load balancer was left behind on a cluster that has standard ones by now. It is deleted.
 pub(super) fn is_leftover(settings: &LoadBalancerSettings, document: &ArmLoadBalancer) -> bool {
-    let sku = document.sku.as_ref().and_then(|sku| sku.name.as_deref());
-    let is_basic = sku.is_some_and(|sku| sku.eq_ignore_ascii_case("Basic"));
-    settings.sku == LoadBalancerSku::Standard && is_ours(settings, name(document)) && is_basic
+    settings.sku == LoadBalancerSku::Standard && is_ours(settings, name(document)) && document.is_basic()
 }
 
 /// Whether the load balancer uses the public IP.
@@ -67,7 +66,7 @@ pub(super) fn uses(document: &ArmLoadBalancer, pip: &PublicIpAddress) -> bool {
 /// Whether the public IP would lose its address with the load balancer: Azure takes a dynamic one back when nothing uses it.
 pub(super) fn lends_address(document: &ArmLoadBalancer, pip: &PublicIpAddress) -> bool {
     let method = pip.properties.as_ref().and_then(|properties| properties.public_ip_allocation_method.as_deref());
-    method.is_some_and(|method| method.eq_ignore_ascii_case("Dynamic")) && uses(document, pip)
+    spelling::is_word(method, "Dynamic") && uses(document, pip)
 }
 
 /// The load balancers that planning may change: managed ones, and those on which names show parts of a Service: of those who ask, and of
@@ -161,9 +160,9 @@ pub(super) fn external_name(
     match (mode, current) {
         _ if context.is_standard() => Ok(primary_name(context.settings).to_owned()),
         (None, Some(current)) => Ok(current.to_owned()),
-        (Some(mode), Some(current)) if mode.eq_ignore_ascii_case(AUTO) => Ok(current.to_owned()),
+        (Some(mode), Some(current)) if spelling::same_word(mode, AUTO) => Ok(current.to_owned()),
         (None, None) => with_room(context, spec, &[primary_name(context.settings).to_owned()], current, load),
-        (Some(mode), None) if mode.eq_ignore_ascii_case(AUTO) => {
+        (Some(mode), None) if spelling::same_word(mode, AUTO) => {
             let candidates: Vec<_> = context.observed.vm_sets.iter().map(|set| of_vm_set(context, set)).collect();
             with_room(context, spec, &candidates, current, load)
         }
@@ -172,7 +171,7 @@ pub(super) fn external_name(
 }
 
 fn of_vm_set(context: &PlanContext<'_>, set: &str) -> String {
-    if set.eq_ignore_ascii_case(&context.settings.primary_vm_set) {
+    if spelling::same_name(set, &context.settings.primary_vm_set) {
         return primary_name(context.settings).to_owned();
     }
     if context.settings.vm_type == VmType::Standard { set.to_lowercase() } else { set.to_owned() }
@@ -180,7 +179,7 @@ fn of_vm_set(context: &PlanContext<'_>, set: &str) -> String {
 
 fn named(context: &PlanContext<'_>, mode: &str) -> Result<String, ServiceRefusal> {
     let sets = &context.observed.vm_sets;
-    let known = sets.iter().chain([&context.settings.primary_vm_set]).find(|set| set.eq_ignore_ascii_case(mode));
+    let known = sets.iter().chain([&context.settings.primary_vm_set]).find(|set| spelling::same_name(set, mode));
     known.map(|set| of_vm_set(context, set)).ok_or_else(|| ServiceRefusal {
         field: MODE.key.to_owned(),
         message: format!(
@@ -208,7 +207,7 @@ fn with_room(
         });
     };
     let most = usize::try_from(context.settings.maximum_rules).unwrap_or_default();
-    let is_there = current.is_some_and(|current| current.eq_ignore_ascii_case(name));
+    let is_there = current.is_some_and(|current| spelling::same_name(current, name));
     match rules(name) {
         Some(count) if count >= most && !is_there => Err(ServiceRefusal {
             field: MODE.key.to_owned(),
@@ -269,12 +268,12 @@ pub(super) fn choose_targets<'a>(
         match external_name(context, spec, current.as_deref(), &load) {
             Err(refusal) => targets.refused.push((RequestIdx(place), refusal)),
             Ok(external) => {
-                if !current.is_some_and(|current| current.eq_ignore_ascii_case(&external)) {
+                if !current.is_some_and(|current| spelling::same_name(&current, &external)) {
                     *load.entry((external.to_lowercase(), spec.internal)).or_default() +=
                         spec.ports.len() * spec.families.len();
                 }
                 let is_it = |draft: &LoadBalancerDraft<'_>| {
-                    draft.internal == spec.internal && draft.external_name.eq_ignore_ascii_case(&external)
+                    draft.internal == spec.internal && spelling::same_name(&draft.external_name, &external)
                 };
                 targets.by_request[place] = Some(DraftIdx(drafts.iter().position(is_it).unwrap_or(drafts.len())));
                 if !drafts.iter().any(is_it) {

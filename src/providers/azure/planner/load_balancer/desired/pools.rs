@@ -22,7 +22,7 @@ pub(super) fn id(load_balancer: &ResourceId, settings: &LoadBalancerSettings, fa
 pub(super) fn ensure(draft: &mut LoadBalancerDraft<'_>, settings: &LoadBalancerSettings, family: IpFamily) {
     let name = naming::pool(&settings.cluster, family);
     let pools = draft.properties_mut().backend_address_pools.get_or_insert_default();
-    if !pools.iter().any(|pool| pool.name.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(&name))) {
+    if !pools.iter().any(|pool| pool.name_is(&name)) {
         let properties = Some(BackendAddressPoolProperties::default());
         pools.push(BackendAddressPool { name: Some(name.clone()), properties, ..BackendAddressPool::default() });
         draft.reasons.push(format!("add back-end pool {name}"));

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::{draft, public_ips::public_ip_addresses_of, security_rules::PortsByProtocol};
 use crate::providers::azure::{
-    arm::network::ArmLoadBalancer,
+    arm::{network::ArmLoadBalancer, spelling},
     planner::load_balancer::{
         naming,
         observed::ObservedNetwork,
@@ -33,7 +33,7 @@ pub fn ports_of(observed: &ObservedNetwork, service: &ServiceIdentity) -> PortsB
 /// Rules for all ports are for all protocols.
 fn protocols(text: &str) -> Vec<Protocol> {
     let all = [(Protocol::Tcp, "Tcp"), (Protocol::Udp, "Udp")];
-    let one = all.iter().filter(|(_, name)| name.eq_ignore_ascii_case(text)).map(|(protocol, _)| *protocol);
+    let one = all.iter().filter(|(_, name)| spelling::same_word(name, text)).map(|(protocol, _)| *protocol);
     let found: Vec<_> = one.collect();
     if found.is_empty() { vec![Protocol::Tcp, Protocol::Udp, Protocol::Sctp] } else { found }
 }

@@ -21,7 +21,7 @@ use crate::providers::azure::arm::{
 };
 
 fn is_id(id: Option<&str>, wanted: &ResourceId) -> bool {
-    id.is_some_and(|id| id.eq_ignore_ascii_case(wanted.as_str()))
+    id.is_some_and(|id| wanted.same_as(id))
 }
 
 /// With the public IPs and load balancers as they will be.
@@ -80,7 +80,7 @@ fn find_pool<'a>(after: &'a mut ObservedNetwork, id: &ResourceId) -> Option<&'a 
     let balancer = id.parent()?;
     let document = after.load_balancers.iter_mut().find(|known| is_id(known.id.as_deref(), &balancer))?;
     let mut pools = document.properties.as_mut()?.backend_address_pools.iter_mut().flatten();
-    pools.find(|pool| pool.name.as_deref().is_some_and(|name| name.eq_ignore_ascii_case(id.name())))
+    pools.find(|pool| pool.name_is(id.name()))
 }
 
 /// Takes all members at once out of a pool: one look at each entry, however many leave.

@@ -86,8 +86,7 @@ pub(super) fn owners(
     let owner = |who: &ServiceIdentity| ChangeOwner::Service(who.key.clone());
     let mut owners = BTreeMap::new();
     for change in &plan.load_balancers.changes {
-        let is_it =
-            |known: &&ArmLoadBalancer| known.id.as_deref().is_some_and(|id| id.eq_ignore_ascii_case(change.id.as_str()));
+        let is_it = |known: &&ArmLoadBalancer| known.is(&change.id);
         let before = observed.load_balancers.iter().find(is_it);
         let after = match &change.write {
             load_balancers::LoadBalancerWrite::Put(document) => Some(document.as_ref()),

@@ -164,8 +164,7 @@ fn evict_deleted(
     plan: &mut PoolPlan,
 ) {
     for change in network.load_balancers.changes.iter().filter(|change| change.write == LoadBalancerWrite::Delete) {
-        let is_it =
-            |known: &&ArmLoadBalancer| known.id.as_deref().is_some_and(|id| id.eq_ignore_ascii_case(change.id.as_str()));
+        let is_it = |known: &&ArmLoadBalancer| known.is(&change.id);
         let pools = observed.load_balancers.iter().find(is_it).map(managed_pool::all_of).unwrap_or_default();
         let why = format!("load balancer {} goes", change.id.name());
         evict(&pools, &why, input, settings, plan);

@@ -10,6 +10,7 @@ use crate::providers::azure::{
     arm::{
         ResourceId,
         network::{ArmLoadBalancer, BackendAddressPool},
+        spelling,
     },
     config::LoadBalancerSku,
     planner::load_balancer::{
@@ -37,7 +38,7 @@ pub struct ManagedPool {
 impl ManagedPool {
     /// Whether machines of the set called `name` (empty: of none) may be in it.
     pub fn takes(&self, name: &str) -> bool {
-        self.vm_set.as_ref().is_none_or(|set| set.eq_ignore_ascii_case(name))
+        self.vm_set.as_ref().is_none_or(|set| spelling::same_name(set, name))
     }
 
     /// Whether some of these Nodes belongs into it and has an address of its family.
@@ -86,7 +87,7 @@ pub fn all_of(document: &ArmLoadBalancer) -> Vec<ManagedPool> {
 fn of_load_balancer(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -> Vec<ManagedPool> {
     let vm_set = vm_set(document.name.as_deref().unwrap_or_default(), settings);
     let own = [IpFamily::V4, IpFamily::V6].map(|family| naming::pool(&settings.cluster, family));
-    let is_own = |target: &ManagedPool| own.iter().any(|name| name.eq_ignore_ascii_case(target.id.name()));
+    let is_own = |target: &ManagedPool| own.iter().any(|name| spelling::same_name(name, target.id.name()));
     all_of(document).into_iter().filter(is_own).map(|target| ManagedPool { vm_set: vm_set.clone(), ..target }).collect()
 }
 
@@ -113,16 +114,15 @@ pub fn is_managed(document: &ArmLoadBalancer, settings: &LoadBalancerSettings) -
     if settings.sku == LoadBalancerSku::Basic {
         return true;
     }
-    let sku = document.sku.as_ref().and_then(|sku| sku.name.as_deref()).unwrap_or_default();
     let (external, _) = naming::split_load_balancer(document.name.as_deref().unwrap_or_default());
     let names = [settings.cluster.as_str(), external_name(settings)];
-    !sku.eq_ignore_ascii_case("Basic") && names.iter().any(|name| name.eq_ignore_ascii_case(external))
+    !document.is_basic() && names.iter().any(|name| spelling::same_name(name, external))
 }
 
 /// A basic load balancer has the machines of one set: the primary one behind the cluster's own, else the one it is called after.
 fn vm_set(name: &str, settings: &LoadBalancerSettings) -> Option<String> {
     let (external, _) = naming::split_load_balancer(name);
-    let is_primary = external.eq_ignore_ascii_case(external_name(settings));
+    let is_primary = spelling::same_name(external, external_name(settings));
     let set = if is_primary { settings.primary_vm_set.as_str() } else { external };
     (settings.sku == LoadBalancerSku::Basic && !set.is_empty()).then(|| set.to_owned())
 }

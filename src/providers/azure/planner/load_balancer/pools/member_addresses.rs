@@ -18,7 +18,10 @@ use super::{
     nodes,
 };
 use crate::providers::azure::{
-    arm::network::{ArmLoadBalancer, BackendAddressPool, BackendAddressPoolProperties},
+    arm::{
+        network::{ArmLoadBalancer, BackendAddressPool, BackendAddressPoolProperties},
+        spelling,
+    },
     config::BackendPoolType,
     inventory::{Machine, MachineQuery},
     planner::load_balancer::{
@@ -77,7 +80,7 @@ impl PoolMemberAddresses {
         let mut addresses: BTreeSet<IpAddr> = self.unknown.iter().copied().collect();
         for family in [IpFamily::V4, IpFamily::V6] {
             let name = naming::pool(&settings.cluster, family);
-            let found = pools(balancer).find(|pool| pool.name.as_deref().is_some_and(|it| it.eq_ignore_ascii_case(&name)));
+            let found = pools(balancer).find(|pool| pool.name_is(&name));
             let Some(pool) = found.and_then(|pool| pool.properties.as_ref()) else { continue };
             addresses.extend(self.by_interface(pool));
             addresses
@@ -99,7 +102,7 @@ pub fn listed_in_pools(observed: &ObservedNetwork, settings: &LoadBalancerSettin
     }
     let own = [IpFamily::V4, IpFamily::V6].map(|family| naming::pool(&settings.cluster, family));
     let is_own = |pool: &&BackendAddressPool| {
-        pool.name.as_deref().is_some_and(|name| own.iter().any(|own| own.eq_ignore_ascii_case(name)))
+        pool.name.as_deref().is_some_and(|name| own.iter().any(|own| spelling::same_name(own, name)))
     };
     let pools =
         observed.load_balancers.iter().filter(|balancer| is_managed(balancer, settings)).flat_map(pools).filter(is_own);

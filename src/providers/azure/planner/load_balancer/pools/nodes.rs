@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 use super::member_resource::PoolMemberResource;
 use crate::cloud_provider::helpers::EXCLUDE_LABEL;
 use crate::providers::azure::{
+    arm::spelling,
     instances::provider_id::{self, ParsedProviderId},
     inventory::MachineQuery,
     node,
@@ -34,7 +35,7 @@ pub fn pool_node(node: &Node, settings: &LoadBalancerSettings) -> PoolNode {
         unmanaged: node::is_unmanaged(node),
         excluded: has(EXCLUDE_LABEL),
         outside_uniform: machine_query(node).id.is_some_and(|id| PoolMemberResource::of_instance(&id).is_none()),
-        in_other_group: node::external_resource_group(node).is_some_and(|group| !group.eq_ignore_ascii_case(own)),
+        in_other_group: node::external_resource_group(node).is_some_and(|group| !spelling::same_name(&group, own)),
         addresses: internal.filter_map(|address| address.address.parse::<IpAddr>().ok()).collect(),
     }
 }

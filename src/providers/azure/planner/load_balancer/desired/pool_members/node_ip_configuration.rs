@@ -13,6 +13,7 @@ use crate::providers::azure::{
         },
         document::SubResource,
         network::{BackendAddressPool, NetworkInterface, NetworkInterfaceIpConfiguration},
+        spelling,
     },
     inventory::Machine,
     planner::load_balancer::{naming, spec::IpFamily},
@@ -39,7 +40,7 @@ pub struct PoolMembershipPatch {
 impl PoolMembershipPatch {
     /// Whether the document is to be written as it reads: ARM took our last write and could not carry it out.
     fn must_rewrite(&self, state: Option<&str>) -> bool {
-        self.last_write_failed && state.is_some_and(|state| state.eq_ignore_ascii_case(FAILED))
+        self.last_write_failed && spelling::is_word(state, FAILED)
     }
 }
 
@@ -67,7 +68,7 @@ pub fn model(
 ) -> Result<VirtualMachineScaleSet, MembershipSkipReason> {
     let properties = set.properties.clone().unwrap_or_default();
     refuse_state(properties.provisioning_state.as_deref(), &["Deleting"])?;
-    let is_flex = properties.orchestration_mode.as_deref().is_some_and(|mode| mode.eq_ignore_ascii_case("Flexible"));
+    let is_flex = spelling::is_word(properties.orchestration_mode.as_deref(), "Flexible");
     let profile = properties.virtual_machine_profile.unwrap_or_default();
     let wish = if is_windows_2019(&profile) { only_ipv4(wish) } else { wish.clone() };
     let interfaces = profile.network_profile.and_then(|profile| profile.network_interface_configurations);
@@ -141,7 +142,7 @@ pub fn interface(nic: &NetworkInterface, wish: &PoolMembershipPatch) -> Result<N
 }
 
 fn refuse_state(state: Option<&str>, refused: &[&str]) -> Result<(), MembershipSkipReason> {
-    let found = state.filter(|state| refused.iter().any(|refused| refused.eq_ignore_ascii_case(state)));
+    let found = state.filter(|state| refused.iter().any(|refused| spelling::same_word(refused, state)));
     found.map_or(Ok(()), |state| Err(MembershipSkipReason::State(state.to_owned())))
 }
 
@@ -154,7 +155,7 @@ pub fn is_active(machine: &Machine) -> bool {
 /// Whether a machine in this power state is off, or on the way there.
 pub fn is_off(power_state: &str) -> bool {
     const OFF: [&str; 4] = ["stopped", "stopping", "deallocated", "deallocating"];
-    OFF.iter().any(|off| off.eq_ignore_ascii_case(power_state))
+    OFF.iter().any(|off| spelling::same_word(off, power_state))
 }
 
 /// The interfaces: all leave, the primary one joins. `must`: also when nothing changes.
@@ -252,7 +253,7 @@ fn add<C: PoolIpConfiguration>(
 
 /// For IPv4 the primary one, for IPv6 the first of that family.
 fn of_family<C: PoolIpConfiguration>(configurations: &mut [C], family: IpFamily) -> Option<&mut C> {
-    let is_v6 = |configuration: &C| configuration.version().is_some_and(|version| version.eq_ignore_ascii_case("IPv6"));
+    let is_v6 = |configuration: &C| spelling::is_word(configuration.version(), "IPv6");
     let position = match family {
         IpFamily::V6 => configurations.iter().position(is_v6),
         IpFamily::V4 if configurations.len() == 1 => Some(0),

@@ -13,7 +13,7 @@ use super::{
     target::{self, PublicIpIndex, PublicIpTarget},
 };
 use crate::providers::azure::{
-    arm::{ResourceId, network::PublicIpAddress},
+    arm::{ResourceId, network::PublicIpAddress, spelling},
     planner::load_balancer::{
         annotations::DNS_LABEL,
         desired::ServiceRequest,
@@ -125,8 +125,8 @@ impl<'a> PublicIpClaims<'a> {
 
     fn leaves(&self, ask: &ServiceRequest, id: &ResourceId, pip: &PublicIpAddress, world: &PublicIpIndex<'_>) -> bool {
         let key = &ask.identity().key;
-        let is_wanted = self.claims_on(id).any(|wish| wish.spec.identity.key.eq_ignore_ascii_case(key));
-        let is_unclear = self.refused.keys().any(|refused| refused.key.eq_ignore_ascii_case(key));
+        let is_wanted = self.claims_on(id).any(|wish| spelling::same_name(&wish.spec.identity.key, key));
+        let is_unclear = self.refused.keys().any(|refused| spelling::same_name(&refused.key, key));
         !is_wanted && !is_unclear && is_proven(ask, id, pip, world)
     }
 
@@ -146,7 +146,7 @@ impl<'a> PublicIpClaims<'a> {
             return None;
         }
         let leaving = self.leaving(id, pip, world);
-        let stays = |owner: &&str| !leaving.iter().any(|ask| ask.identity().key.eq_ignore_ascii_case(owner));
+        let stays = |owner: &&str| !leaving.iter().any(|ask| spelling::same_name(&ask.identity().key, owner));
         let owner = match ownership::dns_owner(pip).filter(stays) {
             Some(owner) => owner,
             None => self.first_for_label(wish)?,
@@ -158,7 +158,7 @@ impl<'a> PublicIpClaims<'a> {
                 id.name()
             ),
         };
-        (!owner.eq_ignore_ascii_case(key)).then(refusal)
+        (!spelling::same_name(owner, key)).then(refusal)
     }
 
     /// The Service that comes first among those that ask for a label.
@@ -184,7 +184,7 @@ fn is_proven(ask: &ServiceRequest, id: &ResourceId, pip: &PublicIpAddress, world
             let names = [&spec.public_ip.name.v4, &spec.public_ip.name.v6].into_iter().flatten();
             let addresses =
                 [spec.pinned.v4, spec.pinned.v6].into_iter().flatten().chain(spec.status_addresses.iter().copied());
-            names.into_iter().any(|name| name.eq_ignore_ascii_case(id.name()))
+            names.into_iter().any(|name| spelling::same_name(name, id.name()))
                 || addresses.into_iter().any(|a| Some(a) == address)
         };
         return ownership::position(pip, &identity.key) > Some(0) && spec.is_some_and(|spec| selects(spec));
@@ -193,5 +193,5 @@ fn is_proven(ask: &ServiceRequest, id: &ResourceId, pip: &PublicIpAddress, world
     let is_own_group = group.as_ref() == Some(&world.settings.group)
         || spec.is_some_and(|spec| group.as_ref() == Some(&spec.public_ip.group));
     let generated = naming::public_ip(&world.settings.cluster, identity, None, IpFamily::V4, false);
-    is_own_group || id.name().get(..generated.len()).is_some_and(|start| start.eq_ignore_ascii_case(&generated))
+    is_own_group || spelling::starts_with(id.name(), &generated)
 }

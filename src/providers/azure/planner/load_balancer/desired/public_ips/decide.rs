@@ -14,7 +14,7 @@ use super::{
     usage,
 };
 use crate::providers::azure::{
-    arm::{ResourceId, network::PublicIpAddress},
+    arm::{ResourceId, network::PublicIpAddress, spelling},
     planner::load_balancer::{
         desired::ServiceRequest,
         spec::{ServiceIdentity, ServiceSpec},
@@ -87,7 +87,7 @@ pub(super) fn decide<'a>(
         upgrades_sku: upgrade == SkuUpgrade::Now,
     };
     let again =
-        || (maker == PublicIpOwner::Cluster && !asked.is_empty() && has_failed(pip)).then(|| (pip.clone(), write_again()));
+        || (maker == PublicIpOwner::Cluster && !asked.is_empty() && pip.has_failed()).then(|| (pip.clone(), write_again()));
     if let Some((document, reasons)) = document::edited(pip, &edit, world.settings).or_else(again) {
         outcome.writes.push(PublicIpChange {
             id: id.clone(),
@@ -105,12 +105,6 @@ fn postpone(asked: &[&PublicIpClaim<'_>], outcome: &mut PublicIpPlan) {
         outcome.assigned.remove(&(wish.spec.identity.clone(), wish.family));
         outcome.recreated.insert((wish.spec.identity.clone(), wish.family));
     }
-}
-
-/// Whether Azure took the last change and could not carry it out.
-fn has_failed(pip: &PublicIpAddress) -> bool {
-    let state = pip.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref());
-    state.is_some_and(|state| state.eq_ignore_ascii_case("Failed"))
 }
 
 fn write_again() -> Vec<String> {
@@ -133,11 +127,11 @@ fn listed(
     if maker == PublicIpOwner::User {
         return Vec::new();
     }
-    let leaves = |name: &&str| leaving.iter().any(|ask| ask.identity().key.eq_ignore_ascii_case(name));
+    let leaves = |name: &&str| leaving.iter().any(|ask| spelling::same_name(&ask.identity().key, name));
     let mut list: Vec<String> =
         ownership::services(pip).into_iter().filter(|name| !leaves(name)).map(str::to_owned).collect();
     let mut add = |key: &str| {
-        if !list.iter().any(|name| name.eq_ignore_ascii_case(key)) {
+        if !list.iter().any(|name| spelling::same_name(name, key)) {
             list.push(key.to_owned());
         }
     };
@@ -150,7 +144,7 @@ fn listed(
 
 /// The Services that want the public IP, in the order of its list, then the rest.
 fn in_order<'a: 'w, 'w>(services: &[String], wishes: impl Iterator<Item = &'w PublicIpClaim<'a>>) -> Vec<&'a ServiceSpec> {
-    let place = |spec: &ServiceSpec| services.iter().position(|name| name.eq_ignore_ascii_case(&spec.identity.key));
+    let place = |spec: &ServiceSpec| services.iter().position(|name| spelling::same_name(name, &spec.identity.key));
     let mut specs: Vec<_> = wishes.map(|wish| wish.spec).collect();
     specs.sort_by_key(|spec| place(spec).unwrap_or(usize::MAX));
     specs
@@ -158,7 +152,7 @@ fn in_order<'a: 'w, 'w>(services: &[String], wishes: impl Iterator<Item = &'w Pu
 
 fn owner_leaves(pip: &PublicIpAddress, leaving: &[&ServiceRequest]) -> bool {
     let owner = ownership::dns_owner(pip);
-    owner.is_some_and(|owner| leaving.iter().any(|ask| ask.identity().key.eq_ignore_ascii_case(owner)))
+    owner.is_some_and(|owner| leaving.iter().any(|ask| spelling::same_name(&ask.identity().key, owner)))
 }
 
 fn release_reason(ask: &ServiceRequest, id: &ResourceId) -> String {

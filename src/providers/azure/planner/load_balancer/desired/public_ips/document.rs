@@ -15,12 +15,15 @@ use crate::providers::azure::{
     arm::{
         document::{ArmSku, ExtendedLocation, Extra, SubResource, Tags},
         network::{DnsSettings, IpTag, PublicIpAddress, PublicIpAddressProperties},
+        spelling,
     },
     config::LoadBalancerSku,
-    planner::load_balancer::{
-        desired::tags,
-        settings::LoadBalancerSettings,
-        spec::{IpFamily, ServiceSpec},
+    planner::{
+        load_balancer::{
+            settings::LoadBalancerSettings,
+            spec::{IpFamily, ServiceSpec},
+        },
+        tags,
     },
 };
 
@@ -127,7 +130,7 @@ pub(super) fn edited(
     if edit.dns_owner_leaves
         && let Some(tags) = &mut document.tags
     {
-        tags.retain(|key, _| !DNS_TAG_KEYS.iter().any(|dns| dns.eq_ignore_ascii_case(key)));
+        tags.retain(|key, _| !DNS_TAG_KEYS.iter().any(|dns| spelling::same_name(dns, key)));
         reasons.push("the Service that has set its DNS label uses it no more".to_owned());
     }
     for spec in edit.requesting.iter().filter(|_| edit.owner == PublicIpOwner::Cluster) {
@@ -154,7 +157,7 @@ pub(super) fn other_label(pip: &PublicIpAddress, spec: &ServiceSpec) -> Option<S
     let wanted = spec.public_ip.dns_label.as_ref()?;
     let dns = pip.properties.as_ref().and_then(|properties| properties.dns_settings.as_ref());
     let known = dns.and_then(|dns| dns.domain_name_label.clone()).unwrap_or_default();
-    (!known.eq_ignore_ascii_case(wanted)).then_some(known)
+    (!spelling::same_name(&known, wanted)).then_some(known)
 }
 
 /// The DNS label. It is an error, found before, when another Service has set it.
@@ -196,13 +199,13 @@ fn wanted_tags(
 }
 
 fn overlay(tags: &mut BTreeMap<String, String>, key: &str, value: &str) {
-    tags.retain(|known, _| !known.eq_ignore_ascii_case(key));
+    tags.retain(|known, _| !spelling::same_name(known, key));
     tags.insert(key.to_owned(), value.to_owned());
 }
 
 fn set_tag(tags: &mut Option<Tags>, key: &str, value: &str) {
     let tags = tags.get_or_insert_default();
-    match tags.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(key)) {
+    match tags.iter_mut().find(|(known, _)| spelling::same_name(known, key)) {
         Some((_, known)) => *known = Some(value.to_owned()),
         None => _ = tags.insert(key.to_owned(), Some(value.to_owned())),
     }

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use crate::providers::azure::{
-    arm::{document::Tags, network::PublicIpAddress},
+    arm::{document::Tags, network::PublicIpAddress, spelling},
     planner::load_balancer::spec::IpFamily,
 };
 
@@ -33,7 +33,7 @@ pub(super) enum PublicIpOwner {
 pub(super) fn tag<'a>(tags: Option<&'a Tags>, keys: [&str; 2]) -> Option<&'a str> {
     let tags = tags?;
     let value = |key: &str| {
-        let mut values = tags.iter().filter(|(known, _)| known.eq_ignore_ascii_case(key)).map(|(_, value)| value.as_deref());
+        let mut values = tags.iter().filter(|(known, _)| spelling::same_name(known, key)).map(|(_, value)| value.as_deref());
         values.find_map(|value| value)
     };
     keys.into_iter().find_map(value)
@@ -47,14 +47,14 @@ pub(super) fn services(pip: &PublicIpAddress) -> Vec<&str> {
 
 /// Where the list of a public IP has the Service.
 pub(super) fn position(pip: &PublicIpAddress, service: &str) -> Option<usize> {
-    services(pip).iter().position(|name| name.eq_ignore_ascii_case(service))
+    services(pip).iter().position(|name| spelling::same_name(name, service))
 }
 
 /// Who made it, seen from the cluster of this name.
 pub(super) fn owner(pip: &PublicIpAddress, cluster: &str) -> PublicIpOwner {
     match (services(pip).is_empty(), tag(pip.tags.as_ref(), CLUSTER_TAG_KEYS)) {
         (true, _) => PublicIpOwner::User,
-        (false, Some(name)) if !name.is_empty() && !name.eq_ignore_ascii_case(cluster) => PublicIpOwner::OtherCluster,
+        (false, Some(name)) if !name.is_empty() && !spelling::same_name(name, cluster) => PublicIpOwner::OtherCluster,
         (false, _) => PublicIpOwner::Cluster,
     }
 }
@@ -67,7 +67,7 @@ pub(super) fn dns_owner(pip: &PublicIpAddress) -> Option<&str> {
 /// The family; IPv4 when ARM does not tell.
 pub(super) fn family(pip: &PublicIpAddress) -> IpFamily {
     let version = pip.properties.as_ref().and_then(|properties| properties.public_ip_address_version.as_deref());
-    if version.is_some_and(|version| version.eq_ignore_ascii_case("IPv6")) { IpFamily::V6 } else { IpFamily::V4 }
+    if spelling::is_word(version, "IPv6") { IpFamily::V6 } else { IpFamily::V4 }
 }
 
 /// The address, when it has one.

@@ -14,7 +14,7 @@ use super::{
     upgrade::{self, SkuUpgrade},
 };
 use crate::providers::azure::{
-    arm::{ResourceId, network::PublicIpAddress},
+    arm::{ResourceId, network::PublicIpAddress, spelling},
     planner::load_balancer::{
         annotations::{IPV4, IPV6, PIP_NAME, PIP_NAME_IPV6},
         naming,
@@ -149,7 +149,7 @@ fn permit(spec: &ServiceSpec, pip: &PublicIpAddress, id: &ResourceId, world: &Pu
     let namespace = namespace_of(&spec.identity.key).unwrap_or_default();
     let listed = ownership::tag(pip.tags.as_ref(), ownership::ALLOWED_NAMESPACES_TAG_KEYS).unwrap_or_default();
     let is_allowed =
-        listed.split(',').map(str::trim).any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(&namespace));
+        listed.split(',').map(str::trim).any(|allowed| allowed == "*" || spelling::same_name(allowed, &namespace));
     let first = ownership::services(pip).first().and_then(|key| namespace_of(key));
     let is_own = ownership::owner(pip, &world.settings.cluster) == ownership::PublicIpOwner::Cluster
         && first.as_ref() == Some(&namespace);

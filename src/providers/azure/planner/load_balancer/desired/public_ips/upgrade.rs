@@ -26,7 +26,7 @@ pub(super) enum SkuUpgrade {
 
 /// What has to be done with this one.
 pub(super) fn of(pip: &PublicIpAddress, observed: &ObservedNetwork, settings: &LoadBalancerSettings) -> SkuUpgrade {
-    if settings.sku != LoadBalancerSku::Standard || !is_basic(pip) {
+    if settings.sku != LoadBalancerSku::Standard || !pip.is_basic() {
         return SkuUpgrade::NotNeeded;
     }
     let reference = pip.properties.as_ref().and_then(|properties| properties.ip_configuration.as_ref());
@@ -52,11 +52,6 @@ pub(super) fn with_static_address(
         document.properties.get_or_insert_default().public_ip_allocation_method = Some("Static".to_owned());
         document
     })
-}
-
-fn is_basic(pip: &PublicIpAddress) -> bool {
-    let sku = pip.sku.as_ref().and_then(|sku| sku.name.as_deref());
-    sku.is_some_and(|sku| sku.eq_ignore_ascii_case("Basic"))
 }
 
 /// Makes it a standard one, with an address that stays: there are no others.

@@ -31,7 +31,7 @@ pub(super) fn blocking_user(
     if user.parent() != Some(balancer.clone()) {
         return Some(format!("`{user}` uses it"));
     }
-    let is_it = |known: &&ArmLoadBalancer| known.id.as_deref().is_some_and(|id| id.eq_ignore_ascii_case(balancer.as_str()));
+    let is_it = |known: &&ArmLoadBalancer| known.is(&balancer);
     let known = observed.load_balancers.iter().find(is_it)?;
     outside_rule(known, &user).map(|what| format!("{what} uses its front end `{user}`"))
 }
@@ -49,8 +49,7 @@ pub(super) fn is_in_own_group(user: &str, settings: &LoadBalancerSettings) -> bo
 /// The kind of the rule, of those that no Service has, that needs the front end.
 fn outside_rule(balancer: &ArmLoadBalancer, frontend: &ResourceId) -> Option<&'static str> {
     let properties = balancer.properties.as_ref()?;
-    let is_it =
-        |known: &&FrontendIpConfiguration| known.id.as_deref().is_some_and(|id| id.eq_ignore_ascii_case(frontend.as_str()));
+    let is_it = |known: &&FrontendIpConfiguration| known.is(frontend);
     let known = properties.frontend_ip_configurations.iter().flatten().find(is_it)?.properties.as_ref()?;
     let has = |list: &Option<Vec<SubResource>>| list.as_ref().is_some_and(|list| !list.is_empty());
     let refers = |rule: &OutboundRule| {

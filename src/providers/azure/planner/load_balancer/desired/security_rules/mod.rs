@@ -27,14 +27,14 @@ use self::{
     destination_claims::DestinationClaims,
     group::{SecurityGroupDraft, SecurityRuleEdits},
 };
-use super::{
-    super::{
-        settings::LoadBalancerSettings,
-        spec::{ServiceIdentity, ServiceRefusal},
-    },
-    tags,
+use super::super::{
+    settings::LoadBalancerSettings,
+    spec::{ServiceIdentity, ServiceRefusal},
 };
-use crate::providers::azure::arm::{ResourceId, document::SubResource, network::NetworkSecurityGroup};
+use crate::providers::azure::{
+    arm::{ResourceId, document::SubResource, network::NetworkSecurityGroup},
+    planner::tags,
+};
 
 /// What becomes of a security group.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -86,8 +86,7 @@ pub fn plan_security_rules(
     if is_tagged && tags::merge(&mut document.tags, &settings.tags, &settings.system_tags) {
         reasons.push("tags: set those of the configuration".to_owned());
     }
-    let state = group.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref());
-    if state.is_some_and(|state| state.eq_ignore_ascii_case("Failed")) {
+    if group.has_failed() {
         reasons.push("write it again, since its last change failed".to_owned());
     }
     if reasons.is_empty() {

@@ -11,7 +11,10 @@ use super::super::super::{
     naming,
     spec::{IpFamily, Protocol},
 };
-use crate::providers::azure::arm::network::{SecurityRule, SecurityRuleProperties};
+use crate::providers::azure::arm::{
+    network::{SecurityRule, SecurityRuleProperties},
+    spelling,
+};
 
 /// Priorities of rules that this program may empty.
 const MANAGED_PRIORITIES: RangeInclusive<i64> = 500..=4096;
@@ -109,7 +112,7 @@ impl WantedSecurityRule {
     }
 
     fn describes(&self, rule: &SecurityRuleProperties) -> bool {
-        let is_inbound = rule.direction.as_deref().is_some_and(|text| text.eq_ignore_ascii_case("Inbound"));
+        let is_inbound = spelling::is_word(rule.direction.as_deref(), "Inbound");
         is_inbound
             && is_star(&all(&rule.source_port_range, &rule.source_port_ranges))
             && kind(rule).is_some_and(|kind| kind.is_same(&self.kind))
@@ -172,18 +175,18 @@ pub(super) fn kind(rule: &SecurityRuleProperties) -> Option<SecurityRuleKind> {
     let protocol = rule.protocol.as_deref()?;
     let sources = all(&rule.source_address_prefix, &rule.source_address_prefixes);
     let ports = all(&rule.destination_port_range, &rule.destination_port_ranges);
-    let is_deny = access.eq_ignore_ascii_case("Deny");
+    let is_deny = spelling::same_word(access, "Deny");
     if is_deny && is_star(&ports) {
         return (protocol == "*" && is_star(&sources)).then_some(SecurityRuleKind::DenyAll);
     }
     let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
-    let protocol = protocols.into_iter().find(|one| naming::security_protocol(*one).eq_ignore_ascii_case(protocol))?;
+    let protocol = protocols.into_iter().find(|one| spelling::same_word(naming::security_protocol(*one), protocol))?;
     let ports = ports.into_iter().map(|port| port.parse().ok()).collect::<Option<BTreeSet<i32>>>()?;
     if is_deny {
         return (is_star(&sources) && !ports.is_empty()).then_some(SecurityRuleKind::DenyPorts { protocol, ports });
     }
     let sources = sources.into_iter().map(str::to_owned).collect();
-    access.eq_ignore_ascii_case("Allow").then_some(SecurityRuleKind::Allow { protocol, sources, ports })
+    spelling::same_word(access, "Allow").then_some(SecurityRuleKind::Allow { protocol, sources, ports })
 }
 
 /// The destinations of a rule: addresses, and what is none, such as ranges and service tags.

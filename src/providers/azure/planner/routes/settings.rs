@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::providers::azure::{
-    arm::{ResourceId, api},
+    arm::{ResourceId, api, spelling},
     config::AzureConfig,
     planner::load_balancer::settings::LoadBalancerSettings,
 };
@@ -40,7 +40,7 @@ impl RouteSettings {
         Self {
             table: Some(config.route_table_name.as_str()).filter(|name| !name.is_empty()).map(table),
             location: config.location.clone(),
-            tags: if group.eq_ignore_ascii_case(own) { shared.tags } else { BTreeMap::new() },
+            tags: if spelling::same_name(group, own) { shared.tags } else { BTreeMap::new() },
             system_tags: shared.system_tags,
             ttl: if config.disable_api_call_cache { Duration::ZERO } else { config.route_table_cache_ttl },
             most_routes: MOST_MANAGED_ROUTES,

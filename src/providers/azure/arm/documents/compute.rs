@@ -2,7 +2,10 @@
 //!
 //! Upstream: the structures of `armcompute` that `pkg/provider` reads; see [`super::document`] for what becomes of the rest.
 
-use super::document::{ArmSku, ExtendedLocation, SubResource, Tags, documents};
+use super::{
+    document::{ArmSku, ExtendedLocation, SubResource, Tags, documents},
+    spelling::strip_start,
+};
 
 documents! {
     /// A machine outside uniform scale sets.
@@ -166,10 +169,7 @@ impl ArmInstanceView {
     pub fn power_state(&self) -> Option<&str> {
         const PREFIX: &str = "PowerState/";
         let codes = self.statuses.iter().flatten().filter_map(|status| status.code.as_deref());
-        let mut states = codes.filter_map(|code| {
-            let (prefix, state) = code.split_at_checked(PREFIX.len())?;
-            prefix.eq_ignore_ascii_case(PREFIX).then_some(state)
-        });
+        let mut states = codes.filter_map(|code| strip_start(code, PREFIX));
         states.next()
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The route for the table: its next hop is the first private address of the CIDR's family at the machine's primary interface.
-pub(super) fn desired_route(route: &Route, machine: &Machine) -> Result<DesiredRoute, String> {
+pub fn desired_route(route: &Route, machine: &Machine) -> Result<DesiredRoute, String> {
     let cidr = route.destination_cidr.trim();
     let net: IpNet = cidr.parse().map_err(|_| format!("{cidr:?} of node {:?} is no CIDR", route.target_node))?;
     let family = if is_ipv6(&net) { "IPv6" } else { "IPv4" };
@@ -25,7 +25,7 @@ pub(super) fn desired_route(route: &Route, machine: &Machine) -> Result<DesiredR
 
 /// Whether `machine` may have been read before its address changed: the Node has addresses of the CIDR's family, and what the
 /// route would lead to is none of them.
-pub(super) fn is_outdated(route: &Route, machine: &Machine) -> bool {
+pub fn is_outdated(route: &Route, machine: &Machine) -> bool {
     let Ok(net) = route.destination_cidr.trim().parse::<IpNet>() else { return false };
     let internal = route.target_node_addresses.iter().filter(|address| address.type_ == AddressType::InternalIP);
     let known = internal.filter_map(|address| address.address.parse::<IpAddr>().ok());

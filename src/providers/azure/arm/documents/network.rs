@@ -5,7 +5,10 @@
 
 use serde_json::Value;
 
-use super::document::{ArmSku, ExtendedLocation, SubResource, Tags, documents};
+use super::{
+    document::{ArmSku, ExtendedLocation, SubResource, Tags, documents, identified},
+    spelling::is_word,
+};
 
 documents! {
     /// A load balancer with all its parts.
@@ -327,5 +330,51 @@ documents! {
         route_table: SubResource,
         nat_gateway: SubResource,
         private_link_service_network_policies: String,
+    }
+}
+
+identified! {
+    ArmLoadBalancer,
+    FrontendIpConfiguration,
+    BackendAddressPool,
+    PublicIpAddress,
+    ArmRoute,
+}
+
+/// State of a resource whose last write failed.
+const FAILED: &str = "Failed";
+
+fn is_basic(sku: Option<&ArmSku>) -> bool {
+    is_word(sku.and_then(|sku| sku.name.as_deref()), "Basic")
+}
+
+impl ArmLoadBalancer {
+    /// Whether ARM could not carry out its last write.
+    pub fn has_failed(&self) -> bool {
+        is_word(self.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref()), FAILED)
+    }
+
+    /// Whether its SKU says basic.
+    pub fn is_basic(&self) -> bool {
+        is_basic(self.sku.as_ref())
+    }
+}
+
+impl PublicIpAddress {
+    /// Whether ARM could not carry out its last write.
+    pub fn has_failed(&self) -> bool {
+        is_word(self.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref()), FAILED)
+    }
+
+    /// Whether its SKU says basic.
+    pub fn is_basic(&self) -> bool {
+        is_basic(self.sku.as_ref())
+    }
+}
+
+impl NetworkSecurityGroup {
+    /// Whether ARM could not carry out its last write.
+    pub fn has_failed(&self) -> bool {
+        is_word(self.properties.as_ref().and_then(|properties| properties.provisioning_state.as_deref()), FAILED)
     }
 }

@@ -15,6 +15,8 @@ use std::{
     sync::Arc,
 };
 
+use super::spelling::same_id;
+
 /// The id of a subscription, a resource group, a resource or a part of one. Keeps its spelling; comparisons ignore ASCII letter case.
 /// Cheap to clone.
 #[derive(Debug, Clone)]
@@ -206,6 +208,11 @@ impl ResourceId {
         }
     }
 
+    /// Whether `text`, as ARM spells it, is this id.
+    pub fn same_as(&self, text: &str) -> bool {
+        same_id(&self.text, text)
+    }
+
     /// Last name: the resource's, group's or subscription's own.
     pub fn name(&self) -> &str {
         self.segments().next_back().unwrap_or_default()
@@ -248,7 +255,7 @@ fn folded(text: &str) -> impl Iterator<Item = u8> {
 
 impl PartialEq for ResourceId {
     fn eq(&self, other: &Self) -> bool {
-        self.text.eq_ignore_ascii_case(&other.text)
+        self.same_as(&other.text)
     }
 }
 impl Eq for ResourceId {}

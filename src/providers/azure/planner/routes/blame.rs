@@ -8,15 +8,16 @@ use super::plan::RouteChange;
 use crate::providers::azure::arm::{
     ArmError, ArmErrorClass,
     batch::bisect::{BatchError, BatchRequest},
+    spelling,
 };
 
 /// A change of a batch; what is asked for twice is there twice.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NumberedChange {
+pub struct NumberedChange {
     /// Which one of the batch it is.
-    pub(super) index: usize,
+    pub index: usize,
     /// What is asked for.
-    pub(super) change: RouteChange,
+    pub change: RouteChange,
 }
 
 impl BatchRequest for NumberedChange {
@@ -41,7 +42,7 @@ impl BatchError<NumberedChange> for ArmError {
 fn is_named(change: &RouteChange, message: &str) -> bool {
     let RouteChange::Set(wanted) = change else { return false };
     let is_part = |c: char| c.is_alphanumeric() || "-_.".contains(c);
-    message.split(|c| !is_part(c)).any(|word| word.trim_end_matches('.').eq_ignore_ascii_case(&wanted.name))
+    message.split(|c| !is_part(c)).any(|word| spelling::same_name(word.trim_end_matches('.'), &wanted.name))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::providers::azure::node;
 
 /// What is remembered. Lost with the process, which costs nothing: Nodes are asked for again.
 #[derive(Debug, Clone, Default)]
-pub(super) struct RouteNodeHistory {
+pub struct RouteNodeHistory {
     unmanaged: BTreeMap<String, BTreeSet<String>>,
     addresses: HashMap<String, NodeAddressHistory>,
 }
@@ -26,12 +26,12 @@ struct NodeAddressHistory {
 
 impl RouteNodeHistory {
     /// A route to `cidr` of an unmanaged Node, which somebody else takes care of.
-    pub(super) fn remember(&mut self, name: &str, cidr: &str) {
+    pub fn remember(&mut self, name: &str, cidr: &str) {
         self.unmanaged.entry(name.to_owned()).or_default().insert(cidr.to_owned());
     }
 
     /// That route is wanted no more. Nothing happens for other Nodes.
-    pub(super) fn forget(&mut self, name: &str, cidr: &str) {
+    pub fn forget(&mut self, name: &str, cidr: &str) {
         if let Some(cidrs) = self.unmanaged.get_mut(name) {
             cidrs.remove(cidr);
             if cidrs.is_empty() {
@@ -41,12 +41,12 @@ impl RouteNodeHistory {
     }
 
     /// Node and CIDR of what is remembered.
-    pub(super) fn unmanaged(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn unmanaged(&self) -> impl Iterator<Item = (&str, &str)> {
         self.unmanaged.iter().flat_map(|(name, cidrs)| cidrs.iter().map(move |cidr| (name.as_str(), cidr.as_str())))
     }
 
     /// Takes in the Nodes as they are now; what was remembered of others goes.
-    pub(super) fn observe<'a>(&mut self, nodes: impl Iterator<Item = &'a Node>) {
+    pub fn observe<'a>(&mut self, nodes: impl Iterator<Item = &'a Node>) {
         let mut known = std::mem::take(&mut self.addresses);
         for node in nodes {
             let name = node::name(node);
@@ -64,7 +64,7 @@ impl RouteNodeHistory {
     }
 
     /// Of all Nodes, which addresses they have.
-    pub(super) fn address_owners(&self) -> HashMap<IpAddr, &str> {
+    pub fn address_owners(&self) -> HashMap<IpAddr, &str> {
         let taken = self
             .addresses
             .iter()
@@ -74,7 +74,7 @@ impl RouteNodeHistory {
 
     /// Whether a route with this next hop leads `name`'s packets astray: the Node has other addresses of that family, and it had
     /// this one before, or another Node has it. An address that nobody knows may have been set on purpose, and stays as upstream.
-    pub(super) fn leads_astray(&self, name: &str, next_hop: IpAddr, taken: &HashMap<IpAddr, &str>) -> bool {
+    pub fn leads_astray(&self, name: &str, next_hop: IpAddr, taken: &HashMap<IpAddr, &str>) -> bool {
         let Some(known) = self.addresses.get(name) else { return false };
         let has_family = known.current.iter().any(|address| address.is_ipv6() == next_hop.is_ipv6());
         let has_it = known.current.contains(&next_hop);

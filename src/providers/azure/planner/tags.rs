@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::providers::azure::arm::document::Tags;
+use crate::providers::azure::arm::{document::Tags, spelling};
 
 /// Sets every `wanted` tag (keys and values are equal in any letter case; a known key keeps its spelling). With `system` not empty,
 /// removes keys that are not wanted in this spelling and do not start with one of its entries. Answers whether anything changed.
@@ -18,8 +18,8 @@ pub fn merge(existing: &mut Option<Tags>, wanted: &BTreeMap<String, String>, sys
         tags.retain(|key, _| wanted.contains_key(key) || is_protected(key, system));
     }
     for (key, value) in wanted {
-        match tags.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(key)) {
-            Some((_, known)) if known.as_deref().unwrap_or_default().eq_ignore_ascii_case(value) => {}
+        match tags.iter_mut().find(|(known, _)| spelling::same_name(known, key)) {
+            Some((_, known)) if spelling::same_name(known.as_deref().unwrap_or_default(), value) => {}
             Some((_, known)) => *known = Some(value.clone()),
             None => _ = tags.insert(key.clone(), Some(value.clone())),
         }
@@ -33,7 +33,7 @@ pub fn merge(existing: &mut Option<Tags>, wanted: &BTreeMap<String, String>, sys
 }
 
 fn is_protected(key: &str, system: &[String]) -> bool {
-    let starts = |prefix: &str| key.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
+    let starts = |prefix: &str| spelling::starts_with(key, prefix);
     system.iter().map(|prefix| prefix.trim()).any(|prefix| !prefix.is_empty() && starts(prefix))
 }
 

@@ -30,13 +30,31 @@ macro_rules! documents {
             )*
             /// Everything else.
             #[serde(flatten)]
-            pub extra: $crate::providers::azure::arm::document::Extra,
+            pub extra: $crate::providers::azure::arm::documents::document::Extra,
         }
     )*};
     (@name $field:ident $json:literal) => { concat!("`", $json, "`.") };
     (@name $field:ident) => { concat!("`", stringify!($field), "`, in camel case.") };
 }
 pub(super) use documents;
+
+/// Gives documents that have an id and a name of their own the answers to which one they are.
+macro_rules! identified {
+    ($($name:ident,)*) => {$(
+        impl $name {
+            /// Whether it is the resource `id`.
+            pub fn is(&self, id: &$crate::providers::azure::arm::documents::ResourceId) -> bool {
+                self.id.as_deref().is_some_and(|text| id.same_as(text))
+            }
+
+            /// Whether it has this name.
+            pub fn name_is(&self, name: &str) -> bool {
+                self.name.as_deref().is_some_and(|known| $crate::providers::azure::arm::documents::spelling::same_name(known, name))
+            }
+        }
+    )*};
+}
+pub(super) use identified;
 
 documents! {
     /// A reference to another resource, in ARM's spelling.
@@ -69,7 +87,7 @@ impl SubResource {
 
     /// Whether it refers to `id`, letter case aside.
     pub fn refers_to(&self, id: &ResourceId) -> bool {
-        self.id.as_deref().is_some_and(|text| text.eq_ignore_ascii_case(id.as_str()))
+        self.id.as_deref().is_some_and(|text| id.same_as(text))
     }
 }
 

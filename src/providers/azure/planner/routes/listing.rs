@@ -16,11 +16,7 @@ use crate::{
 
 /// The routes of `table` (`None`: there is none), then those of unmanaged Nodes. `is_unmanaged`: whether there is such a Node, and
 /// it is unmanaged. A route that leads a Node's packets astray is listed as a blackhole, so that it is replaced.
-pub(super) fn list(
-    table: Option<&RouteTable>,
-    memory: &RouteNodeHistory,
-    is_unmanaged: impl Fn(&str) -> bool,
-) -> Vec<Route> {
+pub fn list(table: Option<&RouteTable>, memory: &RouteNodeHistory, is_unmanaged: impl Fn(&str) -> bool) -> Vec<Route> {
     let taken = memory.address_owners();
     let routes = table.and_then(|table| table.properties.as_ref()?.routes.as_deref()).unwrap_or_default();
     let in_table = routes.iter().filter_map(|route| {

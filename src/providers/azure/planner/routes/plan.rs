@@ -18,8 +18,9 @@ use crate::providers::azure::{
     arm::{
         document::Extra,
         network::{ArmRoute, RouteTable, RouteTableProperties},
+        spelling,
     },
-    planner::load_balancer::desired::tags,
+    planner::tags,
 };
 
 /// Most routes of a table. Azure: "Azure subscription and service limits", networking limits, "User-defined routes per route table".
@@ -151,7 +152,7 @@ pub fn plan(
 
 /// What goes, then what comes or changes.
 fn differences(before: &[ArmRoute], after: &[ArmRoute]) -> Vec<RouteTableStep> {
-    let named = |routes: &'_ [ArmRoute], name: &str| routes.iter().position(|route| has_name(route, name));
+    let named = |routes: &'_ [ArmRoute], name: &str| routes.iter().position(|route| route.name_is(name));
     let gone = before.iter().map(name_of).filter(|name| named(after, name).is_none());
     let mut steps: Vec<_> = gone.map(|name| RouteTableStep::Delete(name.to_owned())).collect();
     for route in after {
@@ -195,7 +196,7 @@ fn name_of(route: &ArmRoute) -> &str {
 
 /// Whether `change` shows in `table`.
 pub fn is_applied(table: Option<&RouteTable>, change: &RouteChange) -> bool {
-    let named = |name: &str| routes_of(table).iter().find(|route| has_name(route, name));
+    let named = |name: &str| routes_of(table).iter().find(|route| route.name_is(name));
     match change {
         RouteChange::Set(wanted) => named(&wanted.name).is_some_and(|route| matches(route, wanted)),
         RouteChange::Remove(name) => named(name).is_none(),
@@ -204,7 +205,7 @@ pub fn is_applied(table: Option<&RouteTable>, change: &RouteChange) -> bool {
 
 /// Whether `change`, one of `changes` made together, shows in `table`: a route that was removed to be set anew shows as it was set.
 pub fn is_applied_with(table: Option<&RouteTable>, change: &RouteChange, changes: &[RouteChange]) -> bool {
-    let sets = |other: &&RouteChange, name: &str| matches!(other, RouteChange::Set(wanted) if wanted.name.eq_ignore_ascii_case(name));
+    let sets = |other: &&RouteChange, name: &str| matches!(other, RouteChange::Set(wanted) if spelling::same_name(&wanted.name, name));
     let is_replaced = |name: &str| changes.iter().filter(|other| sets(other, name)).any(|other| is_applied(table, other));
     is_applied(table, change) || matches!(change, RouteChange::Remove(name) if is_replaced(name))
 }
@@ -242,7 +243,7 @@ impl RouteTableDraft {
     }
 
     fn remove(&mut self, name: &str) {
-        self.slots.iter_mut().filter(|(route, _)| has_name(route, name)).for_each(|(_, stays)| *stays = false);
+        self.slots.iter_mut().filter(|(route, _)| route.name_is(name)).for_each(|(_, stays)| *stays = false);
     }
 
     fn apply(&mut self, change: &RouteChange) -> Result<(), String> {
@@ -253,7 +254,7 @@ impl RouteTableDraft {
     }
 
     fn set(&mut self, wanted: &DesiredRoute) -> Result<(), String> {
-        let known = self.slots.iter().position(|(route, _)| has_name(route, &wanted.name));
+        let known = self.slots.iter().position(|(route, _)| route.name_is(&wanted.name));
         self.check_room(wanted)?;
         match known.and_then(|at| self.slots.get_mut(at)) {
             Some((route, stays)) => {
@@ -271,7 +272,7 @@ impl RouteTableDraft {
     fn check_room(&self, wanted: &DesiredRoute) -> Result<(), String> {
         let prefix = RoutePrefix::of(&wanted.prefix);
         let mut others = 0;
-        for (route, _) in self.slots.iter().filter(|(route, stays)| *stays && !has_name(route, &wanted.name)) {
+        for (route, _) in self.slots.iter().filter(|(route, stays)| *stays && !route.name_is(&wanted.name)) {
             others += 1;
             if prefix_of(route) == prefix {
                 let name = route.name.as_deref().unwrap_or_default();
@@ -308,17 +309,13 @@ fn prefix_of(route: &ArmRoute) -> RoutePrefix {
     )
 }
 
-fn has_name(route: &ArmRoute, name: &str) -> bool {
-    route.name.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(name))
-}
-
 fn matches(route: &ArmRoute, wanted: &DesiredRoute) -> bool {
     let properties = route.properties.as_ref();
     let hop = properties.and_then(|properties| properties.next_hop_ip_address.as_deref()?.parse::<IpAddr>().ok());
     let kind = properties.and_then(|properties| properties.next_hop_type.as_deref());
     hop == Some(wanted.next_hop)
         && prefix_of(route) == RoutePrefix::of(&wanted.prefix)
-        && kind.is_some_and(|kind| kind.eq_ignore_ascii_case(VIRTUAL_APPLIANCE))
+        && spelling::is_word(kind, VIRTUAL_APPLIANCE)
 }
 
 /// Fields that are not modelled stay.
