@@ -25,101 +25,86 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// Tables of plain data that a module may read although it may not name the module around them.
 const TABLES: &[(&str, &str)] = &[("cli", "crate::controllers::names")];
 
-/// File names of modules that decide: no I/O, no clock, no `async`.
+/// Folders in which every file is pure: no I/O, no clock, no `async`.
+const PURE_FOLDERS: &[&str] = &[
+    "src/node",
+    "src/providers/azure/arm/documents",
+    "src/providers/azure/planner",
+    "src/sandbox/azure/topology",
+    "src/sandbox/patch",
+];
+
+/// Files outside of these that decide. Beside them every file is guarded that says of itself that it is pure.
 const PURE_FILES: &[&str] = &[
-    "plan.rs",
-    "mass_deletion.rs",
-    "preview.rs",
-    "work_queue.rs",
-    "lease.rs",
-    "backoff.rs",
-    "token_bucket.rs",
-    "correlator.rs",
-    "predicates.rs",
-    "needs_update.rs",
-    "conditions.rs",
-    "proxy.rs",
-    "connection_table.rs",
-    "request_validation.rs",
-    // azure: configuration
-    "decode.rs",
-    "merge.rs",
-    "validate.rs",
-    "requirements.rs",
-    "environment.rs",
-    // azure: requests
-    "resource_id.rs",
-    "classify.rs",
-    "error_body.rs",
-    "operation.rs",
-    "retry.rs",
-    "retry_after.rs",
-    "answer.rs",
-    "buckets.rs",
-    "queue.rs",
-    "limits.rs",
-    "quota_headers.rs",
-    "charge.rs",
-    "token_schedule.rs",
-    "permissions.rs",
-    // azure: batches
-    "bisect.rs",
-    "delay.rs",
-    // azure: routes
-    "next_hop.rs",
-    "listing.rs",
-    // azure: machines
-    "records.rs",
-    "build.rs",
-    "names.rs",
-    "resolve.rs",
-    "denial.rs",
-    "second_look.rs",
-    "describe.rs",
-    "existence.rs",
-    "ownership.rs",
-    "provider_id.rs",
-    "decide.rs",
-    // azure: load balancers
-    "naming.rs",
-    "settings.rs",
-    "observed.rs",
-    "spec.rs",
-    "codes.rs",
-    "blame.rs",
-    "network_query.rs",
-    "documents.rs",
-    "network_cache.rs",
-    "event_order.rs",
-    "write_back.rs",
-    "effects.rs",
-    "planned_version.rs",
-    "member_resource.rs",
-    "target.rs",
-    "managed_pool.rs",
-    "nodes.rs",
-    "outcome.rs",
+    "src/cli/config/build.rs",
+    "src/controllers/names.rs",
+    "src/controllers/node/plan.rs",
+    "src/controllers/node/preview.rs",
+    "src/controllers/node_lifecycle/mass_deletion.rs",
+    "src/controllers/node_lifecycle/plan.rs",
+    "src/controllers/node_lifecycle/preview.rs",
+    "src/controllers/route/plan.rs",
+    "src/controllers/service/conditions.rs",
+    "src/controllers/service/needs_update.rs",
+    "src/controllers/service/plan.rs",
+    "src/controllers/service/predicates.rs",
+    "src/providers/azure/arm/answer.rs",
+    "src/providers/azure/arm/batch/bisect.rs",
+    "src/providers/azure/arm/batch/delay.rs",
+    "src/providers/azure/arm/budget/buckets.rs",
+    "src/providers/azure/arm/budget/charge.rs",
+    "src/providers/azure/arm/budget/limits.rs",
+    "src/providers/azure/arm/budget/queue.rs",
+    "src/providers/azure/arm/budget/quota_headers.rs",
+    "src/providers/azure/arm/classify.rs",
+    "src/providers/azure/arm/error_body.rs",
+    "src/providers/azure/arm/operation.rs",
+    "src/providers/azure/arm/retry.rs",
+    "src/providers/azure/arm/retry_after.rs",
+    "src/providers/azure/arm/settings.rs",
+    "src/providers/azure/auth/token_schedule.rs",
+    "src/providers/azure/check/permissions.rs",
+    "src/providers/azure/check/requirements.rs",
+    "src/providers/azure/config/decode.rs",
+    "src/providers/azure/config/environment.rs",
+    "src/providers/azure/config/merge.rs",
+    "src/providers/azure/config/validate.rs",
+    "src/providers/azure/instances/describe.rs",
+    "src/providers/azure/instances/existence.rs",
+    "src/providers/azure/instances/ownership.rs",
+    "src/providers/azure/instances/provider_id.rs",
+    "src/providers/azure/inventory/build.rs",
+    "src/providers/azure/inventory/denial.rs",
+    "src/providers/azure/inventory/existence.rs",
+    "src/providers/azure/inventory/names.rs",
+    "src/providers/azure/inventory/plan.rs",
+    "src/providers/azure/inventory/records.rs",
+    "src/providers/azure/inventory/resolve.rs",
+    "src/providers/azure/inventory/second_look.rs",
+    "src/providers/azure/inventory/settings.rs",
+    "src/providers/azure/load_balancer/apply/planned_version.rs",
+    "src/providers/azure/load_balancer/backend_pools/outcome.rs",
+    "src/providers/azure/load_balancer/explain/blame.rs",
+    "src/providers/azure/load_balancer/explain/codes.rs",
+    "src/providers/azure/load_balancer/lease/plan.rs",
+    "src/providers/azure/load_balancer/observe/documents.rs",
+    "src/providers/azure/load_balancer/observe/effects.rs",
+    "src/providers/azure/load_balancer/observe/network_cache.rs",
+    "src/providers/azure/load_balancer/observe/network_cache/event_order.rs",
+    "src/providers/azure/load_balancer/observe/network_cache/write_back.rs",
+    "src/providers/azure/load_balancer/observe/network_query.rs",
+    "src/providers/azure/metadata/describe.rs",
+    "src/providers/azure/metadata/retry.rs",
+    "src/providers/azure/out_of_service/decide.rs",
+    "src/runtime/backoff.rs",
+    "src/runtime/client/proxy.rs",
+    "src/runtime/events/correlator.rs",
+    "src/runtime/leader_election/lease.rs",
+    "src/runtime/token_bucket.rs",
+    "src/runtime/work_queue.rs",
+    "src/serving/connection_table.rs",
+    "src/serving/request_validation.rs",
 ];
-
-/// Folders in which every file is pure.
-const PURE_FOLDERS: &[&str] = &["src/node", "src/providers/azure/planner"];
-
-/// Parts of the azure provider, each of which may name itself and those after it.
-const AZURE: &[&[&str]] = &[
-    &["local"],
-    &["provider", "session_proxy", "check"],
-    &["session"],
-    &["routes", "load_balancer", "metadata"],
-    &["planner"],
-    &["instances", "out_of_service"],
-    &["inventory"],
-    &["arm"],
-    &["auth"],
-    &["config", "node", "operation_metrics"],
-];
-
-/// The vocabulary of ARM that everything in the azure provider may use.
-const AZURE_WORDS: &[&str] = &["ResourceId", "InvalidResourceId", "MaxBodySize", "ArmTransport", "ArmTransportError"];
 
 /// What a pure module must not contain.
 const IMPURE: &[&str] =
@@ -206,70 +191,101 @@ fn imports_point_one_way() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The parts of the azure provider that `code` names, but for the common vocabulary of `arm`.
-fn azure_imports(code: &str) -> Vec<String> {
-    let flat = code.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut names = Vec::new();
-    for part in AZURE.iter().flat_map(|level| level.iter()) {
-        for start in ["azure::", "azure::{", "super::{", "super::", "super::super::", "super::super::{"] {
-            for (at, _) in
-                flat.match_indices(&format!("{start}{part}::")).chain(flat.match_indices(&format!("{start} {part}::")))
-            {
-                let rest = &flat[at..];
-                let list = rest.split(';').next().unwrap_or_default();
-                let used = list.split(&format!("{part}::")).nth(1).unwrap_or_default();
-                let words =
-                    used.trim_start_matches('{').split([',', '}', ' ']).map(str::trim).filter(|word| !word.is_empty());
-                let only_words = *part == "arm" && words.clone().next().is_some_and(|word| AZURE_WORDS.contains(&word));
-                if !only_words {
-                    names.push((*part).to_owned());
-                }
-            }
-        }
-    }
-    names
-}
-
-#[test]
-fn the_azure_provider_reads_downwards() {
-    let level = |part: &str| AZURE.iter().position(|level| level.contains(&part));
-    let folder = Path::new("src/providers/azure");
-    let mut wrong = Vec::new();
-    for path in sources(folder) {
-        let inside = path.strip_prefix(folder).unwrap();
-        let part = inside.components().next().unwrap().as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned();
-        if part == "mod" || is_test_file(&path) || path.ends_with("world.rs") {
-            continue;
-        }
-        let Some(own) = level(&part) else {
-            wrong.push(format!("{}: `{part}` has no place in AZURE", path.display()));
-            continue;
-        };
-        let upward =
-            azure_imports(&product_code(&path)).into_iter().filter(|name| level(name).is_some_and(|level| level < own));
-        wrong.extend(upward.map(|name| format!("{}: `{part}` must not name `{name}`", path.display())));
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+/// Whether the module says of itself, in a sentence of its first comment, that it is pure.
+fn says_that_it_is_pure(text: &str) -> bool {
+    let lines = text.lines().take_while(|line| line.starts_with("//!")).map(|line| line.trim_start_matches("//!").trim());
+    let comment = lines.collect::<Vec<_>>().join(" ");
+    let mut sentences = comment.split(". ").map(|sentence| sentence.trim().trim_end_matches('.'));
+    sentences.any(|sentence| {
+        let claim = ["Pure", "Pure over ", "Pure functions "];
+        let begins = sentence == claim[0] || claim[1..].iter().any(|start| sentence.starts_with(start));
+        begins || ["Pure:", "Pure;", "Pure,"].iter().any(|start| sentence.starts_with(start)) || sentence.ends_with(": pure")
+    })
 }
 
 #[test]
 fn what_decides_does_no_io() {
     let mut wrong = Vec::new();
-    let mut seen = 0;
-    for path in sources(Path::new("src")) {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let pure = PURE_FILES.contains(&name.as_str()) || PURE_FOLDERS.iter().any(|folder| path.starts_with(folder));
-        if !pure || is_test_file(&path) {
-            continue;
+    for path in sources(Path::new("src")).into_iter().filter(|path| !is_test_file(path)) {
+        let is_listed = PURE_FILES.iter().any(|file| path == Path::new(file));
+        let is_inside = PURE_FOLDERS.iter().any(|folder| path.starts_with(folder));
+        if is_listed || is_inside || says_that_it_is_pure(&fs::read_to_string(&path).unwrap()) {
+            let code = product_code(&path);
+            let found = IMPURE.iter().filter(|word| code.contains(**word));
+            wrong.extend(found.map(|word| format!("{}: contains `{word}`", path.display())));
         }
-        seen += 1;
-        let code = product_code(&path);
-        wrong.extend(
-            IMPURE.iter().filter(|word| code.contains(**word)).map(|word| format!("{}: contains `{word}`", path.display())),
-        );
     }
-    assert!(seen >= 5, "only {seen} pure modules found: has a file been renamed?");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_is_listed_as_pure_is_there_once() {
+    let mut listed: Vec<&str> = PURE_FILES.iter().chain(PURE_FOLDERS).copied().collect();
+    let gone: Vec<_> = listed.iter().filter(|path| !Path::new(path).exists()).collect();
+    assert!(gone.is_empty(), "moved or renamed? {gone:?}");
+    let is_inside = |file: &&&str| PURE_FOLDERS.iter().any(|folder| Path::new(file).starts_with(folder));
+    let doubled: Vec<_> = PURE_FILES.iter().filter(is_inside).collect();
+    assert!(doubled.is_empty(), "in a pure folder anyway: {doubled:?}");
+    listed.sort_unstable();
+    assert!(listed.windows(2).all(|pair| pair[0] < pair[1]), "twice in the list");
+}
+
+#[test]
+fn a_claim_of_purity_is_recognised() {
+    for claim in [
+        "//! What to do: pure.",
+        "//! A.\n//!\n//! Pure. Upstream: x.",
+        "//! Pure over\n//! time.",
+        "//! Pure; y.",
+        "//! Pure: text in.",
+    ] {
+        assert!(says_that_it_is_pure(claim), "{claim}");
+    }
+    for other in ["//! `plan` is pure.", "use a;\n//! Pure.", "//! All but `x` is pure: good."] {
+        assert!(!says_that_it_is_pure(other), "{other}");
+    }
+}
+
+/// Who compares letter case for itself, and why. Everything of ARM's is compared by `arm::documents`.
+const OWN_COMPARISONS: &[(&str, &str)] = &[
+    ("src/providers/azure/arm/documents", "the home of such comparisons"),
+    ("src/providers/azure/auth", "names of clouds and identity systems in azure.json, read before ARM is known"),
+    ("src/providers/azure/config", "words of azure.json"),
+    ("src/providers/azure/load_balancer/lease/plan.rs", "the holder of a Lease"),
+    ("src/providers/azure/metadata/describe.rs", "names that the machine's metadata service tells"),
+    ("src/providers/azure/node.rs", "the value of a Node's label"),
+    ("src/providers/azure/planner/load_balancer/annotations", "words that users write into annotations"),
+    ("src/providers/azure/planner/load_balancer/spec/probes.rs", "words that users write into annotations"),
+    ("src/providers/azure/planner/load_balancer/tag_list.rs", "a word that users write into annotations"),
+    ("src/serving/authentication/token.rs", "a scheme of HTTP authentication"),
+];
+
+#[test]
+fn letter_case_is_compared_in_few_places() {
+    let compares = |path: &PathBuf| product_code(path).contains("eq_ignore_ascii_case");
+    let is_product = |path: &PathBuf| !is_test_file(path) && !path.starts_with("src/sandbox");
+    let found: Vec<PathBuf> = sources(Path::new("src")).into_iter().filter(is_product).filter(compares).collect();
+    let is_home = |path: &&PathBuf| !OWN_COMPARISONS.iter().any(|(home, _)| path.starts_with(home));
+    let strays: Vec<_> = found.iter().filter(is_home).collect();
+    assert!(strays.is_empty(), "use `arm::documents` (`is`, `name_is`, `same_as`, `spelling`): {strays:?}");
+    let is_unused = |row: &&(&str, &str)| !found.iter().any(|path| path.starts_with(row.0));
+    let unused: Vec<_> = OWN_COMPARISONS.iter().filter(is_unused).collect();
+    assert!(unused.is_empty(), "they compare nothing any more: {unused:?}");
+}
+
+#[test]
+fn the_arrows_form_no_circle() {
+    let arrows = |module: &str| ALLOWED.iter().find(|(name, _)| *name == module).map_or(&[][..], |(_, allowed)| *allowed);
+    for (start, _) in ALLOWED {
+        let mut seen: Vec<&str> = arrows(start).to_vec();
+        let mut next = 0;
+        while let Some(module) = seen.get(next).copied() {
+            let more = arrows(module).iter().filter(|other| !seen.contains(other)).copied().collect::<Vec<_>>();
+            seen.extend(more);
+            next += 1;
+        }
+        assert!(!seen.contains(start), "ALLOWED leads from `{start}` back to it");
+    }
 }
 
 /// A library that one file may name, so that whoever replaces it changes that file alone.

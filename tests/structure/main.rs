@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
 
+mod parts;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
