@@ -25,6 +25,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// Tables of plain data that a module may read although it may not name the module around them.
 const TABLES: &[(&str, &str)] = &[("cli", "crate::controllers::names")];
 
+/// Configuration types of the parts, which the command line builds although it may not name the part around them: where they are,
+/// and the module. They are plain data.
+const CONFIGURATION: &[(&str, &str)] = &[
+    ("src/cloud_provider/config.rs", "crate::cloud_provider::config"),
+    ("src/controllers/node/config.rs", "crate::controllers::node::config"),
+    ("src/controllers/node_lifecycle/config.rs", "crate::controllers::node_lifecycle::config"),
+    ("src/controllers/route/config.rs", "crate::controllers::route::config"),
+    ("src/controllers/service/config.rs", "crate::controllers::service::config"),
+    ("src/node_manager/config.rs", "crate::node_manager::config"),
+    ("src/serving/config.rs", "crate::serving::config"),
+];
+
 /// Folders in which every file is pure: no I/O, no clock, no `async`.
 const PURE_FOLDERS: &[&str] = &[
     "src/node",
@@ -181,7 +193,10 @@ fn imports_point_one_way() {
             continue;
         };
         let tables = TABLES.iter().filter(|(reader, _)| *reader == module);
-        let code = tables.fold(product_code(&path), |code, (_, table)| code.replace(table, "table"));
+        let mut code = tables.fold(product_code(&path), |code, (_, table)| code.replace(table, "table"));
+        if module == "cli" {
+            code = CONFIGURATION.iter().fold(code, |code, (_, part)| code.replace(&format!("{part}::"), "table::"));
+        }
         for import in crate_imports(&code) {
             if import != module && !allowed.contains(&import.as_str()) {
                 wrong.push(format!("{}: `{module}` must not import `{import}`", path.display()));
@@ -191,6 +206,61 @@ fn imports_point_one_way() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+#[test]
+fn configuration_types_are_plain_data() {
+    for (file, module) in CONFIGURATION {
+        let code = product_code(Path::new(file));
+        let imports = crate_imports(&code);
+        assert!(imports.iter().all(|import| import == "runtime"), "{module} imports {imports:?}");
+        let impure: Vec<_> = IMPURE.iter().filter(|word| code.contains(**word)).collect();
+        assert!(impure.is_empty(), "{module} contains {impure:?}");
+    }
+}
+
+/// The parts of the azure provider that `code` names, but for the common vocabulary of `arm`.
+fn azure_imports(code: &str) -> Vec<String> {
+    let flat = code.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut names = Vec::new();
+    for part in AZURE.iter().flat_map(|level| level.iter()) {
+        for start in ["azure::", "azure::{", "super::{", "super::", "super::super::", "super::super::{"] {
+            for (at, _) in
+                flat.match_indices(&format!("{start}{part}::")).chain(flat.match_indices(&format!("{start} {part}::")))
+            {
+                let rest = &flat[at..];
+                let list = rest.split(';').next().unwrap_or_default();
+                let used = list.split(&format!("{part}::")).nth(1).unwrap_or_default();
+                let words =
+                    used.trim_start_matches('{').split([',', '}', ' ']).map(str::trim).filter(|word| !word.is_empty());
+                let only_words = *part == "arm" && words.clone().next().is_some_and(|word| AZURE_WORDS.contains(&word));
+                if !only_words {
+                    names.push((*part).to_owned());
+                }
+            }
+        }
+    }
+    names
+}
+
+#[test]
+fn the_azure_provider_reads_downwards() {
+    let level = |part: &str| AZURE.iter().position(|level| level.contains(&part));
+    let folder = Path::new("src/providers/azure");
+    let mut wrong = Vec::new();
+    for path in sources(folder) {
+        let inside = path.strip_prefix(folder).unwrap();
+        let part = inside.components().next().unwrap().as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned();
+        if part == "mod" || is_test_file(&path) || path.ends_with("world.rs") {
+            continue;
+        }
+        let Some(own) = level(&part) else {
+            wrong.push(format!("{}: `{part}` has no place in AZURE", path.display()));
+            continue;
+        };
+        let upward =
+            azure_imports(&product_code(&path)).into_iter().filter(|name| level(name).is_some_and(|level| level < own));
+        wrong.extend(upward.map(|name| format!("{}: `{part}` must not name `{name}`", path.display())));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 /// Whether the module says of itself, in a sentence of its first comment, that it is pure.
 fn says_that_it_is_pure(text: &str) -> bool {
     let lines = text.lines().take_while(|line| line.starts_with("//!")).map(|line| line.trim_start_matches("//!").trim());

@@ -188,7 +188,7 @@ fn the_azure_component_reads_the_secret_that_is_mounted() {
     let [mount] = <[_; 1]>::try_from(pod.containers[0].volume_mounts.clone().unwrap()).unwrap();
     let secret = volume.secret.unwrap();
     let [item] = <[_; 1]>::try_from(secret.items.unwrap()).unwrap();
-    assert_eq!(config.cloud.cloud_config.unwrap(), Path::new(&mount.mount_path).join(item.path));
+    assert_eq!(config.cloud.config.cloud_config.unwrap(), Path::new(&mount.mount_path).join(item.path));
     assert_eq!((&volume.name, volume.config_map), (&mount.name, None));
     let of_flags = ConfigSecretRef::default();
     assert_eq!((secret.secret_name.unwrap(), item.key), (of_flags.name, of_flags.key), "the same as with the flags");
@@ -333,7 +333,7 @@ fn a_rollout_frees_a_port_before_it_takes_one() {
 #[test]
 fn probes_ask_for_what_they_decide_on_the_port_that_is_served() {
     for container in containers() {
-        let served = config(&container).serving.secure_port;
+        let served = config(&container).serving.port;
         let [port] = <[_; 1]>::try_from(container.ports.unwrap()).unwrap();
         assert_eq!(port.container_port, i32::from(served));
         let probe = |probe: Option<Probe>| {
@@ -356,7 +356,8 @@ fn arguments_are_accepted_and_name_files_that_are_mounted() {
             assert_eq!(config.notices, Vec::<String>::new(), "{owner}: flags without effect");
             assert!(config.leader_election.enabled, "{owner}: two replicas must not both write");
             let mounts = container.volume_mounts.unwrap();
-            for file in [config.cloud.cloud_config.clone(), config.kube_api.kubeconfig.clone()].into_iter().flatten() {
+            for file in [config.cloud.config.cloud_config.clone(), config.kube_api.kubeconfig.clone()].into_iter().flatten()
+            {
                 assert!(mounts.iter().any(|mount| file.starts_with(&mount.mount_path)), "{owner}: {}", file.display());
             }
             let volumes: BTreeSet<_> = spec.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect();
@@ -375,7 +376,7 @@ fn the_configured_cloud_knows_every_node() {
         let mounted = spec.volumes.unwrap().into_iter().filter_map(|volume| volume.config_map);
         assert_eq!(mounted.map(|source| source.name).collect::<Vec<_>>(), [name.as_str()]);
         let config = config(&spec.containers[0]);
-        let file = config.cloud.cloud_config.unwrap();
+        let file = config.cloud.config.cloud_config.unwrap();
         let cloud = FakeConfig::parse(&data[file.file_name().unwrap().to_str().unwrap()]).unwrap();
         assert!(cloud.any_instance.is_some());
         assert_eq!(cloud.routes.enabled, config.cloud.configure_cloud_routes);
@@ -458,7 +459,7 @@ fn node_managers_run_on_every_node_before_it_works() {
     assert_eq!((variable.name.as_str(), field.as_str()), ("NODE_NAME", "spec.nodeName"));
     let config = node_manager_config(&container);
     assert_eq!((config.node_name.as_deref(), &config.notices), (Some("node-1"), &Vec::new()));
-    assert!(config.provider == "azure" && config.use_instance_metadata && config.serving.secure_port == 0);
+    assert!(config.provider == "azure" && config.use_instance_metadata && config.serving.port == 0);
     let resources = container.resources.unwrap();
     assert!(resources.limits.unwrap().contains_key("memory") && resources.requests.unwrap().contains_key("memory"));
 

@@ -4,11 +4,7 @@
 
 use std::{process::ExitCode, sync::Arc};
 
-use super::{
-    clients,
-    process::{fail, on_runtime, print},
-    wiring::provider_config,
-};
+use super::process::{fail, on_runtime, print};
 use crate::{
     cli::{self, CheckConfigOptions},
     cloud_provider::{
@@ -16,6 +12,7 @@ use crate::{
         registry::{CheckReport, CheckRequest},
     },
     metrics::Metrics,
+    runtime::client::KubeClients,
 };
 
 type CheckConfigError = Box<dyn std::error::Error + Send + Sync>;
@@ -30,11 +27,11 @@ pub(super) fn run(registry: &Registry, check: CheckConfigOptions) -> ExitCode {
 
 async fn report(registry: &Registry, check: CheckConfigOptions) -> Result<CheckReport, CheckConfigError> {
     let provider = registry.check(&check.cloud.provider).ok_or("this provider has no check of its configuration")?;
-    let config = provider_config(&check.cloud);
+    let config = check.cloud.config;
     let client = match &config.cloud_config_secret {
         None => None,
         Some(_) => {
-            let clients = clients::load(cli::NAME, &check.kube_api, cli::VERSION, Arc::new(Metrics::new()?)).await?;
+            let clients = KubeClients::load(check.kube_api, Arc::new(Metrics::new()?)).await?;
             Some(clients.for_component(cli::CHECK_CONFIG)?)
         }
     };

@@ -4,13 +4,10 @@ use std::sync::Arc;
 
 use super::client_source::ClientSource;
 use crate::{
-    cli::{
-        self,
-        config::{KubeApiOptions, ManagerConfig},
-    },
+    cli::config::ManagerConfig,
     metrics::Metrics,
     runtime::{
-        client::{KubeClientConfig, KubeClientError, KubeClients},
+        client::{KubeClientError, KubeClients},
         leader_election::Leadership,
         service_account::ServiceAccountToken,
         shutdown::Shutdown,
@@ -30,40 +27,8 @@ pub(super) async fn from_config(
     metrics: Arc<Metrics>,
     stop: &Shutdown,
 ) -> Result<KubeClientSource, KubeClientError> {
-    let clients = load(cli::NAME, &config.kube_api, &config.version, metrics).await?;
-    Ok(KubeClientSource { clients, token_shutdown: config.kube_api.use_service_account_credentials.then(|| stop.child()) })
-}
-
-/// Clients for whoever asks under the name `program`, without tokens of controllers.
-pub(super) async fn load(
-    program: &str,
-    api: &KubeApiOptions,
-    version: &str,
-    metrics: Arc<Metrics>,
-) -> Result<KubeClients, KubeClientError> {
-    let settings = KubeClientConfig {
-        kubeconfig: api.kubeconfig.clone(),
-        master: api.master.clone(),
-        qps: api.qps,
-        burst: api.burst,
-        user_agent_base: user_agent(program, version),
-    };
-    KubeClients::load(settings, metrics).await
-}
-
-/// What upstream's user agents look like: program, version, platform.
-fn user_agent(program: &str, version: &str) -> String {
-    format!("{program}/{version} ({})", platform())
-}
-
-/// Operating system and architecture, under Go's names.
-pub(super) fn platform() -> String {
-    let arch = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    format!("{}/{arch}", std::env::consts::OS)
+    let clients = KubeClients::load(config.kube_api.clone(), metrics).await?;
+    Ok(KubeClientSource { clients, token_shutdown: config.use_service_account_credentials.then(|| stop.child()) })
 }
 
 impl ClientSource for KubeClientSource {

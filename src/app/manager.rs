@@ -13,7 +13,6 @@ use tokio::{
 
 pub use super::{client_source::ClientSource, start_error::ManagerStartError};
 use super::{
-    clients::platform,
     dry_run,
     election::{self, ElectionHost, PendingElection},
     health, informer_watchdog,
@@ -21,7 +20,7 @@ use super::{
     status, wiring,
 };
 use crate::{
-    cli::{config::ManagerConfig, feature_gates},
+    cli::{config::ManagerConfig, feature_gates, platform},
     cloud_provider::{
         CloudProvider, ProviderContext, metered,
         start::{ProviderReadiness, initialize},
@@ -247,7 +246,7 @@ async fn serve(
     set_verbosity: Arc<dyn Fn(u8) + Send + Sync>,
     background: &Shutdown,
 ) -> Result<(), ManagerStartError> {
-    if config.serving.secure_port == 0 {
+    if config.serving.port == 0 {
         return Ok(());
     }
     let (for_status, for_metrics) = (Arc::clone(watched), Arc::clone(watched));
@@ -258,12 +257,12 @@ async fn serve(
         configz: config.configz(),
         flagz: config.flagz(),
         status: Arc::new(move || status::value(&for_status)),
-        planner: Some(planner(watched, config.cloud.cluster_name.clone())),
+        planner: Some(planner(watched, config.cloud.config.cluster_name.clone())),
         before_metrics: Arc::new(move || status::observe(&for_metrics)),
         set_verbosity,
         clock,
     };
-    serving::serve(wiring::serving(&config.serving, &config.feature_gates), parts, background.clone()).await?;
+    serving::serve(config.serving.clone(), parts, background.clone()).await?;
     Ok(())
 }
 

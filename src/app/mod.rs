@@ -34,7 +34,6 @@ pub use process::on_runtime;
 use election::ElectionHost;
 use manager::{ManagerDeps, ManagerOutcome};
 use process::{exit_with, fail, print, verbosity};
-use wiring::provider_config;
 
 /// Runs the program with the process's own arguments.
 pub fn run(registry: &Registry) -> ExitCode {
@@ -81,7 +80,7 @@ async fn serve(
 ) -> Result<ManagerOutcome, Box<dyn std::error::Error + Send + Sync>> {
     let metrics = Arc::new(Metrics::new()?.with_process()?);
     let factory = registry.get(&config.cloud.provider).ok_or("the cloud provider is not registered")?;
-    let provider = factory(&provider_config(&config.cloud))?;
+    let provider = factory(&config.cloud.config)?;
     let clients = Arc::new(clients::from_config(&config, Arc::clone(&metrics), &stop).await?);
     let set_verbosity = verbosity(log);
     let parts = ManagerDeps { config, clients, provider, metrics, clock: Clock::System, set_verbosity };

@@ -7,24 +7,18 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::{
-    clients,
-    process::{fail, run_on, single_threaded, verbosity},
-    wiring,
-};
+use super::process::{fail, run_on, single_threaded, verbosity};
 use crate::{
-    cli::{self, NodeManagerConfig, config, feature_gates, logging},
+    cli::{NodeManagerConfig, logging},
     cloud_provider::{LocalConfig, Registry},
     metrics::Metrics,
-    node_manager::{NodeManager, NodeManagerDeps, NodeManagerSettings},
+    node_manager::{NodeManager, NodeManagerDeps},
     runtime::{client::KubeClients, clock::Clock, shutdown::Shutdown},
     serving::{self, HealthChecks, HealthEndpointSet},
 };
 
 type NodeManagerError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Base name of the files in `--cert-dir`, as upstream's.
-const PAIR_NAME: &str = "cloud-node-manager";
 /// How long a running step may take to end; it is one request.
 const GRACE: Duration = Duration::from_secs(10);
 /// How long what is already queued may take to be written.
@@ -55,15 +49,14 @@ async fn run(
     let metrics = Arc::new(Metrics::new()?.with_process()?);
     let node_name = config.node_name.clone().unwrap_or_else(host_name);
     let factory = registry.local(&config.provider).ok_or("the cloud provider does not know the machine it runs on")?;
-    let settings =
-        NodeManagerSettings { status_update_frequency: config.status_update_frequency, wait_routes: config.wait_routes };
+    let settings = config.settings;
     let provider = factory(&LocalConfig {
         node_name: node_name.clone(),
         use_instance_metadata: config.use_instance_metadata,
         cloud_config: config.cloud_config.clone(),
         max_age: settings.max_age(),
     })?;
-    let clients = clients::load(cli::NODE_MANAGER, &config.kube_api, &config.version, Arc::clone(&metrics)).await?;
+    let clients = KubeClients::load(config.kube_api.clone(), Arc::clone(&metrics)).await?;
     let client = clients.for_component("node-controller")?;
     let parts = NodeManagerDeps {
         node_name: node_name.clone(),
@@ -105,7 +98,7 @@ async fn serve(
     log: logging::LogHandle,
     background: &Shutdown,
 ) -> Result<(), NodeManagerError> {
-    if config.serving.secure_port == 0 {
+    if config.serving.port == 0 {
         return Ok(());
     }
     let (for_status, for_metrics) = (manager.clone(), manager.clone());
@@ -121,13 +114,8 @@ async fn serve(
         set_verbosity: verbosity(log),
         clock: Clock::System,
     };
-    serving::serve(serving_settings(&config.serving), parts, background.clone()).await?;
+    serving::serve(config.serving.clone(), parts, background.clone()).await?;
     Ok(())
-}
-
-fn serving_settings(config: &config::SecureServingOptions) -> serving::SecureServingConfig {
-    let gates = feature_gates::resolve(&Default::default()).gates;
-    serving::SecureServingConfig { pair_name: PAIR_NAME, ..wiring::serving(config, &gates) }
 }
 
 /// `/healthz` has upstream's one check, named after the Node, that always succeeds. What is missing is told by `/readyz`.
@@ -153,7 +141,7 @@ fn status(manager: &NodeManager) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::cli;
 
     #[test]
     fn its_certificate_has_its_name() {
@@ -162,7 +150,7 @@ mod tests {
         let Ok(cli::CliCommand::ManageNode(config)) = cli::parse_for(arguments.map(Into::into), providers) else {
             panic!("no such subcommand")
         };
-        let settings = serving_settings(&config.serving);
+        let settings = config.serving;
         assert_eq!((settings.pair_name, settings.cert_dir), ("cloud-node-manager", Some("/certs".into())));
     }
 }

@@ -7,10 +7,11 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::{
     arguments::{self, FlagArguments},
-    config::{self, KubeApiOptions, KubeCloudSharedOptions},
+    config::{self, KubeCloudSharedOptions},
     flags::{FlagSpec, azure, cloud, generic},
     usage_errors::{UsageError, UsageErrors},
 };
+use crate::runtime::client::KubeClientConfig;
 
 /// Name of the subcommand.
 pub const NAME: &str = "check-config";
@@ -20,7 +21,7 @@ pub struct CheckConfigOptions {
     /// The cloud and where its configuration is.
     pub cloud: KubeCloudSharedOptions,
     /// The way to the API server, when the configuration is in a Secret.
-    pub kube_api: KubeApiOptions,
+    pub kube_api: KubeClientConfig,
     /// Try the credentials and the permissions too.
     pub online: bool,
     /// Warnings count as errors.

@@ -30,9 +30,8 @@ use clap_complete::Shell;
 pub use self::check_config::{CheckConfigOptions, NAME as CHECK_CONFIG};
 pub use self::command::CliCommand;
 pub use self::config::NodeManagerConfig;
-pub use self::node_manager::NAME as NODE_MANAGER;
 pub use self::usage_errors::UsageError;
-pub use self::version::{NAME, VERSION};
+pub use self::version::{NAME, NODE_MANAGER, VERSION, platform};
 use self::{
     arguments::FlagArguments,
     flags::{generic, leader_election},
@@ -76,7 +75,7 @@ pub fn parse_for(args: impl IntoIterator<Item = OsString>, providers: ProviderNa
             check_config::parse(chosen, providers.checkable, mistakes).map(|check| CliCommand::Check(Box::new(check)))
         }
         Some(("generate-docs", chosen)) => mistakes.finish(Ok(CliCommand::Print(page(chosen)))),
-        Some((node_manager::NAME, chosen)) => node_manager::parse(chosen, providers.local, mistakes),
+        Some((NODE_MANAGER, chosen)) => node_manager::parse(chosen, providers.local, mistakes),
         _ => run(FlagArguments::new(&matches), providers.all, mistakes),
     }
 }

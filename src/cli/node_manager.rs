@@ -17,11 +17,9 @@ use super::{
     },
     usage_errors::{UsageError, UsageErrors},
     value::VersionRequest,
-    version::{VERSION, VERSION_WORD},
+    version::{NODE_MANAGER as NAME, VERSION, VERSION_WORD},
 };
 
-/// Name of the subcommand, and of the program that is nothing else.
-pub const NAME: &str = "cloud-node-manager";
 /// Name in front of the version. Upstream's.
 const TITLE: &str = "Cloud Node Manager";
 
@@ -87,7 +85,7 @@ mod tests {
         for program in ["cloud-node-manager", "/usr/local/bin/cloud-node-manager", "./cloud-node-manager.exe"] {
             assert_eq!(config(&format!("{program} {flags}")), expected, "{program}");
         }
-        assert_eq!((expected.node_name.as_deref(), expected.wait_routes), (Some("node-a"), true));
+        assert_eq!((expected.node_name.as_deref(), expected.settings.wait_routes), (Some("node-a"), true));
         assert!(matches!(read("/cloud-node-manager/other --leader-elect=false --cloud-provider=fake"), Ok(Parsed::Run(_))));
     }
 
@@ -95,9 +93,9 @@ mod tests {
     fn defaults_are_upstreams() {
         let config = config("cloud-node-manager");
         assert_eq!((config.provider.as_str(), config.cloud_config, config.node_name), ("azure", None, None));
-        assert!(config.use_instance_metadata && !config.wait_routes);
-        assert_eq!(config.status_update_frequency, Duration::from_secs(300));
-        assert_eq!((config.serving.secure_port, config.serving.profiling), (0, false));
+        assert!(config.use_instance_metadata && !config.settings.wait_routes);
+        assert_eq!(config.settings.status_update_frequency, Duration::from_secs(300));
+        assert_eq!((config.serving.port, config.serving.profiling), (0, false));
         assert_eq!(config.notices, Vec::<String>::new());
         assert!(config.flagz.contains(&("secure-port".to_owned(), "0".to_owned())));
         assert!(!config.flagz.iter().any(|(name, _)| name == "leader-elect"));

@@ -1,12 +1,12 @@
 use std::{io::Write, time::Duration};
 
 use super::{
-    config::{ManagerConfig, RequestHeaderOptions, TlsFiles},
+    config::ManagerConfig,
     feature_gates,
     logging::{LogFormat, ModuleLevel},
-    tls::OfferedTlsVersion,
     *,
 };
+use crate::serving::config::{RequestHeaderNames, TlsMinVersion};
 
 const PROVIDERS: &[&str] = &["azure", "fake", "gce"];
 
@@ -45,9 +45,9 @@ const fn seconds(seconds: u64) -> Duration {
 fn defaults_mean_what_upstreams_mean() {
     let config = config("");
     assert_eq!(config.controllers.len(), controllers::TABLE.len());
-    assert_eq!(config.cloud.cluster_name, "kubernetes");
-    assert_eq!((config.cloud.cloud_config, config.kube_api.kubeconfig, config.kube_api.master), (None, None, None));
-    assert!(config.cloud.configure_cloud_routes && config.cloud.cluster_cidrs.is_empty());
+    assert_eq!(config.cloud.config.cluster_name, "kubernetes");
+    assert_eq!((config.cloud.config.cloud_config, config.kube_api.kubeconfig, config.kube_api.master), (None, None, None));
+    assert!(config.cloud.configure_cloud_routes && config.route.cluster_cidrs.is_empty());
     assert_eq!((config.kube_api.qps, config.kube_api.burst), (20.0, 30));
     let election = config.leader_election;
     assert!(election.enabled);
@@ -58,20 +58,24 @@ fn defaults_mean_what_upstreams_mean() {
     assert_eq!(election.resource_name, "cloud-controller-manager");
     assert_eq!(election.resource_namespace, "kube-system");
     let serving = config.serving;
-    assert_eq!((serving.bind_address.to_string().as_str(), serving.secure_port), ("0.0.0.0", 10258));
-    assert_eq!((serving.http2, serving.http2_max_streams, serving.min_version), (true, 100, OfferedTlsVersion::V1_2));
+    assert_eq!((serving.bind_address.to_string().as_str(), serving.port), ("0.0.0.0", 10258));
+    assert_eq!(
+        (serving.disable_http2, serving.http2_max_streams, serving.tls_min_version),
+        (false, 100, TlsMinVersion::Tls12)
+    );
     assert_eq!(serving.authorization.always_allow_paths, ["/healthz", "/readyz", "/livez"]);
-    assert_eq!(serving.authentication.request_header, None);
+    assert_eq!(serving.authentication.requestheader_client_ca_file, None);
+    assert_eq!(serving.authentication.requestheader, RequestHeaderNames::default());
     assert!(!serving.authentication.tolerate_lookup_failure && serving.profiling);
-    assert_eq!((config.node.workers, config.node.status_update_workers), (64, 64));
+    assert_eq!((config.node.workers, config.node.status_workers), (Some(64), Some(64)));
     assert_eq!(config.node.status_update_frequency, seconds(300));
     let lifecycle = config.node_lifecycle;
-    assert_eq!((lifecycle.monitor_period, lifecycle.deletion_grace_period), (seconds(5), seconds(30)));
-    assert_eq!((lifecycle.deletion_max_count, lifecycle.deletion_max_percent), (10, 20));
-    assert_eq!(lifecycle.deletion_window, seconds(300));
+    assert_eq!((lifecycle.monitor_period, lifecycle.grace_period), (seconds(5), seconds(30)));
+    assert_eq!((lifecycle.max_count, lifecycle.max_percent), (10, 20));
+    assert_eq!(lifecycle.window, seconds(300));
     assert_eq!((config.route.reconciliation_period, config.route.watch_based), (seconds(10), true));
-    assert_eq!(config.service.concurrent_syncs, None);
-    assert_eq!((config.min_resync_period, config.start_interval), (seconds(43_200), Duration::ZERO));
+    assert_eq!(config.service.concurrent_syncs, 0);
+    assert_eq!((config.service.resync_period, config.start_interval), (seconds(43_200), Duration::ZERO));
     assert_eq!(config.shutdown_grace_period, seconds(10));
     assert_eq!((config.logging.format, config.logging.verbosity), (LogFormat::Text, 0));
     assert_eq!(config.version, VERSION);
@@ -101,13 +105,16 @@ fn every_flag_reaches_the_configuration() {
          --node-deletion-window=3m --shutdown-grace-period=4s --logging-format=json -v 4 --vmodule=a*=6 \
          --feature-gates=CloudControllerManagerWatchBasedRoutesReconciliation=false --version=v9.8.7",
     );
+    for recorded in [("authentication-kubeconfig", "/ak"), ("authorization-kubeconfig", "/zk")] {
+        assert!(config.flagz().contains(&(recorded.0.to_owned(), recorded.1.to_owned())), "{recorded:?}");
+    }
     assert_eq!(config.controllers, [controllers::SERVICE.canonical, controllers::ROUTE.canonical].into());
     assert!(config.cloud.allow_untagged_cloud && !config.cloud.configure_cloud_routes);
-    assert_eq!((config.cloud.cloud_config, config.cloud.cluster_name.as_str()), (Some("/c".into()), "n"));
-    assert_eq!(config.cloud.cluster_cidrs.len(), 2);
+    assert_eq!((config.cloud.config.cloud_config, config.cloud.config.cluster_name.as_str()), (Some("/c".into()), "n"));
+    assert_eq!(config.route.cluster_cidrs.len(), 2);
     assert_eq!((config.kube_api.kubeconfig, config.kube_api.master), (Some("/k".into()), Some("https://m".to_owned())));
     assert_eq!((config.kube_api.qps, config.kube_api.burst), (50.5, 50));
-    assert!(config.kube_api.use_service_account_credentials);
+    assert!(config.use_service_account_credentials);
     let election = config.leader_election;
     assert_eq!(
         (election.lease_duration, election.renew_deadline, election.retry_period),
@@ -115,39 +122,42 @@ fn every_flag_reaches_the_configuration() {
     );
     assert_eq!((election.resource_name.as_str(), election.resource_namespace.as_str()), ("lock", "ns"));
     let serving = config.serving;
-    assert_eq!((serving.bind_address.to_string().as_str(), serving.secure_port), ("::", 10001));
+    assert_eq!((serving.bind_address.to_string().as_str(), serving.port), ("::", 10001));
     assert_eq!(serving.cert_dir, Some("/certs".into()));
-    assert_eq!(serving.tls_files, Some(TlsFiles { cert: "/t.crt".into(), key: "/t.key".into() }));
-    assert_eq!((serving.cipher_suites, serving.min_version), (vec!["TLS_AES_128_GCM_SHA256"], OfferedTlsVersion::V1_3));
-    assert_eq!((serving.curve_preferences, serving.sni_certificates.len()), (vec![29], 1));
-    assert_eq!((serving.http2_max_streams, serving.http2), (47, false));
+    assert_eq!((serving.tls_cert_file, serving.tls_private_key_file), (Some("/t.crt".into()), Some("/t.key".into())));
+    assert_eq!(
+        (serving.tls_cipher_suites, serving.tls_min_version),
+        (vec!["TLS_AES_128_GCM_SHA256".to_owned()], TlsMinVersion::Tls13)
+    );
+    assert_eq!((serving.tls_curve_preferences, serving.tls_sni_cert_key.len()), (vec![29], 1));
+    assert_eq!((serving.http2_max_streams, serving.disable_http2), (47, true));
     assert!(serving.permit_port_sharing && serving.permit_address_sharing && !serving.profiling);
     let authentication = serving.authentication;
-    assert_eq!((authentication.kubeconfig, authentication.client_ca_file), (Some("/ak".into()), Some("/ca".into())));
+    assert_eq!(authentication.client_ca_file, Some("/ca".into()));
     assert!(authentication.skip_lookup && authentication.tolerate_lookup_failure);
     assert_eq!(authentication.token_cache_ttl, seconds(1));
     let list = |item: &str| vec![item.to_owned()];
-    let request_header = RequestHeaderOptions {
-        client_ca_file: "/rca".into(),
+    let request_header = RequestHeaderNames {
         allowed_names: list("p"),
         username_headers: list("u"),
         uid_headers: list("i"),
         group_headers: list("g"),
-        extra_header_prefixes: list("x"),
+        extra_headers_prefix: list("x"),
     };
-    assert_eq!(authentication.request_header, Some(request_header));
+    assert_eq!(authentication.requestheader_client_ca_file, Some("/rca".into()));
+    assert_eq!(authentication.requestheader, request_header);
     let authorization = serving.authorization;
-    assert_eq!((authorization.kubeconfig, authorization.always_allow_paths), (Some("/zk".into()), list("/a*")));
+    assert_eq!(authorization.always_allow_paths, list("/a*"));
     assert_eq!((authorization.authorized_ttl, authorization.unauthorized_ttl), (seconds(2), seconds(3)));
-    assert_eq!((config.node.workers, config.node.status_update_workers), (10, 3));
+    assert_eq!((config.node.workers, config.node.status_workers), (Some(10), Some(3)));
     assert_eq!(config.node.status_update_frequency, seconds(600));
     let lifecycle = config.node_lifecycle;
-    assert_eq!((lifecycle.monitor_period, lifecycle.deletion_grace_period), (seconds(6), seconds(60)));
-    assert_eq!((lifecycle.deletion_max_count, lifecycle.deletion_max_percent), (1, 2));
-    assert_eq!(lifecycle.deletion_window, seconds(180));
+    assert_eq!((lifecycle.monitor_period, lifecycle.grace_period), (seconds(6), seconds(60)));
+    assert_eq!((lifecycle.max_count, lifecycle.max_percent), (1, 2));
+    assert_eq!(lifecycle.window, seconds(180));
     assert_eq!((config.route.reconciliation_period, config.route.watch_based), (seconds(30), false));
-    assert_eq!(config.service.concurrent_syncs, Some(1));
-    assert_eq!((config.min_resync_period, config.start_interval), (seconds(6000), seconds(120)));
+    assert_eq!(config.service.concurrent_syncs, 1);
+    assert_eq!((config.service.resync_period, config.start_interval), (seconds(6000), seconds(120)));
     assert_eq!(config.shutdown_grace_period, seconds(4));
     assert_eq!((config.logging.format, config.logging.verbosity), (LogFormat::Json, 4));
     assert_eq!(config.logging.modules, [ModuleLevel { pattern: "a*".to_owned(), verbosity: 6 }]);
@@ -192,7 +202,7 @@ fn spellings_of_one_flag_mean_the_same() {
     for line in
         ["--cluster-name=a", "--cluster-name a", "--cluster_name=a", "--cluster_name a", "--cluster-name=b --cluster-name=a"]
     {
-        assert_eq!(config(line).cloud.cluster_name, "a", "{line}");
+        assert_eq!(config(line).cloud.config.cluster_name, "a", "{line}");
     }
     for line in ["-v 4", "-v=4", "-v4", "--v=4", "--v 4", "--v=2 -v 4", "--v=0x4"] {
         assert_eq!(config(line).logging.verbosity, 4, "{line}");
@@ -213,7 +223,7 @@ fn spellings_of_one_flag_mean_the_same() {
     assert!(config("--leader-elect=0 --leader_elect").leader_election.enabled);
     assert_eq!(config("--controllers -route,*").controllers.len(), 3);
     assert_eq!(config("--controllers=").controllers.len(), 0);
-    assert_eq!(config("--cluster-name=a_b").cloud.cluster_name, "a_b");
+    assert_eq!(config("--cluster-name=a_b").cloud.config.cluster_name, "a_b");
     assert_eq!(config("-v=-1").logging.verbosity, 0);
 }
 
@@ -342,12 +352,12 @@ fn the_usual_provider_is_azure_and_else_the_only_one() {
 
 #[test]
 fn flags_of_the_server_are_judged_only_when_it_serves() {
-    assert_eq!(config("--secure-port=0 --tls-min-version=bad").serving.secure_port, 0);
+    assert_eq!(config("--secure-port=0 --tls-min-version=bad").serving.port, 0);
     assert_eq!(
         config("--leader-elect=false --leader-elect-renew-deadline=1h").leader_election.renew_deadline,
         seconds(3600)
     );
-    assert_eq!(config("--tls-min-version=VersionTLS10").serving.min_version, OfferedTlsVersion::V1_2);
+    assert_eq!(config("--tls-min-version=VersionTLS10").serving.tls_min_version, TlsMinVersion::Tls12);
 }
 
 #[test]
@@ -368,7 +378,7 @@ fn what_means_nothing_here_is_told() {
 #[test]
 fn weak_ciphers_are_left_out_and_told() {
     let config = config("--tls-cipher-suites=TLS_RSA_WITH_RC4_128_SHA,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305");
-    assert_eq!(config.serving.cipher_suites, ["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"]);
+    assert_eq!(config.serving.tls_cipher_suites, ["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"]);
     assert_eq!(config.notices, ["cipher suite TLS_RSA_WITH_RC4_128_SHA is too weak and left out"]);
 }
 
@@ -460,9 +470,12 @@ fn a_configuration_to_check_is_named_like_one_to_run() {
         other => panic!("{line}: {other:?}"),
     };
     let checked = check("--cloud-config=/etc/azure.json --strict");
-    assert_eq!((checked.cloud.provider.as_str(), checked.cloud.cluster_name.as_str()), ("azure", "kubernetes"));
-    assert_eq!((checked.cloud.cloud_config, checked.online, checked.strict), (Some("/etc/azure.json".into()), false, true));
-    let secret = check("--cloud-config-secret-name=c --online").cloud.cloud_config_secret.unwrap();
+    assert_eq!((checked.cloud.provider.as_str(), checked.cloud.config.cluster_name.as_str()), ("azure", "kubernetes"));
+    assert_eq!(
+        (checked.cloud.config.cloud_config, checked.online, checked.strict),
+        (Some("/etc/azure.json".into()), false, true)
+    );
+    let secret = check("--cloud-config-secret-name=c --online").cloud.config.cloud_config_secret.unwrap();
     assert_eq!([secret.namespace, secret.name, secret.key], ["kube-system", "c", "cloud-config"]);
     let error = parsed("check-config --cloud-provider=fake").unwrap_err();
     assert_eq!(error.lines(), [r#"invalid value "fake" for --cloud-provider: want one of azure"#]);

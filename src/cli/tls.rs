@@ -1,21 +1,5 @@
-//! Names of TLS versions and cipher suites as upstream's flags know them
+//! Names of cipher suites and key exchange groups as upstream's flags know them
 //! (`k8s.io/component-base/cli/flag/ciphersuites_flag.go`), and which of them the server can offer. Pure.
-
-/// A TLS version the server can speak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OfferedTlsVersion {
-    V1_2,
-    V1_3,
-}
-
-/// The lowest version for `--tls-min-version`; the older ones exist no more and mean 1.2.
-pub fn min_version(name: &str) -> Option<OfferedTlsVersion> {
-    match name {
-        "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => Some(OfferedTlsVersion::V1_2),
-        "VersionTLS13" => Some(OfferedTlsVersion::V1_3),
-        _ => None,
-    }
-}
 
 /// Suites that are offered when named.
 pub const OFFERED: &[&str] = &[

@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 use ipnet::IpNet;
 
 use super::{duration, logging};
+use crate::serving::config::SniCertKey;
 
 /// A type that a flag can have.
 pub trait FlagValue: Sized + Default {
@@ -250,18 +251,7 @@ impl FlagValue for MapStringBool {
     }
 }
 
-/// A certificate for particular server names.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SniCertKeyFlag {
-    /// PEM file of the certificate chain.
-    pub cert_file: String,
-    /// PEM file of the private key.
-    pub key_file: String,
-    /// Domain patterns; empty: the names in the certificate.
-    pub names: Vec<String>,
-}
-
-impl FlagValue for Vec<SniCertKeyFlag> {
+impl FlagValue for Vec<SniCertKey> {
     const PLACEHOLDER: &'static str = "cert,key[:pattern,…]";
     const REPEATED: bool = true;
 
@@ -274,29 +264,29 @@ impl FlagValue for Vec<SniCertKeyFlag> {
     }
 
     fn print(&self) -> String {
-        let print = |sni: &SniCertKeyFlag| match sni.names.join(",") {
-            names if names.is_empty() => format!("{},{}", sni.cert_file, sni.key_file),
-            names => format!("{},{}:{names}", sni.cert_file, sni.key_file),
+        let print = |sni: &SniCertKey| {
+            let pair = format!("{},{}", sni.cert_file.display(), sni.key_file.display());
+            if sni.patterns.is_empty() { pair } else { format!("{pair}:{}", sni.patterns.join(",")) }
         };
         self.iter().map(print).collect::<Vec<_>>().join(";")
     }
 }
 
-fn sni_certificate(text: &str) -> Result<Option<SniCertKeyFlag>, &'static str> {
+fn sni_certificate(text: &str) -> Result<Option<SniCertKey>, &'static str> {
     const WANT: &str = "want certificate file, comma, key file, and optionally a colon and domain patterns";
     if text.is_empty() {
         return Ok(None);
     }
-    let (pair, names) = match text.split_once(':') {
+    let (pair, patterns) = match text.split_once(':') {
         Some((pair, names)) => (pair, names.split(',').map(|name| name.trim().to_owned()).collect()),
         None => (text, Vec::new()),
     };
     let (cert, key) = pair.split_once(',').ok_or(WANT)?;
     let (cert, key) = (cert.trim(), key.trim());
-    if cert.is_empty() || key.is_empty() || key.contains(',') || names.iter().any(String::is_empty) {
+    if cert.is_empty() || key.is_empty() || key.contains(',') || patterns.iter().any(String::is_empty) {
         return Err(WANT);
     }
-    Ok(Some(SniCertKeyFlag { cert_file: cert.to_owned(), key_file: key.to_owned(), names }))
+    Ok(Some(SniCertKey { cert_file: cert.into(), key_file: key.into(), patterns }))
 }
 
 /// What `--version` asks for.

@@ -3,11 +3,29 @@
 /// Name of the program.
 pub const NAME: &str = "cloud-controller-manager";
 
+/// Name of the subcommand for one Node, and of the program that is nothing else.
+pub const NODE_MANAGER: &str = "cloud-node-manager";
+
 /// The subcommand that does what `--version` does.
 pub(super) const VERSION_WORD: &str = "version";
 
 /// Version of this build.
 pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+
+/// What upstream's user agents look like: program, version, platform.
+pub(super) fn user_agent(program: &str, version: &str) -> String {
+    format!("{program}/{version} ({})", platform())
+}
+
+/// Operating system and architecture, under Go's names.
+pub fn platform() -> String {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("{}/{arch}", std::env::consts::OS)
+}
 
 pub(super) fn short_version() -> String {
     format!("{NAME} {VERSION}\n")

@@ -10,6 +10,7 @@
 
 #![warn(missing_docs)]
 
+pub(crate) mod config;
 mod error;
 pub mod helpers;
 mod instances;

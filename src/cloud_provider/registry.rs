@@ -1,10 +1,11 @@
 //! Which providers this binary knows. A third party's `main.rs` fills a [`Registry`] and hands it to `app::run`.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, Service};
 
+pub use super::config::{LocalConfig, ProviderConfig, SecretRef};
 use super::{CloudProvider, CloudResult};
 use crate::{
     metrics::Metrics,
@@ -30,44 +31,6 @@ pub struct ProviderContext {
     pub services: InformerStore<Service>,
     /// Takes the provider's events; the source component is the provider's to set.
     pub events: EventRecorder,
-}
-
-/// What a provider is built from.
-#[derive(Debug, Clone, Default)]
-pub struct ProviderConfig {
-    /// `--cloud-config`: path of the provider's own configuration, `None` when not given.
-    pub cloud_config: Option<PathBuf>,
-    /// Secret with the provider's own configuration (`--cloud-config-secret-name` and its companions), `None` when not given.
-    pub cloud_config_secret: Option<SecretRef>,
-    /// `--enable-dynamic-reloading`: a changed configuration takes effect without a restart.
-    pub reload: bool,
-    /// `--cluster-name`.
-    pub cluster_name: String,
-}
-
-/// What a provider for the one machine it runs on is built from: the cloud of a cloud-node-manager.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LocalConfig {
-    /// The Node of this machine.
-    pub node_name: String,
-    /// `--use-instance-metadata`: ask the cloud's metadata service on the machine, which needs no credentials. Without it the
-    /// cloud's API is asked about this machine.
-    pub use_instance_metadata: bool,
-    /// `--cloud-config`: path of the provider's own configuration, `None` when not given.
-    pub cloud_config: Option<PathBuf>,
-    /// How old an answer may be.
-    pub max_age: Duration,
-}
-
-/// One key of one Secret.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SecretRef {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Key in its data.
-    pub key: String,
 }
 
 /// What `check-config` asks of a provider.

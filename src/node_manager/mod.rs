@@ -11,10 +11,14 @@
 //! metadata service ────────┘
 //! ```
 
+pub(crate) mod config;
+
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use tokio::sync::watch;
+
+pub use config::NodeManagerSettings;
 
 use crate::{
     cloud_provider::{
@@ -44,22 +48,6 @@ use crate::{
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// First pause between two tries.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NodeManagerSettings {
-    /// `--node-status-update-frequency`.
-    pub status_update_frequency: Duration,
-    /// `--wait-routes`.
-    pub wait_routes: bool,
-}
-
-impl NodeManagerSettings {
-    /// How old an answer of the provider may be. Half a period: one that stood for a whole one would stand for the next one, too,
-    /// whenever that one's question is asked a moment less than a period after the answer came.
-    pub fn max_age(&self) -> Duration {
-        self.status_update_frequency / 2
-    }
-}
 
 /// Everything a node manager is made of.
 pub struct NodeManagerDeps {

@@ -55,7 +55,7 @@ use crate::metrics::Metrics;
 const MAX_CONCURRENT_REQUESTS: usize = 64;
 
 /// How to reach the API server.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct KubeClientConfig {
     /// `--kubeconfig`; `None` uses the ServiceAccount of the pod.
     pub kubeconfig: Option<PathBuf>,

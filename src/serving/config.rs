@@ -1,6 +1,6 @@
 //! Settings of the secure port as plain data, with upstream's defaults, and the pure checks on them.
 //!
-//! In: what the flags said (the command line maps into [`SecureServingConfig`]). Out: a [`ServingError::Setting`] that names the flag,
+//! In: what the flags said: `cli` builds a [`SecureServingConfig`]. Out: a [`ServingError::Setting`] that names the flag,
 //! or nothing. Defaults are those of `SecureServingOptions`, `DelegatingAuthenticationOptions` and
 //! `DelegatingAuthorizationOptions` in `k8s.io/apiserver/pkg/server/options`.
 
@@ -83,7 +83,7 @@ impl Default for SecureServingConfig {
 }
 
 /// One value of `--tls-sni-cert-key`: `cert,key[:pattern,...]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SniCertKey {
     pub cert_file: PathBuf,
     pub key_file: PathBuf,
@@ -91,13 +91,9 @@ pub struct SniCertKey {
     pub patterns: Vec<String>,
 }
 
-/// A value of `--tls-min-version`.
+/// The lowest version of TLS that the server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsMinVersion {
-    /// Accepted; 1.2 is served.
-    Tls10,
-    /// Accepted; 1.2 is served.
-    Tls11,
     /// TLS 1.2 and later.
     Tls12,
     /// TLS 1.3 only.
@@ -105,20 +101,12 @@ pub enum TlsMinVersion {
 }
 
 impl TlsMinVersion {
-    /// Accepted values of the flag.
-    pub const NAMES: &[&str] = &["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"];
-
-    /// Parses a value of the flag; the empty value is the default.
-    pub fn parse(value: &str) -> Result<Self, ServingError> {
+    /// A value of `--tls-min-version`; the versions before 1.2 exist no more and mean 1.2.
+    pub fn parse(value: &str) -> Option<Self> {
         match value {
-            "VersionTLS10" => Ok(Self::Tls10),
-            "VersionTLS11" => Ok(Self::Tls11),
-            "" | "VersionTLS12" => Ok(Self::Tls12),
-            "VersionTLS13" => Ok(Self::Tls13),
-            other => Err(ServingError::setting(
-                "tls-min-version",
-                format!("unknown version {other:?}; accepted: {}", Self::NAMES.join(", ")),
-            )),
+            "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => Some(Self::Tls12),
+            "VersionTLS13" => Some(Self::Tls13),
+            _ => None,
         }
     }
 }
@@ -239,19 +227,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_parse_and_a_bad_one_lists_what_is_accepted() {
+    fn versions_parse_and_a_bad_one_is_none() {
         let rows = [
             ("", TlsMinVersion::Tls12),
-            ("VersionTLS10", TlsMinVersion::Tls10),
-            ("VersionTLS11", TlsMinVersion::Tls11),
+            ("VersionTLS10", TlsMinVersion::Tls12),
+            ("VersionTLS11", TlsMinVersion::Tls12),
             ("VersionTLS12", TlsMinVersion::Tls12),
             ("VersionTLS13", TlsMinVersion::Tls13),
         ];
         for (value, expected) in rows {
-            assert_eq!(TlsMinVersion::parse(value).unwrap(), expected, "{value}");
+            assert_eq!(TlsMinVersion::parse(value), Some(expected), "{value}");
         }
-        let error = TlsMinVersion::parse("TLS1.2").unwrap_err().to_string();
-        assert!(error.contains("--tls-min-version") && error.contains("VersionTLS13"), "{error}");
+        assert_eq!(TlsMinVersion::parse("TLS1.2"), None);
     }
 
     #[test]

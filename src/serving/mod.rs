@@ -1,6 +1,6 @@
 //! The secure port: TLS, delegated authentication and authorization, health, metrics, status pages.
 //!
-//! In: a [`SecureServingConfig`] (plain data, mapped from the flags) and [`ServingDeps`] (what the pages show). Out: a listening HTTPS
+//! In: a [`SecureServingConfig`] (plain data, built by `cli`) and [`ServingDeps`] (what the pages show). Out: a listening HTTPS
 //! server, whose address [`serve`] returns and which ends gracefully when the shutdown begins.
 //!
 //! A request passes: `listener` (TCP, TLS, limits) → `authentication` (who) → `authorization` (may they) → `pages` (answer).
@@ -20,7 +20,7 @@ mod authorization;
 mod authorized_networks;
 mod backpressure;
 mod chunked_body;
-mod config;
+pub(crate) mod config;
 mod connection_table;
 mod connections;
 mod deps;

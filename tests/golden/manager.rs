@@ -51,7 +51,7 @@ impl Subject for Manager {
         };
         let provider_config = ProviderConfig {
             cloud_config: Some(azure_json),
-            cluster_name: config.cloud.cluster_name.clone(),
+            cluster_name: config.cloud.config.cluster_name.clone(),
             ..ProviderConfig::default()
         };
         let provider = AzureCloud::new(&provider_config, BTreeMap::new(), stage.azure().transport()).unwrap();

@@ -210,7 +210,7 @@ fn arguments_of_the_chart_are_accepted() {
 
     let config = node_manager(&values[NODES]);
     assert_eq!((config.node_name.as_deref(), config.notices), (Some("node-1"), Vec::new()));
-    assert!(config.provider == "azure" && config.use_instance_metadata && config.serving.secure_port == 0);
+    assert!(config.provider == "azure" && config.use_instance_metadata && config.serving.port == 0);
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn whatever_else_a_release_sets_is_accepted() {
     let config = manager(&with_examples(values[MANAGER].clone(), MANAGER_OPTIONS));
     assert_eq!(config.leader_election.lease_duration, Duration::from_secs(30));
     let config = node_manager(&with_examples(values[NODES].clone(), NODES_OPTIONS));
-    assert_eq!(config.status_update_frequency, Duration::from_secs(600));
+    assert_eq!(config.settings.status_update_frequency, Duration::from_secs(600));
     // Nor does a release that has none of ours keep the program from starting.
     manager(&with_examples(serde_json::json!({}), MANAGER_OPTIONS));
 }
@@ -228,7 +228,7 @@ fn whatever_else_a_release_sets_is_accepted() {
 fn the_secret_in_the_comments_takes_the_place_of_the_file() {
     let commented = read(VALUES).replace("  # cloudConfig", "  cloudConfig");
     let values: Value = yaml::parse(&commented).unwrap();
-    let cloud = manager(&values[MANAGER]).cloud;
+    let cloud = manager(&values[MANAGER]).cloud.config;
     let (secret, of_flags) = (cloud.cloud_config_secret.unwrap(), ConfigSecretRef::default());
     assert_eq!((cloud.cloud_config, secret.name, secret.namespace), (None, of_flags.name, of_flags.namespace));
     assert!(CHART_RULES.iter().any(|(who, _, what, verbs)| (*who, *what) == (NAME, "secrets") && verbs.contains(&"get")));

@@ -73,8 +73,8 @@ fn the_migration_has_the_cloud_of_the_go_program_and_none_of_its_ports() {
     let [usual, next] = [&["azure"][..], &["azure", BESIDE_GO]].map(deployment_with);
     let [usual, next] = [usual, next].map(|deployment| deployment.spec.template.spec.unwrap().containers.remove(0));
     let [before, after] = [config(&usual), config(&next)];
-    assert!(!GO_PORTS.contains(&after.serving.secure_port), "{}", after.serving.secure_port);
-    assert_eq!(i32::from(after.serving.secure_port), next.ports.unwrap()[0].container_port);
+    assert!(!GO_PORTS.contains(&after.serving.port), "{}", after.serving.port);
+    assert_eq!(i32::from(after.serving.port), next.ports.unwrap()[0].container_port);
     assert_eq!(after.leader_election, before.leader_election, "one lease");
     assert_eq!((after.cloud, after.controllers), (before.cloud, before.controllers));
     let component = documents("beside-go/kustomization.yaml").remove(0);

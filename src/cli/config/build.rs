@@ -5,11 +5,7 @@ mod serving;
 
 use std::{path::PathBuf, time::Duration};
 
-use super::{
-    CloudConfigSecret, KubeApiOptions, KubeCloudSharedOptions, LeaderElectionOptions, ManagerConfig, NodeControllerOptions,
-    NodeLifecycleControllerOptions, NodeManagerConfig, RouteControllerOptions, SecureServingOptions,
-    ServiceControllerOptions,
-};
+use super::{KubeCloudSharedOptions, LeaderElectionOptions, ManagerConfig, NodeManagerConfig};
 use crate::cli::{
     arguments::FlagArguments,
     controllers,
@@ -21,9 +17,16 @@ use crate::cli::{
     label_selector,
     logging::LoggingOptions,
     value::{FlagValue, VersionRequest},
-    version::VERSION,
+    version::{NAME, NODE_MANAGER, VERSION, user_agent},
 };
-use crate::runtime::leader_election::lease::JITTER_FACTOR;
+use crate::cloud_provider::config::{ProviderConfig, SecretRef};
+use crate::controllers::node::config::NodeControllerConfig;
+use crate::controllers::node_lifecycle::config::NodeLifecycleControllerConfig;
+use crate::controllers::route::config::RouteControllerConfig;
+use crate::controllers::service::config::ServiceControllerConfig;
+use crate::node_manager::config::NodeManagerSettings;
+use crate::runtime::{client::KubeClientConfig, leader_election::lease::JITTER_FACTOR};
+use crate::serving::config::SecureServingConfig;
 
 /// client-go's requests per second where none are given.
 const CLIENT_GO_QPS: f32 = 5.0;
@@ -43,16 +46,16 @@ pub(crate) fn build(arguments: FlagArguments, providers: &[&str]) -> Result<Mana
     let feature_gates = builder.feature_gates();
     let config = ManagerConfig {
         cloud: builder.cloud(providers),
-        kube_api: builder.kube_api(),
+        kube_api: builder.kube_api(NAME),
+        use_service_account_credentials: builder.read(&generic::USE_SERVICE_ACCOUNT_CREDENTIALS),
         leader_election: builder.leader_election(),
-        serving: builder.serving_if_any(),
+        serving: builder.serving_if_any(&feature_gates),
         controllers: builder.controllers(),
         node_filter: builder.node_filter(),
         node: builder.node(),
         node_lifecycle: builder.node_lifecycle(),
         route: builder.route(&feature_gates),
         service: builder.service(),
-        min_resync_period: builder.positive(&generic::MIN_RESYNC_PERIOD),
         start_interval: builder.read(&generic::CONTROLLER_START_INTERVAL),
         shutdown_grace_period: builder.read(&generic::SHUTDOWN_GRACE_PERIOD),
         logging: builder.logging(),
@@ -68,9 +71,9 @@ pub(crate) fn build(arguments: FlagArguments, providers: &[&str]) -> Result<Mana
 pub(crate) fn build_for_check(
     arguments: FlagArguments,
     providers: &[&str],
-) -> Result<(KubeCloudSharedOptions, KubeApiOptions), Vec<String>> {
+) -> Result<(KubeCloudSharedOptions, KubeClientConfig), Vec<String>> {
     let mut builder = OptionsBuilder { notices: Vec::new(), arguments, errors: Vec::new() };
-    let parts = (builder.cloud(providers), builder.kube_api());
+    let parts = (builder.cloud(providers), builder.kube_api(NAME));
     if builder.errors.is_empty() { Ok(parts) } else { Err(builder.errors) }
 }
 
@@ -85,14 +88,20 @@ pub(crate) fn build_for_node_manager(
     let cloud = builder.cloud(providers);
     let config = NodeManagerConfig {
         provider: cloud.provider,
-        cloud_config: cloud.cloud_config,
+        cloud_config: cloud.config.cloud_config,
         node_name: Some(builder.read(&local::NODE_NAME).to_lowercase()).filter(|name| !name.is_empty()),
         use_instance_metadata: builder.read(&local::USE_INSTANCE_METADATA),
-        wait_routes: builder.read(&local::WAIT_ROUTES),
-        status_update_frequency: builder.positive(&pace::NODE_STATUS_UPDATE_FREQUENCY),
-        kube_api: builder.kube_api(),
-        // Upstream serves no profiles here.
-        serving: SecureServingOptions { profiling: false, ..builder.serving_if_any() },
+        settings: NodeManagerSettings {
+            wait_routes: builder.read(&local::WAIT_ROUTES),
+            status_update_frequency: builder.positive(&pace::NODE_STATUS_UPDATE_FREQUENCY),
+        },
+        kube_api: builder.kube_api(NODE_MANAGER),
+        // Upstream serves no profiles here, and names the files in `--cert-dir` after the program.
+        serving: SecureServingConfig {
+            profiling: false,
+            pair_name: NODE_MANAGER,
+            ..builder.serving_if_any(&FeatureGates::default())
+        },
         logging: builder.logging(),
         version: builder.version(),
         notices: builder.notices,
@@ -169,12 +178,13 @@ impl OptionsBuilder {
     fn cloud(&mut self, providers: &[&str]) -> KubeCloudSharedOptions {
         let config = KubeCloudSharedOptions {
             provider: self.read(&cloud::CLOUD_PROVIDER),
-            cloud_config: path(self.read(&cloud::CLOUD_CONFIG)),
-            cloud_config_secret: self.config_secret(),
-            reload: self.read(&azure::ENABLE_DYNAMIC_RELOADING),
+            config: ProviderConfig {
+                cloud_config: path(self.read(&cloud::CLOUD_CONFIG)),
+                cloud_config_secret: self.config_secret(),
+                reload: self.read(&azure::ENABLE_DYNAMIC_RELOADING),
+                cluster_name: self.read(&cloud::CLUSTER_NAME),
+            },
             allow_untagged_cloud: self.read(&cloud::ALLOW_UNTAGGED_CLOUD),
-            cluster_name: self.read(&cloud::CLUSTER_NAME),
-            cluster_cidrs: self.read(&cloud::CLUSTER_CIDR),
             allocate_node_cidrs: self.read(&cloud::ALLOCATE_NODE_CIDRS),
             configure_cloud_routes: self.read(&cloud::CONFIGURE_CLOUD_ROUTES),
         };
@@ -184,28 +194,29 @@ impl OptionsBuilder {
         } else if !providers.contains(&config.provider.as_str()) {
             self.refuse(&cloud::CLOUD_PROVIDER, &config.provider, &format!("want one of {known}"));
         }
-        let ipv4 = config.cluster_cidrs.iter().filter(|cidr| cidr.addr().is_ipv4()).count();
-        if config.configure_cloud_routes && (ipv4 > 1 || config.cluster_cidrs.len() - ipv4 > 1) {
-            self.refuse(&cloud::CLUSTER_CIDR, &config.cluster_cidrs.print(), "want at most one CIDR per IP family");
+        let cidrs = self.read(&cloud::CLUSTER_CIDR);
+        let ipv4 = cidrs.iter().filter(|cidr| cidr.addr().is_ipv4()).count();
+        if config.configure_cloud_routes && (ipv4 > 1 || cidrs.len() - ipv4 > 1) {
+            self.refuse(&cloud::CLUSTER_CIDR, &cidrs.print(), "want at most one CIDR per IP family");
         }
         config
     }
 
-    fn config_secret(&self) -> Option<CloudConfigSecret> {
+    fn config_secret(&self) -> Option<SecretRef> {
         let name = self.read(&azure::CLOUD_CONFIG_SECRET_NAME);
         let (namespace, key) = (self.read(&azure::CLOUD_CONFIG_SECRET_NAMESPACE), self.read(&azure::CLOUD_CONFIG_KEY));
-        (!name.is_empty()).then_some(CloudConfigSecret { namespace, name, key })
+        (!name.is_empty()).then_some(SecretRef { namespace, name, key })
     }
 
-    fn kube_api(&mut self) -> KubeApiOptions {
+    /// The way to the API server for the program called `program`.
+    fn kube_api(&mut self, program: &str) -> KubeClientConfig {
         let (qps, burst) = self.rate_limit();
-        KubeApiOptions {
+        KubeClientConfig {
             kubeconfig: path(self.read(&generic::KUBECONFIG)),
             master: Some(self.read(&generic::MASTER)).filter(|master| !master.is_empty()),
             qps,
             burst,
-            content_type: self.read(&generic::KUBE_API_CONTENT_TYPE),
-            use_service_account_credentials: self.read(&generic::USE_SERVICE_ACCOUNT_CREDENTIALS),
+            user_agent_base: user_agent(program, &self.version()),
         }
     }
 
@@ -289,38 +300,43 @@ impl OptionsBuilder {
         (!text.trim().is_empty()).then_some(text)
     }
 
-    fn node(&mut self) -> NodeControllerOptions {
+    fn node(&mut self) -> NodeControllerConfig {
         let workers = self.number(&pace::CONCURRENT_NODE_SYNCS, 1, i32::MAX);
-        NodeControllerOptions {
-            workers,
-            status_update_workers: match self.number(&pace::CONCURRENT_NODE_STATUS_UPDATES, 0, i32::MAX) {
+        NodeControllerConfig {
+            workers: Some(workers),
+            status_workers: Some(match self.number(&pace::CONCURRENT_NODE_STATUS_UPDATES, 0, i32::MAX) {
                 0 => workers,
                 updates => updates,
-            },
+            }),
             status_update_frequency: self.positive(&pace::NODE_STATUS_UPDATE_FREQUENCY),
+            ..NodeControllerConfig::default()
         }
     }
 
-    fn node_lifecycle(&mut self) -> NodeLifecycleControllerOptions {
-        NodeLifecycleControllerOptions {
+    fn node_lifecycle(&mut self) -> NodeLifecycleControllerConfig {
+        NodeLifecycleControllerConfig {
             monitor_period: self.positive(&pace::NODE_MONITOR_PERIOD),
-            deletion_grace_period: self.read(&pace::NODE_DELETION_GRACE_PERIOD),
-            deletion_max_count: self.number(&pace::NODE_DELETION_MAX_COUNT, 0, i32::MAX),
-            deletion_max_percent: self.number(&pace::NODE_DELETION_MAX_PERCENT, 0, 100),
-            deletion_window: self.positive(&pace::NODE_DELETION_WINDOW),
+            grace_period: self.read(&pace::NODE_DELETION_GRACE_PERIOD),
+            max_count: self.number(&pace::NODE_DELETION_MAX_COUNT, 0, i32::MAX),
+            max_percent: self.number(&pace::NODE_DELETION_MAX_PERCENT, 0, 100),
+            window: self.positive(&pace::NODE_DELETION_WINDOW),
         }
     }
 
-    fn route(&mut self, gates: &FeatureGates) -> RouteControllerOptions {
-        RouteControllerOptions {
+    fn route(&mut self, gates: &FeatureGates) -> RouteControllerConfig {
+        RouteControllerConfig {
+            cluster_cidrs: self.read(&cloud::CLUSTER_CIDR),
+            nodes_are_filtered: !self.read(&azure::NODE_FILTER_REQUIREMENTS).trim().is_empty(),
             reconciliation_period: self.positive(&pace::ROUTE_RECONCILIATION_PERIOD),
             watch_based: gates.enabled(feature_gates::WATCH_BASED_ROUTES),
         }
     }
 
-    fn service(&mut self) -> ServiceControllerOptions {
-        let syncs = self.number(&pace::CONCURRENT_SERVICE_SYNCS, 0, i32::MAX);
-        ServiceControllerOptions { concurrent_syncs: (syncs > 0).then_some(syncs) }
+    fn service(&mut self) -> ServiceControllerConfig {
+        ServiceControllerConfig {
+            concurrent_syncs: self.number(&pace::CONCURRENT_SERVICE_SYNCS, 0, i32::MAX),
+            resync_period: self.positive(&generic::MIN_RESYNC_PERIOD),
+        }
     }
 
     fn logging(&mut self) -> LoggingOptions {

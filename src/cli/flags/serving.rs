@@ -6,10 +6,8 @@ pub use secure::FLAGS as SERVING;
 
 /// Listener and TLS.
 pub mod secure {
-    use crate::cli::{
-        flags::flags,
-        value::{BindIp, SniCertKeyFlag},
-    };
+    use crate::cli::{flags::flags, value::BindIp};
+    use crate::serving::config::SniCertKey;
 
     flags! {
         BIND_ADDRESS: BindIp = "bind-address" "0.0.0.0" "Address to listen on.";
@@ -24,7 +22,7 @@ pub mod secure {
         TLS_MIN_VERSION: String = "tls-min-version" ""
             "Lowest TLS version: VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13. Never below 1.2 in effect.";
         TLS_CURVE_PREFERENCES: Vec<i32> = "tls-curve-preferences" "" "Key exchange groups by number, best first.";
-        TLS_SNI_CERT_KEY: Vec<SniCertKeyFlag> = "tls-sni-cert-key" ""
+        TLS_SNI_CERT_KEY: Vec<SniCertKey> = "tls-sni-cert-key" ""
             "Certificate and key for particular server names. May be repeated.";
         HTTP2_MAX_STREAMS: i32 = "http2-max-streams-per-connection" "0" "Streams per HTTP/2 connection; 0: 16.";
         DISABLE_HTTP2: bool = "disable-http2-serving" "false" "Whether only HTTP/1.1 is served.";

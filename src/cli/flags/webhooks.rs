@@ -1,7 +1,8 @@
 //! Flags of upstream's webhook server (KEP-2699), which no provider here fills.
 
 use super::flags;
-use crate::cli::value::{BindIp, SniCertKeyFlag};
+use crate::cli::value::BindIp;
+use crate::serving::config::SniCertKey;
 
 const NONE: &str = "this program hosts no webhooks";
 
@@ -15,6 +16,6 @@ flags! {
     TLS_CIPHER_SUITES: Vec<String> = "webhook-tls-cipher-suites" "" "Cipher suites." [ignored(NONE)];
     TLS_CURVE_PREFERENCES: Vec<i32> = "webhook-tls-curve-preferences" "" "Key exchange groups." [ignored(NONE)];
     TLS_MIN_VERSION: String = "webhook-tls-min-version" "" "Lowest TLS version." [ignored(NONE)];
-    TLS_SNI_CERT_KEY: Vec<SniCertKeyFlag> = "webhook-tls-sni-cert-key" "" "Certificates by server name." [ignored(NONE)];
+    TLS_SNI_CERT_KEY: Vec<SniCertKey> = "webhook-tls-sni-cert-key" "" "Certificates by server name." [ignored(NONE)];
     DISABLE_HTTP2: bool = "webhook-disable-http2-serving" "false" "Whether only HTTP/1.1 is served." [ignored(NONE)];
 }

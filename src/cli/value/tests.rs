@@ -76,7 +76,7 @@ fn repeated_values_add_up_and_others_are_replaced() {
 
 #[test]
 fn certificates_by_name_as_upstream_writes_them() {
-    let parse = |text: &str| Vec::<SniCertKeyFlag>::parse(text).map(|list| list.print());
+    let parse = |text: &str| Vec::<SniCertKey>::parse(text).map(|list| list.print());
     for text in ["c.crt,c.key", "c.crt,c.key:*.example.org,example.org"] {
         assert_eq!(parse(text).as_deref(), Ok(text));
     }

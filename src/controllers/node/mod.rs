@@ -4,6 +4,7 @@
 //! Which watches enqueue which keys: a Node with the uninitialized taint, or with labels that drifted, goes to the queue `Nodes`;
 //! all initialised Nodes go to `NodeAddresses` every [`NodeControllerConfig::status_update_frequency`].
 
+pub(crate) mod config;
 mod events;
 pub(super) mod metadata;
 mod metadata_batcher;
@@ -21,6 +22,7 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Node;
 
+pub use config::NodeControllerConfig;
 pub use events::EVENTS;
 
 use self::{
@@ -42,33 +44,6 @@ use crate::{
 
 /// Canonical name, as in `--controllers`.
 pub const NAME: &str = super::names::NODE.canonical;
-
-/// Settings of the controller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NodeControllerConfig {
-    /// How many Nodes are initialised at once; `None`: as many as there are.
-    pub workers: Option<usize>,
-    /// How many Nodes have their addresses updated at once; `None`: as many as there are.
-    pub status_workers: Option<usize>,
-    /// `--node-status-update-frequency`.
-    pub status_update_frequency: Duration,
-    /// Pauses between the tries to initialise a Node.
-    pub backoff: KeyBackoff,
-    /// Whether a Node keeps its taint until there is a route to its Pods (`--wait-routes` of cloud-node-manager).
-    pub waits_for_routes: bool,
-}
-
-impl Default for NodeControllerConfig {
-    fn default() -> Self {
-        Self {
-            workers: None,
-            status_workers: None,
-            status_update_frequency: Duration::from_secs(300),
-            backoff: KeyBackoff::DEFAULT,
-            waits_for_routes: false,
-        }
-    }
-}
 
 /// The cloud offers no instances: neither the node nor the node-lifecycle controller can work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -15,6 +15,7 @@
 
 use std::{fmt, time::Duration};
 
+use super::config::NodeLifecycleControllerConfig;
 use crate::cloud_provider::SecondLook;
 
 /// How long an instance of a crowd has to be gone before a second source is asked: lists may be behind. Some time before the first Node
@@ -26,33 +27,6 @@ pub(super) const CONFIRMED_AFTER: Duration = Duration::from_secs(2 * 60);
 pub(super) const CONFIRMED_ALONE_AFTER: Duration = Duration::from_secs(30 * 60);
 /// Parts of a window that each have their share.
 const STEPS: u32 = 4;
-
-/// Settings of the controller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NodeLifecycleControllerConfig {
-    /// `--node-monitor-period`: how often Nodes that are not ready are looked at.
-    pub monitor_period: Duration,
-    /// How long an instance has to be gone before its Node is deleted.
-    pub grace_period: Duration,
-    /// So many deletions are not held back, but for more than half of the Nodes: of ten, ten are all…
-    pub max_count: usize,
-    /// …nor is this share of all Nodes, in percent. 100: nothing is held back.
-    pub max_percent: usize,
-    /// How long a deletion counts.
-    pub window: Duration,
-}
-
-impl Default for NodeLifecycleControllerConfig {
-    fn default() -> Self {
-        Self {
-            monitor_period: Duration::from_secs(5),
-            grace_period: Duration::from_secs(15),
-            max_count: 10,
-            max_percent: 20,
-            window: Duration::from_secs(300),
-        }
-    }
-}
 
 impl NodeLifecycleControllerConfig {
     /// How many of `all` Nodes may be deleted within one window. A lone Node may go.

@@ -4,6 +4,7 @@
 //! [`NodeLifecycleControllerConfig::monitor_period`] all Nodes that are not ready, or that still carry the shutdown taint,
 //! become due. Each is looked at on its own, so that a cloud call that hangs holds up nobody else.
 
+pub(crate) mod config;
 mod events;
 mod instances;
 mod mass_deletion;
@@ -22,8 +23,8 @@ use arc_swap::ArcSwap;
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Node;
 
+pub use config::NodeLifecycleControllerConfig;
 pub use events::EVENTS;
-pub use mass_deletion::NodeLifecycleControllerConfig;
 
 use self::{instances::InstanceStateSource, plan::DeletionTracker};
 use super::{Controller, ControllerContext, ControllerStatus, Informers, PLANNED_NODES, node::NoInstances};

@@ -20,9 +20,9 @@ use std::{
 
 use tokio::time::Instant;
 
+use super::config::NodeLifecycleControllerConfig;
 use super::mass_deletion::{
-    AbsenceEvidence, CONFIRMED_AFTER, CONFIRMED_ALONE_AFTER, HoldReason, MissingNodeCount, NodeLifecycleControllerConfig,
-    SECOND_LOOK_AFTER, hold_reason,
+    AbsenceEvidence, CONFIRMED_AFTER, CONFIRMED_ALONE_AFTER, HoldReason, MissingNodeCount, SECOND_LOOK_AFTER, hold_reason,
 };
 use crate::cloud_provider::SecondLook;
 

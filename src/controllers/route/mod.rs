@@ -14,7 +14,7 @@
 //! - A node without pod CIDRs makes no work when it appears or changes.
 //! - What the provider does itself or defers is not reported as a failure (see [`CloudError`]'s variants).
 
-mod config;
+pub(crate) mod config;
 mod events;
 mod outcomes;
 mod plan;

@@ -14,6 +14,7 @@
 
 mod cache;
 pub mod conditions;
+pub(crate) mod config;
 pub mod events;
 mod hosts;
 mod keys;
@@ -33,6 +34,7 @@ use std::{
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, Service};
 
+pub use config::ServiceControllerConfig;
 pub use prune::prune_service;
 
 use self::{
@@ -53,15 +55,6 @@ use crate::{
 
 /// Canonical name, as in `--controllers`.
 pub const NAME: &str = super::names::SERVICE.canonical;
-
-/// Settings of the controller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ServiceControllerConfig {
-    /// `--concurrent-service-syncs`: most Services in flight; 0, or what the provider disregards, leaves it to the provider.
-    pub concurrent_syncs: usize,
-    /// How often every load balancer is checked against the cloud; zero for never.
-    pub resync_period: Duration,
-}
 
 /// The cloud has no load balancers: this controller cannot run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -85,7 +85,7 @@ fn check_curves(ids: &[i32]) -> Result<(), ServingError> {
 
 fn versions(minimum: TlsMinVersion) -> &'static [&'static SupportedProtocolVersion] {
     match minimum {
-        TlsMinVersion::Tls10 | TlsMinVersion::Tls11 | TlsMinVersion::Tls12 => TLS12_AND_LATER,
+        TlsMinVersion::Tls12 => TLS12_AND_LATER,
         TlsMinVersion::Tls13 => TLS13_ONLY,
     }
 }
@@ -99,9 +99,6 @@ pub(super) fn server_config(
     config: &SecureServingConfig,
     certificates: Arc<ServingCertificates>,
 ) -> Result<Arc<ServerConfig>, ServingError> {
-    if matches!(config.tls_min_version, TlsMinVersion::Tls10 | TlsMinVersion::Tls11) {
-        tracing::warn!("--tls-min-version: TLS 1.0 and 1.1 are not supported; serving TLS 1.2 and later");
-    }
     let provider = Arc::new(provider(config)?);
     let mut tls = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions(config.tls_min_version))
@@ -152,9 +149,7 @@ mod tests {
 
     #[test]
     fn versions_and_protocols() {
-        for (minimum, count) in
-            [(TlsMinVersion::Tls10, 2), (TlsMinVersion::Tls11, 2), (TlsMinVersion::Tls12, 2), (TlsMinVersion::Tls13, 1)]
-        {
+        for (minimum, count) in [(TlsMinVersion::Tls12, 2), (TlsMinVersion::Tls13, 1)] {
             assert_eq!(versions(minimum).len(), count, "{minimum:?}");
         }
         assert_eq!(alpn(false), [b"h2".to_vec(), b"http/1.1".to_vec()]);

@@ -1,11 +1,10 @@
 //! What the flags say of the secure port.
 
+use std::path::PathBuf;
+
 use super::{OptionsBuilder, path};
 use crate::cli::{
-    config::{
-        DelegatingAuthenticationOptions, DelegatingAuthorizationOptions, RequestHeaderOptions, SecureServingOptions,
-        TlsFiles,
-    },
+    feature_gates::{self, FeatureGates},
     flags::{
         generic,
         serving::{authentication, authorization, secure},
@@ -13,13 +12,16 @@ use crate::cli::{
     tls,
     value::FlagValue,
 };
+use crate::serving::config::{
+    DelegatedAuthenticationConfig, DelegatedAuthorizationConfig, RequestHeaderNames, SecureServingConfig, TlsMinVersion,
+};
 
 impl OptionsBuilder {
     /// Upstream judges the server's flags only when there is a server; so do we, the port apart.
-    pub(super) fn serving_if_any(&mut self) -> SecureServingOptions {
-        let secure_port = self.number(&secure::SECURE_PORT, 0, i32::from(u16::MAX));
+    pub(super) fn serving_if_any(&mut self, gates: &FeatureGates) -> SecureServingConfig {
+        let port = self.number(&secure::SECURE_PORT, 0, i32::from(u16::MAX));
         let (errors, notices) = (self.errors.len(), self.notices.len());
-        let config = self.serving(secure_port);
+        let config = self.serving(port, gates);
         if self.read(&secure::SECURE_PORT) == 0 {
             self.errors.truncate(errors);
             self.notices.truncate(notices);
@@ -27,46 +29,48 @@ impl OptionsBuilder {
         config
     }
 
-    fn serving(&mut self, secure_port: u16) -> SecureServingOptions {
-        SecureServingOptions {
+    fn serving(&mut self, port: u16, gates: &FeatureGates) -> SecureServingConfig {
+        let (tls_cert_file, tls_private_key_file) = self.tls_files();
+        SecureServingConfig {
             bind_address: self.read(&secure::BIND_ADDRESS).0,
-            secure_port,
+            port,
             cert_dir: path(self.read(&secure::CERT_DIR)),
-            tls_files: self.tls_files(),
-            cipher_suites: self.cipher_suites(),
-            min_version: self.min_version(),
-            curve_preferences: self.curves(),
-            sni_certificates: self.read(&secure::TLS_SNI_CERT_KEY),
+            tls_cert_file,
+            tls_private_key_file,
+            tls_cipher_suites: self.cipher_suites(),
+            tls_min_version: self.min_version(),
+            tls_curve_preferences: self.curves(),
+            tls_sni_cert_key: self.read(&secure::TLS_SNI_CERT_KEY),
             http2_max_streams: match self.number(&secure::HTTP2_MAX_STREAMS, 0, i32::MAX) {
                 0 => 100,
                 streams => streams,
             },
-            http2: !self.read(&secure::DISABLE_HTTP2),
+            disable_http2: self.read(&secure::DISABLE_HTTP2),
             permit_port_sharing: self.read(&secure::PERMIT_PORT_SHARING),
             permit_address_sharing: self.read(&secure::PERMIT_ADDRESS_SHARING),
             profiling: self.read(&generic::PROFILING),
+            flagz: gates.enabled(feature_gates::FLAGZ),
+            statusz: gates.enabled(feature_gates::STATUSZ),
             authentication: self.authentication(),
             authorization: self.authorization(),
+            ..SecureServingConfig::default()
         }
     }
 
-    fn tls_files(&mut self) -> Option<TlsFiles> {
-        match (path(self.read(&secure::TLS_CERT_FILE)), path(self.read(&secure::TLS_PRIVATE_KEY_FILE))) {
-            (Some(cert), Some(key)) => Some(TlsFiles { cert, key }),
-            (None, None) => None,
-            _ => {
-                self.errors.push("--tls-cert-file and --tls-private-key-file must be given together".to_owned());
-                None
-            }
+    fn tls_files(&mut self) -> (Option<PathBuf>, Option<PathBuf>) {
+        let files = (path(self.read(&secure::TLS_CERT_FILE)), path(self.read(&secure::TLS_PRIVATE_KEY_FILE)));
+        if files.0.is_some() != files.1.is_some() {
+            self.errors.push("--tls-cert-file and --tls-private-key-file must be given together".to_owned());
         }
+        files
     }
 
-    fn cipher_suites(&mut self) -> Vec<&'static str> {
+    fn cipher_suites(&mut self) -> Vec<String> {
         let given = self.read(&secure::TLS_CIPHER_SUITES);
         let mut offered = Vec::new();
         for name in &given {
             match tls::suite(name.trim()) {
-                Some(tls::CipherSuiteSupport::Offered(name)) => offered.push(name),
+                Some(tls::CipherSuiteSupport::Offered(name)) => offered.push(name.to_owned()),
                 Some(tls::CipherSuiteSupport::Weak(name)) => {
                     self.notices.push(format!("cipher suite {name} is too weak and left out"))
                 }
@@ -81,16 +85,16 @@ impl OptionsBuilder {
         offered
     }
 
-    fn min_version(&mut self) -> tls::OfferedTlsVersion {
+    fn min_version(&mut self) -> TlsMinVersion {
         let name = self.read(&secure::TLS_MIN_VERSION);
-        tls::min_version(&name).unwrap_or_else(|| {
+        TlsMinVersion::parse(&name).unwrap_or_else(|| {
             let accepted = "want VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13";
             self.refuse(&secure::TLS_MIN_VERSION, &name, accepted);
-            tls::OfferedTlsVersion::V1_2
+            TlsMinVersion::Tls12
         })
     }
 
-    fn curves(&mut self) -> Vec<u16> {
+    fn curves(&mut self) -> Vec<i32> {
         let given = self.read(&secure::TLS_CURVE_PREFERENCES);
         for id in given.iter().filter(|id| !tls::CURVES.iter().any(|(known, _)| known == *id)) {
             let known: Vec<_> = tls::CURVES.iter().map(|(id, name)| format!("{id} ({name})")).collect();
@@ -100,32 +104,37 @@ impl OptionsBuilder {
                 &format!("want numbers out of {}", known.join(", ")),
             );
         }
-        given.iter().filter_map(|id| u16::try_from(*id).ok()).collect()
+        given
     }
 
-    fn authentication(&mut self) -> DelegatingAuthenticationOptions {
-        DelegatingAuthenticationOptions {
-            kubeconfig: path(self.read(&authentication::KUBECONFIG)),
+    fn authentication(&mut self) -> DelegatedAuthenticationConfig {
+        let requestheader_client_ca_file = path(self.read(&authentication::REQUESTHEADER_CLIENT_CA_FILE));
+        DelegatedAuthenticationConfig {
             skip_lookup: self.read(&authentication::SKIP_LOOKUP),
             tolerate_lookup_failure: self.read(&authentication::TOLERATE_LOOKUP_FAILURE),
             token_cache_ttl: self.read(&authentication::TOKEN_CACHE_TTL),
             client_ca_file: path(self.read(&authentication::CLIENT_CA_FILE)),
-            request_header: path(self.read(&authentication::REQUESTHEADER_CLIENT_CA_FILE)).map(|client_ca_file| {
-                RequestHeaderOptions {
-                    client_ca_file,
-                    allowed_names: self.read(&authentication::REQUESTHEADER_ALLOWED_NAMES),
-                    username_headers: self.read(&authentication::REQUESTHEADER_USERNAME_HEADERS),
-                    uid_headers: self.read(&authentication::REQUESTHEADER_UID_HEADERS),
-                    group_headers: self.read(&authentication::REQUESTHEADER_GROUP_HEADERS),
-                    extra_header_prefixes: self.read(&authentication::REQUESTHEADER_EXTRA_HEADERS_PREFIX),
-                }
-            }),
+            requestheader: self.request_header(requestheader_client_ca_file.is_some()),
+            requestheader_client_ca_file,
         }
     }
 
-    fn authorization(&mut self) -> DelegatingAuthorizationOptions {
-        DelegatingAuthorizationOptions {
-            kubeconfig: path(self.read(&authorization::KUBECONFIG)),
+    /// The names count together with the proxies' authorities: without those the ConfigMap says everything.
+    fn request_header(&self, has_authorities: bool) -> RequestHeaderNames {
+        if !has_authorities {
+            return RequestHeaderNames::default();
+        }
+        RequestHeaderNames {
+            allowed_names: self.read(&authentication::REQUESTHEADER_ALLOWED_NAMES),
+            username_headers: self.read(&authentication::REQUESTHEADER_USERNAME_HEADERS),
+            uid_headers: self.read(&authentication::REQUESTHEADER_UID_HEADERS),
+            group_headers: self.read(&authentication::REQUESTHEADER_GROUP_HEADERS),
+            extra_headers_prefix: self.read(&authentication::REQUESTHEADER_EXTRA_HEADERS_PREFIX),
+        }
+    }
+
+    fn authorization(&mut self) -> DelegatedAuthorizationConfig {
+        DelegatedAuthorizationConfig {
             always_allow_paths: self.read(&authorization::ALWAYS_ALLOW_PATHS),
             authorized_ttl: self.read(&authorization::AUTHORIZED_TTL),
             unauthorized_ttl: self.read(&authorization::UNAUTHORIZED_TTL),

@@ -1,0 +1,41 @@
+//! What providers are built from, as plain data. In: what the flags said: `cli` builds it. Out: what factories of providers read.
+
+use std::{path::PathBuf, time::Duration};
+
+/// What a provider is built from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProviderConfig {
+    /// `--cloud-config`: path of the provider's own configuration, `None` when not given.
+    pub cloud_config: Option<PathBuf>,
+    /// Secret with the provider's own configuration (`--cloud-config-secret-name` and its companions), `None` when not given.
+    pub cloud_config_secret: Option<SecretRef>,
+    /// `--enable-dynamic-reloading`: a changed configuration takes effect without a restart.
+    pub reload: bool,
+    /// `--cluster-name`.
+    pub cluster_name: String,
+}
+
+/// What a provider for the one machine it runs on is built from: the cloud of a cloud-node-manager.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalConfig {
+    /// The Node of this machine.
+    pub node_name: String,
+    /// `--use-instance-metadata`: ask the cloud's metadata service on the machine, which needs no credentials. Without it the
+    /// cloud's API is asked about this machine.
+    pub use_instance_metadata: bool,
+    /// `--cloud-config`: path of the provider's own configuration, `None` when not given.
+    pub cloud_config: Option<PathBuf>,
+    /// How old an answer may be.
+    pub max_age: Duration,
+}
+
+/// One key of one Secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Key in its data.
+    pub key: String,
+}

@@ -1,0 +1,32 @@
+//! Settings of the node controller as plain data. In: what the flags said: `cli` builds them. Out: what the controller reads.
+
+use std::time::Duration;
+
+use crate::runtime::work_queue::KeyBackoff;
+
+/// Settings of the controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeControllerConfig {
+    /// How many Nodes are initialised at once; `None`: as many as there are.
+    pub workers: Option<usize>,
+    /// How many Nodes have their addresses updated at once; `None`: as many as there are.
+    pub status_workers: Option<usize>,
+    /// `--node-status-update-frequency`.
+    pub status_update_frequency: Duration,
+    /// Pauses between the tries to initialise a Node.
+    pub backoff: KeyBackoff,
+    /// Whether a Node keeps its taint until there is a route to its Pods (`--wait-routes` of cloud-node-manager).
+    pub waits_for_routes: bool,
+}
+
+impl Default for NodeControllerConfig {
+    fn default() -> Self {
+        Self {
+            workers: None,
+            status_workers: None,
+            status_update_frequency: Duration::from_secs(300),
+            backoff: KeyBackoff::DEFAULT,
+            waits_for_routes: false,
+        }
+    }
+}

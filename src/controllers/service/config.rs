@@ -1,0 +1,12 @@
+//! Settings of the service controller as plain data. In: what the flags said: `cli` builds them. Out: what the controller reads.
+
+use std::time::Duration;
+
+/// Settings of the controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServiceControllerConfig {
+    /// `--concurrent-service-syncs`: most Services in flight; 0, or what the provider disregards, leaves it to the provider.
+    pub concurrent_syncs: usize,
+    /// How often every load balancer is checked against the cloud; zero for never.
+    pub resync_period: Duration,
+}

@@ -1,0 +1,118 @@
+//! An API server made of a function: reviews of tokens and access, and the ConfigMap of the authorities. In: what it knows and
+//! how it fails. Out: a client, and how often it was asked.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    convert::Infallible,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+/// What the API server knows and what it was asked.
+#[derive(Default)]
+pub(crate) struct ApiServer {
+    pub(crate) tokens: Mutex<HashMap<String, String>>,
+    pub(crate) readers: Mutex<Vec<String>>,
+    pub(crate) config_map: Mutex<Option<BTreeMap<String, String>>>,
+    pub(crate) config_map_forbidden: Mutex<bool>,
+    pub(crate) failing_reviews: AtomicUsize,
+    /// Whether reviews of callers without a name are never answered.
+    pub(crate) silent_to_anonymous: AtomicBool,
+    /// Whether reviews of unknown tokens are never answered, and how many of them wait.
+    pub(crate) silent_to_junk: AtomicBool,
+    pub(crate) junk: AtomicUsize,
+    pub(crate) token_reviews: AtomicUsize,
+    pub(crate) access_reviews: AtomicUsize,
+}
+
+impl ApiServer {
+    pub(crate) fn client(self: &Arc<Self>) -> kube::Client {
+        let server = Arc::clone(self);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = Arc::clone(&server);
+            async move { Ok::<_, Infallible>(server.answer(request).await) }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    pub(crate) async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let path = request.uri().path().to_owned();
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let question: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let (code, answer) = match path.as_str() {
+            "/apis/authentication.k8s.io/v1/tokenreviews" => {
+                let answer = self.review_token(question);
+                if answer.1["status"]["authenticated"] == false && self.silent_to_junk.load(Ordering::SeqCst) {
+                    self.junk.fetch_add(1, Ordering::SeqCst);
+                    std::future::pending::<()>().await;
+                }
+                answer
+            }
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
+                let answer = self.review_access(question);
+                if answer.1["spec"]["user"] == "system:anonymous" && self.silent_to_anonymous.load(Ordering::SeqCst) {
+                    std::future::pending::<()>().await;
+                }
+                answer
+            }
+            "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication" => self.authorities(),
+            other => (404, failure(404, other)),
+        };
+        Response::builder().status(code).body(Body::from(serde_json::to_vec(&answer).unwrap())).unwrap()
+    }
+
+    pub(crate) fn review_token(&self, mut review: Value) -> (u16, Value) {
+        self.token_reviews.fetch_add(1, Ordering::SeqCst);
+        if self.failing_reviews.load(Ordering::SeqCst) > 0 {
+            self.failing_reviews.fetch_sub(1, Ordering::SeqCst);
+            return (503, failure(503, "etcd has no leader"));
+        }
+        let user = self.tokens.lock().unwrap().get(review["spec"]["token"].as_str().unwrap()).cloned();
+        review["status"] = match user {
+            Some(name) => json!({ "authenticated": true, "user": { "username": name, "groups": ["dev"] } }),
+            None => json!({ "authenticated": false, "error": "unknown token" }),
+        };
+        (201, review)
+    }
+
+    pub(crate) fn review_access(&self, mut review: Value) -> (u16, Value) {
+        self.access_reviews.fetch_add(1, Ordering::SeqCst);
+        let spec = &review["spec"];
+        assert!(spec["nonResourceAttributes"]["path"].as_str().unwrap().starts_with('/'));
+        let allowed = self.readers.lock().unwrap().contains(&spec["user"].as_str().unwrap().to_owned());
+        review["status"] = json!({ "allowed": allowed, "reason": "by the list" });
+        (201, review)
+    }
+
+    pub(crate) fn authorities(&self) -> (u16, Value) {
+        if *self.config_map_forbidden.lock().unwrap() {
+            return (403, failure(403, "cannot get resource"));
+        }
+        match &*self.config_map.lock().unwrap() {
+            None => (404, failure(404, "not found")),
+            Some(data) => (
+                200,
+                json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": data,
+                        "metadata": { "name": "extension-apiserver-authentication", "namespace": "kube-system" } }),
+            ),
+        }
+    }
+}
+
+pub(crate) fn failure(code: u16, message: &str) -> Value {
+    json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code, "metadata": {} })
+}
+
+pub(crate) fn reader(name: &str) -> Arc<ApiServer> {
+    let api = ApiServer::default();
+    api.tokens.lock().unwrap().insert(format!("token-of-{name}"), name.to_owned());
+    api.readers.lock().unwrap().push(name.to_owned());
+    Arc::new(api)
+}
