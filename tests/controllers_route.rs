@@ -46,10 +46,15 @@ struct Bench {
 
 impl Bench {
     async fn start(server: ApiServer, cloud: FakeCloud, leadership: Leadership) -> Self {
-        Self::start_with(server, cloud, leadership, true).await
+        Self::start_with(server, cloud, leadership, (true, false)).await
     }
 
-    async fn start_with(server: ApiServer, cloud: FakeCloud, leadership: Leadership, watch_based: bool) -> Self {
+    async fn start_with(
+        server: ApiServer,
+        cloud: FakeCloud,
+        leadership: Leadership,
+        (watch_based, nodes_are_filtered): (bool, bool),
+    ) -> Self {
         let metrics = Arc::new(Metrics::new().unwrap());
         let (recorder, events) = EventRecorder::channel("route-controller");
         let context = ControllerContext {
@@ -64,7 +69,7 @@ impl Bench {
             cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()],
             reconciliation_period: PERIOD,
             watch_based,
-            nodes_are_filtered: false,
+            nodes_are_filtered,
         };
         let controller = RouteController::new(&context, &mut informers, Arc::new(cloud.clone()), config).unwrap();
         let (nodes, shutdown) = (informers.nodes.store(), Shutdown::new());
@@ -154,6 +159,25 @@ fn route(target: &str, cidr: &str) -> Route {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_plan_reads_few_of_the_nodes_that_the_filter_hides_and_says_so() {
+    let cloud = FakeCloud::new(FakeConfig::any_node());
+    for i in 0..130 {
+        cloud.create_route(CLUSTER, "", &route(&format!("gone-{i:03}"), &format!("10.244.{i}.0/24"))).await.unwrap();
+    }
+    let (_leading, leadership) = Leadership::channel();
+    let bench = Bench::start_with(ApiServer::new(Clock::System), cloud, leadership, (true, true)).await;
+    let reads = |server: &ApiServer| server.requests().iter().filter(|request| request.name.starts_with("gone-")).count();
+    // The reconcile of every start needs them all.
+    bench.server.wait_until(|server| reads(server) == 130).await;
+    let plan = bench.controller.dry_run().await.unwrap();
+    assert_eq!(reads(&bench.server) - 130, 100, "{plan}");
+    let head = "30 Nodes that the filter hides were not looked at: their routes are shown as waiting\n";
+    assert!(plan.starts_with(head), "{plan}");
+    assert_eq!(plan.matches("waits: nobody can tell whether its Node is gone").count(), 30, "{plan}");
+    assert_eq!(plan.matches(": there is no such Node").count(), 100, "{plan}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_plan_on_a_standby_changes_nothing_and_is_told_twice_the_same() {
     let server = ApiServer::new(Clock::System);
     (0..2).for_each(|i| drop(server.create(&node(i))));
@@ -222,7 +246,7 @@ async fn at_rest_there_is_one_list_per_resync_and_no_write() {
 #[tokio::test(start_paused = true)]
 async fn with_the_feature_gate_off_only_time_makes_routes_due() {
     let cloud = FakeCloud::new(FakeConfig::any_node());
-    let bench = Bench::start_with(ApiServer::new(Clock::System), cloud, Leadership::unopposed(), false).await;
+    let bench = Bench::start_with(ApiServer::new(Clock::System), cloud, Leadership::unopposed(), (false, false)).await;
     tokio::time::sleep(PERIOD / 2).await;
     bench.cloud.clear_calls();
     bench.server.create(&node(0));

@@ -5,8 +5,12 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::Service;
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout_at},
+};
 
 use super::manager_state::ManagerState;
 use crate::{
@@ -20,7 +24,7 @@ use crate::{
         },
     },
     runtime::store::ObjectKey,
-    serving::{DryRunError, DryRunKind, DryRunScope},
+    serving::{DryRunError, DryRunKind, DryRunPlanner, DryRunScope},
 };
 
 /// How long a plan for the cluster may take: less than the secure port waits for an answer.
@@ -32,11 +36,31 @@ const SERVICES: usize = 100;
 /// What is printed for nothing.
 const NOTHING: &str = "nothing to do";
 
-/// Plans. `cluster`: `--cluster-name`.
-pub(super) async fn plan(watched: &ManagerState, cluster: &str, scope: DryRunScope) -> Result<String, DryRunError> {
+/// Plans for whoever asks, on this state. `cluster`: `--cluster-name`.
+pub(super) fn planner(watched: &Arc<ManagerState>, cluster: String) -> DryRunPlanner {
+    let (watched, cluster) = (Arc::clone(watched), Arc::<str>::from(cluster));
+    let turn = Arc::new(Semaphore::new(1));
+    Arc::new(move |scope| {
+        let (watched, cluster, turn) = (Arc::clone(&watched), Arc::clone(&cluster), Arc::clone(&turn));
+        async move {
+            // The plan of a whole cluster costs much: one at a time.
+            let is_large = matches!(scope, DryRunScope::Cluster { .. });
+            let turn = is_large.then(|| turn.try_acquire().map_err(|_| busy())).transpose()?;
+            let planned = plan(&watched, &cluster, scope).await;
+            drop(turn);
+            planned
+        }
+        .boxed()
+    })
+}
+
+async fn plan(watched: &ManagerState, cluster: &str, scope: DryRunScope) -> Result<String, DryRunError> {
     can_plan(watched)?;
     let (kind, after) = match scope {
-        DryRunScope::Service(key) => return plan_service(watched, cluster, &key).await,
+        DryRunScope::Service(key) => {
+            let told = plan_service(watched, cluster, &key).await?;
+            return Ok(first_lines(&told, "", (usize::MAX, LONGEST_PAGE - LONGEST_END)));
+        }
         DryRunScope::Cluster { kind, after } => (kind, after),
     };
     let until = Instant::now() + PATIENCE;
@@ -50,9 +74,23 @@ pub(super) async fn plan(watched: &ManagerState, cluster: &str, scope: DryRunSco
         text += &plan_of_controller(watched, "Nodes whose machine may be gone", NODE_LIFECYCLE, until).await;
     }
     if is_asked(DryRunKind::Services) {
-        text += &plan_services(watched, cluster, after.as_deref(), until).await;
+        let Some(keys) = service_keys(watched) else {
+            return Ok(text + &section("Services", "nothing to do: the controller of Services does not run here"));
+        };
+        let plan = |key: String| async move { plan_service(watched, cluster, &key).await };
+        let room = LONGEST_PAGE - text.len();
+        text += &plan_services(&keys, after.as_deref(), (until, room), plan).await;
     }
     Ok(text)
+}
+
+/// The Services that have or want a load balancer, in the order of their keys. `None`: nobody cares for Services here.
+fn service_keys(watched: &ManagerState) -> Option<Vec<String>> {
+    let concerned = |service: &Arc<Service>| wants_load_balancer(service) || has_finalizer(service);
+    let listed = watched.services.as_ref()?.list().into_iter().filter(concerned);
+    let mut keys: Vec<String> = listed.map(|service| ObjectKey::of(service.as_ref()).to_string()).collect();
+    keys.sort_unstable();
+    Some(keys)
 }
 
 /// What a controller would do, under a heading. One that does not run here does nothing.
@@ -81,30 +119,34 @@ async fn in_time<T>(work: impl Future<Output = T>, until: Instant) -> Option<T> 
     timeout_at(until, work).await.ok()
 }
 
-/// The Services that have or want a load balancer, in the order of their keys, until the time or the page is over.
-async fn plan_services(watched: &ManagerState, cluster: &str, after: Option<&str>, until: Instant) -> String {
-    let Some(services) = &watched.services else {
-        return section("Services", "nothing to do: the controller of Services does not run here");
-    };
-    let concerned = |service: &Arc<Service>| wants_load_balancer(service) || has_finalizer(service);
-    let listed = services.list().into_iter().filter(concerned);
-    let mut keys: Vec<String> = listed.map(|service| ObjectKey::of(service.as_ref()).to_string()).collect();
-    keys.retain(|key| after.is_none_or(|after| key.as_str() > after));
-    keys.sort_unstable();
+/// Plans for the Services behind `after`, one after the other, until the time or the room on the page is over. The first of them is always
+/// on the page, so that who goes on from page to page comes to the end.
+async fn plan_services<F>(
+    keys: &[String],
+    after: Option<&str>,
+    (until, room): (Instant, usize),
+    plan: impl Fn(String) -> F,
+) -> String
+where
+    F: Future<Output = Result<String, DryRunError>>,
+{
+    let start = after.map_or(0, |after| keys.partition_point(|key| key.as_str() <= after));
+    let keys = keys.get(start..).unwrap_or_default();
     if keys.is_empty() {
         return section("Services", "");
     }
     let (mut text, mut planned) = (String::new(), 0);
     for key in keys.iter().take(SERVICES) {
-        let Some(told) = in_time(plan_service(watched, cluster, key), until).await else { break };
+        let Some(told) = in_time(plan(key.clone()), until).await else { break };
         let plan = told.unwrap_or_else(|error| format!("no plan: {}", error.reason));
-        text += &section(&format!("Service {key}"), &plan);
-        planned += 1;
-        if text.len() > LONGEST_PAGE {
+        let section = section(&format!("Service {key}"), &plan);
+        if planned > 0 && text.len() + section.len() + LONGEST_END > room {
             break;
         }
+        text += &section;
+        planned += 1;
     }
-    text + &left_out(&keys, planned, after)
+    text + &left_out(keys, planned, after)
 }
 
 /// How many Services a page has no plan for, and where they are found.
@@ -118,19 +160,33 @@ fn left_out(keys: &[String], planned: usize, after: Option<&str>) -> String {
     format!("{rest} more Services are left out: see /planz?kind=services{next}\n")
 }
 
-/// Bytes after which a page has no further Service: many members of pools make long plans, and each page is held in memory.
+/// Bytes of a page: many members of pools make long plans, and each page is held in memory.
 const LONGEST_PAGE: usize = 512 * 1024;
+/// Bytes of a section: three of them leave room for that of a Service.
+const LONGEST_SECTION: usize = 96 * 1024;
+/// Bytes of what is said at the end of what is left out: a key is not longer than 317.
+const LONGEST_END: usize = 1024;
 
 /// A heading and its lines, of which only the first [`LINES`] are shown.
 fn section(heading: &str, plan: &str) -> String {
-    let mut text = format!("{heading}\n");
     let plan = if plan.trim().is_empty() { NOTHING } else { plan.trim_end() };
-    plan.lines().take(LINES).for_each(|line| text += &format!("  {line}\n"));
-    let rest = plan.lines().count().saturating_sub(LINES);
-    if rest > 0 {
-        text += &format!("  {rest} more lines are left out\n");
+    format!("{heading}\n{}", first_lines(plan, "  ", (LINES, LONGEST_SECTION - LONGEST_END)))
+}
+
+/// As many lines as may be shown, and how many are not.
+fn first_lines(plan: &str, indent: &str, (lines, bytes): (usize, usize)) -> String {
+    let (mut text, mut shown) = (String::new(), 0);
+    for line in plan.lines().take(lines) {
+        if text.len() + indent.len() + line.len() > bytes {
+            break;
+        }
+        text += &format!("{indent}{line}\n");
+        shown += 1;
     }
-    text
+    match plan.lines().count() - shown {
+        0 => text,
+        rest => text + &format!("{indent}{rest} more lines are left out\n"),
+    }
 }
 
 /// Plans for one Service. `key`: `namespace/name`.
@@ -179,7 +235,7 @@ fn cloud_refusal(provider: &str, error: &CloudError) -> DryRunError {
 }
 
 /// Somebody else's plan of the cluster is being made.
-pub(super) fn busy() -> DryRunError {
+fn busy() -> DryRunError {
     dry_run_error(503, "another plan of the cluster is being made: ask again in a moment".to_owned())
 }
 
@@ -188,40 +244,4 @@ fn dry_run_error(code: u16, reason: String) -> DryRunError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sections_and_pages_are_bounded_and_say_so() {
-        assert_eq!(section("Routes", " \n"), "Routes\n  nothing to do\n");
-        assert_eq!(section("Routes", "a\n  b\n"), "Routes\n  a\n    b\n");
-        let long = section("Routes", &"x\n".repeat(LINES + 2));
-        assert!(long.ends_with("  x\n  2 more lines are left out\n") && long.lines().count() == LINES + 2);
-        let keys: Vec<String> = ["a/a", "a/b", "a/c"].map(str::to_owned).into();
-        assert_eq!(left_out(&keys, 3, None), "");
-        assert_eq!(left_out(&keys, 2, None), "1 more Services are left out: see /planz?kind=services&after=a/b\n");
-        assert_eq!(left_out(&keys, 0, Some("a/0")), "3 more Services are left out: see /planz?kind=services&after=a/0\n");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_takes_too_long_is_left_out() {
-        let until = Instant::now() + PATIENCE;
-        assert_eq!(in_time(std::future::ready(1), until).await, Some(1));
-        assert_eq!(in_time(std::future::pending::<u8>(), until).await, None);
-        assert_eq!(in_time(std::future::ready(1), until).await, None, "the time is over");
-    }
-
-    #[test]
-    fn what_is_the_users_to_change_is_told_apart_from_what_the_cloud_does_not_tell() {
-        for (error, code, part) in [
-            (CloudError::invalid("spec.ports: no"), 422, "refused: spec.ports: no"),
-            (CloudError::refused("spec.ports: no"), 422, "refused: spec.ports: no"),
-            (CloudError::NotImplemented, 501, "\"some\""),
-            (CloudError::failed("HTTP 500"), 502, "HTTP 500"),
-            (CloudError::Deadline { call: "plan_load_balancer", limit: std::time::Duration::from_secs(9) }, 504, "9s"),
-        ] {
-            let told = cloud_refusal("some", &error);
-            assert!(told.code == code && told.reason.contains(part), "{told:?}");
-        }
-    }
-}
+mod tests;

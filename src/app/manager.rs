@@ -6,10 +6,7 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use tokio::{
-    sync::{Semaphore, watch},
-    task::JoinHandle,
-};
+use tokio::{sync::watch, task::JoinHandle};
 
 pub use super::{client_source::ClientSource, start_error::ManagerStartError};
 use super::{
@@ -257,30 +254,13 @@ async fn serve(
         configz: config.configz(),
         flagz: config.flagz(),
         status: Arc::new(move || status::value(&for_status)),
-        planner: Some(planner(watched, config.cloud.config.cluster_name.clone())),
+        planner: Some(dry_run::planner(watched, config.cloud.config.cluster_name.clone())),
         before_metrics: Arc::new(move || status::observe(&for_metrics)),
         set_verbosity,
         clock,
     };
     serving::serve(config.serving.clone(), parts, background.clone()).await?;
     Ok(())
-}
-
-fn planner(watched: &Arc<ManagerState>, cluster: String) -> serving::DryRunPlanner {
-    let (watched, cluster) = (Arc::clone(watched), Arc::<str>::from(cluster));
-    let turn = Arc::new(Semaphore::new(1));
-    Arc::new(move |scope| {
-        let (watched, cluster, turn) = (Arc::clone(&watched), Arc::clone(&cluster), Arc::clone(&turn));
-        async move {
-            // The plan of a whole cluster costs much: one at a time.
-            let is_large = matches!(scope, serving::DryRunScope::Cluster { .. });
-            let turn = is_large.then(|| turn.try_acquire().map_err(|_| dry_run::busy())).transpose()?;
-            let planned = dry_run::plan(&watched, &cluster, scope).await;
-            drop(turn);
-            planned
-        }
-        .boxed()
-    })
 }
 
 /// Waits until this replica leads and everything it reads is there, then runs all controllers until `work` begins. Returns early

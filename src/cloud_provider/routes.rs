@@ -64,8 +64,10 @@ pub trait Routes: Send + Sync {
         RouteOutcomes { deleted, created }
     }
 
-    /// What [`Routes::list_routes`] would answer, for a plan: writes nothing and changes nothing that is remembered. A provider whose
-    /// `list_routes` writes or remembers has to implement it.
+    /// What [`Routes::list_routes`] would answer, for a plan: writes nothing and changes nothing that is remembered. Every replica calls
+    /// it, leading or not, whenever somebody asks for the plan. The default is right for a `list_routes` that only reads. A provider has
+    /// to implement it when its `list_routes` writes, creates what is missing, fills a cache that writes rely on, or counts as the look
+    /// that a later change is planned on; it may answer from a cache when that is not older than a reconcile would accept.
     async fn peek_routes(&self, cluster: &str) -> CloudResult<Vec<Route>> {
         self.list_routes(cluster).await
     }

@@ -1,6 +1,6 @@
 //! What is told of rights and plans is what is done.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use cloud_controller_manager::{
     cloud_provider::CloudProvider,
@@ -20,9 +20,10 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
+use serde_json::json;
 
 use crate::{
-    cluster::{Cluster, alone, two_nodes},
+    cluster::{Cluster, Life, alone, is_ready, two_nodes},
     services::{annotate, dual_stack, external, internal, with},
 };
 
@@ -156,6 +157,8 @@ fn who_waits_for_the_lease_and_who_is_refused_is_on_the_status_page() {
         assert!(web["problem"].as_str().is_some_and(|problem| problem.contains("aks-rp")), "{web}");
         assert_eq!(odd["stage"], "refused", "{odd}");
         assert!(odd["problem"].as_str().is_some_and(|problem| problem.contains("azure-pip-prefix-id")), "{odd}");
+        let refusal = format!("refuse default/odd: {}", odd["problem"].as_str().unwrap());
+        assert_eq!((&odd["changes"], &web["changes"]), (&json!([refusal]), &json!([])));
 
         cluster.server.delete::<Lease>(NAMESPACE, NAME);
         cluster.change("odd", |odd| annotate(odd, "azure-pip-prefix-id", None));
@@ -186,10 +189,67 @@ fn a_plan_says_what_is_done_then() {
         assert_eq!(cluster.writes(), Vec::<String>::new());
 
         cluster.server.delete::<Lease>(NAMESPACE, NAME);
-        cluster.until_ready(5 * MINUTE).await;
+        let mut told = BTreeSet::new();
+        while !cluster.services().iter().all(is_ready) {
+            let changes = life.unsettled("web")["changes"].clone();
+            let changes = changes.as_array().cloned().unwrap_or_default();
+            told.extend(changes.iter().filter_map(|change| change.as_str().map(str::to_owned)));
+            // Every write takes longer.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let network = before.lines().filter(|line| line.starts_with("put ") && line.ends_with(" (for default/web)"));
+        assert!(network.clone().count() >= 2, "{before}");
+        network.for_each(|line| assert!(told.contains(line), "{line} is not on the status page: {told:#?}"));
         let web = cluster.service("web").unwrap();
         assert_eq!(balancer.plan_load_balancer("kubernetes", &web, &hosts).await.unwrap(), "");
         assert_eq!(balancer.plan_load_balancer("kubernetes", &web, &two_hosts).await.unwrap(), "");
         life.stop().await;
+    });
+}
+
+/// What the process remembers beside documents.
+fn remembered(life: &Life) -> String {
+    life.provider.session().unwrap().load_balancers.clone().unwrap().remembered()
+}
+
+#[test]
+fn a_plan_remembers_nothing() {
+    alone(async {
+        let cluster = Cluster::new(two_nodes(), AzureOptions::default())
+            .configured("loadBalancerBackendPoolConfigurationType", "nodeIP");
+        cluster.create(&external("web"));
+        let first = cluster.start();
+        cluster.until_ready(10 * MINUTE).await;
+        cluster.settle().await;
+        let plan = async |life: &Life| {
+            let balancer = life.provider.load_balancer().unwrap();
+            let hosts: Vec<Arc<Node>> = cluster.server.list::<Node>().into_iter().map(Arc::new).collect();
+            balancer.plan_load_balancer("kubernetes", &cluster.service("web").unwrap(), &hosts).await.unwrap()
+        };
+        // Services are read once per version, whoever needs them first.
+        let history = |life: &Life| remembered(life).split_once("memory: ").unwrap().1.to_owned();
+        let before = history(&first);
+        assert!(before.contains("default/web") && before.contains("applied: Some("), "{before}");
+        assert_eq!(plan(&first).await, "");
+        assert_eq!(history(&first), before, "a plan has been remembered");
+        let before = remembered(&first);
+        assert_eq!(plan(&first).await, "");
+        assert_eq!(remembered(&first), before, "a plan has been remembered");
+        first.stop().await;
+
+        // A process that may not write yet: it has not looked at anything for a write, and learns nothing from plans.
+        cluster.server.create::<Lease>(&taken(&cluster));
+        cluster.change("web", |web| web.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 8081);
+        let standby = cluster.start();
+        let waits = || standby.unsettled("web")["problem"].is_string();
+        cluster.until("it waits for the lease", 5 * MINUTE, |_| waits()).await;
+        let before = history(&standby);
+        let told = plan(&standby).await;
+        assert!(told.contains("/loadBalancers/kubernetes: ") && told.contains("/networkSecurityGroups/"), "{told}");
+        assert_eq!(history(&standby), before, "a plan has been remembered");
+        let before = remembered(&standby);
+        assert_eq!(plan(&standby).await, told);
+        assert_eq!(remembered(&standby), before, "a plan has been remembered");
+        standby.stop().await;
     });
 }

@@ -32,6 +32,9 @@ use crate::{
 /// How many conditions are written at once. Upstream: `maxConcurrentRouteOperations`.
 const MAX_CONCURRENT_PATCHES: usize = 200;
 
+/// How many Nodes that the informer's selector hides a dry run reads.
+const MAX_DRY_RUN_READS: usize = 100;
+
 /// Conflicts are retried this often, each time after 100 to 200 ms. Upstream: `updateNetworkConditionBackoff`.
 const CONFLICT_RETRIES: u32 = 5;
 const CONFLICT_DELAY_MILLIS: std::ops::Range<u64> = 100..200;
@@ -91,7 +94,7 @@ impl RouteReconciler {
         };
         // Nodes are read after the routes: a node that appears in between is not taken for one that is gone.
         let mut plan = plan(&routes, &self.nodes.list(), &self.cluster_cidrs);
-        let unsure = if self.nodes_are_filtered { self.keep_hidden_routes(&mut plan).await } else { Vec::new() };
+        let unsure = if self.nodes_are_filtered { self.keep_hidden_routes(&mut plan, usize::MAX).await } else { Vec::new() };
         let started = self.context.clock.now();
         let outcomes = self.apply(&plan).await;
         let mut settled = evaluate(&plan, &outcomes);
@@ -102,9 +105,10 @@ impl RouteReconciler {
     }
 
     /// Takes from the plan the deletion of routes that Nodes need which are there, though the informer's selector hides
-    /// them, and of those to Nodes of which nobody knows; answers why for the latter.
-    async fn keep_hidden_routes(&self, plan: &mut RoutePlan) -> Vec<RouteRetry> {
-        let looks: Vec<_> = unlisted_nodes(plan).into_iter().map(|name| self.find_node(name)).collect();
+    /// them, and of those to Nodes of which nobody knows; answers why for the latter. `limit`: how many Nodes are read at most; nobody
+    /// knows of the others.
+    async fn keep_hidden_routes(&self, plan: &mut RoutePlan, limit: usize) -> Vec<RouteRetry> {
+        let looks: Vec<_> = unlisted_nodes(plan).into_iter().take(limit).map(|name| self.find_node(name)).collect();
         let looked: Vec<_> = futures::stream::iter(looks).buffer_unordered(MAX_CONCURRENT_PATCHES).collect().await;
         let mut unsure = Vec::new();
         let known = |(name, seen): (String, Result<UnlistedNode, ApiError>)| {
@@ -119,15 +123,23 @@ impl RouteReconciler {
         unsure
     }
 
-    /// What [`Self::reconcile`] would do to routes now.
+    /// What [`Self::reconcile`] would do to routes now. Of Nodes that the informer's selector hides only the first are read.
     pub(super) async fn dry_run(&self) -> CloudResult<String> {
         let cluster = &self.context.cluster_name;
         let routes = self.routes.peek_routes(cluster).await?;
         let mut plan = plan(&routes, &self.nodes.list(), &self.cluster_cidrs);
+        let mut unread = 0;
         if self.nodes_are_filtered {
-            self.keep_hidden_routes(&mut plan).await;
+            unread = unlisted_nodes(&plan).len().saturating_sub(MAX_DRY_RUN_READS);
+            self.keep_hidden_routes(&mut plan, MAX_DRY_RUN_READS).await;
         }
-        print(self.routes.as_ref(), cluster, &plan).await
+        let text = print(self.routes.as_ref(), cluster, &plan).await?;
+        Ok(match unread {
+            0 => text,
+            _ => {
+                format!("{unread} Nodes that the filter hides were not looked at: their routes are shown as waiting\n{text}")
+            }
+        })
     }
 
     async fn find_node(&self, name: String) -> (String, Result<UnlistedNode, ApiError>) {

@@ -279,8 +279,10 @@ fn put_right() -> BTreeSet<String> {
 
 /// Whether a plan takes leftovers away and does nothing else.
 fn only_cleans(plan: &str) -> bool {
+    let takes_away = |reason: &str| reason.contains("remove ") && !format!(" {reason}").contains(" add ");
     let is_cleaning = |line: &str| {
-        let of_rules = line.starts_with("put security group: ") && line.contains("remove ") && !line.contains(" add ");
+        let group = line.strip_prefix("put Microsoft.Network/networkSecurityGroups/").and_then(|rest| rest.split_once(": "));
+        let of_rules = group.is_some_and(|(_, reasons)| reasons.split("; ").all(takes_away));
         of_rules || line.starts_with("delete Microsoft.Network/publicIPAddresses/")
     };
     plan.lines().all(is_cleaning)

@@ -6,7 +6,8 @@
 //! then nothing is taken away that only memory could prove.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt,
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
@@ -206,6 +207,16 @@ impl ServiceIndex {
 
     fn lock(&self) -> MutexGuard<'_, ServiceIndexState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is remembered, in an order that does not change, so that tests can compare it.
+impl fmt::Debug for ServiceIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.lock();
+        let versions: BTreeMap<String, _> =
+            state.versions.iter().map(|(key, version)| (key.to_string(), version.parsed.get())).collect();
+        f.debug_struct("ServiceIndex").field("versions", &versions).field("memory", &state.memory).finish_non_exhaustive()
     }
 }
 

@@ -19,7 +19,11 @@ use crate::providers::azure::{
             PoolNode,
             node_ip::{self, PoolUpdate},
         },
-        pools::managed_pool::{ManagedPool, without_addresses},
+        plan::{pools::PoolChange, print::PlannedChange},
+        pools::{
+            managed_pool::{ManagedPool, without_addresses},
+            member_updates::LeaveReason,
+        },
     },
 };
 
@@ -71,14 +75,16 @@ impl PoolUpdater<'_> {
         plan: &(impl Fn(&BackendAddressPool) -> Option<BackendAddressPool> + Sync),
         outcome: &mut PoolSyncOutcome,
     ) {
-        let mut wanted = plan(&target.document);
+        let (mut known, mut wanted) = (None, plan(&target.document));
         for tried in 1..=TRIES {
             let Some(document) = &wanted else { return };
             outcome.summary.load_balancers.insert(target.load_balancer.clone());
             let error = match self.pools.put_pool(&target.id, document, self.urgency).await {
                 Ok(()) => {
                     outcome.summary.pools += 1;
-                    info!(pool = %target.id, "wrote back-end pool");
+                    let before = known.as_ref().unwrap_or(&target.document);
+                    let change = || PoolChange::of_pool(target.id.clone(), before, document.clone());
+                    info!(change = %PlannedChange::Pool(&change()), "wrote back-end pool");
                     return;
                 }
                 Err(error) => error,
@@ -87,7 +93,7 @@ impl PoolUpdater<'_> {
                 return outcome.fail(name(target), error);
             }
             match read(&self.network, target).await {
-                Ok(current) => wanted = plan(&current),
+                Ok(current) => (wanted, known) = (plan(&current), Some(current)),
                 Err(error) => return outcome.fail(name(target), error),
             }
         }
@@ -145,7 +151,7 @@ impl BackendPoolSyncer {
             listed = self.migrate_by_api(listed, pools, urgency, &mut outcome).await;
         }
         let all: Vec<ManagedPool> = ready.iter().chain(&listed).cloned().collect();
-        outcome.merge(self.evict(&all, false, urgency).await);
+        outcome.merge(self.evict(&all, &LeaveReason::ByAddress, false, urgency).await);
         let network = self.network.with_urgency(urgency);
         for mut target in listed {
             match read(&network, &target).await {

@@ -22,9 +22,10 @@ use crate::providers::azure::{
     inventory::Inventory,
     planner::load_balancer::{
         desired::pool_members::node_ip_configuration::{self, MembershipSkipReason, PoolMembershipPatch},
+        plan::{pools::PoolChange, print::PlannedChange},
         pools::{
             member_resource::PoolMemberResource,
-            member_updates::{PoolMemberUpdate, PoolMemberUpdates},
+            member_updates::{LeaveReason, PoolMemberUpdate, PoolMemberUpdates},
         },
     },
 };
@@ -116,12 +117,7 @@ impl PoolMemberWriter {
             match self.attempt(arm, &task, &mut outcome).await {
                 Ok(None) => {
                     outcome.summary.machines += 1;
-                    info!(
-                        machine = name,
-                        joins = task.patch.join.len(),
-                        leaves = task.patch.leave.len(),
-                        "changed back-end pools of a machine"
-                    );
+                    info!(change = %PlannedChange::Pool(&PoolChange::of_member(task.clone())), "changed back-end pools of a machine");
                     break;
                 }
                 Ok(Some(left)) => {
@@ -142,7 +138,7 @@ impl PoolMemberWriter {
                 }
             }
         }
-        if task.is_orphan { defer_failures(outcome) } else { outcome }
+        if task.leave_reason == LeaveReason::Orphan { defer_failures(outcome) } else { outcome }
     }
 
     /// What ARM may have taken without carrying it out is written again as it then reads.

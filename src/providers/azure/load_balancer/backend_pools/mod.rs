@@ -39,7 +39,7 @@ use crate::providers::azure::planner::load_balancer::{
         located::{self, ExcludedMembers, vm_set},
         managed_pool::{self, ManagedPool},
         member_addresses::PoolMemberAddresses,
-        member_updates::{self, PoolMember},
+        member_updates::{self, LeaveReason, PoolMember},
         nodes,
         orphans::{OrphanedPoolMembers, PoolMemberOwners, members_of_node_sets},
     },
@@ -216,18 +216,20 @@ impl BackendPoolSyncer {
     /// Takes everything out of the pools of a load balancer that is about to be deleted: models first, so that no new instance comes.
     /// Scale sets are listed anew.
     pub async fn leave(&self, load_balancer: &ArmLoadBalancer, urgency: Urgency) -> Result<PoolSyncSummary, PoolSyncError> {
-        self.evict(&managed_pool::all_of(load_balancer), true, urgency).await.into_result()
+        let name = load_balancer.name.clone().unwrap_or_default();
+        let why = LeaveReason::LoadBalancerGoes(name);
+        self.evict(&managed_pool::all_of(load_balancer), &why, true, urgency).await.into_result()
     }
 
-    async fn evict(&self, targets: &[ManagedPool], fresh: bool, urgency: Urgency) -> PoolSyncOutcome {
-        let tasks = member_updates::evict(targets, &self.settings);
+    async fn evict(&self, targets: &[ManagedPool], why: &LeaveReason, fresh: bool, urgency: Urgency) -> PoolSyncOutcome {
+        let tasks = member_updates::evict(targets, why, &self.settings);
         let arm = self.compute.with_urgency(urgency);
         let leave = targets.iter().map(|target| target.id.clone()).collect();
         let wish = PoolMembershipPatch { leave, ..member_updates::empty_patch(&self.settings) };
         let sets: Vec<ResourceId> = tasks.values().filter_map(|task| task.resource.scale_set()).collect();
         let mut outcome = PoolSyncOutcome::default();
         if self.settings.vm_type != VmType::Standard || !sets.is_empty() {
-            outcome.merge(self.model_writer.evict(&arm, &wish, sets, fresh).await);
+            outcome.merge(self.model_writer.evict(&arm, (&wish, why), sets, fresh).await);
         }
         outcome.merge(self.member_writer.write(&arm, tasks, |set| self.at_once(set)).await);
         outcome
@@ -257,10 +259,10 @@ impl BackendPoolSyncer {
         let mut tasks = member_updates::joins(&targets, &seats, &self.settings);
         let mut standings = self.excluded_members(round.all_nodes, &targets).await;
         let (unclaimed, due) = self.orphans(round.all_nodes, &seats, &targets).await;
-        let nobodys: BTreeSet<String> = unclaimed.keys().cloned().collect();
-        standings.extend(unclaimed.into_iter().map(|(key, node)| (key, (PoolEntryStatus::Excluded, node))));
+        let excluded = |(key, node): (&String, &String)| (key.clone(), (PoolEntryStatus::Excluded, node.clone()));
+        standings.extend(unclaimed.iter().map(excluded));
         member_updates::leaves(&targets, &standings, &self.settings, &mut tasks);
-        tasks.iter_mut().for_each(|(key, task)| task.is_orphan = nobodys.contains(key));
+        member_updates::mark_orphans(&mut tasks, |key| unclaimed.contains_key(key));
         outcome.merge(self.member_writer.write(&arm, tasks, |set| self.at_once(set)).await);
         let is_off = |seat: &PoolMember| !seat.is_active && seat.lacks(&targets, &self.settings);
         let off = (outcome.deferred || seats.iter().any(is_off)).then_some(POWERED_OFF_RESYNC);

@@ -16,7 +16,11 @@ use tracing::{debug, info};
 use super::outcome::PoolSyncOutcome;
 use crate::providers::azure::{
     arm::{ArmClient, ArmError, ArmErrorClass, ArmResult, Precondition, ResourceId, api, compute::VirtualMachineScaleSet},
-    planner::load_balancer::desired::pool_members::node_ip_configuration::{self, PoolMembershipPatch},
+    planner::load_balancer::{
+        desired::pool_members::node_ip_configuration::{self, PoolMembershipPatch},
+        plan::{pools::PoolChange, print::PlannedChange},
+        pools::member_updates::LeaveReason,
+    },
 };
 
 /// A set with this tag, of whatever value, takes as many writes of instances at once as the configuration says.
@@ -97,11 +101,20 @@ impl ScaleSetModelWriter {
         Ok(())
     }
 
-    /// Brings the models to the wishes.
+    /// Brings the models to the wishes, of which none is to leave.
     pub(super) async fn ensure(
         &self,
         arm: &ArmClient,
         wishes: BTreeMap<ResourceId, PoolMembershipPatch>,
+    ) -> PoolSyncOutcome {
+        self.bring(arm, wishes, &LeaveReason::NotInPool).await
+    }
+
+    async fn bring(
+        &self,
+        arm: &ArmClient,
+        wishes: BTreeMap<ResourceId, PoolMembershipPatch>,
+        why: &LeaveReason,
     ) -> PoolSyncOutcome {
         let mut outcome = PoolSyncOutcome::default();
         if wishes.is_empty() {
@@ -119,7 +132,8 @@ impl ScaleSetModelWriter {
             // A set that is not listed is new.
             wish.last_write_failed || self.known(set).is_none_or(|known| node_ip_configuration::model(&known, wish).is_ok())
         });
-        let mut written = futures::stream::iter(due.map(|(set, wish)| self.write(arm, set, wish))).buffer_unordered(AT_ONCE);
+        let mut written =
+            futures::stream::iter(due.map(|(set, wish)| self.write(arm, set, wish, why))).buffer_unordered(AT_ONCE);
         while let Some(one) = written.next().await {
             outcome.merge(one);
         }
@@ -130,7 +144,7 @@ impl ScaleSetModelWriter {
     pub(super) async fn evict(
         &self,
         arm: &ArmClient,
-        wish: &PoolMembershipPatch,
+        (wish, why): (&PoolMembershipPatch, &LeaveReason),
         others: Vec<ResourceId>,
         fresh: bool,
     ) -> PoolSyncOutcome {
@@ -140,14 +154,20 @@ impl ScaleSetModelWriter {
             return outcome;
         }
         let listed: Vec<ResourceId> = self.cache().sets.keys().cloned().collect();
-        self.ensure(arm, listed.into_iter().chain(others).map(|set| (set, wish.clone())).collect()).await
+        self.bring(arm, listed.into_iter().chain(others).map(|set| (set, wish.clone())).collect(), why).await
     }
 
-    async fn write(&self, arm: &ArmClient, set: ResourceId, wish: PoolMembershipPatch) -> PoolSyncOutcome {
+    async fn write(
+        &self,
+        arm: &ArmClient,
+        set: ResourceId,
+        wish: PoolMembershipPatch,
+        why: &LeaveReason,
+    ) -> PoolSyncOutcome {
         let mut outcome = PoolSyncOutcome::default();
         for _ in 0..TRIES {
             outcome.failures.clear();
-            match self.attempt(arm, &set, &wish, &mut outcome).await {
+            match self.attempt(arm, &set, (&wish, why), &mut outcome).await {
                 Ok(()) => break,
                 Err(error) if matches!(error.class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound) => {
                     debug!(scale_set = set.name(), "scale set gone; model not written");
@@ -170,7 +190,7 @@ impl ScaleSetModelWriter {
         &self,
         arm: &ArmClient,
         set: &ResourceId,
-        wish: &PoolMembershipPatch,
+        (wish, why): (&PoolMembershipPatch, &LeaveReason),
         outcome: &mut PoolSyncOutcome,
     ) -> Result<(), ArmError> {
         let document: VirtualMachineScaleSet = arm.get(&api::SCALE_SETS, set, &[]).await?;
@@ -198,7 +218,8 @@ impl ScaleSetModelWriter {
             }
         }
         outcome.summary.models += 1;
-        info!(scale_set = set.name(), joins = wish.join.len(), leaves = wish.leave.len(), "wrote scale set model");
+        let change = || PoolChange::of_model(set.clone(), wish, why);
+        info!(change = %PlannedChange::Pool(&change()), "wrote scale set model");
         Ok(())
     }
 }

@@ -15,7 +15,10 @@ use crate::{
         load_balancer::observe::NetworkCacheKey,
         planner::load_balancer::{
             desired::{ServiceRequest, public_ips::PublicIpChange, status::status},
-            plan::network::{NetworkPlan, plan_network},
+            plan::{
+                network::{NetworkPlan, plan_network},
+                print::PlannedChange,
+            },
             settings::LoadBalancerSettings,
             spec::{IpFamily, ServiceIdentity, ServiceRefusal, ServiceSpec},
         },
@@ -40,7 +43,10 @@ pub(super) async fn admit(
     let answer =
         |ask: &ServiceRequest| match (look.blocked_by(ask, &world.settings), refused.remove(ask.identity()), &look.zones) {
             (Some(error), _, _) => Err(error),
-            (None, Some(refusal), _) => Err(self::refusal_error(&refusal)),
+            (None, Some(refusal), _) => {
+                world.announce(PlannedChange::Refused(ask.identity(), &refusal), [ask.identity()]);
+                Err(self::refusal_error(&refusal))
+            }
             (None, None, Err(error)) if is_new(ask, &look, &world.settings) => Err(error.clone()),
             (None, None, _) => Ok(puts.remove(ask.identity()).unwrap_or_default()),
         };

@@ -164,19 +164,6 @@ fn finish_sync(world: &StageContext, result: Result<PoolSyncSummary, PoolSyncErr
     result.map(drop).map_err(CloudError::from)
 }
 
-/// Pools that `after` has and what is known has not.
-pub(super) fn new_pools(observed: &ObservedNetwork, id: &ResourceId, after: &ArmLoadBalancer) -> BTreeSet<ResourceId> {
-    let is_it = |known: &&ArmLoadBalancer| known.is(id);
-    let before = observed.load_balancers.iter().find(is_it).map(pool_names).unwrap_or_default();
-    let new = pool_names(after).into_iter().filter(|name| !before.iter().any(|known| spelling::same_name(known, name)));
-    new.map(|name| id.child("backendAddressPools", name)).collect()
-}
-
-fn pool_names(balancer: &ArmLoadBalancer) -> Vec<&str> {
-    let pools = balancer.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
-    pools.filter_map(|pool| pool.name.as_deref()).collect()
-}
-
 impl StageContext {
     /// A load balancer is about to be deleted.
     pub(super) fn begin_deletion(&self, id: &ResourceId) -> LoadBalancerDeletion<'_> {

@@ -28,7 +28,12 @@ use crate::{
                 public_ips::{self, PublicIpRelease},
                 status::has_parts_of,
             },
-            plan::network::{NetworkPlan, plan_network},
+            plan::{
+                network::{NetworkPlan, plan_network},
+                pools::new_pools,
+                print::PlannedChange,
+                waiting::recreations,
+            },
             spec::{ServiceIdentity, ServiceSpec},
         },
     },
@@ -73,8 +78,10 @@ impl BatchStage for LoadBalancerStage<'_> {
     async fn attempt(&self, asks: &[ServiceRequest]) -> Result<ServiceResults<LoadBalancerStageResult>, AttemptError> {
         for _ in 0..MAX_CONFLICTS {
             let look = self.context.load(asks, self.urgency).await?;
+            self.context.progress.replanned(asks.iter().map(|ask| ask.identity().key.as_str()));
             let (free, hindered) = partition_blocked(asks, &look, &self.context.settings);
             let (ready, unready, plan) = plan_ready(&free, look.specs_and(&hindered), &look, self.context);
+            self.announce_unwritten(&plan);
             match self.write(&plan, &look, asks).await {
                 Err(UnwrittenLoadBalancers { error: AttemptError::Arm(error), .. })
                     if error.class == ArmErrorClass::Conflict =>
@@ -191,6 +198,19 @@ fn results(
 }
 
 impl LoadBalancerStage<'_> {
+    /// What this stage leaves as it is.
+    fn announce_unwritten(&self, plan: &NetworkPlan) {
+        for (who, refusal) in &plan.refused {
+            self.context.announce(PlannedChange::Refused(who, refusal), [who]);
+        }
+        for kept in &plan.public_ips.retained {
+            self.context.announce(PlannedChange::Retained(kept), &kept.services);
+        }
+        for (who, waiting) in recreations(plan) {
+            self.context.announce(PlannedChange::Waiting(&waiting), [who]);
+        }
+    }
+
     async fn write(
         &self,
         plan: &NetworkPlan,
@@ -198,13 +218,17 @@ impl LoadBalancerStage<'_> {
         asks: &[ServiceRequest],
     ) -> Result<(), UnwrittenLoadBalancers> {
         let documents = &plan.load_balancers.changes;
+        let causes = plan.load_balancers.causes(&look.observed, asks);
         let waves: BTreeSet<u8> = documents.iter().map(|change| change.wave).collect();
         for wave in waves {
-            let at_once: Vec<&LoadBalancerChange> = documents.iter().filter(|change| change.wave == wave).collect();
+            let at_once = || documents.iter().zip(&causes).filter(|(change, _)| change.wave == wave);
+            at_once().for_each(|(change, causes)| {
+                self.context.announce(PlannedChange::LoadBalancer(change, causes), causes);
+            });
             // What one answers breaks off none of the others.
-            let written = join_all(at_once.iter().map(|change| self.write_one(change, look, asks))).await;
+            let written = join_all(at_once().map(|(change, _)| self.write_one(change, look, asks))).await;
             let mut failed: Vec<_> =
-                at_once.into_iter().zip(written).filter_map(|(change, written)| Some((change, written.err()?))).collect();
+                at_once().zip(written).filter_map(|((change, _), written)| Some((change, written.err()?))).collect();
             if !failed.is_empty() {
                 let later = documents.iter().filter(|change| change.wave > wave);
                 let ids = failed.iter().map(|(change, _)| *change).chain(later).map(|change| change.id.clone()).collect();
@@ -220,10 +244,9 @@ impl LoadBalancerStage<'_> {
         look: &StageInput,
         asks: &[ServiceRequest],
     ) -> Result<(), AttemptError> {
-        tracing::info!(id = %change.id, reasons = change.reasons.join("; "), "writing a load balancer");
         match &change.write {
             LoadBalancerWrite::Put(document) => {
-                let new = backend_pools::new_pools(&look.observed, &change.id, document);
+                let new = new_pools(&look.observed, change);
                 if let Err(error) = self.context.writer.put_load_balancer(&change.id, document, Urgency::Shared).await {
                     return Err(self.finish_public_ip(error).await.into());
                 }
@@ -243,8 +266,7 @@ impl LoadBalancerStage<'_> {
         look: &StageInput,
         asks: &[ServiceRequest],
     ) -> Result<(), AttemptError> {
-        let is_it = |known: &&ArmLoadBalancer| known.is(&change.id);
-        let Some(document) = look.observed.load_balancers.iter().find(is_it) else { return Ok(()) };
+        let Some(document) = look.observed.load_balancer(&change.id) else { return Ok(()) };
         let mut leaving = self.context.begin_deletion(&change.id);
         backend_pools::leave(self.context, asks, document, self.urgency).await.map_err(AttemptError::SomeServices)?;
         let deleted = self.context.writer.delete_load_balancer(&change.id, document, Urgency::Shared).await;

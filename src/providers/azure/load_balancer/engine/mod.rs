@@ -43,7 +43,7 @@ use super::{
 };
 use crate::providers::azure::planner::load_balancer::{
     desired::{ServiceRequest, expected::public_ips, status::status, traces},
-    plan::network::plan_network,
+    plan::{network::plan_network, print::PlannedChange},
     rule_memory::ParsedService,
     settings::LoadBalancerSettings,
     spec::{ServiceRefusal, ServiceSpec, ServiceWarning, identity_of, parse_leniently, reason, status_addresses, warnings},
@@ -145,9 +145,10 @@ impl AzureLoadBalancers {
             deleting: Mutex::default(),
             pool_sync: Mutex::default(),
             public_ip_attempts: Mutex::default(),
+            progress: PipelineProgress::new(clock),
             events: events.clone(),
         };
-        let flow = ServicePipeline::new(world, PipelineProgress::new(clock));
+        let flow = ServicePipeline::new(world);
         Self { pipeline: flow, settings, locker, events, metrics, clock, epoch: Mutex::default() }
     }
 
@@ -155,7 +156,18 @@ impl AzureLoadBalancers {
     pub fn status(&self) -> Value {
         let waiting: serde_json::Map<_, _> =
             self.pipeline.waiting().into_iter().map(|(stage, count)| (stage.to_owned(), json!(count))).collect();
-        json!({"unsupported": self.settings.unsupported, "waiting": waiting, "unsettled": self.pipeline.progress.status()})
+        json!({"unsupported": self.settings.unsupported, "waiting": waiting, "unsettled": self.pipeline.context.progress.status()})
+    }
+
+    /// What is remembered and no document tells, so that tests can compare it: of Services, of Nodes, of pools. Without what was read.
+    #[cfg(feature = "sandbox")]
+    pub fn remembered(&self) -> String {
+        let context = &self.pipeline.context;
+        let pools = context.backend_pools.try_lock().map(|pools| pools.memory());
+        let sync = context.pool_sync.lock().unwrap_or_else(PoisonError::into_inner).synced;
+        let (unfilled, attempts) = (context.unfilled_pools().clone(), context.public_ip_attempts().clone());
+        let progress = context.progress.status();
+        format!("{:#?}\n{pools:#?}\n{sync:?}\n{unfilled:?}\n{attempts:?}\n{progress:#}", context.service_index)
     }
 
     /// Why no load balancer is touched: they are laid out otherwise then, and whatever were done would take them apart.
@@ -212,12 +224,12 @@ impl AzureLoadBalancers {
             source: &ask.identity().key,
         };
         let work = Box::pin(async {
-            self.pipeline.progress.enter(&ask.identity().key, PipelineStage::Lease);
+            self.pipeline.context.progress.enter(&ask.identity().key, PipelineStage::Lease);
             let _held = self.hold_lease().await?;
             self.pipeline.run(ask, urgency).await
         });
         let result = observe_operation(&self.metrics, self.clock, operation, work).await;
-        self.pipeline.progress.ended(&ask.identity().key, result.as_ref().map(drop));
+        self.pipeline.context.progress.ended(&ask.identity().key, result.as_ref().map(drop));
         self.record_retained(service, &result?);
         Ok(())
     }
@@ -243,7 +255,15 @@ impl AzureLoadBalancers {
     /// What is asked for this Service, if that is possible at all.
     fn checked_spec(&self, service: &Service) -> CloudResult<(Arc<ServiceSpec>, Option<ServiceRefusal>)> {
         let checked = self.require_supported().and_then(|()| self.accepted_spec(service));
-        checked.inspect_err(|error| self.pipeline.progress.refused(&identity_of(service).key, error))
+        checked.inspect_err(|error| self.report_refusals(service, error))
+    }
+
+    fn report_refusals(&self, service: &Service, error: &CloudError) {
+        let (context, identity) = (&self.pipeline.context, identity_of(service));
+        context.progress.refused(&identity.key, error);
+        if let ParsedService::Refused(_, refusals) = context.service_index.parsed(service) {
+            refusals.iter().for_each(|refusal| context.announce(PlannedChange::Refused(&identity, refusal), [&identity]));
+        }
     }
 
     /// What it asks for, and what of that it does not get.

@@ -15,7 +15,7 @@ use super::{
     backend_pools,
     batch_commit::{ServiceQuarantine, commit_batch},
     load_balancers::{LoadBalancerStage, LoadBalancerStageResult, PlacedService},
-    progress::{PipelineProgress, PipelineStage},
+    progress::PipelineStage,
     security_group::SecurityGroupStage,
     stage_context::StageContext,
 };
@@ -29,6 +29,7 @@ use crate::{
         load_balancer::{events::ArmCallKind, explain::cloud_error},
         planner::load_balancer::{
             desired::{ServiceRequest, load_balancers::RetainedFrontend, public_ips::PublicIpRelease},
+            plan::print::PlannedChange,
             rule_memory::ParsedService,
             spec::{ServiceIdentity, ServiceSpec},
         },
@@ -62,7 +63,6 @@ pub(super) struct RetainedResources {
 /// The stages.
 pub(super) struct ServicePipeline {
     pub(super) context: StageContext,
-    pub(super) progress: PipelineProgress,
     admission: Batcher<QueuedRequest, CloudResult<PublicIpWrites>>,
     load_balancers: Batcher<QueuedRequest, CloudResult<LoadBalancerStageResult>>,
     pools: Batcher<QueuedRequest, CloudResult<()>>,
@@ -77,10 +77,9 @@ struct StageReservations {
 }
 
 impl ServicePipeline {
-    pub(super) fn new(world: StageContext, progress: PipelineProgress) -> Self {
+    pub(super) fn new(world: StageContext) -> Self {
         Self {
             context: world,
-            progress,
             admission: Batcher::new(MIN_GATHER_DELAY, Duration::ZERO),
             load_balancers: Batcher::new(MIN_GATHER_DELAY, MAX_LOAD_BALANCER_DELAY),
             pools: Batcher::new(MIN_GATHER_DELAY, Duration::ZERO),
@@ -151,7 +150,7 @@ impl ServicePipeline {
     }
 
     fn report_stage(&self, ask: &ServiceRequest, stage: PipelineStage) {
-        self.progress.enter(&ask.identity().key, stage);
+        self.context.progress.enter(&ask.identity().key, stage);
     }
 
     async fn admit(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<PublicIpWrites>> {
@@ -168,8 +167,12 @@ impl ServicePipeline {
             self.context.public_ip_attempts().insert(ask.identity().clone());
         }
         let had_address = ask.spec().is_some_and(|spec| !spec.status_addresses.is_empty());
-        let writes =
-            puts.iter().map(|put| put.run(|change| self.context.writer.put_public_ip(change, had_address, urgency)));
+        let writes = puts.iter().map(|put| {
+            put.run(|change| {
+                self.context.announce(PlannedChange::PublicIp(change), &change.services);
+                self.context.writer.put_public_ip(change, had_address, urgency)
+            })
+        });
         for written in join_all(writes).await {
             match written {
                 Ok(()) => {}
@@ -228,8 +231,12 @@ impl ServicePipeline {
         if !got.releases.is_empty() {
             self.report_stage(ask, PipelineStage::Releasing);
         }
-        let deletions =
-            got.releases.iter().map(|it| it.run(|release| self.context.writer.delete_public_ip(release, urgency)));
+        let deletions = got.releases.iter().map(|it| {
+            it.run(|release| {
+                self.context.announce(PlannedChange::Release(release), &release.services);
+                self.context.writer.delete_public_ip(release, urgency)
+            })
+        });
         match join_all(deletions).await.into_iter().collect::<ArmResult<()>>() {
             Ok(()) => Ok(true),
             Err(error) if error.class == ArmErrorClass::Conflict => Ok(false),

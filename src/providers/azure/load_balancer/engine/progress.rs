@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use jiff::Timestamp;
@@ -12,6 +12,10 @@ use crate::{cloud_provider::CloudError, runtime::clock::Clock};
 
 /// Most Services that the page lists.
 const MAX_LISTED: usize = 100;
+/// Most sentences that are kept of one Service's stage: a Service has a few documents.
+const MAX_SENTENCES: usize = 8;
+/// Bytes of each that the page shows.
+const MAX_SENTENCE: usize = 1024;
 
 /// Where a Service is on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,8 +56,23 @@ impl PipelineStage {
 struct ProgressEntry {
     stage: PipelineStage,
     since: Timestamp,
+    /// What is written at this stage, or why nothing is: as the plan prints it, shared by all whom it concerns.
+    changes: Vec<Arc<str>>,
     /// Why the last try ended.
     problem: Option<String>,
+}
+
+impl ProgressEntry {
+    fn status(&self) -> Value {
+        let changes: Vec<String> = self.changes.iter().map(|sentence| shorten(sentence)).collect();
+        json!({"stage": self.stage.as_str(), "since": self.since.to_string(), "changes": changes, "problem": self.problem})
+    }
+}
+
+/// One write may be for hundreds of Services, and the page tells of it at each of them: its beginning.
+fn shorten(sentence: &str) -> String {
+    let end = sentence.floor_char_boundary(MAX_SENTENCE);
+    if end == sentence.len() { sentence.to_owned() } else { format!("{}…", &sentence[..end]) }
 }
 
 /// See the module.
@@ -72,13 +91,28 @@ impl PipelineProgress {
         let mut entries = self.entries();
         let before = entries.get(service).filter(|entry| entry.stage == stage);
         let since = before.map_or_else(|| self.clock.wall(), |entry| entry.since);
-        entries.insert(service.to_owned(), ProgressEntry { stage, since, problem: None });
+        entries.insert(service.to_owned(), ProgressEntry { stage, since, changes: Vec::new(), problem: None });
     }
 
     /// The Service cannot have what it asks for.
     pub(super) fn refused(&self, service: &str, error: &CloudError) {
         self.enter(service, PipelineStage::Refused);
         self.ended(service, Err(error));
+    }
+
+    /// This is about to be written for these Services, or keeps them from being served.
+    pub(super) fn planned<'a>(&self, services: impl Iterator<Item = &'a str>, sentence: &Arc<str>) {
+        let mut entries = self.entries();
+        for service in services {
+            let entry = entries.get_mut(service).filter(|entry| entry.changes.len() < MAX_SENTENCES);
+            entry.into_iter().for_each(|entry| entry.changes.push(Arc::clone(sentence)));
+        }
+    }
+
+    /// These Services are planned for anew.
+    pub(super) fn replanned<'a>(&self, services: impl Iterator<Item = &'a str>) {
+        let mut entries = self.entries();
+        services.for_each(|service| entries.get_mut(service).into_iter().for_each(|entry| entry.changes.clear()));
     }
 
     /// A try has ended.
@@ -94,10 +128,7 @@ impl PipelineProgress {
     /// Services that are not done, the first hundred of them.
     pub(super) fn status(&self) -> Value {
         let entries = self.entries();
-        let listed = entries.iter().take(MAX_LISTED).map(|(service, entry)| {
-            let about = json!({"stage": entry.stage.as_str(), "since": entry.since.to_string(), "problem": entry.problem});
-            (service.clone(), about)
-        });
+        let listed = entries.iter().take(MAX_LISTED).map(|(service, entry)| (service.clone(), entry.status()));
         json!({"unsettled": entries.len(), "services": listed.collect::<serde_json::Map<_, _>>()})
     }
 
@@ -123,6 +154,24 @@ mod tests {
         assert_eq!(progress.status()["unsettled"], 0);
     }
 
+    #[test]
+    fn what_is_written_is_told_to_those_whom_it_concerns_until_the_next_stage() {
+        let progress = PipelineProgress::new(Clock::System);
+        let changes = || progress.status()["services"]["default/web"]["changes"].clone();
+        ["default/web", "default/other"].into_iter().for_each(|who| progress.enter(who, PipelineStage::LoadBalancer));
+        progress.planned(["default/web", "default/gone"].into_iter(), &"put lb: why".into());
+        assert_eq!(changes(), json!(["put lb: why"]));
+        let status = progress.status();
+        assert_eq!((&status["services"]["default/other"]["changes"], &status["unsettled"]), (&json!([]), &json!(2)));
+        progress.replanned(["default/web"].into_iter());
+        (0..2 * MAX_SENTENCES).for_each(|_| progress.planned(["default/web"].into_iter(), &"é".repeat(MAX_SENTENCE).into()));
+        let told = changes();
+        assert_eq!(told.as_array().unwrap().len(), MAX_SENTENCES);
+        assert_eq!(told[0], "é".repeat(MAX_SENTENCE / 2) + "…");
+        progress.enter("default/web", PipelineStage::SecurityGroup);
+        assert_eq!(changes(), json!([]));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn who_waits_or_is_refused_is_listed_since_the_first_time() {
         let clock = Clock::manual("2026-01-01T00:00:00Z".parse().unwrap());
@@ -137,9 +186,10 @@ mod tests {
         let since = "2026-01-01T00:00:00Z";
         assert_eq!(
             services["default/web"],
-            json!({"stage": "waiting for the lease", "since": since, "problem": "AKS holds it"})
+            json!({"stage": "waiting for the lease", "since": since, "changes": [], "problem": "AKS holds it"})
         );
-        assert_eq!(services["default/odd"], json!({"stage": "refused", "since": since, "problem": "no such protocol"}));
+        let odd = json!({"stage": "refused", "since": since, "changes": [], "problem": "no such protocol"});
+        assert_eq!(services["default/odd"], odd);
         progress.enter("default/web", PipelineStage::Planning);
         assert_eq!(progress.status()["services"]["default/web"]["since"], "2026-01-01T00:00:30Z");
     }

@@ -19,7 +19,11 @@ use crate::{
                 ServiceRequest,
                 security_rules::{self, SecurityRulePlan},
             },
-            plan::rules::{PlannedSecurityRules, RuleInput, leads_to_machines, plan_rules},
+            plan::{
+                print::PlannedChange,
+                rules::{PlannedSecurityRules, RuleInput, leads_to_machines, plan_rules},
+                waiting::{WaitingFor, for_addresses},
+            },
             pools::member_addresses::PoolMemberAddresses,
         },
     },
@@ -46,9 +50,10 @@ impl BatchStage for SecurityGroupStage<'_> {
         let Some(id) = self.context.settings.security_group.clone() else { return Ok(all_ok(asks)) };
         for _ in 0..MAX_CONFLICTS {
             let look = self.context.load(asks, self.urgency).await?;
-            let Some(rules) = plan_group(self.context, asks, &look).await else { return Ok(missing_group(asks, &id)) };
+            self.context.progress.replanned(asks.iter().map(|ask| ask.identity().key.as_str()));
+            let Some(rules) = plan_group(self.context, asks, &look).await else { return Ok(self.missing_group(asks, &id)) };
             match self.write(&id, &rules.plan).await {
-                Ok(()) => return Ok(self.record_applied(asks, rules)),
+                Ok(()) => return Ok(self.record_applied(asks, &look, rules)),
                 Err(AttemptError::Arm(error)) if error.class == ArmErrorClass::Conflict => {
                     tracing::info!(%error, "document modified concurrently, planning again");
                 }
@@ -89,26 +94,32 @@ fn all_ok(asks: &[ServiceRequest]) -> ServiceResults<()> {
     asks.iter().map(|ask| (ask.identity().clone(), Ok(()))).collect()
 }
 
-/// Nothing has to be taken out of a group that does not exist.
-fn missing_group(asks: &[ServiceRequest], id: &ResourceId) -> ServiceResults<()> {
-    let error = || {
-        CloudError::failed(format!(
-            "the security group {id} does not exist: create it, or correct securityGroupName and securityGroupResourceGroup"
-        ))
-    };
-    let answer = |ask: &ServiceRequest| if matches!(ask, ServiceRequest::Ensure(_)) { Err(error()) } else { Ok(()) };
-    asks.iter().map(|ask| (ask.identity().clone(), answer(ask))).collect()
-}
-
 impl SecurityGroupStage<'_> {
+    /// Nothing has to be taken out of a group that does not exist.
+    fn missing_group(&self, asks: &[ServiceRequest], id: &ResourceId) -> ServiceResults<()> {
+        let waiting = WaitingFor::SecurityGroup(id.clone());
+        let wanting = asks.iter().filter(|ask| matches!(ask, ServiceRequest::Ensure(_))).map(ServiceRequest::identity);
+        self.context.announce(PlannedChange::Waiting(&waiting), wanting);
+        let error = || {
+            CloudError::failed(format!(
+                "the security group {id} does not exist: create it, or correct securityGroupName and securityGroupResourceGroup"
+            ))
+        };
+        let answer = |ask: &ServiceRequest| if matches!(ask, ServiceRequest::Ensure(_)) { Err(error()) } else { Ok(()) };
+        asks.iter().map(|ask| (ask.identity().clone(), answer(ask))).collect()
+    }
+
     async fn write(&self, id: &ResourceId, outcome: &SecurityRulePlan) -> Result<(), AttemptError> {
         let Some(document) = &outcome.document else { return Ok(()) };
-        tracing::info!(%id, reasons = outcome.reasons.join("; "), "writing the security group");
+        self.context.announce(PlannedChange::SecurityGroup(outcome), &outcome.causes);
         Ok(self.context.writer.put_security_group(id, document, Urgency::Shared).await?)
     }
 
-    fn record_applied(&self, asks: &[ServiceRequest], rules: PlannedSecurityRules) -> ServiceResults<()> {
+    fn record_applied(&self, asks: &[ServiceRequest], look: &StageInput, rules: PlannedSecurityRules) -> ServiceResults<()> {
         let PlannedSecurityRules { plan: outcome, services: reaches, refused } = rules;
+        for (who, refusal) in outcome.services.iter().filter_map(|(who, answer)| Some((who, answer.as_ref().err()?))) {
+            self.context.announce(PlannedChange::Refused(who, refusal), [who]);
+        }
         let mut answers: ServiceResults<()> = outcome
             .services
             .into_iter()
@@ -116,6 +127,9 @@ impl SecurityGroupStage<'_> {
             .collect();
         for (place, refusal) in refused {
             // The address may come at the next look.
+            for waiting in for_addresses(&look.observed, &asks[place], &self.context.settings) {
+                self.context.announce(PlannedChange::Waiting(&waiting), [asks[place].identity()]);
+            }
             answers.insert(asks[place].identity().clone(), Err(CloudError::failed(refusal.to_string())));
         }
         for reach in reaches {

@@ -7,7 +7,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Node;
 
-use super::{pool_metrics::PoolMetrics, pool_sync_state::PoolSyncState};
+use super::{pool_metrics::PoolMetrics, pool_sync_state::PoolSyncState, progress::PipelineProgress};
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
@@ -29,6 +29,7 @@ use crate::{
                 status::{has_parts_of, public_ip_groups},
             },
             observed::ObservedNetwork,
+            plan::print::PlannedChange,
             pools::member_addresses::listed_in_pools,
             rule_memory::ParsedService,
             settings::LoadBalancerSettings,
@@ -60,6 +61,8 @@ pub(super) struct StageContext {
     pub(super) pool_sync: Mutex<PoolSyncState>,
     /// Services for which this process has sent a public IP to ARM, whatever came of it.
     pub(super) public_ip_attempts: Mutex<BTreeSet<ServiceIdentity>>,
+    /// Where each Service is on its way.
+    pub(super) progress: PipelineProgress,
 }
 
 /// What one round plans on.
@@ -251,6 +254,17 @@ impl StageContext {
         for service in asks.iter().filter_map(|ask| self.service_index.service(ask.identity())) {
             self.events.record(events::call_failed(&service, call, error));
         }
+    }
+
+    /// Tells what is about to be written for these Services, or why nothing is, in the words of the plan: the log and the status page.
+    /// Refusals also end as errors, which the queue logs.
+    pub(super) fn announce<'a>(&self, change: PlannedChange<'_>, services: impl IntoIterator<Item = &'a ServiceIdentity>) {
+        let sentence: Arc<str> = change.to_string().into();
+        match change.is_written() {
+            true => tracing::info!(change = %sentence, "writing"),
+            false => tracing::debug!(change = %sentence, "not writing"),
+        }
+        self.progress.planned(services.into_iter().map(|who| who.key.as_str()), &sentence);
     }
 
     /// Takes note of who is to be behind load balancers.

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::providers::azure::arm::network::{ArmLoadBalancer, NetworkSecurityGroup, PublicIpAddress, Subnet};
+use crate::providers::azure::arm::{
+    ResourceId,
+    network::{ArmLoadBalancer, NetworkSecurityGroup, PublicIpAddress, Subnet},
+};
 
 /// Every document that load balancing reads or writes, apart from machines.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -19,4 +22,13 @@ pub struct ObservedNetwork {
     pub zones: Vec<String>,
     /// Names of the scale sets or availability sets that machines of the cluster are in; only basic load balancers need them.
     pub vm_sets: Vec<String>,
+}
+
+impl ObservedNetwork {
+    /// The load balancer with this id.
+    pub fn load_balancer(&self, id: &ResourceId) -> Option<&ArmLoadBalancer> {
+        let is_it =
+            |known: &&ArmLoadBalancer| known.id.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(id.as_str()));
+        self.load_balancers.iter().find(is_it)
+    }
 }

@@ -5,6 +5,7 @@
 
 pub mod arm_constraints;
 mod attempt;
+mod causes;
 mod context;
 mod draft;
 pub mod expected;

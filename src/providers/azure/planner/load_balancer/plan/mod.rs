@@ -9,9 +9,8 @@
 
 pub mod after;
 pub mod network;
-pub mod owner;
 pub mod pools;
-mod print;
+pub mod print;
 pub mod rules;
 pub mod waiting;
 
@@ -22,7 +21,6 @@ use std::{
 
 use self::{
     network::{NetworkPlan, plan_network},
-    owner::ChangeOwner,
     pools::{PoolInput, PoolPlan},
     rules::{PlannedSecurityRules, RuleInput, leads_to_machines, plan_rules},
     waiting::WaitingFor,
@@ -67,16 +65,14 @@ pub struct Plan {
     pub rules: Option<SecurityRulePlan>,
     /// What depends on an answer.
     pub waiting: BTreeSet<WaitingFor>,
-    /// Whose change each document is.
-    owners: BTreeMap<String, BTreeSet<ChangeOwner>>,
+    /// For whom each load balancer changes, in the order of the changes.
+    causes: Vec<BTreeSet<ServiceIdentity>>,
 }
 
 impl Plan {
     /// Whether nothing has to be written.
     pub fn is_empty(&self) -> bool {
-        self.network.is_empty()
-            && self.pools.changes.is_empty()
-            && self.rules.as_ref().is_none_or(|rules| rules.document.is_none())
+        !self.changes().any(|change| change.is_written())
     }
 
     /// Who gets nothing new, and why.
@@ -96,15 +92,16 @@ pub fn plan(input: &PlanInput<'_>) -> Plan {
     let (granted, others) = granted(requests, others, &network);
     let rules = plan_group(input, &written, &granted, &others);
     let mut waiting = waiting::for_network(&written, &granted, &network, settings);
-    waiting.extend(pools::new_pools(observed, &network).into_iter().map(WaitingFor::NewPool));
+    let changes = network.load_balancers.changes.iter();
+    waiting.extend(changes.flat_map(|change| pools::new_pools(observed, change)).map(WaitingFor::NewPool));
     waiting.extend(pools.waiting.iter().cloned());
     if let (None, Some(id)) = (&rules, &settings.security_group)
         && granted.iter().any(|request| matches!(request, ServiceRequest::Ensure(_)))
     {
         waiting.insert(WaitingFor::SecurityGroup(id.clone()));
     }
-    let owners = network::owners(observed, requests, &network);
-    Plan { network, pools, rules: rules.map(|rules| rules.plan), waiting, owners }
+    let causes = network.load_balancers.causes(observed, requests);
+    Plan { network, pools, rules: rules.map(|rules| rules.plan), waiting, causes }
 }
 
 /// Those that are planned for, and those that are not. Who is refused keeps what it has.

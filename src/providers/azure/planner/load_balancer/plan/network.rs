@@ -10,16 +10,11 @@ use std::{
 
 use super::super::{
     desired::{ServiceRequest, load_balancers, public_ips},
-    naming,
     observed::ObservedNetwork,
     settings::LoadBalancerSettings,
     spec::{IpFamily, ServiceIdentity, ServiceRefusal, ServiceSpec},
 };
-use super::owner::ChangeOwner;
-use crate::providers::azure::arm::{
-    ResourceId,
-    network::{ArmLoadBalancer, FrontendIpConfiguration, LoadBalancingRule, Probe},
-};
+use crate::providers::azure::arm::ResourceId;
 
 /// What has to be done.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -74,50 +69,6 @@ impl NetworkPlan {
     pub fn is_empty(&self) -> bool {
         self.public_ips.writes.is_empty() && self.public_ips.releases.is_empty() && self.load_balancers.changes.is_empty()
     }
-}
-
-/// For whom each load balancer changes, by key of its id: those whose front ends, rules or probes differ there; when that is nobody, those
-/// who are put there.
-pub(super) fn owners(
-    observed: &ObservedNetwork,
-    requests: &[ServiceRequest],
-    plan: &NetworkPlan,
-) -> BTreeMap<String, BTreeSet<ChangeOwner>> {
-    let owner = |who: &ServiceIdentity| ChangeOwner::Service(who.key.clone());
-    let mut owners = BTreeMap::new();
-    for change in &plan.load_balancers.changes {
-        let is_it = |known: &&ArmLoadBalancer| known.is(&change.id);
-        let before = observed.load_balancers.iter().find(is_it);
-        let after = match &change.write {
-            load_balancers::LoadBalancerWrite::Put(document) => Some(document.as_ref()),
-            load_balancers::LoadBalancerWrite::Delete => None,
-        };
-        let differs = |who: &&ServiceIdentity| parts_of(before, who) != parts_of(after, who);
-        let mut of_change: BTreeSet<_> = requests.iter().map(ServiceRequest::identity).filter(differs).map(owner).collect();
-        if of_change.is_empty() {
-            let is_there = |placed: &load_balancers::ServicePlacement| placed.load_balancer.as_ref() == Some(&change.id);
-            let placed = plan.load_balancers.services.iter();
-            of_change.extend(placed.filter(|(_, placed)| placed.as_ref().is_ok_and(is_there)).map(|(who, _)| owner(who)));
-        }
-        owners.insert(change.id.key(), of_change);
-    }
-    owners
-}
-
-/// What names say is the Service's on a load balancer.
-type ServiceParts = (Vec<FrontendIpConfiguration>, Vec<LoadBalancingRule>, Vec<Probe>);
-
-fn parts_of(document: Option<&ArmLoadBalancer>, who: &ServiceIdentity) -> ServiceParts {
-    let Some(properties) = document.and_then(|document| document.properties.as_ref()) else {
-        return ServiceParts::default();
-    };
-    let is_frontend =
-        |part: &&FrontendIpConfiguration| part.name.as_deref().is_some_and(|name| naming::owns_frontend(who, name));
-    let is_rule = |name: &Option<String>| name.as_deref().is_some_and(|name| naming::owns_rule(who, name));
-    let frontends = properties.frontend_ip_configurations.iter().flatten().filter(is_frontend).cloned();
-    let rules = properties.load_balancing_rules.iter().flatten().filter(|rule| is_rule(&rule.name)).cloned();
-    let probes = properties.probes.iter().flatten().filter(|probe| is_rule(&probe.name)).cloned();
-    (frontends.collect(), rules.collect(), probes.collect())
 }
 
 /// ARM deletes no public IP that a front end refers to. `used`: those front ends, when all is written.

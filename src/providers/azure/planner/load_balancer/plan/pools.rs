@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::{
     super::{
         desired::{
-            load_balancers::LoadBalancerWrite,
+            load_balancers::{LoadBalancerChange, LoadBalancerWrite},
             pool_members::{
                 PoolNode,
                 node_ip::{self, PoolUpdate},
@@ -26,14 +26,13 @@ use super::{
             located::{self, MachineAnswer},
             managed_pool::{self, ManagedPool, managed_pools, without_addresses},
             member_addresses::PoolMemberAddresses,
-            member_updates::{self, PoolMember, PoolMemberUpdate, PoolMemberUpdates},
+            member_updates::{self, LeaveReason, PoolMember, PoolMemberUpdate, PoolMemberUpdates},
             nodes::pool_node,
             orphans::{OrphanedPoolMembers, members_of_node_sets},
         },
         settings::LoadBalancerSettings,
     },
     network::NetworkPlan,
-    owner::ChangeOwner,
     waiting::WaitingFor,
 };
 use crate::providers::azure::{
@@ -95,8 +94,6 @@ pub struct PoolChange {
     pub kind: PoolChangeKind,
     /// Why, one line each.
     pub reasons: Vec<String>,
-    /// For whom.
-    pub owner: ChangeOwner,
 }
 
 /// What has to become of the members of pools.
@@ -108,18 +105,17 @@ pub struct PoolPlan {
     pub waiting: BTreeSet<WaitingFor>,
 }
 
-/// Pools that the planned load balancers have and those that there are have not.
-pub(super) fn new_pools(observed: &ObservedNetwork, network: &NetworkPlan) -> Vec<ResourceId> {
-    let known: BTreeSet<String> =
-        observed.load_balancers.iter().flat_map(managed_pool::all_of).map(|pool| pool.id.key()).collect();
-    let written = network.load_balancers.changes.iter().filter_map(|change| match &change.write {
-        LoadBalancerWrite::Put(document) => {
-            Some(ArmLoadBalancer { id: Some(change.id.as_str().to_owned()), ..document.as_ref().clone() })
-        }
-        LoadBalancerWrite::Delete => None,
-    });
-    let pools = written.flat_map(|document| managed_pool::all_of(&document)).map(|pool| pool.id);
-    pools.filter(|id| !known.contains(&id.key())).collect()
+/// Pools that a load balancer has once it is written, and had not before.
+pub fn new_pools(observed: &ObservedNetwork, change: &LoadBalancerChange) -> Vec<ResourceId> {
+    let LoadBalancerWrite::Put(after) = &change.write else { return Vec::new() };
+    let before = observed.load_balancer(&change.id).map(pool_names).unwrap_or_default();
+    let new = pool_names(after).into_iter().filter(|name| !before.iter().any(|known| known.eq_ignore_ascii_case(name)));
+    new.map(|name| change.id.child("backendAddressPools", name)).collect()
+}
+
+fn pool_names(balancer: &ArmLoadBalancer) -> Vec<&str> {
+    let pools = balancer.properties.iter().flat_map(|properties| properties.backend_address_pools.iter().flatten());
+    pools.filter_map(|pool| pool.name.as_deref()).collect()
 }
 
 /// Where the machines of all Nodes are in pools.
@@ -143,7 +139,8 @@ pub(super) fn plan_pools(
     let mut plan = PoolPlan::default();
     evict_deleted(observed, network, input, settings, &mut plan);
     if let Some(hosts) = input.hosts {
-        let created: Vec<ResourceId> = new_pools(observed, network).into_iter().chain(input.unfilled.to_vec()).collect();
+        let new = network.load_balancers.changes.iter().flat_map(|change| new_pools(observed, change));
+        let created: Vec<ResourceId> = new.chain(input.unfilled.to_vec()).collect();
         let pools = managed_pools(written, settings, &created);
         match settings.pool_type {
             BackendPoolType::NodeIp => by_address(&pools, hosts, input, settings, &mut plan),
@@ -164,30 +161,27 @@ fn evict_deleted(
     plan: &mut PoolPlan,
 ) {
     for change in network.load_balancers.changes.iter().filter(|change| change.write == LoadBalancerWrite::Delete) {
-        let is_it = |known: &&ArmLoadBalancer| known.is(&change.id);
-        let pools = observed.load_balancers.iter().find(is_it).map(managed_pool::all_of).unwrap_or_default();
-        let why = format!("load balancer {} goes", change.id.name());
+        let pools = observed.load_balancer(&change.id).map(managed_pool::all_of).unwrap_or_default();
+        let why = LeaveReason::LoadBalancerGoes(change.id.name().to_owned());
         evict(&pools, &why, input, settings, plan);
     }
 }
 
-fn evict(pools: &[ManagedPool], why: &str, input: &PoolInput<'_>, settings: &LoadBalancerSettings, plan: &mut PoolPlan) {
+fn evict(
+    pools: &[ManagedPool],
+    why: &LeaveReason,
+    input: &PoolInput<'_>,
+    settings: &LoadBalancerSettings,
+    plan: &mut PoolPlan,
+) {
     let leave: Vec<ResourceId> = pools.iter().map(|pool| pool.id.clone()).collect();
     let patch = PoolMembershipPatch { leave, ..member_updates::empty_patch(settings) };
     for (id, set) in &input.machines.scale_sets {
-        if let (Ok(id), true) = (ResourceId::parse(id), lists_one_of(set, &patch)) {
-            plan.changes.push(model_change(id, format!("new instances leave {}: {why}", names(&patch.leave))));
+        if let (Ok(id), true) = (ResourceId::parse(id), node_ip_configuration::model(set, &patch).is_ok()) {
+            plan.changes.push(PoolChange::of_model(id, &patch, why));
         }
     }
-    push_members(member_updates::evict(pools, settings), why, plan);
-}
-
-fn lists_one_of(set: &VirtualMachineScaleSet, patch: &PoolMembershipPatch) -> bool {
-    node_ip_configuration::model(set, patch).is_ok()
-}
-
-fn model_change(id: ResourceId, reason: String) -> PoolChange {
-    PoolChange { id, kind: PoolChangeKind::Model, reasons: vec![reason], owner: ChangeOwner::Nodes }
+    plan.changes.extend(member_updates::evict(pools, why, settings).into_values().map(PoolChange::of_member));
 }
 
 /// `<load balancer>/<pool>`, for people.
@@ -198,43 +192,46 @@ fn names(pools: &[ResourceId]) -> String {
     pools.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// `left`: why somebody leaves.
-fn push_members(updates: PoolMemberUpdates, left: &str, plan: &mut PoolPlan) {
-    for update in updates.into_values() {
-        let who = if update.node.is_empty() { "its machine".to_owned() } else { format!("Node {}", update.node) };
-        let mut reasons = Vec::new();
-        if !update.patch.join.is_empty() {
-            reasons.push(format!("{who} joins {}", names(&update.patch.join)));
-        }
-        if !update.patch.leave.is_empty() {
-            let why = if update.is_orphan { "no Node claims it" } else { left };
-            reasons.push(format!("{who} leaves {}: {why}", names(&update.patch.leave)));
-        }
-        plan.changes.push(PoolChange {
-            id: update.resource.id().clone(),
-            kind: PoolChangeKind::Member(Box::new(update)),
-            reasons,
-            owner: ChangeOwner::Nodes,
-        });
+impl PoolChange {
+    /// The model of a scale set. `why`: why new instances leave pools, if they do.
+    pub fn of_model(id: ResourceId, patch: &PoolMembershipPatch, why: &LeaveReason) -> Self {
+        let joins = (!patch.join.is_empty()).then(|| format!("new instances begin in {}", names(&patch.join)));
+        let leaves = (!patch.leave.is_empty()).then(|| format!("new instances leave {}: {why}", names(&patch.leave)));
+        Self::new(id, PoolChangeKind::Model, joins.into_iter().chain(leaves).collect())
     }
-}
 
-fn pool_change(pool: &ManagedPool, document: BackendAddressPool) -> PoolChange {
-    let (before, after) = (listed(&pool.document), listed(&document));
-    let mut reasons = Vec::new();
-    let added: Vec<_> = after.difference(&before).cloned().collect();
-    let removed: Vec<_> = before.difference(&after).cloned().collect();
-    if !added.is_empty() {
-        reasons.push(format!("{} joins", added.join(", ")));
+    /// An instance or an interface.
+    pub fn of_member(update: PoolMemberUpdate) -> Self {
+        let who = if update.node.is_empty() { "its machine".to_owned() } else { format!("Node {}", update.node) };
+        let PoolMembershipPatch { join, leave, .. } = &update.patch;
+        let joins = (!join.is_empty()).then(|| format!("{who} joins {}", names(join)));
+        let leaves = (!leave.is_empty()).then(|| format!("{who} leaves {}: {}", names(leave), update.leave_reason));
+        let reasons = joins.into_iter().chain(leaves).collect();
+        Self::new(update.resource.id().clone(), PoolChangeKind::Member(Box::new(update)), reasons)
     }
-    if !removed.is_empty() {
-        reasons.push(format!("{} leaves", removed.join(", ")));
+
+    /// A pool that lists other addresses than `before`.
+    pub fn of_pool(id: ResourceId, before: &BackendAddressPool, document: BackendAddressPool) -> Self {
+        let (before, after) = (listed(before), listed(&document));
+        let of = |names: &BTreeSet<String>, others: &BTreeSet<String>, verb: &str| {
+            let names: Vec<_> = names.difference(others).cloned().collect();
+            (!names.is_empty()).then(|| format!("{} {verb}", names.join(", ")))
+        };
+        let mut reasons: Vec<String> =
+            of(&after, &before, "joins").into_iter().chain(of(&before, &after, "leaves")).collect();
+        if reasons.is_empty() {
+            reasons.push("its entries are put in order".to_owned());
+        }
+        Self::new(id, PoolChangeKind::Pool(Box::new(document)), reasons)
     }
-    if reasons.is_empty() {
-        reasons.push("its entries are put in order".to_owned());
+
+    /// What changes nothing in its lists is written because ARM has not carried out what was sent before.
+    fn new(id: ResourceId, kind: PoolChangeKind, mut reasons: Vec<String>) -> Self {
+        if reasons.is_empty() {
+            reasons.push("write it again, since its last change failed".to_owned());
+        }
+        Self { id, kind, reasons }
     }
-    let kind = PoolChangeKind::Pool(Box::new(document));
-    PoolChange { id: pool.id.clone(), kind, reasons, owner: ChangeOwner::Nodes }
 }
 
 /// Entries as people know them: name and address.
@@ -259,7 +256,7 @@ fn by_address(
     let (joining, staying) = (of(hosts), of(input.all_nodes));
     let is_ready = |pool: &ManagedPool| pool.members.is_empty() || pool.will_have_members(&joining, settings);
     let ready: Vec<ManagedPool> = pools.iter().filter(|pool| is_ready(pool)).cloned().collect();
-    evict(&ready, "the pool lists addresses from now on", input, settings, plan);
+    evict(&ready, &LeaveReason::ByAddress, input, settings, plan);
     for pool in &ready {
         let mut document = pool.document.clone();
         if let Some(properties) = &mut document.properties {
@@ -271,7 +268,7 @@ fn by_address(
             {
                 properties.backend_ip_configurations.clone_from(&known.backend_ip_configurations);
             }
-            plan.changes.push(pool_change(pool, *changed));
+            plan.changes.push(PoolChange::of_pool(pool.id.clone(), &pool.document, *changed));
         }
     }
 }
@@ -290,7 +287,9 @@ fn by_interface(
     let members = members(pools, hosts, input, settings, plan);
     if !members.is_empty() {
         let with_addresses = pools.iter().filter(|pool| pool.has_addresses());
-        let emptied = with_addresses.filter_map(|pool| Some(pool_change(pool, without_addresses(&pool.document)?)));
+        let emptied = with_addresses.filter_map(|pool| {
+            Some(PoolChange::of_pool(pool.id.clone(), &pool.document, without_addresses(&pool.document)?))
+        });
         plan.changes.extend(emptied);
     }
     let mut updates = member_updates::joins(pools, &members, settings);
@@ -299,8 +298,8 @@ fn by_interface(
     let orphans = orphans(pools, &members, input);
     leaving.extend(orphans.iter().map(|(key, node)| (key.clone(), (PoolEntryStatus::Excluded, node.clone()))));
     member_updates::leaves(pools, &leaving, settings, &mut updates);
-    updates.iter_mut().for_each(|(key, update)| update.is_orphan = orphans.contains_key(key));
-    push_members(updates, "the Node does not belong into it", plan);
+    member_updates::mark_orphans(&mut updates, |key| orphans.contains_key(key));
+    plan.changes.extend(updates.into_values().map(PoolChange::of_member));
 }
 
 fn answer(input: &PoolInput<'_>, wanted: &MachineQuery) -> MachineAnswer {
@@ -343,7 +342,7 @@ fn push_models(
     for (set, patch) in member_updates::models(pools, members, settings, input.group) {
         let known = input.machines.scale_sets.get(&set.key());
         if known.map_or_else(|| is_joining(&set), |known| node_ip_configuration::model(known, &patch).is_ok()) {
-            plan.changes.push(model_change(set, format!("new instances begin in {}", names(&patch.join))));
+            plan.changes.push(PoolChange::of_model(set, &patch, &LeaveReason::NotInPool));
         }
     }
 }

@@ -1,90 +1,134 @@
-//! A plan as text: one line for each document, each Service that is refused and each thing that is waited for, in the order in which they
-//! are written.
+//! A plan as text: one sentence for each document, each Service that is refused and each thing that is waited for.
+//!
+//! In: a [`PlannedChange`], or a whole [`Plan`] in the order in which it is written. Out: the sentence. `/planz` and the golden plans print
+//! plans; the stages print what they are about to write, for the log and the status page. So a change reads the same everywhere.
 
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, fmt, iter};
 
 use super::{
-    super::{desired::load_balancers::LoadBalancerWrite, spec::ServiceIdentity},
+    super::{
+        desired::{
+            load_balancers::{LoadBalancerChange, LoadBalancerWrite},
+            public_ips::{PublicIpChange, PublicIpRelease},
+            security_rules::SecurityRulePlan,
+        },
+        spec::{ServiceIdentity, ServiceRefusal},
+    },
     Plan,
     network::NetworkPlan,
-    owner::ChangeOwner,
-    pools::PoolChangeKind,
+    pools::{PoolChange, PoolChangeKind},
+    waiting::WaitingFor,
 };
 
-/// How many owners a line names.
+/// How many Services a sentence names.
 const NAMED: usize = 3;
 
-impl fmt::Display for ChangeOwner {
+/// One entry of a plan.
+#[derive(Clone, Copy)]
+pub enum PlannedChange<'a> {
+    /// A public IP is written.
+    PublicIp(&'a PublicIpChange),
+    /// A load balancer is written or deleted, for these Services.
+    LoadBalancer(&'a LoadBalancerChange, &'a BTreeSet<ServiceIdentity>),
+    /// A pool, or what lists it, is written.
+    Pool(&'a PoolChange),
+    /// The security group is written.
+    SecurityGroup(&'a SecurityRulePlan),
+    /// A public IP is deleted.
+    Release(&'a PublicIpRelease),
+    /// A public IP stays that could go.
+    Retained(&'a PublicIpRelease),
+    /// A Service gets nothing new.
+    Refused(&'a ServiceIdentity, &'a ServiceRefusal),
+    /// Something is planned when more is known.
+    Waiting(&'a WaitingFor),
+}
+
+impl PlannedChange<'_> {
+    /// Whether Azure is sent something.
+    pub fn is_written(&self) -> bool {
+        !matches!(self, Self::Retained(_) | Self::Refused(..) | Self::Waiting(_))
+    }
+}
+
+impl fmt::Display for PlannedChange<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Service(key) => f.write_str(key),
-            Self::Nodes => f.write_str("Nodes"),
+        match *self {
+            Self::PublicIp(change) => sentence(f, "put", &change.id, &change.reasons, &change.services),
+            Self::LoadBalancer(change, causes) => {
+                let verb = if matches!(change.write, LoadBalancerWrite::Delete) { "delete" } else { "put" };
+                sentence(f, verb, &change.id, &change.reasons, causes)
+            }
+            Self::Pool(change) => {
+                let verb = if matches!(change.kind, PoolChangeKind::Model) { "put model of" } else { "put" };
+                sentence(f, verb, &change.id, &change.reasons, [])?;
+                f.write_str(FOR_NODES)
+            }
+            Self::SecurityGroup(rules) => {
+                let id = rules.document.as_ref().and_then(|group| group.id.as_deref()).unwrap_or("security group");
+                sentence(f, "put", &id, &rules.reasons, &rules.causes)?;
+                f.write_str(if rules.causes.is_empty() { FOR_NODES } else { "" })
+            }
+            Self::Release(release) => sentence(f, "delete", &release.id, &release.reasons, &release.services),
+            Self::Retained(kept) => sentence(f, "keep", &kept.id, &kept.reasons, &kept.services),
+            Self::Refused(who, refusal) => write!(f, "refuse {}: {refusal}", who.key),
+            Self::Waiting(waiting) => write!(f, "later: {waiting}"),
         }
     }
 }
 
-/// ` (for default/web)`.
-fn suffix(owners: &BTreeSet<ChangeOwner>) -> String {
-    let named: Vec<String> = owners.iter().take(NAMED).map(ToString::to_string).collect();
-    match owners.len().checked_sub(NAMED) {
-        _ if named.is_empty() => String::new(),
-        None | Some(0) => format!(" (for {})", named.join(", ")),
-        Some(more) => format!(" (for {} and {more} more)", named.join(", ")),
+static NOBODY: BTreeSet<ServiceIdentity> = BTreeSet::new();
+/// What no Service causes.
+const FOR_NODES: &str = " (for Nodes)";
+
+/// What is done to what, why, and for whom: ` (for default/web)`.
+fn sentence<'a>(
+    f: &mut fmt::Formatter<'_>,
+    verb: &str,
+    id: &dyn fmt::Display,
+    reasons: &[String],
+    services: impl IntoIterator<Item = &'a ServiceIdentity>,
+) -> fmt::Result {
+    write!(f, "{verb} {id}: ")?;
+    for (place, reason) in reasons.iter().enumerate() {
+        write!(f, "{}{reason}", if place == 0 { "" } else { "; " })?;
+    }
+    let mut services = services.into_iter();
+    let named: Vec<&str> = services.by_ref().take(NAMED).map(|who| who.key.as_str()).collect();
+    match services.count() {
+        _ if named.is_empty() => Ok(()),
+        0 => write!(f, " (for {})", named.join(", ")),
+        more => write!(f, " (for {} and {more} more)", named.join(", ")),
     }
 }
 
-fn services<'a>(identities: impl IntoIterator<Item = &'a ServiceIdentity>) -> String {
-    suffix(&identities.into_iter().map(|who| ChangeOwner::Service(who.key.clone())).collect())
-}
-
-impl fmt::Display for NetworkPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", Plan { network: self.clone(), ..Plan::default() })
+impl Plan {
+    /// Everything, in the order in which it is written.
+    pub fn changes(&self) -> impl Iterator<Item = PlannedChange<'_>> {
+        let NetworkPlan { public_ips, load_balancers, refused } = &self.network;
+        let balancers = load_balancers.changes.iter().zip(self.causes.iter().chain(iter::repeat(&NOBODY)));
+        let group = self.rules.iter().filter(|rules| rules.document.is_some());
+        let written = public_ips.writes.iter().map(PlannedChange::PublicIp);
+        written
+            .chain(balancers.map(|(change, causes)| PlannedChange::LoadBalancer(change, causes)))
+            .chain(self.pools.changes.iter().map(PlannedChange::Pool))
+            .chain(group.map(PlannedChange::SecurityGroup))
+            .chain(public_ips.releases.iter().map(PlannedChange::Release))
+            .chain(public_ips.retained.iter().map(PlannedChange::Retained))
+            .chain(refused.iter().map(|(who, refusal)| PlannedChange::Refused(who, refusal)))
+            .chain(self.waiting.iter().map(PlannedChange::Waiting))
     }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.print_written(f)?;
-        self.print_pools(f)?;
-        self.print_rules(f)?;
-        for release in &self.network.public_ips.releases {
-            writeln!(f, "delete {}: {}{}", release.id, release.reasons.join("; "), services(&release.services))?;
-        }
-        for kept in &self.network.public_ips.retained {
-            writeln!(f, "keep {}: {}{}", kept.id, kept.reasons.join("; "), services(&kept.services))?;
-        }
-        for (identity, refusal) in self.refused() {
-            writeln!(f, "refuse {}: {refusal}", identity.key)?;
-        }
-        self.waiting.iter().try_for_each(|waiting| writeln!(f, "later: {waiting}"))
+        self.changes().try_for_each(|change| writeln!(f, "{change}"))
     }
 }
 
-impl Plan {
-    fn print_written(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for change in &self.network.public_ips.writes {
-            writeln!(f, "put {}: {}{}", change.id, change.reasons.join("; "), services(&change.services))?;
-        }
-        for change in &self.network.load_balancers.changes {
-            let verb = if matches!(change.write, LoadBalancerWrite::Delete) { "delete" } else { "put" };
-            let owners = self.owners.get(&change.id.key()).map(suffix).unwrap_or_default();
-            writeln!(f, "{verb} {}: {}{owners}", change.id, change.reasons.join("; "))?;
-        }
-        Ok(())
-    }
-
-    fn print_pools(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for change in &self.pools.changes {
-            let what = if matches!(change.kind, PoolChangeKind::Model) { "model of " } else { "" };
-            writeln!(f, "put {what}{}: {} (for {})", change.id, change.reasons.join("; "), change.owner)?;
-        }
-        Ok(())
-    }
-
-    fn print_rules(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(rules) = self.rules.as_ref().filter(|rules| rules.document.is_some()) else { return Ok(()) };
-        let owners = if rules.causes.is_empty() { suffix(&[ChangeOwner::Nodes].into()) } else { services(&rules.causes) };
-        rules.reasons.iter().try_for_each(|reason| writeln!(f, "put security group: {reason}{owners}"))
+/// As a plan of which nothing else is known, not even for whom load balancers change.
+impl fmt::Display for NetworkPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Plan { network: self.clone(), ..Plan::default() })
     }
 }

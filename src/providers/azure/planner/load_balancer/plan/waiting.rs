@@ -12,7 +12,7 @@ use super::{
         },
         observed::ObservedNetwork,
         settings::LoadBalancerSettings,
-        spec::IpFamily,
+        spec::{IpFamily, ServiceIdentity},
     },
     network::NetworkPlan,
 };
@@ -61,16 +61,27 @@ pub(super) fn for_network(
     network: &NetworkPlan,
     settings: &LoadBalancerSettings,
 ) -> BTreeSet<WaitingFor> {
+    let of_request = requests.iter().flat_map(|request| for_addresses(written, request, settings));
+    recreations(network).map(|(_, waiting)| waiting).chain(of_request).collect()
+}
+
+/// Who waits until a public IP is made anew.
+pub fn recreations(network: &NetworkPlan) -> impl Iterator<Item = (&ServiceIdentity, WaitingFor)> {
     let recreated = network.public_ips.recreated.iter();
-    let mut waiting: BTreeSet<_> =
-        recreated.map(|(who, family)| WaitingFor::PublicIpRecreation(who.key.clone(), *family)).collect();
-    for request in requests {
-        let ServiceRequest::Ensure(spec) = request else { continue };
-        let key = || spec.identity.key.clone();
-        waiting.extend(pending_addresses(written, spec, settings).into_iter().map(|pending| match pending {
-            PendingAddress::PublicIp(id) => WaitingFor::PublicIpAddress(key(), id),
-            PendingAddress::Private(name) => WaitingFor::PrivateAddress(key(), name),
-        }));
-    }
-    waiting
+    recreated.map(|(who, family)| (who, WaitingFor::PublicIpRecreation(who.key.clone(), *family)))
+}
+
+/// The addresses that the security rules of a Service wait for.
+pub fn for_addresses(
+    written: &ObservedNetwork,
+    request: &ServiceRequest,
+    settings: &LoadBalancerSettings,
+) -> Vec<WaitingFor> {
+    let ServiceRequest::Ensure(spec) = request else { return Vec::new() };
+    let key = || spec.identity.key.clone();
+    let waiting = pending_addresses(written, spec, settings).into_iter().map(|pending| match pending {
+        PendingAddress::PublicIp(id) => WaitingFor::PublicIpAddress(key(), id),
+        PendingAddress::Private(name) => WaitingFor::PrivateAddress(key(), name),
+    });
+    waiting.collect()
 }

@@ -5,7 +5,10 @@
 //! document. Upstream: `pkg/provider/azure_vmss.go` (`EnsureHostsInPool`), `azure_loadbalancer_backendpool.go`
 //! (`ReconcileBackendPools`).
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt,
+};
 
 use super::{managed_pool::ManagedPool, member_resource::PoolMemberResource};
 use crate::providers::azure::{
@@ -97,8 +100,32 @@ pub struct PoolMemberUpdate {
     pub node: String,
     /// What to list and what not.
     pub patch: PoolMembershipPatch,
-    /// Whether it leaves because no Node claims it: then nobody waits for it.
-    pub is_orphan: bool,
+    /// Why it leaves, if it does.
+    pub leave_reason: LeaveReason,
+}
+
+/// Why a machine leaves pools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaveReason {
+    /// Its Node does not belong into them.
+    NotInPool,
+    /// No Node claims it: nobody waits for it.
+    Orphan,
+    /// This load balancer is deleted.
+    LoadBalancerGoes(String),
+    /// The pools list addresses instead.
+    ByAddress,
+}
+
+impl fmt::Display for LeaveReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotInPool => f.write_str("the Node does not belong into it"),
+            Self::Orphan => f.write_str("no Node claims it"),
+            Self::LoadBalancerGoes(name) => write!(f, "load balancer {name} goes"),
+            Self::ByAddress => f.write_str("the pool lists addresses from now on"),
+        }
+    }
 }
 
 /// What has to be touched, by key of the place.
@@ -120,7 +147,12 @@ pub fn joins(targets: &[ManagedPool], seats: &[PoolMember], settings: &LoadBalan
             let wish = PoolMembershipPatch { join, ..empty_patch(settings) };
             tasks.insert(
                 key,
-                PoolMemberUpdate { resource: seat.resource.clone(), node: seat.node.clone(), patch: wish, is_orphan: false },
+                PoolMemberUpdate {
+                    resource: seat.resource.clone(),
+                    node: seat.node.clone(),
+                    patch: wish,
+                    leave_reason: LeaveReason::NotInPool,
+                },
             );
         }
     }
@@ -166,7 +198,7 @@ pub fn leaves(
         let leaving = node_ip_configuration::entries_to_remove(&target.document, standing);
         let keys: HashSet<String> =
             leaving.iter().filter_map(|entry| super::member_resource::key_of_entry(entry.as_str())).collect();
-        leave(target, keys, standings, settings, tasks);
+        leave(target, keys, standings, (&LeaveReason::NotInPool, settings), tasks);
     }
 }
 
@@ -174,7 +206,7 @@ fn leave(
     target: &ManagedPool,
     keys: HashSet<String>,
     standings: &BTreeMap<String, (PoolEntryStatus, String)>,
-    settings: &LoadBalancerSettings,
+    (why, settings): (&LeaveReason, &LoadBalancerSettings),
     tasks: &mut PoolMemberUpdates,
 ) {
     for key in keys {
@@ -184,17 +216,23 @@ fn leave(
             resource: place,
             node,
             patch: empty_patch(settings),
-            is_orphan: false,
+            leave_reason: why.clone(),
         });
         task.patch.leave.push(target.id.clone());
     }
 }
 
+/// Says of those that no Node claims that this is why they leave.
+pub fn mark_orphans(tasks: &mut PoolMemberUpdates, is_orphan: impl Fn(&str) -> bool) {
+    let orphans = tasks.iter_mut().filter(|(key, _)| is_orphan(key));
+    orphans.for_each(|(_, task)| task.leave_reason = LeaveReason::Orphan);
+}
+
 /// All places that list one of these pools, to list them no more.
-pub fn evict(targets: &[ManagedPool], settings: &LoadBalancerSettings) -> PoolMemberUpdates {
+pub fn evict(targets: &[ManagedPool], why: &LeaveReason, settings: &LoadBalancerSettings) -> PoolMemberUpdates {
     let mut tasks = PoolMemberUpdates::new();
     for target in targets {
-        leave(target, target.members.clone(), &BTreeMap::new(), settings, &mut tasks);
+        leave(target, target.members.clone(), &BTreeMap::new(), (why, settings), &mut tasks);
     }
     tasks
 }
