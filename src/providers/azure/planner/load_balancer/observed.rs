@@ -27,8 +27,6 @@ pub struct ObservedNetwork {
 impl ObservedNetwork {
     /// The load balancer with this id.
     pub fn load_balancer(&self, id: &ResourceId) -> Option<&ArmLoadBalancer> {
-        let is_it =
-            |known: &&ArmLoadBalancer| known.id.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(id.as_str()));
-        self.load_balancers.iter().find(is_it)
+        self.load_balancers.iter().find(|known| known.is(id))
     }
 }

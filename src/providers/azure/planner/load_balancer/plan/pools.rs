@@ -38,8 +38,8 @@ use super::{
 use crate::providers::azure::{
     arm::{
         ResourceId,
-        compute::VirtualMachineScaleSet,
         network::{ArmLoadBalancer, BackendAddressPool},
+        spelling,
     },
     config::BackendPoolType,
     inventory::{LookupError, Machine, MachineQuery},
@@ -109,7 +109,7 @@ pub struct PoolPlan {
 pub fn new_pools(observed: &ObservedNetwork, change: &LoadBalancerChange) -> Vec<ResourceId> {
     let LoadBalancerWrite::Put(after) = &change.write else { return Vec::new() };
     let before = observed.load_balancer(&change.id).map(pool_names).unwrap_or_default();
-    let new = pool_names(after).into_iter().filter(|name| !before.iter().any(|known| known.eq_ignore_ascii_case(name)));
+    let new = pool_names(after).into_iter().filter(|name| !before.iter().any(|known| spelling::same_name(known, name)));
     new.map(|name| change.id.child("backendAddressPools", name)).collect()
 }
 
