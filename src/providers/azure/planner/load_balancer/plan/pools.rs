@@ -36,11 +36,7 @@ use super::{
     waiting::WaitingFor,
 };
 use crate::providers::azure::{
-    arm::{
-        ResourceId,
-        network::{ArmLoadBalancer, BackendAddressPool},
-        spelling,
-    },
+    arm::{ResourceId, compute::VirtualMachineScaleSet, spelling},
     config::BackendPoolType,
     inventory::{LookupError, Machine, MachineQuery},
 };
