@@ -22,6 +22,7 @@ mod services;
 mod wire;
 
 mod absence;
+mod bodies;
 mod crash;
 mod forbidden;
 mod frontends;

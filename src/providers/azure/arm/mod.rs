@@ -6,6 +6,7 @@
 mod answer;
 pub mod api;
 pub mod batch;
+pub mod body;
 pub mod budget;
 mod classify;
 mod client;
