@@ -38,3 +38,4 @@ mod rights;
 mod scale;
 mod sequences;
 mod storm;
+mod together;

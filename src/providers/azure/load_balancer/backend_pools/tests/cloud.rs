@@ -196,7 +196,7 @@ impl Cloud {
     }
 
     pub(super) async fn leave(&self, load_balancer: &ArmLoadBalancer) -> Result<PoolSyncSummary, PoolSyncError> {
-        let work: BoxFuture<'_, _> = Box::pin(self.members.leave(load_balancer, Urgency::Deletion));
+        let work: BoxFuture<'_, _> = Box::pin(self.members.leave(&[load_balancer], Urgency::Deletion));
         work.await
     }
 
