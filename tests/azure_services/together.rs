@@ -19,7 +19,7 @@ const INSTANCES: &str = "microsoft.compute/virtualmachinescalesets/virtualmachin
 struct Cost {
     instances_written: usize,
     models_written: usize,
-    /// Reads of single instances and models.
+    /// Reads of single instances and models before they were written. What an operation has made of them is read after it.
     singles: Vec<String>,
     lists: Vec<String>,
 }
@@ -32,6 +32,10 @@ fn cost(cluster: &Cluster) -> Cost {
         requests.iter().filter(is_so).collect()
     };
     let (lists, singles): (Vec<_>, Vec<_>) = of(Class::Read, &[SETS, INSTANCES]).into_iter().partition(|read| read.list);
+    let place = |one: &RequestRecord| requests.iter().position(|request| std::ptr::eq(request, one));
+    let writes = of(Class::Write, &[SETS, INSTANCES]);
+    let precedes = |read: &&RequestRecord| !writes.iter().any(|write| write.path == read.path && place(write) < place(read));
+    let singles: Vec<_> = singles.into_iter().filter(precedes).collect();
     let paths = |reads: Vec<&RequestRecord>| reads.into_iter().map(|read| read.path.clone()).collect();
     Cost {
         instances_written: of(Class::Write, &[INSTANCES]).len(),
