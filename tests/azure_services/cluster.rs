@@ -233,6 +233,15 @@ fn flags(more: &[&str]) -> cli::config::ManagerConfig {
     }
 }
 
+/// Nothing that happens to a cluster makes the program send what only ARM writes.
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(self.azure().read_only_sent(), Vec::<String>::new(), "read-only fields were sent");
+        }
+    }
+}
+
 impl Life {
     /// What the status page says of a Service that is not done.
     pub(crate) fn unsettled(&self, service: &str) -> Value {

@@ -22,6 +22,7 @@ mod services;
 mod wire;
 
 mod absence;
+mod bodies;
 mod crash;
 mod forbidden;
 mod frontends;
@@ -37,3 +38,4 @@ mod rights;
 mod scale;
 mod sequences;
 mod storm;
+mod together;

@@ -53,6 +53,7 @@ pub(crate) async fn replay(subject: &dyn Subject, case: &Case) -> Vec<String> {
         findings.extend(found.into_iter().map(|finding| format!("{} {}: {finding}", case.path, step.name)));
     }
     running.stop().await;
+    findings.extend(stage.azure().read_only_sent().into_iter().map(|field| format!("{}: sent {field}", case.path)));
     findings
 }
 

@@ -347,6 +347,7 @@ mod tests {
             class: if method == "GET" { Class::Read } else { Class::Write },
             resource_type: String::new(),
             list: false,
+            sent: 0,
             status: 0,
             bytes: 0,
             at: Instant::now(),

@@ -20,6 +20,7 @@ use super::{
     throttle::{Headers, Throttle},
     write::{self, Write},
 };
+use crate::providers::azure::arm::ResourceId;
 
 /// What is not permitted: actions (`*` stands for any text) at or below a scope, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +45,15 @@ pub struct State {
     pub denials: Vec<Denial>,
     /// Tokens that an injected fault has made expire.
     pub expired_tokens: BTreeSet<String>,
+    /// Read-only fields that were sent, and changed nothing.
+    pub read_only_sent: BTreeSet<String>,
+}
+
+impl State {
+    /// Notes which read-only fields a body had.
+    pub fn note_read_only(&mut self, id: &ResourceId, paths: &[&str]) {
+        self.read_only_sent.extend(paths.iter().map(|path| format!("{} {path}", id.resource_type())));
+    }
 }
 
 /// Answers a request, and says how long the answer takes. `token_problem` says what is wrong with the request's token.

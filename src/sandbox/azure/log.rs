@@ -24,6 +24,8 @@ pub struct RequestRecord {
     pub resource_type: String,
     /// Whether it asked for a list.
     pub list: bool,
+    /// Length of its body.
+    pub sent: usize,
     /// Status of the answer; 0 while there is none, or when it was lost.
     pub status: u16,
     /// Length of the answer's body.

@@ -26,6 +26,7 @@ pub mod log;
 pub mod operation;
 pub mod options;
 pub mod read;
+pub mod read_only;
 pub mod references;
 pub mod refusal;
 pub mod request;

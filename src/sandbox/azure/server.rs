@@ -171,6 +171,11 @@ impl Azure {
         locked(&self.shared.log).records().filter(|record| is_so(record)).count()
     }
 
+    /// The read-only fields that bodies of writes have had so far, with the type of the document.
+    pub fn read_only_sent(&self) -> Vec<String> {
+        locked(&self.shared.state).read_only_sent.iter().cloned().collect()
+    }
+
     /// Forgets the requests so far.
     pub fn clear_requests(&self) {
         locked(&self.shared.log).clear();
@@ -281,6 +286,7 @@ fn record(request: &Request<Bytes>, host: String, other: bool) -> RequestRecord 
         class,
         resource_type: target.as_ref().map(Target::kind).unwrap_or_default(),
         list: target.as_ref().is_some_and(Target::is_list),
+        sent: request.body().len(),
         status: 0,
         bytes: 0,
         at: Instant::now(),

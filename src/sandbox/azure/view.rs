@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     kinds::{self, EtagStyle, Kind},
+    read_only,
     store::{Document, Store},
 };
 use crate::providers::azure::arm::ResourceId;
@@ -58,6 +59,9 @@ pub fn document(store: &Store, document: &Document, expand: Expand) -> Value {
     let Some(etag) = etag(document) else { return value };
     value["etag"] = json!(etag);
     if let Some(kind) = kinds::kind_of(&document.kind) {
+        if let Some(properties) = value["properties"].as_object_mut() {
+            read_only::show(kind.name, &document.id, properties);
+        }
         decorate_parts(kind, &etag, &mut value["properties"]);
     }
     value

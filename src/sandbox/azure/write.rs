@@ -1,6 +1,8 @@
 //! PUT, PATCH and DELETE: preconditions, running operations, defaults, checks, effects on other documents. Pure over the time that is
 //! passed in.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -10,7 +12,7 @@ use super::{
     kinds,
     operation::Outcome,
     options::{Busy, Class, Latency},
-    read,
+    read, read_only,
     refusal::Refusal,
     request::{Answer, ArmRequest},
     shape, validate,
@@ -47,7 +49,10 @@ pub fn settle(state: &mut State, now: Instant) {
 /// Creates or replaces a document.
 pub fn put(state: &mut State, write: &Write<'_>, id: &ResourceId) -> Result<Answer, Refusal> {
     read::surroundings(state, id)?;
-    let body = write.request.document()?;
+    let mut body = write.request.document()?;
+    let before = state.store.get(id.as_str()).map(|document| Arc::clone(&document.body));
+    let sent = read_only::keep(id, before.as_deref(), &mut body);
+    state.note_read_only(id, &sent);
     store(state, write, id, body)
 }
 
@@ -55,7 +60,8 @@ pub fn put(state: &mut State, write: &Write<'_>, id: &ResourceId) -> Result<Answ
 pub fn patch(state: &mut State, write: &Write<'_>, id: &ResourceId) -> Result<Answer, Refusal> {
     let mut body = (*read::existing(state, id)?.body).clone();
     let mut change = write.request.document()?;
-    change.as_object_mut().map(|fields| fields.remove("etag"));
+    let sent = read_only::keep(id, None, &mut change);
+    state.note_read_only(id, &sent);
     merge::apply(&mut body, &change);
     store(state, write, id, body)
 }
@@ -69,7 +75,10 @@ pub fn put_part(
     let mut part = write.request.document()?;
     part["name"] = json!(id.name());
     let mut body = parent_body(state, id, parent)?;
-    let created = shape::part(&body, list, id.name()).is_none();
+    let before = shape::part(&body, list, id.name()).cloned();
+    let sent = read_only::keep(id, before.as_ref(), &mut part);
+    state.note_read_only(id, &sent);
+    let created = before.is_none();
     shape::set_part(&mut body, list, part);
     let mut answer = store(state, write, parent, body)?;
     let shown = state.store.get(parent.as_str()).map(|document| view::document(&state.store, document, Expand::Nothing));

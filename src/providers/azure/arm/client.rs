@@ -16,6 +16,7 @@ use super::{
     ApiType, ArmError, ArmErrorClass, ArmResult, ArmSettings, ArmTransport, Precondition, RequestGate, ResourceId,
     TokenProvider, Urgency,
     answer::{decode, unread_result},
+    body,
     classify::RequestLine,
     request::RequestTemplate,
     request_metrics::ArmRequestMetrics,
@@ -133,8 +134,8 @@ impl ArmClient {
             .error(ArmErrorClass::MalformedAnswer, format!("the list does not end (nextLink, after {} pages)", seen.len())))
     }
 
-    /// Creates or replaces; waits for the operation; answers the document as it is then. An error of class `Conflict` when `condition`
-    /// does not hold.
+    /// Creates or replaces, with what ARM reads of `document`; waits for the operation; answers the document as it is then. An error of
+    /// class `Conflict` when `condition` does not hold.
     pub async fn put<D: Serialize + DeserializeOwned + Sync>(
         &self,
         kind: &'static ApiType,
@@ -143,7 +144,7 @@ impl ArmClient {
         document: &D,
     ) -> ArmResult<D> {
         let ask = self.request(kind, "create_or_update", Method::PUT, id.as_str(), &[])?;
-        self.write_document(ask.with(condition, document)?).await
+        self.write_document(ask.with(condition, body::of(kind, document))?).await
     }
 
     /// Changes the fields that `change` has; otherwise as [`ArmClient::put`].
@@ -155,7 +156,7 @@ impl ArmClient {
         change: &(impl Serialize + Sync),
     ) -> ArmResult<D> {
         let ask = self.request(kind, "update", Method::PATCH, id.as_str(), &[])?;
-        self.write_document(ask.with(condition, change)?).await
+        self.write_document(ask.with(condition, serde_json::to_vec(change))?).await
     }
 
     async fn write_document<D: DeserializeOwned>(&self, ask: RequestTemplate) -> ArmResult<D> {
@@ -192,7 +193,7 @@ impl ArmClient {
         input: &(impl Serialize + Sync),
     ) -> ArmResult<Option<D>> {
         let ask = self.request(kind, "action", Method::POST, &format!("{id}/{action}"), &[])?;
-        let ask = ask.with(Precondition::Unconditional, input)?;
+        let ask = ask.with(Precondition::Unconditional, serde_json::to_vec(input))?;
         let work = async {
             let answer =
                 self.run_operation(&ask, self.operation_deadline()).await?.filter(|answer| !answer.body().is_empty());
@@ -250,8 +251,8 @@ impl ArmClient {
 }
 
 impl RequestTemplate {
-    fn with(self, condition: Precondition<'_>, document: &impl Serialize) -> ArmResult<Self> {
-        let body = serde_json::to_vec(document).map_err(|error| -> ArmError {
+    fn with(self, condition: Precondition<'_>, body: serde_json::Result<Vec<u8>>) -> ArmResult<Self> {
+        let body = body.map_err(|error| -> ArmError {
             self.request_line().error(ArmErrorClass::Invalid, format!("the document cannot be written as JSON: {error}"))
         })?;
         Ok(Self { condition: condition.header(), body: body.into(), ..self })

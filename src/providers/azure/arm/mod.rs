@@ -5,6 +5,7 @@
 
 mod answer;
 pub mod batch;
+pub mod body;
 pub mod budget;
 mod classify;
 mod client;

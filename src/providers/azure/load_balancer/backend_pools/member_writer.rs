@@ -1,10 +1,10 @@
 //! Writes instances of uniform scale sets and network interfaces of other machines.
 //!
 //! In: [`PoolMemberUpdates`]. Out: documents written, many at once. What one of them answers holds up none of the others.
-//! Each is read before it is written; what the write would be, the planner says.
+//! Each is read before it is written, or many with one list; what the write would be, the planner says.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -13,7 +13,10 @@ use futures::{StreamExt, future::join_all};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::outcome::PoolSyncOutcome;
+use super::{
+    member_list::{INSTANCE_VIEW, listed_instances},
+    outcome::PoolSyncOutcome,
+};
 use crate::providers::azure::{
     arm::{
         ArmClient, ArmErrorClass, ArmResult, Precondition, ResourceId, api, compute::VirtualMachineScaleSetVm,
@@ -34,7 +37,6 @@ use crate::providers::azure::{
 const AT_ONCE: usize = 10;
 /// How often a document is read and written when somebody else writes it as well.
 const TRIES: usize = 4;
-const INSTANCE_VIEW: (&str, &str) = ("$expand", "instanceView");
 
 /// See the module.
 pub(super) struct PoolMemberWriter {
@@ -43,6 +45,15 @@ pub(super) struct PoolMemberWriter {
     refused: Mutex<HashMap<String, (PoolMembershipPatch, Instant)>>,
     /// Documents that our last write may have left in a failed state, by key.
     failed: Mutex<BTreeMap<String, PoolMemberUpdate>>,
+}
+
+/// What is known of a scale set whose instances are written.
+#[derive(Default)]
+pub(super) struct ScaleSetFacts {
+    /// How many instances are written at once; `None`: as many as usual.
+    pub(super) at_once: Option<usize>,
+    /// How many it has.
+    pub(super) instances: Option<usize>,
 }
 
 /// Why a machine is left alone.
@@ -83,24 +94,50 @@ impl PoolMemberWriter {
         tasks
     }
 
-    /// Brings the documents to what they shall list. `limit`: how many instances of a scale set at once; `None`: as many as usual.
+    /// Brings the documents to what they shall list. `facts`: of scale sets.
     pub(super) async fn write(
         &self,
         arm: &ArmClient,
         tasks: PoolMemberUpdates,
-        limit: impl Fn(&ResourceId) -> Option<usize>,
+        facts: impl Fn(&ResourceId) -> ScaleSetFacts,
     ) -> PoolSyncOutcome {
         let mut groups: BTreeMap<Option<ResourceId>, Vec<PoolMemberUpdate>> = BTreeMap::new();
         for (_, task) in self.with_failed(tasks).into_iter().filter(|(key, task)| !self.has_refused(key, &task.patch)) {
             groups.entry(task.resource.scale_set()).or_default().push(task);
         }
         let groups = groups.into_iter().map(|(set, tasks)| {
-            let at_once = set.as_ref().and_then(&limit).unwrap_or(AT_ONCE);
-            let writes = tasks.into_iter().map(|task| self.write_one(arm, task));
-            futures::stream::iter(writes).buffer_unordered(at_once).collect::<Vec<_>>()
+            let facts = set.as_ref().map(&facts).unwrap_or_default();
+            self.write_group(arm, set, tasks, facts)
         });
         let mut outcome = PoolSyncOutcome::default();
-        join_all(groups).await.into_iter().flatten().for_each(|one| outcome.merge(one));
+        join_all(groups).await.into_iter().for_each(|one| outcome.merge(one));
+        outcome
+    }
+
+    /// The instances of one scale set, or all interfaces.
+    async fn write_group(
+        &self,
+        arm: &ArmClient,
+        set: Option<ResourceId>,
+        tasks: Vec<PoolMemberUpdate>,
+        facts: ScaleSetFacts,
+    ) -> PoolSyncOutcome {
+        let mut listed = match &set {
+            Some(set) => {
+                let wanted: HashSet<String> = tasks.iter().map(|task| task.resource.key()).collect();
+                listed_instances(arm, set, &wanted, facts.instances).await
+            }
+            None => HashMap::new(),
+        };
+        let writes = tasks.into_iter().map(|task| {
+            let shown = listed.remove(&task.resource.key());
+            self.write_one(arm, task, shown)
+        });
+        let mut written = futures::stream::iter(writes).buffer_unordered(facts.at_once.unwrap_or(AT_ONCE));
+        let mut outcome = PoolSyncOutcome::default();
+        while let Some(one) = written.next().await {
+            outcome.merge(one);
+        }
         outcome
     }
 
@@ -109,12 +146,18 @@ impl PoolMemberWriter {
         self.refused().get(key).is_some_and(|(refused, until)| refused == wish && *until > now)
     }
 
-    async fn write_one(&self, arm: &ArmClient, task: PoolMemberUpdate) -> PoolSyncOutcome {
+    /// `shown`: the document of an instance, as a list has it.
+    async fn write_one(
+        &self,
+        arm: &ArmClient,
+        task: PoolMemberUpdate,
+        mut shown: Option<VirtualMachineScaleSetVm>,
+    ) -> PoolSyncOutcome {
         let name = if task.node.is_empty() { task.resource.id().as_str() } else { &task.node };
         let mut outcome = PoolSyncOutcome::default();
         for _ in 0..TRIES {
             outcome.failures.clear();
-            match self.attempt(arm, &task, &mut outcome).await {
+            match self.attempt(arm, &task, shown.take(), &mut outcome).await {
                 Ok(None) => {
                     outcome.summary.machines += 1;
                     info!(change = %PlannedChange::Pool(&PoolChange::of_member(task.clone())), "changed back-end pools of a machine");
@@ -169,15 +212,16 @@ impl PoolMemberWriter {
         refused.insert(task.resource.key(), (task.patch.clone(), now + stands));
     }
 
-    /// Reads, plans and writes one document. Answers why it was left.
+    /// Reads one document unless it is `shown`, plans and writes it. Answers why it was left.
     async fn attempt(
         &self,
         arm: &ArmClient,
         task: &PoolMemberUpdate,
+        shown: Option<VirtualMachineScaleSetVm>,
         outcome: &mut PoolSyncOutcome,
     ) -> ArmResult<Option<MachineSkipReason>> {
         let done = match &task.resource {
-            PoolMemberResource::Instance(id) => instance(arm, id, &task.patch, outcome).await,
+            PoolMemberResource::Instance(id) => instance(arm, id, shown, &task.patch, outcome).await,
             PoolMemberResource::Interface(id) => interface(arm, id, &task.patch, outcome).await,
         };
         self.note_failure(task, &done);
@@ -213,10 +257,14 @@ fn defer_failures(mut outcome: PoolSyncOutcome) -> PoolSyncOutcome {
 async fn instance(
     arm: &ArmClient,
     id: &ResourceId,
+    shown: Option<VirtualMachineScaleSetVm>,
     wish: &PoolMembershipPatch,
     outcome: &mut PoolSyncOutcome,
 ) -> ArmResult<Option<MachineSkipReason>> {
-    let document: VirtualMachineScaleSetVm = arm.get(&api::SCALE_SET_VMS, id, &[INSTANCE_VIEW]).await?;
+    let document = match shown {
+        Some(document) => document,
+        None => arm.get::<VirtualMachineScaleSetVm>(&api::SCALE_SET_VMS, id, &[INSTANCE_VIEW]).await?,
+    };
     let view = document.properties.as_ref().and_then(|properties| properties.instance_view.as_ref());
     let power = view.and_then(|view| view.power_state()).unwrap_or_default();
     if wish.leave.is_empty() && node_ip_configuration::is_off(power) {

@@ -12,10 +12,11 @@
 //!                    managed_pool ─► by_address ─► PoolWriter                  pools that list addresses
 //! ```
 //! Whether a machine is in a pool is told by the pools in [`ObservedNetwork`], so that nothing is read while nothing has to change. Every
-//! document is written by itself and planned from what it is then: a process killed between any two requests leaves what the next one
+//! document is written by itself, once for all pools, and planned from what it is then: a process killed between any two requests leaves what the next one
 //! completes.
 
 mod by_address;
+mod member_list;
 mod member_writer;
 mod model_writer;
 mod outcome;
@@ -57,7 +58,7 @@ use crate::providers::azure::{
 };
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
-use member_writer::PoolMemberWriter;
+use member_writer::{PoolMemberWriter, ScaleSetFacts};
 use model_writer::ScaleSetModelWriter;
 use outcome::PoolSyncOutcome;
 pub use outcome::{PoolSyncError, PoolSyncFailure, PoolSyncSummary};
@@ -213,12 +214,16 @@ impl BackendPoolSyncer {
         }
     }
 
-    /// Takes everything out of the pools of a load balancer that is about to be deleted: models first, so that no new instance comes.
+    /// Takes everything out of the pools of load balancers that are about to be deleted: models first, so that no new instance comes.
     /// Scale sets are listed anew.
-    pub async fn leave(&self, load_balancer: &ArmLoadBalancer, urgency: Urgency) -> Result<PoolSyncSummary, PoolSyncError> {
-        let name = load_balancer.name.clone().unwrap_or_default();
-        let why = LeaveReason::LoadBalancerGoes(name);
-        self.evict(&managed_pool::all_of(load_balancer), &why, true, urgency).await.into_result()
+    pub async fn leave(
+        &self,
+        load_balancers: &[&ArmLoadBalancer],
+        urgency: Urgency,
+    ) -> Result<PoolSyncSummary, PoolSyncError> {
+        let names = load_balancers.iter().filter_map(|document| document.name.clone()).collect();
+        let targets: Vec<ManagedPool> = load_balancers.iter().flat_map(|document| managed_pool::all_of(document)).collect();
+        self.evict(&targets, &LeaveReason::LoadBalancersGo(names), true, urgency).await.into_result()
     }
 
     async fn evict(&self, targets: &[ManagedPool], why: &LeaveReason, fresh: bool, urgency: Urgency) -> PoolSyncOutcome {
@@ -231,12 +236,13 @@ impl BackendPoolSyncer {
         if self.settings.vm_type != VmType::Standard || !sets.is_empty() {
             outcome.merge(self.model_writer.evict(&arm, (&wish, why), sets, fresh).await);
         }
-        outcome.merge(self.member_writer.write(&arm, tasks, |set| self.at_once(set)).await);
+        outcome.merge(self.member_writer.write(&arm, tasks, |set| self.facts(set)).await);
         outcome
     }
 
-    fn at_once(&self, set: &ResourceId) -> Option<usize> {
-        (self.batch_size > 1 && self.model_writer.is_coordinated(set)).then_some(self.batch_size)
+    fn facts(&self, set: &ResourceId) -> ScaleSetFacts {
+        let batches = self.batch_size > 1 && self.model_writer.is_coordinated(set);
+        ScaleSetFacts { at_once: batches.then_some(self.batch_size), instances: self.model_writer.capacity(set) }
     }
 
     async fn by_interface(
@@ -263,7 +269,7 @@ impl BackendPoolSyncer {
         standings.extend(unclaimed.iter().map(excluded));
         member_updates::leaves(&targets, &standings, &self.settings, &mut tasks);
         member_updates::mark_orphans(&mut tasks, |key| unclaimed.contains_key(key));
-        outcome.merge(self.member_writer.write(&arm, tasks, |set| self.at_once(set)).await);
+        outcome.merge(self.member_writer.write(&arm, tasks, |set| self.facts(set)).await);
         let is_off = |seat: &PoolMember| !seat.is_active && seat.lacks(&targets, &self.settings);
         let off = (outcome.deferred || seats.iter().any(is_off)).then_some(POWERED_OFF_RESYNC);
         *self.lock_resync_after() = off.into_iter().chain(due).min();

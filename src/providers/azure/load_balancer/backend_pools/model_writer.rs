@@ -1,7 +1,7 @@
 //! The models of scale sets: what was last seen of them, and writing which pools they list.
 //!
 //! In: wishes by scale set. Out: models written. One list of the cluster's scale sets stands for as long as `vmssCacheTTLInSeconds` says;
-//! a model is read again before it is written, and only when the list says that it has to be.
+//! a model is written only when the list says that it has to be, and read again before that unless it has just been listed.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -88,6 +88,11 @@ impl ScaleSetModelWriter {
         self.known(set).and_then(tags).is_some_and(|tags| tags.contains_key(COORDINATED))
     }
 
+    /// How many instances a set had when it was last seen.
+    pub(super) fn capacity(&self, set: &ResourceId) -> Option<usize> {
+        usize::try_from(self.known(set)?.sku.as_ref()?.capacity?).ok()
+    }
+
     /// Lists the scale sets unless that was done within `age`.
     async fn list(&self, arm: &ArmClient, age: Duration) -> ArmResult<()> {
         let started = Instant::now();
@@ -107,14 +112,16 @@ impl ScaleSetModelWriter {
         arm: &ArmClient,
         wishes: BTreeMap<ResourceId, PoolMembershipPatch>,
     ) -> PoolSyncOutcome {
-        self.bring(arm, wishes, &LeaveReason::NotInPool).await
+        self.ensure_as_of(arm, wishes, &LeaveReason::NotInPool, Instant::now()).await
     }
 
-    async fn bring(
+    /// The same; a list that was read after `started` is fresh enough to write on.
+    async fn ensure_as_of(
         &self,
         arm: &ArmClient,
         wishes: BTreeMap<ResourceId, PoolMembershipPatch>,
         why: &LeaveReason,
+        started: Instant,
     ) -> PoolSyncOutcome {
         let mut outcome = PoolSyncOutcome::default();
         if wishes.is_empty() {
@@ -132,8 +139,12 @@ impl ScaleSetModelWriter {
             // A set that is not listed is new.
             wish.last_write_failed || self.known(set).is_none_or(|known| node_ip_configuration::model(&known, wish).is_ok())
         });
-        let mut written =
-            futures::stream::iter(due.map(|(set, wish)| self.write(arm, set, wish, why))).buffer_unordered(AT_ONCE);
+        let is_fresh = self.cache().listed_at.is_some_and(|listed| listed >= started);
+        let writes = due.map(|(set, wish)| {
+            let listed = self.known(&set).filter(|_| is_fresh);
+            self.write(arm, set, (wish, why), listed)
+        });
+        let mut written = futures::stream::iter(writes).buffer_unordered(AT_ONCE);
         while let Some(one) = written.next().await {
             outcome.merge(one);
         }
@@ -148,26 +159,29 @@ impl ScaleSetModelWriter {
         others: Vec<ResourceId>,
         fresh: bool,
     ) -> PoolSyncOutcome {
+        let started = Instant::now();
         if let Err(error) = self.list(arm, if fresh { Duration::ZERO } else { self.ttl }).await {
             let mut outcome = PoolSyncOutcome::default();
             outcome.fail("models of scale sets", error);
             return outcome;
         }
         let listed: Vec<ResourceId> = self.cache().sets.keys().cloned().collect();
-        self.bring(arm, listed.into_iter().chain(others).map(|set| (set, wish.clone())).collect(), why).await
+        let wishes = listed.into_iter().chain(others).map(|set| (set, wish.clone())).collect();
+        self.ensure_as_of(arm, wishes, why, started).await
     }
 
+    /// `listed`: the model as it has just been listed.
     async fn write(
         &self,
         arm: &ArmClient,
         set: ResourceId,
-        wish: PoolMembershipPatch,
-        why: &LeaveReason,
+        (wish, why): (PoolMembershipPatch, &LeaveReason),
+        mut listed: Option<Arc<VirtualMachineScaleSet>>,
     ) -> PoolSyncOutcome {
         let mut outcome = PoolSyncOutcome::default();
         for _ in 0..TRIES {
             outcome.failures.clear();
-            match self.attempt(arm, &set, (&wish, why), &mut outcome).await {
+            match self.attempt(arm, &set, (&wish, why), listed.take(), &mut outcome).await {
                 Ok(()) => break,
                 Err(error) if matches!(error.class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound) => {
                     debug!(scale_set = set.name(), "scale set gone; model not written");
@@ -191,9 +205,15 @@ impl ScaleSetModelWriter {
         arm: &ArmClient,
         set: &ResourceId,
         (wish, why): (&PoolMembershipPatch, &LeaveReason),
+        listed: Option<Arc<VirtualMachineScaleSet>>,
         outcome: &mut PoolSyncOutcome,
     ) -> Result<(), ArmError> {
-        let document: VirtualMachineScaleSet = arm.get(&api::SCALE_SETS, set, &[]).await?;
+        // Without a version nothing would show that it has changed since.
+        let is_versioned = |body: VirtualMachineScaleSet| body.etag.is_some_and(|etag| !etag.is_empty());
+        let document = match listed.filter(|known| node_ip_configuration::model(known, wish).is_ok_and(is_versioned)) {
+            Some(listed) => Arc::unwrap_or_clone(listed),
+            None => arm.get(&api::SCALE_SETS, set, &[]).await?,
+        };
         let body = match node_ip_configuration::model(&document, wish) {
             Ok(body) => body,
             Err(skip) => {

@@ -21,7 +21,6 @@ use crate::{
         arm::{
             ArmError, ArmResult, ResourceId, Urgency,
             network::{ArmLoadBalancer, BackendAddressPool},
-            spelling,
         },
         inventory::LookupError,
         load_balancer::{
@@ -141,16 +140,16 @@ fn interface_error(error: &PoolSyncError) -> Option<&ArmError> {
     errors.into_iter().find(|error| error.request.starts_with("PUT") && error.request.contains("/networkInterfaces/"))
 }
 
-/// Takes everybody out of the pools of a load balancer that is about to go.
+/// Takes everybody out of the pools of load balancers that are about to go.
 pub(super) async fn leave(
     world: &StageContext,
     asks: &[ServiceRequest],
-    balancer: &ArmLoadBalancer,
+    balancers: &[&ArmLoadBalancer],
     urgency: Urgency,
 ) -> CloudResult<()> {
     let running = world.pool_metrics.leave(asks);
     let members = world.backend_pools.lock().await;
-    let left = finish_sync(world, members.leave(balancer, urgency).await);
+    let left = finish_sync(world, members.leave(balancers, urgency).await);
     running.into_iter().for_each(|one| one.end(left.is_ok()));
     left
 }

@@ -8,10 +8,11 @@ use std::{
 };
 
 use async_trait::async_trait;
-use futures::future::join_all;
+use futures::future::{join, join_all};
 
 use super::{
-    admission, backend_pools,
+    admission,
+    backend_pools::{self, LoadBalancerDeletion},
     batch_commit::{self, AttemptError, BatchStage, ServiceResults},
     shared_write::SharedWrite,
     stage_context::{StageContext, StageInput, partition_blocked},
@@ -225,10 +226,13 @@ impl LoadBalancerStage<'_> {
             at_once().for_each(|(change, causes)| {
                 self.context.announce(PlannedChange::LoadBalancer(change, causes), causes);
             });
+            let (puts, deletions): (Vec<_>, Vec<_>) =
+                at_once().map(|(change, _)| change).partition(|change| matches!(change.write, LoadBalancerWrite::Put(_)));
             // What one answers breaks off none of the others.
-            let written = join_all(at_once().map(|(change, _)| self.write_one(change, look, asks))).await;
-            let mut failed: Vec<_> =
-                at_once().zip(written).filter_map(|((change, _), written)| Some((change, written.err()?))).collect();
+            let (put, deleted) =
+                join(join_all(puts.iter().map(|change| self.put(change, look))), self.delete(&deletions, look, asks)).await;
+            let answers = puts.into_iter().zip(put).chain(deletions.into_iter().zip(deleted));
+            let mut failed: Vec<_> = answers.filter_map(|(change, written)| Some((change, written.err()?))).collect();
             if !failed.is_empty() {
                 let later = documents.iter().filter(|change| change.wave > wave);
                 let ids = failed.iter().map(|(change, _)| *change).chain(later).map(|change| change.id.clone()).collect();
@@ -238,39 +242,49 @@ impl LoadBalancerStage<'_> {
         Ok(())
     }
 
-    async fn write_one(
-        &self,
-        change: &LoadBalancerChange,
-        look: &StageInput,
-        asks: &[ServiceRequest],
-    ) -> Result<(), AttemptError> {
-        match &change.write {
-            LoadBalancerWrite::Put(document) => {
-                let new = new_pools(&look.observed, change);
-                if let Err(error) = self.context.writer.put_load_balancer(&change.id, document, Urgency::Shared).await {
-                    return Err(self.finish_public_ip(error).await.into());
-                }
-                if !new.is_empty() {
-                    self.context.unfilled_pools().extend(new);
-                    self.context.invalidate_pool_sync();
-                }
-                Ok(())
-            }
-            LoadBalancerWrite::Delete => self.delete(change, look, asks).await,
+    async fn put(&self, change: &LoadBalancerChange, look: &StageInput) -> Result<(), AttemptError> {
+        let LoadBalancerWrite::Put(document) = &change.write else { return Ok(()) };
+        let new = new_pools(&look.observed, change);
+        if let Err(error) = self.context.writer.put_load_balancer(&change.id, document, Urgency::Shared).await {
+            return Err(self.finish_public_ip(error).await.into());
         }
+        if !new.is_empty() {
+            self.context.unfilled_pools().extend(new);
+            self.context.invalidate_pool_sync();
+        }
+        self.context.newcomers.created(&change.id);
+        Ok(())
     }
 
+    /// Deletes load balancers. Their machines leave all of them at once, so that each is written once. An answer for each.
     async fn delete(
         &self,
-        change: &LoadBalancerChange,
+        changes: &[&LoadBalancerChange],
         look: &StageInput,
         asks: &[ServiceRequest],
+    ) -> Vec<Result<(), AttemptError>> {
+        let known: Vec<Option<&ArmLoadBalancer>> =
+            changes.iter().map(|change| look.observed.load_balancer(&change.id)).collect();
+        let begun = changes.iter().zip(known).map(|(change, known)| Some((known?, self.context.begin_deletion(&change.id))));
+        let begun: Vec<Option<(&ArmLoadBalancer, LoadBalancerDeletion<'_>)>> = begun.collect();
+        let emptied: Vec<&ArmLoadBalancer> = begun.iter().flatten().map(|(document, _)| *document).collect();
+        if !emptied.is_empty()
+            && let Err(error) = backend_pools::leave(self.context, asks, &emptied, self.urgency).await
+        {
+            return changes.iter().map(|_| Err(AttemptError::SomeServices(error.clone()))).collect();
+        }
+        join_all(changes.iter().zip(begun).map(|(change, begun)| self.delete_emptied(change, begun, asks))).await
+    }
+
+    async fn delete_emptied(
+        &self,
+        change: &LoadBalancerChange,
+        begun: Option<(&ArmLoadBalancer, LoadBalancerDeletion<'_>)>,
+        asks: &[ServiceRequest],
     ) -> Result<(), AttemptError> {
-        let Some(document) = look.observed.load_balancer(&change.id) else { return Ok(()) };
-        let mut leaving = self.context.begin_deletion(&change.id);
-        backend_pools::leave(self.context, asks, document, self.urgency).await.map_err(AttemptError::SomeServices)?;
+        let Some((document, mut deletion)) = begun else { return Ok(()) };
         let deleted = self.context.writer.delete_load_balancer(&change.id, document, Urgency::Shared).await;
-        leaving.is_gone = deleted.is_ok();
+        deletion.is_gone = deleted.is_ok();
         Ok(deleted.inspect_err(|error| self.context.record_failed_call(asks, ArmCallKind::DeleteLoadBalancer, error))?)
     }
 

@@ -8,6 +8,7 @@ mod backend_pools;
 mod batch_commit;
 mod dry_run;
 mod load_balancers;
+mod newcomers;
 mod pipeline;
 mod pool_metrics;
 mod pool_sync_state;
@@ -26,6 +27,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use serde_json::{Value, json};
 
 use self::{
+    newcomers::Newcomers,
     pipeline::{RetainedResources, ServicePipeline},
     pool_metrics::PoolMetrics,
     progress::{PipelineProgress, PipelineStage},
@@ -142,6 +144,7 @@ impl AzureLoadBalancers {
             settings: Arc::clone(&settings),
             hosts: Mutex::default(),
             unfilled_pools: Mutex::default(),
+            newcomers: Newcomers::default(),
             deleting: Mutex::default(),
             pool_sync: Mutex::default(),
             public_ip_attempts: Mutex::default(),

@@ -15,6 +15,7 @@ use super::{
     backend_pools,
     batch_commit::{ServiceQuarantine, commit_batch},
     load_balancers::{LoadBalancerStage, LoadBalancerStageResult, PlacedService},
+    newcomers::Newcomer,
     progress::PipelineStage,
     security_group::SecurityGroupStage,
     stage_context::StageContext,
@@ -28,7 +29,7 @@ use crate::{
         },
         load_balancer::{events::ArmCallKind, explain::cloud_error},
         planner::load_balancer::{
-            desired::{ServiceRequest, load_balancers::RetainedFrontend, public_ips::PublicIpRelease},
+            desired::{ServiceRequest, expected, load_balancers::RetainedFrontend, public_ips::PublicIpRelease},
             plan::print::PlannedChange,
             rule_memory::ParsedService,
             spec::{ServiceIdentity, ServiceSpec},
@@ -44,6 +45,8 @@ const MIN_GATHER_DELAY: Duration = Duration::from_millis(50);
 
 /// Longest that a Service with its public IPs waits for others that still get theirs.
 const MAX_LOAD_BALANCER_DELAY: Duration = Duration::from_secs(30);
+/// Longest that machines wait to join new load balancers, while one of those is still to be made.
+const MAX_NEWCOMER_DELAY: Duration = Duration::from_secs(10);
 /// Longest that it waits for others before the security group is written: they come in the batches of the load balancers.
 const MAX_SECURITY_GROUP_DELAY: Duration = Duration::from_secs(5);
 
@@ -114,6 +117,7 @@ impl ServicePipeline {
     /// `None`: it has to begin anew.
     async fn run_once(&self, ask: &ServiceRequest, urgency: Urgency) -> CloudResult<Option<RetainedResources>> {
         let awaited = StageReservations { load_balancers: self.load_balancers.reserve(), security: self.security.reserve() };
+        let newcomer = self.newcomer(ask);
         self.report_stage(ask, PipelineStage::Planning);
         let turn = || QueuedRequest { request: ask.clone(), urgency };
         let puts = batch_result(self.admission.submit(turn(), None, |turns| self.admit(turns)).await)??;
@@ -124,6 +128,7 @@ impl ServicePipeline {
         let step =
             self.load_balancers.submit(turn(), Some(awaited.load_balancers), |turns| self.write_load_balancers(turns)).await;
         let LoadBalancerStageResult::Placed(got) = batch_result(step)?? else { return Ok(None) };
+        drop(newcomer);
         let joined = self.join_pools(ask, turn()).await;
         if got.recreated {
             drop(awaited.security);
@@ -136,6 +141,13 @@ impl ServicePipeline {
         let is_done = self.release(ask, &got, urgency).await? && !got.recreated;
         let PlacedService { placement: placed, retained_public_ips: kept, .. } = *got;
         Ok(is_done.then_some(RetainedResources { frontends: placed.retained_frontends, public_ips: kept }))
+    }
+
+    /// Says that a load balancer is about to be made for this Service.
+    fn newcomer(&self, ask: &ServiceRequest) -> Option<Newcomer<'_>> {
+        let ServiceRequest::Ensure(spec) = ask else { return None };
+        let id = expected::load_balancer(spec.internal, &self.context.settings);
+        self.context.observer.load_balancer(&id).is_none().then(|| self.context.newcomers.announce(id))
     }
 
     async fn join_pools(&self, ask: &ServiceRequest, turn: QueuedRequest) -> CloudResult<()> {
@@ -196,6 +208,9 @@ impl ServicePipeline {
 
     async fn join(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<()>> {
         let (asks, urgency) = merge_requests(turns);
+        if !self.context.unfilled_pools().is_empty() {
+            self.context.newcomers.all_here(MAX_NEWCOMER_DELAY).await;
+        }
         let joined = backend_pools::join(&self.context, &asks, urgency).await;
         vec![joined; asks.len()]
     }

@@ -7,7 +7,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Node;
 
-use super::{pool_metrics::PoolMetrics, pool_sync_state::PoolSyncState, progress::PipelineProgress};
+use super::{newcomers::Newcomers, pool_metrics::PoolMetrics, pool_sync_state::PoolSyncState, progress::PipelineProgress};
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
@@ -55,6 +55,8 @@ pub(super) struct StageContext {
     pub(super) events: EventRecorder,
     /// Pools that were made and not filled yet.
     pub(super) unfilled_pools: Mutex<BTreeSet<ResourceId>>,
+    /// Services on their way to load balancers that do not exist yet.
+    pub(super) newcomers: Newcomers,
     /// Load balancers that are about to be deleted.
     pub(super) deleting: Mutex<BTreeSet<ResourceId>>,
     /// Whether the pools are where they have to be.

@@ -196,7 +196,8 @@ impl Cloud {
     }
 
     pub(super) async fn leave(&self, load_balancer: &ArmLoadBalancer) -> Result<PoolSyncSummary, PoolSyncError> {
-        let work: BoxFuture<'_, _> = Box::pin(self.members.leave(load_balancer, Urgency::Deletion));
+        let leaving = [load_balancer];
+        let work: BoxFuture<'_, _> = Box::pin(self.members.leave(&leaving, Urgency::Deletion));
         work.await
     }
 

@@ -22,16 +22,17 @@ pub fn load_balancers<'a>(
     others: impl Iterator<Item = &'a Arc<ServiceSpec>>,
     settings: &LoadBalancerSettings,
 ) -> BTreeSet<ResourceId> {
-    let name = placement::primary_name(settings);
     let all = asks.iter().filter_map(ServiceRequest::spec).chain(others);
     let goes = asks.iter().any(|ask| matches!(ask, ServiceRequest::Delete(..)));
     let served: BTreeSet<bool> = all.filter(|spec| !spec.status_addresses.is_empty()).map(|spec| spec.internal).collect();
     let kinds = [false, true].into_iter().filter(|internal| goes || served.contains(internal));
-    let id = |internal| {
-        let name = naming::load_balancer(name, internal);
-        settings.load_balancer_group.resource(api::LOAD_BALANCERS.resource_type, &[&name])
-    };
-    kinds.map(id).collect()
+    kinds.map(|internal| load_balancer(internal, settings)).collect()
+}
+
+/// The load balancer that Services are on, unless the basic SKU spreads them.
+pub fn load_balancer(internal: bool, settings: &LoadBalancerSettings) -> ResourceId {
+    let name = naming::load_balancer(placement::primary_name(settings), internal);
+    settings.load_balancer_group.resource(api::LOAD_BALANCERS.resource_type, &[&name])
 }
 
 /// Public IPs of those who go: named by them, or under the name that the controller gives.

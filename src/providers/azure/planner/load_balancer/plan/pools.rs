@@ -36,7 +36,12 @@ use super::{
     waiting::WaitingFor,
 };
 use crate::providers::azure::{
-    arm::{ResourceId, compute::VirtualMachineScaleSet, spelling},
+    arm::{
+        ResourceId,
+        compute::VirtualMachineScaleSet,
+        network::{ArmLoadBalancer, BackendAddressPool},
+        spelling,
+    },
     config::BackendPoolType,
     inventory::{LookupError, Machine, MachineQuery},
 };
@@ -158,7 +163,7 @@ fn evict_deleted(
 ) {
     for change in network.load_balancers.changes.iter().filter(|change| change.write == LoadBalancerWrite::Delete) {
         let pools = observed.load_balancer(&change.id).map(managed_pool::all_of).unwrap_or_default();
-        let why = LeaveReason::LoadBalancerGoes(change.id.name().to_owned());
+        let why = LeaveReason::LoadBalancersGo(vec![change.id.name().to_owned()]);
         evict(&pools, &why, input, settings, plan);
     }
 }

@@ -111,8 +111,8 @@ pub enum LeaveReason {
     NotInPool,
     /// No Node claims it: nobody waits for it.
     Orphan,
-    /// This load balancer is deleted.
-    LoadBalancerGoes(String),
+    /// These load balancers are deleted.
+    LoadBalancersGo(Vec<String>),
     /// The pools list addresses instead.
     ByAddress,
 }
@@ -122,7 +122,10 @@ impl fmt::Display for LeaveReason {
         match self {
             Self::NotInPool => f.write_str("the Node does not belong into it"),
             Self::Orphan => f.write_str("no Node claims it"),
-            Self::LoadBalancerGoes(name) => write!(f, "load balancer {name} goes"),
+            Self::LoadBalancersGo(names) => match &names[..] {
+                [name] => write!(f, "load balancer {name} goes"),
+                names => write!(f, "load balancers {} go", names.join(", ")),
+            },
             Self::ByAddress => f.write_str("the pool lists addresses from now on"),
         }
     }

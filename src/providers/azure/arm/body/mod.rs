@@ -1,0 +1,80 @@
+//! What is sent when a document is written: what ARM reads, without what only ARM writes. Pure.
+//!
+//! In: a document, mostly made of what ARM sent. Out: its JSON without the fields of [`read_only`]. What the table does not name goes along,
+//! whoever knows it: newer fields of Azure's, other people's settings. The version that a write is for goes in a header, not in the body.
+
+pub mod read_only;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::{ApiType, api};
+use read_only::ReadOnlyFields;
+
+const ADDRESSES: &str = "loadBalancerBackendAddresses";
+const CONFIGURATION: &str = "networkInterfaceIPConfiguration";
+
+/// The body of a write of this document.
+pub fn of(kind: &ApiType, document: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    let Some(fields) = read_only::of(kind) else { return serde_json::to_vec(document) };
+    let mut body = serde_json::to_value(document)?;
+    strip(fields, &mut body);
+    serde_json::to_vec(&body)
+}
+
+/// Takes away what only ARM writes. Answers the paths of what was there.
+pub fn strip(fields: &ReadOnlyFields, body: &mut Value) -> Vec<&'static str> {
+    let mut found: Vec<&'static str> = fields.paths.iter().copied().filter(|path| remove(body, path)).collect();
+    found.extend(strip_members(fields, body).then_some(CONFIGURATION));
+    found
+}
+
+/// Whether there was something at the path.
+fn remove(value: &mut Value, path: &str) -> bool {
+    match value {
+        Value::Array(items) => items.iter_mut().fold(false, |found, item| remove(item, path) || found),
+        Value::Object(fields) => match path.split_once('.') {
+            Some((first, rest)) => fields.get_mut(first).is_some_and(|inner| remove(inner, rest)),
+            None => fields.remove(path).is_some(),
+        },
+        _ => false,
+    }
+}
+
+/// Takes the interfaces out of the addresses of pools. Whether there were any.
+fn strip_members(fields: &ReadOnlyFields, body: &mut Value) -> bool {
+    let of = |pool: &mut Value| pool["properties"].as_object_mut().is_some_and(strip_interfaces);
+    if *fields.kind == api::BACKEND_POOLS {
+        return of(body);
+    }
+    let pools = body["properties"].get_mut("backendAddressPools").and_then(Value::as_array_mut);
+    pools.into_iter().flatten().fold(false, |found, pool| of(pool) || found)
+}
+
+/// Addresses that only show which interfaces list the pool go. Where one says more, ARM knows them by the interface, unless they have an IP.
+fn strip_interfaces(pool: &mut Map<String, Value>) -> bool {
+    let Some(addresses) = pool.get_mut(ADDRESSES).and_then(Value::as_array_mut) else { return false };
+    if !addresses.is_empty() && addresses.iter().all(only_shows_interface) {
+        return pool.remove(ADDRESSES).is_some();
+    }
+    let with_ip = addresses.iter_mut().filter(|address| has_ip(address));
+    with_ip.fold(false, |found, address| remove(&mut address["properties"], CONFIGURATION) || found)
+}
+
+fn has_ip(address: &Value) -> bool {
+    address["properties"]["ipAddress"].as_str().is_some_and(|ip| !ip.is_empty())
+}
+
+fn only_shows_interface(address: &Value) -> bool {
+    let Some(properties) = address["properties"].as_object() else { return false };
+    let says_nothing = |(name, value): (&String, &Value)| match name.as_str() {
+        CONFIGURATION => true,
+        "adminState" => value == "None",
+        "ipAddress" => value == "",
+        _ => value.is_null(),
+    };
+    properties.contains_key(CONFIGURATION) && properties.iter().all(says_nothing)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! The instances of a scale set as one list shows them, where that is cheaper than to read each.
+//!
+//! In: a scale set, the instances that are about to be written, how many the set has. Out: their documents, to be written on the version
+//! that the list shows. What the list lacks, or shows without a version, is read by itself.
+
+use std::collections::{HashMap, HashSet};
+
+use tracing::debug;
+
+use crate::providers::azure::arm::{ArmClient, ResourceId, api, compute::VirtualMachineScaleSetVm};
+
+/// Instances on a page of the list, as far as is known.
+const PAGE: usize = 100;
+/// How many instances a scale set is taken to have of which nothing is known.
+const UNKNOWN_SIZE: usize = 1000;
+pub(super) const INSTANCE_VIEW: (&str, &str) = ("$expand", "instanceView");
+
+/// Whether the pages of the list are fewer than the instances. Compute counts them apart: reads of an instance by instance.
+fn list_pays(instances: usize, size: Option<usize>) -> bool {
+    instances > size.unwrap_or(UNKNOWN_SIZE).div_ceil(PAGE).max(1)
+}
+
+/// The documents of `wanted`, by key, as far as a list is worth it and shows them.
+pub(super) async fn listed_instances(
+    arm: &ArmClient,
+    set: &ResourceId,
+    wanted: &HashSet<String>,
+    size: Option<usize>,
+) -> HashMap<String, VirtualMachineScaleSetVm> {
+    let mut found = HashMap::new();
+    if !list_pays(wanted.len(), size) {
+        return found;
+    }
+    let take = |page: Vec<VirtualMachineScaleSetVm>| {
+        let versioned = page.into_iter().filter(|document| document.etag.as_ref().is_some_and(|etag| !etag.is_empty()));
+        found.extend(versioned.filter_map(|document| {
+            let key = document.id.as_ref()?.to_ascii_lowercase();
+            wanted.contains(&key).then_some((key, document))
+        }));
+    };
+    let path = format!("{set}/virtualMachines");
+    if let Err(error) = arm.list_with(&api::SCALE_SET_VMS, &path, &[INSTANCE_VIEW], take).await {
+        debug!(scale_set = set.name(), %error, "instances cannot be listed, reading each");
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_takes_the_place_of_more_reads_than_it_has_pages() {
+        for (instances, size, pays) in [
+            (1, Some(1), false),
+            (2, Some(2), true),
+            (10, Some(10), true),
+            (2, Some(101), false),
+            (10, Some(1000), false),
+            (11, Some(1000), true),
+            (10, None, false),
+            (1000, None, true),
+        ] {
+            assert_eq!(list_pays(instances, size), pays, "{instances} of {size:?}");
+        }
+    }
+}

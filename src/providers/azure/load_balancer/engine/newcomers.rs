@@ -1,0 +1,127 @@
+//! Services on their way to a load balancer that does not exist yet, so that machines join all new load balancers at once.
+//!
+//! In: who sets out, which load balancers are there by now. Out: the moment when nobody is on the way to one that is not. The first external
+//! Service waits for its public IP and the first internal one for nothing; the machines of both are written once when they are written last.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::timeout};
+
+use crate::providers::azure::arm::ResourceId;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Newcomers {
+    state: Mutex<NewcomerTickets>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct NewcomerTickets {
+    issued: u64,
+    by_load_balancer: BTreeMap<ResourceId, BTreeSet<u64>>,
+}
+
+/// Somebody on the way. Dropping it says that they have come, or come no more.
+pub(super) struct Newcomer<'a> {
+    all: &'a Newcomers,
+    load_balancer: ResourceId,
+    ticket: u64,
+}
+
+impl Drop for Newcomer<'_> {
+    fn drop(&mut self) {
+        let mut state = self.all.lock();
+        if let Some(tickets) = state.by_load_balancer.get_mut(&self.load_balancer) {
+            tickets.remove(&self.ticket);
+        }
+        drop(state);
+        self.all.changed.notify_waiters();
+    }
+}
+
+impl Newcomers {
+    fn lock(&self) -> MutexGuard<'_, NewcomerTickets> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody sets out for a load balancer that does not exist.
+    pub(super) fn announce(&self, load_balancer: ResourceId) -> Newcomer<'_> {
+        let mut state = self.lock();
+        state.issued += 1;
+        let ticket = state.issued;
+        state.by_load_balancer.entry(load_balancer.clone()).or_default().insert(ticket);
+        Newcomer { all: self, load_balancer, ticket }
+    }
+
+    /// It exists now: nobody is new to it.
+    pub(super) fn created(&self, load_balancer: &ResourceId) {
+        self.lock().by_load_balancer.remove(load_balancer);
+        self.changed.notify_waiters();
+    }
+
+    fn any(&self) -> bool {
+        self.lock().by_load_balancer.values().any(|tickets| !tickets.is_empty())
+    }
+
+    /// Waits until nobody is on the way, but no longer than `longest`.
+    pub(super) async fn all_here(&self, longest: Duration) {
+        let wait = async {
+            loop {
+                let changed = self.changed.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                if !self.any() {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        // Whoever takes longer finds the machines written, and has them written again.
+        let _ = timeout(longest, wait).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const LONGEST: Duration = Duration::from_secs(10);
+
+    fn id(name: &str) -> ResourceId {
+        ResourceId::parse(&format!("/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/{name}"))
+            .unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_waits_for_those_who_set_out_and_not_for_ever() {
+        let all = Newcomers::default();
+        let waited = async |until: &Newcomers| {
+            let started = Instant::now();
+            until.all_here(LONGEST).await;
+            started.elapsed().as_secs()
+        };
+        assert_eq!(waited(&all).await, 0);
+        let first = all.announce(id("a"));
+        assert_eq!(waited(&all).await, 10);
+        let comes = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            drop(first);
+        };
+        assert_eq!(tokio::join!(waited(&all), comes).0, 2);
+        let (_second, _third) = (all.announce(id("a")), all.announce(id("b")));
+        let made = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            all.created(&id("a"));
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            all.created(&id("B"));
+        };
+        assert_eq!(tokio::join!(waited(&all), made).0, 4);
+    }
+}
