@@ -13,11 +13,11 @@ use super::{
     operation::{Operations, Outcome},
     options::{AzureOptions, Class},
     read,
-    refusal::Refusal,
+    refusal::{Headers, Refusal},
     request::{self, Answer, ArmRequest},
     route::{self, Target},
     store::Store,
-    throttle::{Headers, Throttle, ThrottledRequest},
+    throttle::{Throttle, ThrottledRequest},
     write::{self, Write},
 };
 

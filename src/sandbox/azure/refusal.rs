@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::throttle::Headers;
 use crate::providers::azure::arm::ResourceId;
+
+/// Names and values of response headers.
+pub type Headers = Vec<(&'static str, String)>;
 
 /// Says whether ARM refused (`gateway`) or a provider (`service`).
 pub const FAILURE_CAUSE: &str = "x-ms-failure-cause";

@@ -6,9 +6,8 @@ use serde_json::Value;
 
 use super::{
     options::Class,
-    refusal::{FAILURE_CAUSE, Refusal},
+    refusal::{FAILURE_CAUSE, Headers, Refusal},
     route::Target,
-    throttle::Headers,
 };
 
 /// Largest body that ARM takes. Upstream: documented limit of requests.

@@ -13,7 +13,10 @@ use tokio::time::Instant;
 
 pub use self::bucket::BucketSize;
 use self::bucket::{Bucket, whole};
-use super::{options::Class, refusal::Refusal};
+use super::{
+    options::Class,
+    refusal::{Headers, Refusal},
+};
 
 /// Buckets of ARM itself, for each principal in a subscription.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -83,9 +86,6 @@ pub struct Throttle {
     buckets: BTreeMap<String, Bucket>,
     windows: BTreeMap<(String, bool), Window>,
 }
-
-/// Names and values of response headers.
-pub type Headers = Vec<(&'static str, String)>;
 
 impl Throttle {
     /// Charges a request; answers the headers that say what is left, or the 429.

@@ -56,9 +56,12 @@ pub(super) fn quota_updates(
     answer: &QuotaHeaders<'_>,
 ) -> Vec<QuotaUpdate> {
     let left = remaining(operation, answer.headers);
-    let of_principal = left.iter().map(|(level, left)| (*level, left * settings.share_of(*level)));
+    let own = left.iter().map(|(level, left)| (*level, left * settings.share_of(*level)));
     let of_all = global(operation, answer.headers).map(|left| (QuotaLevel::Subscription, left * settings.share()));
-    let mut lessons: Vec<_> = of_principal.chain(of_all).filter_map(|(level, left)| update(drains, level, left)).collect();
+    let (of_resource, others): (Vec<_>, Vec<_>) = own.chain(of_all).partition(|(level, _)| *level == QuotaLevel::Resource);
+    let of_resource = of_resource.into_iter().min_by(|one, other| one.1.total_cmp(&other.1));
+    let mut lessons: Vec<_> =
+        others.into_iter().chain(of_resource).filter_map(|(level, left)| update(drains, level, left)).collect();
     if answer.status == 429 && !names_another_write(answer.code) {
         let level = throttled_level(&left, answer);
         let index = drains.iter().position(|drain| drain.id.level >= level);

@@ -54,7 +54,7 @@ fn headers_say_what_is_left() {
     assert_eq!(
         vm(&[
             (RESOURCE, "Microsoft.Compute/HighCostGet;159,Microsoft.Compute/HighCostGet30Min;20"),
-            (RESOURCE, "Microsoft.Compute/GetVMResource;8")
+            (RESOURCE, "Microsoft.Compute/GetVMResource;8,Microsoft.Compute/OtherResource;30")
         ]),
         ["compute-LowCostGetVM <= 79.5", "compute-LowCostGetVM <= 10", "compute-LowCostGetVM of one = 4"]
     );
