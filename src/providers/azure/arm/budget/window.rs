@@ -53,8 +53,8 @@ fn end((start, _): &(Instant, u32)) -> Instant {
 
 impl SendWindow {
     pub(super) fn add(&mut self, now: Instant) {
-        while let Some((_, sends)) = self.slots.pop_front_if(|slot| end(slot) <= now) {
-            self.count -= sends;
+        while self.slots.front().is_some_and(|slot| end(slot) <= now) {
+            self.count -= self.slots.pop_front().map_or(0, |(_, sends)| sends);
         }
         self.count += 1;
         match self.slots.back_mut() {
@@ -67,8 +67,11 @@ impl SendWindow {
     pub(super) fn remove(&mut self) {
         let Some((_, sends)) = self.slots.back_mut() else { return };
         *sends -= 1;
+        let is_empty = *sends == 0;
         self.count -= 1;
-        self.slots.pop_back_if(|(_, sends)| *sends == 0);
+        if is_empty {
+            self.slots.pop_back();
+        }
     }
 
     /// How many of `most` may still be sent at `now`.
