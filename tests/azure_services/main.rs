@@ -33,6 +33,7 @@ mod lifecycle;
 mod machines;
 mod membership;
 mod order;
+mod quotas;
 mod refusals;
 mod rights;
 mod scale;

@@ -13,11 +13,11 @@ use super::{
     operation::{Operations, Outcome},
     options::{AzureOptions, Class},
     read,
-    refusal::Refusal,
+    refusal::{Headers, Refusal},
     request::{self, Answer, ArmRequest},
     route::{self, Target},
     store::Store,
-    throttle::{Headers, Throttle},
+    throttle::{Throttle, ThrottledRequest},
     write::{self, Write},
 };
 use crate::providers::azure::arm::ResourceId;
@@ -102,12 +102,29 @@ fn gates<'a>(
     if !state.options.subscriptions.iter().any(|known| known.eq_ignore_ascii_case(subscription)) {
         return Err(Refusal::subscription_not_found(subscription));
     }
-    let headers = state.throttle.charge(&state.options.quotas, (subscription, &target.kind()), class, now)?;
+    let (kind, resource) = (throttled_kind(target, &request.path), target.scope().key());
+    let charged = ThrottledRequest {
+        subscription,
+        principal: &request.principal,
+        kind: &kind,
+        resource: &resource,
+        list: target.is_list(),
+        class,
+    };
+    let headers = state.throttle.charge(&state.options.quotas, &charged, now)?;
     check_version(request.parameter("api-version"))?;
     permitted(state, target, class, effect)?;
     match (effect, target.scope().resource_group()) {
         (Some(Effect::GroupNotFound), Some(group)) => Err(Refusal::group_not_found(group)),
         _ => Ok((target, headers)),
+    }
+}
+
+/// The type that a request's quota goes by: of an operation, its provider.
+fn throttled_kind(target: &Target, path: &str) -> String {
+    match target {
+        Target::Operation { .. } => path.split('/').nth(4).unwrap_or_default().to_ascii_lowercase(),
+        _ => target.kind(),
     }
 }
 

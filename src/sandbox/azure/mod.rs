@@ -45,7 +45,7 @@ pub use faults::{Crash, Effect, EtagMode, Fault, Omission};
 pub use listen::Served;
 pub use log::RequestRecord;
 pub use options::{AsyncStyle, AzureOptions, Busy, Class, Latencies, Latency};
-pub use server::{Azure, Endpoint, TokenCheck};
+pub use server::{Azure, Endpoint, TokenCheck, TokenOwner};
 pub use store::{InvalidDocument, Store};
 pub use throttle::Quotas;
 

@@ -4,6 +4,12 @@ use serde_json::{Value, json};
 
 use crate::providers::azure::arm::ResourceId;
 
+/// Names and values of response headers.
+pub type Headers = Vec<(&'static str, String)>;
+
+/// Says whether ARM refused (`gateway`) or a provider (`service`).
+pub const FAILURE_CAUSE: &str = "x-ms-failure-cause";
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// HTTP status.
@@ -14,16 +20,27 @@ pub struct Refusal {
     pub message: String,
     /// Seconds of `Retry-After`.
     pub retry_after: Option<u64>,
+    /// Further headers.
+    pub headers: Headers,
 }
 
 impl Refusal {
     pub fn new(status: u16, code: &str, message: impl Into<String>) -> Self {
-        Self { status, code: code.to_owned(), message: message.into(), retry_after: None }
+        Self { status, code: code.to_owned(), message: message.into(), retry_after: None, headers: Headers::new() }
     }
 
     /// The same with `Retry-After`.
     pub fn retry_after(self, seconds: u64) -> Self {
         Self { retry_after: Some(seconds), ..self }
+    }
+
+    /// The same, said by a resource provider and not by ARM, with these headers.
+    pub fn by_provider(mut self, headers: Headers) -> Self {
+        if !self.headers.iter().any(|(name, _)| *name == FAILURE_CAUSE) {
+            self.headers.push((FAILURE_CAUSE, "service".to_owned()));
+        }
+        self.headers.extend(headers);
+        self
     }
 
     /// 400: the document cannot be accepted.

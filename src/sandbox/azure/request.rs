@@ -4,7 +4,11 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use serde_json::Value;
 
-use super::{options::Class, refusal::Refusal, route::Target, throttle::Headers};
+use super::{
+    options::Class,
+    refusal::{FAILURE_CAUSE, Headers, Refusal},
+    route::Target,
+};
 
 /// Largest body that ARM takes. Upstream: documented limit of requests.
 pub const MOST_BYTES: usize = 4 * 1024 * 1024;
@@ -25,6 +29,8 @@ pub struct ArmRequest {
     pub if_none_match: Option<String>,
     /// Bearer token; `None` without any.
     pub token: Option<String>,
+    /// Whose quotas it counts against; the token itself where nobody knows whose it is.
+    pub principal: String,
     pub body: Bytes,
 }
 
@@ -60,6 +66,7 @@ impl ArmRequest {
             query,
             if_match: text(headers, &header::IF_MATCH),
             if_none_match: text(headers, &header::IF_NONE_MATCH),
+            principal: token.clone().unwrap_or_default(),
             token: token.filter(|token| !token.is_empty()),
             body: request.body().clone(),
         }
@@ -124,7 +131,10 @@ impl Answer {
     /// A refusal's answer.
     pub fn refused(refusal: &Refusal) -> Self {
         let mut answer = Self::new(refusal.status, refusal.body());
-        answer.headers.push(("x-ms-failure-cause", "gateway".to_owned()));
+        if !refusal.headers.iter().any(|(name, _)| *name == FAILURE_CAUSE) {
+            answer.headers.push((FAILURE_CAUSE, "gateway".to_owned()));
+        }
+        answer.headers.extend(refusal.headers.iter().cloned());
         answer.headers.extend(refusal.retry_after.map(|seconds| ("retry-after", seconds.to_string())));
         if refusal.status == 401 {
             let challenge = "Bearer authorization_uri=\"https://login.microsoftonline.com/\", error=\"invalid_token\"";

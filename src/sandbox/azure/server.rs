@@ -42,6 +42,9 @@ pub trait Endpoint: Send + Sync {
 /// Says what is wrong with a bearer token; `None` if it is good.
 pub type TokenCheck = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
+/// Says whose a bearer token is.
+pub type TokenOwner = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
 /// A simulated Azure. Clones are the same one.
 #[derive(Clone)]
 pub struct Azure {
@@ -54,6 +57,7 @@ struct Shared {
     log: Mutex<Log>,
     endpoints: Mutex<Vec<Arc<dyn Endpoint>>>,
     tokens: Mutex<Option<TokenCheck>>,
+    owners: Mutex<Option<TokenOwner>>,
     requests: AtomicU64,
 }
 
@@ -72,6 +76,7 @@ impl Azure {
             log: Mutex::default(),
             endpoints: Mutex::default(),
             tokens: Mutex::default(),
+            owners: Mutex::default(),
             requests: AtomicU64::new(0),
         };
         Self { shared: Arc::new(shared) }
@@ -138,6 +143,11 @@ impl Azure {
     /// Accepts only tokens that `check` finds nothing wrong with. Without it any token will do.
     pub fn check_tokens(&self, check: TokenCheck) {
         *locked(&self.shared.tokens) = Some(check);
+    }
+
+    /// Counts the tokens that have the same owner against the same quotas. Without it each token is a principal of its own.
+    pub fn know_owners(&self, owner: TokenOwner) {
+        *locked(&self.shared.owners) = Some(owner);
     }
 
     /// Denies an action (`Microsoft.Network/*/write`; `*` stands for any text) wherever the scope contains `scope`.
@@ -254,7 +264,11 @@ impl Azure {
     }
 
     fn arm(&self, request: &Request<Bytes>, effect: Option<&Effect>) -> (Answer, Duration) {
-        let request = ArmRequest::new(request);
+        let mut request = ArmRequest::new(request);
+        let owners = locked(&self.shared.owners).clone();
+        if let Some(owner) = owners.zip(request.token.as_deref()).and_then(|(owner_of, token)| owner_of(token)) {
+            request.principal = owner;
+        }
         let check = locked(&self.shared.tokens).clone();
         let problem = match (&request.token, check) {
             (None, _) => Some(String::new()),

@@ -156,7 +156,7 @@ fields! {
         cloud_provider_rate_limit_qps_write: f64 = "cloudProviderRateLimitQPSWrite" "0" "Writes per second.";
         cloud_provider_rate_limit_bucket_write: i32 = "cloudProviderRateLimitBucketWrite" "0" "Writes that may be sent at once.";
         rate_limit_entries: BTreeMap<String, ClientRateLimit> = "entries" "" "Rate limits by client, such as loadBalancerRateLimit. The same keys are accepted at the top level.";
-        request_share_percent: i32 = "requestSharePercent" "50" "Share of the subscription's request quota this process may use, 1 to 100. Only in this program." [zero_is_a_number];
+        request_share_percent: i32 = "requestSharePercent" "50" "Share of the request quotas that all clients of the subscription share (network, compute) which this process may use, 1 to 100. Only in this program." [zero_is_a_number];
     }
     "Caches" {
         disable_api_call_cache: bool = "disableAPICallCache" "false" "Read from ARM each time.";

@@ -29,7 +29,7 @@ pub use start::{Serving, Start, StartError, start_world};
 
 use super::{
     Azure, AzureOptions, Store,
-    entra::{Credential, Directory, Principal},
+    entra::{Credential, Directory, Principal, TokenState},
     imds::{Imds, ManagedIdentity},
     topology::{Endpoints, Login, Machine, Power, Reach, Topology},
 };
@@ -79,6 +79,8 @@ impl World {
         self.azure.add_endpoint(Arc::new(endpoints::CloudMetadata(Arc::clone(&self.shared))));
         let shared = Arc::clone(&self.shared);
         self.azure.check_tokens(Arc::new(move |token| shared.token_problem(token)));
+        let shared = Arc::clone(&self.shared);
+        self.azure.know_owners(Arc::new(move |token| shared.token_owner(token)));
     }
 
     /// The simulator: documents, faults, latencies, quotas, request log, transport.
@@ -171,6 +173,15 @@ impl Shared {
         let (endpoints, public) = (self.endpoints(), Endpoints::public());
         let audiences = [&endpoints, &public].map(|known| [known.audience.as_str(), known.resource_manager.as_str()]);
         self.with_directory(|directory| directory.problem(token, audiences.as_flattened(), self.now()))
+    }
+}
+
+impl Shared {
+    fn token_owner(&self, token: &str) -> Option<String> {
+        match self.with_directory(|directory| directory.token(token, self.now())) {
+            TokenState::Valid(token) | TokenState::Expired(token) => Some(token.object_id),
+            TokenState::Unknown => None,
+        }
     }
 }
 

@@ -7,7 +7,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tokio::time::Instant;
 
-use super::limits::{BucketCharge, BucketId, BucketLimit, QuotaLevel};
+use super::{
+    limits::{BucketCharge, BucketId, BucketLimit, QuotaLevel},
+    window::{STRICT_FOR, SendWindow},
+};
 
 /// What rounding may cost; far below one token, far above what sums of refills lose.
 const EPSILON: f64 = 1e-6;
@@ -21,15 +24,18 @@ pub(super) struct QuotaBucket {
     limit: BucketLimit,
     tokens: f64,
     at: Instant,
+    sends: SendWindow,
+    /// Until when it borrows nothing.
+    strict_until: Option<Instant>,
 }
 
 impl QuotaBucket {
     fn full(limit: BucketLimit, now: Instant) -> Self {
-        Self { limit, tokens: limit.capacity, at: now }
+        Self { limit, tokens: limit.capacity, at: now, sends: SendWindow::default(), strict_until: None }
     }
 
     fn refill(&mut self, now: Instant) {
-        self.tokens = self.left(now);
+        self.tokens = self.tokens(now);
         self.at = self.at.max(now);
     }
 
@@ -37,10 +43,21 @@ impl QuotaBucket {
         self.limit
     }
 
-    /// Tokens at `now`; what a paused one will begin with.
-    pub(super) fn left(&self, now: Instant) -> f64 {
+    fn tokens(&self, now: Instant) -> f64 {
         let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
         (self.tokens + elapsed * self.limit.per_second).min(self.limit.capacity)
+    }
+
+    /// Most sends within five minutes, if they are counted.
+    fn most_sends(&self, now: Instant) -> Option<f64> {
+        let is_strict = self.strict_until.is_some_and(|until| now < until);
+        self.limit.window.map(|window| if is_strict { window.share } else { window.borrowing })
+    }
+
+    /// What may leave at `now`; what a paused one will begin with.
+    pub(super) fn left(&self, now: Instant) -> f64 {
+        let of_window = self.most_sends(now).map_or(f64::MAX, |most| self.sends.left(most, now));
+        self.tokens(now).min(of_window).max(0.0)
     }
 
     /// How much longer it is paused.
@@ -50,16 +67,17 @@ impl QuotaBucket {
 
     /// Whether it is as if it had never been used.
     pub(super) fn is_full(&self, now: Instant) -> bool {
-        self.paused_for(now).is_zero() && self.left(now) >= self.limit.capacity - EPSILON
+        self.paused_for(now).is_zero() && self.tokens(now) >= self.limit.capacity - EPSILON
     }
 
     /// When it holds `level` tokens, if nobody takes any.
     fn holds_at(&self, level: f64, now: Instant) -> Instant {
-        let missing = level - self.left(now);
+        let missing = level - self.tokens(now);
         let wait = if missing <= EPSILON { 0.0 } else { (missing / self.limit.per_second).min(HORIZON) };
         // Timers have whole milliseconds; a wait that rounds down to nothing would be asked for again and again.
         let wait = Duration::from_millis(Duration::from_secs_f64(wait).as_micros().div_ceil(1000).try_into().unwrap_or(0));
-        self.at.max(now) + wait
+        let room = self.most_sends(now).map_or(now, |most| self.sends.room_at(level, most, now));
+        (self.at.max(now) + wait).max(room)
     }
 }
 
@@ -104,6 +122,9 @@ impl QuotaBuckets {
             let bucket = self.bucket(drain, now);
             bucket.refill(now);
             bucket.tokens -= 1.0;
+            if bucket.limit.window.is_some() {
+                bucket.sends.add(now);
+            }
         }
         Ok(())
     }
@@ -114,6 +135,7 @@ impl QuotaBuckets {
             let bucket = self.bucket(drain, now);
             bucket.refill(now);
             bucket.tokens = (bucket.tokens + 1.0).min(bucket.limit.capacity);
+            bucket.sends.remove();
         }
     }
 
@@ -124,13 +146,22 @@ impl QuotaBuckets {
         bucket.tokens = bucket.tokens.min(tokens.max(0.0));
     }
 
+    /// So many tokens are left, unless it is paused: then no more than so many.
+    pub(super) fn set_left(&mut self, drain: &BucketCharge, tokens: f64, now: Instant) {
+        self.at_most(drain, tokens, now);
+        let bucket = self.bucket(drain, now);
+        if bucket.paused_for(now).is_zero() {
+            bucket.tokens = tokens.clamp(0.0, bucket.limit.capacity);
+        }
+    }
+
     /// Nothing leaves before `until`; then one request, and the others at the refill. Never shortens a pause. Answers whether the
     /// bucket was running before.
     pub(super) fn pause(&mut self, drain: &BucketCharge, until: Instant, now: Instant) -> bool {
         let bucket = self.bucket(drain, now);
         let was_running = bucket.paused_for(now).is_zero();
         if until > bucket.at.max(now) {
-            *bucket = QuotaBucket { limit: bucket.limit, tokens: 1.0, at: until };
+            (bucket.tokens, bucket.at, bucket.strict_until) = (1.0, until, Some(until + STRICT_FOR));
         }
         was_running
     }

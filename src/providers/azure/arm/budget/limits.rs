@@ -2,9 +2,10 @@
 //!
 //! In: a [`RequestCharge`] and the settings. Out: the buckets it takes a token from, each with capacity and refill, narrowest first.
 //!
-//! Sources: ARM's "Understand how Azure Resource Manager throttles requests", compute's "Compute throttling limits". Compute counts
-//! by region too; a cluster is in one, so one bucket per subscription serves. Where compute publishes nothing (availability
-//! sets) only ARM's bucket holds, and 429s say the rest.
+//! Sources: ARM's "Understand how Azure Resource Manager throttles requests", compute's "Compute throttling limits". All count by
+//! region too; a cluster is in one, so one bucket per subscription serves. Where compute publishes nothing (availability
+//! sets) only ARM's bucket holds, and 429s say the rest. ARM's bucket for all principals of a subscription is 15 times that of one,
+//! so one principal cannot empty it: it has no bucket here, and its headers lower the principal's (`quota_headers`).
 
 use std::{
     borrow::Cow,
@@ -14,6 +15,7 @@ use std::{
 use super::{
     super::{Quota, settings::subscriptions},
     charge::{ChargeTarget, ChargedOperation, RequestCharge},
+    window::WindowLimit,
 };
 use crate::providers::azure::config::{AzureConfig, ClientRateLimit};
 
@@ -24,25 +26,28 @@ pub(super) struct BucketLimit {
     pub(super) capacity: f64,
     /// Refill; positive.
     pub(super) per_second: f64,
+    /// Most within five minutes, for limits that are counted so.
+    pub(super) window: Option<WindowLimit>,
 }
 
 const fn per_second(capacity: f64, per_second: f64) -> BucketLimit {
-    BucketLimit { capacity, per_second }
+    BucketLimit { capacity, per_second, window: None }
 }
 
 const fn per_minute(capacity: f64, tokens: f64) -> BucketLimit {
-    BucketLimit { capacity, per_second: tokens / 60.0 }
+    BucketLimit { capacity, per_second: tokens / 60.0, window: None }
 }
 
-/// `count` in five minutes, as a bucket that holds all of them and fills up in five minutes. After a full burst a window of five
-/// minutes can see twice as many; with the default share of one half that is just the limit.
+/// `count` in five minutes, as a bucket that holds all of them and fills up in five minutes. A burst and the refill after it could be
+/// twice as many within five minutes, which a fixed window of the provider's would not forgive, so that these are counted, too.
 const fn per_five_minutes(count: f64) -> BucketLimit {
-    BucketLimit { capacity: count, per_second: count / 300.0 }
+    BucketLimit { capacity: count, per_second: count / 300.0, window: Some(WindowLimit::all(count)) }
 }
 
 impl BucketLimit {
     fn share(self, share: f64) -> Self {
-        Self { capacity: (self.capacity * share).max(1.0), per_second: self.per_second * share }
+        let window = self.window.map(|window| window.share(share));
+        Self { capacity: (self.capacity * share).max(1.0), per_second: self.per_second * share, window }
     }
 }
 
@@ -55,8 +60,34 @@ pub(super) enum QuotaLevel {
     Resource,
     /// A provider's, for a subscription.
     Provider,
-    /// ARM's own, for a subscription.
+    /// ARM's own, for one principal in a subscription.
     Subscription,
+}
+
+/// Tokens of ARM's own buckets that the most urgent leave: for requests that reach ARM in another order than they were sent. Each
+/// class less urgent leaves as many more.
+const RESERVE: f64 = 2.0;
+
+impl QuotaLevel {
+    /// Who uses the limit up besides this process.
+    pub(super) fn shared_with(self) -> &'static str {
+        match self {
+            Self::Configured => "nobody",
+            Self::Resource => "all clients that use this resource",
+            Self::Provider => "all clients of the subscription in this region",
+            Self::Subscription => "clients with the same identity",
+        }
+    }
+
+    /// Whether other principals use it, so that only a share of it is this process's.
+    pub(super) fn is_shared(self) -> bool {
+        matches!(self, Self::Resource | Self::Provider)
+    }
+
+    /// Tokens that a request leaves for more urgent ones; `class` counts from 0, the most urgent.
+    pub(super) fn reserve(self, class: u32) -> f64 {
+        if self == Self::Subscription { RESERVE * f64::from(class + 1) } else { 0.0 }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,7 +113,7 @@ pub(super) struct BucketCharge {
 /// What the configuration says about the budget.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BudgetSettings {
-    /// Share of every limit of Azure's that this process may use, in percent; held between 1 and 100.
+    /// Share of every limit that all clients of a subscription share, in percent; held between 1 and 100.
     pub share_percent: i32,
     /// `cloudProviderRateLimit*`: upper bounds for every client.
     pub limit: ClientRateLimit,
@@ -127,6 +158,11 @@ impl BudgetSettings {
     /// The share as a fraction.
     pub fn share(&self) -> f64 {
         f64::from(self.share_percent.clamp(1, 100)) / 100.0
+    }
+
+    /// How much of a limit this process may use, as a fraction.
+    pub(super) fn share_of(&self, level: QuotaLevel) -> f64 {
+        if level.is_shared() { self.share() } else { 1.0 }
     }
 }
 
@@ -199,9 +235,8 @@ const CLIENTS: &[(&str, &str)] = &[
 
 /// Everything a request takes a token from, narrowest first.
 pub(super) fn bucket_charges(charge: &RequestCharge, settings: &BudgetSettings) -> Vec<BucketCharge> {
-    let share = settings.share();
     let azure = provider(charge).into_iter().chain([subscription(charge)]);
-    let azure = azure.map(|(id, limit)| BucketCharge { id, limit: limit.share(share) });
+    let azure = azure.map(|(id, limit)| BucketCharge { limit: limit.share(settings.share_of(id.level)), id });
     configured(charge, settings).into_iter().chain(azure).collect()
 }
 

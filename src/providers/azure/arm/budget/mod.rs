@@ -11,6 +11,7 @@ mod queue;
 mod quota_headers;
 mod status;
 mod urgency;
+mod window;
 
 use std::{
     collections::HashMap,
@@ -131,12 +132,13 @@ impl Budget {
         let retry_after = retry_after(headers, shared.clock.wall());
         let drains = limits::bucket_charges(charge, &shared.settings);
         let answer = QuotaHeaders { status, headers, code, retry_after };
-        let lessons = quota_headers::quota_updates(charge.operation, &drains, shared.settings.share(), &answer);
+        let lessons = quota_headers::quota_updates(charge.operation, &drains, &shared.settings, &answer);
         let now = shared.clock.now();
         let mut state = shared.lock();
         for lesson in lessons {
             match lesson {
                 QuotaUpdate::AtMost(index, tokens) => state.buckets.at_most(&drains[index], tokens, now),
+                QuotaUpdate::Left(index, tokens) => state.buckets.set_left(&drains[index], tokens, now),
                 QuotaUpdate::Pause(index, pause) => {
                     if state.buckets.pause(&drains[index], now + pause, now) {
                         shared.count_pause(&drains[index].id, pause);
@@ -146,10 +148,11 @@ impl Budget {
         }
     }
 
-    /// Every bucket in use, for the status page: what is left of what, refill, seconds of pause, who waits for it by urgency.
+    /// Every bucket in use, for the status page: what is left of what, refill, share, who shares it, seconds of pause, who waits
+    /// for it by urgency.
     pub fn status(&self) -> serde_json::Value {
         let state = self.shared.lock();
-        status::page(&state.buckets, &state.queue, self.shared.settings.share_percent, self.shared.clock.now())
+        status::page(&state.buckets, &state.queue, &self.shared.settings, self.shared.clock.now())
     }
 }
 

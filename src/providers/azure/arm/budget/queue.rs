@@ -6,6 +6,8 @@
 //! - Callers with the same shared buckets stand in one line. When one of these is empty, only the first is looked at, so a wake-up
 //!   costs lines, not callers. A bucket of a single resource holds up only those who want that resource.
 //! - A caller takes a token from each of its buckets or from none. Whoever waits for one bucket holds nobody up who does not need it.
+//! - The less urgent leave a few of ARM's own tokens behind, so that the most urgent need not wait for a refill. Whoever has waited
+//!   counts as more urgent, as above, and so nobody is kept out by it.
 //! - The first that waits for a bucket has a token set aside in its other buckets, as far as they would not have refilled by the
 //!   time it goes; otherwise two streams of single-bucket callers could keep it out for ever.
 
@@ -74,6 +76,13 @@ fn shared_charges(drains: &[BucketCharge]) -> impl Iterator<Item = &BucketCharge
     drains.iter().filter(|drain| drain.id.level != QuotaLevel::Resource)
 }
 
+/// How urgent a caller is by now, from 0, the most urgent: one class less for each [`URGENCY_STEP`] that it has waited. Never more for
+/// whoever goes first.
+fn class((rank, _): QueueRank, now: Instant) -> u32 {
+    let left = rank.saturating_duration_since(now).as_millis().div_ceil(URGENCY_STEP.as_millis());
+    u32::try_from(left).unwrap_or(u32::MAX)
+}
+
 fn line_key(drains: &[BucketCharge]) -> Vec<BucketId> {
     shared_charges(drains).map(|drain| drain.id.clone()).collect()
 }
@@ -112,13 +121,14 @@ impl BudgetQueue {
         while let Some(Reverse((rank, key))) = firsts.pop() {
             let Some(line) = self.lines.get_mut(&key) else { continue };
             let Some(caller) = line.waiting.get(&rank) else { continue };
-            let of_line = buckets.send_time(&line.shared_charges, |id| aside.tokens(id), now);
+            let class = class(rank, now);
+            let of_line = buckets.send_time(&line.shared_charges, |id| aside.tokens(id) + id.level.reserve(class), now);
             if of_line.at > now {
                 turn.retry_no_later_than(of_line.at);
                 aside.add(&line.shared_charges, of_line, now);
                 continue;
             }
-            let ready = buckets.send_time(&caller.charges, |id| aside.tokens(id), now);
+            let ready = buckets.send_time(&caller.charges, |id| aside.tokens(id) + id.level.reserve(class), now);
             if ready.at > now || buckets.take(&caller.charges, now).is_err() {
                 turn.retry_no_later_than(ready.at);
                 aside.add(&caller.charges, ready, now);

@@ -1,10 +1,14 @@
 //! What an answer of ARM says about its quotas.
 //!
-//! In: the request's charge and buckets, status, headers and error code of the answer. Out: corrections, always downward, and the
-//! one pause that a 429 asks for.
+//! In: the request's charge and buckets, status, headers and error code of the answer. Out: corrections, and the one pause that a 429
+//! asks for.
 //!
-//! What is left according to ARM is left for everybody. Of it we take our share: with nobody else about, that is never less than
-//! what our own bucket holds; when others have used the quota up, it is less, and we slow down with them.
+//! What is left of a shared quota is left for everybody, and this process takes its share of it: with nobody else about, that is
+//! never less than what its own bucket holds; when others have used the quota up, it is less, and the process slows down with
+//! them. What is left of the principal's own quota is this process's.
+//!
+//! Corrections lower, but for a single resource: few clients write it, and one at a time, so its share of what is left may also be
+//! more than its bucket holds. Elsewhere requests that are on their way make the number too large.
 
 use std::time::Duration;
 
@@ -13,7 +17,7 @@ use http::HeaderMap;
 use super::{
     super::classify::names_another_write,
     charge::ChargedOperation,
-    limits::{BucketCharge, QuotaLevel},
+    limits::{BucketCharge, BudgetSettings, QuotaLevel},
 };
 
 /// Pause after a 429 that names no time.
@@ -27,6 +31,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 pub(super) enum QuotaUpdate {
     /// No more than this many tokens are left.
     AtMost(usize, f64),
+    /// So many tokens are left.
+    Left(usize, f64),
     /// Nothing may leave for so long.
     Pause(usize, Duration),
 }
@@ -46,17 +52,16 @@ pub(super) struct QuotaHeaders<'a> {
 pub(super) fn quota_updates(
     operation: ChargedOperation,
     drains: &[BucketCharge],
-    share: f64,
+    settings: &BudgetSettings,
     answer: &QuotaHeaders<'_>,
 ) -> Vec<QuotaUpdate> {
     let left = remaining(operation, answer.headers);
-    let mut lessons: Vec<_> = left
-        .iter()
-        .filter_map(|(level, left)| {
-            let index = drains.iter().position(|drain| drain.id.level == *level)?;
-            Some(QuotaUpdate::AtMost(index, left * share))
-        })
-        .collect();
+    let own = left.iter().map(|(level, left)| (*level, left * settings.share_of(*level)));
+    let of_all = global(operation, answer.headers).map(|left| (QuotaLevel::Subscription, left * settings.share()));
+    let (of_resource, others): (Vec<_>, Vec<_>) = own.chain(of_all).partition(|(level, _)| *level == QuotaLevel::Resource);
+    let of_resource = of_resource.into_iter().min_by(|one, other| one.1.total_cmp(&other.1));
+    let mut lessons: Vec<_> =
+        others.into_iter().chain(of_resource).filter_map(|(level, left)| update(drains, level, left)).collect();
     if answer.status == 429 && !names_another_write(answer.code) {
         let level = throttled_level(&left, answer);
         let index = drains.iter().position(|drain| drain.id.level >= level);
@@ -64,6 +69,12 @@ pub(super) fn quota_updates(
         lessons.extend(index.map(|index| QuotaUpdate::Pause(index, pause)));
     }
     lessons
+}
+
+fn update(drains: &[BucketCharge], level: QuotaLevel, left: f64) -> Option<QuotaUpdate> {
+    let index = drains.iter().position(|drain| drain.id.level == level)?;
+    let is_raised = level == QuotaLevel::Resource;
+    Some(if is_raised { QuotaUpdate::Left(index, left) } else { QuotaUpdate::AtMost(index, left) })
 }
 
 /// Which quota a 429 speaks of: the one it names, the one that is empty, ARM's when ARM itself refused, else the provider's. When
@@ -80,20 +91,30 @@ fn throttled_level(left: &[(QuotaLevel, f64)], answer: &QuotaHeaders<'_>) -> Quo
     if by_arm && code != "resourcerequeststhrottled" { QuotaLevel::Subscription } else { QuotaLevel::Provider }
 }
 
-/// What is left of which quota.
-fn remaining(operation: ChargedOperation, headers: &HeaderMap) -> Vec<(QuotaLevel, f64)> {
-    let what = match operation {
+fn what(operation: ChargedOperation) -> &'static str {
+    match operation {
         ChargedOperation::Read => "reads",
         ChargedOperation::Write => "writes",
         ChargedOperation::Delete => "deletes",
-    };
-    let number = |name: String| headers.get(name)?.to_str().ok()?.trim().parse::<u32>().ok().map(f64::from);
+    }
+}
+
+fn number(headers: &HeaderMap, name: &str) -> Option<f64> {
+    headers.get(name)?.to_str().ok()?.trim().parse::<u32>().ok().map(f64::from)
+}
+
+/// What is left for all principals of the subscription.
+fn global(operation: ChargedOperation, headers: &HeaderMap) -> Option<f64> {
+    number(headers, &format!("x-ms-ratelimit-remaining-subscription-global-{}", what(operation)))
+}
+
+/// What is left of which quota.
+fn remaining(operation: ChargedOperation, headers: &HeaderMap) -> Vec<(QuotaLevel, f64)> {
     let single = [
-        (QuotaLevel::Subscription, format!("x-ms-ratelimit-remaining-subscription-{what}")),
-        (QuotaLevel::Subscription, format!("x-ms-ratelimit-remaining-subscription-global-{what}")),
+        (QuotaLevel::Subscription, format!("x-ms-ratelimit-remaining-subscription-{}", what(operation))),
         (QuotaLevel::Provider, "x-ms-ratelimit-remaining-subscription-resource-requests".to_owned()),
     ];
-    let single = single.into_iter().filter_map(|(level, name)| Some((level, number(name)?)));
+    let single = single.into_iter().filter_map(|(level, name)| Some((level, number(headers, &name)?)));
     let policies = headers.get_all("x-ms-ratelimit-remaining-resource");
     let policies = policies.iter().filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(','));
     single.chain(policies.filter_map(policy)).collect()

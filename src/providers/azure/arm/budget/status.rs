@@ -5,12 +5,12 @@ use tokio::time::Instant;
 
 use super::{
     buckets::{QuotaBucket, QuotaBuckets},
-    limits::BucketId,
+    limits::{BucketId, BudgetSettings},
     queue::BudgetQueue,
 };
 
 /// Every bucket in use and who waits for it.
-pub(super) fn page(buckets: &QuotaBuckets, queue: &BudgetQueue, share_percent: i32, now: Instant) -> Value {
+pub(super) fn page(buckets: &QuotaBuckets, queue: &BudgetQueue, settings: &BudgetSettings, now: Instant) -> Value {
     let waiting = queue.waiting(buckets, now);
     let row = |(id, bucket): (&BucketId, &QuotaBucket)| {
         let of_bucket = waiting.iter().filter(|((waits_for, _), _)| waits_for == id);
@@ -22,14 +22,21 @@ pub(super) fn page(buckets: &QuotaBuckets, queue: &BudgetQueue, share_percent: i
             "resource": id.resource,
             "left": tenths(bucket.left(now)),
             "capacity": tenths(bucket.limit().capacity),
-            "refillPerSecond": tenths(bucket.limit().per_second * 100.0) / 100.0,
+            "refillPerSecond": rounded(bucket.limit().per_second, 1000.0),
+            "sharePercent": tenths(settings.share_of(id.level) * 100.0),
+            "sharedWith": id.level.shared_with(),
             "pausedForSeconds": tenths(bucket.paused_for(now).as_secs_f64()),
             "waiting": waiting,
         })
     };
-    json!({ "sharePercent": share_percent, "buckets": buckets.iter().map(row).collect::<Vec<_>>() })
+    json!({ "sharePercent": settings.share_percent, "buckets": buckets.iter().map(row).collect::<Vec<_>>() })
 }
 
 fn tenths(number: f64) -> f64 {
-    (number * 10.0).round() / 10.0
+    rounded(number, 10.0)
+}
+
+/// To this part of one.
+fn rounded(number: f64, part: f64) -> f64 {
+    (number * part).round() / part
 }

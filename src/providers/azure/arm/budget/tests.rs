@@ -31,12 +31,13 @@ fn headers(name: &'static str, value: &'static str) -> HeaderMap {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_goes_at_once_and_the_rest_at_the_share_of_the_refill() {
+async fn a_burst_goes_at_once_and_the_rest_at_the_refill() {
     let budget = budget();
     let waits = join_all((0..400).map(|_| spawn(&budget, group_read(), Urgency::Node))).await;
     let waits: Vec<_> = waits.into_iter().map(|wait| wait.unwrap().as_millis()).collect();
-    assert_eq!(waits.iter().filter(|wait| **wait == 0).count(), 125);
-    assert_eq!(waits.iter().max(), Some(&22_000), "275 more at 12.5 a second");
+    assert_eq!(waits.iter().filter(|wait| **wait == 0).count(), 242, "all but 8 for the more urgent");
+    assert_eq!(waits.iter().max(), Some(&6_320), "158 more at 25 a second");
+    assert_eq!(budget.acquire(&group_read(), Urgency::Change).await, Duration::ZERO, "the more urgent find some left");
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,9 +83,10 @@ async fn a_held_resource_and_a_server_error_pause_nothing() {
 async fn when_others_use_the_quota_up_we_slow_down() {
     let budget = budget();
     budget.observe(&group_read(), 200, &headers("x-ms-ratelimit-remaining-subscription-reads", "4"), "");
-    let waits = join_all((0..4).map(|_| spawn(&budget, group_read(), Urgency::Node))).await;
+    let waits = join_all((0..4).map(|_| spawn(&budget, group_read(), Urgency::Shared))).await;
     let waits: Vec<_> = waits.into_iter().map(|wait| wait.unwrap().as_millis()).collect();
-    assert_eq!(waits, [0, 0, 80, 160], "half of what is left, then the refill");
+    assert_eq!(waits, [0, 0, 40, 80], "what is left but for two, then the refill");
+    assert_eq!(budget.acquire(&group_read(), Urgency::Node).await.as_millis(), 280, "the less urgent leave eight");
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,8 +106,8 @@ async fn a_short_wait_does_not_stand_behind_a_long_one() {
     budget.observe(&write(), 429, &headers("retry-after", "60"), "");
     let long = spawn(&budget, write(), Urgency::Change);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let short = join_all((0..126).map(|_| spawn(&budget, group_read(), Urgency::Resync))).await;
-    assert_eq!(short.into_iter().map(|wait| wait.unwrap().as_millis()).max(), Some(80));
+    let short = join_all((0..241).map(|_| spawn(&budget, group_read(), Urgency::Resync))).await;
+    assert_eq!(short.into_iter().map(|wait| wait.unwrap().as_millis()).max(), Some(40));
     assert_eq!(long.await.unwrap().as_secs(), 60);
 }
 
@@ -148,6 +150,20 @@ async fn the_status_page_shows_buckets_and_who_waits() {
     );
     assert_eq!((&bucket["capacity"], &bucket["pausedForSeconds"]), (&500.0.into(), &20.0.into()));
     assert_eq!(bucket["waiting"], serde_json::json!({"change": 1, "resync": 2}));
+    let arm = RequestCharge::of(&api::RESOURCE_GROUPS, &Method::GET, "/subscriptions/S/resourcegroups/g");
+    assert_eq!(budget.acquire(&arm, Urgency::Change).await, Duration::ZERO);
+    let page = budget.status();
+    let rows = page["buckets"].as_array().unwrap();
+    let shares = |name: &str| {
+        let row = rows.iter().find(|row| row["bucket"] == name).unwrap();
+        (row["sharePercent"].clone(), row["capacity"].clone(), row["refillPerSecond"].clone(), row["sharedWith"].clone())
+    };
+    let all = "all clients of the subscription in this region";
+    assert_eq!(shares("network-writes"), (50.0.into(), 500.0.into(), 1.667.into(), all.into()));
+    assert_eq!(
+        shares("subscription-reads"),
+        (100.0.into(), 250.0.into(), 25.0.into(), "clients with the same identity".into())
+    );
     waiting.iter().for_each(JoinHandle::abort);
 }
 
@@ -160,7 +176,7 @@ async fn the_driver_rests_when_all_buckets_are_full() {
     assert!(budget.shared.lock().driver.is_none());
     let metrics = budget.shared.metrics.render().unwrap();
     assert!(
-        metrics.contains("azure_arm_budget_tokens{bucket=\"subscription-reads\",subscription_id=\"s\"} 125"),
+        metrics.contains("azure_arm_budget_tokens{bucket=\"subscription-reads\",subscription_id=\"s\"} 250"),
         "{metrics}"
     );
     assert_eq!(budget.acquire(&group_read(), Urgency::Node).await, Duration::ZERO, "and starts again");
@@ -199,7 +215,7 @@ proptest! {
             prop_assert!(state.queue.is_empty() && state.callers.is_empty());
             let (now, arm) = (Instant::now(), state.buckets.iter().find(|(id, _)| id.name == "subscription-writes"));
             if let Some((_, bucket)) = arm {
-                prop_assert!(bucket.left(now) >= 100.0 - through as f64);
+                prop_assert!(bucket.left(now) >= 200.0 - through as f64);
             }
             Ok(())
         })?;

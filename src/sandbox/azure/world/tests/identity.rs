@@ -86,3 +86,28 @@ async fn a_managed_identity_credential_logs_in() {
     let error = ManagedIdentityCredential::new(Some(options("other"))).unwrap().get_token(SCOPE, None).await.unwrap_err();
     assert!(error.to_string().contains("has not been assigned"), "{error}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn all_tokens_of_a_principal_count_against_one_quota() {
+    let world = world();
+    world.azure().with_options(|options| options.quotas = crate::sandbox::azure::Quotas::azure());
+    let (tenant, endpoints) = (world.topology().tenant, world.endpoints());
+    let url = format!(
+        "{}{}?api-version=2021-04-01",
+        endpoints.resource_manager.trim_end_matches('/'),
+        world.topology().group_id()
+    );
+    let token = |client| {
+        let principal = Principal::new(&tenant, client);
+        world.with_directory(|directory| directory.issue(&principal, &endpoints.audience, Clock::System.wall()).0)
+    };
+    let read = async |token: &str| {
+        let request = http::Request::get(&url).header("authorization", format!("Bearer {token}"));
+        world.azure().respond(request.body(Bytes::new()).unwrap()).await.unwrap().status().as_u16()
+    };
+    let (first, second, other) = (token("one"), token("one"), token("other"));
+    for _ in 0..250 {
+        assert_eq!(read(&first).await, 200);
+    }
+    assert_eq!((read(&second).await, read(&other).await), (429, 200));
+}

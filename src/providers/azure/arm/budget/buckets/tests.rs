@@ -1,10 +1,10 @@
 use proptest::prelude::*;
 
-use super::*;
+use super::{super::window::WindowLimit, *};
 
 fn drain(name: &'static str, capacity: f64, per_second: f64) -> BucketCharge {
     let id = BucketId { level: QuotaLevel::Provider, name: name.into(), subscription: "s".to_owned(), resource: None };
-    BucketCharge { id, limit: BucketLimit { capacity, per_second } }
+    BucketCharge { id, limit: BucketLimit { capacity, per_second, window: None } }
 }
 
 fn left(buckets: &QuotaBuckets, drain: &BucketCharge, now: Instant) -> f64 {
@@ -35,6 +35,38 @@ fn a_pause_holds_everybody_then_lets_one_go_and_the_others_at_the_refill() {
     assert_eq!(buckets.take(&drains, until), Ok(()));
     assert_eq!(buckets.take(&drains, until).unwrap_err().at, until + Duration::from_millis(500));
     assert!(buckets.pause(&drains[0], until + Duration::from_secs(9), until), "it ran again before");
+}
+
+#[test]
+fn what_is_left_may_be_more_but_not_during_a_pause() {
+    let (start, drains) = (Instant::now(), [drain("a", 6.0, 0.1)]);
+    let mut buckets = QuotaBuckets::default();
+    (0..6).for_each(|_| buckets.take(&drains, start).unwrap());
+    buckets.set_left(&drains[0], 3.0, start);
+    assert_eq!(left(&buckets, &drains[0], start), 3.0);
+    buckets.set_left(&drains[0], 99.0, start);
+    assert_eq!(left(&buckets, &drains[0], start), 6.0, "never above the brim");
+    buckets.pause(&drains[0], start + Duration::from_secs(9), start);
+    buckets.set_left(&drains[0], 3.0, start);
+    assert_eq!(left(&buckets, &drains[0], start), 1.0);
+}
+
+#[test]
+fn a_counted_quota_borrows_little_and_nothing_after_a_refusal() {
+    let start = Instant::now();
+    let mut counted = drain("a", 50.0, 50.0 / 300.0);
+    counted.limit.window = Some(WindowLimit::all(100.0).share(0.5));
+    let within = |buckets: &mut QuotaBuckets, from: u64| {
+        let seconds = (from..from + 300).map(|second| start + Duration::from_secs(second));
+        seconds
+            .map(|now| (0..50).filter(|_| buckets.take(std::slice::from_ref(&counted), now).is_ok()).count())
+            .sum::<usize>()
+    };
+    let mut buckets = QuotaBuckets::default();
+    assert_eq!(within(&mut buckets, 0), 55, "the share and a twentieth of the whole");
+    buckets.pause(&counted, start + Duration::from_secs(301), start + Duration::from_secs(300));
+    assert_eq!(within(&mut buckets, 400), 50);
+    assert_eq!(within(&mut buckets, 702), 50);
 }
 
 #[test]

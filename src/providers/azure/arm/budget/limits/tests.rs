@@ -6,7 +6,7 @@ const GROUP: &str = "/subscriptions/s/resourceGroups/g/providers";
 
 fn names(charge: &RequestCharge, settings: &BudgetSettings) -> Vec<String> {
     let row = |drain: &BucketCharge| {
-        let BucketLimit { capacity, per_second } = drain.limit;
+        let BucketLimit { capacity, per_second, .. } = drain.limit;
         format!(
             "{}{} {capacity} +{:.2}/min",
             drain.id.name,
@@ -24,19 +24,19 @@ fn a_request_counts_against_these() {
             &api::LOAD_BALANCERS,
             Method::PUT,
             "Microsoft.Network/loadBalancers/l",
-            &["network-writes 500 +100.00/min", "subscription-writes 100 +300.00/min"],
+            &["network-writes 500 +100.00/min", "subscription-writes 200 +600.00/min"],
         ),
         (
             &api::LOAD_BALANCERS,
             Method::DELETE,
             "Microsoft.Network/loadBalancers/l",
-            &["network-writes 500 +100.00/min", "subscription-deletes 100 +300.00/min"],
+            &["network-writes 500 +100.00/min", "subscription-deletes 200 +600.00/min"],
         ),
         (
             &api::SCALE_SET_INTERFACES,
             Method::GET,
             "Microsoft.Compute/virtualMachineScaleSets/p/networkInterfaces",
-            &["network-reads 5000 +1000.00/min", "subscription-reads 125 +750.00/min"],
+            &["network-reads 5000 +1000.00/min", "subscription-reads 250 +1500.00/min"],
         ),
         (
             &api::VIRTUAL_MACHINES,
@@ -45,28 +45,28 @@ fn a_request_counts_against_these() {
             &[
                 "compute-LowCostGetVM of one 18 +6.00/min",
                 "compute-LowCostGetVM 12000 +4000.00/min",
-                "subscription-reads 125 +750.00/min",
+                "subscription-reads 250 +1500.00/min",
             ],
         ),
         (
             &api::SCALE_SET_VMS,
             Method::GET,
             "Microsoft.Compute/virtualMachineScaleSets/p/virtualMachines",
-            &["compute-ListVMSSVM 540 +180.00/min", "subscription-reads 125 +750.00/min"],
+            &["compute-ListVMSSVM 540 +180.00/min", "subscription-reads 250 +1500.00/min"],
         ),
         (
             &api::SCALE_SETS,
             Method::GET,
             "Microsoft.Compute/locations/eastus/operations/x",
-            &["compute-GetOperation 7500 +2500.00/min", "subscription-reads 125 +750.00/min"],
+            &["compute-GetOperation 7500 +2500.00/min", "subscription-reads 250 +1500.00/min"],
         ),
         (
             &api::AVAILABILITY_SETS,
             Method::GET,
             "Microsoft.Compute/availabilitySets",
-            &["subscription-reads 125 +750.00/min"],
+            &["subscription-reads 250 +1500.00/min"],
         ),
-        (&api::RESOURCE_GROUPS, Method::PUT, "x", &["subscription-writes 100 +300.00/min"]),
+        (&api::RESOURCE_GROUPS, Method::PUT, "x", &["subscription-writes 200 +600.00/min"]),
     ];
     for (kind, method, path, expected) in cases {
         let charge = RequestCharge::of(kind, &method, &format!("{GROUP}/{path}"));

@@ -6,7 +6,7 @@ use super::{super::limits::BucketLimit, *};
 
 fn drain(name: &'static str, capacity: f64, per_second: f64) -> BucketCharge {
     let id = BucketId { level: QuotaLevel::Provider, name: name.into(), subscription: "s".to_owned(), resource: None };
-    BucketCharge { id, limit: BucketLimit { capacity, per_second } }
+    BucketCharge { id, limit: BucketLimit { capacity, per_second, window: None } }
 }
 
 fn of_resource(resource: usize, capacity: f64, per_second: f64) -> BucketCharge {
@@ -39,6 +39,23 @@ fn the_urgent_go_first_and_equals_in_the_order_they_came() {
     let went = run(&mut queue, &mut buckets, start, 100);
     assert_eq!(went, [(3, 0), (6, 1000), (5, 2000), (2, 3000), (1, 4000), (4, 5000)]);
     assert!(queue.is_empty());
+}
+
+#[test]
+fn the_most_urgent_find_tokens_that_others_left() {
+    let start = Instant::now();
+    let (mut queue, mut buckets) = (BudgetQueue::default(), QuotaBuckets::default());
+    let arm = || {
+        let mut arm = drain("arm", 20.0, 1.0);
+        arm.id.level = QuotaLevel::Subscription;
+        vec![arm]
+    };
+    (0..40).for_each(|_| drop(queue.join(arm(), Urgency::Resync, start)));
+    assert_eq!(queue.admit(&mut buckets, start).tickets.len(), 10);
+    let urgent: Vec<u64> = (0..9).map(|_| queue.join(arm(), Urgency::Shared, start).number).collect();
+    assert_eq!(queue.admit(&mut buckets, start).tickets, urgent[..8], "but for two");
+    let went = run(&mut queue, &mut buckets, start, 1_000);
+    assert_eq!((went.len(), went[0]), (31, (urgent[8], 1000)));
 }
 
 #[test]

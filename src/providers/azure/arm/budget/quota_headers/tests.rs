@@ -22,13 +22,18 @@ fn learn(kind: &'static ApiType, path: &str, status: u16, code: &str, rows: &[(&
     let drains = limits::bucket_charges(&charge, &BudgetSettings::default());
     let headers = headers(rows);
     let retry_after = retry_after(&headers, Timestamp::UNIX_EPOCH);
-    let lessons =
-        quota_updates(charge.operation, &drains, 0.5, &QuotaHeaders { status, headers: &headers, code, retry_after });
+    let lessons = quota_updates(
+        charge.operation,
+        &drains,
+        &BudgetSettings::default(),
+        &QuotaHeaders { status, headers: &headers, code, retry_after },
+    );
     let name = |index: usize| {
         format!("{}{}", drains[index].id.name, if drains[index].id.resource.is_some() { " of one" } else { "" })
     };
     let row = |lesson: &QuotaUpdate| match lesson {
         QuotaUpdate::AtMost(index, tokens) => format!("{} <= {tokens}", name(*index)),
+        QuotaUpdate::Left(index, tokens) => format!("{} = {tokens}", name(*index)),
         QuotaUpdate::Pause(index, pause) => format!("{} pauses {}s", name(*index), pause.as_secs()),
     };
     lessons.iter().map(row).collect()
@@ -42,16 +47,16 @@ const READS: &str = "x-ms-ratelimit-remaining-subscription-reads";
 #[test]
 fn headers_say_what_is_left() {
     let vm = |rows| learn(&api::VIRTUAL_MACHINES, VM, 200, "", rows);
-    assert_eq!(vm(&[(READS, "249")]), ["subscription-reads <= 124.5"]);
+    assert_eq!(vm(&[(READS, "249")]), ["subscription-reads <= 249"]);
     assert_eq!(vm(&[("x-ms-ratelimit-remaining-subscription-global-reads", "20")]), ["subscription-reads <= 10"]);
     assert_eq!(vm(&[("x-ms-ratelimit-remaining-subscription-writes", "3"), ("retry-after", "5")]), [""; 0], "not of a read");
     assert_eq!(vm(&[(READS, "many"), (READS, "-1")]), [""; 0]);
     assert_eq!(
         vm(&[
             (RESOURCE, "Microsoft.Compute/HighCostGet;159,Microsoft.Compute/HighCostGet30Min;20"),
-            (RESOURCE, "Microsoft.Compute/GetVMResource;8")
+            (RESOURCE, "Microsoft.Compute/GetVMResource;8,Microsoft.Compute/OtherResource;30")
         ]),
-        ["compute-LowCostGetVM <= 79.5", "compute-LowCostGetVM <= 10", "compute-LowCostGetVM of one <= 4"]
+        ["compute-LowCostGetVM <= 79.5", "compute-LowCostGetVM <= 10", "compute-LowCostGetVM of one = 4"]
     );
     assert_eq!(vm(&[(RESOURCE, ";,x,y;z,;;9999999999999")]), [""; 0]);
 }
@@ -68,7 +73,7 @@ fn a_429_pauses_exactly_the_quota_it_speaks_of() {
     assert_eq!(lb("", &[(READS, "0")]), ["subscription-reads <= 0", "subscription-reads pauses 10s"]);
     assert_eq!(
         vm("OperationNotAllowed", &[(READS, "200"), (RESOURCE, "Microsoft.Compute/GetVMResource;0"), ("retry-after", "60")]),
-        ["subscription-reads <= 100", "compute-LowCostGetVM of one <= 0", "compute-LowCostGetVM of one pauses 60s"]
+        ["subscription-reads <= 200", "compute-LowCostGetVM of one = 0", "compute-LowCostGetVM of one pauses 60s"]
     );
     assert_eq!(
         vm("OperationNotAllowed", &[(RESOURCE, "Microsoft.Compute/HighCostGet3Min;0,Microsoft.Compute/HighCostGet30Min;3")])
@@ -126,8 +131,8 @@ proptest! {
         let retry_after = retry_after(&headers, Timestamp::MAX);
         let charge = RequestCharge::of(&api::VIRTUAL_MACHINES, &Method::GET, "/subscriptions/s");
         let drains = limits::bucket_charges(&charge, &BudgetSettings::default());
-        for lesson in quota_updates(charge.operation, &drains, 0.5, &QuotaHeaders { status, headers: &headers, code: "", retry_after }) {
-            let (QuotaUpdate::AtMost(index, _) | QuotaUpdate::Pause(index, _)) = lesson;
+        for lesson in quota_updates(charge.operation, &drains, &BudgetSettings::default(), &QuotaHeaders { status, headers: &headers, code: "", retry_after }) {
+            let (QuotaUpdate::AtMost(index, _) | QuotaUpdate::Left(index, _) | QuotaUpdate::Pause(index, _)) = lesson;
             prop_assert!(index < drains.len());
         }
     }

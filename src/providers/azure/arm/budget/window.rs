@@ -1,0 +1,142 @@
+//! How many requests left within the last five minutes, for quotas that providers count so.
+//!
+//! In: sends, and how many may be. Out: when there is room for more. Sends of one second are counted together, as late as the last of
+//! them could be, so that no window of any kind sees more than the limit.
+
+use std::{collections::VecDeque, time::Duration};
+
+use tokio::time::Instant;
+
+/// What such providers count by.
+pub(super) const WINDOW: Duration = Duration::from_secs(300);
+
+/// Sends that are counted together.
+const SLOT: Duration = Duration::from_secs(1);
+
+/// Part of the whole quota that is borrowed beyond the share while nobody has been refused: a large cluster's Services all at once
+/// are not held up for minutes by the last few.
+const BORROWED: f64 = 0.05;
+
+/// How long nothing is borrowed after a 429.
+pub(super) const STRICT_FOR: Duration = Duration::from_secs(3600);
+
+/// Most sends within a window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct WindowLimit {
+    /// This process's share.
+    pub(super) share: f64,
+    /// With what it borrows.
+    pub(super) borrowing: f64,
+}
+
+impl WindowLimit {
+    pub(super) const fn all(count: f64) -> Self {
+        Self { share: count, borrowing: count }
+    }
+
+    pub(super) fn share(self, share: f64) -> Self {
+        let of_share = (self.share * share).max(1.0);
+        Self { share: of_share, borrowing: (of_share + self.share * BORROWED).min(self.share) }
+    }
+}
+
+/// Sends, oldest first; those of a slot with when it began.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub(super) struct SendWindow {
+    slots: VecDeque<(Instant, u32)>,
+    count: u32,
+}
+
+fn end((start, _): &(Instant, u32)) -> Instant {
+    *start + SLOT + WINDOW
+}
+
+impl SendWindow {
+    pub(super) fn add(&mut self, now: Instant) {
+        while self.slots.front().is_some_and(|slot| end(slot) <= now) {
+            self.count -= self.slots.pop_front().map_or(0, |(_, sends)| sends);
+        }
+        self.count += 1;
+        match self.slots.back_mut() {
+            Some((start, sends)) if now < *start + SLOT => *sends += 1,
+            _ => self.slots.push_back((now, 1)),
+        }
+    }
+
+    /// Takes the last send back.
+    pub(super) fn remove(&mut self) {
+        let Some((_, sends)) = self.slots.back_mut() else { return };
+        *sends -= 1;
+        let is_empty = *sends == 0;
+        self.count -= 1;
+        if is_empty {
+            self.slots.pop_back();
+        }
+    }
+
+    /// How many of `most` may still be sent at `now`.
+    pub(super) fn left(&self, most: f64, now: Instant) -> f64 {
+        let gone: u32 = self.slots.iter().take_while(|slot| end(slot) <= now).map(|(_, sends)| sends).sum();
+        most - f64::from(self.count - gone)
+    }
+
+    /// When `level` of `most` may be sent.
+    pub(super) fn room_at(&self, level: f64, most: f64, now: Instant) -> Instant {
+        let (mut count, mut at) = (self.count, now);
+        for slot in &self.slots {
+            if end(slot) > now {
+                if f64::from(count) + level <= most {
+                    break;
+                }
+                at = end(slot);
+            }
+            count -= slot.1;
+        }
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_share_borrows_a_little_and_never_beyond_the_whole() {
+        let limit = |share| WindowLimit::all(1_000.0).share(share);
+        assert_eq!(limit(0.5), WindowLimit { share: 500.0, borrowing: 550.0 });
+        assert_eq!(limit(1.0), WindowLimit::all(1_000.0));
+        assert_eq!(limit(0.0001).share, 1.0);
+    }
+
+    #[test]
+    fn what_was_not_sent_leaves_room_again() {
+        let (start, mut window) = (Instant::now(), SendWindow::default());
+        (0..3).for_each(|_| window.add(start));
+        assert_eq!(window.room_at(1.0, 3.0, start), start + SLOT + WINDOW);
+        window.remove();
+        assert_eq!((window.left(3.0, start), window.room_at(1.0, 3.0, start)), (1.0, start));
+        (0..5).for_each(|_| window.remove());
+        assert_eq!(window, SendWindow::default());
+    }
+
+    proptest! {
+        #[test]
+        fn no_window_sees_more_than_the_limit(most in 1..8u32, waits in proptest::collection::vec(0..200_000u64, 1..60)) {
+            let (mut now, mut window, mut sent) = (Instant::now(), SendWindow::default(), Vec::<Instant>::new());
+            for wait in waits {
+                now += Duration::from_millis(wait);
+                let room = window.room_at(1.0, most.into(), now);
+                prop_assert_eq!(room <= now, window.left(most.into(), now) >= 1.0);
+                now = room;
+                window.add(now);
+                sent.push(now);
+            }
+            for first in &sent {
+                let within = sent.iter().filter(|at| **at >= *first && **at < *first + WINDOW).count();
+                prop_assert!(within <= most as usize, "{within}");
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! ARM's request quotas, with the headers and refusals by which Azure tells of them. Pure over the time that is passed in.
+//!
+//! In: what a request is, whose, and when. Out: the headers of its answer, or the 429. ARM has token buckets for each principal and for
+//! all principals of a subscription; the network provider counts in fixed windows and says nothing of what is left; the compute
+//! provider has token buckets for each resource and each subscription.
+
+mod bucket;
+mod compute;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tokio::time::Instant;
+
+pub use self::bucket::BucketSize;
+use self::bucket::{Bucket, whole};
+use super::{
+    options::Class,
+    refusal::{Headers, Refusal},
+};
+
+/// Buckets of ARM itself, for each principal in a subscription.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ArmQuota {
+    pub reads: BucketSize,
+    pub writes: BucketSize,
+    pub deletes: BucketSize,
+    /// The bucket of all principals together is so many times that of one.
+    pub principals: f64,
+}
+
+/// Requests that a resource provider serves in a window, for each subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowQuota {
+    /// Length of the window.
+    pub window: Duration,
+    pub reads: u32,
+    /// Writes and deletes.
+    pub writes: u32,
+}
+
+/// Which quotas hold. None by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Quotas {
+    /// Of ARM.
+    pub arm: Option<ArmQuota>,
+    /// Of the network provider.
+    pub network: Option<WindowQuota>,
+    /// Whether compute's hold.
+    pub compute: bool,
+}
+
+impl Quotas {
+    /// All of them, as documented.
+    pub fn azure() -> Self {
+        let bucket = |burst, per_second| BucketSize { burst, per_second };
+        let (reads, writes, deletes) = (bucket(250.0, 25.0), bucket(200.0, 10.0), bucket(200.0, 10.0));
+        let arm = ArmQuota { reads, writes, deletes, principals: 15.0 };
+        let network = WindowQuota { window: Duration::from_secs(300), reads: 10_000, writes: 1_000 };
+        Self { arm: Some(arm), network: Some(network), compute: true }
+    }
+}
+
+/// A request, as far as quotas go.
+#[derive(Debug, Clone, Copy)]
+pub struct ThrottledRequest<'a> {
+    pub subscription: &'a str,
+    /// Whose it is.
+    pub principal: &'a str,
+    /// Type of the resource or of the members of the list, lower-case; of an operation: the provider.
+    pub kind: &'a str,
+    /// What is asked for, lower-case.
+    pub resource: &'a str,
+    pub list: bool,
+    pub class: Class,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    start: Instant,
+    used: u32,
+}
+
+/// What was used so far.
+#[derive(Debug, Default)]
+pub struct Throttle {
+    buckets: BTreeMap<String, Bucket>,
+    windows: BTreeMap<(String, bool), Window>,
+}
+
+impl Throttle {
+    /// Charges a request; answers the headers that say what is left, or the 429.
+    pub fn charge(&mut self, quotas: &Quotas, request: &ThrottledRequest<'_>, now: Instant) -> Result<Headers, Refusal> {
+        let mut headers = match &quotas.arm {
+            Some(arm) => self.charge_arm(arm, request, now)?,
+            None => Headers::new(),
+        };
+        let of_provider = match request.kind.split('/').next() {
+            Some("microsoft.network") => self.charge_network(quotas.network.as_ref(), request, now),
+            Some("microsoft.compute") if serves_network(request.kind) => {
+                self.charge_network(quotas.network.as_ref(), request, now)
+            }
+            Some("microsoft.compute") if quotas.compute => self.charge_compute(request, now),
+            _ => Ok(Headers::new()),
+        };
+        match of_provider {
+            Ok(more) => headers.extend(more),
+            Err(refusal) => return Err(refusal.by_provider(headers)),
+        }
+        Ok(headers)
+    }
+
+    fn bucket(&mut self, key: String, size: BucketSize, now: Instant) -> &mut Bucket {
+        self.buckets.entry(key).or_insert_with(|| Bucket::full(size, now))
+    }
+
+    /// Takes a token of each bucket and answers what is left of each, or takes none and answers the wait.
+    fn take(&mut self, wanted: &[(String, BucketSize)], now: Instant) -> Result<Vec<String>, (usize, u64)> {
+        for (index, (key, size)) in wanted.iter().enumerate() {
+            if let Some(wait) = self.bucket(key.clone(), *size, now).wait(now) {
+                return Err((index, wait));
+            }
+        }
+        Ok(wanted.iter().map(|(key, size)| self.bucket(key.clone(), *size, now).take()).collect())
+    }
+
+    fn charge_arm(&mut self, arm: &ArmQuota, request: &ThrottledRequest<'_>, now: Instant) -> Result<Headers, Refusal> {
+        let (size, what, names) = match request.class {
+            Class::Write => (arm.writes, "write", WRITES),
+            Class::Delete => (arm.deletes, "delete", DELETES),
+            _ => (arm.reads, "read", READS),
+        };
+        let (subscription, principal) = (request.subscription, request.principal);
+        let all = size.times(arm.principals);
+        let wanted = [(format!("{what} {subscription} {principal}"), size), (format!("{what} {subscription}"), all)];
+        let left = self.take(&wanted, now).map_err(|(index, wait)| {
+            let limit = wanted[index].1.burst;
+            let message = format!(
+                "Number of '{what}' requests for subscription '{subscription}' exceeded the limit of '{limit:.0}'. Please try again \
+                 after '{wait}' seconds."
+            );
+            Refusal::new(429, "SubscriptionRequestsThrottled", message).retry_after(wait)
+        })?;
+        Ok(names.into_iter().zip(left).collect())
+    }
+
+    fn charge_compute(&mut self, request: &ThrottledRequest<'_>, now: Instant) -> Result<Headers, Refusal> {
+        let Some(policy) = compute::policy_of(request) else { return Ok(Headers::new()) };
+        let (name, subscription) = (policy.name, request.subscription);
+        let one = policy.resource.map(|size| (format!("{name} {}", request.resource), size));
+        let wanted: Vec<_> = one.into_iter().chain([(format!("{name} {subscription}"), policy.subscription)]).collect();
+        let names = ["Resource", "SubscriptionMaximum"];
+        let names = &names[names.len() - wanted.len()..];
+        let told = |left: &[String]| {
+            let told = names.iter().zip(left).map(|(of, left)| format!("Microsoft.Compute/{name}{of};{left}"));
+            (REMAINING, told.collect::<Vec<_>>().join(","))
+        };
+        match self.take(&wanted, now) {
+            Ok(left) => Ok(vec![told(&left)]),
+            Err((index, wait)) => {
+                let message =
+                    "The server rejected the request because too many requests have been received for this subscription.";
+                let refusal = Refusal::new(429, "OperationNotAllowed", message).retry_after(wait);
+                let empty = format!("Microsoft.Compute/{name}{};0", names[index]);
+                Err(refusal.by_provider(vec![(REMAINING, empty)]))
+            }
+        }
+    }
+
+    fn charge_network(
+        &mut self,
+        quota: Option<&WindowQuota>,
+        request: &ThrottledRequest<'_>,
+        now: Instant,
+    ) -> Result<Headers, Refusal> {
+        let Some(quota) = quota else { return Ok(Headers::new()) };
+        let writes = matches!(request.class, Class::Write | Class::Delete);
+        let limit = if writes { quota.writes } else { quota.reads };
+        let new = Window { start: now, used: 0 };
+        let window = self.windows.entry((request.subscription.to_owned(), writes)).or_insert(new);
+        if now.saturating_duration_since(window.start) >= quota.window {
+            *window = new;
+        }
+        if window.used >= limit {
+            let left = quota.window.saturating_sub(now.saturating_duration_since(window.start));
+            let message = format!(
+                "The server rejected the request because too many requests have been received for this subscription: {limit} {} \
+                 in {} minutes for Microsoft.Network.",
+                if writes { "writes" } else { "reads" },
+                quota.window.as_secs() / 60
+            );
+            let wait = whole(left.as_secs_f64().ceil().max(1.0));
+            return Err(Refusal::new(429, "TooManyRequests", message).retry_after(wait));
+        }
+        window.used += 1;
+        Ok(Headers::new())
+    }
+}
+
+const READS: [&str; 2] =
+    ["x-ms-ratelimit-remaining-subscription-reads", "x-ms-ratelimit-remaining-subscription-global-reads"];
+const WRITES: [&str; 2] =
+    ["x-ms-ratelimit-remaining-subscription-writes", "x-ms-ratelimit-remaining-subscription-global-writes"];
+const DELETES: [&str; 2] =
+    ["x-ms-ratelimit-remaining-subscription-deletes", "x-ms-ratelimit-remaining-subscription-global-deletes"];
+const REMAINING: &str = "x-ms-ratelimit-remaining-resource";
+
+/// Interfaces and public IPs of scale sets are the network provider's.
+fn serves_network(kind: &str) -> bool {
+    kind.ends_with("networkinterfaces") || kind.ends_with("publicipaddresses")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Azure's quotas, enforced by the simulator: each principal's, the network provider's, those of compute's resources. What is
+//! refused, what waits, and what becomes of a neighbour in the same subscription.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use cloud_controller_manager::sandbox::azure::{
+    Azure, RequestRecord,
+    entra::Principal,
+    topology::{PoolKind, Topology},
+};
+use http::{Method, Request};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, interval},
+};
+
+use crate::{
+    cluster::{Cluster, Life, alone, ten_nodes},
+    scale::as_slow_as_azure,
+    services::external,
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// What the network provider counts by.
+const WINDOW: Duration = Duration::from_secs(300);
+/// Half of the network provider's writes.
+const HALF: u32 = 500;
+/// What a share may borrow of the network provider's writes.
+const BORROWED: usize = 50;
+const NEIGHBOUR: &str = "neighbour";
+
+/// Requests that the budget made wait.
+fn waits(life: &Life) -> Vec<String> {
+    let metrics = life.metrics.render().unwrap();
+    let counts = metrics.lines().filter(|line| line.starts_with("azure_arm_budget_wait_seconds_count"));
+    counts.filter(|line| !line.contains("bucket=\"none\"")).map(str::to_owned).collect()
+}
+
+fn is_neighbours(request: &RequestRecord) -> bool {
+    request.user_agent == NEIGHBOUR
+}
+
+/// Requests that were answered 429, of the neighbour's and of the others.
+fn refused(azure: &Azure) -> (usize, usize) {
+    let refused = |neighbours| azure.count(|request| request.status == 429 && is_neighbours(request) == neighbours);
+    (refused(true), refused(false))
+}
+
+fn create(cluster: &Cluster, count: usize, first: usize) {
+    (first..first + count).for_each(|index| drop(cluster.create(&external(&format!("s{index}")))));
+}
+
+fn delete(cluster: &Cluster, count: usize, first: usize) {
+    (first..first + count).for_each(|index| cluster.delete(&format!("s{index}")));
+}
+
+/// A client with an identity of its own that writes network resources of the subscription, evenly, half of what the provider allows.
+fn neighbour(cluster: &Cluster) -> JoinHandle<()> {
+    let (azure, topology) = (cluster.azure().clone(), cluster.world.topology());
+    let principal = Principal::new(&topology.tenant, NEIGHBOUR);
+    let endpoints = cluster.world.endpoints();
+    let (token, _) =
+        cluster.world.with_directory(|directory| directory.issue(&principal, &endpoints.audience, cluster.now()));
+    let table = topology.group_id().resource("Microsoft.Network/routeTables", &[NEIGHBOUR]);
+    let url = format!("{}{table}?api-version=2024-05-01", endpoints.resource_manager.trim_end_matches('/'));
+    let request = move || {
+        let body = format!(r#"{{"location": "{}", "properties": {{"routes": []}}}}"#, topology.location);
+        let request = Request::builder().method(Method::PUT).uri(&url).header("user-agent", NEIGHBOUR);
+        request.header("authorization", format!("Bearer {token}")).body(Bytes::from(body)).unwrap()
+    };
+    tokio::spawn(async move {
+        let mut turns = interval(WINDOW / HALF);
+        loop {
+            turns.tick().await;
+            azure.respond(request()).await.unwrap();
+        }
+    })
+}
+
+#[test]
+fn services_that_come_and_go_never_wait_for_the_budget() {
+    alone(async {
+        let cluster = Cluster::new(ten_nodes(), as_slow_as_azure());
+        let (life, start) = (cluster.start(), Instant::now());
+        for wave in 0..15 {
+            create(&cluster, 10, wave * 10);
+            cluster.until_ready(HOUR).await;
+            delete(&cluster, 10, wave * 10);
+            cluster.until_gone(HOUR).await;
+        }
+        println!("150 Services in waves of ten: {:?}, {} writes", start.elapsed(), cluster.writes().len());
+        assert_eq!(waits(&life), Vec::<String>::new());
+        assert_eq!(refused(cluster.azure()), (0, 0));
+        life.stop().await;
+    });
+}
+
+#[test]
+fn a_neighbour_with_half_of_the_quota_is_never_refused() {
+    alone(async {
+        let cluster = Cluster::new(ten_nodes(), as_slow_as_azure());
+        let neighbour = neighbour(&cluster);
+        let life = cluster.start();
+        for _ in 0..2 {
+            create(&cluster, 200, 0);
+            cluster.until_ready(HOUR).await;
+            delete(&cluster, 200, 0);
+            cluster.until_gone(HOUR).await;
+            tokio::time::sleep(WINDOW).await;
+        }
+        assert_eq!(refused(cluster.azure()), (0, 0));
+        assert!(cluster.azure().count(is_neighbours) >= 2 * HALF as usize, "it wrote as much as it could");
+        neighbour.abort();
+        life.stop().await;
+    });
+}
+
+/// Six hundred Services at once: the neighbour's refusals in the first window and in the two after it, then those of this program.
+async fn six_hundred_beside_a_neighbour(share_percent: u8) -> (usize, usize, usize) {
+    let topology = Topology::new().pools(PoolKind::Uniform, 1, 3);
+    let cluster = Cluster::new(topology, as_slow_as_azure()).configured("requestSharePercent", share_percent);
+    let (neighbour, start) = (neighbour(&cluster), Instant::now());
+    let life = cluster.start();
+    create(&cluster, 600, 0);
+    let took = cluster.until_ready(HOUR).await;
+    tokio::time::sleep_until(start + 3 * WINDOW).await;
+    let azure = cluster.azure();
+    let late = azure.count(|one| one.status == 429 && is_neighbours(one) && one.at >= start + WINDOW);
+    let (of_neighbour, of_program) = refused(azure);
+    println!(
+        "600 Services beside a neighbour, {share_percent} %: {took:?}; {of_neighbour} of the neighbour's {} writes refused, {late} of \
+         them after the first window, and {of_program} of the program's",
+        azure.count(is_neighbours)
+    );
+    neighbour.abort();
+    life.stop().await;
+    (of_neighbour - late, late, of_program)
+}
+
+#[test]
+fn more_than_the_share_is_borrowed_once_and_little() {
+    let (first, late, own) = alone(six_hundred_beside_a_neighbour(50));
+    assert!(first <= BORROWED, "{first} of the neighbour's requests");
+    assert!(late == 0, "{late} of the neighbour's requests");
+    assert!(own <= 1, "{own} of the program's requests");
+}
+
+#[test]
+fn a_share_of_all_is_felt_by_a_neighbour() {
+    let (first, ..) = alone(six_hundred_beside_a_neighbour(100));
+    assert!(first > BORROWED, "{first} of the neighbour's requests: the simulator's quota is not shared");
+}
