@@ -3,6 +3,7 @@
 //! `CCM_BINARY` names another program than the one just built: that of the image, whose memory counts.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, outside of test functions")]
+#![allow(clippy::disallowed_methods, reason = "the program is another process, whose clock nobody pauses")]
 
 use std::{
     env, fs,
