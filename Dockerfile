@@ -21,7 +21,8 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     esac && \
     make static CARGO_TARGET_DIR=/target STATIC_TARGET="${target}" && \
     install -D "/target/${target}/release/cloud-controller-manager" /out/cloud-controller-manager && \
-    ln -s cloud-controller-manager /out/cloud-node-manager
+    ln -s cloud-controller-manager /out/cloud-node-manager && \
+    ln -s cloud-controller-manager /out/health-probe-proxy
 
 FROM ${BASE_IMAGE}
 ARG BASE_IMAGE
@@ -33,7 +34,7 @@ LABEL org.opencontainers.image.title="cloud-controller-manager" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="${BASE_IMAGE}"
-# Under the second name, a link, it is cloud-node-manager and nothing else.
+# Under the other names, which are links, it is cloud-node-manager or health-probe-proxy and nothing else.
 COPY --from=build /out/ /usr/local/bin/
 USER 65532:65532
 EXPOSE 10258

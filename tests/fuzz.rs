@@ -231,6 +231,7 @@ fuzzed![
     annotation_values,
     network_plans,
     request_heads,
+    proxy_header,
 ];
 
 #[test]

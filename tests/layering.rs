@@ -14,12 +14,26 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cloud_provider", &["runtime", "metrics"]),
     ("node", &["cloud_provider", "runtime"]),
     ("controllers", &["cloud_provider", "runtime", "node", "metrics"]),
+    ("health_probe_proxy", &["runtime"]),
     ("node_manager", &["cloud_provider", "controllers", "metrics", "node", "runtime"]),
     ("providers", &["cloud_provider", "runtime", "metrics"]),
     ("serving", &["runtime", "metrics"]),
     ("cli", &["runtime"]),
     ("sandbox", &["app", "cli", "cloud_provider", "controllers", "metrics", "node", "providers", "runtime", "serving"]),
-    ("app", &["cli", "cloud_provider", "controllers", "metrics", "node", "node_manager", "runtime", "serving"]),
+    (
+        "app",
+        &[
+            "cli",
+            "cloud_provider",
+            "controllers",
+            "health_probe_proxy",
+            "metrics",
+            "node",
+            "node_manager",
+            "runtime",
+            "serving",
+        ],
+    ),
 ];
 
 /// Tables of plain data that a module may read although it may not name the module around them.
@@ -60,6 +74,8 @@ const PURE_FILES: &[&str] = &[
     "src/controllers/service/needs_update.rs",
     "src/controllers/service/plan.rs",
     "src/controllers/service/predicates.rs",
+    "src/health_probe_proxy/forwarded.rs",
+    "src/health_probe_proxy/proxy_header.rs",
     "src/providers/azure/arm/answer.rs",
     "src/providers/azure/arm/batch/bisect.rs",
     "src/providers/azure/arm/batch/delay.rs",

@@ -34,6 +34,8 @@ mod admission;
 mod helm;
 #[path = "manifests/installation.rs"]
 mod installation;
+#[path = "manifests/probe_proxy.rs"]
+mod probe_proxy;
 #[path = "support/shipped.rs"]
 mod shipped;
 

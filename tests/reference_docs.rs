@@ -19,6 +19,7 @@ const PAGES: &[Page] = &[
     ("feature-gates.md", cli::docs::feature_gates),
     ("controllers.md", cli::docs::controllers),
     ("cloud-node-manager.md", cli::docs::node_manager),
+    ("health-probe-proxy.md", cli::docs::health_probe_proxy),
     ("metrics.md", serving::metrics_reference),
     ("events.md", events),
     ("azure-config.md", azure::config::reference_page),

@@ -16,6 +16,7 @@ use std::{
 
 use cloud_controller_manager::{
     cli::{duration, flags},
+    health_probe_proxy::proxy_header::{self, ProxyHeader},
     metrics::Metrics,
     providers::azure::{
         arm::{
@@ -82,6 +83,7 @@ targets![
     annotation_values,
     network_plans,
     request_heads,
+    proxy_header,
 ];
 
 const GROUP: &str = "/subscriptions/s/resourceGroups/rg";
@@ -433,5 +435,22 @@ pub fn request_heads(data: &[u8]) {
     match request_validation::check(&method, &target) {
         Ok(()) => assert!(method.as_str().len() <= 7 && target.path().len() <= 256 && target.path().is_ascii()),
         Err(malformed) => assert!(malformed.code.is_client_error() && malformed.message.len() <= 200),
+    }
+}
+
+/// The beginning of a connection from a load balancer. What is decided stays decided, whatever follows, and is decided in time.
+pub fn proxy_header(data: &[u8]) {
+    let found = proxy_header::parse(data);
+    match found {
+        ProxyHeader::Incomplete => assert!(data.len() < proxy_header::LONGEST),
+        ProxyHeader::Present { length, .. } => {
+            assert!((1..=proxy_header::LONGEST).contains(&length) && length <= data.len());
+            assert_eq!(proxy_header::parse(&data[..length]), found);
+            assert_eq!(proxy_header::parse(&data[..length - 1]), ProxyHeader::Incomplete);
+        }
+        ProxyHeader::Absent | ProxyHeader::Malformed(_) => {}
+    }
+    if found != ProxyHeader::Incomplete {
+        assert_eq!(proxy_header::parse(&[data, b"GET / HTTP/1.1\r\n\r\n"].concat()), found);
     }
 }

@@ -10,6 +10,7 @@ mod dry_run;
 pub mod election;
 mod events_reference;
 mod health;
+mod health_probe_proxy;
 mod informer_watchdog;
 pub mod manager;
 mod manager_state;
@@ -47,6 +48,7 @@ pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsStrin
         Ok(CliCommand::Print(text)) => print(&text, ExitCode::SUCCESS),
         Ok(CliCommand::Check(check)) => check_config::run(registry, *check),
         Ok(CliCommand::ManageNode(config)) => node_manager::start(registry, *config),
+        Ok(CliCommand::ProxyProbes(config)) => health_probe_proxy::start(&config),
         Ok(CliCommand::Run(config)) => start(registry, *config),
         Err(error) => fail(&error),
     }

@@ -141,7 +141,7 @@ fn dashed(word: &str) -> String {
 
 /// Whether the word after `--name` is the flag's value.
 fn wants_next(name: &str) -> bool {
-    let mut all = flags::all().chain(flags::node_manager::FLAGS);
+    let mut all = flags::all().chain(flags::node_manager::FLAGS).chain(flags::health_probe_proxy::FLAGS);
     all.any(|spec| spec.implied_value.is_none() && (spec.name == name || spec.aliases.contains(&name)))
 }
 

@@ -3,6 +3,7 @@
 use super::{
     check_config::CheckConfigOptions,
     config::{ManagerConfig, NodeManagerConfig},
+    logging::LoggingOptions,
 };
 
 /// What the program should do.
@@ -12,8 +13,18 @@ pub enum CliCommand {
     Run(Box<ManagerConfig>),
     /// Look after the Node of this machine.
     ManageNode(Box<NodeManagerConfig>),
+    /// Answer health probes with PROXY headers.
+    ProxyProbes(HealthProbeProxyConfig),
     /// Check the provider's configuration.
     Check(Box<CheckConfigOptions>),
     /// Print this to stdout and end with exit code 0.
     Print(String),
+}
+
+/// What health-probe-proxy runs with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HealthProbeProxyConfig {
+    pub health_check_port: u16,
+    pub target_port: u16,
+    pub logging: LoggingOptions,
 }

@@ -4,7 +4,7 @@
 use super::{
     controllers,
     feature_gates::{self, FeatureSpec},
-    flags::{FlagEffect, FlagSpec, FlagVisibility, SECTIONS, node_manager},
+    flags::{FlagEffect, FlagSpec, FlagVisibility, SECTIONS, health_probe_proxy, node_manager},
 };
 
 const GENERATED: &str = "<!-- Generated from the tables in src/cli; do not edit. `make docs` writes it again. -->";
@@ -35,6 +35,19 @@ pub fn node_manager() -> String {
     );
     for section in node_manager::sections() {
         page += &flag_table(section.title, &section.flags);
+    }
+    page
+}
+
+/// `docs/reference/health-probe-proxy.md`.
+pub fn health_probe_proxy() -> String {
+    let mut page = format!(
+        "# Flags of health-probe-proxy\n\n{GENERATED}\n\n\
+         Flags of `cloud-controller-manager health-probe-proxy`, and of the program when it is called `health-probe-proxy`. Those for \
+         ports have the names and defaults of Azure's Go health-probe-proxy, and one dash will do. {WRITING}"
+    );
+    for section in health_probe_proxy::SECTIONS {
+        page += &flag_table(section.title, section.flags);
     }
     page
 }

@@ -13,6 +13,7 @@ pub mod docs;
 pub mod duration;
 pub mod feature_gates;
 pub mod flags;
+mod health_probe_proxy;
 pub mod label_selector;
 mod leader_migration;
 pub mod logging;
@@ -22,13 +23,13 @@ mod usage_errors;
 pub mod value;
 mod version;
 
-use std::{ffi::OsString, fs};
+use std::{ffi::OsString, fs, path::Path};
 
 use clap::ArgMatches;
 use clap_complete::Shell;
 
 pub use self::check_config::{CheckConfigOptions, NAME as CHECK_CONFIG};
-pub use self::command::CliCommand;
+pub use self::command::{CliCommand, HealthProbeProxyConfig};
 pub use self::config::NodeManagerConfig;
 pub use self::usage_errors::UsageError;
 pub use self::version::{NAME, NODE_MANAGER, VERSION, platform};
@@ -51,7 +52,7 @@ pub struct ProviderNames<'a> {
     pub local: &'a [&'a str],
 }
 
-/// Reads the command line. `args` begins with the program's name, `cloud-node-manager` being one that counts; `providers` are the
+/// Reads the command line. `args` begins with the program's name, of which those of subcommands count; `providers` are the
 /// names for `--cloud-provider`, `checkable` those for `check-config`.
 pub fn parse(
     args: impl IntoIterator<Item = OsString>,
@@ -63,7 +64,7 @@ pub fn parse(
 
 /// The same when not every provider can do everything.
 pub fn parse_for(args: impl IntoIterator<Item = OsString>, providers: ProviderNames<'_>) -> Result<CliCommand, UsageError> {
-    let words = arguments::normalize(node_manager::by_program_name(args));
+    let words = arguments::normalize(health_probe_proxy::with_two_dashes(by_program_name(args)));
     let (matches, mistakes) = match usage_errors::parse_words(&command(), words)? {
         ParsedCommandLine::Help(text) => return Ok(CliCommand::Print(text)),
         ParsedCommandLine::Matches(matches, mistakes) => (matches, mistakes),
@@ -76,8 +77,19 @@ pub fn parse_for(args: impl IntoIterator<Item = OsString>, providers: ProviderNa
         }
         Some(("generate-docs", chosen)) => mistakes.finish(Ok(CliCommand::Print(page(chosen)))),
         Some((NODE_MANAGER, chosen)) => node_manager::parse(chosen, providers.local, mistakes),
+        Some((health_probe_proxy::NAME, chosen)) => health_probe_proxy::parse(chosen, mistakes),
         _ => run(FlagArguments::new(&matches), providers.all, mistakes),
     }
+}
+
+/// The words with a subcommand's name put in, when the program itself is called so.
+fn by_program_name(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.into_iter().collect();
+    let stem = words.first().and_then(|program| Path::new(program).file_stem());
+    if let Some(name) = [NODE_MANAGER, health_probe_proxy::NAME].into_iter().find(|name| stem == Some(name.as_ref())) {
+        words.insert(1, name.into());
+    }
+    words
 }
 
 fn run(mut arguments: FlagArguments, providers: &[&str], mut mistakes: UsageErrors) -> Result<CliCommand, UsageError> {
@@ -100,10 +112,14 @@ fn command() -> clap::Command {
     let completion = clap::Command::new("completion")
         .about("Prints a completion script for a shell")
         .arg(choice("shell").value_parser(clap::value_parser!(Shell)));
-    let generate = clap::Command::new("generate-docs")
-        .about("Prints a reference page")
-        .hide(true)
-        .arg(choice("page").value_parser(["flags", "feature-gates", "controllers", "cloud-node-manager"]));
+    let generate =
+        clap::Command::new("generate-docs").about("Prints a reference page").hide(true).arg(choice("page").value_parser([
+            "flags",
+            "feature-gates",
+            "controllers",
+            "cloud-node-manager",
+            "health-probe-proxy",
+        ]));
     let version = clap::Command::new(VERSION_WORD).about("Prints the name and the version, as --version does");
     let command = clap::Command::new(NAME)
         .bin_name(NAME)
@@ -115,6 +131,7 @@ fn command() -> clap::Command {
         .subcommand(version)
         .subcommand(check_config::command())
         .subcommand(node_manager::command())
+        .subcommand(health_probe_proxy::command())
         .subcommand(generate);
     arguments::add_flags(command)
 }
@@ -131,6 +148,7 @@ fn page(chosen: &ArgMatches) -> String {
         Some("feature-gates") => docs::feature_gates(),
         Some("controllers") => docs::controllers(),
         Some("cloud-node-manager") => docs::node_manager(),
+        Some("health-probe-proxy") => docs::health_probe_proxy(),
         _ => docs::flags(),
     }
 }

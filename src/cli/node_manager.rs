@@ -3,8 +3,6 @@
 //! In: the words after the program's or the subcommand's name. Out: a [`config::NodeManagerConfig`]. The flags are rows of the tables in
 //! [`flags`](super::flags), so they mean what they mean for the manager.
 
-use std::{ffi::OsString, path::Path};
-
 use clap::{ArgMatches, Command};
 
 use super::{
@@ -35,16 +33,6 @@ pub(super) fn command() -> Command {
     })
 }
 
-/// The words with the subcommand's name put in, when the program itself is called so.
-pub(super) fn by_program_name(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    let mut words: Vec<OsString> = words.into_iter().collect();
-    let called = words.first().and_then(|program| Path::new(program).file_stem()).is_some_and(|stem| stem == NAME);
-    if called {
-        words.insert(1, NAME.into());
-    }
-    words
-}
-
 /// Reads the subcommand's words. `providers` are those that know the machine they run on.
 pub(super) fn parse(matches: &ArgMatches, providers: &[&str], mut mistakes: UsageErrors) -> Result<Parsed, UsageError> {
     let specs: Vec<FlagSpec> = sections().into_iter().flat_map(|section| section.flags).collect();
@@ -61,7 +49,7 @@ pub(super) fn parse(matches: &ArgMatches, providers: &[&str], mut mistakes: Usag
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{ffi::OsString, time::Duration};
 
     use super::*;
     use crate::cli::{CliCommand as Parsed, ProviderNames, config::NodeManagerConfig, parse_for};

@@ -78,6 +78,10 @@ const NODES_OPTIONS: &[Argument] = &[
 const KEYS: &[&str] = &["imageRepository", "imageName", "imageTag", "imagePullPolicy", "containerResourceManagement"];
 /// Keys of the manager alone.
 const MANAGER_KEYS: &[&str] = &["updateStrategy"];
+/// Keys of the node manager alone. The chart starts the proxy with no arguments; its ports are in the pod's list and nowhere else.
+const NODES_KEYS: &[&str] = &["enableHealthProbeProxy", "healthProbeProxyImage", "healthCheckPort", "targetPort"];
+/// The command of the proxy's container in the chart.
+const PROXY_COMMAND: &str = "/usr/local/bin/health-probe-proxy";
 const RESOURCES: &[&str] = &["requestsCPU", "requestsMem", "limitsCPU", "limitsMem"];
 
 /// Account, API group, resource and verbs that the chart grants, all cluster-wide.
@@ -154,8 +158,10 @@ fn node_manager(values: &Value) -> cli::NodeManagerConfig {
 fn values_have_the_keys_of_the_chart() {
     let values = values();
     assert_eq!(keys(&values).collect::<BTreeSet<_>>(), BTreeSet::from([MANAGER, NODES]));
-    let tables: [(_, [&[Argument]; 2], &[&str]); 2] =
-        [(MANAGER, [MANAGER_ARGUMENTS, MANAGER_OPTIONS], MANAGER_KEYS), (NODES, [NODES_ARGUMENTS, NODES_OPTIONS], &[])];
+    let tables: [(_, [&[Argument]; 2], &[&str]); 2] = [
+        (MANAGER, [MANAGER_ARGUMENTS, MANAGER_OPTIONS], MANAGER_KEYS),
+        (NODES, [NODES_ARGUMENTS, NODES_OPTIONS], NODES_KEYS),
+    ];
     for (program, arguments, own) in tables {
         let known: BTreeSet<&str> =
             arguments.into_iter().flatten().map(|(_, key, _)| *key).chain([own, KEYS].concat()).collect();
@@ -211,6 +217,19 @@ fn arguments_of_the_chart_are_accepted() {
     let config = node_manager(&values[NODES]);
     assert_eq!((config.node_name.as_deref(), config.notices), (Some("node-1"), Vec::new()));
     assert!(config.provider == "azure" && config.use_instance_metadata && config.serving.port == 0);
+}
+
+#[test]
+fn the_probe_proxy_of_the_chart_is_the_same_image() {
+    let values = values();
+    let part = |key: &str| values[NODES][key].as_str().unwrap().to_owned();
+    let image = format!("{}/{}:{}", part("imageRepository"), part("imageName"), part("imageTag"));
+    assert_eq!(part("healthProbeProxyImage"), image);
+    let CliCommand::ProxyProbes(config) = start(PROXY_COMMAND, &[]) else { panic!("{PROXY_COMMAND} is another program") };
+    assert_eq!((config.health_check_port, config.target_port), (10356, 10256), "the chart's values");
+    let link = format!("ln -s cloud-controller-manager /out/{}", PROXY_COMMAND.rsplit('/').next().unwrap());
+    let image = fs::read_to_string("Dockerfile").unwrap();
+    assert!(image.contains(&link) && image.contains("COPY --from=build /out/ /usr/local/bin/"), "{link}");
 }
 
 #[test]

@@ -4,8 +4,13 @@
 use super::*;
 
 /// Texts with kustomizations to copy.
-const TEXTS: &[&str] =
-    &["README.md", "docs/guides/installing.md", "docs/guides/azure.md", "docs/guides/cloud-node-manager.md"];
+const TEXTS: &[&str] = &[
+    "README.md",
+    "docs/guides/installing.md",
+    "docs/guides/azure.md",
+    "docs/guides/cloud-node-manager.md",
+    "docs/guides/health-probe-proxy.md",
+];
 /// Ports of the Go program: its own default, that of Azure's examples, that of Azure's Helm chart.
 const GO_PORTS: [u16; 3] = [10258, 10267, 10268];
 const BESIDE_GO: &str = "beside-go";
@@ -27,7 +32,7 @@ fn shown(text: &str) -> Vec<Value> {
 /// Every container that ships, of all manifests and components.
 fn shipped_containers() -> Vec<Container> {
     let set = daemon_set("daemonset.yaml").spec.template.spec.unwrap();
-    containers().into_iter().chain(set.containers).collect()
+    containers().into_iter().chain(set.containers).chain([probe_proxy::container()]).collect()
 }
 
 /// Whether kubelet refuses the name before it asks any registry: capitals are for registries and tags alone.

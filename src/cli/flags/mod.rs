@@ -9,6 +9,7 @@ pub mod cloud;
 pub mod controllers;
 mod flag;
 pub mod generic;
+pub mod health_probe_proxy;
 pub mod leader_election;
 pub mod logging;
 pub mod node_manager;

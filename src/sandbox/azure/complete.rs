@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{
     addresses::{lowest_in_prefix, lowest_in_subnet},
     options::AzureOptions,
+    private_link,
     refusal::Refusal,
     shape,
     store::Store,
@@ -49,9 +50,13 @@ pub fn document(
             Ok(())
         }
         "microsoft.network/privatelinkservices" => {
-            let empty = ["fqdns", "networkInterfaces", "privateEndpointConnections"].map(|name| (name, json!([])));
-            default(&mut body["properties"], &empty);
-            default(&mut body["properties"], &[("enableProxyProtocol", json!(false))]);
+            default(&mut body["properties"], &[("fqdns", json!([])), ("enableProxyProtocol", json!(false))]);
+            let dynamic = [("privateIPAllocationMethod", json!("Dynamic")), ("privateIPAddressVersion", json!("IPv4"))];
+            for_each(body, "ipConfigurations", |properties| default_in(properties, &dynamic));
+            Ok(())
+        }
+        private_link::ENDPOINTS => {
+            private_link::complete_endpoint(store, id, old, body);
             Ok(())
         }
         _ => Ok(()),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{kinds, shape, store::Store};
+use super::{kinds, private_link, shape, store::Store};
 use crate::providers::azure::arm::ResourceId;
 
 const LOAD_BALANCERS: &str = "microsoft.network/loadbalancers";
@@ -20,7 +20,9 @@ pub fn insert(store: &mut Store, id: &ResourceId, body: Value) {
     if kind == INSTANCES {
         configure_interfaces(store, &key, &body);
     }
+    let connected = connected(store, &key, Some(&body));
     store.insert(id, body);
+    connected.iter().for_each(|service| store.touch(service));
     let after = referred(store, &key);
     touch(store, (&key, &kind), &before, &after);
 }
@@ -31,9 +33,19 @@ pub fn remove(store: &mut Store, key: &str) {
     let before = referred(store, key);
     let interfaces: Vec<String> = store.below(key).map(|(key, _)| key.clone()).collect();
     let below: BTreeSet<String> = interfaces.iter().flat_map(|key| referred(store, key)).collect();
+    let connected = connected(store, key, None);
     store.delete_document(key);
+    connected.iter().for_each(|service| store.touch(service));
     touch(store, (key, &kind), &before, &BTreeSet::new());
     below.difference(&before).for_each(|changed| store.touch(changed));
+}
+
+/// The private link services that a private endpoint is connected with, before or after its change.
+fn connected(store: &Store, key: &str, after: Option<&Value>) -> BTreeSet<String> {
+    let is_endpoint = ResourceId::parse(key).is_ok_and(|id| id.is_type("Microsoft.Network/privateEndpoints"));
+    let before = store.get(key).map(|document| &*document.body);
+    let bodies = before.into_iter().chain(after).filter(|_| is_endpoint);
+    bodies.flat_map(|body| private_link::services_of(store, body)).collect()
 }
 
 fn referred(store: &Store, key: &str) -> BTreeSet<String> {
@@ -48,6 +60,11 @@ fn touch(store: &mut Store, (key, kind): (&str, &str), before: &BTreeSet<String>
             let public = before.union(after).filter(|other| store.get(other).is_some_and(|other| other.kind == PUBLIC_IPS));
             changed.extend(public.cloned());
             changed.extend(members(store, key));
+        }
+        // Upstream: kubernetes-sigs/cloud-provider-azure#9108 and #9127.
+        "microsoft.network/privatelinkservices" => {
+            let is_balancer = |other: &&String| store.get(other).is_some_and(|other| other.kind == LOAD_BALANCERS);
+            changed.extend(before.union(after).filter(is_balancer).cloned());
         }
         INSTANCES => changed.extend(key.rsplitn(3, '/').nth(2).map(str::to_owned)),
         "microsoft.compute/virtualmachines" => {

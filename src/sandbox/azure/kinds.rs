@@ -125,7 +125,8 @@ pub static KINDS: &[Kind] = &[
     kind("Microsoft.Network/networkSecurityGroups", &["securityRules", "defaultSecurityRules"], Weak, true, &NETWORK),
     kind("Microsoft.Network/routeTables", &["routes"], Weak, true, &NETWORK),
     kind("Microsoft.Network/virtualNetworks", &["subnets"], Weak, true, &NETWORK),
-    kind("Microsoft.Network/privateLinkServices", &["ipConfigurations"], Weak, true, &NETWORK),
+    kind("Microsoft.Network/privateLinkServices", &["ipConfigurations", "privateEndpointConnections"], Weak, true, &NETWORK),
+    kind("Microsoft.Network/privateEndpoints", &[], Weak, true, &NETWORK),
 ];
 
 /// Everything derived on reading.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{canonical, throttle::Quotas};
+use super::{canonical, limits::LoadBalancerLimits, throttle::Quotas};
 
 /// What a request is counted as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,6 +102,8 @@ pub struct AzureOptions {
     pub latencies: Latencies,
     /// Request quotas.
     pub quotas: Quotas,
+    /// What load balancers and interfaces hold.
+    pub limits: LoadBalancerLimits,
     /// What a write to a busy resource meets.
     pub busy: Busy,
     /// How operations are followed.
@@ -120,6 +122,7 @@ impl Default for AzureOptions {
             page_size: 100,
             latencies: Latencies::writes(Latency { respond: Duration::ZERO, operation: OPERATION }),
             quotas: Quotas::default(),
+            limits: LoadBalancerLimits::default(),
             busy: Busy::default(),
             operations: AsyncStyle::default(),
             seed: 0,

@@ -23,6 +23,7 @@ use super::{
     handle::{self, Denial, State},
     log::{Log, RequestRecord},
     options::{AzureOptions, Class},
+    private_link::{self, ConnectionStatus},
     refusal::Refusal,
     request::{self, Answer, ArmRequest},
     route::{self, Target},
@@ -133,6 +134,16 @@ impl Azure {
     /// See [`Store::dump`].
     pub fn dump(&self) -> Vec<Value> {
         self.with_store(|store| store.dump())
+    }
+
+    /// Somebody else's private endpoint asks for a private link service: see [`private_link::connect`].
+    pub fn connect_private_endpoint(
+        &self,
+        endpoint: &str,
+        service: &str,
+        status: ConnectionStatus,
+    ) -> Result<String, InvalidDocument> {
+        self.with_store(|store| private_link::connect(store, endpoint, service, status))
     }
 
     /// Serves another endpoint besides ARM.

@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::kinds::{self, Kind};
+use super::{
+    kinds::{self, Kind},
+    private_link,
+};
 use crate::providers::azure::arm::ResourceId;
 
 /// Keys that ARM derives, in a document and in each of its parts.
@@ -79,6 +82,9 @@ fn strip(type_name: &str, properties: &mut Map<String, Value>) {
     match type_name {
         kinds::POOLS => strip_pool(properties),
         "microsoft.network/loadbalancers/loadbalancingrules" => strip_rule(properties),
+        "microsoft.network/privatelinkservices" => {
+            private_link::READ_ONLY.iter().for_each(|name| drop(properties.remove(*name)));
+        }
         "microsoft.network/networksecuritygroups" => drop(properties.remove("defaultSecurityRules")),
         _ => {}
     }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     kinds::{self, EtagStyle, Kind},
-    read_only,
+    private_link, read_only,
     store::{Document, Store},
 };
 use crate::providers::azure::arm::ResourceId;
@@ -71,6 +71,11 @@ pub fn document(store: &Store, document: &Document, expand: Expand) -> Value {
 pub fn derived(store: &Store, document: &Document, which: Derived) -> Value {
     let mut value = (*document.body).clone();
     refer_back(store, &document.kind, &document.id, which, &mut value["properties"]);
+    if document.kind == "microsoft.network/privatelinkservices"
+        && let Some(properties) = value["properties"].as_object_mut()
+    {
+        private_link::show(store, document, which == Derived::All, properties);
+    }
     let Some(kind) = kinds::kind_of(&document.kind) else { return value };
     for list in kind.parts {
         let part_type = format!("{}/{list}", document.kind).to_ascii_lowercase();

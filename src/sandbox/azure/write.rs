@@ -12,6 +12,7 @@ use super::{
     kinds,
     operation::Outcome,
     options::{Busy, Class, Latency},
+    private_link::{self, ConnectionStatus},
     read, read_only,
     refusal::Refusal,
     request::{Answer, ArmRequest},
@@ -73,6 +74,10 @@ pub fn put_part(
     (id, parent, list): (&ResourceId, &ResourceId, &str),
 ) -> Result<Answer, Refusal> {
     let mut part = write.request.document()?;
+    if list == private_link::CONNECTIONS {
+        let status = private_link::wanted(&part).ok_or_else(|| Refusal::invalid("InvalidRequestFormat", "No status."))?;
+        return decide(state, write, (id, parent), status);
+    }
     part["name"] = json!(id.name());
     let mut body = parent_body(state, id, parent)?;
     let before = shape::part(&body, list, id.name()).cloned();
@@ -95,6 +100,9 @@ pub fn delete_part(
     write: &Write<'_>,
     (id, parent, list): (&ResourceId, &ResourceId, &str),
 ) -> Result<Answer, Refusal> {
+    if list == private_link::CONNECTIONS {
+        return delete_connection(state, write, (id, parent));
+    }
     let mut body = match parent_body(state, id, parent) {
         Ok(body) if shape::part(&body, list, id.name()).is_some() => body,
         Err(refusal) if refusal.code != "ParentResourceNotFound" => return Err(refusal),
@@ -102,8 +110,47 @@ pub fn delete_part(
     };
     shape::remove_part(&mut body, list, id.name());
     let stored = store(state, write, parent, body)?;
+    Ok(without_body(stored))
+}
+
+/// The answer to a DELETE that was a write of the document around.
+fn without_body(stored: Answer) -> Answer {
     let status = if stored.headers.iter().any(|(name, _)| is_poll_header(name)) { 202 } else { 200 };
-    Ok(Answer { status, body: None, ..stored })
+    Answer { status, body: None, ..stored }
+}
+
+/// Says how far a connection of a private link service got; the operation runs on the service.
+fn decide(
+    state: &mut State,
+    write: &Write<'_>,
+    (id, parent): (&ResourceId, &ResourceId),
+    status: ConnectionStatus,
+) -> Result<Answer, Refusal> {
+    let body = parent_body(state, id, parent)?;
+    let named = |connection: &Value| connection["name"].as_str().is_some_and(|name| name.eq_ignore_ascii_case(id.name()));
+    if !private_link::connections(&state.store, parent.as_str()).iter().any(named) {
+        return Err(Refusal::not_found(id));
+    }
+    let mut answer = store(state, write, parent, body)?;
+    if write.planned == Outcome::Succeeded {
+        private_link::decide(&mut state.store, parent.as_str(), id.name(), status);
+    }
+    let connections = private_link::connections(&state.store, parent.as_str());
+    answer.body = connections.into_iter().find(named);
+    Ok(answer)
+}
+
+/// Cuts a consumer off: its private endpoint stays, disconnected.
+fn delete_connection(
+    state: &mut State,
+    write: &Write<'_>,
+    (id, parent): (&ResourceId, &ResourceId),
+) -> Result<Answer, Refusal> {
+    match decide(state, write, (id, parent), ConnectionStatus::Disconnected) {
+        Ok(answer) => Ok(without_body(answer)),
+        Err(refusal) if refusal.status == 404 && refusal.code != "ResourceGroupNotFound" => Ok(Answer::empty(204)),
+        Err(refusal) => Err(refusal),
+    }
 }
 
 fn is_poll_header(name: &str) -> bool {
@@ -127,6 +174,7 @@ fn store(state: &mut State, write: &Write<'_>, id: &ResourceId, mut body: Value)
     validate::references(&state.store, &id, &body)?;
     complete::document(&mut state.store, options, &id, old_body, &mut body)?;
     validate::document(&state.store, &id, old_body, &body)?;
+    validate::limits(&state.store, &options.limits, &id, old_body, &body)?;
     let latency = latency(state, Class::Write, &id);
     let manner = kinds::manner_of(&id.resource_type());
     let running = if old.is_some() { manner.changing } else { manner.creating };

@@ -4,6 +4,7 @@ mod distortion;
 mod documents;
 mod faults;
 mod operations;
+mod private_link;
 
 use std::sync::Arc;
 

@@ -95,6 +95,10 @@ fn body(kind: &str) -> Value {
     let properties = match kind {
         "Microsoft.Network/publicIPAddresses" => return public_ip(),
         "Microsoft.Network/publicIPPrefixes" => json!({"prefixLength": 30}),
+        "Microsoft.Network/privateLinkServices" => {
+            let address = json!({"primary": true, "subnet": {"id": "$NET/virtualNetworks/vnet-test/subnets/subnet-nodes"}});
+            json!({"destinationIPAddress": "10.224.0.9", "ipConfigurations": [{"name": "nat", "properties": address}]})
+        }
         _ => json!({}),
     };
     json!({"location": "eastus", "properties": properties})
@@ -103,6 +107,9 @@ fn body(kind: &str) -> Value {
 #[tokio::test(start_paused = true)]
 async fn every_type_answers_in_its_manner() {
     let client = Client::new(AzureOptions::default());
+    client.azure.change_document(&canonical::expand("$NET/virtualNetworks/vnet-test"), |network| {
+        network["properties"]["subnets"][0]["properties"]["privateLinkServiceNetworkPolicies"] = json!("Disabled");
+    });
     for kind in KINDS.iter().filter(|kind| kind.name.matches('/').count() == 1 && !kind.name.starts_with("Microsoft.Res")) {
         let path = format!("$RGS/rg-test/providers/{}/new", kind.name);
         let done = || advance(Duration::from_secs(1));

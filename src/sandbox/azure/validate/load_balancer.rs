@@ -4,23 +4,14 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Candidate, dropped, interface, load_balancer_rules, same, sku, text};
+use super::{Candidate, dropped, interface, load_balancer_rules, private_link_service, same, sku, text};
 use crate::sandbox::azure::{kinds, refusal::Refusal, shape};
 
 const FRONTENDS: &str = "frontendIPConfigurations";
-/// Upstream: documented limits of Standard and Basic load balancers.
-const MOST_FRONTENDS: (usize, usize) = (600, 200);
 
 pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
     unique_names(candidate)?;
     immutable(candidate)?;
-    let frontends = shape::parts(candidate.body, FRONTENDS).count();
-    let most = if is_standard(candidate.body) { MOST_FRONTENDS.0 } else { MOST_FRONTENDS.1 };
-    if frontends > most {
-        let message =
-            format!("Load balancer {} has {frontends} frontend IP configurations; {most} are allowed.", candidate.id);
-        return Err(Refusal::invalid("LoadBalancerFrontendIPConfigCountLimitReached", message));
-    }
     shape::parts(candidate.body, FRONTENDS).try_for_each(|frontend| check_frontend(candidate, frontend))?;
     shape::parts(candidate.body, "probes").try_for_each(check_probe)?;
     interface::check_addresses(candidate, FRONTENDS)?;
@@ -158,10 +149,21 @@ pub(super) fn check_dropped(candidate: Candidate<'_>) -> Result<(), Refusal> {
         return Err(Refusal::invalid(code, message));
     }
     match dropped(candidate, FRONTENDS).next() {
+        Some((frontend, _)) if candidate.body.is_null() && has_service(candidate, &frontend) => {
+            let message = format!(
+                "Cannot delete load balancer {} since its frontend IP configuration {frontend} is used by a private link service.",
+                candidate.id
+            );
+            Err(Refusal::invalid("CannotDeleteLoadBalancerWithPrivateLinkService", message))
+        }
         Some((frontend, user)) => {
             let message = format!("Frontend IP configuration {frontend} is in use by {}.", user.element);
             Err(Refusal::invalid("FrontendIPConfigurationInUse", message))
         }
         None => Ok(()),
     }
+}
+
+fn has_service(candidate: Candidate<'_>, frontend: &str) -> bool {
+    private_link_service::user_of_frontend(candidate, frontend).is_some()
 }

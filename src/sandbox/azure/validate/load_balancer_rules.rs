@@ -1,23 +1,13 @@
-//! Rules of load balancers: ports and protocols, pairs that collide, how many there may be.
+//! Rules of load balancers: ports and protocols, pairs that collide. How many there may be: [`super::limits`].
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Candidate, load_balancer::is_standard, text};
+use super::{Candidate, text};
 use crate::sandbox::azure::{refusal::Refusal, shape};
 
-/// Upstream: documented limits of rules, all kinds together, of a Standard and of a Basic load balancer.
-const MOST_RULES: (usize, usize) = (1_500, 250);
-
 pub(super) fn check(candidate: Candidate<'_>) -> Result<(), Refusal> {
-    let lists = ["loadBalancingRules", "inboundNatRules", "outboundRules"];
-    let count: usize = lists.iter().map(|list| shape::parts(candidate.body, list).count()).sum();
-    let most = if is_standard(candidate.body) { MOST_RULES.0 } else { MOST_RULES.1 };
-    if count > most {
-        let message = format!("Load balancer {} has {count} rules; no more than {most} are allowed.", candidate.id);
-        return Err(Refusal::invalid("LoadBalancingRuleCountLimitReached", message));
-    }
     let rules: Vec<&Value> = shape::parts(candidate.body, "loadBalancingRules").collect();
     rules.iter().try_for_each(|rule| check_rule(rule))?;
     frontends_differ(&rules)?;

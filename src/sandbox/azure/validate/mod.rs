@@ -1,9 +1,11 @@
 //! What Azure refuses, by type. Pure: the document as it would be kept, what there is besides it, and the document before.
 
 mod interface;
+mod limits;
 mod load_balancer;
 mod load_balancer_rules;
 mod name;
+mod private_link_service;
 mod public_ip;
 mod route_table;
 mod scale_set;
@@ -14,6 +16,8 @@ use serde_json::Value;
 
 use super::{
     kinds,
+    limits::LoadBalancerLimits,
+    private_link,
     references::{self, Referrer},
     refusal::Refusal,
     shape,
@@ -74,9 +78,25 @@ pub fn document(store: &Store, id: &ResourceId, old: Option<&Value>, body: &Valu
         "microsoft.network/networkinterfaces" => interface::check(candidate),
         "microsoft.compute/virtualmachinescalesets" => scale_set::check(candidate),
         "microsoft.compute/virtualmachinescalesets/virtualmachines" => scale_set::check_instance(candidate),
-        "microsoft.network/virtualnetworks" => dropped_parts(candidate, "subnets", "InUseSubnetCannotBeDeleted"),
+        "microsoft.network/virtualnetworks" => {
+            dropped_parts(candidate, "subnets", "InUseSubnetCannotBeDeleted")?;
+            private_link_service::check_subnets(candidate)
+        }
+        "microsoft.network/privatelinkservices" => private_link_service::check(candidate),
+        private_link::ENDPOINTS => private_link_service::check_endpoint(candidate),
         _ => Ok(()),
     }
+}
+
+/// Checks that a write keeps within the limits.
+pub fn limits(
+    store: &Store,
+    limits: &LoadBalancerLimits,
+    id: &ResourceId,
+    old: Option<&Value>,
+    body: &Value,
+) -> Result<(), Refusal> {
+    limits::check(Candidate { store, id, old, body }, limits)
 }
 
 /// Checks whether a document may be deleted.
@@ -88,6 +108,7 @@ pub fn deletion(store: &Store, id: &ResourceId, body: &Value) -> Result<(), Refu
         "microsoft.network/networkinterfaces" => unreferenced(candidate, "NicInUse"),
         "microsoft.network/networksecuritygroups" => unreferenced(candidate, "InUseNetworkSecurityGroupCannotBeDeleted"),
         "microsoft.network/routetables" => unreferenced(candidate, "InUseRouteTableCannotBeDeleted"),
+        "microsoft.network/privatelinkservices" => private_link_service::check_deletion(candidate),
         "microsoft.network/publicipprefixes" => unreferenced(candidate, "InUsePublicIpPrefixCannotBeDeleted"),
         "microsoft.network/virtualnetworks" => dropped_parts(candidate, "subnets", "InUseSubnetCannotBeDeleted"),
         _ => Ok(()),

@@ -72,7 +72,8 @@ codes! {
         "RulesUseSameBackendPortProtocolAndVmssIPConfig", "RulesOfSameLoadBalancerTypeUseSameBackendPortProtocolAndIPConfig",
         "RulesOfSameLoadBalancerTypeUseSameBackendPortProtocolAndVmssIPConfig", "RulesUseSameFrontendPortProtocolAndIPConfig"]
         "Two rules would use the same port: give one of the Services another port, or remove the rule that something else made.";
-    LoadBalancerFull Mend ["LoadBalancerFrontendIPConfigCountLimitReached", "LoadBalancingRuleCountLimitReached",
+    LoadBalancerFull Mend ["LoadBalancerFrontendIPConfigurationCountLimitReached",
+        "LoadBalancerFrontendIPConfigCountLimitReached", "LoadBalancingRuleCountLimitReached",
         "LoadBalancerRuleCountLimitReached"]
         "The load balancer has as many parts as Azure allows: use fewer ports or fewer Services of type `LoadBalancer`.";
     FrontendInUse Retry ["FrontendIPConfigurationInUse"]

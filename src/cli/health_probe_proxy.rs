@@ -1,0 +1,136 @@
+//! `health-probe-proxy`: answers health probes that begin with a PROXY header.
+//!
+//! In: the words after the program's or the subcommand's name. Out: a [`HealthProbeProxyConfig`]. The flags are rows of a table in
+//! [`flags`](super::flags), those of the log being the manager's.
+
+use std::ffi::OsString;
+
+use clap::{ArgMatches, Command};
+
+use super::{
+    arguments::{self, FlagArguments},
+    command::{CliCommand as Parsed, HealthProbeProxyConfig},
+    flags::{
+        FlagSpec, TypedFlag,
+        health_probe_proxy::{FLAGS, HEALTH_CHECK_PORT, SECTIONS, TARGET_PORT},
+        logging as log,
+    },
+    logging::LoggingOptions,
+    usage_errors::{UsageError, UsageErrors},
+    version::{VERSION, VERSION_WORD},
+};
+
+/// Name of the subcommand, and of the program that is nothing else.
+pub(super) const NAME: &str = "health-probe-proxy";
+
+/// The subcommand.
+pub(super) fn command() -> Command {
+    let command = Command::new(NAME)
+        .about("Answers health probes of load balancers that begin with a PROXY header, for kube-proxy")
+        .args_override_self(true)
+        .disable_version_flag(true)
+        .subcommand(Command::new(VERSION_WORD).about("Prints the name and the version"));
+    SECTIONS.iter().fold(command, |command, section| {
+        command.args(section.flags.iter().map(|spec| arguments::argument(spec).help_heading(section.title)))
+    })
+}
+
+/// The words with two dashes before the proxy's own flags, for which Go takes one as well.
+pub(super) fn with_two_dashes(words: Vec<OsString>) -> Vec<OsString> {
+    if words.get(1).is_none_or(|word| word != NAME) {
+        return words;
+    }
+    let is_own = |name: &str| FLAGS.iter().any(|spec| spec.name == name.split('=').next().unwrap_or_default());
+    let dashed = |word: OsString| match word.to_str().and_then(|text| text.strip_prefix('-')) {
+        Some(name) if is_own(name) => format!("--{name}").into(),
+        _ => word,
+    };
+    words.into_iter().map(dashed).collect()
+}
+
+/// Reads the subcommand's words.
+pub(super) fn parse(matches: &ArgMatches, mut mistakes: UsageErrors) -> Result<Parsed, UsageError> {
+    let specs: Vec<&FlagSpec> = SECTIONS.iter().flat_map(|section| section.flags).collect();
+    let arguments = FlagArguments::for_subcommand(matches, &specs);
+    mistakes.add_invalid_values(&arguments);
+    if matches.subcommand_name() == Some(VERSION_WORD) {
+        return mistakes.finish(Ok(Parsed::Print(format!("{NAME} {VERSION}\n"))));
+    }
+    let mut errors = Vec::new();
+    let config = HealthProbeProxyConfig {
+        health_check_port: port(&arguments, &HEALTH_CHECK_PORT, &mut errors),
+        target_port: port(&arguments, &TARGET_PORT, &mut errors),
+        logging: logging(&arguments),
+    };
+    if errors.is_empty() && config.health_check_port == config.target_port {
+        errors.push("--health-check-port, --target-port: the proxy would ask itself; give two ports".to_owned());
+    }
+    let config = if errors.is_empty() { Ok(config) } else { Err(errors) };
+    mistakes.finish(config.map(Parsed::ProxyProbes))
+}
+
+fn port(arguments: &FlagArguments, flag: &TypedFlag<i32>, errors: &mut Vec<String>) -> u16 {
+    let value = arguments.read(flag);
+    u16::try_from(value).ok().filter(|port| *port > 0).unwrap_or_else(|| {
+        errors.push(format!("--{}: {value} is no port; want 1 to {}", flag.spec.name, u16::MAX));
+        0
+    })
+}
+
+fn logging(arguments: &FlagArguments) -> LoggingOptions {
+    LoggingOptions {
+        format: arguments.read(&log::LOGGING_FORMAT),
+        verbosity: u8::try_from(arguments.read(&log::V).clamp(0, i32::from(u8::MAX))).unwrap_or_default(),
+        modules: arguments.read(&log::VMODULE),
+        ..LoggingOptions::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::parse as parse_words;
+
+    fn read(line: &str) -> Result<Parsed, UsageError> {
+        parse_words(line.split(' ').map(OsString::from), &["azure"], &[])
+    }
+
+    fn ports(line: &str) -> (u16, u16) {
+        match read(line) {
+            Ok(Parsed::ProxyProbes(config)) => (config.health_check_port, config.target_port),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn one_dash_will_do_as_in_go() {
+        for program in ["cloud-controller-manager health-probe-proxy", "/usr/bin/health-probe-proxy"] {
+            assert_eq!(ports(program), (10356, 10256));
+            for flags in [
+                "--health-check-port=1 --target-port=2",
+                "--health_check_port 1 --target_port 2",
+                "-health-check-port=1 -target-port=2",
+                "-health-check-port 1 -target-port 2 -v=4",
+            ] {
+                assert_eq!(ports(&format!("{program} {flags}")), (1, 2), "{flags}");
+            }
+        }
+    }
+
+    #[test]
+    fn bad_words_are_told() {
+        for (line, told) in [
+            ("health-probe-proxy --target-port=0", "--target-port: 0 is no port"),
+            ("health-probe-proxy --health-check-port=65536", "--health-check-port: 65536 is no port"),
+            ("health-probe-proxy --health-check-port=10256", "give two ports"),
+            ("health-probe-proxy --leader-elect=false", "unknown flag --leader-elect"),
+            ("cloud-controller-manager --target-port=1", "unknown flag --target-port"),
+        ] {
+            let error = read(line).unwrap_err().to_string();
+            assert!(error.contains(told), "{line}: {error}");
+        }
+        assert!(
+            matches!(read("health-probe-proxy version"), Ok(Parsed::Print(text)) if text.starts_with("health-probe-proxy v"))
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! One connection: its PROXY header, if it has one, and then its requests.
+//!
+//! In: an accepted socket. Out: the target's answers. Every wait ends and all input is bounded: the header by [`proxy_header::LONGEST`]
+//! and [`HEAD`], heads of requests by [`HEAD_LIMIT`] and [`HEAD`], which bounds the pause before the next request too.
+
+use std::{convert::Infallible, io, net::IpAddr, pin::pin, time::Duration};
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::Request;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, join},
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+
+use super::{
+    proxy_header::{self, ProxyHeader},
+    reverse_proxy::ProbeTarget,
+};
+use crate::runtime::shutdown::Shutdown;
+
+/// For the PROXY header, and for each head of a request from the end of the last answer on.
+const HEAD: Duration = Duration::from_secs(10);
+/// Bytes of a request's head: the least that hyper works with, and many times a probe's.
+const HEAD_LIMIT: usize = 8 * 1024;
+
+/// A connection's life. A client that takes no answers gives its place back then.
+const LIFETIME: Duration = Duration::from_secs(300);
+/// For what is under way at its end.
+const LAST: Duration = Duration::from_secs(10);
+
+type ServeError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Serves a connection until its client leaves, one of the limits is reached, or the shutdown begins.
+pub(super) async fn serve(
+    mut stream: TcpStream,
+    peer: IpAddr,
+    target: ProbeTarget,
+    stop: &Shutdown,
+) -> Result<(), ServeError> {
+    let (source, rest) = tokio::select! {
+        () = stop.begun() => return Ok(()),
+        header = timeout(HEAD, read_header(&mut stream)) => header.map_err(|_| "no header in time")??,
+    };
+    let client = source.unwrap_or(peer);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let target = target.clone();
+        async move { Ok::<_, Infallible>(target.answer(request, client).await) }
+    });
+    let (read, mut write) = stream.into_split();
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_LIMIT);
+    let ends = async {
+        tokio::select! {
+            () = stop.begun() => {}
+            () = sleep(LIFETIME) => {}
+        }
+    };
+    let served = {
+        let stream = join(AsyncReadExt::chain(io::Cursor::new(rest), read), &mut write);
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        tokio::select! {
+            ended = connection.as_mut() => Ok(ended),
+            () = ends => {
+                connection.as_mut().graceful_shutdown();
+                timeout(LAST, connection).await
+            }
+        }
+    };
+    // A client that is gone needs no end.
+    let _ = write.shutdown().await;
+    Ok(served.map_err(|_| "the last answer was not taken in time")??)
+}
+
+/// The address that a PROXY header names, and what was read behind it.
+async fn read_header(stream: &mut TcpStream) -> io::Result<(Option<IpAddr>, Bytes)> {
+    let mut read = BytesMut::with_capacity(512);
+    loop {
+        match proxy_header::parse(&read) {
+            ProxyHeader::Absent => return Ok((None, read.freeze())),
+            ProxyHeader::Present { length, source } => {
+                read.advance(length);
+                return Ok((source, read.freeze()));
+            }
+            ProxyHeader::Malformed(why) => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, format!("malformed PROXY header: {why}")));
+            }
+            ProxyHeader::Incomplete if stream.read_buf(&mut read).await? == 0 => {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            ProxyHeader::Incomplete => {}
+        }
+    }
+}

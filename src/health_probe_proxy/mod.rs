@@ -1,0 +1,93 @@
+//! `health-probe-proxy`: answers health probes that begin with a header of the PROXY protocol, which kube-proxy does not understand.
+//!
+//! In: [`ProbeProxySettings`], and connections from Azure's load balancer. Out: kube-proxy's answers, unchanged: they decide whether
+//! the Node gets traffic. Azure puts the header before its probes where a private link service has it on. Upstream:
+//! `health-probe-proxy` of kubernetes-sigs/cloud-provider-azure.
+//!
+//! ```text
+//! probe ─► listener ─► places ─► connection: proxy_header, then HTTP/1.1 ─► reverse_proxy ─► kube-proxy on the loopback
+//! ```
+
+mod connection;
+mod forwarded;
+mod listener;
+mod places;
+pub mod proxy_header;
+mod reverse_proxy;
+
+use std::{
+    io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
+
+pub use listener::ListenError;
+
+use crate::runtime::shutdown::Shutdown;
+use listener::ProbeListener;
+use places::ProbePlaces;
+use reverse_proxy::ProbeTarget;
+
+/// How long open connections may take to end.
+const GRACE: Duration = Duration::from_secs(5);
+/// Accepting fails when the process is out of file descriptors; trying again at once would only spin.
+const ACCEPT_RETRY: Duration = Duration::from_secs(1);
+
+/// Where the proxy listens and what it asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProbeProxySettings {
+    /// `--health-check-port`.
+    pub health_check_port: u16,
+    /// `--target-port`.
+    pub target_port: u16,
+}
+
+/// Answers probes until the shutdown begins, and ends what is under way.
+pub async fn run(settings: ProbeProxySettings, stop: &Shutdown) -> Result<(), ListenError> {
+    let listener = ProbeListener::bind(settings.health_check_port)?;
+    tracing::info!(
+        address = %listener.local(),
+        target_port = settings.target_port,
+        "answering health probes with or without PROXY header"
+    );
+    let connections = Shutdown::new();
+    let places = ProbePlaces::default();
+    let target = ProbeTarget::new(loopback(settings.target_port));
+    loop {
+        let accepted = tokio::select! {
+            () = stop.begun() => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, client)) => {
+                let Some(place) = places.take(client) else {
+                    tracing::debug!(%client, "too many connections");
+                    listener::reset(&stream);
+                    continue;
+                };
+                let (target, until) = (target.clone(), connections.clone());
+                connections.spawn(async move {
+                    if let Err(error) = connection::serve(stream, client, target, &until).await {
+                        tracing::debug!(%client, %error, "connection ended");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => wait_after(&error).await,
+        }
+    }
+    drop(listener);
+    connections.begin();
+    connections.drain(GRACE).await;
+    Ok(())
+}
+
+async fn wait_after(error: &io::Error) {
+    tracing::warn!(%error, "cannot accept connections; retrying");
+    tokio::time::sleep(ACCEPT_RETRY).await;
+}
+
+/// `localhost`, without asking anybody what that is.
+fn loopback(port: u16) -> [SocketAddr; 2] {
+    [(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]
+}

@@ -1,0 +1,114 @@
+//! The header of the PROXY protocol at the beginning of a connection, versions 1 and 2. Pure.
+//!
+//! In: the bytes that have arrived so far. Out: whether there is a header, how long it is and whom it names, or that more bytes are
+//! needed to tell. Specification: <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Longest header that is accepted: more than any load balancer sends, and little enough for every connection to have one.
+pub const LONGEST: usize = 4096;
+/// Longest header of version 1, with its line end.
+const LONGEST_LINE: usize = 107;
+const LINE: &[u8] = b"PROXY ";
+const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+/// Signature, version and command, family, length.
+const FIXED: usize = 16;
+
+/// What the beginning of a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProxyHeader {
+    /// More bytes are needed to tell.
+    Incomplete,
+    /// There is none: the bytes are the client's own.
+    Absent,
+    Present {
+        /// Bytes of the header; what follows is the client's own.
+        length: usize,
+        /// Whom the header names; `None` for checks by the load balancer itself and for families without an address.
+        source: Option<IpAddr>,
+    },
+    /// It begins as a header and is none, for this reason.
+    Malformed(&'static str),
+}
+
+/// Reads the header at the beginning of `bytes`.
+pub fn parse(bytes: &[u8]) -> ProxyHeader {
+    let begins = |with: &[u8]| bytes.iter().zip(with).all(|(found, wanted)| found == wanted);
+    for (start, read) in [(LINE, line as fn(&[u8]) -> ProxyHeader), (SIGNATURE, binary)] {
+        if begins(start) {
+            return if bytes.len() < start.len() { ProxyHeader::Incomplete } else { read(bytes) };
+        }
+    }
+    ProxyHeader::Absent
+}
+
+fn line(bytes: &[u8]) -> ProxyHeader {
+    let within = &bytes[..bytes.len().min(LONGEST_LINE)];
+    let Some(end) = within.windows(2).position(|pair| pair == b"\r\n") else {
+        let full = within.len() == LONGEST_LINE;
+        return if full { ProxyHeader::Malformed("the line does not end") } else { ProxyHeader::Incomplete };
+    };
+    let Ok(text) = std::str::from_utf8(&within[LINE.len()..end]) else {
+        return ProxyHeader::Malformed("the line is no text");
+    };
+    match named(text) {
+        Some(source) => ProxyHeader::Present { length: end + 2, source },
+        None => ProxyHeader::Malformed("the line does not name a family, two addresses and two ports"),
+    }
+}
+
+/// Whom a line names; `None` for one that is not well formed.
+fn named(text: &str) -> Option<Option<IpAddr>> {
+    let words: Vec<&str> = text.split(' ').collect();
+    // A proxy may say more about a connection of unknown kind; a receiver does not look at it.
+    if words[0] == "UNKNOWN" {
+        return Some(None);
+    }
+    let [family, source, destination, from, to] = words[..] else { return None };
+    let addresses = [source, destination].map(|address| address.parse::<IpAddr>().ok());
+    let of_family = |address: &Option<IpAddr>| match family {
+        "TCP4" => address.is_some_and(|address| address.is_ipv4()),
+        "TCP6" => address.is_some_and(|address| address.is_ipv6()),
+        _ => false,
+    };
+    let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok();
+    (addresses.iter().all(of_family) && is_port(from) && is_port(to)).then_some(addresses[0])
+}
+
+fn binary(bytes: &[u8]) -> ProxyHeader {
+    let Some(fixed) = bytes.first_chunk::<FIXED>() else { return ProxyHeader::Incomplete };
+    let (version, command, family) = (fixed[12] >> 4, fixed[12] & 0xf, fixed[13] >> 4);
+    let length = FIXED + usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
+    if version != 2 {
+        return ProxyHeader::Malformed("the version is not 2");
+    }
+    if command > 1 {
+        return ProxyHeader::Malformed("the command is neither LOCAL nor PROXY");
+    }
+    if length > LONGEST {
+        return ProxyHeader::Malformed("it is longer than 4096 bytes");
+    }
+    let Some(body) = bytes.get(FIXED..length) else { return ProxyHeader::Incomplete };
+    // LOCAL: the load balancer speaks for itself, and whatever follows means nothing.
+    match if command == 0 { Some(None) } else { source(family, body) } {
+        Some(source) => ProxyHeader::Present { length, source },
+        None => ProxyHeader::Malformed("it is too short for its addresses"),
+    }
+}
+
+/// Whom the addresses of a binary header name; `None` where they are cut off.
+fn source(family: u8, body: &[u8]) -> Option<Option<IpAddr>> {
+    /// Two addresses, two ports.
+    const IPV4: usize = 12;
+    const IPV6: usize = 36;
+    const UNIX: usize = 216;
+    match family {
+        1 => body.get(..IPV4)?.first_chunk::<4>().map(|address| Some(Ipv4Addr::from(*address).into())),
+        2 => body.get(..IPV6)?.first_chunk::<16>().map(|address| Some(Ipv6Addr::from(*address).into())),
+        3 => body.get(..UNIX).map(|_| None),
+        _ => Some(None),
+    }
+}
+
+#[cfg(test)]
+mod tests;

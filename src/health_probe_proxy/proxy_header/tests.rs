@@ -1,0 +1,111 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn v2(version_and_command: u8, family: u8, body: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(body.len()).unwrap().to_be_bytes();
+    [SIGNATURE, &[version_and_command, family], &length, body].concat()
+}
+
+fn present(length: usize, source: &str) -> ProxyHeader {
+    ProxyHeader::Present { length, source: source.parse().ok() }
+}
+
+#[test]
+fn lines() {
+    let malformed = ProxyHeader::Malformed("the line does not name a family, two addresses and two ports");
+    for (bytes, expected) in [
+        ("", ProxyHeader::Incomplete),
+        ("PRO", ProxyHeader::Incomplete),
+        ("POST / HTTP/1.1\r\n", ProxyHeader::Absent),
+        ("GET /healthz HTTP/1.1\r\n\r\n", ProxyHeader::Absent),
+        ("\n", ProxyHeader::Absent),
+        ("PROXY TCP4 1.2.3.4 5.6.7.8 80 10356", ProxyHeader::Incomplete),
+        ("PROXY TCP4 1.2.3.4 5.6.7.8 80 10356\r\nGET /", present(37, "1.2.3.4")),
+        ("PROXY TCP6 fd00::1 fd00::2 80 10356\r\n", present(37, "fd00::1")),
+        ("PROXY UNKNOWN\r\n", present(15, "")),
+        ("PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n", present(35, "")),
+        ("PROXY TCP4 fd00::1 fd00::2 80 10356\r\n", malformed),
+        ("PROXY TCP6 1.2.3.4 5.6.7.8 80 10356\r\n", malformed),
+        ("PROXY TCP4 1.2.3.4 5.6.7.8 80\r\n", malformed),
+        ("PROXY TCP4 1.2.3.4 5.6.7.8 80 65536\r\n", malformed),
+        ("PROXY TCP4 1.2.3.4 5.6.7.8 80 +1\r\n", malformed),
+        ("PROXY TCP4  1.2.3.4 5.6.7.8 80 1\r\n", malformed),
+        ("PROXY UDP4 1.2.3.4 5.6.7.8 80 1\r\n", malformed),
+        ("PROXY \r\n", malformed),
+    ] {
+        assert_eq!(parse(bytes.as_bytes()), expected, "{bytes:?}");
+    }
+    let endless = format!("PROXY UNKNOWN{}", " ".repeat(200));
+    assert_eq!(parse(&endless.as_bytes()[..106]), ProxyHeader::Incomplete);
+    assert_eq!(parse(endless.as_bytes()), ProxyHeader::Malformed("the line does not end"));
+    assert_eq!(parse(b"PROXY \xff\r\n"), ProxyHeader::Malformed("the line is no text"));
+}
+
+#[test]
+fn binary_headers() {
+    let ipv4 = [&[1, 2, 3, 4][..], &[5, 6, 7, 8], &[0, 80, 40, 116]].concat();
+    let ipv6 = [&[0xfd; 16][..], &[0; 16], &[0, 80, 40, 116]].concat();
+    // Azure adds the number of the private endpoint (type 0xEE).
+    let azure = [&ipv4[..], &[0xee, 0, 5, 1, 1, 0, 0, 0]].concat();
+    for (bytes, expected) in [
+        (v2(0x21, 0x11, &ipv4), present(28, "1.2.3.4")),
+        (v2(0x21, 0x11, &azure), present(36, "1.2.3.4")),
+        (v2(0x21, 0x21, &ipv6), present(52, "fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd")),
+        (v2(0x21, 0x31, &[0; 216]), present(232, "")),
+        (v2(0x21, 0x00, &[]), present(16, "")),
+        (v2(0x21, 0xf0, &[1, 2]), present(18, "")),
+        (v2(0x20, 0x00, &[]), present(16, "")),
+        (v2(0x20, 0x11, &[]), present(16, "")),
+        (v2(0x11, 0x11, &ipv4), ProxyHeader::Malformed("the version is not 2")),
+        (v2(0x22, 0x11, &ipv4), ProxyHeader::Malformed("the command is neither LOCAL nor PROXY")),
+        (v2(0x21, 0x11, &ipv4[..11]), ProxyHeader::Malformed("it is too short for its addresses")),
+        (v2(0x21, 0x21, &ipv4), ProxyHeader::Malformed("it is too short for its addresses")),
+        (v2(0x21, 0x31, &[0; 215]), ProxyHeader::Malformed("it is too short for its addresses")),
+        (v2(0x21, 0x11, &[0; 4080]), present(4096, "0.0.0.0")),
+        (v2(0x21, 0x11, &[0; 4081]), ProxyHeader::Malformed("it is longer than 4096 bytes")),
+    ] {
+        assert_eq!(parse(&bytes), expected, "{bytes:02x?}");
+    }
+}
+
+fn header() -> impl Strategy<Value = Vec<u8>> {
+    let binary = (any::<bool>(), 0_u8..=3, proptest::collection::vec(any::<u8>(), 216..400));
+    prop_oneof![
+        (any::<[u8; 4]>(), any::<u16>()).prop_map(|(address, port)| {
+            format!("PROXY TCP4 {} 10.0.0.1 {port} 10356\r\n", Ipv4Addr::from(address)).into_bytes()
+        }),
+        (any::<[u8; 16]>(), any::<u16>()).prop_map(|(address, port)| {
+            format!("PROXY TCP6 {} ::1 {port} 10356\r\n", Ipv6Addr::from(address)).into_bytes()
+        }),
+        binary.prop_map(|(proxied, family, body)| v2(0x20 | u8::from(proxied), family << 4, &body)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_header_is_found_wherever_it_is_cut_and_whatever_follows(
+        header in header(), rest in proptest::collection::vec(any::<u8>(), 0..64),
+    ) {
+        for cut in 0..header.len() {
+            prop_assert_eq!(parse(&header[..cut]), ProxyHeader::Incomplete);
+        }
+        let whole = parse(&header);
+        prop_assert!(matches!(whole, ProxyHeader::Present { length, .. } if length == header.len()), "{:?}", whole);
+        prop_assert_eq!(parse(&[&header[..], &rest].concat()), whole);
+    }
+
+    #[test]
+    fn more_bytes_change_no_decision(bytes in proptest::collection::vec(any::<u8>(), 0..64), start in 0_usize..3) {
+        let bytes = [[&b""[..], b"PROXY TCP", SIGNATURE][start], &bytes].concat();
+        let decisions: Vec<_> = (0..=bytes.len()).map(|length| parse(&bytes[..length])).collect();
+        let made = decisions.iter().skip_while(|decision| **decision == ProxyHeader::Incomplete);
+        prop_assert!(made.clone().all(|decision| Some(decision) == made.clone().next()), "{:?}", decisions);
+    }
+
+    #[test]
+    fn it_is_decided_within_its_limit(bytes in proptest::collection::vec(any::<u8>(), LONGEST..LONGEST + 64), start in 0_usize..3) {
+        let bytes = [[&b""[..], LINE, SIGNATURE][start], &bytes].concat();
+        prop_assert_ne!(parse(&bytes[..LONGEST]), ProxyHeader::Incomplete);
+    }
+}

@@ -1,0 +1,96 @@
+//! The server behind the proxy: kube-proxy's health check on the loopback.
+//!
+//! In: a request and its client. Out: the target's answer with status and body as they are; 502 without one, 504 without one in time,
+//! 413 for a request that is no probe. Each request has a connection of its own: a connection that the target closed while nobody
+//! looked would fail a probe.
+
+use std::{net::IpAddr, net::SocketAddr, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::{
+    body::{Body, Incoming},
+    client::conn::http1,
+};
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpStream, time::timeout};
+
+use super::forwarded::{add_client, origin_form, remove_hop_by_hop};
+
+/// From a request's head to the end of its answer. Azure gives a probe up after its interval, 5 s at least.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Bytes of a body, of requests and of answers; kube-proxy's has less than 200.
+const BODY_LIMIT: usize = 64 * 1024;
+
+type ForwardError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Whom probes are for.
+#[derive(Clone)]
+pub(super) struct ProbeTarget {
+    /// Tried in this order.
+    addresses: [SocketAddr; 2],
+}
+
+impl ProbeTarget {
+    pub(super) fn new(addresses: [SocketAddr; 2]) -> Self {
+        Self { addresses }
+    }
+
+    /// The target's answer, or one that says why there is none.
+    pub(super) async fn answer(&self, request: Request<Incoming>, client: IpAddr) -> Response<Full<Bytes>> {
+        if request.method() == Method::CONNECT {
+            return told(StatusCode::METHOD_NOT_ALLOWED);
+        }
+        if request.body().size_hint().lower() > BODY_LIMIT as u64 {
+            return told(StatusCode::PAYLOAD_TOO_LARGE);
+        }
+        match timeout(ANSWER, self.forward(request, client)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) if error.is::<LengthLimitError>() => told(StatusCode::PAYLOAD_TOO_LARGE),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the target did not answer a probe");
+                told(StatusCode::BAD_GATEWAY)
+            }
+            Err(_) => {
+                tracing::warn!("the target did not answer a probe in time");
+                told(StatusCode::GATEWAY_TIMEOUT)
+            }
+        }
+    }
+
+    async fn forward(&self, request: Request<Incoming>, client: IpAddr) -> Result<Response<Full<Bytes>>, ForwardError> {
+        let (mut head, body) = request.into_parts();
+        let body = Limited::new(body, BODY_LIMIT).collect().await?.to_bytes();
+        remove_hop_by_hop(&mut head.headers);
+        add_client(&mut head.headers, client);
+        head.headers.entry(header::HOST).or_insert(HeaderValue::from_static("localhost"));
+        head.uri = origin_form(&head.uri)?;
+        head.version = http::Version::HTTP_11;
+        self.exchange(Request::from_parts(head, Full::new(body))).await
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Response<Full<Bytes>>, ForwardError> {
+        let stream = TcpStream::connect(&self.addresses[..]).await?;
+        let (mut sender, connection) = http1::Builder::new().handshake(TokioIo::new(stream)).await?;
+        let exchanged = async {
+            let (mut head, body) = sender.send_request(request).await?.into_parts();
+            let body = Limited::new(body, BODY_LIMIT).collect().await.map_err(|error| error.to_string())?.to_bytes();
+            remove_hop_by_hop(&mut head.headers);
+            head.version = http::Version::HTTP_11;
+            Ok(Response::from_parts(head, Full::new(body)))
+        };
+        let mut exchanged = std::pin::pin!(exchanged);
+        tokio::select! {
+            answer = exchanged.as_mut() => answer,
+            // The answer may be there, with the end of the connection right behind it.
+            _ = connection => exchanged.await,
+        }
+    }
+}
+
+fn told(status: StatusCode) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = status;
+    response
+}

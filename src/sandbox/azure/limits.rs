@@ -1,0 +1,49 @@
+//! How much Azure lets one load balancer, one network interface and one private link service hold. Plain data.
+//!
+//! Upstream: Microsoft Learn, "Azure subscription and service limits, quotas, and constraints", load balancer and private link.
+
+/// Limits of a SKU of load balancers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SkuLimits {
+    /// Rules of all kinds together.
+    pub rules: usize,
+    pub frontends: usize,
+}
+
+/// Limits of load balancers and of what is around them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadBalancerLimits {
+    pub standard: SkuLimits,
+    pub basic: SkuLimits,
+    /// Rules that reach one network interface, over all load balancers and all its IP configurations; `None`: not looked at.
+    pub rules_per_interface: Option<usize>,
+    /// Private link services on one load balancer; `None`: not looked at.
+    pub private_link_services: Option<usize>,
+    /// Whether a private link service needs pools of interfaces, as Azure documents. AKS combines it with pools of addresses.
+    pub private_link_needs_interfaces: bool,
+}
+
+impl Default for LoadBalancerLimits {
+    /// What one document shows by itself.
+    fn default() -> Self {
+        Self {
+            standard: SkuLimits { rules: 1_500, frontends: 600 },
+            basic: SkuLimits { rules: 250, frontends: 200 },
+            rules_per_interface: None,
+            private_link_services: None,
+            private_link_needs_interfaces: false,
+        }
+    }
+}
+
+impl LoadBalancerLimits {
+    /// All of Azure's numbers.
+    pub fn azure() -> Self {
+        Self { rules_per_interface: Some(300), private_link_services: Some(8), ..Self::default() }
+    }
+
+    /// The limits of a SKU.
+    pub fn of_sku(&self, standard: bool) -> SkuLimits {
+        if standard { self.standard } else { self.basic }
+    }
+}

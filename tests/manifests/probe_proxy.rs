@@ -1,0 +1,53 @@
+//! health-probe-proxy's container: it fits the DaemonSet that it is added to, and does what the guide says.
+
+use super::*;
+
+const COMPONENT: &str = "health-probe-proxy";
+
+/// The only change of the component.
+fn change() -> Value {
+    let [change] =
+        <[Value; 1]>::try_from(yaml::parse::<Vec<Value>>(&read(&format!("{COMPONENT}/container.yaml"))).unwrap()).unwrap();
+    change
+}
+
+/// The container that the component adds.
+pub(super) fn container() -> Container {
+    let value = change()["value"].clone();
+    assert_eq!(round_trip::<Container>(&value), value, "fields that Kubernetes does not know");
+    serde_json::from_value(value).unwrap()
+}
+
+#[test]
+fn the_component_adds_a_container_to_node_managers() {
+    let component = documents(&format!("{COMPONENT}/kustomization.yaml")).remove(0);
+    assert_eq!((&component["kind"], &component["resources"]), (&"Component".into(), &Value::Null));
+    let [patch] = component["patches"].as_array().unwrap().as_slice() else { panic!("{component}") };
+    let set = daemon_set("daemonset.yaml");
+    assert_eq!((&patch["path"], &patch["target"]["kind"]), (&"container.yaml".into(), &"DaemonSet".into()));
+    assert_eq!(patch["target"]["name"].as_str(), set.metadata.name.as_deref());
+    let change = change();
+    assert_eq!((&change["op"], &change["path"]), (&"add".into(), &"/spec/template/spec/containers/-".into()));
+    let pod = set.spec.template.spec.unwrap();
+    assert_eq!(pod.host_network, Some(true), "the port is the Node's");
+    assert!(pod.containers.iter().all(|other| other.name != container().name));
+}
+
+#[test]
+fn it_listens_where_the_guide_says_and_may_do_nothing() {
+    let container = container();
+    let words = std::iter::once(NAME.to_owned()).chain(container.args.clone().unwrap());
+    let Ok(CliCommand::ProxyProbes(config)) = cli::parse(words.map(OsString::from), &["azure"], &[]) else {
+        panic!("{:?}", container.args)
+    };
+    let [port] = <[_; 1]>::try_from(container.ports.unwrap()).unwrap();
+    assert_eq!((i32::from(config.health_check_port), config.target_port), (port.container_port, 10256));
+    let guide = fs::read_to_string("docs/guides/health-probe-proxy.md").unwrap();
+    let setting = format!("`clusterServiceSharedLoadBalancerHealthProbePort: {}`", config.health_check_port);
+    assert!(guide.contains(&setting), "{setting}");
+    let resources = container.resources.unwrap();
+    assert!(resources.limits.unwrap().contains_key("memory") && resources.requests.unwrap().contains_key("memory"));
+    let own = container.security_context.unwrap();
+    assert_eq!((own.allow_privilege_escalation, own.read_only_root_filesystem), (Some(false), Some(true)));
+    assert_eq!(own.capabilities.unwrap().drop, Some(vec!["ALL".to_owned()]));
+}
