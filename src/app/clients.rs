@@ -46,6 +46,7 @@ pub(super) async fn load(
         master: api.master.clone(),
         qps: api.qps,
         burst: api.burst,
+        limit_unless_fair: api.limit_unless_fair,
         user_agent_base: user_agent(program, version),
     };
     KubeClients::load(settings, metrics).await

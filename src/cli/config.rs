@@ -101,6 +101,8 @@ pub struct KubeApiOptions {
     pub qps: f32,
     /// Requests at once.
     pub burst: u32,
+    /// Whether these two are defaults, which hold only while the API server has no priority and fairness.
+    pub limit_unless_fair: bool,
     /// Recorded only: requests are JSON.
     pub content_type: String,
     /// Whether each controller has its own ServiceAccount.

@@ -199,11 +199,13 @@ impl OptionsBuilder {
 
     fn kube_api(&mut self) -> KubeApiOptions {
         let (qps, burst) = self.rate_limit();
+        let limit = [&generic::KUBE_API_QPS.spec, &generic::KUBE_API_BURST.spec];
         KubeApiOptions {
             kubeconfig: path(self.read(&generic::KUBECONFIG)),
             master: Some(self.read(&generic::MASTER)).filter(|master| !master.is_empty()),
             qps,
             burst,
+            limit_unless_fair: !limit.iter().any(|flag| self.arguments.is_given(flag)),
             content_type: self.read(&generic::KUBE_API_CONTENT_TYPE),
             use_service_account_credentials: self.read(&generic::USE_SERVICE_ACCOUNT_CREDENTIALS),
         }
