@@ -141,7 +141,7 @@ impl JsonFilter {
             self.key.extend_from_slice(text);
         }
         // The key of a member that may go waits for the decision.
-        if !self.skips && !(self.reads_key && self.is_filtered()) {
+        if !(self.skips || self.reads_key && self.is_filtered()) {
             kept.extend_from_slice(text);
         }
     }
