@@ -36,6 +36,8 @@ LABEL org.opencontainers.image.title="cloud-controller-manager" \
       org.opencontainers.image.base.name="${BASE_IMAGE}"
 # Under the other names, which are links, it is cloud-node-manager or health-probe-proxy and nothing else.
 COPY --from=build /out/ /usr/local/bin/
+# Threads share one heap: each of their own keeps what it has freed, with 5,000 Nodes about 15 MiB.
+ENV MALLOC_ARENA_MAX=1
 USER 65532:65532
 EXPOSE 10258
 ENTRYPOINT ["/usr/local/bin/cloud-controller-manager"]

@@ -294,7 +294,7 @@ impl Place {
             .arg(format!("--cloud-config={}", self.file("azure.json").display()))
             .arg(format!("--secure-port={port}"))
             .args(["--cloud-provider=azure", "--bind-address=127.0.0.1", "--configure-cloud-routes=false", "--v=2"])
-            .args(["--leader-elect=true", "--kube-api-qps=200", "--kube-api-burst=400"])
+            .arg("--leader-elect=true")
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()

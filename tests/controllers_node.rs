@@ -8,7 +8,7 @@ use cloud_controller_manager::{
     cloud_provider::{AddressType, CloudError, CloudProvider, NodeAddress},
     controllers::{Controller, ControllerContext, Informers, node, node_lifecycle},
     metrics::Metrics,
-    node::{prune_node, taints, well_known::*},
+    node::{UNREAD_STATUS, prune_node, taints, well_known::*},
     providers::fake::{CallName, FakeCloud, FakeConfig, InstancePresence, InstanceSpec, PowerState},
     runtime::{
         clock::Clock,
@@ -19,6 +19,7 @@ use cloud_controller_manager::{
         shutdown::Shutdown,
     },
     sandbox::{
+        aks_node::aks_node,
         api_server::{ApiServer, RequestRecord},
         http::Verb,
     },
@@ -502,4 +503,23 @@ async fn a_missing_permission_is_named() {
     world.until("n", "tainted", |node| taints::has_shutdown(&node.unwrap())).await;
     pass(1).await;
     assert_eq!(world.lifecycle.status().problem, None);
+}
+
+/// What goes before a Node is decoded is nothing that is kept otherwise.
+#[tokio::test(start_paused = true)]
+async fn a_node_of_aks_is_kept_as_if_it_had_been_decoded_whole() {
+    let (server, stop) = (ApiServer::new(Clock::System), Shutdown::new());
+    server.restore::<Node>(&aks_node(7));
+    let metrics = Arc::new(Metrics::new().unwrap());
+    let kept = async |informer: Informer<Node>| {
+        let store = informer.store();
+        informer.start(server.client(), &stop, Arc::clone(&metrics));
+        store.synced().await;
+        Arc::unwrap_or_clone(store.list().pop().unwrap())
+    };
+    let mut whole = kept(Informer::new(|_| ())).await;
+    assert!(whole.status.as_ref().unwrap().images.is_some() && whole.metadata.managed_fields.is_none());
+    prune_node(&mut whole);
+    assert_eq!(kept(Informer::new(prune_node).without_status_fields(UNREAD_STATUS)).await, whole);
+    assert_eq!(whole.metadata.labels.unwrap().len(), 40);
 }

@@ -28,7 +28,7 @@ use crate::{
         service::prune_service,
     },
     metrics::Metrics,
-    node::prune_node,
+    node::{UNREAD_STATUS, prune_node, prune_node_and_labels},
     runtime::{
         clock::Clock,
         events::{self, EventRecorder},
@@ -115,7 +115,9 @@ impl ControllerManager {
         let provider =
             metered::metered(provider, Arc::clone(&metrics), leadership.clone(), metered::CallDeadlines::default());
 
-        let nodes = Informer::with_label_selector(config.node_filter.as_deref(), prune_node);
+        // A selector may name any label.
+        let prune = if config.node_filter.is_none() { prune_node_and_labels } else { prune_node };
+        let nodes = Informer::with_label_selector(config.node_filter.as_deref(), prune).without_status_fields(UNREAD_STATUS);
         let mut informers = Informers { nodes, services: Informer::new(prune_service) };
         let context = wiring::WiringContext {
             config: &config,

@@ -340,6 +340,13 @@ fn zeros_mean_what_they_mean_for_client_go() {
 }
 
 #[test]
+fn a_rate_that_is_given_always_holds() {
+    for (line, expected) in [("", true), ("--kube-api-qps=20", false), ("--kube-api-burst=30", false)] {
+        assert_eq!(config(line).kube_api.limit_unless_fair, expected, "{line}");
+    }
+}
+
+#[test]
 fn the_usual_provider_is_azure_and_else_the_only_one() {
     let provider = |providers: &[&str]| match parse([OsString::from(NAME)], providers, &[]) {
         Ok(CliCommand::Run(config)) => config.cloud.provider,

@@ -75,6 +75,12 @@ pub fn node(node: &Node, changes: &NodeChanges) -> Value {
     Value::Object(body)
 }
 
+/// `body` for the Node as it is at `version`, when what it was decided on has changed by no other hand.
+pub fn at_version(mut body: Value, version: &str) -> Value {
+    body["metadata"]["resourceVersion"] = json!(version);
+    body
+}
+
 /// Patch of the status: the addresses as a whole.
 pub fn addresses(node: &Node, addresses: &[NodeAddress]) -> Value {
     json!({ "metadata": metadata(node), "status": { "addresses": addresses } })

@@ -2,18 +2,46 @@
 
 use k8s_openapi::api::core::v1::{Node, NodeSystemInfo};
 
-use super::well_known::CONDITION_NETWORK_UNAVAILABLE;
+use super::well_known::{ANNOTATION_PROVIDED_NODE_IP, CONDITION_NETWORK_UNAVAILABLE};
 
 /// Conditions that somebody here reads.
 const CONDITIONS: &[&str] = &["Ready", CONDITION_NETWORK_UNAVAILABLE];
 
-/// Drops what nobody here reads. Keeps metadata, spec, and of the status the addresses, two conditions and the machine's UUID, by
+/// Large fields of a Node's status that go before the Node is decoded.
+pub const UNREAD_STATUS: &[&str] =
+    &["allocatable", "capacity", "config", "features", "images", "runtimeHandlers", "volumesAttached", "volumesInUse"];
+
+/// Annotations that somebody here reads.
+const ANNOTATIONS: &[&str] = &[ANNOTATION_PROVIDED_NODE_IP];
+
+/// Domain of the labels that AKS gives, dozens of which describe how a Node was made; and those that are instructions.
+const AKS_LABELS: &str = "kubernetes.azure.com/";
+const READ_AKS_LABELS: &[&str] = &["kubernetes.azure.com/managed", "kubernetes.azure.com/resource-group"];
+
+/// Drops what [`prune_node`] drops, and the labels of AKS that nobody reads. They are most of what a large cluster's Nodes take. For stores
+/// that the server fills with all Nodes: what selects some of them may name any label.
+pub fn prune_node_and_labels(node: &mut Node) {
+    prune_node(node);
+    let is_read = |key: &str| !key.starts_with(AKS_LABELS) || READ_AKS_LABELS.contains(&key);
+    if let Some(labels) = &mut node.metadata.labels {
+        labels.retain(|key, _| is_read(key));
+    }
+}
+
+/// Drops what nobody here reads. Keeps metadata but most annotations, spec, and of the status the addresses, two conditions and the machine's UUID, by
 /// which a provider tells a machine from another one made later under the same name.
 pub fn prune_node(node: &mut Node) {
+    if let Some(annotations) = &mut node.metadata.annotations {
+        annotations.retain(|key, _| ANNOTATIONS.contains(&key.as_str()));
+    }
     let Some(mut status) = node.status.take() else { return };
     if let Some(conditions) = &mut status.conditions {
         conditions.retain(|condition| CONDITIONS.contains(&condition.type_.as_str()));
         conditions.shrink_to_fit();
+        for condition in conditions {
+            condition.message = None;
+            condition.last_heartbeat_time = None;
+        }
     }
     node.status = Some(k8s_openapi::api::core::v1::NodeStatus {
         addresses: status.addresses,
@@ -31,9 +59,25 @@ mod tests {
     use crate::node::fixtures::*;
 
     #[test]
+    fn labels_of_aks_go_but_for_instructions() {
+        let present = [
+            ("agentpool", "a"),
+            ("kubernetes.azure.com/managed", "false"),
+            ("kubernetes.azure.com/os-sku", "Ubuntu"),
+            ("kubernetes.azure.com/resource-group", "other"),
+            ("topology.kubernetes.azure.com/sub-fault-domain", "3"),
+        ];
+        let mut pruned = node("n").with(|n| n.metadata.labels = Some(labels(&present)));
+        prune_node_and_labels(&mut pruned);
+        let kept = [present[0], present[1], present[3], present[4]];
+        assert_eq!(pruned, node("n").with(|n| n.metadata.labels = Some(labels(&kept))));
+    }
+
+    #[test]
     fn images_go_and_what_is_read_stays() {
         let whole = node("n").with(|n| {
             spec(n).provider_id = Some("fake://1".into());
+            n.metadata.annotations = Some([(ANNOTATION_PROVIDED_NODE_IP.to_owned(), "10.0.0.1".to_owned())].into());
             status(n).addresses = Some(vec![address("InternalIP", "10.0.0.1")]);
             status(n).conditions = Some(vec![condition("Ready", "True")]);
             status(n).node_info = Some(NodeSystemInfo { system_uuid: "4c4c4544".into(), ..Default::default() });
@@ -43,6 +87,8 @@ mod tests {
             status(n).node_info.as_mut().unwrap().kernel_version = "6.8".into();
             status(n).conditions.as_mut().unwrap().push(condition("DiskPressure", "False"));
             status(n).volumes_in_use = Some(vec!["disk".into()]);
+            status(n).conditions.as_mut().unwrap()[0].message = Some("kubelet is posting ready status".into());
+            n.metadata.annotations.as_mut().unwrap().insert("volumes.kubernetes.io/any".into(), "true".into());
         });
         prune_node(&mut pruned);
         assert_eq!(pruned, whole);

@@ -31,7 +31,7 @@ use crate::{
         node::{self, NoInstances, NodeController},
     },
     metrics::Metrics,
-    node::prune_node,
+    node::{UNREAD_STATUS, prune_node},
     runtime::{
         clock::Clock,
         events::{self, EventRecorder},
@@ -84,8 +84,8 @@ impl NodeManager {
         let provider =
             metered::metered(provider, Arc::clone(&metrics), leadership.clone(), metered::CallDeadlines::default());
 
-        let mut informers =
-            Informers { nodes: Informer::for_object(&node_name, prune_node), services: Informer::new(|_| ()) };
+        let nodes = Informer::for_object(&node_name, prune_node).without_status_fields(UNREAD_STATUS);
+        let mut informers = Informers { nodes, services: Informer::new(|_| ()) };
         let nodes = informers.nodes.store();
         let own = ControllerContext {
             cluster_name: String::new(),

@@ -39,7 +39,7 @@ use self::{
     credentials::{CredentialsLayer, KubeCredentials},
     deadline::DeadlineLayer,
     fence::WriteFenceLayer,
-    rate_limit::RateLimitLayer,
+    rate_limit::{RateLimitLayer, ServerFairness},
     request_metrics::RequestMetricsLayer,
     throttle::RetryAfterThrottle,
     tls::{ConnectionSharing, KubeClientTls},
@@ -65,6 +65,8 @@ pub struct KubeClientConfig {
     pub qps: f32,
     /// `--kube-api-burst`: how many may go at once before the limit holds.
     pub burst: u32,
+    /// Whether the limit holds only while the server has no priority and fairness.
+    pub limit_unless_fair: bool,
     /// What user agents begin with: `program/version (os/arch)`.
     pub user_agent_base: String,
 }
@@ -93,6 +95,7 @@ pub struct KubeClients {
     user: AuthInfo,
     /// Where the certificate authorities of the API server are, when they are in a file.
     authorities: Option<PathBuf>,
+    fairness: ServerFairness,
     metrics: Arc<Metrics>,
 }
 
@@ -121,7 +124,7 @@ impl KubeClients {
             Some(path) => KubeClientError::Kubeconfig { path: path.display().to_string(), reason },
             None => KubeClientError::NotInCluster(reason),
         })?;
-        Ok(Self { settings, base, credentials, user, authorities, metrics })
+        Ok(Self { settings, base, credentials, user, authorities, fairness: ServerFairness::default(), metrics })
     }
 
     /// The API server's address.
@@ -223,7 +226,9 @@ impl KubeClients {
     ) -> Result<Client, kube::Error> {
         let host = server_host(&config);
         let metrics = RequestMetricsLayer::new(host.clone(), Arc::clone(&self.metrics));
-        let limit = RateLimitLayer::new(self.settings.qps, self.settings.burst, host, Arc::clone(&self.metrics));
+        let KubeClientConfig { qps, burst, limit_unless_fair, .. } = self.settings;
+        let fairness = limit_unless_fair.then(|| self.fairness.clone());
+        let limit = RateLimitLayer::new(qps, burst, fairness, host, Arc::clone(&self.metrics));
         let base = self.base_service(&config, credentials, leadership.clone(), ConnectionSharing::Shared)?;
         let builder = ClientBuilder::new(base, config.default_namespace).with_layer(&DeadlineLayer);
         let builder = builder.with_layer(&ServiceAccountTokenLayer::new(token)).with_layer(&metrics);

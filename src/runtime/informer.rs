@@ -2,8 +2,11 @@
 //!
 //! In: a watch of the API server. Out: an [`InformerStore`] to read from, and [`ObjectChange`]s with old and new object for whoever
 //! subscribed before the start. Survives disconnects, restarts and expired resource versions; an object that cannot be decoded is
-//! counted, logged and skipped, so that one bad object never stops a watch. No server makes it wait for ever: the limits are those of
+//! counted, logged and skipped, so that one bad object never stops a watch. What nobody reads goes in two steps: large fields before an
+//! object is decoded ([`json_filter`]), the rest right after. No server makes it wait for ever: the limits are those of
 //! `client::deadline`, and [`WatchStatus`] tells since when the store may be behind.
+
+mod json_filter;
 
 use std::{
     collections::HashMap,
@@ -28,6 +31,7 @@ use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use tokio::time::Instant;
 use tower::BoxError;
 
+use self::json_filter::without_unread;
 use super::{
     backoff::{self, ExponentialBackoff},
     client::{
@@ -36,7 +40,7 @@ use super::{
         with_causes,
     },
     shutdown::Shutdown,
-    store::{InformerStore, ObjectKey, WatchStatus},
+    store::{InformerStore, ObjectKey, PruneFn, WatchStatus},
 };
 use crate::metrics::Metrics;
 
@@ -75,14 +79,11 @@ impl<K> ObjectChange<K> {
 /// Is told of changes, after the store has them. Must be quick: it runs in the informer's task.
 pub type ChangeHandler<K> = Box<dyn Fn(&ObjectChange<K>) + Send + Sync>;
 
-/// Takes out of an object what nobody reads.
-pub type PruneFn<K> = fn(&mut K);
-
 /// An informer that has not started: handlers are added, then [`Informer::start`] consumes it.
 pub struct Informer<K> {
     store: InformerStore<K>,
     handlers: Vec<ChangeHandler<K>>,
-    prune: PruneFn<K>,
+    unread_status: &'static [&'static str],
     watch_config: watcher::Config,
 }
 
@@ -92,7 +93,12 @@ where
 {
     /// An informer that keeps what `prune` leaves of each object. `metadata.managedFields` always goes.
     pub fn new(prune: PruneFn<K>) -> Self {
-        Self { store: InformerStore::default(), handlers: Vec::new(), prune, watch_config: watcher::Config::default() }
+        Self {
+            store: InformerStore::pruned_by(prune),
+            handlers: Vec::new(),
+            unread_status: &[],
+            watch_config: watcher::Config::default(),
+        }
     }
 
     /// The same for the one object called `name`: the server sends no other.
@@ -107,6 +113,11 @@ where
         let watched = watcher::Config::default();
         let watched = selector.map_or_else(|| watched.clone(), |selector| watched.clone().labels(selector));
         Self { watch_config: watched, ..Self::new(prune) }
+    }
+
+    /// Leaves these fields of `status` out before an object is decoded: the large ones of those that `prune` drops.
+    pub fn without_status_fields(self, unread: &'static [&'static str]) -> Self {
+        Self { unread_status: unread, ..self }
     }
 
     /// The store it will fill.
@@ -124,7 +135,8 @@ where
         let token = shutdown.clone();
         let resource = K::plural(&()).into_owned();
         self.store.set_status(|status| status.behind_since = Some(Instant::now()));
-        let api = Api::all(watch_client(client, self.store.clone(), resource.clone(), Arc::clone(&metrics)));
+        let unread = self.unread_status;
+        let api = Api::all(watch_client(client, self.store.clone(), unread, resource.clone(), Arc::clone(&metrics)));
         let feed = Reflector { informer: self, list_in_progress: None, longest_failed_list: 0, resource, metrics };
         shutdown.spawn(async move {
             tokio::select! {
@@ -258,8 +270,8 @@ where
         let key = ObjectKey::of(&checked);
         match checked.object {
             Ok(mut object) => {
-                object.meta_mut().managed_fields = None;
-                (self.informer.prune)(&mut object);
+                object = self.informer.store.as_kept(object);
+                drop_slack(object.meta_mut());
                 Some((key, Arc::new(object)))
             }
             Err(error) => {
@@ -272,16 +284,24 @@ where
     }
 }
 
+/// A map that grew key by key is half empty, one that is made at once is full.
+fn drop_slack(metadata: &mut ObjectMeta) {
+    for map in [&mut metadata.labels, &mut metadata.annotations].into_iter().flatten() {
+        *map = std::mem::take(map).into_iter().collect();
+    }
+}
+
 fn is_same<K: Resource>(old: &Arc<K>, new: &Arc<K>) -> bool {
     old.meta().resource_version == new.meta().resource_version
 }
 
-/// `client`, which waits for nothing for ever, waits as long as the server asks, and marks `store` as current as soon as the server
-/// accepts a watch again. kube's watcher keeps that to itself: it speaks up only at the next change, which in a quiet cluster may be hours
-/// away.
+/// `client`, which waits for nothing for ever, waits as long as the server asks, drops what nobody reads, and marks `store` as current
+/// as soon as the server accepts a watch again. kube's watcher keeps that to itself: it speaks up only at the next change, which in a
+/// quiet cluster may be hours away.
 fn watch_client<K: Send + Sync + 'static>(
     client: kube::Client,
     store: InformerStore<K>,
+    unread_status: &'static [&'static str],
     resource: String,
     metrics: Arc<Metrics>,
 ) -> kube::Client {
@@ -312,7 +332,7 @@ fn watch_client<K: Send + Sync + 'static>(
             if matches!(limits, RequestDeadlines::Watch(_)) && response.status().is_success() {
                 store.set_status(WatchStatus::mark_current);
             }
-            Ok::<_, BoxError>(response)
+            Ok::<_, BoxError>(without_unread(response, unread_status))
         }
     });
     kube::Client::new(service, "default")
@@ -372,7 +392,7 @@ pub struct LenientObject<K> {
 impl<'de, K: DeserializeOwned> Deserialize<'de> for LenientObject<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut value = serde_json::Value::deserialize(deserializer)?;
-        // Often half of the object, and a page of a list holds hundreds of them until they are pruned.
+        // The filter of the bytes has left them out already where the answer came through it.
         if let Some(metadata) = value.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
             metadata.remove("managedFields");
         }

@@ -5,11 +5,13 @@
 
 use std::fmt;
 
+use http::{HeaderValue, header::ACCEPT};
 use kube::{
     Api, Resource,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
+    core::Request,
 };
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{
@@ -59,6 +61,31 @@ pub enum PatchKind {
     Merge,
     /// Strategic merge patch: lists with a merge key are merged.
     Strategic,
+}
+
+impl PatchKind {
+    fn of(self, body: Value) -> Patch<Value> {
+        match self {
+            PatchKind::Merge => Patch::Merge(body),
+            PatchKind::Strategic => Patch::Strategic(body),
+        }
+    }
+}
+
+/// For answers that carry no more of an object than its metadata. A server that cannot sends the whole object.
+const METADATA_ONLY: HeaderValue =
+    HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=1,application/json");
+
+/// All that is read of a brief answer.
+#[derive(Deserialize)]
+struct WrittenObject {
+    metadata: WrittenVersion,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenVersion {
+    resource_version: String,
 }
 
 /// Which part of the object is patched.
@@ -116,16 +143,29 @@ impl ObjectWriter {
     {
         self.leadership.check()?;
         let params = PatchParams::default();
-        let patch = match kind {
-            PatchKind::Merge => Patch::Merge(body),
-            PatchKind::Strategic => Patch::Strategic(body),
-        };
+        let patch = kind.of(body);
         // Apart, since everybody who may write holds room for it all the time.
         let result = match part {
             PatchTarget::Object => Box::pin(api.patch(&key.name, &params, &patch)).await,
             PatchTarget::Status => Box::pin(api.patch_status(&key.name, &params, &patch)).await,
         };
         result.map_err(|error| ApiError::from_kube(key, &error))
+    }
+
+    /// The same, but it answers only the object's resource version, and has the server send no more than metadata.
+    pub async fn patch_briefly<K: Resource>(
+        &self,
+        api: &Api<K>,
+        key: &ObjectKey,
+        part: PatchTarget,
+        kind: PatchKind,
+        body: Value,
+    ) -> Result<String, ApiError> {
+        self.leadership.check()?;
+        let failed = |error: &kube::Error| ApiError::from_kube(key, error);
+        let request = metadata_patch(api, key, part, &kind.of(body)).map_err(|error| failed(&error))?;
+        let written = Box::pin(self.client.request::<WrittenObject>(request)).await;
+        written.map(|written| written.metadata.resource_version).map_err(|error| failed(&error))
     }
 
     /// Deletes the object at `key` if it still has this UID. [`ApiError::Conflict`] when another object has its name.
@@ -139,4 +179,20 @@ impl ObjectWriter {
         let result = Box::pin(api.delete(&key.name, &params)).await;
         result.map(|_| ()).map_err(|error| ApiError::from_kube(key, &error))
     }
+}
+
+fn metadata_patch<K: Resource>(
+    api: &Api<K>,
+    key: &ObjectKey,
+    part: PatchTarget,
+    patch: &Patch<Value>,
+) -> Result<http::Request<Vec<u8>>, kube::Error> {
+    let (request, params) = (Request::new(api.resource_url()), PatchParams::default());
+    let built = match part {
+        PatchTarget::Object => request.patch(&key.name, &params, patch),
+        PatchTarget::Status => request.patch_subresource("status", &key.name, &params, patch),
+    };
+    let mut built = built.map_err(kube::Error::BuildRequest)?;
+    built.headers_mut().insert(ACCEPT, METADATA_ONLY);
+    Ok(built)
 }

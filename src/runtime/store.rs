@@ -67,25 +67,40 @@ impl WatchStatus {
     }
 }
 
+/// Takes out of an object what nobody reads.
+pub type PruneFn<K> = fn(&mut K);
+
 /// Objects by key. Clones are the same store.
 pub struct InformerStore<K> {
+    prune: PruneFn<K>,
     objects: Arc<RwLock<HashMap<ObjectKey, Arc<K>>>>,
     status: watch::Sender<WatchStatus>,
 }
 
 impl<K> Clone for InformerStore<K> {
     fn clone(&self) -> Self {
-        Self { objects: Arc::clone(&self.objects), status: self.status.clone() }
+        Self { prune: self.prune, objects: Arc::clone(&self.objects), status: self.status.clone() }
     }
 }
 
 impl<K> Default for InformerStore<K> {
     fn default() -> Self {
-        Self { objects: Arc::default(), status: watch::Sender::new(WatchStatus::default()) }
+        Self::pruned_by(|_| ())
     }
 }
 
 impl<K> InformerStore<K> {
+    /// An empty store, of objects that went through `prune`.
+    pub(super) fn pruned_by(prune: PruneFn<K>) -> Self {
+        Self { prune, objects: Arc::default(), status: watch::Sender::new(WatchStatus::default()) }
+    }
+
+    /// What this store would keep of `object`, to be compared with what it has.
+    pub fn as_kept(&self, mut object: K) -> K {
+        (self.prune)(&mut object);
+        object
+    }
+
     /// A store that holds `objects` and counts as synced, for tests.
     pub fn of(objects: impl IntoIterator<Item = K>) -> Self
     where

@@ -8,6 +8,7 @@
 //!
 //! Everything right of `api_server` is pure. [`kinds`] is the one table of what the server knows of each kind.
 
+pub mod aks_node;
 pub mod allocations;
 pub mod api_server;
 pub mod azure;

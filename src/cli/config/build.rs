@@ -211,12 +211,14 @@ impl OptionsBuilder {
     /// The way to the API server for the program called `program`.
     fn kube_api(&mut self, program: &str) -> KubeClientConfig {
         let (qps, burst) = self.rate_limit();
+        let limit = [&generic::KUBE_API_QPS.spec, &generic::KUBE_API_BURST.spec];
         KubeClientConfig {
             kubeconfig: path(self.read(&generic::KUBECONFIG)),
             master: Some(self.read(&generic::MASTER)).filter(|master| !master.is_empty()),
             qps,
             burst,
             user_agent_base: user_agent(program, &self.version()),
+            limit_unless_fair: !limit.iter().any(|flag| self.arguments.is_given(flag)),
         }
     }
 

@@ -9,7 +9,9 @@ flags! {
     KUBECONFIG: String = "kubeconfig" ""
         "File with address and credentials of the API server; empty: the pod's service account.";
     MASTER: String = "master" "" "Address of the API server, in place of the one in --kubeconfig.";
-    KUBE_API_QPS: f32 = "kube-api-qps" "20" "Requests per second to the API server; 0 stands for 5, a negative number for no limit.";
+    KUBE_API_QPS: f32 = "kube-api-qps" "20"
+        "Requests per second to the API server; 0 stands for 5, a negative number for no limit. Unless this or --kube-api-burst is given, \
+         there is no limit where the API server has priority and fairness.";
     KUBE_API_BURST: i32 = "kube-api-burst" "30" "Requests that may exceed --kube-api-qps for a moment. With --kube-api-qps=0, 0 stands for 10.";
     KUBE_API_CONTENT_TYPE: String = "kube-api-content-type" "application/vnd.kubernetes.protobuf"
         "Content type of requests to the API server." [ignored("requests are always JSON")];

@@ -21,6 +21,7 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Node;
+use tokio::sync::Semaphore;
 
 pub use config::NodeControllerConfig;
 pub use events::EVENTS;
@@ -45,6 +46,10 @@ use crate::{
 /// Canonical name, as in `--controllers`.
 pub const NAME: &str = super::names::NODE.canonical;
 
+/// Nodes that are initialised at once beyond asking for their instances. More than the client sends at once, so that it always has a
+/// next one; but those that wait hold no request yet, which for thousands of Nodes would be tens of MiB.
+const WRITES_AT_ONCE: usize = 128;
+
 /// The cloud offers no instances: neither the node nor the node-lifecycle controller can work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -68,6 +73,8 @@ pub struct NodeController {
     address_batcher: Arc<MetadataBatcher>,
     /// Resource versions that this controller has replaced; while the store still shows one, it is behind.
     replaced: Mutex<HashMap<ObjectKey, Vec<String>>>,
+    /// Turns to write what initialises a Node.
+    writes: Semaphore,
     /// What RBAC forbids, while it does.
     forbidden: Mutex<Option<String>>,
 }
@@ -110,6 +117,7 @@ impl NodeController {
             metadata_batcher: MetadataBatcher::new(Arc::clone(&source), MetadataScope::All),
             address_batcher: MetadataBatcher::new(source, MetadataScope::Addresses),
             replaced: Mutex::default(),
+            writes: Semaphore::new(WRITES_AT_ONCE),
             forbidden: Mutex::default(),
         }))
     }

@@ -11,6 +11,7 @@ use std::{
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use serde_json::Value;
+use tokio::sync::SemaphorePermit;
 
 use super::{NodeController, events, metadata::MetadataScope, plan, preview};
 use crate::{
@@ -87,26 +88,29 @@ impl NodeController {
                 self.after_write(written.map(drop))
             }
             plan::NodeAction::Initialize => match self.initialization(node, described).await {
-                Ok(decided) => self.after_write(self.apply(node, decided).await),
+                // Apart, since every Node that waits for its turn would hold room for it.
+                Ok((decided, _turn)) => self.after_write(Box::pin(self.apply(node, decided)).await),
                 Err(outcome) => WriteAttempt::Finished(outcome),
             },
         }
     }
 
-    /// What initialises `node`, or how the reconcile ends without. The cloud is asked once, however often others write; but what
+    /// What initialises `node`, and the turn to write it, or how the reconcile ends without. The cloud is asked once, however often others write; but what
     /// it told of an earlier Node of this name does not hold for this one.
     async fn initialization(
         &self,
         node: &Arc<Node>,
         described: &mut Option<DescribedInstance>,
-    ) -> Result<NodeInitialization, ReconcileResult> {
+    ) -> Result<(NodeInitialization, Option<SemaphorePermit<'_>>), ReconcileResult> {
         let told = match described.take().filter(|described| described.uid == uid(node)) {
             Some(described) => described.metadata,
             None => self.describe(node).await?,
         };
+        // Nobody closes it.
+        let turn = self.writes.acquire().await.ok();
         let decided = initialize(node, &told.0, told.1);
         *described = Some(DescribedInstance { uid: uid(node).to_owned(), metadata: told });
-        decided.map_err(|error| {
+        decided.map(|decided| (decided, turn)).map_err(|error| {
             self.context.events.record(events::initialization_failed(node, &error));
             ReconcileResult::Failed(error.to_string())
         })
@@ -134,18 +138,19 @@ impl NodeController {
         if !plan::awaits_route(node, self.config.waits_for_routes) {
             return self.finish(node, decided).await;
         }
-        let held = self.write_all(node, &routes::without_taint_removal(decided)).await?;
-        let newest = held.as_ref().unwrap_or(node);
-        if let Some(condition) = routes::network_unavailable_patch(newest, self.context.clock.wall()) {
-            let key = ObjectKey::of(newest);
-            self.context.writer.patch(&self.api(), &key, PatchTarget::Status, PatchKind::Strategic, condition).await?;
-            self.context.events.record(events::waiting_for_routes(newest));
+        let newest = self.write_all(node, &routes::without_taint_removal(decided)).await?;
+        if let Some(condition) = routes::network_unavailable_patch(node, self.context.clock.wall()) {
+            let condition = at_newest(condition, newest.as_deref());
+            let (key, api) = (ObjectKey::of(node), self.api());
+            self.context.writer.patch(&api, &key, PatchTarget::Status, PatchKind::Strategic, condition).await?;
+            self.context.events.record(events::waiting_for_routes(node));
         }
         Ok(())
     }
 
-    /// Addresses first, all the rest after; the Node as it is then, if anything was to be written.
-    async fn write_all(&self, node: &Node, decided: &NodeInitialization) -> Result<Option<Node>, ApiError> {
+    /// Addresses first, all the rest after; the Node's version then, if anything was to be written. No more is kept of the first
+    /// answer: thousands of Nodes may wait for their second write.
+    async fn write_all(&self, node: &Node, decided: &NodeInitialization) -> Result<Option<String>, ApiError> {
         let mut newest = None;
         if let Some(addresses) = &decided.addresses {
             newest = Some(self.write(node, PatchTarget::Status, patch::addresses(node, addresses)).await?);
@@ -153,17 +158,19 @@ impl NodeController {
         if decided.changes.is_empty() {
             return Ok(newest);
         }
-        let base = newest.as_ref().unwrap_or(node);
-        self.write(base, PatchTarget::Object, patch::node(base, &decided.changes)).await.map(Some)
+        let body = at_newest(patch::node(node, &decided.changes), newest.as_deref());
+        self.write(node, PatchTarget::Object, body).await.map(Some)
     }
 
     /// Everything, the taint last.
     async fn finish(&self, node: &Node, decided: NodeInitialization) -> Result<(), ApiError> {
-        let Some(written) = self.write_all(node, &decided).await? else { return Ok(()) };
-        let age = age_in_seconds(&written, self.context.clock.wall());
+        if self.write_all(node, &decided).await?.is_none() {
+            return Ok(());
+        }
+        let age = age_in_seconds(node, self.context.clock.wall());
         self.context.metrics.node_taint_removal_delay.with_label_values::<&str>(&[]).observe(age);
         self.context.metrics.node_initial_sync_delay.with_label_values::<&str>(&[]).observe(age);
-        self.context.events.record(events::synced(&written));
+        self.context.events.record(events::synced(node));
         Ok(())
     }
 
@@ -223,10 +230,12 @@ impl NodeController {
         plan::after_api_error(error)
     }
 
-    async fn write(&self, node: &Node, part: PatchTarget, body: Value) -> Result<Node, ApiError> {
+    /// Answers the version that the Node has then.
+    async fn write(&self, node: &Node, part: PatchTarget, body: Value) -> Result<String, ApiError> {
         let key = ObjectKey::of(node);
-        let written = self.context.writer.patch(&self.api(), &key, part, PatchKind::Merge, body).await?;
-        if let Some(version) = node.metadata.resource_version.clone().filter(|_| differs(node, &written)) {
+        let decided_on = body["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+        let written = self.context.writer.patch_briefly(&self.api(), &key, part, PatchKind::Merge, body).await?;
+        if let Some(version) = decided_on.filter(|version| *version != written) {
             self.replaced().entry(key).or_default().push(version);
         }
         Ok(written)
@@ -269,6 +278,9 @@ impl NodeController {
     }
 }
 
-fn differs(before: &Node, after: &Node) -> bool {
-    before.metadata.resource_version != after.metadata.resource_version
+fn at_newest(body: Value, version: Option<&str>) -> Value {
+    match version {
+        Some(version) => patch::at_version(body, version),
+        None => body,
+    }
 }

@@ -126,7 +126,7 @@ impl NodeLifecycleController {
                 return Ok(());
             }
             // `--node-filter-requirements` may hide it by now: the informer shows whether it does.
-            Ok(live) if live.metadata.labels != node.metadata.labels => {
+            Ok(live) if self.nodes.as_kept(live.clone()).metadata.labels != node.metadata.labels => {
                 self.refused("relabelled");
                 self.tracker().not_deleted(uid(node));
                 return Ok(());

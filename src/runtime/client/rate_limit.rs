@@ -1,11 +1,17 @@
 //! The client-side rate limit: the tower layer that waits for a token of a bucket.
 //!
+//! A limit that nobody has asked for holds only while the server has no priority and fairness: a server that has names the flow schema
+//! of each request in its answer, queues what is too much by itself, and refuses what is more with 429.
+//!
 //! Upstream: client-go `util/flowcontrol`, a bucket of `burst` tokens refilled with `qps` per second.
 
 use std::{
     future::Future,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -15,17 +21,48 @@ use tower::{Layer, Service};
 
 use crate::{metrics::Metrics, runtime::token_bucket::TokenBucket};
 
+/// Upstream: `k8s.io/api/flowcontrol`, `ResponseHeaderMatchedFlowSchemaUID`.
+const FLOW_SCHEMA: &str = "x-kubernetes-pf-flowschema-uid";
+
+/// Whether the server has priority and fairness, as its last answer shows. Clones are of the same server.
+#[derive(Clone, Default)]
+pub(super) struct ServerFairness(Arc<AtomicBool>);
+
+impl ServerFairness {
+    /// Refusals may come from something in front of the server.
+    fn note<B>(&self, response: &http::Response<B>) {
+        let is_fair = response.headers().contains_key(FLOW_SCHEMA);
+        if is_fair || response.status().is_success() {
+            self.0.store(is_fair, Relaxed);
+        }
+    }
+
+    fn is_known(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+}
+
 /// Lets requests through at the bucket's rate.
 #[derive(Clone)]
 pub(super) struct RateLimitLayer {
     bucket: TokenBucket,
+    /// What lifts the limit; `None` when it always holds.
+    fairness: Option<ServerFairness>,
     host: String,
     metrics: Arc<Metrics>,
 }
 
 impl RateLimitLayer {
-    pub(super) fn new(qps: f32, burst: u32, host: String, metrics: Arc<Metrics>) -> Self {
-        Self { bucket: TokenBucket::new(f64::from(qps), f64::from(burst), Instant::now()), host, metrics }
+    pub(super) fn new(qps: f32, burst: u32, fairness: Option<ServerFairness>, host: String, metrics: Arc<Metrics>) -> Self {
+        Self { bucket: TokenBucket::new(f64::from(qps), f64::from(burst), Instant::now()), fairness, host, metrics }
+    }
+
+    /// How long the next request waits.
+    fn take(&mut self) -> Duration {
+        if self.fairness.as_ref().is_some_and(ServerFairness::is_known) {
+            return Duration::ZERO;
+        }
+        self.bucket.take(Instant::now())
     }
 }
 
@@ -45,29 +82,35 @@ pub(super) struct RateLimitService<S> {
     waiting: Option<(Pin<Box<Sleep>>, Duration)>,
 }
 
-impl<S, B> Service<http::Request<B>> for RateLimitService<S>
+impl<S, Q, B> Service<http::Request<Q>> for RateLimitService<S>
 where
-    S: Service<http::Request<B>>,
+    S: Service<http::Request<Q>, Response = http::Response<B>>,
+    S::Future: Send + 'static,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = S::Future;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        let bucket = &mut self.layer.bucket;
+        let layer = &mut self.layer;
         let (sleep, _) = self.waiting.get_or_insert_with(|| {
-            let wait = bucket.take(Instant::now());
+            let wait = layer.take();
             (Box::pin(tokio::time::sleep(wait)), wait)
         });
         ready!(sleep.as_mut().poll(context));
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: http::Request<B>) -> S::Future {
+    fn call(&mut self, request: http::Request<Q>) -> Self::Future {
         let waited = self.waiting.take().map_or(Duration::ZERO, |(_, wait)| wait);
         let duration = &self.layer.metrics.rest_client_rate_limiter_duration;
         duration.with_label_values(&[request.method().as_str(), &self.layer.host]).observe(waited.as_secs_f64());
-        self.inner.call(request)
+        let (answer, fairness) = (self.inner.call(request), self.layer.fairness.clone());
+        Box::pin(async move {
+            let response = answer.await?;
+            fairness.iter().for_each(|fairness| fairness.note(&response));
+            Ok(response)
+        })
     }
 }
 
@@ -75,13 +118,51 @@ where
 mod tests {
     use super::*;
 
+    /// Answers with this code, with or without the name of a flow schema.
+    fn answers(
+        code: u16,
+        fair: bool,
+    ) -> impl Service<
+        http::Request<()>,
+        Response = http::Response<()>,
+        Error = std::convert::Infallible,
+        Future = impl Future<Output = Result<http::Response<()>, std::convert::Infallible>> + Send + 'static,
+    > {
+        tower::service_fn(move |_: http::Request<()>| {
+            let response = http::Response::builder().status(code);
+            let response = if fair { response.header("X-Kubernetes-PF-FlowSchema-UID", "a") } else { response };
+            std::future::ready(Ok(response.body(()).unwrap()))
+        })
+    }
+
+    /// How long 31 requests take at one per second after two.
+    async fn seconds(code: u16, fair: bool, fairness: &ServerFairness) -> u64 {
+        use tower::ServiceExt;
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let layer = RateLimitLayer::new(1.0, 2, Some(fairness.clone()), "host".into(), metrics);
+        let mut service = layer.layer(answers(code, fair));
+        let start = Instant::now();
+        for _ in 0..31 {
+            service.ready().await.unwrap().call(http::Request::new(())).await.unwrap();
+        }
+        start.elapsed().as_secs()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_with_priority_and_fairness_lifts_a_limit_that_nobody_asked_for() {
+        let fairness = ServerFairness::default();
+        assert_eq!(seconds(200, false, &fairness).await, 29);
+        assert_eq!(seconds(200, true, &fairness).await, 0);
+        assert_eq!(seconds(502, false, &fairness).await, 0, "a proxy says nothing about the server");
+        assert_eq!(seconds(200, false, &fairness).await, 28, "it was switched off: the first request passed");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_layer_waits_and_counts() {
         use tower::ServiceExt;
         let metrics = Arc::new(Metrics::new().unwrap());
-        let layer = RateLimitLayer::new(10.0, 1, "host".into(), Arc::clone(&metrics));
-        let mut service =
-            layer.layer(tower::service_fn(|_: http::Request<()>| async { Ok::<_, std::convert::Infallible>(()) }));
+        let layer = RateLimitLayer::new(10.0, 1, None, "host".into(), Arc::clone(&metrics));
+        let mut service = layer.layer(answers(200, true));
         let start = Instant::now();
         for _ in 0..3 {
             service.ready().await.unwrap().call(http::Request::new(())).await.unwrap();

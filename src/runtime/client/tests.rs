@@ -8,7 +8,8 @@ use super::*;
 
 fn settings(kubeconfig: Option<PathBuf>, master: Option<&str>) -> KubeClientConfig {
     let user_agent_base = "ccm/v1 (linux/amd64) kubernetes/abc".to_owned();
-    KubeClientConfig { kubeconfig, master: master.map(str::to_owned), qps: 20.0, burst: 30, user_agent_base }
+    let master = master.map(str::to_owned);
+    KubeClientConfig { kubeconfig, master, qps: 20.0, burst: 30, limit_unless_fair: false, user_agent_base }
 }
 
 fn metrics() -> Arc<Metrics> {

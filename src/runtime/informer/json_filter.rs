@@ -1,0 +1,324 @@
+//! Leaves out of JSON what nobody reads, before anything is made of it: half of a Node are images and `managedFields`.
+//!
+//! In: the body of a list, an object or a watch, in pieces as they arrive. Out: the same without `metadata.managedFields` and the
+//! named fields of `status` of each object. Anything else passes byte for byte, broken JSON too: whoever decodes it complains.
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Body;
+
+/// What lists, watches and objects call their parts.
+const ITEMS: &[u8] = b"items";
+const WATCHED: &[u8] = b"object";
+const METADATA: &[u8] = b"metadata";
+const STATUS: &[u8] = b"status";
+const MANAGED_FIELDS: &str = "managedFields";
+
+/// The response without what nobody reads.
+pub(super) fn without_unread<B>(
+    response: http::Response<B>,
+    unread_status: &'static [&'static str],
+) -> http::Response<impl Body<Data = Bytes, Error = B::Error> + Send + 'static>
+where
+    B: Body<Data = Bytes> + Send + 'static,
+{
+    let mut filter = JsonFilter::new(unread_status);
+    // Copied, so that no piece keeps room for what has gone from it.
+    let mut filtered = move |piece: Bytes| Bytes::copy_from_slice(&filter.filter(&piece));
+    response.map(|body| body.map_frame(move |frame| frame.map_data(&mut filtered)))
+}
+
+/// A container on the way to a field that may be left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum JsonLevel {
+    /// A list, an event of a watch, or an object.
+    Document,
+    /// `items` of a list.
+    Items,
+    /// An object of a list or an event.
+    Object,
+    Metadata,
+    Status,
+}
+
+impl JsonLevel {
+    fn has_keys(self) -> bool {
+        self != JsonLevel::Items
+    }
+
+    /// Whether members may be left out.
+    fn is_filtered(self) -> bool {
+        matches!(self, JsonLevel::Metadata | JsonLevel::Status)
+    }
+
+    /// The level that `opening` begins as the value of `key` within `parent`.
+    fn below(parent: Option<JsonLevel>, key: &[u8], opening: u8) -> Option<JsonLevel> {
+        match (parent, key, opening) {
+            (None, _, b'{') => Some(JsonLevel::Document),
+            (Some(JsonLevel::Document), ITEMS, b'[') => Some(JsonLevel::Items),
+            (Some(JsonLevel::Document), WATCHED, b'{') | (Some(JsonLevel::Items), _, b'{') => Some(JsonLevel::Object),
+            (Some(JsonLevel::Document | JsonLevel::Object), METADATA, b'{') => Some(JsonLevel::Metadata),
+            (Some(JsonLevel::Document | JsonLevel::Object), STATUS, b'{') => Some(JsonLevel::Status),
+            _ => None,
+        }
+    }
+}
+
+/// The state between two pieces.
+#[derive(Debug)]
+pub(super) struct JsonFilter {
+    unread_status: &'static [&'static str],
+    levels: Vec<JsonLevel>,
+    /// Containers that are open below the last level.
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    /// Whether the next string at the last level is a key, and whether it is being read.
+    expects_key: bool,
+    reads_key: bool,
+    key: Vec<u8>,
+    /// Whether the member under way is left out.
+    skips: bool,
+    /// Whether the filtered level has a member already, so that the next one needs a comma.
+    needs_comma: bool,
+}
+
+impl JsonFilter {
+    /// Leaves out `unread_status` besides the managed fields.
+    pub(super) fn new(unread_status: &'static [&'static str]) -> Self {
+        Self {
+            unread_status,
+            levels: Vec::new(),
+            depth: 0,
+            in_string: false,
+            escaped: false,
+            expects_key: false,
+            reads_key: false,
+            key: Vec::new(),
+            skips: false,
+            needs_comma: false,
+        }
+    }
+
+    /// What is left of the next `piece`.
+    pub(super) fn filter(&mut self, piece: &[u8]) -> Vec<u8> {
+        let mut kept = Vec::with_capacity(piece.len());
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let read = if self.in_string { self.string(rest, &mut kept) } else { self.structure(rest, &mut kept) };
+            rest = rest.get(read..).unwrap_or_default();
+        }
+        kept
+    }
+
+    fn level(&self) -> Option<JsonLevel> {
+        self.levels.last().copied()
+    }
+
+    fn is_filtered(&self) -> bool {
+        self.depth == 0 && self.level().is_some_and(JsonLevel::is_filtered)
+    }
+
+    /// Reads on within a string, at most to its end. Answers how many bytes that were.
+    fn string(&mut self, rest: &[u8], kept: &mut Vec<u8>) -> usize {
+        let plain = |byte: &u8| *byte != b'"' && *byte != b'\\';
+        let text = if self.escaped { 1 } else { rest.iter().position(|byte| !plain(byte)).unwrap_or(rest.len()) };
+        let (text, stop) = rest.split_at(text);
+        self.escaped = false;
+        self.inside_string(text, kept);
+        let Some(stop) = stop.first().copied().filter(|stop| !plain(stop)) else { return text.len() };
+        if stop == b'\\' {
+            self.escaped = true;
+            self.inside_string(b"\\", kept);
+        } else {
+            self.end_string(kept);
+        }
+        text.len() + 1
+    }
+
+    fn inside_string(&mut self, text: &[u8], kept: &mut Vec<u8>) {
+        if self.reads_key {
+            self.key.extend_from_slice(text);
+        }
+        // The key of a member that may go waits for the decision.
+        if !(self.skips || self.reads_key && self.is_filtered()) {
+            kept.extend_from_slice(text);
+        }
+    }
+
+    fn end_string(&mut self, kept: &mut Vec<u8>) {
+        self.in_string = false;
+        if !std::mem::take(&mut self.reads_key) || !self.is_filtered() {
+            return self.keep(b'"', kept);
+        }
+        self.skips = self.is_unread();
+        if !self.skips {
+            if std::mem::replace(&mut self.needs_comma, true) {
+                kept.push(b',');
+            }
+            kept.push(b'"');
+            kept.extend_from_slice(&self.key);
+            kept.push(b'"');
+        }
+    }
+
+    fn is_unread(&self) -> bool {
+        match self.level() {
+            Some(JsonLevel::Metadata) => self.key == MANAGED_FIELDS.as_bytes(),
+            Some(JsonLevel::Status) => self.unread_status.iter().any(|field| self.key == field.as_bytes()),
+            _ => false,
+        }
+    }
+
+    fn keep(&self, byte: u8, kept: &mut Vec<u8>) {
+        if !self.skips {
+            kept.push(byte);
+        }
+    }
+
+    /// Reads what stands between strings up to the first byte that changes anything, and that one.
+    fn structure(&mut self, rest: &[u8], kept: &mut Vec<u8>) -> usize {
+        let plain = |byte: &u8| !matches!(byte, b'"' | b'{' | b'[' | b'}' | b']' | b',' | b':');
+        let text = rest.iter().position(|byte| !plain(byte)).unwrap_or(rest.len());
+        let (text, stop) = rest.split_at(text);
+        if !self.skips {
+            kept.extend_from_slice(text);
+        }
+        let Some(stop) = stop.first().copied() else { return text.len() };
+        match stop {
+            b'"' => self.begin_string(kept),
+            b'{' | b'[' => self.open(stop, kept),
+            b'}' | b']' => self.close(stop, kept),
+            b',' => self.comma(kept),
+            _ => self.keep(stop, kept),
+        }
+        text.len() + 1
+    }
+
+    fn begin_string(&mut self, kept: &mut Vec<u8>) {
+        self.in_string = true;
+        if self.depth == 0 && std::mem::take(&mut self.expects_key) {
+            self.reads_key = true;
+            self.key.clear();
+        }
+        if !(self.reads_key && self.is_filtered()) {
+            self.keep(b'"', kept);
+        }
+    }
+
+    fn open(&mut self, opening: u8, kept: &mut Vec<u8>) {
+        self.keep(opening, kept);
+        let level = (self.depth == 0 && !self.skips).then(|| JsonLevel::below(self.level(), &self.key, opening)).flatten();
+        match level {
+            Some(level) => {
+                self.levels.push(level);
+                self.expects_key = level.has_keys();
+                self.needs_comma = false;
+                self.key.clear();
+            }
+            None => self.depth += 1,
+        }
+    }
+
+    fn close(&mut self, closing: u8, kept: &mut Vec<u8>) {
+        if self.depth > 0 {
+            self.depth -= 1;
+        } else {
+            self.skips = false;
+            self.expects_key = false;
+            self.levels.pop();
+        }
+        self.keep(closing, kept);
+    }
+
+    fn comma(&mut self, kept: &mut Vec<u8>) {
+        if self.depth == 0 {
+            self.expects_key = self.level().is_some_and(JsonLevel::has_keys);
+            self.skips = false;
+        }
+        if !self.is_filtered() {
+            self.keep(b',', kept);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const UNREAD: &[&str] = &["images", "capacity"];
+
+    /// In pieces of `size` bytes.
+    fn filtered(text: &str, size: usize) -> String {
+        let mut filter = JsonFilter::new(UNREAD);
+        let kept = text.as_bytes().chunks(size.max(1)).flat_map(|piece| filter.filter(piece)).collect();
+        String::from_utf8(kept).unwrap()
+    }
+
+    fn node(unread: bool) -> Value {
+        let mut node = json!({
+            "metadata": {"name": "n\"\\", "annotations": {"managedFields": "stays", "a": "{[,\"images\":"}},
+            "spec": {"status": {"images": ["stays"]}, "metadata": {"managedFields": "stays"}},
+            "status": {"conditions": [{"images": 1}], "phase": null},
+        });
+        if unread {
+            node["metadata"]["managedFields"] = json!([{"f:metadata": {"}": ["\\\"", {}]}}]);
+            node["status"]["images"] = json!([{"names": ["a,b", "}"]}]);
+            node["status"]["capacity"] = json!({"cpu": "1"});
+        }
+        node
+    }
+
+    fn documents(unread: bool) -> Vec<Value> {
+        let node = node(unread);
+        vec![
+            node.clone(),
+            json!({"kind": "NodeList", "metadata": {"continue": "x"}, "items": [node, {}, node]}),
+            json!({"type": "ADDED", "object": node}),
+            json!({"object": {"metadata": {}, "status": {}}, "items": {"status": {"images": 1}}}),
+        ]
+    }
+
+    #[test]
+    fn what_nobody_reads_goes_wherever_the_pieces_end() {
+        for (whole, expected) in documents(true).iter().zip(documents(false)) {
+            for text in [whole.to_string(), serde_json::to_string_pretty(whole).unwrap()] {
+                for size in 1..=text.len() {
+                    let kept: Value = serde_json::from_str(&filtered(&text, size)).unwrap();
+                    assert_eq!(kept, expected, "pieces of {size} of {text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn events_of_a_watch_stay_lines() {
+        let lines = |unread: bool| documents(unread).iter().map(|event| format!("{event}\n")).collect::<String>();
+        assert_eq!(filtered(&lines(true), 7), lines(false));
+    }
+
+    #[test]
+    fn a_document_that_has_nothing_to_leave_out_is_passed_on_as_it_is() {
+        for text in [
+            "",
+            "down",
+            "\"text\"",
+            "[1, {\"status\": {\"images\": 1}}]",
+            "{\"status\" : \"Failure\", \"code\": 410}",
+            "}}]",
+        ] {
+            assert_eq!(filtered(text, 3), text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_it_panic(text in "[{}\\[\\],:\"\\\\a-z]{0,60}", size in 1_usize..9) {
+            let whole = filtered(&text, usize::MAX);
+            prop_assert_eq!(filtered(&text, size), whole);
+        }
+    }
+}
