@@ -16,6 +16,7 @@ mod error_body;
 mod gate;
 pub mod network;
 mod operation;
+mod operation_watch;
 mod precondition;
 mod request;
 mod request_metrics;
