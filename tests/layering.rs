@@ -52,6 +52,8 @@ const PURE_FILES: &[&str] = &[
     "classify.rs",
     "error_body.rs",
     "operation.rs",
+    "schedule.rs",
+    "evidence.rs",
     "retry.rs",
     "retry_after.rs",
     "answer.rs",
