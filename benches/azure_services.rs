@@ -101,13 +101,8 @@ async fn two_hundred_more() -> Row {
     (0..200).for_each(|index| create(&format!("service-{index}")));
     place.until_ready().await;
     let wall = started.elapsed();
-    let bounds = Bounds {
-        asked: Some(ASKED),
-        writes: Some(210),
-        received: Some(RECEIVED_MIB),
-        cpu: Some(CPU),
-        ..Bounds::default()
-    };
+    let bounds =
+        Bounds { asked: Some(ASKED), writes: Some(210), received: Some(RECEIVED_MIB), cpu: Some(CPU), ..Bounds::default() };
     let row = place.settled(name, started, &manager, before, "not measured", bounds).await;
     Row { wall: wall.as_secs_f64(), ..row }
 }

@@ -17,11 +17,11 @@ use super::{
     TokenProvider, Urgency,
     answer::{decode, unread_result},
     classify::RequestLine,
+    operation::WantedResult,
     operation_watch::OperationWatch,
     request::RequestTemplate,
     request_metrics::ArmRequestMetrics,
     url,
-    write::WantedResult,
 };
 use crate::{
     metrics::Metrics,

@@ -40,6 +40,15 @@ pub(super) enum OperationResult {
     Nothing,
 }
 
+/// What a caller wants of a write that succeeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WantedResult {
+    /// What ARM says the result is, if there is one.
+    Document,
+    /// That it succeeded.
+    Success,
+}
+
 /// How an operation ended that did not succeed.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum OperationFailure {

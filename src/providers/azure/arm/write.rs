@@ -1,27 +1,24 @@
 //! The shell around a write: sends it, then follows its operation to the end: by polls of its own, or by lists that tell of many. What is
 //! polled and when is decided in `operation.rs`, what lists are for in `operation_watch`.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::Response;
 use tokio::time::{Instant, sleep_until};
+use tracing::debug;
 
 use super::{
     ArmClient, ArmError, ArmErrorClass, ArmResult,
     answer::unread_result,
-    operation::{LongRunningOperation, OperationResult, OperationStep},
-    operation_watch::WatchNews,
+    operation::{LongRunningOperation, OperationResult, OperationStep, WantedResult},
+    operation_watch::{ListForMany, WatchNews},
     request::RequestTemplate,
     retry_after,
 };
 
-/// What a caller wants of a write that succeeded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WantedResult {
-    /// What ARM says the result is, if there is one.
-    Document,
-    /// That it succeeded.
-    Success,
-}
+/// Longest that a list for many may take, waits for the budget included, before each asks alone.
+pub(super) const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl ArmClient {
     /// Sends a write and waits for its operation. Answers the result, if there is one and it is wanted.
@@ -36,8 +33,9 @@ impl ArmClient {
         let (mut operation, mut step) =
             LongRunningOperation::begin(&ask.method, ask.url.clone(), polling, &last, self.asked_wait(&last))
                 .map_err(|failure| failure.error(ask.request_line()))?;
+        let watch = &self.shared.operation_watch;
         let is_long = matches!(step, OperationStep::Poll { .. });
-        let mut watched = if is_long { self.shared.operation_watch.join(self, ask, &last) } else { None };
+        let mut watched = if is_long { watch.join(ask, &last, polling, self.urgency) } else { None };
         loop {
             let (url, after) = match step {
                 OperationStep::Done(result) => return self.result(ask, result, last, wanted, deadline).await,
@@ -48,7 +46,7 @@ impl ArmClient {
                 return Err(still_running(ask));
             }
             let news = match &mut watched {
-                Some(ticket) => ticket.hear(self, due, deadline).await,
+                Some(ticket) => ticket.hear(due, deadline, |list| self.start_list(list)).await,
                 None => {
                     sleep_until(due).await;
                     WatchNews::AskAlone
@@ -79,7 +77,21 @@ impl ArmClient {
         }
     }
 
-    fn asked_wait(&self, answer: &Response<Bytes>) -> Option<std::time::Duration> {
+    /// In a task of its own, so that whoever started it may go away.
+    fn start_list(&self, list: ListForMany) {
+        let client = self.with_urgency(list.urgency).with_deadline(self.now() + LIST_TIMEOUT);
+        tokio::spawn(async move { client.list_for_many(list).await });
+    }
+
+    async fn list_for_many(&self, mut list: ListForMany) {
+        let (kind, path) = (list.kind(), list.path().to_owned());
+        match self.list_with(kind, &path, &[], |page| list.take(page)).await {
+            Ok(()) => list.finish(),
+            Err(error) => debug!(%error, path, "cannot list for the writes under way; each asks alone"),
+        }
+    }
+
+    fn asked_wait(&self, answer: &Response<Bytes>) -> Option<Duration> {
         retry_after::in_headers(answer.headers(), self.shared.deps.clock.wall())
     }
 

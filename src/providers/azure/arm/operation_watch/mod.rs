@@ -1,8 +1,8 @@
 //! Writes whose operations are under way in one collection, watched together: one list for many instead of a poll and a read for each.
 //!
 //! In: writes that ARM has accepted. Out: for each what a list says of it, or that it has to ask for its own operation. When to list is
-//! decided in `schedule`, what an entry proves in `evidence`; this only locks, waits and sends. A list runs in a task of its own, so
-//! that whoever started it may go away; who goes away is forgotten.
+//! decided in `schedule`, what an entry proves in `evidence`; this only locks and waits, and hands out lists to be made
+//! ([`ListForMany`]), whose end everybody hears. Who goes away is forgotten.
 
 mod evidence;
 mod schedule;
@@ -10,7 +10,6 @@ mod schedule;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use bytes::Bytes;
@@ -20,19 +19,16 @@ use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
 };
-use tracing::debug;
 
 use self::{
     evidence::{ListVerdict, ListedWrite},
     schedule::{Waiter, WatchMove, WatchSchedule},
 };
-use super::{ApiType, ArmClient, PollingPace, Urgency, api, request::RequestTemplate};
+use super::{ApiType, PollingPace, Urgency, api, request::RequestTemplate};
 
 /// Kinds whose lists show state, etag and content as a read of one does.
 const LISTED: [&ApiType; 5] =
     [&api::PUBLIC_IPS, &api::LOAD_BALANCERS, &api::INTERFACES, &api::SCALE_SETS, &api::SCALE_SET_VMS];
-/// Longest that a list may take, waits for the budget included, before everybody asks alone.
-const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// So many collections are remembered although nobody waits.
 const MOST_IDLE: usize = 16;
 
@@ -84,7 +80,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl OperationWatch {
     /// A place for the write `ask`, which ARM has accepted with `answer`; `None` when no list tells of it.
-    pub(super) fn join(&self, client: &ArmClient, ask: &RequestTemplate, answer: &Response<Bytes>) -> Option<WatchTicket> {
+    pub(super) fn join(
+        &self,
+        ask: &RequestTemplate,
+        answer: &Response<Bytes>,
+        pace: PollingPace,
+        urgency: Urgency,
+    ) -> Option<WatchTicket> {
         let condition = ask.condition.as_ref().map(|(name, value)| (name.as_str(), value.as_str()));
         let path = ask.url.path();
         let (parent, _) = path.rsplit_once('/')?;
@@ -92,8 +94,8 @@ impl OperationWatch {
             return None;
         }
         let write = ListedWrite::of(&ask.method, condition, answer.body())?;
-        let collection = self.collection(ask.kind, parent, client.shared.settings.polling, client.now());
-        let waiter = collection.enter(path.to_ascii_lowercase(), client.urgency);
+        let collection = self.collection(ask.kind, parent, pace, Instant::now());
+        let waiter = collection.enter(path.to_ascii_lowercase(), urgency);
         Some(WatchTicket { collection, waiter, write })
     }
 
@@ -121,34 +123,6 @@ impl WatchedCollection {
         state.writes.insert(waiter, (key, urgency));
         waiter
     }
-
-    /// Lists for all who wait now.
-    async fn list(self: Arc<Self>, client: ArmClient) {
-        let (mut wanted, urgency) = locked(&self.state).wanted();
-        let asked = wanted.len();
-        let mut list = ListUnderWay { collection: &self, entries: None };
-        let (mut pages, mut found) = (0, HashMap::new());
-        let client = client.with_urgency(urgency).with_deadline(client.now() + LIST_TIMEOUT);
-        let listed = client
-            .list_with(self.kind, &self.path, &[], |page: Vec<Value>| {
-                pages += 1;
-                for entry in page {
-                    let id = entry.get("id").and_then(Value::as_str).unwrap_or_default().to_ascii_lowercase();
-                    if let Some(waiter) = wanted.remove(&id) {
-                        found.insert(waiter, Some(Arc::new(entry)));
-                    }
-                }
-            })
-            .await;
-        match listed {
-            Ok(()) => {
-                debug!(path = self.path, asked, pages, "listed for writes under way");
-                found.extend(wanted.into_values().map(|waiter| (waiter, None)));
-                list.entries = Some((pages, found));
-            }
-            Err(error) => debug!(%error, path = self.path, asked, "cannot list for writes under way; each asks alone"),
-        }
-    }
 }
 
 impl CollectionState {
@@ -165,19 +139,56 @@ impl CollectionState {
     }
 }
 
-/// A list under way. However it ends, those who wait go on.
-struct ListUnderWay<'a> {
-    collection: &'a WatchedCollection,
-    entries: Option<(usize, HashMap<Waiter, Option<Arc<Value>>>)>,
+/// A list to be made for all who wait. However it ends, they go on: without [`ListForMany::finish`] it has failed.
+pub(super) struct ListForMany {
+    collection: Arc<WatchedCollection>,
+    wanted: HashMap<String, Waiter>,
+    found: HashMap<Waiter, Option<Arc<Value>>>,
+    pages: usize,
+    is_whole: bool,
+    pub(super) urgency: Urgency,
 }
 
-impl Drop for ListUnderWay<'_> {
+impl ListForMany {
+    fn new(collection: Arc<WatchedCollection>) -> Self {
+        let (wanted, urgency) = locked(&collection.state).wanted();
+        Self { collection, wanted, found: HashMap::new(), pages: 0, is_whole: false, urgency }
+    }
+
+    pub(super) fn kind(&self) -> &'static ApiType {
+        self.collection.kind
+    }
+
+    /// Path of the collection.
+    pub(super) fn path(&self) -> &str {
+        &self.collection.path
+    }
+
+    pub(super) fn take(&mut self, page: Vec<Value>) {
+        self.pages += 1;
+        for entry in page {
+            let id = entry.get("id").and_then(Value::as_str).unwrap_or_default().to_ascii_lowercase();
+            if let Some(waiter) = self.wanted.remove(&id) {
+                self.found.insert(waiter, Some(Arc::new(entry)));
+            }
+        }
+    }
+
+    /// These were all pages.
+    pub(super) fn finish(mut self) {
+        self.is_whole = true;
+    }
+}
+
+impl Drop for ListForMany {
     fn drop(&mut self) {
         let mut state = locked(&self.collection.state);
-        let (pages, entries) = self.entries.take().map_or((None, HashMap::new()), |(pages, found)| (Some(pages), found));
-        state.schedule.listed(pages, Instant::now());
-        let waiting: Vec<Waiter> = state.schedule.waiters().collect();
-        state.entries.extend(entries.into_iter().filter(|(waiter, _)| waiting.binary_search(waiter).is_ok()));
+        state.schedule.listed(self.is_whole.then_some(self.pages), Instant::now());
+        if self.is_whole {
+            self.found.extend(self.wanted.drain().map(|(_, waiter)| (waiter, None)));
+            let waiting: Vec<Waiter> = state.schedule.waiters().collect();
+            state.entries.extend(self.found.drain().filter(|(waiter, _)| waiting.binary_search(waiter).is_ok()));
+        }
         drop(state);
         self.collection.ended.send_replace(());
     }
@@ -190,10 +201,10 @@ enum WatchStep {
 }
 
 impl WatchTicket {
-    /// Waits until there is news. `due`: when this write would ask for its own operation.
-    pub(super) async fn hear(&mut self, client: &ArmClient, due: Instant, deadline: Instant) -> WatchNews {
-        locked(&self.collection.state).schedule.wait(self.waiter, due, client.now());
-        let entry = self.entry(client, deadline).await;
+    /// Waits until there is news. `due`: when this write would ask for its own operation. `start` makes a list without being waited for.
+    pub(super) async fn hear(&mut self, due: Instant, deadline: Instant, start: impl Fn(ListForMany)) -> WatchNews {
+        locked(&self.collection.state).schedule.wait(self.waiter, due, Instant::now());
+        let entry = self.entry(deadline, start).await;
         locked(&self.collection.state).leave(self.waiter);
         match entry {
             None => WatchNews::AskAlone,
@@ -211,22 +222,22 @@ impl WatchTicket {
     }
 
     /// What a list shows of this write; `None` when it has to ask alone.
-    async fn entry(&self, client: &ArmClient, deadline: Instant) -> Option<Option<Arc<Value>>> {
+    async fn entry(&self, deadline: Instant, start: impl Fn(ListForMany)) -> Option<Option<Arc<Value>>> {
         loop {
             let mut ended = self.collection.ended.subscribe();
-            let until = match self.step(client.now()) {
+            let until = match self.step(Instant::now()) {
                 WatchStep::Heard(entry) => return Some(entry),
                 WatchStep::Move(WatchMove::PollAlone) => return None,
                 WatchStep::Move(WatchMove::WaitUntil(time)) => time.min(deadline),
                 WatchStep::Move(WatchMove::WaitForList) => deadline,
                 WatchStep::Move(WatchMove::List) => {
-                    tokio::spawn(Arc::clone(&self.collection).list(client.clone()));
+                    start(ListForMany::new(Arc::clone(&self.collection)));
                     deadline
                 }
             };
             // A time-out and an end both lead to another look.
             let _ = timeout_at(until, ended.changed()).await;
-            if client.now() >= deadline {
+            if Instant::now() >= deadline {
                 return None;
             }
         }

@@ -1,6 +1,8 @@
 //! Many writes at once with the real client on the simulated cloud, requests counted.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use futures::future::join_all;
 use http::HeaderMap;
@@ -10,8 +12,8 @@ use super::*;
 use crate::{
     metrics::Metrics,
     providers::azure::arm::{
-        ArmClientDeps, ArmErrorClass, ArmResult, ArmSettings, Precondition, RequestGate, ResourceId, TokenError,
-        TokenProvider, budget::RequestCharge,
+        ArmClient, ArmClientDeps, ArmErrorClass, ArmResult, ArmSettings, Precondition, RequestGate, ResourceId, TokenError,
+        TokenProvider, budget::RequestCharge, write::LIST_TIMEOUT,
     },
     runtime::{clock::Clock, leader_election::Leadership},
     sandbox::azure::{
