@@ -87,6 +87,8 @@ const PURE_FILES: &[&str] = &[
     "src/providers/azure/arm/classify.rs",
     "src/providers/azure/arm/error_body.rs",
     "src/providers/azure/arm/operation.rs",
+    "src/providers/azure/arm/operation_watch/evidence.rs",
+    "src/providers/azure/arm/operation_watch/schedule.rs",
     "src/providers/azure/arm/retry.rs",
     "src/providers/azure/arm/retry_after.rs",
     "src/providers/azure/arm/settings.rs",

@@ -18,6 +18,8 @@ use super::{
     answer::{decode, unread_result},
     body,
     classify::RequestLine,
+    operation::WantedResult,
+    operation_watch::OperationWatch,
     request::RequestTemplate,
     request_metrics::ArmRequestMetrics,
     url,
@@ -46,6 +48,7 @@ pub struct ArmClientDeps {
 pub(super) struct ArmClientShared {
     pub(super) settings: ArmSettings,
     pub(super) deps: ArmClientDeps,
+    pub(super) operation_watch: OperationWatch,
 }
 
 /// Sends requests to ARM. Cheap to clone; a clone may have another urgency or deadline.
@@ -66,7 +69,8 @@ struct ArmListPage<D> {
 impl ArmClient {
     /// A client of the least urgency.
     pub fn new(settings: ArmSettings, parts: ArmClientDeps) -> Self {
-        Self { shared: Arc::new(ArmClientShared { settings, deps: parts }), urgency: Urgency::Resync, deadline: None }
+        let shared = ArmClientShared { settings, deps: parts, operation_watch: OperationWatch::default() };
+        Self { shared: Arc::new(shared), urgency: Urgency::Resync, deadline: None }
     }
 
     /// The same client with another urgency.
@@ -147,6 +151,19 @@ impl ArmClient {
         self.write_document(ask.with(condition, body::of(kind, document))?).await
     }
 
+    /// The same for callers who do not need the document: it is not read when the operation has ended.
+    pub async fn replace(
+        &self,
+        kind: &'static ApiType,
+        id: &ResourceId,
+        condition: Precondition<'_>,
+        document: &(impl Serialize + Sync),
+    ) -> ArmResult<()> {
+        let ask = self.request(kind, "create_or_update", Method::PUT, id.as_str(), &[])?.with(condition, document)?;
+        let work = self.run_operation(&ask, WantedResult::Success, self.operation_deadline());
+        self.measure(&ask, Box::pin(work)).await.map(drop)
+    }
+
     /// Changes the fields that `change` has; otherwise as [`ArmClient::put`].
     pub async fn patch<D: DeserializeOwned>(
         &self,
@@ -161,7 +178,7 @@ impl ArmClient {
 
     async fn write_document<D: DeserializeOwned>(&self, ask: RequestTemplate) -> ArmResult<D> {
         let work = async {
-            let answer = self.run_operation(&ask, self.operation_deadline()).await?;
+            let answer = self.run_operation(&ask, WantedResult::Document, self.operation_deadline()).await?;
             let answer = answer
                 .ok_or_else(|| ask.request_line().error(ArmErrorClass::OutcomeUnknown, "the answer has no document"))?;
             decode(&ask, &answer).map_err(|error| unread_result(&ask, &error))
@@ -176,7 +193,7 @@ impl ArmClient {
             ..self.request(kind, "delete", Method::DELETE, id.as_str(), &[])?
         };
         let work = async {
-            match self.run_operation(&ask, self.operation_deadline()).await {
+            match self.run_operation(&ask, WantedResult::Success, self.operation_deadline()).await {
                 Err(error) if error.class != ArmErrorClass::NotFound => Err(error),
                 _ => Ok(()),
             }
@@ -195,8 +212,8 @@ impl ArmClient {
         let ask = self.request(kind, "action", Method::POST, &format!("{id}/{action}"), &[])?;
         let ask = ask.with(Precondition::Unconditional, serde_json::to_vec(input))?;
         let work = async {
-            let answer =
-                self.run_operation(&ask, self.operation_deadline()).await?.filter(|answer| !answer.body().is_empty());
+            let answer = self.run_operation(&ask, WantedResult::Document, self.operation_deadline()).await?;
+            let answer = answer.filter(|answer| !answer.body().is_empty());
             answer.map(|answer| decode(&ask, &answer).map_err(|error| unread_result(&ask, &error))).transpose()
         };
         self.measure(&ask, Box::pin(work)).await

@@ -40,6 +40,15 @@ pub(super) enum OperationResult {
     Nothing,
 }
 
+/// What a caller wants of a write that succeeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WantedResult {
+    /// What ARM says the result is, if there is one.
+    Document,
+    /// That it succeeded.
+    Success,
+}
+
 /// How an operation ended that did not succeed.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum OperationFailure {
@@ -79,6 +88,8 @@ pub(super) struct LongRunningOperation {
     polling: PollingPace,
     pause: Duration,
     unusable_answers: u32,
+    /// Whether the resource itself is asked for, once, because a list lacks it.
+    confirming: bool,
 }
 
 /// The parts of an answer's body that speak of progress.
@@ -110,13 +121,13 @@ impl OperationProgress {
 
 /// A state's meaning, in any letter case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum OperationState {
+pub(super) enum OperationState {
     Running,
     Succeeded,
     Ended,
 }
 
-fn operation_state(word: &str) -> OperationState {
+pub(super) fn operation_state(word: &str) -> OperationState {
     match word.to_ascii_lowercase().as_str() {
         "succeeded" => OperationState::Succeeded,
         "failed" | "canceled" | "cancelled" => OperationState::Ended,
@@ -150,8 +161,16 @@ impl LongRunningOperation {
             (None, Some(url)) => PollTarget::Location(url.clone()),
             (None, None) => PollTarget::Resource,
         };
-        let mut operation =
-            Self { kind, resource, poll_target: watch, result, polling, pause: polling.first, unusable_answers: 0 };
+        let mut operation = Self {
+            kind,
+            resource,
+            poll_target: watch,
+            result,
+            polling,
+            pause: polling.first,
+            unusable_answers: 0,
+            confirming: false,
+        };
         let step = operation.first_step(answer, asked)?;
         Ok((operation, step))
     }
@@ -184,7 +203,10 @@ impl LongRunningOperation {
         polled: Result<&Response<Bytes>, ArmError>,
         asked: Option<Duration>,
     ) -> Result<OperationStep, OperationFailure> {
+        let is_confirmation = std::mem::take(&mut self.confirming);
         let answer = match polled {
+            Err(error) if is_confirmation && error.class == ArmErrorClass::NotFound => return Ok(self.finished()),
+            _ if is_confirmation => return Ok(self.next_poll(None)),
             Ok(answer) => answer,
             Err(error) => return self.after_error(error),
         };
@@ -193,6 +215,17 @@ impl LongRunningOperation {
             PollTarget::Location(_) => self.location_step(answer, asked),
             PollTarget::Resource => self.resource_step(answer, asked),
         }
+    }
+
+    /// A list shows that it goes on.
+    pub(super) fn keep_waiting(&mut self) -> OperationStep {
+        self.next_poll(None)
+    }
+
+    /// A list lacks what is being deleted: only its own 404 proves that it is gone. Answers where to ask, once.
+    pub(super) fn confirm_absence(&mut self) -> Url {
+        self.confirming = true;
+        self.resource.clone()
     }
 
     fn status_step(&mut self, answer: &Response<Bytes>, asked: Option<Duration>) -> Result<OperationStep, OperationFailure> {

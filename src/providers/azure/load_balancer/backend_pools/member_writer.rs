@@ -276,7 +276,7 @@ async fn instance(
     };
     outcome.mark_outdated(wish);
     let unchanged = Precondition::unchanged_if_versioned(body.etag.as_deref());
-    arm.put(&api::SCALE_SET_VMS, id, unchanged, &body).await.map(|_| None)
+    arm.replace(&api::SCALE_SET_VMS, id, unchanged, &body).await.map(|()| None)
 }
 
 async fn interface(
@@ -292,5 +292,5 @@ async fn interface(
     };
     outcome.mark_outdated(wish);
     let unchanged = Precondition::unchanged_if_versioned(body.etag.as_deref());
-    arm.put(&api::INTERFACES, id, unchanged, &body).await.map(|_| None)
+    arm.replace(&api::INTERFACES, id, unchanged, &body).await.map(|()| None)
 }

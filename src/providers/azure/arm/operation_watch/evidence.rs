@@ -1,0 +1,142 @@
+//! What a list says of one write whose operation is under way. Pure.
+//!
+//! In: what ARM answered to the write, and the entry of the list that began afterwards, if it has one. Out: whether the write is done,
+//! goes on, or has to ask by itself.
+//!
+//! A list may lack what is there and show what was there before. An entry is the write's result only when it has succeeded, is of
+//! another version than the one that was replaced, and has everything that ARM's answer to the write had. That something is gone, a
+//! list does not prove: the resource itself is asked for then.
+
+use http::Method;
+use serde_json::Value;
+
+use crate::providers::azure::arm::operation::{OperationState, operation_state};
+
+/// Lists in a row that do not show a write, after which it asks by itself.
+const MOST_MISSES: u32 = 2;
+/// Lists in a row that show it under way, after which it asks by itself.
+const MOST_RUNNING: u32 = 8;
+
+/// What to do after a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ListVerdict {
+    /// The write has succeeded, and the entry is its result.
+    Succeeded,
+    Running,
+    /// The list does not tell: the operation has to be asked for.
+    Unclear,
+    /// The list lacks what is being deleted.
+    Missing,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum ExpectedOutcome {
+    /// The document that ARM answered, and the etag of the one before; none was there if `None`.
+    Document {
+        answered: Value,
+        replaced: Option<String>,
+    },
+    Absence,
+}
+
+/// A write that lists may tell of.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ListedWrite {
+    expected: ExpectedOutcome,
+    misses: u32,
+    running: u32,
+}
+
+impl ListedWrite {
+    /// `None`: no list could be believed, because the version before is not known or ARM's answer has no document. `condition`: name and
+    /// value of the header.
+    pub(super) fn of(method: &Method, condition: Option<(&str, &str)>, answer: &[u8]) -> Option<Self> {
+        let expected = match *method {
+            Method::DELETE => ExpectedOutcome::Absence,
+            Method::PUT => {
+                let replaced = match condition? {
+                    ("if-none-match", _) => None,
+                    (_, etag) if etag != "*" && !etag.is_empty() => Some(etag.to_owned()),
+                    _ => return None,
+                };
+                let answered: Value = serde_json::from_slice(answer).ok()?;
+                answered.get("properties")?;
+                ExpectedOutcome::Document { answered, replaced }
+            }
+            _ => return None,
+        };
+        Some(Self { expected, misses: 0, running: 0 })
+    }
+
+    /// Goes on with a list that began after the write was answered.
+    pub(super) fn judge(&mut self, entry: Option<&Value>) -> ListVerdict {
+        let verdict = self.expected.verdict(entry);
+        match verdict {
+            ListVerdict::Running => (self.misses, self.running) = (0, self.running + 1),
+            ListVerdict::Unclear => self.misses += 1,
+            ListVerdict::Succeeded | ListVerdict::Missing => {}
+        }
+        let has_ended = || entry.is_some_and(|entry| state(entry) == Some(OperationState::Ended));
+        match verdict {
+            ListVerdict::Running if self.running >= MOST_RUNNING => self.ask(),
+            ListVerdict::Unclear if self.misses >= MOST_MISSES || has_ended() => self.ask(),
+            ListVerdict::Unclear => ListVerdict::Running,
+            other => other,
+        }
+    }
+
+    fn ask(&mut self) -> ListVerdict {
+        (self.misses, self.running) = (0, 0);
+        ListVerdict::Unclear
+    }
+}
+
+impl ExpectedOutcome {
+    fn verdict(&self, entry: Option<&Value>) -> ListVerdict {
+        match (self, entry) {
+            (ExpectedOutcome::Absence, None) => ListVerdict::Missing,
+            (ExpectedOutcome::Absence, Some(_)) => ListVerdict::Running,
+            (ExpectedOutcome::Document { .. }, None) => ListVerdict::Unclear,
+            (ExpectedOutcome::Document { answered, replaced }, Some(entry)) => {
+                let etag = entry.get("etag").and_then(Value::as_str);
+                let is_old = replaced.as_deref().is_some_and(|old| etag.is_none_or(|etag| is_same(etag, old)));
+                match state(entry) {
+                    _ if is_old || !has_all(entry, answered) => ListVerdict::Unclear,
+                    Some(OperationState::Succeeded) => ListVerdict::Succeeded,
+                    Some(OperationState::Running) => ListVerdict::Running,
+                    Some(OperationState::Ended) | None => ListVerdict::Unclear,
+                }
+            }
+        }
+    }
+}
+
+fn state(document: &Value) -> Option<OperationState> {
+    document.get("properties")?.get("provisioningState")?.as_str().map(operation_state)
+}
+
+/// Etags of one version may be shown as weak and as strong ones.
+fn is_same(one: &str, other: &str) -> bool {
+    one.trim_start_matches("W/") == other.trim_start_matches("W/")
+}
+
+/// Whether `shown` has everything that `answered` has, versions and states aside. Text is compared in any letter case, since ARM does
+/// not keep to one.
+fn has_all(shown: &Value, answered: &Value) -> bool {
+    match (answered, shown) {
+        (Value::Null, _) => true,
+        (Value::Object(answered), Value::Object(shown)) => answered.iter().all(|(name, value)| {
+            value.is_null()
+                || matches!(name.as_str(), "etag" | "provisioningState")
+                || shown.get(name).is_some_and(|shown| has_all(shown, value))
+        }),
+        (Value::Array(answered), Value::Array(shown)) => answered.iter().enumerate().all(|(place, value)| {
+            shown.get(place).is_some_and(|same| has_all(same, value)) || shown.iter().any(|other| has_all(other, value))
+        }),
+        (Value::String(answered), Value::String(shown)) => answered.eq_ignore_ascii_case(shown),
+        _ => answered == shown,
+    }
+}
+
+#[cfg(test)]
+mod tests;

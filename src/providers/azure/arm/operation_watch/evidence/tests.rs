@@ -1,0 +1,118 @@
+use serde_json::json;
+
+use super::*;
+
+/// A public IP: etag, state, and address.
+fn entry(etag: &str, state: &str, address: Option<&str>) -> Value {
+    let mut document = json!({
+        "id": "/subscriptions/s/x", "etag": etag, "tags": {"service": "a"},
+        "properties": {"provisioningState": state, "resourceGuid": "g", "ipTags": [{"tag": "x"}], "dnsSettings": null},
+    });
+    if let Some(address) = address {
+        document["properties"]["ipAddress"] = json!(address);
+    }
+    document
+}
+
+fn put(condition: Option<(&str, &str)>) -> Option<ListedWrite> {
+    ListedWrite::of(&Method::PUT, condition, entry("\"2\"", "Updating", None).to_string().as_bytes())
+}
+
+fn created() -> ListedWrite {
+    put(Some(("if-none-match", "*"))).unwrap()
+}
+
+fn changed() -> ListedWrite {
+    put(Some(("if-match", "W/\"1\""))).unwrap()
+}
+
+#[test]
+fn what_no_list_can_tell_of_is_not_watched() {
+    assert_eq!(put(None), None, "the version before is not known");
+    assert_eq!(put(Some(("if-match", "*"))), None);
+    assert_eq!(put(Some(("if-match", ""))), None);
+    assert_eq!(ListedWrite::of(&Method::PUT, Some(("if-none-match", "*")), b""), None, "nothing to compare with");
+    assert_eq!(ListedWrite::of(&Method::PUT, Some(("if-none-match", "*")), b"{\"name\":\"x\"}"), None);
+    assert_eq!(ListedWrite::of(&Method::POST, Some(("if-none-match", "*")), b"{\"properties\":{}}"), None);
+    assert!(ListedWrite::of(&Method::DELETE, None, b"").is_some());
+}
+
+#[test]
+fn an_entry_is_the_result_when_it_is_this_writes() {
+    let done = entry("\"3\"", "Succeeded", Some("20.0.0.1"));
+    let with = |change: fn(&mut Value)| {
+        let mut changed = done.clone();
+        change(&mut changed);
+        changed
+    };
+    for (what, write, entry, expected) in [
+        ("created", created(), done.clone(), ListVerdict::Succeeded),
+        ("changed", changed(), done.clone(), ListVerdict::Succeeded),
+        ("the etag of the answer", changed(), entry("\"2\"", "succeeded", None), ListVerdict::Succeeded),
+        ("the version before", changed(), entry("\"1\"", "Succeeded", Some("20.0.0.1")), ListVerdict::Running),
+        ("the version before, weakly", changed(), entry("W/\"1\"", "Succeeded", None), ListVerdict::Running),
+        ("under way", created(), entry("\"2\"", "Updating", None), ListVerdict::Running),
+        ("failed", created(), entry("\"3\"", "Failed", None), ListVerdict::Unclear),
+        ("no version", changed(), with(|it| drop(it.as_object_mut().unwrap().remove("etag"))), ListVerdict::Running),
+        ("no state", created(), with(|it| it["properties"]["provisioningState"] = json!(3)), ListVerdict::Running),
+        (
+            "another one of that name",
+            created(),
+            with(|it| it["properties"]["resourceGuid"] = json!("h")),
+            ListVerdict::Running,
+        ),
+        ("other tags", changed(), with(|it| it["tags"]["service"] = json!("b")), ListVerdict::Running),
+        ("a part is missing", changed(), with(|it| it["properties"]["ipTags"] = json!([])), ListVerdict::Running),
+        (
+            "more than was written",
+            changed(),
+            with(|it| it["properties"]["ipTags"] = json!([{"y": 1}, {"tag": "X"}])),
+            ListVerdict::Succeeded,
+        ),
+        ("letter case", changed(), with(|it| it["id"] = json!("/SUBSCRIPTIONS/s/X")), ListVerdict::Succeeded),
+    ] {
+        let mut write = write;
+        assert_eq!(write.judge(Some(&entry)), expected, "{what}");
+    }
+}
+
+#[test]
+fn after_two_lists_that_do_not_show_it_a_write_asks_alone() {
+    for entry in [None, Some(entry("\"1\"", "Succeeded", None))] {
+        let mut write = changed();
+        let verdicts = [0; 4].map(|_| write.judge(entry.as_ref()));
+        let (running, unclear) = (ListVerdict::Running, ListVerdict::Unclear);
+        assert_eq!(verdicts, [running.clone(), unclear.clone(), running, unclear]);
+    }
+}
+
+#[test]
+fn what_is_under_way_for_long_is_asked_for() {
+    let (mut write, under_way) = (created(), entry("\"2\"", "Updating", None));
+    let verdicts: Vec<_> = (0..16).map(|_| write.judge(Some(&under_way))).collect();
+    let asked: Vec<_> = (0..16).filter(|turn| verdicts[*turn] == ListVerdict::Unclear).collect();
+    assert_eq!(asked, [7, 15]);
+}
+
+#[test]
+fn a_list_does_not_prove_that_something_is_gone() {
+    let mut write = ListedWrite::of(&Method::DELETE, None, b"").unwrap();
+    assert_eq!(write.judge(Some(&entry("\"1\"", "Deleting", None))), ListVerdict::Running);
+    assert_eq!(write.judge(None), ListVerdict::Missing);
+}
+
+proptest::proptest! {
+    /// Whatever a list shows, what was there before and what is under way is never taken for the result.
+    #[test]
+    fn only_a_new_version_that_succeeded_is_a_result(
+        etag in "(W/)?\"[0-3]\"|", state in "Succeeded|Updating|Failed|Deleting|", tag in "[ab]", address in proptest::option::of("1|2"),
+    ) {
+        let mut shown = entry(&etag, &state, address.as_deref());
+        shown["tags"]["service"] = json!(tag);
+        if changed().judge(Some(&shown)) == ListVerdict::Succeeded {
+            proptest::prop_assert_eq!(state, "Succeeded");
+            proptest::prop_assert_eq!(tag, "a");
+            proptest::prop_assert!(!etag.ends_with("\"1\""));
+        }
+    }
+}

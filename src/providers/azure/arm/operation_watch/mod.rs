@@ -1,0 +1,264 @@
+//! Writes whose operations are under way in one collection, watched together: one list for many instead of a poll and a read for each.
+//!
+//! In: writes that ARM has accepted. Out: for each what a list says of it, or that it has to ask for its own operation. When to list is
+//! decided in `schedule`, what an entry proves in `evidence`; this only locks and waits, and hands out lists to be made
+//! ([`ListForMany`]), whose end everybody hears. Who goes away is forgotten.
+
+mod evidence;
+mod schedule;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use http::Response;
+use serde_json::Value;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+
+use self::{
+    evidence::{ListVerdict, ListedWrite},
+    schedule::{Waiter, WatchMove, WatchSchedule},
+};
+use super::{ApiType, PollingPace, Urgency, api, request::RequestTemplate};
+
+/// Kinds whose lists show state, etag and content as a read of one does.
+const LISTED: [&ApiType; 5] =
+    [&api::PUBLIC_IPS, &api::LOAD_BALANCERS, &api::INTERFACES, &api::SCALE_SETS, &api::SCALE_SET_VMS];
+/// So many collections are remembered although nobody waits.
+const MOST_IDLE: usize = 16;
+
+/// What a write that waits has heard.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum WatchNews {
+    /// Ask for the operation.
+    AskAlone,
+    /// It is under way.
+    Running,
+    /// It has succeeded; the document.
+    Succeeded(Bytes),
+    /// The list lacks what is being deleted.
+    Missing,
+}
+
+/// All collections of a client in which operations are watched.
+#[derive(Default)]
+pub(super) struct OperationWatch {
+    collections: Mutex<HashMap<String, Arc<WatchedCollection>>>,
+}
+
+struct WatchedCollection {
+    kind: &'static ApiType,
+    path: String,
+    state: Mutex<CollectionState>,
+    /// Wakes those who wait when a list has ended.
+    ended: watch::Sender<()>,
+}
+
+struct CollectionState {
+    schedule: WatchSchedule,
+    last: Waiter,
+    writes: HashMap<Waiter, (String, Urgency)>,
+    /// What lists said of those who have not heard it yet.
+    entries: HashMap<Waiter, Option<Arc<Value>>>,
+}
+
+/// The place of one write among those that are watched; given up when dropped.
+pub(super) struct WatchTicket {
+    collection: Arc<WatchedCollection>,
+    waiter: Waiter,
+    write: ListedWrite,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl OperationWatch {
+    /// A place for the write `ask`, which ARM has accepted with `answer`; `None` when no list tells of it.
+    pub(super) fn join(
+        &self,
+        ask: &RequestTemplate,
+        answer: &Response<Bytes>,
+        pace: PollingPace,
+        urgency: Urgency,
+    ) -> Option<WatchTicket> {
+        let condition = ask.condition.as_ref().map(|(name, value)| (name.as_str(), value.as_str()));
+        let path = ask.url.path();
+        let (parent, _) = path.rsplit_once('/')?;
+        if !LISTED.contains(&ask.kind) || path.contains('%') {
+            return None;
+        }
+        let write = ListedWrite::of(&ask.method, condition, answer.body())?;
+        let collection = self.collection(ask.kind, parent, pace, Instant::now());
+        let waiter = collection.enter(path.to_ascii_lowercase(), urgency);
+        Some(WatchTicket { collection, waiter, write })
+    }
+
+    fn collection(&self, kind: &'static ApiType, path: &str, pace: PollingPace, now: Instant) -> Arc<WatchedCollection> {
+        let mut collections = locked(&self.collections);
+        if collections.len() > MOST_IDLE {
+            collections.retain(|_, one| Arc::strong_count(one) > 1 || !locked(&one.state).schedule.is_idle(now));
+        }
+        let new = || Arc::new(WatchedCollection::new(kind, path.to_owned(), pace));
+        Arc::clone(collections.entry(path.to_ascii_lowercase()).or_insert_with(new))
+    }
+}
+
+impl WatchedCollection {
+    fn new(kind: &'static ApiType, path: String, pace: PollingPace) -> Self {
+        let state =
+            CollectionState { schedule: WatchSchedule::new(pace), last: 0, writes: HashMap::new(), entries: HashMap::new() };
+        Self { kind, path, state: Mutex::new(state), ended: watch::Sender::default() }
+    }
+
+    fn enter(&self, key: String, urgency: Urgency) -> Waiter {
+        let mut state = locked(&self.state);
+        state.last += 1;
+        let waiter = state.last;
+        state.writes.insert(waiter, (key, urgency));
+        waiter
+    }
+}
+
+impl CollectionState {
+    /// Who waits for which resource, and the greatest urgency of them.
+    fn wanted(&self) -> (HashMap<String, Waiter>, Urgency) {
+        let waiting = || self.schedule.waiters().filter_map(|waiter| Some((waiter, self.writes.get(&waiter)?)));
+        let urgency = waiting().map(|(_, (_, urgency))| *urgency).min().unwrap_or(Urgency::Resync);
+        (waiting().map(|(waiter, (key, _))| (key.clone(), waiter)).collect(), urgency)
+    }
+
+    fn leave(&mut self, waiter: Waiter) {
+        self.schedule.leave(waiter);
+        self.entries.remove(&waiter);
+    }
+}
+
+/// A list to be made for all who wait. However it ends, they go on: without [`ListForMany::finish`] it has failed.
+pub(super) struct ListForMany {
+    collection: Arc<WatchedCollection>,
+    wanted: HashMap<String, Waiter>,
+    found: HashMap<Waiter, Option<Arc<Value>>>,
+    pages: usize,
+    is_whole: bool,
+    pub(super) urgency: Urgency,
+}
+
+impl ListForMany {
+    fn new(collection: Arc<WatchedCollection>) -> Self {
+        let (wanted, urgency) = locked(&collection.state).wanted();
+        Self { collection, wanted, found: HashMap::new(), pages: 0, is_whole: false, urgency }
+    }
+
+    pub(super) fn kind(&self) -> &'static ApiType {
+        self.collection.kind
+    }
+
+    /// Path of the collection.
+    pub(super) fn path(&self) -> &str {
+        &self.collection.path
+    }
+
+    pub(super) fn take(&mut self, page: Vec<Value>) {
+        self.pages += 1;
+        for entry in page {
+            let id = entry.get("id").and_then(Value::as_str).unwrap_or_default().to_ascii_lowercase();
+            if let Some(waiter) = self.wanted.remove(&id) {
+                self.found.insert(waiter, Some(Arc::new(entry)));
+            }
+        }
+    }
+
+    /// These were all pages.
+    pub(super) fn finish(mut self) {
+        self.is_whole = true;
+    }
+}
+
+impl Drop for ListForMany {
+    fn drop(&mut self) {
+        let mut state = locked(&self.collection.state);
+        state.schedule.listed(self.is_whole.then_some(self.pages), Instant::now());
+        if self.is_whole {
+            self.found.extend(self.wanted.drain().map(|(_, waiter)| (waiter, None)));
+            let waiting: Vec<Waiter> = state.schedule.waiters().collect();
+            state.entries.extend(self.found.drain().filter(|(waiter, _)| waiting.binary_search(waiter).is_ok()));
+        }
+        drop(state);
+        self.collection.ended.send_replace(());
+    }
+}
+
+/// What one who waits does now.
+enum WatchStep {
+    Heard(Option<Arc<Value>>),
+    Move(WatchMove),
+}
+
+impl WatchTicket {
+    /// Waits until there is news. `due`: when this write would ask for its own operation. `start` makes a list without being waited for.
+    pub(super) async fn hear(&mut self, due: Instant, deadline: Instant, start: impl Fn(ListForMany)) -> WatchNews {
+        locked(&self.collection.state).schedule.wait(self.waiter, due, Instant::now());
+        let entry = self.entry(deadline, start).await;
+        locked(&self.collection.state).leave(self.waiter);
+        match entry {
+            None => WatchNews::AskAlone,
+            Some(entry) => self.news(entry.as_deref()),
+        }
+    }
+
+    fn news(&mut self, entry: Option<&Value>) -> WatchNews {
+        match self.write.judge(entry) {
+            ListVerdict::Succeeded => WatchNews::Succeeded(entry.map(|entry| entry.to_string().into()).unwrap_or_default()),
+            ListVerdict::Running => WatchNews::Running,
+            ListVerdict::Unclear => WatchNews::AskAlone,
+            ListVerdict::Missing => WatchNews::Missing,
+        }
+    }
+
+    /// What a list shows of this write; `None` when it has to ask alone.
+    async fn entry(&self, deadline: Instant, start: impl Fn(ListForMany)) -> Option<Option<Arc<Value>>> {
+        loop {
+            let mut ended = self.collection.ended.subscribe();
+            let until = match self.step(Instant::now()) {
+                WatchStep::Heard(entry) => return Some(entry),
+                WatchStep::Move(WatchMove::PollAlone) => return None,
+                WatchStep::Move(WatchMove::WaitUntil(time)) => time.min(deadline),
+                WatchStep::Move(WatchMove::WaitForList) => deadline,
+                WatchStep::Move(WatchMove::List) => {
+                    start(ListForMany::new(Arc::clone(&self.collection)));
+                    deadline
+                }
+            };
+            // A time-out and an end both lead to another look.
+            let _ = timeout_at(until, ended.changed()).await;
+            if Instant::now() >= deadline {
+                return None;
+            }
+        }
+    }
+
+    fn step(&self, now: Instant) -> WatchStep {
+        let mut state = locked(&self.collection.state);
+        match state.entries.remove(&self.waiter) {
+            Some(entry) => WatchStep::Heard(entry),
+            None => WatchStep::Move(state.schedule.next(self.waiter, now)),
+        }
+    }
+}
+
+impl Drop for WatchTicket {
+    fn drop(&mut self) {
+        let mut state = locked(&self.collection.state);
+        state.leave(self.waiter);
+        state.writes.remove(&self.waiter);
+    }
+}
+
+#[cfg(all(test, feature = "sandbox"))]
+mod tests;

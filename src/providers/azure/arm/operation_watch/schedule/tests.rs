@@ -1,0 +1,193 @@
+use super::*;
+
+const PACE: PollingPace = PollingPace {
+    first: Duration::from_millis(200),
+    factor: 1.5,
+    longest: Duration::from_secs(10),
+    longest_asked: Duration::from_secs(60),
+    shortest_asked: Duration::ZERO,
+};
+
+fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// A schedule with waiters 1, 2, … who are due after so many milliseconds.
+fn schedule(start: Instant, due: &[u64]) -> WatchSchedule {
+    let mut schedule = WatchSchedule::new(PACE);
+    (1..).zip(due).for_each(|(waiter, due)| schedule.wait(waiter, start + ms(*due), start));
+    schedule
+}
+
+#[test]
+fn many_ask_once_and_a_few_by_themselves() {
+    for (due, pages, at, expected) in [
+        // Alone, at its own pace.
+        (vec![200], 1, 200, WatchMove::PollAlone),
+        (vec![200], 1, 199, WatchMove::WaitUntil(Instant::now())),
+        // Two, one page.
+        (vec![200, 200], 1, 200, WatchMove::List),
+        // The second is due a moment later: both wait for it.
+        (vec![200, 280], 1, 200, WatchMove::WaitUntil(Instant::now())),
+        (vec![200, 280], 1, 280, WatchMove::List),
+        // The second is due much later.
+        (vec![200, 900], 1, 200, WatchMove::PollAlone),
+        // More pages than who wait.
+        (vec![200, 200], 3, 200, WatchMove::PollAlone),
+        (vec![200, 200, 200], 3, 200, WatchMove::List),
+    ] {
+        let start = Instant::now();
+        let mut schedule = schedule(start, &due);
+        schedule.pages = pages;
+        let next = schedule.next(1, start + ms(at));
+        let same = matches!((next, expected), (WatchMove::WaitUntil(_), WatchMove::WaitUntil(_))) || next == expected;
+        assert!(same, "{due:?} due, {pages} pages, after {at} ms: {next:?}");
+    }
+}
+
+#[test]
+fn one_list_at_a_time() {
+    let start = Instant::now();
+    let mut schedule = schedule(start, &[200, 200, 200]);
+    assert_eq!(schedule.next(2, start + ms(200)), WatchMove::List);
+    assert_eq!(schedule.next(1, start + ms(201)), WatchMove::WaitForList);
+    schedule.listed(Some(1), start + ms(250));
+    assert_eq!(schedule.next(1, start + ms(250)), WatchMove::WaitUntil(start + ms(250 + 300)), "not at once again");
+    assert_eq!(schedule.next(1, start + ms(550)), WatchMove::List);
+}
+
+#[test]
+fn when_a_list_is_not_worth_it_all_whose_turn_has_come_ask_alone() {
+    let start = Instant::now();
+    let mut schedule = schedule(start, &[200, 200]);
+    schedule.pages = 5;
+    let moves = [1, 2].map(|waiter| schedule.next(waiter, start + ms(200)));
+    assert_eq!(moves, [WatchMove::PollAlone; 2]);
+}
+
+#[test]
+fn after_a_list_that_failed_everybody_asks_alone_for_a_while() {
+    let start = Instant::now();
+    let mut schedule = schedule(start, &[200, 200, 10_000]);
+    assert_eq!(schedule.next(1, start + ms(200)), WatchMove::List);
+    schedule.listed(None, start + ms(300));
+    assert_eq!([1, 2].map(|waiter| schedule.next(waiter, start + ms(300))), [WatchMove::PollAlone; 2]);
+    assert_eq!(schedule.next(3, start + ms(300)), WatchMove::WaitUntil(start + ms(10_000)), "its own `Retry-After` stays");
+    for waiter in [1, 2] {
+        schedule.wait(waiter, start + AFTER_FAILURE + ms(400), start + ms(500));
+    }
+    assert_eq!(schedule.next(1, start + AFTER_FAILURE + ms(400)), WatchMove::List, "then lists are tried again");
+}
+
+#[test]
+fn who_is_told_to_wait_longer_holds_up_nobody() {
+    let start = Instant::now();
+    let mut schedule = schedule(start, &[200, 200, 10_000]);
+    assert_eq!(schedule.next(3, start + ms(200)), WatchMove::WaitUntil(start + ms(10_000)));
+    assert_eq!(schedule.next(1, start + ms(200)), WatchMove::List);
+    assert!(schedule.waiters().any(|waiter| waiter == 3), "but hears what the list shows");
+}
+
+#[test]
+fn who_leaves_is_forgotten() {
+    let start = Instant::now();
+    let mut schedule = schedule(start, &[200, 200]);
+    schedule.leave(2);
+    assert_eq!(schedule.next(1, start + ms(200)), WatchMove::PollAlone);
+    schedule.leave(1);
+    assert!(schedule.is_idle(start + ms(200)));
+    assert_eq!(schedule.next(1, start + ms(200)), WatchMove::PollAlone, "whoever is not known is not kept waiting");
+}
+
+/// Writes that come every `gap`, whose operations take `operation`: requests, and the longest wait.
+fn trickle(count: u64, gap: u64, operation: u64, pages: usize) -> (usize, Duration) {
+    let start = Instant::now();
+    let (mut schedule, mut requests, mut longest) = (WatchSchedule::new(PACE), 0, Duration::ZERO);
+    let mut running = BTreeMap::new();
+    for now in 0..count * gap + 60_000 {
+        let time = start + ms(now);
+        if now % gap == 0 && now / gap < count {
+            schedule.wait(now / gap, time + PACE.first, time);
+            running.insert(now / gap, now);
+        }
+        for waiter in running.keys().copied().collect::<Vec<_>>() {
+            if !running.contains_key(&waiter) {
+                continue;
+            }
+            let done = |begun: &u64| begun + operation <= now;
+            let settled: Vec<u64> = match schedule.next(waiter, time) {
+                WatchMove::PollAlone => {
+                    requests += 1;
+                    running.get(&waiter).filter(|begun| done(begun)).map(|_| waiter).into_iter().collect()
+                }
+                WatchMove::List => {
+                    requests += pages;
+                    schedule.listed(Some(pages), time);
+                    running.iter().filter(|(_, begun)| done(begun)).map(|(waiter, _)| *waiter).collect()
+                }
+                WatchMove::WaitUntil(_) | WatchMove::WaitForList => continue,
+            };
+            for one in settled {
+                schedule.leave(one);
+                if let Some(begun) = running.remove(&one) {
+                    longest = longest.max(ms(now - begun - operation.min(now - begun)));
+                }
+            }
+            if running.contains_key(&waiter) {
+                schedule.wait(waiter, time + PACE.first, time);
+            }
+        }
+    }
+    assert!(running.is_empty(), "{} wait for ever", running.len());
+    (requests, longest)
+}
+
+#[test]
+fn requests_stay_few_and_waits_short() {
+    for (count, gap, operation, pages, most_requests, longest) in [
+        // All at about the same time.
+        (200, 1, 200, 2, 12, ms(1_000)),
+        // As fast as half of a quota.
+        (200, 200, 200, 2, 60, ms(3_300)),
+        (500, 200, 2_000, 5, 130, ms(8_300)),
+        // One at a time: each its own.
+        (20, 5_000, 200, 5, 20, ms(1)),
+    ] {
+        let (requests, waited) = trickle(count, gap, operation, pages);
+        let case = format!("{count} every {gap} ms, {operation} ms each, {pages} pages: {requests} requests, {waited:?}");
+        assert!(requests <= most_requests && waited <= longest, "{case}");
+    }
+}
+
+proptest::proptest! {
+    /// Whatever happens, every wait ends later than now, and nobody waits for a list that nobody makes.
+    #[test]
+    fn nobody_waits_for_ever(events in proptest::collection::vec((0_u8..5, 1_u64..6, 0_u64..3_000), 1..60)) {
+        let (start, mut now) = (Instant::now(), 0);
+        let (mut schedule, mut listing) = (WatchSchedule::new(PACE), false);
+        for (event, waiter, time) in events {
+            now += time / 10;
+            let at = start + ms(now);
+            match event {
+                0 => schedule.wait(waiter, at + ms(time), at),
+                1 => schedule.leave(waiter),
+                2 if listing => {
+                    schedule.listed((time % 3 > 0).then_some(usize::try_from(time % 7).unwrap()), at);
+                    listing = false;
+                }
+                _ => match schedule.next(waiter, at) {
+                    WatchMove::WaitUntil(until) => {
+                        proptest::prop_assert!(until > at);
+                        proptest::prop_assert!(until <= at + ms(3_000) + LONGEST_DISTANCE_EVER);
+                    }
+                    WatchMove::WaitForList => proptest::prop_assert!(listing),
+                    WatchMove::List => {
+                        proptest::prop_assert!(!listing);
+                        listing = true;
+                    }
+                    WatchMove::PollAlone => schedule.leave(waiter),
+                },
+            }
+        }
+    }
+}

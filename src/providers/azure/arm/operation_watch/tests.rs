@@ -1,0 +1,304 @@
+//! Many writes at once with the real client on the simulated cloud, requests counted.
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside of test functions")]
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::join_all;
+use http::HeaderMap;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    metrics::Metrics,
+    providers::azure::arm::{
+        ArmClient, ArmClientDeps, ArmErrorClass, ArmResult, ArmSettings, Precondition, RequestGate, ResourceId, TokenError,
+        TokenProvider, budget::RequestCharge, write::LIST_TIMEOUT,
+    },
+    runtime::{clock::Clock, leader_election::Leadership},
+    sandbox::azure::{
+        Azure, AzureOptions, Class, Effect, Fault, Latencies, Latency, Omission, topology::Topology, world::World,
+    },
+};
+
+struct Open;
+
+#[async_trait]
+impl RequestGate for Open {
+    async fn acquire(&self, _: &RequestCharge, _: Urgency) {}
+    fn observe(&self, _: &RequestCharge, _: u16, _: &HeaderMap, _: &str) {}
+}
+
+#[async_trait]
+impl TokenProvider for Open {
+    async fn bearer(&self) -> Result<String, TokenError> {
+        Ok("token".to_owned())
+    }
+    fn rejected(&self, _: &str) {}
+}
+
+struct Cloud {
+    world: World,
+    client: ArmClient,
+    group: ResourceId,
+}
+
+/// Operations take a second, unless it is said.
+fn cloud() -> Cloud {
+    let clock = Clock::manual(jiff::Timestamp::UNIX_EPOCH);
+    let topology = Topology::new();
+    let group = ResourceId::group_of(&topology.subscription, &topology.resource_group);
+    let latency = Latency { respond: Duration::from_millis(100), operation: Duration::from_secs(1) };
+    let options = AzureOptions { latencies: Latencies::writes(latency), ..AzureOptions::default() };
+    let world = World::new(topology, options, clock).unwrap();
+    world.azure().check_tokens(Arc::new(|_| None));
+    let parts = ArmClientDeps {
+        transport: world.azure().transport(),
+        tokens: Arc::new(Open),
+        gate: Arc::new(Open),
+        leadership: Leadership::unopposed(),
+        metrics: Arc::new(Metrics::new().unwrap()),
+        clock,
+    };
+    let client = ArmClient::new(ArmSettings::new("https://management.azure.com/", "test/1").unwrap(), parts);
+    Cloud { world, client, group }
+}
+
+impl Cloud {
+    fn azure(&self) -> &Azure {
+        self.world.azure()
+    }
+
+    fn id(&self, index: usize) -> ResourceId {
+        self.group.resource("Microsoft.Network/publicIPAddresses", &[&format!("ip-{index:03}")])
+    }
+
+    async fn create(&self, index: usize) -> ArmResult<Value> {
+        let body = json!({"location": "eastus", "sku": {"name": "Standard"},
+            "properties": {"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4"}});
+        self.client.put(&api::PUBLIC_IPS, &self.id(index), Precondition::Absent, &body).await
+    }
+
+    async fn create_all(&self, count: usize) -> Vec<ArmResult<Value>> {
+        join_all((0..count).map(|index| self.create(index))).await
+    }
+
+    /// Writes a tag into each of `documents`.
+    async fn tag(&self, documents: &[Value]) -> Vec<ArmResult<Value>> {
+        let writes = documents.iter().map(|document| async move {
+            let mut document = document.clone();
+            document["tags"] = json!({"k": "new"});
+            let id = ResourceId::parse(document["id"].as_str().unwrap()).unwrap();
+            let etag = document["etag"].as_str().unwrap().to_owned();
+            self.client.put(&api::PUBLIC_IPS, &id, Precondition::Version(&etag), &document).await
+        });
+        join_all(writes).await
+    }
+
+    async fn delete_all(&self, count: usize) -> Vec<ArmResult<()>> {
+        let delete =
+            |index| async move { self.client.delete(&api::PUBLIC_IPS, &self.id(index), Precondition::Unconditional).await };
+        join_all((0..count).map(delete)).await
+    }
+
+    /// Lists, polls, and reads of single documents since last asked.
+    fn asked(&self) -> [usize; 3] {
+        let azure = self.azure();
+        let lists = azure.count(|request| request.class == Class::Read && request.list);
+        let polls = azure.count(|request| request.class == Class::Poll);
+        let reads = azure.count(|request| request.class == Class::Read && !request.list);
+        azure.clear_requests();
+        [lists, polls, reads]
+    }
+
+    /// Nobody is remembered who does not wait.
+    fn assert_nobody_waits(&self) {
+        for collection in locked(&self.client.shared.operation_watch.collections).values() {
+            let state = locked(&collection.state);
+            let left = (state.writes.len(), state.entries.len(), state.schedule.waiters().count());
+            assert_eq!(left, (0, 0, 0), "{}", collection.path);
+        }
+    }
+}
+
+fn is_whole(document: &Value) -> bool {
+    document["properties"]["provisioningState"] == "Succeeded" && document["properties"]["ipAddress"].is_string()
+}
+
+fn all_whole(results: Vec<ArmResult<Value>>) -> Vec<Value> {
+    let documents: Vec<Value> = results.into_iter().map(|result| result.unwrap()).collect();
+    assert!(documents.iter().all(is_whole), "{documents:#?}");
+    documents
+}
+
+#[tokio::test(start_paused = true)]
+async fn fifty_writes_are_followed_by_a_few_lists() {
+    let cloud = cloud();
+    let documents = all_whole(cloud.create_all(50).await);
+    assert_eq!(cloud.asked(), [3, 0, 0], "lists 0.2, 0.5 and 0.95 s after the answers");
+    all_whole(cloud.tag(&documents).await);
+    let [lists, polls, reads] = cloud.asked();
+    assert!(lists <= 4 && polls + reads == 0, "{lists} lists, {polls} polls, {reads} reads");
+    cloud.assert_nobody_waits();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_single_write_polls_its_own_operation() {
+    let cloud = cloud();
+    all_whole(vec![cloud.create(0).await]);
+    assert_eq!(cloud.asked(), [0, 3, 1]);
+    cloud.assert_nobody_waits();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_costs_more_than_polls_is_not_made_again() {
+    let cloud = cloud();
+    all_whole(cloud.create_all(20).await);
+    cloud.azure().with_options(|options| options.page_size = 2);
+    cloud.asked();
+    let more = join_all((20..23).map(|index| cloud.create(index))).await;
+    all_whole(more);
+    let [lists, polls, reads] = cloud.asked();
+    assert!(lists <= 12 && polls <= 12 && reads <= 3, "{lists} pages, {polls} polls, {reads} reads");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_lacks_one_costs_that_one_a_poll() {
+    let cloud = cloud();
+    let lacks = Effect::PartialList(Omission::Named("ip-007".to_owned()));
+    cloud.azure().add_fault(Fault::new(lacks).resource_type("Microsoft.Network/publicIPAddresses"));
+    all_whole(cloud.create_all(50).await);
+    let [lists, polls, reads] = cloud.asked();
+    assert!(lists <= 5 && polls <= 4 && reads == 1, "{lists} lists, {polls} polls, {reads} reads");
+    cloud.assert_nobody_waits();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_shows_the_past_is_not_believed() {
+    let cloud = cloud();
+    let documents = all_whole(cloud.create_all(10).await);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    cloud.asked();
+    cloud.azure().add_fault(Fault::new(Effect::StaleList(Duration::from_secs(30))));
+    let tagged = all_whole(cloud.tag(&documents).await);
+    assert!(tagged.iter().all(|document| document["tags"]["k"] == "new"), "{tagged:?}");
+    for (old, new) in documents.iter().zip(&tagged) {
+        assert_ne!(old["etag"], new["etag"]);
+        assert_eq!(new["etag"], cloud.azure().document(new["id"].as_str().unwrap()).unwrap()["etag"], "as it is in the end");
+    }
+    let results = cloud.delete_all(10).await;
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    assert!((0..10).all(|index| cloud.azure().document(cloud.id(index).as_str()).is_none()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_lists_fail_everybody_polls() {
+    for status in [403, 500] {
+        let cloud = cloud();
+        cloud.azure().add_fault(Fault::refuse(status, "AuthorizationFailed").lists());
+        all_whole(cloud.create_all(10).await);
+        let [lists, polls, reads] = cloud.asked();
+        assert!(lists <= 4 && polls >= 10 && reads == 10, "{status}: {lists} lists, {polls} polls, {reads} reads");
+        cloud.assert_nobody_waits();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_list_is_made_again_or_given_up() {
+    for (times, seconds) in [(1, 2), (100, 600)] {
+        let cloud = cloud();
+        let throttled = Effect::Refuse(429, "SubscriptionRequestsThrottled".to_owned(), Some(seconds));
+        cloud.azure().add_fault(Fault::new(throttled).lists().times(times));
+        let start = Instant::now();
+        all_whole(cloud.create_all(10).await);
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+        cloud.assert_nobody_waits();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_hangs_holds_up_nobody_for_long() {
+    let cloud = cloud();
+    cloud.azure().add_fault(Fault::new(Effect::Hang).lists());
+    let start = Instant::now();
+    all_whole(cloud.create_all(10).await);
+    assert!(start.elapsed() < LIST_TIMEOUT + Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_operation_of_fifty_that_fails_says_why() {
+    let cloud = cloud();
+    let fails = Effect::FailOperation("PublicIPCountLimitReached".to_owned(), "No more.".to_owned());
+    cloud.azure().add_fault(Fault::new(fails).path("*/ip-007"));
+    let mut results = cloud.create_all(50).await;
+    let failed = results.remove(7).unwrap_err();
+    assert_eq!((failed.code.as_str(), failed.message.as_str()), ("PublicIPCountLimitReached", "No more."));
+    all_whole(results);
+    assert_eq!(cloud.asked(), [3, 1, 0], "its own URL is asked once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_list_lacks_is_gone_after_its_own_404() {
+    let cloud = cloud();
+    all_whole(cloud.create_all(20).await);
+    cloud.asked();
+    let results = cloud.delete_all(20).await;
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    let [lists, polls, reads] = cloud.asked();
+    assert!(lists <= 4 && polls == 0 && reads == 20, "{lists} lists, {polls} polls, {reads} reads");
+
+    all_whole(cloud.create_all(20).await);
+    cloud.azure().add_fault(Fault::new(Effect::EmptyList));
+    let start = Instant::now();
+    let results = cloud.delete_all(20).await;
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    assert!(start.elapsed() >= Duration::from_secs(1), "an empty list is no proof: {:?}", start.elapsed());
+    cloud.assert_nobody_waits();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_goes_away_holds_up_nobody() {
+    let cloud = cloud();
+    let gone = join_all((0..9).map(|index| {
+        let patience = Duration::from_millis(150 + 100 * u64::try_from(index).unwrap());
+        tokio::time::timeout(patience, cloud.create(index))
+    }));
+    let (gone, stayed) = futures::join!(gone, join_all([cloud.create(9), cloud.create(10)]));
+    assert!(gone.iter().all(Result::is_err));
+    all_whole(stayed);
+    cloud.assert_nobody_waits();
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_deadline_is_kept() {
+    let mut cloud = cloud();
+    let hour = Latency { respond: Duration::ZERO, operation: Duration::from_secs(3600) };
+    cloud.azure().with_options(|options| options.latencies = Latencies::writes(hour));
+    let start = Instant::now();
+    cloud.client = cloud.client.with_deadline(start + Duration::from_secs(20));
+    for result in cloud.create_all(5).await {
+        assert_eq!(result.unwrap_err().class, ArmErrorClass::OutcomeUnknown);
+    }
+    assert!(start.elapsed() <= Duration::from_secs(20));
+    cloud.assert_nobody_waits();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_arm_asks_for_is_waited_for() {
+    let cloud = cloud();
+    cloud.azure().with_options(|options| options.operations.retry_after = Some(7));
+    let start = Instant::now();
+    all_whole(cloud.create_all(10).await);
+    assert!(start.elapsed() >= Duration::from_secs(7), "{:?}", start.elapsed());
+    assert_eq!(cloud.asked(), [1, 0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn collections_in_which_nobody_waits_are_forgotten() {
+    let cloud = cloud();
+    let watch = &cloud.client.shared.operation_watch;
+    for index in 0..100 {
+        drop(watch.collection(&api::PUBLIC_IPS, &format!("/g{index}"), PollingPace::default(), Instant::now()));
+    }
+    assert!(locked(&watch.collections).len() <= MOST_IDLE + 1);
+}
