@@ -159,7 +159,8 @@ impl ArmClient {
         condition: Precondition<'_>,
         document: &(impl Serialize + Sync),
     ) -> ArmResult<()> {
-        let ask = self.request(kind, "create_or_update", Method::PUT, id.as_str(), &[])?.with(condition, document)?;
+        let ask = self.request(kind, "create_or_update", Method::PUT, id.as_str(), &[])?;
+        let ask = ask.with(condition, body::of(kind, document))?;
         let work = self.run_operation(&ask, WantedResult::Success, self.operation_deadline());
         self.measure(&ask, Box::pin(work)).await.map(drop)
     }
