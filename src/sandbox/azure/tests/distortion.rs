@@ -18,6 +18,19 @@ fn one_of_each() -> impl Iterator<Item = (&'static str, String)> {
 }
 
 /// A group, 20 seconds later a document of each type in it, `a`, and 20 seconds after that another, `b`.
+/// What parts of the document would show of its version.
+fn without_etags(mut value: Value) -> Value {
+    match &mut value {
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = without_etags(item.take())),
+        Value::Object(fields) => {
+            fields.remove("etag");
+            fields.values_mut().for_each(|field| *field = without_etags(field.take()));
+        }
+        _ => {}
+    }
+    value
+}
+
 async fn client() -> Client {
     let client = Client::new(AzureOptions::immediate());
     let put = |path: &str| {
@@ -127,7 +140,8 @@ async fn etags_are_weak_absent_or_restless() {
         client.azure.faults().clear();
         if !seen[0]["etag"].is_null() {
             assert_ne!(seen[0]["etag"], seen[1]["etag"], "{kind}");
-            assert_eq!(seen[0]["properties"], seen[1]["properties"], "{kind}");
+            let [first, second] = seen.each_ref().map(|body| without_etags(body["properties"].clone()));
+            assert_eq!(first, second, "{kind}");
             assert_eq!(client.etag(&format!("{list}/a")).await, seen[1]["etag"].as_str().unwrap(), "{kind}: it rests again");
         }
     }

@@ -43,11 +43,15 @@ fn remove(value: &mut Value, path: &str) -> bool {
 
 /// Takes the interfaces out of the addresses of pools. Whether there were any.
 fn strip_members(fields: &ReadOnlyFields, body: &mut Value) -> bool {
-    let of = |pool: &mut Value| pool["properties"].as_object_mut().is_some_and(strip_interfaces);
+    // By `get_mut`: an index would add the field that is not there.
+    let of = |pool: &mut Value| {
+        let properties = pool.get_mut("properties").and_then(Value::as_object_mut);
+        properties.is_some_and(strip_interfaces)
+    };
     if *fields.kind == api::BACKEND_POOLS {
         return of(body);
     }
-    let pools = body["properties"].get_mut("backendAddressPools").and_then(Value::as_array_mut);
+    let pools = body.pointer_mut("/properties/backendAddressPools").and_then(Value::as_array_mut);
     pools.into_iter().flatten().fold(false, |found, pool| of(pool) || found)
 }
 

@@ -141,3 +141,12 @@ fn a_type_without_a_row_is_sent_as_it_is() {
     let document = json!({"etag": "1", "name": "n", "properties": {"provisioningState": "Succeeded"}});
     assert_eq!(body(&api::VIRTUAL_NETWORKS, &document), document);
 }
+
+#[test]
+fn nothing_is_added() {
+    let pool_only = json!({"location": "l", "properties": {"backendAddressPools": [{"name": "pool"}]}});
+    for document in [json!({"location": "l"}), pool_only] {
+        assert_eq!(body(&api::LOAD_BALANCERS, &document), document);
+    }
+    assert_eq!(body(&api::BACKEND_POOLS, &json!({"name": "pool"})), json!({"name": "pool"}));
+}
