@@ -146,7 +146,8 @@ mod tests {
     #[test]
     fn its_certificate_has_its_name() {
         let arguments = ["cloud-node-manager", "--node-name=n", "--cert-dir=/certs"];
-        let providers = cli::ProviderNames { all: &["azure"], checkable: &[], local: &["azure"] };
+        let providers =
+            cli::RegisteredProviders { all: &["azure"], local: &["azure"], ..cli::RegisteredProviders::default() };
         let Ok(cli::CliCommand::ManageNode(config)) = cli::parse_for(arguments.map(Into::into), providers) else {
             panic!("no such subcommand")
         };

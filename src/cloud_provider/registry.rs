@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 pub use super::config::{LocalConfig, ProviderConfig, SecretRef};
 use super::{CloudProvider, CloudResult};
 use crate::{
+    flags::{FlagSection, FlagSpec},
     metrics::Metrics,
     runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, shutdown::Shutdown, store::InformerStore},
 };
@@ -73,6 +74,7 @@ pub struct Registry {
     factories: BTreeMap<String, Arc<ProviderFactory>>,
     checks: BTreeMap<String, Arc<ProviderCheck>>,
     locals: BTreeMap<String, Arc<LocalFactory>>,
+    flags: Vec<FlagSection>,
 }
 
 impl Registry {
@@ -109,6 +111,18 @@ impl Registry {
     ) -> Self {
         self.locals.insert(name.into(), Arc::new(factory));
         self
+    }
+
+    /// Adds a provider's own flags of the manager, under a heading of their own; [`ProviderConfig::flags`] has their values. Below the
+    /// first such heading stand the flags that all providers share. A name that another flag has ends the program at its start.
+    pub fn with_flags(mut self, title: &'static str, flags: &'static [FlagSpec]) -> Self {
+        self.flags.push(FlagSection::of(title, flags));
+        self
+    }
+
+    /// The flags that providers have registered.
+    pub fn flags(&self) -> &[FlagSection] {
+        &self.flags
     }
 
     /// Names of the providers for cloud-node-manager, in order.

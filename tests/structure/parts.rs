@@ -37,6 +37,7 @@ const AZURE: &[(&str, &[&str])] = &[
     ("arm", &["arm::documents", "auth", "config", "transport"]),
     ("auth", &["arm::documents", "config", "transport"]),
     ("config", &[]),
+    ("flags", &[]),
     ("arm::documents", &[]),
     ("node", &[]),
     ("operation_metrics", &[]),
