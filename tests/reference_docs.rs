@@ -24,7 +24,7 @@ const PAGES: &[Page] = &[
     ("controllers.md", cli::docs::controllers),
     ("cloud-node-manager.md", cli::docs::node_manager),
     ("health-probe-proxy.md", cli::docs::health_probe_proxy),
-    ("metrics.md", serving::metrics_reference),
+    ("metrics.md", metrics),
     ("events.md", events),
     ("azure-config.md", azure::config::reference_page),
     ("azure-errors.md", azure::load_balancer::explain::reference_page),
@@ -33,6 +33,10 @@ const PAGES: &[Page] = &[
 
 fn flags() -> String {
     cli::docs::flags(&cli::flags::FlagTable::new(providers::registry().flags()))
+}
+
+fn metrics() -> String {
+    serving::metrics_reference(&providers::registry().metrics())
 }
 
 fn events() -> String {

@@ -82,6 +82,7 @@ async fn serve(
     stop: Shutdown,
 ) -> Result<ManagerOutcome, Box<dyn std::error::Error + Send + Sync>> {
     let metrics = Arc::new(Metrics::new()?.with_process()?);
+    registry.register_metrics(&metrics)?;
     let factory = registry.get(&config.cloud.provider).ok_or("the cloud provider is not registered")?;
     let provider = factory(&config.cloud.config)?;
     let clients = Arc::new(clients::from_config(&config, Arc::clone(&metrics), &stop).await?);

@@ -47,6 +47,7 @@ async fn run(
     stop: Shutdown,
 ) -> Result<(), NodeManagerError> {
     let metrics = Arc::new(Metrics::new()?.with_process()?);
+    registry.register_metrics(&metrics)?;
     let node_name = config.node_name.clone().unwrap_or_else(host_name);
     let factory = registry.local(&config.provider).ok_or("the cloud provider does not know the machine it runs on")?;
     let settings = config.settings;

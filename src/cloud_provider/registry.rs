@@ -9,7 +9,7 @@ pub use super::config::{LocalConfig, ProviderConfig, SecretRef};
 use super::{CloudProvider, CloudResult};
 use crate::{
     flags::{FlagSection, FlagSpec},
-    metrics::Metrics,
+    metrics::{Metric, MetricTable, Metrics, RegistryError},
     runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, shutdown::Shutdown, store::InformerStore},
 };
 
@@ -24,7 +24,7 @@ pub struct ProviderContext {
     pub shutdown: Shutdown,
     /// Time.
     pub clock: Clock,
-    /// The process's metrics, for the provider's own rows of the table.
+    /// The process's metrics; [`Metrics::table`] has the provider's own.
     pub metrics: Arc<Metrics>,
     /// The cluster's Nodes as last seen, pruned. Empty until the first list; read only.
     pub nodes: InformerStore<Node>,
@@ -75,6 +75,14 @@ pub struct Registry {
     checks: BTreeMap<String, Arc<ProviderCheck>>,
     locals: BTreeMap<String, Arc<LocalFactory>>,
     flags: Vec<FlagSection>,
+    metrics: Vec<ProviderMetricTable>,
+}
+
+/// A table of metrics, and how its handles are registered.
+#[derive(Clone, Copy)]
+struct ProviderMetricTable {
+    rows: &'static [Metric],
+    register: fn(&Metrics) -> Result<(), RegistryError>,
 }
 
 impl Registry {
@@ -118,6 +126,22 @@ impl Registry {
     pub fn with_flags(mut self, title: &'static str, flags: &'static [FlagSpec]) -> Self {
         self.flags.push(FlagSection::of(title, flags));
         self
+    }
+
+    /// Adds a provider's own metrics. [`Metrics::table`] of [`ProviderContext::metrics`] has their handles.
+    pub fn with_metrics<T: MetricTable>(mut self) -> Self {
+        self.metrics.push(ProviderMetricTable { rows: T::TABLE, register: Metrics::register::<T> });
+        self
+    }
+
+    /// The metrics that providers have registered.
+    pub fn metrics(&self) -> Vec<Metric> {
+        self.metrics.iter().flat_map(|table| table.rows).copied().collect()
+    }
+
+    /// Registers the metrics of all providers; an error when two metrics have one name.
+    pub fn register_metrics(&self, metrics: &Metrics) -> Result<(), RegistryError> {
+        self.metrics.iter().try_for_each(|table| (table.register)(metrics))
     }
 
     /// The flags that providers have registered.

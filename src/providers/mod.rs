@@ -12,6 +12,7 @@ pub fn registry() -> Registry {
         .with_check(azure::NAME, |request| Box::pin(azure::check::check(request)))
         .with_local(azure::NAME, azure::local_factory)
         .with_flags(azure::flags::TITLE, azure::flags::FLAGS)
+        .with_metrics::<azure::metrics::AzureMetrics>()
         .register(fake::PROVIDER_NAME, fake::factory)
         .with_local(fake::PROVIDER_NAME, fake::local_factory)
 }

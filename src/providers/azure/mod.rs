@@ -14,6 +14,7 @@ pub mod inventory;
 pub mod load_balancer;
 mod local;
 pub mod metadata;
+pub mod metrics;
 pub mod node;
 pub mod operation_metrics;
 pub mod out_of_service;
