@@ -6,6 +6,7 @@ pub mod app;
 pub mod cli;
 pub mod cloud_provider;
 pub mod controllers;
+pub mod flags;
 pub mod health_probe_proxy;
 pub mod metrics;
 pub mod node;

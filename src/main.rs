@@ -2,24 +2,14 @@
 
 use std::process::ExitCode;
 
-use cloud_controller_manager::{
-    app,
-    cloud_provider::Registry,
-    providers::{azure, fake},
-};
+use cloud_controller_manager::{app, providers};
 
 fn main() -> ExitCode {
-    let registry = Registry::new()
-        .register(azure::NAME, azure::factory)
-        .with_check(azure::NAME, |request| Box::pin(azure::check::check(request)))
-        .with_local(azure::NAME, azure::local_factory)
-        .register(fake::PROVIDER_NAME, fake::factory)
-        .with_local(fake::PROVIDER_NAME, fake::local_factory);
     #[cfg(feature = "sandbox")]
     if std::env::args_os().nth(1).is_some_and(|mode| mode == "demo") {
         return demo();
     }
-    app::run(&registry)
+    app::run(&providers::registry())
 }
 
 #[cfg(feature = "sandbox")]

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use cloud_controller_manager::{
-    metrics::{Metric, MetricKind, TABLE},
-    providers::azure::arm::api,
+    metrics::{CoreMetrics, Metric, MetricKind, MetricTable},
+    providers::{azure::arm::api, registry},
 };
 
 const TIMES_4: &[f64] = &[1.0, 4.0, 16.0, 64.0, 256.0, 1024.0];
@@ -123,18 +123,32 @@ fn difference(ours: &Metric, kind: MetricKind, stability: &str, words: &'static 
     })
 }
 
+/// The program's metrics, and those of the providers that ship.
+fn table() -> Vec<Metric> {
+    CoreMetrics::TABLE.iter().copied().chain(registry().metrics()).collect()
+}
+
+#[test]
+fn names_of_all_metrics_are_unique_and_helps_carry_a_stability_level() {
+    let table = table();
+    let names: BTreeSet<_> = table.iter().map(|metric| metric.name).collect();
+    assert_eq!(names.len(), table.len());
+    assert!(table.iter().all(|metric| metric.help.starts_with('[')));
+}
+
 #[test]
 fn metrics_of_upstream_are_the_same_here() {
+    let table = table();
     let mut differences = Vec::new();
     for (name, kind, stability, words) in UPSTREAM {
-        match TABLE.iter().find(|metric| metric.name == *name) {
+        match table.iter().find(|metric| metric.name == *name) {
             Some(ours) => differences.extend(difference(ours, *kind, stability, words)),
             None => differences.push(format!("{name}: missing")),
         }
     }
     let is_known = |metric: &&Metric| UPSTREAM.iter().any(|(name, ..)| *name == metric.name);
     let is_own = |metric: &&Metric| OWN.iter().any(|prefix| metric.name.starts_with(prefix));
-    let strays = TABLE.iter().filter(|metric| !is_known(metric) && !is_own(metric));
+    let strays = table.iter().filter(|metric| !is_known(metric) && !is_own(metric));
     differences.extend(strays.map(|metric| format!("{}: upstream has no such metric", metric.name)));
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }

@@ -9,23 +9,35 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cloud_controller_manager::{app, cli, providers::azure, serving};
+use cloud_controller_manager::{
+    app, cli,
+    providers::{self, azure},
+    serving,
+};
 
 type Page = (&'static str, fn() -> String);
 
 /// Every generated page.
 const PAGES: &[Page] = &[
-    ("flags.md", cli::docs::flags),
+    ("flags.md", flags),
     ("feature-gates.md", cli::docs::feature_gates),
     ("controllers.md", cli::docs::controllers),
     ("cloud-node-manager.md", cli::docs::node_manager),
     ("health-probe-proxy.md", cli::docs::health_probe_proxy),
-    ("metrics.md", serving::metrics_reference),
+    ("metrics.md", metrics),
     ("events.md", events),
     ("azure-config.md", azure::config::reference_page),
     ("azure-errors.md", azure::load_balancer::explain::reference_page),
     ("azure-service-annotations.md", azure::planner::load_balancer::annotations::reference_page),
 ];
+
+fn flags() -> String {
+    cli::docs::flags(&cli::flags::FlagTable::new(providers::registry().flags()))
+}
+
+fn metrics() -> String {
+    serving::metrics_reference(&providers::registry().metrics())
+}
 
 fn events() -> String {
     use azure::load_balancer::events::{COMPONENT, EVENTS};

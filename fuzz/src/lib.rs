@@ -15,7 +15,8 @@ use std::{
 };
 
 use cloud_controller_manager::{
-    cli::{duration, flags},
+    cli::flags::FlagTable,
+    flags::duration,
     health_probe_proxy::proxy_header::{self, ProxyHeader},
     metrics::Metrics,
     providers::azure::{
@@ -39,6 +40,7 @@ use cloud_controller_manager::{
             spec::{AccessControl, AdditionalIpPolicy, ServiceSpec, parse_leniently, parse_service, warnings},
         },
     },
+    providers::registry,
     runtime::{
         clock::Clock,
         leader_election::{Leadership, lease as election},
@@ -249,8 +251,9 @@ pub fn go_values(data: &[u8]) {
     if let Ok(read) = duration::parse(&text) {
         assert_eq!(duration::parse(&duration::format(read)), Ok(read));
     }
+    let table = FlagTable::new(registry().flags());
     // One flag of each kind of value.
-    let kinds: BTreeMap<_, _> = flags::all().map(|flag| (flag.placeholder, flag)).collect();
+    let kinds: BTreeMap<_, _> = table.all().map(|flag| (flag.placeholder, flag)).collect();
     let texts = [text];
     for flag in kinds.values() {
         if let Ok(printed) = flag.canonical(&texts) {

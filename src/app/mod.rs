@@ -23,7 +23,7 @@ mod wiring;
 use std::{ffi::OsString, process::ExitCode, sync::Arc};
 
 use crate::{
-    cli::{self, CliCommand, ProviderNames, config::ManagerConfig, logging},
+    cli::{self, CliCommand, RegisteredProviders, config::ManagerConfig, logging},
     cloud_provider::Registry,
     metrics::Metrics,
     runtime::{clock::Clock, shutdown::Shutdown},
@@ -44,7 +44,8 @@ pub fn run(registry: &Registry) -> ExitCode {
 /// Runs the program with `arguments`, the first of which is the program's name.
 pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (all, checkable, local) = (registry.names(), registry.checkable(), registry.local_names());
-    match cli::parse_for(arguments, ProviderNames { all: &all, checkable: &checkable, local: &local }) {
+    let providers = RegisteredProviders { all: &all, checkable: &checkable, local: &local, flags: registry.flags() };
+    match cli::parse_for(arguments, providers) {
         Ok(CliCommand::Print(text)) => print(&text, ExitCode::SUCCESS),
         Ok(CliCommand::Check(check)) => check_config::run(registry, *check),
         Ok(CliCommand::ManageNode(config)) => node_manager::start(registry, *config),
@@ -81,6 +82,7 @@ async fn serve(
     stop: Shutdown,
 ) -> Result<ManagerOutcome, Box<dyn std::error::Error + Send + Sync>> {
     let metrics = Arc::new(Metrics::new()?.with_process()?);
+    registry.register_metrics(&metrics)?;
     let factory = registry.get(&config.cloud.provider).ok_or("the cloud provider is not registered")?;
     let provider = factory(&config.cloud.config)?;
     let clients = Arc::new(clients::from_config(&config, Arc::clone(&metrics), &stop).await?);

@@ -47,6 +47,7 @@ async fn run(
     stop: Shutdown,
 ) -> Result<(), NodeManagerError> {
     let metrics = Arc::new(Metrics::new()?.with_process()?);
+    registry.register_metrics(&metrics)?;
     let node_name = config.node_name.clone().unwrap_or_else(host_name);
     let factory = registry.local(&config.provider).ok_or("the cloud provider does not know the machine it runs on")?;
     let settings = config.settings;
@@ -146,7 +147,8 @@ mod tests {
     #[test]
     fn its_certificate_has_its_name() {
         let arguments = ["cloud-node-manager", "--node-name=n", "--cert-dir=/certs"];
-        let providers = cli::ProviderNames { all: &["azure"], checkable: &[], local: &["azure"] };
+        let providers =
+            cli::RegisteredProviders { all: &["azure"], local: &["azure"], ..cli::RegisteredProviders::default() };
         let Ok(cli::CliCommand::ManageNode(config)) = cli::parse_for(arguments.map(Into::into), providers) else {
             panic!("no such subcommand")
         };

@@ -1,21 +1,19 @@
 //! From words on the command line to values of flags. The parser is built from the table of flags; what comes out is the
 //! text of every flag, checked against its kind, and which flags were given.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ffi::OsString,
-};
+use std::{collections::BTreeSet, ffi::OsString};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
 
 use super::{
-    flags::{self, FlagEffect, FlagSpec, FlagVisibility, SECTIONS, TypedFlag, cloud},
-    value::{FlagValue, InvalidFlagValue, parse_all},
+    flags::{FlagEffect, FlagSpec, FlagTable, FlagVisibility, TypedFlag, cloud, health_probe_proxy, node_manager},
+    value::{FlagValue, InvalidFlagValue},
 };
+use crate::flags::FlagTexts;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FlagArguments {
-    texts: BTreeMap<&'static str, Vec<String>>,
+    texts: FlagTexts,
     given: BTreeSet<&'static str>,
     invalid: Vec<(&'static str, String)>,
 }
@@ -24,7 +22,7 @@ impl FlagArguments {
     /// The value of a flag.
     pub fn read<T: FlagValue>(&self, flag: &TypedFlag<T>) -> T {
         // Every text was checked when the arguments were made; one that cannot be read was put aside.
-        self.texts.get(flag.spec.name).and_then(|texts| parse_all(texts).ok()).unwrap_or_default()
+        self.texts.read(flag)
     }
 
     /// Whether the flag was on the command line.
@@ -44,30 +42,22 @@ impl FlagArguments {
             return;
         }
         let only = if let [only] = providers { *only } else { "" };
-        self.texts.insert(spec.name, vec![only.to_owned()]);
+        self.texts.insert(spec, vec![only.to_owned()]);
     }
 
-    /// Every flag with its value in the form that would be typed.
-    pub fn effective(&self) -> Vec<(String, String)> {
-        self.effective_of(flags::all())
+    /// The flags in `specs` with their values in the form that would be typed.
+    pub(super) fn effective<'a>(&self, specs: impl Iterator<Item = &'a FlagSpec>) -> Vec<(String, String)> {
+        specs.map(|spec| (spec.name.to_owned(), self.texts.canonical(spec))).collect()
     }
 
-    /// The same for the flags in `specs`.
-    pub(super) fn effective_of<'a>(&self, specs: impl Iterator<Item = &'a FlagSpec>) -> Vec<(String, String)> {
-        let value =
-            |spec: &FlagSpec| self.texts.get(spec.name).and_then(|texts| spec.canonical(texts).ok()).unwrap_or_default();
-        specs.map(|spec| (spec.name.to_owned(), value(spec))).collect()
+    /// What was typed for the flags in `specs`.
+    pub(super) fn texts_of<'a>(&self, specs: impl Iterator<Item = &'a FlagSpec>) -> FlagTexts {
+        self.texts.only(specs)
     }
 
-    /// Takes the values out of what clap found.
-    pub(super) fn new(matches: &ArgMatches) -> Self {
-        Self::for_subcommand(matches, &flags::all().collect::<Vec<_>>())
-    }
-
-    /// The same for a subcommand that has only some of the flags; the others have their defaults.
-    pub(super) fn for_subcommand(matches: &ArgMatches, specs: &[&FlagSpec]) -> Self {
-        let texts = flags::all().map(|spec| (spec.name, vec![spec.default.to_owned()])).collect();
-        let mut arguments = Self { texts, ..Self::default() };
+    /// Takes the values of the flags in `specs` out of what clap found; all others have their defaults.
+    pub(super) fn new<'a>(matches: &ArgMatches, specs: impl IntoIterator<Item = &'a FlagSpec>) -> Self {
+        let mut arguments = Self::default();
         for spec in specs {
             let mut texts: Vec<String> = matches.get_many::<String>(spec.name).into_iter().flatten().cloned().collect();
             if let Err(InvalidFlagValue { text, accepted }) = spec.canonical(&texts) {
@@ -78,15 +68,15 @@ impl FlagArguments {
             if matches.value_source(spec.name) == Some(ValueSource::CommandLine) {
                 arguments.given.insert(spec.name);
             }
-            arguments.texts.insert(spec.name, texts);
+            arguments.texts.insert(spec, texts);
         }
         arguments
     }
 }
 
 /// Adds every flag of the table to a command.
-pub(super) fn add_flags(command: Command) -> Command {
-    SECTIONS.iter().fold(command, |command, section| {
+pub(super) fn add_flags(command: Command, table: &FlagTable) -> Command {
+    table.sections().iter().fold(command, |command, section| {
         command.args(section.flags.iter().map(|spec| argument(spec).help_heading(section.title)))
     })
 }
@@ -120,13 +110,13 @@ fn help(spec: &FlagSpec) -> String {
 }
 
 /// Turns `_` into `-` in the names of flags, and in nothing else.
-pub(super) fn normalize(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+pub(super) fn normalize(words: impl IntoIterator<Item = OsString>, table: &FlagTable) -> Vec<OsString> {
     let (mut is_value, mut ended) = (true, false);
     let mut normalized = Vec::new();
     for word in words {
         let name = word.to_str().filter(|_| !is_value && !ended).and_then(|word| word.strip_prefix("--")).map(dashed);
         ended |= name.as_deref() == Some("");
-        is_value = name.as_deref().is_some_and(wants_next) || (!is_value && word == "-v");
+        is_value = name.as_deref().is_some_and(|name| wants_next(name, table)) || (!is_value && word == "-v");
         normalized.push(name.map_or(word, |name| format!("--{name}").into()));
     }
     normalized
@@ -140,8 +130,8 @@ fn dashed(word: &str) -> String {
 }
 
 /// Whether the word after `--name` is the flag's value.
-fn wants_next(name: &str) -> bool {
-    let mut all = flags::all().chain(flags::node_manager::FLAGS).chain(flags::health_probe_proxy::FLAGS);
+fn wants_next(name: &str, table: &FlagTable) -> bool {
+    let mut all = table.all().chain(node_manager::FLAGS).chain(health_probe_proxy::FLAGS);
     all.any(|spec| spec.implied_value.is_none() && (spec.name == name || spec.aliases.contains(&name)))
 }
 
@@ -161,12 +151,12 @@ mod tests {
             ("ccm -- --a_b", "ccm -- --a_b"),
             ("--a_b --leader_elect --c_d", "--a_b --leader-elect --c-d"),
         ] {
-            assert_eq!(normalize(words(typed)), words(meant), "{typed}");
+            assert_eq!(normalize(words(typed), &FlagTable::new(&[])), words(meant), "{typed}");
         }
     }
 
     #[test]
     fn the_parser_is_sound() {
-        add_flags(Command::new("test").disable_version_flag(true)).debug_assert();
+        add_flags(Command::new("test").disable_version_flag(true), &FlagTable::new(&[])).debug_assert();
     }
 }

@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use super::{
     arguments::{self, FlagArguments},
     config::{self, KubeCloudSharedOptions},
-    flags::{FlagSpec, azure, cloud, generic},
+    flags::{FlagSpec, cloud, generic, provider_config},
     usage_errors::{UsageError, UsageErrors},
 };
 use crate::runtime::client::KubeClientConfig;
@@ -34,9 +34,9 @@ const FLAGS: [&FlagSpec; 9] = [
     &cloud::CLOUD_CONFIG.spec,
     &cloud::CLUSTER_NAME.spec,
     &cloud::CONFIGURE_CLOUD_ROUTES.spec,
-    &azure::CLOUD_CONFIG_SECRET_NAME.spec,
-    &azure::CLOUD_CONFIG_SECRET_NAMESPACE.spec,
-    &azure::CLOUD_CONFIG_KEY.spec,
+    &provider_config::CLOUD_CONFIG_SECRET_NAME.spec,
+    &provider_config::CLOUD_CONFIG_SECRET_NAMESPACE.spec,
+    &provider_config::CLOUD_CONFIG_KEY.spec,
     &generic::KUBECONFIG.spec,
     &generic::MASTER.spec,
 ];
@@ -60,7 +60,7 @@ pub(super) fn parse(
     checkable: &[&str],
     mut mistakes: UsageErrors,
 ) -> Result<CheckConfigOptions, UsageError> {
-    let mut arguments = FlagArguments::for_subcommand(matches, &FLAGS);
+    let mut arguments = FlagArguments::new(matches, FLAGS);
     mistakes.add_invalid_values(&arguments);
     arguments.apply_default_provider(checkable);
     let (online, strict) = (matches.get_flag(ONLINE), matches.get_flag(STRICT));

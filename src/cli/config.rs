@@ -50,13 +50,14 @@ pub struct ManagerConfig {
     pub version: String,
     /// What the operator should be told at start: flags and gates that mean nothing here.
     pub notices: Vec<String>,
+    flagz: Vec<(String, String)>,
     arguments: FlagArguments,
 }
 
 impl ManagerConfig {
     /// Every flag with its effective value, as `/flagz` shows it. No flag carries a secret.
     pub fn flagz(&self) -> Vec<(String, String)> {
-        self.arguments.effective()
+        self.flagz.clone()
     }
 
     /// The configuration object that `/configz` shows, in upstream's shape

@@ -4,7 +4,7 @@
 use super::{
     controllers,
     feature_gates::{self, FeatureSpec},
-    flags::{FlagEffect, FlagSpec, FlagVisibility, SECTIONS, health_probe_proxy, node_manager},
+    flags::{FlagEffect, FlagSpec, FlagTable, FlagVisibility, health_probe_proxy, node_manager},
 };
 
 const GENERATED: &str = "<!-- Generated from the tables in src/cli; do not edit. `make docs` writes it again. -->";
@@ -14,14 +14,14 @@ const WRITING: &str = "`_` and `-` are equivalent in names. Write a value after 
      Durations use Go's syntax, for example `1m30s`. Lists are comma-separated, and you can repeat the flag to add to them; of any \
      other flag the last value applies. A bad value or an unknown flag ends the program with exit code 1.\n";
 
-/// `docs/reference/flags.md`.
-pub fn flags() -> String {
+/// `docs/reference/flags.md`, for a binary with these flags.
+pub fn flags(table: &FlagTable) -> String {
     let mut page = format!(
         "# Flags\n\n{GENERATED}\n\n\
          Names, types and defaults are the same as in the Go cloud-controller-manager unless a row says otherwise. {WRITING}"
     );
-    for section in SECTIONS {
-        page += &flag_table(section.title, section.flags);
+    for section in table.sections() {
+        page += &flag_table(section.title, &section.flags);
     }
     page
 }
@@ -47,7 +47,7 @@ pub fn health_probe_proxy() -> String {
          ports have the names and defaults of Azure's Go health-probe-proxy, and one dash will do. {WRITING}"
     );
     for section in health_probe_proxy::SECTIONS {
-        page += &flag_table(section.title, section.flags);
+        page += &flag_table(section.title, &section.flags);
     }
     page
 }

@@ -11,7 +11,7 @@ use super::{
     arguments::{self, FlagArguments},
     command::{CliCommand as Parsed, HealthProbeProxyConfig},
     flags::{
-        FlagSpec, TypedFlag,
+        TypedFlag,
         health_probe_proxy::{FLAGS, HEALTH_CHECK_PORT, SECTIONS, TARGET_PORT},
         logging as log,
     },
@@ -50,8 +50,7 @@ pub(super) fn with_two_dashes(words: Vec<OsString>) -> Vec<OsString> {
 
 /// Reads the subcommand's words.
 pub(super) fn parse(matches: &ArgMatches, mut mistakes: UsageErrors) -> Result<Parsed, UsageError> {
-    let specs: Vec<&FlagSpec> = SECTIONS.iter().flat_map(|section| section.flags).collect();
-    let arguments = FlagArguments::for_subcommand(matches, &specs);
+    let arguments = FlagArguments::new(matches, SECTIONS.iter().flat_map(|section| section.flags.iter()));
     mistakes.add_invalid_values(&arguments);
     if matches.subcommand_name() == Some(VERSION_WORD) {
         return mistakes.finish(Ok(Parsed::Print(format!("{NAME} {VERSION}\n"))));

@@ -10,7 +10,6 @@ mod command;
 pub mod config;
 pub mod controllers;
 pub mod docs;
-pub mod duration;
 pub mod feature_gates;
 pub mod flags;
 mod health_probe_proxy;
@@ -35,50 +34,57 @@ pub use self::usage_errors::UsageError;
 pub use self::version::{NAME, NODE_MANAGER, VERSION, platform};
 use self::{
     arguments::FlagArguments,
-    flags::{generic, leader_election},
+    flags::{FlagSection, FlagTable, generic, leader_election},
     usage_errors::{ParsedCommandLine, UsageErrors},
     value::VersionRequest,
     version::{VERSION_WORD, raw_version, short_version},
 };
 
-/// Which providers can do what, by name.
+/// What the command line has to know of the providers: which can do what, by name, and their flags.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ProviderNames<'a> {
+pub struct RegisteredProviders<'a> {
     /// For `--cloud-provider`.
     pub all: &'a [&'a str],
     /// For `check-config`.
     pub checkable: &'a [&'a str],
     /// For cloud-node-manager.
     pub local: &'a [&'a str],
+    /// Flags of the manager that only providers read.
+    pub flags: &'a [FlagSection],
 }
 
 /// Reads the command line. `args` begins with the program's name, of which those of subcommands count; `providers` are the
-/// names for `--cloud-provider`, `checkable` those for `check-config`.
+/// names for `--cloud-provider`, `checkable` those for `check-config`. No provider has flags of its own.
 pub fn parse(
     args: impl IntoIterator<Item = OsString>,
     providers: &[&str],
     checkable: &[&str],
 ) -> Result<CliCommand, UsageError> {
-    parse_for(args, ProviderNames { all: providers, checkable, local: providers })
+    parse_for(args, RegisteredProviders { all: providers, checkable, local: providers, flags: &[] })
 }
 
 /// The same when not every provider can do everything.
-pub fn parse_for(args: impl IntoIterator<Item = OsString>, providers: ProviderNames<'_>) -> Result<CliCommand, UsageError> {
-    let words = arguments::normalize(health_probe_proxy::with_two_dashes(by_program_name(args)));
-    let (matches, mistakes) = match usage_errors::parse_words(&command(), words)? {
+pub fn parse_for(
+    args: impl IntoIterator<Item = OsString>,
+    providers: RegisteredProviders<'_>,
+) -> Result<CliCommand, UsageError> {
+    let table = FlagTable::new(providers.flags);
+    usage_errors::refuse(table.clashes())?;
+    let words = arguments::normalize(health_probe_proxy::with_two_dashes(by_program_name(args)), &table);
+    let (matches, mistakes) = match usage_errors::parse_words(&command(&table), words)? {
         ParsedCommandLine::Help(text) => return Ok(CliCommand::Print(text)),
         ParsedCommandLine::Matches(matches, mistakes) => (matches, mistakes),
     };
     match matches.subcommand() {
-        Some(("completion", chosen)) => mistakes.finish(Ok(CliCommand::Print(completion(chosen)))),
+        Some(("completion", chosen)) => mistakes.finish(Ok(CliCommand::Print(completion(chosen, &table)))),
         Some((VERSION_WORD, _)) => mistakes.finish(Ok(CliCommand::Print(short_version()))),
         Some((check_config::NAME, chosen)) => {
             check_config::parse(chosen, providers.checkable, mistakes).map(|check| CliCommand::Check(Box::new(check)))
         }
-        Some(("generate-docs", chosen)) => mistakes.finish(Ok(CliCommand::Print(page(chosen)))),
+        Some(("generate-docs", chosen)) => mistakes.finish(Ok(CliCommand::Print(page(chosen, &table)))),
         Some((NODE_MANAGER, chosen)) => node_manager::parse(chosen, providers.local, mistakes),
         Some((health_probe_proxy::NAME, chosen)) => health_probe_proxy::parse(chosen, mistakes),
-        _ => run(FlagArguments::new(&matches), providers.all, mistakes),
+        _ => run(FlagArguments::new(&matches, table.all()), &table, providers.all, mistakes),
     }
 }
 
@@ -92,7 +98,12 @@ fn by_program_name(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     words
 }
 
-fn run(mut arguments: FlagArguments, providers: &[&str], mut mistakes: UsageErrors) -> Result<CliCommand, UsageError> {
+fn run(
+    mut arguments: FlagArguments,
+    table: &FlagTable,
+    providers: &[&str],
+    mut mistakes: UsageErrors,
+) -> Result<CliCommand, UsageError> {
     mistakes.add_invalid_values(&arguments);
     match arguments.read(&generic::VERSION) {
         VersionRequest::Short if mistakes.is_empty() => return Ok(CliCommand::Print(short_version())),
@@ -103,11 +114,11 @@ fn run(mut arguments: FlagArguments, providers: &[&str], mut mistakes: UsageErro
         mistakes.add(line);
     }
     arguments.apply_default_provider(providers);
-    mistakes.finish(config::build(arguments, providers).map(|config| CliCommand::Run(Box::new(config))))
+    mistakes.finish(config::build(arguments, table, providers).map(|config| CliCommand::Run(Box::new(config))))
 }
 
 /// The parser: the table's flags, and subcommands beside them.
-fn command() -> clap::Command {
+fn command(table: &FlagTable) -> clap::Command {
     let choice = |name: &'static str| clap::Arg::new(name).required(true);
     let completion = clap::Command::new("completion")
         .about("Prints a completion script for a shell")
@@ -133,23 +144,23 @@ fn command() -> clap::Command {
         .subcommand(node_manager::command())
         .subcommand(health_probe_proxy::command())
         .subcommand(generate);
-    arguments::add_flags(command)
+    arguments::add_flags(command, table)
 }
 
-fn completion(chosen: &ArgMatches) -> String {
+fn completion(chosen: &ArgMatches, table: &FlagTable) -> String {
     let shell = chosen.get_one::<Shell>("shell").copied().unwrap_or(Shell::Bash);
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command(), NAME, &mut script);
+    clap_complete::generate(shell, &mut command(table), NAME, &mut script);
     String::from_utf8_lossy(&script).into_owned()
 }
 
-fn page(chosen: &ArgMatches) -> String {
+fn page(chosen: &ArgMatches, table: &FlagTable) -> String {
     match chosen.get_one::<String>("page").map(String::as_str) {
         Some("feature-gates") => docs::feature_gates(),
         Some("controllers") => docs::controllers(),
         Some("cloud-node-manager") => docs::node_manager(),
         Some("health-probe-proxy") => docs::health_probe_proxy(),
-        _ => docs::flags(),
+        _ => docs::flags(table),
     }
 }
 

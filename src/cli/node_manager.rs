@@ -9,10 +9,7 @@ use super::{
     arguments::{self, FlagArguments},
     command::CliCommand as Parsed,
     config,
-    flags::{
-        FlagSpec, generic,
-        node_manager::{NodeManagerFlagSection, sections},
-    },
+    flags::{FlagSection, FlagSpec, generic, node_manager::sections},
     usage_errors::{UsageError, UsageErrors},
     value::VersionRequest,
     version::{NODE_MANAGER as NAME, VERSION, VERSION_WORD},
@@ -28,15 +25,15 @@ pub(super) fn command() -> Command {
         .args_override_self(true)
         .disable_version_flag(true)
         .subcommand(Command::new(VERSION_WORD).about("Prints the name and the version, as --version does"));
-    sections().into_iter().fold(command, |command, NodeManagerFlagSection { title, flags }| {
+    sections().into_iter().fold(command, |command, FlagSection { title, flags }| {
         command.args(flags.iter().map(|spec| arguments::argument(spec).help_heading(title)))
     })
 }
 
 /// Reads the subcommand's words. `providers` are those that know the machine they run on.
 pub(super) fn parse(matches: &ArgMatches, providers: &[&str], mut mistakes: UsageErrors) -> Result<Parsed, UsageError> {
-    let specs: Vec<FlagSpec> = sections().into_iter().flat_map(|section| section.flags).collect();
-    let mut arguments = FlagArguments::for_subcommand(matches, &specs.iter().collect::<Vec<_>>());
+    let specs: Vec<FlagSpec> = sections().iter().flat_map(|section| section.flags.to_vec()).collect();
+    let mut arguments = FlagArguments::new(matches, &specs);
     mistakes.add_invalid_values(&arguments);
     let is_word = matches.subcommand_name() == Some(VERSION_WORD);
     if is_word || matches!(arguments.read(&generic::VERSION), VersionRequest::Short | VersionRequest::Raw) {
@@ -52,10 +49,14 @@ mod tests {
     use std::{ffi::OsString, time::Duration};
 
     use super::*;
-    use crate::cli::{CliCommand as Parsed, ProviderNames, config::NodeManagerConfig, parse_for};
+    use crate::cli::{CliCommand as Parsed, RegisteredProviders, config::NodeManagerConfig, parse_for};
 
     fn read(line: &str) -> Result<Parsed, UsageError> {
-        let providers = ProviderNames { all: &["azure", "fake", "other"], checkable: &[], local: &["azure", "fake"] };
+        let providers = RegisteredProviders {
+            all: &["azure", "fake", "other"],
+            local: &["azure", "fake"],
+            ..RegisteredProviders::default()
+        };
         parse_for(line.split(' ').map(OsString::from), providers)
     }
 

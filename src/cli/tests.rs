@@ -6,13 +6,20 @@ use super::{
     logging::{LogFormat, ModuleLevel},
     *,
 };
-use crate::serving::config::{RequestHeaderNames, TlsMinVersion};
+use crate::{
+    providers::registry,
+    serving::config::{RequestHeaderNames, TlsMinVersion},
+};
 
 const PROVIDERS: &[&str] = &["azure", "fake", "gce"];
 
 fn parsed(line: &str) -> Result<CliCommand, UsageError> {
     let words = [NAME].into_iter().chain(line.split_whitespace()).map(OsString::from);
-    parse(words, PROVIDERS, &["azure"])
+    parse_for(words, providers(registry().flags()))
+}
+
+fn providers(flags: &[FlagSection]) -> RegisteredProviders<'_> {
+    RegisteredProviders { all: PROVIDERS, checkable: &["azure"], local: PROVIDERS, flags }
 }
 
 /// The configuration for these flags of the fake provider.
@@ -420,7 +427,7 @@ fn completions_for_every_shell_know_the_flags() {
 
 #[test]
 fn pages_are_printed() {
-    assert_eq!(printed("generate-docs flags"), docs::flags());
+    assert_eq!(printed("generate-docs flags"), docs::flags(&FlagTable::new(registry().flags())));
     assert_eq!(printed("generate-docs feature-gates"), docs::feature_gates());
     assert_eq!(printed("generate-docs controllers"), docs::controllers());
 }
@@ -441,7 +448,7 @@ fn the_leader_migration_file_is_checked_when_enabled() {
 fn flagz_shows_every_flag_and_reads_back() {
     let first = config("--min-resync-period=90s --controllers=route --feature-gates=AllBeta=false --profiling=0");
     let flagz = first.flagz();
-    assert_eq!(flagz.len(), flags::all().count());
+    assert_eq!(flagz.len(), FlagTable::new(registry().flags()).all().count());
     let value = |name: &str| flagz.iter().find(|(flag, _)| flag == name).unwrap().1.clone();
     assert_eq!(value("min-resync-period"), "1m30s");
     assert_eq!(value("profiling"), "false");

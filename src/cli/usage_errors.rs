@@ -49,6 +49,11 @@ pub(super) fn parse_words(command: &Command, mut words: Vec<OsString>) -> Result
     }
 }
 
+/// The complaints, if there are any.
+pub(super) fn refuse(lines: Vec<String>) -> Result<(), UsageError> {
+    if lines.is_empty() { Ok(()) } else { Err(UsageError::new(lines)) }
+}
+
 impl UsageErrors {
     /// Whether there is none so far.
     pub(super) fn is_empty(&self) -> bool {

@@ -2,6 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use crate::flags::FlagTexts;
+
 /// What a provider is built from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProviderConfig {
@@ -13,6 +15,8 @@ pub struct ProviderConfig {
     pub reload: bool,
     /// `--cluster-name`.
     pub cluster_name: String,
+    /// The flags that providers have registered; each has its default for `check-config`.
+    pub flags: FlagTexts,
 }
 
 /// What a provider for the one machine it runs on is built from: the cloud of a cloud-node-manager.

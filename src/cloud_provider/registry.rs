@@ -8,7 +8,8 @@ use k8s_openapi::api::core::v1::{Node, Service};
 pub use super::config::{LocalConfig, ProviderConfig, SecretRef};
 use super::{CloudProvider, CloudResult};
 use crate::{
-    metrics::Metrics,
+    flags::{FlagSection, FlagSpec},
+    metrics::{Metric, MetricTable, Metrics, RegistryError},
     runtime::{clock::Clock, events::EventRecorder, leader_election::Leadership, shutdown::Shutdown, store::InformerStore},
 };
 
@@ -23,7 +24,7 @@ pub struct ProviderContext {
     pub shutdown: Shutdown,
     /// Time.
     pub clock: Clock,
-    /// The process's metrics, for the provider's own rows of the table.
+    /// The process's metrics; [`Metrics::table`] has the provider's own.
     pub metrics: Arc<Metrics>,
     /// The cluster's Nodes as last seen, pruned. Empty until the first list; read only.
     pub nodes: InformerStore<Node>,
@@ -73,6 +74,15 @@ pub struct Registry {
     factories: BTreeMap<String, Arc<ProviderFactory>>,
     checks: BTreeMap<String, Arc<ProviderCheck>>,
     locals: BTreeMap<String, Arc<LocalFactory>>,
+    flags: Vec<FlagSection>,
+    metrics: Vec<ProviderMetricTable>,
+}
+
+/// A table of metrics, and how its handles are registered.
+#[derive(Clone, Copy)]
+struct ProviderMetricTable {
+    rows: &'static [Metric],
+    register: fn(&Metrics) -> Result<(), RegistryError>,
 }
 
 impl Registry {
@@ -109,6 +119,34 @@ impl Registry {
     ) -> Self {
         self.locals.insert(name.into(), Arc::new(factory));
         self
+    }
+
+    /// Adds a provider's own flags of the manager, under a heading of their own; [`ProviderConfig::flags`] has their values. Below the
+    /// first such heading stand the flags that all providers share. A name that another flag has ends the program at its start.
+    pub fn with_flags(mut self, title: &'static str, flags: &'static [FlagSpec]) -> Self {
+        self.flags.push(FlagSection::of(title, flags));
+        self
+    }
+
+    /// Adds a provider's own metrics. [`Metrics::table`] of [`ProviderContext::metrics`] has their handles.
+    pub fn with_metrics<T: MetricTable>(mut self) -> Self {
+        self.metrics.push(ProviderMetricTable { rows: T::TABLE, register: Metrics::register::<T> });
+        self
+    }
+
+    /// The metrics that providers have registered.
+    pub fn metrics(&self) -> Vec<Metric> {
+        self.metrics.iter().flat_map(|table| table.rows).copied().collect()
+    }
+
+    /// Registers the metrics of all providers; an error when two metrics have one name.
+    pub fn register_metrics(&self, metrics: &Metrics) -> Result<(), RegistryError> {
+        self.metrics.iter().try_for_each(|table| (table.register)(metrics))
+    }
+
+    /// The flags that providers have registered.
+    pub fn flags(&self) -> &[FlagSection] {
+        &self.flags
     }
 
     /// Names of the providers for cloud-node-manager, in order.

@@ -1,13 +1,14 @@
-//! The metrics page of the documentation, derived from the table of metrics.
+//! The metrics page of the documentation, derived from the tables of metrics.
 //!
-//! In: [`TABLE`]. Out: `docs/reference/metrics.md`, which `tests/reference_docs.rs` compares with the file.
+//! In: the rows of [`CoreMetrics`] and those of providers. Out: `docs/reference/metrics.md`, which `tests/reference_docs.rs` compares with the file.
 
 use std::fmt::Write;
 
-use crate::metrics::{Metric, MetricKind, TABLE};
+use crate::metrics::{CoreMetrics, Metric, MetricKind, MetricTable};
 
-/// The text of `docs/reference/metrics.md`.
-pub fn metrics_reference() -> String {
+/// The text of `docs/reference/metrics.md` for a binary whose providers have registered these metrics.
+pub fn metrics_reference(registered: &[Metric]) -> String {
+    let rows = || CoreMetrics::TABLE.iter().chain(registered);
     let mut page = String::from(
         "# Metrics\n\n\
          <!-- Generated from the table in src/metrics.rs; do not edit. `make docs` writes it again. -->\n\n\
@@ -17,11 +18,11 @@ pub fn metrics_reference() -> String {
          `cloud_controller_manager_`.\n\n\
          | Metric | Kind | Stability | Labels | Meaning |\n|---|---|---|---|---|\n",
     );
-    for metric in TABLE {
+    for metric in rows() {
         page.push_str(&row(metric));
     }
     page.push_str("\n## Buckets of the histograms\n\n| Metric | Upper bounds |\n|---|---|\n");
-    for metric in TABLE {
+    for metric in rows() {
         if let MetricKind::Histogram(buckets) = metric.kind {
             let bounds: Vec<_> = buckets.iter().map(f64::to_string).collect();
             let _ = writeln!(page, "| `{}` | {} |", metric.name, bounds.join(", "));
@@ -48,8 +49,8 @@ mod tests {
 
     #[test]
     fn every_metric_has_a_row() {
-        let page = metrics_reference();
-        for metric in TABLE {
+        let page = metrics_reference(&[]);
+        for metric in CoreMetrics::TABLE {
             assert!(page.contains(&format!("| `{}` |", metric.name)), "{}", metric.name);
         }
     }

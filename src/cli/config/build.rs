@@ -11,8 +11,8 @@ use crate::cli::{
     controllers,
     feature_gates::{self, FeatureGates},
     flags::{
-        self, FlagEffect, FlagSpec, FlagVisibility, TypedFlag, azure, cloud, controllers as pace, generic, leader_election,
-        logging as log, node_manager as local,
+        FlagEffect, FlagSpec, FlagTable, FlagVisibility, TypedFlag, cloud, controllers as pace, generic, leader_election,
+        logging as log, node_manager as local, provider_config,
     },
     label_selector,
     logging::LoggingOptions,
@@ -24,6 +24,7 @@ use crate::controllers::node::config::NodeControllerConfig;
 use crate::controllers::node_lifecycle::config::NodeLifecycleControllerConfig;
 use crate::controllers::route::config::RouteControllerConfig;
 use crate::controllers::service::config::ServiceControllerConfig;
+use crate::flags::FlagTexts;
 use crate::node_manager::config::NodeManagerSettings;
 use crate::runtime::{client::KubeClientConfig, leader_election::lease::JITTER_FACTOR};
 use crate::serving::config::SecureServingConfig;
@@ -41,11 +42,13 @@ struct OptionsBuilder {
 }
 
 /// Turns arguments into the configuration, or into one line per complaint.
-pub(crate) fn build(arguments: FlagArguments, providers: &[&str]) -> Result<ManagerConfig, Vec<String>> {
-    let mut builder = OptionsBuilder { notices: notices(&arguments, flags::all()), arguments, errors: Vec::new() };
+pub(crate) fn build(arguments: FlagArguments, table: &FlagTable, providers: &[&str]) -> Result<ManagerConfig, Vec<String>> {
+    let flagz = arguments.effective(table.all());
+    let provider_flags = arguments.texts_of(table.registered());
+    let mut builder = OptionsBuilder { notices: notices(&arguments, table.all()), arguments, errors: Vec::new() };
     let feature_gates = builder.feature_gates();
     let config = ManagerConfig {
-        cloud: builder.cloud(providers),
+        cloud: builder.cloud(providers, provider_flags),
         kube_api: builder.kube_api(NAME),
         use_service_account_credentials: builder.read(&generic::USE_SERVICE_ACCOUNT_CREDENTIALS),
         leader_election: builder.leader_election(),
@@ -62,6 +65,7 @@ pub(crate) fn build(arguments: FlagArguments, providers: &[&str]) -> Result<Mana
         version: builder.version(),
         feature_gates,
         notices: builder.notices,
+        flagz,
         arguments: builder.arguments,
     };
     if builder.errors.is_empty() { Ok(config) } else { Err(builder.errors) }
@@ -73,7 +77,7 @@ pub(crate) fn build_for_check(
     providers: &[&str],
 ) -> Result<(KubeCloudSharedOptions, KubeClientConfig), Vec<String>> {
     let mut builder = OptionsBuilder { notices: Vec::new(), arguments, errors: Vec::new() };
-    let parts = (builder.cloud(providers), builder.kube_api(NAME));
+    let parts = (builder.cloud(providers, FlagTexts::default()), builder.kube_api(NAME));
     if builder.errors.is_empty() { Ok(parts) } else { Err(builder.errors) }
 }
 
@@ -83,9 +87,9 @@ pub(crate) fn build_for_node_manager(
     specs: &[FlagSpec],
     providers: &[&str],
 ) -> Result<NodeManagerConfig, Vec<String>> {
-    let flagz = arguments.effective_of(specs.iter());
+    let flagz = arguments.effective(specs.iter());
     let mut builder = OptionsBuilder { notices: notices(&arguments, specs.iter()), arguments, errors: Vec::new() };
-    let cloud = builder.cloud(providers);
+    let cloud = builder.cloud(providers, FlagTexts::default());
     let config = NodeManagerConfig {
         provider: cloud.provider,
         cloud_config: cloud.config.cloud_config,
@@ -175,14 +179,15 @@ impl OptionsBuilder {
         resolution.gates
     }
 
-    fn cloud(&mut self, providers: &[&str]) -> KubeCloudSharedOptions {
+    fn cloud(&mut self, providers: &[&str], provider_flags: FlagTexts) -> KubeCloudSharedOptions {
         let config = KubeCloudSharedOptions {
             provider: self.read(&cloud::CLOUD_PROVIDER),
             config: ProviderConfig {
                 cloud_config: path(self.read(&cloud::CLOUD_CONFIG)),
                 cloud_config_secret: self.config_secret(),
-                reload: self.read(&azure::ENABLE_DYNAMIC_RELOADING),
+                reload: self.read(&provider_config::ENABLE_DYNAMIC_RELOADING),
                 cluster_name: self.read(&cloud::CLUSTER_NAME),
+                flags: provider_flags,
             },
             allow_untagged_cloud: self.read(&cloud::ALLOW_UNTAGGED_CLOUD),
             allocate_node_cidrs: self.read(&cloud::ALLOCATE_NODE_CIDRS),
@@ -203,8 +208,9 @@ impl OptionsBuilder {
     }
 
     fn config_secret(&self) -> Option<SecretRef> {
-        let name = self.read(&azure::CLOUD_CONFIG_SECRET_NAME);
-        let (namespace, key) = (self.read(&azure::CLOUD_CONFIG_SECRET_NAMESPACE), self.read(&azure::CLOUD_CONFIG_KEY));
+        let name = self.read(&provider_config::CLOUD_CONFIG_SECRET_NAME);
+        let (namespace, key) =
+            (self.read(&provider_config::CLOUD_CONFIG_SECRET_NAMESPACE), self.read(&provider_config::CLOUD_CONFIG_KEY));
         (!name.is_empty()).then_some(SecretRef { namespace, name, key })
     }
 
@@ -294,10 +300,10 @@ impl OptionsBuilder {
     }
 
     fn node_filter(&mut self) -> Option<String> {
-        let text = self.read(&azure::NODE_FILTER_REQUIREMENTS);
+        let text = self.read(&provider_config::NODE_FILTER_REQUIREMENTS);
         if let Err(problem) = label_selector::check(&text) {
             let accepted = format!("want a label selector, as `kubectl get nodes -l` takes it: {problem}");
-            self.refuse(&azure::NODE_FILTER_REQUIREMENTS, &text, &accepted);
+            self.refuse(&provider_config::NODE_FILTER_REQUIREMENTS, &text, &accepted);
         }
         (!text.trim().is_empty()).then_some(text)
     }
@@ -328,7 +334,7 @@ impl OptionsBuilder {
     fn route(&mut self, gates: &FeatureGates) -> RouteControllerConfig {
         RouteControllerConfig {
             cluster_cidrs: self.read(&cloud::CLUSTER_CIDR),
-            nodes_are_filtered: !self.read(&azure::NODE_FILTER_REQUIREMENTS).trim().is_empty(),
+            nodes_are_filtered: !self.read(&provider_config::NODE_FILTER_REQUIREMENTS).trim().is_empty(),
             reconciliation_period: self.positive(&pace::ROUTE_RECONCILIATION_PERIOD),
             watch_based: gates.enabled(feature_gates::WATCH_BASED_ROUTES),
         }

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use crate::cli::{
     arguments::FlagArguments,
-    duration,
     flags::{TypedFlag, cloud, controllers, generic, leader_election, serving::secure, webhooks},
     value::FlagValue,
 };
+use crate::flags::duration;
 
 pub(super) fn configz(arguments: &FlagArguments) -> Value {
     let time = |flag: &TypedFlag<_>| Value::String(duration::format(arguments.read(flag)));

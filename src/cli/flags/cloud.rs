@@ -2,11 +2,11 @@
 
 use ipnet::IpNet;
 
-use super::flags;
+use super::declare_flags;
 
 const NO_IPAM: &str = "this program allocates no pod CIDRs: kube-controller-manager's node-ipam controller does";
 
-flags! {
+declare_flags! {
     CLOUD_PROVIDER: String = "cloud-provider" "azure" "Name of the cloud provider.";
     CLOUD_CONFIG: String = "cloud-config" "" "File with the provider's own configuration.";
     CLUSTER_NAME: String = "cluster-name" "kubernetes" "Name of the cluster, part of the names of cloud resources.";

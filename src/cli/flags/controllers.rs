@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::flags;
+use super::declare_flags;
 
-flags! {
+declare_flags! {
     CONTROLLERS: Vec<String> = "controllers" "*"
         "Controllers to run: '*' stands for all, 'name' enables one, '-name' disables one; the first mention of a \
          name counts.";

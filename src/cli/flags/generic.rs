@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::flags;
+use super::declare_flags;
 use crate::cli::value::{MapStringBool, VersionRequest};
 
-flags! {
+declare_flags! {
     KUBECONFIG: String = "kubeconfig" ""
         "File with address and credentials of the API server; empty: the pod's service account.";
     MASTER: String = "master" "" "Address of the API server, in place of the one in --kubeconfig.";

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::flags;
+use super::declare_flags;
 
 const NO_MIGRATION: &str =
     "migration from kube-controller-manager ended with Kubernetes 1.29; all controllers share one lease";
 
-flags! {
+declare_flags! {
     LEADER_ELECT: bool = "leader-elect" "true" "Whether replicas elect a leader; only the leader writes.";
     LEASE_DURATION: Duration = "leader-elect-lease-duration" "15s"
         "How long other replicas wait, after the last renewal they saw, before they take the lease.";

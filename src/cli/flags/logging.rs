@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::flags;
+use super::declare_flags;
 use crate::cli::logging::{LogFormat, ModuleLevel};
 
 const UNBUFFERED: &str = "every line is written to stderr at once";
 
-flags! {
+declare_flags! {
     V: i32 = "v" "0" "Verbosity of the log: 0 to 3 information, 4 and 5 debugging, 6 and more everything." [short('v')];
     VMODULE: Vec<ModuleLevel> = "vmodule" "" "Verbosity for source files by pattern, such as route*=4.";
     LOGGING_FORMAT: LogFormat = "logging-format" "text" "Format of the log." [aliases(&["log-format"])];

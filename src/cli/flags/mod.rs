@@ -1,41 +1,37 @@
 //! Every flag once: name, kind of value, default, section, help and effect. The parser, `--help`, completions, `/flagz`
-//! and the reference page derive from [`SECTIONS`].
+//! and the reference page derive from a [`FlagTable`]: the program's own flags, and those that providers have registered.
 //!
 //! Names, kinds and defaults are upstream's (`k8s.io/cloud-provider/options`, `k8s.io/apiserver/pkg/server/options`,
 //! `k8s.io/component-base`), so that the arguments of a Go deployment mean the same here.
 
-pub mod azure;
 pub mod cloud;
 pub mod controllers;
-mod flag;
 pub mod generic;
 pub mod health_probe_proxy;
 pub mod leader_election;
 pub mod logging;
 pub mod node_manager;
+pub mod provider_config;
 pub mod serving;
+mod table;
 pub mod webhooks;
 
-pub(crate) use self::flag::flags;
-pub use self::flag::{FlagEffect, FlagSection, FlagSpec, FlagVisibility, TypedFlag};
+pub use self::table::FlagTable;
+pub(crate) use crate::flags::declare_flags;
+pub use crate::flags::{FlagEffect, FlagSection, FlagSpec, FlagVisibility, TypedFlag};
 
-pub const SECTIONS: &[FlagSection] = &[
-    FlagSection { title: "Cloud and cluster", flags: cloud::FLAGS },
-    FlagSection { title: "Controllers", flags: controllers::FLAGS },
-    FlagSection { title: "Generic", flags: generic::FLAGS },
-    FlagSection { title: "Leader election", flags: leader_election::FLAGS },
-    FlagSection { title: "Secure serving", flags: serving::SERVING },
-    FlagSection { title: "Authentication", flags: serving::AUTHENTICATION },
-    FlagSection { title: "Authorization", flags: serving::AUTHORIZATION },
-    FlagSection { title: "Logging", flags: logging::FLAGS },
-    FlagSection { title: "Webhooks", flags: webhooks::FLAGS },
-    FlagSection { title: "Azure", flags: azure::FLAGS },
+/// The program's own sections, without [`provider_config`].
+const SECTIONS: &[FlagSection] = &[
+    FlagSection::of("Cloud and cluster", cloud::FLAGS),
+    FlagSection::of("Controllers", controllers::FLAGS),
+    FlagSection::of("Generic", generic::FLAGS),
+    FlagSection::of("Leader election", leader_election::FLAGS),
+    FlagSection::of("Secure serving", serving::SERVING),
+    FlagSection::of("Authentication", serving::AUTHENTICATION),
+    FlagSection::of("Authorization", serving::AUTHORIZATION),
+    FlagSection::of("Logging", logging::FLAGS),
+    FlagSection::of("Webhooks", webhooks::FLAGS),
 ];
-
-/// All rows in order.
-pub fn all() -> impl Iterator<Item = &'static FlagSpec> {
-    SECTIONS.iter().flat_map(|section| section.flags)
-}
 
 #[cfg(test)]
 mod tests;

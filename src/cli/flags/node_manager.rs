@@ -2,9 +2,9 @@
 //!
 //! Upstream: `cmd/cloud-node-manager/app/nodemanager.go` and `config`.
 
-use super::{FlagEffect, FlagSpec, cloud, controllers, flags, generic, logging, serving};
+use super::{FlagEffect, FlagSection, FlagSpec, cloud, controllers, declare_flags, generic, logging, serving};
 
-flags! {
+declare_flags! {
     NODE_NAME: String = "node-name" "" "Name of this machine's Node; empty: the host name. Lower-cased either way.";
     USE_INSTANCE_METADATA: bool = "use-instance-metadata" "true"
         "Whether the machine asks the cloud's metadata service what it is. false: it asks the cloud's API, with the \
@@ -39,18 +39,9 @@ const DEFAULTS: &[(&str, &str)] = &[("kube-api-content-type", ""), ("min-resync-
 /// Where a flag of the manager has no effect here.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[("min-resync-period", "nothing is checked but what changed")];
 
-/// A heading with its flags as they are here.
-#[derive(Debug, Clone)]
-pub struct NodeManagerFlagSection {
-    /// Heading in `--help` and on the reference page.
-    pub title: &'static str,
-    pub flags: Vec<FlagSpec>,
-}
-
-pub fn sections() -> Vec<NodeManagerFlagSection> {
-    let of =
-        |title, flags: &[&FlagSpec]| NodeManagerFlagSection { title, flags: flags.iter().map(|spec| adapt(spec)).collect() };
-    let all = |title, flags: &'static [FlagSpec]| NodeManagerFlagSection { title, flags: flags.iter().map(adapt).collect() };
+pub fn sections() -> Vec<FlagSection> {
+    let of = |title, flags: &[&FlagSpec]| FlagSection { title, flags: flags.iter().map(|spec| adapt(spec)).collect() };
+    let all = |title, flags: &'static [FlagSpec]| FlagSection { title, flags: flags.iter().map(adapt).collect() };
     vec![
         all("Node", FLAGS),
         of("Cloud and cluster", SHARED),
@@ -64,11 +55,10 @@ pub fn sections() -> Vec<NodeManagerFlagSection> {
 /// The row as it is here.
 fn adapt(spec: &FlagSpec) -> FlagSpec {
     let find = |table: &[(&str, &'static str)]| table.iter().find(|(name, _)| *name == spec.name).map(|(_, text)| *text);
-    FlagSpec {
-        default: find(DEFAULTS).unwrap_or(spec.default),
-        effect: find(WITHOUT_EFFECT).map_or(spec.effect, FlagEffect::Ignored),
-        ..*spec
-    }
+    let mut adapted = *spec;
+    adapted.default = find(DEFAULTS).unwrap_or(spec.default);
+    adapted.effect = find(WITHOUT_EFFECT).map_or(spec.effect, FlagEffect::Ignored);
+    adapted
 }
 
 #[cfg(test)]
@@ -97,7 +87,7 @@ mod tests {
 
     #[test]
     fn upstreams_flags_have_its_defaults() {
-        let all: Vec<FlagSpec> = sections().into_iter().flat_map(|section| section.flags).collect();
+        let all: Vec<FlagSpec> = sections().iter().flat_map(|section| section.flags.to_vec()).collect();
         for (name, default) in UPSTREAM {
             let found: Vec<_> = all.iter().filter(|spec| spec.name == *name).collect();
             assert_eq!(found.len(), 1, "{name}");

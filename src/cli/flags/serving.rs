@@ -6,10 +6,10 @@ pub use secure::FLAGS as SERVING;
 
 /// Listener and TLS.
 pub mod secure {
-    use crate::cli::{flags::flags, value::BindIp};
     use crate::serving::config::SniCertKey;
+    use crate::{cli::value::BindIp, flags::declare_flags};
 
-    flags! {
+    declare_flags! {
         BIND_ADDRESS: BindIp = "bind-address" "0.0.0.0" "Address to listen on.";
         SECURE_PORT: i32 = "secure-port" "10258" "Port for HTTPS; 0: no server.";
         CERT_DIR: String = "cert-dir" ""
@@ -35,9 +35,9 @@ pub mod secure {
 pub mod authentication {
     use std::time::Duration;
 
-    use crate::cli::flags::flags;
+    use crate::flags::declare_flags;
 
-    flags! {
+    declare_flags! {
         KUBECONFIG: String = "authentication-kubeconfig" "" "File for the API server that reviews tokens."
             [ignored("tokens are reviewed by the API server of --kubeconfig")];
         SKIP_LOOKUP: bool = "authentication-skip-lookup" "false"
@@ -64,9 +64,9 @@ pub mod authentication {
 pub mod authorization {
     use std::time::Duration;
 
-    use crate::cli::flags::flags;
+    use crate::flags::declare_flags;
 
-    flags! {
+    declare_flags! {
         KUBECONFIG: String = "authorization-kubeconfig" "" "File for the API server that reviews access."
             [ignored("access is reviewed by the API server of --kubeconfig")];
         ALWAYS_ALLOW_PATHS: Vec<String> = "authorization-always-allow-paths" "/healthz,/readyz,/livez"

@@ -1,12 +1,12 @@
 //! Flags of upstream's webhook server (KEP-2699), which no provider here fills.
 
-use super::flags;
+use super::declare_flags;
 use crate::cli::value::BindIp;
 use crate::serving::config::SniCertKey;
 
 const NONE: &str = "this program hosts no webhooks";
 
-flags! {
+declare_flags! {
     WEBHOOKS: Vec<String> = "webhooks" "" "Webhooks to serve." [ignored(NONE)];
     BIND_ADDRESS: BindIp = "webhook-bind-address" "0.0.0.0" "Address to listen on." [ignored(NONE)];
     SECURE_PORT: i32 = "webhook-secure-port" "10260" "Port for HTTPS." [ignored(NONE)];

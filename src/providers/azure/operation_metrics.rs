@@ -7,6 +7,7 @@ use std::{future::Future, pin::Pin};
 
 use tokio::time::Instant;
 
+use super::metrics::AzureMetrics;
 use crate::{metrics::Metrics, runtime::clock::Clock};
 
 /// Labels of an operation.
@@ -59,13 +60,14 @@ impl<'a> OperationTimer<'a> {
 
 impl Drop for OperationTimer<'_> {
     fn drop(&mut self) {
+        let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
         let OperationLabels { area, request, resource_group, subscription, source } = self.labels;
         let (request, group) = (format!("{area}_{request}"), resource_group.to_lowercase());
         let labels = [request.as_str(), &group, subscription, source];
         let took = self.clock.now() - self.started;
-        self.metrics.azure_op_duration.with_label_values(&labels).observe(took.as_secs_f64());
+        metrics.rows.azure_op_duration.with_label_values(&labels).observe(took.as_secs_f64());
         if !self.succeeded {
-            self.metrics.azure_op_failures.with_label_values(&labels).inc();
+            metrics.rows.azure_op_failures.with_label_values(&labels).inc();
         }
         let subject = format!("{area} {source}");
         match REQUESTS.iter().find(|(known, _, last)| *known == area && *last == self.labels.request) {
@@ -73,9 +75,9 @@ impl Drop for OperationTimer<'_> {
                 let of = |request: &&str| {
                     [&format!("{area}_{request}"), &group, subscription, source].map(str::to_owned).to_vec()
                 };
-                self.metrics.operations_ended(&subject, requests.iter().map(of).collect());
+                metrics.operations_ended(&subject, requests.iter().map(of).collect());
             }
-            _ => self.metrics.operations_go_on(&subject),
+            _ => metrics.operations_go_on(&subject),
         }
     }
 }

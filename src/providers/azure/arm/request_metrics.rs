@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{ArmError, request::RequestTemplate, spelling};
-use crate::metrics::Metrics;
+use crate::{metrics::Metrics, providers::azure::metrics::AzureMetrics};
 
 /// What stands for all values that somebody other than the operator chose.
 pub(super) const OTHER: &str = "other";
@@ -51,27 +51,30 @@ impl ArmRequestMetrics<'_> {
 
     /// A call has ended.
     pub(super) fn call_ended<T>(&self, ask: &RequestTemplate, took: Duration, outcome: Result<&T, &ArmError>) {
+        let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
         let (subscription, group) = self.group_labels(ask.url.path());
         let labels = [ask.call, ask.kind.metric, &group, subscription];
-        self.metrics.arm_request_duration.with_label_values(&labels).observe(took.as_secs_f64());
+        metrics.rows.arm_request_duration.with_label_values(&labels).observe(took.as_secs_f64());
         if let Err(error) = outcome {
             let status = error.status.map(|status| status.to_string()).unwrap_or_default();
             let [call, resource, group, subscription] = labels;
             let labels = [call, resource, group, subscription, &status, code_label(&error.code)];
-            self.metrics.arm_request_errors.with_label_values(&labels).inc();
+            metrics.rows.arm_request_errors.with_label_values(&labels).inc();
         }
     }
 
     /// ARM answered that a quota is used up.
     pub(super) fn throttled(&self, ask: &RequestTemplate) {
+        let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
         let (subscription, group) = self.group_labels(ask.url.path());
-        self.metrics.arm_request_throttled.with_label_values(&[ask.call, ask.kind.metric, &group, subscription]).inc();
+        metrics.rows.arm_request_throttled.with_label_values(&[ask.call, ask.kind.metric, &group, subscription]).inc();
     }
 
     /// The budget made a request wait.
     pub(super) fn rate_limited(&self, ask: &RequestTemplate) {
+        let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
         let (subscription, group) = self.group_labels(ask.url.path());
-        self.metrics.arm_request_rate_limited.with_label_values(&[ask.call, ask.kind.metric, &group, subscription]).inc();
+        metrics.rows.arm_request_rate_limited.with_label_values(&[ask.call, ask.kind.metric, &group, subscription]).inc();
     }
 }
 

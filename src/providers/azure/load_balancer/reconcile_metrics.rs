@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Service;
 use crate::providers::azure::planner::load_balancer::annotations::{
     ADDITIONAL_PUBLIC_IPS, ALLOWED_IP_RANGES, ALLOWED_SERVICE_TAGS, INTERNAL, PIP_NAME, PIP_PREFIX_ID, SOURCE_RANGES,
 };
-use crate::{metrics::Metrics, runtime::clock::Clock};
+use crate::{metrics::Metrics, providers::azure::metrics::AzureMetrics, runtime::clock::Clock};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LoadBalancerMethod {
@@ -84,10 +84,11 @@ struct ReconcileTimer<'a> {
 
 impl Drop for ReconcileTimer<'_> {
     fn drop(&mut self) {
+        let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
         let took = self.clock.now() - self.started;
-        self.metrics.provider_reconcile_duration.with_label_values(&self.labels).observe(took.as_secs_f64());
+        metrics.rows.provider_reconcile_duration.with_label_values(&self.labels).observe(took.as_secs_f64());
         if !self.succeeded {
-            self.metrics.provider_reconcile_errors.with_label_values(&self.labels).inc();
+            metrics.rows.provider_reconcile_errors.with_label_values(&self.labels).inc();
         }
     }
 }
@@ -134,7 +135,8 @@ mod tests {
         let never = LoadBalancerMethod::Get.observe(&metrics, clock, &service, Box::pin(never));
         assert!(tokio::time::timeout(std::time::Duration::from_secs(1), never).await.is_err());
         let labels = LoadBalancerMethod::Get.labels(&service);
-        assert_eq!(metrics.provider_reconcile_duration.with_label_values(&labels).get_sample_count(), 3);
-        assert_eq!(metrics.provider_reconcile_errors.with_label_values(&labels).get(), 2.0);
+        let rows = &metrics.table::<AzureMetrics>().unwrap().rows;
+        assert_eq!(rows.provider_reconcile_duration.with_label_values(&labels).get_sample_count(), 3);
+        assert_eq!(rows.provider_reconcile_errors.with_label_values(&labels).get(), 2.0);
     }
 }

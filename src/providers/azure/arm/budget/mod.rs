@@ -36,7 +36,7 @@ use self::{
     quota_headers::{QuotaHeaders, QuotaUpdate},
 };
 use super::{request_metrics::OTHER, retry_after::retry_after};
-use crate::{metrics::Metrics, runtime::clock::Clock};
+use crate::{metrics::Metrics, providers::azure::metrics::AzureMetrics, runtime::clock::Clock};
 
 /// How often the gauges are brought up to date while a bucket refills.
 const REFRESH: Duration = Duration::from_secs(10);
@@ -117,11 +117,10 @@ impl Budget {
         place.is_admitted = true;
         let waited = shared.clock.now().saturating_duration_since(start);
         let obstacle = place.ticket.charges.get(obstacle.limiting_bucket).filter(|_| !waited.is_zero());
-        shared
-            .metrics
-            .azure_arm_budget_wait
-            .with_label_values(&[obstacle.map_or("none", |drain| drain.id.name.as_ref()), urgency.as_str()])
-            .observe(waited.as_secs_f64());
+        if let Some(metrics) = shared.metrics.table::<AzureMetrics>() {
+            let labels = [obstacle.map_or("none", |drain| drain.id.name.as_ref()), urgency.as_str()];
+            metrics.rows.azure_arm_budget_wait.with_label_values(&labels).observe(waited.as_secs_f64());
+        }
         waited
     }
 
@@ -179,14 +178,16 @@ impl BudgetShared {
             "ARM throttled requests; requests of this quota pause");
         let subscription = if self.settings.is_labelled(&id.subscription) { id.subscription.as_str() } else { OTHER };
         let labels = [subscription, id.name.as_ref()];
-        self.metrics.azure_arm_budget_pauses_total.with_label_values(&labels).inc();
-        self.metrics.azure_arm_budget_paused_seconds.with_label_values(&labels).inc_by(pause.as_secs_f64());
+        let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
+        metrics.rows.azure_arm_budget_pauses_total.with_label_values(&labels).inc();
+        metrics.rows.azure_arm_budget_paused_seconds.with_label_values(&labels).inc_by(pause.as_secs_f64());
     }
 
     fn publish(&self, state: &BudgetState, now: Instant) {
+        let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
         let shown = |id: &limits::BucketId| id.resource.is_none() && self.settings.is_labelled(&id.subscription);
         for (id, bucket) in state.buckets.iter().filter(|(id, _)| shown(id)) {
-            let gauge = &self.metrics.azure_arm_budget_tokens;
+            let gauge = &metrics.rows.azure_arm_budget_tokens;
             let left = if bucket.paused_for(now).is_zero() { bucket.left(now) } else { 0.0 };
             gauge.with_label_values(&[id.subscription.as_str(), id.name.as_ref()]).set(left);
         }

@@ -1,8 +1,8 @@
-//! What a row of the table of flags says, and how sections are declared.
+//! What a row of a table of flags says, and how tables are declared. In: names, kinds, defaults, texts. Out: constants.
 
-use std::marker::PhantomData;
+use std::{borrow::Cow, marker::PhantomData};
 
-use crate::cli::value::{FlagValue, InvalidFlagValue, parse_all};
+use super::value::{FlagValue, InvalidFlagValue, parse_all};
 
 /// Whether a flag changes anything in this program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct FlagSpec {
     pub effect: FlagEffect,
     /// Whether it is shown.
     pub visibility: FlagVisibility,
-    pub(super) check: fn(&[String]) -> Result<String, InvalidFlagValue>,
+    check: fn(&[String]) -> Result<String, InvalidFlagValue>,
 }
 
 impl FlagSpec {
@@ -70,7 +70,8 @@ pub struct TypedFlag<T> {
 }
 
 impl<T: FlagValue> TypedFlag<T> {
-    pub(super) const fn new(name: &'static str, default: &'static str, help: &'static str) -> Self {
+    /// A row that is shown and has an effect.
+    pub const fn new(name: &'static str, default: &'static str, help: &'static str) -> Self {
         let spec = FlagSpec {
             name,
             aliases: &[],
@@ -87,51 +88,64 @@ impl<T: FlagValue> TypedFlag<T> {
         Self { spec, value: PhantomData }
     }
 
-    pub(super) const fn ignored(mut self, reason: &'static str) -> Self {
+    /// Accepted without effect, for this reason.
+    pub const fn ignored(mut self, reason: &'static str) -> Self {
         self.spec.effect = FlagEffect::Ignored(reason);
         self
     }
 
-    pub(super) const fn hidden(mut self) -> Self {
+    /// Left out of `--help`.
+    pub const fn hidden(mut self) -> Self {
         self.spec.visibility = FlagVisibility::Hidden;
         self
     }
 
-    pub(super) const fn deprecated(mut self, advice: &'static str) -> Self {
+    /// Whoever uses it is told this.
+    pub const fn deprecated(mut self, advice: &'static str) -> Self {
         self.spec.visibility = FlagVisibility::Deprecated(advice);
         self
     }
 
-    pub(super) const fn aliases(mut self, aliases: &'static [&'static str]) -> Self {
+    /// Other names.
+    pub const fn aliases(mut self, aliases: &'static [&'static str]) -> Self {
         self.spec.aliases = aliases;
         self
     }
 
-    pub(super) const fn short(mut self, letter: char) -> Self {
+    /// Name of one letter.
+    pub const fn short(mut self, letter: char) -> Self {
         self.spec.short = Some(letter);
         self
     }
 }
 
 /// Flags that belong together.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct FlagSection {
     /// Heading in `--help` and on the reference page.
     pub title: &'static str,
     /// The flags.
-    pub flags: &'static [FlagSpec],
+    pub flags: Cow<'static, [FlagSpec]>,
 }
 
-/// Declares the flags of a section: a constant for each, and all as `FLAGS`.
-macro_rules! flags {
+impl FlagSection {
+    /// A section with the flags of one table.
+    pub const fn of(title: &'static str, flags: &'static [FlagSpec]) -> Self {
+        Self { title, flags: Cow::Borrowed(flags) }
+    }
+}
+
+/// Declares a table of flags: a constant for each, and all as `FLAGS`.
+#[macro_export]
+macro_rules! declare_flags {
     ($($id:ident: $kind:ty = $name:literal $default:literal $help:literal $([$attribute:ident($($argument:expr)?)])*;)*) => {
         $(
             #[doc = concat!("`--", $name, "`: ", $help)]
-            pub const $id: $crate::cli::flags::TypedFlag<$kind> =
-                $crate::cli::flags::TypedFlag::new($name, $default, $help)$(.$attribute($($argument)?))*;
+            pub const $id: $crate::flags::TypedFlag<$kind> =
+                $crate::flags::TypedFlag::new($name, $default, $help)$(.$attribute($($argument)?))*;
         )*
         /// All flags of this section.
-        pub const FLAGS: &[$crate::cli::flags::FlagSpec] = &[$($id.spec),*];
+        pub const FLAGS: &[$crate::flags::FlagSpec] = &[$($id.spec),*];
     };
 }
-pub(crate) use flags;
+pub use declare_flags;

@@ -1,0 +1,13 @@
+//! How flags are declared and read; which flags there are is said by those who use them: `cli` and the providers.
+//!
+//! In: a table ([`declare_flags!`]), and the texts that were typed. Out: typed values ([`FlagTexts::read`]).
+
+pub mod duration;
+mod flag;
+mod texts;
+mod value;
+
+pub use self::flag::{FlagEffect, FlagSection, FlagSpec, FlagVisibility, TypedFlag, declare_flags};
+pub use self::texts::FlagTexts;
+pub(crate) use self::value::integer;
+pub use self::value::{FlagValue, InvalidFlagValue, MapStringBool, parse_all};

@@ -1,0 +1,109 @@
+//! The provider's metrics. In: what happens. Out: rows that the binary registers (`Registry::with_metrics`), and their handles.
+//!
+//! Names, labels and buckets are upstream's where upstream has the metric (`pkg/azclient/metrics`, `pkg/metrics`, `pkg/trace`).
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use crate::metrics::{Metric, MetricTable, Registry, RegistryError, declare_metrics};
+
+/// How many of those that are gone keep their series, so that somebody can still read the last values.
+const MAX_ENDED_SERIES: usize = 100;
+
+/// Series of something that is gone: the labels of each.
+type EndedSeries = (String, Vec<Vec<String>>);
+
+const WAIT: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
+const OPERATION: &[f64] =
+    &[0.1, 0.2, 0.5, 1.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 100.0, 200.0, 300.0, 600.0, 1200.0];
+const ARM_REQUEST: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0, 600.0];
+const RECONCILE: &[f64] = &[0.1, 0.2, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 600.0];
+
+declare_metrics! {
+    /// A handle per metric.
+    AzureMetricRows {
+        arm_request_duration: histogram(ARM_REQUEST) "arm_request_duration_seconds"
+            ["method", "resource", "resource_group", "subscription_id"]
+            "[ALPHA] Seconds of calls to Azure Resource Manager, with their waits, tries and operations.";
+        arm_request_errors: counter "arm_request_errors_counter_total"
+            ["method", "resource", "resource_group", "subscription_id", "status_code", "error_code"]
+            "[ALPHA] Failed calls to Azure Resource Manager; status and code are empty without a response.";
+        arm_request_throttled: counter "arm_request_throttle_counter_total"
+            ["method", "resource", "resource_group", "subscription_id"]
+            "[ALPHA] Responses of Azure Resource Manager that report an exhausted request quota.";
+        arm_request_rate_limited: counter "arm_request_rate_limit_counter_total"
+            ["method", "resource", "resource_group", "subscription_id"]
+            "[ALPHA] Requests to Azure Resource Manager delayed by the request budget.";
+        azure_op_duration: histogram(OPERATION) "cloudprovider_azure_op_duration_seconds"
+            ["request", "resource_group", "subscription_id", "source"]
+            "[ALPHA] Latency of an Azure service operation";
+        azure_op_failures: counter "cloudprovider_azure_op_failure_count"
+            ["request", "resource_group", "subscription_id", "source"]
+            "[ALPHA] Number of failed Azure service operations";
+        provider_reconcile_duration: histogram(RECONCILE) "provider_reconcile_duration_seconds"
+            ["name", "annotations_allowed_service_tags", "annotations_allowed_ip_ranges", "annotations_internal_load_balancer",
+             "annotations_load_balancer_source_ranges", "annotations_additional_public_ips", "annotations_pip_name",
+             "annotations_pip_prefix", "spec_load_balancer_source_ranges"]
+            "[ALPHA] Seconds of the calls GetLoadBalancer, EnsureLoadBalancer, UpdateLoadBalancer and EnsureLoadBalancerDeleted of the azure provider; `true` or `false` for what the Service uses, empty for GetLoadBalancer.";
+        provider_reconcile_errors: counter "provider_reconcile_errors_counter_total"
+            ["name", "annotations_allowed_service_tags", "annotations_allowed_ip_ranges", "annotations_internal_load_balancer",
+             "annotations_load_balancer_source_ranges", "annotations_additional_public_ips", "annotations_pip_name",
+             "annotations_pip_prefix", "spec_load_balancer_source_ranges"]
+            "[ALPHA] Failed calls among those in provider_reconcile_duration_seconds.";
+        azure_arm_budget_tokens: gauge "azure_arm_budget_tokens" ["subscription_id", "bucket"]
+            "[ALPHA] ARM requests that may be sent at once, by quota; 0 while it is paused. Only in this program.";
+        azure_arm_budget_wait: histogram(WAIT) "azure_arm_budget_wait_seconds" ["bucket", "urgency"]
+            "[ALPHA] Seconds that ARM requests waited for a quota; bucket none for those that did not. Only in this program.";
+        azure_arm_budget_pauses_total: counter "azure_arm_budget_pauses_total" ["subscription_id", "bucket"]
+            "[ALPHA] Pauses of a quota after ARM answered 429. Only in this program.";
+        azure_arm_budget_paused_seconds: counter "azure_arm_budget_paused_seconds_total" ["subscription_id", "bucket"]
+            "[ALPHA] Seconds of pauses of a quota after ARM answered 429. Only in this program.";
+    }
+}
+
+/// The handles, and the operations whose series go next.
+pub struct AzureMetrics {
+    pub rows: AzureMetricRows,
+    ended: Mutex<VecDeque<EndedSeries>>,
+}
+
+impl MetricTable for AzureMetrics {
+    const TABLE: &'static [Metric] = AzureMetricRows::TABLE;
+
+    fn register(registry: &Registry) -> Result<Self, RegistryError> {
+        Ok(Self { rows: AzureMetricRows::register(registry)?, ended: Mutex::default() })
+    }
+}
+
+impl AzureMetrics {
+    /// Something that operations were counted for is gone. Its series, with these labels, go when a hundred others have gone after it:
+    /// names come and go without end.
+    pub fn operations_ended(&self, subject: &str, series: Vec<Vec<String>>) {
+        let mut ended = self.ended();
+        ended.retain(|(known, _)| known != subject);
+        ended.push_back((subject.to_owned(), series));
+        if ended.len() > MAX_ENDED_SERIES {
+            let oldest = ended.pop_front();
+            drop(ended);
+            oldest.into_iter().flat_map(|(_, series)| series).for_each(|labels| self.remove_operation(&labels));
+        }
+    }
+
+    /// Something that operations are counted for is there, perhaps again.
+    pub fn operations_go_on(&self, subject: &str) {
+        self.ended().retain(|(known, _)| known != subject);
+    }
+
+    fn remove_operation(&self, labels: &[String]) {
+        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+        // Those that were never counted are not there.
+        let _ = self.rows.azure_op_duration.remove_label_values(&labels);
+        let _ = self.rows.azure_op_failures.remove_label_values(&labels);
+    }
+
+    fn ended(&self) -> MutexGuard<'_, VecDeque<EndedSeries>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
