@@ -238,7 +238,8 @@ fn a_plan_remembers_nothing() {
         first.stop().await;
 
         // A process that may not write yet: it has not looked at anything for a write, and learns nothing from plans.
-        cluster.server.create::<Lease>(&taken(&cluster));
+        let theirs = taken(&cluster).spec;
+        cluster.server.update_with::<Lease>(NAMESPACE, NAME, |lease| lease.spec = theirs);
         cluster.change("web", |web| web.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 8081);
         let standby = cluster.start();
         let waits = || standby.unsettled("web")["problem"].is_string();
