@@ -7,6 +7,7 @@
 //! `client::deadline`, and [`WatchStatus`] tells since when the store may be behind.
 
 mod json_filter;
+mod lenient_object;
 
 use std::{
     collections::HashMap,
@@ -26,12 +27,12 @@ use kube::{
     client::Body,
     runtime::watcher::{self, Event},
 };
-use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 
 use tokio::time::Instant;
 use tower::BoxError;
 
-use self::json_filter::without_unread;
+use self::{json_filter::without_unread, lenient_object::LenientObject};
 use super::{
     backoff::{self, ExponentialBackoff},
     client::{
@@ -113,6 +114,11 @@ where
         let watched = watcher::Config::default();
         let watched = selector.map_or_else(|| watched.clone(), |selector| watched.clone().labels(selector));
         Self { watch_config: watched, ..Self::new(prune) }
+    }
+
+    /// Lists this many objects at once instead of 500: a page is held as text and decoded, so large objects fill it sooner.
+    pub fn with_page_size(self, objects: u32) -> Self {
+        Self { watch_config: self.watch_config.page_size(objects), ..self }
     }
 
     /// Leaves these fields of `status` out before an object is decoded: the large ones of those that `prune` drops.
@@ -268,7 +274,7 @@ where
     /// Prunes a good object; counts a bad one. A bad update keeps the object as it was before.
     fn decode_and_prune(&self, checked: LenientObject<K>) -> Option<(ObjectKey, Arc<K>)> {
         let key = ObjectKey::of(&checked);
-        match checked.object {
+        match checked.into_result() {
             Ok(mut object) => {
                 object = self.informer.store.as_kept(object);
                 drop_slack(object.meta_mut());
@@ -379,50 +385,6 @@ impl RelistBackoff {
     /// A change came at `now`.
     fn reset_if_steady(&mut self, now: Instant) {
         self.0 = self.0.filter(|(end, _)| now.saturating_duration_since(*end) < STEADY_WATCH);
-    }
-}
-
-/// An object of which at least the metadata could be decoded.
-#[derive(Debug, Clone)]
-pub struct LenientObject<K> {
-    metadata: ObjectMeta,
-    object: Result<K, String>,
-}
-
-impl<'de, K: DeserializeOwned> Deserialize<'de> for LenientObject<K> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut value = serde_json::Value::deserialize(deserializer)?;
-        // The filter of the bytes has left them out already where the answer came through it.
-        if let Some(metadata) = value.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
-            metadata.remove("managedFields");
-        }
-        let metadata = value.get("metadata").cloned().unwrap_or_default();
-        let metadata = serde_json::from_value(metadata).unwrap_or_default();
-        Ok(Self { metadata, object: serde_json::from_value(value).map_err(|error| error.to_string()) })
-    }
-}
-
-impl<K: Resource<DynamicType = ()>> Resource for LenientObject<K> {
-    type DynamicType = ();
-    type Scope = K::Scope;
-
-    fn kind(_: &()) -> std::borrow::Cow<'_, str> {
-        K::kind(&())
-    }
-    fn group(_: &()) -> std::borrow::Cow<'_, str> {
-        K::group(&())
-    }
-    fn version(_: &()) -> std::borrow::Cow<'_, str> {
-        K::version(&())
-    }
-    fn plural(_: &()) -> std::borrow::Cow<'_, str> {
-        K::plural(&())
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 

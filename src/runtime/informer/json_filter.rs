@@ -105,7 +105,11 @@ impl JsonFilter {
         let mut kept = Vec::with_capacity(piece.len());
         let mut rest = piece;
         while !rest.is_empty() {
-            let read = if self.in_string { self.string(rest, &mut kept) } else { self.structure(rest, &mut kept) };
+            let read = match (self.skips && self.depth > 0, self.in_string) {
+                (true, _) => self.skip(rest),
+                (false, true) => self.string(rest, &mut kept),
+                (false, false) => self.structure(rest, &mut kept),
+            };
             rest = rest.get(read..).unwrap_or_default();
         }
         kept
@@ -117,6 +121,25 @@ impl JsonFilter {
 
     fn is_filtered(&self) -> bool {
         self.depth == 0 && self.level().is_some_and(JsonLevel::is_filtered)
+    }
+
+    /// Reads on within a container that is left out, at most to its end. Answers how many bytes that were.
+    fn skip(&mut self, rest: &[u8]) -> usize {
+        for (read, byte) in rest.iter().enumerate() {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'"' => self.in_string = !self.in_string,
+                b'\\' if self.in_string => self.escaped = true,
+                _ if self.in_string => {}
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => self.depth -= 1,
+                _ => {}
+            }
+            if self.depth == 0 {
+                return read + 1;
+            }
+        }
+        rest.len()
     }
 
     /// Reads on within a string, at most to its end. Answers how many bytes that were.

@@ -97,15 +97,6 @@ async fn a_handler_that_panics_ends_neither_the_informer_nor_other_handlers() {
     shutdown.begin();
 }
 
-#[test]
-fn managed_fields_are_dropped_before_an_object_is_built_and_a_bad_object_keeps_its_name() {
-    let node = json!({"metadata": {"name": "n", "managedFields": [{"manager": "kubelet"}]}});
-    let checked: LenientObject<Node> = serde_json::from_value(node).unwrap();
-    assert_eq!(checked.object.unwrap().metadata.managed_fields, None);
-    let bad: LenientObject<Node> = serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": 7})).unwrap();
-    assert_eq!((bad.meta().name.as_deref(), bad.object.is_err()), (Some("n"), true));
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_series_of_expired_versions_is_answered_with_growing_pauses() {
     let (mut series, mut now) = (RelistBackoff::default(), Instant::now());
