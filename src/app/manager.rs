@@ -42,8 +42,6 @@ use crate::{
 /// Source component of the manager's own events, and its user agent's last part.
 pub const COMPONENT: &str = "cloud-controller-manager";
 
-/// Of a list of Nodes, each of which has 20 to 35 KB on AKS. client-go asks for 500.
-const NODES_PER_PAGE: u32 = 100;
 /// How long background tasks may take to end once the work is done; they only write what is already queued.
 const BACKGROUND_DRAIN: Duration = Duration::from_secs(2);
 
@@ -120,7 +118,7 @@ impl ControllerManager {
         // A selector may name any label.
         let prune = if config.node_filter.is_none() { prune_node_and_labels } else { prune_node };
         let nodes = Informer::with_label_selector(config.node_filter.as_deref(), prune);
-        let nodes = nodes.without_status_fields(UNREAD_STATUS).with_page_size(NODES_PER_PAGE);
+        let nodes = nodes.without_status_fields(UNREAD_STATUS);
         let mut informers = Informers { nodes, services: Informer::new(prune_service) };
         let context = wiring::WiringContext {
             config: &config,
