@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use super::types::{PublicIpAssignment, RequestIdx, ServiceRequest};
 use crate::providers::azure::{
-    arm::{ResourceId, document::SubResource, network::PublicIpAddress},
+    arm::{ResourceId, document::SubResource, network::PublicIpAddress, spelling},
     config::LoadBalancerSku,
     planner::load_balancer::{
         naming,
@@ -57,7 +57,7 @@ impl<'a> PlanContext<'a> {
     /// A public IP that there is.
     pub(super) fn find_public_ip(&self, reference: &SubResource) -> Option<&'a PublicIpAddress> {
         let id = reference.id.as_deref()?;
-        let is_it = |address: &&PublicIpAddress| address.id.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(id));
+        let is_it = |address: &&PublicIpAddress| address.id.as_deref().is_some_and(|known| spelling::same_id(known, id));
         match &self.public_ips_by_id {
             Some(by_id) => by_id.get(&id.to_ascii_lowercase()).copied(),
             None => self.observed.public_ips.iter().rfind(is_it),
