@@ -26,6 +26,7 @@ mod bodies;
 mod crash;
 mod forbidden;
 mod frontends;
+mod growth;
 mod hostile;
 mod isolation;
 mod leftovers;

@@ -192,7 +192,7 @@ impl Default for Topology {
 }
 
 /// Most machines: as many as the subnet and the pod network are laid out for.
-pub const MOST_MACHINES: u32 = 5_000;
+pub const MOST_MACHINES: u32 = 15_000;
 
 impl Topology {
     /// An empty cluster.

@@ -204,8 +204,8 @@ fn what_azure_refuses_is_refused() {
     assert!(check(uniform("pool", 2).starting_at(36_u32.pow(6) - 1)).unwrap_err().contains("six"));
     let twice = Topology::new().pool(uniform("pool", 1)).pool(Pool::new(PoolKind::Flexible, "POOL", 1));
     assert!(twice.check().unwrap_err().contains("another pool"));
-    let many = (0..6).fold(Topology::new(), |topology, index| topology.pool(uniform(&format!("p{index}"), 1_000)));
-    assert!(many.check().unwrap_err().contains("5000"));
+    let many = (0..16).fold(Topology::new(), |topology, index| topology.pool(uniform(&format!("p{index}"), 1_000)));
+    assert!(many.check().unwrap_err().contains("15000"));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use super::types::{PublicIpAssignment, RequestIdx, ServiceRequest};
 use crate::providers::azure::{
-    arm::{ResourceId, document::SubResource, network::PublicIpAddress},
+    arm::{ResourceId, document::SubResource, network::PublicIpAddress, spelling},
     config::LoadBalancerSku,
     planner::load_balancer::{
         naming,
@@ -19,8 +19,8 @@ pub(super) struct PlanContext<'a> {
     pub(super) settings: &'a LoadBalancerSettings,
     /// The public IP that each Service shall have.
     pub(super) public_ips: &'a PublicIpAssignment,
-    /// Public IPs that there are, by lower-cased id.
-    public_ips_by_id: BTreeMap<String, &'a PublicIpAddress>,
+    /// Public IPs that there are, by lower-cased id; `None`: too few are looked up to be worth it.
+    public_ips_by_id: Option<BTreeMap<String, &'a PublicIpAddress>>,
 }
 
 impl<'a> PlanContext<'a> {
@@ -31,7 +31,17 @@ impl<'a> PlanContext<'a> {
         public_ips: &'a PublicIpAssignment,
     ) -> Self {
         let keyed = |address: &'a PublicIpAddress| Some((address.id.as_deref()?.to_ascii_lowercase(), address));
-        Self { observed, settings, public_ips, public_ips_by_id: observed.public_ips.iter().filter_map(keyed).collect() }
+        let by_id = observed.public_ips.iter().filter_map(keyed).collect();
+        Self { public_ips_by_id: Some(by_id), ..Self::of_one_service(observed, settings, public_ips) }
+    }
+
+    /// The same to look at one Service. Whenever rules are planned, there is one for each Service.
+    pub(super) fn of_one_service(
+        observed: &'a ObservedNetwork,
+        settings: &'a LoadBalancerSettings,
+        public_ips: &'a PublicIpAssignment,
+    ) -> Self {
+        Self { observed, settings, public_ips, public_ips_by_id: None }
     }
 
     /// Whether load balancers are Standard ones.
@@ -46,7 +56,12 @@ impl<'a> PlanContext<'a> {
 
     /// A public IP that there is.
     pub(super) fn find_public_ip(&self, reference: &SubResource) -> Option<&'a PublicIpAddress> {
-        self.public_ips_by_id.get(&reference.id.as_deref()?.to_ascii_lowercase()).copied()
+        let id = reference.id.as_deref()?;
+        let is_it = |address: &&PublicIpAddress| address.id.as_deref().is_some_and(|known| spelling::same_id(known, id));
+        match &self.public_ips_by_id {
+            Some(by_id) => by_id.get(&id.to_ascii_lowercase()).copied(),
+            None => self.observed.public_ips.iter().rfind(is_it),
+        }
     }
 }
 

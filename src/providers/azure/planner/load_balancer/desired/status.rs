@@ -42,7 +42,7 @@ fn addresses_if_served(
     settings: &LoadBalancerSettings,
 ) -> Option<Vec<IpAddr>> {
     let shared = public_ips_by_pin(observed, spec);
-    let context = PlanContext::new(observed, settings, &shared);
+    let context = PlanContext::of_one_service(observed, settings, &shared);
     of_kind(observed, spec).find_map(|document| addresses_on(&context, spec, document))
 }
 
@@ -62,7 +62,7 @@ pub fn pending_addresses(
     settings: &LoadBalancerSettings,
 ) -> Vec<PendingAddress> {
     let shared = public_ips_by_pin(observed, spec);
-    let context = PlanContext::new(observed, settings, &shared);
+    let context = PlanContext::of_one_service(observed, settings, &shared);
     let serving = |document: &'_ ArmLoadBalancer| {
         draft::frontends(document).iter().filter(|frontend| serves(&context, spec, frontend)).cloned().collect::<Vec<_>>()
     };
@@ -82,7 +82,7 @@ pub fn load_balancer_of<'a>(
     settings: &LoadBalancerSettings,
 ) -> Option<&'a ArmLoadBalancer> {
     let shared = public_ips_by_pin(observed, spec);
-    let context = PlanContext::new(observed, settings, &shared);
+    let context = PlanContext::of_one_service(observed, settings, &shared);
     of_kind(observed, spec).find(|document| addresses_on(&context, spec, document).is_some())
 }
 

@@ -1,7 +1,13 @@
 //! What 5,000 nodes on Azure cost in requests: the session with its credentials, ARM client, budget and inventory, over the simulated
 //! Azure in the same process, on a paused clock. Settings are the defaults.
 #![cfg(feature = "sandbox")]
-#![expect(clippy::unwrap_used, reason = "a test ends where what it needs is missing")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test ends where what it needs is missing; figures are printed"
+)]
+
+mod growth;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -35,8 +41,12 @@ struct Cluster {
 
 impl Cluster {
     async fn new(kind: PoolKind) -> Self {
+        Self::of_pools(kind, POOLS).await
+    }
+
+    async fn of_pools(kind: PoolKind, pools: u32) -> Self {
         let clock = Clock::manual("2026-01-01T00:00:00Z".parse().unwrap());
-        let topology = Topology::new().pools(kind, POOLS, EACH);
+        let topology = Topology::new().pools(kind, pools, EACH);
         let world = World::new(topology, AzureOptions::default(), clock).unwrap();
         let texts = ConfigTexts { file: Some(world.config().to_string()), secret: None };
         let config = config::merge(&texts, &EnvironmentOverrides::of(BTreeMap::new()), false).unwrap().config;
