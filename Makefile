@@ -8,12 +8,16 @@ CARGO_TARGET_DIR ?= target
 # The binary of the image needs no shared library. Its relocations are packed: else they are a megabyte that each start reads.
 STATIC_TARGET ?= $(shell uname -m)-unknown-linux-gnu
 STATIC_FLAGS := -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs
+# Which features: --no-default-features is without PFX files and completions.
+STATIC_FEATURES ?=
+# Bytes that the binary of the image may have, with the default features.
+STATIC_BYTES ?= 17000000
 STATIC_BINARY = $(CARGO_TARGET_DIR)/$(STATIC_TARGET)/release/cloud-controller-manager
 
 # How long `make soak` plays each sweep.
 SOAK_SECONDS ?= 3600
 
-.PHONY: help build static test unit fuzz e2e shipped soak lint fmt clippy deny advisories docs api-docs demo bench image clean
+.PHONY: help build static size test unit fuzz e2e shipped soak lint fmt clippy deny advisories docs api-docs demo bench image clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s "$$(printf '\t')"
@@ -23,8 +27,12 @@ build: ## Build the release binary: target/release/cloud-controller-manager
 
 # An explicit --target: else the flags would hit procedural macros too, which cannot be static.
 static: ## Build the binary of the image, which is static: target/*-linux-gnu/release/cloud-controller-manager
-	RUSTFLAGS="$(STATIC_FLAGS)" $(CARGO) build --locked --release --target $(STATIC_TARGET) --bin cloud-controller-manager
+	RUSTFLAGS="$(STATIC_FLAGS)" $(CARGO) build --locked --release --target $(STATIC_TARGET) --bin cloud-controller-manager $(STATIC_FEATURES)
 	@if ldd $(STATIC_BINARY) 2>&1 | grep '=>'; then echo "the binary is not static" >&2; exit 1; fi
+
+size: static ## Fail when the binary of the image has grown beyond STATIC_BYTES
+	@bytes="$$(stat -c %s $(STATIC_BINARY))"; echo "the binary of the image has $$bytes bytes of $(STATIC_BYTES)"; \
+	  if [ "$$bytes" -gt $(STATIC_BYTES) ]; then echo "it has grown: find out what by, or raise STATIC_BYTES in the Makefile" >&2; exit 1; fi
 
 demo: ## Run the whole manager on an in-memory cluster and cloud; DEMO_FLAGS=--exit-when-ready ends by itself
 	$(CARGO) run --locked --quiet --features sandbox -- demo $(DEMO_FLAGS)
@@ -62,6 +70,7 @@ fmt: ## Check the formatting
 
 clippy: ## Lints, all of them errors
 	$(CARGO) clippy --locked --all-targets --features sandbox -- -D warnings
+	$(CARGO) clippy --locked --no-default-features -- -D warnings
 
 api-docs: ## Build the API documentation, warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --features sandbox --document-private-items

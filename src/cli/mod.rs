@@ -7,6 +7,8 @@
 pub mod arguments;
 mod check_config;
 mod command;
+#[cfg(feature = "completions")]
+mod completion;
 pub mod config;
 pub mod controllers;
 pub mod docs;
@@ -25,7 +27,6 @@ mod version;
 use std::{ffi::OsString, fs, path::Path};
 
 use clap::ArgMatches;
-use clap_complete::Shell;
 
 pub use self::check_config::{CheckConfigOptions, NAME as CHECK_CONFIG};
 pub use self::command::{CliCommand, HealthProbeProxyConfig};
@@ -76,7 +77,10 @@ pub fn parse_for(
         ParsedCommandLine::Matches(matches, mistakes) => (matches, mistakes),
     };
     match matches.subcommand() {
-        Some(("completion", chosen)) => mistakes.finish(Ok(CliCommand::Print(completion(chosen, &table)))),
+        #[cfg(feature = "completions")]
+        Some((completion::COMPLETION, chosen)) => {
+            mistakes.finish(Ok(CliCommand::Print(completion::script(chosen, command(&table)))))
+        }
         Some((VERSION_WORD, _)) => mistakes.finish(Ok(CliCommand::Print(short_version()))),
         Some((check_config::NAME, chosen)) => {
             check_config::parse(chosen, providers.checkable, mistakes).map(|check| CliCommand::Check(Box::new(check)))
@@ -120,9 +124,6 @@ fn run(
 /// The parser: the table's flags, and subcommands beside them.
 fn command(table: &FlagTable) -> clap::Command {
     let choice = |name: &'static str| clap::Arg::new(name).required(true);
-    let completion = clap::Command::new("completion")
-        .about("Prints a completion script for a shell")
-        .arg(choice("shell").value_parser(clap::value_parser!(Shell)));
     let generate =
         clap::Command::new("generate-docs").about("Prints a reference page").hide(true).arg(choice("page").value_parser([
             "flags",
@@ -137,21 +138,16 @@ fn command(table: &FlagTable) -> clap::Command {
         .about("Connects a Kubernetes cluster to its cloud: nodes, routes and load balancers.")
         .args_override_self(true)
         .disable_version_flag(true)
-        .max_term_width(125)
-        .subcommand(completion)
+        .max_term_width(125);
+    #[cfg(feature = "completions")]
+    let command = command.subcommand(completion::subcommand());
+    let command = command
         .subcommand(version)
         .subcommand(check_config::command())
         .subcommand(node_manager::command())
         .subcommand(health_probe_proxy::command())
         .subcommand(generate);
     arguments::add_flags(command, table)
-}
-
-fn completion(chosen: &ArgMatches, table: &FlagTable) -> String {
-    let shell = chosen.get_one::<Shell>("shell").copied().unwrap_or(Shell::Bash);
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command(table), NAME, &mut script);
-    String::from_utf8_lossy(&script).into_owned()
 }
 
 fn page(chosen: &ArgMatches, table: &FlagTable) -> String {

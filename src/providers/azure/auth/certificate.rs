@@ -11,8 +11,11 @@ use aws_lc_rs::{
     rsa::KeyPair,
     signature::{KeyPair as _, RSA_PKCS1_SHA256, RSA_PSS_SHA256, RsaEncoding},
 };
+#[cfg(feature = "pfx")]
 use p12_keystore::Pkcs12Archive;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject};
+#[cfg(feature = "pfx")]
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use x509_parser::parse_x509_certificate;
 
 /// How an assertion is signed.
@@ -96,6 +99,12 @@ fn from_pem(file: &[u8]) -> Result<KeyAndCertificates, String> {
     Ok((key, certificates.iter().map(|certificate| certificate.to_vec()).collect()))
 }
 
+#[cfg(not(feature = "pfx"))]
+fn from_pfx(_file: &[u8], _password: &str) -> Result<KeyAndCertificates, String> {
+    Err("not PEM, and this program was built without the feature `pfx`, which reads PFX files".to_owned())
+}
+
+#[cfg(feature = "pfx")]
 fn from_pfx(file: &[u8], password: &str) -> Result<KeyAndCertificates, String> {
     let archive = Pkcs12Archive::from_pkcs12(file, password)
         .map_err(|_| "neither PEM nor a PFX file that this password (aadClientCertPassword) opens".to_owned())?;
@@ -120,7 +129,21 @@ fn public_key(certificate: &[u8]) -> Option<Vec<u8>> {
     Some(parsed.public_key().subject_public_key.data.to_vec())
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "pfx")))]
+mod tests_without_pfx {
+    use super::*;
+    use crate::providers::azure::auth::tests::certificates::make;
+
+    #[test]
+    fn pem_is_read_and_the_missing_feature_named() {
+        let made = make("planted-password");
+        assert_eq!(CertificateSigner::read(made.pem.as_bytes(), "").unwrap().chain()[0], made.leaf);
+        let error = CertificateSigner::read(&made.pfx, "planted-password").unwrap_err();
+        assert!(error.contains("feature `pfx`") && !error.contains("planted"), "{error}");
+    }
+}
+
+#[cfg(all(test, feature = "pfx"))]
 mod tests {
     use super::*;
     use crate::providers::azure::auth::tests::certificates::{Made, make};

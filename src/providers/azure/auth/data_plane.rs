@@ -108,7 +108,7 @@ impl TokenFetcher for DataPlaneIdentity {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "pfx"))]
 mod tests {
     use serde_json::json;
 

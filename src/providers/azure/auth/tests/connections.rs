@@ -101,6 +101,7 @@ async fn an_unreachable_login_may_come_back() {
     assert!(world.compute().await.is_ok());
 }
 
+#[cfg(feature = "pfx")]
 #[tokio::test]
 async fn a_certificate_signs_for_a_token_and_may_be_rotated() {
     let directory = tempfile::tempdir().unwrap();
@@ -293,6 +294,7 @@ async fn a_vault_holds_the_token_for_the_network_tenant() {
     assert_eq!(reads("/Microsoft.KeyVault/vaults/v?"), 2);
 }
 
+#[cfg(feature = "pfx")]
 #[tokio::test(start_paused = true)]
 async fn a_data_plane_identity_is_replaced_by_a_newer_one_only() {
     let file = tempfile::NamedTempFile::new().unwrap();
