@@ -136,10 +136,25 @@ async fn fifty_writes_are_followed_by_a_few_lists() {
     let cloud = cloud();
     let documents = all_whole(cloud.create_all(50).await);
     assert_eq!(cloud.asked(), [3, 0, 0], "lists 0.2, 0.5 and 0.95 s after the answers");
+    cloud.azure().with_options(|options| options.operations.in_documents = true);
     all_whole(cloud.tag(&documents).await);
     let [lists, polls, reads] = cloud.asked();
     assert!(lists <= 4 && polls + reads == 0, "{lists} lists, {polls} polls, {reads} reads");
     cloud.assert_nobody_waits();
+}
+
+/// A change of a public IP is answered as ARM does: with `Succeeded` and an operation.
+#[tokio::test(start_paused = true)]
+async fn changes_that_look_done_at_once_are_waited_for() {
+    let cloud = cloud();
+    let documents = all_whole(cloud.create_all(10).await);
+    cloud.asked();
+    let start = Instant::now();
+    let tagged = all_whole(cloud.tag(&documents).await);
+    assert!(start.elapsed() >= Duration::from_secs(1), "the operations take a second: {:?}", start.elapsed());
+    assert!(tagged.iter().all(|document| document["tags"]["k"] == "new"), "{tagged:?}");
+    let [lists, polls, reads] = cloud.asked();
+    assert!(lists == 0 && polls >= 10 && reads == 10, "{lists} lists, {polls} polls, {reads} reads");
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,6 +195,7 @@ async fn a_list_that_shows_the_past_is_not_believed() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     cloud.asked();
     cloud.azure().add_fault(Fault::new(Effect::StaleList(Duration::from_secs(30))));
+    cloud.azure().with_options(|options| options.operations.in_documents = true);
     let tagged = all_whole(cloud.tag(&documents).await);
     assert!(tagged.iter().all(|document| document["tags"]["k"] == "new"), "{tagged:?}");
     for (old, new) in documents.iter().zip(&tagged) {
