@@ -310,6 +310,18 @@ async fn what_arm_asks_for_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_arm_asks_for_is_waited_for_again_after_a_list() {
+    let cloud = cloud();
+    let minute = Latency { respond: Duration::ZERO, operation: Duration::from_secs(60) };
+    cloud.azure().with_options(|options| {
+        (options.operations.retry_after, options.latencies) = (Some(7), Latencies::writes(minute));
+    });
+    all_whole(cloud.create_all(10).await);
+    let [lists, polls, reads] = cloud.asked();
+    assert!(lists <= 9, "{lists} lists in a minute, {polls} polls, {reads} reads");
+}
+
+#[tokio::test(start_paused = true)]
 async fn collections_in_which_nobody_waits_are_forgotten() {
     let cloud = cloud();
     let watch = &cloud.client.shared.operation_watch;
