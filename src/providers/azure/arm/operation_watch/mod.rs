@@ -26,9 +26,15 @@ use self::{
 };
 use super::{ApiType, PollingPace, Urgency, api, request::RequestTemplate};
 
-/// Kinds whose lists show state, etag and content as a read of one does.
-const LISTED: [&ApiType; 5] =
-    [&api::PUBLIC_IPS, &api::LOAD_BALANCERS, &api::INTERFACES, &api::SCALE_SETS, &api::SCALE_SET_VMS];
+/// Kinds whose lists show state, etag and content as a read of one does, with the weight of a page: how many writes have to wait for it.
+/// Of lists of instances ARM allows a fourteenth of the polls, and a list saves each a poll and a read.
+const LISTED: [(&ApiType, usize); 5] = [
+    (&api::PUBLIC_IPS, 1),
+    (&api::LOAD_BALANCERS, 1),
+    (&api::INTERFACES, 1),
+    (&api::SCALE_SETS, 7),
+    (&api::SCALE_SET_VMS, 7),
+];
 /// So many collections are remembered although nobody waits.
 const MOST_IDLE: usize = 16;
 
@@ -90,29 +96,33 @@ impl OperationWatch {
         let condition = ask.condition.as_ref().map(|(name, value)| (name.as_str(), value.as_str()));
         let path = ask.url.path();
         let (parent, _) = path.rsplit_once('/')?;
-        if !LISTED.contains(&ask.kind) || path.contains('%') {
-            return None;
-        }
+        let (_, weight) = LISTED.iter().find(|(kind, _)| *kind == ask.kind).filter(|_| !path.contains('%'))?;
         let write = ListedWrite::of(&ask.method, condition, answer.body())?;
-        let collection = self.collection(ask.kind, parent, pace, Instant::now());
+        let schedule = WatchSchedule::new(pace, *weight);
+        let collection = self.collection(ask.kind, parent, schedule, Instant::now());
         let waiter = collection.enter(path.to_ascii_lowercase(), urgency);
         Some(WatchTicket { collection, waiter, write })
     }
 
-    fn collection(&self, kind: &'static ApiType, path: &str, pace: PollingPace, now: Instant) -> Arc<WatchedCollection> {
+    fn collection(
+        &self,
+        kind: &'static ApiType,
+        path: &str,
+        schedule: WatchSchedule,
+        now: Instant,
+    ) -> Arc<WatchedCollection> {
         let mut collections = locked(&self.collections);
         if collections.len() > MOST_IDLE {
             collections.retain(|_, one| Arc::strong_count(one) > 1 || !locked(&one.state).schedule.is_idle(now));
         }
-        let new = || Arc::new(WatchedCollection::new(kind, path.to_owned(), pace));
+        let new = || Arc::new(WatchedCollection::new(kind, path.to_owned(), schedule));
         Arc::clone(collections.entry(path.to_ascii_lowercase()).or_insert_with(new))
     }
 }
 
 impl WatchedCollection {
-    fn new(kind: &'static ApiType, path: String, pace: PollingPace) -> Self {
-        let state =
-            CollectionState { schedule: WatchSchedule::new(pace), last: 0, writes: HashMap::new(), entries: HashMap::new() };
+    fn new(kind: &'static ApiType, path: String, schedule: WatchSchedule) -> Self {
+        let state = CollectionState { schedule, last: 0, writes: HashMap::new(), entries: HashMap::new() };
         Self { kind, path, state: Mutex::new(state), ended: watch::Sender::default() }
     }
 

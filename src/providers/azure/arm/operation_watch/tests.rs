@@ -326,7 +326,8 @@ async fn collections_in_which_nobody_waits_are_forgotten() {
     let cloud = cloud();
     let watch = &cloud.client.shared.operation_watch;
     for index in 0..100 {
-        drop(watch.collection(&api::PUBLIC_IPS, &format!("/g{index}"), PollingPace::default(), Instant::now()));
+        let schedule = WatchSchedule::new(PollingPace::default(), 1);
+        drop(watch.collection(&api::PUBLIC_IPS, &format!("/g{index}"), schedule, Instant::now()));
     }
     assert!(locked(&watch.collections).len() <= MOST_IDLE + 1);
 }
