@@ -68,7 +68,8 @@ struct WatchedCollection {
 struct CollectionState {
     schedule: WatchSchedule,
     last: Waiter,
-    writes: HashMap<Waiter, (String, Urgency)>,
+    /// By path, in lower case.
+    writes: HashMap<String, (Waiter, Urgency)>,
     /// What lists said of those who have not heard it yet.
     entries: HashMap<Waiter, Option<Arc<Value>>>,
 }
@@ -77,6 +78,7 @@ struct CollectionState {
 pub(super) struct WatchTicket {
     collection: Arc<WatchedCollection>,
     waiter: Waiter,
+    path: String,
     write: ListedWrite,
 }
 
@@ -85,7 +87,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl OperationWatch {
-    /// A place for the write `ask`, which ARM has accepted with `answer`; `None` when no list tells of it.
+    /// A place for the write `ask`, which ARM has accepted with `answer`; `None` when no list tells of it, or
+    /// another write of the resource is watched: what a list shows is the result of one of them, and nobody could say of which.
     pub(super) fn join(
         &self,
         ask: &RequestTemplate,
@@ -100,8 +103,9 @@ impl OperationWatch {
         let write = ListedWrite::of(&ask.method, condition, answer.body())?;
         let schedule = WatchSchedule::new(pace, *weight);
         let collection = self.collection(ask.kind, parent, schedule, Instant::now());
-        let waiter = collection.enter(path.to_ascii_lowercase(), urgency);
-        Some(WatchTicket { collection, waiter, write })
+        let path = path.to_ascii_lowercase();
+        let waiter = collection.enter(&path, urgency)?;
+        Some(WatchTicket { collection, waiter, path, write })
     }
 
     fn collection(
@@ -126,21 +130,25 @@ impl WatchedCollection {
         Self { kind, path, state: Mutex::new(state), ended: watch::Sender::default() }
     }
 
-    fn enter(&self, key: String, urgency: Urgency) -> Waiter {
+    /// `None`: somebody watches this path already.
+    fn enter(&self, path: &str, urgency: Urgency) -> Option<Waiter> {
         let mut state = locked(&self.state);
+        if state.writes.contains_key(path) {
+            return None;
+        }
         state.last += 1;
         let waiter = state.last;
-        state.writes.insert(waiter, (key, urgency));
-        waiter
+        state.writes.insert(path.to_owned(), (waiter, urgency));
+        Some(waiter)
     }
 }
 
 impl CollectionState {
     /// Who waits for which resource, and the greatest urgency of them.
     fn wanted(&self) -> (HashMap<String, Waiter>, Urgency) {
-        let waiting = || self.schedule.waiters().filter_map(|waiter| Some((waiter, self.writes.get(&waiter)?)));
+        let waiting = || self.writes.iter().filter(|(_, (waiter, _))| self.schedule.is_waiting(*waiter));
         let urgency = waiting().map(|(_, (_, urgency))| *urgency).min().unwrap_or(Urgency::Resync);
-        (waiting().map(|(waiter, (key, _))| (key.clone(), waiter)).collect(), urgency)
+        (waiting().map(|(path, (waiter, _))| (path.clone(), *waiter)).collect(), urgency)
     }
 
     fn leave(&mut self, waiter: Waiter) {
@@ -196,8 +204,8 @@ impl Drop for ListForMany {
         state.schedule.listed(self.is_whole.then_some(self.pages), Instant::now());
         if self.is_whole {
             self.found.extend(self.wanted.drain().map(|(_, waiter)| (waiter, None)));
-            let waiting: Vec<Waiter> = state.schedule.waiters().collect();
-            state.entries.extend(self.found.drain().filter(|(waiter, _)| waiting.binary_search(waiter).is_ok()));
+            let CollectionState { schedule, entries, .. } = &mut *state;
+            entries.extend(self.found.drain().filter(|(waiter, _)| schedule.is_waiting(*waiter)));
         }
         drop(state);
         self.collection.ended.send_replace(());
@@ -266,7 +274,7 @@ impl Drop for WatchTicket {
     fn drop(&mut self) {
         let mut state = locked(&self.collection.state);
         state.leave(self.waiter);
-        state.writes.remove(&self.waiter);
+        state.writes.remove(&self.path);
     }
 }
 

@@ -85,8 +85,8 @@ impl WatchSchedule {
         self.waiting.remove(&waiter);
     }
 
-    pub(super) fn waiters(&self) -> impl Iterator<Item = Waiter> {
-        self.waiting.keys().copied()
+    pub(super) fn is_waiting(&self, waiter: Waiter) -> bool {
+        self.waiting.contains_key(&waiter)
     }
 
     /// Whether nothing would be lost with this.

@@ -115,8 +115,8 @@ impl Cloud {
     fn assert_nobody_waits(&self) {
         for collection in locked(&self.client.shared.operation_watch.collections).values() {
             let state = locked(&collection.state);
-            let left = (state.writes.len(), state.entries.len(), state.schedule.waiters().count());
-            assert_eq!(left, (0, 0, 0), "{}", collection.path);
+            assert_eq!((state.writes.len(), state.entries.len()), (0, 0), "{}", collection.path);
+            assert!((0..=state.last).all(|waiter| !state.schedule.is_waiting(waiter)), "{}", collection.path);
         }
     }
 }
@@ -319,6 +319,28 @@ async fn what_arm_asks_for_is_waited_for_again_after_a_list() {
     all_whole(cloud.create_all(10).await);
     let [lists, polls, reads] = cloud.asked();
     assert!(lists <= 9, "{lists} lists in a minute, {polls} polls, {reads} reads");
+}
+
+#[test]
+fn a_second_write_of_one_resource_is_not_watched() {
+    let (watch, pace) = (OperationWatch::default(), PollingPace::default());
+    let write = |path: &str| {
+        let url = format!("https://arm.example{path}").parse().unwrap();
+        let request = RequestTemplate {
+            kind: &api::PUBLIC_IPS,
+            call: "delete",
+            method: http::Method::DELETE,
+            url,
+            condition: None,
+            body: Bytes::new(),
+        };
+        watch.join(&request, &Response::new(Bytes::new()), pace, Urgency::Change)
+    };
+    let first = write("/ips/a").unwrap();
+    assert!(write("/IPs/A").is_none(), "a list would be believed by one of them only");
+    assert!(write("/ips/b").is_some());
+    drop(first);
+    assert!(write("/ips/a").is_some(), "the place is free again");
 }
 
 #[tokio::test(start_paused = true)]
