@@ -146,6 +146,10 @@ impl Budget {
                 }
             }
         }
+        // What is left may be more than was thought.
+        if state.driver.is_some() && !state.queue.is_empty() {
+            shared.earlier.notify_one();
+        }
     }
 
     /// Every bucket in use, for the status page: what is left of what, refill, share, who shares it, seconds of pause, who waits
