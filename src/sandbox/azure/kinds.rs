@@ -16,7 +16,8 @@ pub enum EtagStyle {
 /// kubernetes-sigs/cloud-provider-azure.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Manner {
-    /// `provisioningState` from a PUT that creates (201) until the operation has ended; `None`: the answer is final.
+    /// `provisioningState` from a PUT that creates (201) until the operation has ended; `None`: the answer is final. `Succeeded` is no
+    /// proof: load balancers show it while their operations go on.
     pub creating: Option<&'static str>,
     /// The same for a PUT or PATCH that changes (200).
     pub changing: Option<&'static str>,
@@ -29,7 +30,8 @@ pub struct Manner {
 /// Most of the network provider.
 const NETWORK: Manner =
     Manner { creating: Some("Updating"), changing: Some("Updating"), deleting: Some(202), until_done: &[] };
-const PUBLIC_IP: Manner = Manner { until_done: &["ipAddress"], ..NETWORK };
+const LOAD_BALANCER: Manner = Manner { creating: Some("Succeeded"), changing: Some("Succeeded"), ..NETWORK };
+const PUBLIC_IP: Manner = Manner { changing: Some("Succeeded"), until_done: &["ipAddress"], ..NETWORK };
 const PUBLIC_IP_PREFIX: Manner = Manner { until_done: &["ipPrefix"], ..NETWORK };
 /// Interfaces are written at once, and deleted by an operation that is answered with 200.
 const INTERFACE: Manner = Manner { creating: None, changing: None, deleting: Some(200), until_done: &[] };
@@ -120,7 +122,7 @@ pub static KINDS: &[Kind] = &[
         ],
         Weak,
         true,
-        &NETWORK,
+        &LOAD_BALANCER,
     ),
     kind("Microsoft.Network/networkSecurityGroups", &["securityRules", "defaultSecurityRules"], Weak, true, &NETWORK),
     kind("Microsoft.Network/routeTables", &["routes"], Weak, true, &NETWORK),

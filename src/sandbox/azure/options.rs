@@ -77,11 +77,14 @@ pub struct AsyncStyle {
     pub location_header: bool,
     /// `Retry-After`, in whole seconds; `None` leaves it out.
     pub retry_after: Option<u64>,
+    /// Whether also those documents show the operation whose types say `Succeeded` at once. Without `Azure-AsyncOperation` all do:
+    /// nothing else would tell.
+    pub in_documents: bool,
 }
 
 impl Default for AsyncStyle {
     fn default() -> Self {
-        Self { operation_header: true, location_header: false, retry_after: None }
+        Self { operation_header: true, location_header: false, retry_after: None, in_documents: false }
     }
 }
 

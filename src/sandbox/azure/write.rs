@@ -178,6 +178,8 @@ fn store(state: &mut State, write: &Write<'_>, id: &ResourceId, mut body: Value)
     let latency = latency(state, Class::Write, &id);
     let manner = kinds::manner_of(&id.resource_type());
     let running = if old.is_some() { manner.changing } else { manner.creating };
+    let is_shown = options.operations.in_documents || !options.operations.operation_header;
+    let running = running.map(|state| if is_shown && state == "Succeeded" { "Updating" } else { state });
     let long = running.is_some() && !latency.operation.is_zero() || write.planned != Outcome::Succeeded;
     body["properties"]["provisioningState"] = json!(if long { running.unwrap_or("Updating") } else { "Succeeded" });
     effects::insert(&mut state.store, &id, body);

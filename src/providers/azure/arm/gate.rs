@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use http::HeaderMap;
+use tokio::time::Instant;
 
 use super::{
     Urgency,
@@ -14,14 +15,48 @@ pub trait RequestGate: Send + Sync {
     /// Waits until the request may be sent. Dropping the future gives the place away.
     async fn acquire(&self, charge: &RequestCharge, urgency: Urgency);
 
+    /// The request that was let through at `admitted` was not sent after all.
+    fn give_back(&self, _charge: &RequestCharge, _admitted: Instant) {}
+
     /// Learns from an answer. `code` is the telling error code, empty when there is none.
     fn observe(&self, charge: &RequestCharge, status: u16, headers: &HeaderMap, code: &str);
+}
+
+/// Leave to send one request. Dropped before it is sent, it is given back.
+pub(super) struct SendPermit<'a> {
+    gate: &'a dyn RequestGate,
+    charge: RequestCharge,
+    admitted: Instant,
+    is_sent: bool,
+}
+
+impl<'a> SendPermit<'a> {
+    pub(super) fn new(gate: &'a dyn RequestGate, charge: RequestCharge, admitted: Instant) -> Self {
+        Self { gate, charge, admitted, is_sent: false }
+    }
+
+    /// The request is on its way, or turned out not to be: it never left.
+    pub(super) fn sent(&mut self, is_sent: bool) {
+        self.is_sent = is_sent;
+    }
+}
+
+impl Drop for SendPermit<'_> {
+    fn drop(&mut self) {
+        if !self.is_sent {
+            self.gate.give_back(&self.charge, self.admitted);
+        }
+    }
 }
 
 #[async_trait]
 impl RequestGate for Budget {
     async fn acquire(&self, charge: &RequestCharge, urgency: Urgency) {
         Budget::acquire(self, charge, urgency).await;
+    }
+
+    fn give_back(&self, charge: &RequestCharge, admitted: Instant) {
+        Budget::give_back(self, charge, admitted);
     }
 
     fn observe(&self, charge: &RequestCharge, status: u16, headers: &HeaderMap, code: &str) {

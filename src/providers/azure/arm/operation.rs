@@ -87,6 +87,8 @@ pub(super) struct LongRunningOperation {
     result: Option<Url>,
     polling: PollingPace,
     pause: Duration,
+    /// What the last usable answer asked for.
+    asked: Option<Duration>,
     unusable_answers: u32,
     /// Whether the resource itself is asked for, once, because a list lacks it.
     confirming: bool,
@@ -168,6 +170,7 @@ impl LongRunningOperation {
             result,
             polling,
             pause: polling.first,
+            asked: None,
             unusable_answers: 0,
             confirming: false,
         };
@@ -206,7 +209,7 @@ impl LongRunningOperation {
         let is_confirmation = std::mem::take(&mut self.confirming);
         let answer = match polled {
             Err(error) if is_confirmation && error.class == ArmErrorClass::NotFound => return Ok(self.finished()),
-            _ if is_confirmation => return Ok(self.next_poll(None)),
+            _ if is_confirmation => return Ok(self.keep_waiting()),
             Ok(answer) => answer,
             Err(error) => return self.after_error(error),
         };
@@ -217,9 +220,9 @@ impl LongRunningOperation {
         }
     }
 
-    /// A list shows that it goes on.
+    /// A list shows that it goes on: as patiently as ARM asked last.
     pub(super) fn keep_waiting(&mut self) -> OperationStep {
-        self.next_poll(None)
+        self.next_poll(self.asked)
     }
 
     /// A list lacks what is being deleted: only its own 404 proves that it is gone. Answers where to ask, once.
@@ -308,7 +311,8 @@ impl LongRunningOperation {
             }
             ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound | ArmErrorClass::Forbidden => self.poll_resource(),
             ArmErrorClass::Transient | ArmErrorClass::Throttled | ArmErrorClass::Busy | ArmErrorClass::Unauthorized => {
-                Ok(self.poll(error.retry_after))
+                self.unusable_answers = 0;
+                Ok(self.next_poll(error.retry_after))
             }
             // `Location` tells a failure of the operation by the status of its own answer.
             ArmErrorClass::Invalid | ArmErrorClass::Conflict | ArmErrorClass::QuotaExceeded
@@ -349,7 +353,7 @@ impl LongRunningOperation {
 
     /// A poll after a usable answer.
     fn poll(&mut self, asked: Option<Duration>) -> OperationStep {
-        self.unusable_answers = 0;
+        (self.unusable_answers, self.asked) = (0, asked);
         self.next_poll(asked)
     }
 

@@ -13,6 +13,7 @@ use super::{
     answer::decode,
     classify,
     error_body::one_line,
+    gate::SendPermit,
     request::{RequestTemplate, RequestTokens},
     retry,
 };
@@ -60,11 +61,11 @@ impl ArmClient {
 
     async fn exchange(&self, ask: &RequestTemplate, deadline: Instant) -> ArmResult<Response<Bytes>> {
         self.may_send(ask)?;
-        self.pass_gate(ask, deadline).await?;
+        let permit = self.pass_gate(ask, deadline).await?;
         let tokens = self.tokens(ask, deadline).await?;
         // The gate may have taken minutes.
         self.may_send(ask)?;
-        let answer = self.transmit(ask, &tokens, deadline).await?;
+        let answer = self.transmit(ask, &tokens, permit, deadline).await?;
         let error = (!answer.status().is_success())
             .then(|| classify::error_of(ask.request_line(), &answer, self.shared.deps.clock.wall()));
         let code = error.as_ref().map_or("", |error| error.code.as_str());
@@ -90,17 +91,19 @@ impl ArmClient {
             .map_err(|refused| ask.request_line().error(ArmErrorClass::NotLeader, refused.to_string()))
     }
 
-    async fn pass_gate(&self, ask: &RequestTemplate, deadline: Instant) -> ArmResult<()> {
-        let charge = ask.charge();
-        let mut turn = pin!(self.shared.deps.gate.acquire(&charge, self.urgency));
-        if futures::poll!(&mut turn).is_ready() {
-            return Ok(());
+    async fn pass_gate(&self, ask: &RequestTemplate, deadline: Instant) -> ArmResult<SendPermit<'_>> {
+        let (gate, charge) = (&*self.shared.deps.gate, ask.charge());
+        {
+            let mut turn = pin!(gate.acquire(&charge, self.urgency));
+            if futures::poll!(&mut turn).is_pending() {
+                self.request_metrics().rate_limited(ask);
+                timeout_at(deadline, turn).await.map_err(|_| {
+                    let message = "the request budget did not allow this request before its deadline; nothing was sent";
+                    ask.request_line().error(ArmErrorClass::Throttled, message)
+                })?;
+            }
         }
-        self.request_metrics().rate_limited(ask);
-        timeout_at(deadline, turn).await.map_err(|_| {
-            let message = "the request budget did not allow this request before its deadline; nothing was sent";
-            ask.request_line().error(ArmErrorClass::Throttled, message)
-        })
+        Ok(SendPermit::new(gate, charge, self.now()))
     }
 
     async fn tokens(&self, ask: &RequestTemplate, deadline: Instant) -> ArmResult<RequestTokens> {
@@ -121,6 +124,7 @@ impl ArmClient {
         &self,
         ask: &RequestTemplate,
         tokens: &RequestTokens,
+        mut permit: SendPermit<'_>,
         deadline: Instant,
     ) -> ArmResult<Response<Bytes>> {
         let started = self.now();
@@ -130,7 +134,9 @@ impl ArmClient {
         let id = uuid::Uuid::new_v4().to_string();
         let request = ask.http_request(&self.shared.settings.user_agent, tokens, &id)?;
         let until = deadline.min(started + self.shared.settings.timeouts.answer);
+        permit.sent(true);
         let outcome = self.answer_before(request, until).await;
+        permit.sent(!matches!(outcome, Err(ArmTransportError::NotSent(_))));
         let took = self.now() - started;
         match &outcome {
             Ok(answer) => log_answer(ask, answer, &id, took),

@@ -45,7 +45,7 @@ async fn a_write_takes_its_time() {
 
 #[tokio::test(start_paused = true)]
 async fn location_answers_with_the_result() {
-    let style = AsyncStyle { operation_header: false, location_header: true, retry_after: None };
+    let style = AsyncStyle { operation_header: false, location_header: true, ..AsyncStyle::default() };
     let client = Client::new(slow(Busy::Conflict, style));
     let created = client.put(TABLE, table()).await;
     assert_eq!(created.status, 202);
@@ -152,7 +152,8 @@ async fn a_public_ip_has_no_address_until_it_is_done() {
         assert_eq!(address(&client.get(PIP).await), expected);
     }
     let changed = client.put(PIP, public_ip()).await;
-    assert_eq!(changed.body["properties"]["provisioningState"], "Updating");
+    assert_eq!(changed.body["properties"]["provisioningState"], "Succeeded");
+    assert_eq!(client.get(changed.header("azure-asyncoperation")).await.body["status"], "InProgress", "says the operation");
     assert_eq!(address(&changed), "20.0.0.2", "what it has it keeps");
 }
 

@@ -129,13 +129,13 @@ impl QuotaBuckets {
         Ok(())
     }
 
-    /// Puts back what [`Self::take`] took for a request that was not sent after all.
-    pub(super) fn give_back(&mut self, drains: &[BucketCharge], now: Instant) {
+    /// Puts back what [`Self::take`] took, by `admitted` at the latest, for a request that was not sent after all.
+    pub(super) fn give_back(&mut self, drains: &[BucketCharge], admitted: Instant, now: Instant) {
         for drain in drains {
             let bucket = self.bucket(drain, now);
             bucket.refill(now);
             bucket.tokens = (bucket.tokens + 1.0).min(bucket.limit.capacity);
-            bucket.sends.remove();
+            bucket.sends.remove(admitted);
         }
     }
 

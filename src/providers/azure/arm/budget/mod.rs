@@ -124,6 +124,12 @@ impl Budget {
         waited
     }
 
+    /// Takes the tokens back of a request that was let through at `admitted` and not sent.
+    pub fn give_back(&self, charge: &RequestCharge, admitted: Instant) {
+        let charges = limits::bucket_charges(charge, &self.shared.settings);
+        self.shared.give_back(&mut self.shared.lock(), &charges, admitted);
+    }
+
     /// Learns from an answer: of the remaining quotas in its headers, and of a 429 the pause. `code` is ARM's error code, empty when
     /// there is none. Call it once for every answer that arrived.
     pub fn observe(&self, charge: &RequestCharge, status: u16, headers: &HeaderMap, code: &str) {
@@ -145,6 +151,10 @@ impl Budget {
                 }
             }
         }
+        // What is left may be more than was thought.
+        if !state.queue.is_empty() {
+            shared.look_soon(&state);
+        }
     }
 
     /// Every bucket in use, for the status page: what is left of what, refill, share, who shares it, seconds of pause, who waits
@@ -158,6 +168,18 @@ impl Budget {
 impl BudgetShared {
     fn lock(&self) -> MutexGuard<'_, BudgetState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give_back(&self, state: &mut BudgetState, charges: &[limits::BucketCharge], admitted: Instant) {
+        state.buckets.give_back(charges, admitted, self.clock.now());
+        self.look_soon(state);
+    }
+
+    /// Without a driver nobody waits, and a runtime may be shutting down.
+    fn look_soon(&self, state: &BudgetState) {
+        if state.driver.is_some() {
+            self.earlier.notify_one();
+        }
     }
 
     /// Tells everybody who can go, and sees to it that the driver looks in time.
@@ -232,12 +254,9 @@ impl Drop for QueuePlace {
         let mut state = self.shared.lock();
         state.callers.remove(&self.ticket.number);
         if !state.queue.leave(&self.ticket) {
-            state.buckets.give_back(&self.ticket.charges, now);
+            state.buckets.give_back(&self.ticket.charges, now, now);
         }
-        // Without a driver nobody waits, and a runtime may be shutting down.
-        if state.driver.is_some() {
-            self.shared.earlier.notify_one();
-        }
+        self.shared.look_soon(&state);
     }
 }
 

@@ -90,6 +90,19 @@ async fn when_others_use_the_quota_up_we_slow_down() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn more_left_than_was_thought_lets_those_go_who_wait() {
+    let (budget, machine) = (budget(), "/subscriptions/S/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/a");
+    let read = || RequestCharge::of(&api::VIRTUAL_MACHINES, &Method::GET, machine);
+    budget.observe(&read(), 200, &headers("x-ms-ratelimit-remaining-resource", "Microsoft.Compute/GetVMResource;0"), "");
+    let waits = (0..8).map(|_| spawn(&budget, read(), Urgency::Change)).collect::<Vec<_>>();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    budget.observe(&read(), 200, &headers("x-ms-ratelimit-remaining-resource", "Microsoft.Compute/GetVMResource;30"), "");
+    let waits = join_all(waits).await;
+    let longest = waits.into_iter().map(|wait| wait.unwrap().as_millis()).max();
+    assert_eq!(longest, Some(100), "at once, not when the next token was due");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_urgent_overtake_those_who_wait() {
     let budget = budget();
     budget.observe(&write(), 429, &headers("retry-after", "5"), "");

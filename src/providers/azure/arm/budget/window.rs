@@ -63,14 +63,13 @@ impl SendWindow {
         }
     }
 
-    /// Takes the last send back.
-    pub(super) fn remove(&mut self) {
-        let Some((_, sends)) = self.slots.back_mut() else { return };
-        *sends -= 1;
-        let is_empty = *sends == 0;
+    /// Takes back the last send until `at`; it may be forgotten already.
+    pub(super) fn remove(&mut self, at: Instant) {
+        let Some(index) = self.slots.iter().rposition(|(start, _)| *start <= at) else { return };
+        self.slots[index].1 -= 1;
         self.count -= 1;
-        if is_empty {
-            self.slots.pop_back();
+        if self.slots[index].1 == 0 {
+            self.slots.remove(index);
         }
     }
 
@@ -115,10 +114,26 @@ mod tests {
         let (start, mut window) = (Instant::now(), SendWindow::default());
         (0..3).for_each(|_| window.add(start));
         assert_eq!(window.room_at(1.0, 3.0, start), start + SLOT + WINDOW);
-        window.remove();
+        window.remove(start);
         assert_eq!((window.left(3.0, start), window.room_at(1.0, 3.0, start)), (1.0, start));
-        (0..5).for_each(|_| window.remove());
+        (0..5).for_each(|_| window.remove(start));
         assert_eq!(window, SendWindow::default());
+    }
+
+    #[test]
+    fn what_was_not_sent_is_taken_from_its_own_second() {
+        let (start, minute) = (Instant::now(), Duration::from_secs(60));
+        let mut window = SendWindow::default();
+        (0..3).for_each(|turn| window.add(start + minute * turn));
+        let mut without = SendWindow::default();
+        [0, 2].into_iter().for_each(|turn| without.add(start + minute * turn));
+        window.remove(start + minute + SLOT);
+        assert_eq!(window, without);
+        let later = start + minute * 6;
+        window.add(later);
+        let before = window.clone();
+        window.remove(start);
+        assert_eq!(window, before, "it was forgotten before it was given back");
     }
 
     proptest! {

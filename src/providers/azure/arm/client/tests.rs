@@ -254,6 +254,41 @@ async fn the_budget_pauses_for_a_quota_but_not_for_a_lock() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_a_token_the_budget_stays_as_it_is() {
+    let metrics = Arc::new(Metrics::new().unwrap());
+    let budget = Budget::new(BudgetSettings::default(), metrics, Clock::manual(Timestamp::UNIX_EPOCH));
+    let world = world_behind(Some(budget.clone()));
+    *world.credential.error.lock().unwrap() = Some(TokenError::Refused("no".into()));
+    for _ in 0..20 {
+        assert_eq!(class(world.get().await), ArmErrorClass::Unauthorized);
+    }
+    for bucket in budget.status()["buckets"].as_array().unwrap() {
+        assert_eq!(bucket["left"], bucket["capacity"], "{bucket}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_may_have_reached_arm_is_paid_for() {
+    let no_token = || Some(TokenError::Refused("no".into()));
+    for (fault, error, passed, returned) in [
+        (None, None, 1, 0),
+        (None, no_token(), 1, 1),
+        (Some(Fault::NotSent), None, 2, 1),
+        (Some(Fault::NoAnswer), None, 2, 0),
+        (Some(Fault::Hang), None, 1, 0),
+    ] {
+        let world = world();
+        world.set(|state| drop(state.documents.insert(LB.into(), json!({"name": "lb"}))));
+        let case = format!("{fault:?} {error:?}");
+        *world.credential.error.lock().unwrap() = error;
+        fault.into_iter().for_each(|fault| world.fault("loadBalancers", fault));
+        let _ = tokio::time::timeout(Duration::from_secs(1), world.get()).await;
+        let counts = (world.barrier.passed.lock().unwrap().len(), *world.barrier.returned.lock().unwrap());
+        assert_eq!(counts, (passed, returned), "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pause_behind_the_deadline_is_the_callers_to_wait_for() {
     let world = world();
     world.fault("loadBalancers", Fault::Answer(429, vec![("retry-after", "200")], THROTTLED.into()));

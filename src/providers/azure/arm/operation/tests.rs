@@ -121,6 +121,23 @@ fn what_arm_asks_for_is_kept_within_bounds() {
 }
 
 #[test]
+fn between_lists_it_waits_as_long_as_arm_asked_last() {
+    let initial = answer(201, &[("azure-asyncoperation", STATUS)], &Value::Null);
+    let seven = Some(Duration::from_secs(7));
+    let begun = LongRunningOperation::begin(&Method::PUT, url(RESOURCE), PollingPace::default(), &initial, seven);
+    let (mut operation, first) = begun.unwrap();
+    assert_eq!([first, operation.keep_waiting(), operation.keep_waiting()], [7_000; 3].map(|wait| poll(STATUS, wait)));
+    let trouble = ArmError { retry_after: Some(Duration::from_secs(30)), ..error(ArmErrorClass::Throttled) };
+    assert_eq!(operation.advance(Err(trouble), None).unwrap(), poll(STATUS, 30_000));
+    assert_eq!(operation.keep_waiting(), poll(STATUS, 7_000), "that was this one poll's");
+    let running = answer(200, &[], &json!({"status": "InProgress"}));
+    assert_eq!(operation.advance(Ok(&running), Some(Duration::from_secs(3))).unwrap(), poll(STATUS, 3_000));
+    assert_eq!(operation.keep_waiting(), poll(STATUS, 3_000));
+    assert_eq!(operation.advance(Ok(&running), None).unwrap(), poll(STATUS, 200));
+    assert_eq!(operation.keep_waiting(), poll(STATUS, 300), "at its own pace again");
+}
+
+#[test]
 fn failures_carry_the_operations_error() {
     let (mut operation, _) = begin(&Method::PUT, 201, &[("azure-asyncoperation", STATUS)], &Value::Null).unwrap();
     let body = json!({"status": "Failed", "error": {"code": "SubnetIsFull", "message": "no room"}});

@@ -3,14 +3,19 @@
 //! In: what ARM answered to the write, and the entry of the list that began afterwards, if it has one. Out: whether the write is done,
 //! goes on, or has to ask by itself.
 //!
-//! A list may lack what is there and show what was there before. An entry is the write's result only when it has succeeded, is of
-//! another version than the one that was replaced, and has everything that ARM's answer to the write had. That something is gone, a
-//! list does not prove: the resource itself is asked for then.
+//! A list may lack what is there and show what was there before, even from before the version that was replaced. An entry is the write's
+//! result only when it has succeeded, is of another version than the one that was replaced, and is what ARM's answer to the write was,
+//! apart from single values that ARM adds. That something is gone, a list does not prove: the resource itself is asked for then.
+
+use std::collections::HashMap;
 
 use http::Method;
 use serde_json::Value;
 
-use crate::providers::azure::arm::operation::{OperationState, operation_state};
+use crate::providers::azure::arm::{
+    documents::spelling::same_word,
+    operation::{OperationState, operation_state},
+};
 
 /// Lists in a row that do not show a write, after which it asks by itself.
 const MOST_MISSES: u32 = 2;
@@ -48,8 +53,8 @@ pub(super) struct ListedWrite {
 }
 
 impl ListedWrite {
-    /// `None`: no list could be believed, because the version before is not known or ARM's answer has no document. `condition`: name and
-    /// value of the header.
+    /// `None`: no list could be believed, because the version before is not known, or ARM's answer does not show the write under way: as
+    /// it answers for load balancers, `Succeeded` while the operation goes on. `condition`: name and value of the header.
     pub(super) fn of(method: &Method, condition: Option<(&str, &str)>, answer: &[u8]) -> Option<Self> {
         let expected = match *method {
             Method::DELETE => ExpectedOutcome::Absence,
@@ -60,7 +65,9 @@ impl ListedWrite {
                     _ => return None,
                 };
                 let answered: Value = serde_json::from_slice(answer).ok()?;
-                answered.get("properties")?;
+                if state(&answered) != Some(OperationState::Running) {
+                    return None;
+                }
                 ExpectedOutcome::Document { answered, replaced }
             }
             _ => return None,
@@ -95,13 +102,15 @@ impl ExpectedOutcome {
     fn verdict(&self, entry: Option<&Value>) -> ListVerdict {
         match (self, entry) {
             (ExpectedOutcome::Absence, None) => ListVerdict::Missing,
-            (ExpectedOutcome::Absence, Some(_)) => ListVerdict::Running,
+            (ExpectedOutcome::Absence, Some(entry)) if state(entry) == Some(OperationState::Running) => ListVerdict::Running,
+            // What is there and not on its way out is an old entry, or one whose deletion has failed.
+            (ExpectedOutcome::Absence, Some(_)) => ListVerdict::Unclear,
             (ExpectedOutcome::Document { .. }, None) => ListVerdict::Unclear,
             (ExpectedOutcome::Document { answered, replaced }, Some(entry)) => {
                 let etag = entry.get("etag").and_then(Value::as_str);
                 let is_old = replaced.as_deref().is_some_and(|old| etag.is_none_or(|etag| is_same(etag, old)));
                 match state(entry) {
-                    _ if is_old || !has_all(entry, answered) => ListVerdict::Unclear,
+                    _ if is_old || !is_outcome(entry, answered) => ListVerdict::Unclear,
                     Some(OperationState::Succeeded) => ListVerdict::Succeeded,
                     Some(OperationState::Running) => ListVerdict::Running,
                     Some(OperationState::Ended) | None => ListVerdict::Unclear,
@@ -120,22 +129,58 @@ fn is_same(one: &str, other: &str) -> bool {
     one.trim_start_matches("W/") == other.trim_start_matches("W/")
 }
 
-/// Whether `shown` has everything that `answered` has, versions and states aside. Text is compared in any letter case, since ARM does
-/// not keep to one.
-fn has_all(shown: &Value, answered: &Value) -> bool {
+/// Whether `shown` is what `answered` says, versions and states aside. Text is compared in any letter case, since ARM does not keep to
+/// one. What `answered` lacks may only be a single value, such as an address: a part more is one that the write has removed.
+fn is_outcome(shown: &Value, answered: &Value) -> bool {
     match (answered, shown) {
-        (Value::Null, _) => true,
-        (Value::Object(answered), Value::Object(shown)) => answered.iter().all(|(name, value)| {
-            value.is_null()
-                || matches!(name.as_str(), "etag" | "provisioningState")
-                || shown.get(name).is_some_and(|shown| has_all(shown, value))
-        }),
-        (Value::Array(answered), Value::Array(shown)) => answered.iter().enumerate().all(|(place, value)| {
-            shown.get(place).is_some_and(|same| has_all(same, value)) || shown.iter().any(|other| has_all(other, value))
-        }),
-        (Value::String(answered), Value::String(shown)) => answered.eq_ignore_ascii_case(shown),
+        (Value::Object(answered), Value::Object(shown)) => {
+            let of_both = |name| (shown.get(name).unwrap_or(&Value::Null), answered.get(name).unwrap_or(&Value::Null));
+            answered.keys().chain(shown.keys()).all(|name| is_field(name, of_both(name)))
+        }
+        (Value::Array(answered), Value::Array(shown)) => answered.len() == shown.len() && are_outcomes(shown, answered),
+        (Value::String(answered), Value::String(shown)) => same_word(answered, shown),
+        (Value::Null, shown) => is_nothing(shown) || !(shown.is_array() || shown.is_object()),
+        (answered, Value::Null) => is_nothing(answered),
         _ => answered == shown,
     }
+}
+
+fn is_field(name: &str, (shown, answered): (&Value, &Value)) -> bool {
+    match name {
+        "etag" | "provisioningState" => true,
+        // ARM adds no tag.
+        "tags" => shown == answered || is_nothing(shown) && is_nothing(answered),
+        _ => is_outcome(shown, answered),
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(values) => values.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+/// Of two arrays of one length. ARM does not keep to an order, so elements that have ids or names are found by them.
+fn are_outcomes(shown: &[Value], answered: &[Value]) -> bool {
+    match (by_key(shown), by_key(answered)) {
+        (Some(shown), Some(answered)) => {
+            answered.iter().all(|(key, value)| shown.get(key).is_some_and(|shown| is_outcome(shown, value)))
+        }
+        _ => shown.iter().zip(answered).all(|(shown, answered)| is_outcome(shown, answered)),
+    }
+}
+
+/// `None` when an element has no key, or two have the same.
+fn by_key(values: &[Value]) -> Option<HashMap<String, &Value>> {
+    let named = |value: &Value| match value {
+        Value::String(text) => Some(text.to_ascii_lowercase()),
+        _ => value.get("id").or_else(|| value.get("name")).and_then(Value::as_str).map(str::to_ascii_lowercase),
+    };
+    let keyed: HashMap<_, _> = values.iter().map(|value| Some((named(value)?, value))).collect::<Option<_>>()?;
+    (keyed.len() == values.len()).then_some(keyed)
 }
 
 #[cfg(test)]

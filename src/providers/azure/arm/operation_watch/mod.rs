@@ -26,9 +26,15 @@ use self::{
 };
 use super::{ApiType, PollingPace, Urgency, api, request::RequestTemplate};
 
-/// Kinds whose lists show state, etag and content as a read of one does.
-const LISTED: [&ApiType; 5] =
-    [&api::PUBLIC_IPS, &api::LOAD_BALANCERS, &api::INTERFACES, &api::SCALE_SETS, &api::SCALE_SET_VMS];
+/// Kinds whose lists show state, etag and content as a read of one does, with the weight of a page: how many writes have to wait for it.
+/// Of lists of instances ARM allows a fourteenth of the polls, and a list saves each a poll and a read.
+const LISTED: [(&ApiType, usize); 5] = [
+    (&api::PUBLIC_IPS, 1),
+    (&api::LOAD_BALANCERS, 1),
+    (&api::INTERFACES, 1),
+    (&api::SCALE_SETS, 7),
+    (&api::SCALE_SET_VMS, 7),
+];
 /// So many collections are remembered although nobody waits.
 const MOST_IDLE: usize = 16;
 
@@ -62,7 +68,8 @@ struct WatchedCollection {
 struct CollectionState {
     schedule: WatchSchedule,
     last: Waiter,
-    writes: HashMap<Waiter, (String, Urgency)>,
+    /// By path, in lower case.
+    writes: HashMap<String, (Waiter, Urgency)>,
     /// What lists said of those who have not heard it yet.
     entries: HashMap<Waiter, Option<Arc<Value>>>,
 }
@@ -71,6 +78,7 @@ struct CollectionState {
 pub(super) struct WatchTicket {
     collection: Arc<WatchedCollection>,
     waiter: Waiter,
+    path: String,
     write: ListedWrite,
 }
 
@@ -79,7 +87,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl OperationWatch {
-    /// A place for the write `ask`, which ARM has accepted with `answer`; `None` when no list tells of it.
+    /// A place for the write `ask`, which ARM has accepted with `answer`; `None` when no list tells of it, or
+    /// another write of the resource is watched: what a list shows is the result of one of them, and nobody could say of which.
     pub(super) fn join(
         &self,
         ask: &RequestTemplate,
@@ -90,47 +99,56 @@ impl OperationWatch {
         let condition = ask.condition.as_ref().map(|(name, value)| (name.as_str(), value.as_str()));
         let path = ask.url.path();
         let (parent, _) = path.rsplit_once('/')?;
-        if !LISTED.contains(&ask.kind) || path.contains('%') {
-            return None;
-        }
+        let (_, weight) = LISTED.iter().find(|(kind, _)| *kind == ask.kind).filter(|_| !path.contains('%'))?;
         let write = ListedWrite::of(&ask.method, condition, answer.body())?;
-        let collection = self.collection(ask.kind, parent, pace, Instant::now());
-        let waiter = collection.enter(path.to_ascii_lowercase(), urgency);
-        Some(WatchTicket { collection, waiter, write })
+        let schedule = WatchSchedule::new(pace, *weight);
+        let collection = self.collection(ask.kind, parent, schedule, Instant::now());
+        let path = path.to_ascii_lowercase();
+        let waiter = collection.enter(&path, urgency)?;
+        Some(WatchTicket { collection, waiter, path, write })
     }
 
-    fn collection(&self, kind: &'static ApiType, path: &str, pace: PollingPace, now: Instant) -> Arc<WatchedCollection> {
+    fn collection(
+        &self,
+        kind: &'static ApiType,
+        path: &str,
+        schedule: WatchSchedule,
+        now: Instant,
+    ) -> Arc<WatchedCollection> {
         let mut collections = locked(&self.collections);
         if collections.len() > MOST_IDLE {
             collections.retain(|_, one| Arc::strong_count(one) > 1 || !locked(&one.state).schedule.is_idle(now));
         }
-        let new = || Arc::new(WatchedCollection::new(kind, path.to_owned(), pace));
+        let new = || Arc::new(WatchedCollection::new(kind, path.to_owned(), schedule));
         Arc::clone(collections.entry(path.to_ascii_lowercase()).or_insert_with(new))
     }
 }
 
 impl WatchedCollection {
-    fn new(kind: &'static ApiType, path: String, pace: PollingPace) -> Self {
-        let state =
-            CollectionState { schedule: WatchSchedule::new(pace), last: 0, writes: HashMap::new(), entries: HashMap::new() };
+    fn new(kind: &'static ApiType, path: String, schedule: WatchSchedule) -> Self {
+        let state = CollectionState { schedule, last: 0, writes: HashMap::new(), entries: HashMap::new() };
         Self { kind, path, state: Mutex::new(state), ended: watch::Sender::default() }
     }
 
-    fn enter(&self, key: String, urgency: Urgency) -> Waiter {
+    /// `None`: somebody watches this path already.
+    fn enter(&self, path: &str, urgency: Urgency) -> Option<Waiter> {
         let mut state = locked(&self.state);
+        if state.writes.contains_key(path) {
+            return None;
+        }
         state.last += 1;
         let waiter = state.last;
-        state.writes.insert(waiter, (key, urgency));
-        waiter
+        state.writes.insert(path.to_owned(), (waiter, urgency));
+        Some(waiter)
     }
 }
 
 impl CollectionState {
     /// Who waits for which resource, and the greatest urgency of them.
     fn wanted(&self) -> (HashMap<String, Waiter>, Urgency) {
-        let waiting = || self.schedule.waiters().filter_map(|waiter| Some((waiter, self.writes.get(&waiter)?)));
+        let waiting = || self.writes.iter().filter(|(_, (waiter, _))| self.schedule.is_waiting(*waiter));
         let urgency = waiting().map(|(_, (_, urgency))| *urgency).min().unwrap_or(Urgency::Resync);
-        (waiting().map(|(waiter, (key, _))| (key.clone(), waiter)).collect(), urgency)
+        (waiting().map(|(path, (waiter, _))| (path.clone(), *waiter)).collect(), urgency)
     }
 
     fn leave(&mut self, waiter: Waiter) {
@@ -186,8 +204,8 @@ impl Drop for ListForMany {
         state.schedule.listed(self.is_whole.then_some(self.pages), Instant::now());
         if self.is_whole {
             self.found.extend(self.wanted.drain().map(|(_, waiter)| (waiter, None)));
-            let waiting: Vec<Waiter> = state.schedule.waiters().collect();
-            state.entries.extend(self.found.drain().filter(|(waiter, _)| waiting.binary_search(waiter).is_ok()));
+            let CollectionState { schedule, entries, .. } = &mut *state;
+            entries.extend(self.found.drain().filter(|(waiter, _)| schedule.is_waiting(*waiter)));
         }
         drop(state);
         self.collection.ended.send_replace(());
@@ -256,7 +274,7 @@ impl Drop for WatchTicket {
     fn drop(&mut self) {
         let mut state = locked(&self.collection.state);
         state.leave(self.waiter);
-        state.writes.remove(&self.waiter);
+        state.writes.remove(&self.path);
     }
 }
 

@@ -3,7 +3,8 @@
 //! In: who waits since when and until when, and the lists that were made. Out: for each who waits, what to do now.
 //!
 //! A list costs as many requests as it has pages, and saves each whose operation has ended a poll and the read of its document. While
-//! writes go on coming, turns keep a distance that grows, so that each list settles many. Who is alone asks alone, at its own pace.
+//! writes go on coming, turns keep a distance that grows, so that each list settles many. Who is alone asks alone, at its own pace. Where
+//! ARM allows fewer lists than polls, a page weighs more: more have to wait for a list, and lists come less often.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -51,18 +52,21 @@ pub(super) struct WatchSchedule {
     distance: Duration,
     last_turn: Option<Instant>,
     pages: usize,
+    /// What a page is worth in writes that wait.
+    weight: usize,
     listing: bool,
     not_before: Option<Instant>,
 }
 
 impl WatchSchedule {
-    pub(super) fn new(pace: PollingPace) -> Self {
+    pub(super) fn new(pace: PollingPace, weight: usize) -> Self {
         Self {
             pace,
             waiting: BTreeMap::new(),
             distance: pace.first,
             last_turn: None,
             pages: 1,
+            weight,
             listing: false,
             not_before: None,
         }
@@ -81,8 +85,8 @@ impl WatchSchedule {
         self.waiting.remove(&waiter);
     }
 
-    pub(super) fn waiters(&self) -> impl Iterator<Item = Waiter> {
-        self.waiting.keys().copied()
+    pub(super) fn is_waiting(&self, waiter: Waiter) -> bool {
+        self.waiting.contains_key(&waiter)
     }
 
     /// Whether nothing would be lost with this.
@@ -105,7 +109,7 @@ impl WatchSchedule {
             return WatchMove::WaitUntil(turn);
         }
         let ready = self.waiting.values().filter(|one| one.due <= now).count();
-        if ready >= 2 && ready >= self.pages {
+        if ready >= 2 && ready >= self.pages.saturating_mul(self.weight) {
             self.listing = true;
             return WatchMove::List;
         }
@@ -128,7 +132,9 @@ impl WatchSchedule {
 
     fn end_turn(&mut self, now: Instant) {
         let more = LONGEST_DISTANCE_PER_PAGE.saturating_mul(u32::try_from(self.pages - 1).unwrap_or(u32::MAX));
-        let longest = LONGEST_DISTANCE.saturating_add(more).min(LONGEST_DISTANCE_EVER).max(self.pace.first);
+        let weight = u32::try_from(self.weight).unwrap_or(u32::MAX);
+        let longest =
+            LONGEST_DISTANCE.saturating_add(more).saturating_mul(weight).min(LONGEST_DISTANCE_EVER).max(self.pace.first);
         self.distance = self.distance.mul_f64(self.pace.factor.max(1.0)).min(longest);
         self.last_turn = Some(now);
     }

@@ -115,8 +115,8 @@ impl Cloud {
     fn assert_nobody_waits(&self) {
         for collection in locked(&self.client.shared.operation_watch.collections).values() {
             let state = locked(&collection.state);
-            let left = (state.writes.len(), state.entries.len(), state.schedule.waiters().count());
-            assert_eq!(left, (0, 0, 0), "{}", collection.path);
+            assert_eq!((state.writes.len(), state.entries.len()), (0, 0), "{}", collection.path);
+            assert!((0..=state.last).all(|waiter| !state.schedule.is_waiting(waiter)), "{}", collection.path);
         }
     }
 }
@@ -136,10 +136,25 @@ async fn fifty_writes_are_followed_by_a_few_lists() {
     let cloud = cloud();
     let documents = all_whole(cloud.create_all(50).await);
     assert_eq!(cloud.asked(), [3, 0, 0], "lists 0.2, 0.5 and 0.95 s after the answers");
+    cloud.azure().with_options(|options| options.operations.in_documents = true);
     all_whole(cloud.tag(&documents).await);
     let [lists, polls, reads] = cloud.asked();
     assert!(lists <= 4 && polls + reads == 0, "{lists} lists, {polls} polls, {reads} reads");
     cloud.assert_nobody_waits();
+}
+
+/// A change of a public IP is answered as ARM does: with `Succeeded` and an operation.
+#[tokio::test(start_paused = true)]
+async fn changes_that_look_done_at_once_are_waited_for() {
+    let cloud = cloud();
+    let documents = all_whole(cloud.create_all(10).await);
+    cloud.asked();
+    let start = Instant::now();
+    let tagged = all_whole(cloud.tag(&documents).await);
+    assert!(start.elapsed() >= Duration::from_secs(1), "the operations take a second: {:?}", start.elapsed());
+    assert!(tagged.iter().all(|document| document["tags"]["k"] == "new"), "{tagged:?}");
+    let [lists, polls, reads] = cloud.asked();
+    assert!(lists == 0 && polls >= 10 && reads == 10, "{lists} lists, {polls} polls, {reads} reads");
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,6 +195,7 @@ async fn a_list_that_shows_the_past_is_not_believed() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     cloud.asked();
     cloud.azure().add_fault(Fault::new(Effect::StaleList(Duration::from_secs(30))));
+    cloud.azure().with_options(|options| options.operations.in_documents = true);
     let tagged = all_whole(cloud.tag(&documents).await);
     assert!(tagged.iter().all(|document| document["tags"]["k"] == "new"), "{tagged:?}");
     for (old, new) in documents.iter().zip(&tagged) {
@@ -294,11 +310,46 @@ async fn what_arm_asks_for_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_arm_asks_for_is_waited_for_again_after_a_list() {
+    let cloud = cloud();
+    let minute = Latency { respond: Duration::ZERO, operation: Duration::from_secs(60) };
+    cloud.azure().with_options(|options| {
+        (options.operations.retry_after, options.latencies) = (Some(7), Latencies::writes(minute));
+    });
+    all_whole(cloud.create_all(10).await);
+    let [lists, polls, reads] = cloud.asked();
+    assert!(lists <= 9, "{lists} lists in a minute, {polls} polls, {reads} reads");
+}
+
+#[test]
+fn a_second_write_of_one_resource_is_not_watched() {
+    let (watch, pace) = (OperationWatch::default(), PollingPace::default());
+    let write = |path: &str| {
+        let url = format!("https://arm.example{path}").parse().unwrap();
+        let request = RequestTemplate {
+            kind: &api::PUBLIC_IPS,
+            call: "delete",
+            method: http::Method::DELETE,
+            url,
+            condition: None,
+            body: Bytes::new(),
+        };
+        watch.join(&request, &Response::new(Bytes::new()), pace, Urgency::Change)
+    };
+    let first = write("/ips/a").unwrap();
+    assert!(write("/IPs/A").is_none(), "a list would be believed by one of them only");
+    assert!(write("/ips/b").is_some());
+    drop(first);
+    assert!(write("/ips/a").is_some(), "the place is free again");
+}
+
+#[tokio::test(start_paused = true)]
 async fn collections_in_which_nobody_waits_are_forgotten() {
     let cloud = cloud();
     let watch = &cloud.client.shared.operation_watch;
     for index in 0..100 {
-        drop(watch.collection(&api::PUBLIC_IPS, &format!("/g{index}"), PollingPace::default(), Instant::now()));
+        let schedule = WatchSchedule::new(PollingPace::default(), 1);
+        drop(watch.collection(&api::PUBLIC_IPS, &format!("/g{index}"), schedule, Instant::now()));
     }
     assert!(locked(&watch.collections).len() <= MOST_IDLE + 1);
 }

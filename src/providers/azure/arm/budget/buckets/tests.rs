@@ -138,12 +138,12 @@ proptest! {
         }
         let before = buckets.clone();
         buckets.take(&drains, start).unwrap();
-        buckets.give_back(&drains, start);
+        buckets.give_back(&drains, start, start);
         for drain in &drains {
             prop_assert_eq!(left(&buckets, drain, start), left(&before, drain, start));
         }
-        buckets.give_back(&drains, start);
-        buckets.give_back(&drains, start + Duration::from_secs(1000));
+        buckets.give_back(&drains, start, start);
+        buckets.give_back(&drains, start, start + Duration::from_secs(1000));
         prop_assert!(left(&buckets, &drains[0], start + Duration::from_secs(1000)) <= 10.0, "never above the brim");
     }
 }

@@ -175,7 +175,7 @@ proptest! {
             }
             if let Some(ticket) = left.pop().filter(|_| wait % 2 == 0) {
                 let number = ticket.number;
-                if queue.leave(&ticket) { gone.insert(number); } else { buckets.give_back(&ticket.charges, now); }
+                if queue.leave(&ticket) { gone.insert(number); } else { buckets.give_back(&ticket.charges, now, now); }
             }
         }
         for ticket in left {

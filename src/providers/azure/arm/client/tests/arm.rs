@@ -264,6 +264,7 @@ impl TokenProvider for Credential {
 pub(super) struct Barrier {
     pub(super) closed: Mutex<Option<Instant>>,
     pub(super) passed: Mutex<Vec<(RequestCharge, Urgency)>>,
+    pub(super) returned: Mutex<usize>,
 }
 
 #[async_trait]
@@ -274,6 +275,10 @@ impl RequestGate for Barrier {
             tokio::time::sleep_until(until).await;
         }
         self.passed.lock().unwrap().push((charge.clone(), urgency));
+    }
+
+    fn give_back(&self, _: &RequestCharge, _: Instant) {
+        *self.returned.lock().unwrap() += 1;
     }
 
     fn observe(&self, _: &RequestCharge, status: u16, headers: &HeaderMap, code: &str) {

@@ -6,7 +6,7 @@ use super::*;
 fn entry(etag: &str, state: &str, address: Option<&str>) -> Value {
     let mut document = json!({
         "id": "/subscriptions/s/x", "etag": etag, "tags": {"service": "a"},
-        "properties": {"provisioningState": state, "resourceGuid": "g", "ipTags": [{"tag": "x"}], "dnsSettings": null},
+        "properties": {"provisioningState": state, "resourceGuid": "g", "ipTags": [{"tag": "x"}], "dnsSettings": null, "zones": []},
     });
     if let Some(address) = address {
         document["properties"]["ipAddress"] = json!(address);
@@ -33,6 +33,11 @@ fn what_no_list_can_tell_of_is_not_watched() {
     assert_eq!(put(Some(("if-match", ""))), None);
     assert_eq!(ListedWrite::of(&Method::PUT, Some(("if-none-match", "*")), b""), None, "nothing to compare with");
     assert_eq!(ListedWrite::of(&Method::PUT, Some(("if-none-match", "*")), b"{\"name\":\"x\"}"), None);
+    for state in ["Succeeded", "succeeded", "Failed"] {
+        let answer = entry("\"2\"", state, Some("20.0.0.1")).to_string();
+        let written = ListedWrite::of(&Method::PUT, Some(("if-match", "\"1\"")), answer.as_bytes());
+        assert_eq!(written, None, "{state}, while the operation goes on: every list looks like the end");
+    }
     assert_eq!(ListedWrite::of(&Method::POST, Some(("if-none-match", "*")), b"{\"properties\":{}}"), None);
     assert!(ListedWrite::of(&Method::DELETE, None, b"").is_some());
 }
@@ -67,13 +72,53 @@ fn an_entry_is_the_result_when_it_is_this_writes() {
             "more than was written",
             changed(),
             with(|it| it["properties"]["ipTags"] = json!([{"y": 1}, {"tag": "X"}])),
-            ListVerdict::Succeeded,
+            ListVerdict::Running,
         ),
+        ("a tag more", changed(), with(|it| it["tags"]["old"] = json!("b")), ListVerdict::Running),
+        ("a part more", changed(), with(|it| it["properties"]["natGateway"] = json!({"id": "n"})), ListVerdict::Running),
+        ("a list more", changed(), with(|it| it["properties"]["zones"] = json!(["1"])), ListVerdict::Running),
+        ("a list less, of nothing", changed(), with(|it| it["properties"]["zones"] = Value::Null), ListVerdict::Succeeded),
         ("letter case", changed(), with(|it| it["id"] = json!("/SUBSCRIPTIONS/s/X")), ListVerdict::Succeeded),
     ] {
         let mut write = write;
         assert_eq!(write.judge(Some(&entry)), expected, "{what}");
     }
+}
+
+/// A load balancer's rules, in this order.
+fn with_rules(etag: &str, state: &str, rules: &[&str]) -> Value {
+    let rule =
+        |name: &&str| json!({"id": format!("/lb/rules/{name}"), "name": "n", "etag": etag, "properties": {"port": 1}});
+    let rules: Vec<_> = rules.iter().map(rule).collect();
+    json!({"etag": etag, "properties": {"provisioningState": state, "rules": rules}})
+}
+
+#[test]
+fn a_list_two_versions_behind_is_not_the_end_of_a_removal() {
+    let answered = with_rules("\"2\"", "Updating", &["b", "a"]).to_string();
+    let removal = ListedWrite::of(&Method::PUT, Some(("if-match", "\"1\"")), answered.as_bytes()).unwrap();
+    for (etag, rules, expected) in [
+        ("\"0\"", vec!["a", "b", "c"], ListVerdict::Running),
+        ("\"0\"", vec!["a", "a"], ListVerdict::Running),
+        ("\"0\"", vec!["a", "c"], ListVerdict::Running),
+        ("\"2\"", vec!["b"], ListVerdict::Running),
+        ("\"2\"", vec!["A", "B"], ListVerdict::Succeeded),
+    ] {
+        let shown = with_rules(etag, "Succeeded", &rules);
+        assert_eq!(removal.clone().judge(Some(&shown)), expected, "{etag} {rules:?}");
+    }
+}
+
+#[test]
+fn many_elements_are_compared_in_one_go() {
+    let names: Vec<String> = (0..10_000).map(|index| index.to_string()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let backwards: Vec<&str> = names.iter().rev().copied().collect();
+    let answered = with_rules("\"2\"", "Updating", &names).to_string();
+    let mut write = ListedWrite::of(&Method::PUT, Some(("if-match", "\"1\"")), answered.as_bytes()).unwrap();
+    let (shown, started) = (with_rules("\"2\"", "Succeeded", &backwards), std::time::Instant::now());
+    assert_eq!(write.judge(Some(&shown)), ListVerdict::Succeeded);
+    assert!(started.elapsed().as_secs() < 15, "{:?}", started.elapsed());
 }
 
 #[test]
@@ -99,6 +144,11 @@ fn a_list_does_not_prove_that_something_is_gone() {
     let mut write = ListedWrite::of(&Method::DELETE, None, b"").unwrap();
     assert_eq!(write.judge(Some(&entry("\"1\"", "Deleting", None))), ListVerdict::Running);
     assert_eq!(write.judge(None), ListVerdict::Missing);
+    let under_way = write.judge(Some(&entry("\"1\"", "Deleting", None)));
+    assert_eq!(under_way, ListVerdict::Running);
+    assert_eq!(write.judge(Some(&entry("\"1\"", "Failed", None))), ListVerdict::Unclear, "the deletion has failed");
+    let stays = [0; 2].map(|_| write.judge(Some(&entry("\"1\"", "Succeeded", None))));
+    assert_eq!(stays, [ListVerdict::Running, ListVerdict::Unclear], "an old list, or it is not being deleted");
 }
 
 proptest::proptest! {
@@ -106,12 +156,20 @@ proptest::proptest! {
     #[test]
     fn only_a_new_version_that_succeeded_is_a_result(
         etag in "(W/)?\"[0-3]\"|", state in "Succeeded|Updating|Failed|Deleting|", tag in "[ab]", address in proptest::option::of("1|2"),
+        more in 0..4,
     ) {
         let mut shown = entry(&etag, &state, address.as_deref());
         shown["tags"]["service"] = json!(tag);
+        match more {
+            1 => shown["tags"]["more"] = json!("a"),
+            2 => shown["properties"]["ipTags"] = json!([{"tag": "x"}, {"tag": "y"}]),
+            3 => shown["properties"]["zones"] = json!(["1"]),
+            _ => {}
+        }
         if changed().judge(Some(&shown)) == ListVerdict::Succeeded {
             proptest::prop_assert_eq!(state, "Succeeded");
             proptest::prop_assert_eq!(tag, "a");
+            proptest::prop_assert_eq!(more, 0);
             proptest::prop_assert!(!etag.ends_with("\"1\""));
         }
     }

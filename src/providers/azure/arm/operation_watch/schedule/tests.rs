@@ -14,7 +14,7 @@ fn ms(milliseconds: u64) -> Duration {
 
 /// A schedule with waiters 1, 2, … who are due after so many milliseconds.
 fn schedule(start: Instant, due: &[u64]) -> WatchSchedule {
-    let mut schedule = WatchSchedule::new(PACE);
+    let mut schedule = WatchSchedule::new(PACE, 1);
     (1..).zip(due).for_each(|(waiter, due)| schedule.wait(waiter, start + ms(*due), start));
     schedule
 }
@@ -85,7 +85,7 @@ fn who_is_told_to_wait_longer_holds_up_nobody() {
     let mut schedule = schedule(start, &[200, 200, 10_000]);
     assert_eq!(schedule.next(3, start + ms(200)), WatchMove::WaitUntil(start + ms(10_000)));
     assert_eq!(schedule.next(1, start + ms(200)), WatchMove::List);
-    assert!(schedule.waiters().any(|waiter| waiter == 3), "but hears what the list shows");
+    assert!(schedule.is_waiting(3), "but hears what the list shows");
 }
 
 #[test]
@@ -99,10 +99,35 @@ fn who_leaves_is_forgotten() {
     assert_eq!(schedule.next(1, start + ms(200)), WatchMove::PollAlone, "whoever is not known is not kept waiting");
 }
 
+#[test]
+fn where_lists_are_scarce_more_have_to_wait_for_one() {
+    for (waiting, pages, weight, expected) in [
+        (10, 1, 7, WatchMove::List),
+        (6, 1, 7, WatchMove::PollAlone),
+        (10, 2, 7, WatchMove::PollAlone),
+        (10, 10, 7, WatchMove::PollAlone),
+        (70, 10, 7, WatchMove::List),
+        (10, 10, 1, WatchMove::List),
+    ] {
+        let start = Instant::now();
+        let mut schedule = schedule(start, &vec![200; waiting]);
+        (schedule.pages, schedule.weight) = (pages, weight);
+        assert_eq!(schedule.next(1, start + ms(200)), expected, "{waiting} wait, {pages} pages of weight {weight}");
+    }
+}
+
+#[test]
+fn scarce_lists_come_less_often() {
+    let (heavy, waited) = trickle(10, 1, 40_000, 1, 7);
+    let (light, _) = trickle(10, 1, 40_000, 1, 1);
+    assert!(heavy <= 15 && light >= 35, "{heavy} instead of {light}");
+    assert!(waited <= ms(8_000), "{waited:?}");
+}
+
 /// Writes that come every `gap`, whose operations take `operation`: requests, and the longest wait.
-fn trickle(count: u64, gap: u64, operation: u64, pages: usize) -> (usize, Duration) {
+fn trickle(count: u64, gap: u64, operation: u64, pages: usize, weight: usize) -> (usize, Duration) {
     let start = Instant::now();
-    let (mut schedule, mut requests, mut longest) = (WatchSchedule::new(PACE), 0, Duration::ZERO);
+    let (mut schedule, mut requests, mut longest) = (WatchSchedule::new(PACE, weight), 0, Duration::ZERO);
     let mut running = BTreeMap::new();
     for now in 0..count * gap + 60_000 {
         let time = start + ms(now);
@@ -153,7 +178,7 @@ fn requests_stay_few_and_waits_short() {
         // One at a time: each its own.
         (20, 5_000, 200, 5, 20, ms(1)),
     ] {
-        let (requests, waited) = trickle(count, gap, operation, pages);
+        let (requests, waited) = trickle(count, gap, operation, pages, 1);
         let case = format!("{count} every {gap} ms, {operation} ms each, {pages} pages: {requests} requests, {waited:?}");
         assert!(requests <= most_requests && waited <= longest, "{case}");
     }
@@ -164,7 +189,7 @@ proptest::proptest! {
     #[test]
     fn nobody_waits_for_ever(events in proptest::collection::vec((0_u8..5, 1_u64..6, 0_u64..3_000), 1..60)) {
         let (start, mut now) = (Instant::now(), 0);
-        let (mut schedule, mut listing) = (WatchSchedule::new(PACE), false);
+        let (mut schedule, mut listing) = (WatchSchedule::new(PACE, 1), false);
         for (event, waiter, time) in events {
             now += time / 10;
             let at = start + ms(now);
