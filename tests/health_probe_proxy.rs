@@ -165,6 +165,13 @@ fn is_closed(mut stream: TcpStream) -> bool {
 const HEALTHY: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Custom: a\r\nContent-Length: 22\r\n\
      Keep-Alive: timeout=5\r\n\r\n{\"nodeEligible\": true}";
 
+const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+/// An answer that a [`Target`] can give for as long as the test runs.
+fn leaked(answer: &str) -> &'static str {
+    answer.to_owned().leak()
+}
+
 #[test]
 fn probes_reach_the_target_with_and_without_header() {
     let target = Target::start(HEALTHY);
@@ -199,6 +206,15 @@ fn what_the_target_says_is_passed_on() {
     let (head, body) = proxy.probe(V1);
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
     assert_eq!(body, "{\"nodeEligible\": false}");
+}
+
+#[test]
+fn an_answer_in_many_pieces_is_passed_on_and_one_that_does_not_end_is_not() {
+    let pieces = "1\r\na\r\n".repeat(1_000);
+    let (head, body) = Proxy::start(Target::start(leaked(&format!("{CHUNKED}{pieces}0\r\n\r\n"))).port).probe(V1);
+    assert!(head.starts_with("HTTP/1.1 200 ") && body == "a".repeat(1_000), "{head}{body}");
+    let proxy = Proxy::start(Target::start(leaked(&format!("{CHUNKED}{}", pieces.repeat(70)))).port);
+    assert!(proxy.probe(V1).0.starts_with("HTTP/1.1 502 "));
 }
 
 #[test]
@@ -253,9 +269,12 @@ fn what_is_malformed_or_too_large_is_refused_and_others_go_on() {
     let mut told = Vec::new();
     let _ = stream.read_to_end(&mut told);
     assert!(told.is_empty() || told.starts_with(b"HTTP/1.1 431 "), "{}", String::from_utf8_lossy(&told));
-    let mut stream = proxy.connect();
-    stream.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 70000\r\n\r\n").unwrap();
-    assert!(read_head(&mut BufReader::new(stream)).starts_with("HTTP/1.1 413 "));
+    // Refused before any of it is read: each piece that came alone would keep a whole buffer.
+    for body in ["Content-Length: 70000", "Content-Length: 1", "Transfer-Encoding: chunked"] {
+        let mut stream = proxy.connect();
+        stream.write_all(format!("POST / HTTP/1.1\r\nHost: a\r\n{body}\r\n\r\n").as_bytes()).unwrap();
+        assert!(read_head(&mut BufReader::new(stream)).starts_with("HTTP/1.1 413 "), "{body}");
+    }
     assert_eq!(target.asked.load(Ordering::SeqCst), 0, "the target saw something of it");
     assert!(proxy.probe(V1).0.starts_with("HTTP/1.1 200 OK\r\n"));
 }

@@ -24,7 +24,7 @@ use crate::{
         },
     },
     runtime::store::ObjectKey,
-    serving::{DryRunError, DryRunKind, DryRunPlanner, DryRunScope},
+    serving::{DryRunError, DryRunKind, DryRunPlanner, DryRunScope, truncate},
 };
 
 /// How long a plan for the cluster may take: less than the secure port waits for an answer.
@@ -164,6 +164,8 @@ fn left_out(keys: &[String], planned: usize, after: Option<&str>) -> String {
 const LONGEST_PAGE: usize = 512 * 1024;
 /// Bytes of a section: three of them leave room for that of a Service.
 const LONGEST_SECTION: usize = 96 * 1024;
+/// Bytes of a line: what it does not say must not keep the lines behind it from being shown.
+const LONGEST_LINE: usize = 4 * 1024;
 /// Bytes of what is said at the end of what is left out: a key is not longer than 317.
 const LONGEST_END: usize = 1024;
 
@@ -173,10 +175,10 @@ fn section(heading: &str, plan: &str) -> String {
     format!("{heading}\n{}", first_lines(plan, "  ", (LINES, LONGEST_SECTION - LONGEST_END)))
 }
 
-/// As many lines as may be shown, and how many are not.
+/// As many lines as may be shown, each as far as it may be, and how many are not.
 fn first_lines(plan: &str, indent: &str, (lines, bytes): (usize, usize)) -> String {
     let (mut text, mut shown) = (String::new(), 0);
-    for line in plan.lines().take(lines) {
+    for line in plan.lines().take(lines).map(|line| truncate(line, LONGEST_LINE)) {
         if text.len() + indent.len() + line.len() > bytes {
             break;
         }

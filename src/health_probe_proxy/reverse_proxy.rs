@@ -1,14 +1,14 @@
 //! The server behind the proxy: kube-proxy's health check on the loopback.
 //!
 //! In: a request and its client. Out: the target's answer with status and body as they are; 502 without one, 504 without one in time,
-//! 413 for a request that is no probe. Each request has a connection of its own: a connection that the target closed while nobody
+//! 413 for a request with a body, which no probe has. Each request has a connection of its own: a connection that the target closed while nobody
 //! looked would fail a probe.
 
 use std::{net::IpAddr, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Empty, Full};
 use hyper::{
     body::{Body, Incoming},
     client::conn::http1,
@@ -20,7 +20,7 @@ use super::forwarded::{add_client, origin_form, remove_hop_by_hop};
 
 /// From a request's head to the end of its answer. Azure gives a probe up after its interval, 5 s at least.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Bytes of a body, of requests and of answers; kube-proxy's has less than 200.
+/// Bytes of an answer's body; kube-proxy's has less than 200.
 const BODY_LIMIT: usize = 64 * 1024;
 
 type ForwardError = Box<dyn std::error::Error + Send + Sync>;
@@ -42,12 +42,11 @@ impl ProbeTarget {
         if request.method() == Method::CONNECT {
             return told(StatusCode::METHOD_NOT_ALLOWED);
         }
-        if request.body().size_hint().lower() > BODY_LIMIT as u64 {
+        if !request.body().is_end_stream() {
             return told(StatusCode::PAYLOAD_TOO_LARGE);
         }
         match timeout(ANSWER, self.forward(request, client)).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(error)) if error.is::<LengthLimitError>() => told(StatusCode::PAYLOAD_TOO_LARGE),
             Ok(Err(error)) => {
                 tracing::warn!(%error, "the target did not answer a probe");
                 told(StatusCode::BAD_GATEWAY)
@@ -60,22 +59,21 @@ impl ProbeTarget {
     }
 
     async fn forward(&self, request: Request<Incoming>, client: IpAddr) -> Result<Response<Full<Bytes>>, ForwardError> {
-        let (mut head, body) = request.into_parts();
-        let body = Limited::new(body, BODY_LIMIT).collect().await?.to_bytes();
+        let (mut head, _) = request.into_parts();
         remove_hop_by_hop(&mut head.headers);
         add_client(&mut head.headers, client);
         head.headers.entry(header::HOST).or_insert(HeaderValue::from_static("localhost"));
         head.uri = origin_form(&head.uri)?;
         head.version = http::Version::HTTP_11;
-        self.exchange(Request::from_parts(head, Full::new(body))).await
+        self.exchange(Request::from_parts(head, Empty::new())).await
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Response<Full<Bytes>>, ForwardError> {
+    async fn exchange(&self, request: Request<Empty<Bytes>>) -> Result<Response<Full<Bytes>>, ForwardError> {
         let stream = TcpStream::connect(&self.addresses[..]).await?;
         let (mut sender, connection) = http1::Builder::new().handshake(TokioIo::new(stream)).await?;
         let exchanged = async {
             let (mut head, body) = sender.send_request(request).await?.into_parts();
-            let body = Limited::new(body, BODY_LIMIT).collect().await.map_err(|error| error.to_string())?.to_bytes();
+            let body = read_body(body).await?;
             remove_hop_by_hop(&mut head.headers);
             head.version = http::Version::HTTP_11;
             Ok(Response::from_parts(head, Full::new(body)))
@@ -87,6 +85,19 @@ impl ProbeTarget {
             _ = connection => exchanged.await,
         }
     }
+}
+
+/// A copy, since each frame keeps a whole buffer, however few bytes it has.
+async fn read_body(mut body: Incoming) -> Result<Bytes, ForwardError> {
+    let mut read = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        if read.len() + data.len() > BODY_LIMIT {
+            return Err(format!("its answer has more than {BODY_LIMIT} bytes").into());
+        }
+        read.extend_from_slice(&data);
+    }
+    Ok(read.into())
 }
 
 fn told(status: StatusCode) -> Response<Full<Bytes>> {

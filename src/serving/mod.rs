@@ -49,6 +49,7 @@ pub use deps::{DryRunError, DryRunKind, DryRunPlanner, DryRunScope, ServingDeps}
 pub use error::ServingError;
 pub use health::{HealthCheckFn, HealthChecks, HealthEndpoint, HealthEndpointSet};
 pub use metrics_reference::metrics_reference;
+pub(crate) use text::truncate;
 pub use tls::accepted_cipher_suites;
 
 use crate::runtime::shutdown::Shutdown;

@@ -1,7 +1,7 @@
 //! Texts of others, cut for messages and logs. Pure.
 
 /// The first `limit` bytes of `text`, or fewer where a character would be cut, and a sign that there was more.
-pub(super) fn truncate(text: &str, limit: usize) -> String {
+pub(crate) fn truncate(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
     }

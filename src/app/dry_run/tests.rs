@@ -52,6 +52,8 @@ fn sections_and_pages_are_bounded_and_say_so() {
     assert_eq!(section("Routes", "a\n  b\n"), "Routes\n  a\n    b\n");
     let long = section("Routes", &"x\n".repeat(LINES + 2));
     assert!(long.ends_with("  x\n  2 more lines are left out\n") && long.lines().count() == LINES + 2);
+    let cut = section("Routes", &format!("a\n{}\nb\n", "x".repeat(LONGEST_SECTION)));
+    assert_eq!(cut, format!("Routes\n  a\n  {}…\n  b\n", "x".repeat(LONGEST_LINE)));
     let keys: Vec<String> = ["a/a", "a/b", "a/c"].map(str::to_owned).into();
     assert_eq!(left_out(&keys, 3, None), "");
     assert_eq!(left_out(&keys, 2, None), "1 more Services are left out: see /planz?kind=services&after=a/b\n");

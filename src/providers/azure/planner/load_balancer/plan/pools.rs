@@ -193,6 +193,18 @@ fn names(pools: &[ResourceId]) -> String {
     pools.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
+/// Most entries of a pool that one sentence names: a pool may have thousands.
+const MAX_NAMED: usize = 10;
+
+/// The first of them, and how many more there are.
+fn first_names(names: &[&str]) -> String {
+    let named = names[..names.len().min(MAX_NAMED)].join(", ");
+    match names.len().saturating_sub(MAX_NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
 impl PoolChange {
     /// The model of a scale set. `why`: why new instances leave pools, if they do.
     pub fn of_model(id: ResourceId, patch: &PoolMembershipPatch, why: &LeaveReason) -> Self {
@@ -215,8 +227,8 @@ impl PoolChange {
     pub fn of_pool(id: ResourceId, before: &BackendAddressPool, document: BackendAddressPool) -> Self {
         let (before, after) = (listed(before), listed(&document));
         let of = |names: &BTreeSet<String>, others: &BTreeSet<String>, verb: &str| {
-            let names: Vec<_> = names.difference(others).cloned().collect();
-            (!names.is_empty()).then(|| format!("{} {verb}", names.join(", ")))
+            let names: Vec<&str> = names.difference(others).map(String::as_str).collect();
+            (!names.is_empty()).then(|| format!("{} {verb}", first_names(&names)))
         };
         let mut reasons: Vec<String> =
             of(&after, &before, "joins").into_iter().chain(of(&before, &after, "leaves")).collect();
@@ -377,4 +389,27 @@ fn orphans(pools: &[ManagedPool], members: &[PoolMember], input: &PoolInput<'_>)
     }
     let companions = members_of_node_sets(&keys, &owners.by_resource, &sets);
     input.orphans.clone().update(owners, &keys, &companions, input.now).0
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_sentence_about_a_pool_names_the_first_entries_and_counts_the_rest() {
+        let pool = |addresses: u8| -> BackendAddressPool {
+            let entry = |last: u8| json!({"properties": {"ipAddress": format!("10.0.0.{}", 100 + last)}});
+            let entries: Vec<_> = (0..addresses).map(entry).collect();
+            serde_json::from_value(json!({"properties": {"loadBalancerBackendAddresses": entries}})).unwrap()
+        };
+        let id = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/l/backendAddressPools/p";
+        let reasons =
+            |before, after| PoolChange::of_pool(ResourceId::parse(id).unwrap(), &pool(before), pool(after)).reasons;
+        let first: Vec<String> = (100..110).map(|last| format!("10.0.0.{last}")).collect();
+        assert_eq!(reasons(0, 10), [format!("{} joins", first.join(", "))]);
+        assert_eq!(reasons(0, 13), [format!("{} and 3 more joins", first.join(", "))]);
+        assert_eq!(reasons(15, 14), ["10.0.0.114 leaves"]);
+    }
 }
