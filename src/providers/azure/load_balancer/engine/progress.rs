@@ -71,7 +71,7 @@ impl ProgressEntry {
 
 /// One write may be for hundreds of Services, and the page tells of it at each of them: its beginning.
 fn shorten(sentence: &str) -> String {
-    let end = sentence.floor_char_boundary(MAX_SENTENCE);
+    let end = (0..=MAX_SENTENCE.min(sentence.len())).rev().find(|end| sentence.is_char_boundary(*end)).unwrap_or(0);
     if end == sentence.len() { sentence.to_owned() } else { format!("{}…", &sentence[..end]) }
 }
 
