@@ -21,6 +21,7 @@ use crate::{
     cloud_provider::CloudError,
     providers::azure::{
         arm::{ArmError, ArmErrorClass, ResourceId, Urgency, batch::bisect::BatchError, network::ArmLoadBalancer},
+        config::BackendPoolType,
         load_balancer::{events::ArmCallKind, explain::unprovisioned_public_ip},
         planner::load_balancer::{
             desired::{
@@ -251,6 +252,10 @@ impl LoadBalancerStage<'_> {
         if !new.is_empty() {
             self.context.unfilled_pools().extend(new);
             self.context.invalidate_pool_sync();
+            // Where pools list addresses, no machine is written, and to wait for other load balancers saves nothing.
+            if self.context.settings.pool_type != BackendPoolType::NodeIp {
+                self.context.newcomers.pools_created();
+            }
         }
         self.context.newcomers.created(&change.id);
         Ok(())

@@ -1,7 +1,8 @@
 //! Services on their way to a load balancer that does not exist yet, so that machines join all new load balancers at once.
 //!
-//! In: who sets out, which load balancers are there by now. Out: the moment when nobody is on the way to one that is not. The first external
-//! Service waits for its public IP and the first internal one for nothing; the machines of both are written once when they are written last.
+//! In: who sets out, which load balancers are there by now, whether pools are new. Out: the moment when nobody is on the way to one that is
+//! not. The first external Service waits for its public IP and the first internal one for nothing; the machines of both are written once when
+//! they are written last. Machines wait once after pools were made: with one that cannot join for long, every Service would wait.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,6 +24,8 @@ pub(super) struct Newcomers {
 #[derive(Default)]
 struct NewcomerTickets {
     issued: u64,
+    /// Whether pools were made since machines last waited.
+    has_new_pools: bool,
     by_load_balancer: BTreeMap<ResourceId, BTreeSet<u64>>,
 }
 
@@ -64,12 +67,20 @@ impl Newcomers {
         self.changed.notify_waiters();
     }
 
+    /// Pools were made that machines are about to join.
+    pub(super) fn pools_created(&self) {
+        self.lock().has_new_pools = true;
+    }
+
     fn any(&self) -> bool {
         self.lock().by_load_balancer.values().any(|tickets| !tickets.is_empty())
     }
 
-    /// Waits until nobody is on the way, but no longer than `longest`.
+    /// Waits until nobody is on the way, but no longer than `longest`, and not at all unless pools were made since the last time.
     pub(super) async fn all_here(&self, longest: Duration) {
+        if !self.lock().has_new_pools {
+            return;
+        }
         let wait = async {
             loop {
                 let changed = self.changed.notified();
@@ -83,6 +94,7 @@ impl Newcomers {
         };
         // Whoever takes longer finds the machines written, and has them written again.
         let _ = timeout(longest, wait).await;
+        self.lock().has_new_pools = false;
     }
 }
 
@@ -104,12 +116,16 @@ mod tests {
         let all = Newcomers::default();
         let waited = async |until: &Newcomers| {
             let started = Instant::now();
+            until.pools_created();
             until.all_here(LONGEST).await;
             started.elapsed().as_secs()
         };
         assert_eq!(waited(&all).await, 0);
         let first = all.announce(id("a"));
         assert_eq!(waited(&all).await, 10);
+        let started = Instant::now();
+        all.all_here(LONGEST).await;
+        assert!(started.elapsed().is_zero(), "no pools were made since");
         let comes = async {
             tokio::time::sleep(Duration::from_secs(2)).await;
             drop(first);

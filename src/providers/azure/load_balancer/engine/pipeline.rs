@@ -208,9 +208,7 @@ impl ServicePipeline {
 
     async fn join(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<()>> {
         let (asks, urgency) = merge_requests(turns);
-        if !self.context.unfilled_pools().is_empty() {
-            self.context.newcomers.all_here(MAX_NEWCOMER_DELAY).await;
-        }
+        self.context.newcomers.all_here(MAX_NEWCOMER_DELAY).await;
         let joined = backend_pools::join(&self.context, &asks, urgency).await;
         vec![joined; asks.len()]
     }
