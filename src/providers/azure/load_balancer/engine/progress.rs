@@ -8,7 +8,9 @@ use std::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{cloud_provider::CloudError, runtime::clock::Clock};
+use crate::{
+    cloud_provider::CloudError, providers::azure::planner::load_balancer::plan::print::PlannedChange, runtime::clock::Clock,
+};
 
 /// Most Services that the page lists.
 const MAX_LISTED: usize = 100;
@@ -51,20 +53,32 @@ impl PipelineStage {
             PipelineStage::Releasing => "deleting public IPs",
         }
     }
+
+    /// The stage that writes this; `None` for what is not written.
+    pub(super) fn of_write(change: &PlannedChange<'_>) -> Option<Self> {
+        match change {
+            PlannedChange::PublicIp(_) => Some(Self::PublicIps),
+            PlannedChange::LoadBalancer(..) => Some(Self::LoadBalancer),
+            PlannedChange::Pool(_) => Some(Self::BackendPools),
+            PlannedChange::SecurityGroup(_) => Some(Self::SecurityGroup),
+            PlannedChange::Release(_) => Some(Self::Releasing),
+            PlannedChange::Retained(_) | PlannedChange::Refused(..) | PlannedChange::Waiting(_) => None,
+        }
+    }
 }
 
 struct ProgressEntry {
     stage: PipelineStage,
     since: Timestamp,
-    /// What is written at this stage, or why nothing is: as the plan prints it, shared by all whom it concerns.
-    changes: Vec<Arc<str>>,
+    /// What is written, and at which stage, or why nothing is: as the plan prints it, shared by all whom it concerns.
+    changes: Vec<(Option<PipelineStage>, Arc<str>)>,
     /// Why the last try ended.
     problem: Option<String>,
 }
 
 impl ProgressEntry {
     fn status(&self) -> Value {
-        let changes: Vec<String> = self.changes.iter().map(|sentence| shorten(sentence)).collect();
+        let changes: Vec<String> = self.changes.iter().map(|(_, sentence)| shorten(sentence)).collect();
         json!({"stage": self.stage.as_str(), "since": self.since.to_string(), "changes": changes, "problem": self.problem})
     }
 }
@@ -86,12 +100,15 @@ impl PipelineProgress {
         Self { clock, entries: Mutex::default() }
     }
 
-    /// The Service has come to `stage`, or is still there.
+    /// The Service has come to `stage`, or is still there. Another Service may have begun to write for both at that stage.
     pub(super) fn enter(&self, service: &str, stage: PipelineStage) {
         let mut entries = self.entries();
-        let before = entries.get(service).filter(|entry| entry.stage == stage);
-        let since = before.map_or_else(|| self.clock.wall(), |entry| entry.since);
-        entries.insert(service.to_owned(), ProgressEntry { stage, since, changes: Vec::new(), problem: None });
+        let before = entries.remove(service);
+        let since = before.as_ref().filter(|entry| entry.stage == stage).map(|entry| entry.since);
+        let since = since.unwrap_or_else(|| self.clock.wall());
+        let mut changes = before.map(|entry| entry.changes).unwrap_or_default();
+        changes.retain(|(at, _)| *at == Some(stage));
+        entries.insert(service.to_owned(), ProgressEntry { stage, since, changes, problem: None });
     }
 
     /// The Service cannot have what it asks for.
@@ -100,12 +117,17 @@ impl PipelineProgress {
         self.ended(service, Err(error));
     }
 
-    /// This is about to be written for these Services, or keeps them from being served.
-    pub(super) fn planned<'a>(&self, services: impl Iterator<Item = &'a str>, sentence: &Arc<str>) {
+    /// This is about to be written for these Services at a stage, or keeps them from being served.
+    pub(super) fn planned<'a>(
+        &self,
+        services: impl Iterator<Item = &'a str>,
+        stage: Option<PipelineStage>,
+        sentence: &Arc<str>,
+    ) {
         let mut entries = self.entries();
         for service in services {
             let entry = entries.get_mut(service).filter(|entry| entry.changes.len() < MAX_SENTENCES);
-            entry.into_iter().for_each(|entry| entry.changes.push(Arc::clone(sentence)));
+            entry.into_iter().for_each(|entry| entry.changes.push((stage, Arc::clone(sentence))));
         }
     }
 
@@ -159,16 +181,32 @@ mod tests {
         let progress = PipelineProgress::new(Clock::System);
         let changes = || progress.status()["services"]["default/web"]["changes"].clone();
         ["default/web", "default/other"].into_iter().for_each(|who| progress.enter(who, PipelineStage::LoadBalancer));
-        progress.planned(["default/web", "default/gone"].into_iter(), &"put lb: why".into());
+        let planned = |services: &[&str], sentence: &str| {
+            progress.planned(services.iter().copied(), Some(PipelineStage::LoadBalancer), &sentence.into());
+        };
+        planned(&["default/web", "default/gone"], "put lb: why");
         assert_eq!(changes(), json!(["put lb: why"]));
         let status = progress.status();
         assert_eq!((&status["services"]["default/other"]["changes"], &status["unsettled"]), (&json!([]), &json!(2)));
         progress.replanned(["default/web"].into_iter());
-        (0..2 * MAX_SENTENCES).for_each(|_| progress.planned(["default/web"].into_iter(), &"é".repeat(MAX_SENTENCE).into()));
+        (0..2 * MAX_SENTENCES).for_each(|_| planned(&["default/web"], &"é".repeat(MAX_SENTENCE)));
         let told = changes();
         assert_eq!(told.as_array().unwrap().len(), MAX_SENTENCES);
         assert_eq!(told[0], "é".repeat(MAX_SENTENCE / 2) + "…");
         progress.enter("default/web", PipelineStage::SecurityGroup);
+        assert_eq!(changes(), json!([]));
+    }
+
+    #[test]
+    fn what_another_service_writes_for_both_is_told_to_who_comes_to_that_stage_later() {
+        let progress = PipelineProgress::new(Clock::System);
+        let changes = || progress.status()["services"]["default/web"]["changes"].clone();
+        progress.enter("default/web", PipelineStage::Planning);
+        progress.planned(["default/web"].into_iter(), Some(PipelineStage::PublicIps), &"put ip: why".into());
+        progress.planned(["default/web"].into_iter(), None, &"waiting".into());
+        progress.enter("default/web", PipelineStage::PublicIps);
+        assert_eq!(changes(), json!(["put ip: why"]));
+        progress.enter("default/web", PipelineStage::LoadBalancer);
         assert_eq!(changes(), json!([]));
     }
 

@@ -7,7 +7,12 @@ use std::{
 
 use k8s_openapi::api::core::v1::Node;
 
-use super::{newcomers::Newcomers, pool_metrics::PoolMetrics, pool_sync_state::PoolSyncState, progress::PipelineProgress};
+use super::{
+    newcomers::Newcomers,
+    pool_metrics::PoolMetrics,
+    pool_sync_state::PoolSyncState,
+    progress::{PipelineProgress, PipelineStage},
+};
 use crate::{
     cloud_provider::{CloudError, CloudResult},
     providers::azure::{
@@ -266,7 +271,8 @@ impl StageContext {
             true => tracing::info!(change = %sentence, "writing"),
             false => tracing::debug!(change = %sentence, "not writing"),
         }
-        self.progress.planned(services.into_iter().map(|who| who.key.as_str()), &sentence);
+        let stage = PipelineStage::of_write(&change);
+        self.progress.planned(services.into_iter().map(|who| who.key.as_str()), stage, &sentence);
     }
 
     /// Takes note of who is to be behind load balancers.
