@@ -3,8 +3,12 @@
 //! In: a scale set, the instances that are about to be written, how many the set has. Out: their documents, to be written on the version
 //! that the list shows. What the list lacks, or shows without a version, is read by itself.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
+use tokio::time::Instant;
 use tracing::debug;
 
 use crate::providers::azure::arm::{ArmClient, ResourceId, api, compute::VirtualMachineScaleSetVm};
@@ -14,6 +18,22 @@ const PAGE: usize = 100;
 /// How many instances a scale set is taken to have of which nothing is known.
 const UNKNOWN_SIZE: usize = 1000;
 pub(super) const INSTANCE_VIEW: (&str, &str) = ("$expand", "instanceView");
+
+/// How long a list tells whether a machine is off: writes of a large scale set take half an hour.
+const POWER_STATE_TTL: Duration = Duration::from_secs(60);
+
+/// The document of an instance, and when a list has shown it.
+pub(super) struct ListedInstance {
+    document: VirtualMachineScaleSetVm,
+    listed: Instant,
+}
+
+impl ListedInstance {
+    /// The document, unless it has to be read again. Its version does not tell whether the machine has been switched on or off since.
+    pub(super) fn current(self, needs_power_state: bool) -> Option<VirtualMachineScaleSetVm> {
+        (!needs_power_state || self.listed.elapsed() <= POWER_STATE_TTL).then_some(self.document)
+    }
+}
 
 /// Whether the pages of the list are fewer than the instances. Compute counts them apart: reads of an instance by instance.
 fn list_pays(instances: usize, size: Option<usize>) -> bool {
@@ -26,16 +46,17 @@ pub(super) async fn listed_instances(
     set: &ResourceId,
     wanted: &HashSet<String>,
     size: Option<usize>,
-) -> HashMap<String, VirtualMachineScaleSetVm> {
+) -> HashMap<String, ListedInstance> {
     let mut found = HashMap::new();
     if !list_pays(wanted.len(), size) {
         return found;
     }
     let take = |page: Vec<VirtualMachineScaleSetVm>| {
+        let listed = Instant::now();
         let versioned = page.into_iter().filter(|document| document.etag.as_ref().is_some_and(|etag| !etag.is_empty()));
         found.extend(versioned.filter_map(|document| {
             let key = document.id.as_ref()?.to_ascii_lowercase();
-            wanted.contains(&key).then_some((key, document))
+            wanted.contains(&key).then_some((key, ListedInstance { document, listed }))
         }));
     };
     let path = format!("{set}/virtualMachines");
@@ -63,5 +84,15 @@ mod tests {
         ] {
             assert_eq!(list_pays(instances, size), pays, "{instances} of {size:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_tells_for_a_minute_whether_a_machine_is_off() {
+        let listed = || ListedInstance { document: VirtualMachineScaleSetVm::default(), listed: Instant::now() };
+        let (fresh, old, older) = (listed(), listed(), listed());
+        assert!(fresh.current(true).is_some());
+        tokio::time::advance(POWER_STATE_TTL + Duration::from_millis(1)).await;
+        assert!(old.current(true).is_none());
+        assert!(older.current(false).is_some(), "its version is enough to leave pools");
     }
 }

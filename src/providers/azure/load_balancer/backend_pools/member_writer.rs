@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::{
-    member_list::{INSTANCE_VIEW, listed_instances},
+    member_list::{INSTANCE_VIEW, ListedInstance, listed_instances},
     outcome::PoolSyncOutcome,
 };
 use crate::providers::azure::{
@@ -151,7 +151,7 @@ impl PoolMemberWriter {
         &self,
         arm: &ArmClient,
         task: PoolMemberUpdate,
-        mut shown: Option<VirtualMachineScaleSetVm>,
+        mut shown: Option<ListedInstance>,
     ) -> PoolSyncOutcome {
         let name = if task.node.is_empty() { task.resource.id().as_str() } else { &task.node };
         let mut outcome = PoolSyncOutcome::default();
@@ -217,7 +217,7 @@ impl PoolMemberWriter {
         &self,
         arm: &ArmClient,
         task: &PoolMemberUpdate,
-        shown: Option<VirtualMachineScaleSetVm>,
+        shown: Option<ListedInstance>,
         outcome: &mut PoolSyncOutcome,
     ) -> ArmResult<Option<MachineSkipReason>> {
         let done = match &task.resource {
@@ -257,17 +257,18 @@ fn defer_failures(mut outcome: PoolSyncOutcome) -> PoolSyncOutcome {
 async fn instance(
     arm: &ArmClient,
     id: &ResourceId,
-    shown: Option<VirtualMachineScaleSetVm>,
+    shown: Option<ListedInstance>,
     wish: &PoolMembershipPatch,
     outcome: &mut PoolSyncOutcome,
 ) -> ArmResult<Option<MachineSkipReason>> {
-    let document = match shown {
+    let joins_only = wish.leave.is_empty();
+    let document = match shown.and_then(|shown| shown.current(joins_only)) {
         Some(document) => document,
         None => arm.get::<VirtualMachineScaleSetVm>(&api::SCALE_SET_VMS, id, &[INSTANCE_VIEW]).await?,
     };
     let view = document.properties.as_ref().and_then(|properties| properties.instance_view.as_ref());
     let power = view.and_then(|view| view.power_state()).unwrap_or_default();
-    if wish.leave.is_empty() && node_ip_configuration::is_off(power) {
+    if joins_only && node_ip_configuration::is_off(power) {
         return Ok(Some(MachineSkipReason::PoweredOff(power.to_owned())));
     }
     let body = match node_ip_configuration::instance(&document, wish) {
