@@ -310,15 +310,33 @@ async fn a_watch_that_lags_costs_no_further_writes() {
     world.cloud.set_latency(CallName::InstanceMetadataBatch, Duration::from_secs(5));
     world.server.create(&tainted("n"));
     pass(2).await;
-    world.server.update_with("", "n", |node| ready(node, "Unknown"));
-    pass(1).await;
     world.server.faults().delay_every(Duration::from_secs(60), |request| request.verb == Verb::Watch);
     world.server.faults().drop_watches();
+    world.server.update_with("", "n", |node| ready(node, "Unknown"));
     world.until_initialized("n").await;
     pass(30).await;
     let codes: Vec<_> = world.server.requests().iter().filter(|request| is_node_write(request)).map(|r| r.code).collect();
     assert_eq!(codes, [409, 200, 200], "one decision on what was known before the update, then one on the live node");
     assert_eq!(world.cloud.call_count(CallName::InstanceMetadataBatch), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_change_while_they_wait_for_their_turn_are_no_conflicts() {
+    /// Nodes that are written at once.
+    const TURNS: usize = 128;
+    let server = server();
+    let names: Vec<_> = (0..TURNS + 70).map(|n| format!("n{n}")).collect();
+    let cloud = cloud(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    names.iter().for_each(|name| drop(server.create(&tainted(name))));
+    server.faults().delay_every(Duration::from_secs(20), is_node_write);
+    let world = World::start(server, cloud).await;
+    pass(10).await;
+    names.iter().for_each(|name| drop(world.server.update_with("", name, |node| ready(node, "Unknown"))));
+    for name in &names {
+        world.until_initialized(name).await;
+    }
+    let conflicts = world.server.requests().iter().filter(|request| is_node_write(request) && request.code == 409).count();
+    assert!(conflicts <= TURNS, "{conflicts} conflicts");
 }
 
 #[tokio::test(start_paused = true)]

@@ -38,6 +38,14 @@ enum WriteAttempt {
     Conflict,
 }
 
+/// What the attempts at one Node share.
+#[derive(Default)]
+struct InitializationAttempts<'a> {
+    described: Option<DescribedInstance>,
+    /// The turn to write. Who lost it to a conflict would wait behind everybody else, and lose the next one the same way.
+    turn: Option<SemaphorePermit<'a>>,
+}
+
 /// What the cloud told of the instance of the Node with this UID.
 struct DescribedInstance {
     uid: String,
@@ -67,9 +75,9 @@ impl NodeController {
 
     pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
         let Some(mut node) = self.current(key) else { return ReconcileResult::Done };
-        let mut described = None;
+        let mut shared = InitializationAttempts::default();
         for _ in 0..ATTEMPTS {
-            match self.attempt(&node, &mut described).await {
+            match self.attempt(&mut node, &mut shared).await {
                 WriteAttempt::Finished(outcome) => return outcome,
                 WriteAttempt::Conflict => match self.read_live(key).await {
                     Ok(live) => node = live,
@@ -80,40 +88,55 @@ impl NodeController {
         ReconcileResult::Failed(format!("{key} kept being changed by others"))
     }
 
-    async fn attempt(&self, node: &Arc<Node>, described: &mut Option<DescribedInstance>) -> WriteAttempt {
+    async fn attempt<'a>(&'a self, node: &mut Arc<Node>, shared: &mut InitializationAttempts<'a>) -> WriteAttempt {
         match plan::next_action(node) {
             plan::NodeAction::Nothing => WriteAttempt::Finished(ReconcileResult::Done),
             plan::NodeAction::UpdateLabels(changes) => {
                 let written = self.write(node, PatchTarget::Object, patch::node(node, &changes)).await;
                 self.after_write(written.map(drop))
             }
-            plan::NodeAction::Initialize => match self.initialization(node, described).await {
+            plan::NodeAction::Initialize => match self.initialization(node, shared).await {
                 // Apart, since every Node that waits for its turn would hold room for it.
-                Ok((decided, _turn)) => self.after_write(Box::pin(self.apply(node, decided)).await),
+                Ok(decided) => self.after_write(Box::pin(self.apply(node, decided)).await),
                 Err(outcome) => WriteAttempt::Finished(outcome),
             },
         }
     }
 
-    /// What initialises `node`, and the turn to write it, or how the reconcile ends without. The cloud is asked once, however often others write; but what
-    /// it told of an earlier Node of this name does not hold for this one.
-    async fn initialization(
-        &self,
-        node: &Arc<Node>,
-        described: &mut Option<DescribedInstance>,
-    ) -> Result<(NodeInitialization, Option<SemaphorePermit<'_>>), ReconcileResult> {
-        let told = match described.take().filter(|described| described.uid == uid(node)) {
+    /// What initialises `node`, with the turn to write it, or how the reconcile ends without. The cloud is asked once, however often others
+    /// write; but what it told of an earlier Node of this name does not hold for this one.
+    async fn initialization<'a>(
+        &'a self,
+        node: &mut Arc<Node>,
+        shared: &mut InitializationAttempts<'a>,
+    ) -> Result<NodeInitialization, ReconcileResult> {
+        let told = match shared.described.take().filter(|described| described.uid == uid(node)) {
             Some(described) => described.metadata,
             None => self.describe(node).await?,
         };
-        // Nobody closes it.
-        let turn = self.writes.acquire().await.ok();
+        if shared.turn.is_none() {
+            // Nobody closes it.
+            shared.turn = self.writes.acquire().await.ok();
+            self.renew(node);
+        }
+        if plan::next_action(node) != plan::NodeAction::Initialize {
+            // Others did it meanwhile, and the watch that told of it has brought the key again.
+            return Err(ReconcileResult::Done);
+        }
         let decided = initialize(node, &told.0, told.1);
-        *described = Some(DescribedInstance { uid: uid(node).to_owned(), metadata: told });
-        decided.map(|decided| (decided, turn)).map_err(|error| {
+        shared.described = Some(DescribedInstance { uid: uid(node).to_owned(), metadata: told });
+        decided.map_err(|error| {
             self.context.events.record(events::initialization_failed(node, &error));
             ReconcileResult::Failed(error.to_string())
         })
+    }
+
+    /// The Node as it was written while this one waited for its turn: on its former version, the write would be a conflict.
+    fn renew(&self, node: &mut Arc<Node>) {
+        let stored = self.current(&ObjectKey::of(&**node));
+        if let Some(stored) = stored.filter(|stored| uid(stored) == uid(node)) {
+            *node = stored;
+        }
     }
 
     /// What the cloud tells of the instance, or how the reconcile ends without it.
