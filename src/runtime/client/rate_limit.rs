@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use http::StatusCode;
 use tokio::time::{Instant, Sleep};
 use tower::{Layer, Service};
 
@@ -23,16 +24,22 @@ use crate::{metrics::Metrics, runtime::token_bucket::TokenBucket};
 
 /// Upstream: `k8s.io/api/flowcontrol`, `ResponseHeaderMatchedFlowSchemaUID`.
 const FLOW_SCHEMA: &str = "x-kubernetes-pf-flowschema-uid";
+/// On each answer of an API server. Upstream: `k8s.io/apiserver/pkg/apis/audit`, `HeaderAuditID`.
+const AUDIT_ID: &str = "audit-id";
 
 /// Whether the server has priority and fairness, as its last answer shows. Clones are of the same server.
 #[derive(Clone, Default)]
 pub(super) struct ServerFairness(Arc<AtomicBool>);
 
 impl ServerFairness {
-    /// Refusals may come from something in front of the server.
+    /// Refusals may come from something in front of the server, or from the server before it has come to priority and fairness: whom
+    /// it does not know, or who asks while it shuts down.
     fn note<B>(&self, response: &http::Response<B>) {
-        let is_fair = response.headers().contains_key(FLOW_SCHEMA);
-        if is_fair || response.status().is_success() {
+        const EARLY: [StatusCode; 2] = [StatusCode::UNAUTHORIZED, StatusCode::TOO_MANY_REQUESTS];
+        let (status, headers) = (response.status(), response.headers());
+        let is_fair = headers.contains_key(FLOW_SCHEMA);
+        let is_own = headers.contains_key(AUDIT_ID) && status.is_client_error() && !EARLY.contains(&status);
+        if is_fair || status.is_success() || is_own {
             self.0.store(is_fair, Relaxed);
         }
     }
@@ -118,10 +125,13 @@ where
 mod tests {
     use super::*;
 
-    /// Answers with this code, with or without the name of a flow schema.
+    const FAIR: Option<&str> = Some("X-Kubernetes-PF-FlowSchema-UID");
+    const OWN: Option<&str> = Some("Audit-Id");
+
+    /// Answers with this code, and with or without a header.
     fn answers(
         code: u16,
-        fair: bool,
+        header: Option<&'static str>,
     ) -> impl Service<
         http::Request<()>,
         Response = http::Response<()>,
@@ -130,17 +140,17 @@ mod tests {
     > {
         tower::service_fn(move |_: http::Request<()>| {
             let response = http::Response::builder().status(code);
-            let response = if fair { response.header("X-Kubernetes-PF-FlowSchema-UID", "a") } else { response };
+            let response = header.into_iter().fold(response, |response, name| response.header(name, "a"));
             std::future::ready(Ok(response.body(()).unwrap()))
         })
     }
 
     /// How long 31 requests take at one per second after two.
-    async fn seconds(code: u16, fair: bool, fairness: &ServerFairness) -> u64 {
+    async fn seconds(code: u16, header: Option<&'static str>, fairness: &ServerFairness) -> u64 {
         use tower::ServiceExt;
         let metrics = Arc::new(Metrics::new().unwrap());
         let layer = RateLimitLayer::new(1.0, 2, Some(fairness.clone()), "host".into(), metrics);
-        let mut service = layer.layer(answers(code, fair));
+        let mut service = layer.layer(answers(code, header));
         let start = Instant::now();
         for _ in 0..31 {
             service.ready().await.unwrap().call(http::Request::new(())).await.unwrap();
@@ -151,10 +161,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_with_priority_and_fairness_lifts_a_limit_that_nobody_asked_for() {
         let fairness = ServerFairness::default();
-        assert_eq!(seconds(200, false, &fairness).await, 29);
-        assert_eq!(seconds(200, true, &fairness).await, 0);
-        assert_eq!(seconds(502, false, &fairness).await, 0, "a proxy says nothing about the server");
-        assert_eq!(seconds(200, false, &fairness).await, 28, "it was switched off: the first request passed");
+        assert_eq!(seconds(200, None, &fairness).await, 29);
+        assert_eq!(seconds(200, FAIR, &fairness).await, 0);
+        assert_eq!(seconds(502, None, &fairness).await, 0, "a proxy says nothing about the server");
+        assert_eq!(seconds(403, None, &fairness).await, 0, "nor does what stands in front of it");
+        for code in [401, 429] {
+            assert_eq!(seconds(code, OWN, &fairness).await, 0, "{code} may come before fairness");
+        }
+        assert_eq!(seconds(200, None, &fairness).await, 28, "it was switched off: the first request passed");
+        for code in [403, 404, 409, 422] {
+            seconds(200, FAIR, &fairness).await;
+            assert_eq!(seconds(code, OWN, &fairness).await, 28, "{code}: it was switched off, and all is refused");
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -162,7 +180,7 @@ mod tests {
         use tower::ServiceExt;
         let metrics = Arc::new(Metrics::new().unwrap());
         let layer = RateLimitLayer::new(10.0, 1, None, "host".into(), Arc::clone(&metrics));
-        let mut service = layer.layer(answers(200, true));
+        let mut service = layer.layer(answers(200, FAIR));
         let start = Instant::now();
         for _ in 0..3 {
             service.ready().await.unwrap().call(http::Request::new(())).await.unwrap();
