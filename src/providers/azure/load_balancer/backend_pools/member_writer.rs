@@ -174,7 +174,7 @@ impl PoolMemberWriter {
                 }
                 Err(error) => {
                     let again = error.class == ArmErrorClass::Conflict;
-                    outcome.fail(name, error);
+                    outcome.fail_member(name, error, &task.patch);
                     if !again {
                         break;
                     }

@@ -34,6 +34,8 @@ pub struct PoolSyncFailure {
     pub what: String,
     /// Why.
     pub error: LookupError,
+    /// Load balancers whose pools it is about; none: any of them.
+    pub load_balancers: BTreeSet<ResourceId>,
 }
 
 /// Something could not be written; everything else was.
@@ -43,6 +45,14 @@ pub struct PoolSyncError {
     pub summary: PoolSyncSummary,
     /// What was not; never empty.
     pub failures: Vec<PoolSyncFailure>,
+}
+
+impl PoolSyncError {
+    /// Whether pools of this load balancer may lack what was to be written.
+    pub fn concerns(&self, load_balancer: &ResourceId) -> bool {
+        let is_about = |about: &BTreeSet<ResourceId>| about.is_empty() || about.contains(load_balancer);
+        self.failures.iter().any(|failure| is_about(&failure.load_balancers))
+    }
 }
 
 /// A round in the making.
@@ -57,12 +67,23 @@ pub(super) struct PoolSyncOutcome {
 impl PoolSyncOutcome {
     /// The load balancers that this wish is about may look different now.
     pub(super) fn mark_outdated(&mut self, wish: &PoolMembershipPatch) {
-        self.summary.load_balancers.extend(wish.join.iter().chain(&wish.leave).filter_map(ResourceId::parent));
+        self.summary.load_balancers.extend(load_balancers(wish));
     }
 
     /// Notes a failure.
     pub(super) fn fail(&mut self, what: impl Into<String>, error: impl Into<LookupError>) {
-        self.failures.push(PoolSyncFailure { what: what.into(), error: error.into() });
+        self.failures.push(PoolSyncFailure { what: what.into(), error: error.into(), load_balancers: BTreeSet::new() });
+    }
+
+    /// Notes that a machine could not be written, and so where it is missing or left over.
+    pub(super) fn fail_member(
+        &mut self,
+        what: impl Into<String>,
+        error: impl Into<LookupError>,
+        wish: &PoolMembershipPatch,
+    ) {
+        let load_balancers = load_balancers(wish).collect();
+        self.failures.push(PoolSyncFailure { what: what.into(), error: error.into(), load_balancers });
     }
 
     /// Takes in what happened elsewhere.
@@ -81,6 +102,10 @@ impl PoolSyncOutcome {
             false => Err(PoolSyncError { summary: self.summary, failures: self.failures }),
         }
     }
+}
+
+fn load_balancers(wish: &PoolMembershipPatch) -> impl Iterator<Item = ResourceId> {
+    wish.join.iter().chain(&wish.leave).filter_map(ResourceId::parent)
 }
 
 impl std::error::Error for PoolSyncError {}
@@ -138,7 +163,7 @@ mod tests {
             correlation_id: None,
             retry_after: wait.map(Duration::from_secs),
         };
-        PoolSyncFailure { what: name.to_owned(), error: error.into() }
+        PoolSyncFailure { what: name.to_owned(), error: error.into(), load_balancers: BTreeSet::new() }
     }
 
     fn error(failures: Vec<PoolSyncFailure>) -> CloudError {
@@ -153,7 +178,8 @@ mod tests {
         assert!(matches!(waits, CloudError::RetryAfter { after, .. } if after.as_secs() == 7), "{waits:?}");
         assert_eq!(error(vec![busy.clone(), failure("n2", Forbidden, None)]).class(), "failed");
         assert_eq!(error(vec![failure("n2", Forbidden, None), failure("n1", NotLeader, None)]).class(), "not_leader");
-        let unknown = PoolSyncFailure { what: "n".into(), error: LookupError::NoAddress("n".into()) };
+        let unknown =
+            PoolSyncFailure { what: "n".into(), error: LookupError::NoAddress("n".into()), ..failure("n", Busy, None) };
         assert_eq!(error(vec![busy, unknown]).class(), "failed");
     }
 
@@ -162,5 +188,19 @@ mod tests {
         let failures = (0..5).map(|number| failure(&format!("n{number}"), ArmErrorClass::Invalid, None)).collect();
         let text = error(failures).to_string();
         assert_eq!(text, "back-end pools are not complete: n0: PUT /x: why; n1: PUT /x: why; n2: PUT /x: why; and 2 more");
+    }
+
+    #[test]
+    fn what_fails_of_a_machine_holds_up_only_its_own_load_balancers() {
+        let [first, second] = ["a", "b"].map(|name| {
+            let id = format!("/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/{name}");
+            ResourceId::parse(&id).unwrap()
+        });
+        let mut failed = failure("n1", ArmErrorClass::Busy, None);
+        failed.load_balancers.insert(first.clone());
+        let mut error = PoolSyncError { summary: PoolSyncSummary::default(), failures: vec![failed] };
+        assert!(error.concerns(&first) && !error.concerns(&second));
+        error.failures.push(failure("models", ArmErrorClass::Busy, None));
+        assert!(error.concerns(&second), "nobody knows whom this is about");
     }
 }

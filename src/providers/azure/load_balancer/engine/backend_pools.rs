@@ -68,7 +68,7 @@ pub(super) async fn join(world: &StageContext, asks: &[ServiceRequest], urgency:
     if let Some(error) = synced.as_ref().err().and_then(interface_error) {
         world.record_failed_call(asks, ArmCallKind::CreateOrUpdateInterface, error);
     }
-    finish_sync(world, synced)?;
+    finish_sync(world, synced).map_err(CloudError::from)?;
     world.unfilled_pools().retain(|pool| !created.contains(pool));
     let fingerprint = fingerprint(&nodes, &all_nodes, &world.settings);
     let due = members.resync_after().map(|after| Instant::now() + after);
@@ -146,7 +146,7 @@ pub(super) async fn leave(
     asks: &[ServiceRequest],
     balancers: &[&ArmLoadBalancer],
     urgency: Urgency,
-) -> CloudResult<()> {
+) -> Result<(), PoolSyncError> {
     let running = world.pool_metrics.leave(asks);
     let members = world.backend_pools.lock().await;
     let left = finish_sync(world, members.leave(balancers, urgency).await);
@@ -155,12 +155,12 @@ pub(super) async fn leave(
 }
 
 /// Load balancers whose members have changed look different now.
-fn finish_sync(world: &StageContext, result: Result<PoolSyncSummary, PoolSyncError>) -> CloudResult<()> {
+fn finish_sync(world: &StageContext, result: Result<PoolSyncSummary, PoolSyncError>) -> Result<(), PoolSyncError> {
     let synced = result.as_ref().unwrap_or_else(|error| &error.summary);
     for balancer in &synced.load_balancers {
         world.observer.invalidate(NetworkCacheKey::LoadBalancer(balancer.clone()));
     }
-    result.map(drop).map_err(CloudError::from)
+    result.map(drop)
 }
 
 impl StageContext {

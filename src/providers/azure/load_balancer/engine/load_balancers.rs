@@ -261,7 +261,8 @@ impl LoadBalancerStage<'_> {
         Ok(())
     }
 
-    /// Deletes load balancers. Their machines leave all of them at once, so that each is written once. An answer for each.
+    /// Deletes load balancers. Their machines leave all of them at once, so that each is written once; one that
+    /// does not leave holds up those alone whose pools it is in. An answer for each.
     async fn delete(
         &self,
         changes: &[&LoadBalancerChange],
@@ -273,12 +274,21 @@ impl LoadBalancerStage<'_> {
         let begun = changes.iter().zip(known).map(|(change, known)| Some((known?, self.context.begin_deletion(&change.id))));
         let begun: Vec<Option<(&ArmLoadBalancer, LoadBalancerDeletion<'_>)>> = begun.collect();
         let emptied: Vec<&ArmLoadBalancer> = begun.iter().flatten().map(|(document, _)| *document).collect();
-        if !emptied.is_empty()
-            && let Err(error) = backend_pools::leave(self.context, asks, &emptied, self.urgency).await
-        {
-            return changes.iter().map(|_| Err(AttemptError::SomeServices(error.clone()))).collect();
-        }
-        join_all(changes.iter().zip(begun).map(|(change, begun)| self.delete_emptied(change, begun, asks))).await
+        let left = match emptied.is_empty() {
+            true => Ok(()),
+            false => backend_pools::leave(self.context, asks, &emptied, self.urgency).await,
+        };
+        let held_up = |change: &LoadBalancerChange| left.as_ref().err().filter(|error| error.concerns(&change.id)).cloned();
+        let deletions = changes.iter().zip(begun).map(|(change, begun)| {
+            let held_up = held_up(change);
+            async move {
+                match held_up {
+                    Some(error) => Err(AttemptError::SomeServices(error.into())),
+                    None => self.delete_emptied(change, begun, asks).await,
+                }
+            }
+        });
+        join_all(deletions).await
     }
 
     async fn delete_emptied(
