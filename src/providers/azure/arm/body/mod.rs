@@ -5,6 +5,8 @@
 
 pub mod read_only;
 
+use std::ops::BitOr;
+
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -32,7 +34,7 @@ pub fn strip(fields: &ReadOnlyFields, body: &mut Value) -> Vec<&'static str> {
 /// Whether there was something at the path.
 fn remove(value: &mut Value, path: &str) -> bool {
     match value {
-        Value::Array(items) => items.iter_mut().fold(false, |found, item| remove(item, path) || found),
+        Value::Array(items) => items.iter_mut().map(|item| remove(item, path)).fold(false, BitOr::bitor),
         Value::Object(fields) => match path.split_once('.') {
             Some((first, rest)) => fields.get_mut(first).is_some_and(|inner| remove(inner, rest)),
             None => fields.remove(path).is_some(),
@@ -52,7 +54,7 @@ fn strip_members(fields: &ReadOnlyFields, body: &mut Value) -> bool {
         return of(body);
     }
     let pools = body.pointer_mut("/properties/backendAddressPools").and_then(Value::as_array_mut);
-    pools.into_iter().flatten().fold(false, |found, pool| of(pool) || found)
+    pools.into_iter().flatten().map(of).fold(false, BitOr::bitor)
 }
 
 /// Addresses that only show which interfaces list the pool go. Where one says more, ARM knows them by the interface, unless they have an IP.
@@ -62,7 +64,7 @@ fn strip_interfaces(pool: &mut Map<String, Value>) -> bool {
         return pool.remove(ADDRESSES).is_some();
     }
     let with_ip = addresses.iter_mut().filter(|address| has_ip(address));
-    with_ip.fold(false, |found, address| remove(&mut address["properties"], CONFIGURATION) || found)
+    with_ip.map(|address| remove(&mut address["properties"], CONFIGURATION)).fold(false, BitOr::bitor)
 }
 
 fn has_ip(address: &Value) -> bool {
