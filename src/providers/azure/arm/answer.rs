@@ -7,23 +7,23 @@ use serde::de::DeserializeOwned;
 use super::{ArmError, ArmErrorClass, ArmResult, classify, error_body::one_line, request::RequestTemplate};
 
 /// The document in a successful answer.
-pub(super) fn decode<D: DeserializeOwned>(ask: &RequestTemplate, answer: &Response<Bytes>) -> ArmResult<D> {
+pub(super) fn decode<D: DeserializeOwned>(template: &RequestTemplate, answer: &Response<Bytes>) -> ArmResult<D> {
     let body = answer.body();
     serde_json::from_slice(body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body)).map_err(|error| ArmError {
         status: Some(answer.status().as_u16()),
         correlation_id: classify::correlation_id(answer),
-        ..ask
+        ..template
             .request_line()
             .error(ArmErrorClass::MalformedAnswer, one_line(&format!("the answer is not the document expected: {error}")))
     })
 }
 
 /// The write succeeded, but its result could not be had.
-pub(super) fn unread_result(ask: &RequestTemplate, error: &ArmError) -> ArmError {
+pub(super) fn unread_result(template: &RequestTemplate, error: &ArmError) -> ArmError {
     ArmError {
         class: ArmErrorClass::OutcomeUnknown,
         message: format!("the write succeeded, but its result could not be read: {}", error.message),
-        request: ask.request_line().error(error.class, "").request,
+        request: template.request_line().error(error.class, "").request,
         ..error.clone()
     }
 }

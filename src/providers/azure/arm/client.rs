@@ -90,8 +90,8 @@ impl ArmClient {
         id: &ResourceId,
         query: &[(&str, &str)],
     ) -> ArmResult<D> {
-        let ask = self.request(kind, "get", Method::GET, id.as_str(), query)?;
-        self.measure(&ask, Box::pin(self.read(&ask, self.read_deadline()))).await
+        let template = self.request(kind, "get", Method::GET, id.as_str(), query)?;
+        self.measure(&template, Box::pin(self.read(&template, self.read_deadline()))).await
     }
 
     /// All pages of the collection at `path`: a group's or resource's id and what follows, e.g.
@@ -116,22 +116,22 @@ impl ArmClient {
         query: &[(&str, &str)],
         mut take: impl FnMut(Vec<D>),
     ) -> ArmResult<()> {
-        let ask = self.request(kind, "list", Method::GET, path, query)?;
-        self.measure(&ask, Box::pin(self.pages(&ask, &mut take))).await
+        let template = self.request(kind, "list", Method::GET, path, query)?;
+        self.measure(&template, Box::pin(self.pages(&template, &mut take))).await
     }
 
     async fn pages<D: DeserializeOwned>(&self, first: &RequestTemplate, take: &mut impl FnMut(Vec<D>)) -> ArmResult<()> {
-        let mut ask = first.clone();
+        let mut template = first.clone();
         let mut seen = HashSet::new();
-        while seen.len() < MOST_PAGES && seen.insert(ask.url.clone()) {
-            let page: ArmListPage<D> = self.read(&ask, self.read_deadline()).await?;
+        while seen.len() < MOST_PAGES && seen.insert(template.url.clone()) {
+            let page: ArmListPage<D> = self.read(&template, self.read_deadline()).await?;
             take(page.value);
             let Some(link) = page.next_link.filter(|link| !link.is_empty()) else { return Ok(()) };
             let Some(next) = url::follow(&first.url, &link) else {
                 let message = "the list goes on at another host (nextLink), where no token is sent";
                 return Err(first.request_line().error(ArmErrorClass::MalformedAnswer, message));
             };
-            ask = first.read_at(next);
+            template = first.read_at(next);
         }
         Err(first
             .request_line()
@@ -147,8 +147,8 @@ impl ArmClient {
         condition: Precondition<'_>,
         document: &D,
     ) -> ArmResult<D> {
-        let ask = self.request(kind, "create_or_update", Method::PUT, id.as_str(), &[])?;
-        self.write_document(ask.with(condition, body::of(kind, document))?).await
+        let template = self.request(kind, "create_or_update", Method::PUT, id.as_str(), &[])?;
+        self.write_document(template.with(condition, body::of(kind, document))?).await
     }
 
     /// The same for callers who do not need the document: it is not read when the operation has ended.
@@ -159,10 +159,10 @@ impl ArmClient {
         condition: Precondition<'_>,
         document: &(impl Serialize + Sync),
     ) -> ArmResult<()> {
-        let ask = self.request(kind, "create_or_update", Method::PUT, id.as_str(), &[])?;
-        let ask = ask.with(condition, body::of(kind, document))?;
-        let work = self.run_operation(&ask, WantedResult::Success, self.operation_deadline());
-        self.measure(&ask, Box::pin(work)).await.map(drop)
+        let template = self.request(kind, "create_or_update", Method::PUT, id.as_str(), &[])?;
+        let template = template.with(condition, body::of(kind, document))?;
+        let work = self.run_operation(&template, WantedResult::Success, self.operation_deadline());
+        self.measure(&template, Box::pin(work)).await.map(drop)
     }
 
     /// Changes the fields that `change` has; otherwise as [`ArmClient::put`].
@@ -173,33 +173,33 @@ impl ArmClient {
         condition: Precondition<'_>,
         change: &(impl Serialize + Sync),
     ) -> ArmResult<D> {
-        let ask = self.request(kind, "update", Method::PATCH, id.as_str(), &[])?;
-        self.write_document(ask.with(condition, serde_json::to_vec(change))?).await
+        let template = self.request(kind, "update", Method::PATCH, id.as_str(), &[])?;
+        self.write_document(template.with(condition, serde_json::to_vec(change))?).await
     }
 
-    async fn write_document<D: DeserializeOwned>(&self, ask: RequestTemplate) -> ArmResult<D> {
+    async fn write_document<D: DeserializeOwned>(&self, template: RequestTemplate) -> ArmResult<D> {
         let work = async {
-            let answer = self.run_operation(&ask, WantedResult::Document, self.operation_deadline()).await?;
+            let answer = self.run_operation(&template, WantedResult::Document, self.operation_deadline()).await?;
             let answer = answer
-                .ok_or_else(|| ask.request_line().error(ArmErrorClass::OutcomeUnknown, "the answer has no document"))?;
-            decode(&ask, &answer).map_err(|error| unread_result(&ask, &error))
+                .ok_or_else(|| template.request_line().error(ArmErrorClass::OutcomeUnknown, "the answer has no document"))?;
+            decode(&template, &answer).map_err(|error| unread_result(&template, &error))
         };
-        self.measure(&ask, Box::pin(work)).await
+        self.measure(&template, Box::pin(work)).await
     }
 
     /// Deletes; waits for the operation. Absent before is success; an error of class `Conflict` when `condition` does not hold.
     pub async fn delete(&self, kind: &'static ApiType, id: &ResourceId, condition: Precondition<'_>) -> ArmResult<()> {
-        let ask = RequestTemplate {
+        let template = RequestTemplate {
             condition: condition.header(),
             ..self.request(kind, "delete", Method::DELETE, id.as_str(), &[])?
         };
         let work = async {
-            match self.run_operation(&ask, WantedResult::Success, self.operation_deadline()).await {
+            match self.run_operation(&template, WantedResult::Success, self.operation_deadline()).await {
                 Err(error) if error.class != ArmErrorClass::NotFound => Err(error),
                 _ => Ok(()),
             }
         };
-        self.measure(&ask, Box::pin(work)).await
+        self.measure(&template, Box::pin(work)).await
     }
 
     /// Runs `action` of a resource (`{id}/{action}`) and waits for the operation. Answers its result; `None` when it has none.
@@ -210,14 +210,14 @@ impl ArmClient {
         action: &str,
         input: &(impl Serialize + Sync),
     ) -> ArmResult<Option<D>> {
-        let ask = self.request(kind, "action", Method::POST, &format!("{id}/{action}"), &[])?;
-        let ask = ask.with(Precondition::Unconditional, serde_json::to_vec(input))?;
+        let template = self.request(kind, "action", Method::POST, &format!("{id}/{action}"), &[])?;
+        let template = template.with(Precondition::Unconditional, serde_json::to_vec(input))?;
         let work = async {
-            let answer = self.run_operation(&ask, WantedResult::Document, self.operation_deadline()).await?;
+            let answer = self.run_operation(&template, WantedResult::Document, self.operation_deadline()).await?;
             let answer = answer.filter(|answer| !answer.body().is_empty());
-            answer.map(|answer| decode(&ask, &answer).map_err(|error| unread_result(&ask, &error))).transpose()
+            answer.map(|answer| decode(&template, &answer).map_err(|error| unread_result(&template, &error))).transpose()
         };
-        self.measure(&ask, Box::pin(work)).await
+        self.measure(&template, Box::pin(work)).await
     }
 
     fn request(
@@ -239,10 +239,14 @@ impl ArmClient {
     }
 
     /// `work` comes boxed: it is kilobytes long, and each future that it is handed through would hold room for it twice.
-    async fn measure<T>(&self, ask: &RequestTemplate, work: Pin<Box<impl Future<Output = ArmResult<T>>>>) -> ArmResult<T> {
+    async fn measure<T>(
+        &self,
+        template: &RequestTemplate,
+        work: Pin<Box<impl Future<Output = ArmResult<T>>>>,
+    ) -> ArmResult<T> {
         let started = self.now();
         let outcome = work.await;
-        self.request_metrics().call_ended(ask, self.now() - started, outcome.as_ref());
+        self.request_metrics().call_ended(template, self.now() - started, outcome.as_ref());
         outcome
     }
 

@@ -50,10 +50,10 @@ impl ArmRequestMetrics<'_> {
     }
 
     /// A call has ended.
-    pub(super) fn call_ended<T>(&self, ask: &RequestTemplate, took: Duration, outcome: Result<&T, &ArmError>) {
+    pub(super) fn call_ended<T>(&self, template: &RequestTemplate, took: Duration, outcome: Result<&T, &ArmError>) {
         let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
-        let (subscription, group) = self.group_labels(ask.url.path());
-        let labels = [ask.call, ask.kind.metric, &group, subscription];
+        let (subscription, group) = self.group_labels(template.url.path());
+        let labels = [template.call, template.kind.metric, &group, subscription];
         metrics.rows.arm_request_duration.with_label_values(&labels).observe(took.as_secs_f64());
         if let Err(error) = outcome {
             let status = error.status.map(|status| status.to_string()).unwrap_or_default();
@@ -64,17 +64,25 @@ impl ArmRequestMetrics<'_> {
     }
 
     /// ARM answered that a quota is used up.
-    pub(super) fn throttled(&self, ask: &RequestTemplate) {
+    pub(super) fn throttled(&self, template: &RequestTemplate) {
         let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
-        let (subscription, group) = self.group_labels(ask.url.path());
-        metrics.rows.arm_request_throttled.with_label_values(&[ask.call, ask.kind.metric, &group, subscription]).inc();
+        let (subscription, group) = self.group_labels(template.url.path());
+        metrics
+            .rows
+            .arm_request_throttled
+            .with_label_values(&[template.call, template.kind.metric, &group, subscription])
+            .inc();
     }
 
     /// The budget made a request wait.
-    pub(super) fn rate_limited(&self, ask: &RequestTemplate) {
+    pub(super) fn rate_limited(&self, template: &RequestTemplate) {
         let Some(metrics) = self.metrics.table::<AzureMetrics>() else { return };
-        let (subscription, group) = self.group_labels(ask.url.path());
-        metrics.rows.arm_request_rate_limited.with_label_values(&[ask.call, ask.kind.metric, &group, subscription]).inc();
+        let (subscription, group) = self.group_labels(template.url.path());
+        metrics
+            .rows
+            .arm_request_rate_limited
+            .with_label_values(&[template.call, template.kind.metric, &group, subscription])
+            .inc();
     }
 }
 

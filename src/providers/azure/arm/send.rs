@@ -20,24 +20,24 @@ use super::{
 
 impl ArmClient {
     /// The answer (2xx) to `ask`, after as many tries as are allowed before `deadline`.
-    pub(super) async fn send(&self, ask: &RequestTemplate, deadline: Instant) -> ArmResult<Response<Bytes>> {
-        self.send_until(ask, deadline, Ok).await
+    pub(super) async fn send(&self, template: &RequestTemplate, deadline: Instant) -> ArmResult<Response<Bytes>> {
+        self.send_until(template, deadline, Ok).await
     }
 
     /// The document that the read `ask` answers. An answer that is not one is a failed try.
-    pub(super) async fn read<D: DeserializeOwned>(&self, ask: &RequestTemplate, deadline: Instant) -> ArmResult<D> {
-        self.send_until(ask, deadline, |answer| decode(ask, &answer)).await
+    pub(super) async fn read<D: DeserializeOwned>(&self, template: &RequestTemplate, deadline: Instant) -> ArmResult<D> {
+        self.send_until(template, deadline, |answer| decode(template, &answer)).await
     }
 
     async fn send_until<T>(
         &self,
-        ask: &RequestTemplate,
+        template: &RequestTemplate,
         deadline: Instant,
         accept: impl Fn(Response<Bytes>) -> ArmResult<T>,
     ) -> ArmResult<T> {
         let (mut tries, mut renewed, mut before) = (0, false, None);
         loop {
-            let error = match self.exchange(ask, deadline).await.and_then(&accept) {
+            let error = match self.exchange(template, deadline).await.and_then(&accept) {
                 Ok(accepted) => return Ok(accepted),
                 Err(error) if unsent(&error) && self.now() >= deadline => return Err(before.unwrap_or(error)),
                 Err(error) => error,
@@ -49,7 +49,7 @@ impl ArmClient {
             tries += 1;
             let left = deadline.saturating_duration_since(self.now());
             let backoff = &self.shared.settings.backoff;
-            let Some(pause) = retry::pause(&error, ask.request_line().is_write(), tries, backoff, rand::random(), left)
+            let Some(pause) = retry::pause(&error, template.request_line().is_write(), tries, backoff, rand::random(), left)
             else {
                 return Err(error);
             };
@@ -59,54 +59,54 @@ impl ArmClient {
         }
     }
 
-    async fn exchange(&self, ask: &RequestTemplate, deadline: Instant) -> ArmResult<Response<Bytes>> {
-        self.may_send(ask)?;
-        let permit = self.pass_gate(ask, deadline).await?;
-        let tokens = self.tokens(ask, deadline).await?;
+    async fn exchange(&self, template: &RequestTemplate, deadline: Instant) -> ArmResult<Response<Bytes>> {
+        self.may_send(template)?;
+        let permit = self.pass_gate(template, deadline).await?;
+        let tokens = self.tokens(template, deadline).await?;
         // The gate may have taken minutes.
-        self.may_send(ask)?;
-        let answer = self.transmit(ask, &tokens, permit, deadline).await?;
+        self.may_send(template)?;
+        let answer = self.transmit(template, &tokens, permit, deadline).await?;
         let error = (!answer.status().is_success())
-            .then(|| classify::error_of(ask.request_line(), &answer, self.shared.deps.clock.wall()));
+            .then(|| classify::error_of(template.request_line(), &answer, self.shared.deps.clock.wall()));
         let code = error.as_ref().map_or("", |error| error.code.as_str());
-        self.shared.deps.gate.observe(&ask.charge(), answer.status().as_u16(), answer.headers(), code);
+        self.shared.deps.gate.observe(&template.charge(), answer.status().as_u16(), answer.headers(), code);
         let Some(error) = error else { return Ok(answer) };
         match error.class {
             // ARM does not say reliably which of them it refused.
             ArmErrorClass::Unauthorized => tokens.all().for_each(|token| self.shared.deps.tokens.rejected(token)),
-            ArmErrorClass::Throttled => self.request_metrics().throttled(ask),
+            ArmErrorClass::Throttled => self.request_metrics().throttled(template),
             _ => {}
         }
         Err(tokens.all().fold(error, without_token))
     }
 
-    fn may_send(&self, ask: &RequestTemplate) -> ArmResult<()> {
-        if !ask.request_line().is_write() {
+    fn may_send(&self, template: &RequestTemplate) -> ArmResult<()> {
+        if !template.request_line().is_write() {
             return Ok(());
         }
         self.shared
             .deps
             .leadership
             .check()
-            .map_err(|refused| ask.request_line().error(ArmErrorClass::NotLeader, refused.to_string()))
+            .map_err(|refused| template.request_line().error(ArmErrorClass::NotLeader, refused.to_string()))
     }
 
-    async fn pass_gate(&self, ask: &RequestTemplate, deadline: Instant) -> ArmResult<SendPermit<'_>> {
-        let (gate, charge) = (&*self.shared.deps.gate, ask.charge());
+    async fn pass_gate(&self, template: &RequestTemplate, deadline: Instant) -> ArmResult<SendPermit<'_>> {
+        let (gate, charge) = (&*self.shared.deps.gate, template.charge());
         {
-            let mut turn = pin!(gate.acquire(&charge, self.urgency));
-            if futures::poll!(&mut turn).is_pending() {
-                self.request_metrics().rate_limited(ask);
-                timeout_at(deadline, turn).await.map_err(|_| {
+            let mut queued = pin!(gate.acquire(&charge, self.urgency));
+            if futures::poll!(&mut queued).is_pending() {
+                self.request_metrics().rate_limited(template);
+                timeout_at(deadline, queued).await.map_err(|_| {
                     let message = "the request budget did not allow this request before its deadline; nothing was sent";
-                    ask.request_line().error(ArmErrorClass::Throttled, message)
+                    template.request_line().error(ArmErrorClass::Throttled, message)
                 })?;
             }
         }
         Ok(SendPermit::new(gate, charge, self.now()))
     }
 
-    async fn tokens(&self, ask: &RequestTemplate, deadline: Instant) -> ArmResult<RequestTokens> {
+    async fn tokens(&self, template: &RequestTemplate, deadline: Instant) -> ArmResult<RequestTokens> {
         let provider = &self.shared.deps.tokens;
         let both = async { Ok(RequestTokens { bearer: provider.bearer().await?, auxiliary: provider.auxiliary().await? }) };
         let refused = |error| match error {
@@ -117,34 +117,34 @@ impl ArmClient {
             Ok(tokens) => tokens.map_err(refused),
             Err(_) => Err((ArmErrorClass::Transient, "no token before the deadline; nothing was sent".to_owned())),
         };
-        tokens.map_err(|(class, message)| ask.request_line().error(class, message))
+        tokens.map_err(|(class, message)| template.request_line().error(class, message))
     }
 
     async fn transmit(
         &self,
-        ask: &RequestTemplate,
+        template: &RequestTemplate,
         tokens: &RequestTokens,
         mut permit: SendPermit<'_>,
         deadline: Instant,
     ) -> ArmResult<Response<Bytes>> {
         let started = self.now();
         if started >= deadline {
-            return Err(ask.request_line().error(ArmErrorClass::Transient, "the deadline passed; nothing was sent"));
+            return Err(template.request_line().error(ArmErrorClass::Transient, "the deadline passed; nothing was sent"));
         }
         let id = uuid::Uuid::new_v4().to_string();
-        let request = ask.http_request(&self.shared.settings.user_agent, tokens, &id)?;
+        let request = template.http_request(&self.shared.settings.user_agent, tokens, &id)?;
         let until = deadline.min(started + self.shared.settings.timeouts.answer);
         permit.sent(true);
         let outcome = self.answer_before(request, until).await;
         permit.sent(!matches!(outcome, Err(ArmTransportError::NotSent(_))));
         let took = self.now() - started;
         match &outcome {
-            Ok(answer) => log_answer(ask, answer, &id, took),
+            Ok(answer) => log_answer(template, answer, &id, took),
             Err(error) => {
-                debug!(method = %ask.method, path = ask.url.path(), client_request_id = id, ?took, %error, "no response from ARM")
+                debug!(method = %template.method, path = template.url.path(), client_request_id = id, ?took, %error, "no response from ARM")
             }
         }
-        outcome.map_err(|error| no_answer_error(ask, &error))
+        outcome.map_err(|error| no_answer_error(template, &error))
     }
 
     async fn answer_before(&self, request: Request<Bytes>, until: Instant) -> Result<Response<Bytes>, ArmTransportError> {
@@ -167,19 +167,19 @@ fn without_token(error: ArmError, token: &str) -> ArmError {
     ArmError { code: clean(&error.code), message: clean(&error.message), ..error }
 }
 
-fn no_answer_error(ask: &RequestTemplate, error: &ArmTransportError) -> ArmError {
-    let class = match (error, ask.request_line().is_write()) {
+fn no_answer_error(template: &RequestTemplate, error: &ArmTransportError) -> ArmError {
+    let class = match (error, template.request_line().is_write()) {
         (ArmTransportError::NoAnswer(_) | ArmTransportError::TooLarge(_), true) => ArmErrorClass::OutcomeUnknown,
         (ArmTransportError::TooLarge(_), false) => ArmErrorClass::MalformedAnswer,
         (ArmTransportError::NotSent(_), _) | (ArmTransportError::NoAnswer(_), false) => ArmErrorClass::Transient,
     };
-    ask.request_line().error(class, one_line(&error.to_string()))
+    template.request_line().error(class, one_line(&error.to_string()))
 }
 
-fn log_answer(ask: &RequestTemplate, answer: &Response<Bytes>, id: &str, took: Duration) {
+fn log_answer(template: &RequestTemplate, answer: &Response<Bytes>, id: &str, took: Duration) {
     debug!(
-        method = %ask.method,
-        path = ask.url.path(),
+        method = %template.method,
+        path = template.url.path(),
         status = answer.status().as_u16(),
         client_request_id = id,
         correlation_id = classify::correlation_id(answer),

@@ -24,26 +24,26 @@ impl ArmClient {
     /// Sends a write and waits for its operation. Answers the result, if there is one and it is wanted.
     pub(super) async fn run_operation(
         &self,
-        ask: &RequestTemplate,
+        template: &RequestTemplate,
         wanted: WantedResult,
         deadline: Instant,
     ) -> ArmResult<Option<Response<Bytes>>> {
-        let mut last = self.send(ask, deadline).await?;
+        let mut last = self.send(template, deadline).await?;
         let polling = self.shared.settings.polling;
         let (mut operation, mut step) =
-            LongRunningOperation::begin(&ask.method, ask.url.clone(), polling, &last, self.asked_wait(&last))
-                .map_err(|failure| failure.error(ask.request_line()))?;
+            LongRunningOperation::begin(&template.method, template.url.clone(), polling, &last, self.asked_wait(&last))
+                .map_err(|failure| failure.error(template.request_line()))?;
         let watch = &self.shared.operation_watch;
         let is_long = matches!(step, OperationStep::Poll { .. });
-        let mut watched = if is_long { watch.join(ask, &last, polling, self.urgency) } else { None };
+        let mut watched = if is_long { watch.join(template, &last, polling, self.urgency) } else { None };
         loop {
             let (url, after) = match step {
-                OperationStep::Done(result) => return self.result(ask, result, last, wanted, deadline).await,
+                OperationStep::Done(result) => return self.result(template, result, last, wanted, deadline).await,
                 OperationStep::Poll { url, after } => (url, after),
             };
             let due = self.now() + after;
             if due >= deadline {
-                return Err(still_running(ask));
+                return Err(still_running(template));
             }
             let news = match &mut watched {
                 Some(ticket) => ticket.hear(due, deadline, |list| self.start_list(list)).await,
@@ -64,7 +64,7 @@ impl ArmClient {
                 }
                 WatchNews::Succeeded(document) => return Ok(Some(Response::new(document))),
             };
-            let polled = self.send(&ask.read_at(url), deadline).await;
+            let polled = self.send(&template.read_at(url), deadline).await;
             let wait = polled.as_ref().ok().and_then(|answer| self.asked_wait(answer));
             let advanced = match polled {
                 Ok(answer) => {
@@ -73,7 +73,7 @@ impl ArmClient {
                 }
                 Err(error) => operation.advance(Err(error), None),
             };
-            step = advanced.map_err(|failure| failure.error(ask.request_line()))?;
+            step = advanced.map_err(|failure| failure.error(template.request_line()))?;
         }
     }
 
@@ -97,7 +97,7 @@ impl ArmClient {
 
     async fn result(
         &self,
-        ask: &RequestTemplate,
+        template: &RequestTemplate,
         result: OperationResult,
         last: Response<Bytes>,
         wanted: WantedResult,
@@ -106,15 +106,16 @@ impl ArmClient {
         match result {
             OperationResult::InAnswer => Ok(Some(last)),
             OperationResult::AtUrl(url) if wanted == WantedResult::Document => {
-                let read = self.send(&ask.read_at(url), deadline).await;
-                read.map(Some).map_err(|error| unread_result(ask, &error))
+                let read = self.send(&template.read_at(url), deadline).await;
+                read.map(Some).map_err(|error| unread_result(template, &error))
             }
             OperationResult::AtUrl(_) | OperationResult::Nothing => Ok(None),
         }
     }
 }
 
-fn still_running(ask: &RequestTemplate) -> ArmError {
-    ask.request_line()
+fn still_running(template: &RequestTemplate) -> ArmError {
+    template
+        .request_line()
         .error(ArmErrorClass::OutcomeUnknown, "ARM accepted the operation and was still at it when the deadline passed")
 }

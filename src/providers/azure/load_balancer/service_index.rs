@@ -79,8 +79,8 @@ impl ServiceIndex {
     /// The other Services that have or may have something, in no order.
     pub fn others(&self, asking: &BTreeSet<ServiceIdentity>) -> Vec<ParsedService> {
         let current: Vec<_> = self.services.list().into_iter().filter(|service| is_managed(service)).collect();
-        let wishes = self.versions(current).into_iter().map(|version| self.parse_version(&version));
-        wishes.filter(|wish| !asking.contains(&wish.spec().identity)).collect()
+        let claims = self.versions(current).into_iter().map(|version| self.parse_version(&version));
+        claims.filter(|claim| !asking.contains(&claim.spec().identity)).collect()
     }
 
     /// Whether some Service has or may have something.
@@ -147,10 +147,10 @@ impl ServiceIndex {
     /// Who the Service is, and what it asked for last, for taking it all away. When what it asks for now cannot be read, its public IPs are
     /// where they were when it could.
     pub fn deletion_request(&self, service: &Service) -> ServiceRequest {
-        let wish = self.parsed(service);
-        let mut last = Arc::clone(wish.spec());
+        let claim = self.parsed(service);
+        let mut last = Arc::clone(claim.spec());
         let settled = self.history_of(&last.identity).and_then(|memory| memory.applied);
-        if let (ParsedService::Refused(..), Some(settled)) = (&wish, settled) {
+        if let (ParsedService::Refused(..), Some(settled)) = (&claim, settled) {
             let last = Arc::make_mut(&mut last);
             (last.public_ip, last.pinned) = (settled.public_ip.clone(), settled.pinned.clone());
         }
@@ -201,8 +201,8 @@ impl ServiceIndex {
     }
 
     /// The security group has become as `rules` say.
-    pub fn record_applied(&self, ask: &ServiceRequest, rules: &ServiceRules) {
-        self.lock().memory.record_applied(ask, rules);
+    pub fn record_applied(&self, request: &ServiceRequest, rules: &ServiceRules) {
+        self.lock().memory.record_applied(request, rules);
     }
 
     fn lock(&self) -> MutexGuard<'_, ServiceIndexState> {
@@ -248,11 +248,11 @@ mod tests {
     impl ServiceIndex {
         fn rules_of_request(
             &self,
-            ask: &ServiceRequest,
+            request: &ServiceRequest,
             observed: &ObservedNetwork,
             machines: &BackendLookup<'_>,
         ) -> Result<ServiceRules, ServiceRefusal> {
-            self.memory().rules_of_request(ask, observed, machines, &self.settings)
+            self.memory().rules_of_request(request, observed, machines, &self.settings)
         }
 
         /// As the stage that writes the security group does it.
@@ -279,14 +279,14 @@ mod tests {
 
     #[test]
     fn what_a_service_had_is_remembered_until_its_rules_are_gone() {
-        let (roster, web, there) = (roster(), service("web"), observed(Vec::new()));
+        let (index, web, there) = (roster(), service("web"), observed(Vec::new()));
         let reach = ServiceRules::wanted(&web, &["20.0.0.1".parse().unwrap()], &[]).unwrap();
-        roster.record_applied(&ensure(&web), &reach);
-        let removed = || roster.rules_of_request(&remove(&web), &there, &nobody()).unwrap();
+        index.record_applied(&ensure(&web), &reach);
+        let removed = || index.rules_of_request(&remove(&web), &there, &nobody()).unwrap();
         assert_eq!((removed().wanted, removed().former), (false, addresses(&["20.0.0.1"])));
-        roster.record_applied(&remove(&web), &removed());
+        index.record_applied(&remove(&web), &removed());
         assert_eq!(removed().former, addresses(&[]));
-        assert!(roster.lock().memory.history_of(&web.identity).is_none());
+        assert!(index.lock().memory.history_of(&web.identity).is_none());
     }
 
     #[test]
@@ -295,8 +295,8 @@ mod tests {
             let list: Vec<_> = addresses.iter().map(|address| json!({"type": "InternalIP", "address": address})).collect();
             serde_json::from_value::<Node>(json!({"metadata": {"name": "n"}, "status": {"addresses": list}})).unwrap()
         };
-        let roster = |node| ServiceIndex { nodes: InformerStore::of(vec![node]), ..roster() };
-        let before = roster(with(&["10.0.0.4", "10.0.0.5"]));
+        let index = |node| ServiceIndex { nodes: InformerStore::of(vec![node]), ..roster() };
+        let before = index(with(&["10.0.0.4", "10.0.0.5"]));
         let all = || addresses(&["10.0.0.4", "10.0.0.5", "10.0.0.6"]);
         assert_eq!(before.node_addresses(all).gone, addresses(&[]));
         let after = ServiceIndex { nodes: InformerStore::of(vec![with(&["10.0.0.4"])]), ..before };
@@ -347,16 +347,16 @@ mod tests {
     /// In a security group that clusters share it may be the address of a Service of another one.
     #[test]
     fn an_additional_address_never_becomes_one_of_a_front_end() {
-        let (roster, there) = (roster(), observed(Vec::new()));
+        let (index, there) = (roster(), observed(Vec::new()));
         let web = ServiceSpec { additional_ips: vec!["20.0.0.9".parse().unwrap()], ..ServiceSpec::clone(&service("web")) };
         let reach = ServiceRules::wanted(&web, &["20.0.0.1".parse().unwrap()], &[]).unwrap();
-        roster.record_applied(&ensure(&web), &reach);
+        index.record_applied(&ensure(&web), &reach);
         let dropped = ServiceSpec {
             additional_ips: Vec::new(),
             status_addresses: vec!["20.0.0.9".parse().unwrap(), "20.0.0.1".parse().unwrap()],
             ..web
         };
-        let reach = roster.rules_of_request(&remove(&dropped), &there, &nobody()).unwrap();
+        let reach = index.rules_of_request(&remove(&dropped), &there, &nobody()).unwrap();
         assert_eq!((reach.former, reach.claimed), (addresses(&["20.0.0.1"]), addresses(&["20.0.0.9"])));
     }
 
@@ -384,32 +384,26 @@ mod tests {
         let (one, two) = (object("one", &json!({}), "20.0.0.1"), object("two", &json!({}), "20.0.0.2"));
         let services = InformerStore::of(vec![Service::clone(&one), Service::clone(&two)]);
         let stored: Vec<_> = services.list();
-        let roster = ROSTER.get_or_init(|| ServiceIndex { services, parser: counting, ..roster() });
+        let index = ROSTER.get_or_init(|| ServiceIndex { services, parser: counting, ..roster() });
         let read = || READ.load(std::sync::atomic::Ordering::Relaxed);
         for _ in 0..3 {
-            assert_eq!(roster.others(&BTreeSet::new()).len(), 2);
+            assert_eq!(index.others(&BTreeSet::new()).len(), 2);
         }
-        stored.iter().for_each(|service| drop(roster.parsed(service)));
+        stored.iter().for_each(|service| drop(index.parsed(service)));
         assert_eq!(read(), 2);
-        roster.parsed(&one);
+        index.parsed(&one);
         assert_eq!(read(), 3, "another version");
     }
 
     #[test]
     fn what_a_service_has_is_found_when_its_annotations_are_garbage() {
         let group = "service.beta.kubernetes.io/azure-load-balancer-resource-group";
-        let roster = roster();
-        let valid = roster.parsed(&object("web", &json!({group: "pips"}), "20.0.0.1"));
+        let index = roster();
+        let valid = index.parsed(&object("web", &json!({group: "pips"}), "20.0.0.1"));
         let reach = ServiceRules::wanted(valid.spec(), &["20.0.0.1".parse().unwrap()], &[]).unwrap();
-        roster.record_applied(&ServiceRequest::Ensure(Arc::clone(valid.spec())), &reach);
+        index.record_applied(&ServiceRequest::Ensure(Arc::clone(valid.spec())), &reach);
         let last = |text: &str| {
-            roster
-                .deletion_request(&object("web", &json!({group: text}), "20.0.0.1"))
-                .spec()
-                .unwrap()
-                .public_ip
-                .group
-                .clone()
+            index.deletion_request(&object("web", &json!({group: text}), "20.0.0.1")).spec().unwrap().public_ip.group.clone()
         };
         assert_eq!(last("../garbage").name(), "pips");
         assert_eq!(last("other").name(), "other");
@@ -426,7 +420,7 @@ mod tests {
         let victim = object("victim", &json!({}), "20.0.0.6");
         let mut foreign = Service::clone(&object("foreign", &json!({}), "20.0.0.9"));
         foreign.spec.as_mut().unwrap().load_balancer_class = Some("example.com/other".into());
-        let roster = ServiceIndex {
+        let index = ServiceIndex {
             services: InformerStore::of(vec![
                 Service::clone(&other),
                 Service::clone(&refused),
@@ -443,11 +437,11 @@ mod tests {
             ..ServiceSpec::clone(&service("victim"))
         };
         let reach = ServiceRules::wanted(&once, &["20.0.0.6".parse().unwrap()], &[]).unwrap();
-        roster.record_applied(&ensure(&once), &reach);
+        index.record_applied(&ensure(&once), &reach);
         let key = || ObjectKey::namespaced("default", "victim");
-        roster.services.insert(key(), object("victim", &json!({}), "20.0.0.3"));
-        assert!(!roster.address_owners(&service("web").identity).contains_key(&"20.0.0.3".parse().unwrap()));
-        roster.services.insert(key(), victim);
+        index.services.insert(key(), object("victim", &json!({}), "20.0.0.3"));
+        assert!(!index.address_owners(&service("web").identity).contains_key(&"20.0.0.3".parse().unwrap()));
+        index.services.insert(key(), victim);
         for (address, owner) in [
             ("20.0.0.4", None),
             ("20.0.0.5", None),
@@ -458,7 +452,7 @@ mod tests {
         ] {
             let ips = ["20.1.1.1", address].map(|text| text.parse().unwrap()).to_vec();
             let claiming = Arc::new(ServiceSpec { additional_ips: ips, ..ServiceSpec::clone(&service("web")) });
-            let (served, refusal) = roster.without_conflicting_ips(claiming);
+            let (served, refusal) = index.without_conflicting_ips(claiming);
             assert_eq!(refusal.is_some(), owner.is_some(), "{address}: {refusal:?}");
             assert_eq!(served.additional_ips.len(), if owner.is_some() { 1 } else { 2 }, "{address}");
             assert!(owner.is_none_or(|owner| refusal.is_some_and(|refusal| refusal.message.contains(owner))));

@@ -102,24 +102,24 @@ impl<T, R> Batcher<T, R> {
         self.queue().push(BatchItem { item, since: Instant::now(), reply: answer });
         drop(coming);
         self.reservations.changed.notify_waiters();
-        let mut seat = tokio::select! {
+        let mut leader = tokio::select! {
             biased;
             result = &mut answered => return result.map_err(|_| BatchInterrupted),
-            seat = self.leader.lock() => seat,
+            leader = self.leader.lock() => leader,
         };
         if let Ok(result) = answered.try_recv() {
             return Ok(result);
         }
-        self.gather(&seat).await;
+        self.gather(&leader).await;
         // What nobody waits for any more is not done: whoever asked may ask for something else by now.
         let waiting = std::mem::take(&mut *self.queue()).into_iter().filter(|waiting| !waiting.reply.is_closed());
         let (items, answers): (Vec<_>, Vec<_>) = waiting.map(|waiting| (waiting.item, waiting.reply)).unzip();
         let done = items.len();
         // Apart, since all who wait would otherwise hold room for work that one of them does.
         let results = Box::pin(work(items)).await;
-        seat.last_ended = Some(Instant::now());
-        seat.written = if self.reservations.count.load(Ordering::SeqCst) == 0 { 0 } else { seat.written + done };
-        drop(seat);
+        leader.last_ended = Some(Instant::now());
+        leader.written = if self.reservations.count.load(Ordering::SeqCst) == 0 { 0 } else { leader.written + done };
+        drop(leader);
         for (answer, result) in answers.into_iter().zip(results) {
             // Whoever has gone away needs no answer.
             let _ = answer.send(result);
@@ -127,7 +127,7 @@ impl<T, R> Batcher<T, R> {
         answered.await.map_err(|_| BatchInterrupted)
     }
 
-    async fn gather(&self, seat: &BatchLeaderState) {
+    async fn gather(&self, leader: &BatchLeaderState) {
         if !self.min_delay.is_zero() {
             tokio::time::sleep(self.min_delay).await;
         }
@@ -135,7 +135,7 @@ impl<T, R> Batcher<T, R> {
             let changed = self.reservations.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            let Some(limit) = self.gathering(seat).and_then(|gathering| batch_delay(&gathering, self.max_delay)) else {
+            let Some(limit) = self.gathering(leader).and_then(|gathering| batch_delay(&gathering, self.max_delay)) else {
                 return;
             };
             tokio::select! {
@@ -145,14 +145,14 @@ impl<T, R> Batcher<T, R> {
         }
     }
 
-    fn gathering(&self, seat: &BatchLeaderState) -> Option<BatchStatus> {
+    fn gathering(&self, leader: &BatchLeaderState) -> Option<BatchStatus> {
         let queue = self.queue();
         Some(BatchStatus {
             waiting: queue.len(),
             reserved: self.reservations.count.load(Ordering::SeqCst),
             oldest: queue.iter().map(|waiting| waiting.since.elapsed()).max()?,
-            written: seat.written,
-            idle: seat.last_ended.map(|ended| ended.elapsed()),
+            written: leader.written,
+            idle: leader.last_ended.map(|ended| ended.elapsed()),
         })
     }
 

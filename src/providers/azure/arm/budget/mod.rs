@@ -75,12 +75,12 @@ struct BudgetState {
 impl BudgetState {
     /// Tells everybody who can go. Answers when to look again, if anybody still waits.
     fn admit(&mut self, now: Instant) -> Option<Instant> {
-        let turn = self.queue.admit(&mut self.buckets, now);
-        for number in turn.tickets {
+        let queued = self.queue.admit(&mut self.buckets, now);
+        for number in queued.tickets {
             // A caller that is gone gives its tokens back itself: see `QueuePlace`.
             self.callers.remove(&number).map(|caller| caller.send(()));
         }
-        turn.retry_at
+        queued.retry_at
     }
 }
 

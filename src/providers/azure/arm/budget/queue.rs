@@ -117,30 +117,30 @@ impl BudgetQueue {
     pub(super) fn admit(&mut self, buckets: &mut QuotaBuckets, now: Instant) -> AdmittedCallers {
         let firsts = self.lines.iter().filter_map(|(key, line)| Some(Reverse((line.after(None)?, key.clone()))));
         let mut firsts: BinaryHeap<_> = firsts.collect();
-        let (mut turn, mut aside) = (AdmittedCallers::default(), ReservedTokens::default());
+        let (mut queued, mut aside) = (AdmittedCallers::default(), ReservedTokens::default());
         while let Some(Reverse((rank, key))) = firsts.pop() {
             let Some(line) = self.lines.get_mut(&key) else { continue };
             let Some(caller) = line.waiting.get(&rank) else { continue };
             let class = class(rank, now);
             let of_line = buckets.send_time(&line.shared_charges, |id| aside.tokens(id) + id.level.reserve(class), now);
             if of_line.at > now {
-                turn.retry_no_later_than(of_line.at);
+                queued.retry_no_later_than(of_line.at);
                 aside.add(&line.shared_charges, of_line, now);
                 continue;
             }
             let ready = buckets.send_time(&caller.charges, |id| aside.tokens(id) + id.level.reserve(class), now);
             if ready.at > now || buckets.take(&caller.charges, now).is_err() {
-                turn.retry_no_later_than(ready.at);
+                queued.retry_no_later_than(ready.at);
                 aside.add(&caller.charges, ready, now);
             } else {
                 line.waiting.remove(&rank);
-                turn.tickets.push(rank.1);
+                queued.tickets.push(rank.1);
             }
             let next = line.after(Some(rank));
             firsts.extend(next.map(|next| Reverse((next, key))));
         }
         self.lines.retain(|_, line| !line.waiting.is_empty());
-        turn
+        queued
     }
 
     /// Whether nobody waits.

@@ -124,9 +124,9 @@ mod tests {
     fn what_was_not_sent_is_taken_from_its_own_second() {
         let (start, minute) = (Instant::now(), Duration::from_secs(60));
         let mut window = SendWindow::default();
-        (0..3).for_each(|turn| window.add(start + minute * turn));
+        (0..3).for_each(|queued| window.add(start + minute * queued));
         let mut without = SendWindow::default();
-        [0, 2].into_iter().for_each(|turn| without.add(start + minute * turn));
+        [0, 2].into_iter().for_each(|queued| without.add(start + minute * queued));
         window.remove(start + minute + SLOT);
         assert_eq!(window, without);
         let later = start + minute * 6;

@@ -91,18 +91,18 @@ impl OperationWatch {
     /// another write of the resource is watched: what a list shows is the result of one of them, and nobody could say of which.
     pub(super) fn join(
         &self,
-        ask: &RequestTemplate,
+        template: &RequestTemplate,
         answer: &Response<Bytes>,
         pace: PollingPace,
         urgency: Urgency,
     ) -> Option<WatchTicket> {
-        let condition = ask.condition.as_ref().map(|(name, value)| (name.as_str(), value.as_str()));
-        let path = ask.url.path();
+        let condition = template.condition.as_ref().map(|(name, value)| (name.as_str(), value.as_str()));
+        let path = template.url.path();
         let (parent, _) = path.rsplit_once('/')?;
-        let (_, weight) = LISTED.iter().find(|(kind, _)| *kind == ask.kind).filter(|_| !path.contains('%'))?;
-        let write = ListedWrite::of(&ask.method, condition, answer.body())?;
+        let (_, weight) = LISTED.iter().find(|(kind, _)| *kind == template.kind).filter(|_| !path.contains('%'))?;
+        let write = ListedWrite::of(&template.method, condition, answer.body())?;
         let schedule = WatchSchedule::new(pace, *weight);
-        let collection = self.collection(ask.kind, parent, schedule, Instant::now());
+        let collection = self.collection(template.kind, parent, schedule, Instant::now());
         let path = path.to_ascii_lowercase();
         let waiter = collection.enter(&path, urgency)?;
         Some(WatchTicket { collection, waiter, path, write })

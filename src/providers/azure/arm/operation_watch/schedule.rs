@@ -104,9 +104,9 @@ impl WatchSchedule {
         if own.alone || self.not_before.is_some_and(|until| now < until) {
             return by_itself;
         }
-        let turn = self.turn(own.due);
-        if now < turn {
-            return WatchMove::WaitUntil(turn);
+        let queued = self.turn(own.due);
+        if now < queued {
+            return WatchMove::WaitUntil(queued);
         }
         let ready = self.waiting.values().filter(|one| one.due <= now).count();
         if ready >= 2 && ready >= self.pages.saturating_mul(self.weight) {

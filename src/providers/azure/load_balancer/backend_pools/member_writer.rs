@@ -141,9 +141,9 @@ impl PoolMemberWriter {
         outcome
     }
 
-    fn has_refused(&self, key: &str, wish: &PoolMembershipPatch) -> bool {
+    fn has_refused(&self, key: &str, patch: &PoolMembershipPatch) -> bool {
         let now = Instant::now();
-        self.refused().get(key).is_some_and(|(refused, until)| refused == wish && *until > now)
+        self.refused().get(key).is_some_and(|(refused, until)| refused == patch && *until > now)
     }
 
     /// `shown`: the document of an instance, as a list has it.
@@ -238,9 +238,9 @@ impl PoolMemberWriter {
 }
 
 /// What is in a pool already, and is not known to be, shows that the load balancer is known as it was before.
-fn skipped(skip: MembershipSkipReason, wish: &PoolMembershipPatch, outcome: &mut PoolSyncOutcome) -> MachineSkipReason {
+fn skipped(skip: MembershipSkipReason, patch: &PoolMembershipPatch, outcome: &mut PoolSyncOutcome) -> MachineSkipReason {
     if skip == MembershipSkipReason::Unchanged {
-        outcome.mark_outdated(wish);
+        outcome.mark_outdated(patch);
     }
     MachineSkipReason::Skip(skip)
 }
@@ -258,10 +258,10 @@ async fn instance(
     arm: &ArmClient,
     id: &ResourceId,
     shown: Option<ListedInstance>,
-    wish: &PoolMembershipPatch,
+    patch: &PoolMembershipPatch,
     outcome: &mut PoolSyncOutcome,
 ) -> ArmResult<Option<MachineSkipReason>> {
-    let joins_only = wish.leave.is_empty();
+    let joins_only = patch.leave.is_empty();
     let document = match shown.and_then(|shown| shown.current(joins_only)) {
         Some(document) => document,
         None => arm.get::<VirtualMachineScaleSetVm>(&api::SCALE_SET_VMS, id, &[INSTANCE_VIEW]).await?,
@@ -271,11 +271,11 @@ async fn instance(
     if joins_only && node_ip_configuration::is_off(power) {
         return Ok(Some(MachineSkipReason::PoweredOff(power.to_owned())));
     }
-    let body = match node_ip_configuration::instance(&document, wish) {
+    let body = match node_ip_configuration::instance(&document, patch) {
         Ok(body) => body,
-        Err(skip) => return Ok(Some(skipped(skip, wish, outcome))),
+        Err(skip) => return Ok(Some(skipped(skip, patch, outcome))),
     };
-    outcome.mark_outdated(wish);
+    outcome.mark_outdated(patch);
     let unchanged = Precondition::unchanged_if_versioned(body.etag.as_deref());
     arm.replace(&api::SCALE_SET_VMS, id, unchanged, &body).await.map(|()| None)
 }
@@ -283,15 +283,15 @@ async fn instance(
 async fn interface(
     arm: &ArmClient,
     id: &ResourceId,
-    wish: &PoolMembershipPatch,
+    patch: &PoolMembershipPatch,
     outcome: &mut PoolSyncOutcome,
 ) -> ArmResult<Option<MachineSkipReason>> {
     let document: NetworkInterface = arm.get(&api::INTERFACES, id, &[]).await?;
-    let body = match node_ip_configuration::interface(&document, wish) {
+    let body = match node_ip_configuration::interface(&document, patch) {
         Ok(body) => body,
-        Err(skip) => return Ok(Some(skipped(skip, wish, outcome))),
+        Err(skip) => return Ok(Some(skipped(skip, patch, outcome))),
     };
-    outcome.mark_outdated(wish);
+    outcome.mark_outdated(patch);
     let unchanged = Precondition::unchanged_if_versioned(body.etag.as_deref());
     arm.replace(&api::INTERFACES, id, unchanged, &body).await.map(|()| None)
 }

@@ -230,11 +230,11 @@ impl BackendPoolSyncer {
         let tasks = member_updates::evict(targets, why, &self.settings);
         let arm = self.compute.with_urgency(urgency);
         let leave = targets.iter().map(|target| target.id.clone()).collect();
-        let wish = PoolMembershipPatch { leave, ..member_updates::empty_patch(&self.settings) };
+        let claim = PoolMembershipPatch { leave, ..member_updates::empty_patch(&self.settings) };
         let sets: Vec<ResourceId> = tasks.values().filter_map(|task| task.resource.scale_set()).collect();
         let mut outcome = PoolSyncOutcome::default();
         if self.settings.vm_type != VmType::Standard || !sets.is_empty() {
-            outcome.merge(self.model_writer.evict(&arm, (&wish, why), sets, fresh).await);
+            outcome.merge(self.model_writer.evict(&arm, (&claim, why), sets, fresh).await);
         }
         outcome.merge(self.member_writer.write(&arm, tasks, |set| self.facts(set)).await);
         outcome
@@ -252,26 +252,26 @@ impl BackendPoolSyncer {
         pools: &dyn PoolWriter,
     ) -> PoolSyncOutcome {
         let mut outcome = PoolSyncOutcome::default();
-        let seats = self.pool_members(round.nodes, &targets, &mut outcome).await;
-        if !seats.is_empty() {
+        let members = self.pool_members(round.nodes, &targets, &mut outcome).await;
+        if !members.is_empty() {
             outcome.merge(self.clear(&targets, pools, round.urgency).await);
         }
         let arm = self.compute.with_urgency(round.urgency);
         outcome.merge(
             self.model_writer
-                .ensure(&arm, member_updates::models(&targets, &seats, &self.settings, self.model_writer.group()))
+                .ensure(&arm, member_updates::models(&targets, &members, &self.settings, self.model_writer.group()))
                 .await,
         );
-        let mut tasks = member_updates::joins(&targets, &seats, &self.settings);
+        let mut tasks = member_updates::joins(&targets, &members, &self.settings);
         let mut standings = self.excluded_members(round.all_nodes, &targets).await;
-        let (unclaimed, due) = self.orphans(round.all_nodes, &seats, &targets).await;
+        let (unclaimed, due) = self.orphans(round.all_nodes, &members, &targets).await;
         let excluded = |(key, node): (&String, &String)| (key.clone(), (PoolEntryStatus::Excluded, node.clone()));
         standings.extend(unclaimed.iter().map(excluded));
         member_updates::leaves(&targets, &standings, &self.settings, &mut tasks);
         member_updates::mark_orphans(&mut tasks, |key| unclaimed.contains_key(key));
         outcome.merge(self.member_writer.write(&arm, tasks, |set| self.facts(set)).await);
-        let is_off = |seat: &PoolMember| !seat.is_active && seat.lacks(&targets, &self.settings);
-        let off = (outcome.deferred || seats.iter().any(is_off)).then_some(POWERED_OFF_RESYNC);
+        let is_off = |member: &PoolMember| !member.is_active && member.lacks(&targets, &self.settings);
+        let off = (outcome.deferred || members.iter().any(is_off)).then_some(POWERED_OFF_RESYNC);
         *self.lock_resync_after() = off.into_iter().chain(due).min();
         outcome
     }
@@ -324,18 +324,18 @@ impl BackendPoolSyncer {
         targets: &[ManagedPool],
         outcome: &mut PoolSyncOutcome,
     ) -> Vec<PoolMember> {
-        let (mut seats, unknown) = located::shown_members(nodes, targets, &self.settings);
+        let (mut members, unknown) = located::shown_members(nodes, targets, &self.settings);
         let found = self.inventory.look_up(&unknown, Freshness::Cached).await;
         for (wanted, found) in unknown.iter().zip(found) {
             match located::looked_up_member(wanted, found) {
-                Ok(member) => seats.extend(member),
+                Ok(member) => members.extend(member),
                 Err(LookupError::NotListed(why)) => {
                     debug!(node = wanted.node_name, why, "node has no machine to join back-end pools")
                 }
                 Err(error) => outcome.fail(&wanted.node_name, error),
             }
         }
-        seats
+        members
     }
 
     /// Which places may not stay in the pools, by key, with the name of their Node.

@@ -110,39 +110,40 @@ impl ScaleSetModelWriter {
     pub(super) async fn ensure(
         &self,
         arm: &ArmClient,
-        wishes: BTreeMap<ResourceId, PoolMembershipPatch>,
+        claims: BTreeMap<ResourceId, PoolMembershipPatch>,
     ) -> PoolSyncOutcome {
-        self.ensure_as_of(arm, wishes, &LeaveReason::NotInPool, Instant::now()).await
+        self.ensure_as_of(arm, claims, &LeaveReason::NotInPool, Instant::now()).await
     }
 
     /// The same; a list that was read after `started` is fresh enough to write on.
     async fn ensure_as_of(
         &self,
         arm: &ArmClient,
-        wishes: BTreeMap<ResourceId, PoolMembershipPatch>,
+        claims: BTreeMap<ResourceId, PoolMembershipPatch>,
         why: &LeaveReason,
         started: Instant,
     ) -> PoolSyncOutcome {
         let mut outcome = PoolSyncOutcome::default();
-        if wishes.is_empty() {
+        if claims.is_empty() {
             return outcome;
         }
         if let Err(error) = self.list(arm, self.ttl).await {
             outcome.fail("models of scale sets", error);
             return outcome;
         }
-        let wishes = wishes.into_iter().map(|(set, wish)| {
+        let claims = claims.into_iter().map(|(set, claim)| {
             let again = self.failed().contains(&set);
-            (set, PoolMembershipPatch { last_write_failed: again, ..wish })
+            (set, PoolMembershipPatch { last_write_failed: again, ..claim })
         });
-        let due = wishes.filter(|(set, wish)| {
+        let due = claims.filter(|(set, claim)| {
             // A set that is not listed is new.
-            wish.last_write_failed || self.known(set).is_none_or(|known| node_ip_configuration::model(&known, wish).is_ok())
+            claim.last_write_failed
+                || self.known(set).is_none_or(|known| node_ip_configuration::model(&known, claim).is_ok())
         });
         let is_fresh = self.cache().listed_at.is_some_and(|listed| listed >= started);
-        let writes = due.map(|(set, wish)| {
+        let writes = due.map(|(set, claim)| {
             let listed = self.known(&set).filter(|_| is_fresh);
-            self.write(arm, set, (wish, why), listed)
+            self.write(arm, set, (claim, why), listed)
         });
         let mut written = futures::stream::iter(writes).buffer_unordered(AT_ONCE);
         while let Some(one) = written.next().await {
@@ -155,7 +156,7 @@ impl ScaleSetModelWriter {
     pub(super) async fn evict(
         &self,
         arm: &ArmClient,
-        (wish, why): (&PoolMembershipPatch, &LeaveReason),
+        (claim, why): (&PoolMembershipPatch, &LeaveReason),
         others: Vec<ResourceId>,
         fresh: bool,
     ) -> PoolSyncOutcome {
@@ -166,8 +167,8 @@ impl ScaleSetModelWriter {
             return outcome;
         }
         let listed: Vec<ResourceId> = self.cache().sets.keys().cloned().collect();
-        let wishes = listed.into_iter().chain(others).map(|set| (set, wish.clone())).collect();
-        self.ensure_as_of(arm, wishes, why, started).await
+        let claims = listed.into_iter().chain(others).map(|set| (set, claim.clone())).collect();
+        self.ensure_as_of(arm, claims, why, started).await
     }
 
     /// `listed`: the model as it has just been listed.
@@ -175,13 +176,13 @@ impl ScaleSetModelWriter {
         &self,
         arm: &ArmClient,
         set: ResourceId,
-        (wish, why): (PoolMembershipPatch, &LeaveReason),
+        (claim, why): (PoolMembershipPatch, &LeaveReason),
         mut listed: Option<Arc<VirtualMachineScaleSet>>,
     ) -> PoolSyncOutcome {
         let mut outcome = PoolSyncOutcome::default();
         for _ in 0..TRIES {
             outcome.failures.clear();
-            match self.attempt(arm, &set, (&wish, why), listed.take(), &mut outcome).await {
+            match self.attempt(arm, &set, (&claim, why), listed.take(), &mut outcome).await {
                 Ok(()) => break,
                 Err(error) if matches!(error.class, ArmErrorClass::NotFound | ArmErrorClass::ParentNotFound) => {
                     debug!(scale_set = set.name(), "scale set gone; model not written");
@@ -204,17 +205,17 @@ impl ScaleSetModelWriter {
         &self,
         arm: &ArmClient,
         set: &ResourceId,
-        (wish, why): (&PoolMembershipPatch, &LeaveReason),
+        (claim, why): (&PoolMembershipPatch, &LeaveReason),
         listed: Option<Arc<VirtualMachineScaleSet>>,
         outcome: &mut PoolSyncOutcome,
     ) -> Result<(), ArmError> {
         // Without a version nothing would show that it has changed since.
         let is_versioned = |body: VirtualMachineScaleSet| body.etag.is_some_and(|etag| !etag.is_empty());
-        let document = match listed.filter(|known| node_ip_configuration::model(known, wish).is_ok_and(is_versioned)) {
+        let document = match listed.filter(|known| node_ip_configuration::model(known, claim).is_ok_and(is_versioned)) {
             Some(listed) => Arc::unwrap_or_clone(listed),
             None => arm.get(&api::SCALE_SETS, set, &[]).await?,
         };
-        let body = match node_ip_configuration::model(&document, wish) {
+        let body = match node_ip_configuration::model(&document, claim) {
             Ok(body) => body,
             Err(skip) => {
                 debug!(scale_set = set.name(), reason = %skip, "model not written");
@@ -223,7 +224,7 @@ impl ScaleSetModelWriter {
                 return Ok(());
             }
         };
-        outcome.mark_outdated(wish);
+        outcome.mark_outdated(claim);
         let unchanged = Precondition::unchanged_if_versioned(body.etag.as_deref());
         let stored = arm.put(&api::SCALE_SETS, set, unchanged, &body).await;
         match stored {
@@ -238,7 +239,7 @@ impl ScaleSetModelWriter {
             }
         }
         outcome.summary.models += 1;
-        let change = || PoolChange::of_model(set.clone(), wish, why);
+        let change = || PoolChange::of_model(set.clone(), claim, why);
         info!(change = %PlannedChange::Pool(&change()), "wrote scale set model");
         Ok(())
     }

@@ -66,8 +66,8 @@ pub(super) struct PoolSyncOutcome {
 
 impl PoolSyncOutcome {
     /// The load balancers that this wish is about may look different now.
-    pub(super) fn mark_outdated(&mut self, wish: &PoolMembershipPatch) {
-        self.summary.load_balancers.extend(load_balancers(wish));
+    pub(super) fn mark_outdated(&mut self, patch: &PoolMembershipPatch) {
+        self.summary.load_balancers.extend(load_balancers(patch));
     }
 
     /// Notes a failure.
@@ -80,9 +80,9 @@ impl PoolSyncOutcome {
         &mut self,
         what: impl Into<String>,
         error: impl Into<LookupError>,
-        wish: &PoolMembershipPatch,
+        patch: &PoolMembershipPatch,
     ) {
-        let load_balancers = load_balancers(wish).collect();
+        let load_balancers = load_balancers(patch).collect();
         self.failures.push(PoolSyncFailure { what: what.into(), error: error.into(), load_balancers });
     }
 
@@ -104,8 +104,8 @@ impl PoolSyncOutcome {
     }
 }
 
-fn load_balancers(wish: &PoolMembershipPatch) -> impl Iterator<Item = ResourceId> {
-    wish.join.iter().chain(&wish.leave).filter_map(ResourceId::parent)
+fn load_balancers(patch: &PoolMembershipPatch) -> impl Iterator<Item = ResourceId> {
+    patch.join.iter().chain(&patch.leave).filter_map(ResourceId::parent)
 }
 
 impl std::error::Error for PoolSyncError {}

@@ -30,54 +30,61 @@ pub(super) type PublicIpWrites = Vec<Arc<SharedWrite<PublicIpChange>>>;
 
 /// Plans for all asks.
 pub(super) async fn admit(
-    world: &StageContext,
-    asks: Vec<ServiceRequest>,
+    context: &StageContext,
+    requests: Vec<ServiceRequest>,
     urgency: Urgency,
 ) -> Vec<CloudResult<PublicIpWrites>> {
-    let (plan, look) = match planned(world, &asks, urgency).await {
+    let (plan, input) = match planned(context, &requests, urgency).await {
         Ok(planned) => planned,
-        Err(error) => return asks.iter().map(|_| Err(error.clone())).collect(),
+        Err(error) => return requests.iter().map(|_| Err(error.clone())).collect(),
     };
     let NetworkPlan { public_ips, mut refused, .. } = plan;
     let mut puts = shared_writes(public_ips.writes);
-    let answer =
-        |ask: &ServiceRequest| match (look.blocked_by(ask, &world.settings), refused.remove(ask.identity()), &look.zones) {
-            (Some(error), _, _) => Err(error),
-            (None, Some(refusal), _) => {
-                world.announce(PlannedChange::Refused(ask.identity(), &refusal), [ask.identity()]);
-                Err(self::refusal_error(&refusal))
-            }
-            (None, None, Err(error)) if is_new(ask, &look, &world.settings) => Err(error.clone()),
-            (None, None, _) => Ok(puts.remove(ask.identity()).unwrap_or_default()),
-        };
-    asks.iter().map(answer).collect()
+    let answer = |request: &ServiceRequest| match (
+        input.blocked_by(request, &context.settings),
+        refused.remove(request.identity()),
+        &input.zones,
+    ) {
+        (Some(error), _, _) => Err(error),
+        (None, Some(refusal), _) => {
+            context.announce(PlannedChange::Refused(request.identity(), &refusal), [request.identity()]);
+            Err(self::refusal_error(&refusal))
+        }
+        (None, None, Err(error)) if is_new(request, &input, &context.settings) => Err(error.clone()),
+        (None, None, _) => Ok(puts.remove(request.identity()).unwrap_or_default()),
+    };
+    requests.iter().map(answer).collect()
 }
 
 /// Nobody is refused for want of what somebody may have made a moment ago.
-async fn planned(world: &StageContext, asks: &[ServiceRequest], urgency: Urgency) -> CloudResult<(NetworkPlan, StageInput)> {
-    let look = world.load_first(asks, urgency).await?;
-    let first = plan_unblocked(asks, &look, world);
-    let refused = asks.iter().filter(|ask| first.refused.contains_key(ask.identity()));
-    let mut doubts: Vec<NetworkCacheKey> =
-        refused.filter_map(ServiceRequest::spec).flat_map(|spec| named_keys(spec, &world.settings)).collect();
+async fn planned(
+    context: &StageContext,
+    requests: &[ServiceRequest],
+    urgency: Urgency,
+) -> CloudResult<(NetworkPlan, StageInput)> {
+    let input = context.load_first(requests, urgency).await?;
+    let first = plan_unblocked(requests, &input, context);
+    let refused = requests.iter().filter(|request| first.refused.contains_key(request.identity()));
+    let mut keies: Vec<NetworkCacheKey> =
+        refused.filter_map(ServiceRequest::spec).flat_map(|spec| named_keys(spec, &context.settings)).collect();
     // What is missing again and again is looked for in its own time.
-    doubts.retain(|doubt| !world.observer.is_denied(doubt));
-    if doubts.is_empty() {
-        return Ok((first, look));
+    keies.retain(|key| !context.observer.is_denied(key));
+    if keies.is_empty() {
+        return Ok((first, input));
     }
-    doubts.into_iter().for_each(|doubt| world.observer.invalidate(doubt));
-    let look = world.load(asks, urgency).await?;
-    Ok((plan_unblocked(asks, &look, world), look))
+    keies.into_iter().for_each(|key| context.observer.invalidate(key));
+    let input = context.load(requests, urgency).await?;
+    Ok((plan_unblocked(requests, &input, context), input))
 }
 
-fn plan_unblocked(asks: &[ServiceRequest], look: &StageInput, world: &StageContext) -> NetworkPlan {
-    let (free, hindered) = partition_blocked(asks, look, &world.settings);
-    plan_network(&look.observed, &free, &look.specs_and(&hindered), &world.settings)
+fn plan_unblocked(requests: &[ServiceRequest], input: &StageInput, context: &StageContext) -> NetworkPlan {
+    let (free, hindered) = partition_blocked(requests, input, &context.settings);
+    plan_network(&input.observed, &free, &input.specs_and(&hindered), &context.settings)
 }
 
 /// Whether front ends have to be made: their zones cannot be changed later.
-fn is_new(ask: &ServiceRequest, look: &StageInput, settings: &LoadBalancerSettings) -> bool {
-    matches!(ask, ServiceRequest::Ensure(spec) if status(&look.observed, spec, settings).is_empty())
+fn is_new(request: &ServiceRequest, input: &StageInput, settings: &LoadBalancerSettings) -> bool {
+    matches!(request, ServiceRequest::Ensure(spec) if status(&input.observed, spec, settings).is_empty())
 }
 
 /// What the Service names that others make.

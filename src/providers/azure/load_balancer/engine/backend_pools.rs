@@ -45,12 +45,12 @@ impl PoolWriter for NetworkWriter {
 }
 
 /// Brings the pools to the Nodes. Before the first call with Nodes there is nothing to go by.
-pub(super) async fn join(world: &StageContext, asks: &[ServiceRequest], urgency: Urgency) -> CloudResult<()> {
+pub(super) async fn join(world: &StageContext, requests: &[ServiceRequest], urgency: Urgency) -> CloudResult<()> {
     let members = world.backend_pools.lock().await;
     let Some(nodes) = world.hosts() else { return Ok(()) };
     let since = world.invalidate_pool_sync();
     // With all that the asks need: what a look does not need may be forgotten, and with it addresses for somebody's status.
-    let observed = world.load(asks, urgency).await?.observed;
+    let observed = world.load(requests, urgency).await?.observed;
     let all_nodes = world.service_index.nodes();
     let created: Vec<ResourceId> = world.unfilled_pools().iter().cloned().collect();
     let leaving: Vec<ResourceId> = world.lock_deleting().iter().cloned().collect();
@@ -66,7 +66,7 @@ pub(super) async fn join(world: &StageContext, asks: &[ServiceRequest], urgency:
     let synced = members.sync(&round, &world.writer).await;
     doubtful.disarm();
     if let Some(error) = synced.as_ref().err().and_then(interface_error) {
-        world.record_failed_call(asks, ArmCallKind::CreateOrUpdateInterface, error);
+        world.record_failed_call(requests, ArmCallKind::CreateOrUpdateInterface, error);
     }
     finish_sync(world, synced).map_err(CloudError::from)?;
     world.unfilled_pools().retain(|pool| !created.contains(pool));
@@ -142,23 +142,23 @@ fn interface_error(error: &PoolSyncError) -> Option<&ArmError> {
 
 /// Takes everybody out of the pools of load balancers that are about to go.
 pub(super) async fn leave(
-    world: &StageContext,
-    asks: &[ServiceRequest],
+    context: &StageContext,
+    requests: &[ServiceRequest],
     balancers: &[&ArmLoadBalancer],
     urgency: Urgency,
 ) -> Result<(), PoolSyncError> {
-    let running = world.pool_metrics.leave(asks);
-    let members = world.backend_pools.lock().await;
-    let left = finish_sync(world, members.leave(balancers, urgency).await);
+    let running = context.pool_metrics.leave(requests);
+    let members = context.backend_pools.lock().await;
+    let left = finish_sync(context, members.leave(balancers, urgency).await);
     running.into_iter().for_each(|one| one.end(left.is_ok()));
     left
 }
 
 /// Load balancers whose members have changed look different now.
-fn finish_sync(world: &StageContext, result: Result<PoolSyncSummary, PoolSyncError>) -> Result<(), PoolSyncError> {
+fn finish_sync(context: &StageContext, result: Result<PoolSyncSummary, PoolSyncError>) -> Result<(), PoolSyncError> {
     let synced = result.as_ref().unwrap_or_else(|error| &error.summary);
     for balancer in &synced.load_balancers {
-        world.observer.invalidate(NetworkCacheKey::LoadBalancer(balancer.clone()));
+        context.observer.invalidate(NetworkCacheKey::LoadBalancer(balancer.clone()));
     }
     result.map(drop)
 }

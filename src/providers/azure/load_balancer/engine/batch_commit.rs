@@ -62,7 +62,7 @@ pub(super) trait BatchStage: Sync {
     /// What it does, for messages.
     fn action(&self) -> &'static str;
     /// For these Services alone. Answers for each; an error is about all of them.
-    async fn attempt(&self, asks: &[ServiceRequest]) -> Result<ServiceResults<Self::Output>, AttemptError>;
+    async fn attempt(&self, requests: &[ServiceRequest]) -> Result<ServiceResults<Self::Output>, AttemptError>;
 }
 
 /// Services that were rejected alone.
@@ -79,14 +79,14 @@ impl BatchRequest for ServiceRequest {
 /// Has everybody served who can be.
 pub(super) async fn commit_batch<D: BatchStage>(
     document: &D,
-    asks: Vec<ServiceRequest>,
+    requests: Vec<ServiceRequest>,
     quarantine: &ServiceQuarantine,
 ) -> ServiceResults<D::Output> {
     let mut answers = ServiceResults::new();
-    if asks.is_empty() {
+    if requests.is_empty() {
         return answers;
     }
-    let mut bisection = Bisection::new(asks, &quarantine.all(), LIMITS);
+    let mut bisection = Bisection::new(requests, &quarantine.all(), LIMITS);
     while let Some(part) = bisection.next_part() {
         let trouble = match document.attempt(&part).await {
             Ok(answered) => {
@@ -105,7 +105,7 @@ pub(super) async fn commit_batch<D: BatchStage>(
             }
             FailedPart::Final(part) => {
                 quarantine.record_failure(&part, can_split);
-                answers.extend(part.iter().map(|ask| (ask.identity().clone(), Err(error.clone()))));
+                answers.extend(part.iter().map(|request| (request.identity().clone(), Err(error.clone()))));
             }
         }
     }

@@ -41,12 +41,12 @@ pub(super) async fn plan_requests(
     requests: &[ServiceRequest],
     hosts: &[Arc<Node>],
 ) -> CloudResult<Plan> {
-    let look = context.peek(requests, Urgency::Change).await?;
+    let input = context.peek(requests, Urgency::Change).await?;
     let all_nodes = context.service_index.nodes();
     // While a round is on, what it remembers is not at hand; then nobody leaves for want of a Node.
     let PoolSyncMemory { orphans, scale_sets } =
         context.backend_pools.try_lock().map(|pools| pools.memory()).unwrap_or_default();
-    let machines = KnownMachines { scale_sets, ..known_machines(context, &all_nodes, &look.observed).await };
+    let machines = KnownMachines { scale_sets, ..known_machines(context, &all_nodes, &input.observed).await };
     let unfilled: Vec<ResourceId> = context.unfilled_pools().iter().cloned().collect();
     let pools = PoolInput {
         hosts: Some(hosts),
@@ -58,9 +58,9 @@ pub(super) async fn plan_requests(
         now: Instant::now(),
     };
     Ok(plan(&PlanInput {
-        observed: &look.observed,
+        observed: &input.observed,
         requests,
-        others: &look.others,
+        others: &input.others,
         memory: &context.service_index.memory(),
         pools: &pools,
         settings: &context.settings,

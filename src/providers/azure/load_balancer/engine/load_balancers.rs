@@ -77,14 +77,14 @@ impl BatchStage for LoadBalancerStage<'_> {
         "write the load balancer"
     }
 
-    async fn attempt(&self, asks: &[ServiceRequest]) -> Result<ServiceResults<LoadBalancerStageResult>, AttemptError> {
+    async fn attempt(&self, requests: &[ServiceRequest]) -> Result<ServiceResults<LoadBalancerStageResult>, AttemptError> {
         for _ in 0..MAX_CONFLICTS {
-            let look = self.context.load(asks, self.urgency).await?;
-            self.context.progress.replanned(asks.iter().map(|ask| ask.identity().key.as_str()));
-            let (free, hindered) = partition_blocked(asks, &look, &self.context.settings);
-            let (ready, unready, plan) = plan_ready(&free, look.specs_and(&hindered), &look, self.context);
+            let input = self.context.load(requests, self.urgency).await?;
+            self.context.progress.replanned(requests.iter().map(|request| request.identity().key.as_str()));
+            let (free, hindered) = partition_blocked(requests, &input, &self.context.settings);
+            let (ready, unready, plan) = plan_ready(&free, input.specs_and(&hindered), &input, self.context);
             self.announce_unwritten(&plan);
-            match self.write(&plan, &look, asks).await {
+            match self.write(&plan, &input, requests).await {
                 Err(UnwrittenLoadBalancers { error: AttemptError::Arm(error), .. })
                     if error.class == ArmErrorClass::Conflict =>
                 {
@@ -92,9 +92,9 @@ impl BatchStage for LoadBalancerStage<'_> {
                 }
                 written => {
                     let failed =
-                        written.err().map(|unwritten| unwritten.affected_results(&ready, &plan, &look)).transpose()?;
+                        written.err().map(|unwritten| unwritten.affected_results(&ready, &plan, &input)).transpose()?;
                     let mut answers = results(&ready, &unready, plan);
-                    answers.extend(hindered.into_iter().map(|(ask, error)| (ask.identity().clone(), Err(error))));
+                    answers.extend(hindered.into_iter().map(|(request, error)| (request.identity().clone(), Err(error))));
                     answers.extend(failed.into_iter().flatten());
                     return Ok(answers);
                 }
@@ -118,12 +118,12 @@ impl UnwrittenLoadBalancers {
         self,
         ready: &[ServiceRequest],
         plan: &NetworkPlan,
-        look: &StageInput,
+        input: &StageInput,
     ) -> Result<ServiceResults<LoadBalancerStageResult>, AttemptError> {
         let is_unwritten = |document: &&ArmLoadBalancer| {
             document.id.as_deref().is_some_and(|id| self.ids.iter().any(|one| one.same_as(id)))
         };
-        let documents: Vec<&ArmLoadBalancer> = look.observed.load_balancers.iter().filter(is_unwritten).collect();
+        let documents: Vec<&ArmLoadBalancer> = input.observed.load_balancers.iter().filter(is_unwritten).collect();
         let has_parts = |who: &ServiceIdentity| documents.iter().any(|document| has_parts_of(document, who));
         let is_on = |who: &ServiceIdentity| {
             let placed =
@@ -142,20 +142,20 @@ impl UnwrittenLoadBalancers {
 
 /// Plans for those whose public IPs are there; the rest has to wait for them.
 fn plan_ready(
-    asks: &[ServiceRequest],
+    requests: &[ServiceRequest],
     mut others: Vec<Arc<ServiceSpec>>,
-    look: &StageInput,
-    world: &StageContext,
+    input: &StageInput,
+    context: &StageContext,
 ) -> (Vec<ServiceRequest>, Vec<ServiceRequest>, NetworkPlan) {
-    let first = plan_network(&look.observed, asks, &others, &world.settings);
+    let first = plan_network(&input.observed, requests, &others, &context.settings);
     let waiting = first.waiting_for_public_ips();
     if waiting.is_empty() {
-        return (asks.to_vec(), Vec::new(), first);
+        return (requests.to_vec(), Vec::new(), first);
     }
     let (unready, ready): (Vec<ServiceRequest>, Vec<ServiceRequest>) =
-        asks.iter().cloned().partition(|ask| waiting.contains(ask.identity()));
+        requests.iter().cloned().partition(|request| waiting.contains(request.identity()));
     others.extend(unready.iter().filter_map(ServiceRequest::spec).cloned());
-    let plan = plan_network(&look.observed, &ready, &others, &world.settings);
+    let plan = plan_network(&input.observed, &ready, &others, &context.settings);
     (ready, unready, plan)
 }
 
@@ -173,9 +173,9 @@ fn results(
     let mut placed: BTreeMap<_, _> =
         load_balancers.services.into_iter().filter_map(|(who, placed)| Some((who, placed.ok()?))).collect();
     let mut answers: ServiceResults<LoadBalancerStageResult> =
-        unready.iter().map(|ask| (ask.identity().clone(), Ok(LoadBalancerStageResult::Replan))).collect();
-    for ask in ready {
-        let who = ask.identity().clone();
+        unready.iter().map(|request| (request.identity().clone(), Ok(LoadBalancerStageResult::Replan))).collect();
+    for request in ready {
+        let who = request.identity().clone();
         let answer = match refused.remove(&who) {
             Some(refusal) => Err(admission::refusal_error(&refusal)),
             None => Ok(LoadBalancerStageResult::Placed(Box::new(PlacedService {
@@ -216,11 +216,11 @@ impl LoadBalancerStage<'_> {
     async fn write(
         &self,
         plan: &NetworkPlan,
-        look: &StageInput,
-        asks: &[ServiceRequest],
+        input: &StageInput,
+        requests: &[ServiceRequest],
     ) -> Result<(), UnwrittenLoadBalancers> {
         let documents = &plan.load_balancers.changes;
-        let causes = plan.load_balancers.causes(&look.observed, asks);
+        let causes = plan.load_balancers.causes(&input.observed, requests);
         let waves: BTreeSet<u8> = documents.iter().map(|change| change.wave).collect();
         for wave in waves {
             let at_once = || documents.iter().zip(&causes).filter(|(change, _)| change.wave == wave);
@@ -231,7 +231,8 @@ impl LoadBalancerStage<'_> {
                 at_once().map(|(change, _)| change).partition(|change| matches!(change.write, LoadBalancerWrite::Put(_)));
             // What one answers breaks off none of the others.
             let (put, deleted) =
-                join(join_all(puts.iter().map(|change| self.put(change, look))), self.delete(&deletions, look, asks)).await;
+                join(join_all(puts.iter().map(|change| self.put(change, input))), self.delete(&deletions, input, requests))
+                    .await;
             let answers = puts.into_iter().zip(put).chain(deletions.into_iter().zip(deleted));
             let mut failed: Vec<_> = answers.filter_map(|(change, written)| Some((change, written.err()?))).collect();
             if !failed.is_empty() {
@@ -243,9 +244,9 @@ impl LoadBalancerStage<'_> {
         Ok(())
     }
 
-    async fn put(&self, change: &LoadBalancerChange, look: &StageInput) -> Result<(), AttemptError> {
+    async fn put(&self, change: &LoadBalancerChange, input: &StageInput) -> Result<(), AttemptError> {
         let LoadBalancerWrite::Put(document) = &change.write else { return Ok(()) };
-        let new = new_pools(&look.observed, change);
+        let new = new_pools(&input.observed, change);
         if let Err(error) = self.context.writer.put_load_balancer(&change.id, document, Urgency::Shared).await {
             return Err(self.finish_public_ip(error).await.into());
         }
@@ -266,17 +267,17 @@ impl LoadBalancerStage<'_> {
     async fn delete(
         &self,
         changes: &[&LoadBalancerChange],
-        look: &StageInput,
-        asks: &[ServiceRequest],
+        input: &StageInput,
+        requests: &[ServiceRequest],
     ) -> Vec<Result<(), AttemptError>> {
         let known: Vec<Option<&ArmLoadBalancer>> =
-            changes.iter().map(|change| look.observed.load_balancer(&change.id)).collect();
+            changes.iter().map(|change| input.observed.load_balancer(&change.id)).collect();
         let begun = changes.iter().zip(known).map(|(change, known)| Some((known?, self.context.begin_deletion(&change.id))));
         let begun: Vec<Option<(&ArmLoadBalancer, LoadBalancerDeletion<'_>)>> = begun.collect();
         let emptied: Vec<&ArmLoadBalancer> = begun.iter().flatten().map(|(document, _)| *document).collect();
         let left = match emptied.is_empty() {
             true => Ok(()),
-            false => backend_pools::leave(self.context, asks, &emptied, self.urgency).await,
+            false => backend_pools::leave(self.context, requests, &emptied, self.urgency).await,
         };
         let held_up = |change: &LoadBalancerChange| left.as_ref().err().filter(|error| error.concerns(&change.id)).cloned();
         let deletions = changes.iter().zip(begun).map(|(change, begun)| {
@@ -284,7 +285,7 @@ impl LoadBalancerStage<'_> {
             async move {
                 match held_up {
                     Some(error) => Err(AttemptError::SomeServices(error.into())),
-                    None => self.delete_emptied(change, begun, asks).await,
+                    None => self.delete_emptied(change, begun, requests).await,
                 }
             }
         });
@@ -295,12 +296,12 @@ impl LoadBalancerStage<'_> {
         &self,
         change: &LoadBalancerChange,
         begun: Option<(&ArmLoadBalancer, LoadBalancerDeletion<'_>)>,
-        asks: &[ServiceRequest],
+        requests: &[ServiceRequest],
     ) -> Result<(), AttemptError> {
         let Some((document, mut deletion)) = begun else { return Ok(()) };
         let deleted = self.context.writer.delete_load_balancer(&change.id, document, Urgency::Shared).await;
         deletion.is_gone = deleted.is_ok();
-        Ok(deleted.inspect_err(|error| self.context.record_failed_call(asks, ArmCallKind::DeleteLoadBalancer, error))?)
+        Ok(deleted.inspect_err(|error| self.context.record_failed_call(requests, ArmCallKind::DeleteLoadBalancer, error))?)
     }
 
     /// A public IP that ARM left half made is written as it is, which finishes it. Upstream: `azure_loadbalancer_repo.go`.

@@ -125,7 +125,7 @@ impl AzureLoadBalancers {
             NetworkObserver::new(network.clone(), Arc::clone(&settings), CacheLifetimes::from_config(config), clock);
         let batch_size = usize::try_from(config.put_vmss_vm_batch_size).unwrap_or_default();
         let migrate = config.enable_migrate_to_ip_based_backend_pool_api;
-        let world = StageContext {
+        let context = StageContext {
             service_index: ServiceIndex::new(Arc::clone(&settings), services, nodes),
             writer: NetworkWriter::new(Arc::clone(&observer), network.clone()),
             inventory: Arc::clone(&inventory),
@@ -151,7 +151,7 @@ impl AzureLoadBalancers {
             progress: PipelineProgress::new(clock),
             events: events.clone(),
         };
-        let flow = ServicePipeline::new(world);
+        let flow = ServicePipeline::new(context);
         Self { pipeline: flow, settings, locker, events, metrics, clock, epoch: Mutex::default() }
     }
 
@@ -326,13 +326,13 @@ impl AzureLoadBalancers {
     }
 
     async fn load_for_service(&self, service: &Service) -> CloudResult<StageInput> {
-        let ask = self.pipeline.context.service_index.deletion_request(service);
-        let look = self.pipeline.context.load_first(std::slice::from_ref(&ask), Urgency::Change).await?;
-        if let Some(error) = look.blocked_by(&ask, &self.settings) {
+        let request = self.pipeline.context.service_index.deletion_request(service);
+        let look = self.pipeline.context.load_first(std::slice::from_ref(&request), Urgency::Change).await?;
+        if let Some(error) = look.blocked_by(&request, &self.settings) {
             return Err(error);
         }
-        if let Some(unread) = look.ignorable_failure(&ask, &self.settings) {
-            let ids = public_ips(std::slice::from_ref(&ask), &self.settings);
+        if let Some(unread) = look.ignorable_failure(&request, &self.settings) {
+            let ids = public_ips(std::slice::from_ref(&request), &self.settings);
             ids.iter().for_each(|id| self.events.record(events::public_ip_maybe_left(service, id, &unread.error)));
         }
         Ok(look)
@@ -367,17 +367,17 @@ impl LoadBalancer for AzureLoadBalancers {
     }
 
     async fn sync_hosts(&self, _: &str, nodes: &[Arc<Node>]) -> CloudResult<()> {
-        let world = &self.pipeline.context;
-        world.set_hosts(nodes);
-        world.service_index.note_nodes();
+        let context = &self.pipeline.context;
+        context.set_hosts(nodes);
+        context.service_index.note_nodes();
         let is_idle = !self.settings.unsupported.is_empty()
-            || !world.service_index.has_any_service()
-            || backend_pools::is_synced(world);
+            || !context.service_index.has_any_service()
+            || backend_pools::is_synced(context);
         if is_idle {
             return Ok(());
         }
         let _held = self.hold_lease().await?;
-        backend_pools::join(world, &[], Urgency::Node).await?;
+        backend_pools::join(context, &[], Urgency::Node).await?;
         self.pipeline.refresh_machine_rules(Urgency::Node).await;
         Ok(())
     }
@@ -387,8 +387,8 @@ impl LoadBalancer for AzureLoadBalancers {
             if self.can_skip_deletion(service).await? {
                 return Ok(());
             }
-            let ask = self.pipeline.context.service_index.deletion_request(service);
-            self.run_request("ensure_loadbalancer_deleted", service, &ask, Urgency::Deletion).await
+            let request = self.pipeline.context.service_index.deletion_request(service);
+            self.run_request("ensure_loadbalancer_deleted", service, &request, Urgency::Deletion).await
         });
         LoadBalancerMethod::Delete.observe(&self.metrics, self.clock, service, work).await
     }
@@ -396,8 +396,8 @@ impl LoadBalancer for AzureLoadBalancers {
     async fn plan_load_balancer(&self, _: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
         self.require_supported()?;
         let (spec, _) = self.accepted_spec(service)?;
-        let asks = [ServiceRequest::Ensure(spec)];
-        Ok(dry_run::plan_requests(&self.pipeline.context, &asks, nodes).await?.to_string())
+        let requests = [ServiceRequest::Ensure(spec)];
+        Ok(dry_run::plan_requests(&self.pipeline.context, &requests, nodes).await?.to_string())
     }
 
     fn problem(&self) -> Option<String> {

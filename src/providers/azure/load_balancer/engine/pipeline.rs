@@ -102,11 +102,11 @@ impl ServicePipeline {
     }
 
     /// Brings everything to what is asked. Answers what could not be taken away.
-    pub(super) async fn run(&self, ask: &ServiceRequest, urgency: Urgency) -> CloudResult<RetainedResources> {
+    pub(super) async fn run(&self, request: &ServiceRequest, urgency: Urgency) -> CloudResult<RetainedResources> {
         for _ in 0..MAX_PASSES {
-            if let Some(kept) = self.run_once(ask, urgency).await? {
-                if matches!(ask, ServiceRequest::Delete(..)) {
-                    self.context.public_ip_attempts().remove(ask.identity());
+            if let Some(kept) = self.run_once(request, urgency).await? {
+                if matches!(request, ServiceRequest::Delete(..)) {
+                    self.context.public_ip_attempts().remove(request.identity());
                 }
                 return Ok(kept);
             }
@@ -119,23 +119,25 @@ impl ServicePipeline {
         let awaited = StageReservations { load_balancers: self.load_balancers.reserve(), security: self.security.reserve() };
         let newcomer = self.newcomer(ask);
         self.report_stage(ask, PipelineStage::Planning);
-        let turn = || QueuedRequest { request: ask.clone(), urgency };
-        let puts = batch_result(self.admission.submit(turn(), None, |turns| self.admit(turns)).await)??;
+        let queued = || QueuedRequest { request: ask.clone(), urgency };
+        let puts = batch_result(self.admission.submit(queued(), None, |turns| self.admit(turns)).await)??;
         if !self.put_public_ips(ask, &puts, urgency).await? {
             return Ok(None);
         }
         self.report_stage(ask, PipelineStage::LoadBalancer);
-        let step =
-            self.load_balancers.submit(turn(), Some(awaited.load_balancers), |turns| self.write_load_balancers(turns)).await;
+        let step = self
+            .load_balancers
+            .submit(queued(), Some(awaited.load_balancers), |turns| self.write_load_balancers(turns))
+            .await;
         let LoadBalancerStageResult::Placed(got) = batch_result(step)?? else { return Ok(None) };
         drop(newcomer);
-        let joined = self.join_pools(ask, turn()).await;
+        let joined = self.join_pools(ask, queued()).await;
         if got.recreated {
             drop(awaited.security);
         } else {
             // Who may reach the front end does not depend on which machines are behind it.
             self.report_stage(ask, PipelineStage::SecurityGroup);
-            batch_result(self.security.submit(turn(), Some(awaited.security), |turns| self.write_rules(turns)).await)??;
+            batch_result(self.security.submit(queued(), Some(awaited.security), |turns| self.write_rules(turns)).await)??;
         }
         joined?;
         let is_done = self.release(ask, &got, urgency).await? && !got.recreated;
@@ -144,41 +146,41 @@ impl ServicePipeline {
     }
 
     /// Says that a load balancer is about to be made for this Service.
-    fn newcomer(&self, ask: &ServiceRequest) -> Option<Newcomer<'_>> {
-        let ServiceRequest::Ensure(spec) = ask else { return None };
+    fn newcomer(&self, request: &ServiceRequest) -> Option<Newcomer<'_>> {
+        let ServiceRequest::Ensure(spec) = request else { return None };
         let id = expected::load_balancer(spec.internal, &self.context.settings);
         self.context.observer.load_balancer(&id).is_none().then(|| self.context.newcomers.announce(id))
     }
 
-    async fn join_pools(&self, ask: &ServiceRequest, turn: QueuedRequest) -> CloudResult<()> {
-        if matches!(ask, ServiceRequest::Delete(..)) {
+    async fn join_pools(&self, request: &ServiceRequest, queued: QueuedRequest) -> CloudResult<()> {
+        if matches!(request, ServiceRequest::Delete(..)) {
             return Ok(());
         }
-        self.report_stage(ask, PipelineStage::BackendPools);
-        let running = self.context.pool_metrics.join(ask);
-        let joined = batch_result(self.pools.submit(turn, None, |turns| self.join(turns)).await).and_then(|joined| joined);
+        self.report_stage(request, PipelineStage::BackendPools);
+        let running = self.context.pool_metrics.join(request);
+        let joined = batch_result(self.pools.submit(queued, None, |turns| self.join(turns)).await).and_then(|joined| joined);
         running.into_iter().for_each(|one| one.end(joined.is_ok()));
         joined
     }
 
-    fn report_stage(&self, ask: &ServiceRequest, stage: PipelineStage) {
-        self.context.progress.enter(&ask.identity().key, stage);
+    fn report_stage(&self, request: &ServiceRequest, stage: PipelineStage) {
+        self.context.progress.enter(&request.identity().key, stage);
     }
 
     async fn admit(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<PublicIpWrites>> {
-        let (asks, urgency) = merge_requests(turns);
-        admit(&self.context, asks, urgency).await
+        let (requests, urgency) = merge_requests(turns);
+        admit(&self.context, requests, urgency).await
     }
 
     /// Whether they are as planned; otherwise somebody else has written one.
-    async fn put_public_ips(&self, ask: &ServiceRequest, puts: &PublicIpWrites, urgency: Urgency) -> CloudResult<bool> {
+    async fn put_public_ips(&self, request: &ServiceRequest, puts: &PublicIpWrites, urgency: Urgency) -> CloudResult<bool> {
         if !puts.is_empty() {
-            self.report_stage(ask, PipelineStage::PublicIps);
+            self.report_stage(request, PipelineStage::PublicIps);
         }
         if !puts.is_empty() {
-            self.context.public_ip_attempts().insert(ask.identity().clone());
+            self.context.public_ip_attempts().insert(request.identity().clone());
         }
-        let had_address = ask.spec().is_some_and(|spec| !spec.status_addresses.is_empty());
+        let had_address = request.spec().is_some_and(|spec| !spec.status_addresses.is_empty());
         let writes = puts.iter().map(|put| {
             put.run(|change| {
                 self.context.announce(PlannedChange::PublicIp(change), &change.services);
@@ -190,7 +192,11 @@ impl ServicePipeline {
                 Ok(()) => {}
                 Err(error) if error.class == ArmErrorClass::Conflict => return Ok(false),
                 Err(error) => {
-                    self.context.record_failed_call(std::slice::from_ref(ask), ArmCallKind::CreateOrUpdatePublicIp, &error);
+                    self.context.record_failed_call(
+                        std::slice::from_ref(request),
+                        ArmCallKind::CreateOrUpdatePublicIp,
+                        &error,
+                    );
                     return Err(cloud_error("write a public IP", error));
                 }
             }
@@ -199,25 +205,25 @@ impl ServicePipeline {
     }
 
     async fn write_load_balancers(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<LoadBalancerStageResult>> {
-        let (asks, urgency) = merge_requests(turns);
-        let order: Vec<ServiceIdentity> = asks.iter().map(|ask| ask.identity().clone()).collect();
+        let (requests, urgency) = merge_requests(turns);
+        let order: Vec<ServiceIdentity> = requests.iter().map(|request| request.identity().clone()).collect();
         let stage = LoadBalancerStage { context: &self.context, urgency };
-        let mut answers = commit_batch(&stage, asks, &self.quarantines.0).await;
+        let mut answers = commit_batch(&stage, requests, &self.quarantines.0).await;
         order.iter().map(|who| answers.remove(who).unwrap_or(Ok(LoadBalancerStageResult::Replan))).collect()
     }
 
     async fn join(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<()>> {
-        let (asks, urgency) = merge_requests(turns);
+        let (requests, urgency) = merge_requests(turns);
         self.context.newcomers.all_here(MAX_NEWCOMER_DELAY).await;
-        let joined = backend_pools::join(&self.context, &asks, urgency).await;
-        vec![joined; asks.len()]
+        let joined = backend_pools::join(&self.context, &requests, urgency).await;
+        vec![joined; requests.len()]
     }
 
     async fn write_rules(&self, turns: Vec<QueuedRequest>) -> Vec<CloudResult<()>> {
-        let (asks, urgency) = merge_requests(turns);
-        let order: Vec<ServiceIdentity> = asks.iter().map(|ask| ask.identity().clone()).collect();
+        let (requests, urgency) = merge_requests(turns);
+        let order: Vec<ServiceIdentity> = requests.iter().map(|request| request.identity().clone()).collect();
         let stage = SecurityGroupStage { context: &self.context, urgency };
-        let answers = commit_batch(&stage, asks, &self.quarantines.1).await;
+        let answers = commit_batch(&stage, requests, &self.quarantines.1).await;
         let unanswered = || Err(CloudError::failed("the security group plan does not include this Service"));
         // A Service may be there twice: for itself, and because machines joined.
         order.iter().map(|who| answers.get(who).cloned().unwrap_or_else(unanswered)).collect()
@@ -227,12 +233,13 @@ impl ServicePipeline {
     pub(super) async fn refresh_machine_rules(&self, urgency: Urgency) {
         let leads_to_machines = |spec: &Arc<ServiceSpec>| !spec.floating_ip && !spec.status_addresses.is_empty();
         let services = self.context.service_index.others(&BTreeSet::new()).into_iter();
-        let specs = services.filter_map(|wish| match wish {
+        let specs = services.filter_map(|claim| match claim {
             ParsedService::Valid(spec) => Some(spec).filter(leads_to_machines),
             ParsedService::Refused(..) => None,
         });
         let turns = specs.map(|spec| QueuedRequest { request: ServiceRequest::Ensure(spec), urgency });
-        let written = join_all(turns.map(|turn| self.security.submit(turn, None, |turns| self.write_rules(turns)))).await;
+        let written =
+            join_all(turns.map(|queued| self.security.submit(queued, None, |turns| self.write_rules(turns)))).await;
         for error in written.into_iter().filter_map(|rules| batch_result(rules).and_then(|rules| rules).err()) {
             tracing::warn!(%error, "the security group lacks rules for some machines in back-end pools");
             self.context.invalidate_pool_sync();
@@ -240,9 +247,9 @@ impl ServicePipeline {
     }
 
     /// Whether those that can go are gone; otherwise somebody else has written one.
-    async fn release(&self, ask: &ServiceRequest, got: &PlacedService, urgency: Urgency) -> CloudResult<bool> {
+    async fn release(&self, request: &ServiceRequest, got: &PlacedService, urgency: Urgency) -> CloudResult<bool> {
         if !got.releases.is_empty() {
-            self.report_stage(ask, PipelineStage::Releasing);
+            self.report_stage(request, PipelineStage::Releasing);
         }
         let deletions = got.releases.iter().map(|it| {
             it.run(|release| {
@@ -254,7 +261,7 @@ impl ServicePipeline {
             Ok(()) => Ok(true),
             Err(error) if error.class == ArmErrorClass::Conflict => Ok(false),
             Err(error) => {
-                self.context.record_failed_call(std::slice::from_ref(ask), ArmCallKind::DeletePublicIp, &error);
+                self.context.record_failed_call(std::slice::from_ref(request), ArmCallKind::DeletePublicIp, &error);
                 Err(cloud_error("delete a public IP", error))
             }
         }
@@ -263,8 +270,8 @@ impl ServicePipeline {
 
 /// All asks, with the greatest urgency of them.
 fn merge_requests(turns: Vec<QueuedRequest>) -> (Vec<ServiceRequest>, Urgency) {
-    let urgency = turns.iter().map(|turn| turn.urgency).min().unwrap_or(Urgency::Resync);
-    (turns.into_iter().map(|turn| turn.request).collect(), urgency)
+    let urgency = turns.iter().map(|queued| queued.urgency).min().unwrap_or(Urgency::Resync);
+    (turns.into_iter().map(|queued| queued.request).collect(), urgency)
 }
 
 fn batch_result<R>(result: Result<R, BatchInterrupted>) -> CloudResult<R> {

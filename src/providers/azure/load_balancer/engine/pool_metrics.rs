@@ -54,12 +54,12 @@ impl PoolMetrics {
     }
 
     /// Machines join the pools for this Service.
-    pub(super) fn join<'a>(&'a self, ask: &'a ServiceRequest) -> Option<OperationTimer<'a>> {
-        self.begin(self.requests.map(|[join, _]| join), ask)
+    pub(super) fn join<'a>(&'a self, request: &'a ServiceRequest) -> Option<OperationTimer<'a>> {
+        self.begin(self.requests.map(|[join, _]| join), request)
     }
 
     /// They leave them, because these Services were the last ones.
-    pub(super) fn leave<'a>(&'a self, asks: &'a [ServiceRequest]) -> Vec<OperationTimer<'a>> {
-        asks.iter().filter_map(|ask| self.begin(self.requests.map(|[_, leave]| leave), ask)).collect()
+    pub(super) fn leave<'a>(&'a self, requests: &'a [ServiceRequest]) -> Vec<OperationTimer<'a>> {
+        requests.iter().filter_map(|request| self.begin(self.requests.map(|[_, leave]| leave), request)).collect()
     }
 }

@@ -46,14 +46,16 @@ impl BatchStage for SecurityGroupStage<'_> {
         "write the security group"
     }
 
-    async fn attempt(&self, asks: &[ServiceRequest]) -> Result<ServiceResults<()>, AttemptError> {
-        let Some(id) = self.context.settings.security_group.clone() else { return Ok(all_ok(asks)) };
+    async fn attempt(&self, requests: &[ServiceRequest]) -> Result<ServiceResults<()>, AttemptError> {
+        let Some(id) = self.context.settings.security_group.clone() else { return Ok(all_ok(requests)) };
         for _ in 0..MAX_CONFLICTS {
-            let look = self.context.load(asks, self.urgency).await?;
-            self.context.progress.replanned(asks.iter().map(|ask| ask.identity().key.as_str()));
-            let Some(rules) = plan_group(self.context, asks, &look).await else { return Ok(self.missing_group(asks, &id)) };
+            let input = self.context.load(requests, self.urgency).await?;
+            self.context.progress.replanned(requests.iter().map(|request| request.identity().key.as_str()));
+            let Some(rules) = plan_group(self.context, requests, &input).await else {
+                return Ok(self.missing_group(requests, &id));
+            };
             match self.write(&id, &rules.plan).await {
-                Ok(()) => return Ok(self.record_applied(asks, &look, rules)),
+                Ok(()) => return Ok(self.record_applied(requests, &input, rules)),
                 Err(AttemptError::Arm(error)) if error.class == ArmErrorClass::Conflict => {
                     tracing::info!(%error, "document modified concurrently, planning again");
                 }
@@ -83,30 +85,32 @@ async fn plan_group(context: &StageContext, asks: &[ServiceRequest], look: &Stag
 }
 
 /// Where machines are in pools, when the rules of some Service lead to machines.
-async fn reached_machines(context: &StageContext, asks: &[ServiceRequest], look: &StageInput) -> PoolMemberAddresses {
-    if !leads_to_machines(asks, &look.others) {
+async fn reached_machines(context: &StageContext, requests: &[ServiceRequest], input: &StageInput) -> PoolMemberAddresses {
+    if !leads_to_machines(requests, &input.others) {
         return PoolMemberAddresses::default();
     }
     member_addresses(&context.inventory, &context.service_index.nodes(), &context.settings).await
 }
 
-fn all_ok(asks: &[ServiceRequest]) -> ServiceResults<()> {
-    asks.iter().map(|ask| (ask.identity().clone(), Ok(()))).collect()
+fn all_ok(requests: &[ServiceRequest]) -> ServiceResults<()> {
+    requests.iter().map(|request| (request.identity().clone(), Ok(()))).collect()
 }
 
 impl SecurityGroupStage<'_> {
     /// Nothing has to be taken out of a group that does not exist.
-    fn missing_group(&self, asks: &[ServiceRequest], id: &ResourceId) -> ServiceResults<()> {
+    fn missing_group(&self, requests: &[ServiceRequest], id: &ResourceId) -> ServiceResults<()> {
         let waiting = WaitingFor::SecurityGroup(id.clone());
-        let wanting = asks.iter().filter(|ask| matches!(ask, ServiceRequest::Ensure(_))).map(ServiceRequest::identity);
+        let wanting =
+            requests.iter().filter(|request| matches!(request, ServiceRequest::Ensure(_))).map(ServiceRequest::identity);
         self.context.announce(PlannedChange::Waiting(&waiting), wanting);
         let error = || {
             CloudError::failed(format!(
                 "the security group {id} does not exist: create it, or correct securityGroupName and securityGroupResourceGroup"
             ))
         };
-        let answer = |ask: &ServiceRequest| if matches!(ask, ServiceRequest::Ensure(_)) { Err(error()) } else { Ok(()) };
-        asks.iter().map(|ask| (ask.identity().clone(), answer(ask))).collect()
+        let answer =
+            |request: &ServiceRequest| if matches!(request, ServiceRequest::Ensure(_)) { Err(error()) } else { Ok(()) };
+        requests.iter().map(|request| (request.identity().clone(), answer(request))).collect()
     }
 
     async fn write(&self, id: &ResourceId, outcome: &SecurityRulePlan) -> Result<(), AttemptError> {
@@ -115,7 +119,12 @@ impl SecurityGroupStage<'_> {
         Ok(self.context.writer.put_security_group(id, document, Urgency::Shared).await?)
     }
 
-    fn record_applied(&self, asks: &[ServiceRequest], look: &StageInput, rules: PlannedSecurityRules) -> ServiceResults<()> {
+    fn record_applied(
+        &self,
+        requests: &[ServiceRequest],
+        input: &StageInput,
+        rules: PlannedSecurityRules,
+    ) -> ServiceResults<()> {
         let PlannedSecurityRules { plan: outcome, services: reaches, refused } = rules;
         for (who, refusal) in outcome.services.iter().filter_map(|(who, answer)| Some((who, answer.as_ref().err()?))) {
             self.context.announce(PlannedChange::Refused(who, refusal), [who]);
@@ -127,15 +136,15 @@ impl SecurityGroupStage<'_> {
             .collect();
         for (place, refusal) in refused {
             // The address may come at the next look.
-            for waiting in for_addresses(&look.observed, &asks[place], &self.context.settings) {
-                self.context.announce(PlannedChange::Waiting(&waiting), [asks[place].identity()]);
+            for waiting in for_addresses(&input.observed, &requests[place], &self.context.settings) {
+                self.context.announce(PlannedChange::Waiting(&waiting), [requests[place].identity()]);
             }
-            answers.insert(asks[place].identity().clone(), Err(CloudError::failed(refusal.to_string())));
+            answers.insert(requests[place].identity().clone(), Err(CloudError::failed(refusal.to_string())));
         }
         for reach in reaches {
-            let ask = asks.iter().find(|ask| *ask.identity() == reach.identity);
-            if let Some(ask) = ask.filter(|_| answers.get(&reach.identity).is_some_and(Result::is_ok)) {
-                self.context.service_index.record_applied(ask, &reach);
+            let request = requests.iter().find(|request| *request.identity() == reach.identity);
+            if let Some(request) = request.filter(|_| answers.get(&reach.identity).is_some_and(Result::is_ok)) {
+                self.context.service_index.record_applied(request, &reach);
             }
         }
         answers

@@ -89,18 +89,18 @@ pub(super) struct StageInput {
 impl StageInput {
     /// What the others ask for or have.
     pub(super) fn specs(&self) -> Vec<Arc<ServiceSpec>> {
-        self.others.iter().map(|wish| Arc::clone(wish.spec())).collect()
+        self.others.iter().map(|claim| Arc::clone(claim.spec())).collect()
     }
 
     /// The same, and what those ask for or have who are hindered.
     pub(super) fn specs_and(&self, hindered: &[(ServiceRequest, CloudError)]) -> Vec<Arc<ServiceSpec>> {
-        let hindered = hindered.iter().filter_map(|(ask, _)| ask.spec()).cloned();
+        let hindered = hindered.iter().filter_map(|(request, _)| request.spec()).cloned();
         self.specs().into_iter().chain(hindered).collect()
     }
 
     /// Why nothing can be planned for this ask: what it names could not be read. Who goes waits only while something of it may be there.
-    pub(super) fn blocked_by(&self, ask: &ServiceRequest, settings: &LoadBalancerSettings) -> Option<CloudError> {
-        let unread = self.failures_of(ask, settings).find(|unread| self.is_blocking(ask, unread))?;
+    pub(super) fn blocked_by(&self, request: &ServiceRequest, settings: &LoadBalancerSettings) -> Option<CloudError> {
+        let unread = self.failures_of(request, settings).find(|unread| self.is_blocking(request, unread))?;
         Some(cloud_error("read what the Service names", unread.error.clone()))
     }
 
@@ -108,28 +108,28 @@ impl StageInput {
     /// another process has made that.
     pub(super) fn ignorable_failure(
         &self,
-        ask: &ServiceRequest,
+        request: &ServiceRequest,
         settings: &LoadBalancerSettings,
     ) -> Option<&NetworkReadFailure> {
-        self.failures_of(ask, settings).find(|unread| !unread.group_missing && !self.is_blocking(ask, unread))
+        self.failures_of(request, settings).find(|unread| !unread.group_missing && !self.is_blocking(request, unread))
     }
 
     /// In a group of which ARM says that it does not exist, nothing is left to take away. Where reading is refused for a reason that lasts,
     /// nothing was made either, unless an address or the memory of this process says otherwise; any other error passes.
-    fn is_blocking(&self, ask: &ServiceRequest, unread: &NetworkReadFailure) -> bool {
-        let is_served = || ask.spec().is_some_and(|spec| !spec.status_addresses.is_empty());
-        let was_tried = || self.public_ip_attempts.contains(ask.identity());
-        matches!(ask, ServiceRequest::Ensure(_))
+    fn is_blocking(&self, request: &ServiceRequest, unread: &NetworkReadFailure) -> bool {
+        let is_served = || request.spec().is_some_and(|spec| !spec.status_addresses.is_empty());
+        let was_tried = || self.public_ip_attempts.contains(request.identity());
+        matches!(request, ServiceRequest::Ensure(_))
             || (!unread.group_missing && (!is_lasting(&unread.error) || is_served() || was_tried()))
     }
 
     fn failures_of(
         &self,
-        ask: &ServiceRequest,
+        request: &ServiceRequest,
         settings: &LoadBalancerSettings,
     ) -> impl Iterator<Item = &NetworkReadFailure> {
         let names = |spec: &Arc<ServiceSpec>, unread: &NetworkReadFailure| {
-            let is_wanted = matches!(ask, ServiceRequest::Ensure(_));
+            let is_wanted = matches!(request, ServiceRequest::Ensure(_));
             let subnet = Some(spec.subnet.as_ref().unwrap_or(&settings.subnet)).filter(|_| spec.internal && is_wanted);
             match &unread.key {
                 NetworkCacheKey::PublicIps(group) => *group == spec.public_ip.group,
@@ -138,66 +138,67 @@ impl StageInput {
                 NetworkCacheKey::LoadBalancers | NetworkCacheKey::LoadBalancer(_) | NetworkCacheKey::SecurityGroup => false,
             }
         };
-        self.failures.iter().filter(move |unread| ask.spec().is_some_and(|spec| names(spec, unread)))
+        self.failures.iter().filter(move |unread| request.spec().is_some_and(|spec| names(spec, unread)))
     }
 }
 
 impl StageContext {
     /// Looks at everything that concerns the asking Services and the others, and remembers nothing of the Nodes that pools tell of.
-    pub(super) async fn peek(&self, asks: &[ServiceRequest], urgency: Urgency) -> CloudResult<StageInput> {
-        self.read(asks, &BTreeSet::new(), &[], urgency).await
+    pub(super) async fn peek(&self, requests: &[ServiceRequest], urgency: Urgency) -> CloudResult<StageInput> {
+        self.read(requests, &BTreeSet::new(), &[], urgency).await
     }
 
     /// The same before something is written.
-    pub(super) async fn load(&self, asks: &[ServiceRequest], urgency: Urgency) -> CloudResult<StageInput> {
-        self.load_with(asks, &BTreeSet::new(), urgency).await
+    pub(super) async fn load(&self, requests: &[ServiceRequest], urgency: Urgency) -> CloudResult<StageInput> {
+        self.load_with(requests, &BTreeSet::new(), urgency).await
     }
 
     /// The same before anything is done. Who goes, had an address and is found on no load balancer is looked for a second time, under all
     /// names that it may have parts at.
-    pub(super) async fn load_first(&self, asks: &[ServiceRequest], urgency: Urgency) -> CloudResult<StageInput> {
-        let look = self.load(asks, urgency).await?;
-        let lost: Vec<ServiceRequest> = asks.iter().filter(|ask| is_lost(ask, &look.observed)).cloned().collect();
+    pub(super) async fn load_first(&self, requests: &[ServiceRequest], urgency: Urgency) -> CloudResult<StageInput> {
+        let input = self.load(requests, urgency).await?;
+        let lost: Vec<ServiceRequest> =
+            requests.iter().filter(|request| is_lost(request, &input.observed)).cloned().collect();
         if lost.is_empty() {
-            return Ok(look);
+            return Ok(input);
         }
-        let (load_balancers, public_ips) = expected::under_other_settings(&lost, &look.observed.vm_sets, &self.settings);
+        let (load_balancers, public_ips) = expected::under_other_settings(&lost, &input.observed.vm_sets, &self.settings);
         let load_balancers = load_balancers.into_iter().map(ExpectedDocument::LoadBalancer);
         let more = load_balancers.chain(public_ips.into_iter().map(ExpectedDocument::PublicIp)).collect();
         self.observer.invalidate(NetworkCacheKey::LoadBalancers);
-        self.load_with(asks, &more, urgency).await
+        self.load_with(requests, &more, urgency).await
     }
 
     async fn load_with(
         &self,
-        asks: &[ServiceRequest],
+        requests: &[ServiceRequest],
         more: &BTreeSet<ExpectedDocument>,
         urgency: Urgency,
     ) -> CloudResult<StageInput> {
-        let look = self.read(asks, more, asks, urgency).await?;
-        self.service_index.record_pool_addresses(listed_in_pools(&look.observed, &self.settings));
-        Ok(look)
+        let input = self.read(requests, more, requests, urgency).await?;
+        self.service_index.record_pool_addresses(listed_in_pools(&input.observed, &self.settings));
+        Ok(input)
     }
 
     /// `informed`: whose Services get an event when the load balancers cannot be listed.
     async fn read(
         &self,
-        asks: &[ServiceRequest],
+        requests: &[ServiceRequest],
         more: &BTreeSet<ExpectedDocument>,
         informed: &[ServiceRequest],
         urgency: Urgency,
     ) -> CloudResult<StageInput> {
-        let others = self.service_index.others(&asks.iter().map(ServiceRequest::identity).cloned().collect());
-        let mut need = self.query(asks, &others);
-        need.expected.extend(more.iter().cloned());
+        let others = self.service_index.others(&requests.iter().map(ServiceRequest::identity).cloned().collect());
+        let mut query = self.query(requests, &others);
+        query.expected.extend(more.iter().cloned());
         let zones = self.refresh_zones(urgency).await;
-        let (mut observed, mut unread) = self.observe(&need, informed, urgency).await?;
-        let known = need.public_ip_groups.len();
-        need.public_ip_groups.extend(public_ip_groups(&observed, asks.iter().map(ServiceRequest::identity)));
-        if need.public_ip_groups.len() > known {
-            (observed, unread) = self.observe(&need, informed, urgency).await?;
+        let (mut observed, mut unread) = self.observe(&query, informed, urgency).await?;
+        let known = query.public_ip_groups.len();
+        query.public_ip_groups.extend(public_ip_groups(&observed, requests.iter().map(ServiceRequest::identity)));
+        if query.public_ip_groups.len() > known {
+            (observed, unread) = self.observe(&query, informed, urgency).await?;
         }
-        let tried = asks
+        let tried = requests
             .iter()
             .map(ServiceRequest::identity)
             .filter(|who| self.public_ip_attempts().contains(who))
@@ -219,14 +220,14 @@ impl StageContext {
 
     async fn observe(
         &self,
-        need: &NetworkQuery,
+        query: &NetworkQuery,
         informed: &[ServiceRequest],
         urgency: Urgency,
     ) -> CloudResult<(Arc<ObservedNetwork>, Vec<NetworkReadFailure>)> {
         if self.settings.sku == LoadBalancerSku::Basic {
             self.observer.set_vm_sets(vm_sets(&self.inventory, &self.service_index.nodes()).await);
         }
-        self.observer.observe(need, urgency).await.map_err(|error| {
+        self.observer.observe(query, urgency).await.map_err(|error| {
             if error.request.ends_with(api::LOAD_BALANCERS.resource_type) {
                 self.record_failed_call(informed, ArmCallKind::ListLoadBalancers, &error);
             }
@@ -236,29 +237,30 @@ impl StageContext {
 
     /// A group that could not be read last time is read for those alone who ask and name it, and a subnet for those alone who may get a
     /// front end in it: nobody else waits.
-    fn query(&self, asks: &[ServiceRequest], others: &[ParsedService]) -> NetworkQuery {
-        let mut need = NetworkQuery::default();
-        let asking = asks.iter().filter_map(ServiceRequest::spec).map(|spec| (spec, true));
-        for (spec, asks) in asking.chain(others.iter().map(|wish| (wish.spec(), false))) {
+    fn query(&self, requests: &[ServiceRequest], others: &[ParsedService]) -> NetworkQuery {
+        let mut query = NetworkQuery::default();
+        let asking = requests.iter().filter_map(ServiceRequest::spec).map(|spec| (spec, true));
+        for (spec, requests) in asking.chain(others.iter().map(|claim| (claim.spec(), false))) {
             let group = &spec.public_ip.group;
-            if !need.public_ip_groups.contains(group)
-                && (asks || !self.observer.is_denied(&NetworkCacheKey::PublicIps(group.clone())))
+            if !query.public_ip_groups.contains(group)
+                && (requests || !self.observer.is_denied(&NetworkCacheKey::PublicIps(group.clone())))
             {
-                need.public_ip_groups.insert(group.clone());
+                query.public_ip_groups.insert(group.clone());
             }
         }
-        let wanted = asks.iter().filter(|ask| matches!(ask, ServiceRequest::Ensure(_))).filter_map(ServiceRequest::spec);
+        let wanted =
+            requests.iter().filter(|request| matches!(request, ServiceRequest::Ensure(_))).filter_map(ServiceRequest::spec);
         let inside = wanted.filter(|spec| spec.internal);
-        need.subnets.extend(inside.map(|spec| spec.subnet.clone().unwrap_or_else(|| self.settings.subnet.clone())));
-        let load_balancers = expected::load_balancers(asks, others.iter().map(ParsedService::spec), &self.settings);
-        need.expected.extend(load_balancers.into_iter().map(ExpectedDocument::LoadBalancer));
-        need.expected.extend(expected::public_ips(asks, &self.settings).into_iter().map(ExpectedDocument::PublicIp));
-        need
+        query.subnets.extend(inside.map(|spec| spec.subnet.clone().unwrap_or_else(|| self.settings.subnet.clone())));
+        let load_balancers = expected::load_balancers(requests, others.iter().map(ParsedService::spec), &self.settings);
+        query.expected.extend(load_balancers.into_iter().map(ExpectedDocument::LoadBalancer));
+        query.expected.extend(expected::public_ips(requests, &self.settings).into_iter().map(ExpectedDocument::PublicIp));
+        query
     }
 
     /// Tells those who ask that a request to ARM has failed.
-    pub(super) fn record_failed_call(&self, asks: &[ServiceRequest], call: ArmCallKind, error: &ArmError) {
-        for service in asks.iter().filter_map(|ask| self.service_index.service(ask.identity())) {
+    pub(super) fn record_failed_call(&self, requests: &[ServiceRequest], call: ArmCallKind, error: &ArmError) {
+        for service in requests.iter().filter_map(|request| self.service_index.service(request.identity())) {
             self.events.record(events::call_failed(&service, call, error));
         }
     }
@@ -292,22 +294,22 @@ fn is_lasting(error: &ArmError) -> bool {
 }
 
 /// Whether an ask is that something goes which had an address and is on no load balancer.
-fn is_lost(ask: &ServiceRequest, observed: &ObservedNetwork) -> bool {
-    let goes = matches!(ask, ServiceRequest::Delete(_, Some(spec)) if !spec.status_addresses.is_empty());
-    goes && !observed.load_balancers.iter().any(|document| has_parts_of(document, ask.identity()))
+fn is_lost(request: &ServiceRequest, observed: &ObservedNetwork) -> bool {
+    let goes = matches!(request, ServiceRequest::Delete(_, Some(spec)) if !spec.status_addresses.is_empty());
+    goes && !observed.load_balancers.iter().any(|document| has_parts_of(document, request.identity()))
 }
 
 /// Those of whom all is known that planning needs, and the others with what hinders them, who keep what they have.
 pub(super) fn partition_blocked(
-    asks: &[ServiceRequest],
-    look: &StageInput,
+    requests: &[ServiceRequest],
+    input: &StageInput,
     settings: &LoadBalancerSettings,
 ) -> (Vec<ServiceRequest>, Vec<(ServiceRequest, CloudError)>) {
     let (mut free, mut hindered) = (Vec::new(), Vec::new());
-    for ask in asks {
-        match look.blocked_by(ask, settings) {
-            None => free.push(ask.clone()),
-            Some(error) => hindered.push((ask.clone(), error)),
+    for request in requests {
+        match input.blocked_by(request, settings) {
+            None => free.push(request.clone()),
+            Some(error) => hindered.push((request.clone(), error)),
         }
     }
     (free, hindered)

@@ -95,7 +95,7 @@ impl ResourceLockerTask {
         loop {
             let first = tokio::select! {
                 biased;
-                ask = self.requests.recv() => ask,
+                request = self.requests.recv() => request,
                 () = shutdown.begun() => None,
             };
             let Some(first) = first else { return };
@@ -106,7 +106,7 @@ impl ResourceLockerTask {
                     self.serve(waiting).await;
                     self.release().await;
                 }
-                Err(error) => waiting.into_iter().for_each(|ask| drop(ask.send(Err(error.clone())))),
+                Err(error) => waiting.into_iter().for_each(|request| drop(request.send(Err(error.clone())))),
             }
         }
     }
@@ -120,18 +120,18 @@ impl ResourceLockerTask {
     async fn serve(&mut self, waiting: Vec<oneshot::Sender<LeaseGuardResult>>) {
         let mut renew_at = self.clock.now() + RENEW_PERIOD;
         let (mut alive, mut ended) = mpsc::channel(1);
-        waiting.into_iter().for_each(|ask| self.grant(ask, &alive));
+        waiting.into_iter().for_each(|request| self.grant(request, &alive));
         let mut shared = alive.downgrade();
         drop(alive);
         loop {
             tokio::select! {
                 biased;
-                Some(ask) = self.requests.recv() => {
+                Some(request) = self.requests.recv() => {
                     if let Some(alive) = shared.upgrade() {
-                        self.grant(ask, &alive);
+                        self.grant(request, &alive);
                     } else {
                         (alive, ended) = mpsc::channel(1);
-                        self.grant(ask, &alive);
+                        self.grant(request, &alive);
                         shared = alive.downgrade();
                     }
                 }
@@ -145,8 +145,8 @@ impl ResourceLockerTask {
     }
 
     /// Whoever does not wait any more drops it at once.
-    fn grant(&self, ask: oneshot::Sender<LeaseGuardResult>, alive: &mpsc::Sender<Infallible>) {
-        drop(ask.send(Ok(LeaseGuard { epoch: self.epoch, _alive: alive.clone() })));
+    fn grant(&self, request: oneshot::Sender<LeaseGuardResult>, alive: &mpsc::Sender<Infallible>) {
+        drop(request.send(Ok(LeaseGuard { epoch: self.epoch, _alive: alive.clone() })));
     }
 
     async fn acquire(&mut self) -> CloudResult<()> {

@@ -123,17 +123,17 @@ impl NetworkObserver {
     /// reads only what failed.
     pub async fn observe(
         self: &Arc<Self>,
-        need: &NetworkQuery,
+        query: &NetworkQuery,
         urgency: Urgency,
     ) -> ArmResult<(Arc<ObservedNetwork>, Vec<NetworkReadFailure>)> {
-        let (mut need, mut unread) = self.without_denied(need.clone());
+        let (mut query, mut unread) = self.without_denied(query.clone());
         loop {
-            let failed = match self.observe_all(&need, urgency).await {
+            let failed = match self.observe_all(&query, urgency).await {
                 Ok(observed) => return Ok((observed, unread)),
                 Err(failed) => failed,
             };
             for one in failed {
-                if !need.remove(&one.key) {
+                if !query.remove(&one.key) {
                     return Err(one.error);
                 }
                 unread.push(one);
@@ -142,11 +142,11 @@ impl NetworkObserver {
     }
 
     /// `need` without what is known not to be readable, and why. A subnet that does not exist is no error, as when it has just been read.
-    fn without_denied(&self, mut need: NetworkQuery) -> (NetworkQuery, Vec<NetworkReadFailure>) {
+    fn without_denied(&self, mut query: NetworkQuery) -> (NetworkQuery, Vec<NetworkReadFailure>) {
         let (state, now, mut unread) = (self.lock(), self.clock.now(), Vec::new());
-        for what in need.named_keys() {
+        for what in query.named_keys() {
             let Some(cause) = state.denials.of(&what, now) else { continue };
-            need.remove(&what);
+            query.remove(&what);
             match cause.clone() {
                 DenialCause::Failed(error) => unread.push(NetworkReadFailure { key: what, error, group_missing: false }),
                 DenialCause::GroupMissing(error) => {
@@ -155,7 +155,7 @@ impl NetworkObserver {
                 DenialCause::Absent => {}
             }
         }
-        (need, unread)
+        (query, unread)
     }
 
     /// Whether the last read of this failed for a reason that lasts. It concerns only those who name it.
@@ -166,14 +166,14 @@ impl NetworkObserver {
     /// The same; an error is what could not be read.
     async fn observe_all(
         self: &Arc<Self>,
-        need: &NetworkQuery,
+        query: &NetworkQuery,
         urgency: Urgency,
     ) -> Result<Arc<ObservedNetwork>, Vec<NetworkReadFailure>> {
-        let asked = self.begin_query(need);
+        let asked = self.begin_query(query);
         loop {
             let flights: Vec<_> = {
                 let mut state = self.lock();
-                let due = state.cache.due(need, asked, self.clock.now());
+                let due = state.cache.due(query, asked, self.clock.now());
                 if due.is_empty() {
                     return Ok(state.cache.observed());
                 }
@@ -216,10 +216,10 @@ impl NetworkObserver {
         self.lock().cache.set_vm_sets(vm_sets);
     }
 
-    fn begin_query(&self, need: &NetworkQuery) -> CacheSequence {
+    fn begin_query(&self, query: &NetworkQuery) -> CacheSequence {
         let mut state = self.lock();
         let asked = state.cache.next_sequence();
-        state.cache.evict(need, asked, self.clock.now());
+        state.cache.evict(query, asked, self.clock.now());
         asked
     }
 
@@ -302,10 +302,10 @@ impl PendingWrite {
     }
 
     /// It failed. `doubts`: what is doubtful now.
-    pub(super) fn failed(mut self, doubts: Vec<NetworkCacheKey>) {
+    pub(super) fn failed(mut self, keies: Vec<NetworkCacheKey>) {
         self.key = None;
         let mut state = self.observer.lock();
-        doubts.into_iter().for_each(|doubt| state.cache.invalidate(doubt));
+        keies.into_iter().for_each(|key| state.cache.invalidate(key));
     }
 }
 

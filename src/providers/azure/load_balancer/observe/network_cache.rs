@@ -124,9 +124,9 @@ impl NetworkCache {
 
 impl NetworkCache {
     /// Everything that a look needs, in the order in which it is read.
-    fn required_keys(&self, need: &NetworkQuery) -> Vec<NetworkCacheKey> {
-        let groups: BTreeSet<_> = need.public_ip_groups.iter().chain([&self.own_group]).collect();
-        let subnets: BTreeSet<String> = need.subnets.iter().map(|name| name.to_ascii_lowercase()).collect();
+    fn required_keys(&self, query: &NetworkQuery) -> Vec<NetworkCacheKey> {
+        let groups: BTreeSet<_> = query.public_ip_groups.iter().chain([&self.own_group]).collect();
+        let subnets: BTreeSet<String> = query.subnets.iter().map(|name| name.to_ascii_lowercase()).collect();
         let mut needed = vec![NetworkCacheKey::LoadBalancers];
         needed.extend(groups.into_iter().cloned().map(NetworkCacheKey::PublicIps));
         needed.extend(self.security_group.is_some().then_some(NetworkCacheKey::SecurityGroup));
@@ -153,18 +153,19 @@ impl NetworkCache {
     }
 
     /// What has to be read before a look that began at `asked` can be answered.
-    pub(super) fn due(&self, need: &NetworkQuery, asked: CacheSequence, now: Instant) -> Vec<NetworkCacheKey> {
+    pub(super) fn due(&self, query: &NetworkQuery, asked: CacheSequence, now: Instant) -> Vec<NetworkCacheKey> {
         let mut due = Vec::new();
-        for what in self.required_keys(need) {
+        for what in self.required_keys(query) {
             if !self.is_fresh(&what, asked, now) {
                 due.push(what);
                 continue;
             }
-            let doubted = self.invalidated.keys().filter(|doubt| what.covers(doubt)).cloned();
-            let (unlisted, singles): (Vec<_>, Vec<_>) = doubted.partition(|doubt| self.is_unlisted(doubt));
+            let doubted = self.invalidated.keys().filter(|key| what.covers(key)).cloned();
+            let (unlisted, singles): (Vec<_>, Vec<_>) = doubted.partition(|key| self.is_unlisted(key));
             due.extend(unlisted);
             due.extend(
-                need.expected
+                query
+                    .expected
                     .iter()
                     .filter(|one| self.is_undetermined(one, asked, now))
                     .map(ExpectedDocument::cache_key)
@@ -175,8 +176,8 @@ impl NetworkCache {
         due
     }
 
-    fn is_unlisted(&self, doubt: &NetworkCacheKey) -> bool {
-        matches!(doubt, NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) if self.unlisted.contains(id))
+    fn is_unlisted(&self, key: &NetworkCacheKey) -> bool {
+        matches!(key, NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) if self.unlisted.contains(id))
     }
 
     /// Whether nothing is known of a document that may be there.
@@ -197,15 +198,15 @@ impl NetworkCache {
 
     /// Forgets public IPs of groups and subnets that this look does not need and that the next one would have to read anyway: nobody
     /// shall plan with them.
-    pub(super) fn evict(&mut self, need: &NetworkQuery, asked: CacheSequence, now: Instant) {
-        let needed = self.required_keys(need);
-        let doubted = |what: &NetworkCacheKey| self.invalidated.keys().any(|doubt| what.covers(doubt));
+    pub(super) fn evict(&mut self, query: &NetworkQuery, asked: CacheSequence, now: Instant) {
+        let needed = self.required_keys(query);
+        let doubted = |what: &NetworkCacheKey| self.invalidated.keys().any(|key| what.covers(key));
         let is_old =
             |what: &&NetworkCacheKey| !needed.contains(*what) && (!self.is_fresh(what, asked, now) || doubted(what));
         let old: Vec<NetworkCacheKey> = self.reads.keys().filter(is_old).cloned().collect();
         for what in old {
             self.reads.remove(&what);
-            self.invalidated.retain(|doubt, _| !what.covers(doubt));
+            self.invalidated.retain(|key, _| !what.covers(key));
             match &what {
                 NetworkCacheKey::PublicIps(group) => self.drop_group(group),
                 NetworkCacheKey::Subnet(name) => self.set_subnet(name, None),
@@ -261,7 +262,7 @@ impl NetworkCache {
             _ => return,
         }
         self.clear_invalidations(&what, since);
-        lacking.into_iter().for_each(|doubt| self.invalidate_unlisted(doubt));
+        lacking.into_iter().for_each(|key| self.invalidate_unlisted(key));
         let ended = self.next_sequence();
         self.reads.insert(what, CachedRead { at, ended, found });
         self.absent.retain(|_, reading| at.saturating_duration_since(reading.at) < ABSENCE_RETENTION);
@@ -333,14 +334,14 @@ impl NetworkCache {
     fn clear_invalidations(&mut self, what: &NetworkCacheKey, since: CacheSequence) {
         let order = &self.order;
         let is_newer = |id: &ResourceId| order.is_newer(id, since);
-        self.invalidated.retain(|doubt, tick| {
-            let untold = matches!(doubt, NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) if is_newer(id));
-            *tick > since || untold || !what.covers(doubt)
+        self.invalidated.retain(|key, tick| {
+            let untold = matches!(key, NetworkCacheKey::LoadBalancer(id) | NetworkCacheKey::PublicIp(id) if is_newer(id));
+            *tick > since || untold || !what.covers(key)
         });
-        let doubts = &self.invalidated;
+        let keys = &self.invalidated;
         let is_doubted = |id: &ResourceId| {
-            doubts.contains_key(&NetworkCacheKey::LoadBalancer(id.clone()))
-                || doubts.contains_key(&NetworkCacheKey::PublicIp(id.clone()))
+            keys.contains_key(&NetworkCacheKey::LoadBalancer(id.clone()))
+                || keys.contains_key(&NetworkCacheKey::PublicIp(id.clone()))
         };
         self.unlisted.retain(is_doubted);
     }

@@ -150,7 +150,7 @@ mod tests {
     fn lists_cover_their_members() {
         let group = |name: &str| ResourceId::group_of("s", name);
         let ip = |name: &str| NetworkCacheKey::PublicIp(group(name).resource("Microsoft.Network/publicIPAddresses", &["a"]));
-        for (read, doubt, covers) in [
+        for (read, key, covers) in [
             (NetworkCacheKey::PublicIps(group("RG")), ip("rg"), true),
             (NetworkCacheKey::PublicIps(group("other")), ip("rg"), false),
             (ip("rg"), ip("RG"), true),
@@ -159,7 +159,7 @@ mod tests {
             (NetworkCacheKey::LoadBalancers, NetworkCacheKey::SecurityGroup, false),
             (NetworkCacheKey::Subnet("a".into()), NetworkCacheKey::Subnet("A".into()).normalized(), true),
         ] {
-            assert_eq!(read.covers(&doubt), covers, "{read:?} {doubt:?}");
+            assert_eq!(read.covers(&key), covers, "{read:?} {key:?}");
         }
     }
 }

@@ -61,8 +61,8 @@ pub fn frontend(identity: &ServiceIdentity, subnet: Option<&str>, family: IpFami
 }
 
 /// A front end for what is no Service's. `seat`: name of its public IP, or its private address.
-pub fn unowned_frontend(seat: &str) -> String {
-    let mut name = truncated(&format!("k8s-azure-kept-{}", seat.replace(':', "-")), MAX_LENGTH);
+pub fn unowned_frontend(member: &str) -> String {
+    let mut name = truncated(&format!("k8s-azure-kept-{}", member.replace(':', "-")), MAX_LENGTH);
     if !name.ends_with(|c: char| c == '_' || c.is_ascii_alphanumeric()) {
         name.push('_');
     }

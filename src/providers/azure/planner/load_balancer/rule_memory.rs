@@ -122,20 +122,20 @@ impl RuleMemory {
     /// What an asking Service needs of the security group; an error says what is missing.
     pub fn rules_of_request(
         &self,
-        ask: &ServiceRequest,
+        request: &ServiceRequest,
         observed: &ObservedNetwork,
         machines: &BackendLookup<'_>,
         settings: &LoadBalancerSettings,
     ) -> Result<ServiceRules, ServiceRefusal> {
-        let listed = public_ip_addresses_of(observed, &ask.identity().key, settings);
-        let mut reach = match ask {
+        let listed = public_ip_addresses_of(observed, &request.identity().key, settings);
+        let mut reach = match request {
             ServiceRequest::Ensure(spec) => {
                 let frontends = frontend_addresses(observed, spec, settings);
                 ServiceRules::wanted(spec, &frontends, &machines.of(spec))?.with_former_addresses(spec, &frontends, &listed)
             }
             ServiceRequest::Delete(identity, last) => ServiceRules::removed(identity.clone(), last.as_deref(), &listed),
         };
-        if let Some(memory) = self.history_of(ask.identity()) {
+        if let Some(memory) = self.history_of(request.identity()) {
             add_history(&mut reach, memory);
         }
         Ok(reach)
@@ -145,12 +145,12 @@ impl RuleMemory {
     /// may have.
     pub fn rules_of_other(
         &self,
-        wish: &ParsedService,
+        service: &ParsedService,
         observed: &ObservedNetwork,
         machines: &BackendLookup<'_>,
         settings: &LoadBalancerSettings,
     ) -> ServiceRules {
-        let spec = wish.spec();
+        let spec = service.spec();
         let addresses = frontend_addresses(observed, spec, settings);
         let memory = self.history_of(&spec.identity);
         let settled = memory.and_then(|memory| memory.applied.as_ref());
@@ -161,7 +161,7 @@ impl RuleMemory {
         let told = addresses.iter().chain(&spec.status_addresses).chain(&spec.additional_ips).chain(machines.all_nodes);
         let mut known: BTreeSet<IpAddr> = told.copied().collect();
         let mut ports = all_ports(spec);
-        if matches!(wish, ParsedService::Refused(..)) {
+        if matches!(service, ParsedService::Refused(..)) {
             add_ports(&mut ports, &ports_of(observed, &spec.identity));
         }
         if let Some(memory) = memory {
@@ -173,8 +173,8 @@ impl RuleMemory {
     }
 
     /// The security group has become as `reach` says.
-    pub fn record_applied(&mut self, ask: &ServiceRequest, reach: &ServiceRules) {
-        match ask {
+    pub fn record_applied(&mut self, request: &ServiceRequest, reach: &ServiceRules) {
+        match request {
             ServiceRequest::Delete(identity, _) => drop(self.history.remove(identity)),
             ServiceRequest::Ensure(spec) => {
                 let memory = self.history.entry(spec.identity.clone()).or_default();

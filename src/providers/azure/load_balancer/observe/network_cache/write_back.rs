@@ -63,7 +63,7 @@ impl NetworkCache {
     }
 
     fn record_update(&mut self, what: &NetworkCacheKey, id: &ResourceId, since: CacheSequence) {
-        self.invalidated.retain(|doubt, tick| doubt != what || *tick > since);
+        self.invalidated.retain(|key, tick| key != what || *tick > since);
         self.order.mark_updated(id);
     }
 

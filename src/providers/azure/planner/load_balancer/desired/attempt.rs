@@ -50,12 +50,12 @@ fn failed<'a>(refused: Vec<(RequestIdx, ServiceRefusal)>) -> PlanAttempt<'a> {
 /// Plans for `asks`, which are in order of precedence. `known`: every Service that there is.
 pub(super) fn attempt<'a>(
     context: &PlanContext<'a>,
-    asks: &[&ServiceRequest],
+    requests: &[&ServiceRequest],
     known: &KnownServices<'_>,
 ) -> PlanAttempt<'a> {
-    let owners = NameOwners::of_requests(asks.iter().map(|ask| ask.identity()));
+    let owners = NameOwners::of_requests(requests.iter().map(|request| request.identity()));
     let mut drafts = placement::drafts(context, &owners, &known.owners);
-    let mut targets = placement::choose_targets(context, asks, &mut drafts, &owners);
+    let mut targets = placement::choose_targets(context, requests, &mut drafts, &owners);
     if !targets.refused.is_empty() {
         return failed(std::mem::take(&mut targets.refused));
     }
@@ -63,16 +63,17 @@ pub(super) fn attempt<'a>(
     if !held_back.is_empty() {
         return failed(held_back);
     }
-    let mut seating = frontend_assignment::assign_frontends(context, asks, &drafts, &targets, &owners);
+    let mut seating = frontend_assignment::assign_frontends(context, requests, &drafts, &targets, &owners);
     if !seating.refused.is_empty() {
         return failed(std::mem::take(&mut seating.refused));
     }
     for (place, draft) in drafts.iter_mut().enumerate() {
         handover::hand_over(context, (DraftIdx(place), draft), &seating, &owners, known);
     }
-    let wanted = wanted_rules(context, asks, &drafts, &targets, &seating);
-    let rules_on =
-        |place: usize| wanted[place].iter().flat_map(|(ask, wanted)| wanted.rules.iter().map(move |rule| (*ask, rule)));
+    let wanted = wanted_rules(context, requests, &drafts, &targets, &seating);
+    let rules_on = |place: usize| {
+        wanted[place].iter().flat_map(|(request, wanted)| wanted.rules.iter().map(move |rule| (*request, rule)))
+    };
     let conflicts = drafts.iter().enumerate();
     let conflicts: Vec<_> = conflicts
         .flat_map(|(place, draft)| port_conflicts::conflicts(draft, &rules_on(place).collect::<Vec<_>>(), &owners))
@@ -86,12 +87,12 @@ pub(super) fn attempt<'a>(
         all_owners: &known.owners,
         assignment: &seating,
         refused: Vec::new(),
-        placements: placements(asks, &drafts, &targets, &seating),
+        placements: placements(requests, &drafts, &targets, &seating),
     };
     for (place, draft) in drafts.iter_mut().enumerate() {
         merge(draft, &wanted[place], &owners);
         work.remove_frontends(DraftIdx(place), draft);
-        work.add_frontends(DraftIdx(place), draft, asks, &targets);
+        work.add_frontends(DraftIdx(place), draft, requests, &targets);
     }
     work.refuse_taken_addresses(&drafts);
     for (place, draft) in drafts.iter().enumerate().filter(|(_, draft)| !draft.reasons.is_empty()) {
@@ -104,32 +105,34 @@ pub(super) fn attempt<'a>(
 /// What every Service wants, by the draft's position.
 fn wanted_rules(
     context: &PlanContext<'_>,
-    asks: &[&ServiceRequest],
+    requests: &[&ServiceRequest],
     drafts: &[LoadBalancerDraft<'_>],
     targets: &TargetLoadBalancers,
     seating: &FrontendAssignment,
 ) -> Vec<Vec<(RequestIdx, RulesAndProbes)>> {
     let mut wanted: Vec<Vec<(RequestIdx, RulesAndProbes)>> = drafts.iter().map(|_| Vec::new()).collect();
-    for (ask, spec) in asks.iter().enumerate().filter_map(|(place, ask)| Some((RequestIdx(place), ensured_spec(ask)?))) {
-        let Some(target) = targets.of(ask) else { continue };
+    for (request, spec) in
+        requests.iter().enumerate().filter_map(|(place, request)| Some((RequestIdx(place), ensured_spec(request)?)))
+    {
+        let Some(target) = targets.of(request) else { continue };
         for family in &spec.families {
-            let Some(frontend) = seating.by_request.get(&(ask, *family)) else { continue };
+            let Some(frontend) = seating.by_request.get(&(request, *family)) else { continue };
             wanted[target.0]
-                .push((ask, rules::rules_and_probes(spec, *family, frontend, &drafts[target.0].id, context.settings)));
+                .push((request, rules::rules_and_probes(spec, *family, frontend, &drafts[target.0].id, context.settings)));
         }
     }
     wanted
 }
 
 fn placements(
-    asks: &[&ServiceRequest],
+    requests: &[&ServiceRequest],
     drafts: &[LoadBalancerDraft<'_>],
     targets: &TargetLoadBalancers,
     seating: &FrontendAssignment,
 ) -> Vec<ServicePlacement> {
-    let of = |(ask, target): (RequestIdx, Option<DraftIdx>)| {
-        let families = ensured_spec(asks[ask.0]).into_iter().flat_map(|spec| &spec.families);
-        let frontends = families.filter_map(|family| Some((*family, seating.by_request.get(&(ask, *family))?.clone())));
+    let of = |(request, target): (RequestIdx, Option<DraftIdx>)| {
+        let families = ensured_spec(requests[request.0]).into_iter().flat_map(|spec| &spec.families);
+        let frontends = families.filter_map(|family| Some((*family, seating.by_request.get(&(request, *family))?.clone())));
         ServicePlacement {
             load_balancer: target.map(|target| drafts[target.0].id.clone()),
             frontends: frontends.collect(),
@@ -182,9 +185,10 @@ struct DraftEditor<'w, 'a> {
 }
 
 impl DraftEditor<'_, '_> {
-    fn is_assigned(&self, ask: Option<RequestIdx>, id: &str) -> bool {
-        let own =
-            |(key, seat): (&(RequestIdx, _), &String)| ask.is_none_or(|ask| key.0 == ask) && spelling::same_id(seat, id);
+    fn is_assigned(&self, request: Option<RequestIdx>, id: &str) -> bool {
+        let own = |(key, member): (&(RequestIdx, _), &String)| {
+            request.is_none_or(|request| key.0 == request) && spelling::same_id(member, id)
+        };
         self.assignment.by_request.iter().any(own)
     }
 
@@ -273,16 +277,16 @@ impl DraftEditor<'_, '_> {
         &self,
         place: DraftIdx,
         draft: &mut LoadBalancerDraft<'_>,
-        asks: &[&ServiceRequest],
+        requests: &[&ServiceRequest],
         targets: &TargetLoadBalancers,
     ) {
         for (_, frontend) in self.assignment.added.iter().filter(|(target, _)| *target == place) {
             draft.reasons.push(format!("add front end {}", frontend.name.as_deref().unwrap_or_default()));
             draft.properties_mut().frontend_ip_configurations.get_or_insert_default().push(frontend.clone());
         }
-        let here = targets.iter().zip(asks).filter(|((_, target), _)| *target == Some(place));
+        let here = targets.iter().zip(requests).filter(|((_, target), _)| *target == Some(place));
         let families: BTreeSet<_> =
-            here.filter_map(|(_, ask)| ensured_spec(ask)).flat_map(|spec| &spec.families).copied().collect();
+            here.filter_map(|(_, request)| ensured_spec(request)).flat_map(|spec| &spec.families).copied().collect();
         for family in &families {
             pools::ensure(draft, self.context.settings, *family);
         }
@@ -309,15 +313,16 @@ impl DraftEditor<'_, '_> {
             self.context.observed.load_balancers.iter().filter(|document| !is_draft(document) && !is_leftover(document));
         let mut holders: BTreeMap<FrontendAddress, String> = BTreeMap::new();
         for frontend in others.flat_map(draft::frontends) {
-            holders
-                .extend(frontends::frontend_address(frontend).map(|seat| (seat, frontend.id.clone().unwrap_or_default())));
+            holders.extend(
+                frontends::frontend_address(frontend).map(|member| (member, frontend.id.clone().unwrap_or_default())),
+            );
         }
         let parts = drafts.iter().flat_map(|draft| draft.frontends().iter().map(|part| (draft.frontend_id(part), part)));
         let (new, old): (Vec<_>, Vec<_>) = parts.partition(|(id, _)| is_new.contains(&id.to_ascii_lowercase()));
         holders.extend(old.iter().filter_map(|(id, part)| Some((frontends::frontend_address(part)?, id.clone()))));
         for (id, frontend) in new {
-            let Some(seat) = frontends::frontend_address(frontend) else { continue };
-            if let Some(holder) = holders.insert(seat, id.clone()) {
+            let Some(member) = frontends::frontend_address(frontend) else { continue };
+            if let Some(holder) = holders.insert(member, id.clone()) {
                 self.refuse_assigned(&id, &holder);
             }
         }
@@ -326,8 +331,8 @@ impl DraftEditor<'_, '_> {
     fn refuse_assigned(&mut self, id: &str, holder: &str) {
         let message = format!("the address is in use by front end {holder}, which has to stay");
         let refusal = ServiceRefusal { field: DELETING_FRONTEND.to_owned(), message };
-        let seated = self.assignment.by_request.iter().filter(|(_, seat)| spelling::same_id(seat, id));
-        self.refused.extend(seated.map(|((ask, _), _)| (*ask, refusal.clone())));
+        let seated = self.assignment.by_request.iter().filter(|(_, member)| spelling::same_id(member, id));
+        self.refused.extend(seated.map(|((request, _), _)| (*request, refusal.clone())));
     }
 
     /// What ARM would refuse is refused here, to those who want it; what was there before is nobody's fault.
@@ -346,10 +351,10 @@ impl DraftEditor<'_, '_> {
                 LoadBalancerViolation::InvalidPart { name, message } => {
                     let refusal = ServiceRefusal { field: "spec.ports".to_owned(), message: format!("{name}: {message}") };
                     let blamed: Vec<RequestIdx> = match owners.of_rule(&name) {
-                        Some(ask) => vec![ask],
+                        Some(request) => vec![request],
                         None => (0..self.placements.len()).map(RequestIdx).collect(),
                     };
-                    self.refused.extend(blamed.into_iter().map(|ask| (ask, refusal.clone())));
+                    self.refused.extend(blamed.into_iter().map(|request| (request, refusal.clone())));
                 }
             }
         }
@@ -364,32 +369,32 @@ impl DraftEditor<'_, '_> {
     ) {
         let mut added: BTreeMap<RequestIdx, usize> = BTreeMap::new();
         if what == "rules" {
-            let had = |ask: RequestIdx| {
+            let had = |request: RequestIdx| {
                 draft
                     .rules_before()
                     .iter()
-                    .filter(|rule| rule.name.as_deref().and_then(|name| self.owners.of_rule(name)) == Some(ask))
+                    .filter(|rule| rule.name.as_deref().and_then(|name| self.owners.of_rule(name)) == Some(request))
                     .count()
             };
-            for (ask, wanted) in wanted {
-                *added.entry(*ask).or_default() += wanted.rules.len();
+            for (request, wanted) in wanted {
+                *added.entry(*request).or_default() += wanted.rules.len();
             }
-            added.iter_mut().for_each(|(ask, count)| *count = count.saturating_sub(had(*ask)));
+            added.iter_mut().for_each(|(request, count)| *count = count.saturating_sub(had(*request)));
         } else {
             let new = self.assignment.added.iter().filter_map(|(_, part)| part.name.as_deref());
-            for ask in new.filter_map(|name| self.owners.of_frontend(name)) {
-                *added.entry(ask).or_default() += 1;
+            for request in new.filter_map(|name| self.owners.of_frontend(name)) {
+                *added.entry(request).or_default() += 1;
             }
         }
         let mut room = (most + added.values().sum::<usize>()).saturating_sub(count);
-        for (ask, count) in added.into_iter().filter(|(_, count)| *count > 0) {
+        for (request, count) in added.into_iter().filter(|(_, count)| *count > 0) {
             if count <= room {
                 room -= count;
                 continue;
             }
             let name = draft.id.name();
             let message = format!("load balancer {name} would have more than {most} {what}, which is all that Azure allows");
-            self.refused.push((ask, ServiceRefusal { field: "spec.ports".to_owned(), message }));
+            self.refused.push((request, ServiceRefusal { field: "spec.ports".to_owned(), message }));
         }
     }
 }

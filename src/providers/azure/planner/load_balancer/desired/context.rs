@@ -112,8 +112,8 @@ pub(super) struct KnownServices<'a> {
 
 impl<'a> KnownServices<'a> {
     /// Those who ask, and the others.
-    pub(super) fn new(asks: &[&'a ServiceRequest], others: &'a [Arc<ServiceSpec>]) -> Self {
-        let asking = asks.iter().map(|ask| (ask.identity(), ask.spec().map(Arc::as_ref)));
+    pub(super) fn new(requests: &[&'a ServiceRequest], others: &'a [Arc<ServiceSpec>]) -> Self {
+        let asking = requests.iter().map(|request| (request.identity(), request.spec().map(Arc::as_ref)));
         let others = others.iter().map(|spec| (&spec.identity, Some(spec.as_ref())));
         Self { owners: NameOwners::new(asking.chain(others)) }
     }
@@ -133,8 +133,8 @@ pub(super) fn is_generated_name(name: &str) -> bool {
 }
 
 /// The spec of a Service that shall have a load balancer.
-pub(super) fn ensured_spec(ask: &ServiceRequest) -> Option<&ServiceSpec> {
-    match ask {
+pub(super) fn ensured_spec(request: &ServiceRequest) -> Option<&ServiceSpec> {
+    match request {
         ServiceRequest::Ensure(spec) => Some(spec),
         ServiceRequest::Delete(..) => None,
     }

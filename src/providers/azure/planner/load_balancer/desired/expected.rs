@@ -18,12 +18,12 @@ use crate::providers::azure::{
 /// Load balancers: those of Services with an address, and both kinds when a Service goes, which may have parts on either. `others`: the
 /// Services that do not ask.
 pub fn load_balancers<'a>(
-    asks: &'a [ServiceRequest],
+    requests: &'a [ServiceRequest],
     others: impl Iterator<Item = &'a Arc<ServiceSpec>>,
     settings: &LoadBalancerSettings,
 ) -> BTreeSet<ResourceId> {
-    let all = asks.iter().filter_map(ServiceRequest::spec).chain(others);
-    let goes = asks.iter().any(|ask| matches!(ask, ServiceRequest::Delete(..)));
+    let all = requests.iter().filter_map(ServiceRequest::spec).chain(others);
+    let goes = requests.iter().any(|request| matches!(request, ServiceRequest::Delete(..)));
     let served: BTreeSet<bool> = all.filter(|spec| !spec.status_addresses.is_empty()).map(|spec| spec.internal).collect();
     let kinds = [false, true].into_iter().filter(|internal| goes || served.contains(internal));
     kinds.map(|internal| load_balancer(internal, settings)).collect()
@@ -36,8 +36,8 @@ pub fn load_balancer(internal: bool, settings: &LoadBalancerSettings) -> Resourc
 }
 
 /// Public IPs of those who go: named by them, or under the name that the controller gives.
-pub fn public_ips(asks: &[ServiceRequest], settings: &LoadBalancerSettings) -> BTreeSet<ResourceId> {
-    let going = asks.iter().filter_map(|ask| match ask {
+pub fn public_ips(requests: &[ServiceRequest], settings: &LoadBalancerSettings) -> BTreeSet<ResourceId> {
+    let going = requests.iter().filter_map(|request| match request {
         ServiceRequest::Delete(_, last) => last.as_ref(),
         ServiceRequest::Ensure(_) => None,
     });

@@ -41,13 +41,13 @@ pub(super) fn migrate(
     drafts: &mut [LoadBalancerDraft<'_>],
     known: &KnownServices<'_>,
     targets: &TargetLoadBalancers,
-    asks: &NameOwners,
+    requests: &NameOwners,
 ) -> Vec<(RequestIdx, ServiceRefusal)> {
     let today = placement::primary_name(context.settings);
     if let Some(refusal) = migration_blocker(context, drafts, known) {
-        let goes_there = |(ask, target): (RequestIdx, Option<DraftIdx>)| {
-            let is_there = has_parts(&drafts[target?.0], |owner| owner == ask, asks);
-            (!is_there).then(|| (ask, refusal.clone()))
+        let goes_there = |(request, target): (RequestIdx, Option<DraftIdx>)| {
+            let is_there = has_parts(&drafts[target?.0], |owner| owner == request, requests);
+            (!is_there).then(|| (request, refusal.clone()))
         };
         return targets.iter().filter_map(goes_there).collect();
     }

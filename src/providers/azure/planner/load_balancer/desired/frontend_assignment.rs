@@ -45,7 +45,7 @@ pub(super) struct FrontendAssignment {
 /// Seats every Service. `asks` are in the order in which they may take an address that several want.
 pub(super) fn assign_frontends(
     context: &PlanContext<'_>,
-    asks: &[&ServiceRequest],
+    requests: &[&ServiceRequest],
     drafts: &[LoadBalancerDraft<'_>],
     targets: &TargetLoadBalancers,
     owners: &NameOwners,
@@ -53,14 +53,16 @@ pub(super) fn assign_frontends(
     let mut seating = FrontendAssignment::default();
     for (place, draft) in drafts.iter().enumerate() {
         for frontend in draft.frontends() {
-            seating.classify(context, asks, (DraftIdx(place), draft), targets, owners, frontend);
+            seating.classify(context, requests, (DraftIdx(place), draft), targets, owners, frontend);
         }
     }
-    for (ask, spec) in asks.iter().enumerate().filter_map(|(place, ask)| Some((RequestIdx(place), ensured_spec(ask)?))) {
-        let Some(target) = targets.of(ask) else { continue };
+    for (request, spec) in
+        requests.iter().enumerate().filter_map(|(place, request)| Some((RequestIdx(place), ensured_spec(request)?)))
+    {
+        let Some(target) = targets.of(request) else { continue };
         for family in &spec.families {
-            if let Err(refusal) = seating.assign(context, (ask, spec), *family, (target, &drafts[target.0])) {
-                seating.refused.push((ask, refusal));
+            if let Err(refusal) = seating.assign(context, (request, spec), *family, (target, &drafts[target.0])) {
+                seating.refused.push((request, refusal));
                 break;
             }
         }
@@ -72,7 +74,7 @@ impl FrontendAssignment {
     fn classify(
         &mut self,
         context: &PlanContext<'_>,
-        asks: &[&ServiceRequest],
+        requests: &[&ServiceRequest],
         (place, draft): (DraftIdx, &LoadBalancerDraft<'_>),
         targets: &TargetLoadBalancers,
         owners: &NameOwners,
@@ -81,7 +83,7 @@ impl FrontendAssignment {
         let id = draft.frontend_id(frontend);
         let owner = frontend.name.as_deref().and_then(|name| owners.of_frontend(name));
         let here = |ask: RequestIdx| targets.of(ask) == Some(place);
-        let spec = owner.and_then(|ask| ensured_spec(asks.get(ask.0)?).filter(|_| here(ask)));
+        let spec = owner.and_then(|ask| ensured_spec(requests.get(ask.0)?).filter(|_| here(ask)));
         let verdict = spec.map(|spec| frontends::frontend_action(context, spec, frontend));
         match (owner, verdict) {
             (Some(ask), Some(FrontendAction::Keep(family))) => _ = self.by_request.insert((ask, family), id.clone()),
@@ -95,13 +97,13 @@ impl FrontendAssignment {
             }
             (None, _) => {}
         }
-        if let Some(seat) = frontends::frontend_address(frontend) {
-            self.taken_addresses.insert((place, seat), id);
+        if let Some(member) = frontends::frontend_address(frontend) {
+            self.taken_addresses.insert((place, member), id);
         }
     }
 
-    fn inherit(&mut self, ask: RequestIdx, frontend: &FrontendIpConfiguration) {
-        let heritage = self.inherited.entry(ask).or_default();
+    fn inherit(&mut self, request: RequestIdx, frontend: &FrontendIpConfiguration) {
+        let heritage = self.inherited.entry(request).or_default();
         heritage.zones = Some(frontend.zones.clone());
         if let Some(FrontendAddress::Private(address)) = frontends::frontend_address(frontend) {
             heritage.addresses.push(address);
@@ -111,29 +113,29 @@ impl FrontendAssignment {
     fn assign(
         &mut self,
         context: &PlanContext<'_>,
-        (ask, spec): (RequestIdx, &ServiceSpec),
+        (request, spec): (RequestIdx, &ServiceSpec),
         family: IpFamily,
         (target, draft): (DraftIdx, &LoadBalancerDraft<'_>),
     ) -> Result<(), ServiceRefusal> {
-        if self.by_request.contains_key(&(ask, family)) {
+        if self.by_request.contains_key(&(request, family)) {
             return Ok(());
         }
         let shared =
-            frontends::wanted_address(context, spec, family).and_then(|seat| self.taken_addresses.get(&(target, seat)));
+            frontends::wanted_address(context, spec, family).and_then(|member| self.taken_addresses.get(&(target, member)));
         if let Some(id) = shared {
-            self.by_request.insert((ask, family), id.clone());
+            self.by_request.insert((request, family), id.clone());
             return Ok(());
         }
         let nothing = InheritedFrontend::default();
-        let heritage = self.inherited.get(&ask).unwrap_or(&nothing);
+        let heritage = self.inherited.get(&request).unwrap_or(&nothing);
         let is_free = |address| !self.taken_addresses.contains_key(&(target, FrontendAddress::Private(address)));
         let mut frontend = frontends::new(context, spec, family, heritage, is_free)?;
         let id = draft.frontend_id(&frontend);
         frontend.id = Some(id.clone());
-        if let Some(seat) = frontends::frontend_address(&frontend) {
-            self.taken_addresses.insert((target, seat), id.clone());
+        if let Some(member) = frontends::frontend_address(&frontend) {
+            self.taken_addresses.insert((target, member), id.clone());
         }
-        self.by_request.insert((ask, family), id);
+        self.by_request.insert((request, family), id);
         self.added.push((target, frontend));
         Ok(())
     }

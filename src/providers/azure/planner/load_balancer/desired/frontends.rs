@@ -93,8 +93,8 @@ fn declared_family(context: &PlanContext<'_>, frontend: &FrontendIpConfiguration
 
 /// The family whose public IP the front end already has, when ARM's list does not have that public IP yet.
 fn family_by_address(context: &PlanContext<'_>, spec: &ServiceSpec, frontend: &FrontendIpConfiguration) -> Option<IpFamily> {
-    let seat = frontend_address(frontend)?;
-    spec.families.iter().copied().find(|family| wanted_address(context, spec, *family).as_ref() == Some(&seat))
+    let member = frontend_address(frontend)?;
+    spec.families.iter().copied().find(|family| wanted_address(context, spec, *family).as_ref() == Some(&member))
 }
 
 /// What becomes of a front end that its name makes the Service's own, on the load balancer where the Service belongs.

@@ -24,39 +24,39 @@ pub(super) fn hand_over(
     context: &PlanContext<'_>,
     (place, draft): (DraftIdx, &mut LoadBalancerDraft<'_>),
     seating: &FrontendAssignment,
-    asks: &NameOwners,
+    requests: &NameOwners,
     known: &KnownServices<'_>,
 ) {
     let replaced = seating.retired.iter().filter(|((at, _), mark)| *at == place && mark.replaced);
     for ((_, id), _) in replaced {
-        let users = foreign_uses(draft, id, asks);
+        let users = foreign_uses(draft, id, requests);
         // A pool of NAT ports cannot move while a scale set uses it.
         if users.is_empty() || users.iter().any(|user| user.kind == NAT_POOL) {
             continue;
         }
         let is_it = |part: &&FrontendIpConfiguration| spelling::same_id(&draft.frontend_id(part), id);
         let Some(former) = draft.frontends().iter().find(is_it).cloned() else { continue };
-        let Some(seat) = frontends::frontend_address(&former) else { continue };
-        let heir = match added_frontend_with(seating, place, &seat) {
+        let Some(address) = frontends::frontend_address(&former) else { continue };
+        let heir = match added_frontend_with(seating, place, &address) {
             Some(heir) => heir,
-            None => add_frontend(context, draft, &former, &seat, &users, known),
+            None => add_frontend(context, draft, &former, &address, &users, known),
         };
-        redirect_references(draft, id, &heir, asks);
+        redirect_references(draft, id, &heir, requests);
         for user in users {
             draft.reasons.push(format!("move {} {} to front end {}", user.kind, user.name, last(&heir)));
         }
     }
 }
 
-fn foreign_uses(draft: &LoadBalancerDraft<'_>, id: &str, asks: &NameOwners) -> Vec<FrontendUse> {
+fn foreign_uses(draft: &LoadBalancerDraft<'_>, id: &str, requests: &NameOwners) -> Vec<FrontendUse> {
     let uses = frontend_uses(&draft.after).into_iter().filter(|(frontend, _)| frontend == id).map(|(_, user)| user);
-    uses.filter(|user| !user.is_rule() || asks.of_rule(&user.name).is_none()).collect()
+    uses.filter(|user| !user.is_rule() || requests.of_rule(&user.name).is_none()).collect()
 }
 
 /// The id of the new front end that gets the address anyway.
-fn added_frontend_with(seating: &FrontendAssignment, place: DraftIdx, seat: &FrontendAddress) -> Option<String> {
+fn added_frontend_with(seating: &FrontendAssignment, place: DraftIdx, address: &FrontendAddress) -> Option<String> {
     let mut new = seating.added.iter().filter(|(at, _)| *at == place).map(|(_, part)| part);
-    new.find(|part| frontends::frontend_address(part).as_ref() == Some(seat))?.id.clone()
+    new.find(|part| frontends::frontend_address(part).as_ref() == Some(address))?.id.clone()
 }
 
 /// Adds a front end for the address. It is the own one of the first Service among the users, so that it goes with that Service.
@@ -64,14 +64,14 @@ fn add_frontend(
     context: &PlanContext<'_>,
     draft: &mut LoadBalancerDraft<'_>,
     former: &FrontendIpConfiguration,
-    seat: &FrontendAddress,
+    address: &FrontendAddress,
     users: &[FrontendUse],
     known: &KnownServices<'_>,
 ) -> String {
     let guests = users.iter().filter(|user| user.is_rule()).filter_map(|user| known.of_rule(&user.name));
     let own = guests.map(|spec| frontends::own_name(spec, frontends::family(context, spec, former)));
     let is_free = |name: &String| !draft.frontends().iter().any(|part| part.name_is(name));
-    let name = own.into_iter().find(is_free).unwrap_or_else(|| unowned_name(seat));
+    let name = own.into_iter().find(is_free).unwrap_or_else(|| unowned_name(address));
     let id = draft.id.child("frontendIPConfigurations", &name).as_str().to_owned();
     draft.reasons.push(format!("add front end {name} for the address of {}", former.name.as_deref().unwrap_or_default()));
     let frontend = FrontendIpConfiguration {
@@ -95,7 +95,7 @@ fn unowned_name(seat: &FrontendAddress) -> String {
 
 /// Whether a front end was made to keep an address for whatever of others needs it.
 pub(super) fn is_unowned(part: &FrontendIpConfiguration) -> bool {
-    frontends::frontend_address(part).is_some_and(|seat| part.name.as_deref() == Some(unowned_name(&seat).as_str()))
+    frontends::frontend_address(part).is_some_and(|address| part.name.as_deref() == Some(unowned_name(&address).as_str()))
 }
 
 fn last(id: &str) -> &str {
@@ -117,7 +117,7 @@ pub(super) fn with_address(former: &FrontendIpConfigurationProperties) -> Fronte
 }
 
 /// Whatever of others refers to the front end `from` refers to `to` from now on.
-fn redirect_references(draft: &mut LoadBalancerDraft<'_>, from: &str, to: &str, asks: &NameOwners) {
+fn redirect_references(draft: &mut LoadBalancerDraft<'_>, from: &str, to: &str, requests: &NameOwners) {
     let change = |id: &mut Option<String>| {
         if id.as_deref().is_some_and(|id| spelling::same_id(id, from)) {
             *id = Some(to.to_owned());
@@ -125,7 +125,7 @@ fn redirect_references(draft: &mut LoadBalancerDraft<'_>, from: &str, to: &str, 
     };
     let properties = draft.properties_mut();
     for rule in properties.load_balancing_rules.iter_mut().flatten() {
-        let is_others = rule.name.as_deref().is_none_or(|name| asks.of_rule(name).is_none());
+        let is_others = rule.name.as_deref().is_none_or(|name| requests.of_rule(name).is_none());
         let reference = rule.properties.as_mut().and_then(|properties| properties.frontend_ip_configuration.as_mut());
         reference.into_iter().filter(|_| is_others).for_each(|reference| change(&mut reference.id));
     }

@@ -85,47 +85,47 @@ impl LoadBalancerPlan {
 /// Plans. The order of `asks` and of `others` does not matter; planned on what it comes to, nothing changes.
 pub fn plan_load_balancers(
     observed: &ObservedNetwork,
-    asks: &[ServiceRequest],
+    requests: &[ServiceRequest],
     others: &[Arc<ServiceSpec>],
     public_ips: &PublicIpAssignment,
     settings: &LoadBalancerSettings,
 ) -> LoadBalancerPlan {
     let context = PlanContext::new(observed, settings, public_ips);
-    let asks = by_precedence(&context, asks);
-    let known = KnownServices::new(&asks, others);
+    let requests = by_precedence(&context, requests);
+    let known = KnownServices::new(&requests, others);
     let mut refused: BTreeMap<ServiceIdentity, ServiceRefusal> = BTreeMap::new();
     loop {
         let active: Vec<&ServiceRequest> =
-            asks.iter().copied().filter(|ask| !refused.contains_key(ask.identity())).collect();
+            requests.iter().copied().filter(|request| !refused.contains_key(request.identity())).collect();
         let attempt = attempt(&context, &active, &known);
         if attempt.refused.is_empty() {
             return assemble_plan(&context, &active, attempt, refused);
         }
-        for (ask, refusal) in attempt.refused {
-            refused.entry(active[ask.0].identity().clone()).or_insert(refusal);
+        for (request, refusal) in attempt.refused {
+            refused.entry(active[request.0].identity().clone()).or_insert(refusal);
         }
     }
 }
 
 /// Who has a front end comes first, then who is likely to own its public IP, then the rest; each by name.
-fn by_precedence<'a>(context: &PlanContext<'_>, asks: &'a [ServiceRequest]) -> Vec<&'a ServiceRequest> {
-    let owners = NameOwners::of_requests(asks.iter().map(ServiceRequest::identity));
+fn by_precedence<'a>(context: &PlanContext<'_>, requests: &'a [ServiceRequest]) -> Vec<&'a ServiceRequest> {
+    let owners = NameOwners::of_requests(requests.iter().map(ServiceRequest::identity));
     let names = context.observed.load_balancers.iter().flat_map(draft::frontends).filter_map(|part| part.name.as_deref());
     let seated: BTreeSet<RequestIdx> = names.filter_map(|name| owners.of_frontend(name)).collect();
-    let mut ranked: Vec<(u8, &ServiceRequest)> = asks
+    let mut ranked: Vec<(u8, &ServiceRequest)> = requests
         .iter()
         .enumerate()
-        .map(|(place, ask)| {
-            let rank = match ensured_spec(ask) {
+        .map(|(place, request)| {
+            let rank = match ensured_spec(request) {
                 _ if seated.contains(&RequestIdx(place)) => 0,
                 Some(spec) if is_primary(context, spec) => 1,
                 _ => 2,
             };
-            (rank, ask)
+            (rank, request)
         })
         .collect();
     ranked.sort_by(|(a, first), (b, second)| (a, first.identity()).cmp(&(b, second.identity())));
-    ranked.into_iter().map(|(_, ask)| ask).collect()
+    ranked.into_iter().map(|(_, request)| request).collect()
 }
 
 /// Whether no pinned address makes the Service a guest, or the public IP is named after it.
@@ -139,7 +139,7 @@ fn is_primary(context: &PlanContext<'_>, spec: &ServiceSpec) -> bool {
 
 fn assemble_plan(
     context: &PlanContext<'_>,
-    asks: &[&ServiceRequest],
+    requests: &[&ServiceRequest],
     attempt: PlanAttempt<'_>,
     refused: BTreeMap<ServiceIdentity, ServiceRefusal>,
 ) -> LoadBalancerPlan {
@@ -159,7 +159,8 @@ fn assemble_plan(
         .collect();
     documents.extend(changes(context, attempt.drafts));
     let mut services: BTreeMap<_, _> = refused.into_iter().map(|(identity, refusal)| (identity, Err(refusal))).collect();
-    services.extend(asks.iter().zip(attempt.placements).map(|(ask, placed)| (ask.identity().clone(), Ok(placed))));
+    services
+        .extend(requests.iter().zip(attempt.placements).map(|(request, placed)| (request.identity().clone(), Ok(placed))));
     LoadBalancerPlan { changes: documents, services }
 }
 
@@ -168,12 +169,13 @@ fn changes<'a>(context: &PlanContext<'_>, mut drafts: Vec<LoadBalancerDraft<'a>>
     for draft in drafts.iter_mut().filter(|draft| has_failed(draft)) {
         draft.reasons.push("write it again, since its last change failed".to_owned());
     }
-    let seats = |frontends: &[_]| frontends.iter().filter_map(frontends::frontend_address).collect::<BTreeSet<_>>();
-    let before: Vec<_> = drafts.iter().map(|draft| seats(draft.frontends_before())).collect();
+    let members = |frontends: &[_]| frontends.iter().filter_map(frontends::frontend_address).collect::<BTreeSet<_>>();
+    let before: Vec<_> = drafts.iter().map(|draft| members(draft.frontends_before())).collect();
     let mut changed: Vec<LoadBalancerChange> = Vec::new();
     for (place, draft) in drafts.into_iter().enumerate().filter(|(_, draft)| !draft.reasons.is_empty()) {
-        let gained = &seats(draft.frontends()) - &before[place];
-        let elsewhere = |seat| before.iter().enumerate().any(|(other, seats)| other != place && seats.contains(seat));
+        let gained = &members(draft.frontends()) - &before[place];
+        let elsewhere =
+            |member| before.iter().enumerate().any(|(other, members)| other != place && members.contains(member));
         let wave = if gained.iter().any(elsewhere) { WAVES[2] } else { WAVES[1] };
         changed.push(change(context, draft, wave));
     }

@@ -220,12 +220,12 @@ fn with_room(
 /// The external name of the load balancer of the Service's kind that already has parts of it.
 pub(super) fn current<'a>(
     drafts: &'a [LoadBalancerDraft<'_>],
-    ask: RequestIdx,
+    request: RequestIdx,
     spec: &ServiceSpec,
     owners: &NameOwners,
 ) -> Option<&'a str> {
     let holds = |draft: &&LoadBalancerDraft<'_>| {
-        let own = |name: &Option<String>| name.as_deref().and_then(|name| owners.of_rule(name)) == Some(ask);
+        let own = |name: &Option<String>| name.as_deref().and_then(|name| owners.of_rule(name)) == Some(request);
         draft.internal == spec.internal
             && (draft.frontends_before().iter().any(|part| own(&part.name))
                 || draft.rules_before().iter().any(|part| own(&part.name)))
@@ -256,14 +256,14 @@ impl TargetLoadBalancers {
 /// Places every ask, adding the load balancers that are missing.
 pub(super) fn choose_targets<'a>(
     context: &PlanContext<'a>,
-    asks: &[&ServiceRequest],
+    requests: &[&ServiceRequest],
     drafts: &mut Vec<LoadBalancerDraft<'a>>,
     owners: &NameOwners,
 ) -> TargetLoadBalancers {
     let mut load = rule_counts(drafts);
-    let mut targets = TargetLoadBalancers { by_request: vec![None; asks.len()], refused: Vec::new() };
-    for (place, ask) in asks.iter().enumerate() {
-        let Some(spec) = super::context::ensured_spec(ask) else { continue };
+    let mut targets = TargetLoadBalancers { by_request: vec![None; requests.len()], refused: Vec::new() };
+    for (place, request) in requests.iter().enumerate() {
+        let Some(spec) = super::context::ensured_spec(request) else { continue };
         let current = current(drafts, RequestIdx(place), spec, owners).map(str::to_owned);
         match external_name(context, spec, current.as_deref(), &load) {
             Err(refusal) => targets.refused.push((RequestIdx(place), refusal)),

@@ -66,23 +66,23 @@ pub(super) fn conflicts(
     for rule in draft.rules() {
         let Some(claim) = rule_frontend_port(rule) else { continue };
         match owner(rule) {
-            Some(ask) => _ = incumbents.insert((claim, ask)),
+            Some(request) => _ = incumbents.insert((claim, request)),
             None => _ = holders.insert(claim, (None, rule.name.clone().unwrap_or_default())),
         }
     }
     let nat = nat_port_ranges(draft);
     let mut refused = Vec::new();
     for first_round in [true, false] {
-        for (ask, rule) in wanted {
+        for (request, rule) in wanted {
             let Some(claim) = rule_frontend_port(rule) else { continue };
-            if incumbents.contains(&(claim.clone(), *ask)) != first_round {
+            if incumbents.contains(&(claim.clone(), *request)) != first_round {
                 continue;
             }
             let by_nat = || nat.iter().find(|held| overlaps(held, &claim)).map(|held| held.name.to_owned());
-            let by_rule = holders.get(&claim).filter(|(holder, _)| *holder != Some(*ask)).map(|(_, name)| name.clone());
+            let by_rule = holders.get(&claim).filter(|(holder, _)| *holder != Some(*request)).map(|(_, name)| name.clone());
             match by_rule.or_else(by_nat) {
-                Some(name) => refused.push((*ask, refusal(&claim, &name))),
-                None => _ = holders.insert(claim, (Some(*ask), rule.name.clone().unwrap_or_default())),
+                Some(name) => refused.push((*request, refusal(&claim, &name))),
+                None => _ = holders.insert(claim, (Some(*request), rule.name.clone().unwrap_or_default())),
             }
         }
     }

@@ -132,7 +132,7 @@ fn serves(context: &PlanContext<'_>, spec: &ServiceSpec, frontend: &FrontendIpCo
     let is_own = naming::owns_frontend(&spec.identity, frontend.name.as_deref().unwrap_or_default());
     let shares = |family: &IpFamily| {
         frontends::wanted_address(context, spec, *family)
-            .is_some_and(|seat| frontends::frontend_address(frontend).as_ref() == Some(&seat))
+            .is_some_and(|member| frontends::frontend_address(frontend).as_ref() == Some(&member))
     };
     (is_own && spec.families.contains(&frontends::family(context, spec, frontend))) || spec.families.iter().any(shares)
 }

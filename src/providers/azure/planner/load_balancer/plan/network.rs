@@ -30,11 +30,11 @@ pub struct NetworkPlan {
 /// Plans for `asks`. `others`: all other Services; nothing is made for them, and nothing of theirs is taken away.
 pub fn plan_network(
     observed: &ObservedNetwork,
-    asks: &[ServiceRequest],
+    requests: &[ServiceRequest],
     others: &[Arc<ServiceSpec>],
     settings: &LoadBalancerSettings,
 ) -> NetworkPlan {
-    let mut granted = asks.to_vec();
+    let mut granted = requests.to_vec();
     let mut others = others.to_vec();
     let mut refused = BTreeMap::new();
     loop {
@@ -89,18 +89,18 @@ fn refusals<T>(answers: &BTreeMap<ServiceIdentity, Result<T, ServiceRefusal>>) -
 
 /// Those who are granted what they ask for, and those who are not.
 fn partition_refused(
-    asks: &[ServiceRequest],
+    requests: &[ServiceRequest],
     refused: &BTreeMap<ServiceIdentity, ServiceRefusal>,
 ) -> (Vec<ServiceRequest>, Vec<ServiceRequest>) {
-    asks.iter().cloned().partition(|ask| !refused.contains_key(ask.identity()))
+    requests.iter().cloned().partition(|request| !refused.contains_key(request.identity()))
 }
 
 /// Front ends whose public IP is made anew are not asked for meanwhile.
 pub fn without_recreated(
-    asks: Vec<ServiceRequest>,
+    requests: Vec<ServiceRequest>,
     recreated: &BTreeSet<(ServiceIdentity, IpFamily)>,
 ) -> Vec<ServiceRequest> {
-    let lasting = asks.into_iter().map(|ask| match ask {
+    let lasting = requests.into_iter().map(|request| match request {
         ServiceRequest::Ensure(mut spec) => {
             let identity = spec.identity.clone();
             let is_recreated = |family: &IpFamily| recreated.contains(&(identity.clone(), *family));
@@ -113,7 +113,7 @@ pub fn without_recreated(
                 ServiceRequest::Ensure(spec)
             }
         }
-        ask @ ServiceRequest::Delete(..) => ask,
+        request @ ServiceRequest::Delete(..) => request,
     });
     lasting.collect()
 }
@@ -129,8 +129,8 @@ mod tests {
         let good = service("good");
         let bad = pinned("20.0.0.9", service("bad"));
         let there = observed(vec![load_balancer(json!({"name": "kubernetes", "properties": {}}))]);
-        let asks = [ServiceRequest::Ensure(Arc::new(good.clone())), ServiceRequest::Ensure(Arc::new(bad.clone()))];
-        let plan = plan_network(&there, &asks, &[], &settings());
+        let requests = [ServiceRequest::Ensure(Arc::new(good.clone())), ServiceRequest::Ensure(Arc::new(bad.clone()))];
+        let plan = plan_network(&there, &requests, &[], &settings());
         assert_eq!(plan.refused.keys().collect::<Vec<_>>(), [&bad.identity]);
         assert!(plan.public_ips.writes.iter().all(|change| change.services == [good.identity.clone()]), "{plan}");
         assert_eq!(plan.load_balancers.services.keys().collect::<Vec<_>>(), [&good.identity]);

@@ -140,20 +140,20 @@ pub fn empty_patch(settings: &LoadBalancerSettings) -> PoolMembershipPatch {
 }
 
 /// The documents of machines that belong into pools and are not in all of them.
-pub fn joins(targets: &[ManagedPool], seats: &[PoolMember], settings: &LoadBalancerSettings) -> PoolMemberUpdates {
+pub fn joins(targets: &[ManagedPool], members: &[PoolMember], settings: &LoadBalancerSettings) -> PoolMemberUpdates {
     let mut tasks = PoolMemberUpdates::new();
-    for seat in seats.iter().filter(|seat| seat.is_active) {
-        let key = seat.resource.key();
-        let missing = targets.iter().filter(|target| seat.fits(target, settings) && !target.members.contains(&key));
+    for member in members.iter().filter(|member| member.is_active) {
+        let key = member.resource.key();
+        let missing = targets.iter().filter(|target| member.fits(target, settings) && !target.members.contains(&key));
         let join: Vec<ResourceId> = missing.map(|target| target.id.clone()).collect();
         if !join.is_empty() {
-            let wish = PoolMembershipPatch { join, ..empty_patch(settings) };
+            let claim = PoolMembershipPatch { join, ..empty_patch(settings) };
             tasks.insert(
                 key,
                 PoolMemberUpdate {
-                    resource: seat.resource.clone(),
-                    node: seat.node.clone(),
-                    patch: wish,
+                    resource: member.resource.clone(),
+                    node: member.node.clone(),
+                    patch: claim,
                     leave_reason: LeaveReason::NotInPool,
                 },
             );
@@ -165,7 +165,7 @@ pub fn joins(targets: &[ManagedPool], seats: &[PoolMember], settings: &LoadBalan
 /// What the models of scale sets shall list, so that new instances begin in the pools. `group`: only its scale sets are written.
 pub fn models(
     targets: &[ManagedPool],
-    seats: &[PoolMember],
+    members: &[PoolMember],
     settings: &LoadBalancerSettings,
     group: &ResourceId,
 ) -> BTreeMap<ResourceId, PoolMembershipPatch> {
@@ -173,16 +173,16 @@ pub fn models(
         set.resource_group().map(str::to_ascii_lowercase) == group.resource_group().map(str::to_ascii_lowercase)
     };
     let mut models = BTreeMap::new();
-    for seat in seats {
-        let Some(set) = seat.scale_set.clone().filter(is_own) else { continue };
-        if models.contains_key(&set) || (seat.is_flex && settings.sku == LoadBalancerSku::Basic) {
+    for member in members {
+        let Some(set) = member.scale_set.clone().filter(is_own) else { continue };
+        if models.contains_key(&set) || (member.is_flex && settings.sku == LoadBalancerSku::Basic) {
             continue;
         }
-        let taken = targets.iter().filter(|target| target.takes(&seat.set));
+        let taken = targets.iter().filter(|target| target.takes(&member.set));
         let join: Vec<ResourceId> = taken.map(|target| target.id.clone()).collect();
         models.insert(set, PoolMembershipPatch { join, ..empty_patch(settings) });
     }
-    models.retain(|_, wish| !wish.join.is_empty());
+    models.retain(|_, claim| !claim.join.is_empty());
     models
 }
 

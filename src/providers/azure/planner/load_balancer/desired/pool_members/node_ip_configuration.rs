@@ -64,15 +64,15 @@ pub enum MembershipSkipReason {
 /// The body that brings the model of a scale set to the wish. New instances follow it.
 pub fn model(
     set: &VirtualMachineScaleSet,
-    wish: &PoolMembershipPatch,
+    patch: &PoolMembershipPatch,
 ) -> Result<VirtualMachineScaleSet, MembershipSkipReason> {
     let properties = set.properties.clone().unwrap_or_default();
     refuse_state(properties.provisioning_state.as_deref(), &["Deleting"])?;
     let is_flex = spelling::is_word(properties.orchestration_mode.as_deref(), "Flexible");
     let profile = properties.virtual_machine_profile.unwrap_or_default();
-    let wish = if is_windows_2019(&profile) { only_ipv4(wish) } else { wish.clone() };
+    let patch = if is_windows_2019(&profile) { only_ipv4(patch) } else { patch.clone() };
     let interfaces = profile.network_profile.and_then(|profile| profile.network_interface_configurations);
-    let interfaces = updated_interfaces(interfaces, &wish, wish.must_rewrite(properties.provisioning_state.as_deref()))?;
+    let interfaces = updated_interfaces(interfaces, &patch, patch.must_rewrite(properties.provisioning_state.as_deref()))?;
     let network = NetworkProfileConfiguration {
         network_api_version: is_flex.then(|| FLEX_NETWORK_API.to_owned()),
         network_interface_configurations: Some(interfaces),
@@ -98,21 +98,21 @@ fn is_windows_2019(profile: &ScaleSetVmProfile) -> bool {
     image.contains("/images/windows-2019-containerd/") && image.contains("/versions/17763.")
 }
 
-fn only_ipv4(wish: &PoolMembershipPatch) -> PoolMembershipPatch {
-    let mut wish = wish.clone();
-    wish.join.retain(|pool| naming::pool_family(pool.name()) == IpFamily::V4);
-    wish
+fn only_ipv4(patch: &PoolMembershipPatch) -> PoolMembershipPatch {
+    let mut patch = patch.clone();
+    patch.join.retain(|pool| naming::pool_family(pool.name()) == IpFamily::V4);
+    patch
 }
 
 /// The body that brings one instance of a uniform scale set to the wish.
 pub fn instance(
     vm: &VirtualMachineScaleSetVm,
-    wish: &PoolMembershipPatch,
+    patch: &PoolMembershipPatch,
 ) -> Result<VirtualMachineScaleSetVm, MembershipSkipReason> {
     let properties = vm.properties.clone().unwrap_or_default();
     refuse_state(properties.provisioning_state.as_deref(), &["Deleting", "Unknown"])?;
     let interfaces = properties.network_profile_configuration.and_then(|profile| profile.network_interface_configurations);
-    let interfaces = updated_interfaces(interfaces, wish, wish.must_rewrite(properties.provisioning_state.as_deref()))?;
+    let interfaces = updated_interfaces(interfaces, patch, patch.must_rewrite(properties.provisioning_state.as_deref()))?;
     let network = NetworkProfileConfiguration {
         network_interface_configurations: Some(interfaces),
         ..NetworkProfileConfiguration::default()
@@ -130,14 +130,14 @@ pub fn instance(
 }
 
 /// The interface of a machine outside uniform scale sets, brought to the wish. The whole document.
-pub fn interface(nic: &NetworkInterface, wish: &PoolMembershipPatch) -> Result<NetworkInterface, MembershipSkipReason> {
+pub fn interface(nic: &NetworkInterface, patch: &PoolMembershipPatch) -> Result<NetworkInterface, MembershipSkipReason> {
     let mut changed = nic.clone();
     let properties = changed.properties.get_or_insert_default();
-    let must = wish.must_rewrite(properties.provisioning_state.as_deref());
+    let must = patch.must_rewrite(properties.provisioning_state.as_deref());
     refuse_state(properties.provisioning_state.as_deref().filter(|_| !must), &["Deleting", FAILED])?;
     let configurations = properties.ip_configurations.get_or_insert_default();
-    let left = leave(configurations, &wish.leave);
-    join(configurations, wish, left || must)?;
+    let left = leave(configurations, &patch.leave);
+    join(configurations, patch, left || must)?;
     Ok(changed)
 }
 
@@ -161,7 +161,7 @@ pub fn is_off(power_state: &str) -> bool {
 /// The interfaces: all leave, the primary one joins. `must`: also when nothing changes.
 fn updated_interfaces(
     interfaces: Option<Vec<NetworkInterfaceConfiguration>>,
-    wish: &PoolMembershipPatch,
+    patch: &PoolMembershipPatch,
     must: bool,
 ) -> Result<Vec<NetworkInterfaceConfiguration>, MembershipSkipReason> {
     let mut interfaces = interfaces.unwrap_or_default();
@@ -172,11 +172,11 @@ fn updated_interfaces(
     let mut left = must;
     for interface in &mut interfaces {
         let configurations = interface.properties.as_mut().and_then(|properties| properties.ip_configurations.as_mut());
-        left |= configurations.is_some_and(|configurations| leave(configurations, &wish.leave));
+        left |= configurations.is_some_and(|configurations| leave(configurations, &patch.leave));
     }
     let properties = interfaces.get_mut(primary).map(|interface| interface.properties.get_or_insert_default());
     let configurations = properties.map(|properties| properties.ip_configurations.get_or_insert_default().as_mut_slice());
-    join(configurations.unwrap_or_default(), wish, left)?;
+    join(configurations.unwrap_or_default(), patch, left)?;
     Ok(interfaces)
 }
 
@@ -219,12 +219,12 @@ fn leave<C: PoolIpConfiguration>(configurations: &mut [C], pools: &[ResourceId])
 /// Adds what is to be joined, as far as possible. `changed`: whether something else has changed. An error only when nothing has.
 fn join<C: PoolIpConfiguration>(
     configurations: &mut [C],
-    wish: &PoolMembershipPatch,
+    patch: &PoolMembershipPatch,
     mut changed: bool,
 ) -> Result<(), MembershipSkipReason> {
     let mut skip = MembershipSkipReason::Unchanged;
-    for pool in &wish.join {
-        match add(configurations, pool, wish.is_standard) {
+    for pool in &patch.join {
+        match add(configurations, pool, patch.is_standard) {
             Ok(added) => changed |= added,
             Err(why) => skip = why,
         }

@@ -43,30 +43,30 @@ pub(super) struct PublicIpClaims<'a> {
 }
 
 impl<'a> PublicIpClaims<'a> {
-    pub(super) fn new(asks: &'a [ServiceRequest], others: &'a [Arc<ServiceSpec>], world: &PublicIpIndex<'a>) -> Self {
+    pub(super) fn new(asks: &'a [ServiceRequest], others: &'a [Arc<ServiceSpec>], index: &PublicIpIndex<'a>) -> Self {
         let mut identities: Vec<_> = asks.iter().map(ServiceRequest::identity).collect();
         identities.sort();
-        let asked = asks.iter().filter_map(|ask| match ask {
+        let asked = asks.iter().filter_map(|request| match request {
             ServiceRequest::Ensure(spec) => Some((spec.as_ref(), true)),
             ServiceRequest::Delete(..) => None,
         });
         let is_other = |spec: &&Arc<ServiceSpec>| identities.binary_search(&&spec.identity).is_err();
         let mut specs: Vec<_> = asked.chain(others.iter().filter(is_other).map(|spec| (spec.as_ref(), false))).collect();
         specs.sort_by(|(a, _), (b, _)| a.identity.cmp(&b.identity));
-        let mut wishes =
+        let mut claims =
             Self { all: Vec::new(), by_id: HashMap::new(), requests: HashMap::new(), refused: BTreeMap::new(), identities };
-        for ask in asks {
-            wishes.requests.entry(ask.identity().key.to_lowercase()).or_default().push(ask);
+        for request in asks {
+            claims.requests.entry(request.identity().key.to_lowercase()).or_default().push(request);
         }
         for (spec, asked) in specs {
-            wishes.add(spec, asked, world);
+            claims.add(spec, asked, index);
         }
-        while wishes.refuse_labels(world) {}
-        wishes
+        while claims.refuse_labels(index) {}
+        claims
     }
 
-    fn add(&mut self, spec: &'a ServiceSpec, asked: bool, world: &PublicIpIndex<'a>) {
-        match target::targets(spec, world) {
+    fn add(&mut self, spec: &'a ServiceSpec, asked: bool, index: &PublicIpIndex<'a>) {
+        match target::targets(spec, index) {
             Err(refusal) => _ = self.refused.insert(&spec.identity, refusal),
             Ok(targets) => {
                 for (family, target) in targets {
@@ -83,13 +83,13 @@ impl<'a> PublicIpClaims<'a> {
         self.identities.iter().map(|identity| ((*identity).clone(), result(identity))).collect()
     }
 
-    fn is_granted(&self, wish: &PublicIpClaim<'_>) -> bool {
-        !self.refused.contains_key(&wish.spec.identity)
+    fn is_granted(&self, claim: &PublicIpClaim<'_>) -> bool {
+        !self.refused.contains_key(&claim.spec.identity)
     }
 
     /// The wishes that are not refused.
     pub(super) fn granted(&self) -> impl Iterator<Item = &PublicIpClaim<'a>> {
-        self.all.iter().filter(|wish| self.is_granted(wish))
+        self.all.iter().filter(|claim| self.is_granted(claim))
     }
 
     /// The Services of the asks that are not refused.
@@ -105,7 +105,7 @@ impl<'a> PublicIpClaims<'a> {
 
     /// The asks to carry out for a public IP.
     pub(super) fn requested_claims_on(&self, id: &ResourceId) -> impl Iterator<Item = &PublicIpClaim<'a>> {
-        self.claims_on(id).filter(|wish| wish.requested && self.is_granted(wish))
+        self.claims_on(id).filter(|claim| claim.requested && self.is_granted(claim))
     }
 
     /// The asks whose Services the public IP lists although they want it no more.
@@ -113,43 +113,43 @@ impl<'a> PublicIpClaims<'a> {
         &self,
         id: &ResourceId,
         pip: &PublicIpAddress,
-        world: &PublicIpIndex<'_>,
+        index: &PublicIpIndex<'_>,
     ) -> Vec<&'a ServiceRequest> {
         let listed =
             ownership::services(pip).into_iter().filter_map(|name| self.requests.get(&name.to_lowercase())).flatten();
-        let mut leaving: Vec<_> = listed.copied().filter(|ask| self.leaves(ask, id, pip, world)).collect();
-        leaving.sort_by_key(|ask| ask.identity());
-        leaving.dedup_by_key(|ask| ask.identity());
+        let mut leaving: Vec<_> = listed.copied().filter(|request| self.leaves(request, id, pip, index)).collect();
+        leaving.sort_by_key(|request| request.identity());
+        leaving.dedup_by_key(|request| request.identity());
         leaving
     }
 
-    fn leaves(&self, ask: &ServiceRequest, id: &ResourceId, pip: &PublicIpAddress, world: &PublicIpIndex<'_>) -> bool {
-        let key = &ask.identity().key;
-        let is_wanted = self.claims_on(id).any(|wish| spelling::same_name(&wish.spec.identity.key, key));
+    fn leaves(&self, request: &ServiceRequest, id: &ResourceId, pip: &PublicIpAddress, index: &PublicIpIndex<'_>) -> bool {
+        let key = &request.identity().key;
+        let is_wanted = self.claims_on(id).any(|claim| spelling::same_name(&claim.spec.identity.key, key));
         let is_unclear = self.refused.keys().any(|refused| spelling::same_name(&refused.key, key));
-        !is_wanted && !is_unclear && is_proven(ask, id, pip, world)
+        !is_wanted && !is_unclear && is_proven(request, id, pip, index)
     }
 
     /// Refuses asks for a DNS label that another Service has set or, when nobody has, wants before it. Whether there was a new one.
-    fn refuse_labels(&mut self, world: &PublicIpIndex<'_>) -> bool {
-        let asked = self.granted().filter(|wish| wish.requested && wish.spec.public_ip.dns_label.is_some());
-        let refuse = |wish: &PublicIpClaim<'a>| Some((&wish.spec.identity, self.label_conflict(wish, world)?));
+    fn refuse_labels(&mut self, index: &PublicIpIndex<'_>) -> bool {
+        let asked = self.granted().filter(|claim| claim.requested && claim.spec.public_ip.dns_label.is_some());
+        let refuse = |claim: &PublicIpClaim<'a>| Some((&claim.spec.identity, self.label_conflict(claim, index)?));
         let new: Vec<_> = asked.filter_map(refuse).collect();
         let found = !new.is_empty();
         self.refused.extend(new);
         found
     }
 
-    fn label_conflict(&self, wish: &PublicIpClaim<'_>, world: &PublicIpIndex<'_>) -> Option<ServiceRefusal> {
-        let (pip, id, key) = (wish.target.existing?, &wish.target.id, &wish.spec.identity.key);
-        if ownership::owner(pip, &world.settings.cluster) != PublicIpOwner::Cluster {
+    fn label_conflict(&self, claim: &PublicIpClaim<'_>, index: &PublicIpIndex<'_>) -> Option<ServiceRefusal> {
+        let (pip, id, key) = (claim.target.existing?, &claim.target.id, &claim.spec.identity.key);
+        if ownership::owner(pip, &index.settings.cluster) != PublicIpOwner::Cluster {
             return None;
         }
-        let leaving = self.leaving(id, pip, world);
-        let stays = |owner: &&str| !leaving.iter().any(|ask| spelling::same_name(&ask.identity().key, owner));
+        let leaving = self.leaving(id, pip, index);
+        let stays = |owner: &&str| !leaving.iter().any(|request| spelling::same_name(&request.identity().key, owner));
         let owner = match ownership::dns_owner(pip).filter(stays) {
             Some(owner) => owner,
-            None => self.first_for_label(wish)?,
+            None => self.first_for_label(claim)?,
         };
         let refusal = || ServiceRefusal {
             field: DNS_LABEL.key.to_owned(),
@@ -162,9 +162,9 @@ impl<'a> PublicIpClaims<'a> {
     }
 
     /// The Service that comes first among those that ask for a label.
-    fn first_for_label(&self, wish: &PublicIpClaim<'_>) -> Option<&'a str> {
-        let asks = |other: &&PublicIpClaim<'_>| self.is_granted(other) && other.spec.public_ip.dns_label.is_some();
-        let first = self.claims_on(&wish.target.id).filter(asks).min_by_key(|other| &other.spec.identity)?;
+    fn first_for_label(&self, claim: &PublicIpClaim<'_>) -> Option<&'a str> {
+        let requests = |other: &&PublicIpClaim<'_>| self.is_granted(other) && other.spec.public_ip.dns_label.is_some();
+        let first = self.claims_on(&claim.target.id).filter(requests).min_by_key(|other| &other.spec.identity)?;
         Some(first.spec.identity.key.as_str())
     }
 }
@@ -173,12 +173,12 @@ impl<'a> PublicIpClaims<'a> {
 /// group, where a cluster of the same name may have its public IPs, the name has to, too. On a public IP of a cluster of another name
 /// the entry may be that cluster's Service of the same name: it is ours only if it was added behind another, and the Service selects or
 /// has had the address.
-fn is_proven(ask: &ServiceRequest, id: &ResourceId, pip: &PublicIpAddress, world: &PublicIpIndex<'_>) -> bool {
-    let (identity, spec) = match ask {
+fn is_proven(request: &ServiceRequest, id: &ResourceId, pip: &PublicIpAddress, index: &PublicIpIndex<'_>) -> bool {
+    let (identity, spec) = match request {
         ServiceRequest::Ensure(spec) => (&spec.identity, Some(spec)),
         ServiceRequest::Delete(identity, spec) => (identity, spec.as_ref()),
     };
-    if ownership::owner(pip, &world.settings.cluster) == PublicIpOwner::OtherCluster {
+    if ownership::owner(pip, &index.settings.cluster) == PublicIpOwner::OtherCluster {
         let address = ownership::address(pip);
         let selects = |spec: &ServiceSpec| {
             let names = [&spec.public_ip.name.v4, &spec.public_ip.name.v6].into_iter().flatten();
@@ -190,8 +190,8 @@ fn is_proven(ask: &ServiceRequest, id: &ResourceId, pip: &PublicIpAddress, world
         return ownership::position(pip, &identity.key) > Some(0) && spec.is_some_and(|spec| selects(spec));
     }
     let group = id.parent();
-    let is_own_group = group.as_ref() == Some(&world.settings.group)
+    let is_own_group = group.as_ref() == Some(&index.settings.group)
         || spec.is_some_and(|spec| group.as_ref() == Some(&spec.public_ip.group));
-    let generated = naming::public_ip(&world.settings.cluster, identity, None, IpFamily::V4, false);
+    let generated = naming::public_ip(&index.settings.cluster, identity, None, IpFamily::V4, false);
     is_own_group || spelling::starts_with(id.name(), &generated)
 }

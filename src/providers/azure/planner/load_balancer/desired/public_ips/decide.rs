@@ -26,43 +26,43 @@ use crate::providers::azure::{
 pub(super) fn decide<'a>(
     id: &ResourceId,
     pip: &'a PublicIpAddress,
-    wishes: &PublicIpClaims<'a>,
-    world: &PublicIpIndex<'a>,
+    claims: &PublicIpClaims<'a>,
+    index: &PublicIpIndex<'a>,
     outcome: &mut PublicIpPlan,
 ) {
-    let asked: Vec<_> = wishes.requested_claims_on(id).collect();
-    if let Some(document) = upgrade::with_static_address(pip, world.observed, world.settings) {
+    let asked: Vec<_> = claims.requested_claims_on(id).collect();
+    if let Some(document) = upgrade::with_static_address(pip, index.observed, index.settings) {
         postpone(&asked, outcome);
-        let services: Vec<ServiceIdentity> = wishes.granted_services().cloned().collect();
+        let services: Vec<ServiceIdentity> = claims.granted_services().cloned().collect();
         if !services.is_empty() {
             let reasons = vec!["its address has to stay when the basic load balancer goes".to_owned()];
             outcome.writes.push(PublicIpChange { id: id.clone(), document, etag: pip.etag.clone(), reasons, services });
         }
         return;
     }
-    let leaving = wishes.leaving(id, pip, world);
+    let leaving = claims.leaving(id, pip, index);
     if asked.is_empty() && leaving.is_empty() {
         return;
     }
-    let maker = ownership::owner(pip, &world.settings.cluster);
-    let services = listed(id, pip, maker, &leaving, wishes);
-    let identities = asked.iter().map(|wish| &wish.spec.identity).chain(leaving.iter().map(|ask| ask.identity()));
+    let maker = ownership::owner(pip, &index.settings.cluster);
+    let services = listed(id, pip, maker, &leaving, claims);
+    let identities = asked.iter().map(|claim| &claim.spec.identity).chain(leaving.iter().map(|request| request.identity()));
     let identities: Vec<ServiceIdentity> = identities.cloned().collect::<BTreeSet<_>>().into_iter().collect();
     let release =
         |reasons| PublicIpRelease { id: id.clone(), etag: pip.etag.clone(), reasons, services: identities.clone() };
     if maker == PublicIpOwner::Cluster && services.is_empty() {
-        let reasons = leaving.iter().map(|ask| release_reason(ask, id)).collect();
-        match usage::blocking_user(pip, world.observed, world.settings) {
+        let reasons = leaving.iter().map(|request| release_reason(request, id)).collect();
+        match usage::blocking_user(pip, index.observed, index.settings) {
             Some(user) => outcome.retained.push(release(vec![user])),
             None => outcome.releases.push(release(reasons)),
         }
         return;
     }
-    let users = in_order(&services, wishes.claims_on(id));
-    match recreation(&asked, pip, maker, users.len().max(services.len()), world) {
-        Some(Ok(wish)) => {
-            outcome.assigned.remove(&(wish.spec.identity.clone(), wish.family));
-            outcome.recreated.insert((wish.spec.identity.clone(), wish.family));
+    let users = in_order(&services, claims.claims_on(id));
+    match recreation(&asked, pip, maker, users.len().max(services.len()), index) {
+        Some(Ok(claim)) => {
+            outcome.assigned.remove(&(claim.spec.identity.clone(), claim.family));
+            outcome.recreated.insert((claim.spec.identity.clone(), claim.family));
             outcome.releases.push(release(vec!["other IP tags are asked for, which need a new public IP".to_owned()]));
             return;
         }
@@ -70,11 +70,11 @@ pub(super) fn decide<'a>(
         None => {}
     }
     if let Some(label) =
-        asked.iter().filter(|_| maker != PublicIpOwner::Cluster).find_map(|wish| document::other_label(pip, wish.spec))
+        asked.iter().filter(|_| maker != PublicIpOwner::Cluster).find_map(|claim| document::other_label(pip, claim.spec))
     {
         outcome.retained.push(release(vec![format!("it keeps its DNS label `{label}`: it is not this cluster's own")]));
     }
-    let upgrade = if asked.is_empty() { SkuUpgrade::NotNeeded } else { upgrade::of(pip, world.observed, world.settings) };
+    let upgrade = if asked.is_empty() { SkuUpgrade::NotNeeded } else { upgrade::of(pip, index.observed, index.settings) };
     if upgrade == SkuUpgrade::AfterDeletion {
         return postpone(&asked, outcome);
     }
@@ -88,7 +88,7 @@ pub(super) fn decide<'a>(
     };
     let again =
         || (maker == PublicIpOwner::Cluster && !asked.is_empty() && pip.has_failed()).then(|| (pip.clone(), write_again()));
-    if let Some((document, reasons)) = document::edited(pip, &edit, world.settings).or_else(again) {
+    if let Some((document, reasons)) = document::edited(pip, &edit, index.settings).or_else(again) {
         outcome.writes.push(PublicIpChange {
             id: id.clone(),
             document,
@@ -101,9 +101,9 @@ pub(super) fn decide<'a>(
 
 /// Front ends of these have to wait.
 fn postpone(asked: &[&PublicIpClaim<'_>], outcome: &mut PublicIpPlan) {
-    for wish in asked {
-        outcome.assigned.remove(&(wish.spec.identity.clone(), wish.family));
-        outcome.recreated.insert((wish.spec.identity.clone(), wish.family));
+    for claim in asked {
+        outcome.assigned.remove(&(claim.spec.identity.clone(), claim.family));
+        outcome.recreated.insert((claim.spec.identity.clone(), claim.family));
     }
 }
 
@@ -111,8 +111,8 @@ fn write_again() -> Vec<String> {
     vec!["write it again, since its last change failed".to_owned()]
 }
 
-fn specs<'a>(wishes: &[&PublicIpClaim<'a>]) -> Vec<&'a ServiceSpec> {
-    wishes.iter().map(|wish| wish.spec).collect()
+fn specs<'a>(claims: &[&PublicIpClaim<'a>]) -> Vec<&'a ServiceSpec> {
+    claims.iter().map(|claim| claim.spec).collect()
 }
 
 /// The Services that the public IP shall list: those that stay in their order, then new ones in order of name. A Service that wants it
@@ -122,12 +122,12 @@ fn listed(
     pip: &PublicIpAddress,
     maker: PublicIpOwner,
     leaving: &[&ServiceRequest],
-    wishes: &PublicIpClaims<'_>,
+    claims: &PublicIpClaims<'_>,
 ) -> Vec<String> {
     if maker == PublicIpOwner::User {
         return Vec::new();
     }
-    let leaves = |name: &&str| leaving.iter().any(|ask| spelling::same_name(&ask.identity().key, name));
+    let leaves = |name: &&str| leaving.iter().any(|request| spelling::same_name(&request.identity().key, name));
     let mut list: Vec<String> =
         ownership::services(pip).into_iter().filter(|name| !leaves(name)).map(str::to_owned).collect();
     let mut add = |key: &str| {
@@ -135,29 +135,29 @@ fn listed(
             list.push(key.to_owned());
         }
     };
-    wishes.requested_claims_on(id).for_each(|wish| add(&wish.spec.identity.key));
+    claims.requested_claims_on(id).for_each(|claim| add(&claim.spec.identity.key));
     if list.is_empty() {
-        list = wishes.claims_on(id).map(|wish| wish.spec.identity.key.clone()).collect();
+        list = claims.claims_on(id).map(|claim| claim.spec.identity.key.clone()).collect();
     }
     list
 }
 
 /// The Services that want the public IP, in the order of its list, then the rest.
-fn in_order<'a: 'w, 'w>(services: &[String], wishes: impl Iterator<Item = &'w PublicIpClaim<'a>>) -> Vec<&'a ServiceSpec> {
+fn in_order<'a: 'w, 'w>(services: &[String], claims: impl Iterator<Item = &'w PublicIpClaim<'a>>) -> Vec<&'a ServiceSpec> {
     let place = |spec: &ServiceSpec| services.iter().position(|name| spelling::same_name(name, &spec.identity.key));
-    let mut specs: Vec<_> = wishes.map(|wish| wish.spec).collect();
+    let mut specs: Vec<_> = claims.map(|claim| claim.spec).collect();
     specs.sort_by_key(|spec| place(spec).unwrap_or(usize::MAX));
     specs
 }
 
 fn owner_leaves(pip: &PublicIpAddress, leaving: &[&ServiceRequest]) -> bool {
     let owner = ownership::dns_owner(pip);
-    owner.is_some_and(|owner| leaving.iter().any(|ask| spelling::same_name(&ask.identity().key, owner)))
+    owner.is_some_and(|owner| leaving.iter().any(|request| spelling::same_name(&request.identity().key, owner)))
 }
 
-fn release_reason(ask: &ServiceRequest, id: &ResourceId) -> String {
-    let (key, name) = (&ask.identity().key, id.name());
-    match ask {
+fn release_reason(request: &ServiceRequest, id: &ResourceId) -> String {
+    let (key, name) = (&request.identity().key, id.name());
+    match request {
         ServiceRequest::Delete(..) => format!("{key} needs no load balancer any more"),
         ServiceRequest::Ensure(spec) if spec.internal => format!("{key} is internal now"),
         ServiceRequest::Ensure(_) => format!("{key} does not ask for `{name}` any more"),
@@ -171,17 +171,17 @@ fn recreation<'w, 'a>(
     pip: &PublicIpAddress,
     maker: PublicIpOwner,
     users: usize,
-    world: &PublicIpIndex<'_>,
+    index: &PublicIpIndex<'_>,
 ) -> Option<Result<&'w PublicIpClaim<'a>, String>> {
-    if world.settings.mutate_ip_tags && maker == PublicIpOwner::Cluster {
+    if index.settings.mutate_ip_tags && maker == PublicIpOwner::Cluster {
         return None;
     }
-    let wish = asked.iter().find(|wish| document::ip_tags_differ(pip, wish.spec))?;
+    let claim = asked.iter().find(|claim| document::ip_tags_differ(pip, claim.spec))?;
     let keeps = match users {
         _ if maker != PublicIpOwner::Cluster => Some("it is not this cluster's own".to_owned()),
         2.. => Some("other Services use it, too".to_owned()),
-        _ if wish.target.selected => Some("its name or address is asked for, and would be lost".to_owned()),
-        _ => usage::blocking_user(pip, world.observed, world.settings),
+        _ if claim.target.selected => Some("its name or address is asked for, and would be lost".to_owned()),
+        _ => usage::blocking_user(pip, index.observed, index.settings),
     };
-    Some(keeps.map_or(Ok(*wish), Err))
+    Some(keeps.map_or(Ok(*claim), Err))
 }

@@ -32,11 +32,11 @@ pub(super) fn new(
     spec: &ServiceSpec,
     family: IpFamily,
     target: &PublicIpTarget<'_>,
-    world: &PublicIpIndex<'_>,
+    index: &PublicIpIndex<'_>,
 ) -> PublicIpAddress {
-    let settings = world.settings;
+    let settings = index.settings;
     let is_standard = settings.sku != LoadBalancerSku::Basic;
-    let zones = Some(&world.observed.zones).filter(|zones| is_standard && !zones.is_empty());
+    let zones = Some(&index.observed.zones).filter(|zones| is_standard && !zones.is_empty());
     let mut document = PublicIpAddress {
         name: Some(target.id.name().to_owned()),
         location: Some(settings.location.clone()),

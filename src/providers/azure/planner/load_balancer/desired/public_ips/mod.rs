@@ -30,26 +30,26 @@ use crate::providers::azure::{
 /// not taken away from them.
 pub fn plan_public_ips(
     observed: &ObservedNetwork,
-    asks: &[ServiceRequest],
+    requests: &[ServiceRequest],
     others: &[Arc<ServiceSpec>],
     settings: &LoadBalancerSettings,
 ) -> PublicIpPlan {
-    let world = target::PublicIpIndex::new(observed, settings);
-    let wishes = claims::PublicIpClaims::new(asks, others, &world);
+    let context = target::PublicIpIndex::new(observed, settings);
+    let wishes = claims::PublicIpClaims::new(requests, others, &context);
     let mut outcome = PublicIpPlan { services: wishes.results(), ..PublicIpPlan::default() };
-    for wish in wishes.granted().filter(|wish| wish.requested || wish.target.existing.is_some()) {
-        outcome.assigned.insert((wish.spec.identity.clone(), wish.family), wish.target.id.clone());
+    for claim in wishes.granted().filter(|claim| claim.requested || claim.target.existing.is_some()) {
+        outcome.assigned.insert((claim.spec.identity.clone(), claim.family), claim.target.id.clone());
     }
-    for (id, pip) in world.public_ips() {
-        decide::decide(id, pip, &wishes, &world, &mut outcome);
+    for (id, pip) in context.public_ips() {
+        decide::decide(id, pip, &wishes, &context, &mut outcome);
     }
-    for wish in wishes.granted().filter(|wish| wish.requested && wish.target.existing.is_none()) {
+    for claim in wishes.granted().filter(|claim| claim.requested && claim.target.existing.is_none()) {
         outcome.writes.push(PublicIpChange {
-            id: wish.target.id.clone(),
-            document: document::new(wish.spec, wish.family, &wish.target, &world),
+            id: claim.target.id.clone(),
+            document: document::new(claim.spec, claim.family, &claim.target, &context),
             etag: None,
-            reasons: vec![format!("{} has no public IP of {}", wish.spec.identity.key, wish.family)],
-            services: vec![wish.spec.identity.clone()],
+            reasons: vec![format!("{} has no public IP of {}", claim.spec.identity.key, claim.family)],
+            services: vec![claim.spec.identity.clone()],
         });
     }
     outcome.writes.sort_by(|a, b| a.id.cmp(&b.id));

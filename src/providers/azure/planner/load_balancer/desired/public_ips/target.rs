@@ -86,17 +86,17 @@ fn id_of(pip: &PublicIpAddress) -> Option<ResourceId> {
 /// The public IPs that the Service shall have, for each of its families; none when it is internal.
 pub(super) fn targets<'a>(
     spec: &ServiceSpec,
-    world: &PublicIpIndex<'a>,
+    index: &PublicIpIndex<'a>,
 ) -> Result<BTreeMap<IpFamily, PublicIpTarget<'a>>, ServiceRefusal> {
     let families = spec.families.iter().filter(|_| !spec.internal);
     families
-        .map(|family| target(spec, *family, world).and_then(|target| usable(target, world)).map(|target| (*family, target)))
+        .map(|family| target(spec, *family, index).and_then(|target| usable(target, index)).map(|target| (*family, target)))
         .collect()
 }
 
 /// Standard load balancers take no basic public IP, and what something else uses cannot become a standard one.
-fn usable<'a>(target: PublicIpTarget<'a>, world: &PublicIpIndex<'a>) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
-    let upgrade = target.existing.map(|pip| upgrade::of(pip, world.observed, world.settings));
+fn usable<'a>(target: PublicIpTarget<'a>, index: &PublicIpIndex<'a>) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
+    let upgrade = target.existing.map(|pip| upgrade::of(pip, index.observed, index.settings));
     let Some(SkuUpgrade::Blocked(user)) = upgrade else { return Ok(target) };
     let name = target.id.name();
     Err(ServiceRefusal {
@@ -111,14 +111,14 @@ fn usable<'a>(target: PublicIpTarget<'a>, world: &PublicIpIndex<'a>) -> Result<P
 fn target<'a>(
     spec: &ServiceSpec,
     family: IpFamily,
-    world: &PublicIpIndex<'a>,
+    index: &PublicIpIndex<'a>,
 ) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
     if let Some(name) = spec.public_ip.name.get(family) {
-        return named(spec, family, name, world);
+        return named(spec, family, name, index);
     }
     match spec.pinned.get(family) {
-        Some(address) if spec.public_ip.prefix.get(family).is_none() => pinned(spec, family, *address, world),
-        _ => generated(spec, family, world),
+        Some(address) if spec.public_ip.prefix.get(family).is_none() => pinned(spec, family, *address, index),
+        _ => generated(spec, family, index),
     }
 }
 
@@ -126,11 +126,11 @@ fn named<'a>(
     spec: &ServiceSpec,
     family: IpFamily,
     name: &str,
-    world: &PublicIpIndex<'a>,
+    index: &PublicIpIndex<'a>,
 ) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
     let group = &spec.public_ip.group;
     let refuse = |message| ServiceRefusal { field: annotation_for(family, PIP_NAME.key, PIP_NAME_IPV6.key), message };
-    let (id, pip) = world.find(&group.resource(KIND, &[name])).ok_or_else(|| {
+    let (id, pip) = index.find(&group.resource(KIND, &[name])).ok_or_else(|| {
         let group = group.name();
         refuse(format!("resource group `{group}` has no public IP `{name}`; create it, or name one that exists"))
     })?;
@@ -138,22 +138,22 @@ fn named<'a>(
         let other = ownership::family(pip);
         return Err(refuse(format!("public IP `{name}` is of {other}; name one of {family}")));
     }
-    permit(spec, pip, &id, world).map_err(refuse)?;
+    permit(spec, pip, &id, index).map_err(refuse)?;
     Ok(PublicIpTarget { id, existing: Some(pip), selected: true })
 }
 
 /// Whether the Service may pick the public IP, where namespaces are enforced: a tag of it allows the Service's namespace, or it was made
 /// for a Service there.
-fn permit(spec: &ServiceSpec, pip: &PublicIpAddress, id: &ResourceId, world: &PublicIpIndex<'_>) -> Result<(), String> {
+fn permit(spec: &ServiceSpec, pip: &PublicIpAddress, id: &ResourceId, index: &PublicIpIndex<'_>) -> Result<(), String> {
     let namespace_of = |key: &str| key.split_once('/').map(|(namespace, _)| namespace.to_lowercase());
     let namespace = namespace_of(&spec.identity.key).unwrap_or_default();
     let listed = ownership::tag(pip.tags.as_ref(), ownership::ALLOWED_NAMESPACES_TAG_KEYS).unwrap_or_default();
     let is_allowed =
         listed.split(',').map(str::trim).any(|allowed| allowed == "*" || spelling::same_name(allowed, &namespace));
     let first = ownership::services(pip).first().and_then(|key| namespace_of(key));
-    let is_own = ownership::owner(pip, &world.settings.cluster) == ownership::PublicIpOwner::Cluster
+    let is_own = ownership::owner(pip, &index.settings.cluster) == ownership::PublicIpOwner::Cluster
         && first.as_ref() == Some(&namespace);
-    if !world.settings.namespaces_are_enforced || is_allowed || is_own {
+    if !index.settings.namespaces_are_enforced || is_allowed || is_own {
         return Ok(());
     }
     let (name, tag) = (id.name(), ownership::ALLOWED_NAMESPACES_TAG_KEYS[0]);
@@ -174,18 +174,18 @@ fn pinned<'a>(
     spec: &ServiceSpec,
     family: IpFamily,
     address: IpAddr,
-    world: &PublicIpIndex<'a>,
+    index: &PublicIpIndex<'a>,
 ) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
     let group = &spec.public_ip.group;
-    let (id, pip) = world.with_address(address, group).ok_or_else(|| ServiceRefusal {
+    let (id, pip) = index.with_address(address, group).ok_or_else(|| ServiceRefusal {
         field: annotation_for(family, IPV4.key, IPV6.key),
         message: format!(
-            "resource group `{}` has no public IP with the address {address}, which this annotation or `spec.loadBalancerIP` asks \
-             for; create one there, ask for an address that exists, or make the Service internal if the address is a private one",
+            "resource group `{}` has no public IP with the address {address}, which this annotation or `spec.loadBalancerIP` requests \
+             for; create one there, request for an address that exists, or make the Service internal if the address is a private one",
             group.name()
         ),
     })?;
-    permit(spec, pip, &id, world)
+    permit(spec, pip, &id, index)
         .map_err(|message| ServiceRefusal { field: annotation_for(family, IPV4.key, IPV6.key), message })?;
     Ok(PublicIpTarget { id, existing: Some(pip), selected: true })
 }
@@ -195,9 +195,9 @@ fn pinned<'a>(
 fn generated<'a>(
     spec: &ServiceSpec,
     family: IpFamily,
-    world: &PublicIpIndex<'a>,
+    index: &PublicIpIndex<'a>,
 ) -> Result<PublicIpTarget<'a>, ServiceRefusal> {
-    let (cluster, prefix) = (&world.settings.cluster, spec.public_ip.prefix.get(family).as_deref());
+    let (cluster, prefix) = (&index.settings.cluster, spec.public_ip.prefix.get(family).as_deref());
     let prefix = prefix.and_then(|id| id.rsplit('/').next());
     let name = |family, dual| naming::public_ip(cluster, &spec.identity, prefix, family, dual);
     let (usual, plain) = (name(family, spec.is_dual_stack()), name(IpFamily::V4, false));
@@ -206,18 +206,18 @@ fn generated<'a>(
     let fits = |pip: &PublicIpAddress| ownership::family(pip) == family;
     let is_own = |pip: &PublicIpAddress| ownership::position(pip, &spec.identity.key).is_some();
     let known =
-        |(position, id): (usize, &ResourceId)| world.find(id).filter(|(_, pip)| fits(pip) && (position == 0 || is_own(pip)));
+        |(position, id): (usize, &ResourceId)| index.find(id).filter(|(_, pip)| fits(pip) && (position == 0 || is_own(pip)));
     if let Some((id, pip)) = ids.iter().enumerate().find_map(known) {
         return Ok(PublicIpTarget { id, existing: Some(pip), selected: false });
     }
     let [usual, _, other] = ids;
-    let free = [usual, other].into_iter().find(|id| world.find(id).is_none()).ok_or_else(|| ServiceRefusal {
+    let free = [usual, other].into_iter().find(|id| index.find(id).is_none()).ok_or_else(|| ServiceRefusal {
         field: "spec.ipFamilies".to_owned(),
         message: format!(
             "the public IPs for {family} exist and are of another family; remove the tags of one, or delete it"
         ),
     })?;
-    if world.attached.contains(&free) {
+    if index.attached.contains(&free) {
         return Err(missing_from_list(&free));
     }
     Ok(PublicIpTarget { id: free, existing: None, selected: false })

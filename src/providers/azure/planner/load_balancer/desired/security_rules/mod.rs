@@ -62,25 +62,25 @@ pub fn managed_destinations(group: &NetworkSecurityGroup) -> BTreeSet<IpAddr> {
 /// Without asks nothing changes.
 pub fn plan_security_rules(
     group: &NetworkSecurityGroup,
-    asks: &[ServiceRules],
+    rules: &[ServiceRules],
     others: &[ServiceRules],
     nodes: &NodeAddresses,
     settings: &LoadBalancerSettings,
 ) -> SecurityRulePlan {
-    let asks = by_name(asks);
-    if asks.is_empty() {
+    let rules = by_name(rules);
+    if rules.is_empty() {
         return SecurityRulePlan::default();
     }
-    let asking: BTreeSet<_> = asks.iter().map(|ask| &ask.identity).collect();
+    let asking: BTreeSet<_> = rules.iter().map(|request| &request.identity).collect();
     let is_other = |other: &&ServiceRules| !asking.contains(&other.identity);
-    let claims = DestinationClaims::new(asks.iter().copied().chain(others.iter().filter(is_other)));
+    let claims = DestinationClaims::new(rules.iter().copied().chain(others.iter().filter(is_other)));
     let mut work = SecurityGroupDraft::new(group);
     work.apply(
         service_edits::stale_node_edits(&work, &claims, nodes, serves_alone(group, &settings.virtual_network))
             .unwrap_or_default(),
     );
     work.drop_emptied();
-    let (services, mut causes) = apply_in_order(&mut work, &claims, &asks, nodes);
+    let (services, mut causes) = apply_in_order(&mut work, &claims, &rules, nodes);
     let (mut document, mut reasons) = work.finish(group);
     let is_tagged = !settings.tags.is_empty() && services.values().any(Result::is_ok);
     if is_tagged && tags::merge(&mut document.tags, &settings.tags, &settings.system_tags) {
@@ -106,11 +106,11 @@ fn serves_alone(group: &NetworkSecurityGroup, network: &ResourceId) -> bool {
 }
 
 /// In the order of their names. Of two with the same name the one that goes is first.
-fn by_name(asks: &[ServiceRules]) -> Vec<&ServiceRules> {
-    let mut asks: Vec<_> = asks.iter().collect();
-    asks.sort_by(|a, b| (&a.identity.key, a.wanted, &a.identity).cmp(&(&b.identity.key, b.wanted, &b.identity)));
-    asks.dedup_by(|a, b| a.identity == b.identity);
-    asks
+fn by_name(rules: &[ServiceRules]) -> Vec<&ServiceRules> {
+    let mut rules: Vec<_> = rules.iter().collect();
+    rules.sort_by(|a, b| (&a.identity.key, a.wanted, &a.identity).cmp(&(&b.identity.key, b.wanted, &b.identity)));
+    rules.dedup_by(|a, b| a.identity == b.identity);
+    rules
 }
 
 /// Lets everybody have a turn, and those that were refused another one as long as that helps somebody: what one Service gives up
@@ -118,22 +118,22 @@ fn by_name(asks: &[ServiceRules]) -> Vec<&ServiceRules> {
 fn apply_in_order(
     group: &mut SecurityGroupDraft,
     claims: &DestinationClaims<'_>,
-    asks: &[&ServiceRules],
+    rules: &[&ServiceRules],
     nodes: &NodeAddresses,
 ) -> (BTreeMap<ServiceIdentity, Result<(), ServiceRefusal>>, BTreeSet<ServiceIdentity>) {
     let (mut services, mut causes) = (BTreeMap::new(), BTreeSet::new());
-    let mut waiting: Vec<_> = asks.iter().copied().enumerate().collect();
+    let mut waiting: Vec<_> = rules.iter().copied().enumerate().collect();
     loop {
         let before = waiting.len();
-        waiting.retain(|ask| {
-            let edits = service_edits::plan_edits(group, claims, *ask, nodes);
+        waiting.retain(|request| {
+            let edits = service_edits::plan_edits(group, claims, *request, nodes);
             if edits.as_ref().is_ok_and(|edits| *edits != SecurityRuleEdits::default()) {
-                causes.insert(ask.1.identity.clone());
+                causes.insert(request.1.identity.clone());
             }
             let answer = edits.map(|edits| group.apply(edits));
             group.drop_emptied();
             let is_refused = answer.is_err();
-            services.insert(ask.1.identity.clone(), answer);
+            services.insert(request.1.identity.clone(), answer);
             is_refused
         });
         if waiting.is_empty() || waiting.len() == before {
