@@ -29,6 +29,15 @@ fn type_names_are_unique() {
     assert!(homes.is_empty(), "types that share their name: {homes:#?}");
 }
 
+/// Log lines name the file they come from: a folder's module has a name of its own.
+#[test]
+fn a_folder_has_its_module_beside_it() {
+    let sources = Sources::read();
+    let is_inside = |path: &&std::path::PathBuf| path.file_name().is_some_and(|name| name == "mod.rs");
+    let inside: Vec<_> = sources.files.values().map(|file| &file.path).filter(is_inside).collect();
+    assert!(inside.is_empty(), "move `x/mod.rs` to `x.rs`: {inside:?}");
+}
+
 #[test]
 fn files_and_functions_are_small() {
     let sources = Sources::read();

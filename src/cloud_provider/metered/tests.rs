@@ -255,7 +255,7 @@ const ACCESSORS: [&str; 14] = [
 /// Names of all methods of the contract, from its source, so that a new one cannot be forgotten here.
 fn methods_of_the_contract() -> BTreeSet<&'static str> {
     let sources = [
-        include_str!("../mod.rs"),
+        include_str!("../../cloud_provider.rs"),
         include_str!("../instances.rs"),
         include_str!("../load_balancer.rs"),
         include_str!("../routes.rs"),

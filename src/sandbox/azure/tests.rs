@@ -16,7 +16,7 @@ use super::{Azure, AzureOptions, canonical};
 use crate::providers::azure::arm::ArmTransport;
 
 /// What `$NET/` is short for, in tests.
-const RECORDED: &str = include_str!("recorded.json");
+const RECORDED: &str = include_str!("tests/recorded.json");
 
 struct Client {
     azure: Azure,

@@ -101,5 +101,5 @@ impl CloudProvider for FakeCloud {
 
 /// Compiles and runs the guide's example.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/guides/fake-provider.md")]
+#[doc = include_str!("../../docs/guides/fake-provider.md")]
 struct Guide;
