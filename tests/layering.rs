@@ -217,50 +217,6 @@ fn configuration_types_are_plain_data() {
     }
 }
 
-/// The parts of the azure provider that `code` names, but for the common vocabulary of `arm`.
-fn azure_imports(code: &str) -> Vec<String> {
-    let flat = code.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut names = Vec::new();
-    for part in AZURE.iter().flat_map(|level| level.iter()) {
-        for start in ["azure::", "azure::{", "super::{", "super::", "super::super::", "super::super::{"] {
-            for (at, _) in
-                flat.match_indices(&format!("{start}{part}::")).chain(flat.match_indices(&format!("{start} {part}::")))
-            {
-                let rest = &flat[at..];
-                let list = rest.split(';').next().unwrap_or_default();
-                let used = list.split(&format!("{part}::")).nth(1).unwrap_or_default();
-                let words =
-                    used.trim_start_matches('{').split([',', '}', ' ']).map(str::trim).filter(|word| !word.is_empty());
-                let only_words = *part == "arm" && words.clone().next().is_some_and(|word| AZURE_WORDS.contains(&word));
-                if !only_words {
-                    names.push((*part).to_owned());
-                }
-            }
-        }
-    }
-    names
-}
-
-#[test]
-fn the_azure_provider_reads_downwards() {
-    let level = |part: &str| AZURE.iter().position(|level| level.contains(&part));
-    let folder = Path::new("src/providers/azure");
-    let mut wrong = Vec::new();
-    for path in sources(folder) {
-        let inside = path.strip_prefix(folder).unwrap();
-        let part = inside.components().next().unwrap().as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned();
-        if part == "mod" || is_test_file(&path) || path.ends_with("world.rs") {
-            continue;
-        }
-        let Some(own) = level(&part) else {
-            wrong.push(format!("{}: `{part}` has no place in AZURE", path.display()));
-            continue;
-        };
-        let upward =
-            azure_imports(&product_code(&path)).into_iter().filter(|name| level(name).is_some_and(|level| level < own));
-        wrong.extend(upward.map(|name| format!("{}: `{part}` must not name `{name}`", path.display())));
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 /// Whether the module says of itself, in a sentence of its first comment, that it is pure.
 fn says_that_it_is_pure(text: &str) -> bool {
     let lines = text.lines().take_while(|line| line.starts_with("//!")).map(|line| line.trim_start_matches("//!").trim());
