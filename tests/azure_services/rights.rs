@@ -244,6 +244,8 @@ fn a_plan_remembers_nothing() {
         let standby = cluster.start();
         let waits = || standby.unsettled("web")["problem"].is_string();
         cluster.until("it waits for the lease", 5 * MINUTE, |_| waits()).await;
+        // The service controller tells of the Nodes at its own time, which is no plan's doing.
+        cluster.until("it knows the Nodes", 5 * MINUTE, |_| history(&standby).contains("10.224.0.4")).await;
         let before = history(&standby);
         let told = plan(&standby).await;
         assert!(told.contains("/loadBalancers/kubernetes: ") && told.contains("/networkSecurityGroups/"), "{told}");
