@@ -103,7 +103,7 @@ codes! {
         "Remove the management lock that the message names.";
     NotAuthorized Retry ["AuthorizationFailed", "LinkedAuthorizationFailed", "LinkedAccessCheckFailed"]
         "Give the identity of this program a role with the action on the scope that the message names. New roles take some minutes \
-         to work. Public IPs, subnets and security groups of other resource groups query `join/action` besides.";
+         to work. Public IPs, subnets and security groups of other resource groups need `join/action` besides.";
     ResourceGroupBeingDeleted Mend ["ResourceGroupBeingDeleted", "ResourceGroupDeletionBlocked"]
         "The resource group is being deleted, and nothing can be made in it any more.";
     ResourceGroupNotFound Mend ["ResourceGroupNotFound"]

@@ -89,7 +89,7 @@ fn check(text: &str, family: IpFamily, internal: bool) -> Result<IpAddr, String>
         return Ok(address);
     }
     Err(format!(
-        "cannot use non-public LoadBalancer IP \"{}\"; an external Service reads the address of a public IP, an internal one \
+        "cannot use non-public LoadBalancer IP \"{}\"; an external Service needs the address of a public IP, an internal one \
          the annotation `{}` with the value `true`",
         excerpt(text),
         INTERNAL.key

@@ -180,8 +180,8 @@ fn pinned<'a>(
     let (id, pip) = index.with_address(address, group).ok_or_else(|| ServiceRefusal {
         field: annotation_for(family, IPV4.key, IPV6.key),
         message: format!(
-            "resource group `{}` has no public IP with the address {address}, which this annotation or `spec.loadBalancerIP` requests \
-             for; create one there, request for an address that exists, or make the Service internal if the address is a private one",
+            "resource group `{}` has no public IP with the address {address}, which this annotation or `spec.loadBalancerIP` asks \
+             for; create one there, ask for an address that exists, or make the Service internal if the address is a private one",
             group.name()
         ),
     })?;
