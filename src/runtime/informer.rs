@@ -3,7 +3,7 @@
 //! In: a watch of the API server. Out: an [`InformerStore`] to read from, and [`ObjectChange`]s with old and new object for whoever
 //! subscribed before the start. Survives disconnects, restarts and expired resource versions; an object that cannot be decoded is
 //! counted, logged and skipped, so that one bad object never stops a watch. What nobody reads goes in two steps: large fields before an
-//! object is decoded ([`json_filter`]), the rest right after. No server makes it wait for ever: the limits are those of
+//! object is decoded (`json_filter`), the rest right after. No server makes it wait for ever: the limits are those of
 //! `client::deadline`, and [`WatchStatus`] tells since when the store may be behind.
 
 mod json_filter;

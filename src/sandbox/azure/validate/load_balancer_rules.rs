@@ -1,4 +1,4 @@
-//! Rules of load balancers: ports and protocols, pairs that collide. How many there may be: [`super::limits`].
+//! Rules of load balancers: ports and protocols, pairs that collide. How many there may be: [`mod@super::limits`].
 
 use std::collections::BTreeMap;
 
