@@ -113,7 +113,8 @@ pub fn etags(answer: &mut Answer, mode: EtagMode) {
     }
 }
 
-fn without_etags(value: &mut Value) {
+/// Takes the etags out of a document and its parts.
+pub fn without_etags(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(without_etags),
         Value::Object(fields) => {
