@@ -38,7 +38,7 @@ demo: ## Run the whole manager on an in-memory cluster and cloud; DEMO_FLAGS=--e
 	$(CARGO) run --locked --quiet --features sandbox -- demo $(DEMO_FLAGS)
 
 test: ## All tests, the end-to-end suite on a real kube-apiserver included (built once on Debian 12)
-	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS && $(CARGO) test --locked --features sandbox
+	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS && $(CARGO) test --locked --features sandbox --no-fail-fast
 
 unit: ## Tests that need neither kube-apiserver nor etcd
 	$(CARGO) test --locked --features sandbox --lib --bins
