@@ -40,6 +40,7 @@ use self::{
     value::VersionRequest,
     version::{VERSION_WORD, raw_version, short_version},
 };
+use crate::controllers::leader_migration::LeaderMigration;
 
 /// What the command line has to know of the providers: which can do what, by name, and their flags.
 #[derive(Debug, Clone, Copy, Default)]
@@ -114,11 +115,16 @@ fn run(
         VersionRequest::Raw if mistakes.is_empty() => return Ok(CliCommand::Print(raw_version())),
         _ => {}
     }
-    if let Err(line) = check_leader_migration(&arguments) {
+    let migration = leader_migration(&arguments).unwrap_or_else(|line| {
         mistakes.add(line);
-    }
+        None
+    });
     arguments.apply_default_provider(providers);
-    mistakes.finish(config::build(arguments, table, providers).map(|config| CliCommand::Run(Box::new(config))))
+    let config = config::build(arguments, table, providers).map(|mut config| {
+        config.leader_migration = migration;
+        CliCommand::Run(Box::new(config))
+    });
+    mistakes.finish(config)
 }
 
 /// The parser: the table's flags, and subcommands beside them.
@@ -160,14 +166,18 @@ fn page(chosen: &ArgMatches, table: &FlagTable) -> String {
     }
 }
 
-/// The file means nothing here, but a broken one is told, as upstream does.
-fn check_leader_migration(arguments: &FlagArguments) -> Result<(), String> {
+/// The migration, when it is switched on. Upstream reads the file only then, and heeds it only with an election.
+fn leader_migration(arguments: &FlagArguments) -> Result<Option<LeaderMigration>, String> {
+    if !arguments.read(&leader_election::ENABLE_LEADER_MIGRATION) {
+        return Ok(None);
+    }
     let file = arguments.read(&leader_election::LEADER_MIGRATION_CONFIG);
-    if file.is_empty() || !arguments.read(&leader_election::ENABLE_LEADER_MIGRATION) {
-        return Ok(());
+    if file.is_empty() {
+        return Ok(Some(LeaderMigration::default()));
     }
     let text = fs::read_to_string(&file).map_err(|error| error.to_string());
-    text.and_then(|text| leader_migration::check(&text))
+    text.and_then(|text| leader_migration::parse(&text))
+        .map(Some)
         .map_err(|error| format!("invalid value {file:?} for --leader-migration-config: {error}"))
 }
 

@@ -4,6 +4,7 @@
 //! A controller is built on every replica, leading or not, and subscribes to the informers before they start; [`Controller::run`]
 //! is called when this process leads. Controllers see the cloud through [`crate::cloud_provider`] alone.
 
+pub mod leader_migration;
 pub mod names;
 pub mod node;
 pub mod node_lifecycle;

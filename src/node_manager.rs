@@ -82,7 +82,7 @@ impl NodeManager {
         let (recorder, recorded) = EventRecorder::channel(NODE.event_source);
         let recorder = recorder.with_discard_metric(&metrics);
         let provider =
-            metered::metered(provider, Arc::clone(&metrics), leadership.clone(), metered::CallDeadlines::default());
+            metered::metered(provider, Arc::clone(&metrics), leadership.clone().into(), metered::CallDeadlines::default());
 
         let nodes = Informer::for_object(&node_name, prune_node).without_status_fields(UNREAD_STATUS);
         let mut informers = Informers { nodes, services: Informer::new(|_| ()) };

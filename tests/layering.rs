@@ -38,7 +38,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// Tables of plain data that a module may read although it may not name the module around them.
-const TABLES: &[(&str, &str)] = &[("cli", "crate::controllers::names")];
+const TABLES: &[(&str, &str)] = &[("cli", "crate::controllers::names"), ("cli", "crate::controllers::leader_migration")];
 
 /// Configuration types of the parts, which the command line builds although it may not name the part around them: where they are,
 /// and the module. They are plain data.
@@ -64,6 +64,7 @@ const PURE_FOLDERS: &[&str] = &[
 /// Files outside of these that decide. Beside them every file is guarded that says of itself that it is pure.
 const PURE_FILES: &[&str] = &[
     "src/cli/config/build.rs",
+    "src/controllers/leader_migration.rs",
     "src/controllers/names.rs",
     "src/controllers/node/plan.rs",
     "src/controllers/node/preview.rs",

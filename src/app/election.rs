@@ -49,6 +49,26 @@ pub enum ElectionHost {
     },
 }
 
+/// An election with what is known of it before it starts.
+pub(super) struct PreparedElection {
+    pub(super) pending: PendingElection,
+    /// `None` without election.
+    pub(super) health: Option<LeaderElectionHealth>,
+    pub(super) leadership: Leadership,
+}
+
+/// What elections of one process have in common.
+pub(super) struct ElectionContext<'a> {
+    pub(super) settings: &'a LeaderElectionOptions,
+    /// Who this process is, for every lease.
+    pub(super) identity: String,
+    pub(super) host: ElectionHost,
+    pub(super) clients: &'a dyn ClientSource,
+    pub(super) clock: Clock,
+    pub(super) recorder: &'a EventRecorder,
+    pub(super) metrics: &'a Arc<Metrics>,
+}
+
 /// An election that has not started.
 pub(super) struct PendingElection {
     elector: Option<(LeaderElector, ElectionRuntime)>,
@@ -61,23 +81,19 @@ enum ElectionRuntime {
     OwnThread(SingleThreadRuntime, fn(&str) -> !),
 }
 
-/// The elector with its health, and the leadership it decides; without election, leadership that always holds.
-pub(super) fn prepare(
-    settings: &LeaderElectionOptions,
-    host: ElectionHost,
-    clients: &dyn ClientSource,
-    clock: Clock,
-    recorder: &EventRecorder,
-    metrics: &Arc<Metrics>,
-) -> Result<(PendingElection, Option<LeaderElectionHealth>, Leadership), ManagerStartError> {
+/// The elector for the lease called `name` with its health, and the leadership it decides; without election, leadership that always
+/// holds.
+pub(super) fn prepare(context: &ElectionContext<'_>, name: &str) -> Result<PreparedElection, ManagerStartError> {
+    let ElectionContext { settings, host, clients, clock, recorder, metrics, .. } = *context;
     if !settings.enabled {
         let leadership = Leadership::unopposed();
-        return Ok((PendingElection { elector: None, leadership: leadership.clone() }, None, leadership));
+        let pending = PendingElection { elector: None, leadership: leadership.clone() };
+        return Ok(PreparedElection { pending, health: None, leadership });
     }
     let settings = leader_election::ElectorConfig {
         namespace: settings.resource_namespace.clone(),
-        name: settings.resource_name.clone(),
-        identity: leader_election::identity(),
+        name: name.to_owned(),
+        identity: context.identity.clone(),
         lease_duration: settings.lease_duration,
         renew_deadline: settings.renew_deadline,
         retry_period: settings.retry_period,
@@ -93,7 +109,8 @@ pub(super) fn prepare(
     };
     let (elector, leadership) = LeaderElector::new(client, settings, clock, recorder.clone(), Arc::clone(metrics));
     let health = elector.health();
-    Ok((PendingElection { elector: Some((elector, place)), leadership: leadership.clone() }, Some(health), leadership))
+    let pending = PendingElection { elector: Some((elector, place)), leadership: leadership.clone() };
+    Ok(PreparedElection { pending, health: Some(health), leadership })
 }
 
 impl PendingElection {
@@ -120,6 +137,36 @@ impl PendingElection {
             }
         }
     }
+}
+
+/// Holds both leases. The second is campaigned for once the first is held, and released first. Ends when either is lost, or when both
+/// are given up because `stop` has begun. `leadership`: under the first lease.
+pub(super) async fn run_both(
+    main: PendingElection,
+    second: Option<PendingElection>,
+    leadership: Leadership,
+    stop: Shutdown,
+) -> Option<ElectionOutcome> {
+    let stop_main = Shutdown::new();
+    let mut main = std::pin::pin!(main.run(stop_main.clone()));
+    let second = async {
+        if let Some(second) = second {
+            tokio::select! {
+                () = leadership.acquired() => {}
+                () = stop.begun() => return Some(ElectionOutcome::Stopped),
+            }
+            return second.run(stop).await;
+        }
+        stop.begun().await;
+        Some(ElectionOutcome::Stopped)
+    };
+    tokio::select! {
+        biased;
+        ended = &mut main => return ended,
+        ended = second => if matches!(ended, None | Some(ElectionOutcome::Lost)) { return ended },
+    }
+    stop_main.begin();
+    main.await
 }
 
 /// Holds the election on this thread. Does not return when the lease is lost or the other threads are blocked.

@@ -18,6 +18,11 @@ pub(super) fn checks(watched: &Arc<ManagerState>) -> HealthChecks {
     if let Some(election) = watched.election.clone() {
         checks.add("leaderElection", HealthEndpointSet::ALL, move || election.check());
     }
+    if let Some((name, election)) =
+        watched.migration.as_ref().and_then(|own| Some((own.migration.lease_name.clone(), own.election.clone()?)))
+    {
+        checks.add(format!("leaderElection-{name}"), HealthEndpointSet::ALL, move || election.check());
+    }
     let seen = Arc::clone(watched);
     checks.add("informer-nodes", HealthEndpointSet::READYZ, move || informer("nodes", &seen.nodes.status()));
     if let Some(services) = watched.services.clone() {

@@ -5,16 +5,17 @@
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use futures::FutureExt;
+use futures::{FutureExt, future::Either};
 use tokio::{sync::watch, task::JoinHandle};
 
 pub use super::{client_source::ClientSource, start_error::ManagerStartError};
 use super::{
     dry_run,
-    election::{self, ElectionHost, PendingElection},
+    election::{self, ElectionContext, ElectionHost, PendingElection, PreparedElection},
     health, informer_watchdog,
-    manager_state::ManagerState,
-    status, wiring,
+    manager_state::{ManagerState, MigrationState},
+    status,
+    wiring::{self, ControllerLeases},
 };
 use crate::{
     cli::{config::ManagerConfig, feature_gates, platform},
@@ -24,7 +25,8 @@ use crate::{
     },
     controllers::{
         Controller, Informers,
-        names::{ControllerNames, SERVICE},
+        leader_migration::{ControllerLease, LeaderMigration},
+        names::{self, ControllerNames, SERVICE},
         service::prune_service,
     },
     metrics::Metrics,
@@ -33,7 +35,7 @@ use crate::{
         clock::Clock,
         events::{self, EventRecorder},
         informer::Informer,
-        leader_election::{ElectionOutcome as Election, Leadership},
+        leader_election::{self, ElectionOutcome as Election, Leadership},
         shutdown::Shutdown,
     },
     serving::{self, ServingDeps as ServingParts},
@@ -96,6 +98,7 @@ struct ControllerManager {
     config: ManagerConfig,
     state: Arc<ManagerState>,
     election: PendingElection,
+    second_election: Option<PendingElection>,
     provider_ready: watch::Receiver<ProviderReadiness>,
     metrics: Arc<Metrics>,
 }
@@ -110,10 +113,22 @@ impl ControllerManager {
         let recorder = recorder.with_discard_metric(&metrics);
         events::start_sink(recorded, clients.component(COMPONENT)?, clock, Arc::clone(&metrics), background);
 
-        let (campaign, election, leadership) =
-            election::prepare(&config.leader_election, host, clients.as_ref(), clock, &recorder, &metrics)?;
-        let provider =
-            metered::metered(provider, Arc::clone(&metrics), leadership.clone(), metered::CallDeadlines::default());
+        let elections = ElectionContext {
+            settings: &config.leader_election,
+            identity: leader_election::identity(),
+            host,
+            clients: clients.as_ref(),
+            clock,
+            recorder: &recorder,
+            metrics: &metrics,
+        };
+        let main = election::prepare(&elections, &config.leader_election.resource_name)?;
+        let second = prepare_second(&elections, &config)?;
+        let leadership = main.leadership.clone();
+        let leases = controller_leases(&config, &main, second.as_ref());
+        let for_provider = leases.of_provider();
+        let provider_leadership = for_provider.load_balancers.clone();
+        let provider = metered::metered(provider, Arc::clone(&metrics), for_provider, metered::CallDeadlines::default());
 
         // A selector may name any label.
         let prune = if config.node_filter.is_none() { prune_node_and_labels } else { prune_node };
@@ -124,7 +139,7 @@ impl ControllerManager {
             config: &config,
             clients: clients.as_ref(),
             recorder: &recorder,
-            leadership: &leadership,
+            leases: &leases,
             clock,
             metrics: &metrics,
         };
@@ -134,7 +149,7 @@ impl ControllerManager {
         let client = provider_client(clients.as_ref(), provider.provider_name())?;
         let provider_context = ProviderContext {
             client,
-            leadership: leadership.clone(),
+            leadership: provider_leadership,
             shutdown: background.clone(),
             clock,
             metrics: Arc::clone(&metrics),
@@ -144,9 +159,14 @@ impl ControllerManager {
         };
         let provider_ready = initialize(Arc::clone(&provider), provider_context, background);
 
+        let (migration, second) = second.map_or((None, None), |(migration, second)| {
+            let PreparedElection { pending, health, leadership } = second;
+            (Some(MigrationState { migration, leadership, election: health }), Some(pending))
+        });
         let watched = Arc::new(ManagerState {
             leadership,
-            election,
+            migration,
+            election: main.health,
             nodes: informers.nodes.store(),
             services: watches_services.then(|| informers.services.store()),
             provider,
@@ -161,21 +181,17 @@ impl ControllerManager {
         if watches_services {
             informers.services.start(watches, background, Arc::clone(&metrics));
         }
-        Ok(Self { config, state: watched, election: campaign, provider_ready, metrics })
+        Ok(Self { config, state: watched, election: main.pending, second_election: second, provider_ready, metrics })
     }
 
     /// Campaigns, leads, and ends in good order.
     async fn lead(self, stop: &Shutdown) -> ManagerOutcome {
         let (work, standing) = (Shutdown::new(), Shutdown::new());
-        let Self { config, state: watched, election: campaign, provider_ready, metrics } = self;
-        let mut election = tokio::spawn(campaign.run(standing.clone()));
-        let mut controllers = tokio::spawn(run_controllers(
-            config.start_interval,
-            Arc::clone(&watched),
-            provider_ready,
-            metrics,
-            work.clone(),
-        ));
+        let Self { config, state: watched, election: main, second_election, provider_ready, metrics } = self;
+        let leadership = watched.leadership.clone();
+        let mut election = tokio::spawn(election::run_both(main, second_election, leadership, standing.clone()));
+        let start = ControllerStart { interval: config.start_interval, provider_ready, metrics, work: work.clone() };
+        let mut controllers = tokio::spawn(run_controllers(Arc::clone(&watched), start));
         let unasked = |ended| {
             if matches!(ended, Ok(Some(Election::Lost))) { ManagerOutcome::LeaseLost } else { ManagerOutcome::UnexpectedEnd }
         };
@@ -266,17 +282,69 @@ async fn serve(
     Ok(())
 }
 
-/// Waits until this replica leads and everything it reads is there, then runs all controllers until `work` begins. Returns early
-/// only when a controller ended by itself, which none should.
-async fn run_controllers(
-    start_interval: Duration,
-    watched: Arc<ManagerState>,
-    mut provider: watch::Receiver<ProviderReadiness>,
+/// The second election, when controllers of this process run under the second lease.
+fn prepare_second(
+    elections: &ElectionContext<'_>,
+    config: &ManagerConfig,
+) -> Result<Option<(LeaderMigration, PreparedElection)>, ManagerStartError> {
+    let enabled = config.leader_migration.as_ref().filter(|_| config.leader_election.enabled);
+    let Some(migration) = enabled else { return Ok(None) };
+    let is_under_it = |names: &&ControllerNames| migration.lease_of(names) == ControllerLease::Migration;
+    if !names::TABLE.iter().filter(is_under_it).any(|names| config.controllers.contains(names.canonical)) {
+        return Ok(None);
+    }
+    Ok(Some((migration.clone(), election::prepare(elections, &migration.lease_name)?)))
+}
+
+fn controller_leases(
+    config: &ManagerConfig,
+    main: &PreparedElection,
+    second: Option<&(LeaderMigration, PreparedElection)>,
+) -> ControllerLeases {
+    let enabled = config.leader_migration.clone().filter(|_| config.leader_election.enabled);
+    let second = second.map_or(&main.leadership, |(_, second)| &second.leadership).clone();
+    ControllerLeases { main: main.leadership.clone(), migration: enabled.map(|migration| (migration, second)) }
+}
+
+/// What controllers are started with.
+#[derive(Clone)]
+struct ControllerStart {
+    interval: Duration,
+    provider_ready: watch::Receiver<ProviderReadiness>,
     metrics: Arc<Metrics>,
     work: Shutdown,
+}
+
+/// Runs the controllers of each lease while this replica holds it, until the work is to end. Returns early only when a controller ended
+/// by itself, which none should.
+async fn run_controllers(watched: Arc<ManagerState>, start: ControllerStart) {
+    let migrates = |names: &ControllerNames| watched.migration.as_ref().is_some_and(|own| own.has(names));
+    let (second, main): (Vec<_>, Vec<_>) = watched.controllers.iter().cloned().partition(|(names, _)| migrates(names));
+    let work = start.work.clone();
+    let main = std::pin::pin!(run_under(watched.leadership.clone(), main, Arc::clone(&watched), start.clone()));
+    let second = async {
+        match &watched.migration {
+            Some(own) => run_under(own.leadership.clone(), second, Arc::clone(&watched), start).await,
+            None => work.begun().await,
+        }
+    };
+    match futures::future::select(main, std::pin::pin!(second)).await {
+        Either::Left((_, second)) if work.has_begun() => second.await,
+        Either::Right((_, main)) if work.has_begun() => main.await,
+        Either::Left(_) | Either::Right(_) => {}
+    }
+}
+
+/// Waits until this replica leads and everything it reads is there, then runs these controllers.
+async fn run_under(
+    leadership: Leadership,
+    controllers: Vec<(ControllerNames, Arc<dyn Controller>)>,
+    watched: Arc<ManagerState>,
+    start: ControllerStart,
 ) {
+    let ControllerStart { interval: start_interval, provider_ready: mut provider, metrics, work } = start;
     let ready = async {
-        watched.leadership.acquired().await;
+        leadership.acquired().await;
         watched.nodes.synced().await;
         if let Some(services) = &watched.services {
             services.synced().await;
@@ -288,7 +356,7 @@ async fn run_controllers(
         ready = ready => if !ready { return },
     }
     let mut running = tokio::task::JoinSet::new();
-    for (position, (names, controller)) in watched.controllers.iter().enumerate() {
+    for (position, (names, controller)) in controllers.iter().enumerate() {
         let pause = start_interval.mul_f64(f64::from(u32::try_from(position).unwrap_or(0)) * rand::random_range(1.0..2.0));
         running.spawn(supervise(*names, Arc::clone(controller), pause, Arc::clone(&metrics), work.clone()));
     }

@@ -7,16 +7,36 @@ use tokio::sync::watch;
 
 use crate::{
     cloud_provider::{CloudProvider, start::ProviderReadiness},
-    controllers::{Controller, names::ControllerNames},
+    controllers::{
+        Controller,
+        leader_migration::{ControllerLease, LeaderMigration},
+        names::ControllerNames,
+    },
     runtime::{
         leader_election::{LeaderElectionHealth, Leadership},
         store::InformerStore,
     },
 };
 
+/// The second lease of leader migration.
+pub(super) struct MigrationState {
+    pub(super) migration: LeaderMigration,
+    pub(super) leadership: Leadership,
+    pub(super) election: Option<LeaderElectionHealth>,
+}
+
+impl MigrationState {
+    /// Whether a controller runs under this lease.
+    pub(super) fn has(&self, names: &ControllerNames) -> bool {
+        self.migration.lease_of(names) == ControllerLease::Migration
+    }
+}
+
 /// State that health checks and the status page read.
 pub(super) struct ManagerState {
     pub(super) leadership: Leadership,
+    /// The second lease, when controllers run under it.
+    pub(super) migration: Option<MigrationState>,
     pub(super) election: Option<LeaderElectionHealth>,
     pub(super) nodes: InformerStore<Node>,
     /// `None`: no controller that runs needs them.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::manager_state::ManagerState;
+use super::manager_state::{ManagerState, MigrationState};
 use crate::{
     controllers::ControllerStatus,
     runtime::{store::WatchStatus, work_queue::UnsettledKey},
@@ -13,6 +13,7 @@ pub(super) fn value(watched: &ManagerState) -> Value {
         watched.controllers.iter().map(|(_, named)| controller(named.name(), named.status())).collect();
     json!({
         "leading": watched.leadership.is_leading(),
+        "leaderMigration": watched.migration.as_ref().map(|own| migration(own, watched)),
         "informers": {
             "nodes": informer(&watched.nodes.status(), watched.nodes.len()),
             "services": watched.services.as_ref().map(|services| informer(&services.status(), services.len())),
@@ -21,6 +22,12 @@ pub(super) fn value(watched: &ManagerState) -> Value {
         "controllers": controllers,
         "notRunning": watched.skipped.iter().map(|(name, why)| ((*name).to_owned(), Value::from(why.clone()))).collect::<serde_json::Map<_, _>>(),
     })
+}
+
+fn migration(own: &MigrationState, watched: &ManagerState) -> Value {
+    let names = watched.controllers.iter().map(|(names, _)| names).filter(|names| own.has(names));
+    let controllers: Vec<_> = names.map(|names| names.canonical).collect();
+    json!({"lease": own.migration.lease_name, "leading": own.leadership.is_leading(), "controllers": controllers})
 }
 
 /// Brings the controllers' gauges up to date.

@@ -8,9 +8,10 @@ use super::{
 };
 use crate::{
     cli::config::ManagerConfig,
-    cloud_provider::CloudProvider,
+    cloud_provider::{CloudProvider, metered::WriteLeadership},
     controllers::{
         Controller, ControllerContext, Informers,
+        leader_migration::{ControllerLease, LeaderMigration},
         names::{ControllerNames, NODE, NODE_LIFECYCLE, ROUTE, SERVICE, TABLE},
         node, node_lifecycle, route, service,
     },
@@ -23,7 +24,7 @@ pub(super) struct WiringContext<'a> {
     pub(super) config: &'a ManagerConfig,
     pub(super) clients: &'a dyn ClientSource,
     pub(super) recorder: &'a EventRecorder,
-    pub(super) leadership: &'a Leadership,
+    pub(super) leases: &'a ControllerLeases,
     pub(super) clock: Clock,
     pub(super) metrics: &'a Arc<Metrics>,
 }
@@ -33,6 +34,35 @@ pub(super) struct WiringContext<'a> {
 pub(super) struct WiredControllers {
     pub(super) controllers: Vec<(ControllerNames, Arc<dyn Controller>)>,
     pub(super) skipped: Vec<(&'static str, String)>,
+}
+
+/// The leadership that each controller writes under.
+pub(super) struct ControllerLeases {
+    pub(super) main: Leadership,
+    /// The second lease, and who runs under it.
+    pub(super) migration: Option<(LeaderMigration, Leadership)>,
+}
+
+impl ControllerLeases {
+    /// The leadership of a controller, or the program that runs it instead.
+    pub(super) fn of(&self, names: &ControllerNames) -> Result<&Leadership, String> {
+        let Some((migration, leadership)) = &self.migration else { return Ok(&self.main) };
+        match migration.lease_of(names) {
+            ControllerLease::Main => Ok(&self.main),
+            ControllerLease::Migration => Ok(leadership),
+            ControllerLease::Elsewhere(component) => Err(component),
+        }
+    }
+
+    /// The same for calls of the provider: nobody makes those of a controller that runs elsewhere.
+    fn or_main(&self, names: &ControllerNames) -> Leadership {
+        self.of(names).unwrap_or(&self.main).clone()
+    }
+
+    /// What the provider's writing calls ask.
+    pub(super) fn of_provider(&self) -> WriteLeadership {
+        WriteLeadership { load_balancers: self.or_main(&SERVICE), routes: self.or_main(&ROUTE) }
+    }
 }
 
 /// A controller, or why it is left out.
@@ -50,7 +80,14 @@ pub(super) fn controllers(
             wired.skipped.push((names.canonical, "switched off by --controllers or --enable-node-controller".to_owned()));
             continue;
         }
-        match build(*names, context, informers, provider)? {
+        let leadership = match context.leases.of(names) {
+            Ok(leadership) => leadership,
+            Err(component) => {
+                wired.skipped.push((names.canonical, format!("runs in {component}, says --leader-migration-config")));
+                continue;
+            }
+        };
+        match build(*names, context, leadership, informers, provider)? {
             Ok(controller) => wired.controllers.push((*names, controller)),
             Err(reason) => {
                 tracing::warn!(controller = names.canonical, reason, "not started");
@@ -64,13 +101,14 @@ pub(super) fn controllers(
 fn build(
     names: ControllerNames,
     context: &WiringContext<'_>,
+    leadership: &Leadership,
     informers: &mut Informers,
     provider: &Arc<dyn CloudProvider>,
 ) -> Result<WiredController, ManagerStartError> {
     let config = context.config;
     let own = ControllerContext {
         cluster_name: config.cloud.config.cluster_name.clone(),
-        writer: ObjectWriter::new(context.clients.controller(names.client, context.leadership)?, context.leadership.clone()),
+        writer: ObjectWriter::new(context.clients.controller(names.client, leadership)?, leadership.clone()),
         events: context.recorder.for_component(names.event_source),
         clock: context.clock,
         metrics: Arc::clone(context.metrics),

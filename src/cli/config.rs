@@ -11,6 +11,7 @@ use serde_json::Value;
 pub(super) use self::build::{build, build_for_check, build_for_node_manager};
 use super::{arguments::FlagArguments, feature_gates::FeatureGates, logging::LoggingOptions};
 use crate::cloud_provider::config::ProviderConfig;
+use crate::controllers::leader_migration::LeaderMigration;
 use crate::controllers::node::config::NodeControllerConfig;
 use crate::controllers::node_lifecycle::config::NodeLifecycleControllerConfig;
 use crate::controllers::route::config::RouteControllerConfig;
@@ -29,6 +30,8 @@ pub struct ManagerConfig {
     /// Whether each controller has its own ServiceAccount.
     pub use_service_account_credentials: bool,
     pub leader_election: LeaderElectionOptions,
+    /// `--enable-leader-migration`: which controllers run under a second lease.
+    pub leader_migration: Option<LeaderMigration>,
     /// The HTTPS server; port 0: none.
     pub serving: SecureServingConfig,
     /// Canonical names of the controllers that run.
@@ -63,7 +66,7 @@ impl ManagerConfig {
     /// The configuration object that `/configz` shows, in upstream's shape
     /// (`CloudControllerManagerConfiguration`, `cloudcontrollermanager.config.k8s.io/v1alpha1`).
     pub fn configz(&self) -> Value {
-        configz::configz(&self.arguments)
+        configz::configz(&self.arguments, self.leader_migration.as_ref())
     }
 }
 

@@ -1,8 +1,9 @@
-//! Checks the file of `--leader-migration-config`, which upstream reads strictly (`k8s.io/controller-manager/config`).
-//! Pure: text in, what is wrong out. The migration itself means nothing here.
+//! Reads the file of `--leader-migration-config`, strictly as upstream does (`k8s.io/controller-manager/config`).
+//! Pure: text in, the migration or what is wrong out.
 
 use serde::Deserialize;
 
+use crate::controllers::leader_migration::{LeaderMigration, MigratingController};
 use crate::runtime::yaml;
 
 const GROUP: &str = "controllermanager.config.k8s.io/";
@@ -25,32 +26,33 @@ struct ControllerLeader {
     component: Option<String>,
 }
 
-/// What is wrong with the file, if anything.
-pub(super) fn check(text: &str) -> Result<(), String> {
+/// The migration that the file describes, or what is wrong with it.
+pub(super) fn parse(text: &str) -> Result<LeaderMigration, String> {
     let file: LeaderMigrationConfiguration = yaml::parse(text).map_err(|error| error.to_string())?;
     let version = file.api_version.strip_prefix(GROUP).unwrap_or_default();
     if file.kind != "LeaderMigrationConfiguration" || !["v1alpha1", "v1beta1", "v1"].contains(&version) {
         return Err(format!("want kind LeaderMigrationConfiguration of {GROUP}v1alpha1, v1beta1 or v1"));
     }
-    if file.leader_name.is_none_or(|name| name.is_empty()) {
+    let Some(lease_name) = file.leader_name.filter(|name| !name.is_empty()) else {
         return Err("leaderName: must not be empty".to_owned());
-    }
+    };
     match file.resource_lock.as_deref() {
         Some(_) if version == "v1" => return Err("resourceLock: not a field of v1".to_owned()),
-        Some(lock) if !["leases", "endpoints"].contains(&lock) => {
-            return Err("resourceLock: want leases or endpoints".to_owned());
-        }
-        None if version != "v1" => return Err("resourceLock: want leases or endpoints".to_owned()),
+        Some("endpoints") => return Err("resourceLock: locks on Endpoints have ended; want leases".to_owned()),
+        Some(lock) if lock != "leases" => return Err("resourceLock: want leases".to_owned()),
+        None if version != "v1" => return Err("resourceLock: want leases".to_owned()),
         Some(_) | None => {}
     }
-    for (index, leader) in file.controller_leaders.iter().enumerate() {
-        for (field, value) in [("name", &leader.name), ("component", &leader.component)] {
-            if value.as_ref().is_none_or(String::is_empty) {
-                return Err(format!("controllerLeaders[{index}].{field}: must not be empty"));
-            }
-        }
-    }
-    Ok(())
+    let controllers = file.controller_leaders.into_iter().enumerate().map(|(index, leader)| migrating(index, leader));
+    Ok(LeaderMigration { lease_name, controllers: controllers.collect::<Result<_, _>>()? })
+}
+
+fn migrating(index: usize, leader: ControllerLeader) -> Result<MigratingController, String> {
+    let filled = |field: &str, value: Option<String>| {
+        let value = value.filter(|value| !value.is_empty());
+        value.ok_or_else(|| format!("controllerLeaders[{index}].{field}: must not be empty"))
+    };
+    Ok(MigratingController { name: filled("name", leader.name)?, component: filled("component", leader.component)? })
 }
 
 #[cfg(test)]
@@ -66,7 +68,7 @@ mod tests {
         for (text, error) in [
             (file("v1", leaders), None),
             (file("v1beta1", &format!("{leaders}resourceLock: leases\n")), None),
-            (file("v1alpha1", &format!("{leaders}resourceLock: endpoints\n")), None),
+            (file("v1alpha1", &format!("{leaders}resourceLock: endpoints\n")), Some("locks on Endpoints have ended")),
             (file("v1", &format!("{leaders}resourceLock: leases\n")), Some("resourceLock")),
             (file("v1beta1", "leaderName: m\nresourceLock: configmaps\n"), Some("resourceLock")),
             (file("v1", "leaderName: ''\n"), Some("leaderName")),
@@ -75,8 +77,8 @@ mod tests {
             (file("v2", "leaderName: m\n"), Some("want kind")),
             ("kind: [".to_owned(), Some("")),
         ] {
-            match (check(&text), error) {
-                (Ok(()), None) => {}
+            match (parse(&text), error) {
+                (Ok(migration), None) => assert_eq!(migration.controllers[0].name, "route-controller"),
                 (Err(message), Some(part)) => assert!(message.contains(part), "{message}"),
                 (result, _) => panic!("{text}: {result:?}"),
             }

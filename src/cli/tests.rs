@@ -437,7 +437,9 @@ fn the_leader_migration_file_is_checked_when_enabled() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     writeln!(file, "kind: Nothing").unwrap();
     let flag = format!("--leader-migration-config={}", file.path().display());
-    assert_eq!(config(&flag).notices.len(), 1);
+    assert_eq!(config(&flag).leader_migration, None, "it is not switched on");
+    let default = config("--enable-leader-migration").leader_migration.unwrap();
+    assert_eq!(default.lease_name, "cloud-provider-extraction-migration");
     let lines = complaints(&format!("{flag} --enable-leader-migration"));
     assert_eq!(lines.len(), 1);
     assert!(lines[0].contains("for --leader-migration-config: "), "{lines:?}");

@@ -34,11 +34,33 @@ impl Default for CallDeadlines {
 pub fn metered(
     provider: Arc<dyn CloudProvider>,
     metrics: Arc<Metrics>,
-    leadership: Leadership,
+    leadership: WriteLeadership,
     deadlines: CallDeadlines,
 ) -> Arc<dyn CloudProvider> {
-    let name = provider.provider_name().into();
-    Arc::new(MeteredProvider { inner: provider, meter: CallMeter { provider: name, metrics, leadership, deadlines } })
+    let meter = CallMeter {
+        provider: provider.provider_name().into(),
+        metrics,
+        leadership: leadership.load_balancers,
+        route_leadership: leadership.routes,
+        deadlines,
+    };
+    Arc::new(MeteredProvider { inner: provider, meter })
+}
+
+/// What the calls that write ask for, each part on its own: with leader migration, controllers run under different leases.
+#[derive(Clone)]
+pub struct WriteLeadership {
+    /// Of the service controller.
+    pub load_balancers: Leadership,
+    /// Of the route controller.
+    pub routes: Leadership,
+}
+
+impl From<Leadership> for WriteLeadership {
+    /// One for all.
+    fn from(leadership: Leadership) -> Self {
+        Self { load_balancers: leadership.clone(), routes: leadership }
+    }
 }
 
 struct MeteredProvider<T: ?Sized> {
@@ -51,6 +73,7 @@ struct CallMeter {
     provider: Arc<str>,
     metrics: Arc<Metrics>,
     leadership: Leadership,
+    route_leadership: Leadership,
     deadlines: CallDeadlines,
 }
 
@@ -139,7 +162,8 @@ impl CloudProvider for MeteredProvider<dyn CloudProvider> {
     }
 
     fn routes(&self) -> Option<Arc<dyn Routes>> {
-        Some(self.meter.wrap(self.inner.routes()?))
+        let meter = CallMeter { leadership: self.meter.route_leadership.clone(), ..self.meter.clone() };
+        Some(meter.wrap(self.inner.routes()?))
     }
 }
 

@@ -19,6 +19,7 @@ fn standby(services: impl IntoIterator<Item = String>, cloud: FakeCloud) -> Arc<
     Arc::new(ManagerState {
         leadership,
         election: None,
+        migration: None,
         nodes: InformerStore::<Node>::of(Vec::new()),
         services: Some(InformerStore::of(services.into_iter().map(service))),
         provider: Arc::new(cloud),

@@ -52,6 +52,7 @@ pub(crate) fn build(arguments: FlagArguments, table: &FlagTable, providers: &[&s
         kube_api: builder.kube_api(NAME),
         use_service_account_credentials: builder.read(&generic::USE_SERVICE_ACCOUNT_CREDENTIALS),
         leader_election: builder.leader_election(),
+        leader_migration: None,
         serving: builder.serving_if_any(&feature_gates),
         controllers: builder.controllers(),
         node_filter: builder.node_filter(),

@@ -11,14 +11,15 @@ use crate::cli::{
     flags::{TypedFlag, cloud, controllers, generic, leader_election, serving::secure, webhooks},
     value::FlagValue,
 };
+use crate::controllers::leader_migration::LeaderMigration;
 use crate::flags::duration;
 
-pub(super) fn configz(arguments: &FlagArguments) -> Value {
+pub(super) fn configz(arguments: &FlagArguments, migration: Option<&LeaderMigration>) -> Value {
     let time = |flag: &TypedFlag<_>| Value::String(duration::format(arguments.read(flag)));
     json!({
         "kind": "CloudControllerManagerConfiguration",
         "apiVersion": "cloudcontrollermanager.config.k8s.io/v1alpha1",
-        "Generic": generic(arguments),
+        "Generic": generic(arguments, migration),
         "KubeCloudShared": shared(arguments),
         "NodeController": {
             "ConcurrentNodeSyncs": arguments.read(&controllers::CONCURRENT_NODE_SYNCS),
@@ -30,7 +31,7 @@ pub(super) fn configz(arguments: &FlagArguments) -> Value {
     })
 }
 
-fn generic(arguments: &FlagArguments) -> Value {
+fn generic(arguments: &FlagArguments, migration: Option<&LeaderMigration>) -> Value {
     let time = |flag: &TypedFlag<_>| Value::String(duration::format(arguments.read(flag)));
     json!({
         "Port": arguments.read(&secure::SECURE_PORT),
@@ -59,8 +60,16 @@ fn generic(arguments: &FlagArguments) -> Value {
             "enableContentionProfiling": arguments.read(&generic::CONTENTION_PROFILING),
         },
         "LeaderMigrationEnabled": arguments.read(&leader_election::ENABLE_LEADER_MIGRATION),
-        "LeaderMigration": { "leaderName": "", "resourceLock": "", "controllerLeaders": null },
+        "LeaderMigration": leader_migration(migration),
     })
+}
+
+fn leader_migration(migration: Option<&LeaderMigration>) -> Value {
+    let Some(migration) = migration else {
+        return json!({ "leaderName": "", "resourceLock": "", "controllerLeaders": null });
+    };
+    let leaders = migration.controllers.iter().map(|entry| json!({ "name": entry.name, "component": entry.component }));
+    json!({ "leaderName": migration.lease_name, "resourceLock": "leases", "controllerLeaders": leaders.collect::<Vec<_>>() })
 }
 
 fn shared(arguments: &FlagArguments) -> Value {

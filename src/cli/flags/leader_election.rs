@@ -4,9 +4,6 @@ use std::time::Duration;
 
 use super::declare_flags;
 
-const NO_MIGRATION: &str =
-    "migration from kube-controller-manager ended with Kubernetes 1.29; all controllers share one lease";
-
 declare_flags! {
     LEADER_ELECT: bool = "leader-elect" "true" "Whether replicas elect a leader; only the leader writes.";
     LEASE_DURATION: Duration = "leader-elect-lease-duration" "15s"
@@ -17,9 +14,9 @@ declare_flags! {
     RESOURCE_LOCK: String = "leader-elect-resource-lock" "leases" "Kind of the object that replicas lock; only 'leases'.";
     RESOURCE_NAME: String = "leader-elect-resource-name" "cloud-controller-manager" "Name of the Lease.";
     RESOURCE_NAMESPACE: String = "leader-elect-resource-namespace" "kube-system" "Namespace of the Lease.";
-    ENABLE_LEADER_MIGRATION: bool = "enable-leader-migration" "false" "Whether controllers migrate between lease holders."
-        [ignored(NO_MIGRATION)];
+    ENABLE_LEADER_MIGRATION: bool = "enable-leader-migration" "false"
+        "Whether some controllers run under a second lease, which several managers share while controllers move between them. Only with --leader-elect.";
     LEADER_MIGRATION_CONFIG: String = "leader-migration-config" ""
-        "File with a LeaderMigrationConfiguration. It is checked when --enable-leader-migration is set."
-            [ignored(NO_MIGRATION)];
+
+        "File with a LeaderMigrationConfiguration, read when --enable-leader-migration is set. Empty: the service, route and node-lifecycle controllers of any manager, under the lease 'cloud-provider-extraction-migration'.";
 }

@@ -346,7 +346,7 @@ async fn call_everything(cloud: &dyn CloudProvider, leadership: Leadership) -> A
 
 fn wrapped(probe: &Probe, leadership: Leadership) -> (Arc<dyn CloudProvider>, Arc<Metrics>) {
     let metrics = Arc::new(Metrics::new().unwrap());
-    (metered(Arc::new(probe.clone()), metrics.clone(), leadership, CallDeadlines::default()), metrics)
+    (metered(Arc::new(probe.clone()), metrics.clone(), leadership.into(), CallDeadlines::default()), metrics)
 }
 
 fn errors(metrics: &Metrics, call: &str, reason: &str) -> f64 {

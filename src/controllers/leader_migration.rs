@@ -1,0 +1,108 @@
+//! Under which lease each controller runs while controllers move between two managers. Pure.
+//!
+//! In: the configuration of the migration, and a controller's names. Out: the lease. Upstream: `k8s.io/controller-manager/pkg/leadermigration`.
+
+use super::names::{ControllerNames, ROUTE, SERVICE};
+
+/// What this program is called in the configuration.
+const OWN_COMPONENT: &str = "cloud-controller-manager";
+/// Stands for any component.
+const ANY_COMPONENT: &str = "*";
+
+/// Which controllers run under a second lease, which several managers share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaderMigration {
+    /// Name of the second lease, in the namespace of the first.
+    pub lease_name: String,
+    /// The controllers that move.
+    pub controllers: Vec<MigratingController>,
+}
+
+/// A controller that moves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MigratingController {
+    /// Any name of the controller.
+    pub name: String,
+    /// The program that runs it, or `*`.
+    pub component: String,
+}
+
+/// The lease that a controller runs under.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ControllerLease {
+    /// `--leader-elect-resource-name`.
+    Main,
+    /// [`LeaderMigration::lease_name`].
+    Migration,
+    /// None here: this other program runs the controller.
+    Elsewhere(String),
+}
+
+impl Default for LeaderMigration {
+    /// Upstream's, for which `--leader-migration-config` is empty: the controllers that moved out of kube-controller-manager.
+    fn default() -> Self {
+        let any = |name: &str| MigratingController { name: name.to_owned(), component: ANY_COMPONENT.to_owned() };
+        Self {
+            lease_name: "cloud-provider-extraction-migration".to_owned(),
+            controllers: ["route-controller", "service-controller", "cloud-node-lifecycle-controller"].map(any).to_vec(),
+        }
+    }
+}
+
+impl LeaderMigration {
+    /// The lease of the controller with these names. The first entry that names it decides.
+    pub fn lease_of(&self, names: &ControllerNames) -> ControllerLease {
+        match self.controllers.iter().find(|entry| is_named(names, &entry.name)) {
+            None => ControllerLease::Main,
+            Some(entry) if [OWN_COMPONENT, ANY_COMPONENT].contains(&&*entry.component) => ControllerLease::Migration,
+            Some(entry) => ControllerLease::Elsewhere(entry.component.clone()),
+        }
+    }
+}
+
+/// Go compares canonical names only, so that two of the three names of its own default fit no controller. Aliases count here, and the
+/// names that the two controllers had in kube-controller-manager.
+fn is_named(names: &ControllerNames, name: &str) -> bool {
+    let former = [SERVICE, ROUTE].contains(names) && names.client == name;
+    former || names.canonical == name || names.alias == name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::names::*, *};
+
+    fn migration(entries: &[(&str, &str)]) -> LeaderMigration {
+        let entry = |(name, component): &(&str, &str)| MigratingController {
+            name: (*name).to_owned(),
+            component: (*component).to_owned(),
+        };
+        LeaderMigration { lease_name: "m".to_owned(), controllers: entries.iter().map(entry).collect() }
+    }
+
+    #[test]
+    fn the_lease_follows_name_and_component() {
+        let elsewhere = || ControllerLease::Elsewhere("kube-controller-manager".to_owned());
+        for (entries, names, expected) in [
+            (&[][..], SERVICE, ControllerLease::Main),
+            (&[("service-lb-controller", "*")], SERVICE, ControllerLease::Migration),
+            (&[("service", "cloud-controller-manager")], SERVICE, ControllerLease::Migration),
+            (&[("service-controller", "kube-controller-manager")], SERVICE, elsewhere()),
+            (&[("service", "kube-controller-manager"), ("service", "*")], SERVICE, elsewhere()),
+            (&[("service", "*")], ROUTE, ControllerLease::Main),
+            (&[("node-controller", "*")], NODE, ControllerLease::Main),
+            (&[("node-controller", "*")], NODE_LIFECYCLE, ControllerLease::Main),
+            (&[("cloud-node", "*")], NODE, ControllerLease::Migration),
+        ] {
+            assert_eq!(migration(entries).lease_of(&names), expected, "{entries:?} {}", names.canonical);
+        }
+    }
+
+    #[test]
+    fn the_default_moves_three_controllers() {
+        let under = |names: &ControllerNames| LeaderMigration::default().lease_of(names);
+        for names in [NODE_LIFECYCLE, SERVICE, ROUTE] {
+            assert_eq!(under(&names), ControllerLease::Migration, "{}", names.canonical);
+        }
+        assert_eq!(under(&NODE), ControllerLease::Main);
+    }
+}

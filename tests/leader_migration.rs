@@ -1,0 +1,218 @@
+//! `--enable-leader-migration`: whole managers with leases of their own share a second one, under which a controller moves from one to
+//! the other. In-memory API server and fake cloud, paused clock.
+#![cfg(feature = "sandbox")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends where what it needs is missing")]
+
+use std::{sync::Arc, time::Duration};
+
+use cloud_controller_manager::{
+    app::manager::{self, ClientSource, ManagerDeps, ManagerOutcome, ManagerStartError},
+    cli,
+    metrics::Metrics,
+    node::taints,
+    providers::fake::{FakeCloud, FakeConfig},
+    runtime::{clock::Clock, leader_election::Leadership, shutdown::Shutdown},
+    sandbox::{
+        api_server::ApiServer,
+        objects::{ObjectExt, load_balancer_service},
+    },
+};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Node, Service},
+};
+use serde_json::json;
+use tokio::{task::JoinHandle, time::Instant};
+
+const SECOND: &str = "migration";
+
+/// Clients that reach the API server in-process.
+struct InProcess(ApiServer);
+
+impl ClientSource for InProcess {
+    fn component(&self, component: &str) -> Result<kube::Client, kube::Error> {
+        Ok(self.0.client_as(component))
+    }
+    fn controller(&self, account: &str, _: &Leadership) -> Result<kube::Client, kube::Error> {
+        self.component(account)
+    }
+    fn watches(&self) -> Result<kube::Client, kube::Error> {
+        self.component("shared-informers")
+    }
+}
+
+struct Cluster {
+    server: ApiServer,
+    cloud: FakeCloud,
+    file: tempfile::NamedTempFile,
+}
+
+struct Manager {
+    metrics: Arc<Metrics>,
+    stop: Shutdown,
+    task: JoinHandle<Result<ManagerOutcome, ManagerStartError>>,
+}
+
+impl Cluster {
+    /// The controllers of `leaders` move.
+    fn new(leaders: &str) -> Self {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let head = "apiVersion: controllermanager.config.k8s.io/v1\nkind: LeaderMigrationConfiguration\n";
+        std::fs::write(file.path(), format!("{head}leaderName: {SECOND}\ncontrollerLeaders: {leaders}\n")).unwrap();
+        let server = ApiServer::new(Clock::manual("2026-01-01T00:00:00Z".parse().unwrap()));
+        Self { server, cloud: FakeCloud::new(FakeConfig::any_node()), file }
+    }
+
+    /// A manager whose own lease is called `lease`.
+    fn start(&self, lease: &str) -> Manager {
+        let file = format!("--leader-migration-config={}", self.file.path().display());
+        let own = format!("--leader-elect-resource-name={lease}");
+        let flags = ["ccm", "--cloud-provider=fake", "--secure-port=0", "--configure-cloud-routes=false"];
+        let words = flags.iter().copied().chain(["--enable-leader-migration", &file, &own]);
+        let Ok(cli::CliCommand::Run(config)) = cli::parse(words.map(Into::into), &["fake"], &[]) else {
+            panic!("no help asked for")
+        };
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let parts = ManagerDeps {
+            config: *config,
+            clients: Arc::new(InProcess(self.server.clone())),
+            provider: Arc::new(self.cloud.replica()),
+            metrics: Arc::clone(&metrics),
+            clock: Clock::System,
+            set_verbosity: Arc::new(|_| ()),
+        };
+        let stop = Shutdown::new();
+        let until = stop.clone();
+        Manager { metrics, stop, task: tokio::spawn(async move { manager::run(parts, &until).await }) }
+    }
+
+    fn holder(&self, lease: &str) -> Option<String> {
+        self.server.get::<Lease>("kube-system", lease)?.spec?.holder_identity.filter(|holder| !holder.is_empty())
+    }
+
+    /// Somebody else takes a lease, whatever it says.
+    fn take(&self, lease: &str) {
+        let taken = |lease: &mut Lease| {
+            lease.spec.get_or_insert_default().holder_identity = Some("kube-controller-manager".to_owned());
+        };
+        self.server.update_with("kube-system", lease, taken);
+    }
+
+    fn join(&self, name: &str) {
+        let taint =
+            json!({"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"});
+        let node = json!({"metadata": {"name": name}, "spec": {"taints": [taint]},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        self.server.create::<Node>(&serde_json::from_value(node).unwrap());
+    }
+
+    fn is_initialised(&self, name: &str) -> bool {
+        !taints::is_uninitialized(&self.server.get::<Node>("", name).unwrap())
+    }
+
+    fn ask(&self, name: &str) {
+        self.server.create::<Service>(&load_balancer_service("default", name).annotation("a", "b"));
+    }
+
+    fn is_served(&self, name: &str) -> bool {
+        self.cloud.load_balancer_of(&format!("default/{name}")).is_some()
+    }
+}
+
+impl Manager {
+    fn holds(&self, lease: &str) -> bool {
+        self.metrics.leader_election_master_status.with_label_values(&[lease]).get() == 1.0
+    }
+}
+
+/// How long it takes until `holds`, to a tenth of a second; fails after five minutes.
+async fn until(what: &str, holds: impl Fn() -> bool) -> Duration {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(300), "not within 5 minutes: {what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    start.elapsed()
+}
+
+/// The service controller runs under the second lease, in whatever program holds it.
+const SERVICES: &str = "[{name: service-lb-controller, component: '*'}]";
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_moves_when_a_manager_ends_and_never_runs_twice() {
+    let cluster = Cluster::new(SERVICES);
+    let old = cluster.start("old");
+    until("the first holds both", || old.holds("old") && old.holds(SECOND)).await;
+    let new = cluster.start("new");
+    until("the other holds its own", || new.holds("new")).await;
+    cluster.ask("first");
+    until("the first serves", || cluster.is_served("first")).await;
+    assert!(old.holds(SECOND) && !new.holds(SECOND));
+
+    old.stop.begin();
+    let silent = until("the other holds the second lease", || {
+        assert!(!(old.holds(SECOND) && new.holds(SECOND)), "both hold it");
+        new.holds(SECOND)
+    })
+    .await;
+    assert_eq!(old.task.await.unwrap().unwrap(), ManagerOutcome::Stopped);
+    assert!(silent < Duration::from_secs(5), "it was released, and nobody held it for {silent:?}");
+    cluster.ask("second");
+    until("the other serves", || cluster.is_served("second")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_another_program_holds_the_second_lease_only_the_rest_runs() {
+    let cluster = Cluster::new(SERVICES);
+    let lease = json!({"metadata": {"name": SECOND, "namespace": "kube-system"}, "spec": {
+        "holderIdentity": "kube-controller-manager", "leaseDurationSeconds": 3600, "leaseTransitions": 0,
+        "acquireTime": "2026-01-01T00:00:00.000000Z", "renewTime": "2026-01-01T00:00:00.000000Z"}});
+    cluster.server.create::<Lease>(&serde_json::from_value(lease).unwrap());
+    let manager = cluster.start("own");
+    cluster.join("node");
+    cluster.ask("web");
+    until("the Node is initialised", || cluster.is_initialised("node")).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!cluster.is_served("web") && manager.holds("own") && !manager.holds(SECOND));
+    cluster.server.update_with("kube-system", SECOND, |lease: &mut Lease| {
+        lease.spec.get_or_insert_default().holder_identity = Some(String::new());
+    });
+    until("the Service is served", || cluster.is_served("web")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_of_the_main_lease_does_not_campaign_for_the_second() {
+    let cluster = Cluster::new(SERVICES);
+    let first = cluster.start("shared");
+    until("the first holds both", || first.holds("shared") && first.holds(SECOND)).await;
+    let second = cluster.start("shared");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let holder = cluster.holder(SECOND);
+    assert_eq!(holder, cluster.holder("shared"), "both leases name one process");
+    cluster.server.delete::<Lease>("kube-system", SECOND);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!second.holds(SECOND) && cluster.holder(SECOND).is_none_or(|now| Some(now) == holder));
+}
+
+#[tokio::test(start_paused = true)]
+async fn losing_either_lease_ends_the_process() {
+    for lease in ["own", SECOND] {
+        let cluster = Cluster::new(SERVICES);
+        let manager = cluster.start("own");
+        until("it holds both", || manager.holds("own") && manager.holds(SECOND)).await;
+        cluster.take(lease);
+        assert_eq!(manager.task.await.unwrap().unwrap(), ManagerOutcome::LeaseLost, "{lease}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_of_another_program_never_runs() {
+    let cluster = Cluster::new("[{name: service, component: kube-controller-manager}]");
+    let manager = cluster.start("own");
+    cluster.join("node");
+    cluster.ask("web");
+    until("the Node is initialised", || cluster.is_initialised("node")).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!cluster.is_served("web") && manager.holds("own"));
+    assert_eq!(cluster.holder(SECOND), None, "nothing runs under the second lease");
+}
