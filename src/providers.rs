@@ -11,7 +11,6 @@ pub fn registry() -> Registry {
         .register(azure::NAME, azure::factory)
         .with_check(azure::NAME, |request| Box::pin(azure::check::check(request)))
         .with_local(azure::NAME, azure::local_factory)
-        .with_flags(azure::flags::TITLE, azure::flags::FLAGS)
         .with_metrics::<azure::metrics::AzureMetrics>()
         .register(fake::PROVIDER_NAME, fake::factory)
         .with_local(fake::PROVIDER_NAME, fake::local_factory)

@@ -45,6 +45,7 @@ const TABLES: &[(&str, &str)] = &[("cli", "crate::controllers::names")];
 const CONFIGURATION: &[(&str, &str)] = &[
     ("src/cloud_provider/config.rs", "crate::cloud_provider::config"),
     ("src/controllers/node/config.rs", "crate::controllers::node::config"),
+    ("src/controllers/node_ipam/config.rs", "crate::controllers::node_ipam::config"),
     ("src/controllers/node_lifecycle/config.rs", "crate::controllers::node_lifecycle::config"),
     ("src/controllers/route/config.rs", "crate::controllers::route::config"),
     ("src/controllers/service/config.rs", "crate::controllers::service::config"),
@@ -67,6 +68,9 @@ const PURE_FILES: &[&str] = &[
     "src/controllers/names.rs",
     "src/controllers/node/plan.rs",
     "src/controllers/node/preview.rs",
+    "src/controllers/node_ipam/allocations.rs",
+    "src/controllers/node_ipam/cidr_set.rs",
+    "src/controllers/node_ipam/plan.rs",
     "src/controllers/node_lifecycle/mass_deletion.rs",
     "src/controllers/node_lifecycle/plan.rs",
     "src/controllers/node_lifecycle/preview.rs",

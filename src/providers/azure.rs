@@ -8,7 +8,6 @@ pub mod arm;
 pub mod auth;
 pub mod check;
 pub mod config;
-pub mod flags;
 pub mod instances;
 pub mod inventory;
 pub mod load_balancer;

@@ -37,7 +37,6 @@ const AZURE: &[(&str, &[&str])] = &[
     ("arm", &["arm::documents", "auth", "config", "metrics", "transport"]),
     ("auth", &["arm::documents", "config", "transport"]),
     ("config", &[]),
-    ("flags", &[]),
     ("arm::documents", &[]),
     ("node", &[]),
     ("operation_metrics", &["metrics"]),
