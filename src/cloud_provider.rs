@@ -29,9 +29,9 @@ use async_trait::async_trait;
 pub use error::{CloudError, CloudResult};
 pub use instances::{AddressType, Existence, InstanceMetadata, Instances, InstancesV2, NodeAddress, SecondLook};
 pub use load_balancer::{LoadBalancer, LoadBalancerIngress, LoadBalancerStatus, PortStatus};
+pub use pod_cidr_masks::{PodCidrMaskSizes, PodCidrMasks};
 pub use registry::{LocalConfig, ProviderContext, Registry};
 pub use routes::{Route, RouteChanges, RouteOutcomes, Routes};
-pub use pod_cidr_masks::{PodCidrMaskSizes, PodCidrMasks};
 pub use zones::{Zone, Zones};
 
 /// A cloud. Upstream: `cloud.go`, `Interface`.

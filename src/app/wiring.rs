@@ -55,7 +55,9 @@ pub(super) fn controllers(
             continue;
         }
         if *names == NODE_IPAM && !context.config.node_ipam.enabled {
-            wired.skipped.push((names.canonical, "pod CIDRs are not allocated here (--allocate-node-cidrs=false)".to_owned()));
+            wired
+                .skipped
+                .push((names.canonical, "pod CIDRs are not allocated here (--allocate-node-cidrs=false)".to_owned()));
             continue;
         }
         match build(*names, context, informers, provider, &mut wired)? {

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::{
     CloudError, CloudProvider, CloudResult, Clusters, Existence, InstanceMetadata, Instances, InstancesV2, LoadBalancer,
-    LoadBalancerStatus, NodeAddress, PodCidrMaskSizes, PodCidrMasks, ProviderContext, Route, RouteChanges, RouteOutcomes, Routes, SecondLook, Zone, Zones,
+    LoadBalancerStatus, NodeAddress, PodCidrMaskSizes, PodCidrMasks, ProviderContext, Route, RouteChanges, RouteOutcomes,
+    Routes, SecondLook, Zone, Zones,
 };
 use crate::{metrics::Metrics, runtime::leader_election::Leadership};
 

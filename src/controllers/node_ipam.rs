@@ -102,8 +102,7 @@ impl NodeIpamController {
         let pool = Arc::new(PodCidrPool::new(config.clone(), queue.clone(), Arc::clone(&context.metrics)));
         subscribe(informers, queue.clone(), Arc::clone(&pool));
         let (context, nodes) = (context.clone(), informers.nodes.store());
-        let reconciler =
-            PodCidrReconciler { context, config, nodes, pool, masks, merges, last_reclaim: Mutex::default() };
+        let reconciler = PodCidrReconciler { context, config, nodes, pool, masks, merges, last_reclaim: Mutex::default() };
         Ok(Arc::new(Self { queue, reconciler: Arc::new(reconciler) }))
     }
 

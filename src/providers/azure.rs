@@ -18,6 +18,7 @@ pub mod node;
 pub mod operation_metrics;
 pub mod out_of_service;
 pub mod planner;
+pub mod pod_cidr_masks;
 pub mod provider;
 pub mod routes;
 pub mod session;

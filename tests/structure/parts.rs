@@ -26,7 +26,11 @@ const AZURE: &[(&str, &[&str])] = &[
     ),
     ("provider", &["arm", "auth", "config", "load_balancer", "out_of_service", "session", "session_proxy", "transport"]),
     ("session_proxy", &["load_balancer", "session"]),
-    ("session", &["arm", "auth", "config", "instances", "inventory", "load_balancer", "planner", "routes", "transport"]),
+    (
+        "session",
+        &["arm", "auth", "config", "instances", "inventory", "load_balancer", "planner", "pod_cidr_masks", "routes", "transport"],
+    ),
+    ("pod_cidr_masks", &["arm", "arm::documents", "instances", "inventory"]),
     ("routes", &["arm", "arm::documents", "instances", "inventory", "node", "operation_metrics", "planner"]),
     ("load_balancer", &["arm", "arm::documents", "config", "inventory", "metrics", "node", "operation_metrics", "planner"]),
     ("metadata", &["arm::documents", "config", "instances", "inventory", "node", "transport"]),

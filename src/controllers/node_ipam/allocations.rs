@@ -68,7 +68,8 @@ pub(super) struct Allocations {
 impl Allocations {
     /// Nothing but the ranges of Services is taken. `clusters`: each with the prefix of its blocks.
     pub(super) fn new(clusters: &[(IpNet, u8)], services: &[IpNet]) -> Result<Self, CidrSetError> {
-        let mut sets = clusters.iter().map(|(cluster, unit)| CidrSet::new(*cluster, *unit)).collect::<Result<Vec<_>, _>>()?;
+        let mut sets =
+            clusters.iter().map(|(cluster, unit)| CidrSet::new(*cluster, *unit)).collect::<Result<Vec<_>, _>>()?;
         for set in &mut sets {
             for service in services {
                 set.occupy(service);
@@ -130,7 +131,12 @@ impl Allocations {
         Ok((cidrs, blocks.iter().map(|block| block.passed).collect()))
     }
 
-    fn allocate(&mut self, index: usize, prefix: u8, reserved: &[AllocatedBlock]) -> Result<AllocatedBlock, AllocationError> {
+    fn allocate(
+        &mut self,
+        index: usize,
+        prefix: u8,
+        reserved: &[AllocatedBlock],
+    ) -> Result<AllocatedBlock, AllocationError> {
         let set = &self.sets[index];
         let cluster = set.cluster();
         super::cidr_set::check(cluster, prefix)?;

@@ -127,11 +127,7 @@ impl CidrSet {
     }
 
     /// The same blocks in finer units. `held`: everything that is taken. The search goes on where it was.
-    pub(super) fn in_units_of<'a>(
-        &self,
-        unit: u8,
-        held: impl IntoIterator<Item = &'a IpNet>,
-    ) -> Result<Self, CidrSetError> {
+    pub(super) fn in_units_of<'a>(&self, unit: u8, held: impl IntoIterator<Item = &'a IpNet>) -> Result<Self, CidrSetError> {
         let mut finer = Self::new(self.cluster, unit)?;
         for cidr in held {
             finer.occupy(cidr);

@@ -69,14 +69,14 @@ pub(super) fn priority(change: &ObjectChange<Node>) -> Option<ReconcilePriority>
 }
 
 /// The part of a Node's spec that says its pod CIDRs.
-pub(super) fn spec(cidrs: &[IpNet]) -> Map<String, Value> {
+pub(super) fn spec_with(cidrs: &[IpNet]) -> Map<String, Value> {
     let texts: Vec<String> = cidrs.iter().map(IpNet::to_string).collect();
     Map::from_iter([("podCIDR".to_owned(), json!(texts.first())), ("podCIDRs".to_owned(), json!(texts))])
 }
 
 /// The patch that gives `node` its pod CIDRs if it is still as it is here.
 pub(super) fn patch(node: &Node, cidrs: &[IpNet]) -> Value {
-    json!({ "metadata": { "resourceVersion": node.metadata.resource_version }, "spec": spec(cidrs) })
+    json!({ "metadata": { "resourceVersion": node.metadata.resource_version }, "spec": spec_with(cidrs) })
 }
 
 /// What is known of a write that the API server did not confirm.

@@ -289,7 +289,7 @@ impl PodCidrPool {
             return None;
         }
         let cidrs = self.reserve(node, &self.prefixes()).ok().filter(|cidrs| !cidrs.is_empty())?;
-        Some(plan::spec(&cidrs))
+        Some(plan::spec_with(&cidrs))
     }
 
     /// What became of the patch that [`Self::spec_for`] was for. One that was refused is sent without pod CIDRs the next time.
@@ -344,9 +344,10 @@ impl PodCidrPool {
     pub(super) fn facts(&self) -> Vec<(String, String)> {
         let state = self.state();
         let Some(allocations) = state.allocations.as_ref() else { return Vec::new() };
-        let usage = allocations.usage().into_iter().map(|(cluster, taken, units)| {
-            (format!("blocks taken of {cluster}"), format!("{taken} of {units}"))
-        });
+        let usage = allocations
+            .usage()
+            .into_iter()
+            .map(|(cluster, taken, units)| (format!("blocks taken of {cluster}"), format!("{taken} of {units}")));
         usage.chain([("nodes with pod CIDRs".to_owned(), allocations.len().to_string())]).collect()
     }
 

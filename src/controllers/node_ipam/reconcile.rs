@@ -166,8 +166,7 @@ impl PodCidrReconciler {
 
     async fn write(&self, key: &ObjectKey, node: &Node, cidrs: &[IpNet]) -> Result<(), ApiError> {
         let body = plan::patch(node, cidrs);
-        let written =
-            self.context.writer.patch_briefly(&self.api(), key, PatchTarget::Object, PatchKind::Merge, body).await;
+        let written = self.context.writer.patch_briefly(&self.api(), key, PatchTarget::Object, PatchKind::Merge, body).await;
         written.map(|_| self.pool.confirm(node))
     }
 

@@ -13,7 +13,8 @@ use crate::controllers::node_ipam::config::{CidrAllocatorType, DEFAULT_MASK_IPV4
 impl OptionsBuilder {
     /// Upstream judges most of these flags only when pod CIDRs are allocated; so do we.
     pub(super) fn node_ipam(&mut self) -> NodeIpamConfig {
-        let is_selected = controllers::select(&self.read(&pace::CONTROLLERS)).enabled.contains(controllers::NODE_IPAM.canonical);
+        let is_selected =
+            controllers::select(&self.read(&pace::CONTROLLERS)).enabled.contains(controllers::NODE_IPAM.canonical);
         let enabled = is_selected && self.read(&cloud::ALLOCATE_NODE_CIDRS);
         let config = NodeIpamConfig {
             enabled,
@@ -33,7 +34,11 @@ impl OptionsBuilder {
     fn check_cluster_cidrs(&mut self, cidrs: &[IpNet]) {
         let flag = &cloud::CLUSTER_CIDR;
         if cidrs.is_empty() {
-            self.refuse(flag, "", "want one CIDR, or one per IP family: --allocate-node-cidrs gives nodes their pod CIDRs out of it");
+            self.refuse(
+                flag,
+                "",
+                "want one CIDR, or one per IP family: --allocate-node-cidrs gives nodes their pod CIDRs out of it",
+            );
         }
         // With routes this is told already.
         if are_of_one_family(cidrs) && !self.read(&cloud::CONFIGURE_CLOUD_ROUTES) {
@@ -65,7 +70,8 @@ impl OptionsBuilder {
         if items.len() > 2 {
             self.refuse(flag, &text, "want at most two CIDRs, one per IP family");
         }
-        let (good, bad): (Vec<_>, Vec<_>) = items.iter().map(|item| item.parse::<IpNet>().map_err(|_| item)).partition(Result::is_ok);
+        let (good, bad): (Vec<_>, Vec<_>) =
+            items.iter().map(|item| item.parse::<IpNet>().map_err(|_| item)).partition(Result::is_ok);
         for item in bad.into_iter().filter_map(Result::err) {
             let effect = if enabled { ": nodes may get its addresses" } else { "" };
             self.notices.push(format!("{item:?} in --{} is no CIDR and is ignored{effect}", flag.spec.name));

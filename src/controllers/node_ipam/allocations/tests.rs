@@ -63,10 +63,9 @@ fn what_services_and_nodes_have_is_not_given_out() {
 
 #[test]
 fn who_is_left_without_one_family_gets_nothing_of_the_other() {
-    for clusters in [
-        &[("10.10.0.0/22", 24), ("127.123.234.0/30", 30)][..],
-        &[("127.123.234.0/30", 30), ("10.10.0.0/22", 24)],
-    ] {
+    for clusters in
+        [&[("10.10.0.0/22", 24), ("127.123.234.0/30", 30)][..], &[("127.123.234.0/30", 30), ("10.10.0.0/22", 24)]]
+    {
         let prefixes: Vec<u8> = clusters.iter().map(|(_, prefix)| *prefix).collect();
         let mut allocations = cluster(clusters, &[]);
         reserve(&mut allocations, "first", &prefixes).unwrap();

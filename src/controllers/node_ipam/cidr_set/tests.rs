@@ -64,10 +64,8 @@ fn shorter_prefixes_take_aligned_runs() {
 
 #[test]
 fn finer_units_keep_what_is_taken() {
-    let table = [
-        ("127.123.234.0/30", 31, 32, "127.123.234.0/31", 0b0011),
-        ("beef:1234::/30", 31, 32, "beef:1236::/31", 0b1100),
-    ];
+    let table =
+        [("127.123.234.0/30", 31, 32, "127.123.234.0/31", 0b0011), ("beef:1234::/30", 31, 32, "beef:1236::/31", 0b1100)];
     for (cluster, unit, finer, taken, expected) in table {
         let mut coarse = set(cluster, unit);
         coarse.occupy(&net(taken));
@@ -139,7 +137,11 @@ fn a_unit_is_free_when_its_last_holder_is_gone() {
         ("10.42.4.0/22", false, 0),
         ("10.42.4.0/22", false, 0),
     ] {
-        if occupies { set.occupy(&net(cidr)) } else { set.release(&net(cidr)) }
+        if occupies {
+            set.occupy(&net(cidr))
+        } else {
+            set.release(&net(cidr))
+        }
         assert_eq!(set.taken(), taken, "{cidr} {occupies}");
     }
 }
