@@ -157,7 +157,11 @@ async fn five_thousand_nodes_cost_no_more_requests_than_without() {
         let cluster = Cluster::new();
         (0..5_000).for_each(|index| cluster.join(&format!("node-{index}"), Taint::Uninitialized));
         let flags = ["--cluster-cidr=10.0.0.0/8", "--configure-cloud-routes=false"];
-        if allocates { drop(cluster.start(&flags)) } else { cluster.start_without(&flags) }
+        if allocates {
+            drop(cluster.start(&flags))
+        } else {
+            cluster.start_without(&flags)
+        }
         cluster.until(|cluster| cluster.all_initialised(), "initialised").await;
         pass(60).await;
         if allocates {

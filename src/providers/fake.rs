@@ -35,8 +35,7 @@ pub use state::{FakeLoadBalancer, FakePort, FakeRoute};
 
 use crate::cloud_provider::{
     CloudProvider, CloudResult, Clusters, Instances, InstancesV2, LoadBalancer, LocalConfig, PodCidrMasks, ProviderContext,
-    Routes, Zones,
-    registry::ProviderConfig,
+    Routes, Zones, registry::ProviderConfig,
 };
 
 /// Builds the provider for [`crate::cloud_provider::Registry`].

@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use cloud_controller_manager::sandbox::{
-    api_server::RequestRecord,
-    faults::Crash,
-    http::Verb,
-};
+use cloud_controller_manager::sandbox::{api_server::RequestRecord, faults::Crash, http::Verb};
 use k8s_openapi::api::core::v1::Node;
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
@@ -40,7 +36,11 @@ async fn leaders_in_turn_give_no_cidr_twice() {
             }
             cluster.assert_disjoint();
             if random.random_bool(0.4) {
-                if random.random_bool(0.5) { leader.kill() } else { leader.stop() }
+                if random.random_bool(0.5) {
+                    leader.kill()
+                } else {
+                    leader.stop()
+                }
                 leader = cluster.campaign(FLAGS);
                 pass(random.random_range(0..40)).await;
             }

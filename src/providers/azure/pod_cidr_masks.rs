@@ -100,8 +100,8 @@ mod tests {
 
     #[test]
     fn tags_say_prefix_lengths_or_nothing() {
-        let set: ResourceId =
-            "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/v".parse().unwrap();
+        let set = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/v";
+        let set = ResourceId::parse(set).unwrap();
         for (tag, value, expected) in [
             (TAG_IPV4, "26", Some(26)),
             ("kubernetesnodecidrmaskipv4", " 26 ", Some(26)),

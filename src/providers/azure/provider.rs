@@ -36,8 +36,8 @@ use super::{
     session_proxy,
 };
 use crate::cloud_provider::{
-    CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer, PodCidrMasks, ProviderContext, Routes, Zones,
-    registry::ProviderConfig,
+    CloudError, CloudProvider, CloudResult, Instances, InstancesV2, LoadBalancer, PodCidrMasks, ProviderContext, Routes,
+    Zones, registry::ProviderConfig,
 };
 
 /// What is said while `disableCloudProvider` holds.

@@ -15,8 +15,8 @@ use super::{
     config::{FakeConfig, GeneratedInstances, InstancePresence, InstanceSpec, PodCidrMaskSpec, PowerState, provider_id_of},
 };
 use crate::cloud_provider::{
-    AddressType, CloudError, CloudResult, Clusters, InstanceMetadata, Instances, InstancesV2, NodeAddress,
-    PodCidrMaskSizes, PodCidrMasks, Zone, Zones,
+    AddressType, CloudError, CloudResult, Clusters, InstanceMetadata, Instances, InstancesV2, NodeAddress, PodCidrMaskSizes,
+    PodCidrMasks, Zone, Zones,
 };
 
 /// The addresses a kubelet was told to use. Upstream: `cloud-provider/api/well_known_annotations.go`.
