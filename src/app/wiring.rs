@@ -113,7 +113,8 @@ fn pod_cidrs(
     provider: &dyn CloudProvider,
     config: &ManagerConfig,
 ) -> Result<Arc<node_ipam::NodeIpamController>, ManagerStartError> {
-    let merges = config.controllers.contains(NODE.canonical);
+    let has_instances = provider.instances_v2().is_some() || provider.instances().is_some();
+    let merges = has_instances && config.controllers.contains(NODE.canonical);
     let built = node_ipam::NodeIpamController::new(own, informers, provider, config.node_ipam.clone(), merges);
     built.map_err(|reason| WiringError { controller: NODE_IPAM.canonical, reason: reason.to_string() }.into())
 }

@@ -134,6 +134,7 @@ impl NodeIpamController {
                 }
                 Err(ReadError::Failed(error)) => {
                     tracing::warn!(error, "cannot list Nodes, trying again");
+                    pool.decide(PoolPhase::Refused(format!("Nodes cannot be listed: {error}")));
                     if started.elapsed() >= READ_LIMIT {
                         return false;
                     }

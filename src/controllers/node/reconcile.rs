@@ -76,10 +76,17 @@ impl NodeController {
     pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
         let Some(node) = self.current(key) else { return ReconcileResult::Done };
         let outcome = self.reconcile_node(key, Arc::clone(&node)).await;
-        if let Some(pod_cidrs) = self.pod_cidrs.as_ref().filter(|_| outcome != ReconcileResult::Done) {
-            pod_cidrs.go_ahead(&node);
+        if outcome != ReconcileResult::Done {
+            self.give_pod_cidrs_apart(&node);
         }
         outcome
+    }
+
+    /// The Node is not initialised now: its pod CIDRs do not wait for that.
+    fn give_pod_cidrs_apart(&self, node: &Node) {
+        if let Some(pod_cidrs) = &self.pod_cidrs {
+            pod_cidrs.go_ahead(node);
+        }
     }
 
     async fn reconcile_node(&self, key: &ObjectKey, mut node: Arc<Node>) -> ReconcileResult {
@@ -160,6 +167,8 @@ impl NodeController {
                 Err(ReconcileResult::RequeueAfter(slowly, plan::NO_INSTANCE.to_owned()))
             }
             Err(error) => {
+                // Also when somebody else initialises the Node, so that there is nothing to come back for.
+                self.give_pod_cidrs_apart(node);
                 self.context.events.record(events::metadata_failed(node, &error));
                 Err(plan::after_cloud_error(&error, slowly))
             }

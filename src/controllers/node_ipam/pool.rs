@@ -39,7 +39,7 @@ pub(super) enum PoolPhase {
     Reading,
     /// Patches of the former leader may be under way.
     Quarantined,
-    /// What Nodes have cannot be taken in, and why.
+    /// What Nodes have cannot be read or taken in, and why.
     Refused(String),
     Open,
 }
