@@ -150,8 +150,8 @@ impl CloudProvider for MeteredProvider<dyn CloudProvider> {
 
 #[async_trait]
 impl PodCidrMasks for MeteredProvider<dyn PodCidrMasks> {
-    async fn pod_cidr_masks(&self, node: &Node) -> CloudResult<PodCidrMaskSizes> {
-        self.meter.read("pod_cidr_masks", self.inner.pod_cidr_masks(node)).await
+    async fn mask_sizes(&self, node: &Node) -> CloudResult<PodCidrMaskSizes> {
+        self.meter.read("mask_sizes", self.inner.mask_sizes(node)).await
     }
 }
 

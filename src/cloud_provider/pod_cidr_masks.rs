@@ -18,5 +18,5 @@ pub struct PodCidrMaskSizes {
 #[async_trait]
 pub trait PodCidrMasks: Send + Sync {
     /// What the cloud wants for `node`, which has a provider id. An error keeps the Node waiting: nobody can change the size later.
-    async fn pod_cidr_masks(&self, node: &Node) -> CloudResult<PodCidrMaskSizes>;
+    async fn mask_sizes(&self, node: &Node) -> CloudResult<PodCidrMaskSizes>;
 }

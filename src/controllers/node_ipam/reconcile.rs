@@ -102,7 +102,7 @@ impl PodCidrReconciler {
         let (CidrAllocatorType::CloudAllocator, Some(masks)) = (self.config.allocator, &self.masks) else {
             return Ok(flags);
         };
-        let told = masks.pod_cidr_masks(node).await?;
+        let told = masks.mask_sizes(node).await?;
         let of_family = |cluster: &IpNet| if cluster.addr().is_ipv4() { told.ipv4 } else { told.ipv6 };
         let prefixes = self.config.cluster_cidrs.iter().zip(flags);
         Ok(prefixes.map(|(cluster, flag)| of_family(cluster).unwrap_or(flag)).collect())

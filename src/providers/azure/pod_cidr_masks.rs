@@ -69,7 +69,7 @@ impl AzurePodCidrMasks {
 
 #[async_trait]
 impl PodCidrMasks for AzurePodCidrMasks {
-    async fn pod_cidr_masks(&self, node: &Node) -> CloudResult<PodCidrMaskSizes> {
+    async fn mask_sizes(&self, node: &Node) -> CloudResult<PodCidrMaskSizes> {
         let Some(wanted) = ownership::metadata_query(node) else { return Ok(PodCidrMaskSizes::default()) };
         let found = self.inventory.look_up(&[wanted], Freshness::Cached).await.pop();
         let found = found.ok_or_else(|| CloudError::failed("the inventory did not answer"))?;

@@ -106,8 +106,8 @@ impl InstancesV2 for SessionProxy {
 
 #[async_trait]
 impl PodCidrMasks for SessionProxy {
-    async fn pod_cidr_masks(&self, node: &Node) -> CloudResult<PodCidrMaskSizes> {
-        self.session()?.pod_cidr_masks.pod_cidr_masks(node).await
+    async fn mask_sizes(&self, node: &Node) -> CloudResult<PodCidrMaskSizes> {
+        self.session()?.pod_cidr_masks.mask_sizes(node).await
     }
 }
 

@@ -260,7 +260,7 @@ impl Instances for FakeCloud {
 
 #[async_trait]
 impl PodCidrMasks for FakeCloud {
-    async fn pod_cidr_masks(&self, node: &Node) -> CloudResult<PodCidrMaskSizes> {
+    async fn mask_sizes(&self, node: &Node) -> CloudResult<PodCidrMaskSizes> {
         let answer = |config: &FakeConfig| {
             let PodCidrMaskSpec { ipv4, ipv6 } = config.by_node(node).into_instance()?.spec.pod_cidr_masks;
             Ok(PodCidrMaskSizes { ipv4, ipv6 })
