@@ -8,7 +8,7 @@ CARGO_TARGET_DIR ?= target
 # The binary of the image needs no shared library. Its relocations are packed: else they are a megabyte that each start reads.
 STATIC_TARGET ?= $(shell uname -m)-unknown-linux-gnu
 STATIC_FLAGS := -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs
-# Which features: --no-default-features is without PFX files and completions.
+# Which features: "--no-default-features --features azure" is without PFX files and completions.
 STATIC_FEATURES ?=
 # Bytes that the binary of the image may have, with the default features.
 STATIC_BYTES ?= 17000000
@@ -38,7 +38,7 @@ demo: ## Run the whole manager on an in-memory cluster and cloud; DEMO_FLAGS=--e
 	$(CARGO) run --locked --quiet --features sandbox -- demo $(DEMO_FLAGS)
 
 test: ## All tests, the end-to-end suite on a real kube-apiserver included (built once on Debian 12)
-	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS && $(CARGO) test --locked --features sandbox
+	KUBEBUILDER_ASSETS="$$(.ci/envtest)" && export KUBEBUILDER_ASSETS && $(CARGO) test --locked --features sandbox --no-fail-fast
 
 unit: ## Tests that need neither kube-apiserver nor etcd
 	$(CARGO) test --locked --features sandbox --lib --bins
@@ -71,6 +71,7 @@ fmt: ## Check the formatting
 clippy: ## Lints, all of them errors
 	$(CARGO) clippy --locked --all-targets --features sandbox -- -D warnings
 	$(CARGO) clippy --locked --no-default-features -- -D warnings
+	$(CARGO) clippy --locked --no-default-features --features azure -- -D warnings
 
 api-docs: ## Build the API documentation, warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --features sandbox --document-private-items

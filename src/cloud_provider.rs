@@ -11,6 +11,7 @@
 #![warn(missing_docs)]
 
 pub(crate) mod config;
+pub mod conformance;
 mod error;
 pub mod helpers;
 mod instances;

@@ -1,5 +1,6 @@
 //! Providers. Each implements [`crate::cloud_provider`] and knows no controller.
 
+#[cfg(feature = "azure")]
 pub mod azure;
 pub mod fake;
 
@@ -7,11 +8,18 @@ use crate::cloud_provider::Registry;
 
 /// The providers that ship.
 pub fn registry() -> Registry {
-    Registry::new()
+    let registry =
+        Registry::new().register(fake::PROVIDER_NAME, fake::factory).with_local(fake::PROVIDER_NAME, fake::local_factory);
+    #[cfg(feature = "azure")]
+    let registry = with_azure(registry);
+    registry
+}
+
+#[cfg(feature = "azure")]
+fn with_azure(registry: Registry) -> Registry {
+    registry
         .register(azure::NAME, azure::factory)
         .with_check(azure::NAME, |request| Box::pin(azure::check::check(request)))
         .with_local(azure::NAME, azure::local_factory)
         .with_metrics::<azure::metrics::AzureMetrics>()
-        .register(fake::PROVIDER_NAME, fake::factory)
-        .with_local(fake::PROVIDER_NAME, fake::local_factory)
 }

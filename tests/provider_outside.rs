@@ -1,5 +1,5 @@
 //! A provider outside of this crate has flags and metrics of its own: they are read, shown in the help and on the reference pages, and
-//! counted. Its code is in `docs/guides/writing-a-provider.md`, too.
+//! counted. It is the example of `docs/guides/writing-a-provider.md`.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{ffi::OsString, sync::Arc};
@@ -12,22 +12,9 @@ use cloud_controller_manager::{
 };
 use example::{ExampleMetrics, FLAGS, REGION};
 
-mod example {
-    // In the guide, without its indentation.
-    use cloud_controller_manager::{flags::declare_flags, metrics::declare_metrics};
-
-    declare_flags! {
-        REGION: String = "example-region" "north" "Region of the machines.";
-    }
-
-    declare_metrics! {
-        /// Metrics of this provider.
-        ExampleMetrics {
-            api_requests: counter "example_api_requests_total" ["operation"] "[ALPHA] Requests to the cloud's API.";
-        }
-    }
-    // Up to here.
-}
+#[path = "../docs/guides/example-provider/provider.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the example is a file of a crate of its own")]
+mod example;
 
 /// What the factory was given, in its error.
 fn factory(config: &ProviderConfig) -> CloudResult<Arc<dyn CloudProvider>> {
@@ -129,10 +116,22 @@ fn the_metric_is_counted_and_on_the_reference_page() {
 }
 
 #[test]
-fn the_guide_shows_this_code() {
-    let source = include_str!("provider_outside.rs");
-    let (_, code) = source.split_once("without its indentation.\n").unwrap();
-    let (code, _) = code.split_once("    // Up to here.").unwrap();
-    let lines: Vec<_> = code.trim_end().lines().map(|line| line.strip_prefix("    ").unwrap_or(line)).collect();
-    assert!(include_str!("../docs/guides/writing-a-provider.md").contains(&lines.join("\n")), "{lines:#?}");
+fn the_guide_shows_the_tables_of_the_example() {
+    let (guide, source) =
+        (include_str!("../docs/guides/writing-a-provider.md"), include_str!("../docs/guides/example-provider/provider.rs"));
+    for table in ["declare_flags! {", "declare_metrics! {"] {
+        let (_, code) = source.split_once(&format!("\n{table}")).unwrap();
+        let (rows, _) = code.split_once("\n}").unwrap();
+        assert!(guide.contains(&format!("{table}{rows}\n}}")), "{table}{rows}");
+    }
+}
+
+#[test]
+fn the_example_is_short() {
+    let files = [
+        include_str!("../docs/guides/example-provider/provider.rs"),
+        include_str!("../docs/guides/example-provider/main.rs"),
+    ];
+    let lines: usize = files.iter().map(|text| text.lines().count()).sum();
+    assert!(lines <= 300, "{lines} lines");
 }

@@ -44,7 +44,7 @@ pub trait LoadBalancer: Send + Sync {
     /// Deletes the load balancer and all that belongs to it; success when nothing is left, also when nothing was there.
     async fn ensure_load_balancer_deleted(&self, cluster: &str, service: &Service) -> CloudResult<()>;
 
-    /// What [`LoadBalancer::ensure_load_balancer`] would do, for people to read. Writes nothing.
+    /// What [`LoadBalancer::ensure_load_balancer`] would do, for people to read; empty when nothing. Writes nothing.
     async fn plan_load_balancer(&self, cluster: &str, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<String> {
         let _ = (cluster, service, nodes);
         Err(CloudError::NotImplemented)

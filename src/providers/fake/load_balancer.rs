@@ -122,7 +122,7 @@ impl LoadBalancer for FakeCloud {
             let plan = self.with_state(|config, memory| {
                 plan(memory.clone(), |memory| memory.next_to_ensure(&config.load_balancers.address_pool, &wanted))
             })?;
-            Ok(if plan.is_empty() { "nothing to do".to_owned() } else { plan.join("\n") })
+            Ok(plan.join("\n"))
         };
         self.call(CallName::PlanLoadBalancer, &service_key(service), body).await
     }

@@ -292,8 +292,13 @@ impl AzureLoadBalancers {
         self.record_warnings(service, checked.as_ref().ok().and_then(|(_, left_out)| left_out.as_ref()));
         let (spec, _) = checked?;
         let ask = ServiceRequest::Ensure(Arc::clone(&spec));
-        self.run_request(request, service, &ask, urgency).await?;
-        let addresses = status(&self.pipeline.context.observer.cached(), &spec, &self.settings);
+        let ended = self.run_request(request, service, &ask, urgency).await;
+        let observer = &self.pipeline.context.observer;
+        let addresses = status(&observer.cached(), &spec, &self.settings);
+        if addresses.is_empty() {
+            observer.invalidate_public_ips_without_address();
+        }
+        ended?;
         if addresses.is_empty() {
             return Err(CloudError::failed("the load balancer has no address for the Service yet"));
         }

@@ -206,6 +206,15 @@ impl NetworkObserver {
         self.lock().cache.invalidate(what);
     }
 
+    /// What is known of public IPs without address that front ends have may be wrong: a process that ended had them made, and the list
+    /// that this one read showed them half-made.
+    pub fn invalidate_public_ips_without_address(&self) {
+        let mut state = self.lock();
+        for id in effects::attached_without_address(&state.cache.observed()) {
+            state.cache.invalidate(NetworkCacheKey::PublicIp(id));
+        }
+    }
+
     /// Tells the zones of the region, for [`ObservedNetwork::zones`].
     pub fn set_zones(&self, zones: Vec<String>) {
         self.lock().cache.set_zones(zones);

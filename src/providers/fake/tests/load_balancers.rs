@@ -80,7 +80,7 @@ async fn ensure_update_and_delete() {
     assert_eq!(cloud.load_balancer_of("default/web").unwrap().hosts, ["a", "b"]);
     ensure(&cloud, &web, &["a", "b"]).await.unwrap();
     assert_eq!(cloud.write_count(), 4, "nothing to do");
-    assert_eq!(cloud.plan_load_balancer(CLUSTER, &web, &nodes(&["a", "b"])).await.unwrap(), "nothing to do");
+    assert_eq!(cloud.plan_load_balancer(CLUSTER, &web, &nodes(&["a", "b"])).await.unwrap(), "");
     cloud.update_load_balancer(CLUSTER, &web, &nodes(&["c"])).await.unwrap();
     assert_eq!(cloud.load_balancer_of("default/web").unwrap().hosts, ["c"]);
     let status = cloud.get_load_balancer(CLUSTER, &web).await.unwrap().unwrap();

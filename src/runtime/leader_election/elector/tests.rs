@@ -266,7 +266,8 @@ async fn a_crashed_leader_is_followed_after_its_lease_and_not_before() {
     let died = Instant::now();
     second.leadership.acquired().await;
     let silent = died.elapsed().as_secs_f64();
-    assert!((13.0..18.0).contains(&silent), "took over after {silent} s");
+    // The standby counts the 15 s from when it saw the last renewal: at most 2 s before the death, at most a poll of 4.4 s after.
+    assert!((13.0..19.5).contains(&silent), "took over after {silent} s");
     assert_eq!(server.holder().as_deref(), Some("b"));
 }
 

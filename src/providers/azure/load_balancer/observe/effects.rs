@@ -1,13 +1,16 @@
 //! What a write does to other documents than its own, and what is doubtful when it failed. Pure.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::network_query::NetworkCacheKey;
-use crate::providers::azure::arm::{
-    ArmError, ArmErrorClass, ResourceId,
-    document::SubResource,
-    network::{ArmLoadBalancer, BackendAddressPool, PublicIpAddress},
-    spelling,
+use crate::providers::azure::{
+    arm::{
+        ArmError, ArmErrorClass, ResourceId,
+        document::SubResource,
+        network::{ArmLoadBalancer, BackendAddressPool, PublicIpAddress},
+        spelling,
+    },
+    planner::load_balancer::observed::ObservedNetwork,
 };
 
 /// Which front end of a load balancer each public IP is at.
@@ -36,6 +39,21 @@ pub(super) fn on_public_ip(
     }
     let now = ResourceId::parse(public_ip.id.as_deref()?).ok().and_then(|id| attachments.get(&id));
     (was || now.is_some()).then(|| now.cloned())
+}
+
+/// Public IPs that front ends have and that show no address.
+pub(super) fn attached_without_address(observed: &ObservedNetwork) -> Vec<ResourceId> {
+    let has_address =
+        |known: &PublicIpAddress| known.properties.as_ref().is_some_and(|properties| properties.ip_address.is_some());
+    let without = observed.public_ips.iter().filter(|known| !has_address(known));
+    let mut ids: Vec<ResourceId> = without.filter_map(|known| ResourceId::parse(known.id.as_deref()?).ok()).collect();
+    if ids.is_empty() {
+        return ids;
+    }
+    let attached: HashSet<ResourceId> =
+        observed.load_balancers.iter().flat_map(|balancer| attachments(balancer).into_keys()).collect();
+    ids.retain(|id| attached.contains(id));
+    ids
 }
 
 fn is_below(part: &str, id: &ResourceId) -> bool {

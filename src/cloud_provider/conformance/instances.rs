@@ -1,0 +1,115 @@
+//! Checks of [`InstancesV2`]. In: a fixture. Out: what the provider says of machines that come, stop, go, and cannot be asked about.
+
+use std::{future::Future, time::Duration};
+
+use k8s_openapi::api::core::v1::Node;
+use tokio::time::{Instant, sleep};
+
+use super::{
+    CloudFixture,
+    objects::{name_of, shared, with_provider_id},
+    process::Process,
+    report::{AtStep, CheckResult, require},
+};
+use crate::cloud_provider::{Existence, InstanceMetadata, InstancesV2};
+
+async fn metadata(instances: &dyn InstancesV2, node: &Node) -> CheckResult<InstanceMetadata> {
+    let found = instances.instance_metadata(node).await.at("instance_metadata")?;
+    require(found.is_some(), || format!("instance_metadata knows no machine of {}", name_of(node)))?;
+    Ok(found.unwrap_or_default())
+}
+
+/// How old an answer may be: the node-lifecycle controller asks again each few seconds, and waits longer than this before it acts.
+const FRESHNESS: Duration = Duration::from_secs(600);
+/// Between two questions.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// The first answer that `fits`, or the last one when time is up.
+async fn eventually<T, F: Future<Output = T>>(ask: impl Fn() -> F, fits: impl Fn(&T) -> bool) -> T {
+    let end = Instant::now() + FRESHNESS;
+    loop {
+        let answer = ask().await;
+        if fits(&answer) || Instant::now() >= end {
+            return answer;
+        }
+        sleep(PERIOD).await;
+    }
+}
+
+/// A Node that was initialised from `instance_metadata`.
+async fn initialised(instances: &dyn InstancesV2, node: &Node) -> CheckResult<Node> {
+    Ok(with_provider_id(node, &metadata(instances, node).await?.provider_id))
+}
+
+pub(super) async fn a_machine_is_described_the_same_by_name_and_by_provider_id(fixture: &dyn CloudFixture) -> CheckResult {
+    let node = fixture.add_machine("described").await.at("add_machine")?;
+    let process = Process::start(fixture, std::slice::from_ref(&node), &[]).await?;
+    let instances = process.instances()?;
+    let by_name = metadata(instances.as_ref(), &node).await?;
+    let scheme = format!("{}://", process.name());
+    require(by_name.provider_id.starts_with(&scheme), || format!("{:?} is not {scheme}…", by_name.provider_id))?;
+    require(!by_name.node_addresses.is_empty(), || "the machine has no address".to_owned())?;
+    let by_id = metadata(instances.as_ref(), &with_provider_id(&node, &by_name.provider_id)).await?;
+    require(by_name == by_id, || format!("by name {by_name:?}, by provider id {by_id:?}"))?;
+    let exists = instances.existence(&with_provider_id(&node, &by_name.provider_id)).await;
+    require(exists == Existence::Exists, || format!("existence is {exists:?}"))
+}
+
+pub(super) async fn a_batch_answers_as_single_calls_do(fixture: &dyn CloudFixture) -> CheckResult {
+    let nodes =
+        [fixture.add_machine("batch-a").await.at("add_machine")?, fixture.add_machine("batch-b").await.at("add_machine")?];
+    let process = Process::start(fixture, &nodes, &[]).await?;
+    let instances = process.instances()?;
+    let batch = instances.instance_metadata_batch(&shared(&nodes)).await;
+    require(batch.len() == nodes.len(), || format!("{} answers for {} Nodes", batch.len(), nodes.len()))?;
+    for (node, answer) in nodes.iter().zip(batch) {
+        let single = instances.instance_metadata(node).await;
+        require(answer == single, || format!("{}: alone {single:?}, in a batch {answer:?}", name_of(node)))?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_removed_machine_is_gone(fixture: &dyn CloudFixture) -> CheckResult {
+    let node = fixture.add_machine("removed").await.at("add_machine")?;
+    let process = Process::start(fixture, std::slice::from_ref(&node), &[]).await?;
+    let instances = process.instances()?;
+    let node = initialised(instances.as_ref(), &node).await?;
+    fixture.remove_machine(&node).await.at("remove_machine")?;
+    let existence = eventually(|| instances.existence(&node), |existence| *existence == Existence::Gone).await;
+    require(existence == Existence::Gone, || format!("existence is {existence:?}"))?;
+    let described = instances.instance_metadata(&node).await;
+    require(!matches!(described, Ok(Some(_))), || format!("instance_metadata says {described:?}"))
+}
+
+pub(super) async fn a_stopped_machine_is_shut_down_and_exists(fixture: &dyn CloudFixture) -> CheckResult {
+    let node = fixture.add_machine("stopped").await.at("add_machine")?;
+    let process = Process::start(fixture, std::slice::from_ref(&node), &[]).await?;
+    let instances = process.instances()?;
+    let node = initialised(instances.as_ref(), &node).await?;
+    let running = instances.instance_shutdown(&node).await.at("instance_shutdown")?;
+    require(!running, || "a running machine is said to be shut down".to_owned())?;
+    fixture.stop_machine(&node).await.at("stop_machine")?;
+    let stopped = eventually(|| instances.instance_shutdown(&node), |stopped| *stopped == Ok(true)).await;
+    require(stopped.at("instance_shutdown")?, || "a stopped machine is said to run".to_owned())?;
+    let existence = instances.existence(&node).await;
+    require(existence == Existence::Exists, || format!("a stopped machine: existence is {existence:?}"))
+}
+
+pub(super) async fn an_outage_proves_nothing(fixture: &dyn CloudFixture) -> CheckResult {
+    let node = fixture.add_machine("unreachable").await.at("add_machine")?;
+    let process = Process::start(fixture, std::slice::from_ref(&node), &[]).await?;
+    let instances = process.instances()?;
+    let node = initialised(instances.as_ref(), &node).await?;
+    fixture.set_outage(true).await.at("set_outage")?;
+    let existence = instances.existence(&node).await;
+    fixture.set_outage(false).await.at("set_outage")?;
+    require(existence != Existence::Gone, || "a cloud that does not answer is taken for a machine that is gone".to_owned())
+}
+
+pub(super) async fn a_node_of_another_cloud_is_not_gone(fixture: &dyn CloudFixture) -> CheckResult {
+    let node = fixture.add_machine("foreign").await.at("add_machine")?;
+    let node = with_provider_id(&node, "another-cloud://zone/foreign");
+    let process = Process::start(fixture, std::slice::from_ref(&node), &[]).await?;
+    let existence = process.instances()?.existence(&node).await;
+    require(existence != Existence::Gone, || "the Node would be deleted".to_owned())
+}

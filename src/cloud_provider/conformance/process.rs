@@ -1,0 +1,119 @@
+//! A process of the provider: initialised, leading, and mortal. In: a fixture and what the process knows of the cluster. Out: the
+//! provider's parts, until the process is killed.
+
+use std::{convert::Infallible, sync::Arc};
+
+use http::{Request, Response, StatusCode};
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::client::Body;
+use tokio::sync::watch;
+
+use super::{
+    CloudFixture,
+    report::{AtStep, CheckResult, needed, require},
+};
+use crate::{
+    cloud_provider::{CloudError, CloudProvider, CloudResult, InstancesV2, LoadBalancer, ProviderContext, Routes},
+    metrics::Metrics,
+    runtime::{
+        clock::Clock,
+        events::EventRecorder,
+        leader_election::{Leadership, LeadershipState},
+        shutdown::Shutdown,
+        store::InformerStore,
+    },
+};
+
+/// One process. Dropping it kills it: it may not write any more, and its tasks end.
+pub(super) struct Process {
+    provider: Arc<dyn CloudProvider>,
+    leadership: watch::Sender<LeadershipState>,
+    shutdown: Shutdown,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.leadership.send_replace(LeadershipState::Standby);
+        self.shutdown.begin();
+    }
+}
+
+impl Process {
+    /// A process that leads.
+    pub(super) async fn start(fixture: &dyn CloudFixture, nodes: &[Node], services: &[Service]) -> CheckResult<Self> {
+        Self::start_as(fixture, LeadershipState::Unopposed, nodes, services).await
+    }
+
+    async fn start_as(
+        fixture: &dyn CloudFixture,
+        state: LeadershipState,
+        nodes: &[Node],
+        services: &[Service],
+    ) -> CheckResult<Self> {
+        let provider = fixture.provider().await.at("making the provider")?;
+        let (sender, leadership) = Leadership::channel();
+        sender.send_replace(state);
+        let shutdown = Shutdown::new();
+        let context = context(leadership, shutdown.clone(), nodes, services).at("making its context")?;
+        let process = Self { provider, leadership: sender, shutdown };
+        process.provider.initialize(fixture.context(context)).await.at("initialize")?;
+        Ok(process)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.provider.provider_name()
+    }
+
+    pub(super) fn load_balancer(&self) -> CheckResult<Arc<dyn LoadBalancer>> {
+        needed(self.provider.load_balancer(), "load balancers")
+    }
+
+    pub(super) fn instances(&self) -> CheckResult<Arc<dyn InstancesV2>> {
+        needed(self.provider.instances_v2(), "InstancesV2")
+    }
+
+    pub(super) fn routes(&self) -> CheckResult<Arc<dyn Routes>> {
+        needed(self.provider.routes(), "routes")
+    }
+}
+
+fn context(
+    leadership: Leadership,
+    shutdown: Shutdown,
+    nodes: &[Node],
+    services: &[Service],
+) -> CloudResult<ProviderContext> {
+    let metrics = Metrics::new().map_err(|error| CloudError::failed(error.to_string()))?;
+    Ok(ProviderContext {
+        client: kube::Client::new(tower::service_fn(not_found), "default"),
+        leadership,
+        shutdown,
+        clock: Clock::System,
+        metrics: Arc::new(metrics),
+        nodes: InformerStore::of(nodes.iter().cloned()),
+        services: InformerStore::of(services.iter().cloned()),
+        events: EventRecorder::channel("conformance").0,
+    })
+}
+
+async fn not_found(_: Request<Body>) -> Result<Response<Body>, Infallible> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    Ok(response)
+}
+
+/// The name is the scheme of provider ids, and what `--cloud-provider` takes.
+pub(super) async fn the_name_fits_provider_ids(fixture: &dyn CloudFixture) -> CheckResult {
+    let process = Process::start(fixture, &[], &[]).await?;
+    let name = process.name();
+    let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    require(!name.is_empty() && name.chars().all(fits), || format!("{name:?} is not of a-z, 0-9 and -"))
+}
+
+/// Every replica initialises the provider; a standby must not write.
+pub(super) async fn a_start_writes_nothing(fixture: &dyn CloudFixture) -> CheckResult {
+    let before = fixture.contents().await;
+    let _standby = Process::start_as(fixture, LeadershipState::Standby, &[], &[]).await?;
+    let after = fixture.contents().await;
+    require(before == after, || "initialize on a standby changed the cloud".to_owned())
+}

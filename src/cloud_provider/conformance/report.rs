@@ -1,0 +1,95 @@
+//! What the checks found. In: how each ended. Out: a table, and whether the provider conforms.
+
+use std::fmt;
+
+use crate::cloud_provider::{CloudError, CloudResult};
+
+/// How a check ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CheckOutcome {
+    /// The provider does what the controllers rely on.
+    Passed,
+    /// The provider or the fixture lacks what the check needs; which part.
+    Skipped(String),
+    /// What the provider did instead.
+    Failed(String),
+}
+
+/// The checks in the order in which they ran.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ConformanceReport {
+    /// Name of each check, and how it ended.
+    pub checks: Vec<(&'static str, CheckOutcome)>,
+}
+
+impl ConformanceReport {
+    pub(super) fn add(&mut self, name: &'static str, outcome: CheckOutcome) {
+        self.checks.push((name, outcome));
+    }
+
+    /// Whether no check failed.
+    pub fn conforms(&self) -> bool {
+        !self.checks.iter().any(|(_, outcome)| matches!(outcome, CheckOutcome::Failed(_)))
+    }
+
+    /// Names of the checks that were skipped, so that a test can say which ones it expects to be.
+    pub fn skipped(&self) -> Vec<&'static str> {
+        let skipped = self.checks.iter().filter(|(_, outcome)| matches!(outcome, CheckOutcome::Skipped(_)));
+        skipped.map(|(name, _)| *name).collect()
+    }
+}
+
+impl fmt::Display for ConformanceReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, outcome) in &self.checks {
+            match outcome {
+                CheckOutcome::Passed => writeln!(f, "passed   {name}")?,
+                CheckOutcome::Skipped(why) => writeln!(f, "skipped  {name}: {why}")?,
+                CheckOutcome::Failed(why) => writeln!(f, "FAILED   {name}: {why}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a check ended before its end.
+#[derive(Debug)]
+pub(super) enum CheckStop {
+    Skip(String),
+    Fail(String),
+}
+
+pub(super) type CheckResult<T = ()> = Result<T, CheckStop>;
+
+pub(super) fn outcome(result: CheckResult) -> CheckOutcome {
+    match result {
+        Ok(()) => CheckOutcome::Passed,
+        Err(CheckStop::Skip(why)) => CheckOutcome::Skipped(why),
+        Err(CheckStop::Fail(why)) => CheckOutcome::Failed(why),
+    }
+}
+
+/// Fails the check with `why` unless `holds`.
+pub(super) fn require(holds: bool, why: impl FnOnce() -> String) -> CheckResult {
+    if holds { Ok(()) } else { Err(CheckStop::Fail(why())) }
+}
+
+/// What the check needs, or it is skipped.
+pub(super) fn needed<T>(part: Option<T>, name: &str) -> CheckResult<T> {
+    part.ok_or_else(|| CheckStop::Skip(format!("the provider has no {name}")))
+}
+
+/// Names the step at which a call failed.
+pub(super) trait AtStep<T> {
+    /// A call that is not implemented skips the check, any other error fails it.
+    fn at(self, step: &str) -> CheckResult<T>;
+}
+
+impl<T> AtStep<T> for CloudResult<T> {
+    fn at(self, step: &str) -> CheckResult<T> {
+        self.map_err(|error| match error {
+            CloudError::NotImplemented => CheckStop::Skip(format!("{step}: not implemented")),
+            error => CheckStop::Fail(format!("{step}: {} ({error})", error.class())),
+        })
+    }
+}

@@ -1,0 +1,104 @@
+//! Checks of [`Routes`]. In: a fixture. Out: whether routes come and go, alone and in batches.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+
+use super::{
+    CLUSTER, CloudFixture,
+    objects::name_of,
+    process::Process,
+    report::{AtStep, CheckResult, require},
+};
+use crate::cloud_provider::{Route, RouteChanges, Routes};
+
+struct RouteSetting {
+    nodes: Vec<Node>,
+    routes: Arc<dyn Routes>,
+    before: Vec<Route>,
+    /// Kept alive for its routes.
+    _process: Process,
+}
+
+impl RouteSetting {
+    async fn new(fixture: &dyn CloudFixture) -> CheckResult<Self> {
+        let mut nodes = Vec::new();
+        for name in ["routed-a", "routed-b"] {
+            nodes.push(fixture.add_machine(name).await.at("add_machine")?);
+        }
+        let process = Process::start(fixture, &nodes, &[]).await?;
+        let routes = process.routes()?;
+        let before = routes.list_routes(CLUSTER).await.at("list_routes")?;
+        Ok(Self { nodes, routes, before, _process: process })
+    }
+
+    fn wanted(&self) -> Vec<Route> {
+        let cidrs = ["10.244.201.0/24", "10.244.202.0/24"];
+        let pairs = self.nodes.iter().zip(cidrs);
+        let route = |(node, cidr): (&Node, &str)| Route {
+            target_node: name_of(node).to_owned(),
+            destination_cidr: cidr.to_owned(),
+            ..Route::default()
+        };
+        pairs.map(route).collect()
+    }
+
+    /// The route in the cloud to the destination of `wanted`.
+    async fn found(&self, wanted: &Route) -> CheckResult<Option<Route>> {
+        let listed = self.routes.list_routes(CLUSTER).await.at("list_routes")?;
+        Ok(listed.into_iter().find(|route| route.destination_cidr == wanted.destination_cidr))
+    }
+
+    async fn require_as_before(&self) -> CheckResult {
+        let after = self.routes.list_routes(CLUSTER).await.at("list_routes")?;
+        require(after == self.before, || format!("before {:?}, after {after:?}", self.before))
+    }
+}
+
+pub(super) async fn a_route_comes_and_goes_without_a_trace(fixture: &dyn CloudFixture) -> CheckResult {
+    let setting = RouteSetting::new(fixture).await?;
+    let wanted = setting.wanted().remove(0);
+    // Twice: a process may die after the first.
+    for _ in 0..2 {
+        setting.routes.create_route(CLUSTER, "hint", &wanted).await.at("create_route")?;
+    }
+    let found = setting.found(&wanted).await?;
+    let fits = found.as_ref().is_some_and(|found| found.target_node == wanted.target_node && !found.blackhole);
+    require(fits, || format!("wanted {wanted:?}, listed {found:?}"))?;
+    let found = found.unwrap_or_default();
+    for _ in 0..2 {
+        setting.routes.delete_route(CLUSTER, &found).await.at("delete_route")?;
+    }
+    setting.require_as_before().await
+}
+
+pub(super) async fn a_batch_of_routes_is_answered_in_order(fixture: &dyn CloudFixture) -> CheckResult {
+    let setting = RouteSetting::new(fixture).await?;
+    let wanted = setting.wanted();
+    let create = wanted.iter().map(|route| (route.target_node.clone(), route.clone())).collect();
+    let outcomes = setting.routes.apply_routes(CLUSTER, &RouteChanges { delete: Vec::new(), create }).await;
+    require(outcomes.created.len() == wanted.len(), || format!("{} answers", outcomes.created.len()))?;
+    for outcome in outcomes.created {
+        outcome.at("apply_routes")?;
+    }
+    let mut delete = Vec::new();
+    for route in &wanted {
+        let found = setting.found(route).await?;
+        require(found.is_some(), || format!("{route:?} is not listed"))?;
+        delete.extend(found);
+    }
+    let outcomes = setting.routes.apply_routes(CLUSTER, &RouteChanges { delete, create: Vec::new() }).await;
+    for outcome in outcomes.deleted {
+        outcome.at("apply_routes")?;
+    }
+    setting.require_as_before().await
+}
+
+pub(super) async fn a_preview_of_routes_writes_nothing(fixture: &dyn CloudFixture) -> CheckResult {
+    let setting = RouteSetting::new(fixture).await?;
+    let contents = fixture.contents().await;
+    let peeked = setting.routes.peek_routes(CLUSTER).await.at("peek_routes")?;
+    require(peeked == setting.before, || format!("peeked {peeked:?}, listed {:?}", setting.before))?;
+    let after = fixture.contents().await;
+    require(contents == after, || "peek_routes changed the cloud".to_owned())
+}
