@@ -15,7 +15,10 @@ fn config(cluster: &str, allocator: CidrAllocatorType) -> NodeIpamConfig {
 }
 
 fn pool(cluster: &str, allocator: CidrAllocatorType) -> PodCidrPool {
-    let metrics = Arc::new(Metrics::new().unwrap());
+    measured_pool(cluster, allocator, Arc::new(Metrics::new().unwrap()))
+}
+
+fn measured_pool(cluster: &str, allocator: CidrAllocatorType, metrics: Arc<Metrics>) -> PodCidrPool {
     let queue = ReconcileQueue::new("NodeIpam", KeyBackoff::DEFAULT, Clock::System, Arc::clone(&metrics));
     let config = config(cluster, allocator);
     let clusters: Vec<_> = config.cluster_cidrs.iter().map(|cluster| (*cluster, config.mask(cluster))).collect();
@@ -117,6 +120,23 @@ fn an_initialisation_brings_the_same_blocks_until_they_are_refused() {
     assert_eq!(pool.reserve(&node, &[24]).unwrap()[0].to_string(), "10.0.1.0/24");
     pool.confirm(&node);
     assert!(pool.has(&node));
+}
+
+#[test]
+fn metrics_tell_what_is_taken_and_given_back() {
+    let metrics = Arc::new(Metrics::new().unwrap());
+    let pool = measured_pool("10.0.0.0/22", CidrAllocatorType::RangeAllocator, Arc::clone(&metrics));
+    pool.finish_reading(&[listed("a", &["10.0.0.0/24"])], &[]).unwrap();
+    pool.decide(PoolPhase::Open);
+    pool.reserve(&node("b"), &[24]).unwrap();
+    pool.gone("a");
+    pool.publish();
+    let label = &["10.0.0.0/22"];
+    assert_eq!(metrics.cidrset_allocations_total.with_label_values(label).get().to_string(), "2");
+    assert_eq!(metrics.cidrset_releases_total.with_label_values(label).get().to_string(), "1");
+    assert_eq!(metrics.cidrset_usage.with_label_values(label).get().to_string(), "0.25");
+    let tries = metrics.cidrset_allocation_tries.with_label_values(label);
+    assert_eq!((tries.get_sample_count(), tries.get_sample_sum().to_string()), (1, "1".to_owned()));
 }
 
 #[test]
